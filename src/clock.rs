@@ -90,6 +90,11 @@ impl Time {
         format!("{t:.9}")
     }
 
+    /// The instant of an RFC 3339 text, with its fraction; None for another text.
+    pub fn instant(text: &str) -> Option<SystemTime> {
+        text.parse::<jiff::Timestamp>().ok().map(Into::into)
+    }
+
     /// As Go prints its `time.Time` in UTC, `2006-01-02 15:04:05.5 +0000 UTC`; none is its zero time.
     pub fn go(t: Option<SystemTime>) -> String {
         let t = t.and_then(|t| jiff::Timestamp::try_from(t).ok());

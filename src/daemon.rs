@@ -10,6 +10,7 @@ mod garbage;
 mod last_daemon;
 mod metrics;
 mod pauses;
+mod resources;
 mod root;
 mod signals;
 #[cfg(test)]

@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::api::{PodRef, PodUid};
 use crate::change_feed::{Aspect, ChangeFeed};
 use crate::clock::{Moment, Time};
+use crate::metrics::counters::Counter;
 
 /// The most events that a daemon keeps; the oldest are dropped first.
 pub const MAX_EVENTS: usize = 1000;
@@ -106,14 +107,16 @@ pub struct EventList {
 pub struct Recorder {
     events: Mutex<Vec<Kept>>,
     feed: Arc<ChangeFeed>,
+    normal: Counter,
+    warning: Counter,
 }
 
 impl Recorder {
     /// An empty list that reports every event to `feed`.
     pub fn new(feed: Arc<ChangeFeed>) -> Self {
         Self {
-            events: Mutex::default(),
             feed,
+            ..Self::default()
         }
     }
 
@@ -145,6 +148,7 @@ impl Recorder {
         reason: &str,
         message: &str,
     ) {
+        self.counter(type_).count();
         let now = Time::now();
         let event = Event {
             namespace: pod.namespace.to_string(),
@@ -183,6 +187,18 @@ impl Recorder {
         });
         for uid in &gone {
             self.feed.tell(uid, Aspect::Events);
+        }
+    }
+
+    /// How many of that type there were, repeated ones included.
+    pub fn total(&self, type_: EventType) -> u64 {
+        self.counter(type_).get()
+    }
+
+    fn counter(&self, type_: EventType) -> &Counter {
+        match type_ {
+            EventType::Normal => &self.normal,
+            EventType::Warning => &self.warning,
         }
     }
 
@@ -270,6 +286,8 @@ mod tests {
             "Unhealthy",
             "x",
         );
+        let totals = [EventType::Normal, EventType::Warning].map(|type_| r.total(type_));
+        assert_eq!(totals, [1, 3]);
         let got: Vec<_> = r
             .list()
             .into_iter()

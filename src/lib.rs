@@ -49,6 +49,7 @@ pub mod settings;
 #[path = "../tests/support/skip.rs"]
 mod skip;
 mod spelling;
+pub mod stats;
 pub mod status;
 pub mod sync_loop;
 pub mod sys;

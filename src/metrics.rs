@@ -1,7 +1,9 @@
 //! The Prometheus text format, version 0.0.4, as far as podprobe needs it.
 //!
-//! Invariants: pure. A family is written whole: its HELP and TYPE lines, then its samples; one without samples is left
+//! Invariants: pure but for what [`counters`] holds. A family is written whole: its HELP and TYPE lines, then its samples; one without samples is left
 //! out, as client_golang does.
+
+pub mod counters;
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -81,6 +83,8 @@ pub struct Family<'a> {
     bounds: Vec<String>,
     /// What every line of a histogram begins with; kept for its memory.
     head: String,
+    /// What every other line ends with: nothing, or the time of its value.
+    end: String,
 }
 
 impl<'a> Family<'a> {
@@ -94,7 +98,15 @@ impl<'a> Family<'a> {
             begun: false,
             bounds: Vec::new(),
             head: String::new(),
+            end: String::new(),
         }
+    }
+
+    /// The same with the time at which its values were true, in milliseconds since 1970.
+    #[must_use]
+    pub fn at(mut self, milliseconds: i64) -> Self {
+        self.end = format!(" {milliseconds}");
+        self
     }
 
     /// A counter or gauge.
@@ -104,10 +116,15 @@ impl<'a> Family<'a> {
 
     /// A gauge with a fraction.
     pub fn real(&mut self, labels: &Labels<'_>, value: f64) {
+        self.real_of(&[&pairs(labels)], value);
+    }
+
+    /// The same as [`Self::real`] for labels that [`pairs`] has written.
+    pub fn real_of(&mut self, pairs: &[&str], value: f64) {
         self.begin();
         self.out.push_str(self.name);
-        push_braces(&[&pairs(labels)], self.out);
-        let _ = writeln!(self.out, " {value}");
+        push_braces(pairs, self.out);
+        let _ = writeln!(self.out, " {value}{}", self.end);
     }
 
     /// The same as [`Self::value`] for labels that [`pairs`] has written; the parts follow one another as they are.
@@ -117,6 +134,7 @@ impl<'a> Family<'a> {
         push_braces(pairs, self.out);
         self.out.push(' ');
         push_number(value, self.out);
+        self.out.push_str(&self.end);
         self.out.push('\n');
     }
 
@@ -251,6 +269,20 @@ mod tests {
             out,
             "# HELP x_total What it is.\n# TYPE x_total counter\nx_total{a=\"1\\\\\\\"\\n\",b=\"2\"} 3\nx_total 4\nx_total{a=\"1\"} 1.5\n"
         );
+    }
+
+    #[test]
+    fn a_value_may_have_its_time() {
+        let mut out = String::new();
+        let mut family = Family::new(&mut out, "x_bytes", Kind::Gauge, "X.").at(1_700_000_000_123);
+        family.value(&[], 3);
+        family.real(&[("a", "b")], 0.5);
+        let lines: Vec<&str> = out.lines().skip(2).collect();
+        let expected = [
+            "x_bytes 3 1700000000123",
+            "x_bytes{a=\"b\"} 0.5 1700000000123",
+        ];
+        assert_eq!(lines, expected);
     }
 
     #[test]

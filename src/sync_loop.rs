@@ -5,6 +5,8 @@
 //! disk, no lock that another thread holds across a wait. It alone writes the pod manager. One event is handled a
 //! turn, then the loop looks again.
 
+mod metrics;
+
 use std::collections::{BTreeMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -12,6 +14,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, never, select, tick};
+
+pub use metrics::LoopMetrics;
 
 use crate::admission;
 use crate::api::references::references;
@@ -62,6 +66,25 @@ pub struct Channels {
     pub evictions: Receiver<()>,
     /// Closed means the daemon ends.
     pub stop: Receiver<()>,
+}
+
+impl Channels {
+    /// The name of each, how much waits in it and how much may.
+    fn depths(&self) -> [(&'static str, usize, usize); 8] {
+        fn of<T>(name: &'static str, channel: &Receiver<T>) -> (&'static str, usize, usize) {
+            (name, channel.len(), channel.capacity().unwrap_or(0))
+        }
+        [
+            of("config", &self.config),
+            of("pleg", &self.pleg),
+            of("liveness", &self.liveness),
+            of("readiness", &self.readiness),
+            of("startup", &self.startup),
+            of("images", &self.images),
+            of("objects", &self.objects),
+            of("evictions", &self.evictions),
+        ]
+    }
 }
 
 /// What the loop asks of PLEG.
@@ -115,6 +138,8 @@ pub struct Parts {
     pub probes: Arc<dyn ProbeHousekeeping>,
     /// Events.
     pub recorder: Arc<Recorder>,
+    /// What is counted.
+    pub metrics: Arc<LoopMetrics>,
     /// Back-off entries, histories, events and pauses.
     pub garbage: Box<dyn GarbageCollector>,
     /// Pods that had data on the disk when the daemon started. Housekeeping takes each once nobody wants it.
@@ -180,7 +205,7 @@ enum Event {
 
 /// The loop.
 pub struct SyncLoop {
-    channels: Channels,
+    channels: Arc<Channels>,
     parts: Parts,
     heartbeat: Arc<Heartbeat>,
     sync_tick: Receiver<std::time::Instant>,
@@ -192,6 +217,8 @@ impl SyncLoop {
     /// A loop that has not turned yet.
     pub fn new(channels: Channels, parts: Parts, heartbeat: Arc<Heartbeat>) -> Self {
         let (sync_tick, housekeeping) = (tick(SYNC_TICK), tick(HOUSEKEEPING));
+        let channels = Arc::new(channels);
+        parts.metrics.watch(Arc::downgrade(&channels));
         Self {
             channels,
             parts,
@@ -217,12 +244,14 @@ impl SyncLoop {
             if matches!(event, Event::Stop) {
                 return;
             }
+            let began = Moment::now();
             if catch_unwind(AssertUnwindSafe(|| self.handle_event(event))).is_err() {
                 // a bug: the event is lost, the next sync tick or relist mends what it was about
                 log::error!("the sync loop panicked at an event; it goes on");
             }
             if health.is_ok() {
                 self.heartbeat.beat();
+                self.parts.metrics.turned(Moment::now().since(began));
             }
         }
     }
@@ -239,7 +268,7 @@ impl SyncLoop {
             objects,
             evictions,
             stop,
-        } = &self.channels;
+        } = &*self.channels;
         select! {
             recv(stop) -> _ => Event::Stop,
             recv(config) -> update => update.map_or(Event::Stop, Event::Config),
@@ -279,6 +308,7 @@ impl SyncLoop {
         match event {
             Event::Config(update) => self.parts.handle_config(update),
             Event::Lifecycle(event) => {
+                self.parts.count_end(&event);
                 if event.kind != EventKind::ContainerRemoved {
                     self.parts.sync(&event.uid);
                 }
@@ -364,6 +394,7 @@ impl Parts {
     /// kubelet-probes 5.3 "Reject".
     fn reject(&self, pod: &Pod, rejection: &admission::Rejection) {
         let admission::Rejection { reason, message } = rejection;
+        self.metrics.rejected(reason);
         self.recorder
             .record(&pod.reference(), "", EventType::Warning, reason, message);
         let status = PodStatus {
@@ -380,6 +411,22 @@ impl Parts {
     fn handle_update(&self, pod: Arc<Pod>) {
         self.pods.set(pod.clone());
         self.dispatch(pod, UpdateKind::Update);
+    }
+
+    /// A sandbox ends like a container and is none.
+    fn count_end(&self, event: &PodLifecycleEvent) {
+        let runtime = self.runtime.pod(&event.uid);
+        let ended = runtime.containers.iter().find(|c| c.id == event.id);
+        let Some(ended) = ended.filter(|_| event.kind == EventKind::ContainerDied) else {
+            return;
+        };
+        let pod = self.pods.get(&event.uid);
+        let is_init = |pod: &Arc<Pod>| {
+            let mut init = pod.spec.init_containers.iter();
+            init.any(|c| c.name == ended.name)
+        };
+        let is_init = pod.as_ref().is_some_and(is_init);
+        self.metrics.ended(is_init, ended.exit_code, &ended.reason);
     }
 
     /// Also before all sources have spoken: the pod's own one has (deviations: removal-at-once).
@@ -622,7 +669,8 @@ mod tests {
     use crate::pleg::EVENTS_CAPACITY;
     use crate::pod_config::merge::UPDATES_CAPACITY;
     use crate::pod_workers::{Outcome, Phase, PodSyncer, Work};
-    use crate::runtime::{Cancel, ContainerId};
+    use crate::runtime::fake::runtime_container_status;
+    use crate::runtime::{Cancel, ContainerId, RuntimeState};
 
     /// A ceiling for what happens at once unless something is broken.
     const SOON: Duration = Duration::from_secs(20);
@@ -748,6 +796,7 @@ mod tests {
                 runtime: runtime.clone(),
                 probes: probes.clone(),
                 recorder: Arc::default(),
+                metrics: Arc::default(),
                 garbage: Box::new(NoGarbage),
                 pods_with_data: Vec::new(),
             };
@@ -1151,6 +1200,7 @@ mod tests {
         assert!(config.is_full() && pleg.is_full() && hints.iter().all(Sender::is_full));
         assert!(results.iter().all(Sender::is_full));
         let workers = h.parts.workers.clone();
+        let metrics = h.parts.metrics.clone();
         let heartbeat = Arc::new(Heartbeat::default());
         let sync_loop = SyncLoop::new(channels, h.parts, heartbeat.clone());
         let thread = std::thread::spawn(move || sync_loop.run());
@@ -1173,6 +1223,11 @@ mod tests {
         );
         // every worker stands in its first run; the loop still takes more and still stops
         assert!(heartbeat.last().is_some());
+        let mut out = String::new();
+        metrics.write(None, Moment::default(), Moment::default(), &mut out);
+        let turns = "podprobe_sync_loop_iteration_duration_seconds_count ";
+        let turns = out.lines().find_map(|l| l.strip_prefix(turns));
+        assert!(turns.unwrap().parse::<usize>().unwrap() >= UPDATES_CAPACITY);
         config
             .send_timeout(
                 PodUpdate {
@@ -1188,6 +1243,84 @@ mod tests {
         thread.join().unwrap();
         drop(h.gate);
         assert!(workers.shutdown(SOON).is_empty());
+    }
+
+    /// Whoever sends must learn that the loop has ended: what is shown of a channel must not keep it open.
+    #[test]
+    fn what_waits_for_the_loop_is_shown_and_keeps_no_channel_open() {
+        let h = Harness::new();
+        let metrics = h.parts.metrics.clone();
+        let text = || {
+            let mut out = String::new();
+            let at = |s| Moment::from_boot(Duration::from_secs(s));
+            metrics.write(Some(at(7)), at(1), at(10), &mut out);
+            out
+        };
+        assert!(!text().contains("channel"), "there is no loop yet");
+        let (channels, (config, _pleg, results, _hints, _stop)) = channels();
+        let update = results::Update {
+            container: ContainerId::from("x"),
+            result: ProbeResult::Success,
+            pod: "a".into(),
+        };
+        results[1].send(update).unwrap();
+        let sync_loop = SyncLoop::new(channels, h.parts, Arc::default());
+        for line in [
+            "podprobe_sync_loop_channel_depth{channel=\"readiness\"} 1",
+            "podprobe_sync_loop_channel_depth{channel=\"liveness\"} 0",
+            "podprobe_sync_loop_channel_capacity{channel=\"config\"} 50",
+            "podprobe_sync_loop_channel_capacity{channel=\"pleg\"} 1000",
+            "podprobe_sync_loop_seconds_since_progress 3",
+        ] {
+            assert!(text().lines().any(|l| l == line), "{line} in\n{}", text());
+        }
+        drop(sync_loop);
+        assert!(!text().contains("channel"), "it has ended");
+        let update = PodUpdate {
+            op: PodOperation::Add,
+            source: Source::File,
+            pods: vec![],
+        };
+        assert!(config.send(update).is_err(), "and its senders know");
+    }
+
+    #[test]
+    fn ends_of_containers_and_rejections_are_counted() {
+        let h = Harness::new();
+        let metrics = h.parts.metrics.clone();
+        let mut ended = runtime_container_status("c", "1", RuntimeState::Exited, 137);
+        ended.reason = "OOMKilled".into();
+        let status = RuntimePodStatus {
+            uid: "a".into(),
+            containers: vec![ended],
+            ..RuntimePodStatus::default()
+        };
+        h.runtime.pods.lock().unwrap().push(Arc::new(status));
+        let (channels, _senders) = channels();
+        let mut sync_loop = SyncLoop::new(channels, h.parts, Arc::default());
+        for (kind, id) in [
+            (EventKind::ContainerStarted, "1"),
+            (EventKind::ContainerDied, "1"),
+            (EventKind::ContainerDied, "sandbox"),
+        ] {
+            let id = id.into();
+            let uid = "a".into();
+            sync_loop.handle_event(Event::Lifecycle(PodLifecycleEvent { uid, kind, id }));
+        }
+        let rejection = admission::Rejection {
+            reason: "NodePorts".into(),
+            message: String::new(),
+        };
+        sync_loop.parts.reject(&pod("b"), &rejection);
+        let mut out = String::new();
+        metrics.write(None, Moment::default(), Moment::default(), &mut out);
+        for line in [
+            "terminated_containers_total{container_type=\"container\",exit_code=\"137\",reason=\"OOMKilled\"} 1",
+            "admission_rejections_total{reason=\"NodePorts\"} 1",
+        ] {
+            let line = format!("kubelet_{line}");
+            assert!(out.lines().any(|l| l == line), "{line} in\n{out}");
+        }
     }
 
     #[test]

@@ -982,16 +982,82 @@ fn a_container_that_wrote_nothing_has_an_empty_log() {
 }
 
 #[test]
-fn logs_of_several_containers_need_a_choice() {
+fn of_several_containers_the_first_is_kubectls_default() {
     let world = World::new(vec![], vec![]);
-    world.set(2, vec![with_logs(&world, &["a", "b"], 0, true)], vec![]);
-    world.check_failure(
-        "logs web",
-        1,
-        "a container name must be specified for pod web-edge, choose one of: [a b]\n",
-    );
+    let mut pod = with_logs(&world, &["b", "a"], 0, true);
+    pod["object"]["spec"]["initContainers"] = json!([{"name": "i"}]);
+    world.set(2, vec![pod], vec![]);
+    write_log(world.root.path(), "a/0.log", "F of a");
+    write_log(world.root.path(), "b/0.log", "F of b");
+    let word = "Defaulted container \"b\" out of: b, a, i (init)\n";
+    check_output(&world.run("logs web"), 0, "of b\n", word);
+    world.check("logs web -c a", "of a\n");
     let previous = "previous terminated container \"a\" in pod \"web-edge\" not found\n";
     world.check_failure("logs web -c a -p", 1, previous);
+    let waiting = "container \"i\" in pod \"web-edge\" is waiting to start: ContainerCreating\n";
+    let all = "[pod/web-edge/b] of b\n[pod/web-edge/a] of a\n";
+    let line = "logs web --all-containers --prefix";
+    check_output(&world.run(line), 0, all, waiting);
+}
+
+#[test]
+fn only_a_part_of_a_log_is_printed() {
+    let world = World::new(vec![], vec![]);
+    world.set(2, vec![with_logs(&world, &["main"], 0, true)], vec![]);
+    let log = world.root.path().join("logs/main/0.log");
+    std::fs::create_dir_all(log.parent().unwrap()).unwrap();
+    let an_hour_ago: Time = (SystemTime::now() - Duration::from_secs(HOUR)).into();
+    let now: Time = SystemTime::now().into();
+    let lines = format!("{an_hour_ago} stdout F old\n{now} stdout F one\n{now} stderr F two\n");
+    std::fs::write(log, lines).unwrap();
+    world.check("logs web --tail 1", "two\n");
+    world.check("logs web --tail=0", "");
+    world.check("logs web --since 30m", "one\ntwo\n");
+    world.check("logs web --since 30m --limit-bytes 6", "one\ntw");
+    let stamped = format!("{now} one\n{now} two\n");
+    world.check("logs web --tail 2 --timestamps=true", &stamped);
+    let since = format!("logs web --since-time {now}");
+    world.check(&since, "one\ntwo\n");
+}
+
+/// The files alone are left.
+#[test]
+fn without_a_daemon_logs_are_read_from_their_files() {
+    let root = tempfile::tempdir().unwrap();
+    let logs = |line: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_podprobe"));
+        let words = line.split_whitespace();
+        command.args(words).arg("--root").arg(root.path());
+        command.output().unwrap()
+    };
+    let (dir, socket) = ("var/log/pods", "run/podprobe/podprobe.sock");
+    let path = |below: &str| root.path().join(below).display().to_string();
+    let word = format!(
+        "no daemon runs at {}; reading the files in {}\n",
+        path(socket),
+        path(dir)
+    );
+    let none = format!("{word}{} has no log of a pod \"web\"\n", path(dir));
+    check_output(&logs("logs web"), 1, "", &none);
+    for (file, text) in [("0.log", "F before"), ("1.log", "F one\nF two")] {
+        let log = root
+            .path()
+            .join(dir)
+            .join("default_web_uid/main")
+            .join(file);
+        std::fs::create_dir_all(log.parent().unwrap()).unwrap();
+        let record = |l: &str| format!("2026-01-02T03:04:05Z stdout {l}\n");
+        std::fs::write(log, text.lines().map(record).collect::<String>()).unwrap();
+    }
+    check_output(&logs("logs web --tail 1"), 0, "two\n", &word);
+    check_output(&logs("logs web -p"), 0, "before\n", &word);
+    // Nobody writes it any more.
+    check_output(&logs("logs web -f"), 0, "one\ntwo\n", &word);
+    let container = format!(
+        "{word}{} has no log of a container \"mian\": it has those of [main], did you mean 'main'?\n",
+        path("var/log/pods/default_web_uid")
+    );
+    check_output(&logs("logs web -c mian"), 1, "", &container);
 }
 
 #[test]
@@ -1032,6 +1098,43 @@ fn following_ends_with_the_container() {
     write_log(world.root.path(), "main/0.log", "F two");
     assert_eq!(lines.next().unwrap(), "two");
     world.set(3, vec![with_logs(&world, &["main"], 0, false)], vec![]);
+    assert_eq!(lines.next(), None);
+    assert!(child.0.wait().unwrap().success());
+}
+
+/// Each ends with its container, and the verb with the last.
+#[test]
+fn all_containers_are_followed_until_the_last_one_ends() {
+    let world = World::new(vec![], vec![]);
+    let pod = |a_runs: bool| {
+        let mut pod = with_logs(&world, &["a", "b"], 0, true);
+        if !a_runs {
+            let ended = json!({"terminated": {"exitCode": 0}});
+            pod["status"]["containerStatuses"][0]["state"] = ended;
+        }
+        pod
+    };
+    world.set(2, vec![pod(true)], vec![]);
+    write_log(world.root.path(), "a/0.log", "F one");
+    let mut child = Killed(
+        world
+            .command("logs web -f --all-containers --prefix")
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap(),
+    );
+    let mut lines = BufReader::new(child.0.stdout.take().unwrap())
+        .lines()
+        .map(Result::unwrap);
+    assert_eq!(lines.next().unwrap(), "[pod/web-edge/a] one");
+    write_log(world.root.path(), "b/0.log", "F two");
+    assert_eq!(lines.next().unwrap(), "[pod/web-edge/b] two");
+    write_log(world.root.path(), "a/0.log", "F one\nF last");
+    world.set(3, vec![pod(false)], vec![]);
+    assert_eq!(lines.next().unwrap(), "[pod/web-edge/a] last");
+    write_log(world.root.path(), "b/0.log", "F two\nF still");
+    assert_eq!(lines.next().unwrap(), "[pod/web-edge/b] still");
+    world.set(4, vec![with_logs(&world, &["a", "b"], 0, false)], vec![]);
     assert_eq!(lines.next(), None);
     assert!(child.0.wait().unwrap().success());
 }
@@ -1088,7 +1191,35 @@ fn versions_of_both_sides() {
         "Client Version: {}\nDaemon Version: 9.9.9\n",
         env!("CARGO_PKG_VERSION")
     );
-    World::new(vec![], vec![]).check("version", &expected);
+    let world = World::new(vec![], vec![]);
+    world.check("version", &expected);
+    let json = world.run("version -o json").stdout;
+    let versions = json!({
+        "clientVersion": {"gitVersion": env!("CARGO_PKG_VERSION")},
+        "serverVersion": {"gitVersion": "9.9.9"},
+    });
+    assert_eq!(serde_json::from_slice::<Value>(&json).unwrap(), versions);
+    let wrong = "podprobe: unknown output form 'yml'; -o of 'version' takes json\n";
+    world.check_failure("version -o yml", 2, wrong);
+}
+
+#[test]
+fn the_root_may_come_from_the_environment_or_stand_before_the_verb() {
+    let world = World::new(vec![pod("default", "web")], vec![]);
+    let program = || Command::new(env!("CARGO_BIN_EXE_podprobe"));
+    let line = ["get", "pods", "-o", "name"];
+    let root = world.root.path();
+    let mut by_variable = program();
+    by_variable.args(line).env("PODPROBE_ROOT", root);
+    let mut before = program();
+    before.arg("--root").arg(root).args(line);
+    before.env("PODPROBE_ROOT", "/nonexistent");
+    for mut command in [by_variable, before] {
+        check_output(&command.output().unwrap(), 0, "pod/web-edge\n", "");
+    }
+    let empty = "podprobe: PODPROBE_ROOT is set but empty; it needs a path: unset it, or give --root DIR\n";
+    let output = program().args(line).env("PODPROBE_ROOT", "").output();
+    check_output(&output.unwrap(), 2, "", empty);
 }
 
 #[test]

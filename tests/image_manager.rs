@@ -362,3 +362,24 @@ fn a_cancelled_pull_is_no_failure() {
         &["Normal Pulling: ", "Normal Pulled: Successfully pulled"],
     );
 }
+
+#[test]
+fn pulls_are_counted_by_how_they_end() {
+    let unavailable = PullError::RegistryUnavailable("no route".into());
+    let m = Managed::new([Err(unavailable), Err(PullError::Failed("no".into())), Ok(7)]);
+    for image in ["quay.io/a/b", "quay.io/a/c", "quay.io/a/d"] {
+        let _ = m.ensure(image, "IfNotPresent");
+    }
+    let _ = m.ensure("quay.io/a/d", "IfNotPresent");
+    let mut text = String::new();
+    m.manager.metrics().write(&mut text);
+    for line in [
+        "podprobe_image_pulls_total{result=\"success\"} 1",
+        "podprobe_image_pulls_total{result=\"failed\"} 1",
+        "podprobe_image_pulls_total{result=\"registry_unavailable\"} 1",
+        "podprobe_image_pull_duration_seconds_sum 2",
+        "podprobe_registry_errors_total{reason=\"unavailable\",registry=\"quay.io\"} 1",
+    ] {
+        assert!(text.lines().any(|l| l == line), "{line} in\n{text}");
+    }
+}

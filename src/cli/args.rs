@@ -2,6 +2,7 @@
 //! file converts the raw words into arguments that need no further checks.
 //!
 //! Invariants: pure. An option that a verb does not know is refused, never ignored; the error names the likely one.
+//! Options may stand before the verb; which verb that is decides whether they are its own.
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
@@ -67,6 +68,9 @@ pub const NAMESPACE: Opt = Opt::value("namespace", Some('n'));
 pub const ALL_NAMESPACES: Opt = Opt::flag("all-namespaces", Some('A'));
 const HELP: Opt = Opt::flag("help", Some('h'));
 
+/// The environment variable in place of `--root`, which wins over it.
+pub const ROOT_VARIABLE: &str = "PODPROBE_ROOT";
+
 /// The request of a person.
 pub enum Line {
     /// `help [VERB]`, `VERB --help`, or nothing at all.
@@ -80,46 +84,115 @@ pub struct Raw {
     verb: &'static str,
     /// The words that are no options, in their order.
     pub words: Vec<OsString>,
-    options: Vec<(&'static str, OsString)>,
+    options: Vec<Given>,
+    /// The value of [`ROOT_VARIABLE`].
+    root_variable: Option<OsString>,
 }
 
-/// Reads the arguments after the program's name. The error is a sentence for the person who typed them.
+/// The name of an option, and its value.
+type Given = (&'static str, OsString);
+
+/// Reads the arguments after the program's name; `root_variable` is the value of [`ROOT_VARIABLE`]. The error is a sentence
+/// for the person who typed them.
 pub fn read(
     args: impl IntoIterator<Item = OsString>,
     verbs: &[&'static Verb],
+    root_variable: Option<OsString>,
 ) -> Result<Line, String> {
     let mut parser = Parser::from_args(args);
-    let verb = match parser.next().map_err(|e| e.to_string())? {
-        None | Some(Arg::Long("help") | Arg::Short('h')) => return Ok(Line::Help(None)),
-        Some(Arg::Value(word)) if word == "help" => return help(parser, verbs),
-        Some(Arg::Value(word)) => find(&word, verbs)?,
-        Some(Arg::Long("version") | Arg::Short('V')) => find(OsStr::new("version"), verbs)?,
-        Some(option) => {
-            return Err(format!(
-                "option '{0}' stands before the verb; write 'podprobe VERB {0} …'",
-                typed(&option)
-            ));
+    let mut early = Vec::new();
+    let verb = loop {
+        match parser.next().map_err(|e| e.to_string())? {
+            None if !early.is_empty() => return Err(NO_VERB.into()),
+            None | Some(Arg::Long("help") | Arg::Short('h')) => return Ok(Line::Help(None)),
+            Some(Arg::Value(word)) if word == "help" => return help(parser, verbs),
+            Some(Arg::Value(word)) => break find(&word, verbs)?,
+            Some(Arg::Long("version") | Arg::Short('V')) => {
+                break find(OsStr::new("version"), verbs)?;
+            }
+            Some(arg) => {
+                let (typed, option) = (typed(&arg), before_the_verb(&arg, verbs)?);
+                let value = value(option, arg_is_long(&arg), &mut parser)?;
+                early.push((typed, option, value));
+            }
         }
     };
-    let mut raw = Raw::new(verb.name);
+    let mut raw = Raw::new(verb.name, root_variable);
+    for (typed, option, value) in early {
+        if !verb.options.iter().any(|o| o.name == option.name) {
+            return Err(no_option(&typed, verb));
+        }
+        raw.options.extend(value.map(|v| (option.name, v)));
+    }
     while let Some(arg) = parser.next().map_err(|e| e.to_string())? {
         if let Arg::Value(word) = arg {
             raw.words.push(word);
             continue;
         }
         let option = option(&arg, verb)?;
-        let value = match option.takes_value {
-            true => parser
-                .value()
-                .map_err(|_| format!("option '--{}' needs a value", option.name))?,
-            false => OsString::new(),
-        };
-        raw.options.push((option.name, value));
+        let value = value(option, arg_is_long(&arg), &mut parser)?;
+        raw.options.extend(value.map(|v| (option.name, v)));
     }
     Ok(match raw.has(HELP.name) {
         true => Line::Help(Some(verb)),
         false => Line::Run(verb, raw),
     })
+}
+
+const NO_VERB: &str = "options without a verb; 'podprobe help' lists the verbs";
+
+fn arg_is_long(arg: &Arg<'_>) -> bool {
+    matches!(arg, Arg::Long(_))
+}
+
+/// The value that follows, or an empty one for a flag. As with kubectl a flag may be `--flag=true`; after `=false` it was
+/// not given.
+fn value(option: Opt, is_long: bool, parser: &mut Parser) -> Result<Option<OsString>, String> {
+    let name = option.name;
+    if option.takes_value {
+        let value = parser.value();
+        return value
+            .map(Some)
+            .map_err(|_| format!("option '--{name}' needs a value"));
+    }
+    // After one letter the rest of the word is more letters.
+    let given = is_long.then(|| parser.optional_value()).flatten();
+    match given.as_ref().map(|v| v.to_str()) {
+        None | Some(Some("true")) => Ok(Some(OsString::new())),
+        Some(Some("false")) => Ok(None),
+        Some(_) => Err(format!(
+            "option '--{name}' takes no value but true and false, not '{}'",
+            given.unwrap_or_default().to_string_lossy()
+        )),
+    }
+}
+
+/// The option of some verb, if all verbs that know it mean the same by it.
+fn before_the_verb(arg: &Arg<'_>, verbs: &[&'static Verb]) -> Result<Opt, String> {
+    let all = || verbs.iter().flat_map(|v| v.options);
+    let mut found = all().filter(|o| is_option(o, arg));
+    let typed = typed(arg);
+    let Some(first) = found.next() else {
+        let names = all().map(|o| o.name);
+        let likely = did_you_mean(typed.trim_start_matches('-'), names, "--");
+        return Err(format!(
+            "no verb has an option '{typed}'{likely}; 'podprobe help' lists the verbs"
+        ));
+    };
+    match found.all(|o| (o.name, o.takes_value) == (first.name, first.takes_value)) {
+        true => Ok(*first),
+        false => Err(format!(
+            "option '{typed}' means something else with each verb; write it after the verb: 'podprobe VERB {typed} …'"
+        )),
+    }
+}
+
+fn is_option(option: &Opt, arg: &Arg<'_>) -> bool {
+    match arg {
+        Arg::Long(name) => option.name == *name,
+        Arg::Short(letter) => option.letter == Some(*letter),
+        Arg::Value(_) => false,
+    }
 }
 
 fn help(mut parser: Parser, verbs: &[&'static Verb]) -> Result<Line, String> {
@@ -150,26 +223,27 @@ fn typed(option: &Arg<'_>) -> String {
 }
 
 fn option(arg: &Arg<'_>, verb: &Verb) -> Result<Opt, String> {
-    let known = || verb.options.iter().chain([&HELP]);
-    let found = known().find(|o| match arg {
-        Arg::Long(name) => o.name == *name,
-        Arg::Short(letter) => o.letter == Some(*letter),
-        Arg::Value(_) => false,
-    });
-    found.copied().ok_or_else(|| {
-        let (typed, verb) = (typed(arg), verb.name);
-        let word = typed.trim_start_matches('-');
-        let likely = did_you_mean(word, known().map(|o| o.name), "--");
-        format!("'{verb}' has no option '{typed}'{likely}; see 'podprobe help {verb}'")
-    })
+    let mut known = verb.options.iter().chain([&HELP]);
+    let found = known.find(|o| is_option(o, arg));
+    found.copied().ok_or_else(|| no_option(&typed(arg), verb))
+}
+
+fn no_option(typed: &str, verb: &Verb) -> String {
+    let known = verb.options.iter().chain([&HELP]).map(|o| o.name);
+    let (likely, verb) = (
+        did_you_mean(typed.trim_start_matches('-'), known, "--"),
+        verb.name,
+    );
+    format!("'{verb}' has no option '{typed}'{likely}; see 'podprobe help {verb}'")
 }
 
 impl Raw {
-    fn new(verb: &'static str) -> Self {
+    fn new(verb: &'static str, root_variable: Option<OsString>) -> Self {
         Self {
             verb,
             words: Vec::new(),
             options: Vec::new(),
+            root_variable,
         }
     }
 
@@ -205,18 +279,20 @@ impl Raw {
         }
     }
 
-    /// `--root`, or `/`.
+    /// `--root`, or PODPROBE_ROOT, or `/`.
     pub fn root(&self) -> Result<PathBuf, String> {
-        Ok(self.given_root()?.unwrap_or_else(|| PathBuf::from("/")))
+        match (self.given_root()?, &self.root_variable) {
+            (Some(root), _) => Ok(root),
+            (None, Some(root)) if root.is_empty() => Err(format!(
+                "{ROOT_VARIABLE} is set but empty; it needs a path: unset it, or give --root DIR"
+            )),
+            (None, Some(root)) => absolute(PathBuf::from(root)),
+            (None, None) => Ok(PathBuf::from("/")),
+        }
     }
 
-    /// `--root`. It is made absolute, because it is part of cgroup names, of the mount table and of
-    /// the shims' records.
+    /// `--root` alone, for a verb that removes the root in the end.
     pub fn given_root(&self) -> Result<Option<PathBuf>, String> {
-        let absolute = |path: PathBuf| {
-            std::path::absolute(&path)
-                .map_err(|e| format!("cannot use root {}: {e}", path.display()))
-        };
         self.path(ROOT.name)?.map(absolute).transpose()
     }
 
@@ -251,6 +327,11 @@ impl Raw {
     }
 }
 
+/// A root is part of cgroup names, of the mount table and of the shims' records.
+fn absolute(root: PathBuf) -> Result<PathBuf, String> {
+    std::path::absolute(&root).map_err(|e| format!("cannot use root {}: {e}", root.display()))
+}
+
 fn utf8(word: &OsStr, what: &str) -> Result<String, String> {
     word.to_str()
         .map(str::to_owned)
@@ -269,7 +350,7 @@ pub mod testing {
         line: &str,
     ) -> Result<T, String> {
         let words = line.split_whitespace().map(OsString::from);
-        match read(words, &[verb])? {
+        match read(words, &[verb], None)? {
             Line::Run(_, raw) => convert(&raw),
             Line::Help(_) => Err("help".into()),
         }

@@ -25,7 +25,8 @@ usage: podprobe VERB [ARGUMENT]… [OPTION]…
     }
     text.push_str(
         "
-Every verb takes --root DIR: every path of the daemon lies below DIR (default /), and clients find it there.
+Every verb takes --root DIR: every path of the daemon lies below DIR, and clients find it there. Its default is the
+environment variable PODPROBE_ROOT, else /. Options may stand before the verb too.
 Exit codes: 0 done, 1 not done (stderr says why), 2 wrong command line.
 ",
     );

@@ -1,56 +1,72 @@
-//! `logs`: prints a container's log and follows it until the container ends.
+//! `logs`: prints the logs of containers and follows them until the containers end.
 //!
 //! Invariants: the files are read directly ([`crate::runtime::logs`]); the daemon is only asked where they are and
-//! whether the container still runs.
+//! whether the container still runs. Without a daemon the files say where they are, and the records of shims whether
+//! somebody writes them.
+
+mod choose;
+mod copy;
+mod offline;
 
 use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::SystemTime;
 
+use self::choose::Choice;
+use self::copy::{Form, Witness};
 use super::args::{self, NAMESPACE, Opt, ROOT, Raw};
-use super::client::Client;
-use super::columns;
+use super::client::{Client, ClientError};
 use super::error::CliError;
-use super::suggest::did_you_mean;
-use super::{kinds, names};
-use crate::api::ContainerStatus;
-use crate::runtime::logs::{LogError, LogReader};
-use crate::views::{PodView, Snapshot};
-
-/// Time between two looks at a log that is followed.
-const POLL: Duration = Duration::from_millis(100);
-
-/// At every fifth look the daemon is asked whether the container still runs.
-const ASK_EVERY: u32 = 5;
+use super::{columns, kinds, names};
+use crate::clock::Time;
+use crate::layout::Layout;
+use crate::runtime::logs::LogOptions;
+use crate::settings::parse_go_duration;
 
 /// `logs`.
 pub const VERB: args::Verb = args::Verb {
     name: "logs",
-    summary: &[("logs POD", "print the output of a container")],
+    summary: &[("logs POD", "print the output of containers")],
     help: "\
-usage: podprobe logs POD [-c CONTAINER] [-f] [-p] [-n NAMESPACE] [--root DIR]
+usage: podprobe logs POD [-c CONTAINER | --all-containers] [-f] [-p] [--tail N] [--since TIME | --since-time DATE]
+                     [--timestamps] [--prefix] [--limit-bytes N] [-n NAMESPACE] [--root DIR]
 
 Prints what a container wrote, stdout and stderr together, byte for byte as kubectl does: control characters reach the
-terminal.
+terminal. Without a daemon the log files are read all the same.
 
-  -c, --container NAME     needed when the pod has several containers
+  -c, --container NAME     default: the container that the annotation kubectl.kubernetes.io/default-container names, or
+                           the first one
+      --all-containers     each container, init containers first
   -f, --follow             keep printing until the container ends
   -p, --previous           what the container wrote before its last restart
+      --tail N             only the last N lines of each container; -1 is all of them
+      --since TIME         only what is not older than 90s, 5m, 2h, …
+      --since-time DATE    only what was written since, such as 2026-11-21T08:00:00Z
+      --timestamps         begin each line with its time
+      --prefix             begin each line with pod and container
+      --limit-bytes N      print at most N bytes of each container
 ",
     options: &[
         ROOT,
         NAMESPACE,
         Opt::value("container", Some('c')),
+        Opt::flag("all-containers", None),
         Opt::flag("follow", Some('f')),
         Opt::flag("previous", Some('p')),
+        Opt::value("tail", None),
+        Opt::value("since", None),
+        Opt::value("since-time", None),
+        Opt::flag("timestamps", None),
+        Opt::flag("prefix", None),
+        Opt::value("limit-bytes", None),
     ],
-    run: |raw, _, _| {
-        let args = parse(raw).map_err(CliError::Usage)?;
+    run: |raw, _, err| {
+        let args = parse(raw, SystemTime::now()).map_err(CliError::Usage)?;
         // Written directly, without escaping control characters: the output is the container's,
         // byte for byte.
         let mut out = BufWriter::new(io::stdout());
-        run(&args, &mut out).map(|()| ExitCode::SUCCESS)
+        run(&args, &mut out, err).map(|()| ExitCode::SUCCESS)
     },
 };
 
@@ -63,15 +79,30 @@ pub struct Logs {
     pub pod: String,
     /// None means all.
     pub namespace: Option<String>,
-    /// May be left out when the pod has one.
-    pub container: Option<String>,
-    /// Keep printing until the container ends.
+    /// Whose logs.
+    pub containers: Wanted,
+    /// Keep printing until the containers end.
     pub follow: bool,
     /// The instance before the last restart.
     pub previous: bool,
+    /// Each line begins with pod and container.
+    pub prefix: bool,
+    /// Which part of each log.
+    pub options: LogOptions,
 }
 
-fn parse(raw: &Raw) -> Result<Logs, String> {
+/// Whose logs are wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// kubectl's default container.
+    Default,
+    /// The container of this name.
+    Named(String),
+    /// Every container.
+    All,
+}
+
+fn parse(raw: &Raw, now: SystemTime) -> Result<Logs, String> {
     let words = raw.text_words()?;
     let (pod, container) = match words.as_slice() {
         [pod] => (pod, raw.text("container")?),
@@ -81,236 +112,139 @@ fn parse(raw: &Raw) -> Result<Logs, String> {
             return Err("'logs' needs one pod: podprobe logs POD [-c CONTAINER] [-f] [-p]".into());
         }
     };
+    let containers = match (container, raw.has("all-containers")) {
+        (Some(_), true) => return Err("-c and --all-containers exclude each other".into()),
+        (Some(name), false) => Wanted::Named(name),
+        (None, true) => Wanted::All,
+        (None, false) => Wanted::Default,
+    };
     Ok(Logs {
         root: raw.root()?,
         pod: kinds::pod_name(pod)?,
         namespace: raw.namespace()?,
-        container,
+        containers,
         follow: raw.has("follow"),
         previous: raw.has("previous"),
+        prefix: raw.has("prefix"),
+        options: LogOptions {
+            tail_lines: tail(raw)?,
+            since: since(raw, now)?,
+            timestamps: raw.has("timestamps"),
+            limit_bytes: limit_bytes(raw)?,
+            ..LogOptions::default()
+        },
     })
 }
 
-/// Which log: the directory of the container's logs and the number of the instance.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Target {
-    uid: String,
-    container: String,
-    attempt: u32,
-    file: PathBuf,
+/// kubectl's default is -1.
+fn tail(raw: &Raw) -> Result<Option<u64>, String> {
+    match raw.text("tail")?.as_deref() {
+        None | Some("-1") => Ok(None),
+        Some(text) => text.parse().map(Some).map_err(|_| {
+            format!(
+                "--tail takes a number of lines, 0 or more, or -1 for all of them, not '{text}'"
+            )
+        }),
+    }
 }
 
-/// Prints the log on `out`.
-pub fn run(logs: &Logs, out: &mut dyn Write) -> Result<(), CliError> {
-    let mut client = Client::connect(&logs.root)?;
+fn limit_bytes(raw: &Raw) -> Result<Option<u64>, String> {
+    let Some(text) = raw.text("limit-bytes")? else {
+        return Ok(None);
+    };
+    let bytes = text.parse().ok().filter(|n| *n > 0);
+    let wrong = || format!("--limit-bytes takes a number of bytes, 1 or more, not '{text}'");
+    bytes.map(Some).ok_or_else(wrong)
+}
+
+fn since(raw: &Raw, now: SystemTime) -> Result<Option<SystemTime>, String> {
+    match (raw.text("since")?, raw.text("since-time")?) {
+        (None, None) => Ok(None),
+        (Some(_), Some(_)) => Err("--since and --since-time exclude each other".into()),
+        (Some(text), None) => {
+            let age = parse_go_duration(&text).map_err(|e| format!("cannot use --since: {e}"))?;
+            Ok(now.checked_sub(age))
+        }
+        (None, Some(text)) => Time::instant(&text).map(Some).ok_or_else(|| {
+            format!("--since-time takes a time such as 2026-11-21T08:00:00Z, not '{text}'")
+        }),
+    }
+}
+
+/// Prints the logs on `out`; what has to be known of the choice goes to `err`.
+pub fn run(logs: &Logs, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), CliError> {
+    let (pod, choice, mut witness) = match Client::connect(&logs.root) {
+        Ok(client) => of_daemon(logs, client)?,
+        Err(ClientError::NotRunning { socket, .. }) => {
+            let layout = Layout::new(&logs.root);
+            let dir = layout.logs_dir();
+            let (socket, dir) = (socket.display(), dir.display());
+            writeln!(
+                err,
+                "no daemon runs at {socket}; reading the files in {dir}"
+            )?;
+            of_files(logs, layout)?
+        }
+        Err(e) => return Err(e.into()),
+    };
+    for note in &choice.notes {
+        writeln!(err, "{note}")?;
+    }
+    err.flush()?;
+    let form = Form {
+        options: &logs.options,
+        prefix: logs.prefix.then_some(pod.as_str()),
+    };
+    match logs.follow {
+        true => copy::follow(&choice.targets, &form, &mut witness, out),
+        false => copy::copy(&choice.targets, &form, out),
+    }
+}
+
+/// The pod's name, its logs, and who knows whether they go on.
+type Chosen = (String, Choice, Witness);
+
+fn of_daemon(logs: &Logs, mut client: Client) -> Result<Chosen, CliError> {
     let snapshot = client.snapshot()?;
     let pod = names::resolve(&snapshot, logs.namespace.as_deref(), &logs.pod)?;
-    let target = target(pod, logs).map_err(CliError::Failed)?;
-    let mut log = LogReader::open(&target.file).map_err(|e| cannot_read(&target, &e))?;
-    copy(&mut log, &target, out)?;
-    if logs.follow {
-        follow(&mut client, &target, &mut log, out)?;
-    }
-    log.finish(out)?;
-    Ok(out.flush()?)
+    let choice = choose::choose(pod, &logs.containers, logs.previous);
+    let witness = Witness::Daemon(Box::new(client), pod.uid().into());
+    let choice = choice.map_err(CliError::Failed)?;
+    Ok((columns::name(pod).into(), choice, witness))
 }
 
-fn cannot_read(target: &Target, e: &io::Error) -> CliError {
-    CliError::Failed(format!(
-        "cannot read the log {}: {e}",
-        target.file.display()
-    ))
-}
-
-fn copy(log: &mut LogReader, target: &Target, out: &mut dyn Write) -> Result<(), CliError> {
-    log.copy(out).map_err(|e| match e {
-        LogError::Read(e) => cannot_read(target, &e),
-        LogError::Write(e) => e.into(),
-    })?;
-    Ok(out.flush()?)
-}
-
-/// Copies, as kubectl does, until the container or the daemon ends.
-fn follow(
-    client: &mut Client,
-    target: &Target,
-    log: &mut LogReader,
-    out: &mut dyn Write,
-) -> Result<(), CliError> {
-    for look in 0_u32.. {
-        // The daemon is asked before the last read, so that everything the container wrote is in the file by then.
-        let runs = look % ASK_EVERY != 0 || still_runs(&*client.snapshot()?, target);
-        copy(log, target, out)?;
-        if !runs {
-            break;
-        }
-        std::thread::sleep(POLL);
-    }
-    Ok(())
-}
-
-fn still_runs(snapshot: &Snapshot, target: &Target) -> bool {
-    let pod = snapshot.pods.iter().find(|p| uid(p) == target.uid);
-    let status = pod.and_then(|p| p.status.container(&target.container));
-    status.is_some_and(|s| s.state.running.is_some() && s.restart_count == target.attempt)
-}
-
-fn uid(pod: &PodView) -> &str {
-    pod.object["metadata"]["uid"].as_str().unwrap_or_default()
-}
-
-fn target(pod: &PodView, logs: &Logs) -> Result<Target, String> {
-    let container = container(pod, logs.container.as_deref())?;
-    let attempt =
-        attempt(pod.status.container(container), logs.previous).map_err(|why| {
-            match (rejection(pod), why) {
-                (Some(reason), _) => {
-                    format!("pod \"{}\" was rejected: {reason}", columns::name(pod))
-                }
-                (None, NoLog::NoPrevious) => format!(
-                    "previous terminated container \"{container}\" in pod \"{}\" not found",
-                    columns::name(pod)
-                ),
-                (None, NoLog::Waiting(reason)) => format!(
-                    "container \"{container}\" in pod \"{}\" is waiting to start: {reason}",
-                    columns::name(pod)
-                ),
-            }
-        })?;
-    let file = Path::new(&pod.log_dir)
-        .join(container)
-        .join(format!("{attempt}.log"));
-    Ok(Target {
-        uid: uid(pod).into(),
-        container: container.into(),
-        attempt,
-        file,
-    })
-}
-
-/// `OutOfcpu: Node didn't have enough resource: cpu`: why admission refused the pod.
-fn rejection(pod: &PodView) -> Option<String> {
-    let why = pod.status.message.strip_prefix("Pod was rejected: ")?;
-    Some(format!("{}: {why}", pod.status.reason))
-}
-
-fn container<'a>(pod: &'a PodView, wanted: Option<&'a str>) -> Result<&'a str, String> {
-    let regular = columns::containers(pod);
-    let all = [columns::init_containers(pod), regular.clone()].concat();
-    let name = columns::name(pod);
-    match (wanted, regular.as_slice()) {
-        (Some(wanted), _) if all.contains(&wanted) => Ok(wanted),
-        (Some(wanted), _) => {
-            let likely = did_you_mean(wanted, all.iter().copied(), "");
-            Err(format!(
-                "container {wanted} is not valid for pod {name}: its containers are [{}]{likely}",
-                all.join(" ")
-            ))
-        }
-        (None, [one]) => Ok(one),
-        (None, _) => Err(format!(
-            "a container name must be specified for pod {name}, choose one of: [{}]",
-            all.join(" ")
-        )),
-    }
-}
-
-/// Why there is no log to show.
-#[derive(Debug, PartialEq, Eq)]
-enum NoLog {
-    NoPrevious,
-    Waiting(String),
-}
-
-/// The instance whose log is requested. A container that waits for its restart has only the ended
-/// instance, which is its previous one as well.
-fn attempt(status: Option<&ContainerStatus>, previous: bool) -> Result<u32, NoLog> {
-    let creating = || NoLog::Waiting("ContainerCreating".into());
-    let s = status.ok_or_else(|| {
-        if previous {
-            NoLog::NoPrevious
-        } else {
-            creating()
-        }
-    })?;
-    let started = s.state.running.is_some() || s.state.terminated.is_some();
-    let ended_before = s.last_state.terminated.is_some();
-    match (started, previous) {
-        (true, false) => Ok(s.restart_count),
-        (true, true) => s.restart_count.checked_sub(1).ok_or(NoLog::NoPrevious),
-        (false, _) if ended_before => Ok(s.restart_count),
-        (false, true) => Err(NoLog::NoPrevious),
-        (false, false) => {
-            let reason = s
-                .state
-                .waiting
-                .as_ref()
-                .map(|w| w.reason.clone())
-                .filter(|r| !r.is_empty());
-            Err(reason.map_or_else(creating, NoLog::Waiting))
-        }
-    }
+fn of_files(logs: &Logs, layout: Layout) -> Result<Chosen, CliError> {
+    let found = offline::find(logs, &layout).map_err(CliError::Failed)?;
+    Ok((found.pod, found.choice, Witness::Shims(layout)))
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use std::time::Duration;
 
     use super::*;
     use crate::cli::args::testing;
 
-    #[track_caller]
-    fn check_attempt(status: serde_json::Value, previous: bool, expected: Result<u32, NoLog>) {
-        let status: Option<ContainerStatus> = serde_json::from_value(status).unwrap();
-        assert_eq!(attempt(status.as_ref(), previous), expected);
-    }
+    const NOW: Duration = Duration::from_secs(1_800_000_000);
 
-    #[test]
-    fn the_instance_follows_from_the_state() {
-        let running = |restarts: u32| json!({"restartCount": restarts, "state": {"running": {"startedAt": null}}});
-        let backing_off = json!({"restartCount": 2, "state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": {"terminated": {"exitCode": 1}}});
-        check_attempt(running(0), false, Ok(0));
-        check_attempt(running(3), false, Ok(3));
-        check_attempt(running(3), true, Ok(2));
-        check_attempt(running(0), true, Err(NoLog::NoPrevious));
-        check_attempt(
-            json!({"restartCount": 1, "state": {"terminated": {"exitCode": 0}}}),
-            false,
-            Ok(1),
-        );
-        check_attempt(backing_off.clone(), false, Ok(2));
-        check_attempt(backing_off, true, Ok(2));
-        check_attempt(
-            json!({"state": {"waiting": {"reason": "ErrImageNeverPull"}}}),
-            false,
-            Err(NoLog::Waiting("ErrImageNeverPull".into())),
-        );
-        check_attempt(
-            json!({"state": {"waiting": {"reason": ""}}}),
-            false,
-            Err(NoLog::Waiting("ContainerCreating".into())),
-        );
-        check_attempt(
-            json!({"state": {"waiting": {"reason": "ErrImageNeverPull"}}}),
-            true,
-            Err(NoLog::NoPrevious),
-        );
-        check_attempt(
-            json!(null),
-            false,
-            Err(NoLog::Waiting("ContainerCreating".into())),
-        );
+    fn parsed(line: &str) -> Result<Logs, String> {
+        let now = SystemTime::UNIX_EPOCH + NOW;
+        testing::parse(&VERB, |raw| parse(raw, now), line)
     }
 
     #[track_caller]
     fn check(line: &str, expected: Logs) {
-        assert_eq!(testing::parse(&VERB, parse, line), Ok(expected), "{line}");
+        assert_eq!(parsed(line), Ok(expected), "{line}");
+    }
+
+    #[track_caller]
+    fn check_options(line: &str, expected: LogOptions) {
+        assert_eq!(parsed(line).map(|l| l.options), Ok(expected), "{line}");
     }
 
     #[track_caller]
     fn check_error(line: &str, expected: &str) {
-        let got = testing::parse(&VERB, parse, line);
-        assert_eq!(got, Err(expected.into()), "{line}");
+        assert_eq!(parsed(line), Err(expected.into()), "{line}");
     }
 
     #[test]
@@ -319,27 +253,27 @@ mod tests {
             root: "/".into(),
             pod: "a".into(),
             namespace: None,
-            container: None,
+            containers: Wanted::Default,
             follow: false,
             previous: false,
+            prefix: false,
+            options: LogOptions::default(),
         };
         check("logs a", logs.clone());
         check("logs pod/a", logs.clone());
+        let named = Logs {
+            containers: Wanted::Named("b".into()),
+            follow: true,
+            previous: true,
+            ..logs.clone()
+        };
+        check("logs a -c b -f -p", named.clone());
+        check("logs a -fp b", named);
         check(
-            "logs a -c b -f -p",
+            "logs a --all-containers --prefix",
             Logs {
-                container: Some("b".into()),
-                follow: true,
-                previous: true,
-                ..logs.clone()
-            },
-        );
-        check(
-            "logs a -fp b",
-            Logs {
-                container: Some("b".into()),
-                follow: true,
-                previous: true,
+                containers: Wanted::All,
+                prefix: true,
                 ..logs
             },
         );
@@ -351,5 +285,63 @@ mod tests {
             "logs a b c",
             "'logs' needs one pod: podprobe logs POD [-c CONTAINER] [-f] [-p]",
         );
+        check_error(
+            "logs a b --all-containers",
+            "-c and --all-containers exclude each other",
+        );
+    }
+
+    #[test]
+    fn the_options_of_the_log_are_kubectls() {
+        let none = LogOptions::default();
+        check_options("logs a --tail -1", none.clone());
+        check_options(
+            "logs a --tail=0 --timestamps --limit-bytes 7",
+            LogOptions {
+                tail_lines: Some(0),
+                timestamps: true,
+                limit_bytes: Some(7),
+                ..none.clone()
+            },
+        );
+        let since = |time: Duration| LogOptions {
+            since: Some(SystemTime::UNIX_EPOCH + time),
+            ..none.clone()
+        };
+        check_options("logs a --since 1m30s", since(NOW - Duration::from_secs(90)));
+        let date = "logs a --since-time 1970-01-01T01:00:00.5+01:00";
+        check_options(date, since(Duration::from_millis(500)));
+    }
+
+    #[test]
+    fn a_wrong_option_of_the_log_says_what_is_right() {
+        for (line, expected) in [
+            (
+                "--tail x",
+                "--tail takes a number of lines, 0 or more, or -1 for all of them, not 'x'",
+            ),
+            (
+                "--tail -2",
+                "--tail takes a number of lines, 0 or more, or -1 for all of them, not '-2'",
+            ),
+            (
+                "--limit-bytes 0",
+                "--limit-bytes takes a number of bytes, 1 or more, not '0'",
+            ),
+            (
+                "--since 5",
+                "cannot use --since: \"5\" is not a duration such as \"20s\", \"1m30s\" or \"100ms\"",
+            ),
+            (
+                "--since-time now",
+                "--since-time takes a time such as 2026-11-21T08:00:00Z, not 'now'",
+            ),
+            (
+                "--since 1s --since-time 2026-11-21T08:00:00Z",
+                "--since and --since-time exclude each other",
+            ),
+        ] {
+            check_error(&format!("logs a {line}"), expected);
+        }
     }
 }

@@ -59,7 +59,8 @@ pub fn main() -> ExitCode {
 }
 
 fn dispatch() -> Result<ExitCode, CliError> {
-    let line = args::read(std::env::args_os().skip(1), &VERBS).map_err(CliError::Usage)?;
+    let root = std::env::var_os(args::ROOT_VARIABLE);
+    let line = args::read(std::env::args_os().skip(1), &VERBS, root).map_err(CliError::Usage)?;
     // Buffered: stdout itself writes each line on its own, and a PodList has thousands. Every verb flushes.
     let mut out = Printable::new(io::BufWriter::new(io::stdout()));
     let mut err = Printable::new(io::stderr());
@@ -80,7 +81,7 @@ mod tests {
     use super::*;
 
     fn parse(line: &[&str]) -> Result<Line, String> {
-        args::read(line.iter().map(OsString::from), &VERBS)
+        args::read(line.iter().map(OsString::from), &VERBS, None)
     }
 
     #[track_caller]
@@ -120,9 +121,72 @@ mod tests {
             "unknown verb 'frobnicate'; 'podprobe help' lists the verbs",
         );
         check_error(
-            "--root /r get pods",
-            "option '--root' stands before the verb; write 'podprobe VERB --root …'",
+            "--rot /r get pods",
+            "no verb has an option '--rot', did you mean '--root'?; 'podprobe help' lists the verbs",
         );
+    }
+
+    #[test]
+    fn options_before_the_verb_are_its_own() {
+        for line in [
+            "--root /r -n x get pods a",
+            "--root=/r -nx get pods a",
+            "--root /r get -n x pods a",
+        ] {
+            let words: Vec<&str> = line.split(' ').collect();
+            let Ok(Line::Run(verb, raw)) = parse(&words) else {
+                panic!("{line}")
+            };
+            let given = (raw.root(), raw.namespace(), raw.text_words());
+            let words = vec!["pods".to_owned(), "a".to_owned()];
+            let expected = (Ok("/r".into()), Ok(Some("x".into())), Ok(words));
+            assert_eq!((verb.name, given), ("get", expected), "{line}");
+        }
+        check_error(
+            "-n x version",
+            "'version' has no option '-n'; see 'podprobe help version'",
+        );
+        check_error(
+            "--root /r",
+            "options without a verb; 'podprobe help' lists the verbs",
+        );
+        check_error("get pods --root", "option '--root' needs a value");
+    }
+
+    #[test]
+    fn a_flag_may_say_true_or_false() {
+        let watches = |line: &str| {
+            let words: Vec<&str> = line.split(' ').collect();
+            match parse(&words) {
+                Ok(Line::Run(_, raw)) => Ok(raw.has("watch")),
+                Ok(Line::Help(_)) => panic!("{line}"),
+                Err(e) => Err(e),
+            }
+        };
+        assert_eq!(watches("get pods --watch=true"), Ok(true));
+        assert_eq!(watches("get pods --watch=false"), Ok(false));
+        assert_eq!(watches("get pods -wA"), Ok(true));
+        let wrong = "option '--watch' takes no value but true and false, not 'yes'";
+        assert_eq!(watches("get pods --watch=yes"), Err(wrong.into()));
+    }
+
+    /// The option wins, also over an empty variable.
+    #[test]
+    fn the_root_comes_from_the_option_or_the_variable() {
+        let root = |line: &str, variable: &str| {
+            let words = line.split(' ').map(OsString::from);
+            match args::read(words, &VERBS, Some(variable.into())) {
+                Ok(Line::Run(_, raw)) => raw.root(),
+                _ => panic!("{line}"),
+            }
+        };
+        assert_eq!(root("get pods", "/a/b"), Ok("/a/b".into()));
+        assert_eq!(root("get pods --root /c", "/a"), Ok("/c".into()));
+        assert_eq!(root("get pods --root /c", ""), Ok("/c".into()));
+        let empty = "PODPROBE_ROOT is set but empty; it needs a path: unset it, or give --root DIR";
+        assert_eq!(root("get pods", ""), Err(empty.into()));
+        let here = std::env::current_dir().unwrap();
+        assert_eq!(root("get pods", "d"), Ok(here.join("d")));
     }
 
     #[test]

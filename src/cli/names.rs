@@ -67,42 +67,47 @@ pub fn resolve<'a>(
     namespace: Option<&str>,
     name: &str,
 ) -> Result<&'a PodView, NameError> {
-    let suffixed = format!("{name}-{}", snapshot.node_name.to_lowercase());
-    let of = |wanted: &str| {
-        in_namespace(snapshot, namespace)
-            .filter(|p| columns::name(p) == wanted)
-            .collect::<Vec<_>>()
+    let pods: Vec<&PodView> = in_namespace(snapshot, namespace).collect();
+    let names: Vec<_> = pods
+        .iter()
+        .map(|p| (columns::namespace(p), columns::name(p)))
+        .collect();
+    choose(&names, &snapshot.node_name, name).map(|at| pods[at])
+}
+
+/// As [`resolve`], among pods of which only namespace and name are known; returns the place in the list.
+pub fn choose(pods: &[(&str, &str)], node_name: &str, name: &str) -> Result<usize, NameError> {
+    let suffix = format!("-{}", node_name.to_lowercase());
+    let suffixed = format!("{name}{suffix}");
+    let of = |wanted: &str| -> Vec<usize> {
+        let all = pods.iter().enumerate();
+        all.filter(|(_, pod)| pod.1 == wanted)
+            .map(|(at, _)| at)
+            .collect()
     };
     let whole = of(name);
-    let found = if whole.is_empty() {
-        of(&suffixed)
-    } else {
-        whole
+    let found = match whole.is_empty() {
+        true => of(&suffixed),
+        false => whole,
     };
     match found.as_slice() {
-        [one] => Ok(one),
+        [one] => Ok(*one),
         [] => Err(NameError::NotFound {
             name: name.into(),
-            likely: likely(snapshot, namespace, name),
+            likely: likely(pods, &suffix, name),
         }),
         several => Err(NameError::Ambiguous {
             name: name.into(),
-            namespaces: several
-                .iter()
-                .map(|p| columns::namespace(p).into())
-                .collect(),
+            namespaces: several.iter().map(|at| pods[*at].0.into()).collect(),
         }),
     }
 }
 
 /// Compares with the names without the node's suffix too, because the suffix is longer than most names.
-fn likely(snapshot: &Snapshot, namespace: Option<&str>, name: &str) -> Option<String> {
-    let suffix = format!("-{}", snapshot.node_name.to_lowercase());
-    let names: Vec<&str> = in_namespace(snapshot, namespace)
-        .map(columns::name)
-        .collect();
-    let short = names.iter().filter_map(|n| n.strip_suffix(suffix.as_str()));
-    nearest(name, names.iter().copied().chain(short)).map(str::to_owned)
+fn likely(pods: &[(&str, &str)], suffix: &str, name: &str) -> Option<String> {
+    let names = pods.iter().map(|(_, name)| *name);
+    let short = names.clone().filter_map(|n| n.strip_suffix(suffix));
+    nearest(name, names.chain(short)).map(str::to_owned)
 }
 
 #[cfg(test)]

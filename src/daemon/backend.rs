@@ -1,10 +1,12 @@
 //! What the server's clients and the live table read and ask.
 
 use std::collections::{HashMap, HashSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::adapters::Prober;
+use super::metrics::Counted;
 use crate::api::conditions::ConditionChange;
 use crate::api::pod::Volume;
 use crate::api::validation::probe_field;
@@ -13,8 +15,9 @@ use crate::change_feed::{Aspect, ChangeFeed};
 use crate::checkpoint::Checkpoint;
 use crate::clock::Moment;
 use crate::events::{Event, EventList, Recorder};
+use crate::eviction::Evictions;
 use crate::images::manager::ImageWaitReason;
-use crate::images::{ImagePull, PullStage};
+use crate::images::{ImagePull, ImageStore, PullStage};
 use crate::kuberuntime::KubeRuntime;
 use crate::layout::Layout;
 use crate::network::Networks;
@@ -31,6 +34,7 @@ use crate::server::containers::{ContainerName, Unreachable};
 use crate::server::health::Check;
 use crate::server::protocol::{ConditionSet, PauseTarget, ProbeTarget};
 use crate::services::view::ServiceView;
+use crate::stats::Stats;
 use crate::status::StatusManager;
 use crate::sync_loop::Heartbeat;
 use crate::views::ProbeReport;
@@ -63,6 +67,12 @@ pub(super) struct DaemonBackend {
     pub(super) networks: Arc<Networks>,
     pub(super) health: Arc<Health>,
     pub(super) proxy_metrics: Arc<ProxyMetrics>,
+    pub(super) counted: Counted,
+    pub(super) evictions: Arc<Evictions>,
+    pub(super) store: ImageStore,
+    #[cfg_attr(not(test), expect(dead_code, reason = "as resources.rs"))]
+    pub(super) stats: Stats,
+    pub(super) node_ip: IpAddr,
     /// When the daemon started.
     pub(super) started: Moment,
 }

@@ -1,18 +1,130 @@
 //! All metrics of the daemon in one text.
+//!
+//! Invariants: the parts count where things happen; here is only read, at a scrape. A series goes with its pod.
+
+pub(super) mod node;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::SystemTime;
 
 use super::backend::DaemonBackend;
+use crate::api::{Pod, PodSource, PodStatus};
+use crate::clock::Moment;
+use crate::events::EventType;
 use crate::metrics::{Family, Kind};
+use crate::pod_config::FileProblem;
+use crate::pod_workers::PodMetrics;
+use crate::runtime::metered::Operations;
+use crate::runtime::{RuntimePodStatus, RuntimeState};
+use crate::sync_loop::LoopMetrics;
+use crate::views::kube_state::{NodeLabels, ServiceState, write_pods, write_services};
+
+/// The most refused files that have a series each.
+const MAX_FILES: usize = 20;
+
+/// What parts count that nobody else holds.
+#[derive(Clone, Default)]
+pub(super) struct Counted {
+    pub(super) operations: Arc<Operations>,
+    pub(super) pods: Arc<PodMetrics>,
+    pub(super) sync_loop: Arc<LoopMetrics>,
+}
 
 impl DaemonBackend {
-    /// Every metric, in the text format.
+    /// Every metric of `/metrics`, in the text format.
     pub(super) fn metrics_text(&self) -> String {
+        let (now, wall) = (Moment::now(), SystemTime::now());
         let mut out = String::new();
         self.prober.records.write_metrics(&mut out);
-        let help = "The number of discard events in PLEG.";
-        Family::new(&mut out, "kubelet_pleg_discard_events", Kind::Counter, help)
-            .value(&[], self.pleg.discarded());
+        self.pleg.write_metrics(now, wall, &mut out);
+        self.write_states(&mut out);
+        let counted = &self.counted;
+        counted.pods.write(&mut out);
+        counted.operations.write(&mut out);
+        let last = self.heartbeat.last();
+        counted.sync_loop.write(last, self.started, now, &mut out);
+        self.write_counts(&mut out);
+        write_problems(&self.files.problems_by_source(), &mut out);
+        self.kuberuntime.images().metrics().write(&mut out);
+        self.write_panics(&mut out);
+        self.write_network(&mut out);
+        node::write_disks(&self.layout, &mut out);
+        node::write_images(&self.store, &mut out);
+        node::write_process(&mut out);
+        out
+    }
+
+    /// Pods, containers and services as they are now.
+    fn write_states(&self, out: &mut String) {
+        let pods = self.shown(|_| true);
+        let status = |(pod, _): (Arc<Pod>, bool)| {
+            let status = self.statuses.get(pod.uid()).unwrap_or_default();
+            (pod, status)
+        };
+        let mut pods: Vec<(Arc<Pod>, Arc<PodStatus>)> = pods.into_iter().map(status).collect();
+        let place = |pod: &Pod| (pod.metadata.namespace.clone(), pod.metadata.name.clone());
+        pods.sort_by_cached_key(|(pod, _)| place(pod));
+        let states: Vec<_> = pods.iter().map(|(p, s)| (&**p, &**s)).collect();
+        let node = NodeLabels {
+            name: &self.node_name,
+            ip: self.node_ip,
+        };
+        write_pods(&states, node, out);
+        let active = states.iter().filter(|(_, s)| !s.phase.is_terminal());
+        write_pod_counts(states.len(), active.count(), out);
+        write_running(&self.pleg.cache().all(), out);
+        self.write_services(out);
+    }
+
+    fn write_services(&self, out: &mut String) {
+        let services = self.services.get();
+        let state = |(key, service)| {
+            let assigned = services.assigned.get(key);
+            ServiceState {
+                namespace: &key.namespace,
+                name: &key.name,
+                service,
+                cluster_ip: assigned.and_then(|a| a.cluster_ips.first().copied()),
+            }
+        };
+        let of_all = services.objects.services.iter();
+        let all: Vec<_> = of_all.map(|(key, s)| state((key, &**s))).collect();
+        write_services(&all, &services.built.table, out);
+    }
+
+    fn write_counts(&self, out: &mut String) {
+        let help = "Cumulative number of pod evictions by eviction signal";
+        let mut evictions = Family::new(out, "kubelet_evictions", Kind::Counter, help);
+        let signal = [("eviction_signal", "emptydirfs.limit")];
+        evictions.value(&signal, self.evictions.total());
+        let help = "Events of pods, repeated ones included.";
+        let mut events = Family::new(out, "podprobe_events_total", Kind::Counter, help);
+        for (type_, of_type) in [
+            ("Normal", EventType::Normal),
+            ("Warning", EventType::Warning),
+        ] {
+            events.value(&[("type", type_)], self.recorder.total(of_type));
+        }
+        let help = "Increments that have no series, because their family has as many as it may.";
+        let left_out = [
+            ("pods", self.counted.pods.left_out()),
+            ("registry", self.kuberuntime.images().metrics().left_out()),
+            ("sync_loop", self.counted.sync_loop.left_out()),
+        ];
+        let name = "podprobe_metrics_left_out_total";
+        let mut family = Family::new(out, name, Kind::Counter, help);
+        for (part, n) in left_out {
+            family.value(&[("part", part)], n);
+        }
+        let help = "The version that runs.";
+        Family::new(out, "podprobe_build_info", Kind::Gauge, help)
+            .value(&[("version", env!("CARGO_PKG_VERSION"))], 1);
+    }
+
+    fn write_panics(&self, out: &mut String) {
         let help = "Panics that were caught; the thread went on, and the log says where.";
-        let mut panics = Family::new(&mut out, "podprobe_panics_total", Kind::Counter, help);
+        let mut panics = Family::new(out, "podprobe_panics_total", Kind::Counter, help);
         for (part, n) in [
             ("pleg", self.pleg.panics()),
             ("pod_workers", self.workers.panics()),
@@ -22,19 +134,74 @@ impl DaemonBackend {
             panics.value(&[("part", part)], n);
         }
         let help = "Probe workers: one for each probe of each container that may still run.";
-        Family::new(&mut out, "podprobe_prober_workers", Kind::Gauge, help)
+        Family::new(out, "podprobe_prober_workers", Kind::Gauge, help)
             .value(&[], self.prober.manager.worker_count() as u64);
+    }
+
+    fn write_network(&self, out: &mut String) {
         if let Some(names) = &self.services.get().name_counters {
-            names.write_metrics(&mut out);
+            names.write_metrics(out);
         }
         let help =
             "What the kernel lacks for the network of pods; `describe pod` says what follows.";
-        let mut missing = Family::new(&mut out, "podprobe_network_missing", Kind::Gauge, help);
+        let mut missing = Family::new(out, "podprobe_network_missing", Kind::Gauge, help);
         for lack in self.networks.missing() {
             missing.value(&[("what", lack.what.as_str())], 1);
         }
         self.proxy_metrics
-            .write(self.health.mode(), &self.health.answers(), &mut out);
-        out
+            .write(self.health.mode(), &self.health.answers(), out);
+    }
+}
+
+/// Every pod of a file or URL is static.
+fn write_pod_counts(desired: usize, active: usize, out: &mut String) {
+    for (name, help, n) in [
+        (
+            "kubelet_desired_pods",
+            "The number of pods the kubelet is being instructed to run. static is true if the pod is not from the apiserver.",
+            desired,
+        ),
+        (
+            "kubelet_active_pods",
+            "The number of pods the kubelet considers active and which are being considered when admitting new pods. \
+             static is true if the pod is not from the apiserver.",
+            active,
+        ),
+    ] {
+        Family::new(out, name, Kind::Gauge, help).value(&[("static", "true")], n as u64);
+    }
+}
+
+/// What the runtime had at the last listing.
+fn write_running(pods: &[Arc<RuntimePodStatus>], out: &mut String) {
+    let ready = pods.iter().filter(|p| p.sandboxes.iter().any(|s| s.ready));
+    let help = "Number of pods that have a running pod sandbox";
+    Family::new(out, "kubelet_running_pods", Kind::Gauge, help).value(&[], ready.count() as u64);
+    let help = "Number of containers currently running";
+    let mut family = Family::new(out, "kubelet_running_containers", Kind::Gauge, help);
+    for (name, state) in [
+        ("created", RuntimeState::Created),
+        ("exited", RuntimeState::Exited),
+        ("running", RuntimeState::Running),
+        ("unknown", RuntimeState::Unknown),
+    ] {
+        let all = pods.iter().flat_map(|p| &p.containers);
+        let n = all.filter(|c| c.state == state).count() as u64;
+        family.value(&[("container_state", name)], n);
+    }
+}
+
+/// A file that is refused may still run in its last good version.
+fn write_problems(problems: &BTreeMap<PodSource, Vec<FileProblem>>, out: &mut String) {
+    let help = "Files and answers whose present content is refused, by source.";
+    let mut family = Family::new(out, "podprobe_refused_files", Kind::Gauge, help);
+    for source in [PodSource::File, PodSource::Http] {
+        let n = problems.get(&source).map_or(0, Vec::len) as u64;
+        family.value(&[("source", source.as_str())], n);
+    }
+    let help = "A file whose present content is refused; at most 20 of them. `get pods` says why.";
+    let mut family = Family::new(out, "podprobe_refused_file_info", Kind::Gauge, help);
+    for problem in problems.values().flatten().take(MAX_FILES) {
+        family.value(&[("file", &problem.file)], 1);
     }
 }

@@ -1,5 +1,7 @@
 //! The whole daemon on a runtime that sees configurations only, and its end.
 
+mod bodies;
+
 use std::{fs, io};
 
 use crossbeam_channel::{Receiver, bounded};
@@ -20,11 +22,15 @@ use crate::views::{PodView, Snapshot};
 /// A ceiling for what happens within seconds unless something is broken.
 const CEILING: Duration = Duration::from_secs(60);
 
-/// Every image is there.
+/// Every image is there but one.
 struct Images;
 
 impl ImageService for Images {
     fn image(&self, reference: &str) -> Result<Image, ImageError> {
+        if bodies::is_missing(reference) {
+            let (reference, similar) = (reference.to_owned(), Vec::new());
+            return Err(ImageError::NotFound { reference, similar });
+        }
         Ok(Image {
             id: "sha256:1".into(),
             name: reference.into(),

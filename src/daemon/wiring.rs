@@ -17,6 +17,7 @@ use super::backend::DaemonBackend;
 use super::error::{DaemonError, cannot};
 use super::garbage::Garbage;
 use super::last_daemon::LastDaemon;
+use super::metrics::Counted;
 use super::pauses;
 use super::threads::Threads;
 use crate::admission;
@@ -46,7 +47,7 @@ use crate::pod_config::http::{HttpSource, HttpSourceConfig};
 use crate::pod_config::merge::UPDATES_CAPACITY;
 use crate::pod_config::{FileStates, Outlet, PodConfig, PodUpdate};
 use crate::pod_manager::PodManager;
-use crate::pod_workers::{self, PodWorkers, Syncer};
+use crate::pod_workers::{self, PodMetrics, PodWorkers, Syncer};
 use crate::prober::manager::{self, ProberManager, RestoredReady};
 use crate::prober::results;
 use crate::proxy::auto::{self, Auto};
@@ -58,6 +59,7 @@ use crate::proxy::names::NameSettings;
 use crate::proxy::userspace::client::ProxyRole;
 use crate::proxy::watch::{self, Removal, ServicesView};
 use crate::remove_tree::remove_tree;
+use crate::runtime::metered::Metered;
 use crate::runtime::shims;
 use crate::runtime::shims::app_armor::AppArmor;
 use crate::runtime::shims::exits::ExitListener;
@@ -65,6 +67,7 @@ use crate::runtime::{ContainerId, Runtime};
 use crate::server::{self, CredentialFiles, Server, ServerConfig};
 use crate::services::claims::OwnPort;
 use crate::settings::Settings;
+use crate::stats::{self, Stats};
 use crate::status::{EVICTED, StatusManager, conditions_of_others};
 use crate::sync_loop::{Channels, Heartbeat, Parts, SyncLoop};
 use crate::views::Records;
@@ -107,9 +110,11 @@ pub(super) struct Running {
 pub(super) fn start(
     settings: &Settings,
     layout: &Layout,
-    engine: Engine,
+    mut engine: Engine,
 ) -> Result<(Running, Threads), DaemonError> {
     let started = Moment::now();
+    let counted = Counted::default();
+    engine.runtime = Arc::new(Metered::new(engine.runtime, counted.operations.clone()));
     let mut restored = checkpoint::read(&layout.checkpoint());
     let last = LastDaemon::new(&restored);
     let (pod_evicted, evicted) = bounded(1);
@@ -150,7 +155,7 @@ pub(super) fn start(
         hooks,
         &pleg,
         &prober,
-        evictions.clone(),
+        (evictions.clone(), counted.pods.clone()),
     ));
     let workers = Arc::new(PodWorkers::new(syncer.clone(), settings.sync_frequency));
     let backend = backend(
@@ -161,6 +166,7 @@ pub(super) fn start(
         &prober,
         &workers,
         &kuberuntime,
+        (counted.clone(), evictions.clone(), engine.store.clone()),
     );
     let backend = Arc::new(backend);
     let (channels, senders) = channels(lifecycle, result_updates, objects, evicted);
@@ -176,6 +182,7 @@ pub(super) fn start(
         runtime: Arc::new(RuntimeCache(pleg.clone())),
         probes: prober.clone(),
         recorder: stores.recorder.clone(),
+        metrics: counted.sync_loop,
         garbage: Box::new(garbage(
             &stores,
             syncer,
@@ -396,7 +403,7 @@ fn syncer(
     hooks: HandlerRunner,
     pleg: &Arc<Pleg>,
     prober: &Arc<Prober>,
-    evictions: Arc<Evictions>,
+    (evictions, metrics): (Arc<Evictions>, Arc<PodMetrics>),
 ) -> Syncer {
     Syncer::new(pod_workers::Deps {
         kuberuntime,
@@ -410,6 +417,7 @@ fn syncer(
         }),
         evictions,
         recorder: stores.recorder.clone(),
+        metrics,
         node_ip: settings.node_ip,
         max_back_off: settings.max_container_restart_period,
     })
@@ -423,6 +431,7 @@ fn backend(
     prober: &Arc<Prober>,
     workers: &Arc<PodWorkers>,
     kuberuntime: &Arc<KubeRuntime>,
+    (counted, evictions, store): (Counted, Arc<Evictions>, ImageStore),
 ) -> DaemonBackend {
     let checkpoint = Checkpoint::new(layout.checkpoint(), stores.statuses.clone());
     DaemonBackend {
@@ -444,6 +453,11 @@ fn backend(
         networks: stores.networks.clone(),
         health: stores.health.clone(),
         proxy_metrics: stores.proxy_metrics.clone(),
+        counted,
+        evictions,
+        store,
+        stats: Stats::new(stats::Reader::new(layout.clone())),
+        node_ip: settings.node_ip,
         started: stores.started,
     }
 }

@@ -22,6 +22,7 @@ use crate::api::pod::RestartPolicy;
 use crate::api::{Pod, PodUid};
 use crate::clock::Moment;
 use crate::layout::Layout;
+use crate::metrics::counters::Counter;
 use crate::pod_actions::{BackOff, BackOffKey};
 use mark::{Mark, Stage};
 
@@ -34,6 +35,7 @@ pub struct Evictions {
     state: Mutex<State>,
     /// Tells the sync loop that there is a pod to end.
     wake: Sender<()>,
+    evicted: Counter,
 }
 
 struct State {
@@ -58,7 +60,13 @@ impl Evictions {
             layout: layout.clone(),
             state: Mutex::new(State { marks, back_off }),
             wake,
+            evicted: Counter::default(),
         }
+    }
+
+    /// How many pods this daemon has evicted.
+    pub fn total(&self) -> u64 {
+        self.evicted.get()
     }
 
     // ---- for the sync loop ----
@@ -108,6 +116,7 @@ impl Evictions {
 
     /// Evicts a pod.
     pub fn evict(&self, uid: &PodUid, message: &str) {
+        self.evicted.count();
         self.set(uid, Mark::ending(message.to_owned()));
         // full means that the sync loop is told already
         let _ = self.wake.try_send(());

@@ -77,7 +77,9 @@ fn an_evicted_pod_ends_waits_and_starts_anew_wherever_the_daemon_is_killed() {
         assert_eq!(node.seen(now), expected, "after a crash");
     };
     check(&mut node, 100, NOT_EVICTED);
+    assert_eq!(node.evictions.total(), 0);
     node.evictions.evict(&uid, "why");
+    assert_eq!(node.evictions.total(), 1);
     assert!(node.woken.try_recv().is_ok());
     check(&mut node, 100, ENDING);
     node.evictions.ended(&pod, at(103));

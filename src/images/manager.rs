@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use super::error::ImageError;
+use super::pull_metrics::{PullMetrics, Pulled};
 use super::pulls::{ImagePull, PullStage, Pulls};
 use super::reference::Reference;
 use super::registry::slots::{Slot, Slots};
@@ -256,6 +257,7 @@ pub struct ImageManager {
     /// None without a limit.
     slots: Option<Slots>,
     pulls: Pulls,
+    metrics: PullMetrics,
 }
 
 impl ImageManager {
@@ -267,6 +269,7 @@ impl ImageManager {
             back_off: Mutex::default(),
             slots: Some(Slots::new(1)),
             pulls: Pulls::default(),
+            metrics: PullMetrics::default(),
         }
     }
 
@@ -391,6 +394,13 @@ impl ImageManager {
         let pulled = self.puller.pull(&wanted, &pull.starts());
         drop((slot, pull));
         let now = clock();
+        let how = match &pulled {
+            Ok(_) => Pulled::Success,
+            Err(PullError::Cancelled) => Pulled::Cancelled,
+            Err(PullError::Failed(_)) => Pulled::Failed,
+            Err(PullError::RegistryUnavailable(_)) => Pulled::RegistryUnavailable,
+        };
+        self.metrics.pulled(reference, how, now.since(started));
         let size = pulled.map_err(|e| self.failed(key, image, &e, now, record))?;
         record(normal(
             "Pulled",
@@ -406,6 +416,11 @@ impl ImageManager {
             record(warning("InspectFailed", &message));
             error(ImageWaitReason::ImageInspectError, message)
         })
+    }
+
+    /// What was counted of pulls.
+    pub fn metrics(&self) -> &PullMetrics {
+        &self.metrics
     }
 
     /// How far the pulls for a pod are, and those that wait to be tried again.

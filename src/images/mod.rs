@@ -25,6 +25,7 @@ mod layer;
 pub mod manager;
 pub mod overlay;
 mod pack;
+pub mod pull_metrics;
 mod pulls;
 mod reference;
 pub mod registry;

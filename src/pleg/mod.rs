@@ -13,7 +13,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, select};
 
@@ -22,6 +22,8 @@ pub use diff::{EventKind, PodLifecycleEvent};
 
 use crate::api::PodUid;
 use crate::clock::{Moment, go_duration};
+use crate::metrics::counters::Durations;
+use crate::metrics::{Family, Kind};
 use crate::runtime::{Runtime, RuntimePodStatus};
 use relist::{Records, step};
 
@@ -40,6 +42,10 @@ struct Counters {
     relisted: Mutex<Option<Moment>>,
     discarded: AtomicU64,
     panics: AtomicU64,
+    durations: Durations,
+    /// From the beginning of one relist to that of the next.
+    intervals: Durations,
+    of_one_pod: Durations,
 }
 
 impl Counters {
@@ -48,6 +54,13 @@ impl Counters {
             .relisted
             .lock()
             .expect("no panic while the lock is held")
+    }
+
+    fn listed(&self, began: Moment) {
+        *self
+            .relisted
+            .lock()
+            .expect("no panic while the lock is held") = Some(began);
     }
 }
 
@@ -128,6 +141,44 @@ impl Pleg {
     pub fn is_finished(&self) -> bool {
         self.thread.is_finished()
     }
+
+    /// Appends the kubelet's families (kubelet-probes 11.3).
+    pub fn write_metrics(&self, now: Moment, wall: SystemTime, out: &mut String) {
+        self.counters.write(now, wall, out);
+    }
+}
+
+impl Counters {
+    fn write(&self, now: Moment, wall: SystemTime, out: &mut String) {
+        let help = "The number of discard events in PLEG.";
+        Family::new(out, "kubelet_pleg_discard_events", Kind::Counter, help)
+            .value(&[], self.discarded.load(Ordering::Relaxed));
+        if let Some(relisted) = self.relisted() {
+            let help = "Timestamp in seconds when PLEG was last seen active.";
+            let since = (wall - now.since(relisted)).duration_since(SystemTime::UNIX_EPOCH);
+            Family::new(out, "kubelet_pleg_last_seen_seconds", Kind::Gauge, help)
+                .real(&[], since.unwrap_or_default().as_secs_f64());
+        }
+        for (name, help, durations) in [
+            (
+                "kubelet_pleg_relist_duration_seconds",
+                "Duration in seconds for relisting pods in PLEG.",
+                &self.durations,
+            ),
+            (
+                "kubelet_pleg_relist_interval_seconds",
+                "Interval in seconds between relisting in PLEG.",
+                &self.intervals,
+            ),
+            (
+                "kubelet_pleg_pod_relist_duration_seconds",
+                "Duration in seconds for relisting a single pod in PLEG.",
+                &self.of_one_pod,
+            ),
+        ] {
+            durations.write("", &mut Family::new(out, name, Kind::Histogram, help));
+        }
+    }
 }
 
 fn health(relisted: Option<Moment>, now: Moment) -> Result<(), String> {
@@ -184,6 +235,9 @@ impl Worker {
 
     fn relist(&mut self) {
         let began = Moment::now();
+        if let Some(last) = self.counters.relisted() {
+            self.counters.intervals.observe(began.since(last));
+        }
         let pods = match self.runtime.list_pods() {
             Ok(pods) => pods,
             Err(e) => {
@@ -191,17 +245,14 @@ impl Worker {
                 return;
             }
         };
-        *self
-            .counters
-            .relisted
-            .lock()
-            .expect("no panic while the lock is held") = Some(began);
+        self.counters.listed(began);
         let changes = step(&mut self.records, pods);
         for change in changes {
             self.cache.set(change.uid, change.status, began);
             self.deliver(change.events);
         }
         self.cache.update_time(began);
+        self.counters.durations.observe(Moment::now().since(began));
     }
 
     fn relist_pod(&mut self, uid: &PodUid, asked: Moment) {
@@ -218,6 +269,8 @@ impl Worker {
                 let change = relist::step_pod(&mut self.records, uid, status);
                 self.cache.observe(change.uid, change.status, began);
                 self.deliver(change.events);
+                let took = Moment::now().since(began);
+                self.counters.of_one_pod.observe(took);
             }
             Err(e) => log::error!("cannot read the status of pod {uid}: {e}"),
         }

@@ -278,6 +278,49 @@ fn an_error_or_a_panic_costs_one_round_and_a_full_channel_drops() {
 }
 
 #[test]
+fn relists_are_counted_by_the_kubelet_s_names() {
+    let (events, _received) = bounded(10);
+    let mut worker = Worker {
+        runtime: Arc::new(FakeRuntime::default()),
+        events,
+        stop: crossbeam_channel::never(),
+        queue: crossbeam_channel::never(),
+        cache: Arc::default(),
+        counters: Arc::default(),
+        records: Records::default(),
+        closed: false,
+    };
+    let check = |worker: &Worker, lines: &[&str]| {
+        let now = worker.counters.relisted().unwrap_or_default() + Duration::from_secs(2);
+        let wall = SystemTime::UNIX_EPOCH + Duration::from_secs(100);
+        let mut out = String::new();
+        worker.counters.write(now, wall, &mut out);
+        for line in lines {
+            let line = format!("kubelet_pleg_{line}");
+            assert!(out.lines().any(|l| l == line), "{line} in\n{out}");
+        }
+        out
+    };
+    let before = check(
+        &worker,
+        &["relist_duration_seconds_count 0", "discard_events 0"],
+    );
+    assert!(!before.contains("last_seen"), "never yet");
+    worker.relist();
+    worker.relist();
+    worker.relist_pod(&"1".into(), Moment::now());
+    check(
+        &worker,
+        &[
+            "last_seen_seconds 98",
+            "relist_duration_seconds_count 2",
+            "relist_interval_seconds_count 1",
+            "pod_relist_duration_seconds_count 1",
+        ],
+    );
+}
+
+#[test]
 fn a_request_older_than_the_last_full_relist_is_skipped() {
     let runtime = FakeRuntime::default();
     put(

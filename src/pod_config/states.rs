@@ -88,6 +88,15 @@ impl FileStates {
         of_sources.flat_map(|s| s.problems.clone()).collect()
     }
 
+    /// The same by source.
+    pub fn problems_by_source(&self) -> BTreeMap<PodSource, Vec<FileProblem>> {
+        let files = self.lock();
+        let of_sources = files.sources.iter();
+        of_sources
+            .map(|(of, s)| (*of, s.problems.clone()))
+            .collect()
+    }
+
     /// Replaces everything of a source; calls the hook when something has changed.
     pub(super) fn replace(
         &self,

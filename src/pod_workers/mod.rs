@@ -6,6 +6,7 @@
 
 mod evicted;
 mod killing;
+pub mod metrics;
 mod starting;
 mod syncer;
 mod table;
@@ -21,6 +22,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
+pub use metrics::PodMetrics;
 pub(crate) use syncer::deadline_exceeded;
 pub use syncer::{Deps, PodCache, Probes, Syncer, Traffic};
 pub use table::{Done, Phase, Update, UpdateKind, Work};

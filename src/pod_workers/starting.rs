@@ -261,6 +261,7 @@ impl Syncer {
         let mut warn = |w: DnsWarning| {
             self.event(pod, "", EventType::Warning, w.reason, &w.message);
         };
+        self.deps.metrics.sandbox();
         match self
             .deps
             .kuberuntime
@@ -268,6 +269,7 @@ impl Syncer {
         {
             Ok(id) => Some(id),
             Err(e) => {
+                self.deps.metrics.sandbox_failed();
                 let text = format!("Failed to create pod sandbox: {e}");
                 self.event(pod, "", EventType::Warning, "FailedCreatePodSandBox", &text);
                 self.forget_failures(pod.uid());
@@ -305,6 +307,12 @@ impl Syncer {
             self.deps.statuses.get(pod.uid()).as_deref(),
             || self.deps.kuberuntime.newest_log(pod, &container.name),
         );
+        let is_init = pod
+            .spec
+            .init_containers
+            .iter()
+            .any(|c| c.name == container.name);
+        self.deps.metrics.container(is_init);
         match self.start_steps(pod, sandbox, container, attempt, problems.cancel) {
             Ok(()) => {
                 self.failures
@@ -324,6 +332,9 @@ impl Syncer {
                 false
             }
             Err(e) => {
+                self.deps
+                    .metrics
+                    .container_failed(is_init, e.reason.as_str());
                 self.remember(pod.uid(), &container.name, e.reason.as_str(), &e.message);
                 if let Some(at) = e.retry_at {
                     problems.held_until(at);

@@ -8,8 +8,8 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::{Outcome, Phase, PodSyncer, Work};
-use crate::api::{Pod, PodStatus, PodUid};
+use super::{Outcome, Phase, PodMetrics, PodSyncer, Work};
+use crate::api::{Pod, PodPhase, PodStatus, PodUid};
 use crate::clock::{Moment, Time};
 use crate::events::{EventType, Recorder};
 use crate::eviction::Evictions;
@@ -95,6 +95,8 @@ pub struct Deps {
     pub evictions: Arc<Evictions>,
     /// Events.
     pub recorder: Arc<Recorder>,
+    /// What is counted.
+    pub metrics: Arc<PodMetrics>,
     /// Address of pods in the node's network.
     pub node_ip: IpAddr,
     /// Ceiling of the crash-loop back-off.
@@ -148,11 +150,14 @@ impl<'a> Problems<'a> {
 
 impl PodSyncer for Syncer {
     fn run(&self, work: &Work, cancel: &Cancel) -> Outcome {
+        let began = Moment::now();
         let outcome = match work.phase {
             Phase::Sync => self.sync(&work.pod, cancel),
             Phase::Terminating => self.terminating(work, cancel),
             Phase::Terminated => self.terminated(work),
         };
+        let took = Moment::now().since(began);
+        self.deps.metrics.ran(work.asked, took);
         let uid = work.pod.uid();
         let finished = work.phase == Phase::Terminated && outcome == Outcome::Ok;
         if finished {
@@ -285,7 +290,7 @@ impl Syncer {
         } else {
             status
         };
-        let newly = old.is_none_or(|old| old.reason != status.reason);
+        let newly = old.as_ref().is_none_or(|old| old.reason != status.reason);
         if status.reason == "DeadlineExceeded" && newly {
             self.event(
                 pod,
@@ -295,7 +300,17 @@ impl Syncer {
                 &status.message,
             );
         }
+        let started = |old: &PodStatus| old.phase == PodPhase::Pending;
+        let runs = status.phase == PodPhase::Running && old.as_deref().is_none_or(started);
         self.deps.statuses.set(pod, status.clone());
+        if let Some(age) = self
+            .deps
+            .statuses
+            .age(pod.uid(), Moment::now())
+            .filter(|_| runs)
+        {
+            self.deps.metrics.pod_runs(age);
+        }
         self.deps.probes.trigger_workers(pod, &status);
         status
     }

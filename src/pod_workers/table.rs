@@ -56,6 +56,8 @@ pub enum Phase {
 pub struct Work {
     /// Which sync.
     pub phase: Phase,
+    /// What asked for it; of several, the one that asks for most.
+    pub asked: UpdateKind,
     /// The pod, newest version.
     pub pod: Arc<Pod>,
     /// Grace period of a terminating run, in seconds, at least 1.
@@ -110,6 +112,7 @@ pub enum Next {
 struct WorkerState {
     pod: Arc<Pod>,
     phase: Phase,
+    asked: UpdateKind,
     finished: bool,
     pending: bool,
     grace: i64,
@@ -165,6 +168,7 @@ impl Table {
             } else {
                 Phase::Sync
             },
+            asked: UpdateKind::Sync,
             finished: false,
             pending: true,
             grace: 0,
@@ -213,6 +217,7 @@ impl Table {
         worker.pending = false;
         Some(Work {
             phase: worker.phase,
+            asked: std::mem::replace(&mut worker.asked, UpdateKind::Sync),
             pod: worker.pod.clone(),
             grace: worker.grace,
             runtime_only: worker.runtime_only,
@@ -342,6 +347,9 @@ impl WorkerState {
             _ => None,
         };
         let killed = matches!(update.kind, UpdateKind::Kill { .. });
+        if killed || self.asked == UpdateKind::Sync {
+            self.asked = update.kind;
+        }
         self.removed |= killed;
         if self.phase == Phase::Sync
             && (killed
@@ -402,6 +410,24 @@ mod tests {
             table.complete(&uid, work.phase, Done::Ok);
         }
         ran
+    }
+
+    #[test]
+    fn a_run_says_what_asked_for_it() {
+        let mut t = Table::default();
+        let mut asked = |kinds: &[UpdateKind]| {
+            for kind in kinds {
+                t.update(update(*kind, "u"));
+            }
+            let work = t.begin(&"u".into()).expect("there is work");
+            t.complete(&"u".into(), work.phase, Done::Ok);
+            work.asked
+        };
+        let (create, sync) = (UpdateKind::Create, UpdateKind::Sync);
+        assert_eq!(asked(&[create, sync]), create, "a sync asks for less");
+        assert_eq!(asked(&[sync]), sync);
+        assert_eq!(asked(&[sync, UpdateKind::Update]), UpdateKind::Update);
+        assert_eq!(asked(&[sync, kill(None), sync]), kill(None));
     }
 
     #[test]

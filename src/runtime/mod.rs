@@ -13,6 +13,7 @@ pub(crate) mod fake;
 pub(crate) mod fake_session;
 pub mod labels;
 pub mod logs;
+pub mod metered;
 mod pod_status;
 mod session;
 pub mod shims;

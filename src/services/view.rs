@@ -150,7 +150,8 @@ fn target(port: &ServicePort) -> String {
     }
 }
 
-fn type_name(type_: ServiceType) -> &'static str {
+/// The API's word.
+pub fn type_name(type_: ServiceType) -> &'static str {
     match type_ {
         ServiceType::ClusterIp => "ClusterIP",
         ServiceType::NodePort => "NodePort",

@@ -3,6 +3,7 @@
 //! Invariants: nothing is decided from what is kept here. Everything is bounded, and what belongs to a pod goes with it.
 
 pub mod history;
+pub mod kube_state;
 pub mod lateness;
 mod pods;
 pub mod probe_metrics;

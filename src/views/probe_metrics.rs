@@ -86,27 +86,25 @@ impl ProbeMetrics {
 
     /// Appends all families in the text format.
     pub fn write(&self, out: &mut String) {
+        let all = self.copied();
+        kubelet_s(out, &all);
+        ours(out, &all);
+    }
+
+    /// Appends those alone that the kubelet has.
+    pub fn write_kubelet_s(&self, out: &mut String) {
+        kubelet_s(out, &self.copied());
+    }
+
+    fn copied(&self) -> Vec<(Arc<Series>, Numbers)> {
         // Only the list is copied under the lock, so that no worker waits for the text to be written.
         let all: Vec<_> = self
             .lock()
             .iter()
             .map(|(series, n)| (series.clone(), n.clone()))
             .collect();
-        let all: Vec<_> = all
-            .into_iter()
-            .map(|(series, n)| (series, lock(&n).clone()))
-            .collect();
-        counters(out, &all);
-        let name = "prober_probe_duration_seconds";
-        let help = "Duration in seconds for a probe response.";
-        durations(Family::new(out, name, Kind::Histogram, help), &all, |n| {
-            &n.successes
-        });
-        let name = "podprobe_prober_probe_failure_duration_seconds";
-        let help = "Duration in seconds of probes that failed, which prober_probe_duration_seconds leaves out.";
-        durations(Family::new(out, name, Kind::Histogram, help), &all, |n| {
-            &n.failures
-        });
+        let each = all.into_iter();
+        each.map(|(series, n)| (series, lock(&n).clone())).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Arc<Series>, Arc<Mutex<Numbers>>>> {
@@ -114,7 +112,7 @@ impl ProbeMetrics {
     }
 }
 
-fn counters(out: &mut String, all: &[(Arc<Series>, Numbers)]) {
+fn kubelet_s(out: &mut String, all: &[(Arc<Series>, Numbers)]) {
     let help =
         "Cumulative number of a liveness, readiness or startup probe for a container by result.";
     let mut family = Family::new(out, "prober_probe_total", Kind::Counter, help);
@@ -135,6 +133,14 @@ fn counters(out: &mut String, all: &[(Arc<Series>, Numbers)]) {
             }
         }
     }
+    let name = "prober_probe_duration_seconds";
+    let help = "Duration in seconds for a probe response.";
+    durations(Family::new(out, name, Kind::Histogram, help), all, |n| {
+        &n.successes
+    });
+}
+
+fn ours(out: &mut String, all: &[(Arc<Series>, Numbers)]) {
     let help = "Cumulative number of probes that did not work themselves and so said nothing of the container.";
     let mut family = Family::new(
         out,
@@ -146,6 +152,11 @@ fn counters(out: &mut String, all: &[(Arc<Series>, Numbers)]) {
         let pairs = [series.place.as_str(), &series.uid, series.probe_pair()];
         family.value_of(&pairs, numbers.errored);
     }
+    let name = "podprobe_prober_probe_failure_duration_seconds";
+    let help = "Duration in seconds of probes that failed, which prober_probe_duration_seconds leaves out.";
+    durations(Family::new(out, name, Kind::Histogram, help), all, |n| {
+        &n.failures
+    });
 }
 
 /// Without the UID, as 2.7 has it: two pods that follow one another under a name share a series for a moment. They are

@@ -16,6 +16,7 @@ use crate::images::{Image, ImageConfig, ImageError};
 use crate::layout::Layout;
 use crate::lifecycle::{HookError, HookSubject, Hooks};
 use crate::objects::Objects;
+use crate::pod_workers::UpdateKind;
 use crate::runtime::fake::{FakeRuntime, end};
 use crate::runtime::{RuntimeContainerStatus, RuntimeError, RuntimeErrorKind, RuntimeState};
 use crate::views::history::History;
@@ -183,6 +184,7 @@ impl Harness {
             traffic: traffic.clone(),
             evictions: evictions.clone(),
             recorder: recorder.clone(),
+            metrics: Arc::default(),
             node_ip: "192.0.2.1".parse().unwrap(),
             max_back_off: Duration::from_secs(300),
         });
@@ -210,6 +212,7 @@ impl Harness {
         self.syncer.run(
             &Work {
                 phase,
+                asked: UpdateKind::Sync,
                 pod: self.pod.clone(),
                 grace: 7,
                 runtime_only: false,
@@ -290,6 +293,58 @@ fn a_new_pod_gets_its_probes_a_sandbox_and_its_containers() {
         (vec![], PodPhase::Running),
         "nothing to do, and the status says it runs"
     );
+}
+
+/// By the kubelet's names; the lines end with their values.
+#[track_caller]
+fn counted(h: &Harness, lines: &[&str]) {
+    let mut text = String::new();
+    h.syncer.deps.metrics.write(&mut text);
+    for line in lines {
+        let line = format!("kubelet_{line}");
+        assert!(text.lines().any(|l| l == line), "{line} in\n{text}");
+    }
+}
+
+#[test]
+fn starts_and_syncs_are_counted() {
+    let init = json!({"name": "init", "image": "i"});
+    let h = Harness::new(
+        json!({"initContainers": [init], "containers": [{"name": "c", "image": "missing"}]}),
+    );
+    h.run(Phase::Sync);
+    h.end_newest(0);
+    h.run(Phase::Sync);
+    counted(
+        &h,
+        &[
+            "pod_worker_duration_seconds_count{operation_type=\"sync\"} 2",
+            "pod_worker_duration_seconds_count{operation_type=\"create\"} 0",
+            "pod_start_duration_seconds_count 0",
+            "started_pods_total 1",
+            "started_pods_errors_total 0",
+            "started_containers_total{container_type=\"init_container\"} 1",
+            "started_containers_total{container_type=\"container\"} 1",
+            "started_containers_errors_total{code=\"ErrImageNeverPull\",container_type=\"container\"} 1",
+        ],
+    );
+    let h = Harness::one();
+    (0..3).for_each(|_| drop(h.run(Phase::Sync)));
+    counted(&h, &["pod_start_duration_seconds_count 1"]);
+    h.end_newest(1);
+    h.run(Phase::Sync);
+    h.run(Phase::Sync);
+    counted(
+        &h,
+        &[
+            "pod_start_duration_seconds_count 1",
+            "started_containers_total{container_type=\"container\"} 2",
+        ],
+    );
+    let h = Harness::one();
+    h.runtime.state().sandbox_error = Some(RuntimeError::failed("no namespaces"));
+    h.run(Phase::Sync);
+    counted(&h, &["started_pods_total 1", "started_pods_errors_total 1"]);
 }
 
 #[test]
@@ -1027,6 +1082,7 @@ fn a_pod_that_has_finished_keeps_its_records_and_loses_its_empty_dirs() {
     h.calls();
     let work = Work {
         phase: Phase::Terminated,
+        asked: UpdateKind::Sync,
         pod: h.pod.clone(),
         grace: 7,
         runtime_only: false,
@@ -1167,6 +1223,7 @@ fn a_finished_pod_keeps_its_remains_until_it_is_removed() {
     h.calls();
     let work = Work {
         phase: Phase::Terminated,
+        asked: UpdateKind::Sync,
         pod: h.pod.clone(),
         grace: 7,
         runtime_only: false,
@@ -1226,6 +1283,7 @@ fn a_container_is_killed_with_at_least_two_seconds() {
     h.calls();
     let work = Work {
         phase: Phase::Terminating,
+        asked: UpdateKind::Sync,
         pod: h.pod.clone(),
         grace: 1,
         runtime_only: false,
@@ -1243,6 +1301,7 @@ fn a_pod_only_the_runtime_knows_is_ended_without_status_or_probes() {
     h.probes.calls.lock().unwrap().clear();
     let work = |phase| Work {
         phase,
+        asked: UpdateKind::Sync,
         pod: h.pod.clone(),
         grace: 1,
         runtime_only: true,
@@ -1319,6 +1378,7 @@ impl Harness {
     fn run_finished(&self) -> Outcome {
         let work = Work {
             phase: Phase::Terminated,
+            asked: UpdateKind::Sync,
             pod: self.pod.clone(),
             grace: 1,
             runtime_only: false,

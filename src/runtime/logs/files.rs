@@ -5,8 +5,8 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// Reads the rotated files, then the current one, then the files that replace it.
@@ -78,6 +78,42 @@ impl Files {
         self.read(bytes)
     }
 
+    /// What the files hold now, as one range of bytes.
+    ///
+    /// # Errors
+    /// The size of a file cannot be read.
+    pub fn extent(&self) -> io::Result<Extent<'_>> {
+        let mut extent = Extent(Vec::new());
+        for file in self
+            .older
+            .iter()
+            .chain(self.current.iter().map(|c| &c.file))
+        {
+            let begin = extent.length();
+            extent.0.push((file, begin, file.metadata()?.len()));
+        }
+        Ok(extent)
+    }
+
+    /// Leaves out the first bytes. Nothing may have been read before.
+    ///
+    /// # Errors
+    /// A file cannot be read.
+    pub fn skip(&mut self, mut bytes: u64) -> io::Result<()> {
+        while let Some(file) = self.older.front_mut() {
+            let length = file.metadata()?.len();
+            if bytes < length {
+                return file.seek(SeekFrom::Start(bytes)).map(drop);
+            }
+            bytes -= length;
+            self.older.pop_front();
+        }
+        match &mut self.current {
+            Some(current) => current.file.seek(SeekFrom::Start(bytes)).map(drop),
+            None => Ok(()),
+        }
+    }
+
     /// Goes on to the files that are newer than the one just finished; returns false when there is
     /// none yet.
     fn advance(&mut self) -> io::Result<bool> {
@@ -93,6 +129,30 @@ impl Files {
         next.older.drain(..at.map_or(0, |i| i + 1));
         *self = next;
         Ok(true)
+    }
+}
+
+/// The files of a log as one range of bytes: each with where it begins, and its length.
+pub struct Extent<'a>(Vec<(&'a File, u64, u64)>);
+
+impl Extent<'_> {
+    /// Bytes in all files.
+    pub fn length(&self) -> u64 {
+        self.0.last().map_or(0, |(_, begin, length)| begin + length)
+    }
+
+    /// The bytes of one file before `end`, as many as `bytes` has room for; 0 where there are none.
+    ///
+    /// # Errors
+    /// The file cannot be read, or was cut meanwhile.
+    pub fn read_before(&self, end: u64, bytes: &mut [u8]) -> io::Result<usize> {
+        let found = self.0.iter().rev().find(|(_, begin, _)| *begin < end);
+        let Some((file, begin, _)) = found else {
+            return Ok(0);
+        };
+        let length = (end - begin).min(bytes.len() as u64) as usize;
+        file.read_exact_at(&mut bytes[..length], end - begin - length as u64)?;
+        Ok(length)
     }
 }
 
@@ -207,6 +267,47 @@ mod tests {
         fs::rename(&log, dir.path().join("0.log.20260101-000002")).unwrap();
         append(&log, "4");
         assert_eq!(drain(&mut f), "234");
+    }
+
+    #[test]
+    fn the_files_are_one_range_that_can_be_read_from_its_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("0.log");
+        for (name, text) in [
+            ("0.log.1", "abc"),
+            ("0.log.2", ""),
+            ("0.log.3", "de"),
+            ("0.log", "fg"),
+        ] {
+            append(&dir.path().join(name), text);
+        }
+        let f = Files::open(&log).unwrap();
+        let extent = f.extent().unwrap();
+        let (mut end, mut pieces, mut bytes) = (extent.length(), Vec::new(), [0; 2]);
+        while end > 0 {
+            let n = extent.read_before(end, &mut bytes).unwrap();
+            pieces.push(String::from_utf8_lossy(&bytes[..n]).into_owned());
+            end -= n as u64;
+        }
+        assert_eq!(pieces, ["fg", "de", "bc", "a"]);
+        for skipped in 0..=7 {
+            let mut f = Files::open(&log).unwrap();
+            f.skip(skipped).unwrap();
+            assert_eq!(drain(&mut f), "abcdefg"[skipped as usize..], "{skipped}");
+        }
+    }
+
+    #[test]
+    fn what_comes_after_a_skip_is_read_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("0.log");
+        append(&log, "one ");
+        let mut f = Files::open(&log).unwrap();
+        f.skip(4).unwrap();
+        append(&log, "two ");
+        fs::rename(&log, dir.path().join("0.log.20260101-000001")).unwrap();
+        append(&log, "three ");
+        assert_eq!(drain(&mut f), "two three ");
     }
 
     #[test]

@@ -43,7 +43,7 @@ impl Cgroups {
         Ok(Self::of(mountinfo::read()?))
     }
 
-    fn of(mounts: Vec<Mount>) -> Self {
+    pub(crate) fn of(mounts: Vec<Mount>) -> Self {
         let mut found: Vec<Hierarchy> = Vec::new();
         for h in mounts.into_iter().filter_map(hierarchy) {
             // The same hierarchy mounted twice is one.
@@ -99,6 +99,19 @@ impl Cgroups {
             .map(|h| h.at.join(path.trim_start_matches('/')))
             .filter(|d| d.is_dir())
             .collect()
+    }
+
+    /// The directory of `path` in the hierarchy that counts and limits for this controller: v1's where it has one, else v2.
+    /// None without either. It may not exist.
+    pub fn controller_dir(&self, controller: &str, path: &str) -> Option<PathBuf> {
+        let v1 = |h: &&Hierarchy| {
+            let options = h.v1_options.as_ref();
+            options.is_some_and(|all| all.iter().any(|o| o == controller))
+        };
+        let all = &self.0;
+        let v2 = || all.iter().find(|h| h.v1_options.is_none());
+        let h = all.iter().find(v1).or_else(v2)?;
+        Some(h.at.join(path.trim_start_matches('/')))
     }
 
     /// The cgroup directories of a process, but only those whose path ends in `path`.
@@ -218,6 +231,11 @@ fn hierarchy(mount: Mount) -> Option<Hierarchy> {
         v1_options,
         read_only: mount.read_only,
     })
+}
+
+/// The cgroup of an instance of a container, below that of its pod.
+pub fn of_container(pod: &str, name: &str, attempt: u32) -> String {
+    format!("{pod}/{name}-{attempt}")
 }
 
 /// Moves this shim or holder out of the daemon's cgroup into `path`: a service manager that stops the daemon kills what is
@@ -425,6 +443,20 @@ mod tests {
         assert_eq!(left(NESTED, "0::/docker/abc/init"), ["/sys/fs/cgroup"]);
         let cpuset = "26 24 0:24 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset";
         assert_eq!(left(cpuset, "4:cpuset:/service"), [""; 0]);
+    }
+
+    #[test]
+    fn a_controller_counts_in_its_hierarchy_of_v1_else_in_v2() {
+        let of = |mountinfo: &str, controller: &str| {
+            let dir = parse(mountinfo).controller_dir(controller, OURS)?;
+            Some(dir.to_str().unwrap().to_owned())
+        };
+        let at = |dir: &str| Some(format!("/sys/fs/cgroup{dir}{OURS}"));
+        assert_eq!(of(HYBRID, "cpuacct"), at("/cpu,cpuacct"));
+        assert_eq!(of(HYBRID, "memory"), at("/memory"));
+        assert_eq!(of(HYBRID, "pids"), at("/unified"));
+        assert_eq!(of(NESTED, "memory"), at(""));
+        assert_eq!(of("", "memory"), None);
     }
 
     #[test]

@@ -9,6 +9,7 @@ pub mod cri_log;
 #[cfg(feature = "embedded")]
 pub mod embedded;
 pub mod exits;
+mod log_writer;
 mod oci_cli;
 pub mod oci_spec;
 mod output;
@@ -19,6 +20,7 @@ pub mod state;
 mod sub_path;
 pub mod termination;
 
+pub use log_writer::is_log_written;
 pub use shim_runtime::{ShimRuntime, images_in_use};
 
 use super::SHIMS_SCHEME as SCHEME;

@@ -21,7 +21,7 @@ use crate::runtime::shims::oci_spec::{self, Namespaces};
 use crate::runtime::shims::state::{
     self, CONTAINER, ContainerRecord, Process, SANDBOX, SandboxRecord,
 };
-use crate::runtime::shims::{cri_log, sandbox, shim};
+use crate::runtime::shims::{cgroup, cri_log, sandbox, shim};
 use crate::runtime::{
     ContainerConfig, ContainerId, ENDING, LinuxUser, NamespaceMode, RuntimeError, RuntimeErrorKind,
     SandboxConfig, SeccompProfile, signals,
@@ -280,10 +280,8 @@ impl ShimRuntime {
     fn design(&self, d: &Draft<'_>) -> Result<(ContainerRecord, serde_json::Value), RuntimeError> {
         let c = d.config;
         let mounts = Mounts::of(c, &d.dir, &self.images)?;
-        let cgroup = format!(
-            "{}/{}-{}",
-            d.sandbox_config.cgroup_parent, c.metadata.name, c.metadata.attempt
-        );
+        let parent = &d.sandbox_config.cgroup_parent;
+        let cgroup = cgroup::of_container(parent, &c.metadata.name, c.metadata.attempt);
         let rootfs = d.dir.join("rootfs");
         let inputs = oci_spec::Inputs {
             config: c,

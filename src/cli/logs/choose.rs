@@ -1,0 +1,291 @@
+//! Which logs of a pod that the daemon knows are shown.
+//!
+//! Invariants: pure. The default container, its message and the errors are kubectl's.
+
+use std::path::{Path, PathBuf};
+
+use super::Wanted;
+use crate::api::ContainerStatus;
+use crate::cli::columns;
+use crate::cli::suggest::did_you_mean;
+use crate::views::PodView;
+
+/// Names the container that is meant where a command names none.
+const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
+
+/// The log of one instance of a container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Name in the pod.
+    pub container: String,
+    /// Instances before it.
+    pub attempt: u32,
+    /// The current file.
+    pub file: PathBuf,
+}
+
+impl Target {
+    /// A log below the directory of its pod.
+    pub fn new(pod_logs: &Path, container: &str, attempt: u32) -> Self {
+        Self {
+            container: container.into(),
+            attempt,
+            file: pod_logs.join(container).join(format!("{attempt}.log")),
+        }
+    }
+}
+
+/// What is shown, and what has to be said beside it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Choice {
+    /// In the order of the pod: init containers first.
+    pub targets: Vec<Target>,
+    /// One sentence each.
+    pub notes: Vec<String>,
+}
+
+/// The logs that are asked for.
+///
+/// # Errors
+/// There is no such container, or no log.
+pub fn choose(pod: &PodView, wanted: &Wanted, previous: bool) -> Result<Choice, String> {
+    let (regular, init) = (columns::containers(pod), columns::init_containers(pod));
+    let all = [init.as_slice(), &regular].concat();
+    match wanted {
+        Wanted::All => every(pod, &all, previous),
+        Wanted::Named(name) if all.contains(&name.as_str()) => Ok(Choice {
+            targets: vec![target(pod, name, previous)?],
+            notes: vec![],
+        }),
+        Wanted::Named(name) => Err(format!(
+            "container {name} is not valid for pod {}: its containers are [{}]{}",
+            columns::name(pod),
+            all.join(" "),
+            did_you_mean(name, all.iter().copied(), "")
+        )),
+        Wanted::Default => {
+            let annotated = pod.object["metadata"]["annotations"][DEFAULT_CONTAINER].as_str();
+            let annotated = annotated.filter(|name| all.contains(name));
+            let name = annotated.or(regular.first().copied()).unwrap_or_default();
+            let unclear = annotated.is_none() && all.len() > 1;
+            Ok(Choice {
+                targets: vec![target(pod, name, previous)?],
+                notes: unclear
+                    .then(|| defaulted(name, &regular, &init))
+                    .into_iter()
+                    .collect(),
+            })
+        }
+    }
+}
+
+/// kubectl's word on the container that it has chosen.
+pub fn defaulted(name: &str, regular: &[&str], init: &[&str]) -> String {
+    let init = init.iter().map(|name| format!("{name} (init)"));
+    let all: Vec<String> = regular
+        .iter()
+        .map(|n| (*n).to_owned())
+        .chain(init)
+        .collect();
+    format!("Defaulted container \"{name}\" out of: {}", all.join(", "))
+}
+
+/// Of all containers; one without a log does not hide the others.
+fn every(pod: &PodView, containers: &[&str], previous: bool) -> Result<Choice, String> {
+    let mut choice = Choice::default();
+    for name in containers {
+        match target(pod, name, previous) {
+            Ok(target) => choice.targets.push(target),
+            Err(why) => choice.notes.push(why),
+        }
+    }
+    match choice.targets.is_empty() && !choice.notes.is_empty() {
+        true => Err(choice.notes.remove(0)),
+        false => Ok(choice),
+    }
+}
+
+fn target(pod: &PodView, container: &str, previous: bool) -> Result<Target, String> {
+    let name = columns::name(pod);
+    let attempt = attempt(pod.status.container(container), previous);
+    let attempt = attempt.map_err(|why| match (rejection(pod), why) {
+        (Some(reason), _) => format!("pod \"{name}\" was rejected: {reason}"),
+        (None, NoLog::NoPrevious) => no_previous(container, name),
+        (None, NoLog::Waiting(reason)) => {
+            format!("container \"{container}\" in pod \"{name}\" is waiting to start: {reason}")
+        }
+    })?;
+    Ok(Target::new(Path::new(&pod.log_dir), container, attempt))
+}
+
+/// There is no instance before the present one.
+pub fn no_previous(container: &str, pod: &str) -> String {
+    format!("previous terminated container \"{container}\" in pod \"{pod}\" not found")
+}
+
+/// `OutOfcpu: Node didn't have enough resource: cpu`: why admission refused the pod.
+fn rejection(pod: &PodView) -> Option<String> {
+    let why = pod.status.message.strip_prefix("Pod was rejected: ")?;
+    Some(format!("{}: {why}", pod.status.reason))
+}
+
+/// Why there is no log to show.
+#[derive(Debug, PartialEq, Eq)]
+enum NoLog {
+    NoPrevious,
+    Waiting(String),
+}
+
+/// The instance whose log is requested. A container that waits for its restart has only the ended
+/// instance, which is its previous one as well.
+fn attempt(status: Option<&ContainerStatus>, previous: bool) -> Result<u32, NoLog> {
+    let creating = || NoLog::Waiting("ContainerCreating".into());
+    let s = status.ok_or_else(|| {
+        if previous {
+            NoLog::NoPrevious
+        } else {
+            creating()
+        }
+    })?;
+    let started = s.state.running.is_some() || s.state.terminated.is_some();
+    let ended_before = s.last_state.terminated.is_some();
+    match (started, previous) {
+        (true, false) => Ok(s.restart_count),
+        (true, true) => s.restart_count.checked_sub(1).ok_or(NoLog::NoPrevious),
+        (false, _) if ended_before => Ok(s.restart_count),
+        (false, true) => Err(NoLog::NoPrevious),
+        (false, false) => {
+            let reason = s
+                .state
+                .waiting
+                .as_ref()
+                .map(|w| w.reason.clone())
+                .filter(|r| !r.is_empty());
+            Err(reason.map_or_else(creating, NoLog::Waiting))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn pod(regular: &[&str], init: &[&str], statuses: Value) -> PodView {
+        let named =
+            |names: &[&str]| -> Value { names.iter().map(|name| json!({"name": name})).collect() };
+        let spec = json!({"containers": named(regular), "initContainers": named(init)});
+        serde_json::from_value(json!({
+            "object": {"metadata": {"name": "web"}, "spec": spec},
+            "status": {"containerStatuses": statuses},
+            "file": "", "warnings": [], "terminating": false, "logDir": "/logs", "events": [],
+        }))
+        .unwrap()
+    }
+
+    fn running(names: &[&str]) -> Value {
+        let state = json!({"running": {"startedAt": null}});
+        let one = |name: &&str| json!({"name": name, "restartCount": 1, "state": state});
+        names.iter().map(one).collect()
+    }
+
+    /// The chosen logs and the notes.
+    #[track_caller]
+    fn check(pod: &PodView, wanted: &Wanted, targets: &[&str], notes: &[&str]) {
+        let choice = choose(pod, wanted, false).unwrap();
+        let files: Vec<&str> = choice
+            .targets
+            .iter()
+            .map(|t| t.file.to_str().unwrap())
+            .collect();
+        assert_eq!(
+            (files.as_slice(), choice.notes.as_slice()),
+            (
+                targets,
+                &*notes.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>()
+            )
+        );
+    }
+
+    #[test]
+    fn the_default_container_is_kubectls() {
+        let default = Wanted::Default;
+        check(
+            &pod(&["a"], &[], running(&["a"])),
+            &default,
+            &["/logs/a/1.log"],
+            &[],
+        );
+        let mut several = pod(&["b", "a"], &["i"], running(&["b", "a", "i"]));
+        let word = "Defaulted container \"b\" out of: b, a, i (init)";
+        check(&several, &default, &["/logs/b/1.log"], &[word]);
+        check(
+            &several,
+            &Wanted::Named("i".into()),
+            &["/logs/i/1.log"],
+            &[],
+        );
+        let mut annotate = |name: &str| {
+            let mut object = Value::clone(&several.object);
+            object["metadata"]["annotations"] = json!({DEFAULT_CONTAINER: name});
+            several.object = object.into();
+            several.clone()
+        };
+        check(&annotate("a"), &default, &["/logs/a/1.log"], &[]);
+        check(&annotate("c"), &default, &["/logs/b/1.log"], &[word]);
+    }
+
+    #[test]
+    fn of_all_containers_those_without_a_log_are_named() {
+        let waiting = "container \"b\" in pod \"web\" is waiting to start: ContainerCreating";
+        let both = pod(&["b", "a"], &["i"], running(&["a", "i"]));
+        let files = ["/logs/i/1.log", "/logs/a/1.log"];
+        check(&both, &Wanted::All, &files, &[waiting]);
+        let none = pod(&["b", "c"], &[], json!([]));
+        assert_eq!(choose(&none, &Wanted::All, false), Err(waiting.into()));
+    }
+
+    #[track_caller]
+    fn check_attempt(status: Value, previous: bool, expected: Result<u32, NoLog>) {
+        let status: Option<ContainerStatus> = serde_json::from_value(status).unwrap();
+        assert_eq!(attempt(status.as_ref(), previous), expected);
+    }
+
+    #[test]
+    fn the_instance_follows_from_the_state() {
+        let running = |restarts: u32| json!({"restartCount": restarts, "state": {"running": {"startedAt": null}}});
+        let backing_off = json!({"restartCount": 2, "state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": {"terminated": {"exitCode": 1}}});
+        check_attempt(running(0), false, Ok(0));
+        check_attempt(running(3), false, Ok(3));
+        check_attempt(running(3), true, Ok(2));
+        check_attempt(running(0), true, Err(NoLog::NoPrevious));
+        check_attempt(
+            json!({"restartCount": 1, "state": {"terminated": {"exitCode": 0}}}),
+            false,
+            Ok(1),
+        );
+        check_attempt(backing_off.clone(), false, Ok(2));
+        check_attempt(backing_off, true, Ok(2));
+        check_attempt(
+            json!({"state": {"waiting": {"reason": "ErrImageNeverPull"}}}),
+            false,
+            Err(NoLog::Waiting("ErrImageNeverPull".into())),
+        );
+        check_attempt(
+            json!({"state": {"waiting": {"reason": ""}}}),
+            false,
+            Err(NoLog::Waiting("ContainerCreating".into())),
+        );
+        check_attempt(
+            json!({"state": {"waiting": {"reason": "ErrImageNeverPull"}}}),
+            true,
+            Err(NoLog::NoPrevious),
+        );
+        check_attempt(
+            Value::Null,
+            false,
+            Err(NoLog::Waiting("ContainerCreating".into())),
+        );
+    }
+}

@@ -1,0 +1,275 @@
+//! Copies logs: one after the other, or side by side while they are followed.
+//!
+//! Invariants: lines are never mixed. While logs are followed, each gets [`STEPS`] reads in its turn, so that no container
+//! that writes much holds up another's lines.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::choose::Target;
+use crate::cli::client::Client;
+use crate::cli::error::CliError;
+use crate::layout::Layout;
+use crate::runtime::logs::{LogError, LogOptions, LogReader, Progress};
+use crate::runtime::shims::is_log_written;
+use crate::views::Snapshot;
+
+/// Time between two looks at logs that are followed.
+const POLL: Duration = Duration::from_millis(100);
+/// At every fifth look the witness is asked which containers still run.
+const ASK_EVERY: u32 = 5;
+/// Reads of one log in its turn.
+const STEPS: u32 = 16;
+
+/// Who knows whether a container still runs.
+pub enum Witness {
+    /// The daemon, of the pod with this UID.
+    Daemon(Box<Client>, String),
+    /// The records of the shims.
+    Shims(Layout),
+}
+
+impl Witness {
+    /// Whether each of them runs.
+    fn which_run(&mut self, targets: &[&Target]) -> Result<Vec<bool>, CliError> {
+        Ok(match self {
+            Self::Daemon(client, uid) => {
+                let snapshot = client.snapshot()?;
+                let runs = |t: &&Target| runs(&snapshot, uid, t);
+                targets.iter().map(runs).collect()
+            }
+            Self::Shims(layout) => {
+                let runs = |t: &&Target| is_log_written(layout, &t.file);
+                targets.iter().map(runs).collect()
+            }
+        })
+    }
+}
+
+fn runs(snapshot: &Snapshot, uid: &str, target: &Target) -> bool {
+    let pod = snapshot.pods.iter().find(|p| p.uid() == uid);
+    let status = pod.and_then(|p| p.status.container(&target.container));
+    status.is_some_and(|s| s.state.running.is_some() && s.restart_count == target.attempt)
+}
+
+/// How logs are written.
+pub struct Form<'a> {
+    /// Which part of each.
+    pub options: &'a LogOptions,
+    /// The pod whose name each line begins with, if it does.
+    pub prefix: Option<&'a str>,
+}
+
+/// A log that is open.
+struct Log<'a> {
+    target: &'a Target,
+    reader: LogReader,
+    prefix: Vec<u8>,
+    at_line_start: bool,
+}
+
+impl<'a> Log<'a> {
+    fn open(target: &'a Target, form: &Form<'_>) -> Result<Self, CliError> {
+        let reader = LogReader::open(&target.file, form.options);
+        let prefix = form
+            .prefix
+            .map(|pod| format!("[pod/{pod}/{}] ", target.container));
+        Ok(Self {
+            reader: reader.map_err(|e| cannot_read(&target.file, &e))?,
+            target,
+            prefix: prefix.unwrap_or_default().into_bytes(),
+            at_line_start: true,
+        })
+    }
+
+    /// A part of what is there.
+    fn step(&mut self, out: &mut dyn Write) -> Result<Progress, CliError> {
+        let mut out = Prefixed {
+            out,
+            prefix: &self.prefix,
+            at_line_start: &mut self.at_line_start,
+        };
+        self.reader.step(&mut out).map_err(|e| match e {
+            LogError::Read(e) => cannot_read(&self.target.file, &e),
+            LogError::Write(e) => e.into(),
+        })
+    }
+
+    /// Its turn; returns how far it came.
+    fn turn(&mut self, out: &mut dyn Write) -> Result<Progress, CliError> {
+        for _ in 0..STEPS {
+            match self.step(out)? {
+                Progress::More => {}
+                end => return Ok(end),
+            }
+        }
+        Ok(Progress::More)
+    }
+
+    /// All that is there, and the line that has no end.
+    fn finish(mut self, out: &mut dyn Write) -> Result<(), CliError> {
+        while self.step(out)? == Progress::More {}
+        let mut out = Prefixed {
+            out,
+            prefix: &self.prefix,
+            at_line_start: &mut self.at_line_start,
+        };
+        Ok(self.reader.finish(&mut out)?)
+    }
+}
+
+fn cannot_read(file: &PathBuf, e: &io::Error) -> CliError {
+    CliError::Failed(format!("cannot read the log {}: {e}", file.display()))
+}
+
+/// Begins each line with a prefix.
+struct Prefixed<'a> {
+    out: &'a mut dyn Write,
+    prefix: &'a [u8],
+    at_line_start: &'a mut bool,
+}
+
+impl Write for Prefixed<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.prefix.is_empty() {
+            return self.out.write(bytes);
+        }
+        for line in bytes.split_inclusive(|b| *b == b'\n') {
+            if std::mem::replace(self.at_line_start, line.ends_with(b"\n")) {
+                self.out.write_all(self.prefix)?;
+            }
+            self.out.write_all(line)?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+/// Copies what is there, one log after the other.
+pub fn copy(targets: &[Target], form: &Form<'_>, out: &mut dyn Write) -> Result<(), CliError> {
+    for target in targets {
+        Log::open(target, form)?.finish(out)?;
+    }
+    Ok(out.flush()?)
+}
+
+/// Copies, as kubectl does, until each container has ended, or the daemon that was asked.
+pub fn follow(
+    targets: &[Target],
+    form: &Form<'_>,
+    witness: &mut Witness,
+    out: &mut dyn Write,
+) -> Result<(), CliError> {
+    let open = targets.iter().map(|t| Log::open(t, form));
+    let mut logs = open.collect::<Result<Vec<_>, _>>()?;
+    for look in 0_u32.. {
+        // Asked before the last read, so that everything the container wrote is in the file by then.
+        let mut running = vec![true; logs.len()];
+        if look % ASK_EVERY == 0 {
+            running = witness.which_run(&logs.iter().map(|l| l.target).collect::<Vec<_>>())?;
+        }
+        let mut is_busy = false;
+        let mut left = Vec::with_capacity(logs.len());
+        for (mut log, runs) in logs.into_iter().zip(running) {
+            let progress = log.turn(out)?;
+            is_busy |= progress == Progress::More;
+            match runs && progress != Progress::Full {
+                true => left.push(log),
+                false => log.finish(out)?,
+            }
+        }
+        out.flush()?;
+        logs = left;
+        if logs.is_empty() {
+            break;
+        }
+        if !is_busy {
+            std::thread::sleep(POLL);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+
+    fn write(dir: &Path, container: &str, lines: usize) -> Target {
+        let target = Target::new(dir, container, 0);
+        fs::create_dir_all(target.file.parent().unwrap()).unwrap();
+        let line = |i| format!("2026-01-01T00:00:00Z stdout F {container}{i}\n");
+        fs::write(&target.file, (0..lines).map(line).collect::<String>()).unwrap();
+        target
+    }
+
+    fn whole(prefix: Option<&'static str>) -> (LogOptions, Option<&'static str>) {
+        (LogOptions::default(), prefix)
+    }
+
+    #[test]
+    fn logs_come_one_after_the_other_each_line_with_its_prefix() {
+        let dir = tempfile::tempdir().unwrap();
+        let targets = [write(dir.path(), "b", 2), write(dir.path(), "a", 1)];
+        let (options, prefix) = whole(Some("web"));
+        let form = Form {
+            options: &options,
+            prefix,
+        };
+        let mut out = Vec::new();
+        copy(&targets, &form, &mut out).unwrap();
+        let expected = "[pod/web/b] b0\n[pod/web/b] b1\n[pod/web/a] a0\n";
+        assert_eq!(String::from_utf8(out).unwrap(), expected);
+    }
+
+    /// 3 MB of one container do not hold up the line of another, and no line is torn.
+    #[test]
+    fn followed_logs_take_turns() {
+        let dir = tempfile::tempdir().unwrap();
+        let targets = [
+            write(dir.path(), "much", 90_000),
+            write(dir.path(), "little", 1),
+        ];
+        let (options, prefix) = whole(None);
+        let form = Form {
+            options: &options,
+            prefix,
+        };
+        let mut out = Vec::new();
+        let open = targets.iter().map(|t| Log::open(t, &form).unwrap());
+        for mut log in open {
+            log.turn(&mut out).unwrap();
+        }
+        let text = String::from_utf8(out).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines.len() < 60_000, "{} lines", lines.len());
+        assert_eq!(lines.last(), Some(&"little0"));
+        assert!(
+            lines[..lines.len() - 1]
+                .iter()
+                .all(|l| l.starts_with("much"))
+        );
+    }
+
+    /// No shim writes it.
+    #[test]
+    fn following_without_a_daemon_ends_with_the_shim() {
+        let dir = tempfile::tempdir().unwrap();
+        let targets = [write(dir.path(), "a", 2)];
+        let (options, prefix) = whole(None);
+        let form = Form {
+            options: &options,
+            prefix,
+        };
+        let mut witness = Witness::Shims(Layout::new(dir.path()));
+        let mut out = Vec::new();
+        follow(&targets, &form, &mut witness, &mut out).unwrap();
+        assert_eq!(out, b"a0\na1\n");
+    }
+}

@@ -1,0 +1,105 @@
+//! What pods and the node use, as the kubelet's endpoints say it (kubelet-probes 11.2).
+
+#![cfg_attr(
+    not(test),
+    expect(dead_code, reason = "the HTTP server gives these out")
+)]
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::Path;
+
+use nix::sys::statvfs::statvfs;
+
+use super::backend::DaemonBackend;
+use super::metrics;
+use crate::clock::Moment;
+use crate::stats::{self, Detail, Disk, Figures, NodeFacts, Summary};
+
+impl DaemonBackend {
+    /// The body of `/metrics/probes`: a registry of its own in the kubelet (kubelet-probes 11.2).
+    pub(super) fn probe_metrics(&self) -> String {
+        let mut out = String::new();
+        self.prober.records.metrics.write_kubelet_s(&mut out);
+        metrics::node::write_start_time(&mut out);
+        out
+    }
+
+    /// The body of `/metrics/resource`.
+    pub(super) fn resource_metrics(&self) -> String {
+        stats::resource(self.figures(Detail::CpuAndMemory).as_ref())
+    }
+
+    /// The body of `/metrics/cadvisor`; empty when nothing can be read.
+    pub(super) fn cadvisor_metrics(&self) -> String {
+        let figures = self.figures(Detail::All);
+        figures.as_ref().map(stats::cadvisor).unwrap_or_default()
+    }
+
+    /// The body of `/stats/summary`: JSON.
+    ///
+    /// # Errors
+    /// Why nothing can be read.
+    pub(super) fn stats_summary(&self, only_cpu_and_memory: bool) -> Result<String, String> {
+        let detail = match only_cpu_and_memory {
+            true => Detail::CpuAndMemory,
+            false => Detail::All,
+        };
+        let figures = self.stats.figures(&self.pleg.cache().all(), detail);
+        let figures = figures.map_err(|e| format!("cannot read the cgroups of pods: {e}"))?;
+        let rates = self.stats.rates(&figures, Moment::now());
+        let facts = match only_cpu_and_memory {
+            true => NodeFacts {
+                name: self.node_name.clone(),
+                ..NodeFacts::default()
+            },
+            false => self.node_facts(&figures),
+        };
+        let summary = Summary::new(&figures, &rates, &facts);
+        serde_json::to_string(&summary).map_err(|e| e.to_string())
+    }
+
+    fn figures(&self, detail: Detail) -> Option<Figures> {
+        let figures = self.stats.figures(&self.pleg.cache().all(), detail);
+        let logged = |e| log::warn!("cannot read the cgroups of pods: {e}");
+        figures.map_err(logged).ok()
+    }
+
+    fn node_facts(&self, figures: &Figures) -> NodeFacts {
+        let containers = figures.pods.iter().flat_map(|p| &p.containers);
+        let logs = containers.filter_map(|c| Some((c.id.clone(), bytes_in(c.logs.as_ref()?))));
+        let rows = self.store.list().ok();
+        let sizes = |rows: Vec<crate::images::ImageRecord>| {
+            let by_id: HashMap<String, u64> = rows.into_iter().map(|r| (r.id, r.size)).collect();
+            by_id.values().sum()
+        };
+        NodeFacts {
+            name: self.node_name.clone(),
+            fs: disk(&self.layout.lib_dir()),
+            images: rows.map(sizes),
+            logs: disk(&self.layout.logs_dir()),
+            log_bytes: logs.collect(),
+        }
+    }
+}
+
+/// The files of a directory of logs: as many as are kept of a container.
+fn bytes_in(dir: &Path) -> u64 {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    let sizes = entries.filter_map(|e| Some(e.metadata().ok()?.len()));
+    sizes.sum()
+}
+
+fn disk(dir: &Path) -> Option<Disk> {
+    let fs = statvfs(dir).ok()?;
+    let bytes = |blocks: u64| blocks.saturating_mul(fs.fragment_size());
+    let free = bytes(u64::from(fs.blocks_free()));
+    let capacity = bytes(u64::from(fs.blocks()));
+    Some(Disk {
+        available: bytes(u64::from(fs.blocks_available())),
+        capacity,
+        used: capacity.saturating_sub(free),
+        inodes_free: u64::from(fs.files_available()),
+        inodes: u64::from(fs.files()),
+    })
+}

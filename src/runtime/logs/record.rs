@@ -1,0 +1,114 @@
+//! One record of the CRI log format: `<time> <stdout|stderr> <P|F> <text>`.
+//!
+//! Invariants: pure. What a record is depends on its first [`HEAD`] bytes alone, so that whoever reads a log backwards and
+//! whoever reads it forwards agree.
+
+/// The time, the stream and the tag lie within so many bytes.
+pub const HEAD: usize = 128;
+
+/// Where a record comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The container's stdout.
+    Stdout,
+    /// The container's stderr.
+    Stderr,
+    /// The record is not in CRI's form: it is a line of its own.
+    Unknown,
+}
+
+/// How many origins there are; their values are indices.
+pub const ORIGINS: usize = 3;
+
+/// What stands before the text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head<'a> {
+    /// RFC 3339; empty when unknown.
+    pub time: &'a str,
+    /// Which stream.
+    pub origin: Origin,
+    /// Whether the line goes on in the stream's next record.
+    pub partial: bool,
+    /// Where the text begins in the record.
+    pub text: usize,
+}
+
+/// Reads the beginning of a record; what follows its newline does not matter.
+pub fn head(record: &[u8]) -> Head<'_> {
+    cri(record).unwrap_or(Head {
+        time: "",
+        origin: Origin::Unknown,
+        partial: false,
+        text: 0,
+    })
+}
+
+/// None when the record is not in CRI's form. The tag may have more parts after a colon.
+fn cri(record: &[u8]) -> Option<Head<'_>> {
+    let window = &record[..record.len().min(HEAD)];
+    let end = window.iter().position(|b| *b == b'\n');
+    let mut parts = window[..end.unwrap_or(window.len())].splitn(4, |b| *b == b' ');
+    let (time, stream, tag) = (parts.next()?, parts.next()?, parts.next()?);
+    // Without a text the tag must end with the record, not with the window.
+    let has_text = parts.next().is_some();
+    if !has_text && end.is_none() && window.len() == HEAD {
+        return None;
+    }
+    let origin = match stream {
+        b"stdout" => Origin::Stdout,
+        b"stderr" => Origin::Stderr,
+        _ => return None,
+    };
+    let partial = match tag.split(|b| *b == b':').next()? {
+        b"P" => true,
+        b"F" => false,
+        _ => return None,
+    };
+    let text = time.len() + stream.len() + tag.len() + 2 + usize::from(has_text);
+    time.first()?.is_ascii_digit().then_some(Head {
+        time: std::str::from_utf8(time).ok()?,
+        origin,
+        partial,
+        text,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(record: &str, expected: (&str, Origin, bool, &str)) {
+        let head = head(record.as_bytes());
+        let got = (head.time, head.origin, head.partial, &record[head.text..]);
+        assert_eq!(got, expected, "{record}");
+    }
+
+    #[test]
+    fn a_record_has_a_time_a_stream_and_a_tag() {
+        use Origin::{Stderr, Stdout, Unknown};
+        check("2026Z stdout F a  b\n", ("2026Z", Stdout, false, "a  b\n"));
+        check("2026Z stderr P a", ("2026Z", Stderr, true, "a"));
+        check("2026Z stdout F:x \n", ("2026Z", Stdout, false, "\n"));
+        check("2026Z stdout F\n", ("2026Z", Stdout, false, "\n"));
+        for other in [
+            "",
+            "x",
+            "now stdout F a",
+            "2026Z stdin F a",
+            "2026Z stdout X a",
+        ] {
+            check(other, ("", Unknown, false, other));
+        }
+    }
+
+    /// Whoever reads backwards has no more of the record than that.
+    #[test]
+    fn the_first_bytes_decide() {
+        for tag in [80, HEAD - 16, HEAD - 15, HEAD, 2 * HEAD] {
+            let record = format!("2026Z stdout F:{} text\n", "x".repeat(tag));
+            let short = head(&record.as_bytes()[..HEAD.min(record.len())]);
+            assert_eq!(head(record.as_bytes()).origin, short.origin, "{tag}");
+        }
+    }
+}

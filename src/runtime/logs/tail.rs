@@ -1,0 +1,214 @@
+//! Where the last lines of a log begin.
+//!
+//! Invariants: pure; records come from the last one backwards, and no more of them than their heads is kept. A line of
+//! several records is one line. Its records are looked for as long as none is further than [`GAP`] from the next: a stream
+//! that is silent else would have the whole log read.
+
+use super::options::LogStream;
+use super::record::{HEAD, ORIGINS, Origin, head};
+
+/// Longest way back to an earlier record of a line, in bytes, once there are lines enough.
+const GAP: u64 = 1 << 20;
+
+/// For each origin the position of its first wanted record. Whole lines follow from there on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Start(pub [u64; ORIGINS]);
+
+impl Start {
+    /// The position from which the log must be read.
+    pub fn first(&self) -> u64 {
+        self.0.into_iter().min().unwrap_or(0)
+    }
+
+    /// The same in a log whose bytes before `position` are left out.
+    pub fn after(&self, position: u64) -> Self {
+        Self(self.0.map(|from| from - position))
+    }
+}
+
+/// What is known of the records of one origin.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Seen {
+    /// No record yet, looking backwards.
+    Nothing,
+    /// The oldest record so far belongs to a wanted line, which may have begun before.
+    Wanted,
+    /// Everything before is not wanted.
+    Enough,
+}
+
+/// The search.
+pub struct Tail {
+    stream: LogStream,
+    /// Lines that are still to be found.
+    missing: u64,
+    seen: [Seen; ORIGINS],
+    start: Start,
+    /// The oldest record that is wanted.
+    last_wanted: u64,
+}
+
+impl Tail {
+    /// The last `lines` lines of a log of `length` bytes.
+    pub fn new(lines: u64, stream: LogStream, length: u64) -> Self {
+        Self {
+            stream,
+            missing: lines,
+            seen: [Seen::Nothing; ORIGINS],
+            start: Start([length; ORIGINS]),
+            last_wanted: length,
+        }
+    }
+
+    /// Whether records before `position` can matter.
+    pub fn goes_on(&self, position: u64) -> bool {
+        let near = self.last_wanted.saturating_sub(position) <= GAP;
+        self.missing > 0 || near && self.seen.contains(&Seen::Wanted)
+    }
+
+    /// Takes the record at `position`, of which at least the head is there.
+    pub fn take(&mut self, position: u64, record: &[u8]) {
+        let head = head(record);
+        if !self.stream.has(head.origin) {
+            return;
+        }
+        let origin = head.origin as usize;
+        let ends_a_line = !head.partial || self.seen[origin] == Seen::Nothing;
+        if ends_a_line {
+            self.seen[origin] = match self.missing {
+                0 => Seen::Enough,
+                _ => Seen::Wanted,
+            };
+            self.missing = self.missing.saturating_sub(1);
+        }
+        if self.seen[origin] == Seen::Wanted {
+            (self.start.0[origin], self.last_wanted) = (position, position);
+        }
+        if head.origin == Origin::Unknown {
+            // A line of one record: nothing of it comes before.
+            self.seen[origin] = Seen::Nothing;
+        }
+    }
+
+    /// What was found.
+    pub fn start(self) -> Start {
+        self.start
+    }
+}
+
+/// Cuts a log that is read from its end into records.
+pub struct Backwards {
+    /// The bytes from here on have been cut.
+    at: u64,
+    length: u64,
+    /// The first bytes from there on.
+    following: Vec<u8>,
+}
+
+impl Backwards {
+    /// At the end of a log of `length` bytes.
+    pub fn new(length: u64) -> Self {
+        Self {
+            at: length,
+            length,
+            following: Vec::new(),
+        }
+    }
+
+    /// Where the next bytes must end.
+    pub fn at(&self) -> u64 {
+        self.at
+    }
+
+    /// Gives `tail` the records that begin in `bytes`, until it has enough.
+    pub fn cut(&mut self, bytes: &[u8], tail: &mut Tail) {
+        let begin = self.at.saturating_sub(bytes.len() as u64);
+        let all = [bytes, &self.following].concat();
+        let window = |from: usize| &all[from..all.len().min(from + HEAD)];
+        for (i, _) in bytes.iter().enumerate().rev().filter(|(_, b)| **b == b'\n') {
+            let position = begin + i as u64 + 1;
+            if position < self.length && tail.goes_on(position) {
+                tail.take(position, window(i + 1));
+            }
+        }
+        if begin == 0 && tail.goes_on(0) {
+            tail.take(0, window(0));
+        }
+        self.at = begin;
+        self.following = window(0).to_vec();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The position of each origin's first wanted record, as its number in the log.
+    #[track_caller]
+    fn check(log: &[&str], lines: u64, stream: LogStream, expected: [usize; ORIGINS]) {
+        let records: Vec<String> = log.iter().map(|r| format!("2026Z {r}\n")).collect();
+        let text = records.concat();
+        let position = |n: usize| records[..n].concat().len() as u64;
+        for size in [1, 7, 50, 4096] {
+            let length = text.len() as u64;
+            let (mut tail, mut cutter) = (Tail::new(lines, stream, length), Backwards::new(length));
+            while cutter.at() > 0 && tail.goes_on(cutter.at()) {
+                let end = cutter.at() as usize;
+                cutter.cut(&text.as_bytes()[end.saturating_sub(size)..end], &mut tail);
+            }
+            let expected = Start(expected.map(position));
+            assert_eq!(tail.start(), expected, "{log:?} in pieces of {size}");
+        }
+    }
+
+    #[test]
+    fn the_last_lines_of_both_streams_count_together() {
+        let log = ["stdout F a", "stderr F b", "stdout F c"];
+        check(&log, 0, LogStream::All, [3, 3, 3]);
+        check(&log, 1, LogStream::All, [2, 3, 3]);
+        check(&log, 2, LogStream::All, [2, 1, 3]);
+        check(&log, 3, LogStream::All, [0, 1, 3]);
+        check(&log, 9, LogStream::All, [0, 1, 3]);
+        check(&log, 1, LogStream::Stderr, [3, 1, 3]);
+        check(&log, 2, LogStream::Stdout, [0, 3, 3]);
+    }
+
+    #[test]
+    fn a_line_in_parts_is_one_line() {
+        let log = [
+            "stdout F x",
+            "stdout P a",
+            "stderr F e",
+            "stdout P b",
+            "stdout F c",
+        ];
+        check(&log, 1, LogStream::All, [1, 5, 5]);
+        check(&log, 2, LogStream::All, [1, 2, 5]);
+        check(&log, 3, LogStream::All, [0, 2, 5]);
+        let unfinished = ["stdout F x", "stdout P a", "stdout P b"];
+        check(&unfinished, 1, LogStream::All, [1, 3, 3]);
+        check(&unfinished, 2, LogStream::All, [0, 3, 3]);
+    }
+
+    #[test]
+    fn what_is_not_cri_is_a_line() {
+        let log = ["stdout F a", "garbage", "more", "stdout F b"];
+        check(&log, 2, LogStream::All, [3, 4, 2]);
+        check(&log, 3, LogStream::All, [3, 4, 1]);
+        check(&log, 2, LogStream::Stdout, [0, 4, 4]);
+    }
+
+    /// One line of stderr at the end must not have all of stdout read.
+    #[test]
+    fn the_search_ends_soon_after_the_lines_are_found() {
+        let mut tail = Tail::new(1, LogStream::All, 10 * GAP);
+        tail.take(10 * GAP - 100, b"2026Z stderr F last\n");
+        assert!(tail.goes_on(10 * GAP - 200), "the line may have parts");
+        assert!(!tail.goes_on(9 * GAP - 200));
+        tail.take(9 * GAP, b"2026Z stderr P part\n");
+        assert!(tail.goes_on(8 * GAP), "one part is near the next");
+        tail.take(8 * GAP, b"2026Z stderr F before\n");
+        assert!(!tail.goes_on(8 * GAP - 1));
+        assert_eq!(tail.start().0[Origin::Stderr as usize], 9 * GAP);
+    }
+}
