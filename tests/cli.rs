@@ -622,12 +622,12 @@ fn namespaces_have_a_column_when_there_are_some() {
 }
 
 #[test]
-fn json_is_a_real_pod_list_or_the_pod() {
+fn json_is_a_list_or_the_pod() {
     let world = World::new(vec![pod("default", "web")], vec![]);
     let list: Value = serde_json::from_slice(&world.run("get pods -o json").stdout).unwrap();
     assert_eq!(
         (&list["apiVersion"], &list["kind"]),
-        (&json!("v1"), &json!("PodList"))
+        (&json!("v1"), &json!("List"))
     );
     assert_eq!(
         list["items"][0]["status"]["containerStatuses"][0]["ready"],
@@ -641,6 +641,91 @@ fn json_is_a_real_pod_list_or_the_pod() {
     let none: Value =
         serde_json::from_slice(&World::new(vec![], vec![]).run("get pods -o json").stdout).unwrap();
     assert_eq!(none["items"], json!([]));
+}
+
+#[test]
+fn the_forms_of_kubectl() {
+    let world = World::new(
+        vec![pod("default", "web"), pod("kube-system", "dns")],
+        vec![],
+    );
+    world.check(
+        "get pods -o name --sort-by .metadata.name",
+        "pod/dns-edge\npod/web-edge\n",
+    );
+    world.check(
+        "get pods -n default --no-headers",
+        "web-edge   1/1   Running   0     5d\n",
+    );
+    world.check(
+        "get pods -o jsonpath={.items[*].metadata.name}",
+        "web-edge dns-edge",
+    );
+    world.check("get pods web -o jsonpath={.status.podIP}", "10.0.0.7");
+    world.check(
+        "get pods -A -o custom-columns=NAME:.metadata.name,IP:.status.podIP,X:.spec.x",
+        "NAME       IP         X\nweb-edge   10.0.0.7   <none>\ndns-edge   10.0.0.7   <none>\n",
+    );
+    let yaml = text(&world.run("get pod web -o yaml").stdout);
+    assert!(
+        yaml.starts_with("apiVersion: v1\nkind: Pod\nmetadata:\n  name: web-edge\n"),
+        "{yaml}"
+    );
+    assert!(
+        yaml.contains("    state:\n      running:\n        startedAt: \"2026-01-02T03:04:05Z\"\n"),
+        "{yaml}"
+    );
+    world.check_failure(
+        "get pods -o jsonpath={.items[9]}",
+        1,
+        "jsonpath, character 8: array index out of bounds: index 9, length 2\n",
+    );
+}
+
+#[test]
+fn a_selector_chooses_by_labels() {
+    let mut web = pod("default", "web");
+    web["object"]["metadata"]["labels"] = json!({"app": "web"});
+    let problem = json!({"file": "/pods/new.json", "error": "no"});
+    let world = World::new(vec![web, pod("default", "db")], vec![problem]);
+    world.check("get pods -l app=web -o name", "pod/web-edge\n");
+    world.check(
+        "get pods -l !app --no-headers",
+        "db-edge   1/1   Running   0     5d\n",
+    );
+    world.check_failure(
+        "get pods -l app=x",
+        0,
+        "No resources found\n/pods/new.json: not in use: no\n",
+    );
+}
+
+#[test]
+fn probes_have_a_row_each() {
+    let mut told = pod("default", "told");
+    told["object"]["spec"]["containers"][0]["livenessProbe"] =
+        json!({"tcpSocket": {"port": 1}, "failureThreshold": 3});
+    let world = World::new(vec![told], vec![]);
+    let expected = "POD         CONTAINER   TYPE       RESULT    SINCE   LATENCY   FAILURES   PAUSED   PROBE\n\
+                    told-edge   main        liveness   failure   60m     1.5ms     1/3        <none>   tcp-socket :1\n";
+    world.check("get probes", expected);
+    world.check("get probe told/main/liveness", expected);
+    world.check("get probes told -o jsonpath={.items[*].status.result}", "");
+    world.check("get probes told -o jsonpath={.status.result}", "failure");
+    world.check("get probes -o name", "probe/told-edge/main/liveness\n");
+    world.check_failure("get probes wbe", 1, "pods \"wbe\" not found\n");
+}
+
+#[test]
+fn what_is_found_is_shown_also_when_another_name_is_not() {
+    let world = World::new(vec![pod("default", "web")], vec![]);
+    let output = world.run("get pods wbe web -o name");
+    check_output(
+        &output,
+        1,
+        "pod/web-edge\n",
+        "pods \"wbe\" not found\ndid you mean \"web\"?\n",
+    );
 }
 
 #[test]
@@ -679,6 +764,32 @@ fn files_with_problems_follow_the_table() {
         described.contains("File Error:      last good version runs: spec: bad\n"),
         "{described}"
     );
+    let table = text(&output.stdout);
+    let rows: Vec<&str> = table.lines().skip(1).collect();
+    assert!(
+        rows[0].starts_with("web-edge   1/1     Running "),
+        "{table}"
+    );
+    assert_eq!(rows[1], "new.json   -       Refused   -          <unknown>");
+    assert_eq!((rows.len(), output.status.code()), (2, Some(0)));
+    let list: Value = serde_json::from_slice(&world.run("get pods -o json").stdout).unwrap();
+    assert_eq!(list["items"].as_array().unwrap().len(), 1);
+    let refused = json!([{"file": "/pods/new.json", "error": "line 3: no"}]);
+    assert_eq!(list["metadata"]["refusedFiles"], refused);
+    let named = world.run("get pods new web");
+    let row = "new.json   -       Refused   -          <unknown>\n";
+    assert!(
+        text(&named.stdout).ends_with(row),
+        "{}",
+        text(&named.stdout)
+    );
+    assert_eq!(
+        text(&named.stderr),
+        "/pods/web.json: last good version runs: spec: bad\n/pods/new.json: not in use: line 3: no\n"
+    );
+    assert_eq!(named.status.code(), Some(1));
+    let json = world.run("get pods new -o json");
+    check_output(&json, 1, "", "/pods/new.json: not in use: line 3: no\n");
     let missing = world.run("describe pod new");
     assert!(
         text(&missing.stderr).ends_with("not found\n/pods/new.json: not in use: line 3: no\n"),
