@@ -8,6 +8,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, SystemTime};
 
 use podprobe::api::conditions::{ConditionChange, ConditionStatus};
+use podprobe::api::objects::ObjectKind;
 use podprobe::api::{PodUid, ProbeType};
 use podprobe::clock::Time;
 use podprobe::events::{Event, EventList};
@@ -149,6 +150,20 @@ impl Backend for Fake {
 
     fn services(&self) -> Vec<ServiceView> {
         Vec::new()
+    }
+
+    fn objects(&self, kind: ObjectKind) -> Vec<Value> {
+        let data = match kind {
+            ObjectKind::ConfigMap => {
+                json!({"data": {"a": "1", "b": "2"}, "binaryData": {"c": "AA=="}})
+            }
+            ObjectKind::Secret => json!({"type": "Opaque", "data": {"k": "aHVudGVyMg=="}}),
+            _ => json!({"status": {"phase": "Bound"}}),
+        };
+        let mut object = json!({"apiVersion": "v1", "kind": kind.as_str(), "metadata": {"name": "x", "namespace": "default"}});
+        let fields = data.as_object().unwrap().clone();
+        object.as_object_mut().unwrap().extend(fields);
+        vec![object]
     }
 
     fn metrics(&self) -> String {

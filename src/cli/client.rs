@@ -7,8 +7,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::Value;
+
 use crate::api::PodUid;
 use crate::api::conditions::ConditionChange;
+use crate::api::objects::ObjectKind;
 use crate::events::EventList;
 use crate::layout::Layout;
 use crate::server::protocol::{
@@ -130,6 +133,14 @@ impl Client {
     pub fn services(&mut self) -> Result<Vec<ServiceView>, ClientError> {
         match self.ask(&Request::Services, ANSWER)? {
             Answer::Services(services) => Ok(services),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// Every object of a kind that pods refer to.
+    pub fn objects(&mut self, kind: ObjectKind) -> Result<Vec<Value>, ClientError> {
+        match self.ask(&Request::Objects { kind }, ANSWER)? {
+            Answer::Objects(objects) => Ok(objects),
             other => Err(unexpected(other)),
         }
     }

@@ -4,8 +4,11 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::Value;
+
 use super::adapters::Prober;
 use crate::api::conditions::ConditionChange;
+use crate::api::objects::{LocalObject, ObjectKind};
 use crate::api::pod::Volume;
 use crate::api::validation::probe_field;
 use crate::api::{Container, Pod, PodSource, PodStatus, PodUid};
@@ -18,6 +21,7 @@ use crate::images::{ImagePull, PullStage};
 use crate::kuberuntime::KubeRuntime;
 use crate::layout::Layout;
 use crate::network::Networks;
+use crate::objects::Objects;
 use crate::pleg::Pleg;
 use crate::pod_config::{FileStates, PodConfig};
 use crate::pod_manager::PodManager;
@@ -56,6 +60,7 @@ pub(super) struct DaemonBackend {
     pub(super) kuberuntime: Arc<KubeRuntime>,
     pub(super) heartbeat: Arc<Heartbeat>,
     pub(super) services: Arc<ServicesView>,
+    pub(super) objects: Arc<Objects>,
     pub(super) networks: Arc<Networks>,
     pub(super) health: Arc<Health>,
     pub(super) proxy_metrics: Arc<ProxyMetrics>,
@@ -75,6 +80,11 @@ impl Backend for DaemonBackend {
             service.problems.extend(problem);
         }
         all
+    }
+
+    fn objects(&self, kind: ObjectKind) -> Vec<Value> {
+        let objects = self.objects.of_kind(kind);
+        objects.iter().map(LocalObject::v1).collect()
     }
 
     fn watch(&self, after: u64, ceiling: Duration) -> SnapshotUpdate {

@@ -441,6 +441,7 @@ fn backend(
         kuberuntime: kuberuntime.clone(),
         heartbeat: Arc::default(),
         services: stores.services.clone(),
+        objects: stores.objects.clone(),
         networks: stores.networks.clone(),
         health: stores.health.clone(),
         proxy_metrics: stores.proxy_metrics.clone(),

@@ -21,9 +21,11 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use serde_json::Value;
 
 use crate::api::PodUid;
 use crate::api::conditions::ConditionChange;
+use crate::api::objects::ObjectKind;
 use crate::clock::Moment;
 use crate::directory_watch::DirectoryWatch;
 use crate::events::EventList;
@@ -98,6 +100,10 @@ pub trait Backend: Send + Sync {
 
     /// Every service, in the order of namespace and name.
     fn services(&self) -> Vec<ServiceView>;
+
+    /// Every object of a kind that pods refer to, as an API server has it, in the same order. Those of Secrets hold their
+    /// values.
+    fn objects(&self, kind: ObjectKind) -> Vec<Value>;
 }
 
 /// The socket could not be opened.
@@ -437,6 +443,7 @@ fn answer(request: Request, client: &UnixStream, connections: &Connections) -> A
             ))
         }
         Request::Services => Answer::Services(connections.backend.services()),
+        Request::Objects { kind } => Answer::Objects(connections.backend.objects(kind)),
         Request::History { uid } => Answer::History(connections.backend.history(&uid)),
         Request::Probe(target) => connections
             .backend

@@ -7,8 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::api::conditions::ConditionChange;
+use crate::api::objects::ObjectKind;
 use crate::api::{PodUid, ProbeType};
 use crate::events::EventList;
 use crate::services::view::ServiceView;
@@ -71,6 +73,11 @@ pub enum Request {
     Metrics,
     /// `{"verb":"services"}`: every service.
     Services,
+    /// `{"verb":"objects","kind":"ConfigMap"}`: every object of a kind that pods refer to.
+    Objects {
+        /// ConfigMap, Secret or PersistentVolumeClaim.
+        kind: ObjectKind,
+    },
 }
 
 /// One probe.
@@ -134,6 +141,8 @@ pub enum Answer {
     Metrics(String),
     /// `{"services":[…]}`, in the order of namespace and name.
     Services(Vec<ServiceView>),
+    /// `{"objects":[…]}`, as an API server has them, in the order of namespace and name; values of Secrets in base64.
+    Objects(Vec<Value>),
     /// `{"error":"…"}`: the request was not understood or not served, and why.
     Error(String),
 }
@@ -193,6 +202,11 @@ mod tests {
         };
         check(Request::Resume(all), r#"{"verb":"resume","uid":"u"}"#);
         check(Request::Metrics, r#"{"verb":"metrics"}"#);
+        let kind = ObjectKind::ConfigMap;
+        check(
+            Request::Objects { kind },
+            r#"{"verb":"objects","kind":"ConfigMap"}"#,
+        );
         let condition = |status| Request::Condition {
             uid: "u".into(),
             change: ConditionChange {

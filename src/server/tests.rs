@@ -109,6 +109,10 @@ impl Backend for Fake {
         Vec::new()
     }
 
+    fn objects(&self, kind: ObjectKind) -> Vec<Value> {
+        vec![kind.as_str().into()]
+    }
+
     fn metrics(&self) -> String {
         self.metrics.lock().unwrap().clone()
     }
@@ -188,6 +192,10 @@ fn every_verb_has_its_answer() {
     assert_eq!(
         client.ask("{\"verb\":\"history\",\"uid\":\"u\"}\n")["history"]["probes"],
         serde_json::json!([])
+    );
+    assert_eq!(
+        client.ask("{\"verb\":\"objects\",\"kind\":\"Secret\"}\n")["objects"][0],
+        "Secret"
     );
     let probe = r#"{"verb":"probe","uid":"u","container":"c","probeType":"Startup"}"#;
     assert_eq!(
