@@ -698,6 +698,19 @@ fn the_forms_of_kubectl() {
 }
 
 #[test]
+fn objects_are_listed_and_values_of_secrets_only_when_asked_for() {
+    let world = World::new(vec![], vec![]);
+    world.check("get cm", "NAME   DATA\nx      3\n");
+    world.check("get secrets", "NAME   TYPE     DATA\nx      Opaque   1\n");
+    world.check("get secrets -o jsonpath={.items[0].data.k}", "aHVudGVyMg==");
+    let claim = world.root.path().join("var/lib/podprobe/claims/default/x");
+    let claims = text(&world.run("get pvc x --no-headers").stdout);
+    assert_eq!(claims, format!("x     Bound   {}\n", claim.display()));
+    world.check("get cm -o name", "configmap/x\n");
+    world.check_failure("get secret y", 1, "secrets \"y\" not found\n");
+}
+
+#[test]
 fn a_selector_chooses_by_labels() {
     let mut web = pod("default", "web");
     web["object"]["metadata"]["labels"] = json!({"app": "web"});

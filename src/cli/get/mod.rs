@@ -6,6 +6,7 @@ mod events;
 mod images;
 mod item;
 mod kind;
+mod objects;
 mod pods;
 mod printer;
 mod probes;
@@ -27,6 +28,7 @@ use super::names::missing;
 use super::output::{self, Output};
 use super::selector::Selector;
 use crate::clock::Time;
+use crate::layout::Layout;
 use crate::services::view::ServiceView;
 use crate::views::Snapshot;
 
@@ -227,6 +229,12 @@ fn find(get: &Get, client: &mut Client) -> Result<Found, CliError> {
         let snapshot = client.snapshot()?;
         let asked = probes::ask(get, &snapshot);
         return Ok(asked.found(|uid| client.history(uid.into()), Time::now())?);
+    }
+    if let Some(kind) = objects::kind(get.kind) {
+        let all = client.objects(kind)?;
+        let claims = Layout::new(&get.root).claims();
+        let items = all.into_iter().map(|o| objects::item(get.kind, o, &claims));
+        return Ok(named(get, items.collect()));
     }
     let services = client.services()?;
     let items = services.iter().flat_map(|s| services::items(get.kind, s));
