@@ -2,7 +2,8 @@
 //! `describe` and `get events`. The log has a new event at `info` or `warn` and a repeated one at
 //! `debug`, so a probe that fails each second writes at most one line in ten minutes, not 600.
 //!
-//! Invariants: equal events become one with a count. Of events that differ only in their text, the
+//! Invariants: equal events become one with a count. The id of an instance is left out of the text, and stands in the log
+//! only: it would keep equal events apart. Of events that differ only in their text, the
 //! first [`MAX_SIMILAR`] within [`SIMILAR_INTERVAL`] are kept apart and the rest become one, as in
 //! client-go's recorder. So a probe with a time in its output does not push out other events. The
 //! events of a removed pod are kept for [`KEPT`].
@@ -17,6 +18,7 @@ use crate::api::{PodRef, PodUid};
 use crate::change_feed::{Aspect, ChangeFeed};
 use crate::clock::{Moment, Time};
 use crate::metrics::counters::Counter;
+use crate::text::{head, without_ids};
 
 /// The most events that a daemon keeps; the oldest are dropped first.
 pub const MAX_EVENTS: usize = 1000;
@@ -157,7 +159,7 @@ impl Recorder {
             field_path: field_path.into(),
             type_,
             reason: reason.into(),
-            message: message[..message.floor_char_boundary(MAX_MESSAGE)].into(),
+            message: head(&without_ids(message), MAX_MESSAGE).into(),
             count: 1,
             first_timestamp: now,
             last_timestamp: now,
@@ -311,6 +313,18 @@ mod tests {
             got,
             expected.map(|(u, r, f, n)| (u.to_owned(), r.to_owned(), f.to_owned(), n))
         );
+    }
+
+    #[test]
+    fn failures_of_two_instances_are_one_event() {
+        let r = Recorder::default();
+        for digit in ["a", "b"] {
+            let text = format!("cannot start /run/{}/rootfs", digit.repeat(64));
+            r.record(&pod("u"), "", EventType::Warning, "Failed", &text);
+        }
+        let all = r.list();
+        let all: Vec<_> = all.iter().map(|e| (e.message.as_str(), e.count)).collect();
+        assert_eq!(all, [("cannot start /run/<id>/rootfs", 2)]);
     }
 
     #[test]

@@ -117,6 +117,17 @@ impl Objects {
         keys.into_iter().filter_map(there).collect()
     }
 
+    /// Every object of a kind, in the order of namespace and name.
+    pub fn of_kind(&self, kind: ObjectKind) -> Vec<LocalObject> {
+        let state = self.lock();
+        let of_kind = state.used().into_iter().filter(|(key, _)| key.kind == kind);
+        let object = |(key, content): (&ObjectKey, &ObjectContent)| LocalObject {
+            key: key.clone(),
+            content: content.clone(),
+        };
+        of_kind.map(object).collect()
+    }
+
     /// Every Service and every slice, of one moment.
     pub fn services(&self) -> ServiceObjects {
         let mut found = ServiceObjects::default();
@@ -294,6 +305,19 @@ mod tests {
         assert_eq!(value(&objects, "a").as_deref(), Some("file"));
         objects.replace(PodSource::File, Vec::new());
         assert_eq!(value(&objects, "a").as_deref(), Some("http"));
+    }
+
+    #[test]
+    fn the_objects_of_a_kind_are_those_in_use() {
+        let objects = Objects::default();
+        objects.replace(PodSource::Http, vec![map("b", "1"), map("a", "http")]);
+        objects.replace(PodSource::File, vec![map("a", "file"), service("web", 1)]);
+        let of_kind = objects.of_kind(ObjectKind::ConfigMap);
+        let shown: Vec<_> = of_kind
+            .iter()
+            .map(|o| (o.key.name.as_str(), o.v1()["data"]["k"].clone()))
+            .collect();
+        assert_eq!(shown, [("a", "file".into()), ("b", "1".into())]);
     }
 
     #[test]

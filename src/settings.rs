@@ -5,11 +5,13 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 use std::{fmt, fs, io};
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
+use serde_json::{Value, json};
 use ureq::http::{HeaderName, HeaderValue};
 
 use crate::api::cidr::Cidr;
@@ -114,6 +116,8 @@ pub struct Settings {
     pub runtime: RuntimeChoice,
     /// `runtimeClasses`: further runtimes by the name that a pod gives in `runtimeClassName`, each `embedded` or a path.
     pub runtime_classes: BTreeMap<String, RuntimeChoice>,
+    /// The file as it was read, for who asks for the configuration in force; no key of it.
+    pub written: Option<Arc<Value>>,
 }
 
 /// Which OCI runtime the shims drive.
@@ -151,6 +155,8 @@ impl FromStr for ProxyMode {
         }
     }
 }
+/// Every key with its default.
+const SHIPPED: &str = include_str!("../config/config.json");
 /// kube-proxy's.
 const HEALTHZ_PORT: u16 = 10256;
 
@@ -203,6 +209,7 @@ impl Default for Settings {
                 RuntimeChoice::Path("/usr/sbin/runc".into())
             },
             runtime_classes: BTreeMap::new(),
+            written: None,
         }
     }
 }
@@ -357,9 +364,37 @@ impl Settings {
         named: Option<&Path>,
         overrides: &Overrides,
     ) -> Result<Self, SettingsError> {
-        File::read(layout, named)?
+        let mut settings = File::read(layout, named)?
             .resolve(layout, overrides, &host_name(), own_address)
-            .map_err(SettingsError)
+            .map_err(SettingsError)?;
+        let path = named.map_or_else(|| layout.config_file(), Path::to_owned);
+        let written = fs::read(path).ok();
+        let written = written.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        settings.written = written.map(Arc::new);
+        Ok(settings)
+    }
+
+    /// Every key with its value in force, as `/configz` shows it; what may hold a password is masked.
+    pub fn in_force(&self) -> Value {
+        let mut all: Value = serde_json::from_str(SHIPPED).unwrap_or_default();
+        if let Some(written) = &self.written {
+            overlay(&mut all, written);
+        }
+        let path = |path: &Path| Value::from(path.display().to_string());
+        all["nodeName"] = self.node_name.clone().into();
+        all["staticPodPath"] = path(&self.static_pod_path);
+        all["nodeIP"] = self.node_ip.to_string().into();
+        all["runtime"] = match &self.runtime {
+            RuntimeChoice::Embedded => "embedded".into(),
+            RuntimeChoice::Path(runtime) => path(runtime),
+        };
+        // Without the user and the password that a URL may have.
+        let url = self.static_pod_url.as_ref().map(WebUrl::to_string);
+        all["staticPodURL"] = url.unwrap_or_default().into();
+        if let Some(headers) = all["staticPodURLHeader"].as_object_mut() {
+            headers.values_mut().for_each(|v| *v = json!(["*****"]));
+        }
+        all
     }
 
     /// The key `registries` alone, for who only pulls images.
@@ -543,7 +578,21 @@ impl File {
             registries: self.registries.unwrap_or(d.registries),
             runtime: runtime.or(self.runtime).unwrap_or(d.runtime),
             runtime_classes: self.runtime_classes.unwrap_or(d.runtime_classes),
+            written: None,
         })
+    }
+}
+
+/// Replaces what `above` has, key by key; null leaves it.
+fn overlay(below: &mut Value, above: &Value) {
+    match (below, above) {
+        (_, Value::Null) => {}
+        (Value::Object(below), Value::Object(above)) => {
+            for (key, value) in above {
+                overlay(below.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (below, above) => *below = above.clone(),
     }
 }
 
@@ -959,9 +1008,6 @@ fn check_node_name(name: &str) -> Result<String, String> {
 mod tests {
     use super::*;
 
-    #[cfg(feature = "embedded")]
-    const SHIPPED: &str = include_str!("../config/config.json");
-
     #[track_caller]
     fn check_error(json: &str, expected: &str) {
         assert_eq!(parse(json.as_bytes()).map(drop), Err(expected.into()));
@@ -1015,6 +1061,42 @@ mod tests {
             keys(&shipped["authentication"]["x509"]),
             known("{\"authentication\": {\"x509\": {\"-\": 1}}}")
         );
+    }
+
+    #[test]
+    fn what_is_in_force_has_every_key_and_no_password() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = Layout::new(dir.path());
+        let file = dir.path().join("c.json");
+        let text = r#"{"maxPods": 7, "nodeLabels": {"a": "b"}, "runtime": null,
+            "crashLoopBackOff": {"maxContainerRestartPeriod": "10s"}, "staticPodURL": "https://u:secret@h/p",
+            "staticPodURLHeader": {"Authorization": ["Bearer secret"]}}"#;
+        fs::write(&file, text).unwrap();
+        let overrides = Overrides {
+            static_pod_path: Some("/p".into()),
+            node_name: Some("edge".into()),
+            runtime: Some("/usr/bin/crun".into()),
+        };
+        let settings = Settings::load(&layout, Some(&file), &overrides).unwrap();
+        let all = settings.in_force();
+        let shipped: Value = serde_json::from_str(SHIPPED).unwrap();
+        let keys = |v: &Value| v.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+        assert_eq!(keys(&all), keys(&shipped));
+        assert_eq!(all["maxPods"], 7);
+        assert_eq!(all["nodeLabels"], json!({"a": "b"}));
+        let period = &all["crashLoopBackOff"]["maxContainerRestartPeriod"];
+        assert_eq!(period, "10s");
+        assert_eq!(all["syncFrequency"], "60s", "a default");
+        assert_eq!(all["staticPodPath"], "/p");
+        assert_eq!(
+            (&all["nodeName"], &all["runtime"]),
+            (&json!("edge"), &json!("/usr/bin/crun"))
+        );
+        assert_eq!(
+            all["staticPodURLHeader"],
+            json!({"Authorization": ["*****"]})
+        );
+        assert!(!all.to_string().contains("secret"), "{all}");
     }
 
     #[test]

@@ -2,27 +2,28 @@
 //! defines.
 
 use std::io::{BufRead, BufReader, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, SystemTime};
 
 use podprobe::api::conditions::{ConditionChange, ConditionStatus};
+use podprobe::api::objects::ObjectKind;
 use podprobe::api::{PodUid, ProbeType};
 use podprobe::clock::Time;
 use podprobe::events::{Event, EventList};
 use podprobe::layout::Layout;
 use podprobe::prober::trace::Step;
 use podprobe::runtime::{AttachRequest, ExecOutcome, ExecRequest, Session, Started};
-use podprobe::wire::socket::Socket as PortSocket;
 use podprobe::server::containers::{ContainerName, Unreachable};
 use podprobe::server::health::Check;
 use podprobe::server::protocol::{ConditionSet, PauseTarget, ProbeTarget};
-use podprobe::server::{self, Backend, Server, ServerConfig};
+use podprobe::server::{self, Backend, Registry, Server, ServerConfig};
 use podprobe::services::view::ServiceView;
 use podprobe::views::ProbeReport;
 use podprobe::views::history::{PodHistory, RunOutcome};
 use podprobe::views::{Snapshot, SnapshotUpdate};
+use podprobe::wire::socket::Socket as PortSocket;
 use serde_json::{Value, json};
 
 const HOUR: u64 = 3600;
@@ -169,11 +170,7 @@ impl Backend for Fake {
         Err(Unreachable::no_pod())
     }
 
-    fn attach(
-        &self,
-        _: &ContainerName,
-        _: AttachRequest,
-    ) -> Result<Box<dyn Session>, Unreachable> {
+    fn attach(&self, _: &ContainerName, _: AttachRequest) -> Result<Box<dyn Session>, Unreachable> {
         Err(Unreachable::no_pod())
     }
 
@@ -181,8 +178,51 @@ impl Backend for Fake {
         Err(Unreachable::no_pod())
     }
 
+    fn pod(&self, name: &ContainerName) -> Option<Arc<PodView>> {
+        let snapshot = self.snapshot();
+        let metadata = |pod: &PodView, key: &str| pod.object["metadata"][key].clone();
+        let is_it = |pod: &&Arc<PodView>| {
+            metadata(pod, "namespace") == name.namespace && metadata(pod, "name") == name.pod
+        };
+        snapshot.pods.iter().find(is_it).cloned()
+    }
+
+    fn running_pods(&self) -> Vec<Value> {
+        Vec::new()
+    }
+
+    fn metrics_of(&self, registry: Registry) -> String {
+        format!("# {registry:?}\n")
+    }
+
+    fn stats_summary(&self, only_cpu_and_memory: bool) -> Result<String, String> {
+        Ok(format!("{{\"only\": {only_cpu_and_memory}}}"))
+    }
+
+    fn config(&self) -> Value {
+        json!({"nodeName": "edge"})
+    }
+
+    fn log_dir(&self) -> PathBuf {
+        PathBuf::from("/nowhere")
+    }
+
     fn checks(&self) -> Vec<Check> {
         Vec::new()
+    }
+
+    fn objects(&self, kind: ObjectKind) -> Vec<Value> {
+        let data = match kind {
+            ObjectKind::ConfigMap => {
+                json!({"data": {"a": "1", "b": "2"}, "binaryData": {"c": "AA=="}})
+            }
+            ObjectKind::Secret => json!({"type": "Opaque", "data": {"k": "aHVudGVyMg=="}}),
+            _ => json!({"status": {"phase": "Bound"}}),
+        };
+        let mut object = json!({"apiVersion": "v1", "kind": kind.as_str(), "metadata": {"name": "x", "namespace": "default"}});
+        let fields = data.as_object().unwrap().clone();
+        object.as_object_mut().unwrap().extend(fields);
+        vec![object]
     }
 
     fn metrics(&self) -> String {
@@ -661,12 +701,12 @@ fn namespaces_have_a_column_when_there_are_some() {
 }
 
 #[test]
-fn json_is_a_real_pod_list_or_the_pod() {
+fn json_is_a_list_or_the_pod() {
     let world = World::new(vec![pod("default", "web")], vec![]);
     let list: Value = serde_json::from_slice(&world.run("get pods -o json").stdout).unwrap();
     assert_eq!(
         (&list["apiVersion"], &list["kind"]),
-        (&json!("v1"), &json!("PodList"))
+        (&json!("v1"), &json!("List"))
     );
     assert_eq!(
         list["items"][0]["status"]["containerStatuses"][0]["ready"],
@@ -680,6 +720,104 @@ fn json_is_a_real_pod_list_or_the_pod() {
     let none: Value =
         serde_json::from_slice(&World::new(vec![], vec![]).run("get pods -o json").stdout).unwrap();
     assert_eq!(none["items"], json!([]));
+}
+
+#[test]
+fn the_forms_of_kubectl() {
+    let world = World::new(
+        vec![pod("default", "web"), pod("kube-system", "dns")],
+        vec![],
+    );
+    world.check(
+        "get pods -o name --sort-by .metadata.name",
+        "pod/dns-edge\npod/web-edge\n",
+    );
+    world.check(
+        "get pods -n default --no-headers",
+        "web-edge   1/1   Running   0     5d\n",
+    );
+    world.check(
+        "get pods -o jsonpath={.items[*].metadata.name}",
+        "web-edge dns-edge",
+    );
+    world.check("get pods web -o jsonpath={.status.podIP}", "10.0.0.7");
+    world.check(
+        "get pods -A -o custom-columns=NAME:.metadata.name,IP:.status.podIP,X:.spec.x",
+        "NAME       IP         X\nweb-edge   10.0.0.7   <none>\ndns-edge   10.0.0.7   <none>\n",
+    );
+    let yaml = text(&world.run("get pod web -o yaml").stdout);
+    assert!(
+        yaml.starts_with("apiVersion: v1\nkind: Pod\nmetadata:\n  name: web-edge\n"),
+        "{yaml}"
+    );
+    assert!(
+        yaml.contains("    state:\n      running:\n        startedAt: \"2026-01-02T03:04:05Z\"\n"),
+        "{yaml}"
+    );
+    world.check_failure(
+        "get pods -o jsonpath={.items[9]}",
+        1,
+        "jsonpath, character 8: array index out of bounds: index 9, length 2\n",
+    );
+}
+
+#[test]
+fn objects_are_listed_and_values_of_secrets_only_when_asked_for() {
+    let world = World::new(vec![], vec![]);
+    world.check("get cm", "NAME   DATA\nx      3\n");
+    world.check("get secrets", "NAME   TYPE     DATA\nx      Opaque   1\n");
+    world.check("get secrets -o jsonpath={.items[0].data.k}", "aHVudGVyMg==");
+    let claim = world.root.path().join("var/lib/podprobe/claims/default/x");
+    let claims = text(&world.run("get pvc x --no-headers").stdout);
+    assert_eq!(claims, format!("x     Bound   {}\n", claim.display()));
+    world.check("get cm -o name", "configmap/x\n");
+    world.check_failure("get secret y", 1, "secrets \"y\" not found\n");
+}
+
+#[test]
+fn a_selector_chooses_by_labels() {
+    let mut web = pod("default", "web");
+    web["object"]["metadata"]["labels"] = json!({"app": "web"});
+    let problem = json!({"file": "/pods/new.json", "error": "no"});
+    let world = World::new(vec![web, pod("default", "db")], vec![problem]);
+    world.check("get pods -l app=web -o name", "pod/web-edge\n");
+    world.check(
+        "get pods -l !app --no-headers",
+        "db-edge   1/1   Running   0     5d\n",
+    );
+    world.check_failure(
+        "get pods -l app=x",
+        0,
+        "No resources found\n/pods/new.json: not in use: no\n",
+    );
+}
+
+#[test]
+fn probes_have_a_row_each() {
+    let mut told = pod("default", "told");
+    told["object"]["spec"]["containers"][0]["livenessProbe"] =
+        json!({"tcpSocket": {"port": 1}, "failureThreshold": 3});
+    let world = World::new(vec![told], vec![]);
+    let expected = "POD         CONTAINER   TYPE       RESULT    SINCE   LATENCY   FAILURES   PAUSED   PROBE\n\
+                    told-edge   main        liveness   failure   60m     1.5ms     1/3        <none>   tcp-socket :1\n";
+    world.check("get probes", expected);
+    world.check("get probe told/main/liveness", expected);
+    world.check("get probes told -o jsonpath={.items[*].status.result}", "");
+    world.check("get probes told -o jsonpath={.status.result}", "failure");
+    world.check("get probes -o name", "probe/told-edge/main/liveness\n");
+    world.check_failure("get probes wbe", 1, "pods \"wbe\" not found\n");
+}
+
+#[test]
+fn what_is_found_is_shown_also_when_another_name_is_not() {
+    let world = World::new(vec![pod("default", "web")], vec![]);
+    let output = world.run("get pods wbe web -o name");
+    check_output(
+        &output,
+        1,
+        "pod/web-edge\n",
+        "pods \"wbe\" not found\ndid you mean \"web\"?\n",
+    );
 }
 
 #[test]
@@ -718,6 +856,32 @@ fn files_with_problems_follow_the_table() {
         described.contains("File Error:      last good version runs: spec: bad\n"),
         "{described}"
     );
+    let table = text(&output.stdout);
+    let rows: Vec<&str> = table.lines().skip(1).collect();
+    assert!(
+        rows[0].starts_with("web-edge   1/1     Running "),
+        "{table}"
+    );
+    assert_eq!(rows[1], "new.json   -       Refused   -          <unknown>");
+    assert_eq!((rows.len(), output.status.code()), (2, Some(0)));
+    let list: Value = serde_json::from_slice(&world.run("get pods -o json").stdout).unwrap();
+    assert_eq!(list["items"].as_array().unwrap().len(), 1);
+    let refused = json!([{"file": "/pods/new.json", "error": "line 3: no"}]);
+    assert_eq!(list["metadata"]["refusedFiles"], refused);
+    let named = world.run("get pods new web");
+    let row = "new.json   -       Refused   -          <unknown>\n";
+    assert!(
+        text(&named.stdout).ends_with(row),
+        "{}",
+        text(&named.stdout)
+    );
+    assert_eq!(
+        text(&named.stderr),
+        "/pods/web.json: last good version runs: spec: bad\n/pods/new.json: not in use: line 3: no\n"
+    );
+    assert_eq!(named.status.code(), Some(1));
+    let json = world.run("get pods new -o json");
+    check_output(&json, 1, "", "/pods/new.json: not in use: line 3: no\n");
     let missing = world.run("describe pod new");
     assert!(
         text(&missing.stderr).ends_with("not found\n/pods/new.json: not in use: line 3: no\n"),
@@ -1217,7 +1381,8 @@ fn the_root_may_come_from_the_environment_or_stand_before_the_verb() {
     for mut command in [by_variable, before] {
         check_output(&command.output().unwrap(), 0, "pod/web-edge\n", "");
     }
-    let empty = "podprobe: PODPROBE_ROOT is set but empty; it needs a path: unset it, or give --root DIR\n";
+    let empty =
+        "podprobe: PODPROBE_ROOT is set but empty; it needs a path: unset it, or give --root DIR\n";
     let output = program().args(line).env("PODPROBE_ROOT", "").output();
     check_output(&output.unwrap(), 2, "", empty);
 }

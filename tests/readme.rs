@@ -30,6 +30,9 @@ fn meanings(source: &str) -> Vec<(String, String)> {
     for line in fields.lines().map(str::trim) {
         if let Some(words) = line.strip_prefix("///") {
             comment += words;
+        } else if line.starts_with("pub ") && !comment.starts_with(" `") {
+            // No key; one that has lost its comment is missed below.
+            comment.clear();
         } else if line.starts_with("pub ") {
             let (key, meaning) = comment
                 .trim()

@@ -38,6 +38,12 @@ use super::support::{self, Verdict};
 use super::validation::validate_pod;
 use super::{identity, priority};
 
+/// What a text means as YAML, each document.
+#[cfg(test)]
+pub(crate) fn yaml_documents(text: &str) -> Vec<Value> {
+    yaml::documents(text).unwrap_or_else(|e| panic!("{e:?}:\n{text}"))
+}
+
 /// A pod that may run, with warnings for the person who wrote it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DecodedPod {

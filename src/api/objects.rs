@@ -2,16 +2,21 @@
 //! (Service, EndpointSlice, Endpoints).
 //!
 //! Invariants: an object that [`super::decode`] returns is valid. No text of a Secret is ever in a
-//! message, a log line or a debug output.
+//! message, a log line or a debug output; only [`LocalObject::v1`] gives it, to a client that asks for the object.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
 use super::service::{EndpointSlice, Service};
 
 /// A kind of object beside Pod.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum ObjectKind {
     /// Texts and bytes by key.
     ConfigMap,
@@ -207,6 +212,36 @@ impl FromIterator<LocalObject> for ObjectSet {
 }
 
 impl LocalObject {
+    /// The object as an API server has it, as far as it is known: labels, annotations and what a claim asks for are not
+    /// kept. Of the kinds that pods refer to; of the others it has no more than its name.
+    pub fn v1(&self) -> Value {
+        let ObjectKey {
+            kind,
+            namespace,
+            name,
+        } = &self.key;
+        let mut object = json!({"apiVersion": kind.api_version(), "kind": kind.as_str(),
+            "metadata": {"name": name, "namespace": namespace}});
+        match &self.content {
+            ObjectContent::ConfigMap(map) => {
+                let data = map.data.iter().map(|(k, v)| (k.clone(), v.as_str().into()));
+                put(&mut object, "data", data.collect());
+                put(&mut object, "binaryData", encoded(&map.binary_data));
+                immutable(&mut object, map.immutable);
+            }
+            ObjectContent::Secret(secret) => {
+                object["type"] = secret.type_.as_str().into();
+                put(&mut object, "data", encoded(&secret.data));
+                immutable(&mut object, secret.immutable);
+            }
+            ObjectContent::PersistentVolumeClaim => object["status"] = json!({"phase": "Bound"}),
+            ObjectContent::Service(_)
+            | ObjectContent::EndpointSlice(_)
+            | ObjectContent::Endpoints(_) => {}
+        }
+        object
+    }
+
     /// Whether `new` may take the place of this object. An immutable object keeps its data and
     /// stays immutable.
     ///
@@ -229,5 +264,76 @@ impl LocalObject {
             (true, true, false) => Err("data"),
             _ => Ok(()),
         }
+    }
+}
+
+fn encoded(data: &BTreeMap<String, Vec<u8>>) -> Map<String, Value> {
+    let entries = data.iter();
+    entries
+        .map(|(k, v)| (k.clone(), STANDARD.encode(v).into()))
+        .collect()
+}
+
+fn put(object: &mut Value, field: &str, map: Map<String, Value>) {
+    if !map.is_empty() {
+        object[field] = map.into();
+    }
+}
+
+fn immutable(object: &mut Value, is: bool) {
+    if is {
+        object["immutable"] = true.into();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(kind: ObjectKind, content: ObjectContent, expected: Value) {
+        let key = ObjectKey::new(kind, "shop", "x");
+        let mut object = LocalObject { key, content }.v1();
+        let metadata = object.as_object_mut().and_then(|o| o.remove("metadata"));
+        assert_eq!(metadata, Some(json!({"name": "x", "namespace": "shop"})));
+        assert_eq!(object, expected);
+    }
+
+    #[test]
+    fn objects_are_those_of_an_api_server() {
+        let map = ConfigMap {
+            data: [("a".to_owned(), "1".to_owned())].into(),
+            binary_data: [("b".to_owned(), vec![0, 255])].into(),
+            immutable: true,
+        };
+        let expected = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "1"}, "binaryData": {"b": "AP8="}, "immutable": true});
+        check(
+            ObjectKind::ConfigMap,
+            ObjectContent::ConfigMap(Arc::new(map)),
+            expected,
+        );
+        let secret = Secret {
+            type_: "Opaque".into(),
+            data: [("k".to_owned(), b"hunter2".to_vec())].into(),
+            immutable: false,
+        };
+        let expected = json!({"apiVersion": "v1", "kind": "Secret", "type": "Opaque", "data": {"k": "aHVudGVyMg=="}});
+        check(
+            ObjectKind::Secret,
+            ObjectContent::Secret(Arc::new(secret)),
+            expected,
+        );
+        let expected = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "status": {"phase": "Bound"}});
+        check(
+            ObjectKind::PersistentVolumeClaim,
+            ObjectContent::PersistentVolumeClaim,
+            expected,
+        );
+        let empty = ObjectContent::ConfigMap(Arc::default());
+        check(
+            ObjectKind::ConfigMap,
+            empty,
+            json!({"apiVersion": "v1", "kind": "ConfigMap"}),
+        );
     }
 }

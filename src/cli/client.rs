@@ -9,9 +9,11 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use crate::api::PodUid;
 use crate::api::conditions::ConditionChange;
+use crate::api::objects::ObjectKind;
 use crate::events::EventList;
 use crate::layout::Layout;
 use crate::server::protocol::{
@@ -160,6 +162,11 @@ impl Client {
     /// Every service.
     pub fn services(&mut self) -> Result<Vec<ServiceView>, ClientError> {
         self.json(&Call::get(format!("{API}/services")))
+    }
+
+    /// Every object of a kind that pods refer to.
+    pub fn objects(&mut self, kind: ObjectKind) -> Result<Vec<Value>, ClientError> {
+        self.json(&Call::get(format!("{API}/objects/{}", kind.as_str())))
     }
 
     /// The daemon's version.

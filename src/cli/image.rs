@@ -241,24 +241,27 @@ fn warn_and_name(image: LoadedImage) -> Vec<String> {
 }
 
 /// The note below a list that has images without a name.
-const NAMELESS: &str = "\n<none>: an old version whose name another image has now. The daemon removes it within ten minutes \
+pub(super) const NAMELESS: &str = "\n<none>: an old version whose name another image has now. The daemon removes it within ten minutes \
                         after the last container that uses it is gone.\n";
 
 fn list(rows: &[ImageRecord], out: &mut dyn Write) -> std::io::Result<()> {
     let mut table = vec![["IMAGE", "IMAGE ID", "SIZE"].map(str::to_owned).to_vec()];
-    table.extend(rows.iter().map(|row| {
-        let id = row.id.strip_prefix("sha256:").unwrap_or(&row.id);
-        vec![
-            row.name.clone().unwrap_or_else(|| "<none>".to_owned()),
-            id.chars().take(13).collect(),
-            size(row.size),
-        ]
-    }));
+    table.extend(rows.iter().map(|row| cells(row).to_vec()));
     write_rows(&table, &mut Vec::new(), out)?;
     match rows.iter().any(|row| row.name.is_none()) {
         true => out.write_all(NAMELESS.as_bytes()),
         false => Ok(()),
     }
+}
+
+/// Name, the head of the id, and size.
+pub(super) fn cells(row: &ImageRecord) -> [String; 3] {
+    let id = row.id.strip_prefix("sha256:").unwrap_or(&row.id);
+    [
+        row.name.clone().unwrap_or_else(|| "<none>".to_owned()),
+        id.chars().take(13).collect(),
+        size(row.size),
+    ]
 }
 
 #[cfg(test)]

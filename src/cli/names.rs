@@ -1,6 +1,7 @@
 //! Finds the pod for a typed name.
 
 use super::columns;
+use super::suggest::did_you_mean;
 use crate::spelling::nearest;
 use crate::views::{PodView, Snapshot};
 
@@ -110,6 +111,30 @@ fn likely(pods: &[(&str, &str)], suffix: &str, name: &str) -> Option<String> {
     nearest(name, names.chain(short)).map(str::to_owned)
 }
 
+/// Why an object of another kind is not found: it lies in another namespace, or another one was meant. `all` are the
+/// namespaces and names that there are.
+pub fn missing<'a>(
+    plural: &str,
+    name: &str,
+    namespace: Option<&str>,
+    all: impl Iterator<Item = (&'a str, &'a str)> + Clone,
+) -> String {
+    let others = all.clone().filter(|(_, n)| *n == name);
+    let others: Vec<&str> = others.map(|(namespace, _)| namespace).collect();
+    let hint = match others[..] {
+        [] => {
+            let here = all.filter(|(n, _)| namespace.is_none_or(|wanted| wanted == *n));
+            did_you_mean(name, here.map(|(_, n)| n), "")
+        }
+        [one] => format!("; there is one in another namespace: -n {one}"),
+        _ => format!(
+            "; there are some in other namespaces, choose one with -n: {}",
+            others.join(", ")
+        ),
+    };
+    format!("{plural} \"{name}\" not found{hint}")
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -190,5 +215,38 @@ mod tests {
             "pods \"jbo-edge\" not found\ndid you mean \"job-edge\"?",
         );
         check(&pods, None, "database", "pods \"database\" not found");
+    }
+
+    #[track_caller]
+    fn check_missing(namespace: Option<&str>, name: &str, expected: &str) {
+        let all = [
+            ("shop", "web"),
+            ("shop", "cart"),
+            ("test", "cart"),
+            ("default", "api"),
+        ];
+        let text = missing("services", name, namespace, all.into_iter());
+        assert_eq!(text, format!("services {expected}"));
+    }
+
+    #[test]
+    fn an_object_that_is_not_found_is_suggested_where_it_is() {
+        check_missing(
+            Some("default"),
+            "web",
+            "\"web\" not found; there is one in another namespace: -n shop",
+        );
+        check_missing(
+            Some("default"),
+            "cart",
+            "\"cart\" not found; there are some in other namespaces, choose one with -n: shop, test",
+        );
+        check_missing(
+            Some("default"),
+            "apo",
+            "\"apo\" not found, did you mean 'api'?",
+        );
+        check_missing(Some("default"), "wbe", "\"wbe\" not found");
+        check_missing(None, "wbe", "\"wbe\" not found, did you mean 'web'?");
     }
 }

@@ -95,10 +95,7 @@ pub fn select<'a>(
             .unwrap_or_default();
         return Err(format!("pod \"{name}\" has no container \"{c}\"{likely}"));
     }
-    let all: Vec<NamedProbe> = containers
-        .iter()
-        .flat_map(|(n, c)| probes(c).map(|t| ((*n).to_owned(), t)).collect::<Vec<_>>())
-        .collect();
+    let all = all(pod);
     let meant = |(c, t): &&(String, ProbeType)| {
         wanted.container.as_ref().is_none_or(|w| w == c)
             && wanted.probe_type.is_none_or(|w| w == *t)
@@ -125,6 +122,12 @@ pub fn select<'a>(
         format!("; it has {}", there.join(", "))
     };
     Err(format!("{owner} has no {what}{there}"))
+}
+
+/// Every probe of a pod, in the order of the spec.
+pub fn all(pod: &PodView) -> Vec<NamedProbe> {
+    let of_one = |(n, c): (&str, &Value)| probes(c).map(|t| (n.to_owned(), t)).collect::<Vec<_>>();
+    containers(pod).into_iter().flat_map(of_one).collect()
 }
 
 /// `container/liveness`.

@@ -6,30 +6,38 @@ use std::io::{self, Write};
 use crate::views::Snapshot;
 
 /// One line for each requested file whose present content does not run.
+pub fn problem_lines(snapshot: &Snapshot, asked: impl Fn(&str) -> bool) -> Vec<String> {
+    let problems = snapshot.problems.iter().filter(|p| asked(&p.file));
+    let line = |problem: &crate::pod_config::FileProblem| {
+        let mut pods = snapshot.pods.iter();
+        let runs = pods.any(|p| p.file == problem.file && p.file_error.is_some());
+        problem.line(match runs {
+            true => "last good version runs",
+            false => "not in use",
+        })
+    };
+    problems.map(line).collect()
+}
+
+/// The same, written.
 pub fn write_problems(
     snapshot: &Snapshot,
     asked: impl Fn(&str) -> bool,
     err: &mut dyn Write,
 ) -> io::Result<()> {
-    for problem in snapshot.problems.iter().filter(|p| asked(&p.file)) {
-        let runs = snapshot
-            .pods
-            .iter()
-            .any(|p| p.file == problem.file && p.file_error.is_some());
-        let what = if runs {
-            "last good version runs"
-        } else {
-            "not in use"
-        };
-        writeln!(err, "{}", problem.line(what))?;
-    }
-    Ok(())
+    let lines = problem_lines(snapshot, asked);
+    lines.iter().try_for_each(|line| writeln!(err, "{line}"))
 }
 
 /// One line when the daemon stands still, because the shown data may be old.
+pub fn stalled_line(snapshot: &Snapshot) -> Option<String> {
+    let stalled = snapshot.stalled.as_ref();
+    stalled.map(|stalled| format!("podprobe: {stalled}"))
+}
+
+/// The same, written.
 pub fn write_stalled(snapshot: &Snapshot, err: &mut dyn Write) -> io::Result<()> {
-    snapshot
-        .stalled
+    stalled_line(snapshot)
         .iter()
-        .try_for_each(|stalled| writeln!(err, "podprobe: {stalled}"))
+        .try_for_each(|line| writeln!(err, "{line}"))
 }

@@ -1,4 +1,4 @@
-//! `get services`, `get endpoints` and `describe service`: kubectl's columns and words, and which pod gets traffic and why.
+//! `describe service`: kubectl's words, and which pod gets traffic and why.
 
 use std::ffi::OsStr;
 use std::io::Write;
@@ -8,23 +8,12 @@ use super::args::Raw;
 use super::client::Client;
 use super::describe::lines::{line, put};
 use super::error::CliError;
-use super::table::write_rows;
+use super::names::missing;
 use super::tabwriter;
 use crate::services::explain::PodTraffic;
-use crate::services::view::{PortView, ServiceView};
+use crate::services::view::ServiceView;
 
-/// What is shown of services.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shown {
-    /// A row each.
-    Services,
-    /// A row each with the endpoints.
-    Endpoints,
-    /// Everything.
-    Description,
-}
-
-/// `get services`, `get endpoints`, `describe service`.
+/// `describe service`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Services {
     /// Where the daemon is.
@@ -33,49 +22,32 @@ pub struct Services {
     pub names: Vec<String>,
     /// None means all.
     pub namespace: Option<String>,
-    /// Show the NAMESPACE column also when every service is in `default`.
-    pub all_namespaces: bool,
-    /// What of them.
-    pub shown: Shown,
 }
 
-/// What the word after `get` or `describe` stands for, if it is about services.
-pub fn kind(word: &OsStr) -> Option<Shown> {
-    let word = word.to_str()?;
+/// Whether the word after `describe` is about services.
+pub fn is_word(word: &OsStr) -> bool {
+    let word = word.to_str().unwrap_or_default();
     let kind = word.split_once('/').map_or(word, |(kind, _)| kind);
-    match kind {
-        "services" | "service" | "svc" => Some(Shown::Services),
-        "endpoints" | "ep" => Some(Shown::Endpoints),
-        _ => None,
-    }
+    matches!(kind, "services" | "service" | "svc")
 }
 
 /// What stands after the verb.
-pub fn parse(raw: &Raw, shown: Shown) -> Result<Services, String> {
+pub fn parse(raw: &Raw) -> Result<Services, String> {
     let words = raw.text_words()?;
-    if let Some(form) = raw.text("output")? {
-        let verb = raw.verb();
-        return Err(format!(
-            "'{verb} {}' has no output form '{form}'; it prints a table",
-            words[0]
-        ));
-    }
     let name = |word: &String| match word.split_once('/') {
         None => Ok(word.clone()),
-        Some((kind, name)) if self::kind(OsStr::new(kind)).is_some() => Ok(name.to_owned()),
+        Some((kind, name)) if is_word(OsStr::new(kind)) => Ok(name.to_owned()),
         Some((kind, name)) => Err(format!("write 'service/{name}', not '{kind}/{name}'")),
     };
     let names = match words[0].contains('/') {
         true => &words[..],
         false => &words[1..],
     };
-    let (namespace, all_namespaces) = raw.namespaces()?;
     Ok(Services {
         root: raw.root()?,
         names: names.iter().map(name).collect::<Result<_, _>>()?,
-        namespace,
-        all_namespaces,
-        shown,
+        // Without -n it is all of them anyway.
+        namespace: raw.namespaces()?.0,
     })
 }
 
@@ -90,17 +62,9 @@ pub fn run(args: &Services, out: &mut dyn Write, err: &mut dyn Write) -> Result<
         writeln!(err, "No resources found")?;
         return Ok(());
     }
-    match args.shown {
-        Shown::Description => {
-            let texts: Vec<String> = shown.iter().map(|s| description(s)).collect();
-            out.write_all(texts.join("\n\n").as_bytes())?;
-        }
-        Shown::Services | Shown::Endpoints => {
-            let namespaces = args.all_namespaces || shown.iter().any(|s| s.namespace != "default");
-            let rows = rows(&shown, args.shown, namespaces);
-            write_rows(&rows, &mut Vec::new(), out)?;
-        }
-    }
+    let texts: Vec<String> = shown.iter().map(|s| description(s)).collect();
+    out.write_all(texts.join("\n\n").as_bytes())?;
+    out.flush()?;
     for line in problems(&shown) {
         writeln!(err, "{line}")?;
     }
@@ -108,7 +72,7 @@ pub fn run(args: &Services, out: &mut dyn Write, err: &mut dyn Write) -> Result<
 }
 
 /// Each problem once, with the first service that has it: what is wrong with the data path is wrong for all.
-fn problems(services: &[&ServiceView]) -> Vec<String> {
+pub(super) fn problems(services: &[&ServiceView]) -> Vec<String> {
     let mut found: Vec<(&str, &ServiceView, usize)> = Vec::new();
     for service in services {
         for problem in &service.problems {
@@ -141,84 +105,17 @@ fn select<'a>(args: &Services, all: &'a [ServiceView]) -> Result<Vec<&'a Service
         let before = found.len();
         found.extend(all.iter().filter(in_namespace).filter(|s| s.name == *name));
         if found.len() == before {
-            let here = all.iter().filter(in_namespace).map(|s| s.name.as_str());
-            let likely = elsewhere(name, all)
-                .unwrap_or_else(|| super::suggest::did_you_mean(name, here, ""));
-            return Err(CliError::Failed(format!(
-                "services \"{name}\" not found{likely}"
+            let places = all.iter().map(|s| (s.namespace.as_str(), s.name.as_str()));
+            let namespace = args.namespace.as_deref();
+            return Err(CliError::Failed(missing(
+                "services", name, namespace, places,
             )));
         }
     }
     Ok(found)
 }
 
-/// Where else there is one of that name.
-fn elsewhere(name: &str, all: &[ServiceView]) -> Option<String> {
-    let others = all.iter().filter(|s| s.name == name);
-    let namespaces: Vec<&str> = others.map(|s| s.namespace.as_str()).collect();
-    match namespaces[..] {
-        [] => None,
-        [one] => Some(format!("; there is one in another namespace: -n {one}")),
-        _ => Some(format!(
-            "; there are some in other namespaces, choose one with -n: {}",
-            namespaces.join(", ")
-        )),
-    }
-}
-
-fn rows(services: &[&ServiceView], shown: Shown, namespaces: bool) -> Vec<Vec<String>> {
-    let columns: &[&str] = match shown {
-        Shown::Endpoints => &["NAME", "ENDPOINTS"],
-        _ => &["NAME", "TYPE", "CLUSTER-IP", "EXTERNAL-IP", "PORT(S)"],
-    };
-    let head = namespaces.then_some("NAMESPACE").into_iter();
-    let mut rows = vec![
-        head.chain(columns.iter().copied())
-            .map(str::to_owned)
-            .collect(),
-    ];
-    for service in services {
-        let mut row: Vec<String> = namespaces
-            .then(|| service.namespace.clone())
-            .into_iter()
-            .collect();
-        row.push(service.name.clone());
-        match shown {
-            Shown::Endpoints => row.push(endpoints(service)),
-            _ => row.extend([
-                service.type_.clone(),
-                or_none(service.cluster_ips.first().cloned().unwrap_or_default()),
-                or_none(service.external.join(",")),
-                or_none(service.ports.iter().map(port).collect::<Vec<_>>().join(",")),
-            ]),
-        }
-        rows.push(row);
-    }
-    rows
-}
-
-fn port(port: &PortView) -> String {
-    match port.node_port {
-        Some(node) => format!("{}:{node}/{}", port.port, port.protocol),
-        None => format!("{}/{}", port.port, port.protocol),
-    }
-}
-
-/// As kubectl: three, and how many more.
-fn endpoints(service: &ServiceView) -> String {
-    let all: Vec<&str> = service
-        .ports
-        .iter()
-        .flat_map(|p| &p.endpoints)
-        .map(String::as_str)
-        .collect();
-    match all.len() {
-        0..=3 => or_none(all.join(",")),
-        n => format!("{} + {} more...", all[..3].join(","), n - 3),
-    }
-}
-
-fn or_none(text: String) -> String {
+pub(super) fn or_none(text: String) -> String {
     match text.is_empty() {
         true => "<none>".into(),
         false => text,
@@ -320,48 +217,6 @@ mod tests {
             problems: problems.iter().map(|p| (*p).to_owned()).collect(),
             ..ServiceView::default()
         }
-    }
-
-    #[track_caller]
-    fn check(namespace: Option<&str>, name: &str, expected: &str) {
-        let all = [
-            service("shop", "web", &[]),
-            service("shop", "cart", &[]),
-            service("test", "cart", &[]),
-            service("default", "api", &[]),
-        ];
-        let args = Services {
-            root: PathBuf::new(),
-            names: vec![name.into()],
-            namespace: namespace.map(str::to_owned),
-            all_namespaces: false,
-            shown: Shown::Services,
-        };
-        let Err(CliError::Failed(error)) = select(&args, &all) else {
-            panic!("it was found")
-        };
-        assert_eq!(error, format!("services {expected}"));
-    }
-
-    #[test]
-    fn a_service_that_is_not_found_is_suggested_where_it_is() {
-        check(
-            Some("default"),
-            "web",
-            "\"web\" not found; there is one in another namespace: -n shop",
-        );
-        check(
-            Some("default"),
-            "cart",
-            "\"cart\" not found; there are some in other namespaces, choose one with -n: shop, test",
-        );
-        check(
-            Some("default"),
-            "apo",
-            "\"apo\" not found, did you mean 'api'?",
-        );
-        check(Some("default"), "wbe", "\"wbe\" not found");
-        check(None, "wbe", "\"wbe\" not found, did you mean 'web'?");
     }
 
     #[test]

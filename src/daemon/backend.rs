@@ -2,12 +2,16 @@
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+
+use serde_json::{Value, json};
 
 use super::adapters::Prober;
 use super::metrics::Counted;
 use crate::api::conditions::ConditionChange;
+use crate::api::objects::{LocalObject, ObjectKind};
 use crate::api::pod::Volume;
 use crate::api::validation::probe_field;
 use crate::api::{Container, Pod, PodSource, PodStatus, PodUid};
@@ -21,6 +25,7 @@ use crate::images::{ImagePull, ImageStore, PullStage};
 use crate::kuberuntime::KubeRuntime;
 use crate::layout::Layout;
 use crate::network::Networks;
+use crate::objects::Objects;
 use crate::pleg::Pleg;
 use crate::pod_config::{FileStates, PodConfig};
 use crate::pod_manager::PodManager;
@@ -28,12 +33,15 @@ use crate::pod_workers::PodWorkers;
 use crate::proxy::health::Health;
 use crate::proxy::metrics::ProxyMetrics;
 use crate::proxy::watch::ServicesView;
-use crate::runtime::{AttachRequest, ExecOutcome, ExecRequest, Session, Started};
-use crate::server::Backend;
+use crate::runtime::{
+    AttachRequest, ExecOutcome, ExecRequest, RuntimePodStatus, RuntimeState, Session, Started,
+};
 use crate::server::containers::{ContainerName, Unreachable};
 use crate::server::health::Check;
 use crate::server::protocol::{ConditionSet, PauseTarget, ProbeTarget};
+use crate::server::{Backend, Registry};
 use crate::services::view::ServiceView;
+use crate::settings::Settings;
 use crate::stats::Stats;
 use crate::status::StatusManager;
 use crate::sync_loop::Heartbeat;
@@ -49,6 +57,7 @@ const FIRST_READING_STEP: Duration = Duration::from_millis(20);
 
 /// Every place where something is known that clients may ask for.
 pub(super) struct DaemonBackend {
+    pub(super) settings: Settings,
     pub(super) layout: Layout,
     pub(super) node_name: String,
     pub(super) feed: Arc<ChangeFeed>,
@@ -64,13 +73,13 @@ pub(super) struct DaemonBackend {
     pub(super) kuberuntime: Arc<KubeRuntime>,
     pub(super) heartbeat: Arc<Heartbeat>,
     pub(super) services: Arc<ServicesView>,
+    pub(super) objects: Arc<Objects>,
     pub(super) networks: Arc<Networks>,
     pub(super) health: Arc<Health>,
     pub(super) proxy_metrics: Arc<ProxyMetrics>,
     pub(super) counted: Counted,
     pub(super) evictions: Arc<Evictions>,
     pub(super) store: ImageStore,
-    #[cfg_attr(not(test), expect(dead_code, reason = "as resources.rs"))]
     pub(super) stats: Stats,
     pub(super) node_ip: IpAddr,
     /// When the daemon started.
@@ -89,6 +98,11 @@ impl Backend for DaemonBackend {
             service.problems.extend(problem);
         }
         all
+    }
+
+    fn objects(&self, kind: ObjectKind) -> Vec<Value> {
+        let objects = self.objects.of_kind(kind);
+        objects.iter().map(LocalObject::v1).collect()
     }
 
     fn watch(&self, after: u64, ceiling: Duration) -> SnapshotUpdate {
@@ -114,6 +128,38 @@ impl Backend for DaemonBackend {
             problems: changes.files.then(|| self.files.problems()),
             ..self.update(version)
         }
+    }
+
+    fn pod(&self, name: &ContainerName) -> Option<Arc<PodView>> {
+        let pod = self.named_pod(name).ok()?;
+        Some(self.view(&pod, false, Vec::new()))
+    }
+
+    fn running_pods(&self) -> Vec<Value> {
+        let mut pods = self.pleg.cache().all();
+        pods.retain(|pod| pod.is_running());
+        pods.iter().map(|pod| runtime_pod(pod)).collect()
+    }
+
+    fn metrics_of(&self, registry: Registry) -> String {
+        match registry {
+            Registry::Probes => self.probe_metrics(),
+            Registry::Resource => self.resource_metrics(),
+            Registry::Cadvisor => self.cadvisor_metrics(),
+        }
+    }
+
+    fn stats_summary(&self, only_cpu_and_memory: bool) -> Result<String, String> {
+        self.summary(only_cpu_and_memory)
+    }
+
+    fn config(&self) -> Value {
+        self.settings.in_force()
+    }
+
+    fn log_dir(&self) -> PathBuf {
+        let pods = self.layout.logs_dir();
+        pods.parent().map_or(pods.clone(), Path::to_owned)
     }
 
     fn exec(&self, name: &ContainerName, request: &ExecRequest) -> Result<Started, Unreachable> {
@@ -326,6 +372,22 @@ impl DaemonBackend {
             events,
         })
     }
+}
+
+/// A v1 Pod of what the runtime knows, as a kubelet makes it.
+fn runtime_pod(pod: &RuntimePodStatus) -> Value {
+    let running = pod
+        .containers
+        .iter()
+        .filter(|c| c.state == RuntimeState::Running);
+    let containers: Vec<Value> = running
+        .map(|c| json!({"name": c.name, "image": c.image, "resources": {}}))
+        .collect();
+    json!({
+        "metadata": {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid},
+        "spec": {"containers": containers},
+        "status": {},
+    })
 }
 
 /// Whether a container that runs or mounts this image shows that it has none.

@@ -5,21 +5,24 @@ use std::time::Duration;
 
 use super::backend::DaemonBackend;
 use crate::api::Pod;
+use crate::kuberuntime::port_forward;
 use crate::runtime::{
     AttachRequest, ContainerId, ExecOutcome, ExecRequest, RuntimeError, RuntimeErrorKind,
     RuntimeState, Session, Started,
 };
-use crate::kuberuntime::port_forward;
 use crate::server::containers::{ContainerName, Unreachable};
 use crate::wire::socket::Socket as PortSocket;
 
 impl DaemonBackend {
     /// The pod of that name; one that is being removed counts until it is gone.
-    fn named_pod(&self, name: &ContainerName) -> Result<Arc<Pod>, Unreachable> {
+    pub(super) fn named_pod(&self, name: &ContainerName) -> Result<Arc<Pod>, Unreachable> {
         let is_it = |pod: &Pod| {
             pod.metadata.namespace == name.namespace
                 && pod.metadata.name == name.pod
-                && name.uid.as_deref().is_none_or(|uid| uid == pod.uid().as_str())
+                && name
+                    .uid
+                    .as_deref()
+                    .is_none_or(|uid| uid == pod.uid().as_str())
         };
         let found = self.shown(is_it).into_iter().next();
         found.map(|(pod, _)| pod).ok_or_else(Unreachable::no_pod)

@@ -1,10 +1,5 @@
 //! What pods and the node use, as the kubelet's endpoints say it (kubelet-probes 11.2).
 
-#![cfg_attr(
-    not(test),
-    expect(dead_code, reason = "the HTTP server gives these out")
-)]
-
 use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
@@ -40,7 +35,7 @@ impl DaemonBackend {
     ///
     /// # Errors
     /// Why nothing can be read.
-    pub(super) fn stats_summary(&self, only_cpu_and_memory: bool) -> Result<String, String> {
+    pub(super) fn summary(&self, only_cpu_and_memory: bool) -> Result<String, String> {
         let detail = match only_cpu_and_memory {
             true => Detail::CpuAndMemory,
             false => Detail::All,

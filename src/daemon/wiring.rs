@@ -436,6 +436,7 @@ fn backend(
     let checkpoint = Checkpoint::new(layout.checkpoint(), stores.statuses.clone());
     DaemonBackend {
         checkpoint: Arc::new(checkpoint),
+        settings: settings.clone(),
         layout: layout.clone(),
         node_name: settings.node_name.clone(),
         feed: stores.feed.clone(),
@@ -450,6 +451,7 @@ fn backend(
         kuberuntime: kuberuntime.clone(),
         heartbeat: Arc::default(),
         services: stores.services.clone(),
+        objects: stores.objects.clone(),
         networks: stores.networks.clone(),
         health: stores.health.clone(),
         proxy_metrics: stores.proxy_metrics.clone(),

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    Cancel, ContainerConfig, ContainerId, ExecOutcome, Listing, NetworkNamespace, Runtime,
-    RuntimeError, SandboxConfig,
+    AttachRequest, Cancel, ContainerConfig, ContainerId, ExecOutcome, ExecRequest, Listing,
+    NetworkNamespace, Runtime, RuntimeError, SandboxConfig, Session, Started,
 };
 use crate::clock::Moment;
 use crate::metrics::counters::{Counter, Durations};
@@ -35,7 +35,9 @@ const BUCKETS: [f64; 14] = [
 
 #[derive(Clone, Copy)]
 enum Operation {
+    Attach,
     CreateContainer,
+    Exec,
     ExecSync,
     List,
     ListPod,
@@ -49,8 +51,10 @@ enum Operation {
 
 impl Operation {
     /// In the order of the variants. One listing is of sandboxes and containers.
-    const NAMES: [&str; 10] = [
+    const NAMES: [&str; 12] = [
+        "attach",
         "create_container",
+        "exec",
         "exec_sync",
         "list_podsandbox",
         "podsandbox_status",
@@ -205,6 +209,23 @@ impl Runtime for Metered {
         self.timed(Operation::ExecSync, |r| {
             r.exec(id, command, timeout, limit, cancel)
         })
+    }
+
+    /// Until the command runs.
+    fn exec_stream(
+        &self,
+        id: &ContainerId,
+        request: &ExecRequest,
+    ) -> Result<Started, RuntimeError> {
+        self.timed(Operation::Exec, |r| r.exec_stream(id, request))
+    }
+
+    fn attach(
+        &self,
+        id: &ContainerId,
+        request: AttachRequest,
+    ) -> Result<Box<dyn Session>, RuntimeError> {
+        self.timed(Operation::Attach, |r| r.attach(id, request))
     }
 
     fn volumes_root(&self, sandbox: &ContainerId) -> Result<OwnedFd, RuntimeError> {

@@ -181,7 +181,11 @@ pub(super) fn exec(
     backend: &dyn Backend,
     name: &ContainerName,
 ) -> io::Result<()> {
-    let command: Vec<String> = exchange.request.values("command").map(str::to_owned).collect();
+    let command: Vec<String> = exchange
+        .request
+        .values("command")
+        .map(str::to_owned)
+        .collect();
     let wanted = match Wanted::of(&exchange) {
         Ok(wanted) if !command.is_empty() => wanted,
         Ok(_) => return exchange.error(400, "the query needs a command"),
@@ -321,7 +325,9 @@ pub(super) fn run(
         }
         Ok(ExecOutcome::Exited { code, mut output }) => {
             audit.end(&format!("exit code {code}"));
-            output.extend_from_slice(format!("\ncommand terminated with exit code {code}\n").as_bytes());
+            output.extend_from_slice(
+                format!("\ncommand terminated with exit code {code}\n").as_bytes(),
+            );
             exchange.reply(500, TEXT, &output)
         }
         Ok(ExecOutcome::TimedOut { mut output }) => {

@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::access::Door;
 use super::request::{Length, Request};
 use super::response::{self, Body, TEXT};
 use super::transport::Transport;
@@ -67,6 +66,17 @@ impl Line<'_> {
         }
     }
 
+    /// Waits for so long, or until the client has gone or the server stops; true when nobody waits any more.
+    fn pause(&self, length: Duration) -> bool {
+        let hang_up = PollFlags::from_bits_retain(libc::POLLRDHUP);
+        let mut fds = [
+            PollFd::new(self.transport.as_fd(), hang_up),
+            PollFd::new(self.stop, PollFlags::POLLIN),
+        ];
+        let length = PollTimeout::try_from(length).unwrap_or(PollTimeout::MAX);
+        !matches!(poll(&mut fds, length), Ok(0) | Err(Errno::EINTR))
+    }
+
     fn progress(&mut self) {
         if self.streams {
             self.until = Instant::now() + STALL;
@@ -119,8 +129,6 @@ impl Write for Line<'_> {
 pub struct Exchange<'a> {
     /// What is asked.
     pub request: Request,
-    /// Where it came in.
-    pub door: Door,
     line: Line<'a>,
     /// What has come after the head.
     input: Vec<u8>,
@@ -135,7 +143,6 @@ impl<'a> Exchange<'a> {
     /// Of a request whose head has come; `input` is what has come since, and `stop` is readable once the server stops.
     pub fn new(
         request: Request,
-        door: Door,
         (transport, input): (Transport, Vec<u8>),
         stop: BorrowedFd<'a>,
     ) -> Self {
@@ -153,7 +160,6 @@ impl<'a> Exchange<'a> {
                 streams: false,
             },
             request,
-            door,
             input,
             body,
             is_answered: false,
@@ -259,13 +265,7 @@ impl<'a> Exchange<'a> {
 
     /// Waits for so long, or until the client has gone or the server stops; true when nobody waits any more.
     pub fn pause(&self, length: Duration) -> bool {
-        let hang_up = PollFlags::from_bits_retain(libc::POLLRDHUP);
-        let mut fds = [
-            PollFd::new(self.line.transport.as_fd(), hang_up),
-            PollFd::new(self.line.stop, PollFlags::POLLIN),
-        ];
-        let length = PollTimeout::try_from(length).unwrap_or(PollTimeout::MAX);
-        !matches!(poll(&mut fds, length), Ok(0) | Err(Errno::EINTR))
+        self.line.pause(length)
     }
 
     /// Who asks, for the log.
@@ -413,6 +413,11 @@ impl<'e, 'a> AnswerWriter<'e, 'a> {
         };
         self.buffer.truncate(SIZE_LINE.len());
         sent
+    }
+
+    /// Waits for so long, or until the client has gone or the server stops; true when nobody waits any more.
+    pub fn pause(&self, length: Duration) -> bool {
+        self.line.pause(length)
     }
 
     fn finish(mut self) -> io::Result<()> {

@@ -16,11 +16,15 @@ mod credentials;
 mod exchange;
 mod front;
 pub mod health;
+mod logs;
+mod node_logs;
+mod page;
 pub mod protocol;
 pub mod request;
 mod response;
 mod routes;
 mod stream;
+mod threads;
 mod transport;
 mod unix_door;
 mod web_socket;
@@ -36,14 +40,17 @@ use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use serde_json::Value;
+
 use crate::api::PodUid;
 use crate::api::conditions::ConditionChange;
+use crate::api::objects::ObjectKind;
 use crate::events::EventList;
 use crate::runtime::{AttachRequest, ExecOutcome, ExecRequest, Session, Started};
 use crate::services::view::ServiceView;
 use crate::views::ProbeReport;
 use crate::views::history::PodHistory;
-use crate::views::{Snapshot, SnapshotUpdate};
+use crate::views::{PodView, Snapshot, SnapshotUpdate};
 use crate::wire::socket::Socket as PortSocket;
 use access::Door;
 use containers::{ContainerName, Unreachable};
@@ -55,6 +62,17 @@ use worker::Shared;
 
 pub use credentials::CredentialFiles;
 pub use front::MAX_CLIENTS;
+
+/// The kubelet's registries of metrics besides its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Registry {
+    /// `/metrics/probes`.
+    Probes,
+    /// `/metrics/resource`.
+    Resource,
+    /// `/metrics/cadvisor`.
+    Cadvisor,
+}
 
 /// Where the answers come from: the daemon, or a test.
 pub trait Backend: Send + Sync {
@@ -104,6 +122,31 @@ pub trait Backend: Send + Sync {
 
     /// Every service, in the order of namespace and name.
     fn services(&self) -> Vec<ServiceView>;
+
+    /// Every object of a kind that pods refer to, as an API server has it, in the same order. Those of Secrets hold their
+    /// values.
+    fn objects(&self, kind: ObjectKind) -> Vec<Value>;
+
+    /// A pod by its full name; None when there is none. Without its events.
+    fn pod(&self, name: &ContainerName) -> Option<Arc<PodView>>;
+
+    /// The pods that the runtime has, as v1 objects with what it knows of them.
+    fn running_pods(&self) -> Vec<Value>;
+
+    /// The metrics of one of the kubelet's other registries.
+    fn metrics_of(&self, registry: Registry) -> String;
+
+    /// The body of `/stats/summary`.
+    ///
+    /// # Errors
+    /// Why nothing can be read.
+    fn stats_summary(&self, only_cpu_and_memory: bool) -> Result<String, String>;
+
+    /// The configuration in force, without passwords.
+    fn config(&self) -> Value;
+
+    /// The directory of the node's logs.
+    fn log_dir(&self) -> PathBuf;
 
     /// How the daemon is, for `/healthz`. Takes at most milliseconds.
     fn checks(&self) -> Vec<Check>;

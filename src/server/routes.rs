@@ -8,16 +8,18 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
-use super::Backend;
 use super::containers::{self, ContainerName};
 use super::exchange::Exchange;
 use super::protocol::{
     Condition, MAX_BODY, Pause, PauseTarget, ProbeTarget, Version, WATCH_CEILING,
 };
-use super::response::{JSON, METRICS};
+use super::response::{JSON, METRICS, TEXT};
 use super::transport::Transport;
+use super::{Backend, Registry, logs, node_logs, threads};
 use crate::api::PodUid;
+use crate::api::objects::ObjectKind;
 use crate::events::EventList;
 
 /// How often a thread that waits for a change looks whether its client has gone or the server stops.
@@ -81,6 +83,33 @@ fn kubelet(exchange: &mut Exchange<'_>, backend: &dyn Backend, route: Route<'_>)
         }
         ("GET", ["events"]) => events(exchange, backend),
         ("GET", ["metrics"]) => exchange.reply(200, METRICS, backend.metrics().as_bytes()),
+        ("GET", ["metrics", registry]) => match registry_of(registry) {
+            Some(registry) => exchange.reply(200, METRICS, backend.metrics_of(registry).as_bytes()),
+            None => exchange.error(404, "404 page not found"),
+        },
+        ("GET" | "POST", ["stats", "summary"]) => {
+            match backend.stats_summary(exchange.request.flag("only_cpu_and_memory")) {
+                Ok(summary) => exchange.reply(200, JSON, summary.as_bytes()),
+                Err(why) => exchange.error(500, &why),
+            }
+        }
+        ("GET", ["runningpods"]) => {
+            let pods = backend.running_pods();
+            list(exchange, "PodList", pods.into_iter())
+        }
+        ("GET", ["configz"]) => json(
+            exchange,
+            &serde_json::json!({"kubeletconfig": backend.config()}),
+        ),
+        ("GET", ["containerLogs", rest @ ..]) => match ContainerName::of_container(rest) {
+            Some(name) => logs::serve(exchange, backend, &name),
+            None => exchange.error(404, "404 page not found"),
+        },
+        ("GET", ["logs", rest @ ..]) => node_logs::serve(exchange, &backend.log_dir(), rest),
+        ("GET", ["debug", "threads"]) => {
+            let threads = threads::text();
+            exchange.reply(200, TEXT, threads.as_bytes())
+        }
         ("POST", ["run", rest @ ..]) => match ContainerName::of_container(rest) {
             Some(name) => containers::run(exchange, backend, &name),
             None => exchange.error(404, "404 page not found"),
@@ -96,6 +125,7 @@ fn own(exchange: &mut Exchange<'_>, backend: &dyn Backend, route: Route<'_>) -> 
         ("GET", ["watch"]) => watch(exchange, backend),
         ("GET", ["services"]) => json(exchange, &backend.services()),
         ("GET", ["history", uid]) => json(exchange, &backend.history(&PodUid::from(*uid))),
+        ("GET", ["objects", kind]) => objects(exchange, backend, kind),
         ("POST", ["probe"]) => change(exchange, |target: ProbeTarget| backend.probe(&target)),
         ("POST", ["pause"]) => change(exchange, |pause: Pause| {
             backend.pause(&pause.target, Duration::from_secs(pause.seconds))
@@ -105,6 +135,16 @@ fn own(exchange: &mut Exchange<'_>, backend: &dyn Backend, route: Route<'_>) -> 
             backend.set_condition(&condition.uid, &condition.change)
         }),
         (method, parts) => unknown(exchange, method, parts),
+    }
+}
+
+fn objects(exchange: &mut Exchange<'_>, backend: &dyn Backend, kind: &str) -> io::Result<()> {
+    match ObjectKind::OF_PODS.iter().find(|k| k.as_str() == kind) {
+        Some(kind) => json(exchange, &backend.objects(*kind)),
+        None => {
+            let names = ObjectKind::OF_PODS.map(ObjectKind::as_str).join(", ");
+            exchange.error(404, &format!("the kinds are {names}"))
+        }
     }
 }
 
@@ -150,16 +190,41 @@ fn change<T: DeserializeOwned, A: Serialize>(
 
 fn pods(exchange: &mut Exchange<'_>, backend: &dyn Backend) -> io::Result<()> {
     let snapshot = backend.snapshot();
+    list(
+        exchange,
+        "PodList",
+        snapshot.pods.iter().map(|pod| pod.v1()),
+    )
+}
+
+/// A v1 list, an item at a time.
+fn list(
+    exchange: &mut Exchange<'_>,
+    kind: &str,
+    items: impl Iterator<Item = Value>,
+) -> io::Result<()> {
     exchange.stream(JSON, false, |out| {
-        out.write_all(br#"{"kind":"PodList","apiVersion":"v1","metadata":{},"items":["#)?;
-        for (n, pod) in snapshot.pods.iter().enumerate() {
+        write!(
+            out,
+            r#"{{"kind":"{kind}","apiVersion":"v1","metadata":{{}},"items":["#
+        )?;
+        for (n, item) in items.enumerate() {
             if n > 0 {
                 out.write_all(b",")?;
             }
-            serde_json::to_writer(&mut *out, &pod.v1())?;
+            serde_json::to_writer(&mut *out, &item)?;
         }
         out.write_all(b"]}\n")
     })
+}
+
+fn registry_of(name: &str) -> Option<Registry> {
+    match name {
+        "probes" => Some(Registry::Probes),
+        "resource" => Some(Registry::Resource),
+        "cadvisor" => Some(Registry::Cadvisor),
+        _ => None,
+    }
 }
 
 /// `?after=N`, the version that the client has.

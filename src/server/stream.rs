@@ -120,11 +120,6 @@ pub fn serve(
     Outcome { end, has_left }
 }
 
-/// Tells the client why nothing can be started for it.
-pub fn fail(socket: Socket, protocol: Protocol, why: StreamEnd, stop: BorrowedFd<'_>) {
-    let _ = close(socket, protocol, &why, stop);
-}
-
 /// A command that was not executed, as a shell says it: the words on stderr, the code as the end.
 pub fn not_executed(
     mut socket: Socket,

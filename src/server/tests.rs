@@ -135,16 +135,45 @@ impl Backend for Fake {
         Err(Unreachable::no_pod())
     }
 
-    fn attach(
-        &self,
-        _: &ContainerName,
-        _: AttachRequest,
-    ) -> Result<Box<dyn Session>, Unreachable> {
+    fn attach(&self, _: &ContainerName, _: AttachRequest) -> Result<Box<dyn Session>, Unreachable> {
         Err(Unreachable::no_pod())
     }
 
     fn dial(&self, _: &ContainerName, _: u16) -> Result<PortSocket, Unreachable> {
         Err(Unreachable::no_pod())
+    }
+
+    fn objects(&self, kind: ObjectKind) -> Vec<Value> {
+        vec![kind.as_str().into()]
+    }
+
+    fn pod(&self, name: &ContainerName) -> Option<Arc<PodView>> {
+        let snapshot = self.snapshot();
+        let metadata = |pod: &PodView, key: &str| pod.object["metadata"][key].clone();
+        let is_it = |pod: &&Arc<PodView>| {
+            metadata(pod, "namespace") == name.namespace && metadata(pod, "name") == name.pod
+        };
+        snapshot.pods.iter().find(is_it).cloned()
+    }
+
+    fn running_pods(&self) -> Vec<Value> {
+        Vec::new()
+    }
+
+    fn metrics_of(&self, registry: Registry) -> String {
+        format!("# {registry:?}\n")
+    }
+
+    fn stats_summary(&self, only_cpu_and_memory: bool) -> Result<String, String> {
+        Ok(format!("{{\"only\": {only_cpu_and_memory}}}"))
+    }
+
+    fn config(&self) -> Value {
+        json!({"nodeName": "edge"})
+    }
+
+    fn log_dir(&self) -> PathBuf {
+        PathBuf::from("/nowhere")
     }
 
     fn checks(&self) -> Vec<Check> {
@@ -381,6 +410,16 @@ fn every_path_has_its_answer() {
         json!([])
     );
     assert_eq!(client.get("/podprobe/v1/services").json(), json!([]));
+    let objects = client.get("/podprobe/v1/objects/ConfigMap").json();
+    assert_eq!(objects, json!(["ConfigMap"]));
+    let unknown = client.get("/podprobe/v1/objects/configmap");
+    assert_eq!(
+        (unknown.status, unknown.body.as_str()),
+        (
+            404,
+            "the kinds are ConfigMap, Secret, PersistentVolumeClaim\n"
+        )
+    );
     assert_eq!(client.get("/metrics").body, "m 1\n");
     let pods = client.get("/pods").json();
     assert_eq!(pods["kind"], "PodList");
@@ -413,6 +452,28 @@ fn every_path_has_its_answer() {
     );
     assert_eq!(perhaps.status, 400);
     assert!(perhaps.body.contains("unknown variant"), "{perhaps:?}");
+    for (path, body) in [
+        ("/metrics/probes", "# Probes\n"),
+        ("/metrics/resource", "# Resource\n"),
+        ("/metrics/cadvisor", "# Cadvisor\n"),
+        ("/stats/summary", "{\"only\": false}"),
+        (
+            "/stats/summary?only_cpu_and_memory=true",
+            "{\"only\": true}",
+        ),
+    ] {
+        assert_eq!(client.get(path).body, body, "{path}");
+    }
+    assert_eq!(client.get("/runningpods/").json()["items"], json!([]));
+    let config = client.get("/configz").json();
+    assert_eq!(config["kubeletconfig"]["nodeName"], "edge");
+    assert!(client.get("/debug/threads").body.contains("\nserver "));
+    assert_eq!(client.get("/metrics/none").status, 404);
+    let log = client.get("/containerLogs/a/b/c");
+    assert_eq!(
+        (log.status, log.body.as_str()),
+        (404, "pod \"b\" does not exist\n")
+    );
     assert_eq!(client.get("/nothing").status, 404);
     assert_eq!(client.post("/pods", "").status, 405);
     assert_eq!(client.get("/podprobe/v1/pause").status, 405);

@@ -189,11 +189,6 @@ impl Socket {
         }
         events
     }
-
-    /// The stream below.
-    pub fn transport(&self) -> &Transport {
-        self.inner.get_ref()
-    }
 }
 
 impl AsFd for Socket {

@@ -125,7 +125,7 @@ pub(super) fn start(
 fn serve(seat: &Seat, door: Door, request: Request, connection: (Transport, Vec<u8>)) {
     let shared = &seat.0;
     let path = request.path.clone();
-    let exchange = Exchange::new(request, door, connection, shared.stop.as_fd());
+    let exchange = Exchange::new(request, connection, shared.stop.as_fd());
     let answered = catch_unwind(AssertUnwindSafe(|| {
         routes::serve(exchange, &*shared.backend)
     }));

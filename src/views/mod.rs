@@ -5,6 +5,7 @@
 pub mod history;
 pub mod kube_state;
 pub mod lateness;
+pub mod log_instance;
 mod pods;
 pub mod probe_metrics;
 mod records;

@@ -106,7 +106,7 @@ fn took(runs: &[&Run]) -> String {
 }
 
 /// Rounds down to two digits.
-fn rounded(micros: u64) -> u64 {
+pub(in crate::cli) fn rounded(micros: u64) -> u64 {
     let unit = 10_u64.pow(micros.checked_ilog10().unwrap_or(0).saturating_sub(1));
     micros / unit * unit
 }

@@ -3,7 +3,7 @@
 
 mod containers;
 mod environment;
-mod history;
+pub(super) mod history;
 pub(super) mod lines;
 mod volumes;
 
@@ -48,9 +48,8 @@ are shown as ^X.
 ",
     options: &[ROOT, NAMESPACE, ALL_NAMESPACES],
     run: |raw, out, err| {
-        if raw.words.first().is_some_and(|w| services::kind(w).is_some()) {
-            let services = services::parse(raw, services::Shown::Description);
-            services::run(&services.map_err(CliError::Usage)?, out, err)?;
+        if raw.words.first().is_some_and(|w| services::is_word(w)) {
+            services::run(&services::parse(raw).map_err(CliError::Usage)?, out, err)?;
             return Ok(ExitCode::SUCCESS);
         }
         let describe = parse(raw).map_err(CliError::Usage)?;

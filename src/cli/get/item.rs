@@ -1,0 +1,88 @@
+//! What `get` shows of each kind in the same way: rows with the objects behind them.
+
+use serde_json::Value;
+
+use crate::cli::jsonpath::{JsonPathError, Path, order};
+
+/// One row, and the object that it shows.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Item {
+    /// `metadata.namespace`; empty for a kind without.
+    pub namespace: String,
+    /// `metadata.name`, as `-o name` prints it.
+    pub name: String,
+    /// The columns of the kind, those of `-o wide` too.
+    pub cells: Vec<String>,
+    /// The object.
+    pub object: Value,
+    /// What a change of makes `-w` show the row again.
+    pub visible: String,
+}
+
+/// What was asked for.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Found {
+    /// The objects.
+    pub items: Vec<Item>,
+    /// Rows of files that are no object; shown in tables, and in the metadata of a list.
+    pub refused: Vec<Item>,
+    /// For stderr, below a table.
+    pub notes: Vec<String>,
+    /// Why a name that was given is not among the items. One of them makes the verb fail.
+    pub missing: Vec<String>,
+}
+
+impl Found {
+    /// Puts the items into the order of what the path finds in each; those where it finds nothing come first.
+    ///
+    /// # Errors
+    /// The path does not fit an object.
+    pub fn sort(&mut self, by: &Path) -> Result<(), JsonPathError> {
+        let first = |item: &Item| Ok(by.find(&item.object)?.first().map(|v| (*v).clone()));
+        let keys = self.items.iter().map(first);
+        let keys: Vec<Option<Value>> = keys.collect::<Result<_, JsonPathError>>()?;
+        let mut keyed: Vec<_> = keys
+            .into_iter()
+            .zip(std::mem::take(&mut self.items))
+            .collect();
+        keyed.sort_by(|(a, _), (b, _)| match (a, b) {
+            (Some(a), Some(b)) => order(a, b).unwrap_or(std::cmp::Ordering::Equal),
+            (a, b) => a.is_some().cmp(&b.is_some()),
+        });
+        self.items = keyed.into_iter().map(|(_, item)| item).collect();
+        Ok(())
+    }
+
+    /// The rows of a table.
+    pub fn rows(&self) -> impl Iterator<Item = &Item> {
+        self.items.iter().chain(&self.refused)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn items_are_sorted_by_what_a_path_finds() {
+        let item = |name: &str, n: Value| Item {
+            name: name.into(),
+            object: json!({"n": n}),
+            ..Item::default()
+        };
+        let mut found = Found {
+            items: vec![
+                item("c", json!(10)),
+                item("a", json!(9)),
+                item("b", json!(null)),
+            ],
+            ..Found::default()
+        };
+        found.items[2].object = json!({});
+        found.sort(&Path::parse(".n").unwrap()).unwrap();
+        let names: Vec<&str> = found.items.iter().map(|i| i.name.as_str()).collect();
+        assert_eq!(names, ["b", "a", "c"]);
+    }
+}

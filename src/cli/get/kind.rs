@@ -1,0 +1,293 @@
+//! The kinds that `get` lists: their words, and the columns of their tables.
+
+use super::super::suggest::did_you_mean;
+
+/// A kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Pods, and files that are refused.
+    Pods,
+    /// The probes of pods; kubectl has no word for them.
+    Probes,
+    /// What happened to pods.
+    Events,
+    /// Images on the node.
+    Images,
+    /// Services.
+    Services,
+    /// Where connections to them go.
+    Endpoints,
+    /// The same in the newer form.
+    EndpointSlices,
+    /// ConfigMaps of the files.
+    ConfigMaps,
+    /// Secrets of the files.
+    Secrets,
+    /// Claims of the files.
+    PersistentVolumeClaims,
+}
+
+/// What is fixed of a kind.
+pub struct Facts {
+    /// What a person types; the first one is the word of errors.
+    pub words: &'static [&'static str],
+    /// What stands before the name in `-o name`.
+    pub prefix: &'static str,
+    /// The columns after NAMESPACE.
+    pub columns: &'static [&'static str],
+    /// Those that `-o wide` adds.
+    pub wide: &'static [&'static str],
+    /// `-l` selects them by labels.
+    pub has_labels: bool,
+    /// `-w` shows their changes.
+    pub is_watched: bool,
+}
+
+impl Kind {
+    /// Every kind, in the order of help.
+    pub const ALL: [Self; 10] = [
+        Self::Pods,
+        Self::Probes,
+        Self::Events,
+        Self::Images,
+        Self::Services,
+        Self::Endpoints,
+        Self::EndpointSlices,
+        Self::ConfigMaps,
+        Self::Secrets,
+        Self::PersistentVolumeClaims,
+    ];
+
+    /// The kind of that word.
+    pub fn of(word: &str) -> Option<Self> {
+        Self::ALL
+            .into_iter()
+            .find(|kind| kind.facts().words.contains(&word))
+    }
+
+    /// `pods`, `services`, …
+    pub fn plural(self) -> &'static str {
+        self.facts().words[0]
+    }
+
+    /// What is fixed of it.
+    pub fn facts(self) -> Facts {
+        let plain = Facts {
+            words: &[],
+            prefix: "",
+            columns: &[],
+            wide: &[],
+            has_labels: false,
+            is_watched: false,
+        };
+        match self {
+            Self::Pods => Facts {
+                words: &["pods", "pod", "po"],
+                prefix: "pod",
+                columns: &["NAME", "READY", "STATUS", "RESTARTS", "AGE"],
+                wide: &["IP", "NODE", "READINESS GATES", "PAUSED", "FILE"],
+                has_labels: true,
+                is_watched: true,
+            },
+            Self::Probes => Facts {
+                words: &["probes", "probe"],
+                prefix: "probe",
+                columns: &[
+                    "POD",
+                    "CONTAINER",
+                    "TYPE",
+                    "RESULT",
+                    "SINCE",
+                    "LATENCY",
+                    "FAILURES",
+                    "PAUSED",
+                    "PROBE",
+                ],
+                wide: &["SAID"],
+                has_labels: true,
+                ..plain
+            },
+            Self::Events => Facts {
+                words: &["events", "event", "ev"],
+                prefix: "event",
+                columns: &["LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE"],
+                is_watched: true,
+                ..plain
+            },
+            Self::Images => Facts {
+                words: &["images", "image"],
+                prefix: "image",
+                columns: &["IMAGE", "IMAGE ID", "SIZE"],
+                wide: &["CREATED"],
+                ..plain
+            },
+            Self::Services => Facts {
+                words: &["services", "service", "svc"],
+                prefix: "service",
+                columns: &["NAME", "TYPE", "CLUSTER-IP", "EXTERNAL-IP", "PORT(S)"],
+                wide: &["SELECTOR"],
+                ..plain
+            },
+            Self::Endpoints => Facts {
+                words: &["endpoints", "ep"],
+                prefix: "endpoints",
+                columns: &["NAME", "ENDPOINTS"],
+                ..plain
+            },
+            Self::EndpointSlices => Facts {
+                words: &["endpointslices", "endpointslice"],
+                prefix: "endpointslice.discovery.k8s.io",
+                columns: &["NAME", "ADDRESSTYPE", "PORTS", "ENDPOINTS"],
+                ..plain
+            },
+            Self::ConfigMaps => Facts {
+                words: &["configmaps", "configmap", "cm"],
+                prefix: "configmap",
+                columns: &["NAME", "DATA"],
+                ..plain
+            },
+            Self::Secrets => Facts {
+                words: &["secrets", "secret"],
+                prefix: "secret",
+                columns: &["NAME", "TYPE", "DATA"],
+                ..plain
+            },
+            Self::PersistentVolumeClaims => Facts {
+                words: &["persistentvolumeclaims", "persistentvolumeclaim", "pvc"],
+                prefix: "persistentvolumeclaim",
+                columns: &["NAME", "STATUS", "VOLUME"],
+                ..plain
+            },
+        }
+    }
+}
+
+/// The kind and the names in `KIND [NAME]…` or `KIND/NAME…`.
+///
+/// # Errors
+/// There is no such kind, or there are two; the text names the likely one.
+pub fn target(words: &[String]) -> Result<(Kind, Vec<String>), String> {
+    let first = words
+        .first()
+        .ok_or("'get' needs what to show: podprobe get pods")?;
+    let (word, is_pair) = match first.split_once('/') {
+        Some((word, _)) => (word, true),
+        None => (first.as_str(), false),
+    };
+    let kind = Kind::of(word).ok_or_else(|| unknown(word, is_pair))?;
+    let names = match is_pair {
+        true => words,
+        false => &words[1..],
+    };
+    let names = names.iter().map(|name| named(kind, name));
+    Ok((kind, names.collect::<Result<_, _>>()?))
+}
+
+/// The name in `NAME` or `KIND/NAME`. Names of probes and images have slashes themselves.
+fn named(kind: Kind, word: &str) -> Result<String, String> {
+    let Some((before, name)) = word.split_once('/') else {
+        return Ok(word.to_owned());
+    };
+    match Kind::of(before) {
+        Some(other) if other == kind && !name.is_empty() => Ok(name.to_owned()),
+        // The pod of a probe.
+        Some(Kind::Pods) if kind == Kind::Probes || kind == Kind::Events => Ok(name.to_owned()),
+        _ if matches!(kind, Kind::Probes | Kind::Images) => Ok(word.to_owned()),
+        _ => Err(format!(
+            "'{word}' is none of the {}; 'get' lists one kind at a time",
+            kind.plural()
+        )),
+    }
+}
+
+fn unknown(word: &str, is_pair: bool) -> String {
+    // The short ones are near to anything.
+    let words = Kind::ALL.into_iter().flat_map(|kind| kind.facts().words);
+    let likely = did_you_mean(word, words.copied().filter(|w| w.len() > 3), "");
+    if !likely.is_empty() {
+        return format!("unknown kind '{word}'{likely}");
+    }
+    let there = Kind::ALL.map(Kind::plural).join(", ");
+    match is_pair {
+        true => format!("'{word}' is not a kind that podprobe knows; there are {there}"),
+        false => format!(
+            "'{word}' is not a kind that podprobe knows; for the pod of that name write 'podprobe get pods {word}'; the kinds are {there}"
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(line: &str, expected: Result<(Kind, &[&str]), &str>) {
+        let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+        let expected =
+            expected.map(|(kind, names)| (kind, names.iter().map(|n| (*n).to_owned()).collect()));
+        assert_eq!(target(&words), expected.map_err(str::to_owned), "{line}");
+    }
+
+    #[test]
+    fn kinds_have_kubectls_words() {
+        for word in ["pods", "pod", "po"] {
+            check(word, Ok((Kind::Pods, &[])));
+        }
+        for word in ["services", "service", "svc"] {
+            check(word, Ok((Kind::Services, &[])));
+        }
+        check("pods a b", Ok((Kind::Pods, &["a", "b"])));
+        check("pod/a po/b", Ok((Kind::Pods, &["a", "b"])));
+        check("pods pod/a b", Ok((Kind::Pods, &["a", "b"])));
+        check("svc/web", Ok((Kind::Services, &["web"])));
+        check("events pod/a", Ok((Kind::Events, &["a"])));
+        check("probes a/main pod/b", Ok((Kind::Probes, &["a/main", "b"])));
+        check(
+            "images docker.io/library/a:1",
+            Ok((Kind::Images, &["docker.io/library/a:1"])),
+        );
+    }
+
+    #[test]
+    fn no_word_stands_for_two_kinds() {
+        let words: Vec<&str> = Kind::ALL
+            .iter()
+            .flat_map(|k| k.facts().words)
+            .copied()
+            .collect();
+        let set: std::collections::BTreeSet<&str> = words.iter().copied().collect();
+        assert_eq!(set.len(), words.len());
+    }
+
+    #[test]
+    fn what_is_no_kind_gets_the_likely_one_or_the_command_for_a_pod() {
+        let all = "pods, probes, events, images, services, endpoints, endpointslices, configmaps, secrets, persistentvolumeclaims";
+        check("", Err("'get' needs what to show: podprobe get pods"));
+        check("podz", Err("unknown kind 'podz', did you mean 'pods'?"));
+        check("evnts", Err("unknown kind 'evnts', did you mean 'events'?"));
+        check(
+            "secert/x",
+            Err("unknown kind 'secert', did you mean 'secret'?"),
+        );
+        let unknown = "is not a kind that podprobe knows";
+        let command = "for the pod of that name write 'podprobe get pods nodes'";
+        check(
+            "nodes",
+            Err(&format!(
+                "'nodes' {unknown}; {command}; the kinds are {all}"
+            )),
+        );
+        check(
+            "nodes/a",
+            Err(&format!("'nodes' {unknown}; there are {all}")),
+        );
+        check(
+            "pods svc/a",
+            Err("'svc/a' is none of the pods; 'get' lists one kind at a time"),
+        );
+        check(
+            "pod/",
+            Err("'pod/' is none of the pods; 'get' lists one kind at a time"),
+        );
+    }
+}

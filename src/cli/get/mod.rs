@@ -1,0 +1,537 @@
+//! `get`: lists what there is, in kubectl's forms, once or with each change.
+//!
+//! A file of this directory finds what there is of a kind; `printer` writes it.
+
+mod events;
+mod images;
+mod item;
+mod kind;
+mod objects;
+mod pods;
+mod printer;
+mod probes;
+mod services;
+
+use std::collections::{HashMap, HashSet};
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use self::item::{Found, Item};
+use self::kind::Kind;
+use self::printer::Printer;
+use super::args::{self, ALL_NAMESPACES, NAMESPACE, Opt, ROOT, Raw};
+use super::client::Client;
+use super::error::CliError;
+use super::jsonpath::Path;
+use super::names::missing;
+use super::output::{self, Output};
+use super::selector::Selector;
+use crate::clock::Time;
+use crate::layout::Layout;
+use crate::services::view::ServiceView;
+use crate::views::Snapshot;
+
+/// `get`.
+pub const VERB: args::Verb = args::Verb {
+    name: "get",
+    summary: &[
+        ("get pods", "list pods"),
+        ("get probes", "list probes and what they found"),
+        ("get events", "list what happened to pods"),
+        ("get services", "list services; also endpoints, images, …"),
+    ],
+    help: "\
+usage: podprobe get KIND [NAME]… [-n NAMESPACE | -A] [-l SELECTOR] [-o FORM] [-w] [--sort-by PATH] [--no-headers]
+                    [--root DIR]
+
+KIND is pods (po), probes, events (ev), images, services (svc), endpoints (ep), endpointslices, configmaps (cm), secrets
+or persistentvolumeclaims (pvc). NAME may leave out the node's name at its end; of events it is a pod's, of probes
+POD[/CONTAINER[/TYPE]].
+
+A pod file that is refused has a row of its own with the file's name and STATUS Refused; why is said on stderr. In the
+list of -o json and -o yaml it stands in metadata.refusedFiles. Equal events are one row with a count. Events of a pod
+that has been removed are kept for an hour. Values of Secrets are shown in base64 by -o json and -o yaml.
+
+  -n, --namespace NS       of one namespace; default all
+  -A, --all-namespaces     show the namespace also when all is in 'default'
+  -l, --selector LABELS    pods and probes whose pod has them: key=value, key!=value, 'key in (a,b)', 'key notin (a,b)',
+                           key, !key, with commas between them
+  -o, --output FORM        wide: more columns
+                           json, yaml: a v1 List, or the object when one NAME is given
+                           name: only kind/NAME
+                           jsonpath=TEMPLATE: such as '{.items[*].metadata.name}'
+                           custom-columns=SPEC: such as NAME:.metadata.name,IP:.status.podIP
+  -w, --watch              then print each change; of pods and events
+      --sort-by PATH       in the order of what the path finds, such as .status.startTime
+      --no-headers         without the first row
+
+Exit code 1: a NAME is not found, or its file is refused.
+",
+    options: &[
+        ROOT,
+        NAMESPACE,
+        ALL_NAMESPACES,
+        Opt::value("selector", Some('l')),
+        Opt::value("output", Some('o')),
+        Opt::flag("watch", Some('w')),
+        Opt::value("sort-by", None),
+        Opt::flag("no-headers", None),
+    ],
+    run: |raw, out, err| {
+        let get = parse(raw).map_err(CliError::Usage)?;
+        run(&get, out, err).map(|()| ExitCode::SUCCESS)
+    },
+};
+
+/// The arguments of `get`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Get {
+    /// Where the daemon is.
+    pub root: PathBuf,
+    /// What is listed.
+    pub kind: Kind,
+    /// Empty means all.
+    pub names: Vec<String>,
+    /// None means all.
+    pub namespace: Option<String>,
+    /// Show the NAMESPACE column also when everything is in `default`.
+    pub all_namespaces: bool,
+    /// Only what has these labels.
+    pub selector: Option<Selector>,
+    /// What to print.
+    pub output: Output,
+    /// The order; None means the daemon's.
+    pub sort_by: Option<Path>,
+    /// Leave out the first row of a table.
+    pub no_headers: bool,
+    /// Then print what changes.
+    pub watch: bool,
+}
+
+impl Default for Get {
+    fn default() -> Self {
+        Self {
+            root: "/".into(),
+            kind: Kind::Pods,
+            names: Vec::new(),
+            namespace: None,
+            all_namespaces: false,
+            selector: None,
+            output: Output::Table,
+            sort_by: None,
+            no_headers: false,
+            watch: false,
+        }
+    }
+}
+
+fn parse(raw: &Raw) -> Result<Get, String> {
+    let (kind, names) = kind::target(&raw.text_words()?)?;
+    let (namespace, all_namespaces) = raw.namespaces()?;
+    let selector = raw.text("selector")?;
+    let sort_by = raw.text("sort-by")?;
+    let output = raw.text("output")?;
+    let get = Get {
+        root: raw.root()?,
+        kind,
+        names,
+        namespace,
+        all_namespaces,
+        selector: selector.map(|s| Selector::parse(&s)).transpose()?,
+        output: output.map_or(Ok(Output::Table), |o| Output::parse(&o))?,
+        sort_by: sort_by
+            .map(|p| Path::parse(&p))
+            .transpose()
+            .map_err(|e| format!("--sort-by: {e}"))?,
+        no_headers: raw.has("no-headers"),
+        watch: raw.has("watch"),
+    };
+    check(&get).map(|()| get)
+}
+
+/// Refuses options that would have no effect.
+fn check(get: &Get) -> Result<(), String> {
+    let (plural, facts) = (get.kind.plural(), get.kind.facts());
+    let has_namespace = get.kind != Kind::Images;
+    let is_named = !get.names.is_empty();
+    let refused = [
+        (
+            get.watch && !facts.is_watched,
+            format!("-w goes with pods and events, not with {plural}"),
+        ),
+        (
+            get.selector.is_some() && !facts.has_labels,
+            format!("-l goes with pods and probes: podprobe keeps no labels of {plural}"),
+        ),
+        (
+            get.selector.is_some() && is_named,
+            "-l and names exclude each other".into(),
+        ),
+        (
+            (get.namespace.is_some() || get.all_namespaces) && !has_namespace,
+            format!("{plural} have no namespace: leave out -n and -A"),
+        ),
+        (
+            get.watch && get.sort_by.is_some(),
+            "--sort-by and -w exclude each other".into(),
+        ),
+    ];
+    match refused.into_iter().find(|(is_wrong, _)| *is_wrong) {
+        Some((_, why)) => Err(why),
+        None => Ok(()),
+    }
+}
+
+/// Shows what was asked for on `out`; what is wrong goes to `err`.
+///
+/// # Errors
+/// A name is not found, or the daemon cannot be asked.
+pub fn run(get: &Get, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), CliError> {
+    let mut printer = Printer::new(get);
+    match get.kind {
+        Kind::Images => show(get, images::find(get)?, &mut printer, out, err),
+        Kind::Pods => {
+            let mut client = Client::connect(&get.root)?;
+            let snapshot = client.snapshot()?;
+            let found = pods::find(get, &snapshot, Time::now())?;
+            show(get, found.clone(), &mut printer, out, err)?;
+            match get.watch {
+                true => watch(get, &mut client, printer, &snapshot, found, out),
+                false => Ok(()),
+            }
+        }
+        Kind::Events => {
+            let mut client = Client::connect(&get.root)?;
+            let list = client.events(None)?;
+            show(
+                get,
+                events::find(get, &mut client, &list)?,
+                &mut printer,
+                out,
+                err,
+            )?;
+            match get.watch {
+                true => events::watch(get, &mut client, printer, list.version, out),
+                false => Ok(()),
+            }
+        }
+        _ => {
+            let mut client = Client::connect(&get.root)?;
+            show(get, find(get, &mut client)?, &mut printer, out, err)
+        }
+    }
+}
+
+/// What there is of a kind that is not watched.
+fn find(get: &Get, client: &mut Client) -> Result<Found, CliError> {
+    if get.kind == Kind::Probes {
+        let snapshot = client.snapshot()?;
+        let asked = probes::ask(get, &snapshot);
+        return Ok(asked.found(|uid| client.history(uid.into()), Time::now())?);
+    }
+    if let Some(kind) = objects::kind(get.kind) {
+        let all = client.objects(kind)?;
+        let claims = Layout::new(&get.root).claims();
+        let items = all.into_iter().map(|o| objects::item(get.kind, o, &claims));
+        return Ok(named(get, items.collect()));
+    }
+    let services = client.services()?;
+    let items = services.iter().flat_map(|s| services::items(get.kind, s));
+    let mut found = named(get, items.collect());
+    let is_shown = |s: &&ServiceView| {
+        found
+            .items
+            .iter()
+            .any(|i| i.namespace == s.namespace && i.name == s.name)
+    };
+    found.notes = super::services::problems(&services.iter().filter(is_shown).collect::<Vec<_>>());
+    Ok(found)
+}
+
+/// Those of the requested names and namespace.
+fn named(get: &Get, all: Vec<Item>) -> Found {
+    let is_inside = |i: &&Item| get.namespace.as_ref().is_none_or(|n| i.namespace == *n);
+    let mut found = Found::default();
+    if get.names.is_empty() {
+        found.items = all.iter().filter(is_inside).cloned().collect();
+    }
+    for name in &get.names {
+        let before = found.items.len();
+        let of_name = all.iter().filter(is_inside).filter(|i| i.name == *name);
+        found.items.extend(of_name.cloned());
+        if found.items.len() == before {
+            let places = all.iter().map(|i| (i.namespace.as_str(), i.name.as_str()));
+            found.missing.push(missing(
+                get.kind.plural(),
+                name,
+                get.namespace.as_deref(),
+                places,
+            ));
+        }
+    }
+    found
+}
+
+/// Prints what was found, then what is wrong.
+fn show(
+    get: &Get,
+    mut found: Found,
+    printer: &mut Printer<'_>,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> Result<(), CliError> {
+    if let Some(path) = &get.sort_by {
+        found.sort(path).map_err(output::failed)?;
+    }
+    printer.first(&found, out)?;
+    if get.output.is_table() {
+        if found.rows().next().is_none() && found.missing.is_empty() {
+            writeln!(err, "{}", nothing(get))?;
+        }
+        found
+            .notes
+            .iter()
+            .try_for_each(|note| writeln!(err, "{note}"))?;
+    }
+    found
+        .missing
+        .iter()
+        .try_for_each(|why| writeln!(err, "{why}"))?;
+    match found.missing.is_empty() {
+        true => Ok(()),
+        false => Err(CliError::Reported),
+    }
+}
+
+/// kubectl's words.
+fn nothing(get: &Get) -> String {
+    let what = match get.kind {
+        Kind::Events => "No events found",
+        _ => "No resources found",
+    };
+    match &get.namespace {
+        Some(namespace) => format!("{what} in {namespace} namespace."),
+        None => what.into(),
+    }
+}
+
+/// Prints changes of the requested pods. A pod that is removed and comes back is watched again.
+fn watch(
+    get: &Get,
+    client: &mut Client,
+    mut printer: Printer<'_>,
+    snapshot: &Snapshot,
+    mut before: Found,
+    out: &mut dyn Write,
+) -> Result<(), CliError> {
+    let mut snapshot = snapshot.clone();
+    loop {
+        snapshot = snapshot.updated(client.watch(snapshot.version)?);
+        let now = pods::find(get, &snapshot, Time::now())?;
+        printer.again(&changed(get, &before, &now), out)?;
+        before = now;
+    }
+}
+
+/// Rows that are new or have changed, and the last rows of removed pods, by name. Files have rows in tables only.
+fn changed<'a>(get: &Get, before: &'a Found, now: &'a Found) -> Vec<&'a Item> {
+    let old: HashMap<_, _> = before.rows().map(|i| (key(i), i)).collect();
+    let new: HashSet<_> = now.rows().map(key).collect();
+    let differs = |item: &&Item| {
+        old.get(&key(item))
+            .is_none_or(|o| o.visible != item.visible)
+    };
+    let refused = now.refused.iter().filter(|_| get.output.is_table());
+    let gone = before.items.iter().filter(|i| !new.contains(&key(i)));
+    let mut rows: Vec<&Item> = now
+        .items
+        .iter()
+        .chain(refused)
+        .filter(differs)
+        .chain(gone)
+        .collect();
+    rows.sort_by_key(|i| key(i));
+    rows
+}
+
+fn key(item: &Item) -> (&str, &str) {
+    (&item.namespace, &item.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::args::testing;
+
+    #[track_caller]
+    fn check(line: &str, expected: Get) {
+        assert_eq!(testing::parse(&VERB, parse, line), Ok(expected), "{line}");
+    }
+
+    #[track_caller]
+    fn check_error(line: &str, expected: &str) {
+        let got = testing::parse(&VERB, parse, line);
+        assert_eq!(got, Err(expected.into()), "{line}");
+    }
+
+    fn names(names: &[&str]) -> Get {
+        Get {
+            names: names.iter().map(|n| (*n).to_owned()).collect(),
+            ..Get::default()
+        }
+    }
+
+    #[test]
+    fn get_takes_kinds_names_and_forms() {
+        check("get pods", Get::default());
+        check(
+            "get po -o wide -w --no-headers",
+            Get {
+                output: Output::Wide,
+                watch: true,
+                no_headers: true,
+                ..Get::default()
+            },
+        );
+        check(
+            "get pods a b -ojson --root=/r",
+            Get {
+                root: "/r".into(),
+                output: Output::Json,
+                ..names(&["a", "b"])
+            },
+        );
+        check("get pod/a", names(&["a"]));
+        check(
+            "get pods -A -o name",
+            Get {
+                all_namespaces: true,
+                output: Output::Name,
+                ..Get::default()
+            },
+        );
+        check(
+            "get svc -n kube --sort-by .spec.type -o yaml",
+            Get {
+                kind: Kind::Services,
+                namespace: Some("kube".into()),
+                sort_by: Path::parse(".spec.type").ok(),
+                output: Output::Yaml,
+                ..Get::default()
+            },
+        );
+        check(
+            "get probes -l app=web",
+            Get {
+                kind: Kind::Probes,
+                selector: Selector::parse("app=web").ok(),
+                ..Get::default()
+            },
+        );
+    }
+
+    #[test]
+    fn what_is_missing_or_too_much_is_said() {
+        check_error("get", "'get' needs what to show: podprobe get pods");
+        check_error(
+            "get pods --follow",
+            "'get' has no option '--follow'; see 'podprobe help get'",
+        );
+        check_error(
+            "get pods -x",
+            "'get' has no option '-x'; see 'podprobe help get'",
+        );
+        check_error("get pods -A -n x", "-n and -A exclude each other");
+        for line in ["get pods -w=yes", "get pods --watch=yes"] {
+            let error = testing::parse(&VERB, parse, line).unwrap_err();
+            assert!(error.contains("unexpected"), "{line}: {error}");
+        }
+        check_error(
+            "get svc -w",
+            "-w goes with pods and events, not with services",
+        );
+        check_error(
+            "get svc -l a=b",
+            "-l goes with pods and probes: podprobe keeps no labels of services",
+        );
+        check_error("get pods a -l a=b", "-l and names exclude each other");
+        check_error(
+            "get images -n x",
+            "images have no namespace: leave out -n and -A",
+        );
+        check_error(
+            "get images -A",
+            "images have no namespace: leave out -n and -A",
+        );
+        check_error(
+            "get pods -w --sort-by .a",
+            "--sort-by and -w exclude each other",
+        );
+        check_error(
+            "get pods --sort-by {.a",
+            "--sort-by: jsonpath, character 4: '}' is missing at the end",
+        );
+    }
+
+    fn found(rows: &[(&str, &str)], refused: &[(&str, &str)]) -> Found {
+        let item = |(name, visible): &(&str, &str)| Item {
+            name: (*name).into(),
+            visible: (*visible).into(),
+            ..Item::default()
+        };
+        Found {
+            items: rows.iter().map(item).collect(),
+            refused: refused.iter().map(item).collect(),
+            ..Found::default()
+        }
+    }
+
+    #[test]
+    fn a_watch_tells_what_is_new_changed_or_gone() {
+        let before = found(
+            &[("a", "1"), ("b", "1"), ("c", "1")],
+            &[("f", "1"), ("g", "1"), ("h", "1")],
+        );
+        let now = found(
+            &[("c", "1"), ("b", "2"), ("d", "1")],
+            &[("f", "2"), ("g", "1")],
+        );
+        let names = |get: &Get| {
+            changed(get, &before, &now)
+                .iter()
+                .map(|i| i.name.clone())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(names(&Get::default()), ["a", "b", "d", "f"]);
+        let json = Get {
+            output: Output::Json,
+            ..Get::default()
+        };
+        assert_eq!(names(&json), ["a", "b", "d"]);
+    }
+
+    #[test]
+    fn names_are_looked_for_in_the_namespace() {
+        let item = |namespace: &str, name: &str| Item {
+            namespace: namespace.into(),
+            name: name.into(),
+            ..Item::default()
+        };
+        let all = || vec![item("a", "web"), item("b", "web"), item("b", "db")];
+        let of = |namespace: Option<&str>, wanted: &[&str]| {
+            let get = Get {
+                kind: Kind::Services,
+                namespace: namespace.map(str::to_owned),
+                ..names(wanted)
+            };
+            let found = named(&get, all());
+            (found.items.len(), found.missing)
+        };
+        assert_eq!(of(None, &[]), (3, vec![]));
+        assert_eq!(of(Some("b"), &[]), (2, vec![]));
+        assert_eq!(of(None, &["web"]), (2, vec![]));
+        let missing = "services \"db\" not found; there is one in another namespace: -n b";
+        assert_eq!(of(Some("a"), &["db", "web"]), (1, vec![missing.to_owned()]));
+    }
+}

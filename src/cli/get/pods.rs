@@ -1,0 +1,201 @@
+//! `get pods`: pods, and a row for each file that is refused.
+//!
+//! Invariants: pure. A file of which a pod is shown has no row of its own: a sentence below the table says what is wrong
+//! with it. What pod a refused file holds is not known, so its row has the file's name.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use serde_json::json;
+
+use super::Get;
+use super::item::{Found, Item};
+use crate::cli::columns::{self, Row, string_map, visible};
+use crate::cli::error::CliError;
+use crate::cli::names::{self, NameError};
+use crate::cli::problems::{problem_lines, stalled_line};
+use crate::cli::terminal::one_line;
+use crate::clock::Time;
+use crate::pod_config::FileProblem;
+use crate::views::{PodView, Snapshot};
+
+/// STATUS of a file that is refused.
+pub const REFUSED: &str = "Refused";
+
+/// What was asked for, in the snapshot's order or in the order of the names.
+pub fn find(get: &Get, snapshot: &Snapshot, now: Time) -> Result<Found, CliError> {
+    let mut found = Found::default();
+    let mut shown: Vec<&PodView> = Vec::new();
+    let mut refused: Vec<&FileProblem> = Vec::new();
+    let all_refused = refused_files(snapshot);
+    if get.names.is_empty() {
+        shown.extend(
+            names::in_namespace(snapshot, get.namespace.as_deref()).filter(|p| selected(get, p)),
+        );
+        // Nobody knows its labels.
+        refused.extend(all_refused.iter().filter(|_| get.selector.is_none()));
+    }
+    for name in &get.names {
+        match names::resolve(snapshot, get.namespace.as_deref(), name) {
+            Ok(pod) => shown.push(pod),
+            Err(e) => {
+                let is_unknown = matches!(e, NameError::NotFound { .. });
+                let file = all_refused.iter().find(|p| is_unknown && is_named(p, name));
+                found.missing.push(match file {
+                    Some(file) => problem_lines(snapshot, |f| f == file.file).join("\n"),
+                    None => e.to_string(),
+                });
+                refused.extend(file);
+            }
+        }
+    }
+    found.items = shown.iter().map(|pod| item(pod, now)).collect();
+    found.refused = refused
+        .iter()
+        .map(|problem| refused_item(problem))
+        .collect();
+    found.notes.extend(stalled_line(snapshot));
+    // With names given, only the files of those pods are of interest.
+    let asked = |file: &str| get.names.is_empty() || shown.iter().any(|p| p.file == file);
+    found.notes.extend(problem_lines(snapshot, asked));
+    Ok(found)
+}
+
+/// Whether `-l` asks for it.
+pub fn selected(get: &Get, pod: &PodView) -> bool {
+    let labels = string_map(&pod.object["metadata"]["labels"]);
+    get.selector.as_ref().is_none_or(|s| s.matches(&labels))
+}
+
+/// The first problem of each file of which no pod is shown.
+fn refused_files(snapshot: &Snapshot) -> Vec<&FileProblem> {
+    let of_pods: BTreeSet<&str> = snapshot.pods.iter().map(|p| p.file.as_str()).collect();
+    let mut seen = of_pods;
+    let problems = snapshot.problems.iter();
+    problems.filter(|p| seen.insert(p.file.as_str())).collect()
+}
+
+/// By path, file name, or file name without its ending.
+fn is_named(problem: &FileProblem, name: &str) -> bool {
+    let path = Path::new(&problem.file);
+    let is = |part: Option<&std::ffi::OsStr>| part.is_some_and(|part| part == name);
+    problem.file == name || is(path.file_name()) || is(path.file_stem())
+}
+
+fn item(pod: &PodView, now: Time) -> Item {
+    let row = Row::new(pod, now);
+    Item {
+        namespace: row.namespace,
+        name: columns::name(pod).into(),
+        cells: vec![
+            row.name,
+            row.ready,
+            row.status,
+            row.restarts,
+            row.age,
+            row.ip,
+            row.node,
+            row.gates,
+            row.paused,
+            row.file,
+        ],
+        object: pod.v1(),
+        visible: format!("{:?}", visible(pod)),
+    }
+}
+
+fn refused_item(problem: &FileProblem) -> Item {
+    let name = Path::new(&problem.file)
+        .file_name()
+        .map(|n| n.to_string_lossy());
+    let name = one_line(&name.unwrap_or(problem.file.as_str().into()));
+    let none = "<none>";
+    let file = one_line(&problem.file);
+    let cells = [
+        &name,
+        "-",
+        REFUSED,
+        "-",
+        "<unknown>",
+        none,
+        none,
+        none,
+        none,
+        &file,
+    ];
+    Item {
+        namespace: "<unknown>".into(),
+        cells: cells.map(str::to_owned).to_vec(),
+        object: json!({"file": problem.file, "error": problem.error}),
+        visible: problem.error.clone(),
+        name,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::selector::Selector;
+
+    fn snapshot() -> Snapshot {
+        let pod = |name: &str, tier: &str| {
+            json!({"object": {"metadata": {"name": name, "namespace": "default", "uid": name, "labels": {"tier": tier}}}, "status": {},
+                "file": format!("/p/{name}.yaml"), "warnings": [], "terminating": false, "logDir": "", "events": []})
+        };
+        let problem = |file: &str, error: &str| json!({"file": file, "error": error});
+        let problems = [
+            problem("/p/bad.yaml", "no"),
+            problem("/p/bad.yaml", "again"),
+            problem("/p/web.yaml", "old"),
+        ];
+        let value = json!({"version": 1, "nodeName": "edge", "pods": [pod("web", "a"), pod("db", "b")], "problems": problems});
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[track_caller]
+    fn check(names: &[&str], selector: Option<&str>, rows: &[&str], missing: &[&str]) {
+        let get = Get {
+            names: names.iter().map(|n| (*n).to_owned()).collect(),
+            selector: selector.map(|s| Selector::parse(s).unwrap()),
+            ..Get::default()
+        };
+        let found = find(&get, &snapshot(), Time::now()).unwrap();
+        let shown: Vec<String> = found
+            .rows()
+            .map(|i| format!("{} {}", i.name, i.cells[2]))
+            .collect();
+        assert_eq!(shown, rows);
+        assert_eq!(found.missing, missing);
+    }
+
+    #[test]
+    fn a_refused_file_has_one_row_unless_a_pod_of_it_is_shown() {
+        check(
+            &[],
+            None,
+            &["web Pending", "db Pending", "bad.yaml Refused"],
+            &[],
+        );
+        check(&[], Some("tier=b"), &["db Pending"], &[]);
+    }
+
+    #[test]
+    fn a_refused_file_is_named_as_a_pod_or_as_a_file() {
+        let why = "/p/bad.yaml: not in use: no\n/p/bad.yaml: not in use: again";
+        for name in ["bad", "bad.yaml", "/p/bad.yaml"] {
+            check(
+                &["db", name],
+                None,
+                &["db Pending", "bad.yaml Refused"],
+                &[why],
+            );
+        }
+        check(&["ba"], None, &[], &["pods \"ba\" not found"]);
+        check(
+            &["web.yaml", "db"],
+            None,
+            &["db Pending"],
+            &["pods \"web.yaml\" not found"],
+        );
+    }
+}

@@ -1,0 +1,161 @@
+//! `/logs/`: the files of the node's log directory, as a kubelet shows them.
+//!
+//! Invariants: every part of a path is resolved by the kernel below the directory, and no link is followed: a container may
+//! have put one there. Nothing but files and directories is opened, and nothing waits for a FIFO.
+
+use std::fs::File;
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use nix::dir::{Dir, Type};
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
+
+use super::exchange::Exchange;
+use super::page::escaped;
+use super::request::encoded;
+use super::response::{HTML, TEXT};
+
+/// Names of a directory that are listed.
+const MAX_NAMES: usize = 10_000;
+/// Read at once.
+const CHUNK: usize = 64 << 10;
+
+/// Answers for the path `parts` below `dir`.
+pub(super) fn serve(exchange: &mut Exchange<'_>, dir: &Path, parts: &[&str]) -> io::Result<()> {
+    match open(dir, parts) {
+        Ok(found) => match found.metadata() {
+            Ok(m) if m.is_dir() => list(exchange, found, parts),
+            Ok(m) if m.is_file() => send(exchange, found),
+            _ => exchange.error(404, "404 page not found"),
+        },
+        Err(e) if e.kind() == ErrorKind::NotFound => exchange.error(404, "404 page not found"),
+        // A link, or a path that leads outside.
+        Err(e)
+            if matches!(
+                e.raw_os_error().map(Errno::from_raw),
+                Some(Errno::ELOOP | Errno::EXDEV)
+            ) =>
+        {
+            exchange.error(404, "404 page not found")
+        }
+        Err(e) => exchange.error(500, &format!("cannot read the log directory: {e}")),
+    }
+}
+
+fn open(dir: &Path, parts: &[&str]) -> io::Result<File> {
+    let top = File::open(dir)?;
+    if parts.is_empty() {
+        return Ok(top);
+    }
+    let how = OpenHow::new()
+        .flags(
+            OFlag::O_RDONLY
+                | OFlag::O_NOFOLLOW
+                | OFlag::O_CLOEXEC
+                | OFlag::O_NONBLOCK
+                | OFlag::O_NOCTTY,
+        )
+        .resolve(
+            ResolveFlag::RESOLVE_BENEATH
+                | ResolveFlag::RESOLVE_NO_SYMLINKS
+                | ResolveFlag::RESOLVE_NO_MAGICLINKS,
+        );
+    Ok(openat2(&top, Path::new(&parts.join("/")), how)?.into())
+}
+
+fn send(exchange: &mut Exchange<'_>, mut file: File) -> io::Result<()> {
+    exchange.stream(TEXT, true, |out| {
+        let mut chunk = vec![0; CHUNK];
+        loop {
+            match file.read(&mut chunk)? {
+                0 => return Ok(()),
+                n => out.write_all(&chunk[..n])?,
+            }
+        }
+    })
+}
+
+/// As Go's file server lists a directory.
+fn list(exchange: &mut Exchange<'_>, dir: File, parts: &[&str]) -> io::Result<()> {
+    let names = names(dir.into())?;
+    let base: String = parts
+        .iter()
+        .map(|part| format!("{}/", encoded(part)))
+        .collect();
+    exchange.stream(HTML, false, |out| {
+        out.write_all(b"<!doctype html>\n<pre>\n")?;
+        for name in names {
+            let (link, shown) = (name.trim_end_matches('/'), escaped(&name));
+            let slash = if name.ends_with('/') { "/" } else { "" };
+            let link = encoded(link);
+            writeln!(out, "<a href=\"/logs/{base}{link}{slash}\">{shown}</a>")?;
+        }
+        out.write_all(b"</pre>\n")
+    })
+}
+
+/// Sorted; directories end with a slash.
+fn names(dir: OwnedFd) -> io::Result<Vec<String>> {
+    let mut dir = Dir::from_fd(dir)?;
+    let mut names = Vec::new();
+    for entry in dir.iter().take(MAX_NAMES) {
+        let entry = entry?;
+        let name = std::ffi::OsStr::from_bytes(entry.file_name().to_bytes());
+        let slash = match entry.file_type() {
+            Some(Type::Directory) => "/",
+            _ => "",
+        };
+        match name.to_str() {
+            None | Some("." | "..") => {}
+            Some(name) => names.push(format!("{name}{slash}")),
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn nothing_leads_out_of_the_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        let logs = dir.path().join("log");
+        std::fs::create_dir_all(logs.join("pods/a")).unwrap();
+        std::fs::write(dir.path().join("secret"), "s").unwrap();
+        std::fs::write(logs.join("pods/a/0.log"), "l").unwrap();
+        symlink("../secret", logs.join("link")).unwrap();
+        symlink(dir.path(), logs.join("pods/up")).unwrap();
+        nix::unistd::mkfifo(&logs.join("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let read = |parts: &[&str]| {
+            let mut text = String::new();
+            open(&logs, parts)?.read_to_string(&mut text)?;
+            io::Result::Ok(text)
+        };
+        assert_eq!(read(&["pods", "a", "0.log"]).unwrap(), "l");
+        for parts in [
+            &["link"][..],
+            &["pods", "up", "secret"],
+            &["..", "secret"],
+            &["pods", "..", "..", "secret"],
+            &[""],
+        ] {
+            assert!(read(parts).is_err(), "{parts:?}");
+        }
+        assert!(
+            !open(&logs, &["fifo"])
+                .unwrap()
+                .metadata()
+                .unwrap()
+                .is_file()
+        );
+        let names = names(File::open(&logs).unwrap().into()).unwrap();
+        assert_eq!(names, ["fifo", "link", "pods/"]);
+    }
+}
