@@ -942,6 +942,42 @@ fn a_watch_prints_the_rows_that_change() {
     );
 }
 
+fn with_ready(name: &str, ready: &str) -> Value {
+    let mut pod = pod("default", name);
+    pod["status"]["conditions"][0]["status"] = ready.into();
+    pod
+}
+
+#[test]
+fn wait_ends_when_the_pod_is_as_asked() {
+    let world = World::new(vec![with_ready("web", "False")], vec![]);
+    let mut child = Killed(
+        world
+            .command("wait web --for=condition=Ready --timeout=60s")
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap(),
+    );
+    let mut lines = BufReader::new(child.0.stdout.take().unwrap())
+        .lines()
+        .map(Result::unwrap);
+    world.set(2, vec![with_ready("web", "True")], vec![]);
+    assert_eq!(lines.next().as_deref(), Some("pod/web-edge condition met"));
+    assert_eq!(child.0.wait().unwrap().code(), Some(0));
+    world.check(
+        "wait pod/web --for=jsonpath={.status.phase}=Running --timeout=0",
+        "pod/web-edge condition met\n",
+    );
+    let timed_out = "error: timed out waiting for the condition on pods/web-edge\n";
+    for timeout in ["0s", "300ms"] {
+        world.check_failure(
+            &format!("wait web --for=delete --timeout={timeout}"),
+            1,
+            timed_out,
+        );
+    }
+}
+
 /// The limit ends a `try` that would go on.
 #[test]
 fn try_ends_at_once_without_its_directory_of_pods() {

@@ -159,6 +159,21 @@ impl Client {
         self.json(&call.within(WATCH_CEILING + ANSWER))
     }
 
+    /// As [`Self::watch`], but None when nothing has changed within `limit`. The connection is of no use afterwards.
+    pub fn watch_for(
+        &mut self,
+        after: u64,
+        limit: Duration,
+    ) -> Result<Option<SnapshotUpdate>, ClientError> {
+        let patience = WATCH_CEILING + ANSWER;
+        match self.ask(&Request::Watch { after }, limit.min(patience)) {
+            Ok(Answer::Update(update)) => Ok(Some(update)),
+            Ok(other) => Err(unexpected(other)),
+            Err(ClientError::Silent(_)) if limit < patience => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
     /// Every service.
     pub fn services(&mut self) -> Result<Vec<ServiceView>, ClientError> {
         self.json(&Call::get(format!("{API}/services")))

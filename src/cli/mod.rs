@@ -42,6 +42,7 @@ pub mod try_out;
 pub mod validate;
 pub mod verbs;
 pub mod version;
+pub mod wait;
 
 use std::io::{self, Write};
 use std::process::ExitCode;

@@ -3,14 +3,16 @@
 use super::args::Verb;
 use super::{
     condition, describe, get, image, logs, metrics, pause, probe, run, try_out, validate, version,
+    wait,
 };
 
 /// Every verb but `help`, in the order of `help`.
-pub const VERBS: [&Verb; 13] = [
+pub const VERBS: [&Verb; 14] = [
     &run::VERB,
     &try_out::VERB,
     &get::VERB,
     &describe::VERB,
+    &wait::VERB,
     &logs::VERB,
     &probe::VERB,
     &pause::PAUSE,

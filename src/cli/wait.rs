@@ -1,0 +1,528 @@
+//! `wait`: until pods are as a script needs them, in kubectl's words.
+//!
+//! Invariants: [`Waiting`] decides and is pure; [`run`] asks the daemon and prints.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use super::args::{self, NAMESPACE, Opt, ROOT, Raw};
+use super::client::Client;
+use super::error::CliError;
+use super::jsonpath::{JsonPathError, Path, text};
+use super::names::{self, NameError};
+use super::problems::problem_lines;
+use super::{columns, kinds};
+use crate::clock::Moment;
+use crate::settings::parse_go_duration;
+use crate::views::{PodView, Snapshot};
+
+/// Without `--timeout`.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// A week, as with kubectl for a negative time.
+const MAX_TIMEOUT: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// `wait`.
+pub const VERB: args::Verb = args::Verb {
+    name: "wait",
+    summary: &[("wait POD --for=condition=Ready", "wait until a pod is ready, gone, …")],
+    help: "\
+usage: podprobe wait POD… --for=condition=TYPE[=True|False|Unknown] [--timeout=TIME] [-n NAMESPACE] [--root DIR]
+       podprobe wait POD… --for=delete [--timeout=TIME] [-n NAMESPACE] [--root DIR]
+       podprobe wait POD… --for=jsonpath='{PATH}'[=VALUE] [--timeout=TIME] [-n NAMESPACE] [--root DIR]
+
+Waits until every POD is as asked, and says so of each. A pod that is not there yet is waited for, because its file may
+just have been written; one whose file is refused is not. Exit code 1: the time is over.
+
+  --for=condition=Ready    the condition is True, or has the status after a second '='
+  --for=delete             the pod is gone, or another one has its name
+  --for=jsonpath=PATH      the path finds something, or that value: --for=jsonpath='{.status.phase}'=Running
+  --timeout=TIME           default 30s; 0 looks once
+",
+    options: &[ROOT, NAMESPACE, Opt::value("for", None), Opt::value("timeout", None)],
+    run: |raw, out, err| {
+        let args = parse(raw).map_err(CliError::Usage)?;
+        run(&args, out, err).map(|()| ExitCode::SUCCESS)
+    },
+};
+
+/// The arguments of `wait`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Wait {
+    /// Where the daemon is.
+    pub root: PathBuf,
+    /// At least one.
+    pub pods: Vec<String>,
+    /// None means all.
+    pub namespace: Option<String>,
+    /// What is waited for.
+    pub goal: Goal,
+    /// For how long.
+    pub timeout: Duration,
+}
+
+/// What a pod is to be.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Goal {
+    /// It has this condition with this status; letters of either case.
+    Condition(String, String),
+    /// It is gone.
+    Delete,
+    /// The path finds this value, or anything.
+    JsonPath(Path, Option<String>),
+}
+
+fn parse(raw: &Raw) -> Result<Wait, String> {
+    let words = raw.text_words()?;
+    let usage = "podprobe wait POD… --for=condition=Ready";
+    let pods = match words.split_first() {
+        Some((kind, pods)) if kinds::is_pod_word(kind) && !pods.is_empty() => pods,
+        _ => &words[..],
+    };
+    if pods.is_empty() {
+        return Err(format!("'wait' needs a pod: {usage}"));
+    }
+    let goal = raw
+        .text("for")?
+        .ok_or(format!("'wait' needs what to wait for: {usage}"))?;
+    Ok(Wait {
+        root: raw.root()?,
+        pods: pods
+            .iter()
+            .map(|p| kinds::pod_name(p))
+            .collect::<Result<_, _>>()?,
+        namespace: raw.namespace()?,
+        goal: self::goal(&goal)?,
+        timeout: raw.text("timeout")?.map_or(Ok(TIMEOUT), |t| timeout(&t))?,
+    })
+}
+
+fn goal(text: &str) -> Result<Goal, String> {
+    let takes = "--for takes condition=TYPE[=STATUS], delete, or jsonpath='{PATH}'[=VALUE]";
+    match text.split_once('=') {
+        Some(("condition", condition)) => {
+            let (type_, status) = condition.split_once('=').unwrap_or((condition, "True"));
+            match type_.is_empty() || status.is_empty() {
+                true => Err(format!("{takes}, not '{text}'")),
+                false => Ok(Goal::Condition(type_.into(), status.into())),
+            }
+        }
+        Some(("jsonpath", path)) => json_path(path).map_err(|e| format!("--for: {e}")),
+        None if text == "delete" => Ok(Goal::Delete),
+        _ => Err(format!("{takes}, not '{text}'")),
+    }
+}
+
+/// The value follows the closing brace: a path may hold `=` itself.
+fn json_path(text: &str) -> Result<Goal, JsonPathError> {
+    let (path, value) = match text.rfind("}=") {
+        Some(at) => (&text[..=at], Some(text[at + 2..].to_owned())),
+        None => (text, None),
+    };
+    Path::parse(path).map(|path| Goal::JsonPath(path, value))
+}
+
+fn timeout(text: &str) -> Result<Duration, String> {
+    if text.starts_with('-') {
+        return Ok(MAX_TIMEOUT);
+    }
+    let time = parse_go_duration(text).map_err(|e| format!("cannot use --timeout: {e}"))?;
+    match time <= MAX_TIMEOUT {
+        true => Ok(time),
+        false => Err(format!("--timeout takes 0s to 168h, not '{text}'")),
+    }
+}
+
+impl Goal {
+    fn is_met(&self, pod: Option<&PodView>) -> Result<bool, JsonPathError> {
+        match (self, pod) {
+            (Self::Delete, pod) => Ok(pod.is_none()),
+            (_, None) => Ok(false),
+            (Self::Condition(type_, status), Some(pod)) => {
+                let mut conditions = pod.status.conditions.iter();
+                Ok(conditions.any(|c| {
+                    c.type_.eq_ignore_ascii_case(type_) && c.status.eq_ignore_ascii_case(status)
+                }))
+            }
+            (Self::JsonPath(path, value), Some(pod)) => {
+                let object = pod.v1();
+                let found = path.find(&object)?;
+                Ok(match value {
+                    None => !found.is_empty(),
+                    Some(value) => found.iter().any(|v| text(v) == *value),
+                })
+            }
+        }
+    }
+}
+
+/// A pod that is waited for.
+#[derive(Clone, Debug, PartialEq)]
+struct Target {
+    /// As typed, until the pod has been seen.
+    name: String,
+    /// Of the pod that was seen first: another one of the same name means that it is gone.
+    uid: Option<String>,
+}
+
+/// The pods that are not as asked yet.
+struct Waiting<'a> {
+    wait: &'a Wait,
+    left: Vec<Target>,
+}
+
+impl<'a> Waiting<'a> {
+    fn new(wait: &'a Wait) -> Self {
+        let target = |name: &String| Target {
+            name: name.clone(),
+            uid: None,
+        };
+        Self {
+            wait,
+            left: wait.pods.iter().map(target).collect(),
+        }
+    }
+
+    /// Looks at the pods: the names of those that are as asked now.
+    ///
+    /// # Errors
+    /// A name means several pods, the file of one is refused, or the path does not fit a pod.
+    fn step(&mut self, snapshot: &Snapshot) -> Result<Vec<String>, CliError> {
+        let mut met = Vec::new();
+        let mut left = Vec::new();
+        for mut target in std::mem::take(&mut self.left) {
+            let pod = self.find(&mut target, snapshot)?;
+            match self
+                .wait
+                .goal
+                .is_met(pod)
+                .map_err(|e| CliError::Failed(e.to_string()))?
+            {
+                true => met.push(target.name),
+                false => left.push(target),
+            }
+        }
+        self.left = left;
+        Ok(met)
+    }
+
+    fn find<'s>(
+        &self,
+        target: &mut Target,
+        snapshot: &'s Snapshot,
+    ) -> Result<Option<&'s PodView>, CliError> {
+        match names::resolve(snapshot, self.wait.namespace.as_deref(), &target.name) {
+            Ok(pod) => {
+                target.name = columns::name(pod).to_owned();
+                let uid = target.uid.get_or_insert_with(|| pod.uid().to_owned());
+                let is_another = uid != pod.uid();
+                Ok((!(is_another && self.wait.goal == Goal::Delete)).then_some(pod))
+            }
+            Err(NameError::NotFound { .. }) => match refused(snapshot, &target.name) {
+                Some(why) if self.wait.goal != Goal::Delete => Err(CliError::Failed(why)),
+                _ => Ok(None),
+            },
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// What is said when the time is over: kubectl's line for each pod, and why.
+    fn gave_up(&self, snapshot: &Snapshot) -> Vec<String> {
+        let of_one = |target: &Target| {
+            let namespace = self.wait.namespace.as_deref();
+            let (name, why) = match names::resolve(snapshot, namespace, &target.name) {
+                Ok(pod) => (columns::name(pod), self.why(pod)),
+                Err(e) => (target.name.as_str(), Some(e.to_string())),
+            };
+            let line = format!("error: timed out waiting for the condition on pods/{name}");
+            [Some(line), why].into_iter().flatten()
+        };
+        self.left.iter().flat_map(of_one).collect()
+    }
+
+    fn why(&self, pod: &PodView) -> Option<String> {
+        let Goal::Condition(type_, _) = &self.wait.goal else {
+            return None;
+        };
+        let mut conditions = pod.status.conditions.iter();
+        let c = conditions.find(|c| c.type_.eq_ignore_ascii_case(type_));
+        let Some(c) = c else {
+            return Some(format!("{} has no condition {type_}", columns::name(pod)));
+        };
+        let message = match c.message.as_str() {
+            "" => String::new(),
+            message => format!(": {message}"),
+        };
+        let status = columns::status_word(pod);
+        Some(format!(
+            "{} is {status}, {} is {}{message}",
+            columns::name(pod),
+            c.type_,
+            c.status
+        ))
+    }
+}
+
+/// The problem of the file that is named like the pod.
+fn refused(snapshot: &Snapshot, name: &str) -> Option<String> {
+    let is_named = |file: &str| {
+        std::path::Path::new(file)
+            .file_stem()
+            .is_some_and(|stem| stem == name)
+    };
+    let lines = problem_lines(snapshot, is_named);
+    (!lines.is_empty()).then(|| lines.join("\n"))
+}
+
+/// Waits, and names each pod when it is as asked.
+///
+/// # Errors
+/// The time is over, a pod cannot be waited for, or the daemon has gone.
+pub fn run(wait: &Wait, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), CliError> {
+    let end = Moment::now() + wait.timeout;
+    let mut client = Client::connect(&wait.root)?;
+    let mut waiting = Waiting::new(wait);
+    let mut snapshot = Snapshot::clone(&*client.snapshot()?);
+    loop {
+        for name in waiting.step(&snapshot)? {
+            writeln!(out, "pod/{name} condition met")?;
+        }
+        out.flush()?;
+        if waiting.left.is_empty() {
+            return Ok(());
+        }
+        let left = end.since(Moment::now());
+        let update = match left.is_zero() {
+            true => None,
+            false => client.watch_for(snapshot.version, left)?,
+        };
+        let Some(update) = update else {
+            waiting
+                .gave_up(&snapshot)
+                .iter()
+                .try_for_each(|line| writeln!(err, "{line}"))?;
+            return Err(CliError::Reported);
+        };
+        snapshot = snapshot.updated(update);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::cli::args::testing;
+
+    fn wait(line: &str) -> Wait {
+        testing::parse(&VERB, parse, line).unwrap()
+    }
+
+    #[track_caller]
+    fn check_error(line: &str, expected: &str) {
+        assert_eq!(
+            testing::parse(&VERB, parse, line),
+            Err(expected.into()),
+            "{line}"
+        );
+    }
+
+    #[test]
+    fn the_command_line_is_kubectls() {
+        let ready = Wait {
+            root: "/".into(),
+            pods: vec!["web".into()],
+            namespace: None,
+            goal: Goal::Condition("Ready".into(), "True".into()),
+            timeout: TIMEOUT,
+        };
+        for line in [
+            "wait web --for=condition=Ready",
+            "wait pod/web --for condition=Ready",
+            "wait pod web --for=condition=Ready",
+        ] {
+            assert_eq!(wait(line), ready, "{line}");
+        }
+        let waits = wait("wait a b -n x --for=condition=ready=false --timeout=1m30s");
+        assert_eq!((waits.pods.len(), waits.timeout.as_secs()), (2, 90));
+        assert_eq!(waits.goal, Goal::Condition("ready".into(), "false".into()));
+        assert_eq!(
+            wait("wait a --for=delete --timeout=-1s").timeout,
+            MAX_TIMEOUT
+        );
+        assert_eq!(
+            wait("wait a --for=delete --timeout=0").timeout,
+            Duration::ZERO
+        );
+        let path = Path::parse("{.a[?(@.b==1)].c}").unwrap();
+        assert_eq!(
+            wait("wait a --for=jsonpath={.a[?(@.b==1)].c}=x=y").goal,
+            Goal::JsonPath(path.clone(), Some("x=y".into()))
+        );
+        assert_eq!(
+            wait("wait a --for=jsonpath={.a[?(@.b==1)].c}").goal,
+            Goal::JsonPath(path, None)
+        );
+    }
+
+    #[test]
+    fn what_is_missing_or_wrong_is_said() {
+        let usage = "podprobe wait POD… --for=condition=Ready";
+        check_error("wait", &format!("'wait' needs a pod: {usage}"));
+        check_error(
+            "wait web",
+            &format!("'wait' needs what to wait for: {usage}"),
+        );
+        let takes = "--for takes condition=TYPE[=STATUS], delete, or jsonpath='{PATH}'[=VALUE]";
+        for goal in ["ready", "condition=", "condition=Ready=", "delete=x"] {
+            check_error(
+                &format!("wait web --for={goal}"),
+                &format!("{takes}, not '{goal}'"),
+            );
+        }
+        check_error(
+            "wait web --for=jsonpath={.a",
+            "--for: jsonpath, character 4: '}' is missing at the end",
+        );
+        check_error(
+            "wait web --for=delete --timeout=169h",
+            "--timeout takes 0s to 168h, not '169h'",
+        );
+        let error = testing::parse(&VERB, parse, "wait web --for=delete --timeout=5").unwrap_err();
+        assert!(error.starts_with("cannot use --timeout: "), "{error}");
+    }
+
+    fn pod(name: &str, uid: &str, ready: &str) -> Value {
+        let conditions = json!([{"type": "Ready", "status": ready, "lastTransitionTime": null, "message": "containers with unready status: [c]"}]);
+        json!({"object": {"metadata": {"name": format!("{name}-edge"), "namespace": "default", "uid": uid}}, "status": {"phase": "Running", "conditions": conditions},
+            "file": format!("/p/{name}.yaml"), "warnings": [], "terminating": false, "logDir": "", "events": []})
+    }
+
+    fn snapshot(pods: &[Value], refused: &[&str]) -> Snapshot {
+        let problems: Vec<Value> = refused
+            .iter()
+            .map(|file| json!({"file": file, "error": "no"}))
+            .collect();
+        serde_json::from_value(
+            json!({"version": 1, "nodeName": "edge", "pods": pods, "problems": problems}),
+        )
+        .unwrap()
+    }
+
+    /// What each snapshot in turn makes of a command line; the end is what is said when the time is over then.
+    #[track_caller]
+    fn check(line: &str, snapshots: &[Snapshot], expected: &[&str]) {
+        let wait = wait(line);
+        let mut waiting = Waiting::new(&wait);
+        let mut said = Vec::new();
+        for snapshot in snapshots {
+            match waiting.step(snapshot) {
+                Ok(met) => said.push(met.join(" ")),
+                Err(e) => said.push(format!("{e}")),
+            }
+        }
+        if let Some(last) = snapshots.last() {
+            said.extend(waiting.gave_up(last));
+        }
+        assert_eq!(said, expected, "{line}");
+    }
+
+    #[test]
+    fn each_pod_is_named_once_when_it_is_as_asked() {
+        let (no, yes) = (pod("a", "1", "False"), pod("a", "1", "True"));
+        let (b, b_ready) = (pod("b", "2", "False"), pod("b", "2", "True"));
+        let steps = [
+            snapshot(&[no.clone(), b.clone()], &[]),
+            snapshot(&[yes.clone(), b.clone()], &[]),
+            snapshot(&[no.clone(), b_ready], &[]),
+        ];
+        check(
+            "wait a b --for=condition=Ready",
+            &steps,
+            &["", "a-edge", "b-edge"],
+        );
+        check(
+            "wait a --for=condition=ready=false",
+            &steps[1..],
+            &["", "a-edge"],
+        );
+        check(
+            "wait a --for=jsonpath={.status.phase}=Running",
+            &steps[..1],
+            &["a-edge"],
+        );
+        check(
+            "wait a --for=jsonpath={.status.conditions[0].status}=True",
+            &steps,
+            &["", "a-edge", ""],
+        );
+        check(
+            "wait a --for=jsonpath={.metadata.uid}",
+            &steps[..1],
+            &["a-edge"],
+        );
+    }
+
+    #[test]
+    fn a_pod_is_gone_also_when_another_has_its_name() {
+        let (old, new) = (
+            snapshot(&[pod("a", "1", "True")], &[]),
+            snapshot(&[pod("a", "2", "True")], &[]),
+        );
+        let none = snapshot(&[], &["/p/a.yaml"]);
+        check(
+            "wait a --for=delete",
+            &[old.clone(), none.clone()],
+            &["", "a-edge"],
+        );
+        check("wait a --for=delete", &[old.clone(), new], &["", "a-edge"]);
+        check("wait a --for=delete", &[none], &["a"]);
+        check(
+            "wait a --for=delete",
+            &[old],
+            &[
+                "",
+                "error: timed out waiting for the condition on pods/a-edge",
+            ],
+        );
+    }
+
+    #[test]
+    fn a_pod_that_is_not_there_is_waited_for_unless_its_file_is_refused() {
+        let there = snapshot(&[pod("a", "1", "True")], &["/p/other.yaml"]);
+        let none = snapshot(&[pod("b", "2", "True")], &["/p/other.yaml"]);
+        check(
+            "wait a --for=condition=Ready",
+            &[none.clone(), there],
+            &["", "a-edge"],
+        );
+        let gave_up = [
+            "",
+            "error: timed out waiting for the condition on pods/x",
+            "pods \"x\" not found",
+        ];
+        check("wait x --for=condition=Ready", &[none], &gave_up);
+        let refused = snapshot(&[], &["/p/a.yaml"]);
+        let said = wait("wait a --for=condition=Ready");
+        let error = Waiting::new(&said).step(&refused).unwrap_err();
+        assert_eq!(error.to_string(), "/p/a.yaml: not in use: no");
+    }
+
+    #[test]
+    fn when_the_time_is_over_the_condition_says_why() {
+        let no = snapshot(&[pod("a", "1", "False")], &[]);
+        let timed_out = "error: timed out waiting for the condition on pods/a-edge";
+        let why = "a-edge is Running, Ready is False: containers with unready status: [c]";
+        check(
+            "wait a --for=condition=ready",
+            &[no.clone()],
+            &["", timed_out, why],
+        );
+        check(
+            "wait a --for=condition=lb",
+            &[no],
+            &["", timed_out, "a-edge has no condition lb"],
+        );
+    }
+}
