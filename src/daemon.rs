@@ -3,6 +3,7 @@
 mod adapters;
 mod backend;
 mod conditions;
+mod counted;
 mod error;
 mod garbage;
 mod last_daemon;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::adapters::Prober;
-use super::metrics::Counted;
+use super::counted::Counted;
 use crate::api::conditions::ConditionChange;
 use crate::api::pod::Volume;
 use crate::api::validation::probe_field;
@@ -66,7 +66,6 @@ pub(super) struct DaemonBackend {
     pub(super) counted: Counted,
     pub(super) evictions: Arc<Evictions>,
     pub(super) store: ImageStore,
-    #[cfg_attr(not(test), expect(dead_code, reason = "as resources.rs"))]
     pub(super) stats: Stats,
     pub(super) node_ip: IpAddr,
     /// When the daemon started.
