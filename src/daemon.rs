@@ -5,6 +5,7 @@ mod backend;
 mod checks;
 mod conditions;
 mod containers;
+mod counted;
 mod error;
 mod garbage;
 mod last_daemon;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::adapters::Prober;
-use super::metrics::Counted;
+use super::counted::Counted;
 use crate::api::conditions::ConditionChange;
 use crate::api::objects::{LocalObject, ObjectKind};
 use crate::api::pod::Volume;

@@ -14,22 +14,11 @@ use crate::clock::Moment;
 use crate::events::EventType;
 use crate::metrics::{Family, Kind};
 use crate::pod_config::FileProblem;
-use crate::pod_workers::PodMetrics;
-use crate::runtime::metered::Operations;
 use crate::runtime::{RuntimePodStatus, RuntimeState};
-use crate::sync_loop::LoopMetrics;
 use crate::views::kube_state::{NodeLabels, ServiceState, write_pods, write_services};
 
 /// The most refused files that have a series each.
 const MAX_FILES: usize = 20;
-
-/// What parts count that nobody else holds.
-#[derive(Clone, Default)]
-pub(super) struct Counted {
-    pub(super) operations: Arc<Operations>,
-    pub(super) pods: Arc<PodMetrics>,
-    pub(super) sync_loop: Arc<LoopMetrics>,
-}
 
 impl DaemonBackend {
     /// Every metric of `/metrics`, in the text format.

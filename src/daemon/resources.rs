@@ -1,10 +1,7 @@
 //! What pods and the node use, as the kubelet's endpoints say it (kubelet-probes 11.2).
 
-use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
-
-use nix::sys::statvfs::statvfs;
 
 use super::backend::DaemonBackend;
 use super::metrics;
@@ -63,16 +60,12 @@ impl DaemonBackend {
     fn node_facts(&self, figures: &Figures) -> NodeFacts {
         let containers = figures.pods.iter().flat_map(|p| &p.containers);
         let logs = containers.filter_map(|c| Some((c.id.clone(), bytes_in(c.logs.as_ref()?))));
-        let rows = self.store.list().ok();
-        let sizes = |rows: Vec<crate::images::ImageRecord>| {
-            let by_id: HashMap<String, u64> = rows.into_iter().map(|r| (r.id, r.size)).collect();
-            by_id.values().sum()
-        };
+        let images = metrics::node::image_sizes(&self.store);
         NodeFacts {
             name: self.node_name.clone(),
-            fs: disk(&self.layout.lib_dir()),
-            images: rows.map(sizes),
-            logs: disk(&self.layout.logs_dir()),
+            fs: Disk::of(&self.layout.lib_dir()),
+            images: images.map(|sizes| sizes.values().sum()),
+            logs: Disk::of(&self.layout.logs_dir()),
             log_bytes: logs.collect(),
         }
     }
@@ -83,18 +76,4 @@ fn bytes_in(dir: &Path) -> u64 {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     let sizes = entries.filter_map(|e| Some(e.metadata().ok()?.len()));
     sizes.sum()
-}
-
-fn disk(dir: &Path) -> Option<Disk> {
-    let fs = statvfs(dir).ok()?;
-    let bytes = |blocks: u64| blocks.saturating_mul(fs.fragment_size());
-    let free = bytes(u64::from(fs.blocks_free()));
-    let capacity = bytes(u64::from(fs.blocks()));
-    Some(Disk {
-        available: bytes(u64::from(fs.blocks_available())),
-        capacity,
-        used: capacity.saturating_sub(free),
-        inodes_free: u64::from(fs.files_available()),
-        inodes: u64::from(fs.files()),
-    })
 }

@@ -14,10 +14,10 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 
 use super::adapters::{Prober, RuntimeCache, Seen, ServiceLinks, Withdrawal};
 use super::backend::DaemonBackend;
+use super::counted::Counted;
 use super::error::{DaemonError, cannot};
 use super::garbage::Garbage;
 use super::last_daemon::LastDaemon;
-use super::metrics::Counted;
 use super::pauses;
 use super::threads::Threads;
 use crate::admission;
@@ -165,8 +165,12 @@ pub(super) fn start(
         &pleg,
         &prober,
         &workers,
-        &kuberuntime,
-        (counted.clone(), evictions.clone(), engine.store.clone()),
+        Asked {
+            kuberuntime: kuberuntime.clone(),
+            evictions: evictions.clone(),
+            counted: counted.clone(),
+            store: engine.store.clone(),
+        },
     );
     let backend = Arc::new(backend);
     let (channels, senders) = channels(lifecycle, result_updates, objects, evicted);
@@ -423,6 +427,14 @@ fn syncer(
     })
 }
 
+/// Parts that clients are told of and nobody else shares.
+struct Asked {
+    kuberuntime: Arc<KubeRuntime>,
+    evictions: Arc<Evictions>,
+    counted: Counted,
+    store: ImageStore,
+}
+
 fn backend(
     settings: &Settings,
     layout: &Layout,
@@ -430,8 +442,7 @@ fn backend(
     pleg: &Arc<Pleg>,
     prober: &Arc<Prober>,
     workers: &Arc<PodWorkers>,
-    kuberuntime: &Arc<KubeRuntime>,
-    (counted, evictions, store): (Counted, Arc<Evictions>, ImageStore),
+    asked: Asked,
 ) -> DaemonBackend {
     let checkpoint = Checkpoint::new(layout.checkpoint(), stores.statuses.clone());
     DaemonBackend {
@@ -448,16 +459,16 @@ fn backend(
         config: stores.config.clone(),
         prober: prober.clone(),
         pleg: pleg.clone(),
-        kuberuntime: kuberuntime.clone(),
+        kuberuntime: asked.kuberuntime,
         heartbeat: Arc::default(),
         services: stores.services.clone(),
         objects: stores.objects.clone(),
         networks: stores.networks.clone(),
         health: stores.health.clone(),
         proxy_metrics: stores.proxy_metrics.clone(),
-        counted,
-        evictions,
-        store,
+        counted: asked.counted,
+        evictions: asked.evictions,
+        store: asked.store,
         stats: Stats::new(stats::Reader::new(layout.clone())),
         node_ip: settings.node_ip,
         started: stores.started,

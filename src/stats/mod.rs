@@ -4,6 +4,7 @@
 //! Invariants: nothing is read unless somebody asks, and no thread takes samples. Pods are those of PLEG's last listing. What the
 //! kernel does not tell is left out.
 
+mod disk;
 pub mod parse;
 mod rates;
 mod read;
@@ -15,8 +16,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
+pub use disk::Disk;
 pub use read::Reader;
-pub use summary::{Disk, NodeFacts, Summary};
+pub use summary::{NodeFacts, Summary};
 pub use text::{cadvisor, resource};
 
 use crate::clock::Moment;

@@ -9,7 +9,7 @@ use std::time::SystemTime;
 use serde::Serialize;
 
 use super::parse::{Cpu, Interface, Memory};
-use super::{ContainerUsage, Figures, NodeUsage, PodUsage, Usage};
+use super::{ContainerUsage, Disk, Figures, NodeUsage, PodUsage, Usage};
 use crate::clock::Time;
 
 /// What the figures do not have.
@@ -25,21 +25,6 @@ pub struct NodeFacts {
     pub logs: Option<Disk>,
     /// Bytes of the logs of each container, by its instance.
     pub log_bytes: HashMap<String, u64>,
-}
-
-/// A file system.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Disk {
-    /// Bytes that podprobe may still write.
-    pub available: u64,
-    /// All bytes.
-    pub capacity: u64,
-    /// Bytes that are used.
-    pub used: u64,
-    /// Free inodes.
-    pub inodes_free: u64,
-    /// All inodes.
-    pub inodes: u64,
 }
 
 /// The object itself.

@@ -374,8 +374,8 @@ fn subjects(figures: &Figures) -> Vec<Subject<'_>> {
 
 fn write_network(figures: &Figures, at: i64, out: &mut String) {
     type Value = fn(&Traffic) -> u64;
-    let directions: [(&str, fn(&Interface) -> &Traffic); 2] =
-        [("receive", |i| &i.rx), ("transmit", |i| &i.tx)];
+    type Direction = (&'static str, fn(&Interface) -> &Traffic);
+    let directions: [Direction; 2] = [("receive", |i| &i.rx), ("transmit", |i| &i.tx)];
     let values: [(&str, &str, Value); 4] = [
         ("bytes_total", "bytes", |t| t.bytes),
         (

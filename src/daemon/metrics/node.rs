@@ -3,13 +3,12 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use nix::sys::statvfs::statvfs;
 use nix::unistd::{SysconfVar, sysconf};
 
 use crate::images::ImageStore;
 use crate::layout::Layout;
 use crate::metrics::{Family, Kind};
-use crate::stats::parse;
+use crate::stats::{Disk, parse};
 
 /// The file systems of podprobe's directories. Two of them may be the same.
 pub(super) fn write_disks(layout: &Layout, out: &mut String) {
@@ -18,49 +17,54 @@ pub(super) fn write_disks(layout: &Layout, out: &mut String) {
         ("log", layout.logs_dir()),
         ("run", layout.run_dir()),
     ];
-    let read = dirs.map(|(name, dir)| Some((name, statvfs(&dir).ok()?)));
+    let read = dirs.map(|(name, dir)| Some((name, Disk::of(&dir)?)));
     let disks: Vec<_> = read.into_iter().flatten().collect();
-    type Value = fn(&nix::sys::statvfs::Statvfs) -> u64;
+    type Value = fn(&Disk) -> u64;
     let families: [(&str, &str, Value); 4] = [
         (
             "podprobe_disk_free_bytes",
             "Free bytes of the file system of a directory of podprobe.",
-            |fs| u64::from(fs.blocks_available()).saturating_mul(fs.fragment_size()),
+            |disk| disk.available,
         ),
         (
             "podprobe_disk_size_bytes",
             "Bytes of the file system of a directory of podprobe.",
-            |fs| u64::from(fs.blocks()).saturating_mul(fs.fragment_size()),
+            |disk| disk.capacity,
         ),
         (
             "podprobe_disk_free_inodes",
             "Free inodes of the file system of a directory of podprobe.",
-            |fs| u64::from(fs.files_available()),
+            |disk| disk.inodes_free,
         ),
         (
             "podprobe_disk_inodes",
             "Inodes of the file system of a directory of podprobe; 0 where it has no fixed number.",
-            |fs| u64::from(fs.files()),
+            |disk| disk.inodes,
         ),
     ];
     for (name, help, value) in families {
         let mut family = Family::new(out, name, Kind::Gauge, help);
-        for (directory, fs) in &disks {
-            family.value(&[("directory", directory)], value(fs));
+        for (directory, disk) in &disks {
+            family.value(&[("directory", directory)], value(disk));
         }
     }
 }
 
 /// Each image once, whatever its names. Layers of several images count for each.
 pub(super) fn write_images(store: &ImageStore, out: &mut String) {
-    let Ok(rows) = store.list() else {
+    let Some(sizes) = image_sizes(store) else {
         return;
     };
-    let images: BTreeMap<String, u64> = rows.into_iter().map(|r| (r.id, r.size)).collect();
     let help = "Images on the node.";
-    Family::new(out, "podprobe_images", Kind::Gauge, help).value(&[], images.len() as u64);
+    Family::new(out, "podprobe_images", Kind::Gauge, help).value(&[], sizes.len() as u64);
     let help = "Bytes of the files of all images; a layer counts for each image that has it.";
-    Family::new(out, "podprobe_image_bytes", Kind::Gauge, help).value(&[], images.values().sum());
+    Family::new(out, "podprobe_image_bytes", Kind::Gauge, help).value(&[], sizes.values().sum());
+}
+
+/// By id; None when the store cannot be read.
+pub(in crate::daemon) fn image_sizes(store: &ImageStore) -> Option<BTreeMap<String, u64>> {
+    let rows = store.list().ok()?;
+    Some(rows.into_iter().map(|r| (r.id, r.size)).collect())
 }
 
 fn read(path: &str) -> String {

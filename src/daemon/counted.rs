@@ -1,0 +1,15 @@
+//! What parts count that nobody else holds.
+
+use std::sync::Arc;
+
+use crate::pod_workers::PodMetrics;
+use crate::runtime::metered::Operations;
+use crate::sync_loop::LoopMetrics;
+
+/// Shared between the parts, which count, and the backend, which reads.
+#[derive(Clone, Default)]
+pub(super) struct Counted {
+    pub(super) operations: Arc<Operations>,
+    pub(super) pods: Arc<PodMetrics>,
+    pub(super) sync_loop: Arc<LoopMetrics>,
+}
