@@ -80,10 +80,10 @@ fn streams(node: &Node) {
     with(node, json!({}), |c| {
         let mut client = start(
             c,
-            &script("read line; echo out $line; cat; echo err >&2; exit 7"),
+            &script("read line; echo out $line $(ls /proc/self/fd); cat; echo err >&2; exit 7"),
         );
         client.write("one\n");
-        client.wait_for("out one\n");
+        client.wait_for("out one 0 1 2 3\n");
         client.write("two\n");
         client.wait_for("two\n");
         assert!(!leaves(c).eq(&0), "it has a cgroup of its own");
@@ -157,7 +157,7 @@ fn what_cannot_be_executed(node: &Node) {
 fn terminal(node: &Node) {
     with(node, json!({}), |c| {
         let mut shell = on_a_terminal(
-            "trap 'busybox stty size' WINCH; busybox tty; stat -c %a $(busybox tty); busybox stty size; echo $TERM; \
+            "trap 'busybox stty size' WINCH; echo $(ls /proc/self/fd); busybox tty; stat -c %a $(busybox tty); busybox stty size; echo $TERM; \
              echo err >&2; while :; do sleep 0.01; done",
         );
         shell.size = Some(TerminalSize {
@@ -165,7 +165,7 @@ fn terminal(node: &Node) {
             height: 33,
         });
         let mut client = start(c, &shell);
-        client.wait_for("/dev/pts/0\r\n620\r\n33 100\r\nxterm\r\nerr\r\n");
+        client.wait_for("0 1 2 3\r\n/dev/pts/0\r\n620\r\n33 100\r\nxterm\r\nerr\r\n");
         assert!(client.session.stderr().is_none());
         client.session.resize(TerminalSize {
             width: 81,
@@ -539,6 +539,11 @@ fn terminals_that_are_none_are_not_opened() {
         check(&c, device, "its /dev/pts/ptmx is something else");
         let file = "busybox mount --bind /node-pts/ptmx /dev/pts/ptmx";
         check(&c, file, "its /dev/pts is the node's");
+        // One of its own, whatever its options say.
+        let own = "busybox umount /dev/pts/ptmx; busybox mount -t devpts -o newinstance,ptmxmode=0,mode=666 x /dev/pts";
+        assert_eq!(c.sh(own), (0, String::new()));
+        let mode = on_a_terminal("stat -c %a $(busybox tty)");
+        start(&c, &mode).check(0, "620\r\n", "");
         check(&c, "busybox umount -l /dev", "it has no /dev/pts/ptmx");
         assert_eq!((node_terminals(), descriptors()), (terminals, open));
         c.end();

@@ -4,7 +4,7 @@
 //! ours: without this a client that does not read would hold up the end of its container.
 //!
 //! Invariants: one thread, from the first session on; it waits for processes only. It holds no command: one that is
-//! finished or dropped is gone at once, with its descriptor.
+//! dropped is gone at once, with its descriptor.
 
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
@@ -22,7 +22,7 @@ const AT_ONCE: usize = 16;
 
 /// What has a process that is to be reaped.
 pub(super) trait Reaped: Send + Sync {
-    /// Its process has ended.
+    /// Its process has ended. Never waits.
     fn reap(&self);
 }
 
@@ -39,17 +39,35 @@ struct Watched {
     all: BTreeMap<u64, Weak<dyn Reaped>>,
 }
 
-/// Has `who` reap its process when that ends. `process` is its only descriptor of it, so that its close ends this.
-pub(super) fn watch(process: BorrowedFd<'_>, who: Weak<dyn Reaped>) -> Result<(), ExecError> {
+/// That a process is watched. Once it is dropped the thread holds nothing of it.
+pub(super) struct Watch {
+    reaper: Arc<Reaper>,
+    key: u64,
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        lock(&self.reaper.watched).all.remove(&self.key);
+    }
+}
+
+/// Has `who` reap its process when that ends. The close of `process`, its only descriptor of it, takes it from the kernel's
+/// list.
+pub(super) fn watch(process: BorrowedFd<'_>, who: Weak<dyn Reaped>) -> Result<Watch, ExecError> {
     let reaper = reaper()?;
-    let mut watched = lock(&reaper.watched);
-    watched.all.retain(|_, who| who.strong_count() > 0);
-    let key = watched.next;
-    watched.next += 1;
-    watched.all.insert(key, who);
-    drop(watched);
+    let key = lock(&reaper.watched).add(who);
     let event = EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLONESHOT, key);
-    reaper.epoll.add(process, event).map_err(failed)
+    let added = reaper.epoll.add(process, event);
+    let watch = Watch { reaper, key };
+    added.map(|()| watch).map_err(failed)
+}
+
+impl Watched {
+    fn add(&mut self, who: Weak<dyn Reaped>) -> u64 {
+        self.next += 1;
+        self.all.insert(self.next, who);
+        self.next
+    }
 }
 
 fn failed(e: Errno) -> ExecError {
@@ -88,10 +106,11 @@ impl Reaper {
                 .wait(&mut events, EpollTimeout::NONE)
                 .unwrap_or(0);
             for event in &events[..ended] {
-                let who = lock(&self.watched).all.remove(&event.data());
-                if let Some(who) = who.and_then(|who| who.upgrade()) {
-                    who.reap();
-                }
+                // Held until it is let go of: see `Watch`.
+                let watched = lock(&self.watched);
+                let who = watched.all.get(&event.data()).and_then(Weak::upgrade);
+                who.iter().for_each(|who| who.reap());
+                drop(who);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! A command whose streams are a client's.
+//! A command whose streams are a client's (exec-in-container 8; deviations: session-tree).
 //!
 //! Invariants: as those of the module; and nobody but [`Command`] kills or reaps. Our ends do not block.
 
@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError, TryLockError, Weak};
 use super::error::ExecError;
 use super::facts::Facts;
 use super::plan::Plan;
-use super::reaper::{self, Reaped};
+use super::reaper::{self, Reaped, Watch};
 use super::run::{self, Procs};
 use super::terminal::{self, Terminal};
 use super::{Begun, Options, Target, begin, retried};
@@ -126,7 +126,7 @@ impl Command {
         procs.take()?.finish().code
     }
 
-    /// Whoever holds it in the meantime finishes it.
+    /// Whoever holds it finishes it, or reaps what has ended.
     fn unless_held(&self, act: impl Fn(&mut Procs)) {
         match self.procs.try_lock() {
             Ok(mut procs) => procs.iter_mut().for_each(act),
@@ -157,6 +157,7 @@ impl Drop for Command {
 struct Stream {
     command: Arc<Command>,
     ends: Ends,
+    _watch: Watch,
 }
 
 impl Stream {
@@ -172,8 +173,11 @@ impl Stream {
         let procs = Mutex::new(Some(procs));
         let command = Arc::new(Command { procs, process });
         let weak: Weak<Command> = Arc::downgrade(&command);
-        reaper::watch(command.process.as_fd(), weak)?;
-        Ok(Self { command, ends })
+        Ok(Self {
+            _watch: reaper::watch(command.process.as_fd(), weak)?,
+            command,
+            ends,
+        })
     }
 }
 

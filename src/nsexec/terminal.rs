@@ -1,7 +1,8 @@
-//! A terminal in the container's own file system of terminals, opened from outside (exec-in-container 3).
+//! A terminal in the container's own file system of terminals, opened from outside (exec-in-container 8).
 //!
 //! Invariants: a file that the container may have replaced is looked at before it is opened, for an open of a device can
-//! do something; and what is opened is what was looked at. No terminal of the node is made for a container.
+//! do something; and what is opened is what was looked at. No terminal of the node is made for a container
+//! (deviations: session-terminal).
 
 use std::os::fd::{AsRawFd, OwnedFd};
 

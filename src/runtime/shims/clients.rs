@@ -2,7 +2,7 @@
 //!
 //! Invariants: nothing here waits for a client, and none is the container's or another client's trouble: what a client does
 //! wrong costs it its own connection. Of what the container writes it gets all or, once it is too far behind, nothing
-//! more: there is no gap. At most [`MAX`] are attached, and as
+//! more (deviations: attach-behind): there is no gap. At most [`MAX`] are attached, and as
 //! many have connected and not said yet what they want.
 
 use std::fs::File;
@@ -216,4 +216,26 @@ fn usable(fd: OwnedFd) -> Option<File> {
     let mode = fstat(&fd).ok()?.st_mode;
     fcntl(&fd, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).ok()?;
     (mode & SFlag::S_IFMT.bits() == SFlag::S_IFIFO.bits()).then(|| fd.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixDatagram;
+
+    use super::*;
+
+    /// As when no descriptors are left: the listener stays ready, and polling it would spin.
+    #[test]
+    fn a_listener_that_gives_nobody_is_left_alone_for_a_while() {
+        let mut clients = Clients {
+            listener: Some(UnixDatagram::unbound().unwrap().into()),
+            ..Clients::default()
+        };
+        let waits = |clients: &Clients| (clients.fds().count(), clients.patience());
+        assert_eq!(waits(&clients), (1, PollTimeout::NONE));
+        clients.serve(1);
+        assert_eq!(waits(&clients), (0, PollTimeout::from(DEAF)));
+        clients.serve(0);
+        assert_eq!(waits(&clients), (1, PollTimeout::NONE));
+    }
 }

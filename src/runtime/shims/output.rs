@@ -115,6 +115,20 @@ impl Output {
         children: BorrowedFd<'_>,
         poll: impl Fn(&mut [PollFd<'_>]) -> nix::Result<i32>,
     ) {
+        let (outputs, clients) = self.ready(children, poll);
+        // Before the copying, which may cut a client off.
+        self.clients.serve(clients);
+        for n in outputs {
+            self.copy(n);
+        }
+    }
+
+    /// Which streams have output, and which clients are ready, as [`Clients::serve`] takes it.
+    fn ready(
+        &self,
+        children: BorrowedFd<'_>,
+        poll: impl Fn(&mut [PollFd<'_>]) -> nix::Result<i32>,
+    ) -> (Vec<usize>, u32) {
         let open = || {
             let pipes = self.pipes.iter().enumerate();
             pipes.filter_map(|(n, (p, _))| Some((n, p.as_ref()?.as_fd())))
@@ -123,31 +137,22 @@ impl Output {
         fds.extend(open().map(|(_, p)| PollFd::new(p, PollFlags::POLLIN)));
         let pipes = fds.len();
         fds.extend(self.clients.fds());
-        let polled = poll(&mut fds);
-        let is_ready = |fd: &PollFd<'_>| fd.any() == Some(true);
-        let (outputs, clients): (Vec<usize>, u32) = match polled {
-            Ok(_) => (
-                open()
-                    .zip(&fds[1..pipes])
-                    .filter(|(_, fd)| is_ready(fd))
-                    .map(|((n, _), _)| n)
-                    .collect(),
-                fds[pipes..]
-                    .iter()
-                    .rev()
-                    .fold(0, |all, fd| all << 1 | u32::from(is_ready(fd))),
-            ),
-            Err(Errno::EINTR) => (Vec::new(), 0),
+        match poll(&mut fds) {
+            Ok(_) => {}
+            Err(Errno::EINTR) => return (Vec::new(), 0),
             // Nobody says who is ready: look at all, but do not spin.
             Err(_) => {
                 std::thread::sleep(POLL_PAUSE);
-                (open().map(|(n, _)| n).collect(), u32::MAX)
+                return (open().map(|(n, _)| n).collect(), u32::MAX);
             }
-        };
-        for n in outputs {
-            self.copy(n);
         }
-        self.clients.serve(clients);
+        let is_ready = |fd: &PollFd<'_>| fd.any() == Some(true);
+        let outputs = open().zip(&fds[1..pipes]).filter(|(_, fd)| is_ready(fd));
+        let clients = fds[pipes..].iter().rev();
+        (
+            outputs.map(|((n, _), _)| n).collect(),
+            clients.fold(0, |all, fd| all << 1 | u32::from(is_ready(fd))),
+        )
     }
 
     /// Copies one buffer of a stream; false when there is nothing more to read now.
