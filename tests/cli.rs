@@ -22,7 +22,7 @@ use podprobe::server::{self, Backend, Registry, Server, ServerConfig};
 use podprobe::services::view::ServiceView;
 use podprobe::views::ProbeReport;
 use podprobe::views::history::{PodHistory, RunOutcome};
-use podprobe::views::{Snapshot, SnapshotUpdate};
+use podprobe::views::{PodView, Snapshot, SnapshotUpdate};
 use podprobe::wire::socket::Socket as PortSocket;
 use serde_json::{Value, json};
 

@@ -166,11 +166,10 @@ impl Client {
         limit: Duration,
     ) -> Result<Option<SnapshotUpdate>, ClientError> {
         let patience = WATCH_CEILING + ANSWER;
-        match self.ask(&Request::Watch { after }, limit.min(patience)) {
-            Ok(Answer::Update(update)) => Ok(Some(update)),
-            Ok(other) => Err(unexpected(other)),
+        let call = Call::get(format!("{API}/watch?after={after}"));
+        match self.json(&call.within(limit.min(patience))) {
             Err(ClientError::Silent(_)) if limit < patience => Ok(None),
-            Err(e) => Err(e),
+            answer => answer.map(Some),
         }
     }
 

@@ -74,11 +74,7 @@ impl<T: Probed> Runtime for ProbedRuntime<T> {
     fn exec_stream(&self, _: &ContainerId, _: &ExecRequest) -> Result<Started, RuntimeError> {
         never()
     }
-    fn attach(
-        &self,
-        _: &ContainerId,
-        _: AttachRequest,
-    ) -> Result<Box<dyn Session>, RuntimeError> {
+    fn attach(&self, _: &ContainerId, _: AttachRequest) -> Result<Box<dyn Session>, RuntimeError> {
         never()
     }
     fn volumes_root(&self, _: &ContainerId) -> Result<OwnedFd, RuntimeError> {
