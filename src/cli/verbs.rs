@@ -2,11 +2,12 @@
 
 use super::args::Verb;
 use super::{
-    condition, describe, get, image, logs, metrics, pause, probe, run, try_out, validate, version,
+    check_host, condition, describe, get, image, logs, metrics, pause, probe, run, try_out,
+    validate, version,
 };
 
 /// Every verb but `help`, in the order of `help`.
-pub const VERBS: [&Verb; 13] = [
+pub const VERBS: [&Verb; 14] = [
     &run::VERB,
     &try_out::VERB,
     &get::VERB,
@@ -19,5 +20,6 @@ pub const VERBS: [&Verb; 13] = [
     &metrics::VERB,
     &validate::VERB,
     &image::VERB,
+    &check_host::VERB,
     &version::VERB,
 ];
