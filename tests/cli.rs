@@ -7,6 +7,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, SystemTime};
 
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
 use podprobe::api::conditions::{ConditionChange, ConditionStatus};
 use podprobe::api::objects::ObjectKind;
 use podprobe::api::{PodUid, ProbeType};
@@ -25,6 +27,9 @@ use podprobe::views::history::{PodHistory, RunOutcome};
 use podprobe::views::{PodView, Snapshot, SnapshotUpdate};
 use podprobe::wire::socket::Socket as PortSocket;
 use serde_json::{Value, json};
+
+#[path = "support/skip.rs"]
+mod skip;
 
 const HOUR: u64 = 3600;
 const DAY: u64 = 24 * HOUR;
@@ -1458,4 +1463,59 @@ fn a_reader_that_goes_is_no_error() {
         (said.as_str(), child.0.wait().unwrap().code()),
         ("", Some(0))
     );
+}
+
+/// What must not be there afterwards: mounts, network namespaces, tables, cgroups.
+fn traces() -> [String; 4] {
+    let list = |words: &[&str]| {
+        let output = Command::new(words[0]).args(&words[1..]).output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    [
+        std::fs::read_to_string("/proc/self/mountinfo").unwrap(),
+        list(&["nft", "list", "tables"]),
+        list(&["ip", "-o", "link"]),
+        list(&["find", "/sys/fs/cgroup", "-name", "*check-host*"]),
+    ]
+}
+
+/// In namespaces of its own, so that no other test changes what is compared.
+#[test]
+fn check_host_finds_a_node_that_runs_the_tests_fit_and_leaves_nothing() {
+    if !skip::is_root() {
+        return;
+    }
+    let root = tempfile::tempdir().unwrap();
+    let check = || {
+        unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS).unwrap();
+        let (nothing, private) = (None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE);
+        mount(nothing, "/", nothing, private, nothing).unwrap();
+        let before = traces();
+        let output = Command::new(env!("CARGO_BIN_EXE_podprobe"))
+            .args(["check-host", "--root"])
+            .arg(root.path())
+            .output()
+            .unwrap();
+        assert_eq!(traces(), before);
+        output
+    };
+    let output = std::thread::scope(|s| s.spawn(check).join().unwrap());
+    let shown = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{shown}");
+    for found in ["PASS  overlayfs ", "PASS  services ", "PASS  bridge "] {
+        assert!(shown.contains(found), "{shown}");
+    }
+    assert_eq!(std::fs::read_dir(root.path()).unwrap().count(), 0);
+    let config = root.path().join("config.json");
+    std::fs::write(&config, "{\"nonsense\": 1}").unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_podprobe"))
+        .args(["check-host", "--config"])
+        .arg(&config)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let shown = text(&output.stdout);
+    assert!(shown.contains("\nFAIL  configuration "), "{shown}");
+    assert!(shown.contains("nonsense"), "{shown}");
 }

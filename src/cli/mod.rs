@@ -7,6 +7,7 @@
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
 pub mod args;
+pub mod check_host;
 pub mod client;
 pub mod columns;
 pub mod condition;

@@ -2,12 +2,12 @@
 
 use super::args::Verb;
 use super::{
-    condition, describe, get, image, logs, metrics, pause, probe, run, try_out, validate, version,
-    wait,
+    check_host, condition, describe, get, image, logs, metrics, pause, probe, run, try_out,
+    validate, version, wait,
 };
 
 /// Every verb but `help`, in the order of `help`.
-pub const VERBS: [&Verb; 14] = [
+pub const VERBS: [&Verb; 15] = [
     &run::VERB,
     &try_out::VERB,
     &get::VERB,
@@ -21,5 +21,6 @@ pub const VERBS: [&Verb; 14] = [
     &metrics::VERB,
     &validate::VERB,
     &image::VERB,
+    &check_host::VERB,
     &version::VERB,
 ];

@@ -73,6 +73,11 @@ pub(super) fn look() -> Kernel {
     })
 }
 
+/// What the kernel cannot do for the network of pods, for who asks without a daemon. Leaves nothing.
+pub fn lacks() -> Vec<Missing> {
+    look().missing
+}
+
 fn try_all() -> Kernel {
     if let Err(why) = try_bridge() {
         return Kernel {

@@ -28,7 +28,7 @@ use crate::sys::task::Process;
 
 use bridge::{Bridge, BridgeSettings};
 use cni::{CniNetwork, CniSettings};
-pub use kernel::{Missing, Part};
+pub use kernel::{Missing, Part, lacks};
 
 /// A sandbox whose network is set up or taken down.
 #[derive(Clone, Copy, Debug)]

@@ -4,6 +4,7 @@
 //! Invariants: every block says why it is sound. Nothing here decides; it does what it is told and returns the errno.
 #![allow(unsafe_code)]
 
+pub mod calls;
 pub mod enter;
 pub mod exe;
 pub mod mount_tree;

@@ -1,0 +1,109 @@
+//! What is known of a node before it is judged.
+
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use nix::errno::Errno;
+
+use crate::network::Missing;
+use crate::sys::calls::Call;
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Facts {
+    /// This process is root's.
+    pub is_root: bool,
+    /// The capabilities it may use, as a bit mask.
+    pub capabilities: u64,
+    /// `uname -r`.
+    pub kernel: String,
+    /// Kinds of namespaces that the kernel does not have, as in `/proc/self/ns`.
+    pub missing_namespaces: Vec<&'static str>,
+    /// Newer system calls, and why they cannot be used.
+    pub calls: Vec<(Call, Result<(), Errno>)>,
+    /// cgroups.
+    pub cgroups: CgroupFacts,
+    /// An overlay could be mounted; None: not tried, without root.
+    pub overlay: Option<Result<(), String>>,
+    /// What the network of pods lacks; None: not tried.
+    pub network: Option<Vec<Missing>>,
+    /// Services in the kernel's packet filter, and why they have no IPv6 there; None: not tried.
+    pub packet_filter: Option<Result<Option<String>, String>>,
+    /// inotify of root's processes.
+    pub inotify: Inotify,
+    /// The kernel has seccomp filters.
+    pub seccomp: bool,
+    /// The kernel enforces AppArmor profiles.
+    pub app_armor: bool,
+    /// The wall clock.
+    pub now: SystemTime,
+    /// Since the boot.
+    pub up: Duration,
+    /// The file systems of podprobe's directories.
+    pub disks: Vec<Disk>,
+    /// Random bytes could be read.
+    pub random: Result<(), String>,
+    /// `/proc/meminfo`; None: it cannot be read.
+    pub memory: Option<Memory>,
+    /// Something can be swapped out.
+    pub has_swap: bool,
+    /// The configuration can be used.
+    pub configuration: Result<(), String>,
+}
+
+/// How cgroups are mounted.
+#[derive(Clone, Debug, Default)]
+pub struct CgroupFacts {
+    /// `v1`, `v2`; empty when none is mounted.
+    pub versions: Vec<&'static str>,
+    /// Where they are mounted, if nothing can be made there.
+    pub read_only: Option<PathBuf>,
+    /// Of cpu and memory those that can limit nothing.
+    pub missing: Vec<&'static str>,
+}
+
+/// How much of a limit is used.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Share {
+    /// In use.
+    pub used: u64,
+    /// At most; None: it cannot be read.
+    pub limit: Option<u64>,
+}
+
+/// inotify of all processes of root, those in containers included.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Inotify {
+    /// `max_user_watches`.
+    pub watches: Share,
+    /// `max_user_instances`.
+    pub instances: Share,
+}
+
+/// A file system.
+#[derive(Clone, Debug, Default)]
+pub struct Disk {
+    /// The directories that lie on it.
+    pub dirs: Vec<PathBuf>,
+    /// Records alone lie there (`/run`), and no images, volumes or logs.
+    pub is_small: bool,
+    /// Bytes.
+    pub capacity: u64,
+    /// Bytes that can be used.
+    pub available: u64,
+    /// 0 where the file system does not count them.
+    pub inodes: u64,
+    /// Those that can be used.
+    pub free_inodes: u64,
+    /// Nothing can be written.
+    pub read_only: bool,
+}
+
+/// Bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Memory {
+    /// MemTotal.
+    pub total: u64,
+    /// MemAvailable.
+    pub available: u64,
+}
