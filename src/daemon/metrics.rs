@@ -194,3 +194,31 @@ fn write_problems(problems: &BTreeMap<PodSource, Vec<FileProblem>>, out: &mut St
         family.value(&[("file", &problem.file)], 1);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refused_files_are_all_counted_and_the_first_are_named() {
+        let problem = |n| FileProblem {
+            file: format!("/p/{n:02}"),
+            error: String::new(),
+        };
+        let all = BTreeMap::from([(PodSource::File, (0..25).map(problem).collect())]);
+        let mut out = String::new();
+        write_problems(&all, &mut out);
+        assert!(
+            out.contains("podprobe_refused_files{source=\"file\"} 25\n"),
+            "{out}"
+        );
+        let named = out
+            .lines()
+            .filter(|l| l.starts_with("podprobe_refused_file_info{"));
+        assert_eq!(named.count(), MAX_FILES);
+        assert!(
+            out.contains("podprobe_refused_file_info{file=\"/p/19\"} 1\n"),
+            "{out}"
+        );
+    }
+}

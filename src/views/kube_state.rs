@@ -521,10 +521,9 @@ mod tests {
         );
         let ended = json!([{"name": "c", "state": {"terminated": {"exitCode": 0, "finishedAt": "1970-01-01T00:03:00Z"}}}]);
         let ended = status(json!({"phase": "Succeeded", "containerStatuses": ended}));
-        has(
-            &text_of(&ended),
-            &[&format!("kube_pod_completion_time{{{of}}} 180")],
-        );
+        let text = text_of(&ended);
+        has(&text, &[&format!("kube_pod_completion_time{{{of}}} 180")]);
+        assert!(!text.contains("_reason{"), "an empty one is none:\n{text}");
     }
 
     #[test]
