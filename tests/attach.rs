@@ -212,8 +212,11 @@ fn a_slow_reader(node: &Node) {
             }
         }
         assert!(read == lines);
-        let (end, said, _) = slow.end();
-        assert_eq!(end, SessionEnd::TooSlow);
+        await_readable(&[slow.session.ended()]);
+        let mut said = String::new();
+        let is_open = read_now(slow.session.stdout().unwrap(), &mut said);
+        assert!(!is_open, "what comes after the gap is not its");
+        assert_eq!(slow.session.finish(), SessionEnd::TooSlow);
         let enough = said.len() >= 1 << 19;
         assert!(enough && lines.starts_with(&said), "{} bytes", said.len());
         let logged = log(c);
