@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -20,6 +22,8 @@ use crate::server::protocol::{
     API, Condition, ConditionSet, Pause, PauseTarget, ProbeTarget, Version, WATCH_CEILING,
 };
 use crate::server::request::encoded;
+use crate::server::transport::Transport;
+use crate::server::web_socket::Socket;
 use crate::services::view::ServiceView;
 use crate::views::ProbeReport;
 use crate::views::history::PodHistory;
@@ -28,6 +32,9 @@ use crate::wire::http1::HeadReader;
 
 /// Longest wait for an answer that the daemon can give at once.
 const ANSWER: Duration = Duration::from_secs(10);
+
+/// The same for a stream to begin: a command may take so long to start.
+const START: Duration = Duration::from_secs(30);
 
 /// The daemon could not be asked.
 #[derive(Debug)]
@@ -245,6 +252,64 @@ impl Client {
         String::from_utf8(text).map_err(|e| unreadable(&e))
     }
 
+    /// A WebSocket of that path and query, with `subprotocol`.
+    ///
+    /// # Errors
+    /// The daemon cannot be asked, or refuses: its sentence.
+    pub fn web_socket(mut self, target: &str, subprotocol: &str) -> Result<Socket, ClientError> {
+        let mut key = [0; 16];
+        let random = ring::rand::SystemRandom::new();
+        ring::rand::SecureRandom::fill(&random, &mut key).map_err(|_| ClientError::Gone)?;
+        let key = BASE64_STANDARD.encode(key);
+        let request = format!(
+            "GET {target} HTTP/1.1\r\nHost: podprobe\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\nSec-WebSocket-Protocol: {subprotocol}\r\n\r\n"
+        );
+        let answered = self.upgraded(&request).map_err(|e| failure(&e, START));
+        match answered? {
+            (101, begun) => {
+                let transport = Transport::unix(self.stream).map_err(|_| ClientError::Gone)?;
+                Ok(Socket::of_server(transport, begun))
+            }
+            (_, why) => Err(ClientError::Refused(
+                String::from_utf8_lossy(&why).trim_end().to_owned(),
+            )),
+        }
+    }
+
+    /// Status, and what has come of the WebSocket, or the body of a refusal.
+    fn upgraded(&mut self, request: &str) -> io::Result<(u16, Vec<u8>)> {
+        let invalid = |text: String| io::Error::new(io::ErrorKind::InvalidData, text);
+        self.stream.set_read_timeout(Some(START))?;
+        self.stream.write_all(request.as_bytes())?;
+        let mut head = HeadReader::default();
+        let mut bytes = vec![0; READ];
+        loop {
+            let n = self.stream.read(&mut bytes)?;
+            if n == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            let Some((head, rest)) = head.push(&bytes[..n]).map_err(invalid)? else {
+                continue;
+            };
+            if head.status == 101 {
+                return Ok((101, rest.to_vec()));
+            }
+            let mut body = Vec::new();
+            let mut framing = head.framing;
+            let mut ended = framing.push(rest, &mut body, usize::MAX).map_err(invalid)?;
+            while !ended {
+                let n = self.stream.read(&mut bytes)?;
+                if n == 0 {
+                    break;
+                }
+                ended = framing
+                    .push(&bytes[..n], &mut body, usize::MAX)
+                    .map_err(invalid)?;
+            }
+            return Ok((head.status, body));
+        }
+    }
+
     fn json<T: DeserializeOwned>(&mut self, call: &Call<'_>) -> Result<T, ClientError> {
         let answer = self.ask(call)?;
         serde_json::from_slice(&answer).map_err(|e| unreadable(&e))
@@ -252,11 +317,7 @@ impl Client {
 
     /// The body of the answer; an answer with an error status is an error.
     fn ask(&mut self, call: &Call<'_>) -> Result<Vec<u8>, ClientError> {
-        let answered = self.exchange(call).map_err(|e| match e.kind() {
-            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => ClientError::Silent(call.limit),
-            io::ErrorKind::InvalidData => unreadable(&e),
-            _ => ClientError::Gone,
-        });
+        let answered = self.exchange(call).map_err(|e| failure(&e, call.limit));
         match answered? {
             (200, body) => Ok(body),
             (_, body) => {
@@ -321,6 +382,14 @@ impl Client {
 
 /// Bytes of an answer that are read at once.
 const READ: usize = 64 << 10;
+
+fn failure(e: &io::Error, limit: Duration) -> ClientError {
+    match e.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => ClientError::Silent(limit),
+        io::ErrorKind::InvalidData => unreadable(e),
+        _ => ClientError::Gone,
+    }
+}
 
 fn unreadable(e: &dyn fmt::Display) -> ClientError {
     ClientError::Refused(format!(

@@ -2,18 +2,21 @@
 
 use super::args::Verb;
 use super::{
-    check_host, condition, describe, get, image, logs, metrics, pause, probe, run, try_out,
-    validate, version, wait,
+    check_host, condition, describe, exec, get, image, logs, metrics, pause, port_forward, probe,
+    run, try_out, validate, version, wait,
 };
 
 /// Every verb but `help`, in the order of `help`.
-pub const VERBS: [&Verb; 15] = [
+pub const VERBS: [&Verb; 18] = [
     &run::VERB,
     &try_out::VERB,
     &get::VERB,
     &describe::VERB,
     &wait::VERB,
     &logs::VERB,
+    &exec::EXEC,
+    &exec::ATTACH,
+    &port_forward::VERB,
     &probe::VERB,
     &pause::PAUSE,
     &pause::RESUME,

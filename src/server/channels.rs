@@ -33,9 +33,9 @@ pub const STDERR: u8 = 2;
 /// How it has ended.
 pub const ERROR: u8 = 3;
 /// The size of the client's terminal.
-const RESIZE: u8 = 4;
+pub const RESIZE: u8 = 4;
 /// With the channel that the client closes.
-const CLOSE: u8 = 255;
+pub const CLOSE: u8 = 255;
 
 impl Protocol {
     /// The first of the client's that is spoken here, with its name to answer with.

@@ -214,7 +214,7 @@ pub(super) fn exec(
     };
     let stop = exchange.stop();
     let (transport, begun) = exchange.upgrade(&head)?;
-    let socket = Socket::new(transport, begun);
+    let socket = Socket::of_client(transport, begun);
     match started {
         Started::Running(session) => {
             let outcome = stream::serve(socket, protocol, session, &command, stop);
@@ -258,7 +258,13 @@ pub(super) fn attach(
     };
     let stop = exchange.stop();
     let (transport, begun) = exchange.upgrade(&head)?;
-    let outcome = stream::serve(Socket::new(transport, begun), protocol, session, &[], stop);
+    let outcome = stream::serve(
+        Socket::of_client(transport, begun),
+        protocol,
+        session,
+        &[],
+        stop,
+    );
     audit.end_of(&outcome.end, outcome.has_left);
     Ok(())
 }
@@ -292,7 +298,7 @@ pub(super) fn forward(
     }
     let stop = exchange.stop();
     let (transport, begun) = exchange.upgrade(&head)?;
-    Forward::new(Socket::new(transport, begun), streams, stop)?.run();
+    Forward::new(Socket::of_client(transport, begun), streams, stop)?.run();
     audit.end("over");
     Ok(())
 }

@@ -9,7 +9,7 @@
 //! by a name of its own needs credentials that the browser does not have.
 
 mod access;
-mod channels;
+pub mod channels;
 mod connection;
 pub mod containers;
 mod credentials;
@@ -25,9 +25,9 @@ mod response;
 mod routes;
 mod stream;
 mod threads;
-mod transport;
+pub mod transport;
 mod unix_door;
-mod web_socket;
+pub mod web_socket;
 mod worker;
 
 use std::fmt;

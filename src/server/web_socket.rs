@@ -82,15 +82,24 @@ pub enum Received {
 }
 
 impl Socket {
-    /// After a handshake; `begun` is what has come since.
-    pub fn new(transport: Transport, begun: Vec<u8>) -> Self {
+    /// A client's, after its handshake; `begun` is what has come since.
+    pub fn of_client(transport: Transport, begun: Vec<u8>) -> Self {
+        Self::new(transport, begun, Role::Server)
+    }
+
+    /// The one that a verb of ours has opened.
+    pub fn of_server(transport: Transport, begun: Vec<u8>) -> Self {
+        Self::new(transport, begun, Role::Client)
+    }
+
+    fn new(transport: Transport, begun: Vec<u8>, role: Role) -> Self {
         let config = WebSocketConfig::default()
             .read_buffer_size(READ_BUFFER)
             .write_buffer_size(0)
             .max_write_buffer_size(WRITE_BUFFER)
             .max_message_size(Some(MAX_MESSAGE))
             .max_frame_size(Some(MAX_MESSAGE));
-        let inner = WebSocket::from_partially_read(transport, begun, Role::Server, Some(config));
+        let inner = WebSocket::from_partially_read(transport, begun, role, Some(config));
         Self {
             inner,
             has_backlog: false,

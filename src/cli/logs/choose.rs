@@ -11,7 +11,7 @@ use crate::views::PodView;
 use crate::views::log_instance::{NoLog, attempt};
 
 /// Names the container that is meant where a command names none.
-const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
+pub const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
 
 /// The log of one instance of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,0 +1,297 @@
+//! `exec` and `attach`: a command in a container, or its own process, on this terminal.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use super::args::{self, NAMESPACE, Opt, ROOT, Raw};
+use super::client::Client;
+use super::error::CliError;
+use super::logs::choose::{DEFAULT_CONTAINER, defaulted};
+use super::stream::{self, SUBPROTOCOL, Streams};
+use super::suggest::did_you_mean;
+use super::{columns, kinds, names};
+use crate::server::request::encoded;
+use crate::views::PodView;
+
+const CONTAINER: Opt = Opt::value("container", Some('c'));
+const STDIN: Opt = Opt::flag("stdin", Some('i'));
+const TTY: Opt = Opt::flag("tty", Some('t'));
+
+/// `exec`.
+pub const EXEC: args::Verb = args::Verb {
+    name: "exec",
+    summary: &[("exec POD -- COMMAND", "run a command in a container")],
+    help: "\
+usage: podprobe exec POD [-c CONTAINER] [-i] [-t] [-n NAMESPACE] [--root DIR] -- COMMAND [ARGUMENT]…
+
+Runs a command in a running container, as the container's own user and under its limits, and ends with its exit code.
+Everything before -- is podprobe's, everything after it the command's. Without -c it is the first container, or the one
+that the annotation kubectl.kubernetes.io/default-container names. When this verb ends, so does the command.
+
+  -c, --container NAME     which container
+  -i, --stdin              pass standard input on to it
+  -t, --tty                give it a terminal; with -i for a shell: podprobe exec -it POD -- sh
+",
+    options: &[ROOT, NAMESPACE, CONTAINER, STDIN, TTY],
+    run: |raw, _, err| {
+        let args = parse_exec(raw).map_err(CliError::Usage)?;
+        run(&args, err)
+    },
+};
+
+/// `attach`.
+pub const ATTACH: args::Verb = args::Verb {
+    name: "attach",
+    summary: &[("attach POD", "join the streams of a container")],
+    help: "\
+usage: podprobe attach POD [-c CONTAINER] [-i] [-t] [-n NAMESPACE] [--root DIR]
+
+Shows what a running container writes from now on; what it wrote before is in its log (podprobe logs). With -i standard
+input goes to a container that has stdin, with -t also its terminal to one that has tty. Ctrl-C leaves the container
+running, unless -it is given: then it goes to the container, as every key does.
+
+  -c, --container NAME     which container
+  -i, --stdin              pass standard input on to it
+  -t, --tty                this terminal is the container's
+",
+    options: &[ROOT, NAMESPACE, CONTAINER, STDIN, TTY],
+    run: |raw, _, err| {
+        let args = parse_attach(raw).map_err(CliError::Usage)?;
+        run(&args, err)
+    },
+};
+
+/// The arguments of both.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Exec {
+    /// Where the daemon is.
+    pub root: PathBuf,
+    /// The pod.
+    pub pod: String,
+    /// None means all.
+    pub namespace: Option<String>,
+    /// None is the default one.
+    pub container: Option<String>,
+    /// `-i` and `-t`.
+    pub streams: Streams,
+    /// None attaches.
+    pub command: Option<Vec<String>>,
+}
+
+fn parse_exec(raw: &Raw) -> Result<Exec, String> {
+    let words = raw.text_words()?;
+    let Some((pod, command)) = words
+        .split_first()
+        .filter(|(_, command)| !command.is_empty())
+    else {
+        return Err("'exec' needs a pod and a command: podprobe exec POD -- COMMAND".into());
+    };
+    Ok(Exec {
+        command: Some(command.to_vec()),
+        ..common(raw, pod)?
+    })
+}
+
+fn parse_attach(raw: &Raw) -> Result<Exec, String> {
+    match raw.text_words()?.as_slice() {
+        [pod] => common(raw, pod),
+        _ => Err("'attach' needs one pod: podprobe attach POD [-c CONTAINER] [-i] [-t]".into()),
+    }
+}
+
+fn common(raw: &Raw, pod: &str) -> Result<Exec, String> {
+    Ok(Exec {
+        root: raw.root()?,
+        pod: kinds::pod_name(pod)?,
+        namespace: raw.namespace()?,
+        container: raw.text("container")?,
+        streams: Streams {
+            stdin: raw.has("stdin"),
+            tty: raw.has("tty"),
+        },
+        command: None,
+    })
+}
+
+fn run(exec: &Exec, err: &mut dyn Write) -> Result<ExitCode, CliError> {
+    let mut client = Client::connect(&exec.root)?;
+    let snapshot = client.snapshot()?;
+    let pod = names::resolve(&snapshot, exec.namespace.as_deref(), &exec.pod)?;
+    let (container, note) = container(pod, exec.container.as_deref()).map_err(CliError::Failed)?;
+    if let Some(note) = note {
+        writeln!(err, "{note}")?;
+    }
+    let mut streams = exec.streams;
+    if let Some(why) = no_terminal(exec, pod, &container) {
+        writeln!(err, "{why}")?;
+        streams.tty = false;
+    }
+    if streams.tty && exec.command.is_none() {
+        writeln!(
+            err,
+            "If you don't see a command prompt, try pressing enter."
+        )?;
+    }
+    let target = target(exec, pod, &container, streams);
+    stream::join(client.web_socket(&target, SUBPROTOCOL)?, streams)
+}
+
+/// Why there is no terminal although one is wanted, in kubectl's words.
+fn no_terminal(exec: &Exec, pod: &PodView, container: &str) -> Option<String> {
+    if !exec.streams.tty {
+        return None;
+    }
+    if exec.command.is_none() && !has_terminal(pod, container) {
+        return Some(format!(
+            "error: Unable to use a TTY - container {container} did not allocate one"
+        ));
+    }
+    (exec.streams.stdin && !stream::is_terminal())
+        .then(|| "Unable to use a TTY - input is not a terminal or the right kind of file".into())
+}
+
+fn has_terminal(pod: &PodView, container: &str) -> bool {
+    let spec = &pod.object["spec"];
+    let lists = ["containers", "initContainers"].map(|list| spec[list].as_array());
+    let mut all = lists.into_iter().flatten().flatten();
+    all.any(|c| c["name"] == container && c["tty"] == true)
+}
+
+/// The container that is meant, and kubectl's word where it was not named.
+pub fn container(pod: &PodView, wanted: Option<&str>) -> Result<(String, Option<String>), String> {
+    let (regular, init) = (columns::containers(pod), columns::init_containers(pod));
+    let all = [init.as_slice(), &regular].concat();
+    if let Some(wanted) = wanted {
+        return match all.contains(&wanted) {
+            true => Ok((wanted.to_owned(), None)),
+            false => Err(format!(
+                "container {wanted} is not valid for pod {}: its containers are [{}]{}",
+                columns::name(pod),
+                all.join(" "),
+                did_you_mean(wanted, all.iter().copied(), "")
+            )),
+        };
+    }
+    let annotated = pod.object["metadata"]["annotations"][DEFAULT_CONTAINER].as_str();
+    let annotated = annotated.filter(|name| all.contains(name));
+    let name = annotated.or(regular.first().copied()).unwrap_or_default();
+    let is_unclear = annotated.is_none() && all.len() > 1;
+    let note = is_unclear.then(|| defaulted(name, &regular, &init));
+    Ok((name.to_owned(), note))
+}
+
+/// The path of a pod's container, or with an empty name of the pod, after `/exec` and the like.
+pub fn path(pod: &PodView, container: &str) -> String {
+    let parts = [columns::namespace(pod), columns::name(pod), pod.uid()];
+    let parts = parts.into_iter().chain(Some(container));
+    let parts = parts.filter(|part| !part.is_empty());
+    parts.map(|part| format!("/{}", encoded(part))).collect()
+}
+
+fn target(exec: &Exec, pod: &PodView, container: &str, streams: Streams) -> String {
+    let (path, streams) = (path(pod, container), streams.query());
+    match &exec.command {
+        None => format!("/attach{path}?{streams}"),
+        Some(command) => {
+            let words = command
+                .iter()
+                .map(|word| format!("&command={}", encoded(word)));
+            format!("/exec{path}?{streams}{}", words.collect::<String>())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::cli::args::testing;
+
+    fn pod(annotations: Value) -> PodView {
+        let containers = json!([{"name": "web", "tty": true}, {"name": "side"}]);
+        let metadata =
+            json!({"name": "web-edge", "namespace": "a", "uid": "u/1", "annotations": annotations});
+        let spec = json!({"containers": containers, "initContainers": [{"name": "first"}]});
+        serde_json::from_value(json!({
+            "object": {"metadata": metadata, "spec": spec}, "status": {},
+            "file": "", "warnings": [], "terminating": false, "logDir": "/logs", "events": [],
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn everything_after_the_dashes_is_the_command() {
+        let exec = testing::parse(
+            &EXEC,
+            parse_exec,
+            "exec -it pod/web -c side -- ls -l --root x",
+        )
+        .unwrap();
+        assert_eq!(exec.command.unwrap(), ["ls", "-l", "--root", "x"]);
+        assert_eq!(
+            (exec.pod.as_str(), exec.container.as_deref()),
+            ("web", Some("side"))
+        );
+        let streams = Streams {
+            stdin: true,
+            tty: true,
+        };
+        assert_eq!(exec.streams, streams);
+        for line in ["exec", "exec web", "exec web --"] {
+            assert_eq!(
+                testing::parse(&EXEC, parse_exec, line),
+                Err("'exec' needs a pod and a command: podprobe exec POD -- COMMAND".into())
+            );
+        }
+        assert_eq!(
+            testing::parse(&ATTACH, parse_attach, "attach a b"),
+            Err("'attach' needs one pod: podprobe attach POD [-c CONTAINER] [-i] [-t]".into())
+        );
+    }
+
+    #[test]
+    fn the_container_is_the_first_the_annotated_or_the_named() {
+        let plain = pod(json!({}));
+        assert_eq!(
+            container(&plain, None),
+            Ok((
+                "web".into(),
+                Some("Defaulted container \"web\" out of: web, side, first (init)".into())
+            ))
+        );
+        let annotated = pod(json!({DEFAULT_CONTAINER: "side"}));
+        assert_eq!(container(&annotated, None), Ok(("side".into(), None)));
+        assert_eq!(container(&plain, Some("first")), Ok(("first".into(), None)));
+        assert_eq!(
+            container(&plain, Some("wbe")),
+            Err("container wbe is not valid for pod web-edge: its containers are [first web side], did you mean 'web'?".into())
+        );
+    }
+
+    #[test]
+    fn a_target_names_the_pod_and_the_words() {
+        let exec = testing::parse(&EXEC, parse_exec, "exec web -- a&b =").unwrap();
+        assert_eq!(
+            target(&exec, &pod(json!({})), "web", exec.streams),
+            "/exec/a/web-edge/u%2F1/web?output=1&error=1&command=a%26b&command=%3D"
+        );
+        let attach = testing::parse(&ATTACH, parse_attach, "attach web").unwrap();
+        assert_eq!(
+            target(&attach, &pod(json!({})), "web", attach.streams),
+            "/attach/a/web-edge/u%2F1/web?output=1&error=1"
+        );
+    }
+
+    #[test]
+    fn a_container_without_a_terminal_gets_none() {
+        let attach = testing::parse(&ATTACH, parse_attach, "attach web -t").unwrap();
+        let pod = pod(json!({}));
+        assert_eq!(no_terminal(&attach, &pod, "web"), None);
+        assert_eq!(
+            no_terminal(&attach, &pod, "side").unwrap(),
+            "error: Unable to use a TTY - container side did not allocate one"
+        );
+    }
+}

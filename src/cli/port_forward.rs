@@ -1,0 +1,317 @@
+//! `port-forward`: ports of this machine that lead to ports of a pod.
+//!
+//! Invariants: at most [`MAX_CONNECTIONS`] connections at a time, each with a thread and a stream of its own. One that fails
+//! ends by itself; the others and the listeners go on.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use super::args::{self, NAMESPACE, Opt, ROOT, Raw};
+use super::client::Client;
+use super::error::CliError;
+use super::terminal::say;
+use super::{exec, kinds, names};
+use crate::server::web_socket::{Received, Socket};
+
+/// Connections at a time; the daemon has 64 places for all its clients.
+const MAX_CONNECTIONS: usize = 32;
+const STACK: usize = 256 << 10;
+/// Read at once, and kept for a side that is slow.
+const CHUNK: usize = 32 << 10;
+/// The version of the protocol.
+const SUBPROTOCOL: &str = "v4.channel.k8s.io";
+
+/// `port-forward`.
+pub const VERB: args::Verb = args::Verb {
+    name: "port-forward",
+    summary: &[("port-forward POD PORT", "lead a port of this machine to a pod")],
+    help: "\
+usage: podprobe port-forward POD [LOCAL:]PORT… [--address ADDRESS] [-n NAMESPACE] [--root DIR]
+
+Listens on 127.0.0.1 and leads each connection to that port of the pod, from inside the pod, so that it works also where the
+pod listens on its loopback alone or has no network. Without LOCAL it is the same number; with 0: or : any free port.
+Ctrl-C ends it.
+
+      --address ADDRESS    listen there in place of 127.0.0.1; everybody who reaches it reaches the pod
+",
+    options: &[ROOT, NAMESPACE, Opt::value("address", None)],
+    run: |raw, out, _| {
+        let args = parse(raw).map_err(CliError::Usage)?;
+        run(&args, out)
+    },
+};
+
+/// The arguments.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PortForward {
+    /// Where the daemon is.
+    pub root: PathBuf,
+    /// The pod.
+    pub pod: String,
+    /// None means all.
+    pub namespace: Option<String>,
+    /// Local port, 0 is any, and the pod's.
+    pub ports: Vec<(u16, u16)>,
+    /// Where to listen.
+    pub address: IpAddr,
+}
+
+fn parse(raw: &Raw) -> Result<PortForward, String> {
+    let words = raw.text_words()?;
+    let Some((pod, ports)) = words.split_first().filter(|(_, ports)| !ports.is_empty()) else {
+        return Err(
+            "'port-forward' needs a pod and a port: podprobe port-forward POD [LOCAL:]PORT".into(),
+        );
+    };
+    let address = match raw.text("address")? {
+        None => Ipv4Addr::LOCALHOST.into(),
+        Some(text) if text == "localhost" => Ipv4Addr::LOCALHOST.into(),
+        Some(text) => text
+            .parse()
+            .map_err(|_| format!("--address takes an IP address such as 0.0.0.0, not '{text}'"))?,
+    };
+    Ok(PortForward {
+        root: raw.root()?,
+        pod: kinds::pod_name(pod)?,
+        namespace: raw.namespace()?,
+        ports: ports.iter().map(|p| pair(p)).collect::<Result<_, _>>()?,
+        address,
+    })
+}
+
+/// `8080:80`, `80`, `:80`.
+fn pair(text: &str) -> Result<(u16, u16), String> {
+    let bad = || format!("'{text}' is no [LOCAL:]PORT such as 8080:80; ports are 1 to 65535");
+    let port = |text: &str| text.parse::<u16>().map_err(|_| bad());
+    let (local, remote) = match text.split_once(':') {
+        None => (port(text)?, port(text)?),
+        Some(("", remote)) => (0, port(remote)?),
+        Some((local, remote)) => (port(local)?, port(remote)?),
+    };
+    match remote {
+        0 => Err(bad()),
+        remote => Ok((local, remote)),
+    }
+}
+
+fn run(forward: &PortForward, out: &mut dyn Write) -> Result<ExitCode, CliError> {
+    let mut client = Client::connect(&forward.root)?;
+    let snapshot = client.snapshot()?;
+    let pod = names::resolve(&snapshot, forward.namespace.as_deref(), &forward.pod)?;
+    let path: Arc<str> = format!("/portForward{}", exec::path(pod, "")).into();
+    let busy = Arc::<AtomicUsize>::default();
+    let mut listeners = Vec::new();
+    for (local, remote) in &forward.ports {
+        let at = SocketAddr::new(forward.address, *local);
+        let failed = |e: io::Error| CliError::Failed(format!("cannot listen on {at}: {e}"));
+        let listener = TcpListener::bind(at).map_err(failed)?;
+        let at = listener.local_addr().map_err(failed)?;
+        writeln!(out, "Forwarding from {at} -> {remote}")?;
+        listeners.push((listener, at, *remote));
+    }
+    out.flush()?;
+    thread::scope(|scope| {
+        for (listener, at, remote) in &listeners {
+            let (path, busy) = (&path, &busy);
+            scope.spawn(move || accept(listener, *at, *remote, (&forward.root, path), busy));
+        }
+    });
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Until the process ends.
+fn accept(
+    listener: &TcpListener,
+    at: SocketAddr,
+    remote: u16,
+    (root, path): (&Path, &Arc<str>),
+    busy: &Arc<AtomicUsize>,
+) {
+    loop {
+        let stream = match listener.accept() {
+            Ok((stream, _)) => stream,
+            Err(e) => {
+                say(&format!("cannot accept a connection on {at}: {e}"));
+                thread::park_timeout(std::time::Duration::from_millis(200));
+                continue;
+            }
+        };
+        if busy.fetch_add(1, Ordering::SeqCst) >= MAX_CONNECTIONS {
+            busy.fetch_sub(1, Ordering::SeqCst);
+            say(&format!(
+                "{MAX_CONNECTIONS} connections are open; one more is closed"
+            ));
+            continue;
+        }
+        say(&format!("Handling connection for {}", at.port()));
+        let (root, path, busy) = (root.to_owned(), path.clone(), busy.clone());
+        let serve = move || {
+            if let Err(e) = serve(stream, remote, &root, &path) {
+                say(&format!("an error occurred forwarding to {remote}: {e}"));
+            }
+            busy.fetch_sub(1, Ordering::SeqCst);
+        };
+        let thread = thread::Builder::new().name("connection".into());
+        let _ = thread.stack_size(STACK).spawn(serve);
+    }
+}
+
+fn serve(stream: TcpStream, remote: u16, root: &Path, path: &str) -> io::Result<()> {
+    let client = Client::connect(root).map_err(io::Error::other)?;
+    let target = format!("{path}?port={remote}");
+    let socket = client.web_socket(&target, SUBPROTOCOL);
+    stream.set_nonblocking(true)?;
+    let tunnel = Tunnel {
+        socket: socket.map_err(io::Error::other)?,
+        stream,
+        pending: Vec::new(),
+        begun: [false; 2],
+        is_open: true,
+    };
+    tunnel.run()
+}
+
+/// A connection and its stream.
+struct Tunnel {
+    socket: Socket,
+    stream: TcpStream,
+    /// From the pod, on its way to the client.
+    pending: Vec<u8>,
+    /// The first message of each channel is the port.
+    begun: [bool; 2],
+    /// The client may send more.
+    is_open: bool,
+}
+
+impl Tunnel {
+    fn run(mut self) -> io::Result<()> {
+        let mut chunk = vec![0; CHUNK];
+        loop {
+            self.wait()?;
+            if self.socket.has_backlog() {
+                self.socket.flush()?;
+            }
+            let goes_on = self.receive()?;
+            self.deliver()?;
+            if !goes_on && self.pending.is_empty() {
+                return Ok(());
+            }
+            if self.is_open && !self.socket.has_backlog() && !self.send(&mut chunk)? {
+                // The pod is told by the end of the stream: the protocol has no half of a connection.
+                return Ok(());
+            }
+        }
+    }
+
+    fn wait(&self) -> io::Result<()> {
+        let reads = self.pending.len() < CHUNK;
+        let mut events = PollFlags::empty();
+        events.set(
+            PollFlags::POLLIN,
+            self.is_open && !self.socket.has_backlog(),
+        );
+        events.set(PollFlags::POLLOUT, !self.pending.is_empty());
+        let mut fds = [
+            PollFd::new(self.socket.as_fd(), self.socket.events(reads)),
+            PollFd::new(self.stream.as_fd(), events),
+        ];
+        match poll(&mut fds, PollTimeout::NONE) {
+            Ok(_) | Err(Errno::EINTR) => Ok(()),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// False at the end of the stream.
+    fn receive(&mut self) -> io::Result<bool> {
+        while self.pending.len() < CHUNK {
+            let message = match self.socket.receive()? {
+                Received::Message(message) => message,
+                Received::Nothing => return Ok(true),
+                Received::Closed => return Ok(false),
+            };
+            let Some((&channel @ (0 | 1), data)) = message.split_first() else {
+                return Err(ErrorKind::InvalidData.into());
+            };
+            match (
+                std::mem::replace(&mut self.begun[usize::from(channel)], true),
+                channel,
+            ) {
+                (false, _) => {}
+                (true, 0) => self.pending.extend_from_slice(data),
+                (true, _) => {
+                    return Err(io::Error::other(String::from_utf8_lossy(data).into_owned()));
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    fn deliver(&mut self) -> io::Result<()> {
+        while !self.pending.is_empty() {
+            match self.stream.write(&self.pending) {
+                Ok(n) => drop(self.pending.drain(..n)),
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+
+    /// False when the client has ended its connection.
+    fn send(&mut self, chunk: &mut [u8]) -> io::Result<bool> {
+        match self.stream.read(chunk) {
+            Ok(0) => Ok(false),
+            Ok(n) => self.socket.send(0, &chunk[..n]).map(|()| true),
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+                Ok(true)
+            }
+            Err(_) => Ok(false),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::args::testing;
+
+    #[test]
+    fn ports_are_one_or_two_numbers() {
+        assert_eq!(pair("80"), Ok((80, 80)));
+        assert_eq!(pair("8080:80"), Ok((8080, 80)));
+        assert_eq!(pair(":80"), Ok((0, 80)));
+        assert_eq!(pair("0:80"), Ok((0, 80)));
+        for bad in ["", "0", "80:", "a:80", "80:0", "65536", "1:2:3"] {
+            assert_eq!(
+                pair(bad),
+                Err(format!(
+                    "'{bad}' is no [LOCAL:]PORT such as 8080:80; ports are 1 to 65535"
+                ))
+            );
+        }
+    }
+
+    #[test]
+    fn it_listens_on_loopback_unless_told_otherwise() {
+        let of = |line: &str| testing::parse(&VERB, parse, line);
+        assert_eq!(
+            of("port-forward a 80").unwrap().address,
+            Ipv4Addr::LOCALHOST
+        );
+        let all = of("port-forward a 80 81 --address 0.0.0.0").unwrap();
+        assert_eq!(all.address, Ipv4Addr::UNSPECIFIED);
+        assert_eq!(all.ports, [(80, 80), (81, 81)]);
+        assert!(of("port-forward a 80 --address here").is_err());
+        assert!(of("port-forward a").is_err());
+    }
+}

@@ -1,0 +1,272 @@
+//! A person's terminal, or the pipes of a script, at the end of a stream of the daemon: `exec` and `attach`.
+//!
+//! Invariants: the terminal is as it was when the verb ends, also by a signal. What a container writes is passed on byte for
+//! byte, as kubectl does.
+
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::process::ExitCode;
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::termios::{SetArg, Termios, cfmakeraw, tcgetattr, tcsetattr};
+use serde_json::{Value, json};
+
+use super::error::CliError;
+use super::terminal::say;
+use crate::server::channels::{CLOSE, ERROR, RESIZE, STDERR, STDIN, STDOUT};
+use crate::server::web_socket::{Received, Socket};
+use crate::sys::terminal;
+
+/// The version of the protocol that the verbs speak.
+pub const SUBPROTOCOL: &str = "v5.channel.k8s.io";
+/// Input that is sent at once.
+const CHUNK: usize = 32 << 10;
+
+/// Signals that would leave the terminal as it is.
+const ENDING: [Signal; 4] = [
+    Signal::SIGTERM,
+    Signal::SIGHUP,
+    Signal::SIGINT,
+    Signal::SIGQUIT,
+];
+
+/// The terminal of standard input, in raw mode until it is dropped.
+struct RawTerminal(Option<Termios>);
+
+impl RawTerminal {
+    fn enter(wanted: bool) -> Self {
+        let stdin = io::stdin();
+        let before = wanted.then(|| tcgetattr(stdin.as_fd()).ok()).flatten();
+        if let Some(before) = &before {
+            let mut raw = before.clone();
+            cfmakeraw(&mut raw);
+            let _ = tcsetattr(stdin.as_fd(), SetArg::TCSADRAIN, &raw);
+        }
+        Self(before)
+    }
+}
+
+impl Drop for RawTerminal {
+    fn drop(&mut self) {
+        if let Some(before) = &self.0 {
+            let _ = tcsetattr(io::stdin().as_fd(), SetArg::TCSADRAIN, before);
+        }
+    }
+}
+
+/// How the person wants it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Streams {
+    /// Standard input is passed on.
+    pub stdin: bool,
+    /// The container has a terminal for it.
+    pub tty: bool,
+}
+
+impl Streams {
+    /// The end of a query that asks for them.
+    pub fn query(self) -> String {
+        let input = if self.stdin { "&input=1" } else { "" };
+        match self.tty {
+            true => format!("output=1&tty=1{input}"),
+            false => format!("output=1&error=1{input}"),
+        }
+    }
+}
+
+/// Whether standard input is a terminal.
+pub fn is_terminal() -> bool {
+    tcgetattr(io::stdin().as_fd()).is_ok()
+}
+
+/// Joins a stream until it is over; the exit code of the command.
+///
+/// # Errors
+/// The daemon has gone, or the command could not go on.
+pub fn join(socket: Socket, streams: Streams) -> Result<ExitCode, CliError> {
+    let raw = RawTerminal::enter(streams.tty && streams.stdin);
+    let mut signals = SigSet::from_iter([Signal::SIGWINCH]);
+    if raw.0.is_some() {
+        signals.extend(ENDING);
+    }
+    let _ = signals.thread_block();
+    let signals = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK);
+    let signals = signals.map_err(|e| CliError::Failed(format!("cannot wait for signals: {e}")))?;
+    let mut joined = Joined {
+        socket,
+        signals,
+        is_open: streams.stdin,
+        end: None,
+    };
+    if streams.tty {
+        joined.send_size();
+    }
+    let over = joined.run();
+    drop(raw);
+    match over {
+        Ok(Over::Signal(n)) => Ok(ExitCode::from(128u8.wrapping_add(n as u8))),
+        Ok(Over::Closed) => verdict(joined.end.as_ref()),
+        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Err(CliError::BrokenPipe),
+        Err(e) => Err(CliError::Failed(format!("the stream has broken off: {e}"))),
+    }
+}
+
+/// What the daemon's Status means for the exit code, in kubectl's words.
+fn verdict(status: Option<&Value>) -> Result<ExitCode, CliError> {
+    let Some(status) = status else {
+        return Err(CliError::Failed(
+            "the stream has ended without a word of how: the daemon has stopped or is being restarted".into(),
+        ));
+    };
+    if status["status"] == "Success" {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let code = status["details"]["causes"][0]["message"].as_str();
+    let code = code.and_then(|code| code.parse::<i32>().ok());
+    match code.filter(|_| status["reason"] == "NonZeroExitCode") {
+        Some(code) => {
+            say(&format!("command terminated with exit code {code}"));
+            Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)))
+        }
+        None => Err(CliError::Failed(
+            status["message"].as_str().unwrap_or_default().to_owned(),
+        )),
+    }
+}
+
+/// Why it is over.
+enum Over {
+    Closed,
+    Signal(i32),
+}
+
+struct Joined {
+    socket: Socket,
+    signals: SignalFd,
+    /// Standard input may give more.
+    is_open: bool,
+    /// The Status of the daemon.
+    end: Option<Value>,
+}
+
+impl Joined {
+    fn run(&mut self) -> io::Result<Over> {
+        let stdin = io::stdin();
+        loop {
+            let reads = self.is_open && !self.socket.has_backlog();
+            let (has_input, has_signal) = {
+                let mut fds = vec![
+                    PollFd::new(self.socket.as_fd(), self.socket.events(true)),
+                    PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
+                ];
+                fds.extend(reads.then(|| PollFd::new(stdin.as_fd(), PollFlags::POLLIN)));
+                match poll(&mut fds, PollTimeout::NONE) {
+                    Ok(_) | Err(Errno::EINTR) => {}
+                    Err(e) => return Err(e.into()),
+                }
+                let is_ready = |n: usize| fds.get(n).is_some_and(|fd| fd.any() == Some(true));
+                (is_ready(2), is_ready(1))
+            };
+            if self.socket.has_backlog() {
+                self.socket.flush()?;
+            }
+            if has_signal && let Some(n) = self.signalled() {
+                return Ok(Over::Signal(n));
+            }
+            if has_input {
+                self.send_input()?;
+            }
+            if !self.receive()? {
+                return Ok(Over::Closed);
+            }
+        }
+    }
+
+    /// The number of the signal that ends it.
+    fn signalled(&mut self) -> Option<i32> {
+        while let Ok(Some(info)) = self.signals.read_signal() {
+            match info.ssi_signo.cast_signed() {
+                n if n == Signal::SIGWINCH as i32 => self.send_size(),
+                n => return Some(n),
+            }
+        }
+        None
+    }
+
+    fn send_size(&mut self) {
+        if let Some((width, height)) = terminal::size(&io::stdin()) {
+            let size = json!({"Width": width, "Height": height}).to_string();
+            // A stream that is broken is noticed by the next read.
+            let _ = self.socket.send(RESIZE, size.as_bytes());
+        }
+    }
+
+    fn send_input(&mut self) -> io::Result<()> {
+        let mut chunk = vec![0; CHUNK];
+        match nix::unistd::read(io::stdin(), &mut chunk) {
+            Ok(0) => {
+                self.is_open = false;
+                self.socket.send(CLOSE, &[STDIN])
+            }
+            Ok(n) => self.socket.send(STDIN, &chunk[..n]),
+            Err(Errno::EAGAIN | Errno::EINTR) => Ok(()),
+            // A terminal that has gone.
+            Err(_) => {
+                self.is_open = false;
+                Ok(())
+            }
+        }
+    }
+
+    /// Passes on what has come; false at the end.
+    fn receive(&mut self) -> io::Result<bool> {
+        loop {
+            let message = match self.socket.receive()? {
+                Received::Message(message) => message,
+                Received::Nothing => return Ok(true),
+                Received::Closed => return Ok(false),
+            };
+            match message.split_first() {
+                Some((&STDOUT, data)) => pass_on(&mut io::stdout().lock(), data)?,
+                Some((&STDERR, data)) => pass_on(&mut io::stderr().lock(), data)?,
+                Some((&ERROR, status)) if !status.is_empty() => {
+                    self.end = serde_json::from_slice(status).ok();
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+fn pass_on(out: &mut impl Write, data: &[u8]) -> io::Result<()> {
+    out.write_all(data)?;
+    out.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_query_asks_for_the_streams() {
+        let query = |stdin, tty| Streams { stdin, tty }.query();
+        assert_eq!(query(false, false), "output=1&error=1");
+        assert_eq!(query(true, false), "output=1&error=1&input=1");
+        assert_eq!(query(true, true), "output=1&tty=1&input=1");
+    }
+
+    #[test]
+    fn an_end_without_a_status_is_no_success() {
+        assert!(verdict(None).is_err());
+        let lost = json!({"status": "Failure", "reason": "InternalError", "message": "Internal error occurred: x",
+            "details": {"causes": [{"message": "7"}]}});
+        assert_eq!(
+            verdict(Some(&lost)).unwrap_err().to_string(),
+            "Internal error occurred: x"
+        );
+        assert!(verdict(Some(&json!({"status": "Success"}))).is_ok());
+    }
+}
