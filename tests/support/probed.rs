@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use podprobe::runtime::{
-    Cancel, ContainerConfig, ContainerId, ExecOutcome, Listing, NetworkNamespace, Runtime,
-    RuntimeError, SandboxConfig,
+    AttachRequest, Cancel, ContainerConfig, ContainerId, ExecOutcome, ExecRequest, Listing,
+    NetworkNamespace, Runtime, RuntimeError, SandboxConfig, Session, Started,
 };
 
 /// What a prober asks. The pods are in the node's network, unless it says something else.
@@ -70,6 +70,12 @@ impl<T: Probed> Runtime for ProbedRuntime<T> {
         _: Option<&Cancel>,
     ) -> Result<ExecOutcome, RuntimeError> {
         self.0.exec(id)
+    }
+    fn exec_stream(&self, _: &ContainerId, _: &ExecRequest) -> Result<Started, RuntimeError> {
+        never()
+    }
+    fn attach(&self, _: &ContainerId, _: AttachRequest) -> Result<Box<dyn Session>, RuntimeError> {
+        never()
     }
     fn volumes_root(&self, _: &ContainerId) -> Result<OwnedFd, RuntimeError> {
         never()
