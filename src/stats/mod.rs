@@ -4,6 +4,7 @@
 //! Invariants: nothing is read unless somebody asks, and no thread takes samples. Pods are those of PLEG's last listing. What the
 //! kernel does not tell is left out.
 
+mod cadvisor;
 mod disk;
 pub mod parse;
 mod rates;
@@ -16,10 +17,11 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
+pub use cadvisor::cadvisor;
 pub use disk::Disk;
 pub use read::Reader;
 pub use summary::{NodeFacts, Summary};
-pub use text::{cadvisor, resource};
+pub use text::resource;
 
 use crate::clock::Moment;
 use crate::runtime::RuntimePodStatus;
