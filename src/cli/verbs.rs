@@ -2,14 +2,16 @@
 
 use super::args::Verb;
 use super::{
-    condition, describe, get, image, logs, metrics, pause, probe, run, try_out, validate, version,
-    wait,
+    condition, describe, get, image, logs, metrics, pause, probe, run, status, top, try_out,
+    validate, version, wait,
 };
 
 /// Every verb but `help`, in the order of `help`.
-pub const VERBS: [&Verb; 14] = [
+pub const VERBS: [&Verb; 16] = [
     &run::VERB,
     &try_out::VERB,
+    &status::VERB,
+    &top::VERB,
     &get::VERB,
     &describe::VERB,
     &wait::VERB,
