@@ -315,7 +315,13 @@ fn a_service_that_leads_nowhere_says_why() {
 
 #[test]
 fn what_matters_most_comes_first() {
-    let mut snapshot = snapshot(&[pod(running("False"))], &[("/p/a.yaml", "no")]);
+    let mut snapshot = snapshot(
+        &[
+            pod(running("False")),
+            pod(waiting("CrashLoopBackOff", "", json!({}))),
+        ],
+        &[("/p/a.yaml", "no")],
+    );
     snapshot.stalled = Some("the sync loop stands".into());
     let facts = Facts {
         snapshot: &snapshot,
@@ -330,6 +336,7 @@ fn what_matters_most_comes_first() {
         [
             Severity::Stalled,
             Severity::DiskFull,
+            Severity::CrashLoop,
             Severity::Refused,
             Severity::NotReady,
             Severity::Service
