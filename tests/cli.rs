@@ -1,7 +1,8 @@
 //! The client verbs of the real binary against a real socket, with a backend whose pods the test
 //! defines.
 
-use std::io::{BufRead, BufReader, Read};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
@@ -9,6 +10,10 @@ use std::time::{Duration, SystemTime};
 
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
+use nix::pty::{Winsize, openpty};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::termios::tcgetattr;
+use nix::unistd::Pid;
 use podprobe::api::conditions::{ConditionChange, ConditionStatus};
 use podprobe::api::objects::ObjectKind;
 use podprobe::api::{PodUid, ProbeType};
@@ -944,6 +949,94 @@ fn a_watch_prints_the_rows_that_change() {
     assert_eq!(
         lines.next().unwrap(),
         "a-edge   0/1     CrashLoopBackOff   3 (3h ago)   5d"
+    );
+}
+
+#[test]
+fn status_says_in_its_exit_code_whether_all_is_well() {
+    let world = World::new(vec![pod("default", "web")], vec![]);
+    world.check("status", "all is well: 1 pod ready\n");
+    let mut told = crashing("told");
+    told["status"]["conditions"][0]["status"] = "False".into();
+    world.set(
+        2,
+        vec![told, pod("default", "web")],
+        vec![json!({"file": "/pods/new.json", "error": "line 3: no"})],
+    );
+    let expected = "2 things are wrong: 1 of 2 pods ready\n\n\
+        pod/told-edge: container main ends again and again, restarted 3 times: failed liveness probe (exit code 137)\n\
+        \x20   podprobe logs told-edge -c main -p\n\n\
+        /pods/new.json: not in use: line 3: no\n    podprobe validate /pods/new.json\n";
+    check_output(&world.run("status"), 1, expected, "");
+    let json: Value = serde_json::from_slice(&world.run("status -o json").stdout).unwrap();
+    assert_eq!(
+        (&json["well"], &json["findings"][0]["severity"]),
+        (&json!(false), &json!("CrashLoop"))
+    );
+    let root = tempfile::tempdir().unwrap();
+    let mut alone = Command::new(env!("CARGO_BIN_EXE_podprobe"));
+    let output = alone
+        .args(["status", "--root"])
+        .arg(root.path())
+        .output()
+        .unwrap();
+    assert!(text(&output.stderr).contains("no daemon runs there"));
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+fn top_draws_on_a_terminal_and_leaves_it_as_it_was() {
+    let world = World::new(vec![probed()], vec![]);
+    let size = Winsize {
+        ws_row: 24,
+        ws_col: 100,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    let terminal = openpty(Some(&size), None).unwrap();
+    let (master, slave) = (File::from(terminal.master), File::from(terminal.slave));
+    let mode = || tcgetattr(&slave).unwrap().local_flags;
+    let stdio = || Stdio::from(slave.try_clone().unwrap());
+    let mut command = world.command("top");
+    command.stdin(stdio()).stdout(stdio());
+    for end in ["q", "\u{3}", "TERM"] {
+        let before = mode();
+        let mut child = Killed(command.spawn().unwrap());
+        let mut shown = String::new();
+        let read_until = |wanted: &str, shown: &mut String| {
+            let mut bytes = [0; 4096];
+            while !shown.contains(wanted) {
+                let n = (&master).read(&mut bytes).unwrap();
+                shown.push_str(&String::from_utf8_lossy(&bytes[..n]));
+            }
+        };
+        read_until("main/readiness", &mut shown);
+        assert!(
+            shown.starts_with("\u{1b}[?1049h") && shown.contains("web-edge"),
+            "{shown}"
+        );
+        assert_ne!(mode(), before, "it reads keys at once");
+        let pid = Pid::from_raw(i32::try_from(child.0.id()).unwrap());
+        match end {
+            "q" => (&master).write_all(b"q").unwrap(),
+            // No shell has made the terminal the controlling one, so that nobody sends the signal.
+            "TERM" => kill(pid, Signal::SIGTERM).unwrap(),
+            _ => kill(pid, Signal::SIGINT).unwrap(),
+        }
+        read_until("\u{1b}[?1049l", &mut shown);
+        assert_eq!(child.0.wait().unwrap().code(), Some(0), "{end}");
+        assert_eq!(mode(), before, "{end}");
+    }
+}
+
+#[test]
+fn top_is_one_frame_where_there_is_no_terminal() {
+    let world = World::new(vec![probed()], vec![]);
+    let frame = text(&world.run("top -n default").stdout);
+    assert_eq!(frame.lines().count(), 7, "{frame}");
+    assert!(
+        frame.starts_with("q ends   Edge: 1 of 1 pods ready\n\nNAME "),
+        "{frame}"
     );
 }
 

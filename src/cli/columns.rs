@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use serde_json::Value;
 
 use super::human;
-use crate::api::status::ContainerState;
+use crate::api::status::{ContainerState, PodPhase};
 use crate::api::{ContainerStatus, PodStatus};
 use crate::clock::Time;
 use crate::status::EVICTED;
@@ -295,6 +295,11 @@ fn ended(state: &ContainerState) -> Option<String> {
         ("", _) => format!("ExitCode:{}", t.exit_code),
         (reason, _) => reason.into(),
     })
+}
+
+/// Whether the pod is to run, or has failed to: it is neither on its way out nor done with its work.
+pub fn is_at_work(view: &PodView) -> bool {
+    !view.terminating && view.status.phase != PodPhase::Succeeded
 }
 
 /// The contents of a row without its times, which change all the time.

@@ -53,16 +53,16 @@ fn show_table(
 }
 
 /// The terminal's second screen without a cursor. At the end the first screen is shown again as it was.
-struct Screen<'a>(&'a mut dyn Write);
+pub(super) struct Screen<'a>(&'a mut dyn Write);
 
 impl<'a> Screen<'a> {
-    fn enter(out: &'a mut dyn Write) -> io::Result<Self> {
+    pub(super) fn enter(out: &'a mut dyn Write) -> io::Result<Self> {
         out.write_all(b"\x1b[?1049h\x1b[?25l")?;
         Ok(Self(out))
     }
 
     /// Overwrites line by line instead of clearing first, which would flicker.
-    fn draw(&mut self, lines: &[String]) -> io::Result<()> {
+    pub(super) fn draw(&mut self, lines: &[String]) -> io::Result<()> {
         let text = lines.join("\x1b[K\r\n");
         write!(self.0, "\x1b[H{text}\x1b[K\x1b[J")?;
         self.0.flush()
@@ -77,7 +77,7 @@ impl Drop for Screen<'_> {
 }
 
 /// Columns and lines; 80 by 24 when the terminal does not say.
-fn terminal_size() -> (usize, usize) {
+pub(super) fn terminal_size() -> (usize, usize) {
     let size = crate::sys::terminal::size(&io::stdout()).unwrap_or((80, 24));
     (usize::from(size.0).max(20), usize::from(size.1).max(8))
 }
@@ -169,7 +169,7 @@ fn event_text(e: &Event) -> String {
 }
 
 /// At most `width` characters of one line.
-fn cut(line: &str, width: usize) -> String {
+pub(super) fn cut(line: &str, width: usize) -> String {
     one_line(line).chars().take(width).collect()
 }
 

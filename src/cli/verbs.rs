@@ -3,13 +3,15 @@
 use super::args::Verb;
 use super::{
     check_host, condition, describe, exec, get, image, logs, metrics, pause, port_forward, probe,
-    run, try_out, validate, version, wait,
+    run, status, top, try_out, validate, version, wait,
 };
 
 /// Every verb but `help`, in the order of `help`.
-pub const VERBS: [&Verb; 18] = [
+pub const VERBS: [&Verb; 20] = [
     &run::VERB,
     &try_out::VERB,
+    &status::VERB,
+    &top::VERB,
     &get::VERB,
     &describe::VERB,
     &wait::VERB,

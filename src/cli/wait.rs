@@ -516,7 +516,7 @@ mod tests {
         let why = "a-edge is Running, Ready is False: containers with unready status: [c]";
         check(
             "wait a --for=condition=ready",
-            &[no.clone()],
+            std::slice::from_ref(&no),
             &["", timed_out, why],
         );
         check(

@@ -1,0 +1,423 @@
+//! What is wrong on the node, and why: sentences in the order of how much they matter, each with its way out.
+//!
+//! Invariants: pure. A pod has one sentence, the one that matters most. What is on its way out or has done its work is
+//! well.
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+
+use crate::api::status::{ContainerStateTerminated, PodPhase};
+use crate::api::{ContainerStatus, ProbeType};
+use crate::cli::columns::{self, is_at_work};
+use crate::cli::probe_names::{self, type_word};
+use crate::cli::pull_text;
+use crate::cli::terminal::one_line;
+use crate::clock::Time;
+use crate::events::EventType;
+use crate::images::manager::ImageWaitReason;
+use crate::pod_config::FileProblem;
+use crate::services::view::ServiceView;
+use crate::views::history::{PodHistory, ProbeHistory, RunOutcome};
+use crate::views::{PodView, Snapshot};
+
+/// So many restarts within [`LATELY`] are told of even when the container runs now.
+const MANY_RESTARTS: usize = 3;
+/// In seconds.
+const LATELY: i64 = 600;
+
+/// How much it matters; the first one most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub enum Severity {
+    /// The daemon stands still: what is shown may be old.
+    Stalled,
+    /// The disk of the daemon's files is full.
+    DiskFull,
+    /// A container ends again and again.
+    CrashLoop,
+    /// A file is refused, and no pod of it runs.
+    Refused,
+    /// A pod has failed for good.
+    Failed,
+    /// A container cannot be made or started, or has no image.
+    CannotStart,
+    /// A pod runs and is not ready.
+    NotReady,
+    /// A pod is ready, and was restarted often of late.
+    Flapping,
+    /// A file is refused, and its last good version runs.
+    Outdated,
+    /// A pod has not started yet.
+    Waiting,
+    /// A service sends its clients nowhere, or is not as its file asks for.
+    Service,
+}
+
+/// One sentence.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Finding {
+    /// How much it matters.
+    pub severity: Severity,
+    /// `pod/NAME`, `service/NAME`, a file, or `podprobe`.
+    pub subject: String,
+    /// What is wrong and why.
+    pub message: String,
+    /// What to do, or the command that shows more; empty where the message says it.
+    pub way_out: String,
+}
+
+/// Everything that is looked at.
+pub struct Facts<'a> {
+    /// The pods and files.
+    pub snapshot: &'a Snapshot,
+    /// The services.
+    pub services: &'a [ServiceView],
+    /// By UID; a pod without probes and restarts may be missing.
+    pub histories: &'a HashMap<String, PodHistory>,
+    /// What is said of the disk, when it is full.
+    pub disk: Option<String>,
+    /// When.
+    pub now: Time,
+}
+
+/// What is wrong, the worst first.
+pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
+    let snapshot = facts.snapshot;
+    let stalled = snapshot
+        .stalled
+        .iter()
+        .map(|why| finding(Severity::Stalled, "podprobe", why, ""));
+    let disk = facts.disk.iter().map(|why| {
+        finding(
+            Severity::DiskFull,
+            "podprobe",
+            why,
+            "podprobe image list shows what takes room; remove something",
+        )
+    });
+    let files = snapshot.problems.iter().map(|p| file(snapshot, p));
+    let pods = snapshot.pods.iter().filter_map(|pod| of_pod(pod, facts));
+    let services = facts.services.iter().filter_map(of_service);
+    let mut all: Vec<Finding> = stalled
+        .chain(disk)
+        .chain(files)
+        .chain(pods)
+        .chain(services)
+        .collect();
+    all.sort_by_key(|f| f.severity);
+    all
+}
+
+fn finding(severity: Severity, subject: &str, message: &str, way_out: &str) -> Finding {
+    Finding {
+        severity,
+        subject: one_line(subject),
+        message: one_line(message.trim()),
+        way_out: one_line(way_out),
+    }
+}
+
+/// The subject has the place in the file.
+fn file(snapshot: &Snapshot, problem: &FileProblem) -> Finding {
+    let of_it = || snapshot.pods.iter().filter(|p| p.file == problem.file);
+    let severity = match of_it().next() {
+        Some(_) => Severity::Outdated,
+        None => Severity::Refused,
+    };
+    let what = match of_it().any(|p| p.file_error.is_some()) {
+        true => "last good version runs",
+        false => "not in use",
+    };
+    let line = problem.line(what);
+    let parts = line.split_once(&format!(": {what}: "));
+    let (place, error) = parts.unwrap_or((&problem.file, &problem.error));
+    let way_out = format!("podprobe validate {}", problem.file);
+    finding(severity, place, &format!("{what}: {error}"), &way_out)
+}
+
+/// What matters most of a pod.
+fn of_pod(pod: &PodView, facts: &Facts<'_>) -> Option<Finding> {
+    if !is_at_work(pod) {
+        return None;
+    }
+    let none = PodHistory::default();
+    let history = facts.histories.get(pod.uid()).unwrap_or(&none);
+    let describe = command("describe pod", pod);
+    let (severity, message, way_out) = match pod.status.phase {
+        PodPhase::Failed => (Severity::Failed, failed(pod), describe),
+        _ => match pod
+            .status
+            .init_container_statuses
+            .iter()
+            .chain(&pod.status.container_statuses)
+            .find_map(held_back)
+        {
+            Some((c, "CrashLoopBackOff", _)) => {
+                let logs = format!("{} -c {} -p", command("logs", pod), c.name);
+                (Severity::CrashLoop, crash_loop(c, history), logs)
+            }
+            Some((c, reason, why)) => (
+                Severity::CannotStart,
+                cannot_start(c, reason, why),
+                describe,
+            ),
+            None if pod.status.phase == PodPhase::Pending => {
+                (Severity::Waiting, waits(pod, facts.now), describe)
+            }
+            None if !pod.status.is_ready() => {
+                (Severity::NotReady, not_ready(pod, history), describe)
+            }
+            None => (Severity::Flapping, flapping(history, facts.now)?, describe),
+        },
+    };
+    let subject = format!("pod/{}", columns::name(pod));
+    Some(finding(severity, &subject, &message, &way_out))
+}
+
+fn command(words: &str, pod: &PodView) -> String {
+    let namespace = match columns::namespace(pod) {
+        "default" => String::new(),
+        other => format!(" -n {other}"),
+    };
+    format!("podprobe {words} {}{namespace}", columns::name(pod))
+}
+
+/// The container, the word and the sentence, where it waits for more than its turn.
+fn held_back(c: &ContainerStatus) -> Option<(&ContainerStatus, &str, &str)> {
+    let waiting = c.state.waiting.as_ref()?;
+    let is_on_its_way = matches!(
+        waiting.reason.as_str(),
+        "" | "ContainerCreating" | "PodInitializing"
+    );
+    (!is_on_its_way).then_some((c, &waiting.reason, &waiting.message))
+}
+
+fn crash_loop(c: &ContainerStatus, history: &PodHistory) -> String {
+    let mut restarts = history.restarts.iter().rev();
+    let told = restarts
+        .find(|r| r.container == c.name)
+        .map(|r| r.cause.clone());
+    let ended = c.last_state.terminated.as_ref().map(end);
+    // What the container itself shows is of its last instance; the history knows why that was killed.
+    let why = match (ended, told) {
+        (Some(end), _) if end.starts_with("OOMKilled") => end,
+        (_, Some(cause)) => cause,
+        (Some(end), None) => end,
+        (None, None) => "nothing is known of the instance before".into(),
+    };
+    let times = if c.restart_count == 1 {
+        "once"
+    } else {
+        &format!("{} times", c.restart_count)
+    };
+    format!(
+        "container {} ends again and again, restarted {times}: {why}",
+        c.name
+    )
+}
+
+fn end(t: &ContainerStateTerminated) -> String {
+    let code = format!("exit code {}", t.exit_code);
+    let end = match t.reason.as_str() {
+        "OOMKilled" => format!("OOMKilled, it reached its memory limit ({code})"),
+        "" | "Error" | "Completed" => code,
+        reason => format!("{reason}, {code}"),
+    };
+    match t.message.trim() {
+        "" => end,
+        said => format!("{end}: {said}"),
+    }
+}
+
+fn failed(pod: &PodView) -> String {
+    let (reason, message) = (pod.status.reason.as_str(), pod.status.message.as_str());
+    let statuses = || {
+        pod.status
+            .init_container_statuses
+            .iter()
+            .chain(&pod.status.container_statuses)
+    };
+    let ended = || {
+        statuses()
+            .find_map(|c| Some((c, c.state.terminated.as_ref().filter(|t| t.exit_code != 0)?)))
+    };
+    match (reason, message, ended()) {
+        ("", "", Some((c, t))) => format!("container {} has failed: {}", c.name, end(t)),
+        ("", "", None) => "it has failed".into(),
+        ("", message, _) => message.into(),
+        (reason, "", _) => reason.into(),
+        (reason, message, _) => format!("{reason}: {message}"),
+    }
+}
+
+fn cannot_start(c: &ContainerStatus, reason: &str, why: &str) -> String {
+    let is_of_image = ImageWaitReason::ALL.iter().any(|r| r.as_str() == reason);
+    let what = match is_of_image {
+        true => format!("container {} has no image {}", c.name, c.image),
+        false => format!("container {} cannot start", c.name),
+    };
+    match why.trim() {
+        "" => format!("{what}: {reason}"),
+        why => format!("{what}: {reason}: {why}"),
+    }
+}
+
+/// A pull that runs, what went wrong last, or the word of a container.
+fn waits(pod: &PodView, now: Time) -> String {
+    if let Some(pull) = pod.pulls.first() {
+        return format!(
+            "it waits for image {}: {}",
+            pull.image,
+            pull_text::stage(pull, now)
+        );
+    }
+    let warning = pod
+        .events
+        .iter()
+        .rev()
+        .find(|e| e.type_ == EventType::Warning);
+    match warning {
+        Some(e) => format!("it has not started: {}: {}", e.reason, e.message),
+        None => format!("it has not started: {}", columns::status_word(pod)),
+    }
+}
+
+fn not_ready(pod: &PodView, history: &PodHistory) -> String {
+    let fails = |p: &&ProbeHistory| p.runs.back().is_some_and(|r| !is_pass(r.outcome));
+    let unready = |name: &str| !pod.status.container(name).is_some_and(|c| c.ready);
+    let mut probes: Vec<&ProbeHistory> = history
+        .probes
+        .iter()
+        .filter(|p| unready(&p.container))
+        .filter(fails)
+        .collect();
+    // A container that has not passed its startup probe runs no other.
+    probes.sort_by_key(|p| match p.probe_type {
+        ProbeType::Startup => 0,
+        ProbeType::Readiness => 1,
+        ProbeType::Liveness => 2,
+    });
+    let said = probes.first().and_then(|p| Some((p, p.runs.back()?)));
+    match (said, pod.status.condition("Ready")) {
+        (Some((p, run)), _) => {
+            let what = type_word(p.probe_type);
+            let verb = if run.outcome == RunOutcome::Errored {
+                "cannot be run"
+            } else {
+                "fails"
+            };
+            format!(
+                "not ready, the {what} probe of {} {verb}: {}",
+                p.container,
+                run.output.trim()
+            )
+        }
+        (None, Some(ready)) if !ready.message.is_empty() => format!("not ready: {}", ready.message),
+        _ => "not ready".into(),
+    }
+}
+
+fn flapping(history: &PodHistory, now: Time) -> Option<String> {
+    let is_late = |then: Time| now.unix_seconds() - then.unix_seconds() <= LATELY;
+    let last = history.restarts.back()?;
+    let same = history
+        .restarts
+        .iter()
+        .filter(|r| r.container == last.container);
+    let times = same.filter(|r| is_late(r.time)).count();
+    (times >= MANY_RESTARTS).then(|| {
+        format!(
+            "container {} was restarted {times} times in 10 minutes: {}",
+            last.container, last.cause
+        )
+    })
+}
+
+fn of_service(service: &ServiceView) -> Option<Finding> {
+    let message = match service.problems.first() {
+        Some(problem) => problem.clone(),
+        None if !leads_nowhere(service) => return None,
+        None => format!("its clients are sent nowhere: {}", why_nowhere(service)),
+    };
+    let namespace = match service.namespace.as_str() {
+        "default" => String::new(),
+        other => format!(" -n {other}"),
+    };
+    let way_out = format!("podprobe describe service {}{namespace}", service.name);
+    Some(finding(
+        Severity::Service,
+        &format!("service/{}", service.name),
+        &message,
+        &way_out,
+    ))
+}
+
+/// Whether it has ports, and none of them an endpoint.
+pub fn leads_nowhere(service: &ServiceView) -> bool {
+    let is_elsewhere = service.type_ == "ExternalName" || service.ports.is_empty();
+    !is_elsewhere && service.ports.iter().all(|p| p.endpoints.is_empty())
+}
+
+fn why_nowhere(service: &ServiceView) -> String {
+    let why = service.pods.iter().find(|p| !p.why.is_empty());
+    match why {
+        Some(pod) => format!("{}: {}", pod.name, pod.why.join("; ")),
+        None if service.note.is_empty() => "it has no endpoints".into(),
+        None => service.note.clone(),
+    }
+}
+
+fn is_pass(outcome: RunOutcome) -> bool {
+    matches!(outcome, RunOutcome::Success | RunOutcome::Warning)
+}
+
+/// How much there is, for the line that says that all is well.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Counts {
+    /// Pods that are to run, without those that have done their work.
+    pub pods: usize,
+    /// Those of them that are ready.
+    pub pods_ready: usize,
+    /// Pods that have done their work.
+    pub pods_completed: usize,
+    /// Probes of the pods that are to run.
+    pub probes: usize,
+    /// Those whose last result is good.
+    pub probes_passing: usize,
+    /// Those that a person has paused.
+    pub probes_paused: usize,
+    /// Services.
+    pub services: usize,
+    /// Those whose clients are sent somewhere.
+    pub services_served: usize,
+}
+
+/// Counts.
+pub fn counts(facts: &Facts<'_>) -> Counts {
+    let mut counts = Counts {
+        services: facts.services.len(),
+        services_served: facts.services.iter().filter(|s| !leads_nowhere(s)).count(),
+        ..Counts::default()
+    };
+    for pod in &facts.snapshot.pods {
+        if pod.status.phase == PodPhase::Succeeded {
+            counts.pods_completed += 1;
+        }
+        if !is_at_work(pod) {
+            continue;
+        }
+        let passes = |p: &&ProbeHistory| p.runs.back().is_some_and(|r| is_pass(r.outcome));
+        let history = facts.histories.get(pod.uid());
+        counts.pods += 1;
+        counts.pods_ready += usize::from(pod.status.is_ready());
+        counts.probes += probe_names::all(pod).len();
+        counts.probes_passing += history.map_or(0, |h| h.probes.iter().filter(passes).count());
+        counts.probes_paused += pod.paused.len();
+    }
+    counts
+}
+
+#[cfg(test)]
+mod tests;

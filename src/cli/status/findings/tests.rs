@@ -1,0 +1,378 @@
+use serde_json::{Value, json};
+
+use super::*;
+
+fn now() -> Time {
+    serde_json::from_value(json!("2026-01-01T01:00:00Z")).unwrap()
+}
+
+/// A pod with that status and a readiness probe.
+fn pod(status: Value) -> Value {
+    let probe = json!({"tcpSocket": {"port": 1}});
+    json!({"object": {"metadata": {"name": "web-edge", "namespace": "default", "uid": "u"}, "spec": {"containers": [{"name": "main", "readinessProbe": probe}]}},
+        "status": status, "file": "/p/web.yaml", "warnings": [], "terminating": false, "logDir": "", "events": []})
+}
+
+fn status(phase: &str, ready: &str, state: Value, last: Value) -> Value {
+    json!({"phase": phase, "conditions": [{"type": "Ready", "status": ready, "lastTransitionTime": null, "message": "containers with unready status: [main]"}],
+        "containerStatuses": [{"name": "main", "image": "app:1", "ready": ready == "True", "restartCount": 7, "state": state, "lastState": last}]})
+}
+
+fn running(ready: &str) -> Value {
+    status(
+        "Running",
+        ready,
+        json!({"running": {"startedAt": null}}),
+        json!({}),
+    )
+}
+
+fn waiting(reason: &str, message: &str, last: Value) -> Value {
+    status(
+        "Running",
+        "False",
+        json!({"waiting": {"reason": reason, "message": message}}),
+        last,
+    )
+}
+
+fn snapshot(pods: &[Value], problems: &[(&str, &str)]) -> Snapshot {
+    let problem = |(file, error): &(&str, &str)| json!({"file": file, "error": error});
+    let problems: Vec<Value> = problems.iter().map(problem).collect();
+    serde_json::from_value(
+        json!({"version": 1, "nodeName": "edge", "pods": pods, "problems": problems}),
+    )
+    .unwrap()
+}
+
+fn said(snapshot: &Snapshot, history: Value, services: &[ServiceView]) -> Vec<String> {
+    let histories = match history {
+        Value::Null => HashMap::new(),
+        history => HashMap::from([("u".to_owned(), serde_json::from_value(history).unwrap())]),
+    };
+    let facts = Facts {
+        snapshot,
+        services,
+        histories: &histories,
+        disk: None,
+        now: now(),
+    };
+    let one = |f: Finding| {
+        format!(
+            "{:?} {}: {} | {}",
+            f.severity, f.subject, f.message, f.way_out
+        )
+    };
+    findings(&facts).into_iter().map(one).collect()
+}
+
+#[track_caller]
+fn check(status: Value, history: Value, expected: &str) {
+    let said = said(&snapshot(&[pod(status)], &[]), history, &[]);
+    let expected: Vec<&str> = Some(expected)
+        .filter(|e| !e.is_empty())
+        .into_iter()
+        .collect();
+    assert_eq!(said, expected);
+}
+
+fn runs(probes: &[(&str, &str, &str)]) -> Value {
+    let probe = |(probe_type, outcome, output): &(&str, &str, &str)| {
+        let good = json!({"time": "2026-01-01T00:59:00Z", "micros": 1, "outcome": "success", "output": "fine"});
+        let last = json!({"time": "2026-01-01T00:59:10Z", "micros": 1, "outcome": outcome, "output": output});
+        json!({"container": "main", "probeType": probe_type, "runs": [good, last]})
+    };
+    json!({"probes": probes.iter().map(probe).collect::<Vec<_>>(), "restarts": []})
+}
+
+fn restarts(minutes: &[u32], cause: &str) -> Value {
+    let restart = |m: &u32| json!({"time": format!("2026-01-01T00:{m:02}:00Z"), "container": "main", "attempt": 1, "cause": cause});
+    json!({"probes": [], "restarts": minutes.iter().map(restart).collect::<Vec<_>>()})
+}
+
+#[test]
+fn what_is_well_is_not_told() {
+    check(running("True"), json!(null), "");
+    check(running("True"), runs(&[("Readiness", "success", "ok")]), "");
+    check(
+        status(
+            "Succeeded",
+            "False",
+            json!({"terminated": {"exitCode": 0}}),
+            json!({}),
+        ),
+        json!(null),
+        "",
+    );
+    let mut ending = pod(running("False"));
+    ending["terminating"] = true.into();
+    assert_eq!(said(&snapshot(&[ending], &[]), json!(null), &[]), [""; 0]);
+}
+
+#[test]
+fn a_crash_loop_says_why_the_last_instance_ended() {
+    let loops = |last: Value| waiting("CrashLoopBackOff", "back-off 40s", last);
+    let told = |why: &str| {
+        format!(
+            "CrashLoop pod/web-edge: container main ends again and again, restarted 7 times: {why} | podprobe logs web-edge -c main -p"
+        )
+    };
+    let code = json!({"terminated": {"exitCode": 3, "reason": "Error"}});
+    check(loops(code.clone()), json!(null), &told("exit code 3"));
+    let cause = "failed liveness probe: HTTP probe failed with statuscode: 500 (exit code 137)";
+    check(loops(code), restarts(&[50], cause), &told(cause));
+    let oom = json!({"terminated": {"exitCode": 137, "reason": "OOMKilled"}});
+    check(
+        loops(oom),
+        restarts(&[50], "ended by itself"),
+        &told("OOMKilled, it reached its memory limit (exit code 137)"),
+    );
+    let message =
+        json!({"terminated": {"exitCode": 1, "reason": "Error", "message": "no\nconfig\u{1b}"}});
+    check(
+        loops(message),
+        json!(null),
+        &told("exit code 1: no config^["),
+    );
+    check(
+        loops(json!({})),
+        json!(null),
+        &told("nothing is known of the instance before"),
+    );
+}
+
+#[test]
+fn a_pod_that_cannot_start_says_what_it_lacks() {
+    let way = "podprobe describe pod web-edge";
+    check(
+        waiting("ErrImagePull", "no such host", json!({})),
+        json!(null),
+        &format!(
+            "CannotStart pod/web-edge: container main has no image app:1: ErrImagePull: no such host | {way}"
+        ),
+    );
+    check(
+        waiting("CreateContainerConfigError", "", json!({})),
+        json!(null),
+        &format!(
+            "CannotStart pod/web-edge: container main cannot start: CreateContainerConfigError | {way}"
+        ),
+    );
+    let creating = status(
+        "Pending",
+        "False",
+        json!({"waiting": {"reason": "ContainerCreating"}}),
+        json!({}),
+    );
+    check(
+        creating.clone(),
+        json!(null),
+        &format!("Waiting pod/web-edge: it has not started: ContainerCreating | {way}"),
+    );
+    let mut warned = pod(creating);
+    warned["events"] = json!([{"namespace": "default", "pod": "web-edge", "uid": "u", "fieldPath": "", "type": "Warning", "reason": "FailedMount",
+        "message": "no ConfigMap x", "count": 1, "firstTimestamp": now(), "lastTimestamp": now()}]);
+    let told = said(&snapshot(&[warned.clone()], &[]), json!(null), &[]);
+    assert_eq!(
+        told,
+        [format!(
+            "Waiting pod/web-edge: it has not started: FailedMount: no ConfigMap x | {way}"
+        )]
+    );
+    warned["pulls"] = json!([{"image": "app:1", "stage": {"queued": {"millis": 12_999}}}]);
+    let told = said(&snapshot(&[warned], &[]), json!(null), &[]);
+    assert_eq!(
+        told,
+        [format!(
+            "Waiting pod/web-edge: it waits for image app:1: waiting for other pulls, 12s | {way}"
+        )]
+    );
+}
+
+#[test]
+fn a_pod_that_is_not_ready_has_the_words_of_its_probe() {
+    let told = |why: &str| {
+        format!("NotReady pod/web-edge: not ready{why} | podprobe describe pod web-edge")
+    };
+    let condition = told(": containers with unready status: [main]");
+    check(running("False"), json!(null), &condition);
+    check(
+        running("False"),
+        runs(&[("Liveness", "success", "")]),
+        &condition,
+    );
+    check(
+        running("False"),
+        runs(&[
+            ("Liveness", "failure", "later"),
+            ("Readiness", "failure", " refused\n"),
+        ]),
+        &told(", the readiness probe of main fails: refused"),
+    );
+    check(
+        running("False"),
+        runs(&[
+            ("Readiness", "failure", "x"),
+            ("Startup", "errored", "no port \"x\""),
+        ]),
+        &told(", the startup probe of main cannot be run: no port \"x\""),
+    );
+}
+
+#[test]
+fn a_ready_pod_that_was_restarted_often_is_told_of() {
+    let told = "Flapping pod/web-edge: container main was restarted 3 times in 10 minutes: out of luck | podprobe describe pod web-edge";
+    check(
+        running("True"),
+        restarts(&[10, 50, 55, 58], "out of luck"),
+        told,
+    );
+    check(
+        running("True"),
+        restarts(&[10, 20, 55, 58], "out of luck"),
+        "",
+    );
+}
+
+#[test]
+fn a_failed_pod_says_why() {
+    let ended = json!({"terminated": {"exitCode": 2, "reason": "Error"}});
+    let mut failed = status("Failed", "False", ended, json!({}));
+    let told = |why: &str| format!("Failed pod/web-edge: {why} | podprobe describe pod web-edge");
+    check(
+        failed.clone(),
+        json!(null),
+        &told("container main has failed: exit code 2"),
+    );
+    failed["reason"] = "Evicted".into();
+    check(failed.clone(), json!(null), &told("Evicted"));
+    failed["message"] = "volume x is full".into();
+    check(failed, json!(null), &told("Evicted: volume x is full"));
+}
+
+#[test]
+fn a_refused_file_matters_more_when_no_pod_of_it_runs() {
+    let problems = [
+        ("/p/a.yaml", "/p/a.yaml:3:1: no"),
+        ("/p/web.yaml", "bad"),
+        ("/p/two.yaml", "same pod"),
+    ];
+    let (mut web, mut two) = (pod(running("True")), pod(running("True")));
+    web["fileError"] = "bad".into();
+    two["file"] = "/p/two.yaml".into();
+    let snapshot = snapshot(&[web, two], &problems);
+    let expected = [
+        "Refused /p/a.yaml:3:1: not in use: no | podprobe validate /p/a.yaml",
+        "Outdated /p/web.yaml: last good version runs: bad | podprobe validate /p/web.yaml",
+        "Outdated /p/two.yaml: not in use: same pod | podprobe validate /p/two.yaml",
+    ];
+    assert_eq!(said(&snapshot, json!(null), &[]), expected);
+}
+
+fn service(namespace: &str, extra: Value) -> ServiceView {
+    let mut value = json!({"namespace": namespace, "name": "web", "type": "ClusterIP", "ports": [{"port": 80, "protocol": "TCP"}]});
+    value
+        .as_object_mut()
+        .unwrap()
+        .extend(extra.as_object().unwrap().clone());
+    serde_json::from_value(value).unwrap()
+}
+
+#[test]
+fn a_service_that_leads_nowhere_says_why() {
+    let check = |service: ServiceView, expected: &[&str]| {
+        assert_eq!(said(&snapshot(&[], &[]), json!(null), &[service]), expected);
+    };
+    check(
+        service(
+            "default",
+            json!({"ports": [{"port": 80, "endpoints": ["10.0.0.1:80"]}]}),
+        ),
+        &[],
+    );
+    check(service("default", json!({"type": "ExternalName"})), &[]);
+    check(service("default", json!({"ports": []})), &[]);
+    let nowhere = "Service service/web: its clients are sent nowhere";
+    let way = "podprobe describe service web";
+    check(
+        service("shop", json!({})),
+        &[&format!("{nowhere}: it has no endpoints | {way} -n shop")],
+    );
+    check(
+        service("default", json!({"note": "no pod has the labels app=web"})),
+        &[&format!("{nowhere}: no pod has the labels app=web | {way}")],
+    );
+    let pods = json!([{"namespace": "default", "name": "web-edge", "gets_traffic": false, "why": ["not ready", "x"]}]);
+    check(
+        service("default", json!({"pods": pods})),
+        &[&format!("{nowhere}: web-edge: not ready; x | {way}")],
+    );
+    check(
+        service("default", json!({"problems": ["port 80 is taken"]})),
+        &[&format!("Service service/web: port 80 is taken | {way}")],
+    );
+}
+
+#[test]
+fn what_matters_most_comes_first() {
+    let mut snapshot = snapshot(
+        &[
+            pod(running("False")),
+            pod(waiting("CrashLoopBackOff", "", json!({}))),
+        ],
+        &[("/p/a.yaml", "no")],
+    );
+    snapshot.stalled = Some("the sync loop stands".into());
+    let facts = Facts {
+        snapshot: &snapshot,
+        services: &[service("default", json!({}))],
+        histories: &HashMap::new(),
+        disk: Some("/var has 0B left".into()),
+        now: now(),
+    };
+    let order: Vec<Severity> = findings(&facts).iter().map(|f| f.severity).collect();
+    assert_eq!(
+        order,
+        [
+            Severity::Stalled,
+            Severity::DiskFull,
+            Severity::CrashLoop,
+            Severity::Refused,
+            Severity::NotReady,
+            Severity::Service
+        ]
+    );
+}
+
+#[test]
+fn what_there_is_is_counted() {
+    let mut done = pod(status("Succeeded", "False", json!({}), json!({})));
+    done["object"]["metadata"]["uid"] = "done".into();
+    let mut paused = pod(running("False"));
+    paused["object"]["metadata"]["uid"] = "paused".into();
+    paused["paused"] = json!([{"container": "main", "probeType": "Readiness", "until": now()}]);
+    let snapshot = snapshot(&[pod(running("True")), paused, done], &[]);
+    let history = serde_json::from_value(runs(&[("Readiness", "success", "")])).unwrap();
+    let histories = HashMap::from([("u".to_owned(), history)]);
+    let facts = Facts {
+        snapshot: &snapshot,
+        services: &[
+            service("default", json!({})),
+            service("x", json!({"type": "ExternalName"})),
+        ],
+        histories: &histories,
+        disk: None,
+        now: now(),
+    };
+    let expected = Counts {
+        pods: 2,
+        pods_ready: 1,
+        pods_completed: 1,
+        probes: 2,
+        probes_passing: 1,
+        probes_paused: 1,
+        services: 2,
+        services_served: 1,
+    };
+    assert_eq!(counts(&facts), expected);
+}
