@@ -30,7 +30,13 @@ fn has(program: &str) -> bool {
 /// Status and body.
 fn curl(arguments: &[&str]) -> (u16, String) {
     let output = Command::new("curl")
-        .args(["--silent", "--max-time", "60", "--write-out", "\n%{http_code}"])
+        .args([
+            "--silent",
+            "--max-time",
+            "60",
+            "--write-out",
+            "\n%{http_code}",
+        ])
         .args(arguments)
         .output()
         .unwrap();
@@ -96,53 +102,69 @@ fn curl_reads_every_path_of_the_socket() {
         return;
     }
     on_embedded(|node| {
-        with_pod(node, json!({}), "echo one; echo two >&2; sleep 1000", json!({}), |day| {
-            let (status, body) = ask(day, "/healthz?verbose");
-            assert_eq!(status, 200, "{body}");
-            for check in ["ping", "syncloop", "pleg", "runtime", "disk"] {
-                assert!(body.contains(&format!("[+]{check} ok\n")), "{body}");
-                assert_eq!(ask(day, &format!("/healthz/{check}")), (200, "ok".into()));
-            }
-            let json = |path: &str| -> Value {
-                let (status, body) = ask(day, path);
-                assert_eq!(status, 200, "{path}: {body}");
-                serde_json::from_str(&body).unwrap_or_else(|e| panic!("{path}: {e}: {body}"))
-            };
-            let pods = json("/pods");
-            assert_eq!(pods["kind"], "PodList");
-            assert_eq!(pods["items"][0]["metadata"]["name"], name());
-            assert_eq!(pods["items"][0]["status"]["phase"], "Running");
-            let running = json("/runningpods/");
-            assert_eq!(running["items"][0]["spec"]["containers"][0]["name"], "c");
-            let config = &json("/configz")["kubeletconfig"];
-            assert_eq!(config["nodeName"], NODE);
-            assert_eq!(config["healthzPort"], 0);
-            assert_eq!(config["syncFrequency"], "60s");
-            let summary = json("/stats/summary");
-            assert_eq!(summary["pods"][0]["podRef"]["name"], name());
-            let events = json("/events");
-            assert!(events["events"].as_array().unwrap().iter().any(|e| e["reason"] == "Started"));
-            for (path, series) in [
-                ("/metrics", "kubelet_running_pods"),
-                ("/metrics/probes", "process_start_time_seconds"),
-                ("/metrics/resource", "container_cpu_usage_seconds_total"),
-                ("/metrics/cadvisor", "container_memory_working_set_bytes"),
-            ] {
-                let (status, body) = ask(day, path);
+        with_pod(
+            node,
+            json!({}),
+            "echo one; echo two >&2; sleep 1000",
+            json!({}),
+            |day| {
+                let (status, body) = ask(day, "/healthz?verbose");
+                assert_eq!(status, 200, "{body}");
+                for check in ["ping", "syncloop", "pleg", "runtime", "disk"] {
+                    assert!(body.contains(&format!("[+]{check} ok\n")), "{body}");
+                    assert_eq!(ask(day, &format!("/healthz/{check}")), (200, "ok".into()));
+                }
+                let json = |path: &str| -> Value {
+                    let (status, body) = ask(day, path);
+                    assert_eq!(status, 200, "{path}: {body}");
+                    serde_json::from_str(&body).unwrap_or_else(|e| panic!("{path}: {e}: {body}"))
+                };
+                let pods = json("/pods");
+                assert_eq!(pods["kind"], "PodList");
+                assert_eq!(pods["items"][0]["metadata"]["name"], name());
+                assert_eq!(pods["items"][0]["status"]["phase"], "Running");
+                let running = json("/runningpods/");
+                assert_eq!(running["items"][0]["spec"]["containers"][0]["name"], "c");
+                let config = &json("/configz")["kubeletconfig"];
+                assert_eq!(config["nodeName"], NODE);
+                assert_eq!(config["healthzPort"], 0);
+                assert_eq!(config["syncFrequency"], "60s");
+                let summary = json("/stats/summary");
+                assert_eq!(summary["pods"][0]["podRef"]["name"], name());
+                let events = json("/events");
+                assert!(
+                    events["events"]
+                        .as_array()
+                        .unwrap()
+                        .iter()
+                        .any(|e| e["reason"] == "Started")
+                );
+                for (path, series) in [
+                    ("/metrics", "kubelet_running_pods"),
+                    ("/metrics/probes", "process_start_time_seconds"),
+                    ("/metrics/resource", "container_cpu_usage_seconds_total"),
+                    ("/metrics/cadvisor", "container_memory_working_set_bytes"),
+                ] {
+                    let (status, body) = ask(day, path);
+                    assert_eq!(status, 200);
+                    assert!(body.contains(series), "{path}: {body}");
+                }
+                let (_, threads) = ask(day, "/debug/threads");
+                for thread in ["sync-loop", "pleg", "server"] {
+                    assert!(threads.contains(&format!("\n{thread} ")), "{threads}");
+                }
+                let (status, listing) = ask(day, "/logs/");
                 assert_eq!(status, 200);
-                assert!(body.contains(series), "{path}: {body}");
-            }
-            let (_, threads) = ask(day, "/debug/threads");
-            for thread in ["sync-loop", "pleg", "server"] {
-                assert!(threads.contains(&format!("\n{thread} ")), "{threads}");
-            }
-            let (status, listing) = ask(day, "/logs/");
-            assert_eq!(status, 200);
-            assert!(listing.contains("<a href=\"/logs/pods/\">pods/</a>"), "{listing}");
-            assert_eq!(ask(day, "/logs/../../etc/passwd").0, 404);
-            let (status, spdy) = ask(day, &format!("/exec/{}?command=ls&output=1", container()));
-            assert_eq!(status, 426, "{spdy}");
-        });
+                assert!(
+                    listing.contains("<a href=\"/logs/pods/\">pods/</a>"),
+                    "{listing}"
+                );
+                assert_eq!(ask(day, "/logs/../../etc/passwd").0, 404);
+                let (status, spdy) =
+                    ask(day, &format!("/exec/{}?command=ls&output=1", container()));
+                assert_eq!(status, 426, "{spdy}");
+            },
+        );
     });
 }
 
@@ -161,23 +183,41 @@ fn logs_have_the_kubelet_s_options() {
             assert_eq!(logs("stream=Stdout&tailLines=1").1, "out 3\n");
             assert_eq!(logs("stream=Stdout&limitBytes=8").1, "out 1\nou");
             let (_, stamped) = logs("stream=Stderr&timestamps=true");
-            assert!(stamped.ends_with("Z err\n") || stamped.contains("+00:00 err\n"), "{stamped}");
+            assert!(
+                stamped.ends_with("Z err\n") || stamped.contains("+00:00 err\n"),
+                "{stamped}"
+            );
             assert_eq!(logs("sinceTime=2999-01-01T00:00:00Z").1, "");
             assert_eq!(logs("tailLines=x").0, 422);
             let of = |path: &str| ask(day, &format!("/containerLogs/default/{path}"));
             assert_eq!(of("none/c"), (404, "pod \"none\" does not exist\n".into()));
             assert_eq!(
                 of(&format!("{}/d", name())),
-                (404, format!("container \"d\" not found in pod \"{}\"\n", name()))
+                (
+                    404,
+                    format!("container \"d\" not found in pod \"{}\"\n", name())
+                )
             );
             let (status, none) = logs("previous=true");
             assert_eq!(status, 400);
-            assert!(none.starts_with("previous terminated container \"c\""), "{none}");
+            assert!(
+                none.starts_with("previous terminated container \"c\""),
+                "{none}"
+            );
 
             // A log that is followed ends with its container.
-            let url = format!("http://podprobe/containerLogs/{}?follow=true&stream=Stderr", container());
+            let url = format!(
+                "http://podprobe/containerLogs/{}?follow=true&stream=Stderr",
+                container()
+            );
             let mut follower = Command::new("curl")
-                .args(["--silent", "--no-buffer", "--unix-socket", &socket(day), &url])
+                .args([
+                    "--silent",
+                    "--no-buffer",
+                    "--unix-socket",
+                    &socket(day),
+                    &url,
+                ])
                 .stdout(Stdio::piped())
                 .spawn()
                 .unwrap();
@@ -209,11 +249,17 @@ fn run_answers_with_the_output() {
             assert_eq!(run("echo+a+b"), (200, "a b\n".into()));
             let (status, failed) = run("ls+/none");
             assert_eq!(status, 500);
-            assert!(failed.ends_with("command terminated with exit code 1\n"), "{failed}");
+            assert!(
+                failed.ends_with("command terminated with exit code 1\n"),
+                "{failed}"
+            );
             assert_eq!(run("").0, 400);
             assert_eq!(ask(day, &format!("/run/{}?cmd=ls", container())).0, 405);
             let log = day.log();
-            let audit = format!("audit: run {} [\"echo\", \"a\", \"b\"] by uid 0 (pid ", container());
+            let audit = format!(
+                "audit: run {} [\"echo\", \"a\", \"b\"] by uid 0 (pid ",
+                container()
+            );
             assert!(log.contains(&audit), "{log}");
         });
     });
@@ -228,7 +274,8 @@ fn debugging_can_be_switched_off() {
         let off = json!({"enableDebuggingHandlers": false});
         with_pod(node, off, FOREVER, json!({}), |day| {
             for path in ["exec", "attach", "run", "containerLogs"] {
-                let (status, body) = ask(day, &format!("/{path}/{}?command=ls&output=1", container()));
+                let (status, body) =
+                    ask(day, &format!("/{path}/{}?command=ls&output=1", container()));
                 assert_eq!(
                     (status, body.as_str()),
                     (405, "Debug endpoints are disabled.\n"),
@@ -237,7 +284,10 @@ fn debugging_can_be_switched_off() {
             }
             assert_eq!(ask(day, "/pods").0, 200);
             let refused = day.says(&["exec", "web", "--", "ls"]);
-            assert!(refused.contains("Debug endpoints are disabled."), "{refused}");
+            assert!(
+                refused.contains("Debug endpoints are disabled."),
+                "{refused}"
+            );
         });
     });
 }
@@ -266,30 +316,78 @@ impl Authority {
             .current_dir(self.dir.path())
             .output()
             .unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
     }
 
     fn root(&self, name: &str) {
-        let (key, file, subject) = (format!("{name}.key"), format!("{name}.pem"), format!("/CN={name}"));
+        let (key, file, subject) = (
+            format!("{name}.key"),
+            format!("{name}.pem"),
+            format!("/CN={name}"),
+        );
         self.openssl(&[
-            "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
-            "-keyout", &key, "-out", &file, "-subj", &subject,
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:P-256",
+            "-nodes",
+            "-days",
+            "2",
+            "-keyout",
+            &key,
+            "-out",
+            &file,
+            "-subj",
+            &subject,
         ]);
     }
 
     /// A certificate for 127.0.0.1, signed by `ca`.
     fn leaf(&self, ca: &str, name: &str) {
-        let (key, request, file) = (format!("{name}.key"), format!("{name}.csr"), format!("{name}.pem"));
+        let (key, request, file) = (
+            format!("{name}.key"),
+            format!("{name}.csr"),
+            format!("{name}.pem"),
+        );
         let subject = format!("/CN={name}");
         self.openssl(&[
-            "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", &key, "-out", &request,
-            "-subj", &subject,
+            "req",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:P-256",
+            "-nodes",
+            "-keyout",
+            &key,
+            "-out",
+            &request,
+            "-subj",
+            &subject,
         ]);
         fs::write(self.dir.path().join("san"), "subjectAltName=IP:127.0.0.1\n").unwrap();
         let (ca_file, ca_key) = (format!("{ca}.pem"), format!("{ca}.key"));
         self.openssl(&[
-            "x509", "-req", "-in", &request, "-CA", &ca_file, "-CAkey", &ca_key, "-CAcreateserial", "-days", "2",
-            "-extfile", "san", "-out", &file,
+            "x509",
+            "-req",
+            "-in",
+            &request,
+            "-CA",
+            &ca_file,
+            "-CAkey",
+            &ca_key,
+            "-CAcreateserial",
+            "-days",
+            "2",
+            "-extfile",
+            "san",
+            "-out",
+            &file,
         ]);
         fs::set_permissions(self.path(&key), fs::Permissions::from_mode(0o600)).unwrap();
     }
@@ -323,53 +421,75 @@ fn without_certificate_or_token_a_tcp_address_tells_health_and_nothing_else() {
         authority.leaf("stranger", "forged");
         let token = authority.secret("token", &format!("{TOKEN}\n"), 0o600);
         let port = free_port();
-        with_pod(node, authority.config(port, &token), FOREVER, json!({}), |day| {
-            wait_for_port(port);
-            let url = |path: &str| format!("https://127.0.0.1:{port}{path}");
-            let ca = authority.path("ca.pem");
-            let get = |more: &[&str], path: &str| {
-                curl(&[&["--cacert", ca.as_str(), &url(path)], more].concat())
-            };
-            for path in ["/healthz", "/healthz/ping", "/livez", "/readyz"] {
-                assert_eq!(get(&[], path), (200, "ok".into()), "{path}");
-            }
-            let paths = [
-                "/", "/pods", "/metrics", "/configz", "/events", "/version", "/podprobe/v1/snapshot", "/logs/",
-                "/debug/threads", "/nothing",
-            ];
-            for path in paths {
-                assert_eq!(get(&[], path), (401, "Unauthorized\n".into()), "{path}");
-            }
-            let bearer = |token: &str| format!("Authorization: Bearer {token}");
-            let with = |token: &str, path: &str| get(&["--header", &bearer(token)], path).0;
-            assert_eq!(with(TOKEN, "/pods"), 200);
-            for wrong in ["", "0", "0123456789abcdef-tokeN", "0123456789abcdef-token2"] {
-                assert_eq!(with(wrong, "/pods"), 401, "{wrong:?}");
-            }
-            let (cert, key) = (authority.path("client.pem"), authority.path("client.key"));
-            assert_eq!(get(&["--cert", &cert, "--key", &key], "/pods").0, 200);
-            let (cert, key) = (authority.path("forged.pem"), authority.path("forged.key"));
-            assert_eq!(get(&["--cert", &cert, "--key", &key], "/pods").0, 0, "the handshake fails");
-            let plain = curl(&[&format!("http://127.0.0.1:{port}/healthz")]);
-            assert_eq!(plain.0, 0, "no answer without TLS");
+        with_pod(
+            node,
+            authority.config(port, &token),
+            FOREVER,
+            json!({}),
+            |day| {
+                wait_for_port(port);
+                let url = |path: &str| format!("https://127.0.0.1:{port}{path}");
+                let ca = authority.path("ca.pem");
+                let get = |more: &[&str], path: &str| {
+                    curl(&[&["--cacert", ca.as_str(), &url(path)], more].concat())
+                };
+                for path in ["/healthz", "/healthz/ping", "/livez", "/readyz"] {
+                    assert_eq!(get(&[], path), (200, "ok".into()), "{path}");
+                }
+                let paths = [
+                    "/",
+                    "/pods",
+                    "/metrics",
+                    "/configz",
+                    "/events",
+                    "/version",
+                    "/podprobe/v1/snapshot",
+                    "/logs/",
+                    "/debug/threads",
+                    "/nothing",
+                ];
+                for path in paths {
+                    assert_eq!(get(&[], path), (401, "Unauthorized\n".into()), "{path}");
+                }
+                let bearer = |token: &str| format!("Authorization: Bearer {token}");
+                let with = |token: &str, path: &str| get(&["--header", &bearer(token)], path).0;
+                assert_eq!(with(TOKEN, "/pods"), 200);
+                for wrong in ["", "0", "0123456789abcdef-tokeN", "0123456789abcdef-token2"] {
+                    assert_eq!(with(wrong, "/pods"), 401, "{wrong:?}");
+                }
+                let (cert, key) = (authority.path("client.pem"), authority.path("client.key"));
+                assert_eq!(get(&["--cert", &cert, "--key", &key], "/pods").0, 200);
+                let (cert, key) = (authority.path("forged.pem"), authority.path("forged.key"));
+                assert_eq!(
+                    get(&["--cert", &cert, "--key", &key], "/pods").0,
+                    0,
+                    "the handshake fails"
+                );
+                let plain = curl(&[&format!("http://127.0.0.1:{port}/healthz")]);
+                assert_eq!(plain.0, 0, "no answer without TLS");
 
-            // A new token and a new certificate are in force without a restart.
-            authority.secret("token", "another-token-0123456789", 0o600);
-            assert_eq!(with(TOKEN, "/pods"), 401);
-            assert_eq!(with("another-token-0123456789", "/pods"), 200);
-            authority.secret("token", "readable-by-others-0123", 0o644);
-            assert_eq!(with("readable-by-others-0123", "/pods"), 401);
-            assert_eq!(with("another-token-0123456789", "/pods"), 200, "the last good one");
-            let log = day.log();
-            assert!(log.contains("authentication.bearerTokenFile"), "{log}");
-            assert!(log.contains("(mode 0644): chmod 600 "), "{log}");
-            authority.secret("token", TOKEN, 0o600);
-            authority.root("ca2");
-            authority.leaf("ca2", "server");
-            let ca2 = authority.path("ca2.pem");
-            let renewed = curl(&["--cacert", &ca2, &url("/healthz")]);
-            assert_eq!(renewed, (200, "ok".into()));
-        });
+                // A new token and a new certificate are in force without a restart.
+                authority.secret("token", "another-token-0123456789", 0o600);
+                assert_eq!(with(TOKEN, "/pods"), 401);
+                assert_eq!(with("another-token-0123456789", "/pods"), 200);
+                authority.secret("token", "readable-by-others-0123", 0o644);
+                assert_eq!(with("readable-by-others-0123", "/pods"), 401);
+                assert_eq!(
+                    with("another-token-0123456789", "/pods"),
+                    200,
+                    "the last good one"
+                );
+                let log = day.log();
+                assert!(log.contains("authentication.bearerTokenFile"), "{log}");
+                assert!(log.contains("(mode 0644): chmod 600 "), "{log}");
+                authority.secret("token", TOKEN, 0o600);
+                authority.root("ca2");
+                authority.leaf("ca2", "server");
+                let ca2 = authority.path("ca2.pem");
+                let renewed = curl(&["--cacert", &ca2, &url("/healthz")]);
+                assert_eq!(renewed, (200, "ok".into()));
+            },
+        );
     });
 }
 
@@ -392,7 +512,10 @@ fn a_secret_that_others_can_read_opens_no_port() {
         assert!(TcpStream::connect(("127.0.0.1", port)).is_err());
         assert!(day.snapshot().is_some());
         let log = day.log();
-        assert!(log.contains("others than its owner can read or write it (mode 0640): chmod 600"), "{log}");
+        assert!(
+            log.contains("others than its owner can read or write it (mode 0640): chmod 600"),
+            "{log}"
+        );
         day.end();
     });
 }
@@ -415,7 +538,9 @@ impl Peer {
             .status();
         if !has.is_ok_and(|s| s.success()) {
             let python = python.display();
-            skip::skip(&format!("needs websocket-client at {python} (PODPROBE_GRPC_PYTHON)"));
+            skip::skip(&format!(
+                "needs websocket-client at {python} (PODPROBE_GRPC_PYTHON)"
+            ));
             return None;
         }
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/exec_client.py");
@@ -471,7 +596,10 @@ impl Drop for Peer {
 }
 
 fn exec_target(streams: &str, command: &[&str]) -> String {
-    let words: String = command.iter().map(|w| format!("&command={}", w.replace(' ', "%20"))).collect();
+    let words: String = command
+        .iter()
+        .map(|w| format!("&command={}", w.replace(' ', "%20")))
+        .collect();
     format!("/exec/{}?{streams}{words}", container())
 }
 
@@ -517,9 +645,18 @@ fn another_language_runs_commands(node: &Node) {
         peer.answer();
         let (status, all) = peer.end();
         assert_eq!(status["details"]["causes"][0]["message"], "127");
-        assert!(all["seen"]["2"].as_str().unwrap().contains("no such file or directory"), "{all}");
+        assert!(
+            all["seen"]["2"]
+                .as_str()
+                .unwrap()
+                .contains("no such file or directory"),
+            "{all}"
+        );
         let log = day.log();
-        assert!(log.contains(&format!("audit: exec {} [\"/none\"] by uid 0", container())), "{log}");
+        assert!(
+            log.contains(&format!("audit: exec {} [\"/none\"] by uid 0", container())),
+            "{log}"
+        );
         assert!(log.contains("exit code 7 after"), "{log}");
     });
 }
@@ -527,10 +664,20 @@ fn another_language_runs_commands(node: &Node) {
 fn a_client_that_vanishes_leaves_no_process(node: &Node) {
     with_pod(node, json!({}), FOREVER, json!({}), |day| {
         let marked = || {
-            let all = day.says(&["exec", "web", "--", "sh", "-c", "cat /proc/[0-9]*/cmdline | tr '\\0' ' '"]);
+            let all = day.says(&[
+                "exec",
+                "web",
+                "--",
+                "sh",
+                "-c",
+                "cat /proc/[0-9]*/cmdline | tr '\\0' ' '",
+            ]);
             all.contains("sleep 98765")
         };
-        let target = exec_target("input=1&output=1", &["sh", "-c", "echo up; sleep 98765 & sleep 98765"]);
+        let target = exec_target(
+            "input=1&output=1",
+            &["sh", "-c", "echo up; sleep 98765 & sleep 98765"],
+        );
         let Some(mut peer) = Peer::start(&socket(day), &target) else {
             return;
         };
@@ -539,11 +686,18 @@ fn a_client_that_vanishes_leaves_no_process(node: &Node) {
         assert!(marked());
         peer.step(json!({"leave": true}));
         wait_until("its processes to be gone", || !marked());
-        wait_until("the log to say so", || day.log().contains("the client left"));
+        wait_until("the log to say so", || {
+            day.log().contains("the client left")
+        });
     });
 }
 
-on_both!(another_language_runs_commands, a_client_that_vanishes_leaves_no_process, verbs_exec_and_attach, ports_are_forwarded);
+on_both!(
+    another_language_runs_commands,
+    a_client_that_vanishes_leaves_no_process,
+    verbs_exec_and_attach,
+    ports_are_forwarded
+);
 
 fn text(output: &[u8]) -> String {
     String::from_utf8_lossy(output).into_owned()
@@ -570,12 +724,28 @@ fn piped(day: &Day, words: &[&str], input: &[u8]) -> Output {
 fn verbs_exec_and_attach(node: &Node) {
     let script = "while read line; do echo \"heard $line\"; done; echo over; sleep 1000";
     with_pod(node, json!({}), script, json!({"stdin": true}), |day| {
-        let done = piped(day, &["exec", "web", "--", "sh", "-c", "echo out; echo err >&2; exit 5"], b"");
+        let done = piped(
+            day,
+            &[
+                "exec",
+                "web",
+                "--",
+                "sh",
+                "-c",
+                "echo out; echo err >&2; exit 5",
+            ],
+            b"",
+        );
         assert_eq!(done.status.code(), Some(5));
         assert_eq!(text(&done.stdout), "out\n");
-        assert_eq!(text(&done.stderr), "err\ncommand terminated with exit code 5\n");
+        assert_eq!(
+            text(&done.stderr),
+            "err\ncommand terminated with exit code 5\n"
+        );
         // More than every buffer between the two, unchanged.
-        let much: Vec<u8> = (0..3_000_000u32).flat_map(|n| n.to_le_bytes()[..1].to_vec()).collect();
+        let much: Vec<u8> = (0..3_000_000u32)
+            .flat_map(|n| n.to_le_bytes()[..1].to_vec())
+            .collect();
         let echoed = piped(day, &["exec", "-i", "web", "--", "cat"], &much);
         assert_eq!(echoed.status.code(), Some(0), "{}", text(&echoed.stderr));
         assert!(echoed.stdout == much, "{} bytes", echoed.stdout.len());
@@ -584,7 +754,11 @@ fn verbs_exec_and_attach(node: &Node) {
         assert!(text(&missing.stderr).contains("executable file not found in $PATH"));
         let other = piped(day, &["exec", "web", "-c", "d", "--", "ls"], b"");
         assert_eq!(other.status.code(), Some(1));
-        assert!(text(&other.stderr).contains("its containers are [c]"), "{}", text(&other.stderr));
+        assert!(
+            text(&other.stderr).contains("its containers are [c]"),
+            "{}",
+            text(&other.stderr)
+        );
 
         let mut attached = Command::new(support::PROGRAM)
             .arg("--root")
@@ -605,7 +779,10 @@ fn verbs_exec_and_attach(node: &Node) {
         drop(stdin);
         let logged = || day.says(&["logs", "web"]).contains("heard you\n");
         wait_until("the log has it too", logged);
-        assert!(!day.says(&["logs", "web"]).contains("over"), "its input is still open");
+        assert!(
+            !day.says(&["logs", "web"]).contains("over"),
+            "its input is still open"
+        );
     });
 }
 
@@ -640,9 +817,17 @@ fn ports_are_forwarded(node: &Node) {
         assert_eq!(get(bad), "");
         forward.kill().unwrap();
         let mut said = String::new();
-        forward.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        forward
+            .stderr
+            .take()
+            .unwrap()
+            .read_to_string(&mut said)
+            .unwrap();
         forward.wait().unwrap();
-        assert!(said.contains(&format!("Handling connection for {good}\n")), "{said}");
+        assert!(
+            said.contains(&format!("Handling connection for {good}\n")),
+            "{said}"
+        );
         assert!(said.contains("connection refused"), "{said}");
     });
 }
@@ -652,45 +837,59 @@ fn ports_are_forwarded(node: &Node) {
 fn hostile_clients_keep_nobody_out_and_leave_nothing() {
     on_embedded(|node| {
         let health = free_port();
-        with_pod(node, json!({"healthzPort": health}), FOREVER, json!({}), |day| {
-            wait_for_port(health);
-            let descriptors = || fs::read_dir(format!("/proc/{}/fd", day.pid())).unwrap().count();
-            let before = descriptors();
-            let ask = || {
-                let begun = Instant::now();
-                let mut stream = TcpStream::connect(("127.0.0.1", health)).unwrap();
-                stream.set_read_timeout(Some(CEILING)).unwrap();
-                stream.write_all(b"GET /healthz HTTP/1.1\r\nConnection: close\r\n\r\n").unwrap();
-                let mut text = String::new();
-                stream.read_to_string(&mut text).unwrap();
-                assert!(text.ends_with("\r\n\r\nok"), "{text}");
-                begun.elapsed()
-            };
-            let mut hostile = Vec::new();
-            let openings: [&[u8]; 6] = [
-                b"",
-                b"GET /healthz HTTP/1.1\r\nA: ",
-                b"POST /healthz HTTP/1.1\r\nContent-Length: 1000000\r\n\r\n",
-                b"\x16\x03\x01\x02\x00\x01\x00\x01",
-                b"{\"verb\":\"snapshot\"}\n",
-                b"GET /healthz HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nffffffff\r\n",
-            ];
-            let mut slowest = Duration::ZERO;
-            for n in 0..200 {
-                let mut stream = TcpStream::connect(("127.0.0.1", health)).unwrap();
-                let _ = stream.write_all(openings[n % openings.len()]);
-                hostile.push(stream);
-                if n % 10 == 9 {
-                    slowest = slowest.max(ask());
+        with_pod(
+            node,
+            json!({"healthzPort": health}),
+            FOREVER,
+            json!({}),
+            |day| {
+                wait_for_port(health);
+                let descriptors = || {
+                    fs::read_dir(format!("/proc/{}/fd", day.pid()))
+                        .unwrap()
+                        .count()
+                };
+                let before = descriptors();
+                let ask = || {
+                    let begun = Instant::now();
+                    let mut stream = TcpStream::connect(("127.0.0.1", health)).unwrap();
+                    stream.set_read_timeout(Some(CEILING)).unwrap();
+                    stream
+                        .write_all(b"GET /healthz HTTP/1.1\r\nConnection: close\r\n\r\n")
+                        .unwrap();
+                    let mut text = String::new();
+                    stream.read_to_string(&mut text).unwrap();
+                    assert!(text.ends_with("\r\n\r\nok"), "{text}");
+                    begun.elapsed()
+                };
+                let mut hostile = Vec::new();
+                let openings: [&[u8]; 6] = [
+                    b"",
+                    b"GET /healthz HTTP/1.1\r\nA: ",
+                    b"POST /healthz HTTP/1.1\r\nContent-Length: 1000000\r\n\r\n",
+                    b"\x16\x03\x01\x02\x00\x01\x00\x01",
+                    b"{\"verb\":\"snapshot\"}\n",
+                    b"GET /healthz HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nffffffff\r\n",
+                ];
+                let mut slowest = Duration::ZERO;
+                for n in 0..200 {
+                    let mut stream = TcpStream::connect(("127.0.0.1", health)).unwrap();
+                    let _ = stream.write_all(openings[n % openings.len()]);
+                    hostile.push(stream);
+                    if n % 10 == 9 {
+                        slowest = slowest.max(ask());
+                    }
                 }
-            }
-            assert!(slowest < CEILING / 2, "{slowest:?}");
-            let mut socket = std::os::unix::net::UnixStream::connect(socket(day)).unwrap();
-            socket.write_all(b"garbage\r\n\r\n").unwrap();
-            assert!(day.snapshot().is_some());
-            drop((hostile, socket));
-            wait_until("the descriptors to be as before", || descriptors() <= before);
-        });
+                assert!(slowest < CEILING / 2, "{slowest:?}");
+                let mut socket = std::os::unix::net::UnixStream::connect(socket(day)).unwrap();
+                socket.write_all(b"garbage\r\n\r\n").unwrap();
+                assert!(day.snapshot().is_some());
+                drop((hostile, socket));
+                wait_until("the descriptors to be as before", || {
+                    descriptors() <= before
+                });
+            },
+        );
     });
 }
 
