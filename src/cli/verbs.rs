@@ -2,12 +2,12 @@
 
 use super::args::Verb;
 use super::{
-    check_host, condition, describe, get, image, logs, metrics, pause, probe, run, try_out,
-    validate, version,
+    check_host, completion, condition, describe, get, image, logs, man, metrics, pause, probe, run,
+    try_out, validate, version,
 };
 
 /// Every verb but `help`, in the order of `help`.
-pub const VERBS: [&Verb; 14] = [
+pub static VERBS: [&Verb; 16] = [
     &run::VERB,
     &try_out::VERB,
     &get::VERB,
@@ -21,5 +21,7 @@ pub const VERBS: [&Verb; 14] = [
     &validate::VERB,
     &image::VERB,
     &check_host::VERB,
+    &completion::VERB,
+    &man::VERB,
     &version::VERB,
 ];

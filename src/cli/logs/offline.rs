@@ -298,7 +298,8 @@ mod tests {
         let likely = "LOGS has no log of a pod \"dat\", did you mean 'data'?";
         check(&files, "dat", Err(likely));
         check(&[], "web", Err("LOGS has no log of a pod \"web\""));
-        let container = "LOGS/a_data_u has no log of a container \"../main\": it has those of [main]";
+        let container =
+            "LOGS/a_data_u has no log of a container \"../main\": it has those of [main]";
         check(&files, "data ../main", Err(container));
     }
 
