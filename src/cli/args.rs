@@ -87,6 +87,7 @@ pub struct Raw {
     options: Vec<Given>,
     /// The value of [`ROOT_VARIABLE`].
     root_variable: Option<OsString>,
+    verbs: &'static [&'static Verb],
 }
 
 /// The name of an option, and its value.
@@ -96,7 +97,7 @@ type Given = (&'static str, OsString);
 /// for the person who typed them.
 pub fn read(
     args: impl IntoIterator<Item = OsString>,
-    verbs: &[&'static Verb],
+    verbs: &'static [&'static Verb],
     root_variable: Option<OsString>,
 ) -> Result<Line, String> {
     let mut parser = Parser::from_args(args);
@@ -117,7 +118,7 @@ pub fn read(
             }
         }
     };
-    let mut raw = Raw::new(verb.name, root_variable);
+    let mut raw = Raw::new(verb.name, root_variable, verbs);
     for (typed, option, value) in early {
         if !verb.options.iter().any(|o| o.name == option.name) {
             return Err(no_option(&typed, verb));
@@ -238,18 +239,28 @@ fn no_option(typed: &str, verb: &Verb) -> String {
 }
 
 impl Raw {
-    fn new(verb: &'static str, root_variable: Option<OsString>) -> Self {
+    fn new(
+        verb: &'static str,
+        root_variable: Option<OsString>,
+        verbs: &'static [&'static Verb],
+    ) -> Self {
         Self {
             verb,
             words: Vec::new(),
             options: Vec::new(),
             root_variable,
+            verbs,
         }
     }
 
     /// The verb that was typed.
     pub fn verb(&self) -> &'static str {
         self.verb
+    }
+
+    /// Every verb but `help`, for texts about all of them.
+    pub fn verbs(&self) -> &'static [&'static Verb] {
+        self.verbs
     }
 
     /// Whether the option was given.
@@ -350,7 +361,7 @@ pub mod testing {
         line: &str,
     ) -> Result<T, String> {
         let words = line.split_whitespace().map(OsString::from);
-        match read(words, &[verb], None)? {
+        match read(words, vec![verb].leak(), None)? {
             Line::Run(_, raw) => convert(&raw),
             Line::Help(_) => Err("help".into()),
         }

@@ -10,6 +10,7 @@ pub mod args;
 pub mod check_host;
 pub mod client;
 pub mod columns;
+pub mod completion;
 pub mod condition;
 pub mod describe;
 pub mod error;
@@ -23,6 +24,7 @@ pub mod jsonpath;
 pub mod kinds;
 pub mod live;
 pub mod logs;
+pub mod man;
 pub mod metrics;
 pub mod names;
 pub mod output;
@@ -39,6 +41,7 @@ pub mod selector;
 mod services;
 pub mod status;
 pub mod stream;
+mod style;
 pub mod suggest;
 pub mod table;
 pub mod tabwriter;
@@ -71,7 +74,8 @@ fn dispatch() -> Result<ExitCode, CliError> {
     let root = std::env::var_os(args::ROOT_VARIABLE);
     let line = args::read(std::env::args_os().skip(1), &VERBS, root).map_err(CliError::Usage)?;
     // Buffered: stdout itself writes each line on its own, and a PodList has thousands. Every verb flushes.
-    let mut out = Printable::new(io::BufWriter::new(io::stdout()));
+    let stdout = style::Colours::new(io::BufWriter::new(io::stdout()), style::wanted());
+    let mut out = Printable::new(stdout);
     let mut err = Printable::new(io::stderr());
     let text = match line {
         Line::Run(verb, raw) => return (verb.run)(&raw, &mut out, &mut err),

@@ -85,6 +85,12 @@ impl<W: Write> Printable<W> {
             begun: Vec::new(),
         }
     }
+
+    /// The writer behind it.
+    #[cfg(test)]
+    pub fn into_inner(self) -> W {
+        self.inner
+    }
 }
 
 /// The length of the character that begins with this byte; None when a character of several bytes does not begin so.

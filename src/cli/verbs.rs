@@ -2,12 +2,12 @@
 
 use super::args::Verb;
 use super::{
-    check_host, condition, describe, exec, get, image, logs, metrics, pause, port_forward, probe,
-    run, status, top, try_out, validate, version, wait,
+    check_host, completion, condition, describe, exec, get, image, logs, man, metrics, pause,
+    port_forward, probe, run, status, top, try_out, validate, version, wait,
 };
 
 /// Every verb but `help`, in the order of `help`.
-pub const VERBS: [&Verb; 20] = [
+pub static VERBS: [&Verb; 22] = [
     &run::VERB,
     &try_out::VERB,
     &status::VERB,
@@ -27,5 +27,7 @@ pub const VERBS: [&Verb; 20] = [
     &validate::VERB,
     &image::VERB,
     &check_host::VERB,
+    &completion::VERB,
+    &man::VERB,
     &version::VERB,
 ];

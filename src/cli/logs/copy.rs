@@ -4,7 +4,7 @@
 //! that writes much holds up another's lines.
 
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::Duration;
 
 use super::choose::Target;
@@ -119,7 +119,7 @@ impl<'a> Log<'a> {
     }
 }
 
-fn cannot_read(file: &PathBuf, e: &io::Error) -> CliError {
+fn cannot_read(file: &Path, e: &io::Error) -> CliError {
     CliError::Failed(format!("cannot read the log {}: {e}", file.display()))
 }
 
@@ -197,7 +197,6 @@ pub fn follow(
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::path::Path;
 
     use super::*;
 

@@ -1,0 +1,256 @@
+//! `completion`: scripts that complete verbs, options, nouns and the names of pods in bash, zsh and fish.
+//!
+//! Invariants: pure but for the writer. Everything comes from the table of verbs: the words after a verb are those of its
+//! summary, where lower-case words are nouns and `POD` is the name of a pod.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use super::args::{self, Opt, ROOT, Raw, Verb};
+use super::error::CliError;
+use super::suggest::did_you_mean;
+
+const BASH: &str = include_str!("completion/podprobe.bash");
+const ZSH: &str = include_str!("completion/podprobe.zsh");
+const SHELLS: [&str; 3] = ["bash", "zsh", "fish"];
+
+/// `completion`.
+pub const VERB: Verb = args::Verb {
+    name: "completion",
+    summary: &[("completion bash|zsh|fish", "print a script that completes command lines")],
+    help: "\
+usage: podprobe completion bash|zsh|fish
+
+Prints a script for the shell: it completes verbs, options, nouns, and the names of pods, which it asks of the daemon.
+
+  bash    source <(podprobe completion bash)        in ~/.bashrc
+  zsh     source <(podprobe completion zsh)         in ~/.zshrc, after compinit
+  fish    podprobe completion fish | source         in ~/.config/fish/config.fish
+",
+    options: &[ROOT],
+    run: |raw, out, _| {
+        let script = script(raw).map_err(CliError::Usage)?;
+        out.write_all(script.as_bytes())?;
+        out.flush()?;
+        Ok(ExitCode::SUCCESS)
+    },
+};
+
+fn script(raw: &Raw) -> Result<String, String> {
+    let words = raw.text_words()?;
+    let verbs = raw.verbs();
+    let fill = |template: &str| {
+        let table = table(verbs);
+        let table = table.trim_end();
+        template
+            .replace("@TABLE@", table)
+            .replace("@VERBS@", &names(verbs))
+    };
+    match words
+        .iter()
+        .map(String::as_str)
+        .collect::<Vec<_>>()
+        .as_slice()
+    {
+        ["bash"] => Ok(fill(BASH)),
+        ["zsh"] => Ok(fill(ZSH)),
+        ["fish"] => Ok(fish(verbs)),
+        [other] => Err(format!(
+            "no completion for '{other}'{}; there is one for bash, zsh and fish",
+            did_you_mean(other, SHELLS, "")
+        )),
+        _ => Err("'completion' needs one shell: podprobe completion bash|zsh|fish".into()),
+    }
+}
+
+/// Every verb and `help`.
+fn names(verbs: &[&Verb]) -> String {
+    let names: Vec<&str> = verbs.iter().map(|v| v.name).chain(["help"]).collect();
+    names.join(" ")
+}
+
+/// What may stand after a verb.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Words {
+    nouns: Vec<&'static str>,
+    /// The first word is a pod.
+    pods: bool,
+}
+
+fn words(verb: &Verb) -> Words {
+    let mut words = Words::default();
+    for (typed, _) in verb.summary {
+        let first = typed.split_whitespace().nth(1).unwrap_or_default();
+        let choices = first.split(['|', '/']);
+        words.pods |= choices.clone().any(|word| word == "POD");
+        let is_noun = |word: &&str| word.starts_with(|c: char| c.is_ascii_lowercase());
+        words.nouns.extend(choices.filter(is_noun));
+    }
+    words
+}
+
+/// `--output -o`, one after the other.
+fn typed<'a>(options: impl IntoIterator<Item = &'a Opt>) -> String {
+    let mut text: Vec<String> = Vec::new();
+    for option in options {
+        let letter = option.letter.map(|letter| format!("-{letter}"));
+        for word in [Some(format!("--{}", option.name)), letter]
+            .into_iter()
+            .flatten()
+        {
+            if !text.contains(&word) {
+                text.push(word);
+            }
+        }
+    }
+    text.join(" ")
+}
+
+/// The branches of a `case` that bash and zsh both understand. The last one is for the words before the verb.
+fn table(verbs: &[&Verb]) -> String {
+    let mut text = String::new();
+    let mut row = |name: &str, options: String, values: String, nouns: String, pods: bool| {
+        let pods = if pods { "1" } else { "" };
+        // Writing to a String does not fail.
+        let _ = writeln!(
+            text,
+            "    {name})\n      options='{options}'\n      values='{values}'\n      nouns='{nouns}' pods='{pods}'\n      ;;"
+        );
+    };
+    let help = " --help -h";
+    for verb in verbs {
+        let values = verb.options.iter().filter(|o| o.takes_value);
+        let words = words(verb);
+        let options = typed(verb.options) + help;
+        row(
+            verb.name,
+            options,
+            typed(values),
+            words.nouns.join(" "),
+            words.pods,
+        );
+    }
+    row(
+        "help",
+        help.trim().into(),
+        String::new(),
+        names(verbs),
+        false,
+    );
+    let before = before_the_verb(verbs);
+    let values = typed(before.iter().filter(|o| o.takes_value));
+    row(
+        "*",
+        typed(&before) + help + " --version",
+        values,
+        String::new(),
+        false,
+    );
+    text
+}
+
+/// Options that most verbs have: the others are typed after their verb.
+fn before_the_verb(verbs: &[&Verb]) -> Vec<Opt> {
+    let mut found: Vec<Opt> = Vec::new();
+    for option in [ROOT, args::NAMESPACE] {
+        let is_known = verbs
+            .iter()
+            .any(|v| v.options.iter().any(|o| o.name == option.name));
+        found.extend(is_known.then_some(option));
+    }
+    found
+}
+
+fn fish(verbs: &[&Verb]) -> String {
+    const PODS: &str = "(podprobe get pods -o name 2>/dev/null | string replace pod/ \"\")";
+    let mut text = String::from(
+        "# fish completion of podprobe: podprobe completion fish | source\ncomplete -c podprobe -f\n",
+    );
+    let mut line = |condition: &str, rest: &str| {
+        let _ = writeln!(text, "complete -c podprobe -n '{condition}' {rest}");
+    };
+    line("__fish_use_subcommand", &format!("-a '{}'", names(verbs)));
+    line("__fish_use_subcommand", "-l root -r -F");
+    line(
+        "__fish_seen_subcommand_from help",
+        &format!("-a '{}'", names(verbs)),
+    );
+    for verb in verbs {
+        let seen = format!("__fish_seen_subcommand_from {}", verb.name);
+        let words = words(verb);
+        if !words.nouns.is_empty() {
+            let nouns = words.nouns.join(" ");
+            let first = format!("{seen}; and not __fish_seen_subcommand_from {nouns}");
+            line(&first, &format!("-a '{nouns}'"));
+        }
+        if words
+            .nouns
+            .iter()
+            .any(|noun| matches!(*noun, "pod" | "pods"))
+        {
+            let named = format!("{seen}; and __fish_seen_subcommand_from po pod pods");
+            line(&named, &format!("-a '{PODS}'"));
+        }
+        if words.pods {
+            line(&seen, &format!("-a '{PODS}'"));
+        }
+        if !words.pods && words.nouns.is_empty() {
+            line(&seen, "-F");
+        }
+        for option in verb.options {
+            let letter = option.letter.map_or(String::new(), |l| format!(" -s {l}"));
+            let value = if option.takes_value { " -r -F" } else { "" };
+            line(&seen, &format!("-l {}{letter}{value}", option.name));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::verbs::VERBS;
+
+    #[test]
+    fn the_words_after_a_verb_are_those_of_its_summary() {
+        let of = |name: &str| words(VERBS.iter().find(|v| v.name == name).unwrap());
+        assert!(of("logs").pods && of("logs").nouns.is_empty());
+        assert!(of("get").nouns.contains(&"pods") && !of("get").pods);
+        assert!(of("describe").nouns.contains(&"service"));
+        assert!(of("image").nouns.contains(&"inspect"));
+        assert_eq!(of("completion").nouns, SHELLS);
+        assert_eq!(of("run"), Words::default());
+    }
+
+    #[test]
+    fn every_verb_and_option_is_in_every_script() {
+        let scripts = [table(&VERBS), fish(&VERBS)];
+        for verb in VERBS {
+            for script in &scripts {
+                assert!(script.contains(verb.name), "{}", verb.name);
+                for option in verb.options {
+                    let there = script.contains(&format!("-{}", option.name))
+                        || script.contains(&format!("-l {}", option.name));
+                    assert!(there, "{} --{}", verb.name, option.name);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_unknown_shell_is_named() {
+        for (line, expected) in [
+            (
+                "completion bsh",
+                "no completion for 'bsh', did you mean 'bash'?; there is one for bash, zsh and fish",
+            ),
+            (
+                "completion",
+                "'completion' needs one shell: podprobe completion bash|zsh|fish",
+            ),
+        ] {
+            let got = args::testing::parse(&VERB, script, line);
+            assert_eq!(got, Err(expected.into()));
+        }
+    }
+}
