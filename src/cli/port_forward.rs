@@ -175,6 +175,7 @@ fn serve(stream: TcpStream, remote: u16, root: &Path, path: &str) -> io::Result<
         stream,
         pending: Vec::new(),
         begun: [false; 2],
+        unread: true,
         is_open: true,
     };
     tunnel.run()
@@ -188,6 +189,8 @@ struct Tunnel {
     pending: Vec<u8>,
     /// The first message of each channel is the port.
     begun: [bool; 2],
+    /// Messages may have come that were not looked at.
+    unread: bool,
     /// The client may send more.
     is_open: bool,
 }
@@ -196,7 +199,10 @@ impl Tunnel {
     fn run(mut self) -> io::Result<()> {
         let mut chunk = vec![0; CHUNK];
         loop {
-            self.wait()?;
+            // What came with the answer to the handshake, or was left because much waits, is in no buffer of the kernel.
+            if !self.unread || self.pending.len() >= CHUNK {
+                self.wait()?;
+            }
             if self.socket.has_backlog() {
                 self.socket.flush()?;
             }
@@ -232,6 +238,7 @@ impl Tunnel {
 
     /// False at the end of the stream.
     fn receive(&mut self) -> io::Result<bool> {
+        self.unread = false;
         while self.pending.len() < CHUNK {
             let message = match self.socket.receive()? {
                 Received::Message(message) => message,
@@ -252,6 +259,7 @@ impl Tunnel {
                 }
             }
         }
+        self.unread = true;
         Ok(true)
     }
 

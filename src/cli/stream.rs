@@ -155,6 +155,10 @@ struct Joined {
 impl Joined {
     fn run(&mut self) -> io::Result<Over> {
         let stdin = io::stdin();
+        // What came with the answer to the handshake is in no buffer of the kernel: a wait would not see it.
+        if !self.receive()? {
+            return Ok(Over::Closed);
+        }
         loop {
             let reads = self.is_open && !self.socket.has_backlog();
             let (has_input, has_signal) = {

@@ -114,6 +114,7 @@ fn kubelet(exchange: &mut Exchange<'_>, backend: &dyn Backend, route: Route<'_>)
             Some(name) => containers::run(exchange, backend, &name),
             None => exchange.error(404, "404 page not found"),
         },
+        (_, ["run", ..]) => exchange.error(405, "Method Not Allowed"),
         (method, parts) => unknown(exchange, method, parts),
     }
 }

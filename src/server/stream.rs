@@ -56,6 +56,8 @@ struct Bridge<'a> {
     stop: BorrowedFd<'a>,
     /// Input on its way.
     input: Vec<u8>,
+    /// Messages may have come that were not looked at: they are in no buffer of the kernel, so that a wait does not see them.
+    unread: bool,
     /// The client has no more; told to the session once the input is delivered.
     input_ends: bool,
     /// The process has closed its input, or was told the end of it.
@@ -84,6 +86,7 @@ pub fn serve(
         session,
         stop,
         input: Vec::new(),
+        unread: true,
         input_ends: false,
         input_is_closed: false,
         open,
@@ -106,6 +109,11 @@ pub fn serve(
         (_, SessionEnd::TooSlow) => StreamEnd::Failed(
             "the output came faster than it was read, so that this client was cut off".into(),
         ),
+        // A client that is attached and has ended its input has left, and nothing has failed.
+        (_, SessionEnd::Unknown) if command.is_empty() => StreamEnd::Exited {
+            code: 0,
+            command: Vec::new(),
+        },
         (_, SessionEnd::Unknown) => StreamEnd::Failed("how it ended is not known".into()),
     };
     let has_left = match over {
@@ -182,7 +190,7 @@ impl Bridge<'_> {
             let open = outputs.into_iter().zip(self.open).filter(|(_, open)| *open);
             fds.extend(open.filter_map(|(fd, _)| Some(PollFd::new(fd?, PollFlags::POLLIN))));
         }
-        let left = match has_ended && !has_backlog {
+        let left = match (has_ended && !has_backlog) || (self.unread && reads) {
             true => Duration::ZERO,
             false => (self.moved + IDLE).saturating_duration_since(Instant::now()),
         };
@@ -206,6 +214,7 @@ impl Bridge<'_> {
 
     /// Takes what the client says; false when it has closed the stream.
     fn receive(&mut self) -> io::Result<bool> {
+        self.unread = false;
         while self.input.len() < MAX_INPUT {
             let message = match self.socket.receive()? {
                 Received::Message(message) => message,
@@ -221,6 +230,7 @@ impl Bridge<'_> {
                 Said::Input(_) | Said::Nothing => {}
             }
         }
+        self.unread = true;
         Ok(true)
     }
 
@@ -341,6 +351,8 @@ pub struct Forward<'a> {
     socket: Socket,
     ports: Vec<Port>,
     stop: BorrowedFd<'a>,
+    /// As of a session.
+    unread: bool,
     moved: Instant,
 }
 
@@ -382,6 +394,7 @@ impl<'a> Forward<'a> {
             socket,
             ports: all,
             stop,
+            unread: true,
             moved: Instant::now(),
         })
     }
@@ -407,10 +420,11 @@ impl<'a> Forward<'a> {
         if self.socket.has_backlog() {
             self.socket.flush()?;
         }
-        while self.takes_more() {
+        self.unread = true;
+        while self.unread && self.takes_more() {
             match self.socket.receive()? {
                 Received::Message(message) => self.take(&message)?,
-                Received::Nothing => break,
+                Received::Nothing => self.unread = false,
                 Received::Closed => return Ok(false),
             }
         }
@@ -438,10 +452,14 @@ impl<'a> Forward<'a> {
             let stream = port.stream.as_ref().filter(|_| !events.is_empty());
             fds.extend(stream.map(|stream| PollFd::new(stream.as_fd(), events)));
         }
-        let left = (self.moved + IDLE).saturating_duration_since(Instant::now());
+        let is_awaited = self.unread && self.takes_more();
+        let left = match is_awaited {
+            true => Duration::ZERO,
+            false => (self.moved + IDLE).saturating_duration_since(Instant::now()),
+        };
         let left = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
         match poll(&mut fds, left) {
-            Ok(0) => Ok(false),
+            Ok(0) => Ok(is_awaited || self.moved.elapsed() < IDLE),
             Err(Errno::EINTR) => Ok(true),
             Err(e) => Err(e.into()),
             Ok(_) => Ok(!has_hung_up(&fds[0]) && fds[1].any() == Some(false)),

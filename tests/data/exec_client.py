@@ -15,9 +15,10 @@ import websocket
 def connect(where, target):
     if where.startswith("/"):
         sock = socket.socket(socket.AF_UNIX)
+        sock.settimeout(60)
         sock.connect(where)
         return websocket.create_connection(
-            "ws://podprobe" + target, sock=sock, subprotocols=["v9.channel.k8s.io", "v5.channel.k8s.io"], timeout=60
+            "ws://podprobe" + target, socket=sock, subprotocols=["v9.channel.k8s.io", "v5.channel.k8s.io"], timeout=60
         )
     host, port, ca, token = where.split(":")
     return websocket.create_connection(

@@ -171,9 +171,9 @@ impl<'a> Day<'a> {
     /// A client verb.
     pub(crate) fn client(&self, words: &[&str]) -> Output {
         Command::new(PROGRAM)
-            .args(words)
             .arg("--root")
             .arg(self.node.layout.root())
+            .args(words)
             .output()
             .unwrap()
     }
