@@ -4,7 +4,7 @@
 //! whether the container still runs. Without a daemon the files say where they are, and the records of shims whether
 //! somebody writes them.
 
-mod choose;
+pub(super) mod choose;
 mod copy;
 mod offline;
 

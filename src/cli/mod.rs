@@ -11,6 +11,7 @@ pub mod check_host;
 pub mod client;
 pub mod columns;
 pub mod condition;
+pub mod cp;
 pub mod describe;
 pub mod error;
 pub mod get;

@@ -2,18 +2,19 @@
 
 use super::args::Verb;
 use super::{
-    check_host, condition, describe, get, image, logs, metrics, pause, probe, run, try_out,
+    check_host, condition, cp, describe, get, image, logs, metrics, pause, probe, run, try_out,
     validate, version, wait,
 };
 
 /// Every verb but `help`, in the order of `help`.
-pub const VERBS: [&Verb; 15] = [
+pub const VERBS: [&Verb; 16] = [
     &run::VERB,
     &try_out::VERB,
     &get::VERB,
     &describe::VERB,
     &wait::VERB,
     &logs::VERB,
+    &cp::VERB,
     &probe::VERB,
     &pause::PAUSE,
     &pause::RESUME,
