@@ -35,7 +35,13 @@ impl TarWriter<'_> {
             self.extension(EntryType::XHeader, &record("mtime", time.as_bytes()))?;
         }
         let mut header = Header::new_gnu();
-        let name = self.name(EntryType::GNULongName, entry.path)?;
+        // As every tar does.
+        let slash: &[u8] = match entry.kind {
+            EntryType::Directory => b"/",
+            _ => b"",
+        };
+        let path = [entry.path, slash].concat();
+        let name = self.name(EntryType::GNULongName, &path)?;
         header.as_old_mut().name[..name.len()].copy_from_slice(name);
         let target = self.name(EntryType::GNULongLink, entry.target)?;
         header.as_old_mut().linkname[..target.len()].copy_from_slice(target);
