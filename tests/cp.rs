@@ -93,8 +93,11 @@ fn at(dir: &Path, name: &str) -> String {
     dir.join(name).to_str().unwrap().into()
 }
 
-/// Names, kinds, modes, times and content of all below a directory.
-fn listing(dir: &Path) -> Vec<(Vec<u8>, u32, i64, i64, Vec<u8>)> {
+/// Name, kind and mode, time, content.
+type Listed = (Vec<u8>, u32, (i64, i64), Vec<u8>);
+
+/// All of a directory.
+fn listing(dir: &Path) -> Vec<Listed> {
     let mut found = Vec::new();
     let mut todo = vec![dir.to_owned()];
     while let Some(next) = todo.pop() {
@@ -114,7 +117,12 @@ fn listing(dir: &Path) -> Vec<(Vec<u8>, u32, i64, i64, Vec<u8>)> {
             .as_os_str()
             .as_bytes()
             .to_vec();
-        found.push((name, meta.mode(), meta.mtime(), meta.mtime_nsec(), content));
+        found.push((
+            name,
+            meta.mode(),
+            (meta.mtime(), meta.mtime_nsec()),
+            content,
+        ));
         if meta.is_dir() {
             todo.extend(fs::read_dir(next).unwrap().map(|e| e.unwrap().path()));
         }

@@ -173,8 +173,12 @@ fn of_daemon(e: ClientError) -> CliError {
 fn out(mut body: Body, to: Option<&OsString>) -> Result<Vec<String>, CliError> {
     let Some(path) = to else {
         // Not for people: not through the writer that makes text safe for a terminal.
-        copy_bytes(&mut body, &mut io::stdout())?;
-        return Ok(Vec::new());
+        let copied = copy_bytes(&mut body, &mut io::stdout());
+        return match copied {
+            Ok(()) => Ok(Vec::new()),
+            Err(Broken::Read(e)) => Err(failed(CopyError::Stream(e))),
+            Err(Broken::Write(e)) => Err(e.into()),
+        };
     };
     let target = Target {
         root: &Root::Node,
@@ -209,26 +213,36 @@ fn send(source: Source, mut upload: Upload) -> Result<Vec<String>, CliError> {
 
 /// Standard input, a tar.
 fn send_tar(mut upload: Upload) -> Result<Vec<String>, CliError> {
-    let sent = copy_bytes(&mut io::stdin().lock(), &mut upload);
-    match (sent, upload) {
-        (Ok(()), upload) => Ok(upload.finish().map_err(of_daemon)?.notes),
-        (Err(e), upload) => Err(upload.refusal().map_or(e, of_daemon)),
+    match copy_bytes(&mut io::stdin().lock(), &mut upload) {
+        Ok(()) => Ok(upload.finish().map_err(of_daemon)?.notes),
+        // It takes no more because it has said why.
+        Err(Broken::Write(e)) => Err(upload
+            .refusal()
+            .map_or_else(|| failed(CopyError::Stream(e)), of_daemon)),
+        Err(Broken::Read(e)) => Err(failed(format!("cannot read standard input: {e}"))),
     }
 }
 
+/// Which side has failed.
+enum Broken {
+    Read(io::Error),
+    Write(io::Error),
+}
+
 /// In pieces of a buffer.
-fn copy_bytes(from: &mut dyn Read, to: &mut dyn Write) -> Result<(), CliError> {
+fn copy_bytes(from: &mut dyn Read, to: &mut dyn Write) -> Result<(), Broken> {
     let mut buffer = vec![0; 256 << 10];
     loop {
         let n = match from.read(&mut buffer) {
             Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
-            Err(e) => return Err(failed(CopyError::Stream(e))),
+            Err(e) => return Err(Broken::Read(e)),
             Ok(n) => n,
         };
-        if n == 0 {
-            return Ok(to.flush()?);
-        }
-        to.write_all(&buffer[..n])?;
+        let written = match n {
+            0 => return to.flush().map_err(Broken::Write),
+            n => to.write_all(&buffer[..n]),
+        };
+        written.map_err(Broken::Write)?;
     }
 }
 

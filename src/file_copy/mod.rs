@@ -8,6 +8,8 @@
 //! lies at a name is looked at first, by a descriptor that opens nothing. The file systems of the kernel (/proc, /sys, …)
 //! are neither read nor written. A file appears as a whole or not at all. Memory does not depend on the files.
 
+mod destination;
+mod draft;
 mod error;
 pub mod names;
 mod pack;
@@ -15,10 +17,11 @@ mod place;
 mod tar_writer;
 mod unpack;
 
+pub use destination::{Placement, Target};
 pub use error::CopyError;
 pub use pack::{Packed, Source};
 pub use place::Root;
-pub use unpack::{Failed, Placement, Target, Unpacked, unpack};
+pub use unpack::{Failed, Unpacked, unpack};
 
 /// Bytes of a file that are read or written at once.
 const BUFFER: usize = 256 << 10;

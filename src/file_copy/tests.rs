@@ -338,6 +338,7 @@ fn no_stream_writes_outside_of_the_destination() {
             vec![(DIR, "a", ""), (FILE, "a/../../secret", "x")],
         ),
         ("a first name with ..", vec![(FILE, "../secret", "x")]),
+        ("a beginning inside a directory", vec![(FILE, "a/b", "x")]),
         (
             "another beginning",
             vec![(DIR, "a", ""), (FILE, "b/c", "x")],

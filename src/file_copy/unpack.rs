@@ -5,53 +5,27 @@
 //! without a name, or under one of ours, and then put into its place. No set-user-id bit and no attribute comes through.
 
 use std::fmt;
-use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
-use std::time::Instant;
 
 use nix::errno::Errno;
-use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, openat, renameat};
-use nix::sys::stat::{Mode, UtimensatFlags, fchmod, futimens, mkdirat, utimensat};
+use nix::fcntl::{AtFlags, renameat};
+use nix::sys::stat::{Mode, UtimensatFlags, fstat, mkdirat, utimensat};
 use nix::sys::time::TimeSpec;
-use nix::unistd::{Gid, Uid, UnlinkatFlags, fchown, fchownat, linkat, symlinkat, unlinkat};
+use nix::unistd::{Gid, Uid, UnlinkatFlags, fchown, fchownat, symlinkat, unlinkat};
 
+use super::destination::{Target, Way, write_failed};
+use super::draft::{Draft, free_name, set_mode_and_time, time_spec};
 use super::error::{CopyError, shown};
-use super::names::{base_name, names_a_directory, parent};
 use super::pack::{ERROR, NOTE};
-use super::place::{Root, Sort, is_kernel, look};
-use super::{BUFFER, MAX_DEPTH, Notes};
+use super::place::{Sort, is_kernel, look};
+use super::{BUFFER, MAX_DEPTH, Notes, Placement};
 use crate::images::tarstream::{Kind, TarEntry, TarReader};
 use crate::images::tree;
 
-/// The bits of a mode that are kept.
-const MODE: u32 = 0o1777;
 /// Bytes after the end mark that are read, for the padding of other writers of tar.
 const MAX_TRAILER: u64 = 1 << 20;
-/// Names that are tried for a file that is being written.
-const TRIES: usize = 100;
-
-/// What the destination means.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Placement {
-    /// As `cp -r`: into a directory that is there, else the new name.
-    Copy,
-    /// A directory that is there: each entry goes below it.
-    Extract,
-}
-
-/// Where to.
-pub struct Target<'a> {
-    /// Where the path begins.
-    pub root: &'a Root,
-    /// As it was typed.
-    pub path: &'a [u8],
-    /// Whose the new files are: user and group; None: of this process.
-    pub owner: Option<(u32, u32)>,
-    /// What the path means.
-    pub placement: Placement,
-}
 
 /// What was written.
 #[derive(Debug, Default)]
@@ -125,38 +99,13 @@ pub fn unpack(target: &Target<'_>, stream: &mut dyn Read) -> Result<Unpacked, Bo
     }
 }
 
-/// How the path of an entry becomes one below the base.
-#[derive(Default)]
-struct Way {
-    /// The first name of every entry, which is left away.
-    source: Option<Vec<u8>>,
-    /// What comes in its place.
-    name: Option<Vec<u8>>,
-}
-
-impl Way {
-    /// Empty for the base itself.
-    fn of(&self, path: &[u8]) -> Result<Vec<u8>, &'static str> {
-        let path = tree::clean(path)?;
-        let rest = match &self.source {
-            None => path.as_slice(),
-            Some(source) => match path.strip_prefix(source.as_slice()) {
-                Some(rest @ ([] | [b'/', ..])) => rest,
-                _ => return Err("the stream has two beginnings"),
-            },
-        };
-        let parts = [self.name.as_deref().unwrap_or_default(), rest];
-        tree::clean(&parts.join(&b'/'))
-    }
-}
-
 /// A directory on the way to the current entry.
 struct Level {
     name: Vec<u8>,
     dir: OwnedFd,
     device: u64,
     /// Mode and time of one that is new, which it gets when everything is in it.
-    later: Option<(u32, (i64, i64))>,
+    later: Option<(u32, TimeSpec)>,
 }
 
 struct Unpacker {
@@ -171,15 +120,12 @@ struct Unpacker {
 
 type Tar<'a> = TarReader<&'a mut dyn Read>;
 
-fn write_failed(path: &[u8], e: impl Into<io::Error>) -> CopyError {
-    CopyError::of_file("write", path, e)
-}
-
 impl Unpacker {
     fn all(&mut self, target: &Target<'_>, tar: &mut Tar<'_>) -> Result<(), CopyError> {
         while let Some(entry) = tar.next().map_err(CopyError::Stream)? {
             if self.stack.is_empty() {
-                let base = self.begin(target, &entry)?;
+                let (base, way) = target.begin(&entry)?;
+                self.way = way;
                 self.push_base(target, base)?;
             }
             self.entry(&entry, tar)?;
@@ -196,54 +142,9 @@ impl Unpacker {
         }
     }
 
-    /// Finds the base by the first entry, which is what a person has named.
-    fn begin(&mut self, target: &Target<'_>, first: &TarEntry) -> Result<OwnedFd, CopyError> {
-        let path = target.path;
-        let failed = |e: Errno| write_failed(path, e);
-        if target.placement == Placement::Extract {
-            return target.root.dir(path).map_err(failed);
-        }
-        let clean = tree::clean(&first.path);
-        let clean = clean.map_err(|why| CopyError::refused("write", &first.path, why))?;
-        let is_dir = first.kind == Kind::Directory;
-        match target.root.dir(path) {
-            // The content of a directory goes into the one that is there.
-            Ok(dir) if clean.is_empty() => return Ok(dir),
-            Ok(dir) => {
-                self.way = Way {
-                    name: Some(clean.clone()),
-                    source: Some(clean),
-                };
-                return Ok(dir);
-            }
-            Err(Errno::ENOTDIR) if is_dir || names_a_directory(path) => {
-                return Err(CopyError::refused("write", path, "it is not a directory"));
-            }
-            Err(Errno::ENOENT) if !is_dir && names_a_directory(path) => {
-                return Err(CopyError::of_file("write", path, Errno::ENOENT));
-            }
-            Err(Errno::ENOTDIR | Errno::ENOENT) => {}
-            Err(e) => return Err(failed(e)),
-        }
-        let name = base_name(path).ok_or_else(|| failed(Errno::ENOENT))?;
-        self.way = Way {
-            name: Some(name.to_vec()),
-            source: (!clean.is_empty()).then_some(clean),
-        };
-        let above = parent(path);
-        target.root.dir(above).map_err(|e| match e {
-            Errno::ENOENT => CopyError::NotFound(format!(
-                "cannot write {}: the directory {} does not exist; make it first",
-                shown(path),
-                shown(above)
-            )),
-            e => failed(e),
-        })
-    }
-
     fn push_base(&mut self, target: &Target<'_>, dir: OwnedFd) -> Result<(), CopyError> {
         let failed = |e: Errno| write_failed(target.path, e);
-        let stat = nix::sys::stat::fstat(&dir).map_err(failed)?;
+        let stat = fstat(&dir).map_err(failed)?;
         if is_kernel(&dir).map_err(failed)? {
             return Err(of_the_kernel(target.path));
         }
@@ -359,8 +260,10 @@ impl Unpacker {
         };
         if is_new {
             self.give(&level.dir).map_err(failed)?;
-            let as_it_is = (0, libc::UTIME_OMIT as i64);
-            level.later = Some(entry.map_or((0o755, as_it_is), |e| (e.mode, e.mtime)));
+            level.later = Some(match entry {
+                Some(entry) => (entry.mode, time_spec(entry.mtime)),
+                None => (0o755, TimeSpec::UTIME_OMIT),
+            });
         }
         self.stack.push(level);
         Ok(())
@@ -387,7 +290,7 @@ impl Unpacker {
         let written = self.content(path, &draft, entry, tar);
         let finished = written.and_then(|()| {
             self.give(&draft.file).map_err(failed)?;
-            set_mode_and_time(&draft.file, entry.mode, entry.mtime).map_err(failed)?;
+            set_mode_and_time(&draft.file, entry.mode, time_spec(entry.mtime)).map_err(failed)?;
             draft.publish(&self.top().dir, name).map_err(failed)
         });
         if finished.is_err() {
@@ -471,92 +374,4 @@ impl Unpacker {
 
 fn of_the_kernel(path: &[u8]) -> CopyError {
     CopyError::refused("write", path, "it belongs to a file system of the kernel")
-}
-
-fn time_spec((seconds, nanos): (i64, i64)) -> TimeSpec {
-    TimeSpec::new(seconds as _, nanos as _)
-}
-
-fn set_mode_and_time(fd: impl AsFd, mode: u32, time: (i64, i64)) -> Result<(), Errno> {
-    let fd = fd.as_fd();
-    fchmod(fd, Mode::from_bits_truncate(mode & MODE))?;
-    let time = time_spec(time);
-    futimens(fd, &time, &time)
-}
-
-/// Calls `make` with names until one is free.
-fn free_name<T>(mut make: impl FnMut(&str) -> Result<T, Errno>) -> Result<(T, String), Errno> {
-    let from = std::process::id();
-    // Different for each file, so that one that a killed process has left is not in the way for long.
-    let salt = Instant::now();
-    for n in 0..TRIES {
-        let name = format!(".podprobe-cp-{from}-{}-{n}", salt.elapsed().as_nanos());
-        match make(&name) {
-            Err(Errno::EEXIST) => {}
-            made => return made.map(|made| (made, name)),
-        }
-    }
-    Err(Errno::EEXIST)
-}
-
-/// A file that is being written.
-struct Draft {
-    file: File,
-    /// Where the file system knows no files without a name.
-    name: Option<String>,
-}
-
-impl Draft {
-    fn new(dir: &OwnedFd) -> Result<Self, Errno> {
-        let flags = OFlag::O_WRONLY | OFlag::O_CLOEXEC;
-        let mode = Mode::S_IRUSR | Mode::S_IWUSR;
-        if let Ok(fd) = openat(dir, ".", flags | OFlag::O_TMPFILE, mode) {
-            return Ok(Self {
-                file: fd.into(),
-                name: None,
-            });
-        }
-        let flags = flags | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW;
-        let (fd, name) = free_name(|name| openat(dir, name, flags, mode))?;
-        Ok(Self {
-            file: fd.into(),
-            name: Some(name),
-        })
-    }
-
-    /// Puts it into its place.
-    fn publish(&self, dir: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
-        let draft = match &self.name {
-            Some(draft) => draft.clone(),
-            None => match self.link(dir, name) {
-                // Something is there already.
-                Err(Errno::EEXIST) => free_name(|draft| self.link(dir, draft.as_bytes()))?.1,
-                linked => return linked,
-            },
-        };
-        let renamed = renameat(dir, draft.as_str(), dir, name);
-        if renamed.is_err() {
-            let _ = unlinkat(dir, draft.as_str(), UnlinkatFlags::NoRemoveDir);
-        }
-        renamed
-    }
-
-    /// Gives the file a name.
-    fn link(&self, dir: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
-        let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
-        linkat(
-            AT_FDCWD,
-            path.as_str(),
-            dir,
-            name,
-            AtFlags::AT_SYMLINK_FOLLOW,
-        )
-    }
-
-    /// Removes what a copy that has failed leaves.
-    fn discard(&self, dir: &OwnedFd) {
-        if let Some(name) = &self.name {
-            let _ = unlinkat(dir, name.as_str(), UnlinkatFlags::NoRemoveDir);
-        }
-    }
 }

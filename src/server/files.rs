@@ -181,3 +181,16 @@ pub(super) fn receive(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_copies_run_at_a_time() {
+        let mut seats: Vec<Seat> = (0..MAX_COPIES).map(|_| Seat::take().unwrap()).collect();
+        assert!(Seat::take().is_none());
+        seats.pop();
+        assert!(Seat::take().is_some(), "a copy that has ended gives way");
+    }
+}
