@@ -467,6 +467,11 @@ fn a_file_is_replaced_as_a_whole_or_not_at_all() {
         "an end without its mark"
     );
     assert!(place.write_in("/", b"").is_err(), "nothing");
+    // Said before the content is read.
+    fs::remove_file(place.root("d/f")).unwrap();
+    fs::create_dir(place.root("d/f")).unwrap();
+    let said = place.write_in("/", &whole[..whole.len() - 2048]);
+    assert!(said.unwrap_err().contains("it is a directory"));
     let damaged = place.write_in("/", &[b'x'; 600]).unwrap_err();
     assert!(damaged.contains("not a tar archive"), "{damaged}");
 }
