@@ -21,6 +21,7 @@ pub mod daemon;
 pub mod directory_watch;
 pub mod events;
 pub mod eviction;
+pub mod file_copy;
 pub mod http_client;
 pub mod images;
 pub mod kuberuntime;

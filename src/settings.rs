@@ -84,7 +84,7 @@ pub struct Settings {
     pub bearer_token_file: Option<PathBuf>,
     /// `readOnlyPort`: the port on 127.0.0.1 where everybody gets metrics, pods and the status page; 0 is nowhere.
     pub read_only_port: Option<u16>,
-    /// `enableDebuggingHandlers`: whether the server answers exec, run, attach, port-forward and logs.
+    /// `enableDebuggingHandlers`: whether the server answers exec, run, attach, port-forward, cp and logs.
     pub enable_debugging_handlers: bool,
     /// `allowProbeHosts`: hosts that a probe may name besides the pod's own addresses and loopback.
     pub allow_probe_hosts: Vec<String>,

@@ -25,7 +25,7 @@ use podprobe::runtime::{AttachRequest, ExecOutcome, ExecRequest, Session, Starte
 use podprobe::server::containers::{ContainerName, Unreachable};
 use podprobe::server::health::Check;
 use podprobe::server::protocol::{ConditionSet, PauseTarget, ProbeTarget};
-use podprobe::server::{self, Backend, Registry, Server, ServerConfig};
+use podprobe::server::{self, Backend, ContainerFiles, Registry, Server, ServerConfig};
 use podprobe::services::view::ServiceView;
 use podprobe::views::ProbeReport;
 use podprobe::views::history::{PodHistory, RunOutcome};
@@ -181,6 +181,10 @@ impl Backend for Fake {
     }
 
     fn attach(&self, _: &ContainerName, _: AttachRequest) -> Result<Box<dyn Session>, Unreachable> {
+        Err(Unreachable::no_pod())
+    }
+
+    fn files(&self, _: &ContainerName) -> Result<ContainerFiles, Unreachable> {
         Err(Unreachable::no_pod())
     }
 

@@ -154,6 +154,11 @@ impl Client {
         Ok(Self { stream })
     }
 
+    /// The connection itself, for a request whose body or answer is a stream.
+    pub(super) fn into_stream(self) -> UnixStream {
+        self.stream
+    }
+
     /// The present snapshot.
     pub fn snapshot(&mut self) -> Result<Arc<Snapshot>, ClientError> {
         self.json(&Call::get(format!("{API}/snapshot")))

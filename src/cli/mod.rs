@@ -12,6 +12,7 @@ pub mod client;
 pub mod columns;
 pub mod completion;
 pub mod condition;
+pub mod cp;
 pub mod describe;
 pub mod error;
 pub mod exec;

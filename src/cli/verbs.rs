@@ -2,12 +2,12 @@
 
 use super::args::Verb;
 use super::{
-    check_host, completion, condition, describe, exec, get, image, logs, man, metrics, pause,
+    check_host, completion, condition, cp, describe, exec, get, image, logs, man, metrics, pause,
     port_forward, probe, run, status, top, try_out, validate, version, wait,
 };
 
 /// Every verb but `help`, in the order of `help`.
-pub static VERBS: [&Verb; 22] = [
+pub static VERBS: [&Verb; 23] = [
     &run::VERB,
     &try_out::VERB,
     &status::VERB,
@@ -19,6 +19,7 @@ pub static VERBS: [&Verb; 22] = [
     &exec::EXEC,
     &exec::ATTACH,
     &port_forward::VERB,
+    &cp::VERB,
     &probe::VERB,
     &pause::PAUSE,
     &pause::RESUME,

@@ -39,7 +39,7 @@ use crate::runtime::{
 use crate::server::containers::{ContainerName, Unreachable};
 use crate::server::health::Check;
 use crate::server::protocol::{ConditionSet, PauseTarget, ProbeTarget};
-use crate::server::{Backend, Registry};
+use crate::server::{Backend, ContainerFiles, Registry};
 use crate::services::view::ServiceView;
 use crate::settings::Settings;
 use crate::stats::Stats;
@@ -182,6 +182,10 @@ impl Backend for DaemonBackend {
         request: AttachRequest,
     ) -> Result<Box<dyn Session>, Unreachable> {
         self.attach_to(name, request)
+    }
+
+    fn files(&self, name: &ContainerName) -> Result<ContainerFiles, Unreachable> {
+        self.files_of(name)
     }
 
     fn dial(&self, name: &ContainerName, port: u16) -> Result<PortSocket, Unreachable> {

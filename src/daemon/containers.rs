@@ -7,9 +7,10 @@ use super::backend::DaemonBackend;
 use crate::api::Pod;
 use crate::kuberuntime::port_forward;
 use crate::runtime::{
-    AttachRequest, ContainerId, ExecOutcome, ExecRequest, RuntimeError, RuntimeErrorKind,
-    RuntimeState, Session, Started,
+    AttachRequest, ContainerId, ExecOutcome, ExecRequest, LinuxUser, RuntimeError,
+    RuntimeErrorKind, RuntimeState, Session, Started,
 };
+use crate::server::ContainerFiles;
 use crate::server::containers::{ContainerName, Unreachable};
 use crate::wire::socket::Socket as PortSocket;
 
@@ -30,12 +31,20 @@ impl DaemonBackend {
 
     /// The instance that runs now. The runtime is asked, because PLEG's cache is up to a second old.
     fn running(&self, name: &ContainerName) -> Result<ContainerId, Unreachable> {
+        self.running_as(name).map(|(id, _)| id)
+    }
+
+    /// The same with the user of its first process.
+    fn running_as(
+        &self,
+        name: &ContainerName,
+    ) -> Result<(ContainerId, Option<LinuxUser>), Unreachable> {
         let pod = self.named_pod(name)?;
         let status = self.kuberuntime.runtime().pod_status(pod.uid());
         let status = status.map_err(|e| unreachable(&e))?;
         let container = status.container(&name.container);
         match container {
-            Some(c) if c.state == RuntimeState::Running => Ok(c.id.clone()),
+            Some(c) if c.state == RuntimeState::Running => Ok((c.id.clone(), c.user.clone())),
             _ => Err(self.not_running(&pod, &name.container)),
         }
     }
@@ -93,6 +102,15 @@ impl DaemonBackend {
         let id = self.running(name)?;
         let attached = self.kuberuntime.runtime().attach(&id, request);
         attached.map_err(|e| unreachable(&e))
+    }
+
+    pub(super) fn files_of(&self, name: &ContainerName) -> Result<ContainerFiles, Unreachable> {
+        let (id, user) = self.running_as(name)?;
+        let root = self.kuberuntime.runtime().container_root(&id);
+        Ok(ContainerFiles {
+            root: root.map_err(|e| unreachable(&e))?,
+            owner: user.map(|u| (u.uid, u.gid)),
+        })
     }
 
     pub(super) fn dial_in(

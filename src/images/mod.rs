@@ -36,8 +36,8 @@ mod space;
 mod staging;
 mod store;
 mod stream;
-mod tarstream;
-mod tree;
+pub(crate) mod tarstream;
+pub(crate) mod tree;
 
 pub use config::ImageConfig;
 pub use dropped::DropReport;

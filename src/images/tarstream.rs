@@ -15,10 +15,13 @@ const BLOCK: u64 = 512;
 const MAX_EXTENSION: u64 = 1 << 20;
 /// Most segments of a sparse file.
 const MAX_SEGMENTS: usize = 65_536;
+/// Most comments that are kept, and the longest one.
+const MAX_COMMENTS: usize = 32;
+const MAX_COMMENT: usize = 4096;
 
 /// The kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     File,
     Directory,
     Symlink,
@@ -31,28 +34,28 @@ pub(super) enum Kind {
 /// One entry with the extensions that precede it applied. Names are as in the archive and must not
 /// be trusted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct TarEntry {
-    pub(super) path: Vec<u8>,
+pub(crate) struct TarEntry {
+    pub(crate) path: Vec<u8>,
     /// Target of a symlink or hard link.
-    pub(super) link: Vec<u8>,
-    pub(super) kind: Kind,
+    pub(crate) link: Vec<u8>,
+    pub(crate) kind: Kind,
     /// Permission bits with setuid, setgid and sticky.
-    pub(super) mode: u32,
-    pub(super) uid: u32,
-    pub(super) gid: u32,
+    pub(crate) mode: u32,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
     /// Seconds since 1970, nanoseconds.
-    pub(super) mtime: (i64, i64),
-    pub(super) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    pub(crate) mtime: (i64, i64),
+    pub(crate) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
     /// Major and minor of a device.
-    pub(super) device: (u32, u32),
+    pub(crate) device: (u32, u32),
     /// Bytes of the file, holes included.
-    pub(super) size: u64,
+    pub(crate) size: u64,
     /// Offset and length of the stored parts; None when the file is not sparse.
-    pub(super) segments: Option<Vec<(u64, u64)>>,
+    pub(crate) segments: Option<Vec<(u64, u64)>>,
 }
 
 /// A source that can skip without reading.
-pub(super) trait Stream: Read + Sized {
+pub(crate) trait Stream: Read + Sized {
     /// Skips `n` bytes; an early end is an error.
     fn skip(&mut self, n: u64) -> io::Result<()> {
         let skipped = io::copy(&mut Read::take(&mut *self, n), &mut io::sink())?;
@@ -65,10 +68,11 @@ pub(super) trait Stream: Read + Sized {
 }
 
 impl Stream for Box<dyn Read + '_> {}
+impl Stream for &mut dyn Read {}
 impl<R: Read> Stream for super::stream::Hashing<R> {}
 
 /// Reads the entries of a tar stream, and the content of the last returned one.
-pub(super) struct TarReader<R> {
+pub(crate) struct TarReader<R> {
     inner: R,
     /// Bytes consumed so far.
     position: u64,
@@ -76,7 +80,9 @@ pub(super) struct TarReader<R> {
     left: u64,
     padding: u64,
     /// Whether the end-of-archive block was read.
-    pub(super) complete: bool,
+    pub(crate) complete: bool,
+    /// The comments on the whole archive so far.
+    pub(crate) comments: Vec<Vec<u8>>,
 }
 
 #[derive(Default)]
@@ -91,13 +97,14 @@ fn bad(why: impl Into<String>) -> io::Error {
 }
 
 impl<R: Stream> TarReader<R> {
-    pub(super) fn new(inner: R) -> Self {
+    pub(crate) fn new(inner: R) -> Self {
         Self {
             inner,
             position: 0,
             left: 0,
             padding: 0,
             complete: false,
+            comments: Vec::new(),
         }
     }
 
@@ -107,7 +114,7 @@ impl<R: Stream> TarReader<R> {
     }
 
     /// The next entry; None at the end. Skips the rest of the one before.
-    pub(super) fn next(&mut self) -> io::Result<Option<TarEntry>> {
+    pub(crate) fn next(&mut self) -> io::Result<Option<TarEntry>> {
         let mut ext = Extensions::default();
         loop {
             let skip = self.left + self.padding;
@@ -126,7 +133,8 @@ impl<R: Stream> TarReader<R> {
                         .ok_or_else(|| bad("damaged PAX header"))?
                 }
                 EntryType::XGlobalHeader => {
-                    self.extension(size)?;
+                    let records = self.extension(size)?;
+                    self.keep_comments(&records);
                 }
                 kind => match self.entry(&header, kind, size, std::mem::take(&mut ext))? {
                     Some(entry) => return Ok(Some(entry)),
@@ -136,8 +144,23 @@ impl<R: Stream> TarReader<R> {
         }
     }
 
+    fn keep_comments(&mut self, records: &[u8]) {
+        let records = parse_pax(records).unwrap_or_default();
+        let comments = records.into_iter().filter(|(key, _)| key == b"comment");
+        let short = comments
+            .map(|(_, text)| text)
+            .filter(|t| t.len() <= MAX_COMMENT);
+        let room = MAX_COMMENTS - self.comments.len();
+        self.comments.extend(short.take(room));
+    }
+
+    /// The source, at the end of the archive.
+    pub(crate) fn source(&mut self) -> &mut R {
+        &mut self.inner
+    }
+
     /// Reads stored bytes of the current entry; 0 at its end.
-    pub(super) fn read_content(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+    pub(crate) fn read_content(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let most = usize::try_from(self.left)
             .unwrap_or(usize::MAX)
             .min(buf.len());

@@ -29,7 +29,7 @@ const MAX_DEPTH: usize = 256;
 const MAX_LINKS: usize = 40;
 
 /// A path of an archive as clean components joined by single slashes; empty for the root itself.
-pub(super) fn clean(path: &[u8]) -> Result<Vec<u8>, &'static str> {
+pub(crate) fn clean(path: &[u8]) -> Result<Vec<u8>, &'static str> {
     if path.len() > MAX_PATH {
         return Err("the path is longer than 4096 bytes");
     }
@@ -56,7 +56,7 @@ pub(super) fn clean(path: &[u8]) -> Result<Vec<u8>, &'static str> {
 }
 
 /// Parent and last component of a clean path; None for the root.
-pub(super) fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
+pub(crate) fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
     match path.iter().rposition(|b| *b == b'/') {
         Some(i) => Some((&path[..i], &path[i + 1..])),
         None => (!path.is_empty()).then_some((&path[..0], path)),

@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime};
 
 use super::{
-    AttachRequest, Cancel, ContainerConfig, ContainerId, ContainerStatus, ExecOutcome, ExecRequest,
-    Labels, Listing, NetworkNamespace, Runtime, RuntimeContainerStatus, RuntimeError, RuntimeState,
-    SandboxConfig, SandboxStatus, Session, Started,
+    AttachRequest, Cancel, ContainerConfig, ContainerId, ContainerRoot, ContainerStatus,
+    ExecOutcome, ExecRequest, Labels, Listing, NetworkNamespace, Runtime, RuntimeContainerStatus,
+    RuntimeError, RuntimeState, SandboxConfig, SandboxStatus, Session, Started,
 };
 use crate::clock::Moment;
 
@@ -369,6 +369,10 @@ impl Runtime for FakeRuntime {
     fn volumes_root(&self, _: &ContainerId) -> Result<OwnedFd, RuntimeError> {
         let root = std::fs::File::open("/").map(OwnedFd::from);
         root.map_err(|e| RuntimeError::failed(e.to_string()))
+    }
+
+    fn container_root(&self, _: &ContainerId) -> Result<ContainerRoot, RuntimeError> {
+        Err(RuntimeError::failed("this runtime has no files"))
     }
 
     fn pod_network(&self, _: &str) -> Result<Option<NetworkNamespace>, RuntimeError> {

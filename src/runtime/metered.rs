@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    AttachRequest, Cancel, ContainerConfig, ContainerId, ExecOutcome, ExecRequest, Listing,
-    NetworkNamespace, Runtime, RuntimeError, SandboxConfig, Session, Started,
+    AttachRequest, Cancel, ContainerConfig, ContainerId, ContainerRoot, ExecOutcome, ExecRequest,
+    Listing, NetworkNamespace, Runtime, RuntimeError, SandboxConfig, Session, Started,
 };
 use crate::clock::Moment;
 use crate::metrics::counters::{Counter, Durations};
@@ -230,6 +230,10 @@ impl Runtime for Metered {
 
     fn volumes_root(&self, sandbox: &ContainerId) -> Result<OwnedFd, RuntimeError> {
         self.inner.volumes_root(sandbox)
+    }
+
+    fn container_root(&self, id: &ContainerId) -> Result<ContainerRoot, RuntimeError> {
+        self.inner.container_root(id)
     }
 
     fn pod_network(&self, pod: &str) -> Result<Option<NetworkNamespace>, RuntimeError> {

@@ -276,6 +276,14 @@ impl From<PathBuf> for NetworkNamespace {
     }
 }
 
+/// The root directory of a running container, with its mounts.
+pub struct ContainerRoot {
+    /// Opened with O_PATH.
+    pub dir: OwnedFd,
+    /// The container's first process: when it ends, the mounts go.
+    pub process: task::Process,
+}
+
 /// The outcome of a command that ran in a container (kubelet-probes 3.2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExecOutcome {
@@ -372,6 +380,9 @@ pub trait Runtime: Send + Sync {
     /// The root directory of the mount namespace that has the volumes of a running sandbox: a path of
     /// a volume, resolved below it, leads to what the containers see. Opened with O_PATH.
     fn volumes_root(&self, sandbox: &ContainerId) -> Result<OwnedFd, RuntimeError>;
+
+    /// The root directory of a running container, for its files.
+    fn container_root(&self, id: &ContainerId) -> Result<ContainerRoot, RuntimeError>;
 
     /// The network of the newest sandbox of the pod with this UID; None when it uses the node's.
     fn pod_network(&self, pod: &str) -> Result<Option<NetworkNamespace>, RuntimeError>;

@@ -40,6 +40,15 @@ const DEBUGGING: [&str; 8] = [
     "debug",
 ];
 
+/// Whether `enableDebuggingHandlers` decides on the path: one of those above, or the files of a container, which are
+/// podprobe's own.
+fn is_debugging(parts: &[&str]) -> bool {
+    match parts {
+        ["podprobe", "v1", "files", ..] => true,
+        parts => parts.first().is_some_and(|first| DEBUGGING.contains(first)),
+    }
+}
+
 /// What the read-only port answers.
 const READ_ONLY: [&str; 4] = ["metrics", "pods", "stats", ""];
 
@@ -63,7 +72,8 @@ pub fn check(
     debugging: bool,
 ) -> Result<(), Refusal> {
     let refuse = |status, text| Err(Refusal { status, text });
-    let first = request.parts().first().copied().unwrap_or_default();
+    let parts = request.parts();
+    let first = parts.first().copied().unwrap_or_default();
     if is_health(&request.path) {
         return match request.method.as_str() {
             "GET" | "HEAD" => Ok(()),
@@ -73,7 +83,7 @@ pub fn check(
     match door {
         Door::Health => return refuse(404, "404 page not found"),
         Door::Main if credentials == Credentials::None => return refuse(401, "Unauthorized"),
-        Door::ReadOnly if DEBUGGING.contains(&first) => {
+        Door::ReadOnly if is_debugging(&parts) => {
             return refuse(405, "Debug endpoints are disabled.");
         }
         Door::ReadOnly if !READ_ONLY.contains(&first) => {
@@ -84,7 +94,7 @@ pub fn check(
         }
         Door::Unix | Door::Main | Door::ReadOnly => {}
     }
-    if !debugging && DEBUGGING.contains(&first) {
+    if !debugging && is_debugging(&parts) {
         return refuse(405, "Debug endpoints are disabled.");
     }
     Ok(())
@@ -152,6 +162,7 @@ mod tests {
             doors(&format!("GET {path}"), [200, 404, 405, 401, 200]);
         }
         doors("POST /run/a/b/c", [200, 404, 405, 401, 200]);
+        doors("PUT /podprobe/v1/files/a/b/c", [200, 404, 405, 401, 200]);
         doors("POST /metrics", [200, 404, 405, 401, 200]);
     }
 
@@ -164,6 +175,7 @@ mod tests {
             "portForward",
             "containerLogs",
             "logs",
+            "podprobe/v1/files",
         ] {
             let line = format!("GET /{path}/a/b/c");
             assert_eq!(status(Door::Unix, Credentials::Valid, &line, false), 405);

@@ -135,13 +135,18 @@ impl Wanted {
 }
 
 /// One line in the log for each use, and one for its end.
-struct Audit {
+pub(super) struct Audit {
     what: String,
     begun: Instant,
 }
 
 impl Audit {
-    fn begin(verb: &str, name: &ContainerName, command: &[String], client: &str) -> Self {
+    pub(super) fn begin(
+        verb: &str,
+        name: &ContainerName,
+        command: &[String],
+        client: &str,
+    ) -> Self {
         let mut text = match command {
             [] => String::new(),
             command => format!(" {command:?}"),
@@ -158,7 +163,7 @@ impl Audit {
         }
     }
 
-    fn end(&self, how: &str) {
+    pub(super) fn end(&self, how: &str) {
         let seconds = self.begun.elapsed().as_secs_f64();
         log::info!("{}: {how} after {seconds:.1} s", self.what);
     }

@@ -202,6 +202,12 @@ impl<'a> Exchange<'a> {
         }
     }
 
+    /// The body as it comes, for as long as the client sends.
+    pub fn body_that_streams(&mut self) -> BodyReader<'_, 'a> {
+        self.line.streams = true;
+        self.body()
+    }
+
     /// Answers with these bytes.
     ///
     /// # Errors
@@ -415,6 +421,18 @@ impl<'e, 'a> AnswerWriter<'e, 'a> {
         sent
     }
 
+    /// A chunk of its own, which is not copied.
+    fn send_directly(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if !self.is_chunked {
+            return self.line.write(bytes);
+        }
+        self.line
+            .write_all(format!("{:x}\r\n", bytes.len()).as_bytes())?;
+        self.line.write_all(bytes)?;
+        self.line.write_all(b"\r\n")?;
+        Ok(bytes.len())
+    }
+
     /// Waits for so long, or until the client has gone or the server stops; true when nobody waits any more.
     pub fn pause(&self, length: Duration) -> bool {
         self.line.pause(length)
@@ -431,6 +449,10 @@ impl<'e, 'a> AnswerWriter<'e, 'a> {
 
 impl Write for AnswerWriter<'_, '_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if bytes.len() >= BUFFER {
+            self.send()?;
+            return self.send_directly(bytes);
+        }
         let room = SIZE_LINE.len() + BUFFER - self.buffer.len();
         let taken = room.min(bytes.len());
         self.buffer.extend_from_slice(&bytes[..taken]);

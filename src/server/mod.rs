@@ -14,6 +14,7 @@ mod connection;
 pub mod containers;
 mod credentials;
 mod exchange;
+mod files;
 mod front;
 pub mod health;
 mod logs;
@@ -46,7 +47,7 @@ use crate::api::PodUid;
 use crate::api::conditions::ConditionChange;
 use crate::api::objects::ObjectKind;
 use crate::events::EventList;
-use crate::runtime::{AttachRequest, ExecOutcome, ExecRequest, Session, Started};
+use crate::runtime::{AttachRequest, ContainerRoot, ExecOutcome, ExecRequest, Session, Started};
 use crate::services::view::ServiceView;
 use crate::views::ProbeReport;
 use crate::views::history::PodHistory;
@@ -72,6 +73,14 @@ pub enum Registry {
     Resource,
     /// `/metrics/cadvisor`.
     Cadvisor,
+}
+
+/// The files of a running container.
+pub struct ContainerFiles {
+    /// Its root directory.
+    pub root: ContainerRoot,
+    /// User and group of its first process; None where the runtime does not say.
+    pub owner: Option<(u32, u32)>,
 }
 
 /// Where the answers come from: the daemon, or a test.
@@ -178,6 +187,12 @@ pub trait Backend: Send + Sync {
         name: &ContainerName,
         request: AttachRequest,
     ) -> Result<Box<dyn Session>, Unreachable>;
+
+    /// The files of a container.
+    ///
+    /// # Errors
+    /// There is no such container, or it does not run.
+    fn files(&self, name: &ContainerName) -> Result<ContainerFiles, Unreachable>;
 
     /// Connects to a port of a pod, from inside of it.
     ///

@@ -77,6 +77,18 @@ pub struct ConditionSet {
     pub not_stored: Option<String>,
 }
 
+/// The answer of `PUT /podprobe/v1/files/…`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Copied {
+    /// Files and links that were written.
+    pub files: u64,
+    /// Bytes of them.
+    pub bytes: u64,
+    /// What was left out, in sentences.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+}
+
 /// The answer of `GET /version`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Version {

@@ -10,6 +10,8 @@ pub const TEXT: &str = "text/plain; charset=utf-8";
 pub const JSON: &str = "application/json";
 /// `text/html`.
 pub const HTML: &str = "text/html; charset=utf-8";
+/// A tar stream.
+pub const TAR: &str = "application/x-tar";
 /// The Prometheus text format.
 pub const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
 

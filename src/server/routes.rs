@@ -17,7 +17,7 @@ use super::protocol::{
 };
 use super::response::{JSON, METRICS, TEXT};
 use super::transport::Transport;
-use super::{Backend, Registry, logs, node_logs, threads};
+use super::{Backend, Registry, files, logs, node_logs, threads};
 use crate::api::PodUid;
 use crate::api::objects::ObjectKind;
 use crate::events::EventList;
@@ -135,6 +135,13 @@ fn own(exchange: &mut Exchange<'_>, backend: &dyn Backend, route: Route<'_>) -> 
         ("POST", ["condition"]) => change(exchange, |condition: Condition| {
             backend.set_condition(&condition.uid, &condition.change)
         }),
+        (method @ ("GET" | "PUT"), ["files", rest @ ..]) => {
+            match (ContainerName::of_container(rest), method) {
+                (Some(name), "GET") => files::send(exchange, backend, &name),
+                (Some(name), _) => files::receive(exchange, backend, &name),
+                (None, _) => exchange.error(404, "404 page not found"),
+            }
+        }
         (method, parts) => unknown(exchange, method, parts),
     }
 }

@@ -139,6 +139,10 @@ impl Backend for Fake {
         Err(Unreachable::no_pod())
     }
 
+    fn files(&self, _: &ContainerName) -> Result<ContainerFiles, Unreachable> {
+        Err(Unreachable::no_pod())
+    }
+
     fn dial(&self, _: &ContainerName, _: u16) -> Result<PortSocket, Unreachable> {
         Err(Unreachable::no_pod())
     }

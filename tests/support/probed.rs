@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use podprobe::runtime::{
-    AttachRequest, Cancel, ContainerConfig, ContainerId, ExecOutcome, ExecRequest, Listing,
-    NetworkNamespace, Runtime, RuntimeError, SandboxConfig, Session, Started,
+    AttachRequest, Cancel, ContainerConfig, ContainerId, ContainerRoot, ExecOutcome, ExecRequest,
+    Listing, NetworkNamespace, Runtime, RuntimeError, SandboxConfig, Session, Started,
 };
 
 /// What a prober asks. The pods are in the node's network, unless it says something else.
@@ -78,6 +78,10 @@ impl<T: Probed> Runtime for ProbedRuntime<T> {
         never()
     }
     fn volumes_root(&self, _: &ContainerId) -> Result<OwnedFd, RuntimeError> {
+        never()
+    }
+
+    fn container_root(&self, _: &ContainerId) -> Result<ContainerRoot, RuntimeError> {
         never()
     }
     fn pod_network(&self, _: &str) -> Result<Option<NetworkNamespace>, RuntimeError> {

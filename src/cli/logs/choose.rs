@@ -49,32 +49,47 @@ pub struct Choice {
 /// # Errors
 /// There is no such container, or no log.
 pub fn choose(pod: &PodView, wanted: &Wanted, previous: bool) -> Result<Choice, String> {
+    match wanted {
+        Wanted::All => {
+            let (init, regular) = (columns::init_containers(pod), columns::containers(pod));
+            every(pod, &[init, regular].concat(), previous)
+        }
+        Wanted::Named(_) | Wanted::Default => {
+            let named = match wanted {
+                Wanted::Named(name) => Some(name.as_str()),
+                _ => None,
+            };
+            let (name, note) = container(pod, named)?;
+            Ok(Choice {
+                targets: vec![target(pod, &name, previous)?],
+                notes: note.into_iter().collect(),
+            })
+        }
+    }
+}
+
+/// The container of that name, or the one that is meant where none is named, with kubectl's word on it.
+///
+/// # Errors
+/// There is no such container.
+pub fn container(pod: &PodView, named: Option<&str>) -> Result<(String, Option<String>), String> {
     let (regular, init) = (columns::containers(pod), columns::init_containers(pod));
     let all = [init.as_slice(), &regular].concat();
-    match wanted {
-        Wanted::All => every(pod, &all, previous),
-        Wanted::Named(name) if all.contains(&name.as_str()) => Ok(Choice {
-            targets: vec![target(pod, name, previous)?],
-            notes: vec![],
-        }),
-        Wanted::Named(name) => Err(format!(
+    match named {
+        Some(name) if all.contains(&name) => Ok((name.into(), None)),
+        Some(name) => Err(format!(
             "container {name} is not valid for pod {}: its containers are [{}]{}",
             columns::name(pod),
             all.join(" "),
             did_you_mean(name, all.iter().copied(), "")
         )),
-        Wanted::Default => {
+        None => {
             let annotated = pod.object["metadata"]["annotations"][DEFAULT_CONTAINER].as_str();
             let annotated = annotated.filter(|name| all.contains(name));
             let name = annotated.or(regular.first().copied()).unwrap_or_default();
             let unclear = annotated.is_none() && all.len() > 1;
-            Ok(Choice {
-                targets: vec![target(pod, name, previous)?],
-                notes: unclear
-                    .then(|| defaulted(name, &regular, &init))
-                    .into_iter()
-                    .collect(),
-            })
+            let note = unclear.then(|| defaulted(name, &regular, &init));
+            Ok((name.into(), note))
         }
     }
 }

@@ -36,9 +36,9 @@ use crate::network::Networks;
 use crate::nsexec;
 use crate::remove_tree::remove_tree;
 use crate::runtime::{
-    AttachRequest, Cancel, ContainerConfig, ContainerId, ExecOutcome, ExecRequest, Listing,
-    NetworkNamespace, Runtime, RuntimeError, SandboxConfig, SandboxMetadata, Session, Sessions,
-    Started,
+    AttachRequest, Cancel, ContainerConfig, ContainerId, ContainerRoot, ExecOutcome, ExecRequest,
+    Listing, NetworkNamespace, Runtime, RuntimeError, RuntimeErrorKind, SandboxConfig,
+    SandboxMetadata, Session, Sessions, Started,
 };
 use crate::settings::{RuntimeChoice, Settings};
 use crate::sys::task;
@@ -439,6 +439,18 @@ impl Runtime for ShimRuntime {
                 _ => e.to_string(),
             };
             RuntimeError::failed(format!("cannot enter sandbox {sandbox}: {text}"))
+        })
+    }
+
+    fn container_root(&self, id: &ContainerId) -> Result<ContainerRoot, RuntimeError> {
+        let (_, process) = self.running(id)?;
+        let root = root_of(process).map(|dir| ContainerRoot { dir, process });
+        root.map_err(|e| match e.kind() {
+            io::ErrorKind::NotFound => RuntimeError::new(
+                RuntimeErrorKind::NotRunning,
+                format!("cannot enter container {id}: it is not running"),
+            ),
+            _ => RuntimeError::failed(format!("cannot enter container {id}: {e}")),
         })
     }
 

@@ -1,0 +1,105 @@
+//! A file that is being written: without a name, or under one of ours, until it is put into its place.
+
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::time::Instant;
+
+use nix::errno::Errno;
+use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, openat, renameat};
+use nix::sys::stat::{Mode, fchmod, futimens};
+use nix::sys::time::TimeSpec;
+use nix::unistd::{UnlinkatFlags, linkat, unlinkat};
+
+/// The bits of a mode that are kept.
+const MODE: u32 = 0o1777;
+/// Names that are tried for a file that is being written.
+const TRIES: usize = 100;
+
+pub(super) fn time_spec((seconds, nanos): (i64, i64)) -> TimeSpec {
+    TimeSpec::new(seconds as _, nanos as _)
+}
+
+pub(super) fn set_mode_and_time(fd: impl AsFd, mode: u32, time: TimeSpec) -> Result<(), Errno> {
+    let fd = fd.as_fd();
+    fchmod(fd, Mode::from_bits_truncate(mode & MODE))?;
+    futimens(fd, &time, &time)
+}
+
+/// Calls `make` with names until one is free.
+pub(super) fn free_name<T>(
+    mut make: impl FnMut(&str) -> Result<T, Errno>,
+) -> Result<(T, String), Errno> {
+    let from = std::process::id();
+    // Different for each file, so that one that a killed process has left is not in the way for long.
+    let salt = Instant::now();
+    for n in 0..TRIES {
+        let name = format!(".podprobe-cp-{from}-{}-{n}", salt.elapsed().as_nanos());
+        match make(&name) {
+            Err(Errno::EEXIST) => {}
+            made => return made.map(|made| (made, name)),
+        }
+    }
+    Err(Errno::EEXIST)
+}
+
+/// A file that is being written.
+pub(super) struct Draft {
+    pub(super) file: File,
+    /// Where the file system knows no files without a name.
+    name: Option<String>,
+}
+
+impl Draft {
+    pub(super) fn new(dir: &OwnedFd) -> Result<Self, Errno> {
+        let flags = OFlag::O_WRONLY | OFlag::O_CLOEXEC;
+        let mode = Mode::S_IRUSR | Mode::S_IWUSR;
+        if let Ok(fd) = openat(dir, ".", flags | OFlag::O_TMPFILE, mode) {
+            return Ok(Self {
+                file: fd.into(),
+                name: None,
+            });
+        }
+        let flags = flags | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW;
+        let (fd, name) = free_name(|name| openat(dir, name, flags, mode))?;
+        Ok(Self {
+            file: fd.into(),
+            name: Some(name),
+        })
+    }
+
+    /// Puts it into its place.
+    pub(super) fn publish(&self, dir: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
+        let draft = match &self.name {
+            Some(draft) => draft.clone(),
+            None => match self.link(dir, name) {
+                // Something is there already.
+                Err(Errno::EEXIST) => free_name(|draft| self.link(dir, draft.as_bytes()))?.1,
+                linked => return linked,
+            },
+        };
+        let renamed = renameat(dir, draft.as_str(), dir, name);
+        if renamed.is_err() {
+            let _ = unlinkat(dir, draft.as_str(), UnlinkatFlags::NoRemoveDir);
+        }
+        renamed
+    }
+
+    /// Gives the file a name.
+    fn link(&self, dir: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
+        let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        linkat(
+            AT_FDCWD,
+            path.as_str(),
+            dir,
+            name,
+            AtFlags::AT_SYMLINK_FOLLOW,
+        )
+    }
+
+    /// Removes what a copy that has failed leaves.
+    pub(super) fn discard(&self, dir: &OwnedFd) {
+        if let Some(name) = &self.name {
+            let _ = unlinkat(dir, name.as_str(), UnlinkatFlags::NoRemoveDir);
+        }
+    }
+}

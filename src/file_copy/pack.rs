@@ -1,0 +1,254 @@
+//! Reads files and directories into a tar stream.
+//!
+//! Invariants: the names of the stream begin with the last name of the path, or are relative to it when its content is meant. Links
+//! are written as links. What cannot be copied is left out and told, in the stream too.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+
+use nix::dir::{Dir, OwningIter};
+use nix::errno::Errno;
+use nix::fcntl::OFlag;
+use tar::EntryType;
+
+use super::error::{CopyError, shown};
+use super::names::base_name;
+use super::place::{Found, Root, Sort, is_kernel, look};
+use super::tar_writer::{Entry, TarWriter};
+use super::{BUFFER, MAX_DEPTH, Notes};
+
+/// Begins a comment of the stream that says what was left out.
+pub(super) const NOTE: &str = "podprobe note: ";
+/// Begins the one that says why the stream is cut off after it.
+pub(super) const ERROR: &str = "podprobe error: ";
+
+/// What is to be copied.
+pub struct Source {
+    found: Found,
+    name: Vec<u8>,
+}
+
+/// What was read.
+#[derive(Debug, Default)]
+pub struct Packed {
+    /// Bytes of files.
+    pub bytes: u64,
+    /// What was left out.
+    pub notes: Notes,
+}
+
+impl Source {
+    /// Finds the file or directory at `path`. A link is not followed at the end of it, unless a slash follows.
+    ///
+    /// # Errors
+    /// It is not there, or not of a kind that is copied.
+    pub fn find(root: &Root, path: &[u8]) -> Result<Self, CopyError> {
+        let failed = |e: Errno| CopyError::of_file("read", path, e);
+        let fd = root.open(path, OFlag::O_PATH | OFlag::O_NOFOLLOW);
+        let found = Found::of(fd.map_err(failed)?).map_err(failed)?;
+        if is_kernel(&found.fd).map_err(failed)? {
+            let why = "it belongs to a file system of the kernel; read it with a command in the container";
+            return Err(CopyError::refused("read", path, why));
+        }
+        if let Sort::Other(what) = found.sort() {
+            let why = format!("it is {what}; files, directories and links are copied");
+            return Err(CopyError::refused("read", path, why));
+        }
+        let name = base_name(path).unwrap_or(b".").to_vec();
+        Ok(Self { found, name })
+    }
+
+    /// Writes it to `out`; `check` is asked before the end mark whether what was read is whole.
+    ///
+    /// # Errors
+    /// A file cannot be read, or `out` takes no more. The stream has no end mark then.
+    pub fn pack(
+        self,
+        out: &mut dyn Write,
+        check: impl FnOnce() -> Result<(), CopyError>,
+    ) -> Result<Packed, CopyError> {
+        let mut packer = Packer {
+            tar: TarWriter { out },
+            path: self.name,
+            stack: Vec::new(),
+            buffer: vec![0; BUFFER],
+            done: Packed::default(),
+        };
+        let mut packed = packer.all(self.found).and_then(|()| check());
+        if let Err(CopyError::NotFound(text) | CopyError::Refused(text)) = &packed {
+            // Whoever reads the stream learns why it ends.
+            let told = packer.tar.comment(&format!("{ERROR}{text}"));
+            let _ = told.and_then(|()| packer.tar.out.flush());
+        }
+        if packed.is_ok() {
+            packed = packer.end().map_err(CopyError::Stream);
+        }
+        packed.map(|()| packer.done)
+    }
+}
+
+/// A directory whose names are being read.
+struct Level {
+    names: OwningIter,
+    found: Found,
+    /// Of the path before its names.
+    length: usize,
+}
+
+struct Packer<'a> {
+    tar: TarWriter<'a>,
+    path: Vec<u8>,
+    stack: Vec<Level>,
+    buffer: Vec<u8>,
+    done: Packed,
+}
+
+impl Packer<'_> {
+    /// Without recursion: the stack of a thread is small.
+    fn all(&mut self, first: Found) -> Result<(), CopyError> {
+        self.add(first)?;
+        while let Some(level) = self.stack.last_mut() {
+            self.path.truncate(level.length);
+            let name = match level.names.next() {
+                Some(name) => name,
+                None => {
+                    self.stack.pop();
+                    continue;
+                }
+            };
+            let name = name.map_err(|e| CopyError::of_file("read", &self.path, e))?;
+            let name = name.file_name().to_bytes();
+            if matches!(name, b"." | b"..") {
+                continue;
+            }
+            self.path.push(b'/');
+            self.path.extend_from_slice(name);
+            match look(&level.found.fd, name) {
+                Ok(found) => self.next(found)?,
+                // Removed meanwhile.
+                Err(Errno::ENOENT) => {}
+                Err(e) => return Err(CopyError::of_file("read", &self.path, e)),
+            }
+        }
+        Ok(())
+    }
+
+    /// A file below the first directory.
+    fn next(&mut self, found: Found) -> Result<(), CopyError> {
+        let above = self.stack.last().map(|level| level.found.stat.st_dev);
+        let is_mounted = above != Some(found.stat.st_dev);
+        let failed = |e: Errno| CopyError::of_file("read", &self.path, e);
+        if is_mounted && is_kernel(&found.fd).map_err(failed)? {
+            self.left_out("a file system of the kernel");
+            return Ok(());
+        }
+        self.add(found)
+    }
+
+    fn left_out(&mut self, what: &str) {
+        let path = shown(&self.path);
+        self.done.notes.add(format!("{path} is left out: {what}"));
+    }
+
+    fn add(&mut self, found: Found) -> Result<(), CopyError> {
+        match found.sort() {
+            Sort::File => self.file(&found),
+            Sort::Directory => self.directory(found),
+            Sort::Symlink => {
+                let target = found.target();
+                let target = target.map_err(|e| CopyError::of_file("read", &self.path, e))?;
+                self.entry(EntryType::Symlink, &target, &found, 0)
+            }
+            Sort::Other(what) => {
+                self.left_out(what);
+                Ok(())
+            }
+        }
+    }
+
+    fn entry(
+        &mut self,
+        kind: EntryType,
+        target: &[u8],
+        found: &Found,
+        size: u64,
+    ) -> Result<(), CopyError> {
+        let entry = Entry {
+            path: &self.path,
+            kind,
+            target,
+            stat: &found.stat,
+            size,
+        };
+        self.tar.entry(&entry).map_err(CopyError::Stream)
+    }
+
+    fn directory(&mut self, found: Found) -> Result<(), CopyError> {
+        if self.stack.len() == MAX_DEPTH {
+            let why = format!("more than {MAX_DEPTH} directories inside one another");
+            return Err(CopyError::refused("read", &self.path, why));
+        }
+        self.entry(EntryType::Directory, b"", &found, 0)?;
+        let names = found.open_dir().and_then(Dir::from_fd);
+        let names = names.map_err(|e| CopyError::of_file("read", &self.path, e))?;
+        self.stack.push(Level {
+            names: names.into_iter(),
+            found,
+            length: self.path.len(),
+        });
+        Ok(())
+    }
+
+    fn file(&mut self, found: &Found) -> Result<(), CopyError> {
+        let file = found.open_file();
+        let file = file.map_err(|e| CopyError::of_file("read", &self.path, e))?;
+        let size = u64::try_from(found.stat.st_size).unwrap_or(0);
+        self.entry(EntryType::Regular, b"", found, size)?;
+        self.content(file, size)?;
+        self.done.bytes += size;
+        self.tar.pad(size).map_err(CopyError::Stream)
+    }
+
+    /// Exactly the announced length, also when the file changes meanwhile.
+    fn content(&mut self, mut file: File, size: u64) -> Result<(), CopyError> {
+        let mut left = size;
+        let mut is_over = false;
+        while left > 0 {
+            let most = usize::try_from(left).unwrap_or(BUFFER).min(BUFFER);
+            let mut n = most;
+            if !is_over {
+                n = match file.read(&mut self.buffer[..most]) {
+                    Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                    Err(e) => return Err(self.broken_off(e)),
+                    Ok(n) => n,
+                };
+                is_over = n == 0;
+                if is_over {
+                    let path = shown(&self.path);
+                    let text =
+                        format!("{path} became shorter while it was read; zeros are at its end");
+                    self.done.notes.add(text);
+                    self.buffer.fill(0);
+                    continue;
+                }
+            }
+            let written = self.tar.out.write_all(&self.buffer[..n]);
+            written.map_err(CopyError::Stream)?;
+            left -= n as u64;
+        }
+        Ok(())
+    }
+
+    /// In the middle of a file no word to the reader fits into the stream.
+    fn broken_off(&self, e: io::Error) -> CopyError {
+        let text = CopyError::of_file("read", &self.path, e).to_string();
+        CopyError::Stream(io::Error::other(text))
+    }
+
+    fn end(&mut self) -> io::Result<()> {
+        for text in self.done.notes.clone().into_texts() {
+            self.tar.comment(&format!("{NOTE}{text}"))?;
+        }
+        self.tar.finish()
+    }
+}

@@ -1,0 +1,133 @@
+//! Where files are read and written: a path from a root, then name by name.
+//!
+//! Invariants: [`look`] opens nothing and follows nothing; what it has found is opened through its own descriptor, so it cannot
+//! be exchanged in between.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+
+use nix::errno::Errno;
+use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat, openat2, readlinkat};
+use nix::sys::stat::{FileStat, Mode, fstat};
+use nix::sys::statfs::fstatfs;
+
+/// How often a lookup is repeated that a rename has disturbed.
+const TRIES: usize = 100;
+
+/// What a path begins at.
+pub enum Root {
+    /// This process's own directories: a path is resolved as with every program.
+    Node,
+    /// The root directory of a container: no path leads out of it.
+    Container(OwnedFd),
+}
+
+impl Root {
+    /// Follows links, with `O_NOFOLLOW` not the last one.
+    pub(super) fn open(&self, path: &[u8], flags: OFlag) -> Result<OwnedFd, Errno> {
+        let (path, flags) = (Path::new(OsStr::from_bytes(path)), flags | OFlag::O_CLOEXEC);
+        let Self::Container(root) = self else {
+            return openat(AT_FDCWD, path, flags, Mode::empty());
+        };
+        let how = OpenHow::new()
+            .flags(flags)
+            .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
+        let mut tries = 0;
+        loop {
+            match openat2(root, path, how) {
+                Err(Errno::EAGAIN) if tries < TRIES => tries += 1,
+                opened => return opened,
+            }
+        }
+    }
+
+    /// The directory at a path.
+    pub(super) fn dir(&self, path: &[u8]) -> Result<OwnedFd, Errno> {
+        self.open(path, OFlag::O_PATH | OFlag::O_DIRECTORY)
+    }
+}
+
+/// What lies at a place.
+pub(super) struct Found {
+    pub(super) fd: OwnedFd,
+    pub(super) stat: FileStat,
+}
+
+/// The kinds that a copy knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sort {
+    File,
+    Directory,
+    Symlink,
+    /// Not copied, with its name.
+    Other(&'static str),
+}
+
+/// The file `name` in a directory, one component. Nothing is opened.
+pub(super) fn look(dir: impl AsFd, name: &[u8]) -> Result<Found, Errno> {
+    let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    Found::of(openat(dir, name, flags, Mode::empty())?)
+}
+
+impl Found {
+    pub(super) fn of(fd: OwnedFd) -> Result<Self, Errno> {
+        let stat = fstat(&fd)?;
+        Ok(Self { fd, stat })
+    }
+
+    pub(super) fn sort(&self) -> Sort {
+        match self.stat.st_mode & libc::S_IFMT {
+            libc::S_IFREG => Sort::File,
+            libc::S_IFDIR => Sort::Directory,
+            libc::S_IFLNK => Sort::Symlink,
+            libc::S_IFIFO => Sort::Other("a FIFO"),
+            libc::S_IFSOCK => Sort::Other("a socket"),
+            _ => Sort::Other("a device"),
+        }
+    }
+
+    /// Of a regular file.
+    pub(super) fn open_file(&self) -> io::Result<File> {
+        File::open(format!("/proc/self/fd/{}", self.fd.as_raw_fd()))
+    }
+
+    /// Of a directory: its names can be read.
+    pub(super) fn open_dir(&self) -> Result<OwnedFd, Errno> {
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        openat(&self.fd, ".", flags, Mode::empty())
+    }
+
+    /// Of a link.
+    pub(super) fn target(&self) -> Result<Vec<u8>, Errno> {
+        Ok(readlinkat(&self.fd, "")?.into_vec())
+    }
+}
+
+/// `f_type` of file systems in which files are the kernel's: proc, sysfs, cgroup, cgroup2, debugfs, tracefs, securityfs, bpf,
+/// pstore, efivarfs, configfs, selinuxfs, smackfs. The daemon may do there what a container may not.
+const KERNEL: [u32; 13] = [
+    0x9fa0,
+    0x6265_6572,
+    0x0027_e0eb,
+    0x6367_7270,
+    0x6462_6720,
+    0x7472_6163,
+    0x7363_6673,
+    0xcafe_4a11,
+    0x6165_676c,
+    0xde5e_81e4,
+    0x6265_6570,
+    0xf97c_ff8c,
+    0x4341_5d53,
+];
+
+/// Whether the file belongs to such a file system.
+pub(super) fn is_kernel(fd: &impl AsFd) -> Result<bool, Errno> {
+    // The type has another width on each architecture.
+    let magic = fstatfs(fd)?.filesystem_type().0 as u32;
+    Ok(KERNEL.contains(&magic))
+}
