@@ -12,6 +12,7 @@ mod last_daemon;
 mod metrics;
 mod pauses;
 mod resources;
+mod restarts;
 mod root;
 mod signals;
 #[cfg(test)]

@@ -19,7 +19,7 @@ use podprobe::prober::trace::Step;
 use podprobe::runtime::{AttachRequest, ExecOutcome, ExecRequest, Session, Started};
 use podprobe::server::containers::{ContainerName, Unreachable};
 use podprobe::server::health::Check;
-use podprobe::server::protocol::{ConditionSet, PauseTarget, ProbeTarget};
+use podprobe::server::protocol::{ConditionSet, PauseTarget, ProbeTarget, RestartTarget};
 use podprobe::server::{self, Backend, Registry, Server, ServerConfig};
 use podprobe::services::view::ServiceView;
 use podprobe::views::ProbeReport;
@@ -141,6 +141,14 @@ impl Backend for Fake {
             .iter()
             .map(|c| format!("{c}/liveness"))
             .collect())
+    }
+
+    fn restart(&self, target: &RestartTarget) -> Result<Vec<String>, String> {
+        match target.container.as_deref() {
+            None => Ok(vec!["main".into(), "sidecar".into()]),
+            Some("main") => Ok(vec!["main".into()]),
+            Some(other) => Err(format!("pod {} has no container {other}", target.uid)),
+        }
     }
 
     fn set_condition(

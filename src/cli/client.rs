@@ -17,7 +17,8 @@ use crate::api::objects::ObjectKind;
 use crate::events::EventList;
 use crate::layout::Layout;
 use crate::server::protocol::{
-    API, Condition, ConditionSet, Pause, PauseTarget, ProbeTarget, Version, WATCH_CEILING,
+    API, Condition, ConditionSet, Pause, PauseTarget, ProbeTarget, RestartTarget, Version,
+    WATCH_CEILING,
 };
 use crate::server::request::encoded;
 use crate::services::view::ServiceView;
@@ -228,6 +229,11 @@ impl Client {
     /// Resumes probes; returns the names of the paused ones.
     pub fn resume(&mut self, target: PauseTarget) -> Result<Vec<String>, ClientError> {
         self.json(&Call::post("resume", &target))
+    }
+
+    /// Restarts containers; returns their names.
+    pub fn restart(&mut self, target: RestartTarget) -> Result<Vec<String>, ClientError> {
+        self.json(&Call::post("restart", &target))
     }
 
     /// Sets or removes a condition of a pod.

@@ -2,12 +2,12 @@
 
 use super::args::Verb;
 use super::{
-    check_host, condition, describe, get, image, logs, metrics, pause, probe, run, try_out,
-    validate, version, wait,
+    check_host, condition, describe, get, image, logs, metrics, pause, probe, restart, run,
+    try_out, validate, version, wait,
 };
 
 /// Every verb but `help`, in the order of `help`.
-pub const VERBS: [&Verb; 15] = [
+pub const VERBS: [&Verb; 16] = [
     &run::VERB,
     &try_out::VERB,
     &get::VERB,
@@ -17,6 +17,7 @@ pub const VERBS: [&Verb; 15] = [
     &probe::VERB,
     &pause::PAUSE,
     &pause::RESUME,
+    &restart::VERB,
     &condition::VERB,
     &metrics::VERB,
     &validate::VERB,

@@ -47,7 +47,7 @@ use crate::pod_config::http::{HttpSource, HttpSourceConfig};
 use crate::pod_config::merge::UPDATES_CAPACITY;
 use crate::pod_config::{FileStates, Outlet, PodConfig, PodUpdate};
 use crate::pod_manager::PodManager;
-use crate::pod_workers::{self, PodMetrics, PodWorkers, Syncer};
+use crate::pod_workers::{self, PodMetrics, PodWorkers, Restarts, Syncer};
 use crate::prober::manager::{self, ProberManager, RestoredReady};
 use crate::prober::results;
 use crate::proxy::auto::{self, Auto};
@@ -119,6 +119,7 @@ pub(super) fn start(
     let last = LastDaemon::new(&restored);
     let (pod_evicted, evicted) = bounded(1);
     let pods_with_data = KubeRuntime::pods_with_data(layout);
+    let restarts = Arc::<Restarts>::default();
     let evictions = evictions(settings, layout, &pods_with_data, pod_evicted);
     forget_those_that_began_anew(&mut restored, &evictions);
     let (objects_changed, objects) = bounded(1);
@@ -155,7 +156,7 @@ pub(super) fn start(
         hooks,
         &pleg,
         &prober,
-        (evictions.clone(), counted.pods.clone()),
+        (evictions.clone(), restarts.clone(), counted.pods.clone()),
     ));
     let workers = Arc::new(PodWorkers::new(syncer.clone(), settings.sync_frequency));
     let backend = backend(
@@ -168,6 +169,7 @@ pub(super) fn start(
         Asked {
             kuberuntime: kuberuntime.clone(),
             evictions: evictions.clone(),
+            restarts,
             counted: counted.clone(),
             store: engine.store.clone(),
         },
@@ -407,7 +409,7 @@ fn syncer(
     hooks: HandlerRunner,
     pleg: &Arc<Pleg>,
     prober: &Arc<Prober>,
-    (evictions, metrics): (Arc<Evictions>, Arc<PodMetrics>),
+    (evictions, restarts, metrics): (Arc<Evictions>, Arc<Restarts>, Arc<PodMetrics>),
 ) -> Syncer {
     Syncer::new(pod_workers::Deps {
         kuberuntime,
@@ -420,6 +422,7 @@ fn syncer(
             feed: stores.feed.clone(),
         }),
         evictions,
+        restarts,
         recorder: stores.recorder.clone(),
         metrics,
         node_ip: settings.node_ip,
@@ -431,6 +434,7 @@ fn syncer(
 struct Asked {
     kuberuntime: Arc<KubeRuntime>,
     evictions: Arc<Evictions>,
+    restarts: Arc<Restarts>,
     counted: Counted,
     store: ImageStore,
 }
@@ -468,6 +472,7 @@ fn backend(
         proxy_metrics: stores.proxy_metrics.clone(),
         counted: asked.counted,
         evictions: asked.evictions,
+        restarts: asked.restarts,
         store: asked.store,
         stats: Stats::new(stats::Reader::new(layout.clone())),
         node_ip: settings.node_ip,

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::{Outcome, Phase, PodMetrics, PodSyncer, Work};
+use super::{Outcome, Phase, PodMetrics, PodSyncer, Restarts, Work};
 use crate::api::{Pod, PodPhase, PodStatus, PodUid};
 use crate::clock::{Moment, Time};
 use crate::events::{EventType, Recorder};
@@ -93,6 +93,8 @@ pub struct Deps {
     pub traffic: Arc<dyn Traffic>,
     /// Which pods are evicted.
     pub evictions: Arc<Evictions>,
+    /// Which containers people want to be restarted.
+    pub restarts: Arc<Restarts>,
     /// Events.
     pub recorder: Arc<Recorder>,
     /// What is counted.
@@ -226,6 +228,7 @@ impl Syncer {
                 .condition(ALL_CONTAINERS_RESTARTING)
                 .is_some_and(|c| c.status == "True"),
             ended_before: &pod_actions::ended_before(pod, &status, &runtime),
+            asked: &self.deps.restarts.asked(pod.uid(), &runtime),
         });
         if !actions.kill_pod && !actions.starts() {
             self.update_volumes(pod, &runtime);
@@ -430,6 +433,7 @@ impl Syncer {
     fn terminated(&self, work: &Work) -> Outcome {
         let uid = work.pod.uid();
         self.forget_failures(uid);
+        self.deps.restarts.forget(uid);
         if !work.removed {
             // A pod that has finished keeps records and logs, not its emptyDirs.
             return match self.deps.kuberuntime.tear_down_volumes(&work.pod) {

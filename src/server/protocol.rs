@@ -56,6 +56,17 @@ pub struct Pause {
     pub seconds: u64,
 }
 
+/// The body of `POST /podprobe/v1/restart`, which answers with the names of the containers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RestartTarget {
+    /// Of which pod.
+    pub uid: PodUid,
+    /// Which container; None means all that can restart.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container: Option<String>,
+}
+
 /// The body of `POST /podprobe/v1/condition`, which answers with a [`ConditionSet`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Condition {
@@ -127,6 +138,11 @@ mod tests {
             &pause,
             r#"{"uid":"u","container":"c","probeType":"Liveness","seconds":60}"#,
         );
+        let restart = RestartTarget {
+            uid: "u".into(),
+            container: Some("c".into()),
+        };
+        check(&restart, r#"{"uid":"u","container":"c"}"#);
         let condition = |status| Condition {
             uid: "u".into(),
             change: ConditionChange {

@@ -105,6 +105,9 @@ impl Backend for Fake {
     fn resume(&self, _: &PauseTarget) -> Result<Vec<String>, String> {
         Ok(Vec::new())
     }
+    fn restart(&self, target: &RestartTarget) -> Result<Vec<String>, String> {
+        Ok(vec![format!("{}/{:?}", target.uid, target.container)])
+    }
     fn set_condition(
         &self,
         uid: &PodUid,
