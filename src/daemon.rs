@@ -6,6 +6,7 @@ mod checks;
 mod conditions;
 mod containers;
 mod counted;
+mod deletions;
 mod error;
 mod garbage;
 mod last_daemon;

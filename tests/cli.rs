@@ -19,7 +19,9 @@ use podprobe::prober::trace::Step;
 use podprobe::runtime::{AttachRequest, ExecOutcome, ExecRequest, Session, Started};
 use podprobe::server::containers::{ContainerName, Unreachable};
 use podprobe::server::health::Check;
-use podprobe::server::protocol::{ConditionSet, PauseTarget, ProbeTarget, RestartTarget};
+use podprobe::server::protocol::{
+    ConditionSet, DeleteTarget, Deleted, PauseTarget, ProbeTarget, RestartTarget,
+};
 use podprobe::server::{self, Backend, Registry, Server, ServerConfig};
 use podprobe::services::view::ServiceView;
 use podprobe::views::ProbeReport;
@@ -148,6 +150,15 @@ impl Backend for Fake {
             None => Ok(vec!["main".into(), "sidecar".into()]),
             Some("main") => Ok(vec!["main".into()]),
             Some(other) => Err(format!("pod {} has no container {other}", target.uid)),
+        }
+    }
+
+    fn delete(&self, target: &DeleteTarget) -> Result<Deleted, String> {
+        match target.grace_period_seconds {
+            Some(1) => Err("the pod has ended".into()),
+            _ => Ok(Deleted {
+                file: "/etc/podprobe/pods/web.json".into(),
+            }),
         }
     }
 

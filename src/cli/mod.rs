@@ -6,10 +6,12 @@
 
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
+pub mod apply;
 pub mod args;
 pub mod check_host;
 pub mod client;
 pub mod condition;
+pub mod delete;
 pub mod describe;
 pub mod error;
 pub mod get;

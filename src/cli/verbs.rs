@@ -2,12 +2,12 @@
 
 use super::args::Verb;
 use super::{
-    check_host, condition, describe, get, image, logs, metrics, pause, probe, restart, run,
-    try_out, validate, version, wait,
+    apply, check_host, condition, delete, describe, get, image, logs, metrics, pause, probe,
+    restart, run, try_out, validate, version, wait,
 };
 
 /// Every verb but `help`, in the order of `help`.
-pub const VERBS: [&Verb; 16] = [
+pub const VERBS: [&Verb; 18] = [
     &run::VERB,
     &try_out::VERB,
     &get::VERB,
@@ -17,7 +17,9 @@ pub const VERBS: [&Verb; 16] = [
     &probe::VERB,
     &pause::PAUSE,
     &pause::RESUME,
+    &apply::VERB,
     &restart::VERB,
+    &delete::VERB,
     &condition::VERB,
     &metrics::VERB,
     &validate::VERB,

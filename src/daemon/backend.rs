@@ -38,7 +38,9 @@ use crate::runtime::{
 };
 use crate::server::containers::{ContainerName, Unreachable};
 use crate::server::health::Check;
-use crate::server::protocol::{ConditionSet, PauseTarget, ProbeTarget, RestartTarget};
+use crate::server::protocol::{
+    ConditionSet, DeleteTarget, Deleted, PauseTarget, ProbeTarget, RestartTarget,
+};
 use crate::server::{Backend, Registry};
 use crate::services::view::ServiceView;
 use crate::settings::Settings;
@@ -233,6 +235,10 @@ impl Backend for DaemonBackend {
 
     fn restart(&self, target: &RestartTarget) -> Result<Vec<String>, String> {
         self.restart_containers(target)
+    }
+
+    fn delete(&self, target: &DeleteTarget) -> Result<Deleted, String> {
+        self.delete_pod(target)
     }
 
     fn set_condition(

@@ -68,7 +68,7 @@ use crate::server::{self, CredentialFiles, Server, ServerConfig};
 use crate::services::claims::OwnPort;
 use crate::settings::Settings;
 use crate::stats::{self, Stats};
-use crate::status::{EVICTED, StatusManager, conditions_of_others};
+use crate::status::{DELETED, EVICTED, StatusManager, conditions_of_others};
 use crate::sync_loop::{Channels, Heartbeat, Parts, SyncLoop};
 use crate::views::Records;
 use crate::views::history::NODE_RESTARTED;
@@ -327,11 +327,12 @@ fn evictions(
     Arc::new(Evictions::open(layout, pods, ceiling, wake))
 }
 
-/// The checkpoint may still say that a pod is evicted which has started anew, or may do so now.
+/// The checkpoint may still say that a pod is evicted or deleted which has started anew, or may do so now.
 pub(super) fn forget_those_that_began_anew(restored: &mut Restored, evictions: &Evictions) {
     let now = Moment::now();
     restored.statuses.retain(|uid, status| {
-        if status.reason != EVICTED || evictions.is_evicted(uid, now) {
+        let was_ended = [EVICTED, DELETED].contains(&status.reason.as_str());
+        if !was_ended || evictions.is_evicted(uid, now) {
             return true;
         }
         // What clients have said of the pod goes on.

@@ -270,7 +270,7 @@ impl Syncer {
     /// Computes the API status and stores it.
     pub(super) fn publish(&self, pod: &Pod, runtime: &RuntimePodStatus, stage: Stage) -> PodStatus {
         let pod_is_terminal = stage == Stage::Ended;
-        let evicted = self.deps.evictions.message(pod.uid(), Moment::now());
+        let ended_by = self.deps.evictions.message(pod.uid(), Moment::now());
         let old = self.deps.statuses.get(pod.uid());
         let status = status::generate(&status::Inputs {
             pod,
@@ -286,7 +286,7 @@ impl Syncer {
                 pod,
                 self.deps.statuses.age(pod.uid(), Moment::now()),
             ),
-            evicted: evicted.as_deref(),
+            ended_by: ended_by.as_ref().map(|(reason, why)| (*reason, &**why)),
         });
         let status = if pod_is_terminal {
             status::finished(&pod.spec, status)

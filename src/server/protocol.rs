@@ -67,6 +67,25 @@ pub struct RestartTarget {
     pub container: Option<String>,
 }
 
+/// The body of `POST /podprobe/v1/delete`, which answers with a [`Deleted`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct DeleteTarget {
+    /// Which pod.
+    pub uid: PodUid,
+    /// 0 to 2147483647 seconds; None is the pod's own grace period.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grace_period_seconds: Option<i64>,
+}
+
+/// A pod that ends and stays ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Deleted {
+    /// The file whose change lets it start anew.
+    pub file: String,
+}
+
 /// The body of `POST /podprobe/v1/condition`, which answers with a [`ConditionSet`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Condition {
@@ -143,6 +162,11 @@ mod tests {
             container: Some("c".into()),
         };
         check(&restart, r#"{"uid":"u","container":"c"}"#);
+        let delete = DeleteTarget {
+            uid: "u".into(),
+            grace_period_seconds: Some(1),
+        };
+        check(&delete, r#"{"uid":"u","gracePeriodSeconds":1}"#);
         let condition = |status| Condition {
             uid: "u".into(),
             change: ConditionChange {

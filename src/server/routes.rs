@@ -13,7 +13,8 @@ use serde_json::Value;
 use super::containers::{self, ContainerName};
 use super::exchange::Exchange;
 use super::protocol::{
-    Condition, MAX_BODY, Pause, PauseTarget, ProbeTarget, RestartTarget, Version, WATCH_CEILING,
+    Condition, DeleteTarget, MAX_BODY, Pause, PauseTarget, ProbeTarget, RestartTarget, Version,
+    WATCH_CEILING,
 };
 use super::response::{HTML, JSON, METRICS, TEXT};
 use super::transport::Transport;
@@ -142,6 +143,14 @@ fn own(exchange: &mut Exchange<'_>, backend: &dyn Backend, route: Route<'_>) -> 
                 Ok(restarted)
             })
         }
+        ("POST", ["delete"]) => {
+            let client = exchange.client();
+            change(exchange, |target: DeleteTarget| {
+                let deleted = backend.delete(&target)?;
+                log::info!("audit: delete {} by {client}", target.uid);
+                Ok(deleted)
+            })
+        }
         ("POST", ["condition"]) => change(exchange, |condition: Condition| {
             backend.set_condition(&condition.uid, &condition.change)
         }),
@@ -178,7 +187,7 @@ fn objects(exchange: &mut Exchange<'_>, backend: &dyn Backend, kind: &str) -> io
 }
 
 /// Paths that are asked with one method only.
-const POSTED: [&str; 5] = ["probe", "pause", "resume", "condition", "restart"];
+const POSTED: [&str; 6] = ["probe", "pause", "resume", "condition", "restart", "delete"];
 
 fn unknown(exchange: &mut Exchange<'_>, method: &str, parts: &[&str]) -> io::Result<()> {
     let is_known = parts.first().is_some_and(|first| {

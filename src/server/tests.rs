@@ -108,6 +108,10 @@ impl Backend for Fake {
     fn restart(&self, target: &RestartTarget) -> Result<Vec<String>, String> {
         Ok(vec![format!("{}/{:?}", target.uid, target.container)])
     }
+    fn delete(&self, target: &DeleteTarget) -> Result<Deleted, String> {
+        let file = format!("{} {:?}", target.uid, target.grace_period_seconds);
+        Ok(Deleted { file })
+    }
     fn set_condition(
         &self,
         uid: &PodUid,
