@@ -6,12 +6,14 @@ mod checks;
 mod conditions;
 mod containers;
 mod counted;
+mod deletions;
 mod error;
 mod garbage;
 mod last_daemon;
 mod metrics;
 mod pauses;
 mod resources;
+mod restarts;
 mod root;
 mod signals;
 #[cfg(test)]

@@ -347,6 +347,8 @@ impl Parts {
     fn handle_additions(&self, mut pods: Vec<Arc<Pod>>) {
         // static pods carry no creation time; their name makes the order the same at every start
         pods.sort_by_key(|p| p.full_name());
+        pods.iter()
+            .for_each(|p| self.evictions.seen(p, Moment::now()));
         self.end_predecessors(&pods);
         // People reserve them while the daemon runs.
         let node = admission::Node {
@@ -410,6 +412,7 @@ impl Parts {
 
     fn handle_update(&self, pod: Arc<Pod>) {
         self.pods.set(pod.clone());
+        self.evictions.seen(&pod, Moment::now());
         self.dispatch(pod, UpdateKind::Update);
     }
 
@@ -487,7 +490,7 @@ impl Parts {
         }
     }
 
-    /// Ends the pods that are evicted: [`Self::dispatch`] sees that they are.
+    /// Ends the pods that are evicted or deleted: [`Self::dispatch`] sees that they are.
     fn handle_evicted(&self) {
         let ending = self.evictions.ending();
         ending.iter().for_each(|uid| self.sync(uid));

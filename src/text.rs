@@ -1,5 +1,7 @@
 //! Small conversions for texts.
 
+pub mod visible;
+
 use std::borrow::Cow;
 use std::time::Duration;
 

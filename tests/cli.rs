@@ -24,7 +24,9 @@ use podprobe::prober::trace::Step;
 use podprobe::runtime::{AttachRequest, ExecOutcome, ExecRequest, Session, Started};
 use podprobe::server::containers::{ContainerName, Unreachable};
 use podprobe::server::health::Check;
-use podprobe::server::protocol::{ConditionSet, PauseTarget, ProbeTarget};
+use podprobe::server::protocol::{
+    ConditionSet, DeleteTarget, Deleted, PauseTarget, ProbeTarget, RestartTarget,
+};
 use podprobe::server::{self, Backend, ContainerFiles, Registry, Server, ServerConfig};
 use podprobe::services::view::ServiceView;
 use podprobe::views::ProbeReport;
@@ -146,6 +148,23 @@ impl Backend for Fake {
             .iter()
             .map(|c| format!("{c}/liveness"))
             .collect())
+    }
+
+    fn restart(&self, target: &RestartTarget) -> Result<Vec<String>, String> {
+        match target.container.as_deref() {
+            None => Ok(vec!["main".into(), "sidecar".into()]),
+            Some("main") => Ok(vec!["main".into()]),
+            Some(other) => Err(format!("pod {} has no container {other}", target.uid)),
+        }
+    }
+
+    fn delete(&self, target: &DeleteTarget) -> Result<Deleted, String> {
+        match target.grace_period_seconds {
+            Some(1) => Err("the pod has ended".into()),
+            _ => Ok(Deleted {
+                file: "/etc/podprobe/pods/web.json".into(),
+            }),
+        }
     }
 
     fn set_condition(

@@ -6,7 +6,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::source::{HASH_ANNOTATION, PodOrigin, PodSource};
+use super::pod::Pod;
+use super::source::{HASH_ANNOTATION, PodOrigin, PodSource, SEEN_ANNOTATION};
 
 /// Gives a decoded and defaulted static pod its UID (when it has none), name suffix, namespace,
 /// node name, annotation, toleration and phase. A pod without a name stays without one, and
@@ -104,6 +105,20 @@ fn derived_uid(raw: &Value, uid_texts: &[String]) -> String {
     let mut hash = Fnv128::new();
     hash.value(raw);
     uid_texts.iter().for_each(|text| hash.text(text));
+    format!("{:032x}", hash.0)
+}
+
+/// 32 hex digits over all that the source says of a pod. Unlike the UID it changes with the file also where the file gives
+/// the UID.
+pub fn content_hash(pod: &Pod) -> String {
+    let mut raw = pod.raw.value();
+    // When it was read changes with each daemon.
+    if let Some(annotations) = raw.pointer_mut("/metadata/annotations") {
+        let annotations = annotations.as_object_mut();
+        annotations.map(|all| all.remove(SEEN_ANNOTATION));
+    }
+    let mut hash = Fnv128::new();
+    hash.value(&raw);
     format!("{:032x}", hash.0)
 }
 

@@ -19,7 +19,8 @@ use crate::api::objects::ObjectKind;
 use crate::events::EventList;
 use crate::layout::Layout;
 use crate::server::protocol::{
-    API, Condition, ConditionSet, Pause, PauseTarget, ProbeTarget, Version, WATCH_CEILING,
+    API, Condition, ConditionSet, DeleteTarget, Deleted, Pause, PauseTarget, ProbeTarget,
+    RestartTarget, Version, WATCH_CEILING,
 };
 use crate::server::request::encoded;
 use crate::server::transport::Transport;
@@ -242,6 +243,16 @@ impl Client {
         self.json(&Call::post("resume", &target))
     }
 
+    /// Restarts containers; returns their names.
+    pub fn restart(&mut self, target: RestartTarget) -> Result<Vec<String>, ClientError> {
+        self.json(&Call::post("restart", &target))
+    }
+
+    /// Ends a pod until its file changes.
+    pub fn delete(&mut self, target: DeleteTarget) -> Result<Deleted, ClientError> {
+        self.json(&Call::post("delete", &target))
+    }
+
     /// Sets or removes a condition of a pod.
     pub fn set_condition(
         &mut self,
@@ -249,6 +260,12 @@ impl Client {
         change: ConditionChange,
     ) -> Result<ConditionSet, ClientError> {
         self.json(&Call::post("condition", &Condition { uid, change }))
+    }
+
+    /// The configuration in force.
+    pub fn config(&mut self) -> Result<Value, ClientError> {
+        let mut answer: Value = self.json(&Call::get("/configz"))?;
+        Ok(answer["kubeletconfig"].take())
     }
 
     /// Every metric, in the Prometheus text format.

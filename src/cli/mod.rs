@@ -6,19 +6,19 @@
 
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
+pub mod apply;
 pub mod args;
 pub mod check_host;
 pub mod client;
-pub mod columns;
 pub mod completion;
 pub mod condition;
 pub mod cp;
+pub mod delete;
 pub mod describe;
 pub mod error;
 pub mod exec;
 pub mod get;
 pub mod help;
-pub mod human;
 pub mod image;
 mod image_pull;
 pub mod jsonpath;
@@ -36,6 +36,7 @@ pub mod probe_names;
 pub mod probe_text;
 pub mod problems;
 mod pull_text;
+pub mod restart;
 mod roles;
 pub mod run;
 pub mod selector;
@@ -57,6 +58,7 @@ pub mod wait;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+pub use crate::views::{columns, human};
 use args::Line;
 use error::CliError;
 use terminal::Printable;

@@ -6,69 +6,10 @@
 //! the order or the look of a line, passes [`Printable`], through which every verb writes. Only
 //! `logs` does not use it: it prints what the container wrote, as kubectl does.
 
-use std::borrow::Cow;
-use std::fmt::Write as _;
 use std::io::{self, Write};
 
-/// A terminal acts on it, or a person does not see it: control characters, and the invisible format characters and line
-/// separators of Unicode, of which some turn the order of a line round.
-pub fn is_unsafe(c: char) -> bool {
-    c.is_control()
-        || matches!(
-            c,
-            '\u{ad}'
-                | '\u{61c}'
-                | '\u{180e}'
-                | '\u{200b}'..='\u{200f}'
-                | '\u{2028}'..='\u{202e}'
-                | '\u{2060}'..='\u{206f}'
-                | '\u{feff}'
-                | '\u{fff9}'..='\u{fffb}'
-                | '\u{1bca0}'..='\u{1bca3}'
-                | '\u{1d173}'..='\u{1d17a}'
-                | '\u{e0000}'..='\u{e007f}'
-        )
-}
-
-fn is_unsafe_in_text(c: char) -> bool {
-    is_unsafe(c) && !matches!(c, '\n' | '\t')
-}
-
-/// `text` with each unsafe character but newline and tab in a visible form: `^[` for escape and `\r` for a carriage
-/// return, as kubectl has them, and `\u{202e}` for the rest.
-pub fn printable(text: &str) -> Cow<'_, str> {
-    replace(text, is_unsafe_in_text)
-}
-
-/// The same in one line: line ends and tabs become spaces.
-pub fn one_line(text: &str) -> String {
-    let spaces = text.replace("\r\n", " ").replace(['\n', '\t'], " ");
-    replace(&spaces, is_unsafe).into_owned()
-}
-
-fn replace(text: &str, is_unsafe: impl Fn(char) -> bool) -> Cow<'_, str> {
-    if !text.contains(&is_unsafe) {
-        return text.into();
-    }
-    let mut out = String::with_capacity(text.len() + 8);
-    for c in text.chars() {
-        match is_unsafe(c) {
-            true => visible(c, &mut out),
-            false => out.push(c),
-        }
-    }
-    out.into()
-}
-
-fn visible(c: char, out: &mut String) {
-    // Writing to a String does not fail.
-    let _ = match u32::from(c) {
-        0x0d => out.write_str("\\r"),
-        code @ 0..0x20 => write!(out, "^{}", char::from((code as u8) ^ 0x40)),
-        0x7f => out.write_str("^?"),
-        code => write!(out, "\\u{{{code:x}}}"),
-    };
-}
+use crate::text::visible::visible;
+pub use crate::text::visible::{is_unsafe, one_line, printable};
 
 /// Shows unsafe characters instead of passing them on. Text may come in pieces of any size.
 pub struct Printable<W: Write> {

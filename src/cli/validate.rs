@@ -17,7 +17,7 @@ use crate::prober::target::is_node_address;
 use crate::settings::{Overrides, Settings, SettingsError};
 
 /// Largest pod file in bytes (kubelet-probes 6.1).
-const MAX_FILE: u64 = 10 << 20;
+pub(super) const MAX_FILE: u64 = 10 << 20;
 
 /// `validate`.
 pub const VERB: args::Verb = args::Verb {
@@ -74,7 +74,7 @@ fn validate(args: &Validate, out: &mut dyn Write) -> Result<(), CliError> {
 }
 
 /// What pod files are checked by.
-struct Node {
+pub(super) struct Node {
     name: String,
     allow_probe_hosts: Vec<String>,
     network: NetworkChoice,
@@ -83,7 +83,7 @@ struct Node {
 impl Node {
     /// As the daemon of that root has it. A configuration that cannot be used is an error, but the files are checked all
     /// the same.
-    fn of(args: &Validate) -> (Self, Option<SettingsError>) {
+    pub(super) fn of(args: &Validate) -> (Self, Option<SettingsError>) {
         let given = Overrides {
             node_name: args.node_name.clone(),
             ..Overrides::default()
@@ -165,9 +165,16 @@ pub struct Decoded {
     pub errors: Vec<String>,
 }
 
+impl Decoded {
+    /// Whether something of the file is not acted on.
+    pub fn has_advice(&self) -> bool {
+        !self.notes.is_empty() || self.pods.iter().any(|(_, warnings)| !warnings.is_empty())
+    }
+}
+
 /// Decodes and validates a pod file as the file source does. A probe to a host that is not allowed is an error here: the
 /// daemon runs such a pod, and each run of that probe is an error.
-fn decode(bytes: &[u8], node: &Node, path: &Path) -> Decoded {
+pub(super) fn decode(bytes: &[u8], node: &Node, path: &Path) -> Decoded {
     let hosts = ProbeHosts {
         allowed: &node.allow_probe_hosts,
         is_node_address: &is_node_address,
@@ -218,7 +225,7 @@ fn problem(p: &Problem) -> String {
     }
 }
 
-fn verdict(file: &Path, decoded: &Decoded, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn verdict(file: &Path, decoded: &Decoded, out: &mut dyn Write) -> io::Result<()> {
     let file = file.display();
     if decoded.errors.is_empty() {
         let pods: Vec<String> = decoded
@@ -275,10 +282,13 @@ fn check(file: &Path, decoder: Decoder<'_>) -> Decoded {
 }
 
 fn read(file: &Path) -> io::Result<Vec<u8>> {
+    read_all(std::fs::File::open(file)?)
+}
+
+/// All of it, unless it is larger than a pod file may be.
+pub(super) fn read_all(input: impl Read) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    std::fs::File::open(file)?
-        .take(MAX_FILE + 1)
-        .read_to_end(&mut bytes)?;
+    input.take(MAX_FILE + 1).read_to_end(&mut bytes)?;
     match bytes.len() as u64 > MAX_FILE {
         true => Err(io::Error::other("larger than 10 MiB")),
         false => Ok(bytes),
@@ -287,7 +297,7 @@ fn read(file: &Path) -> io::Result<Vec<u8>> {
 
 /// A file as named, or the regular files (through links) of a directory that the daemon reads,
 /// sorted.
-fn files(path: &Path) -> Result<Vec<PathBuf>, CliError> {
+pub(super) fn files(path: &Path) -> Result<Vec<PathBuf>, CliError> {
     let cannot = |e: io::Error| CliError::Failed(format!("cannot read {}: {e}", path.display()));
     if !std::fs::metadata(path).map_err(cannot)?.is_dir() {
         return Ok(vec![path.into()]);

@@ -2,12 +2,13 @@
 
 use super::args::Verb;
 use super::{
-    check_host, completion, condition, cp, describe, exec, get, image, logs, man, metrics, pause,
-    port_forward, probe, run, status, top, try_out, validate, version, wait,
+    apply, check_host, completion, condition, cp, delete, describe, exec, get, image, logs, man,
+    metrics, pause, port_forward, probe, restart, run, status, top, try_out, validate, version,
+    wait,
 };
 
 /// Every verb but `help`, in the order of `help`.
-pub static VERBS: [&Verb; 23] = [
+pub static VERBS: [&Verb; 26] = [
     &run::VERB,
     &try_out::VERB,
     &status::VERB,
@@ -23,6 +24,9 @@ pub static VERBS: [&Verb; 23] = [
     &probe::VERB,
     &pause::PAUSE,
     &pause::RESUME,
+    &apply::VERB,
+    &restart::VERB,
+    &delete::VERB,
     &condition::VERB,
     &metrics::VERB,
     &validate::VERB,

@@ -29,7 +29,7 @@ use crate::objects::Objects;
 use crate::pleg::Pleg;
 use crate::pod_config::{FileStates, PodConfig};
 use crate::pod_manager::PodManager;
-use crate::pod_workers::PodWorkers;
+use crate::pod_workers::{PodWorkers, Restarts};
 use crate::proxy::health::Health;
 use crate::proxy::metrics::ProxyMetrics;
 use crate::proxy::watch::ServicesView;
@@ -38,7 +38,9 @@ use crate::runtime::{
 };
 use crate::server::containers::{ContainerName, Unreachable};
 use crate::server::health::Check;
-use crate::server::protocol::{ConditionSet, PauseTarget, ProbeTarget};
+use crate::server::protocol::{
+    ConditionSet, DeleteTarget, Deleted, PauseTarget, ProbeTarget, RestartTarget,
+};
 use crate::server::{Backend, ContainerFiles, Registry};
 use crate::services::view::ServiceView;
 use crate::settings::Settings;
@@ -79,6 +81,7 @@ pub(super) struct DaemonBackend {
     pub(super) proxy_metrics: Arc<ProxyMetrics>,
     pub(super) counted: Counted,
     pub(super) evictions: Arc<Evictions>,
+    pub(super) restarts: Arc<Restarts>,
     pub(super) store: ImageStore,
     pub(super) stats: Stats,
     pub(super) node_ip: IpAddr,
@@ -232,6 +235,14 @@ impl Backend for DaemonBackend {
 
     fn resume(&self, target: &PauseTarget) -> Result<Vec<String>, String> {
         self.resume_probes(target)
+    }
+
+    fn restart(&self, target: &RestartTarget) -> Result<Vec<String>, String> {
+        self.restart_containers(target)
+    }
+
+    fn delete(&self, target: &DeleteTarget) -> Result<Deleted, String> {
+        self.delete_pod(target)
     }
 
     fn set_condition(

@@ -47,7 +47,7 @@ use crate::pod_config::http::{HttpSource, HttpSourceConfig};
 use crate::pod_config::merge::UPDATES_CAPACITY;
 use crate::pod_config::{FileStates, Outlet, PodConfig, PodUpdate};
 use crate::pod_manager::PodManager;
-use crate::pod_workers::{self, PodMetrics, PodWorkers, Syncer};
+use crate::pod_workers::{self, PodMetrics, PodWorkers, Restarts, Syncer};
 use crate::prober::manager::{self, ProberManager, RestoredReady};
 use crate::prober::results;
 use crate::proxy::auto::{self, Auto};
@@ -68,7 +68,7 @@ use crate::server::{self, CredentialFiles, Server, ServerConfig};
 use crate::services::claims::OwnPort;
 use crate::settings::Settings;
 use crate::stats::{self, Stats};
-use crate::status::{EVICTED, StatusManager, conditions_of_others};
+use crate::status::{DELETED, EVICTED, StatusManager, conditions_of_others};
 use crate::sync_loop::{Channels, Heartbeat, Parts, SyncLoop};
 use crate::views::Records;
 use crate::views::history::NODE_RESTARTED;
@@ -119,6 +119,7 @@ pub(super) fn start(
     let last = LastDaemon::new(&restored);
     let (pod_evicted, evicted) = bounded(1);
     let pods_with_data = KubeRuntime::pods_with_data(layout);
+    let restarts = Arc::<Restarts>::default();
     let evictions = evictions(settings, layout, &pods_with_data, pod_evicted);
     forget_those_that_began_anew(&mut restored, &evictions);
     let (objects_changed, objects) = bounded(1);
@@ -155,7 +156,7 @@ pub(super) fn start(
         hooks,
         &pleg,
         &prober,
-        (evictions.clone(), counted.pods.clone()),
+        (evictions.clone(), restarts.clone(), counted.pods.clone()),
     ));
     let workers = Arc::new(PodWorkers::new(syncer.clone(), settings.sync_frequency));
     let backend = backend(
@@ -168,6 +169,7 @@ pub(super) fn start(
         Asked {
             kuberuntime: kuberuntime.clone(),
             evictions: evictions.clone(),
+            restarts,
             counted: counted.clone(),
             store: engine.store.clone(),
         },
@@ -325,11 +327,12 @@ fn evictions(
     Arc::new(Evictions::open(layout, pods, ceiling, wake))
 }
 
-/// The checkpoint may still say that a pod is evicted which has started anew, or may do so now.
+/// The checkpoint may still say that a pod is evicted or deleted which has started anew, or may do so now.
 pub(super) fn forget_those_that_began_anew(restored: &mut Restored, evictions: &Evictions) {
     let now = Moment::now();
     restored.statuses.retain(|uid, status| {
-        if status.reason != EVICTED || evictions.is_evicted(uid, now) {
+        let was_ended = [EVICTED, DELETED].contains(&status.reason.as_str());
+        if !was_ended || evictions.is_evicted(uid, now) {
             return true;
         }
         // What clients have said of the pod goes on.
@@ -407,7 +410,7 @@ fn syncer(
     hooks: HandlerRunner,
     pleg: &Arc<Pleg>,
     prober: &Arc<Prober>,
-    (evictions, metrics): (Arc<Evictions>, Arc<PodMetrics>),
+    (evictions, restarts, metrics): (Arc<Evictions>, Arc<Restarts>, Arc<PodMetrics>),
 ) -> Syncer {
     Syncer::new(pod_workers::Deps {
         kuberuntime,
@@ -420,6 +423,7 @@ fn syncer(
             feed: stores.feed.clone(),
         }),
         evictions,
+        restarts,
         recorder: stores.recorder.clone(),
         metrics,
         node_ip: settings.node_ip,
@@ -431,6 +435,7 @@ fn syncer(
 struct Asked {
     kuberuntime: Arc<KubeRuntime>,
     evictions: Arc<Evictions>,
+    restarts: Arc<Restarts>,
     counted: Counted,
     store: ImageStore,
 }
@@ -468,6 +473,7 @@ fn backend(
         proxy_metrics: stores.proxy_metrics.clone(),
         counted: asked.counted,
         evictions: asked.evictions,
+        restarts: asked.restarts,
         store: asked.store,
         stats: Stats::new(stats::Reader::new(layout.clone())),
         node_ip: settings.node_ip,

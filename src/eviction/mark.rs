@@ -1,4 +1,4 @@
-//! What is known of an evicted pod, and its file: pure but for reading and writing that.
+//! What is known of a pod that was evicted or deleted, and its file: pure but for reading and writing that.
 
 use std::fs;
 use std::io;
@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::atomic_file;
 use crate::clock::{self, Moment};
+use crate::status::{DELETED, EVICTED};
 
 /// An evicted pod. It is on the disk from the decision until the pod starts anew.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,6 +18,23 @@ pub(super) struct Mark {
     /// Why.
     pub(super) message: String,
     pub(super) stage: Stage,
+    /// A person wants it, and no limit of a volume.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) deletion: Option<Deletion>,
+}
+
+/// What a person wants of a pod that is deleted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Deletion {
+    /// Of the pod that is deleted: any other content of its file is not.
+    pub(super) content: String,
+    /// The grace period in seconds; None is the pod's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) grace: Option<i64>,
+    /// The file has changed already, so that the pod starts anew as soon as it has ended.
+    #[serde(skip)]
+    pub(super) is_over: bool,
 }
 
 /// How far an eviction has got.
@@ -46,6 +64,23 @@ impl Mark {
         Self {
             message,
             stage: Stage::Ending,
+            deletion: None,
+        }
+    }
+
+    /// The reason in the pod's status.
+    pub(super) fn reason(&self) -> &'static str {
+        match self.deletion {
+            Some(_) => DELETED,
+            None => EVICTED,
+        }
+    }
+
+    /// Why its containers start again.
+    pub(super) fn cause(&self) -> String {
+        match self.deletion {
+            Some(_) => "the pod was deleted, and its file has changed since".into(),
+            None => format!("the pod was evicted: {}", self.message.trim_end()),
         }
     }
 

@@ -1,8 +1,9 @@
 //! Evictions: the pods that were ended because a volume had outgrown its limit, and when each starts anew (the kubelet's
-//! eviction manager, `localStorageEviction`; kubelet-volumes 6; deviations: evicted-pods-come-back).
+//! eviction manager, `localStorageEviction`; kubelet-volumes 6; deviations: evicted-pods-come-back); and the pods that a
+//! person has deleted, until their files change (deviations: delete-until-changed).
 //!
-//! Invariants: a pod has a mark from the decision to evict it until it starts anew, or until it is removed; while it has one
-//! that is not over, its status is Failed with reason Evicted. The mark is on the disk before anything is stopped, and gone
+//! Invariants: a pod has a mark from the decision to end it until it starts anew, or until it is removed; while it has one
+//! that is not over, its status is Failed with reason Evicted or Deleted. The mark is on the disk before anything is stopped, and gone
 //! from there before anything starts, so that a daemon that is killed in between neither forgets the pod nor ends it twice.
 //! What asks from the sync loop touches memory only. The lock is not held across a write.
 
@@ -18,16 +19,17 @@ use crossbeam_channel::Sender;
 
 pub use watch::{Watch, spawn};
 
+use crate::api::identity::content_hash;
 use crate::api::pod::RestartPolicy;
 use crate::api::{Pod, PodUid};
 use crate::clock::Moment;
 use crate::layout::Layout;
 use crate::metrics::counters::Counter;
 use crate::pod_actions::{BackOff, BackOffKey};
-use mark::{Mark, Stage};
+use mark::{Deletion, Mark, Stage};
 
 /// The grace period of an evicted pod, in seconds (the kubelet's `immediateEvictionGracePeriodSeconds`).
-pub const GRACE_SECONDS: i64 = 1;
+const GRACE_SECONDS: i64 = 1;
 
 /// The evicted pods.
 pub struct Evictions {
@@ -105,6 +107,24 @@ impl Evictions {
         }
     }
 
+    /// The pod as its file has it now: one that was deleted with another content starts anew.
+    pub fn seen(&self, pod: &Pod, now: Moment) {
+        let mut state = self.lock();
+        let Some(mark) = state.marks.get_mut(pod.uid()) else {
+            return;
+        };
+        let Some(deletion) = mark.deletion.as_mut() else {
+            return;
+        };
+        deletion.is_over = deletion.content != content_hash(pod);
+        if deletion.is_over && mark.stage == Stage::ForGood {
+            mark.stage = Stage::Waiting {
+                since: now,
+                delay: Duration::ZERO,
+            };
+        }
+    }
+
     /// Forgets the pods outside `known`, whose files go with their data.
     pub fn retain(&self, known: &HashSet<PodUid>, now: Moment) {
         let mut state = self.lock();
@@ -114,22 +134,68 @@ impl Evictions {
 
     // ---- for a pod's worker and the watch; these write ----
 
-    /// Evicts a pod.
+    /// Evicts a pod, unless a person has deleted it.
     pub fn evict(&self, uid: &PodUid, message: &str) {
+        let is_deleted = |mark: &Mark| mark.deletion.is_some();
+        if self.lock().marks.get(uid).is_some_and(is_deleted) {
+            return;
+        }
         self.evicted.count();
         self.set(uid, Mark::ending(message.to_owned()));
         // full means that the sync loop is told already
         let _ = self.wake.try_send(());
     }
 
-    /// Why the pod is evicted; None when it is not, or may start anew.
-    pub fn message(&self, uid: &PodUid, now: Moment) -> Option<String> {
-        let state = self.lock();
-        let mark = state.marks.get(uid).filter(|mark| !mark.is_over(now));
-        mark.map(|mark| mark.message.clone())
+    /// Ends a pod until its file changes. It is on the disk when this returns. `grace` is in seconds; None is the pod's own.
+    ///
+    /// # Errors
+    /// The disk does not take it: nothing is ended, because the next daemon would not know of it.
+    pub fn delete(&self, pod: &Pod, message: &str, grace: Option<i64>) -> std::io::Result<()> {
+        let uid = pod.uid();
+        let has_ended = self
+            .lock()
+            .marks
+            .get(uid)
+            .is_some_and(|mark| mark.stage != Stage::Ending);
+        let mark = Mark {
+            message: message.to_owned(),
+            stage: if has_ended {
+                Stage::ForGood
+            } else {
+                Stage::Ending
+            },
+            deletion: Some(Deletion {
+                content: content_hash(pod),
+                grace,
+                is_over: false,
+            }),
+        };
+        mark::write(&self.layout.eviction(uid), &mark)?;
+        self.lock().marks.insert(uid.clone(), mark);
+        // full means that the sync loop is told already
+        let _ = self.wake.try_send(());
+        Ok(())
     }
 
-    /// Nothing runs of an evicted pod any more: its wait begins, unless its policy is never to start again.
+    /// The reason and the text of the pod's status; None when it is not evicted or deleted, or may start anew.
+    pub fn message(&self, uid: &PodUid, now: Moment) -> Option<(&'static str, String)> {
+        let state = self.lock();
+        let mark = state.marks.get(uid).filter(|mark| !mark.is_over(now));
+        mark.map(|mark| (mark.reason(), mark.message.clone()))
+    }
+
+    /// The grace period of a pod in seconds, which is `own` for one that is not to end.
+    pub fn grace(&self, uid: &PodUid, own: i64, now: Moment) -> i64 {
+        let state = self.lock();
+        let mark = state.marks.get(uid).filter(|mark| !mark.is_over(now));
+        match mark.map(|mark| &mark.deletion) {
+            Some(Some(deletion)) => deletion.grace.unwrap_or(own),
+            Some(None) => own.min(GRACE_SECONDS),
+            None => own,
+        }
+    }
+
+    /// Nothing runs of the pod any more: an evicted one's wait begins, unless its policy is never to start again.
     pub fn ended(&self, pod: &Pod, now: Moment) {
         let uid = pod.uid();
         let mark = {
@@ -137,24 +203,29 @@ impl Evictions {
             let Some(mark) = state.marks.get(uid).filter(|m| m.stage == Stage::Ending) else {
                 return;
             };
-            let message = mark.message.clone();
-            let stage = match pod.spec.restart_policy {
-                RestartPolicy::Never => Stage::ForGood,
-                RestartPolicy::Always | RestartPolicy::OnFailure => Stage::Waiting {
+            let mut mark = mark.clone();
+            let is_over = mark.deletion.as_ref().map(|d| d.is_over);
+            mark.stage = match (is_over, pod.spec.restart_policy) {
+                (Some(true), _) => Stage::Waiting {
+                    since: now,
+                    delay: Duration::ZERO,
+                },
+                (Some(false), _) | (None, RestartPolicy::Never) => Stage::ForGood,
+                (None, RestartPolicy::Always | RestartPolicy::OnFailure) => Stage::Waiting {
                     since: now,
                     delay: state.back_off.hold(&BackOffKey::of_pod(uid), now),
                 },
             };
-            Mark { message, stage }
+            mark
         };
         self.set(uid, mark);
     }
 
-    /// Why the pod was evicted, when it may start anew now.
+    /// Why the pod's containers start again, when it may start anew now.
     pub fn over(&self, uid: &PodUid, now: Moment) -> Option<String> {
         let state = self.lock();
         let mark = state.marks.get(uid).filter(|mark| mark.is_over(now));
-        mark.map(|mark| mark.message.clone())
+        mark.map(Mark::cause)
     }
 
     /// The pod starts anew.
@@ -166,6 +237,7 @@ impl Evictions {
         let mut state = self.lock();
         if let Some(Mark {
             stage: Stage::Waiting { since, .. },
+            deletion: None,
             ..
         }) = state.marks.remove(uid)
         {

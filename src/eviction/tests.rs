@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::api::source::SEEN_ANNOTATION;
 use crate::api::test_pods;
 
 const CEILING: Duration = Duration::from_secs(300);
@@ -87,7 +88,10 @@ fn an_evicted_pod_ends_waits_and_starts_anew_wherever_the_daemon_is_killed() {
     node.evictions.ended(&pod, at(112));
     check(&mut node, 112, WAITING);
     check(&mut node, 113, OVER);
-    assert_eq!(node.evictions.over(&uid, at(113)).unwrap(), "why");
+    assert_eq!(
+        node.evictions.over(&uid, at(113)).unwrap(),
+        "the pod was evicted: why"
+    );
     node.evictions.begin_anew(&uid, at(113)).unwrap();
     check(&mut node, 113, NOT_EVICTED);
 }
@@ -162,4 +166,119 @@ fn a_record_that_cannot_be_written_or_read_costs_no_pod() {
     std::fs::create_dir_all(path.with_extension("json.tmp")).unwrap();
     node.evictions.evict(&uid, "why");
     assert_eq!(node.seen(100), ENDING);
+}
+
+/// A pod that gives its UID itself, so that it keeps it when its file changes.
+fn with_image(image: &str) -> Pod {
+    let spec = json!({"containers": [{"name": "c", "image": image}]});
+    let mut pod = test_pods::pod("p").uid(UID).spec(spec).build();
+    pod.raw
+        .edit(|raw| raw["metadata"]["annotations"] = json!({ SEEN_ANNOTATION: "first" }));
+    pod
+}
+
+/// The same as the next daemon has it, which has read the file at another time.
+fn read_again(image: &str) -> Pod {
+    let mut pod = with_image(image);
+    pod.raw
+        .edit(|raw| raw["metadata"]["annotations"] = json!({ SEEN_ANNOTATION: "later" }));
+    pod
+}
+
+fn delete(node: &Node, grace: Option<i64>) {
+    let deleted = node.evictions.delete(&with_image("a"), "gone. ", grace);
+    deleted.unwrap();
+    assert!(node.woken.try_recv().is_ok());
+}
+
+#[test]
+fn a_deleted_pod_stays_so_until_its_file_changes_whatever_happens_to_the_daemon() {
+    let mut node = Node::new();
+    let is = |reason: &'static str| Some((reason, "gone. ".to_owned()));
+    delete(&node, None);
+    for _ in 0..2 {
+        assert_eq!(node.seen(100), (true, true, false));
+        assert_eq!(node.evictions.message(&UID.into(), at(100)), is("Deleted"));
+        node.crash();
+    }
+    node.evictions.ended(&with_image("a"), at(101));
+    for _ in 0..2 {
+        node.evictions.seen(&read_again("a"), at(102));
+        assert_eq!(node.seen(100_000), (true, false, false));
+        assert!(!node.evictions.comes_back(&UID.into()));
+        node.crash();
+    }
+    for _ in 0..2 {
+        node.evictions.seen(&with_image("b"), at(103));
+        assert_eq!(node.seen(103), (false, false, true));
+        let why = "the pod was deleted, and its file has changed since";
+        assert_eq!(
+            node.evictions.over(&UID.into(), at(103)).as_deref(),
+            Some(why)
+        );
+        node.crash();
+    }
+    node.evictions.seen(&with_image("b"), at(104));
+    node.evictions.begin_anew(&UID.into(), at(104)).unwrap();
+    node.crash();
+    assert_eq!(node.seen(105), NOT_EVICTED);
+}
+
+#[test]
+fn a_file_that_changes_while_its_pod_ends_starts_it_anew_afterwards() {
+    let node = Node::new();
+    delete(&node, None);
+    node.evictions.seen(&with_image("b"), at(100));
+    assert_eq!(node.seen(100), (true, true, false));
+    node.evictions.ended(&with_image("b"), at(101));
+    assert_eq!(node.seen(101), (false, false, true));
+    // and back again, which is the content that was deleted
+    let node = Node::new();
+    delete(&node, None);
+    node.evictions.seen(&with_image("b"), at(100));
+    node.evictions.seen(&with_image("a"), at(100));
+    node.evictions.ended(&with_image("a"), at(101));
+    assert_eq!(node.seen(101), (true, false, false));
+}
+
+#[test]
+fn a_deleted_pod_has_the_grace_that_the_person_gives_and_is_not_evicted() {
+    let grace = |given| {
+        let node = Node::new();
+        delete(&node, given);
+        node.evictions.grace(&UID.into(), 30, at(100))
+    };
+    assert_eq!([grace(None), grace(Some(0)), grace(Some(90))], [30, 0, 90]);
+    let node = Node::new();
+    delete(&node, None);
+    node.evictions.evict(&UID.into(), "full. ");
+    assert_eq!(node.evictions.total(), 0);
+    let reason = node.evictions.message(&UID.into(), at(100)).unwrap().0;
+    assert_eq!(reason, "Deleted");
+    let evicted = Node::new();
+    evicted.evictions.evict(&UID.into(), "full. ");
+    assert_eq!(evicted.evictions.grace(&UID.into(), 30, at(100)), 1);
+    assert_eq!(Node::new().evictions.grace(&UID.into(), 30, at(100)), 30);
+}
+
+#[test]
+fn an_evicted_pod_that_is_deleted_does_not_come_back() {
+    let node = Node::new();
+    node.evictions.evict(&UID.into(), "full. ");
+    node.evictions.ended(&with_image("a"), at(100));
+    let _ = node.woken.try_recv();
+    delete(&node, None);
+    assert_eq!(node.seen(100_000), (true, false, false));
+}
+
+/// What the next daemon would not know of is not done.
+#[test]
+fn a_deletion_that_the_disk_does_not_take_is_an_error() {
+    let node = Node::new();
+    let data = Layout::new(node.dir.path()).pod_data(&UID.into());
+    std::fs::remove_dir(&data).unwrap();
+    std::fs::write(&data, "no directory").unwrap();
+    let refused = node.evictions.delete(&with_image("a"), "gone. ", None);
+    assert!(refused.is_err());
+    assert_eq!(node.seen(100), NOT_EVICTED);
 }

@@ -76,6 +76,8 @@ pub struct Inputs<'a> {
     pub restart_all: bool,
     /// Containers of which the runtime knows nothing and that are known to have ended for good: see [`super::ended_before`].
     pub ended_before: &'a [String],
+    /// Instances that a person wants to be replaced.
+    pub asked: &'a [ContainerId],
 }
 
 /// The kill of one instance; `message` is the event's.

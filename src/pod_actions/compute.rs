@@ -247,6 +247,7 @@ mod tests {
                 startup: &failed_when(startup),
                 restart_all: false,
                 ended_before: &[],
+                asked: &[],
             })
         };
         // policy Never: no container stays and none starts, so the whole pod is killed
@@ -288,6 +289,7 @@ mod tests {
                 startup: &failed,
                 restart_all: false,
                 ended_before: &[],
+                asked: &[],
             })
         };
         assert_eq!(

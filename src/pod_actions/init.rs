@@ -2,7 +2,7 @@
 //! the first status found shows how far the pod has come.
 
 use super::actions::{Inputs, KillReason, ToKill, kill_unknown, to_kill};
-use super::restart::should_restart_after;
+use super::restart::{RESTART_REQUESTED, should_restart_after};
 use crate::api::Container;
 use crate::api::pod::RestartPolicy;
 use crate::container_config::spec_hash;
@@ -130,6 +130,9 @@ impl Walk<'_> {
                 reason,
             )
         };
+        if self.inputs.asked.contains(&status.id) {
+            return self.restart(index, kill(RESTART_REQUESTED, KillReason::None));
+        }
         if container.startup_probe.is_some() {
             match (self.inputs.startup)(&status.id) {
                 Some(ProbeResult::Success) => {}

@@ -25,7 +25,8 @@ pub use grace::{
 };
 pub use init::has_initialized;
 pub use order::ends_after;
-pub use restart::{restarts_all, should_be_restarted, should_restart_after};
+pub use restart::on_request as restart_on_request;
+pub use restart::{CannotRestart, restarts_all, should_be_restarted, should_restart_after};
 pub use restart_all::{
     ALL_CONTAINERS_RESTARTING, RESTARTING_ALL_CONTAINERS, ToRemove, may_restart_all,
     restart_all_asked_by, restart_all_going_on, restart_all_wanted,

@@ -1,7 +1,7 @@
 //! Regular containers of an initialised pod (kubelet-probes 8.3 step 5).
 
 use super::actions::{Inputs, KillReason, ToKill, kill_unknown, to_kill};
-use super::restart::should_be_restarted;
+use super::restart::{RESTART_REQUESTED, should_be_restarted};
 use crate::api::Container;
 use crate::api::pod::RestartPolicy;
 use crate::container_config::spec_hash;
@@ -63,6 +63,8 @@ fn one(inputs: &Inputs, container: &Container) -> Decision {
     let restarts = container.restart_policy.unwrap_or(policy) != RestartPolicy::Never;
     let (what, reason, restart) = if running.hash != spec_hash(container) {
         ("definition changed", KillReason::None, true)
+    } else if inputs.asked.contains(&running.id) {
+        (RESTART_REQUESTED, KillReason::None, restarts)
     } else if (inputs.liveness)(&running.id) == Some(ProbeResult::Failure) {
         ("failed liveness probe", KillReason::LivenessProbe, restarts)
     } else if (inputs.startup)(&running.id) == Some(ProbeResult::Failure) {

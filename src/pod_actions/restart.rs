@@ -1,8 +1,63 @@
 //! Should a container restart? (kubelet-probes 8.2)
 
+use std::fmt;
+
 use crate::api::Container;
 use crate::api::pod::{RestartPolicy, RestartRule};
-use crate::runtime::{RuntimeContainerStatus, RuntimeState};
+use crate::runtime::{ContainerId, RuntimeContainerStatus, RuntimeState};
+
+/// In the Killing event of a container that a person wants to be restarted, and the cause of that restart.
+pub const RESTART_REQUESTED: &str = "restart requested";
+
+/// Why a container cannot be restarted on request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CannotRestart {
+    /// Its restart policy: what is killed would not start again.
+    Never,
+    /// It has ended, and its restart policy leaves it so.
+    HasEnded(i32),
+    /// It has no instance yet.
+    NotStarted,
+}
+
+impl fmt::Display for CannotRestart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Never => write!(
+                f,
+                "its restartPolicy is Never: it would be killed and not start again"
+            ),
+            Self::HasEnded(code) => write!(
+                f,
+                "it has ended with exit code {code}, and its restartPolicy leaves it so"
+            ),
+            Self::NotStarted => write!(f, "it has not started yet"),
+        }
+    }
+}
+
+/// The instance to replace when a person asks for a restart: one that runs is killed, one that waits for its back-off
+/// starts at once.
+///
+/// # Errors
+/// The container would not start again.
+pub fn on_request(
+    pod: RestartPolicy,
+    container: &Container,
+    newest: Option<&RuntimeContainerStatus>,
+) -> Result<ContainerId, CannotRestart> {
+    let newest = newest.ok_or(CannotRestart::NotStarted)?;
+    match newest.state {
+        RuntimeState::Exited => match should_restart_after(pod, container, newest.exit_code) {
+            true => Ok(newest.id.clone()),
+            false => Err(CannotRestart::HasEnded(newest.exit_code)),
+        },
+        _ if container.restart_policy.unwrap_or(pod) == RestartPolicy::Never => {
+            Err(CannotRestart::Never)
+        }
+        _ => Ok(newest.id.clone()),
+    }
+}
 
 /// Decides after an exit with this code (8.2, "after an exit"): by the container's rules, then its
 /// policy, then the pod's policy.

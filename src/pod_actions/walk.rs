@@ -80,6 +80,7 @@ impl World {
             startup: &startup,
             restart_all: false,
             ended_before: &[],
+            asked: &[],
         })
     }
 

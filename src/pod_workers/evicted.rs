@@ -1,25 +1,22 @@
-//! What is different in the syncs of an evicted pod: it ends soon, waits, and starts from its beginning.
+//! What is different in the syncs of a pod that was evicted or deleted: it ends, waits, and starts from its beginning.
 
 use super::syncer::{Stage, Syncer};
 use super::{Outcome, Work};
 use crate::api::Pod;
 use crate::clock::Moment;
-use crate::eviction;
 use crate::runtime::RuntimeError;
-use crate::status::{self, EVICTED};
+use crate::status::{self, DELETED, EVICTED};
 
 impl Syncer {
-    /// The grace period of the pod, in seconds. An evicted pod has little, for it goes on filling the disk.
+    /// The grace period of the pod, in seconds. An evicted pod has little, for it goes on filling the disk; one that a person
+    /// deletes has what the person says.
     pub(super) fn grace(&self, work: &Work) -> i64 {
-        let uid = work.pod.uid();
-        match self.deps.evictions.is_evicted(uid, Moment::now()) {
-            true => work.grace.min(eviction::GRACE_SECONDS),
-            false => work.grace,
-        }
+        let evictions = &self.deps.evictions;
+        evictions.grace(work.pod.uid(), work.grace, Moment::now())
     }
 
-    /// Nothing runs and the volumes are gone: an evicted pod waits from now on. One that ended by itself before it could be
-    /// evicted is none.
+    /// Nothing runs and the volumes are gone: an evicted or deleted pod waits from now on. One that ended by itself before
+    /// that is none.
     pub(super) fn evicted_has_ended(&self, pod: &Pod) -> Outcome {
         let (uid, evictions) = (pod.uid(), &self.deps.evictions);
         if !evictions.is_evicted(uid, Moment::now()) {
@@ -35,23 +32,22 @@ impl Syncer {
                 };
             }
         };
-        match status.reason == EVICTED {
+        match [EVICTED, DELETED].contains(&status.reason.as_str()) {
             true => evictions.ended(pod, Moment::now()),
             false => evictions.forget(uid),
         }
         Outcome::Ok
     }
 
-    /// A pod that was evicted and has waited starts from its beginning: what ended before, a completed container too, counts
+    /// A pod that was evicted and has waited, or was deleted and has another file, starts from its beginning: what ended before, a completed container too, counts
     /// no more, because its volumes are empty.
     pub(super) fn begin_anew(&self, pod: &Pod) -> Result<(), String> {
         let (uid, evictions) = (pod.uid(), &self.deps.evictions);
-        let Some(why) = evictions.over(uid, Moment::now()) else {
+        let Some(cause) = evictions.over(uid, Moment::now()) else {
             return Ok(());
         };
-        let failed = |e: RuntimeError| format!("cannot start the evicted pod anew: {}", e.message);
+        let failed = |e: RuntimeError| format!("cannot start the pod anew: {}", e.message);
         let left = self.runtime().pod_status(uid).map_err(failed)?;
-        let cause = format!("the pod was evicted: {}", why.trim_end());
         if !left.containers.is_empty() {
             let taken_over = status::taken_over(pod, &left);
             self.deps.statuses.set(pod, taken_over);
@@ -72,6 +68,6 @@ impl Syncer {
         // the sync needs a status newer than the removal
         self.ran(uid);
         let begun = evictions.begin_anew(uid, Moment::now());
-        begun.map_err(|e| format!("cannot remove the record of the pod's eviction: {e}"))
+        begun.map_err(|e| format!("cannot remove the record of the pod's end: {e}"))
     }
 }

@@ -7,6 +7,7 @@
 mod evicted;
 mod killing;
 pub mod metrics;
+mod restarts;
 mod starting;
 mod syncer;
 mod table;
@@ -23,6 +24,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 pub use metrics::PodMetrics;
+pub use restarts::Restarts;
 pub(crate) use syncer::deadline_exceeded;
 pub use syncer::{Deps, PodCache, Probes, Syncer, Traffic};
 pub use table::{Done, Phase, Update, UpdateKind, Work};
@@ -141,6 +143,16 @@ impl PodWorkers {
             });
         }
         due
+    }
+
+    /// Has the worker of a pod that is to run look at it again; false when there is none.
+    pub fn sync_again(&self, uid: &PodUid) -> bool {
+        let mut state = self.inner.lock();
+        let there = !state.stopping && state.table.sync_again(uid);
+        if there {
+            self.inner.wake(&mut state, uid.clone());
+        }
+        there
     }
 
     /// Housekeeping: drops finished workers of pods outside `desired` or re-created, joins ended threads. Returns the

@@ -467,7 +467,8 @@ impl Syncer {
         failed(cause)
     }
 
-    /// Whether the crash-loop back-off keeps the container from starting now.
+    /// Whether the crash-loop back-off keeps the container from starting now. One that a person wants to be restarted is
+    /// not held back, and that is no crash: its delay stays as it is.
     fn is_held_back(
         &self,
         pod: &Pod,
@@ -475,6 +476,9 @@ impl Syncer {
         runtime: &RuntimePodStatus,
         problems: &mut Problems<'_>,
     ) -> bool {
+        if self.deps.restarts.is_asked(pod.uid(), &container.name) {
+            return false;
+        }
         let Err(held) = self.check_back_off(pod, container, runtime) else {
             return false;
         };

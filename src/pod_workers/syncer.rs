@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::{Outcome, Phase, PodMetrics, PodSyncer, Work};
+use super::{Outcome, Phase, PodMetrics, PodSyncer, Restarts, Work};
 use crate::api::{Pod, PodPhase, PodStatus, PodUid};
 use crate::clock::{Moment, Time};
 use crate::events::{EventType, Recorder};
@@ -93,6 +93,8 @@ pub struct Deps {
     pub traffic: Arc<dyn Traffic>,
     /// Which pods are evicted.
     pub evictions: Arc<Evictions>,
+    /// Which containers people want to be restarted.
+    pub restarts: Arc<Restarts>,
     /// Events.
     pub recorder: Arc<Recorder>,
     /// What is counted.
@@ -226,6 +228,7 @@ impl Syncer {
                 .condition(ALL_CONTAINERS_RESTARTING)
                 .is_some_and(|c| c.status == "True"),
             ended_before: &pod_actions::ended_before(pod, &status, &runtime),
+            asked: &self.deps.restarts.asked(pod.uid(), &runtime),
         });
         if !actions.kill_pod && !actions.starts() {
             self.update_volumes(pod, &runtime);
@@ -267,7 +270,7 @@ impl Syncer {
     /// Computes the API status and stores it.
     pub(super) fn publish(&self, pod: &Pod, runtime: &RuntimePodStatus, stage: Stage) -> PodStatus {
         let pod_is_terminal = stage == Stage::Ended;
-        let evicted = self.deps.evictions.message(pod.uid(), Moment::now());
+        let ended_by = self.deps.evictions.message(pod.uid(), Moment::now());
         let old = self.deps.statuses.get(pod.uid());
         let status = status::generate(&status::Inputs {
             pod,
@@ -283,7 +286,7 @@ impl Syncer {
                 pod,
                 self.deps.statuses.age(pod.uid(), Moment::now()),
             ),
-            evicted: evicted.as_deref(),
+            ended_by: ended_by.as_ref().map(|(reason, why)| (*reason, &**why)),
         });
         let status = if pod_is_terminal {
             status::finished(&pod.spec, status)
@@ -430,6 +433,7 @@ impl Syncer {
     fn terminated(&self, work: &Work) -> Outcome {
         let uid = work.pod.uid();
         self.forget_failures(uid);
+        self.deps.restarts.forget(uid);
         if !work.removed {
             // A pod that has finished keeps records and logs, not its emptyDirs.
             return match self.deps.kuberuntime.tear_down_volumes(&work.pod) {

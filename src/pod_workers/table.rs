@@ -204,6 +204,15 @@ impl Table {
         orphan.map(|e| e.pending = true).is_some()
     }
 
+    /// Schedules another run for a pod that is to run; returns false for any other pod.
+    pub fn sync_again(&mut self, uid: &PodUid) -> bool {
+        let runs = self
+            .workers
+            .get_mut(uid)
+            .filter(|e| e.phase == Phase::Sync && !e.finished);
+        runs.map(|e| e.pending = true).is_some()
+    }
+
     /// The next run of a worker, if there is one to do now.
     pub fn begin(&mut self, uid: &PodUid) -> Option<Work> {
         let worker = self.workers.get(uid)?;
@@ -651,5 +660,20 @@ mod tests {
                 assert!(running.len() <= 1, "two pods of one name");
             }
         }
+    }
+
+    #[test]
+    fn a_pod_is_looked_at_again_while_it_is_to_run() {
+        let mut t = Table::default();
+        let uid = "u".into();
+        assert!(!t.sync_again(&uid), "unknown");
+        t.update(update(UpdateKind::Create, "u"));
+        assert_eq!(drive(&mut t, "u"), [Phase::Sync]);
+        assert!(t.sync_again(&uid));
+        assert_eq!(drive(&mut t, "u"), [Phase::Sync]);
+        t.update(update(kill(None), "u"));
+        assert!(!t.sync_again(&uid), "it ends");
+        drive(&mut t, "u");
+        assert!(!t.sync_again(&uid), "it has ended");
     }
 }

@@ -57,7 +57,7 @@ use access::Door;
 use containers::{ContainerName, Unreachable};
 use front::Front;
 use health::Check;
-use protocol::{ConditionSet, PauseTarget, ProbeTarget};
+use protocol::{ConditionSet, DeleteTarget, Deleted, PauseTarget, ProbeTarget, RestartTarget};
 use unix_door::UnixDoor;
 use worker::Shared;
 
@@ -118,6 +118,18 @@ pub trait Backend: Send + Sync {
     /// # Errors
     /// There is no such probe.
     fn resume(&self, target: &PauseTarget) -> Result<Vec<String>, String>;
+
+    /// Has containers killed and started again by the pod's worker; gives their names at once.
+    ///
+    /// # Errors
+    /// There is no such container, or it would not start again.
+    fn restart(&self, target: &RestartTarget) -> Result<Vec<String>, String>;
+
+    /// Ends a pod until its file changes; returns when that is on disk, and the pod may still be ending.
+    ///
+    /// # Errors
+    /// There is no such pod, it has ended, or the disk does not take it.
+    fn delete(&self, target: &DeleteTarget) -> Result<Deleted, String>;
 
     /// Sets or removes a condition of a pod; returns when it is on disk, or cannot be.
     ///

@@ -1,24 +1,286 @@
-//! The status page at `/`.
+//! The status page at `/`: one page without scripts, for browsers and for text browsers of 80 columns.
 //!
-//! Invariants: pure.
+//! Invariants: pure. Every text of a pod, a file or a container passes [`text`], which cuts it, shows what is invisible and
+//! escapes the rest. What a page shows is bounded, and it says what it leaves out. Long texts stand in lists and never in
+//! tables, because a text browser takes a table apart that is wider than its screen.
 
-use std::borrow::Cow;
+mod html;
+mod pods;
+mod probes;
 
-/// Text as it may stand in a page, or in a value of an attribute.
-pub(super) fn escaped(text: &str) -> Cow<'_, str> {
-    if !text.contains(['<', '>', '&', '"', '\'']) {
-        return text.into();
-    }
-    let mut out = String::with_capacity(text.len() + 16);
-    for c in text.chars() {
-        match c {
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '&' => out.push_str("&amp;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            c => out.push(c),
-        }
-    }
-    out.into()
+use std::sync::Arc;
+
+use self::html::{plural, text, time_ago};
+use super::health::Check;
+use crate::clock::Time;
+use crate::events::{Event, EventType};
+use crate::services::explain::PodTraffic;
+use crate::services::view::{PortView, ServiceView};
+use crate::views::columns;
+use crate::views::history::PodHistory;
+use crate::views::human;
+use crate::views::{PodView, Snapshot};
+
+pub(super) use html::escaped;
+
+/// Most pods that a page shows, with the history of each.
+pub(super) const MAX_PODS: usize = 200;
+/// Most services, and most refused files.
+const MAX_ITEMS: usize = 200;
+/// Most pods that are named of a service.
+const MAX_ENDPOINTS: usize = 20;
+/// Most events.
+const MAX_EVENTS: usize = 50;
+/// Longest text that is shown whole, in characters.
+const MAX_TEXT: usize = 400;
+/// After so many seconds a browser asks again.
+const REFRESH: u32 = 10;
+
+/// What a page shows.
+pub(super) struct Facts<'a> {
+    pub(super) snapshot: &'a Snapshot,
+    pub(super) services: &'a [ServiceView],
+    /// Of the first [`MAX_PODS`] pods, in their order.
+    pub(super) histories: &'a [PodHistory],
+    /// The most recent last.
+    pub(super) events: &'a [Arc<Event>],
+    pub(super) checks: &'a [Check],
+    /// The daemon's.
+    pub(super) version: &'a str,
+    pub(super) now: Time,
 }
+
+impl Facts<'_> {
+    /// The pods that are shown, with their histories.
+    fn pods(&self) -> impl Iterator<Item = (&PodView, &PodHistory)> {
+        let pods = self.snapshot.pods.iter().map(|pod| &**pod);
+        pods.zip(self.histories).take(MAX_PODS)
+    }
+}
+
+/// The page.
+pub(super) fn render(facts: &Facts<'_>) -> String {
+    let node = text(&facts.snapshot.node_name);
+    let wrong = wrong(facts);
+    let (class, verdict) = match wrong.is_empty() {
+        true => ("good", well(facts)),
+        false => ("bad", format!("Not all is well: {}.", wrong.join(", "))),
+    };
+    let mut out = format!(
+        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta http-equiv=\"refresh\" content=\"{REFRESH}\">\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"><title>{node}: {}</title>\n\
+         <style>{}</style></head>\n<body><h1>podprobe on {node}</h1>\n<p class=\"verdict {class}\">{verdict}</p>\n",
+        if wrong.is_empty() {
+            "all is well"
+        } else {
+            "not all is well"
+        },
+        include_str!("page.css"),
+    );
+    out += &troubles(facts);
+    out += &files(facts);
+    out += &pods::section(facts);
+    out += &probes::section(facts);
+    out += &services(facts);
+    out += &events(facts);
+    out += &format!(
+        "<p class=\"soft\">podprobe {}, at {}; asked again every {REFRESH} s</p>\n</body></html>\n",
+        text(facts.version),
+        facts.now
+    );
+    out
+}
+
+fn well(facts: &Facts<'_>) -> String {
+    let pods = facts.snapshot.pods.len();
+    match pods {
+        0 => "All is well: there are no pods.".into(),
+        _ => format!("All is well: {}.", plural(pods, "pod")),
+    }
+}
+
+/// What is wrong, counted; empty when all is well.
+fn wrong(facts: &Facts<'_>) -> Vec<String> {
+    let snapshot = facts.snapshot;
+    let ailing = snapshot.pods.iter().filter(|pod| pods::is_ailing(pod));
+    let nowhere = facts.services.iter().filter(|s| is_unserved(s));
+    let failing = facts.checks.iter().filter(|c| c.result.is_err());
+    let stalled = snapshot.stalled.iter().map(|_| "podprobe stands still");
+    let counted = [
+        (failing.count(), "health check", "fails", "fail"),
+        (
+            snapshot.problems.len(),
+            "file",
+            "is not in use as it is",
+            "are not in use as they are",
+        ),
+        (ailing.count(), "pod", "is not well", "are not well"),
+        (
+            nowhere.count(),
+            "service",
+            "sends its clients nowhere or is not as its file asks for",
+            "send their clients nowhere or are not as their files ask for",
+        ),
+    ];
+    let counted = counted.into_iter().filter(|(n, ..)| *n > 0);
+    let said = counted.map(|(n, what, one, many)| {
+        let verb = if n == 1 { one } else { many };
+        format!("{} {verb}", plural(n, what))
+    });
+    stalled.map(str::to_owned).chain(said).collect()
+}
+
+/// What is wrong with the daemon itself.
+fn troubles(facts: &Facts<'_>) -> String {
+    let failing = facts.checks.iter().filter_map(|check| {
+        let why = check.result.as_ref().err()?;
+        Some(format!("check {}: {why}", check.name))
+    });
+    let all = facts.snapshot.stalled.iter().cloned().chain(failing);
+    let items: String = all
+        .map(|why| format!("<li class=\"bad\">{}</li>\n", text(&why)))
+        .collect();
+    match items.is_empty() {
+        true => items,
+        false => format!("<ul>\n{items}</ul>\n"),
+    }
+}
+
+fn files(facts: &Facts<'_>) -> String {
+    let snapshot = facts.snapshot;
+    let problems = &snapshot.problems;
+    if problems.is_empty() {
+        return String::new();
+    }
+    let mut out = String::from("<h2>Refused files</h2>\n<ul>\n");
+    for problem in problems.iter().take(MAX_ITEMS) {
+        let of_it = |pod: &Arc<PodView>| pod.file == problem.file && pod.file_error.is_some();
+        let what = match snapshot.pods.iter().any(of_it) {
+            true => "last good version runs",
+            false => "not in use",
+        };
+        out += &format!("<li class=\"bad\">{}</li>\n", text(&problem.line(what)));
+    }
+    out + "</ul>\n" + &html::left_out(problems.len(), MAX_ITEMS, "file")
+}
+
+/// Whether it has ports and sends their clients nowhere, or has problems.
+fn is_unserved(service: &ServiceView) -> bool {
+    let is_empty = |port: &PortView| port.endpoints.is_empty();
+    let is_external = service.type_ == "ExternalName";
+    let nowhere = !service.ports.is_empty() && service.ports.iter().all(is_empty);
+    !service.problems.is_empty() || (nowhere && !is_external)
+}
+
+fn services(facts: &Facts<'_>) -> String {
+    if facts.services.is_empty() {
+        return String::new();
+    }
+    let mut out = String::from("<h2>Services</h2>\n<dl>\n");
+    for service in facts.services.iter().take(MAX_ITEMS) {
+        out += &of_service(service);
+    }
+    out + "</dl>\n" + &html::left_out(facts.services.len(), MAX_ITEMS, "service")
+}
+
+fn of_service(service: &ServiceView) -> String {
+    let name = html::named(&service.namespace, &service.name);
+    let addresses = service.cluster_ips.iter().chain(&service.external);
+    let addresses: Vec<&str> = addresses.map(String::as_str).collect();
+    let mut out = format!(
+        "<dt>{} <span class=\"soft\">{} {}</span></dt>\n",
+        text(&name),
+        text(&service.type_),
+        text(&addresses.join(" "))
+    );
+    let mut item = |class: &str, said: &str| {
+        out += &format!("<dd class=\"{class}\">{}</dd>\n", text(said));
+    };
+    for port in &service.ports {
+        let class = if port.endpoints.is_empty() { "bad" } else { "" };
+        item(class, &of_port(port));
+    }
+    for pod in service.pods.iter().take(MAX_ENDPOINTS) {
+        let class = if pod.gets_traffic { "good" } else { "warn" };
+        item(class, &of_endpoint(pod));
+    }
+    if service.pods.len() > MAX_ENDPOINTS {
+        let more = service.pods.len() - MAX_ENDPOINTS;
+        item("soft", &format!("and {more} more"));
+    }
+    if !service.note.is_empty() {
+        item("soft", &service.note);
+    }
+    for problem in service.problems.iter().take(MAX_ENDPOINTS) {
+        item("bad", problem);
+    }
+    out
+}
+
+/// `80/TCP on the node's port 30080, sent to 10.0.0.1:80`.
+fn of_port(port: &PortView) -> String {
+    let node = port.node_port.map(|n| format!(" on the node's port {n}"));
+    let shown = &port.endpoints[..port.endpoints.len().min(MAX_ENDPOINTS)];
+    let to = match shown {
+        [] => "sent nowhere".to_owned(),
+        shown => format!("sent to {}", shown.join(", ")),
+    };
+    format!(
+        "{}/{}{}, {to}",
+        port.port,
+        port.protocol,
+        node.unwrap_or_default()
+    )
+}
+
+fn of_endpoint(pod: &PodTraffic) -> String {
+    let gets = match pod.gets_traffic {
+        true => "gets traffic",
+        false => "gets none",
+    };
+    match pod.why.is_empty() {
+        true => format!("{} {gets}", pod.name),
+        false => format!("{} {gets}: {}", pod.name, pod.why.join("; ")),
+    }
+}
+
+fn events(facts: &Facts<'_>) -> String {
+    let mut out = String::from("<h2>Events</h2>\n");
+    if facts.events.is_empty() {
+        return out + "<p class=\"soft\">none</p>\n";
+    }
+    out += "<ul>\n";
+    for event in facts.events.iter().rev().take(MAX_EVENTS) {
+        out += &of_event(event, facts.now);
+    }
+    out + "</ul>\n" + &html::left_out(facts.events.len(), MAX_EVENTS, "older event")
+}
+
+fn of_event(event: &Event, now: Time) -> String {
+    let class = match event.type_ {
+        EventType::Normal => "soft",
+        EventType::Warning => "warn",
+    };
+    let times = match event.count {
+        0 | 1 => String::new(),
+        n => format!(
+            " <span class=\"soft\">(x{n} over {})</span>",
+            human::since(Some(event.first_timestamp), now)
+        ),
+    };
+    format!(
+        "<li>{} <span class=\"{class}\">{}</span> {}: {}{times}</li>\n",
+        time_ago(event.last_timestamp, now),
+        text(&event.reason),
+        text(&html::named(&event.namespace, &event.pod)),
+        text(&event.message),
+    )
+}
+
+/// `web`, or `shop/web` outside of the namespace `default`.
+fn pod_name(pod: &PodView) -> String {
+    html::named(columns::namespace(pod), columns::name(pod))
+}
+
+#[cfg(test)]
+mod tests;

@@ -56,6 +56,36 @@ pub struct Pause {
     pub seconds: u64,
 }
 
+/// The body of `POST /podprobe/v1/restart`, which answers with the names of the containers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RestartTarget {
+    /// Of which pod.
+    pub uid: PodUid,
+    /// Which container; None means all that can restart.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container: Option<String>,
+}
+
+/// The body of `POST /podprobe/v1/delete`, which answers with a [`Deleted`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct DeleteTarget {
+    /// Which pod.
+    pub uid: PodUid,
+    /// 0 to 2147483647 seconds; None is the pod's own grace period.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grace_period_seconds: Option<i64>,
+}
+
+/// A pod that ends and stays ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Deleted {
+    /// The file whose change lets it start anew.
+    pub file: String,
+}
+
 /// The body of `POST /podprobe/v1/condition`, which answers with a [`ConditionSet`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Condition {
@@ -139,6 +169,16 @@ mod tests {
             &pause,
             r#"{"uid":"u","container":"c","probeType":"Liveness","seconds":60}"#,
         );
+        let restart = RestartTarget {
+            uid: "u".into(),
+            container: Some("c".into()),
+        };
+        check(&restart, r#"{"uid":"u","container":"c"}"#);
+        let delete = DeleteTarget {
+            uid: "u".into(),
+            grace_period_seconds: Some(1),
+        };
+        check(&delete, r#"{"uid":"u","gracePeriodSeconds":1}"#);
         let condition = |status| Condition {
             uid: "u".into(),
             change: ConditionChange {

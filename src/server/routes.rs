@@ -13,13 +13,15 @@ use serde_json::Value;
 use super::containers::{self, ContainerName};
 use super::exchange::Exchange;
 use super::protocol::{
-    Condition, MAX_BODY, Pause, PauseTarget, ProbeTarget, Version, WATCH_CEILING,
+    Condition, DeleteTarget, MAX_BODY, Pause, PauseTarget, ProbeTarget, RestartTarget, Version,
+    WATCH_CEILING,
 };
-use super::response::{JSON, METRICS, TEXT};
+use super::response::{HTML, JSON, METRICS, TEXT};
 use super::transport::Transport;
-use super::{Backend, Registry, files, logs, node_logs, threads};
+use super::{Backend, Registry, files, logs, node_logs, page, threads};
 use crate::api::PodUid;
 use crate::api::objects::ObjectKind;
+use crate::clock::Time;
 use crate::events::EventList;
 
 /// How often a thread that waits for a change looks whether its client has gone or the server stops.
@@ -76,6 +78,7 @@ fn answer(exchange: &mut Exchange<'_>, backend: &dyn Backend, parts: &[&str]) ->
 /// The kubelet's paths, and those that are like them (11.2).
 fn kubelet(exchange: &mut Exchange<'_>, backend: &dyn Backend, route: Route<'_>) -> io::Result<()> {
     match route {
+        ("GET", []) => status_page(exchange, backend),
         ("GET", ["pods"]) => pods(exchange, backend),
         ("GET", ["version"]) => {
             let version = backend.version();
@@ -132,6 +135,23 @@ fn own(exchange: &mut Exchange<'_>, backend: &dyn Backend, route: Route<'_>) -> 
             backend.pause(&pause.target, Duration::from_secs(pause.seconds))
         }),
         ("POST", ["resume"]) => change(exchange, |target: PauseTarget| backend.resume(&target)),
+        ("POST", ["restart"]) => {
+            let client = exchange.client();
+            change(exchange, |target: RestartTarget| {
+                let restarted = backend.restart(&target)?;
+                let (uid, names) = (&target.uid, restarted.join(" "));
+                log::info!("audit: restart {uid} [{names}] by {client}");
+                Ok(restarted)
+            })
+        }
+        ("POST", ["delete"]) => {
+            let client = exchange.client();
+            change(exchange, |target: DeleteTarget| {
+                let deleted = backend.delete(&target)?;
+                log::info!("audit: delete {} by {client}", target.uid);
+                Ok(deleted)
+            })
+        }
         ("POST", ["condition"]) => change(exchange, |condition: Condition| {
             backend.set_condition(&condition.uid, &condition.change)
         }),
@@ -146,6 +166,24 @@ fn own(exchange: &mut Exchange<'_>, backend: &dyn Backend, route: Route<'_>) -> 
     }
 }
 
+fn status_page(exchange: &mut Exchange<'_>, backend: &dyn Backend) -> io::Result<()> {
+    let snapshot = backend.snapshot();
+    let shown = snapshot.pods.iter().take(page::MAX_PODS);
+    let histories: Vec<_> = shown
+        .map(|pod| backend.history(&PodUid::from(pod.uid())))
+        .collect();
+    let page = page::render(&page::Facts {
+        snapshot: &snapshot,
+        services: &backend.services(),
+        histories: &histories,
+        events: &backend.events(None, Duration::ZERO).events,
+        checks: &backend.checks(),
+        version: &backend.version(),
+        now: Time::now(),
+    });
+    exchange.reply(200, HTML, page.as_bytes())
+}
+
 fn objects(exchange: &mut Exchange<'_>, backend: &dyn Backend, kind: &str) -> io::Result<()> {
     match ObjectKind::OF_PODS.iter().find(|k| k.as_str() == kind) {
         Some(kind) => json(exchange, &backend.objects(*kind)),
@@ -157,14 +195,14 @@ fn objects(exchange: &mut Exchange<'_>, backend: &dyn Backend, kind: &str) -> io
 }
 
 /// Paths that are asked with one method only.
-const POSTED: [&str; 4] = ["probe", "pause", "resume", "condition"];
+const POSTED: [&str; 6] = ["probe", "pause", "resume", "condition", "restart", "delete"];
 
 fn unknown(exchange: &mut Exchange<'_>, method: &str, parts: &[&str]) -> io::Result<()> {
     let is_known = parts.first().is_some_and(|first| {
         let shown = ["pods", "version", "events", "metrics", "snapshot", "watch"];
         shown.contains(first) || POSTED.contains(first)
     });
-    match (is_known && parts.len() == 1, method) {
+    match (is_known && parts.len() == 1 || parts.is_empty(), method) {
         (true, _) => exchange.error(405, "Method Not Allowed"),
         (false, _) => exchange.error(404, "404 page not found"),
     }

@@ -105,6 +105,13 @@ impl Backend for Fake {
     fn resume(&self, _: &PauseTarget) -> Result<Vec<String>, String> {
         Ok(Vec::new())
     }
+    fn restart(&self, target: &RestartTarget) -> Result<Vec<String>, String> {
+        Ok(vec![format!("{}/{:?}", target.uid, target.container)])
+    }
+    fn delete(&self, target: &DeleteTarget) -> Result<Deleted, String> {
+        let file = format!("{} {:?}", target.uid, target.grace_period_seconds);
+        Ok(Deleted { file })
+    }
     fn set_condition(
         &self,
         uid: &PodUid,

@@ -15,6 +15,8 @@ use crate::runtime::RuntimePodStatus;
 
 /// The reason of an evicted pod, and of its event.
 pub const EVICTED: &str = "Evicted";
+/// The reason of a pod that a person has deleted while its file is there.
+pub const DELETED: &str = "Deleted";
 
 /// The inputs of a status.
 pub struct Inputs<'a> {
@@ -39,8 +41,8 @@ pub struct Inputs<'a> {
     pub terminating: bool,
     /// activeDeadlineSeconds have passed since the start time.
     pub deadline_exceeded: bool,
-    /// Why it is evicted.
-    pub evicted: Option<&'a str>,
+    /// [`EVICTED`] or [`DELETED`], and why.
+    pub ended_by: Option<(&'a str, &'a str)>,
 }
 
 /// Computes the status.
@@ -82,7 +84,7 @@ pub fn generate(inputs: &Inputs) -> PodStatus {
     status
 }
 
-/// 9.2: a terminal phase never goes back, a deadline or an eviction forces Failed, an unchanged phase keeps its reason.
+/// 9.2: a terminal phase never goes back, a deadline, an eviction or a deletion forces Failed, an unchanged phase keeps its reason.
 fn set_phase(inputs: &Inputs, status: &mut PodStatus) {
     let facts = phase::PhaseInputs {
         pod_is_terminal: inputs.pod_is_terminal,
@@ -101,7 +103,7 @@ fn set_phase(inputs: &Inputs, status: &mut PodStatus) {
         "DeadlineExceeded",
         "Pod was active on the node longer than the specified deadline",
     ));
-    let failed = inputs.evicted.map(|why| (EVICTED, why)).or(deadline);
+    let failed = inputs.ended_by.or(deadline);
     if let Some((reason, message)) = failed.filter(|_| was.is_none()) {
         status.phase = PodPhase::Failed;
         status.reason = reason.into();
@@ -180,7 +182,7 @@ mod tests {
             pod_is_terminal: false,
             terminating: false,
             deadline_exceeded,
-            evicted: None,
+            ended_by: None,
         })
     }
 
@@ -224,7 +226,7 @@ mod tests {
                 pod_is_terminal: true,
                 terminating: false,
                 deadline_exceeded: false,
-                evicted: None,
+                ended_by: None,
             })
             .phase
         };
@@ -269,7 +271,7 @@ mod tests {
                 pod_is_terminal: false,
                 terminating: true,
                 deadline_exceeded: true,
-                evicted: Some("full. "),
+                ended_by: Some((EVICTED, "full. ")),
             });
             (status.phase, status.reason, status.message)
         };

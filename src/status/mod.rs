@@ -10,7 +10,7 @@ mod phase;
 pub use ages::Ages;
 pub use conditions::{TooManyConditions, conditions_of_others, containers_ready, is_terminating};
 pub use container_statuses::{StartFailure, taken_over};
-pub use generate::{EVICTED, Inputs, generate, qos_class};
+pub use generate::{DELETED, EVICTED, Inputs, generate, qos_class};
 pub use manager::{StatusManager, finished};
 
 pub use phase::{PhaseInputs, phase};

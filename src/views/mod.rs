@@ -2,7 +2,9 @@
 //!
 //! Invariants: nothing is decided from what is kept here. Everything is bounded, and what belongs to a pod goes with it.
 
+pub mod columns;
 pub mod history;
+pub mod human;
 pub mod kube_state;
 pub mod lateness;
 pub mod log_instance;

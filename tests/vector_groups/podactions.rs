@@ -160,6 +160,7 @@ fn case(case: &Case) -> Verdict {
         startup: &|id| cached(&input.startup, id),
         restart_all: input.restart_all,
         ended_before: &[],
+        asked: &[],
     });
     same("removals", 0, got.remove.len())?;
     // Who ends the pod ends each of its containers; whether some were to be ended by themselves too says nothing more.
@@ -331,6 +332,7 @@ fn restart_all(
         startup: &|_| None,
         restart_all: case.restart_all,
         ended_before: &[],
+        asked: &[],
     });
     if let Some(expected) = case.expect_reset {
         same(

@@ -183,6 +183,7 @@ impl Harness {
             statuses: statuses.clone(),
             traffic: traffic.clone(),
             evictions: evictions.clone(),
+            restarts: Arc::default(),
             recorder: recorder.clone(),
             metrics: Arc::default(),
             node_ip: "192.0.2.1".parse().unwrap(),
@@ -1470,4 +1471,68 @@ fn a_removed_pod_is_not_evicted_any_more() {
     h.run(Phase::Terminating);
     assert_eq!(h.run(Phase::Terminated), Outcome::Ok);
     assert!(!h.evictions.is_evicted(h.pod.uid(), Moment::now()));
+}
+
+/// A person wants the newest instance to be replaced.
+fn ask(h: &Harness) -> ContainerId {
+    let id = h.runtime.state().containers[0].id.clone();
+    let restarts = &h.syncer.deps.restarts;
+    restarts.ask(h.pod.uid(), "c", id.clone());
+    id
+}
+
+#[test]
+fn a_restart_on_request_kills_with_grace_and_starts_once() {
+    let h = Harness::one();
+    h.run(Phase::Sync);
+    h.calls();
+    let old = ask(&h);
+    assert_eq!(h.run(Phase::Sync), Outcome::Ok);
+    let expected = [
+        &format!("stop {old} 30"),
+        "create c 1",
+        "start c 1",
+        "relist",
+    ];
+    assert_eq!(h.calls(), expected);
+    assert_ne!(h.runtime.state().containers[0].id, old);
+    let killing = "Killing Container c restart requested, will be restarted".to_owned();
+    assert!(h.texts().contains(&killing), "{:?}", h.texts());
+    let (container, cause) = h.causes().remove(0);
+    assert_eq!(container, "c");
+    assert!(cause.starts_with("restart requested ("), "{cause}");
+    assert_eq!(h.run(Phase::Sync), Outcome::Ok);
+    assert_eq!(h.calls(), [""; 0], "the request is over");
+}
+
+#[test]
+fn a_restart_on_request_waits_for_no_back_off_and_counts_as_no_crash() {
+    let h = Harness::one();
+    h.run(Phase::Sync);
+    h.end_newest(1);
+    h.run(Phase::Sync);
+    h.end_newest(1);
+    assert!(matches!(h.run(Phase::Sync), Outcome::Failed { .. }));
+    let waiting = h.status().container_statuses[0].state.waiting.clone();
+    assert_eq!(waiting.unwrap().reason, "CrashLoopBackOff");
+    h.calls();
+    ask(&h);
+    assert_eq!(h.run(Phase::Sync), Outcome::Ok);
+    assert!(h.calls().contains(&"start c 2".to_owned()));
+    // The next crash waits as long as the last one would have: the delay has not doubled.
+    h.end_newest(1);
+    h.run(Phase::Sync);
+    let held = h.status().container_statuses[0].state.waiting.clone();
+    let message = held.unwrap().message;
+    assert!(message.starts_with("back-off 10s"), "{message}");
+}
+
+#[test]
+fn a_request_goes_with_its_pod() {
+    let h = Harness::one();
+    h.run(Phase::Sync);
+    ask(&h);
+    h.run(Phase::Terminating);
+    h.run(Phase::Terminated);
+    assert!(!h.syncer.deps.restarts.is_asked(h.pod.uid(), "c"));
 }

@@ -9,7 +9,7 @@ use super::human;
 use crate::api::status::{ContainerState, PodPhase};
 use crate::api::{ContainerStatus, PodStatus};
 use crate::clock::Time;
-use crate::status::EVICTED;
+use crate::status::{DELETED, EVICTED};
 use crate::views::PodView;
 
 /// One row, in words.
@@ -235,7 +235,7 @@ pub fn status_word(view: &PodView) -> String {
     } else {
         &status.reason
     };
-    if status.reason == EVICTED {
+    if [EVICTED, DELETED].contains(&status.reason.as_str()) {
         return phase.into();
     }
     match counts(view) {

@@ -1,0 +1,276 @@
+//! `apply`: checks a file and puts it into the directory that the running daemon watches.
+//!
+//! Invariants: a file that `validate` refuses is not written, and one that is written is there as a whole or not at all.
+
+mod plan;
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use serde_json::Value;
+
+use self::plan::{Objects, plan};
+use super::args::{self, Opt, ROOT, Raw};
+use super::client::Client;
+use super::error::CliError;
+use super::validate::{self, Node, Validate};
+use crate::api::identity::content_hash;
+use crate::api::objects::ObjectContent;
+use crate::api::{PodOrigin, decode};
+use crate::atomic_file;
+use crate::pod_config::files::is_pod_file;
+
+/// `apply`.
+pub const VERB: args::Verb = args::Verb {
+    name: "apply",
+    summary: &[(
+        "apply -f FILE",
+        "check a file and put it into the daemon's directory",
+    )],
+    help: "\
+usage: podprobe apply -f FILE|- [--root DIR]
+
+Checks a file as 'validate' does and puts it into the directory that the running daemon watches (staticPodPath), under
+the same name; the daemon acts on it as on any other change there. With '-' it reads stdin; an object that a file there
+has stays in that file, and a new one gets a file with its name. Says of each object whether it is created, configured
+or unchanged.
+
+Nothing is written when the file has an error, when another file has one of its objects, or when the file that it would
+replace has objects that it has not. Exit code 1 then.
+
+  -f, --filename FILE      pods, ConfigMaps, Secrets, Services and other objects, JSON or YAML
+",
+    options: &[ROOT, Opt::value("filename", Some('f'))],
+    run: |raw, out, err| {
+        let args = parse(raw).map_err(CliError::Usage)?;
+        run(&args, out, err).map(|()| ExitCode::SUCCESS)
+    },
+};
+
+/// The arguments of `apply`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Apply {
+    /// Where the daemon is.
+    pub root: PathBuf,
+    /// None is stdin.
+    pub file: Option<PathBuf>,
+}
+
+fn parse(raw: &Raw) -> Result<Apply, String> {
+    raw.no_words()?;
+    let file = raw.text("filename")?;
+    let file = file.ok_or("'apply' needs a file: podprobe apply -f FILE, or -f - for stdin")?;
+    let file = (file != "-").then(|| PathBuf::from(file));
+    Ok(Apply {
+        root: raw.root()?,
+        file,
+    })
+}
+
+/// What two objects of a name are compared by.
+#[derive(PartialEq)]
+enum Content {
+    Pod(String),
+    Object(ObjectContent),
+}
+
+/// Says on `out` what becomes of each object, and on `err` what is wrong or not acted on.
+///
+/// # Errors
+/// The daemon cannot be asked, the file is refused, or cannot be written.
+pub fn run(args: &Apply, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), CliError> {
+    let failed = CliError::Failed;
+    let (bytes, shown) = read(args.file.as_deref())?;
+    let config = Client::connect(&args.root)?.config()?;
+    let text = |key: &str| config[key].as_str().unwrap_or_default().to_owned();
+    let directory = watched(&config)?;
+    let node_name = text("nodeName");
+    check(args, &node_name, (&bytes, &shown), err)?;
+    let named = match &args.file {
+        Some(file) => directory.join(file_name(file)?),
+        None => directory.join(name_of(&bytes, &node_name).map_err(failed)?),
+    };
+    let new = objects(&bytes, &node_name).map_err(failed)?;
+    let there = all_there(&directory, &node_name)?;
+    let plan = plan(&new, &named, args.file.is_none(), &there).map_err(failed)?;
+    if fs::read(&plan.file).ok().as_ref() != Some(&bytes) {
+        put(&plan.file, &bytes)?;
+    }
+    for (object, verdict) in &plan.verdicts {
+        writeln!(out, "{object} {}", verdict.as_str())?;
+    }
+    Ok(out.flush()?)
+}
+
+/// The bytes, and what stands for the file in messages.
+fn read(file: Option<&Path>) -> Result<(Vec<u8>, PathBuf), CliError> {
+    let shown = file.map_or_else(|| "stdin".into(), Path::to_owned);
+    let bytes = match file {
+        Some(file) => File::open(file).and_then(validate::read_all),
+        None => validate::read_all(io::stdin().lock()),
+    };
+    let cannot = |e: io::Error| CliError::Failed(format!("cannot read {}: {e}", shown.display()));
+    Ok((bytes.map_err(cannot)?, shown))
+}
+
+/// The directory that the daemon watches.
+fn watched(config: &Value) -> Result<PathBuf, CliError> {
+    let path = config["staticPodPath"].as_str().unwrap_or_default();
+    let cannot = |why: &str| {
+        let text = format!("cannot write into the daemon's staticPodPath {path:?}: {why}");
+        Err(CliError::Failed(text))
+    };
+    match fs::metadata(path) {
+        _ if path.is_empty() => cannot("it watches no directory; set staticPodPath"),
+        Err(e) => cannot(&format!("{e}; make that directory")),
+        Ok(there) if !there.is_dir() => {
+            cannot("it is one file; write that file, or name a directory")
+        }
+        Ok(_) => Ok(path.into()),
+    }
+}
+
+/// As `validate` does, by the name that the daemon has. What is only advice comes before what is done.
+fn check(
+    args: &Apply,
+    node_name: &str,
+    (bytes, shown): (&[u8], &Path),
+    err: &mut dyn Write,
+) -> Result<(), CliError> {
+    let (node, _) = Node::of(&Validate {
+        paths: Vec::new(),
+        node_name: Some(node_name.to_owned()),
+        root: args.root.clone(),
+    });
+    let decoded = validate::decode(bytes, &node, shown);
+    let is_refused = !decoded.errors.is_empty();
+    if is_refused || decoded.has_advice() {
+        validate::verdict(shown, &decoded, err)?;
+    }
+    match is_refused {
+        true => Err(CliError::Reported),
+        false => Ok(()),
+    }
+}
+
+fn file_name(file: &Path) -> Result<&Path, CliError> {
+    let name = file.file_name().filter(|name| is_pod_file(name));
+    name.map(Path::new).ok_or_else(|| {
+        CliError::Failed(format!(
+            "the daemon does not read files named like {}; give it another name",
+            file.display()
+        ))
+    })
+}
+
+/// The first pod's name, else the first object's, as a file.
+fn name_of(bytes: &[u8], node_name: &str) -> Result<String, String> {
+    let all = objects(bytes, node_name)?;
+    let is_pod = |key: &&String| key.starts_with("pod/");
+    let first = all.keys().find(is_pod).or_else(|| all.keys().next());
+    let first = first.ok_or("there is no object in it")?;
+    let (_, name) = first.split_once('/').unwrap_or(("", first));
+    let is_json = bytes.trim_ascii_start().starts_with(b"{");
+    let name = name.replace(" in ", ".");
+    Ok(format!("{name}.{}", if is_json { "json" } else { "yaml" }))
+}
+
+fn objects(bytes: &[u8], node_name: &str) -> Result<Objects<Content>, String> {
+    // The same for all files: the place of a file is part of a pod.
+    let path = Path::new("/");
+    let found = decode::objects(bytes, &PodOrigin::File { node_name, path });
+    let found = found.map_err(|e| e.to_string())?;
+    let key = |kind: &str, namespace: &str, name: &str| match namespace {
+        "default" => format!("{kind}/{name}"),
+        namespace => format!("{kind}/{name} in {namespace}"),
+    };
+    let suffix = format!("-{}", node_name.to_lowercase());
+    let pods = found.pods.iter().map(|d| {
+        let metadata = &d.pod.metadata;
+        let name = metadata.name.strip_suffix(&suffix);
+        let name = name.unwrap_or(&metadata.name);
+        let content = Content::Pod(content_hash(&d.pod));
+        (key("pod", &metadata.namespace, name), content)
+    });
+    let objects = found.objects.iter().map(|o| {
+        let kind = o.key.kind.as_str().to_lowercase();
+        let key = key(&kind, &o.key.namespace, &o.key.name);
+        (key, Content::Object(o.content.clone()))
+    });
+    Ok(pods.chain(objects).collect())
+}
+
+/// What the files of the directory have. One that cannot be read has nothing that could be lost.
+fn all_there(
+    directory: &Path,
+    node_name: &str,
+) -> Result<BTreeMap<PathBuf, Objects<Content>>, CliError> {
+    let mut all = BTreeMap::new();
+    for file in validate::files(directory)? {
+        let bytes = File::open(&file).and_then(validate::read_all);
+        let found = bytes.ok().and_then(|b| objects(&b, node_name).ok());
+        all.insert(file, found.unwrap_or_default());
+    }
+    Ok(all)
+}
+
+fn put(file: &Path, bytes: &[u8]) -> Result<(), CliError> {
+    atomic_file::replace(file, bytes).map_err(|e| {
+        let way_out = match e.kind() {
+            io::ErrorKind::ReadOnlyFilesystem => "; mount it writable",
+            io::ErrorKind::PermissionDenied => "; try again with sudo",
+            io::ErrorKind::StorageFull => "; make room",
+            _ => "",
+        };
+        CliError::Failed(format!("cannot write {}: {e}{way_out}", file.display()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::args::testing;
+
+    #[test]
+    fn a_file_or_stdin() {
+        let parsed = |line: &str| testing::parse(&VERB, parse, line).map(|apply| apply.file);
+        assert_eq!(parsed("apply -f web.yaml"), Ok(Some("web.yaml".into())));
+        assert_eq!(parsed("apply --filename=-"), Ok(None));
+        let needs = "'apply' needs a file: podprobe apply -f FILE, or -f - for stdin";
+        assert_eq!(parsed("apply"), Err(needs.into()));
+        assert!(parsed("apply web.yaml").is_err());
+    }
+
+    #[test]
+    fn objects_have_kubectl_s_names_and_their_contents() {
+        let pod = |image: &str| {
+            format!(
+                "apiVersion: v1\nkind: Pod\nmetadata: {{name: web}}\nspec: {{containers: [{{name: c, image: {image}}}]}}\n"
+            )
+        };
+        let map = "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: m, namespace: shop}\ndata: {a: b}\n";
+        let file = pod("a") + map;
+        let all = objects(file.as_bytes(), "edge").unwrap();
+        let keys: Vec<&str> = all.keys().map(String::as_str).collect();
+        assert_eq!(keys, ["configmap/m in shop", "pod/web"]);
+        let same = objects((pod("a") + "# a remark\n").as_bytes(), "edge").unwrap();
+        let other = objects(pod("b").as_bytes(), "edge").unwrap();
+        assert!(all["pod/web"] == same["pod/web"] && all["pod/web"] != other["pod/web"]);
+        let name = |text: &str| name_of(text.as_bytes(), "edge");
+        assert_eq!(name(&file), Ok("web.yaml".into()));
+        assert_eq!(name(map), Ok("m.shop.yaml".into()));
+        let json = r#" {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}}"#;
+        assert_eq!(name(json), Ok("m.json".into()));
+    }
+
+    #[test]
+    fn what_the_daemon_does_not_read_is_not_written() {
+        assert!(file_name(Path::new("/a/web.yaml")).is_ok());
+        for name in ["/a/.web", "/a/web.tmp", "/a/web~", "/"] {
+            assert!(file_name(Path::new(name)).is_err(), "{name}");
+        }
+    }
+}

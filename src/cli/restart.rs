@@ -1,0 +1,115 @@
+//! `restart`: a person has containers killed and started again.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use super::args::{self, NAMESPACE, ROOT, Raw};
+use super::client::Client;
+use super::columns;
+use super::error::CliError;
+use super::names;
+use super::probe_names;
+use crate::server::protocol::RestartTarget;
+
+/// `restart`.
+pub const VERB: args::Verb = args::Verb {
+    name: "restart",
+    summary: &[(
+        "restart POD[/CONTAINER]",
+        "kill containers and start them again",
+    )],
+    help: "\
+usage: podprobe restart POD[/CONTAINER] [-n NAMESPACE] [--root DIR]
+
+Kills a container with its grace period and preStop hook and starts it again, or all containers and sidecars of the pod
+at the same time. The pod stays the same: its address, its volumes and its file. A container that waits for its back-off
+starts at once. The restart shows in RESTARTS and its cause in 'describe pod', and does not lengthen the back-off. What
+would not start again is left alone and named: a container with restartPolicy Never, one that has ended for good, an
+init container.
+
+It returns at once; 'podprobe wait pod/POD --for=condition=Ready' waits for the end.
+",
+    options: &[ROOT, NAMESPACE],
+    run: |raw, out, _| {
+        let args = parse(raw).map_err(CliError::Usage)?;
+        run(&args, out).map(|()| ExitCode::SUCCESS)
+    },
+};
+
+/// The arguments of `restart`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Restart {
+    /// Where the daemon is.
+    pub root: PathBuf,
+    /// With or without the node's name at its end.
+    pub pod: String,
+    /// None means every namespace.
+    pub namespace: Option<String>,
+    /// None means all.
+    pub container: Option<String>,
+}
+
+fn parse(raw: &Raw) -> Result<Restart, String> {
+    let words = raw.text_words()?;
+    let [word] = words.as_slice() else {
+        return Err("'restart' needs a pod: podprobe restart POD[/CONTAINER]".into());
+    };
+    let wanted = probe_names::parse(word, None, raw.namespace()?)?;
+    Ok(Restart {
+        root: raw.root()?,
+        pod: wanted.pod,
+        namespace: wanted.namespace,
+        container: wanted.container,
+    })
+}
+
+/// Says on `out` which containers restart.
+///
+/// # Errors
+/// The daemon cannot be asked, or nothing would start again.
+pub fn run(args: &Restart, out: &mut dyn Write) -> Result<(), CliError> {
+    let mut client = Client::connect(&args.root)?;
+    let snapshot = client.snapshot()?;
+    let pod = names::resolve(&snapshot, args.namespace.as_deref(), &args.pod);
+    let pod = pod.map_err(|e| CliError::Failed(e.to_string()))?;
+    let target = RestartTarget {
+        uid: pod.uid().into(),
+        container: args.container.clone(),
+    };
+    let name = columns::name(pod);
+    for container in client.restart(target)? {
+        writeln!(out, "{name}/{container} restarts")?;
+    }
+    Ok(out.flush()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::args::testing;
+
+    #[track_caller]
+    fn check(line: &str, expected: Result<(&str, Option<&str>, Option<&str>), &str>) {
+        let expected = expected.map(|(pod, container, namespace)| Restart {
+            root: "/".into(),
+            pod: pod.into(),
+            namespace: namespace.map(Into::into),
+            container: container.map(Into::into),
+        });
+        let parsed = testing::parse(&VERB, parse, line);
+        assert_eq!(parsed, expected.map_err(str::to_owned), "{line}");
+    }
+
+    #[test]
+    fn a_pod_or_one_of_its_containers() {
+        check("restart web", Ok(("web", None, None)));
+        check("restart pod/web", Ok(("web", None, None)));
+        let all = ("web", Some("main"), Some("shop"));
+        check("restart web/main -n shop", Ok(all));
+        let needs = "'restart' needs a pod: podprobe restart POD[/CONTAINER]";
+        check("restart", Err(needs));
+        check("restart a b", Err(needs));
+        check("restart web/", Err("'web/' is not POD or POD/CONTAINER"));
+    }
+}

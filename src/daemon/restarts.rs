@@ -1,0 +1,145 @@
+//! Restarting containers on request.
+
+use super::backend::DaemonBackend;
+use crate::api::{Container, Pod, PodUid};
+use crate::pod_actions::restart_on_request;
+use crate::runtime::{ContainerId, RuntimePodStatus};
+use crate::server::protocol::RestartTarget;
+
+impl DaemonBackend {
+    /// Backend's `restart`. The pod's worker does it, in the order of a sync.
+    pub(super) fn restart_containers(&self, target: &RestartTarget) -> Result<Vec<String>, String> {
+        let uid = &target.uid;
+        let pod = self.pods.get(uid).ok_or("the pod is gone, or is ending")?;
+        // The runtime is asked, because PLEG's cache is up to a second old.
+        let runtime = self.kuberuntime.runtime().pod_status(uid);
+        let runtime = runtime.map_err(|e| e.message)?;
+        let chosen = chosen(&pod, target.container.as_deref(), &runtime)?;
+        for (name, id) in &chosen {
+            self.restarts.ask(uid, name, id.clone());
+        }
+        self.look_again(uid)?;
+        Ok(chosen.into_iter().map(|(name, _)| name).collect())
+    }
+
+    fn look_again(&self, uid: &PodUid) -> Result<(), String> {
+        if self.workers.sync_again(uid) {
+            return Ok(());
+        }
+        self.restarts.forget(uid);
+        Err("the pod has ended, or is ending".into())
+    }
+}
+
+/// The instances to replace: of the named container, or of all that can start again.
+fn chosen(
+    pod: &Pod,
+    wanted: Option<&str>,
+    runtime: &RuntimePodStatus,
+) -> Result<Vec<(String, ContainerId)>, String> {
+    let policy = pod.spec.restart_policy;
+    let one = |c: &Container| {
+        let id = restart_on_request(policy, c, runtime.container(&c.name));
+        let named = id.map(|id| (c.name.clone(), id));
+        named.map_err(|why| format!("cannot restart container {}: {why}", c.name))
+    };
+    let sidecars = pod.spec.init_containers.iter();
+    let sidecars = sidecars.filter(|c| c.always_restarts());
+    let all = || sidecars.clone().chain(&pod.spec.containers);
+    if let Some(name) = wanted {
+        return match all().find(|c| c.name == name) {
+            Some(container) => one(container).map(|it| vec![it]),
+            None => Err(unknown(pod, name)),
+        };
+    }
+    let (found, refused): (Vec<_>, Vec<_>) = all().map(one).partition(Result::is_ok);
+    match found.is_empty() {
+        false => Ok(found.into_iter().flatten().collect()),
+        true => Err(refused
+            .into_iter()
+            .filter_map(Result::err)
+            .collect::<Vec<_>>()
+            .join("; ")),
+    }
+}
+
+fn unknown(pod: &Pod, name: &str) -> String {
+    let of_pod = &pod.metadata.name;
+    match pod.spec.init_containers.iter().any(|c| c.name == name) {
+        true => format!("cannot restart init container {name}: it runs once, before the others"),
+        false => format!("pod {of_pod} has no container {name}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::api::test_pods;
+    use crate::runtime::RuntimeState;
+    use crate::runtime::fake::runtime_container_status;
+
+    /// Containers `a` runs, `b` waits for its back-off, `c` has ended well, `s` is a sidecar that runs.
+    fn status() -> RuntimePodStatus {
+        let mut b = runtime_container_status("b", "idb", RuntimeState::Exited, 0);
+        b.exit_code = 1;
+        RuntimePodStatus {
+            containers: vec![
+                runtime_container_status("a", "ida", RuntimeState::Running, 0),
+                b,
+                runtime_container_status("c", "idc", RuntimeState::Exited, 0),
+                runtime_container_status("s", "ids", RuntimeState::Running, 0),
+                runtime_container_status("i", "idi", RuntimeState::Exited, 0),
+            ],
+            ..Default::default()
+        }
+    }
+
+    #[track_caller]
+    fn check(policy: &str, wanted: Option<&str>, expected: Result<&[&str], &str>) {
+        let named = |n: &&str| json!({"name": n});
+        let containers: Vec<Value> = ["a", "b", "c", "new"].iter().map(named).collect();
+        let inits = json!([{"name": "i"}, {"name": "s", "restartPolicy": "Always"}]);
+        let spec =
+            json!({"restartPolicy": policy, "containers": containers, "initContainers": inits});
+        let pod = test_pods::pod("web").uid("u").spec(spec).arc();
+        let got = chosen(&pod, wanted, &status());
+        let ids = got.map(|all| all.into_iter().map(|(_, id)| id.to_string()).collect());
+        let expected = expected.map(|all| all.iter().map(|id| (*id).to_owned()).collect());
+        let ids: Result<Vec<String>, String> = ids;
+        assert_eq!(ids, expected.map_err(str::to_owned), "{policy} {wanted:?}");
+    }
+
+    #[test]
+    fn a_pod_restarts_what_starts_again() {
+        check("Always", None, Ok(&["ids", "ida", "idb", "idc"]));
+        check("OnFailure", None, Ok(&["ids", "ida", "idb"]));
+        // a sidecar restarts whatever the pod's policy is
+        check("Never", None, Ok(&["ids"]));
+    }
+
+    #[test]
+    fn a_container_that_would_not_start_again_is_left_alone() {
+        check("Always", Some("b"), Ok(&["idb"]));
+        for (policy, name, why) in [
+            (
+                "Never",
+                "a",
+                "its restartPolicy is Never: it would be killed and not start again",
+            ),
+            (
+                "OnFailure",
+                "c",
+                "it has ended with exit code 0, and its restartPolicy leaves it so",
+            ),
+            ("Always", "new", "it has not started yet"),
+        ] {
+            let text = format!("cannot restart container {name}: {why}");
+            check(policy, Some(name), Err(&text));
+        }
+        check("Always", Some("x"), Err("pod web has no container x"));
+        let once = "cannot restart init container i: it runs once, before the others";
+        check("Always", Some("i"), Err(once));
+    }
+}
