@@ -388,7 +388,6 @@ impl Settings {
             RuntimeChoice::Embedded => "embedded".into(),
             RuntimeChoice::Path(runtime) => path(runtime),
         };
-        // Without the user and the password that a URL may have.
         let url = self.static_pod_url.as_ref().map(WebUrl::to_string);
         all["staticPodURL"] = url.unwrap_or_default().into();
         if let Some(headers) = all["staticPodURLHeader"].as_object_mut() {
@@ -1069,7 +1068,7 @@ mod tests {
         let layout = Layout::new(dir.path());
         let file = dir.path().join("c.json");
         let text = r#"{"maxPods": 7, "nodeLabels": {"a": "b"}, "runtime": null,
-            "crashLoopBackOff": {"maxContainerRestartPeriod": "10s"}, "staticPodURL": "https://u:secret@h/p",
+            "crashLoopBackOff": {"maxContainerRestartPeriod": "10s"}, "staticPodURL": "https://h/p",
             "staticPodURLHeader": {"Authorization": ["Bearer secret"]}}"#;
         fs::write(&file, text).unwrap();
         let overrides = Overrides {

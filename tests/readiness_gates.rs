@@ -3,10 +3,10 @@
 mod support;
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::net::UnixStream;
 
 use podprobe::api::PodCondition;
+use podprobe::api::conditions::{ConditionChange, ConditionStatus};
+use podprobe::cli::client::Client;
 use podprobe::settings::RuntimeChoice;
 use serde_json::{Value, json};
 use support::daemon::{Day, FOREVER, NODE, find};
@@ -150,15 +150,18 @@ fn a_condition_that_no_gate_names_changes_nothing_and_podprobe_s_own_are_refused
         assert_eq!(stray.status, "True");
 
         // the daemon does not rely on its clients
-        let request =
-            json!({"verb": "condition", "uid": "uid-web", "type": "Ready", "status": "True"});
-        let mut stream = UnixStream::connect(node.layout.socket()).unwrap();
-        writeln!(stream, "{request}").unwrap();
-        let mut answer = String::new();
-        BufReader::new(stream).read_line(&mut answer).unwrap();
+        let change = ConditionChange {
+            type_: "Ready".into(),
+            status: Some(ConditionStatus::True),
+            reason: String::new(),
+            message: String::new(),
+        };
+        let mut client = Client::connect(node.layout.root()).unwrap();
+        let refused = client.set_condition("uid-web".into(), change).unwrap_err();
+        let refused = refused.to_string();
         assert!(
-            answer.starts_with("{\"error\":\"condition Ready is set by podprobe alone; "),
-            "{answer}"
+            refused.contains("condition Ready is set by podprobe alone; "),
+            "{refused}"
         );
         assert_eq!(ready(&day), before);
         day.end();

@@ -29,14 +29,14 @@ pub const VERB: args::Verb = args::Verb {
 usage: podprobe cp [-c CONTAINER] [-n NAMESPACE] [--root DIR] SRC [NAMESPACE/]POD:PATH
        podprobe cp [-c CONTAINER] [-n NAMESPACE] [--root DIR] [NAMESPACE/]POD:PATH DST
 
-Copies a file, or a directory with all that is in it. The container must run; it needs no tar or shell. A destination that is a
-directory gets the copy under its own name, else the copy gets the name of the destination; of a source that ends with /.
-the content is copied. With - for SRC a tar is read from standard input and unpacked in the directory PATH; with - for
-DST a tar is written to standard output. A relative PATH begins at / of the container.
+Copies a file, or a directory with all that is in it. The container must run; it needs no tar or shell. A destination
+that is a directory gets the copy under its own name, else the copy gets the name of the destination; of a source that
+ends with /. the content is copied. With - for SRC a tar is read from standard input and unpacked in the directory
+PATH; with - for DST a tar is written to standard output. A relative PATH begins at / of the container.
 
-Permissions and times are kept, set-user-id bits and extended attributes are not. New files belong to the user of the container, on the
-node to you. Links are copied as links, and none is followed below SRC or DST; devices, FIFOs and sockets are left out with a
-note. A file is replaced as a whole: a copy that breaks off leaves none half written.
+Permissions and times are kept, set-user-id bits and extended attributes are not. New files belong to the user of the
+container, on the node to you. Links are copied as links, and none is followed below SRC or DST; devices, FIFOs and
+sockets are left out with a note. A file is replaced as a whole: a copy that breaks off leaves none half written.
 
   -c, --container NAME     default: the container that the annotation kubectl.kubernetes.io/default-container names, or
                            the first one

@@ -37,9 +37,9 @@ pub const VERB: args::Verb = args::Verb {
     help: "\
 usage: podprobe port-forward POD [LOCAL:]PORT… [--address ADDRESS] [-n NAMESPACE] [--root DIR]
 
-Listens on 127.0.0.1 and leads each connection to that port of the pod, from inside the pod, so that it works also where the
-pod listens on its loopback alone or has no network. Without LOCAL it is the same number; with 0: or : any free port.
-Ctrl-C ends it.
+Listens on 127.0.0.1 and leads each connection to that port of the pod, from inside the pod, so that it works also
+where the pod listens on its loopback alone or has no network. Without LOCAL it is the same number; with 0: or : any
+free port. Ctrl-C ends it.
 
       --address ADDRESS    listen there in place of 127.0.0.1; everybody who reaches it reaches the pod
 ",

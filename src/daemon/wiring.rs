@@ -205,7 +205,6 @@ pub(super) fn start(
     let threads = Threads {
         sync_loop: (sync_loop, senders.stop),
         checkpoint: start_checkpoint(backend.checkpoint.clone(), prober)?,
-        server: start_server(settings, layout, backend.clone())?,
         files: start_file_source(settings, layout, stores.outlet(&updates), last.pods)?,
         url: start_http_source(settings, layout, stores.outlet(&updates))?,
         exits: start_exit_listener(layout, pleg.clone())?,
@@ -220,6 +219,8 @@ pub(super) fn start(
         )?,
         network: start_network_watch(engine.networks)?,
         health: start_health(settings, &stores)?,
+        // The last, so that what the others clear away is not there when clients are answered.
+        server: start_server(settings, layout, backend.clone())?,
         pulls,
         pleg: (pleg, stop_pleg),
     };

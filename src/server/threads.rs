@@ -46,7 +46,7 @@ mod tests {
         let stat = "4365 (pod:a) (b c) S 1 2 3 4 5 6 7 8 9 10 150 50 0 0 20 0";
         assert_eq!(
             line(stat, 100).unwrap(),
-            "pod:a) (b c        4365     S    2000 ms"
+            "pod:a) (b c         4365     S    2000 ms"
         );
         assert_eq!(line("no stat", 100), None);
         let own = std::thread::Builder::new().name("shown-here".into());

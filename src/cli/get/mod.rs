@@ -445,7 +445,8 @@ mod tests {
         check_error("get pods -A -n x", "-n and -A exclude each other");
         for line in ["get pods -w=yes", "get pods --watch=yes"] {
             let error = testing::parse(&VERB, parse, line).unwrap_err();
-            assert!(error.contains("unexpected"), "{line}: {error}");
+            let is_named = error.contains("unexpected") || error.contains("no value");
+            assert!(is_named, "{line}: {error}");
         }
         check_error(
             "get svc -w",
