@@ -1,6 +1,6 @@
 //! Files on their way into a container and out of it, as a tar stream (`podprobe cp`). It needs no program in the container.
 //!
-//! [`pack`] makes the stream on one side, [`unpack`] writes its files on the other; the daemon and its client use both.
+//! [`pack`] makes the stream on one side, [`unpack()`] writes its files on the other; the daemon and its client use both.
 //!
 //! Invariants: neither the container nor the stream is trusted, and the container may change its files meanwhile. The path that
 //! a person has typed is resolved by the kernel in the container's root directory. Below it each name is looked up alone, in a

@@ -2,7 +2,7 @@
 //!
 //! [`plan`] decides everything from config.json and `/proc`; [`spawner`] lends a small process that starts the two
 //! children that do it ([`crate::sys::enter`]); [`run`] waits, reads and kills; [`cgroup`] has the leaf by which a whole tree dies.
-//! [`stream`] hands the streams of a command to a client instead; [`terminal`] opens a terminal of the container for it.
+//! [`stream()`] hands the streams of a command to a client instead; [`terminal`] opens a terminal of the container for it.
 //!
 //! Invariants:
 //! - A container is entered by pid *and* start time; nothing is entered when the pid belongs to another by now.

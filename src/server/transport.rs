@@ -9,6 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use nix::poll::PollFlags;
+use nix::sys::socket::{setsockopt, sockopt};
 use rustls::{ServerConfig, ServerConnection};
 
 /// One client's connection.
@@ -67,6 +68,7 @@ impl Transport {
     pub fn tcp(socket: TcpStream) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
         let _ = socket.set_nodelay(true);
+        keep_alive(&socket)?;
         Ok(Self::of(Socket::Tcp(socket)))
     }
 
@@ -158,6 +160,18 @@ impl Transport {
     }
 }
 
+/// A client whose machine has lost its power or its network says no word of it: the kernel asks for it after a minute of
+/// silence, and gives it up two minutes later, so that its command ends too.
+fn keep_alive(socket: &TcpStream) -> io::Result<()> {
+    setsockopt(socket, sockopt::KeepAlive, &true)?;
+    setsockopt(socket, sockopt::TcpKeepIdle, &60)?;
+    setsockopt(socket, sockopt::TcpKeepInterval, &30)?;
+    setsockopt(socket, sockopt::TcpKeepCount, &4)?;
+    // The same for what was sent and is not acknowledged, in milliseconds.
+    setsockopt(socket, sockopt::TcpUserTimeout, &180_000)?;
+    Ok(())
+}
+
 impl AsFd for Transport {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.socket {
@@ -214,5 +228,27 @@ impl Write for Transport {
             session.write_tls(&mut self.socket)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use nix::sys::socket::getsockopt;
+
+    use super::*;
+
+    #[test]
+    fn a_client_whose_machine_is_gone_is_noticed_within_minutes() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let transport = Transport::tcp(listener.accept().unwrap().0).unwrap();
+        let idle = getsockopt(&transport, sockopt::TcpKeepIdle).unwrap();
+        let interval = getsockopt(&transport, sockopt::TcpKeepInterval).unwrap();
+        let count = getsockopt(&transport, sockopt::TcpKeepCount).unwrap();
+        assert_eq!(getsockopt(&transport, sockopt::KeepAlive), Ok(true));
+        assert_eq!(idle + interval * count, 180);
+        assert_eq!(getsockopt(&transport, sockopt::TcpUserTimeout), Ok(180_000));
     }
 }
