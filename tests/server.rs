@@ -817,14 +817,13 @@ fn ports_are_forwarded(node: &Node) {
         };
         wait_until("httpd to listen", || get(good).ends_with("\r\n\r\nhello\n"));
         assert_eq!(get(bad), "");
-        forward.kill().unwrap();
+        // The connection is closed a moment before the sentence.
+        let mut err = BufReader::new(forward.stderr.take().unwrap());
         let mut said = String::new();
-        forward
-            .stderr
-            .take()
-            .unwrap()
-            .read_to_string(&mut said)
-            .unwrap();
+        while !said.contains("forwarding to 9: ") {
+            assert!(err.read_line(&mut said).unwrap() > 0, "{said}");
+        }
+        forward.kill().unwrap();
         forward.wait().unwrap();
         assert!(
             said.contains(&format!("Handling connection for {good}\n")),
