@@ -27,142 +27,209 @@ use crate::events::EventList;
 /// How often a thread that waits for a change looks whether its client has gone or the server stops.
 const SLICE: Duration = Duration::from_millis(500);
 
-/// What of a request is compared with the paths.
-type Route<'a> = (&'a str, &'a [&'a str]);
+/// What a path leads to.
+enum Route<'a> {
+    Shown(Shown<'a>),
+    Done(Done),
+    /// These take the connection over.
+    Joined(Joined, ContainerName),
+}
+
+/// What is read, or for files also written.
+enum Shown<'a> {
+    // The kubelet's, and those that are like them (11.2).
+    StatusPage,
+    Pods,
+    RunningPods,
+    Version,
+    Events,
+    Configz,
+    Metrics(Option<Registry>),
+    StatsSummary,
+    ContainerLogs(ContainerName),
+    NodeLogs(&'a [&'a str]),
+    Threads,
+    // What the verbs ask besides.
+    Snapshot,
+    Watch,
+    Services,
+    History(&'a str),
+    Objects(&'a str),
+    Files(ContainerName),
+}
+
+/// What is done, with a body that says how.
+enum Done {
+    Run(ContainerName),
+    Probe,
+    Pause,
+    Resume,
+    Restart,
+    Delete,
+    Condition,
+}
+
+enum Joined {
+    Exec,
+    Attach,
+    PortForward,
+}
+
+impl<'a> Route<'a> {
+    fn find(parts: &'a [&'a str]) -> Option<Self> {
+        let container = ContainerName::of_container;
+        Some(match parts {
+            ["podprobe", "v1", own @ ..] => return Self::find_own(own),
+            ["run", name @ ..] => Self::Done(Done::Run(container(name)?)),
+            ["exec", name @ ..] => Self::Joined(Joined::Exec, container(name)?),
+            ["attach", name @ ..] => Self::Joined(Joined::Attach, container(name)?),
+            ["portForward", name @ ..] => {
+                Self::Joined(Joined::PortForward, ContainerName::of_pod(name)?)
+            }
+            parts => Self::Shown(match parts {
+                [] => Shown::StatusPage,
+                ["pods"] => Shown::Pods,
+                ["runningpods"] => Shown::RunningPods,
+                ["version"] => Shown::Version,
+                ["events"] => Shown::Events,
+                ["configz"] => Shown::Configz,
+                ["metrics"] => Shown::Metrics(None),
+                ["metrics", registry] => Shown::Metrics(Some(registry_of(registry)?)),
+                ["stats", "summary"] => Shown::StatsSummary,
+                ["containerLogs", name @ ..] => Shown::ContainerLogs(container(name)?),
+                ["logs", path @ ..] => Shown::NodeLogs(path),
+                ["debug", "threads"] => Shown::Threads,
+                _ => return None,
+            }),
+        })
+    }
+
+    fn find_own(parts: &'a [&'a str]) -> Option<Self> {
+        Some(match parts {
+            ["snapshot"] => Self::Shown(Shown::Snapshot),
+            ["watch"] => Self::Shown(Shown::Watch),
+            ["services"] => Self::Shown(Shown::Services),
+            ["history", uid] => Self::Shown(Shown::History(uid)),
+            ["objects", kind] => Self::Shown(Shown::Objects(kind)),
+            ["files", name @ ..] => Self::Shown(Shown::Files(ContainerName::of_container(name)?)),
+            ["probe"] => Self::Done(Done::Probe),
+            ["pause"] => Self::Done(Done::Pause),
+            ["resume"] => Self::Done(Done::Resume),
+            ["restart"] => Self::Done(Done::Restart),
+            ["delete"] => Self::Done(Done::Delete),
+            ["condition"] => Self::Done(Done::Condition),
+            _ => return None,
+        })
+    }
+
+    /// What it may be asked with; HEAD is a GET.
+    fn methods(&self) -> &'static [&'static str] {
+        match self {
+            Self::Shown(Shown::StatsSummary) | Self::Joined(..) => &["GET", "POST"],
+            Self::Shown(Shown::Files(_)) => &["GET", "PUT"],
+            Self::Shown(_) => &["GET"],
+            Self::Done(_) => &["POST"],
+        }
+    }
+}
 
 /// Answers a request; the connection comes back when it can carry another.
 pub(super) fn serve(
     mut exchange: Exchange<'_>,
     backend: &dyn Backend,
 ) -> Option<(Transport, Vec<u8>)> {
-    let path = exchange.request.path.clone();
-    let trimmed = path.strip_prefix('/').unwrap_or(&path);
-    let trimmed = trimmed.strip_suffix('/').unwrap_or(trimmed);
-    let parts: Vec<&str> = match trimmed {
-        "" => Vec::new(),
-        some => some.split('/').collect(),
+    let request = exchange.request.clone();
+    let parts = request.parts();
+    let method = match request.is_head() {
+        true => "GET",
+        false => &request.method,
     };
     // A client that hangs up or is too slow is no error of the daemon.
-    if let Some(name) = container_of(&parts) {
-        let _ = match parts[0] {
-            "exec" => containers::exec(exchange, backend, &name),
-            "attach" => containers::attach(exchange, backend, &name),
-            _ => containers::forward(exchange, backend, &name),
-        };
-        return None;
-    }
-    answer(&mut exchange, backend, &parts).ok()?;
+    let answered = match Route::find(&parts) {
+        None => exchange.error(404, "404 page not found"),
+        Some(route) if !route.methods().contains(&method) => {
+            exchange.error(405, "Method Not Allowed")
+        }
+        Some(Route::Shown(shown)) => show(&mut exchange, backend, &shown),
+        Some(Route::Done(done)) => act(&mut exchange, backend, &done),
+        Some(Route::Joined(joined, name)) => {
+            let _ = match joined {
+                Joined::Exec => containers::exec(exchange, backend, &name),
+                Joined::Attach => containers::attach(exchange, backend, &name),
+                Joined::PortForward => containers::forward(exchange, backend, &name),
+            };
+            return None;
+        }
+    };
+    answered.ok()?;
     exchange.finish()
 }
 
-/// Of the paths that take the connection over.
-fn container_of(parts: &[&str]) -> Option<ContainerName> {
-    match parts {
-        ["exec" | "attach", rest @ ..] => ContainerName::of_container(rest),
-        ["portForward", rest @ ..] => ContainerName::of_pod(rest),
-        _ => None,
-    }
-}
-
-fn answer(exchange: &mut Exchange<'_>, backend: &dyn Backend, parts: &[&str]) -> io::Result<()> {
-    let method = match exchange.request.method.as_str() {
-        "HEAD" => "GET".to_owned(),
-        other => other.to_owned(),
-    };
-    match parts {
-        ["podprobe", "v1", rest @ ..] => own(exchange, backend, (&method, rest)),
-        parts => kubelet(exchange, backend, (&method, parts)),
-    }
-}
-
-/// The kubelet's paths, and those that are like them (11.2).
-fn kubelet(exchange: &mut Exchange<'_>, backend: &dyn Backend, route: Route<'_>) -> io::Result<()> {
-    match route {
-        ("GET", []) => status_page(exchange, backend),
-        ("GET", ["pods"]) => pods(exchange, backend),
-        ("GET", ["version"]) => {
+fn show(exchange: &mut Exchange<'_>, backend: &dyn Backend, shown: &Shown<'_>) -> io::Result<()> {
+    match shown {
+        Shown::StatusPage => status_page(exchange, backend),
+        Shown::Pods => pods(exchange, backend),
+        Shown::RunningPods => list(exchange, "PodList", backend.running_pods().into_iter()),
+        Shown::Version => {
             let version = backend.version();
             json(exchange, &Version { version })
         }
-        ("GET", ["events"]) => events(exchange, backend),
-        ("GET", ["metrics"]) => exchange.reply(200, METRICS, backend.metrics().as_bytes()),
-        ("GET", ["metrics", registry]) => match registry_of(registry) {
-            Some(registry) => exchange.reply(200, METRICS, backend.metrics_of(registry).as_bytes()),
-            None => exchange.error(404, "404 page not found"),
-        },
-        ("GET" | "POST", ["stats", "summary"]) => {
+        Shown::Events => events(exchange, backend),
+        Shown::Configz => {
+            let config = serde_json::json!({"kubeletconfig": backend.config()});
+            json(exchange, &config)
+        }
+        Shown::Metrics(registry) => {
+            let text = match registry {
+                None => backend.metrics(),
+                Some(registry) => backend.metrics_of(*registry),
+            };
+            exchange.reply(200, METRICS, text.as_bytes())
+        }
+        Shown::StatsSummary => {
             match backend.stats_summary(exchange.request.flag("only_cpu_and_memory")) {
                 Ok(summary) => exchange.reply(200, JSON, summary.as_bytes()),
                 Err(why) => exchange.error(500, &why),
             }
         }
-        ("GET", ["runningpods"]) => {
-            let pods = backend.running_pods();
-            list(exchange, "PodList", pods.into_iter())
+        Shown::ContainerLogs(name) => logs::serve(exchange, backend, name),
+        Shown::NodeLogs(path) => node_logs::serve(exchange, &backend.log_dir(), path),
+        Shown::Threads => exchange.reply(200, TEXT, threads::text().as_bytes()),
+        Shown::Snapshot => json(exchange, &*backend.snapshot()),
+        Shown::Watch => watch(exchange, backend),
+        Shown::Services => json(exchange, &backend.services()),
+        Shown::History(uid) => json(exchange, &backend.history(&PodUid::from(*uid))),
+        Shown::Objects(kind) => objects(exchange, backend, kind),
+        Shown::Files(name) if exchange.request.method == "PUT" => {
+            files::receive(exchange, backend, name)
         }
-        ("GET", ["configz"]) => json(
-            exchange,
-            &serde_json::json!({"kubeletconfig": backend.config()}),
-        ),
-        ("GET", ["containerLogs", rest @ ..]) => match ContainerName::of_container(rest) {
-            Some(name) => logs::serve(exchange, backend, &name),
-            None => exchange.error(404, "404 page not found"),
-        },
-        ("GET", ["logs", rest @ ..]) => node_logs::serve(exchange, &backend.log_dir(), rest),
-        ("GET", ["debug", "threads"]) => {
-            let threads = threads::text();
-            exchange.reply(200, TEXT, threads.as_bytes())
-        }
-        ("POST", ["run", rest @ ..]) => match ContainerName::of_container(rest) {
-            Some(name) => containers::run(exchange, backend, &name),
-            None => exchange.error(404, "404 page not found"),
-        },
-        (_, ["run", ..]) => exchange.error(405, "Method Not Allowed"),
-        (method, parts) => unknown(exchange, method, parts),
+        Shown::Files(name) => files::send(exchange, backend, name),
     }
 }
 
-/// What the verbs ask besides.
-fn own(exchange: &mut Exchange<'_>, backend: &dyn Backend, route: Route<'_>) -> io::Result<()> {
-    match route {
-        ("GET", ["snapshot"]) => json(exchange, &*backend.snapshot()),
-        ("GET", ["watch"]) => watch(exchange, backend),
-        ("GET", ["services"]) => json(exchange, &backend.services()),
-        ("GET", ["history", uid]) => json(exchange, &backend.history(&PodUid::from(*uid))),
-        ("GET", ["objects", kind]) => objects(exchange, backend, kind),
-        ("POST", ["probe"]) => change(exchange, |target: ProbeTarget| backend.probe(&target)),
-        ("POST", ["pause"]) => change(exchange, |pause: Pause| {
+fn act(exchange: &mut Exchange<'_>, backend: &dyn Backend, done: &Done) -> io::Result<()> {
+    let client = exchange.client();
+    match done {
+        Done::Run(name) => containers::run(exchange, backend, name),
+        Done::Probe => change(exchange, |target: ProbeTarget| backend.probe(&target)),
+        Done::Pause => change(exchange, |pause: Pause| {
             backend.pause(&pause.target, Duration::from_secs(pause.seconds))
         }),
-        ("POST", ["resume"]) => change(exchange, |target: PauseTarget| backend.resume(&target)),
-        ("POST", ["restart"]) => {
-            let client = exchange.client();
-            change(exchange, |target: RestartTarget| {
-                let restarted = backend.restart(&target)?;
-                let (uid, names) = (&target.uid, restarted.join(" "));
-                log::info!("audit: restart {uid} [{names}] by {client}");
-                Ok(restarted)
-            })
-        }
-        ("POST", ["delete"]) => {
-            let client = exchange.client();
-            change(exchange, |target: DeleteTarget| {
-                let deleted = backend.delete(&target)?;
-                log::info!("audit: delete {} by {client}", target.uid);
-                Ok(deleted)
-            })
-        }
-        ("POST", ["condition"]) => change(exchange, |condition: Condition| {
+        Done::Resume => change(exchange, |target: PauseTarget| backend.resume(&target)),
+        Done::Restart => change(exchange, |target: RestartTarget| {
+            let restarted = backend.restart(&target)?;
+            let (uid, names) = (&target.uid, restarted.join(" "));
+            log::info!("audit: restart {uid} [{names}] by {client}");
+            Ok(restarted)
+        }),
+        Done::Delete => change(exchange, |target: DeleteTarget| {
+            let deleted = backend.delete(&target)?;
+            log::info!("audit: delete {} by {client}", target.uid);
+            Ok(deleted)
+        }),
+        Done::Condition => change(exchange, |condition: Condition| {
             backend.set_condition(&condition.uid, &condition.change)
         }),
-        (method @ ("GET" | "PUT"), ["files", rest @ ..]) => {
-            match (ContainerName::of_container(rest), method) {
-                (Some(name), "GET") => files::send(exchange, backend, &name),
-                (Some(name), _) => files::receive(exchange, backend, &name),
-                (None, _) => exchange.error(404, "404 page not found"),
-            }
-        }
-        (method, parts) => unknown(exchange, method, parts),
     }
 }
 
@@ -191,20 +258,6 @@ fn objects(exchange: &mut Exchange<'_>, backend: &dyn Backend, kind: &str) -> io
             let names = ObjectKind::OF_PODS.map(ObjectKind::as_str).join(", ");
             exchange.error(404, &format!("the kinds are {names}"))
         }
-    }
-}
-
-/// Paths that are asked with one method only.
-const POSTED: [&str; 6] = ["probe", "pause", "resume", "condition", "restart", "delete"];
-
-fn unknown(exchange: &mut Exchange<'_>, method: &str, parts: &[&str]) -> io::Result<()> {
-    let is_known = parts.first().is_some_and(|first| {
-        let shown = ["pods", "version", "events", "metrics", "snapshot", "watch"];
-        shown.contains(first) || POSTED.contains(first)
-    });
-    match (is_known && parts.len() == 1 || parts.is_empty(), method) {
-        (true, _) => exchange.error(405, "Method Not Allowed"),
-        (false, _) => exchange.error(404, "404 page not found"),
     }
 }
 
