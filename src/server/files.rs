@@ -37,13 +37,45 @@ impl Drop for Seat {
     }
 }
 
-/// What a request is answered from, or the status and the sentence why not.
+/// A copy that may begin.
+struct Copying {
+    path: String,
+    files: ContainerFiles,
+    audit: Audit,
+    _seat: Seat,
+}
+
+/// Writes the log's first line and takes a seat; None when the request is answered already: it cannot be done.
+fn begin(
+    exchange: &mut Exchange<'_>,
+    backend: &dyn Backend,
+    (verb, name): (&'static str, &ContainerName),
+) -> io::Result<Option<Copying>> {
+    let path = exchange.request.value("path").unwrap_or_default();
+    let path = path.to_owned();
+    let words = std::slice::from_ref(&path);
+    let audit = Audit::begin(verb, name, words, &exchange.client());
+    match prepared(&path, backend, name) {
+        Ok((files, seat)) => Ok(Some(Copying {
+            path,
+            files,
+            audit,
+            _seat: seat,
+        })),
+        Err((status, why)) => {
+            audit.end(&why);
+            exchange.error(status, &why).map(|()| None)
+        }
+    }
+}
+
+/// What a copy is made of, or the status and the sentence why there is none.
 fn prepared(
-    exchange: &Exchange<'_>,
+    path: &str,
     backend: &dyn Backend,
     name: &ContainerName,
 ) -> Result<(ContainerFiles, Seat), (u16, String)> {
-    if path_of(exchange).is_empty() {
+    if path.is_empty() {
         return Err((400, "the query needs path: a path in the container".into()));
     }
     let files = backend.files(name).map_err(|why| (why.status, why.text))?;
@@ -52,14 +84,6 @@ fn prepared(
         (503, text)
     })?;
     Ok((files, seat))
-}
-
-fn path_of(exchange: &Exchange<'_>) -> String {
-    exchange
-        .request
-        .value("path")
-        .unwrap_or_default()
-        .to_owned()
 }
 
 fn status(e: &CopyError) -> u16 {
@@ -86,22 +110,12 @@ pub(super) fn send(
     backend: &dyn Backend,
     name: &ContainerName,
 ) -> io::Result<()> {
-    let path = path_of(exchange);
-    let audit = Audit::begin(
-        "cp from",
-        name,
-        std::slice::from_ref(&path),
-        &exchange.client(),
-    );
-    let (files, _seat) = match prepared(exchange, backend, name) {
-        Ok(prepared) => prepared,
-        Err((status, why)) => {
-            audit.end(&why);
-            return exchange.error(status, &why);
-        }
+    let Some(copying) = begin(exchange, backend, ("cp from", name))? else {
+        return Ok(());
     };
-    let process = files.root.process;
-    let root = Root::Container(files.root.dir);
+    let (path, audit) = (copying.path, copying.audit);
+    let process = copying.files.root.process;
+    let root = Root::Container(copying.files.root.dir);
     let source = match Source::find(&root, path.as_bytes()) {
         Ok(source) => source,
         Err(e) => {
@@ -131,20 +145,10 @@ pub(super) fn receive(
     backend: &dyn Backend,
     name: &ContainerName,
 ) -> io::Result<()> {
-    let path = path_of(exchange);
-    let audit = Audit::begin(
-        "cp to",
-        name,
-        std::slice::from_ref(&path),
-        &exchange.client(),
-    );
-    let (files, _seat) = match prepared(exchange, backend, name) {
-        Ok(prepared) => prepared,
-        Err((status, why)) => {
-            audit.end(&why);
-            return exchange.error(status, &why);
-        }
+    let Some(copying) = begin(exchange, backend, ("cp to", name))? else {
+        return Ok(());
     };
+    let (path, files, audit) = (copying.path, copying.files, copying.audit);
     let process = files.root.process;
     let target = Target {
         root: &Root::Container(files.root.dir),
