@@ -29,7 +29,7 @@ use crate::services::view::ServiceView;
 use crate::views::ProbeReport;
 use crate::views::history::PodHistory;
 use crate::views::{Snapshot, SnapshotUpdate};
-use crate::wire::http1::HeadReader;
+use crate::wire::http1::{Framing, Head, HeadReader};
 
 /// Longest wait for an answer that the daemon can give at once.
 const ANSWER: Duration = Duration::from_secs(10);
@@ -300,35 +300,12 @@ impl Client {
 
     /// Status, and what has come of the WebSocket, or the body of a refusal.
     fn upgraded(&mut self, request: &str) -> io::Result<(u16, Vec<u8>)> {
-        let invalid = |text: String| io::Error::new(io::ErrorKind::InvalidData, text);
         self.stream.set_read_timeout(Some(START))?;
         self.stream.write_all(request.as_bytes())?;
-        let mut head = HeadReader::default();
-        let mut bytes = vec![0; READ];
-        loop {
-            let n = self.stream.read(&mut bytes)?;
-            if n == 0 {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
-            let Some((head, rest)) = head.push(&bytes[..n]).map_err(invalid)? else {
-                continue;
-            };
-            if head.status == 101 {
-                return Ok((101, rest.to_vec()));
-            }
-            let mut body = Vec::new();
-            let mut framing = head.framing;
-            let mut ended = framing.push(rest, &mut body, usize::MAX).map_err(invalid)?;
-            while !ended {
-                let n = self.stream.read(&mut bytes)?;
-                if n == 0 {
-                    break;
-                }
-                ended = framing
-                    .push(&bytes[..n], &mut body, usize::MAX)
-                    .map_err(invalid)?;
-            }
-            return Ok((head.status, body));
+        let (head, begun) = self.read_head()?;
+        match head.status {
+            101 => Ok((101, begun)),
+            status => Ok((status, self.read_body(head.framing, &begun)?)),
         }
     }
 
@@ -368,38 +345,51 @@ impl Client {
     }
 
     fn read(&mut self) -> io::Result<(u16, Vec<u8>)> {
-        let invalid = |text: String| io::Error::new(io::ErrorKind::InvalidData, text);
+        let (head, begun) = self.read_head()?;
+        Ok((head.status, self.read_body(head.framing, &begun)?))
+    }
+
+    /// The head of an answer, and what has come after it.
+    fn read_head(&mut self) -> io::Result<(Head, Vec<u8>)> {
         let mut head = HeadReader::default();
         let mut bytes = vec![0; READ];
-        let mut body = Vec::new();
-        let (status, mut framing, mut ended) = loop {
-            let n = self.stream.read(&mut bytes)?;
-            if n == 0 {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
-            let mut piece = &bytes[..n];
+        loop {
+            let mut piece = self.read_piece(&mut bytes)?;
             if head.is_untouched() {
                 // The empty line after the last chunk of the answer before may come late.
                 piece = piece.trim_ascii_start();
             }
             if let Some((head, rest)) = head.push(piece).map_err(invalid)? {
-                let mut framing = head.framing;
-                let ended = framing.push(rest, &mut body, usize::MAX).map_err(invalid)?;
-                break (head.status, framing, ended);
+                return Ok((head, rest.to_vec()));
             }
-        };
+        }
+    }
+
+    fn read_body(&mut self, mut framing: Framing, begun: &[u8]) -> io::Result<Vec<u8>> {
+        let mut body = Vec::new();
+        let mut bytes = vec![0; READ];
+        let mut ended = framing
+            .push(begun, &mut body, usize::MAX)
+            .map_err(invalid)?;
         while !ended {
-            let n = self.stream.read(&mut bytes)?;
-            if n == 0 {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
-            let piece = &bytes[..n];
+            let piece = self.read_piece(&mut bytes)?;
             ended = framing
                 .push(piece, &mut body, usize::MAX)
                 .map_err(invalid)?;
         }
-        Ok((status, body))
+        Ok(body)
     }
+
+    fn read_piece<'a>(&mut self, bytes: &'a mut [u8]) -> io::Result<&'a [u8]> {
+        match self.stream.read(bytes)? {
+            0 => Err(io::ErrorKind::UnexpectedEof.into()),
+            n => Ok(&bytes[..n]),
+        }
+    }
+}
+
+fn invalid(text: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, text)
 }
 
 /// Bytes of an answer that are read at once.
