@@ -16,7 +16,7 @@ use super::args::{self, NAMESPACE, Opt, ROOT, Raw};
 use super::client::{Client, ClientError};
 use super::error::CliError;
 use super::logs::choose::container;
-use super::{columns, kinds, names};
+use super::{exec, kinds, names};
 use crate::file_copy::{CopyError, Placement, Root, Source, Target, unpack};
 use crate::server::protocol::API;
 use crate::server::request::encoded;
@@ -144,15 +144,9 @@ fn target(copy: &Copy, client: &mut Client, err: &mut dyn Write) -> Result<Strin
     if let Some(note) = note {
         writeln!(err, "{note}")?;
     }
-    let parts = [
-        columns::namespace(pod),
-        columns::name(pod),
-        pod.uid(),
-        &container,
-    ];
-    let parts = parts.map(encoded).join("/");
     Ok(format!(
-        "{API}/files/{parts}?path={}",
+        "{API}/files{}?path={}",
+        exec::path(pod, &container),
         encoded(&copy.place.path)
     ))
 }

@@ -7,9 +7,8 @@ use std::process::ExitCode;
 use super::args::{self, NAMESPACE, Opt, ROOT, Raw};
 use super::client::Client;
 use super::error::CliError;
-use super::logs::choose::{DEFAULT_CONTAINER, defaulted};
+use super::logs::choose;
 use super::stream::{self, SUBPROTOCOL, Streams};
-use super::suggest::did_you_mean;
 use super::{columns, kinds, names};
 use crate::server::request::encoded;
 use crate::views::PodView;
@@ -118,7 +117,8 @@ fn run(exec: &Exec, err: &mut dyn Write) -> Result<ExitCode, CliError> {
     let mut client = Client::connect(&exec.root)?;
     let snapshot = client.snapshot()?;
     let pod = names::resolve(&snapshot, exec.namespace.as_deref(), &exec.pod)?;
-    let (container, note) = container(pod, exec.container.as_deref()).map_err(CliError::Failed)?;
+    let (container, note) =
+        choose::container(pod, exec.container.as_deref()).map_err(CliError::Failed)?;
     if let Some(note) = note {
         writeln!(err, "{note}")?;
     }
@@ -158,29 +158,6 @@ fn has_terminal(pod: &PodView, container: &str) -> bool {
     all.any(|c| c["name"] == container && c["tty"] == true)
 }
 
-/// The container that is meant, and kubectl's word where it was not named.
-pub fn container(pod: &PodView, wanted: Option<&str>) -> Result<(String, Option<String>), String> {
-    let (regular, init) = (columns::containers(pod), columns::init_containers(pod));
-    let all = [init.as_slice(), &regular].concat();
-    if let Some(wanted) = wanted {
-        return match all.contains(&wanted) {
-            true => Ok((wanted.to_owned(), None)),
-            false => Err(format!(
-                "container {wanted} is not valid for pod {}: its containers are [{}]{}",
-                columns::name(pod),
-                all.join(" "),
-                did_you_mean(wanted, all.iter().copied(), "")
-            )),
-        };
-    }
-    let annotated = pod.object["metadata"]["annotations"][DEFAULT_CONTAINER].as_str();
-    let annotated = annotated.filter(|name| all.contains(name));
-    let name = annotated.or(regular.first().copied()).unwrap_or_default();
-    let is_unclear = annotated.is_none() && all.len() > 1;
-    let note = is_unclear.then(|| defaulted(name, &regular, &init));
-    Ok((name.to_owned(), note))
-}
-
 /// The path of a pod's container, or with an empty name of the pod, after `/exec` and the like.
 pub fn path(pod: &PodView, container: &str) -> String {
     let parts = [columns::namespace(pod), columns::name(pod), pod.uid()];
@@ -204,18 +181,16 @@ fn target(exec: &Exec, pod: &PodView, container: &str, streams: Streams) -> Stri
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
     use crate::cli::args::testing;
 
-    fn pod(annotations: Value) -> PodView {
+    fn pod() -> PodView {
         let containers = json!([{"name": "web", "tty": true}, {"name": "side"}]);
-        let metadata =
-            json!({"name": "web-edge", "namespace": "a", "uid": "u/1", "annotations": annotations});
-        let spec = json!({"containers": containers, "initContainers": [{"name": "first"}]});
+        let metadata = json!({"name": "web-edge", "namespace": "a", "uid": "u/1"});
         serde_json::from_value(json!({
-            "object": {"metadata": metadata, "spec": spec}, "status": {},
+            "object": {"metadata": metadata, "spec": {"containers": containers}}, "status": {},
             "file": "", "warnings": [], "terminating": false, "logDir": "/logs", "events": [],
         }))
         .unwrap()
@@ -252,34 +227,15 @@ mod tests {
     }
 
     #[test]
-    fn the_container_is_the_first_the_annotated_or_the_named() {
-        let plain = pod(json!({}));
-        assert_eq!(
-            container(&plain, None),
-            Ok((
-                "web".into(),
-                Some("Defaulted container \"web\" out of: web, side, first (init)".into())
-            ))
-        );
-        let annotated = pod(json!({DEFAULT_CONTAINER: "side"}));
-        assert_eq!(container(&annotated, None), Ok(("side".into(), None)));
-        assert_eq!(container(&plain, Some("first")), Ok(("first".into(), None)));
-        assert_eq!(
-            container(&plain, Some("wbe")),
-            Err("container wbe is not valid for pod web-edge: its containers are [first web side], did you mean 'web'?".into())
-        );
-    }
-
-    #[test]
     fn a_target_names_the_pod_and_the_words() {
         let exec = testing::parse(&EXEC, parse_exec, "exec web -- a&b =").unwrap();
         assert_eq!(
-            target(&exec, &pod(json!({})), "web", exec.streams),
+            target(&exec, &pod(), "web", exec.streams),
             "/exec/a/web-edge/u%2F1/web?output=1&error=1&command=a%26b&command=%3D"
         );
         let attach = testing::parse(&ATTACH, parse_attach, "attach web").unwrap();
         assert_eq!(
-            target(&attach, &pod(json!({})), "web", attach.streams),
+            target(&attach, &pod(), "web", attach.streams),
             "/attach/a/web-edge/u%2F1/web?output=1&error=1"
         );
     }
@@ -287,7 +243,7 @@ mod tests {
     #[test]
     fn a_container_without_a_terminal_gets_none() {
         let attach = testing::parse(&ATTACH, parse_attach, "attach web -t").unwrap();
-        let pod = pod(json!({}));
+        let pod = pod();
         assert_eq!(no_terminal(&attach, &pod, "web"), None);
         assert_eq!(
             no_terminal(&attach, &pod, "side").unwrap(),

@@ -14,7 +14,7 @@ use super::response::TEXT;
 use crate::clock::Time;
 use crate::runtime::logs::{LogError, LogOptions, LogReader, LogStream, Progress};
 use crate::views::PodView;
-use crate::views::log_instance::{NoLog, attempt};
+use crate::views::log_instance::attempt;
 
 /// Time between two looks at a log that is followed.
 const POLL: Duration = Duration::from_millis(100);
@@ -91,19 +91,6 @@ fn stream(request: &Request) -> Result<LogStream, String> {
     }
 }
 
-/// Why there is nothing to read, in the kubelet's words.
-fn refused(name: &ContainerName, why: NoLog) -> String {
-    let (pod, container) = (&name.pod, &name.container);
-    match why {
-        NoLog::NoPrevious => {
-            format!("previous terminated container \"{container}\" in pod \"{pod}\" not found")
-        }
-        NoLog::Waiting(reason) => {
-            format!("container \"{container}\" in pod \"{pod}\" is waiting to start: {reason}")
-        }
-    }
-}
-
 fn has_container(pod: &PodView, name: &str) -> bool {
     let spec = &pod.object["spec"];
     let lists = ["containers", "initContainers"].map(|list| spec[list].as_array());
@@ -134,7 +121,7 @@ pub(super) fn serve(
     }
     let attempt = match attempt(pod.status.container(container), wanted.previous) {
         Ok(attempt) => attempt,
-        Err(why) => return exchange.error(400, &refused(name, why)),
+        Err(why) => return exchange.error(400, &why.text(container, pod_name)),
     };
     let dir = Path::new(&pod.log_dir).join(container);
     let log = LogReader::open(&dir.join(format!("{attempt}.log")), &wanted.options);

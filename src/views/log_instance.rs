@@ -13,6 +13,20 @@ pub enum NoLog {
     Waiting(String),
 }
 
+impl NoLog {
+    /// The sentence, in kubectl's and the kubelet's words.
+    pub fn text(&self, container: &str, pod: &str) -> String {
+        match self {
+            Self::NoPrevious => {
+                format!("previous terminated container \"{container}\" in pod \"{pod}\" not found")
+            }
+            Self::Waiting(reason) => {
+                format!("container \"{container}\" in pod \"{pod}\" is waiting to start: {reason}")
+            }
+        }
+    }
+}
+
 /// The instance whose log is requested. A container that waits for its restart has only the ended
 /// instance, which is its previous one as well.
 ///

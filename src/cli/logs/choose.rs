@@ -8,10 +8,10 @@ use super::Wanted;
 use crate::cli::columns;
 use crate::cli::suggest::did_you_mean;
 use crate::views::PodView;
-use crate::views::log_instance::{NoLog, attempt};
+use crate::views::log_instance::attempt;
 
 /// Names the container that is meant where a command names none.
-pub const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
+const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
 
 /// The log of one instance of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -123,19 +123,11 @@ fn every(pod: &PodView, containers: &[&str], previous: bool) -> Result<Choice, S
 fn target(pod: &PodView, container: &str, previous: bool) -> Result<Target, String> {
     let name = columns::name(pod);
     let attempt = attempt(pod.status.container(container), previous);
-    let attempt = attempt.map_err(|why| match (rejection(pod), why) {
-        (Some(reason), _) => format!("pod \"{name}\" was rejected: {reason}"),
-        (None, NoLog::NoPrevious) => no_previous(container, name),
-        (None, NoLog::Waiting(reason)) => {
-            format!("container \"{container}\" in pod \"{name}\" is waiting to start: {reason}")
-        }
+    let attempt = attempt.map_err(|why| match rejection(pod) {
+        Some(reason) => format!("pod \"{name}\" was rejected: {reason}"),
+        None => why.text(container, name),
     })?;
     Ok(Target::new(Path::new(&pod.log_dir), container, attempt))
-}
-
-/// There is no instance before the present one.
-pub fn no_previous(container: &str, pod: &str) -> String {
-    format!("previous terminated container \"{container}\" in pod \"{pod}\" not found")
 }
 
 /// `OutOfcpu: Node didn't have enough resource: cpu`: why admission refused the pod.
@@ -212,6 +204,11 @@ mod tests {
         };
         check(&annotate("a"), &default, &["/logs/a/1.log"], &[]);
         check(&annotate("c"), &default, &["/logs/b/1.log"], &[word]);
+        let named = pod(&["web", "side"], &["first"], json!([]));
+        assert_eq!(
+            container(&named, Some("wbe")),
+            Err("container wbe is not valid for pod web: its containers are [first web side], did you mean 'web'?".into())
+        );
     }
 
     #[test]

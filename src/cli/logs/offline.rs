@@ -8,12 +8,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use super::choose::{Choice, Target, defaulted, no_previous};
+use super::choose::{Choice, Target, defaulted};
 use super::{Logs, Wanted};
 use crate::cli::names::{self, NameError};
 use crate::cli::suggest::did_you_mean;
 use crate::layout::Layout;
 use crate::settings::{Overrides, Settings};
+use crate::views::log_instance::NoLog;
 
 /// The directory of a pod's logs, `<namespace>_<name>_<uid>`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -176,7 +177,7 @@ fn choose(pod: &PodLogs, containers: &[(String, Vec<u32>)], logs: &Logs) -> Resu
     for (name, attempts) in wanted {
         match (attempts.get(usize::from(logs.previous)), logs.previous) {
             (Some(attempt), _) => choice.targets.push(Target::new(&pod.path, name, *attempt)),
-            (None, true) => choice.notes.push(no_previous(name, &pod.name)),
+            (None, true) => choice.notes.push(NoLog::NoPrevious.text(name, &pod.name)),
             (None, false) => {}
         }
     }
