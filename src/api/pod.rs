@@ -1024,6 +1024,15 @@ impl ProbeType {
             ProbeType::Liveness => "Liveness",
         }
     }
+
+    /// `startup`, `readiness`, `liveness`: the form of commands and sentences.
+    pub fn word(self) -> &'static str {
+        match self {
+            ProbeType::Startup => "startup",
+            ProbeType::Readiness => "readiness",
+            ProbeType::Liveness => "liveness",
+        }
+    }
 }
 
 impl fmt::Display for ProbeType {

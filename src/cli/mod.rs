@@ -35,7 +35,6 @@ pub mod probe;
 pub mod probe_names;
 pub mod probe_text;
 pub mod problems;
-mod pull_text;
 pub mod restart;
 mod roles;
 pub mod run;
@@ -58,7 +57,7 @@ pub mod wait;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-pub use crate::views::{columns, human};
+pub use crate::views::{columns, human, pull_text};
 use args::Line;
 use error::CliError;
 use terminal::Printable;

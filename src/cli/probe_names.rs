@@ -28,22 +28,17 @@ pub struct ProbeSelector {
 /// A container's name, and which of its probes.
 pub type NamedProbe = (String, ProbeType);
 
-/// `startup`, `readiness`, `liveness`.
-pub fn type_word(t: ProbeType) -> String {
-    t.as_str().to_lowercase()
-}
-
 /// The type of that name.
 ///
 /// # Errors
 /// There is no such type; the text names the three, or the likely one.
 pub fn parse_type(word: &str) -> Result<ProbeType, String> {
     let lower = word.to_lowercase();
-    let words = ProbeType::ALL.map(type_word);
+    let words = ProbeType::ALL.map(ProbeType::word);
     if let Some(at) = words.iter().position(|w| *w == lower) {
         return Ok(ProbeType::ALL[at]);
     }
-    let likely = did_you_mean(&lower, words.iter().map(String::as_str), "");
+    let likely = did_you_mean(&lower, words, "");
     Err(format!(
         "unknown probe type '{word}'{likely}; there are startup, readiness and liveness"
     ))
@@ -110,7 +105,7 @@ pub fn select<'a>(
     );
     let what = wanted
         .probe_type
-        .map_or_else(|| "probe".to_owned(), |t| format!("{} probe", type_word(t)));
+        .map_or_else(|| "probe".to_owned(), |t| format!("{} probe", t.word()));
     let there: Vec<String> = all
         .iter()
         .filter(|(c, _)| wanted.container.as_ref().is_none_or(|w| w == c))
@@ -132,7 +127,7 @@ pub fn all(pod: &PodView) -> Vec<NamedProbe> {
 
 /// `container/liveness`.
 pub fn spelled((container, probe_type): &NamedProbe) -> String {
-    format!("{container}/{}", type_word(*probe_type))
+    format!("{container}/{}", probe_type.word())
 }
 
 /// Every container that may have probes, with its object.

@@ -41,13 +41,7 @@ impl DaemonBackend {
             );
         }
         self.feed.tell(uid, Aspect::Probes);
-        let name = |key: &ProbeKey| {
-            format!(
-                "{}/{}",
-                key.container,
-                key.probe_type.as_str().to_lowercase()
-            )
-        };
+        let name = |key: &ProbeKey| format!("{}/{}", key.container, key.probe_type.word());
         keys.iter()
             .for_each(|key| log::info!("probe {} of pod {}: {what}", name(key), key.uid));
         Ok(keys.iter().map(name).collect())

@@ -52,11 +52,7 @@ pub(super) struct WorkerKey {
 impl WorkerKey {
     /// `readiness:web`.
     pub(super) fn thread_name(&self) -> String {
-        format!(
-            "{}:{}",
-            self.probe_type.as_str().to_lowercase(),
-            self.container
-        )
+        format!("{}:{}", self.probe_type.word(), self.container)
     }
 }
 

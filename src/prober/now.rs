@@ -50,7 +50,7 @@ impl Context {
         let container = pod
             .container(name)
             .ok_or_else(|| format!("pod {} has no container \"{name}\"", pod.metadata.name))?;
-        let word = probe_type.as_str().to_lowercase();
+        let word = probe_type.word();
         container
             .probe(probe_type)
             .ok_or_else(|| format!("container \"{name}\" has no {word} probe"))?;

@@ -71,7 +71,7 @@ impl Prober {
         let outcome = self.run(probe_type, subject, &mut memory.prepared);
         if let Some((level, change)) = memory.change(&outcome) {
             let (pod, container) = (&subject.pod.metadata.name, subject.container);
-            let probe = probe_type.as_str().to_lowercase();
+            let probe = probe_type.word();
             log::log!(level, "{probe} probe of {pod}/{container} {change}");
         }
         if let Some((reason, message)) = event(probe_type, &outcome) {

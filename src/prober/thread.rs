@@ -336,7 +336,7 @@ impl Job {
                     "{}/{} {}",
                     self.pod.metadata.name,
                     self.key.container,
-                    self.key.probe_type.as_str().to_lowercase()
+                    self.key.probe_type.word()
                 );
                 let old = old.map_or_else(|| "none".to_owned(), |o| o.to_string());
                 // The log at level info has the first of the runs that led here.

@@ -17,6 +17,7 @@ use crate::events::{Event, EventType};
 use crate::services::explain::PodTraffic;
 use crate::services::view::{PortView, ServiceView};
 use crate::views::columns;
+use crate::views::findings::{self, Finding, Severity, findings};
 use crate::views::history::PodHistory;
 use crate::views::human;
 use crate::views::{PodView, Snapshot};
@@ -29,6 +30,8 @@ pub(super) const MAX_PODS: usize = 200;
 const MAX_ITEMS: usize = 200;
 /// Most pods that are named of a service.
 const MAX_ENDPOINTS: usize = 20;
+/// Most sentences of what is wrong; `status` has three, and a page has room for more.
+const MAX_FINDINGS: usize = 10;
 /// Most events.
 const MAX_EVENTS: usize = 50;
 /// Longest text that is shown whole, in characters.
@@ -64,7 +67,7 @@ pub(super) fn render(facts: &Facts<'_>) -> String {
     let wrong = wrong(facts);
     let (class, verdict) = match wrong.is_empty() {
         true => ("good", well(facts)),
-        false => ("bad", format!("Not all is well: {}.", wrong.join(", "))),
+        false => ("bad", not_well(wrong.len())),
     };
     let mut out = format!(
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta http-equiv=\"refresh\" content=\"{REFRESH}\">\
@@ -77,7 +80,7 @@ pub(super) fn render(facts: &Facts<'_>) -> String {
         },
         include_str!("page.css"),
     );
-    out += &troubles(facts);
+    out += &worst(&wrong);
     out += &files(facts);
     out += &pods::section(facts);
     out += &probes::section(facts);
@@ -91,6 +94,11 @@ pub(super) fn render(facts: &Facts<'_>) -> String {
     out
 }
 
+fn not_well(things: usize) -> String {
+    let verb = if things == 1 { "is" } else { "are" };
+    format!("Not all is well: {} {verb} wrong.", plural(things, "thing"))
+}
+
 fn well(facts: &Facts<'_>) -> String {
     let pods = facts.snapshot.pods.len();
     match pods {
@@ -99,51 +107,47 @@ fn well(facts: &Facts<'_>) -> String {
     }
 }
 
-/// What is wrong, counted; empty when all is well.
-fn wrong(facts: &Facts<'_>) -> Vec<String> {
-    let snapshot = facts.snapshot;
-    let ailing = snapshot.pods.iter().filter(|pod| pods::is_ailing(pod));
-    let nowhere = facts.services.iter().filter(|s| is_unserved(s));
-    let failing = facts.checks.iter().filter(|c| c.result.is_err());
-    let stalled = snapshot.stalled.iter().map(|_| "podprobe stands still");
-    let counted = [
-        (failing.count(), "health check", "fails", "fail"),
-        (
-            snapshot.problems.len(),
-            "file",
-            "is not in use as it is",
-            "are not in use as they are",
-        ),
-        (ailing.count(), "pod", "is not well", "are not well"),
-        (
-            nowhere.count(),
-            "service",
-            "sends its clients nowhere or is not as its file asks for",
-            "send their clients nowhere or are not as their files ask for",
-        ),
-    ];
-    let counted = counted.into_iter().filter(|(n, ..)| *n > 0);
-    let said = counted.map(|(n, what, one, many)| {
-        let verb = if n == 1 { one } else { many };
-        format!("{} {verb}", plural(n, what))
-    });
-    stalled.map(str::to_owned).chain(said).collect()
-}
-
-/// What is wrong with the daemon itself.
-fn troubles(facts: &Facts<'_>) -> String {
+/// A health check that fails, and what `status` would say.
+fn wrong(facts: &Facts<'_>) -> Vec<Finding> {
     let failing = facts.checks.iter().filter_map(|check| {
         let why = check.result.as_ref().err()?;
-        Some(format!("check {}: {why}", check.name))
+        Some(Finding {
+            severity: Severity::Stalled,
+            subject: "podprobe".into(),
+            message: format!("check {}: {why}", check.name),
+            way_out: String::new(),
+        })
     });
-    let all = facts.snapshot.stalled.iter().cloned().chain(failing);
-    let items: String = all
-        .map(|why| format!("<li class=\"bad\">{}</li>\n", text(&why)))
+    let histories = facts
+        .pods()
+        .map(|(pod, history)| (pod.uid(), history))
         .collect();
-    match items.is_empty() {
-        true => items,
-        false => format!("<ul>\n{items}</ul>\n"),
+    let found = findings(&findings::Facts {
+        snapshot: facts.snapshot,
+        services: facts.services,
+        histories,
+        // The health check tells of it.
+        disk: None,
+        now: facts.now,
+    });
+    failing.chain(found).collect()
+}
+
+/// The sentences that matter most, each with its way out.
+fn worst(wrong: &[Finding]) -> String {
+    if wrong.is_empty() {
+        return String::new();
     }
+    let mut out = String::from("<ul>\n");
+    for finding in wrong.iter().take(MAX_FINDINGS) {
+        let (subject, message) = (text(&finding.subject), text(&finding.message));
+        out += &format!("<li><span class=\"bad\">{subject}</span>: {message}");
+        if !finding.way_out.is_empty() {
+            out += &format!("<br><code>{}</code>", text(&finding.way_out));
+        }
+        out += "</li>\n";
+    }
+    out + "</ul>\n" + &html::left_out(wrong.len(), MAX_FINDINGS, "thing")
 }
 
 fn files(facts: &Facts<'_>) -> String {
@@ -162,14 +166,6 @@ fn files(facts: &Facts<'_>) -> String {
         out += &format!("<li class=\"bad\">{}</li>\n", text(&problem.line(what)));
     }
     out + "</ul>\n" + &html::left_out(problems.len(), MAX_ITEMS, "file")
-}
-
-/// Whether it has ports and sends their clients nowhere, or has problems.
-fn is_unserved(service: &ServiceView) -> bool {
-    let is_empty = |port: &PortView| port.endpoints.is_empty();
-    let is_external = service.type_ == "ExternalName";
-    let nowhere = !service.ports.is_empty() && service.ports.iter().all(is_empty);
-    !service.problems.is_empty() || (nowhere && !is_external)
 }
 
 fn services(facts: &Facts<'_>) -> String {

@@ -92,7 +92,7 @@ fn paused(view: &PodView, now: Time) -> Option<String> {
         format!(
             "{}/{} ({})",
             p.container,
-            p.probe_type.as_str().to_lowercase(),
+            p.probe_type.word(),
             human::since(Some(now), p.until)
         )
     };

@@ -7,19 +7,17 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 
+use super::columns::{self, is_at_work};
+use super::history::{PodHistory, ProbeHistory, RunOutcome};
+use super::{PodView, Snapshot, pull_text};
 use crate::api::status::{ContainerStateTerminated, PodPhase};
 use crate::api::{ContainerStatus, ProbeType};
-use crate::cli::columns::{self, is_at_work};
-use crate::cli::probe_names::{self, type_word};
-use crate::cli::pull_text;
-use crate::cli::terminal::one_line;
 use crate::clock::Time;
 use crate::events::EventType;
 use crate::images::manager::ImageWaitReason;
 use crate::pod_config::FileProblem;
 use crate::services::view::ServiceView;
-use crate::views::history::{PodHistory, ProbeHistory, RunOutcome};
-use crate::views::{PodView, Snapshot};
+use crate::text::visible::one_line;
 
 /// So many restarts within [`LATELY`] are told of even when the container runs now.
 const MANY_RESTARTS: usize = 3;
@@ -74,7 +72,7 @@ pub struct Facts<'a> {
     /// The services.
     pub services: &'a [ServiceView],
     /// By UID; a pod without probes and restarts may be missing.
-    pub histories: &'a HashMap<String, PodHistory>,
+    pub histories: HashMap<&'a str, &'a PodHistory>,
     /// What is said of the disk, when it is full.
     pub disk: Option<String>,
     /// When.
@@ -142,7 +140,7 @@ fn of_pod(pod: &PodView, facts: &Facts<'_>) -> Option<Finding> {
         return None;
     }
     let none = PodHistory::default();
-    let history = facts.histories.get(pod.uid()).unwrap_or(&none);
+    let history = facts.histories.get(pod.uid()).copied().unwrap_or(&none);
     let describe = command("describe pod", pod);
     let (severity, message, way_out) = match pod.status.phase {
         PodPhase::Failed => (Severity::Failed, failed(pod), describe),
@@ -301,7 +299,7 @@ fn not_ready(pod: &PodView, history: &PodHistory) -> String {
     let said = probes.first().and_then(|p| Some((p, p.runs.back()?)));
     match (said, pod.status.condition("Ready")) {
         (Some((p, run)), _) => {
-            let what = type_word(p.probe_type);
+            let what = p.probe_type.word();
             let verb = if run.outcome == RunOutcome::Errored {
                 "cannot be run"
             } else {
@@ -368,55 +366,9 @@ fn why_nowhere(service: &ServiceView) -> String {
     }
 }
 
-fn is_pass(outcome: RunOutcome) -> bool {
+/// Whether a run of a probe counts as good.
+pub fn is_pass(outcome: RunOutcome) -> bool {
     matches!(outcome, RunOutcome::Success | RunOutcome::Warning)
-}
-
-/// How much there is, for the line that says that all is well.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Counts {
-    /// Pods that are to run, without those that have done their work.
-    pub pods: usize,
-    /// Those of them that are ready.
-    pub pods_ready: usize,
-    /// Pods that have done their work.
-    pub pods_completed: usize,
-    /// Probes of the pods that are to run.
-    pub probes: usize,
-    /// Those whose last result is good.
-    pub probes_passing: usize,
-    /// Those that a person has paused.
-    pub probes_paused: usize,
-    /// Services.
-    pub services: usize,
-    /// Those whose clients are sent somewhere.
-    pub services_served: usize,
-}
-
-/// Counts.
-pub fn counts(facts: &Facts<'_>) -> Counts {
-    let mut counts = Counts {
-        services: facts.services.len(),
-        services_served: facts.services.iter().filter(|s| !leads_nowhere(s)).count(),
-        ..Counts::default()
-    };
-    for pod in &facts.snapshot.pods {
-        if pod.status.phase == PodPhase::Succeeded {
-            counts.pods_completed += 1;
-        }
-        if !is_at_work(pod) {
-            continue;
-        }
-        let passes = |p: &&ProbeHistory| p.runs.back().is_some_and(|r| is_pass(r.outcome));
-        let history = facts.histories.get(pod.uid());
-        counts.pods += 1;
-        counts.pods_ready += usize::from(pod.status.is_ready());
-        counts.probes += probe_names::all(pod).len();
-        counts.probes_passing += history.map_or(0, |h| h.probes.iter().filter(passes).count());
-        counts.probes_paused += pod.paused.len();
-    }
-    counts
 }
 
 #[cfg(test)]

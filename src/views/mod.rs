@@ -3,6 +3,7 @@
 //! Invariants: nothing is decided from what is kept here. Everything is bounded, and what belongs to a pod goes with it.
 
 pub mod columns;
+pub mod findings;
 pub mod history;
 pub mod human;
 pub mod kube_state;
@@ -10,6 +11,7 @@ pub mod lateness;
 pub mod log_instance;
 mod pods;
 pub mod probe_metrics;
+pub mod pull_text;
 mod records;
 mod report;
 

@@ -1,10 +1,10 @@
 //! How far a pull is, in words and as a bar: for `image pull`, `describe` and the live table; pure functions.
 
 use super::human::{duration, size};
-use super::terminal::one_line;
 use crate::clock::Time;
 use crate::images::registry::PullState;
 use crate::images::{ImagePull, PullStage};
+use crate::text::visible::one_line;
 
 /// Characters between the brackets of a bar.
 const BAR: u64 = 30;
@@ -12,20 +12,20 @@ const BAR: u64 = 30;
 const QUIET: u64 = 3000;
 
 /// `[##########                    ]`; empty before the size is known.
-pub(super) fn bar(state: PullState) -> String {
+pub fn bar(state: PullState) -> String {
     let full = state.bytes.min(state.of_bytes).saturating_mul(BAR) / state.of_bytes.max(1);
     let [full, rest] = [full, BAR - full].map(|n| usize::try_from(n).unwrap_or(0));
     format!("[{}{}]", "#".repeat(full), " ".repeat(rest))
 }
 
 /// `31%`; None before the size is known.
-pub(super) fn percent(state: PullState) -> Option<String> {
+pub fn percent(state: PullState) -> Option<String> {
     let done = state.bytes.min(state.of_bytes).saturating_mul(100);
     (state.of_bytes > 0).then(|| format!("{}%", done / state.of_bytes))
 }
 
 /// `123MB of 389MB, 2 of 5 layers, 2.56MB/s, 48s`, and what is wrong with it.
-pub(super) fn figures(state: PullState) -> String {
+pub fn figures(state: PullState) -> String {
     let PullState { bytes, millis, .. } = state;
     let age = seconds(millis);
     if state.of_bytes == 0 {
@@ -54,7 +54,7 @@ pub(super) fn figures(state: PullState) -> String {
 }
 
 /// Percentage and figures.
-pub(super) fn words(state: PullState) -> String {
+pub fn words(state: PullState) -> String {
     let figures = figures(state);
     match percent(state) {
         Some(percent) => format!("{percent}, {figures}"),
@@ -63,7 +63,7 @@ pub(super) fn words(state: PullState) -> String {
 }
 
 /// What there is to say of a pull at any stage, without its percentage.
-pub(super) fn stage(pull: &ImagePull, now: Time) -> String {
+pub fn stage(pull: &ImagePull, now: Time) -> String {
     match &pull.stage {
         PullStage::Queued { millis } => format!("waiting for other pulls, {}", seconds(*millis)),
         PullStage::Pulling { state, .. } => figures(*state),
@@ -75,7 +75,7 @@ pub(super) fn stage(pull: &ImagePull, now: Time) -> String {
 }
 
 /// Why a layer was cut off that waits to be continued, in one line.
-pub(super) fn cut_off(pull: &ImagePull) -> Option<String> {
+pub fn cut_off(pull: &ImagePull) -> Option<String> {
     match &pull.stage {
         PullStage::Pulling { cut_off, .. } => cut_off.as_deref().map(one_line),
         _ => None,
@@ -83,7 +83,7 @@ pub(super) fn cut_off(pull: &ImagePull) -> Option<String> {
 }
 
 /// The figures of a pull that runs.
-pub(super) fn state(pull: &ImagePull) -> Option<PullState> {
+pub fn state(pull: &ImagePull) -> Option<PullState> {
     match &pull.stage {
         PullStage::Pulling { state, .. } => Some(*state),
         _ => None,
@@ -91,7 +91,7 @@ pub(super) fn state(pull: &ImagePull) -> Option<PullState> {
 }
 
 /// A new line is due where lines are not overwritten: layers, tenths of the bytes, and cuts.
-pub(super) fn milestone(state: PullState) -> [u64; 4] {
+pub fn milestone(state: PullState) -> [u64; 4] {
     let tenths = state.bytes.min(state.of_bytes).saturating_mul(10) / state.of_bytes.max(1);
     [state.of_bytes, state.layers, tenths, state.cuts]
 }

@@ -2,7 +2,6 @@
 
 use super::lines::put;
 use crate::cli::human;
-use crate::cli::probe_names::type_word;
 use crate::cli::terminal::one_line;
 use crate::clock::{Time, go_duration};
 use crate::prober::pauses::PausedProbe;
@@ -24,7 +23,7 @@ pub(super) fn all(w: &mut String, history: &PodHistory, paused: &[PausedProbe], 
             w,
             "  {}\t{}\tin {} ({})",
             p.container,
-            type_word(p.probe_type),
+            p.probe_type.word(),
             human::since(Some(now), p.until),
             human::date(p.until)
         );
@@ -70,7 +69,7 @@ fn probes(w: &mut String, probes: &[ProbeHistory], now: Time) {
                 w,
                 "  {}\t{}\t{age}\t{}\t{result}{phase}\t{text}",
                 probe.container,
-                type_word(probe.probe_type),
+                probe.probe_type.word(),
                 took(&same)
             );
         }

@@ -10,7 +10,7 @@ use super::pods::selected;
 use crate::api::validation::probe_field;
 use crate::api::{Probe, ProbeType};
 use crate::cli::describe::history::rounded;
-use crate::cli::probe_names::{self, NamedProbe, ProbeSelector, type_word};
+use crate::cli::probe_names::{self, NamedProbe, ProbeSelector};
 use crate::cli::probe_text::probe_text;
 use crate::cli::terminal::one_line;
 use crate::cli::{columns, human, names};
@@ -157,7 +157,7 @@ fn item(pod: &PodView, probe: &NamedProbe, history: &PodHistory, now: Time) -> I
         cells: [
             columns::name(pod).to_owned(),
             container.clone(),
-            type_word(*probe_type),
+            probe_type.word().to_owned(),
         ]
         .into_iter()
         .chain(cells(&known, now))
@@ -207,7 +207,7 @@ fn object(pod: &PodView, probe: &NamedProbe, known: &Known<'_>) -> Value {
     }
     let own = format!("{name}/{}", probe_names::spelled(probe));
     json!({"apiVersion": "podprobe/v1", "kind": "Probe", "metadata": {"name": own, "namespace": namespace},
-        "spec": {"pod": name, "container": container, "type": type_word(*probe_type), "probe": written(pod, container, *probe_type)},
+        "spec": {"pod": name, "container": container, "type": probe_type.word(), "probe": written(pod, container, *probe_type)},
         "status": status})
 }
 

@@ -1,6 +1,6 @@
 //! `status`: is all well? One screen: if not, the three things that matter most, why, and the way out.
 
-pub mod findings;
+mod counts;
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -9,14 +9,15 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use self::findings::{Counts, Facts, Finding, counts, findings};
+use self::counts::{Counts, counts};
 use super::args::{self, Opt, ROOT, Raw};
-use super::client::Client;
+use super::client::{Client, ClientError};
 use super::error::CliError;
 use super::human;
 use super::output::json::write_json;
 use crate::clock::Time;
 use crate::layout::Layout;
+use crate::views::findings::{Facts, Finding, findings};
 
 /// Most sentences that are shown.
 const SHOWN: usize = 3;
@@ -75,14 +76,15 @@ pub fn run(status: &Status, out: &mut dyn Write) -> Result<ExitCode, CliError> {
     let mut client = Client::connect(&status.root)?;
     let snapshot = client.snapshot()?;
     let services = client.services()?;
-    let mut histories = HashMap::new();
-    for pod in &snapshot.pods {
-        histories.insert(pod.uid().to_owned(), client.history(pod.uid().into())?);
-    }
+    let histories = snapshot.pods.iter().map(|pod| {
+        let history = client.history(pod.uid().into())?;
+        Ok((pod.uid(), history))
+    });
+    let histories: HashMap<&str, _> = histories.collect::<Result<_, ClientError>>()?;
     let facts = Facts {
         snapshot: &snapshot,
         services: &services,
-        histories: &histories,
+        histories: histories.iter().map(|(uid, h)| (*uid, h)).collect(),
         disk: full_disk(&Layout::new(&status.root).lib_dir()),
         now: Time::now(),
     };
@@ -182,9 +184,9 @@ fn counted(c: &Counts) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::findings::Severity;
     use super::*;
     use crate::cli::args::testing;
+    use crate::views::findings::Severity;
 
     #[test]
     fn status_takes_one_form() {

@@ -2,19 +2,12 @@
 
 use super::html::{cell, left_out, text, time_ago};
 use super::{Facts, MAX_PODS, pod_name};
-use crate::api::PodPhase;
-use crate::views::columns::Row;
+use crate::views::columns::{Row, is_at_work};
 use crate::views::history::PodHistory;
 use crate::views::{PodView, human};
 
 /// Widths of the columns NAME, STATUS and RESTARTS in a text browser.
 const WIDTHS: [usize; 3] = [32, 20, 14];
-
-/// Whether it should run and does not, or is not ready. A pod that ends or has done its work is well.
-pub(super) fn is_ailing(pod: &PodView) -> bool {
-    let is_done = pod.terminating || pod.status.phase == PodPhase::Succeeded;
-    !is_done && !pod.status.is_ready()
-}
 
 pub(super) fn section(facts: &Facts<'_>) -> String {
     let mut out = String::from("<h2>Pods</h2>\n");
@@ -38,10 +31,10 @@ pub(super) fn section(facts: &Facts<'_>) -> String {
 
 fn row(pod: &PodView, facts: &Facts<'_>) -> String {
     let row = Row::new(pod, facts.now);
-    let class = match is_ailing(pod) {
-        true => "bad",
-        false if pod.status.is_ready() => "good",
-        false => "soft",
+    let class = match (is_at_work(pod), pod.status.is_ready()) {
+        (true, false) => "bad",
+        (_, true) => "good",
+        (false, false) => "soft",
     };
     format!(
         "<tr><td>{}</td><td>{}</td><td class=\"{class}\">{}</td><td>{}</td><td>{}</td></tr>\n",
@@ -73,7 +66,7 @@ pub(super) fn paused(pod: &PodView, facts: &Facts<'_>) -> Vec<String> {
             "{}/{} {} is paused and goes on in {}",
             pod_name(pod),
             p.container,
-            p.probe_type.as_str().to_lowercase(),
+            p.probe_type.word(),
             human::since(Some(facts.now), p.until)
         )
     };

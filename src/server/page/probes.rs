@@ -73,7 +73,7 @@ fn row(pod: &PodView, probe: &ProbeHistory) -> String {
     format!(
         "<tr><td>{}</td><td>{}</td><td>{}</td><td class=\"{class}\">{result}</td></tr>\n",
         cell(&container(pod, probe), NAME),
-        probe.probe_type.as_str().to_lowercase(),
+        probe.probe_type.word(),
         line(probe)
     )
 }
@@ -89,7 +89,7 @@ fn failing(pod: &PodView, probe: &ProbeHistory, facts: &Facts<'_>) -> Option<Str
         "<li>{} {}: the {} probe <span class=\"bad\">{verb}</span>: {}</li>\n",
         time_ago(run.time, facts.now),
         text(&container(pod, probe)),
-        probe.probe_type.as_str().to_lowercase(),
+        probe.probe_type.word(),
         text(&run.output)
     ))
 }

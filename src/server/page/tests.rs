@@ -106,20 +106,34 @@ fn the_first_sentence_says_whether_all_is_well() {
     let world = World {
         pods: vec![pod("a", "False"), pod("b", "False"), pod("c", "True")],
         problems: vec![json!({"file": "/p/x", "error": "no"})],
-        services: vec![json!({"name": "s", "type": "ClusterIP", "ports": [{"port": 80}]})],
+        services: vec![
+            json!({"namespace": "default", "name": "s", "type": "ClusterIP", "ports": [{"port": 80}]}),
+        ],
         stalled: Some("it stands".into()),
         full: Some("no room".into()),
         ..World::default()
     };
-    verdict(
-        &world,
-        "Not all is well: podprobe stands still, 1 health check fails, 1 file is not in use as it is, 2 pods are not well, \
-         1 service sends its clients nowhere or is not as its file asks for.",
-    );
-    has(
-        &world.page(),
-        "<li class=\"bad\">it stands</li>\n<li class=\"bad\">check disk: no room</li>",
-    );
+    verdict(&world, "Not all is well: 6 things are wrong.");
+    let first = |what: &str, why: &str| format!("<li><span class=\"bad\">{what}</span>: {why}");
+    let page = world.page();
+    for (what, why) in [
+        ("podprobe", "check disk: no room</li>"),
+        ("podprobe", "it stands</li>"),
+        (
+            "/p/x",
+            "not in use: no<br><code>podprobe validate /p/x</code></li>",
+        ),
+        (
+            "pod/a",
+            "not ready<br><code>podprobe describe pod a</code></li>",
+        ),
+        (
+            "service/s",
+            "its clients are sent nowhere: it has no endpoints<br><code>podprobe describe service s</code></li>",
+        ),
+    ] {
+        has(&page, &first(what, why));
+    }
     has(&world.page(), "<li class=\"bad\">/p/x: not in use: no</li>");
     has(&world.page(), "<title>edge: not all is well</title>");
 }

@@ -46,14 +46,11 @@ fn snapshot(pods: &[Value], problems: &[(&str, &str)]) -> Snapshot {
 }
 
 fn said(snapshot: &Snapshot, history: Value, services: &[ServiceView]) -> Vec<String> {
-    let histories = match history {
-        Value::Null => HashMap::new(),
-        history => HashMap::from([("u".to_owned(), serde_json::from_value(history).unwrap())]),
-    };
+    let history: Option<PodHistory> = serde_json::from_value(history).unwrap();
     let facts = Facts {
         snapshot,
         services,
-        histories: &histories,
+        histories: history.iter().map(|h| ("u", h)).collect(),
         disk: None,
         now: now(),
     };
@@ -326,7 +323,7 @@ fn what_matters_most_comes_first() {
     let facts = Facts {
         snapshot: &snapshot,
         services: &[service("default", json!({}))],
-        histories: &HashMap::new(),
+        histories: HashMap::new(),
         disk: Some("/var has 0B left".into()),
         now: now(),
     };
@@ -342,37 +339,4 @@ fn what_matters_most_comes_first() {
             Severity::Service
         ]
     );
-}
-
-#[test]
-fn what_there_is_is_counted() {
-    let mut done = pod(status("Succeeded", "False", json!({}), json!({})));
-    done["object"]["metadata"]["uid"] = "done".into();
-    let mut paused = pod(running("False"));
-    paused["object"]["metadata"]["uid"] = "paused".into();
-    paused["paused"] = json!([{"container": "main", "probeType": "Readiness", "until": now()}]);
-    let snapshot = snapshot(&[pod(running("True")), paused, done], &[]);
-    let history = serde_json::from_value(runs(&[("Readiness", "success", "")])).unwrap();
-    let histories = HashMap::from([("u".to_owned(), history)]);
-    let facts = Facts {
-        snapshot: &snapshot,
-        services: &[
-            service("default", json!({})),
-            service("x", json!({"type": "ExternalName"})),
-        ],
-        histories: &histories,
-        disk: None,
-        now: now(),
-    };
-    let expected = Counts {
-        pods: 2,
-        pods_ready: 1,
-        pods_completed: 1,
-        probes: 2,
-        probes_passing: 1,
-        probes_paused: 1,
-        services: 2,
-        services_served: 1,
-    };
-    assert_eq!(counts(&facts), expected);
 }
