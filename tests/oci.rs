@@ -629,7 +629,7 @@ fn force_removes_a_container_in_any_state() {
     let mut half: Value = serde_json::from_slice(&fs::read(&record).unwrap()).unwrap();
     half["pid"] = 0.into();
     fs::write(&record, half.to_string()).unwrap();
-    fs::remove_file(c.state_dir().join(&case.name).join("youki_config.json")).unwrap();
+    fs::remove_file(c.state_dir().join(&case.name).join("notify.sock")).unwrap();
     assert_eq!(state(&c), "creating");
     assert!(c.verb(&["delete", "--force", &case.name]).status.success());
     c.assert_nothing_left();

@@ -3,12 +3,14 @@
 //! Invariants: runs in a fresh single-threaded process, since libcontainer clones without CLONE_VM and allocates in
 //! the child (exec-in-container 6). Only `create` and `start` use the crate; `kill`, `delete` and `state` read our own
 //! [`record`], which names the container's process by pid *and* start time and exists before anything else of the
-//! container does, so that a half-made one can always be removed. What the crate would ignore (seccomp) is refused.
+//! container does, so that a half-made one can always be removed. What the crate would ignore is refused.
+//! [`launch`] takes the place of the crate's builder.
 
 mod cause;
 mod cgroups;
 mod create;
 mod executor;
+mod launch;
 mod proc_mounts;
 mod process;
 mod record;

@@ -8,9 +8,6 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 use std::rc::Rc;
 
-use libcontainer::container::Container;
-use libcontainer::container::builder::ContainerBuilder;
-use libcontainer::syscall::syscall::SyscallType;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, OpenHow, ResolveFlag, openat2};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -21,7 +18,7 @@ use super::cause::{self, Cause};
 use super::cgroups::{self, Hierarchy};
 use super::executor::{MARK, Payload, SYS_ADMIN, Seccomp};
 use super::record::{self, Record};
-use super::{Error, proc_mounts, process};
+use super::{Error, launch, proc_mounts, process};
 
 /// Longest time from the start signal to execve; no step in between waits for anything.
 const START_LIMIT_MS: u16 = 30_000;
@@ -366,10 +363,8 @@ fn make(
     hierarchies: &[Hierarchy],
     seccomp: Option<Seccomp>,
 ) -> Result<(), Error> {
-    let plain = |e: &dyn std::fmt::Display| Error(e.to_string());
     record.save(root, id)?;
     let own = record::dir(root, id);
-    fs::write(own.join("config.json"), config.to_string()).map_err(|e| plain(&e))?;
     let report = report_fifo(root, id)?;
     // libcontainer leaves both as they are; the container must not depend on how the daemon was started.
     nix::sys::stat::umask(Mode::from_bits_truncate(0o022));
@@ -383,17 +378,20 @@ fn make(
         home: Rc::default(),
         seccomp: Rc::new(seccomp),
     };
-    let builder = ContainerBuilder::new(id.to_owned(), SyscallType::default())
-        .with_executor(payload)
-        .with_console_socket(console_socket)
-        .with_pid_file(pid_file)
-        .and_then(|b| b.with_root_path(root))
-        .map_err(|e| Error(causes(&e)))?;
+    let container = launch::Container {
+        id,
+        dir: root.join(id),
+        config,
+        cgroups_path: &record.cgroups_path,
+        payload,
+        pid_file,
+        console_socket,
+    };
     let log = own.join("errors");
     cause::capture(&log).map_err(|e| Error::new(format!("open {}", log.display()), e))?;
-    let built = builder.as_init(&own).with_systemd(false).build();
-    let container = built.map_err(|e| Error(with_first(causes(&e), cause::first(&log))))?;
-    record.pid = container.pid().map_or(0, |p| p.as_raw());
+    record.pid = container
+        .launch()
+        .map_err(|text| Error(with_first(text, cause::first(&log))))?;
     proc_mounts::check_mounts(config, record.pid)?;
     deny_console(config, &record, hierarchies)?;
     tighten_device_dirs(config, record.pid).map_err(|e| Error::new("set modes below /dev", e))?;
@@ -433,13 +431,9 @@ pub(super) fn start(root: &Path, id: &str) -> Result<(), Error> {
         .custom_flags(nix::libc::O_NONBLOCK)
         .open(record::fifo(root, id))
         .map_err(|e| Error::new(what(), e))?;
-    let mut container =
-        Container::load(root.join(id)).map_err(|e| Error::new(what(), causes(&e)))?;
     record.started = true;
     record.save(root, id)?;
-    container
-        .start()
-        .map_err(|e| Error::new(what(), causes(&e)))?;
+    launch::start(&root.join(id)).map_err(|text| Error::new(what(), text))?;
     let ready = poll(
         &mut [PollFd::new(report.as_fd(), PollFlags::POLLIN)],
         PollTimeout::from(START_LIMIT_MS),
@@ -485,7 +479,7 @@ fn with_first(outer: String, first: Option<Cause>) -> String {
 
 /// The chain of causes in one line. Our own executor's text stands alone; otherwise the words that only say "failed"
 /// again are left out.
-fn causes(error: &dyn std::error::Error) -> String {
+pub(super) fn causes(error: &dyn std::error::Error) -> String {
     let mut parts: Vec<String> = Vec::new();
     let mut next = Some(error);
     while let Some(e) = next {
