@@ -100,7 +100,7 @@ impl Time {
         let t = t.and_then(|t| jiff::Timestamp::try_from(t).ok());
         t.map_or_else(
             || "0001-01-01 00:00:00 +0000 UTC".to_owned(),
-            |t| t.strftime("%Y-%m-%d %H:%M:%S%.f +0000 UTC").to_string(),
+            |t| t.to_string().replace('T', " ").replace('Z', " +0000 UTC"),
         )
     }
 }

@@ -26,6 +26,7 @@ use ring::rand::{SecureRandom, SystemRandom};
 
 use super::below::{names, open, open_dir};
 use super::payload::{Payload, PayloadFile};
+use crate::clock::Time;
 
 /// The link to the directory with the files.
 const DATA: &str = "..data";
@@ -99,12 +100,17 @@ fn current(volume: &OwnedFd) -> Option<OsString> {
 
 /// A new directory, named after the time as the kubelet does.
 fn new_directory(volume: &OwnedFd) -> io::Result<OsString> {
-    let time = jiff::Timestamp::now().strftime("..%Y_%m_%d_%H_%M_%S");
+    // 2026-01-02T03:04:05Z
+    let time = Time::now().to_string().replace(['-', 'T', ':'], "_");
     let mut random = [0; 4];
     SystemRandom::new()
         .fill(&mut random)
         .map_err(|_| io::Error::other("the kernel gives no random bytes (getrandom)"))?;
-    let name = format!("{time}.{}", u32::from_ne_bytes(random));
+    let name = format!(
+        "..{}.{}",
+        time.trim_end_matches('Z'),
+        u32::from_ne_bytes(random)
+    );
     mkdirat(volume, name.as_str(), Mode::from_bits_truncate(0o700))?;
     Ok(name.into())
 }

@@ -49,6 +49,19 @@ fn mode(path: &Path) -> u32 {
 }
 
 #[test]
+fn the_directory_is_named_after_the_time() {
+    let v = Volume::new();
+    v.write(&[("a", 0o644, "1")]).unwrap();
+    let target = fs::read_link(v.at("..data")).unwrap();
+    let name = target.to_str().unwrap();
+    let (time, random) = name[2..].split_once('.').unwrap();
+    let lengths: Vec<usize> = time.split('_').map(str::len).collect();
+    assert_eq!(lengths, [4, 2, 2, 2, 2, 2], "{name}");
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    assert!(time.split('_').chain([random]).all(is_number), "{name}");
+}
+
+#[test]
 fn files_are_links_into_a_directory_that_is_replaced_as_a_whole() {
     let v = Volume::new();
     assert!(
