@@ -68,19 +68,7 @@ impl Node {
             let root = root.clone();
             move || end(&root)
         });
-        let rootfs = target_rootfs();
-        let imported = Command::new(program())
-            .args(["image", "import", "--root"])
-            .arg(&root)
-            .arg(&rootfs)
-            .arg(IMAGE)
-            .output()
-            .unwrap();
-        assert!(
-            imported.status.success(),
-            "{}",
-            String::from_utf8_lossy(&imported.stderr)
-        );
+        import(&root, &target_rootfs(), IMAGE);
         let log = File::create(root.join("daemon.log")).unwrap();
         let mut command = Command::new(program());
         command
@@ -113,6 +101,11 @@ impl Node {
             UnixStream::connect(node.layout.socket()).is_ok() || !node.assert_alive()
         });
         node
+    }
+
+    /// Makes an image of a directory.
+    pub(crate) fn import(&self, rootfs: &Path, image: &str) {
+        import(&self.root, rootfs, image);
     }
 
     #[track_caller]
@@ -227,6 +220,17 @@ impl Node {
         };
         text.lines().filter_map(of).collect()
     }
+}
+
+fn import(root: &Path, rootfs: &Path, image: &str) {
+    let mut command = Command::new(program());
+    command.args(["image", "import", "--root"]).arg(root);
+    let imported = command.arg(rootfs).arg(image).output().unwrap();
+    assert!(
+        imported.status.success(),
+        "{}",
+        String::from_utf8_lossy(&imported.stderr)
+    );
 }
 
 /// Nodes of one machine have ranges of their own, and its port for health is nobody's.
