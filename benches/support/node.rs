@@ -360,6 +360,7 @@ fn end(root: &Path) {
         cgroup::kill_until_empty(&c.dirs(&top));
         let _ = c.remove(&top);
     }
+    remove_network(&layout.id());
     if std::env::var_os("KEEP").is_some() {
         let _ = fs::rename(
             root.join("daemon.log"),
@@ -369,6 +370,22 @@ fn end(root: &Path) {
     if let Err(e) = fs::remove_dir_all(root) {
         eprintln!("cannot remove {}: {e}", root.display());
     }
+}
+
+/// The bridge and the packet filter's tables, which a daemon that is killed leaves to the next one of its root; a node of
+/// another root would find its range in use.
+fn remove_network(id: &str) {
+    let run = |line: &str| {
+        let mut words = line.split(' ');
+        let mut command = Command::new(words.next().unwrap());
+        let output = command.args(words).output();
+        let text = |o: std::process::Output| String::from_utf8_lossy(&o.stdout).into_owned();
+        output.map_or_else(|_| String::new(), text)
+    };
+    run(&format!("ip link del {}", id.replace("podprobe", "pp")));
+    let tables = run("nft list tables");
+    let own = tables.lines().filter(|table| table.contains(id));
+    own.for_each(|table| drop(run(&format!("nft delete {table}"))));
 }
 
 /// Kills a process and waits until it has ended.
