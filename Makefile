@@ -79,7 +79,7 @@ bench: $(DEMO) ## times and memory, as root (BENCHMARKS.md); of the static binar
 	$(CARGO) bench --profile $(PROFILE) --bench start --bench idle --bench exec
 	$(NETWORK_BENCH)
 	$(CARGO) bench --profile $(PROFILE) --bench pull
-	$(CARGO) bench --profile $(PROFILE) --bench services
+	$(CARGO) bench --profile $(PROFILE) --bench services --bench server
 
 soak: $(DEMO) ## MINUTES=60 of 300 probes of misbehaving targets, as root (BENCHMARKS.md); of the static binary as `make bench`
 	$(CARGO) bench --profile $(PROFILE) --bench soak

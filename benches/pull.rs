@@ -10,7 +10,6 @@ mod support;
 
 use std::fs;
 use std::io::Write;
-use std::path::Path;
 use std::process::{Command, Stdio, exit};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -21,7 +20,7 @@ use real_registry::Registry;
 use serde_json::json;
 use support::figures::Report;
 use support::node::{Node, kill, pod, target_rootfs, view};
-use support::usage::memory;
+use support::usage::{self, memory};
 use support::{Guard, ms_between, unix_ns};
 
 const LAYERS: usize = 5;
@@ -134,8 +133,7 @@ fn run(report: &mut Report, n: usize, image: &str) {
     let mut watch = node.watch();
     watch.until("the first snapshot", |_| true);
     let before = memory(pid);
-    // The peak is that from now on.
-    fs::write(format!("/proc/{pid}/clear_refs"), "5").unwrap();
+    usage::reset_peak(pid);
     let over = AtomicBool::new(false);
     let (pss, took) = std::thread::scope(|scope| {
         let highest = scope.spawn(|| highest_pss(pid, &over));
@@ -147,7 +145,7 @@ fn run(report: &mut Report, n: usize, image: &str) {
         over.store(true, Ordering::SeqCst);
         (highest.join().unwrap(), took)
     });
-    let rss = peak(pid);
+    let rss = usage::peak(pid);
     report.add("daemon before: RSS", "kB", None, before.rss as f64);
     report.add("daemon before: PSS", "kB", None, before.pss as f64);
     let growth = |now: u64, before: u64| now as f64 - before as f64;
@@ -169,12 +167,4 @@ fn highest_pss(pid: i32, over: &AtomicBool) -> u64 {
         std::thread::sleep(Duration::from_millis(10));
     }
     highest
-}
-
-/// The kernel's own peak of RSS in kB.
-fn peak(pid: i32) -> u64 {
-    let status = fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("status"));
-    let status = status.unwrap();
-    let line = status.lines().find(|l| l.starts_with("VmHWM:")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }

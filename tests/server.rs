@@ -833,6 +833,63 @@ fn ports_are_forwarded(node: &Node) {
     });
 }
 
+/// The token alone lets a command run; with it the streams are those of the unix socket.
+#[test]
+fn over_tls_a_command_runs_for_who_has_the_token() {
+    if !has("openssl") {
+        return;
+    }
+    on_embedded(|node| {
+        let authority = Authority::new();
+        authority.leaf("ca", "server");
+        let token = authority.secret("token", TOKEN, 0o600);
+        let port = free_port();
+        let config = authority.config(port, &token);
+        with_pod(node, config, FOREVER, json!({}), |day| {
+            wait_for_port(port);
+            let ca = authority.path("ca.pem");
+            let to = |token: &str| format!("127.0.0.1:{port}:{ca}:{token}");
+            let streams = "input=1&output=1&error=1";
+            let mark = exec_target(streams, &["touch", "/tmp/ran"]);
+            for wrong in ["", "0123456789abcdef-tokeN"] {
+                let Some(mut peer) = Peer::start(&to(wrong), &mark) else {
+                    return;
+                };
+                assert_eq!(peer.answer(), json!({"refused": 401}), "{wrong:?}");
+            }
+
+            let target = exec_target(streams, &["sh", "-c", "cat; ls /tmp >&2; exit 7"]);
+            let mut peer = Peer::start(&to(TOKEN), &target).unwrap();
+            assert_eq!(peer.answer()["subprotocol"], "v5.channel.k8s.io");
+            peer.step(json!({"fragments": "hello\n"}));
+            peer.until(1, "hello\n");
+            // Only the end of its input ends it.
+            peer.step(json!({"close": 0}));
+            let (status, all) = peer.end();
+            assert_eq!(status["details"]["causes"][0]["message"], "7", "{all}");
+            assert_eq!(all["code"], 1000);
+            assert_eq!(all["seen"]["2"], "noted\n", "what was refused has not run");
+
+            let target = exec_target("input=1&output=1&tty=1", &["sh"]);
+            let mut peer = Peer::start(&to(TOKEN), &target).unwrap();
+            peer.answer();
+            peer.step(json!({"size": {"Width": 132, "Height": 41}}));
+            peer.step(json!({"write": "stty size\n"}));
+            peer.until(1, "41 132\r\n");
+            peer.step(json!({"size": {"Width": 81, "Height": 25}}));
+            peer.step(json!({"write": "stty size; exit 3\n"}));
+            peer.until(1, "25 81\r\n");
+            let (status, _) = peer.end();
+            assert_eq!(status["details"]["causes"][0]["message"], "3");
+
+            let log = day.log();
+            let ran = format!("audit: exec {} [\"sh\"] by 127.0.0.1:", container());
+            assert!(log.contains(&ran), "{log}");
+            assert!(!log.contains("/tmp/ran"), "{log}");
+        });
+    });
+}
+
 /// Each has a head of its own that never ends, a body that never comes, or no HTTP at all.
 #[test]
 fn hostile_clients_keep_nobody_out_and_leave_nothing() {

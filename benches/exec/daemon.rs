@@ -5,7 +5,6 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 use podprobe::api::PodUid;
@@ -17,7 +16,7 @@ use super::host;
 use super::support::figures::{Report, median, quantile};
 use super::support::node::Node;
 use super::support::usage::own_cpu_us;
-use super::support::{Guard, out_dir, program, setting};
+use super::support::{Guard, out_dir, setting};
 
 const IMAGE: &str = "bench-busybox:latest";
 /// Of all pods together.
@@ -109,20 +108,8 @@ fn import(node: &Node) {
     let dir = out_dir().join(format!("rootfs-{}", std::process::id()));
     fs::create_dir_all(&dir).unwrap();
     super::fill(&dir);
-    let root = node.layout.root();
-    let out = Command::new(program())
-        .args(["image", "import", "--root"])
-        .arg(root)
-        .arg(&dir)
-        .arg(IMAGE)
-        .output()
-        .unwrap();
+    node.import(&dir, IMAGE);
     fs::remove_dir_all(&dir).unwrap();
-    assert!(
-        out.status.success(),
-        "{}",
-        String::from_utf8_lossy(&out.stderr)
-    );
 }
 
 /// Where the processor time of the daemon and of its containers is counted.

@@ -68,19 +68,7 @@ impl Node {
             let root = root.clone();
             move || end(&root)
         });
-        let rootfs = target_rootfs();
-        let imported = Command::new(program())
-            .args(["image", "import", "--root"])
-            .arg(&root)
-            .arg(&rootfs)
-            .arg(IMAGE)
-            .output()
-            .unwrap();
-        assert!(
-            imported.status.success(),
-            "{}",
-            String::from_utf8_lossy(&imported.stderr)
-        );
+        import(&root, &target_rootfs(), IMAGE);
         let log = File::create(root.join("daemon.log")).unwrap();
         let mut command = Command::new(program());
         command
@@ -113,6 +101,11 @@ impl Node {
             UnixStream::connect(node.layout.socket()).is_ok() || !node.assert_alive()
         });
         node
+    }
+
+    /// Makes an image of a directory.
+    pub(crate) fn import(&self, rootfs: &Path, image: &str) {
+        import(&self.root, rootfs, image);
     }
 
     #[track_caller]
@@ -227,6 +220,17 @@ impl Node {
         };
         text.lines().filter_map(of).collect()
     }
+}
+
+fn import(root: &Path, rootfs: &Path, image: &str) {
+    let mut command = Command::new(program());
+    command.args(["image", "import", "--root"]).arg(root);
+    let imported = command.arg(rootfs).arg(image).output().unwrap();
+    assert!(
+        imported.status.success(),
+        "{}",
+        String::from_utf8_lossy(&imported.stderr)
+    );
 }
 
 /// Nodes of one machine have ranges of their own, and its port for health is nobody's.
@@ -356,6 +360,7 @@ fn end(root: &Path) {
         cgroup::kill_until_empty(&c.dirs(&top));
         let _ = c.remove(&top);
     }
+    remove_network(&layout.id());
     if std::env::var_os("KEEP").is_some() {
         let _ = fs::rename(
             root.join("daemon.log"),
@@ -365,6 +370,22 @@ fn end(root: &Path) {
     if let Err(e) = fs::remove_dir_all(root) {
         eprintln!("cannot remove {}: {e}", root.display());
     }
+}
+
+/// The bridge and the packet filter's tables, which a daemon that is killed leaves to the next one of its root; a node of
+/// another root would find its range in use.
+fn remove_network(id: &str) {
+    let run = |line: &str| {
+        let mut words = line.split(' ');
+        let mut command = Command::new(words.next().unwrap());
+        let output = command.args(words).output();
+        let text = |o: std::process::Output| String::from_utf8_lossy(&o.stdout).into_owned();
+        output.map_or_else(|_| String::new(), text)
+    };
+    run(&format!("ip link del {}", id.replace("podprobe", "pp")));
+    let tables = run("nft list tables");
+    let own = tables.lines().filter(|table| table.contains(id));
+    own.for_each(|table| drop(run(&format!("nft delete {table}"))));
 }
 
 /// Kills a process and waits until it has ended.

@@ -30,6 +30,18 @@ pub(crate) fn memory(pid: i32) -> Memory {
     }
 }
 
+/// The kernel's own peak of a process's RSS begins anew.
+pub(crate) fn reset_peak(pid: i32) {
+    fs::write(format!("/proc/{pid}/clear_refs"), "5").unwrap();
+}
+
+/// That peak, in kB.
+pub(crate) fn peak(pid: i32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find(|l| l.starts_with("VmHWM:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
 /// Nanoseconds on a processor (not in ticks) and times a thread gave it up by itself, of all threads that live.
 pub(crate) fn cpu(pid: i32) -> (u64, u64) {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();

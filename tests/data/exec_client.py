@@ -1,6 +1,6 @@
 """A client of /exec in another language: v5.channel.k8s.io over a unix socket, or over TLS.
 
-exec_client.py SOCKET TARGET      the socket's path, or HOST:PORT:CA:TOKEN
+exec_client.py SOCKET TARGET      the socket's path, or HOST:PORT:CA:TOKEN; an empty token is none
 Each line of standard input is a step; the answers go to standard output, one JSON line each.
 """
 
@@ -24,7 +24,7 @@ def connect(where, target):
     return websocket.create_connection(
         f"wss://{host}:{port}{target}",
         sslopt={"ca_certs": ca, "cert_reqs": ssl.CERT_REQUIRED},
-        header=[f"Authorization: Bearer {token}"],
+        header=[f"Authorization: Bearer {token}"] if token else [],
         subprotocols=["v5.channel.k8s.io"],
         timeout=60,
     )
@@ -35,7 +35,10 @@ def say(**what):
 
 
 def main():
-    ws = connect(sys.argv[1], sys.argv[2])
+    try:
+        ws = connect(sys.argv[1], sys.argv[2])
+    except websocket.WebSocketBadStatusException as e:
+        return say(refused=e.status_code)
     say(subprotocol=ws.getsubprotocol())
     seen = {}
     for line in sys.stdin:

@@ -1,11 +1,11 @@
 //! What Prometheus and the kubelet's clients read, of a whole daemon; promtool and a real Prometheus read it too.
 
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
 use crate::runtime::{RuntimeError, RuntimeState};
@@ -20,6 +20,10 @@ pub(super) fn is_missing(reference: &str) -> bool {
 
 /// A daemon to which everything has happened that it counts.
 fn eventful() -> Harness {
+    eventful_with(Settings::default())
+}
+
+fn eventful_with(settings: Settings) -> Harness {
     let failing = |_: &str, command: &[String]| match command.first().map(String::as_str) {
         Some("error") => Err(RuntimeError::failed("no")),
         Some("fail") => Ok(ExecOutcome::Exited {
@@ -31,7 +35,7 @@ fn eventful() -> Harness {
             output: Vec::new(),
         }),
     };
-    let h = Harness::on(FakeRuntime::with_exec(failing));
+    let h = Harness::with(FakeRuntime::with_exec(failing), settings);
     let file = |name: &str, text: String| fs::write(h.file(name), text).unwrap();
     let probe = |command: &str| json!({"exec": {"command": [command]}, "periodSeconds": 1});
     let web = json!({
@@ -407,7 +411,9 @@ const NAMES_OF_OTHERS: [&str; 3] = [
 fn has(program: &str) -> bool {
     let found = Command::new(program).arg("--version").output().is_ok();
     if !found {
-        crate::skip::skip(&format!("needs {program} (Debian package prometheus)"));
+        crate::skip::skip(&format!(
+            "needs {program} (Debian packages prometheus, openssl)"
+        ));
     }
     found
 }
@@ -479,89 +485,77 @@ fn promtool_agrees_with_the_rules_and_each_alert_has_its_test() {
     assert!(good, "{said}");
 }
 
-/// Answers with the bodies of a daemon until it is dropped.
-struct Answers<'h> {
-    harness: &'h Harness,
-    listener: TcpListener,
-    stopped: AtomicBool,
-}
+/// The port of the example configuration.
+const PORT: u16 = 10250;
+const TOKEN: &str = "token-of-the-scraper";
 
-impl Answers<'_> {
-    fn serve(&self) {
-        while let Ok((stream, _)) = self.listener.accept() {
-            if self.stopped.load(Ordering::SeqCst) {
-                return;
-            }
-            // A client that goes away is no failure of the test.
-            let _ = self.answer(stream);
-        }
-    }
-
-    fn answer(&self, mut stream: TcpStream) -> io::Result<()> {
-        let mut first = String::new();
-        let mut reader = BufReader::new(stream.try_clone()?);
-        reader.read_line(&mut first)?;
-        let mut line = String::from("head");
-        while !line.trim().is_empty() {
-            line.clear();
-            reader.read_line(&mut line)?;
-        }
-        let path = first.split(' ').nth(1).unwrap_or_default();
-        let bodies = self.harness.bodies();
-        let body = bodies.iter().find(|(p, _)| *p == path);
-        let body = body.map_or("", |(_, text)| text.as_str());
-        write!(
-            stream,
-            "HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}",
-            body.len()
+/// What the daemon needs for `port`: a key, a certificate for 127.0.0.1 and a token, in that directory.
+fn with_port(dir: &Path) -> Settings {
+    let made = Command::new("openssl")
+        .args(
+            "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=node"
+                .split(' '),
         )
+        .args("-keyout key.pem -out ca.pem -addext subjectAltName=IP:127.0.0.1".split(' '))
+        .current_dir(dir)
+        .output();
+    let made = made.unwrap();
+    assert!(made.status.success(), "{made:?}");
+    fs::write(dir.join("token"), TOKEN).unwrap();
+    for secret in ["key.pem", "token"] {
+        fs::set_permissions(dir.join(secret), fs::Permissions::from_mode(0o600)).unwrap();
     }
-
-    fn stop(&self) {
-        self.stopped.store(true, Ordering::SeqCst);
-        let _ = TcpStream::connect(self.listener.local_addr().unwrap());
+    Settings {
+        address: Ipv4Addr::LOCALHOST.into(),
+        port: Some(PORT),
+        tls_cert_file: Some(dir.join("ca.pem")),
+        tls_private_key_file: Some(dir.join("key.pem")),
+        bearer_token_file: Some(dir.join("token")),
+        ..Settings::default()
     }
 }
 
 /// Ends with its value.
-struct Prometheus {
-    child: Child,
-    _dir: tempfile::TempDir,
-}
+struct Prometheus(Child);
 
 const PROMETHEUS: u16 = 9090;
 
 impl Prometheus {
-    fn start(bodies: &str) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let job = |(name, path): (&str, &str)| {
-            let target = format!("static_configs: [{{targets: [\"{bodies}\"]}}]");
-            format!("- {{job_name: {name}, metrics_path: {path}, scrape_interval: 1s, {target}}}\n")
-        };
-        let jobs = [
-            ("podprobe", "/metrics"),
-            ("podprobe-cadvisor", "/metrics/cadvisor"),
-            ("podprobe-resource", "/metrics/resource"),
-            ("podprobe-probes", "/metrics/probes"),
-        ];
-        let rules = repository("config/prometheus-alerts.yaml");
-        let config = format!(
-            "global: {{evaluation_interval: 1s}}\nrule_files: [{}]\nscrape_configs:\n{}",
-            rules.display(),
-            jobs.map(job).concat()
-        );
-        fs::write(dir.path().join("prometheus.yaml"), config).unwrap();
-        let log = fs::File::create(dir.path().join("log")).unwrap();
+    /// With the configuration of config/, of which only the places are changed and how often it scrapes, and a job for each
+    /// body that it leaves out. The secrets are in `dir`.
+    fn start(dir: &Path) -> Self {
+        let mut config = text_of("config/prometheus.yaml");
+        let last = config.find("  - job_name: podprobe-cadvisor\n").unwrap();
+        let job = config[last..].to_owned();
+        for body in ["resource", "probes"] {
+            config += &job.replace("cadvisor", body);
+        }
+        for (theirs, ours) in [
+            ("edge-1.example:10250", format!("127.0.0.1:{PORT}")),
+            ("/etc/prometheus/podprobe.token", "token".into()),
+            ("/etc/prometheus/podprobe-ca.crt", "ca.pem".into()),
+            (
+                "scrape_interval: 30s",
+                "scrape_interval: 1s\n  evaluation_interval: 1s".into(),
+            ),
+        ] {
+            assert!(config.contains(theirs), "{theirs} in {config}");
+            config = config.replace(theirs, &ours);
+        }
+        fs::write(dir.join("prometheus.yaml"), config).unwrap();
+        let rules = "prometheus-alerts.yaml";
+        fs::copy(repository("config").join(rules), dir.join(rules)).unwrap();
+        let log = fs::File::create(dir.join("log")).unwrap();
         let child = Command::new("prometheus")
             .args(["--config.file=prometheus.yaml", "--storage.tsdb.path=data"])
             .arg(format!("--web.listen-address=127.0.0.1:{PROMETHEUS}"))
-            .current_dir(dir.path())
+            .current_dir(dir)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)
             .spawn()
             .unwrap();
-        Self { child, _dir: dir }
+        Self(child)
     }
 
     /// The answer of its API; None while it starts.
@@ -585,15 +579,15 @@ impl Prometheus {
 
 impl Drop for Prometheus {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 
-/// In a network of its own, so that no port is taken.
+/// At `port`, as on a node of people's. In a network of its own, so that no port is taken.
 #[test]
 fn a_real_prometheus_scrapes_every_body_and_evaluates_every_expression() {
-    if !has("prometheus") {
+    if !has("prometheus") || !has("openssl") {
         return;
     }
     in_own_network(|| {
@@ -601,25 +595,11 @@ fn a_real_prometheus_scrapes_every_body_and_evaluates_every_expression() {
             .args(["link", "set", "lo", "up"])
             .status();
         assert!(up.unwrap().success());
-        let harness = eventful();
-        harness.until_all_is_counted();
-        let answers = Answers {
-            harness: &harness,
-            listener: TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap(),
-            stopped: AtomicBool::new(false),
-        };
-        std::thread::scope(|s| {
-            s.spawn(|| answers.serve());
-            let scraped = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                let address = answers.listener.local_addr().unwrap().to_string();
-                let _prometheus = Prometheus::start(&address);
-                scrapes_and_evaluates();
-            }));
-            answers.stop();
-            if let Err(panic) = scraped {
-                std::panic::resume_unwind(panic);
-            }
-        });
+        let dir = tempfile::tempdir().unwrap();
+        let h = eventful_with(with_port(dir.path()));
+        h.until_all_is_counted();
+        let _prometheus = Prometheus::start(dir.path());
+        scrapes_and_evaluates();
     });
 }
 
