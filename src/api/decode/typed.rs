@@ -206,8 +206,8 @@ pub(super) fn mismatch(path: &str, value: &Value, expected: &str) -> String {
     )
 }
 
-/// The hint for the most common mistake: quotes around a number or a boolean, or none around a
-/// text.
+/// The hint for the most common mistakes: quotes around a number or a boolean, or none around a
+/// text; an item of a list without the list.
 fn quoting(value: &Value, expected: &str) -> String {
     match value {
         Value::String(text)
@@ -222,6 +222,13 @@ fn quoting(value: &Value, expected: &str) -> String {
         }
         Value::Number(_) | Value::Bool(_) if expected.starts_with("a text") => {
             format!("; write \"{value}\" with quotes")
+        }
+        Value::String(text) if expected.starts_with("a list") => {
+            let words: Value = text.split_whitespace().collect();
+            format!("; write {}", clip(&words.to_string()))
+        }
+        Value::Object(_) if expected.starts_with("a list") => {
+            "; in YAML each item begins with \"- \"".to_owned()
         }
         _ => String::new(),
     }
