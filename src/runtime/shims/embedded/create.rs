@@ -483,6 +483,9 @@ fn with_first(outer: String, first: Option<Cause>) -> String {
     }
 }
 
+/// What libcontainer's first try to clean up could not remove: it is tried again.
+const NOT_CLEANED_UP: &str = ". error during cleanup: ";
+
 /// The chain of causes in one line. Our own executor's text stands alone; otherwise the words that only say "failed"
 /// again are left out.
 fn causes(error: &dyn std::error::Error) -> String {
@@ -490,13 +493,29 @@ fn causes(error: &dyn std::error::Error) -> String {
     let mut next = Some(error);
     while let Some(e) = next {
         let text = e.to_string();
+        let text = text.split(NOT_CLEANED_UP).next().unwrap_or_default();
         if let Some((_, own)) = text.split_once(MARK) {
             return own.to_owned();
         }
-        if parts.last().is_none_or(|last| !last.contains(&text)) {
-            parts.push(text);
+        if parts.last().is_none_or(|last| !last.contains(text)) {
+            parts.push(text.to_owned());
         }
         next = e.source();
     }
     parts.join(": ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_could_not_be_cleaned_up_at_once_is_not_told() {
+        let check = |text: &str, expected: &str| {
+            let text = format!("{text}. error during cleanup: cannot remove x");
+            assert_eq!(causes(&std::io::Error::other(text)), expected);
+        };
+        check("cannot mount y", "cannot mount y");
+        check(&format!("outer {MARK}exec: no"), "exec: no");
+    }
 }
