@@ -90,6 +90,7 @@ fn deciding_files_own_nothing() {
                 "cli/get/pods.rs",
                 "cli/get/probes.rs",
                 "cli/get/services.rs",
+                "cli/hints.rs",
                 "cli/jsonpath/eval.rs",
                 "cli/jsonpath/parse.rs",
                 "cli/output/custom_columns.rs",

@@ -19,6 +19,7 @@ pub mod error;
 pub mod exec;
 pub mod get;
 pub mod help;
+mod hints;
 pub mod image;
 mod image_pull;
 pub mod jsonpath;

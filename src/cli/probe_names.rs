@@ -145,6 +145,15 @@ fn containers(pod: &PodView) -> Vec<(&str, &Value)> {
         .collect()
 }
 
+/// The probe as it stands in the object.
+pub fn written<'a>(pod: &'a PodView, container: &str, probe_type: ProbeType) -> &'a Value {
+    let spec = &pod.object["spec"];
+    let lists = ["initContainers", "containers"].map(|list| spec[list].as_array());
+    let mut all = lists.into_iter().flatten().flatten();
+    let found = all.find(|c| c["name"] == container);
+    found.map_or(&Value::Null, |c| &c[probe_field(probe_type)])
+}
+
 fn probes(container: &Value) -> impl Iterator<Item = ProbeType> {
     ProbeType::ALL
         .into_iter()

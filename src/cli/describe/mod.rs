@@ -19,7 +19,9 @@ use super::args::{self, ALL_NAMESPACES, NAMESPACE, ROOT, Raw};
 use super::client::Client;
 use super::columns::{self, string_map};
 use super::error::CliError;
+use super::hints::hint;
 use super::problems::write_stalled;
+use super::status::findings::{self, Finding, Severity};
 use super::terminal::one_line;
 use super::{human, kinds, names, services, tabwriter};
 use crate::clock::Time;
@@ -137,7 +139,7 @@ fn with_problems(e: names::NameError, snapshot: &Snapshot, name: &str) -> CliErr
 /// The description of one pod at `now`.
 pub fn text(pod: &PodView, history: &PodHistory, now: Time) -> String {
     let mut w = String::new();
-    head(&mut w, pod);
+    head(&mut w, pod, findings::of_pod(pod, history, now));
     containers::all(
         &mut w,
         "Init Containers",
@@ -167,7 +169,7 @@ pub fn text(pod: &PodView, history: &PodHistory, now: Time) -> String {
     tabwriter::align(&w, 0, 2)
 }
 
-fn head(w: &mut String, pod: &PodView) {
+fn head(w: &mut String, pod: &PodView, finding: Option<Finding>) {
     let (meta, spec, status) = (&pod.object["metadata"], &pod.object["spec"], &pod.status);
     line(w, "Name", columns::name(pod));
     line(w, "Namespace", columns::namespace(pod));
@@ -189,6 +191,17 @@ fn head(w: &mut String, pod: &PodView) {
     for (title, value) in [("Reason", &status.reason), ("Message", &status.message)] {
         if !value.is_empty() {
             line(w, title, value);
+        }
+    }
+    // A pod that is on its way has no problem yet, and one that has failed says why above.
+    let is_told = |f: &Finding| f.severity != Severity::Waiting && status.message.is_empty();
+    if let Some(finding) = finding.filter(is_told) {
+        line(w, "Problem", &finding.message);
+        // Where it is this verb, what shows more is here.
+        let (hint, more) = (hint(&finding.message), finding.way_out.as_str());
+        let more = Some(more).filter(|m| !m.starts_with("podprobe describe "));
+        if let Some(way_out) = hint.or(more) {
+            line(w, "What To Do", way_out);
         }
     }
     line(w, "IP", &status.pod_ip);

@@ -8,8 +8,9 @@ use std::collections::HashMap;
 use serde::Serialize;
 
 use crate::api::status::{ContainerStateTerminated, PodPhase};
-use crate::api::{ContainerStatus, ProbeType};
+use crate::api::{ContainerStatus, Probe, ProbeType};
 use crate::cli::columns::{self, is_at_work};
+use crate::cli::hints::hint;
 use crate::cli::probe_names::{self, type_word};
 use crate::cli::pull_text;
 use crate::cli::terminal::one_line;
@@ -18,7 +19,7 @@ use crate::events::EventType;
 use crate::images::manager::ImageWaitReason;
 use crate::pod_config::FileProblem;
 use crate::services::view::ServiceView;
-use crate::views::history::{PodHistory, ProbeHistory, RunOutcome};
+use crate::views::history::{MAX_RUNS, PodHistory, ProbeHistory, Run, RunOutcome};
 use crate::views::{PodView, Snapshot};
 
 /// So many restarts within [`LATELY`] are told of even when the container runs now.
@@ -97,7 +98,11 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
         )
     });
     let files = snapshot.problems.iter().map(|p| file(snapshot, p));
-    let pods = snapshot.pods.iter().filter_map(|pod| of_pod(pod, facts));
+    let none = PodHistory::default();
+    let pods = snapshot.pods.iter().filter_map(|pod| {
+        let history = facts.histories.get(pod.uid()).unwrap_or(&none);
+        of_pod(pod, history, facts.now)
+    });
     let services = facts.services.iter().filter_map(of_service);
     let mut all: Vec<Finding> = stalled
         .chain(disk)
@@ -137,12 +142,10 @@ fn file(snapshot: &Snapshot, problem: &FileProblem) -> Finding {
 }
 
 /// What matters most of a pod.
-fn of_pod(pod: &PodView, facts: &Facts<'_>) -> Option<Finding> {
+pub fn of_pod(pod: &PodView, history: &PodHistory, now: Time) -> Option<Finding> {
     if !is_at_work(pod) {
         return None;
     }
-    let none = PodHistory::default();
-    let history = facts.histories.get(pod.uid()).unwrap_or(&none);
     let describe = command("describe pod", pod);
     let (severity, message, way_out) = match pod.status.phase {
         PodPhase::Failed => (Severity::Failed, failed(pod), describe),
@@ -154,8 +157,11 @@ fn of_pod(pod: &PodView, facts: &Facts<'_>) -> Option<Finding> {
             .find_map(held_back)
         {
             Some((c, "CrashLoopBackOff", _)) => {
-                let logs = format!("{} -c {} -p", command("logs", pod), c.name);
-                (Severity::CrashLoop, crash_loop(c, history), logs)
+                let way_out = match ran(c) {
+                    true => format!("{} -c {} -p", command("logs", pod), c.name),
+                    false => describe,
+                };
+                (Severity::CrashLoop, crash_loop(c, history), way_out)
             }
             Some((c, reason, why)) => (
                 Severity::CannotStart,
@@ -163,15 +169,22 @@ fn of_pod(pod: &PodView, facts: &Facts<'_>) -> Option<Finding> {
                 describe,
             ),
             None if pod.status.phase == PodPhase::Pending => {
-                (Severity::Waiting, waits(pod, facts.now), describe)
+                (Severity::Waiting, waits(pod, now), describe)
             }
             None if !pod.status.is_ready() => {
                 (Severity::NotReady, not_ready(pod, history), describe)
             }
-            None => (Severity::Flapping, flapping(history, facts.now)?, describe),
+            None => {
+                let why = flapping(history, now).or_else(|| dying(pod, history))?;
+                (Severity::Flapping, why, describe)
+            }
         },
     };
     let subject = format!("pod/{}", columns::name(pod));
+    let way_out = match hint(&message) {
+        Some(hint) => format!("{hint}; more: {way_out}"),
+        None => way_out,
+    };
     Some(finding(severity, &subject, &message, &way_out))
 }
 
@@ -191,6 +204,12 @@ fn held_back(c: &ContainerStatus) -> Option<(&ContainerStatus, &str, &str)> {
         "" | "ContainerCreating" | "PodInitializing"
     );
     (!is_on_its_way).then_some((c, &waiting.reason, &waiting.message))
+}
+
+/// Whether the last instance came as far as to run, and so has a log.
+fn ran(c: &ContainerStatus) -> bool {
+    let last = c.last_state.terminated.as_ref();
+    last.is_none_or(|t| t.reason != "ContainerCannotRun")
 }
 
 fn crash_loop(c: &ContainerStatus, history: &PodHistory) -> String {
@@ -332,6 +351,24 @@ fn flapping(history: &PodHistory, now: Time) -> Option<String> {
             last.container, last.cause
         )
     })
+}
+
+/// A container that ends because of its liveness probe is ready until it has ended, and the next one may be at once.
+fn dying(pod: &PodView, history: &PodHistory) -> Option<String> {
+    let is_liveness = |p: &&ProbeHistory| p.probe_type == ProbeType::Liveness;
+    let mut probes = history.probes.iter().filter(is_liveness);
+    let probe = probes.find(|p| {
+        let written = probe_names::written(pod, &p.container, p.probe_type).clone();
+        let limit = serde_json::from_value::<Probe>(written).map_or(0, |p| p.failure_threshold);
+        let limit = usize::try_from(limit).unwrap_or(0).clamp(1, MAX_RUNS);
+        let failed = |r: &&Run| r.outcome == RunOutcome::Failure;
+        p.runs.iter().rev().take_while(failed).count() >= limit
+    })?;
+    let said = probe.runs.back()?.output.trim();
+    Some(format!(
+        "the liveness probe of {} fails, so it is killed: {said}",
+        probe.container
+    ))
 }
 
 fn of_service(service: &ServiceView) -> Option<Finding> {
