@@ -43,8 +43,8 @@ pub const VERB: args::Verb = args::Verb {
 usage: podprobe describe pod [NAME]… [-n NAMESPACE | -A] [--root DIR]
        podprobe describe service [NAME]… [-n NAMESPACE | -A] [--root DIR]
 
-Shows all that is known of pods: state, how far pulls are, conditions, the last 32 results of each probe, why containers
-were restarted, events, the file, and which of its fields have no effect. Of a service: its addresses and endpoints, and
+Shows all that is known of pods: what is wrong and what to do, state, how far pulls are, conditions, the last 32 results
+of each probe, why containers were restarted, events, the file, and which of its fields have no effect. Of a service: its addresses and endpoints, and
 for each pod whether it gets traffic, and why not. Control characters in what a container said
 are shown as ^X.
 ",
