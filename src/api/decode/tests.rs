@@ -305,7 +305,7 @@ fn every_error_of_a_file_is_told_with_its_line() {
             "6:5: spec.restartPolicy: Unsupported value: \"always\": supported values: \"Always\", \"Never\", \"OnFailure\"; did you mean \"Always\"?",
             "11:31: spec.containers[0].env[0].value: Invalid value: 1: must be a text (\"...\"), not a number; write \"1\" with quotes",
             "12:36: spec.containers[0].ports[0].containerPort: Invalid value: \"8080\": must be a whole number between -2147483648 and 2147483647, not a text; write 8080 without quotes",
-            "15:46: spec.containers[0].resources.limits[memory]: Invalid value: \"64MB\": must be a quantity such as 100m, 1.5, 64Mi or 2e3",
+            "15:46: spec.containers[0].resources.limits[memory]: Invalid value: \"64MB\": must be a quantity such as 100m, 1.5, 64Mi or 2e3; did you mean 64M?",
             "13:9: spec.containers[0].livenessProb: unknown field: did you mean \"livenessProbe\"?",
             "17:40: spec.containers[0].volumeMounts[0].mountPath: Invalid value: \"..\": must not contain '..'",
             "14:68: spec.containers[0].readinessProbe.timeoutSeconds: Invalid value: -2: must be greater than or equal to 0",
