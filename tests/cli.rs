@@ -1155,6 +1155,43 @@ fn describe_is_kubectls_layout() {
 }
 
 #[test]
+fn describe_says_what_is_wrong_and_what_to_do() {
+    let check = |pod: Value, expected: &[&str]| {
+        let described = text(&World::new(vec![pod], vec![]).run("describe pod web").stdout);
+        let told = described
+            .lines()
+            .filter(|l| l.starts_with("Problem:") || l.starts_with("What To Do:"));
+        assert_eq!(told.collect::<Vec<_>>(), expected, "{described}");
+    };
+    check(pod("default", "web"), &[]);
+    let with = |phase: &str, state: Value| {
+        let mut pod = crashing("web");
+        pod["status"]["phase"] = phase.into();
+        pod["status"]["containerStatuses"][0]["state"] = state;
+        pod
+    };
+    let waiting =
+        |reason: &str, message: &str| json!({"waiting": {"reason": reason, "message": message}});
+    let missing = waiting("CreateContainerConfigError", "configmap \"x\" not found");
+    check(
+        with("Pending", missing),
+        &[
+            "Problem:      container main cannot start: CreateContainerConfigError: configmap \"x\" not found",
+            "What To Do:   put that object into the pod's file, or into a file of its own beside it",
+        ],
+    );
+    // What shows more is this verb itself.
+    check(
+        with("Pending", waiting("ErrImagePull", "no such host")),
+        &["Problem:      container main has no image app:1: ErrImagePull: no such host"],
+    );
+    check(with("Pending", waiting("ContainerCreating", "")), &[]);
+    let mut rejected = with("Failed", json!({"terminated": {"exitCode": 1}}));
+    rejected["status"]["message"] = "Pod was rejected".into();
+    check(rejected, &[]);
+}
+
+#[test]
 fn describe_shows_the_pull_that_a_container_waits_for() {
     let state = json!({"bytes": 122_880_000, "ofBytes": 389_000_000, "layers": 2, "ofLayers": 5,
         "cuts": 2, "millis": 48_000, "quietMillis": 100});

@@ -97,6 +97,8 @@ fn deciding_files_own_nothing() {
                 "cli/selector.rs",
                 "cli/status/counts.rs",
                 "views/findings.rs",
+                "views/findings/pods.rs",
+                "views/hints.rs",
                 "nsexec/plan.rs",
                 "proxy/userspace/balancer.rs",
                 "proxy/userspace/ports.rs",

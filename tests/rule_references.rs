@@ -705,6 +705,10 @@ fn every_page_is_referred_to_and_in_the_table_of_references() {
         let file = entry.expect("an entry").file_name();
         let file = file.to_str().expect("text");
         let name = file.trim_end_matches(".md");
+        // It has no rules: tests/mistakes.rs compares it with what is printed.
+        if name == "mistakes" {
+            continue;
+        }
         let link = format!("[docs/{file}](docs/{file})");
         assert!(table.contains(&link), "the table leaves out docs/{file}");
         if documents.numbered.contains_key(name) {

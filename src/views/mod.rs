@@ -4,6 +4,7 @@
 
 pub mod columns;
 pub mod findings;
+pub mod hints;
 pub mod history;
 pub mod human;
 pub mod kube_state;

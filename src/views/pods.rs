@@ -9,7 +9,8 @@ use std::sync::{Arc, OnceLock};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
-use crate::api::{Pod, PodStatus};
+use crate::api::validation::probe_field;
+use crate::api::{Pod, PodStatus, ProbeType};
 use crate::events::Event;
 use crate::images::ImagePull;
 use crate::pod_config::FileProblem;
@@ -48,6 +49,15 @@ pub struct PodView {
 }
 
 impl PodView {
+    /// A probe as it stands in the object; null when there is none.
+    pub fn probe(&self, container: &str, probe_type: ProbeType) -> &Value {
+        let spec = &self.object["spec"];
+        let lists = ["initContainers", "containers"].map(|list| spec[list].as_array());
+        let mut all = lists.into_iter().flatten().flatten();
+        let found = all.find(|c| c["name"] == container);
+        found.map_or(&Value::Null, |c| &c[probe_field(probe_type)])
+    }
+
     /// `metadata.uid`.
     pub fn uid(&self) -> &str {
         self.object["metadata"]["uid"].as_str().unwrap_or_default()

@@ -349,6 +349,29 @@ impl<'a> Day<'a> {
         })
     }
 
+    /// Kills the processes of pods that are to end: those that do not heed TERM, as in the field, would keep the test for
+    /// their grace period.
+    pub(crate) fn kill_what_ends(&self) {
+        let snapshot = self.snapshot().expect("the daemon answers");
+        let is_to_end = |uid: &str| {
+            snapshot
+                .pods
+                .iter()
+                .any(|p| p.terminating && p.uid() == uid)
+        };
+        let dirs = fs::read_dir(self.node.layout.containers());
+        for dir in dirs.into_iter().flatten().flatten().map(|e| e.path()) {
+            let record: Option<ContainerRecord> = state::read(&dir, CONTAINER);
+            let state: Option<ContainerState> = state::read(&dir, STATE);
+            if record.is_some_and(|r| is_to_end(r.pod.uid.as_str())) {
+                state
+                    .and_then(|s| s.process)
+                    .into_iter()
+                    .for_each(super::kill9);
+            }
+        }
+    }
+
     /// Every file goes, every pod with it, and SIGTERM ends the daemon well.
     pub(crate) fn end(mut self) {
         for entry in fs::read_dir(self.node.layout.pods_dir()).unwrap().flatten() {

@@ -211,20 +211,11 @@ fn show(name: &str, node: &Node, shows: &Shows, images: &Images) {
     day.end();
 }
 
-/// Programs that do not heed TERM, as in the field, would keep the test for their grace period.
 fn hurry(day: &Day, file: &Path) {
     let _ = fs::remove_file(file);
     support::wait_until("every pod to be gone", || {
+        day.kill_what_ends();
         let snapshot = day.snapshot().expect("the daemon answers");
-        if snapshot.pods.iter().all(|p| p.terminating) {
-            let dirs = fs::read_dir(day.node.layout.containers())
-                .into_iter()
-                .flatten();
-            let states = dirs
-                .flatten()
-                .filter_map(|e| state::read::<ContainerState>(&e.path(), STATE));
-            states.filter_map(|s| s.process).for_each(support::kill9);
-        }
         snapshot.pods.is_empty()
     });
 }

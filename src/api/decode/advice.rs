@@ -246,10 +246,13 @@ const LEAST_MEMORY: i64 = 1 << 20;
 /// Warns of a memory limit such as `64m` or `64`, which is not 64 megabytes.
 fn memory(container: &Container, path: &str) -> Vec<String> {
     let resources = &container.resources;
-    let both = [
-        ("limits", resources.limits.get("memory")),
-        ("requests", resources.requests.get("memory")),
-    ];
+    let limit = resources.limits.get("memory");
+    // A request that is left out is the limit, of which this is said once.
+    let request = resources
+        .requests
+        .get("memory")
+        .filter(|r| limit != Some(r));
+    let both = [("limits", limit), ("requests", request)];
     let mut warnings = Vec::new();
     for (field, memory) in both
         .into_iter()

@@ -248,6 +248,9 @@ fn hint(error: &FieldError) -> String {
         return String::new();
     };
     let supported: Vec<&str> = match error.kind {
+        FieldErrorKind::NotFound if error.path.contains(".volumeMounts[") => {
+            return "; spec.volumes has no volume of that name".to_owned();
+        }
         FieldErrorKind::NotSupported => error.detail.split('"').skip(1).step_by(2).collect(),
         FieldErrorKind::Invalid if error.path.contains(".capabilities.") => {
             crate::api::validation::CAPABILITIES.to_vec()

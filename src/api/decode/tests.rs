@@ -305,7 +305,7 @@ fn every_error_of_a_file_is_told_with_its_line() {
             "6:5: spec.restartPolicy: Unsupported value: \"always\": supported values: \"Always\", \"Never\", \"OnFailure\"; did you mean \"Always\"?",
             "11:31: spec.containers[0].env[0].value: Invalid value: 1: must be a text (\"...\"), not a number; write \"1\" with quotes",
             "12:36: spec.containers[0].ports[0].containerPort: Invalid value: \"8080\": must be a whole number between -2147483648 and 2147483647, not a text; write 8080 without quotes",
-            "15:46: spec.containers[0].resources.limits[memory]: Invalid value: \"64MB\": must be a quantity such as 100m, 1.5, 64Mi or 2e3",
+            "15:46: spec.containers[0].resources.limits[memory]: Invalid value: \"64MB\": must be a quantity such as 100m, 1.5, 64Mi or 2e3; did you mean 64M?",
             "13:9: spec.containers[0].livenessProb: unknown field: did you mean \"livenessProbe\"?",
             "17:40: spec.containers[0].volumeMounts[0].mountPath: Invalid value: \"..\": must not contain '..'",
             "14:68: spec.containers[0].readinessProbe.timeoutSeconds: Invalid value: -2: must be greater than or equal to 0",
@@ -317,7 +317,9 @@ fn every_error_of_a_file_is_told_with_its_line() {
 fn a_type_error_says_what_was_expected_and_hides_what_follows_from_it() {
     check_pod(
         pod(json!({"containers": {}})),
-        &["spec.containers: Invalid value: {}: must be a list ([...]), not an object"],
+        &[
+            "spec.containers: Invalid value: {}: must be a list ([...]), not an object; in YAML each item begins with \"- \"",
+        ],
     );
     check_pod(
         pod(json!({"containers": [5]})),
@@ -342,7 +344,7 @@ fn a_type_error_says_what_was_expected_and_hides_what_follows_from_it() {
     check_pod(
         container(json!({"command": "sleep 1"})),
         &[
-            "spec.containers[0].command: Invalid value: \"sleep 1\": must be a list ([...]), not a text",
+            "spec.containers[0].command: Invalid value: \"sleep 1\": must be a list ([...]), not a text; write [\"sleep\",\"1\"]",
         ],
     );
     check_pod(
@@ -448,6 +450,12 @@ fn hints_follow_the_text_of_the_api() {
         &[
             "spec.containers[0].livenessProbe.httpGet.port: Invalid value: \"8080\": must contain at least one letter (a-z); write 8080 without quotes",
             "spec.containers[0].livenessProbe.httpGet.scheme: Unsupported value: \"https\": supported values: \"HTTP\", \"HTTPS\"; did you mean \"HTTPS\"?",
+        ],
+    );
+    check_pod(
+        container(json!({"volumeMounts": [{"name": "data", "mountPath": "/data"}]})),
+        &[
+            "spec.containers[0].volumeMounts[0].name: Not found: \"data\"; spec.volumes has no volume of that name",
         ],
     );
     for (written, meant) in [
@@ -735,7 +743,7 @@ fn what_is_valid_and_does_nothing_or_cannot_start_is_advised() {
             "spec.containers[0].resources.limits[memory]: {about}: megabytes are M, mebibytes Mi"
         );
         let warned = warnings(json!({"resources": {"limits": {"memory": limit}}}));
-        assert!(warned.contains(&expected), "{warned:?}");
+        assert_eq!(warned, [expected]);
     }
     for limit in ["0", "1Mi", "64Mi"] {
         assert_eq!(

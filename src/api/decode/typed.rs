@@ -7,6 +7,7 @@ use super::error::{Findings, MOST};
 use super::tracked::{self, TypeError};
 use crate::api::field::{FieldError, Step, clip, is_map, lookup, lookup_mut, push_key, render};
 use crate::api::pod::{Pod, PodObject};
+use crate::api::quantity::Quantity;
 use crate::api::raw_object::RawObject;
 use crate::api::support;
 use crate::spelling;
@@ -206,8 +207,8 @@ pub(super) fn mismatch(path: &str, value: &Value, expected: &str) -> String {
     )
 }
 
-/// The hint for the most common mistake: quotes around a number or a boolean, or none around a
-/// text.
+/// The hint for the most common mistakes: quotes around a number or a boolean, or none around a
+/// text; an item of a list without the list.
 fn quoting(value: &Value, expected: &str) -> String {
     match value {
         Value::String(text)
@@ -222,6 +223,21 @@ fn quoting(value: &Value, expected: &str) -> String {
         }
         Value::Number(_) | Value::Bool(_) if expected.starts_with("a text") => {
             format!("; write \"{value}\" with quotes")
+        }
+        Value::String(text) if expected.contains("quantity") => {
+            // Units have no B: 64MB is meant to be 64M.
+            let plain = text
+                .strip_suffix('B')
+                .map(|t| Quantity(t.trim_end().into()));
+            let meant = plain.filter(|q| q.parse().is_ok());
+            meant.map_or_else(String::new, |q| format!("; did you mean {}?", clip(&q.0)))
+        }
+        Value::String(text) if expected.starts_with("a list") => {
+            let words: Value = text.split_whitespace().collect();
+            format!("; write {}", clip(&words.to_string()))
+        }
+        Value::Object(_) if expected.starts_with("a list") => {
+            "; in YAML each item begins with \"- \"".to_owned()
         }
         _ => String::new(),
     }

@@ -32,6 +32,10 @@ type Result<T> = std::result::Result<T, YamlError>;
 
 /// Every document of the text that is not empty.
 pub(super) fn documents(text: &str) -> Result<Vec<Value>> {
+    read(text).map_err(|e| with_way_out(text, e))
+}
+
+fn read(text: &str) -> Result<Vec<Value>> {
     let mut reader = Reader::new(text);
     let mut all = Vec::new();
     while let Some((event, span)) = reader.next()? {
@@ -228,6 +232,36 @@ fn error(at: Marker, text: String) -> YamlError {
 
 fn scan_error(e: ScanError) -> YamlError {
     error(*e.marker(), format!("not YAML: {}", e.info()))
+}
+
+/// What the parser says, and what to do about it.
+const WAYS_OUT: [(&str, &str); 4] = [
+    ("tab", "indent with spaces"),
+    ("expect ':'", "a key ends with a colon and a space"),
+    ("expected key", "indent this line as those beside it"),
+    (
+        "mapping values are not allowed",
+        "indent this line as those beside it, or put quotes around a text that has a colon",
+    ),
+];
+
+fn with_way_out(text: &str, mut e: YamlError) -> YamlError {
+    let Some((said, way_out)) = WAYS_OUT.iter().find(|(said, _)| e.text.contains(said)) else {
+        return e;
+    };
+    if *said == "tab" {
+        // The parser may name the scalar that goes on behind the tab.
+        let mut lines = text.lines().enumerate().skip(e.at.line - 1);
+        let found = lines.find_map(|(n, line)| {
+            let indented = line.len() - line.trim_start().len();
+            Some((n + 1, line[..indented].find('\t')? + 1))
+        });
+        if let Some((line, column)) = found {
+            e.at = Position { line, column };
+        }
+    }
+    e.text = format!("{}: {way_out}", e.text);
+    e
 }
 
 fn position(at: Marker) -> Position {

@@ -24,6 +24,8 @@ use super::terminal::one_line;
 use super::{human, kinds, names, services, tabwriter};
 use crate::clock::Time;
 use crate::events::Event;
+use crate::views::findings::{self, Finding, Severity};
+use crate::views::hints::hint;
 use crate::views::history::PodHistory;
 use crate::views::{PodView, Snapshot};
 
@@ -41,10 +43,10 @@ pub const VERB: args::Verb = args::Verb {
 usage: podprobe describe pod [NAME]… [-n NAMESPACE | -A] [--root DIR]
        podprobe describe service [NAME]… [-n NAMESPACE | -A] [--root DIR]
 
-Shows all that is known of pods: state, how far pulls are, conditions, the last 32 results of each probe, why containers
-were restarted, events, the file, and which of its fields have no effect. Of a service: its addresses and endpoints, and
-for each pod whether it gets traffic, and why not. Control characters in what a container said
-are shown as ^X.
+Shows all that is known of pods: what is wrong and what to do, state, how far pulls are, conditions, the last 32 results
+of each probe, why containers were restarted, events, the file, and which of its fields have no effect. Of a service:
+its addresses and endpoints, and for each pod whether it gets traffic, and why not. Control characters in what a
+container said are shown as ^X.
 ",
     options: &[ROOT, NAMESPACE, ALL_NAMESPACES],
     run: |raw, out, err| {
@@ -137,7 +139,7 @@ fn with_problems(e: names::NameError, snapshot: &Snapshot, name: &str) -> CliErr
 /// The description of one pod at `now`.
 pub fn text(pod: &PodView, history: &PodHistory, now: Time) -> String {
     let mut w = String::new();
-    head(&mut w, pod);
+    head(&mut w, pod, findings::of_pod(pod, history, now));
     containers::all(
         &mut w,
         "Init Containers",
@@ -167,7 +169,7 @@ pub fn text(pod: &PodView, history: &PodHistory, now: Time) -> String {
     tabwriter::align(&w, 0, 2)
 }
 
-fn head(w: &mut String, pod: &PodView) {
+fn head(w: &mut String, pod: &PodView, finding: Option<Finding>) {
     let (meta, spec, status) = (&pod.object["metadata"], &pod.object["spec"], &pod.status);
     line(w, "Name", columns::name(pod));
     line(w, "Namespace", columns::namespace(pod));
@@ -189,6 +191,17 @@ fn head(w: &mut String, pod: &PodView) {
     for (title, value) in [("Reason", &status.reason), ("Message", &status.message)] {
         if !value.is_empty() {
             line(w, title, value);
+        }
+    }
+    // A pod that is on its way has no problem yet, and one that has failed says why above.
+    let is_told = |f: &Finding| f.severity != Severity::Waiting && status.message.is_empty();
+    if let Some(finding) = finding.filter(is_told) {
+        line(w, "Problem", &finding.message);
+        // Where it is this verb, what shows more is here.
+        let (hint, more) = (hint(&finding.message), finding.way_out.as_str());
+        let more = Some(more).filter(|m| !m.starts_with("podprobe describe "));
+        if let Some(way_out) = hint.or(more) {
+            line(w, "What To Do", way_out);
         }
     }
     line(w, "IP", &status.pod_ip);

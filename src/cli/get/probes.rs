@@ -7,8 +7,7 @@ use serde_json::{Value, json};
 use super::Get;
 use super::item::{Found, Item};
 use super::pods::selected;
-use crate::api::validation::probe_field;
-use crate::api::{Probe, ProbeType};
+use crate::api::Probe;
 use crate::cli::describe::history::rounded;
 use crate::cli::probe_names::{self, NamedProbe, ProbeSelector};
 use crate::cli::probe_text::probe_text;
@@ -92,7 +91,7 @@ impl<'a> Known<'a> {
         let mut paused = pod.paused.iter();
         let paused = paused.find(|p| p.container == *container && p.probe_type == *probe_type);
         Self {
-            probe: serde_json::from_value(written(pod, container, *probe_type).clone()).ok(),
+            probe: serde_json::from_value(pod.probe(container, *probe_type).clone()).ok(),
             runs: kept.into_iter().flat_map(|p| &p.runs).collect(),
             paused: paused.map(|p| p.until),
         }
@@ -137,15 +136,6 @@ impl<'a> Known<'a> {
         let does = text.split(" delay=").next();
         one_line(does.unwrap_or_default())
     }
-}
-
-/// The probe as it stands in the object.
-fn written<'a>(pod: &'a PodView, container: &str, probe_type: ProbeType) -> &'a Value {
-    let spec = &pod.object["spec"];
-    let lists = ["initContainers", "containers"].map(|list| spec[list].as_array());
-    let mut all = lists.into_iter().flatten().flatten();
-    let found = all.find(|c| c["name"] == container);
-    found.map_or(&Value::Null, |c| &c[probe_field(probe_type)])
 }
 
 fn item(pod: &PodView, probe: &NamedProbe, history: &PodHistory, now: Time) -> Item {
@@ -207,7 +197,7 @@ fn object(pod: &PodView, probe: &NamedProbe, known: &Known<'_>) -> Value {
     }
     let own = format!("{name}/{}", probe_names::spelled(probe));
     json!({"apiVersion": "podprobe/v1", "kind": "Probe", "metadata": {"name": own, "namespace": namespace},
-        "spec": {"pod": name, "container": container, "type": probe_type.word(), "probe": written(pod, container, *probe_type)},
+        "spec": {"pod": name, "container": container, "type": probe_type.word(), "probe": pod.probe(container, *probe_type)},
         "status": status})
 }
 

@@ -8,6 +8,7 @@
 
 mod cause;
 mod cgroups;
+mod config;
 mod create;
 mod executor;
 mod launch;

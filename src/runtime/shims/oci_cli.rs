@@ -35,6 +35,13 @@ pub(super) fn useful_sentence(output: &str) -> String {
             text = rest.to_owned();
         }
     }
+    // The embedded runtime says by its id which container it is; whoever is told knows that.
+    for prefix in ["cannot create container ", "cannot start container "] {
+        let rest = text.strip_prefix(prefix).and_then(|r| r.split_once(": "));
+        if let Some((_, rest)) = rest {
+            text = rest.to_owned();
+        }
+    }
     let end = (0..=MAX_TEXT.min(text.len()))
         .rev()
         .find(|&n| text.is_char_boundary(n))
@@ -133,6 +140,16 @@ time="2026-11-21T02:00:00Z" level=error msg="runc create failed: unable to start
             128,
         );
         check("some text\nError: it broke\n", "it broke", 128);
+        check(
+            r#"cannot create container 12ab: exec: "nope": executable file not found in $PATH (/bin)"#,
+            r#"exec: "nope": executable file not found in $PATH (/bin)"#,
+            127,
+        );
+        check(
+            "cannot start container 12ab: it broke: twice",
+            "it broke: twice",
+            128,
+        );
         check("", "the OCI runtime gave no reason", 128);
     }
 

@@ -119,10 +119,21 @@ fn a_crash_loop_says_why_the_last_instance_ended() {
     let cause = "failed liveness probe: HTTP probe failed with statuscode: 500 (exit code 137)";
     check(loops(code), restarts(&[50], cause), &told(cause));
     let oom = json!({"terminated": {"exitCode": 137, "reason": "OOMKilled"}});
+    let way_out = "| raise resources.limits.memory, or let the program use less; more: podprobe";
     check(
         loops(oom),
         restarts(&[50], "ended by itself"),
-        &told("OOMKilled, it reached its memory limit (exit code 137)"),
+        &told("OOMKilled, it reached its memory limit (exit code 137)")
+            .replace("| podprobe", way_out),
+    );
+    // What has never run has no log.
+    let never =
+        json!({"terminated": {"exitCode": 128, "reason": "ContainerCannotRun", "message": "no"}});
+    check(
+        loops(never),
+        json!(null),
+        &told("ContainerCannotRun, exit code 128: no")
+            .replace("logs web-edge -c main -p", "describe pod web-edge"),
     );
     let message =
         json!({"terminated": {"exitCode": 1, "reason": "Error", "message": "no\nconfig\u{1b}"}});
@@ -229,6 +240,34 @@ fn a_ready_pod_that_was_restarted_often_is_told_of() {
         restarts(&[10, 20, 55, 58], "out of luck"),
         "",
     );
+}
+
+/// Its container is ready for as long as its grace period is.
+#[test]
+fn a_liveness_probe_that_has_failed_often_enough_is_told_of() {
+    let told = |outcomes: &[&str], limit: Value| {
+        let run = |outcome: &&str| json!({"time": "2026-01-01T00:59:00Z", "micros": 1, "outcome": outcome, "output": "dial: connect: connection refused"});
+        let runs: Vec<Value> = outcomes.iter().map(run).collect();
+        let history = json!({"probes": [{"container": "main", "probeType": "Liveness", "runs": runs}], "restarts": []});
+        let mut pod = pod(running("True"));
+        pod["object"]["spec"]["containers"][0]["livenessProbe"] = limit;
+        said(&snapshot(&[pod], &[]), history, &[])
+    };
+    let expected = "Flapping pod/web-edge: the liveness probe of main fails, so it is killed: dial: connect: connection refused | \
+        nothing listens on that port: give a program that starts slowly a startupProbe, or correct the port; more: podprobe describe pod web-edge";
+    let by_default = || json!({"tcpSocket": {"port": 1}});
+    assert_eq!(told(&["failure"; 3], by_default()), [expected]);
+    assert_eq!(told(&["failure"; 2], by_default()), [""; 0]);
+    let again = ["failure", "success", "failure", "failure"];
+    assert_eq!(told(&again, by_default()), [""; 0]);
+    let two = json!({"tcpSocket": {"port": 1}, "failureThreshold": 2});
+    assert_eq!(told(&again, two), [expected]);
+    let more_than_are_kept = json!({"tcpSocket": {"port": 1}, "failureThreshold": 100});
+    assert_eq!(
+        told(&["failure"; 32], more_than_are_kept.clone()),
+        [expected]
+    );
+    assert_eq!(told(&["failure"; 31], more_than_are_kept), [""; 0]);
 }
 
 #[test]

@@ -244,7 +244,7 @@ fn values_of_a_wrong_type_are_told_at_their_place() {
             "7:5: spec.ports[1]: Invalid value: 81: must be an object ({...}), not a number",
             "8:3: spec.selector: Invalid value: [\"app\"]: must be an object ({...}), not a list",
             "9:3: spec.publishNotReadyAddresses: Invalid value: \"yes\": must be true or false, not a text",
-            "10:3: spec.clusterIPs: Invalid value: \"10.0.0.1\": must be a list ([...]), not a text",
+            "10:3: spec.clusterIPs: Invalid value: \"10.0.0.1\": must be a list ([...]), not a text; write [\"10.0.0.1\"]",
         ],
     );
     check(

@@ -170,3 +170,25 @@ fn a_syntax_error_has_its_place() {
         assert!(error.text.starts_with("not YAML: "), "{error:?}");
     }
 }
+
+#[test]
+fn a_syntax_error_names_the_way_out() {
+    let check = |text: &str, at: (usize, usize), way_out: &str| {
+        let error = documents(text).unwrap_err();
+        assert_eq!((error.at.line, error.at.column), at, "{error:?}");
+        assert!(error.text.ends_with(way_out), "{text:?}: {error:?}");
+    };
+    let tab = "tab: indent with spaces";
+    check("a:\n  - b: c\n\td: e\n", (3, 1), tab);
+    check("a:\n  b: c\n  \td: e\n", (3, 3), tab);
+    let tab = "(block indentation): indent with spaces";
+    check("a:\n\tb: c\n", (2, 1), tab);
+    let colon = ": a key ends with a colon and a space";
+    check("a: b\nc:d\n", (3, 1), colon);
+    let beside = ": indent this line as those beside it";
+    check("a:\n- b: c\n d: e\n", (3, 2), beside);
+    let quotes = "or put quotes around a text that has a colon";
+    check("a: b: c\n", (1, 5), quotes);
+    // An error without one has its text alone.
+    check("a: \"b\n", (1, 4), "found unexpected end of stream");
+}

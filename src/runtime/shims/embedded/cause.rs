@@ -10,6 +10,8 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
+use super::executor::MARK;
+
 /// Appends each error event as one line to a file; all of libcontainer's processes inherit the descriptor.
 struct Capture(File);
 
@@ -128,6 +130,24 @@ fn system_error(text: &str) -> Option<&str> {
         let (_, rest) = text.split_once("Nix(")?;
         rest.split_once(')').map(|(name, _)| name)
     })
+}
+
+/// The chain of causes in one line. Our own executor's text stands alone; otherwise the words that only say "failed"
+/// again are left out.
+pub(super) fn causes(error: &dyn std::error::Error) -> String {
+    let mut parts: Vec<String> = Vec::new();
+    let mut next = Some(error);
+    while let Some(e) = next {
+        let text = e.to_string();
+        if let Some((_, own)) = text.split_once(MARK) {
+            return own.to_owned();
+        }
+        if parts.last().is_none_or(|last| !last.contains(&text)) {
+            parts.push(text);
+        }
+        next = e.source();
+    }
+    parts.join(": ")
 }
 
 #[cfg(test)]

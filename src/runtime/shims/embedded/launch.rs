@@ -21,7 +21,7 @@ use libcontainer::{apparmor, tty, utils};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::create::causes;
+use super::cause::causes;
 use super::executor::Payload;
 
 /// What a container is made of.

@@ -1,0 +1,141 @@
+//! What to do about a problem, beside Kubernetes' own texts, which do not say it.
+//!
+//! Invariants: pure. A text of Kubernetes' stays as it is; the way out stands beside it.
+
+/// Parts of a sentence of `status`, and the way out. The first row whose parts are all there counts.
+const HINTS: [(&[&str], &str); 13] = [
+    (
+        &["probe", "executable file not found"],
+        "the program of an exec probe must be in the image; httpGet, tcpSocket and grpc need none",
+    ),
+    (
+        &["ContainerCannotRun", "executable file not found"],
+        NO_PROGRAM,
+    ),
+    (
+        &["ContainerCannotRun", "no such file or directory"],
+        NO_PROGRAM,
+    ),
+    (
+        &["ended by itself: exit code 0"],
+        "a program that has done its work is started again, unless restartPolicy is OnFailure or Never",
+    ),
+    (
+        &["OOMKilled"],
+        "raise resources.limits.memory, or let the program use less",
+    ),
+    (
+        &["liveness probe", "connection refused"],
+        "nothing listens on that port: give a program that starts slowly a startupProbe, or correct the port",
+    ),
+    (
+        &["probe", "connection refused"],
+        "nothing listens on that port: correct it, or let the program listen on 0.0.0.0 and not on 127.0.0.1 alone",
+    ),
+    (
+        &["probe", "statuscode: 404"],
+        "the program knows no such path: correct httpGet.path",
+    ),
+    (&["probe", "timed out after"], SLOW),
+    (&["probe", "Client.Timeout exceeded"], SLOW),
+    (
+        &["CreateContainerConfigError", "not found"],
+        "put that object into the pod's file, or into a file of its own beside it",
+    ),
+    (
+        &["CreateContainerConfigError", "couldn't find key"],
+        "add the key to the data of that object, or correct it in the pod; upper and lower case differ",
+    ),
+    (
+        &["CreateContainerConfigError", "image will run as root"],
+        "set runAsUser in its securityContext to the number of another user than 0",
+    ),
+];
+const NO_PROGRAM: &str =
+    "correct command, a list with an item for each word, or take an image that has the program";
+const SLOW: &str = "raise timeoutSeconds, which is 1 by default, or let the answer come faster";
+
+/// The way out of a problem, where it is known.
+pub fn hint(problem: &str) -> Option<&'static str> {
+    let fits = |parts: &[&str]| parts.iter().all(|part| problem.contains(part));
+    let row = HINTS.iter().find(|(parts, _)| fits(parts));
+    row.map(|(_, way_out)| *way_out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(problem: &str, expected: &str) {
+        let hint = hint(problem).unwrap_or_default();
+        assert!(hint.contains(expected), "{problem}: {hint}");
+        assert_eq!(hint.is_empty(), expected.is_empty(), "{problem}: {hint}");
+    }
+
+    #[test]
+    fn texts_of_kubernetes_have_their_way_out_beside_them() {
+        let loops = "container web ends again and again, restarted 2 times";
+        let missing = "exec: \"curl\": executable file not found in $PATH";
+        check(
+            &format!("not ready, the readiness probe of web fails: {missing}"),
+            "httpGet",
+        );
+        check(
+            &format!(
+                "{loops}: ContainerCannotRun, exit code 127: cannot create the container: {missing}"
+            ),
+            "command",
+        );
+        check(
+            &format!(
+                "{loops}: ContainerCannotRun, exit code 127: exec: \"/x\": no such file or directory"
+            ),
+            "command",
+        );
+        check(
+            &format!("{loops}: ended by itself: exit code 0"),
+            "restartPolicy",
+        );
+        check(&format!("{loops}: ended by itself: exit code 1"), "");
+        check(
+            &format!("{loops}: failed liveness probe: x (exit code 0)"),
+            "",
+        );
+        check(
+            &format!("{loops}: OOMKilled (exit code 137)"),
+            "limits.memory",
+        );
+        let refused = "dial tcp 10.0.0.1:80: connect: connection refused";
+        check(
+            &format!("{loops}: failed liveness probe: {refused}"),
+            "startupProbe",
+        );
+        check(
+            &format!("the readiness probe of web fails: {refused}"),
+            "0.0.0.0",
+        );
+        let failed = "the liveness probe of web fails: HTTP probe failed with statuscode";
+        check(&format!("{failed}: 404"), "httpGet.path");
+        check(&format!("{failed}: 500"), "");
+        check(
+            "the readiness probe of web fails: command timed out: \"x\" timed out after 1s",
+            "timeoutSeconds",
+        );
+        check(
+            "the readiness probe of web fails: Get \"x\": context deadline exceeded (Client.Timeout exceeded while awaiting headers)",
+            "timeoutSeconds",
+        );
+        let config = "container web cannot start: CreateContainerConfigError";
+        check(&format!("{config}: configmap \"x\" not found"), "beside it");
+        check(
+            &format!("{config}: couldn't find key x in ConfigMap default/y"),
+            "case",
+        );
+        check(
+            &format!("{config}: container has runAsNonRoot and image will run as root (pod: x)"),
+            "runAsUser",
+        );
+        check(&format!("{config}: no such user"), "");
+    }
+}
