@@ -290,12 +290,10 @@ impl Bridge<'_> {
     }
 }
 
+/// nix has no name for POLLRDHUP, and tells of no event at all when that is among them.
 fn has_hung_up(fd: &PollFd<'_>) -> bool {
-    let gone = PollFlags::from_bits_retain(libc::POLLRDHUP)
-        | PollFlags::POLLHUP
-        | PollFlags::POLLERR
-        | PollFlags::POLLNVAL;
-    fd.revents().is_some_and(|events| events.intersects(gone))
+    let gone = PollFlags::POLLHUP | PollFlags::POLLERR | PollFlags::POLLNVAL;
+    fd.revents().is_none_or(|events| events.intersects(gone))
 }
 
 /// Says how it has ended, and waits for the client to close too.
@@ -514,3 +512,6 @@ impl Port {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
