@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use nix::poll::PollFlags;
 use nix::sys::socket::{setsockopt, sockopt};
+use rustls::pki_types::CertificateDer;
 use rustls::{ServerConfig, ServerConnection};
 
 /// One client's connection.
@@ -108,10 +109,11 @@ impl Transport {
         credentials.ok().map(|c| (c.uid(), c.pid()))
     }
 
-    /// The certificate that a TLS client has shown, which the handshake has verified.
-    pub fn certificate(&self) -> Option<&[u8]> {
-        let certificates = self.session.as_ref()?.peer_certificates()?;
-        certificates.first().map(|c| &**c)
+    /// The certificates that a TLS client has shown, its own first; the handshake has verified them.
+    pub fn certificates(&self) -> &[CertificateDer<'static>] {
+        let session = self.session.as_ref();
+        let shown = session.and_then(|session| session.peer_certificates());
+        shown.unwrap_or_default()
     }
 
     /// What to wait for before a read can go on.
