@@ -40,7 +40,7 @@ const CHECKS_LAST: Duration = Duration::from_millis(500);
 const IN_A_ROW: usize = 8;
 /// Clients that are let in, or served, at a time where more than health is asked for: a handshake of TLS takes milliseconds on a
 /// small processor, and health is looked at in between.
-const AT_ONCE: usize = 8;
+const AT_ONCE: usize = 4;
 
 pub(super) struct Front {
     shared: Arc<Shared>,

@@ -224,10 +224,10 @@ impl Bridge<'_> {
             self.moved = Instant::now();
             let invalid = |e: String| io::Error::new(ErrorKind::InvalidData, e);
             match said(self.protocol, &message).map_err(invalid)? {
-                Said::Input(data) if !self.input_is_closed => self.input.extend_from_slice(data),
+                Said::Input(data) => self.input.extend_from_slice(data),
                 Said::InputEnds => self.input_ends = true,
                 Said::Size(size) => self.session.resize(size),
-                Said::Input(_) | Said::Nothing => {}
+                Said::Nothing => {}
             }
         }
         self.unread = true;

@@ -120,3 +120,6 @@ impl TcpDoor {
         self.listener.as_ref().map(AsFd::as_fd)
     }
 }
+
+#[cfg(test)]
+mod tests;

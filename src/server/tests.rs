@@ -21,6 +21,7 @@ pub(super) struct Fake {
     changed: Condvar,
     /// Why the check `disk` fails.
     full: Mutex<Option<String>>,
+    log_dir: Mutex<PathBuf>,
     /// Who asks for the running pods meets a defect.
     panics: AtomicBool,
 }
@@ -37,6 +38,7 @@ impl Fake {
             metrics: Mutex::new("m 1\n".into()),
             changed: Condvar::new(),
             full: Mutex::default(),
+            log_dir: Mutex::new(PathBuf::from("/nowhere")),
             panics: AtomicBool::new(false),
         })
     }
@@ -195,7 +197,7 @@ impl Backend for Fake {
     }
 
     fn log_dir(&self) -> PathBuf {
-        PathBuf::from("/nowhere")
+        self.log_dir.lock().unwrap().clone()
     }
 
     fn checks(&self) -> Vec<Check> {
@@ -559,6 +561,12 @@ fn bodies_come_whole_or_in_chunks_and_after_a_word() {
         (large.status, large.body.as_str()),
         (413, "the body of the request is longer than 65536 bytes\n")
     );
+    let mut client = world.client();
+    client.send(&format!(
+        "POST /podprobe/v1/pause HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n10001\r\n{}\r\n0\r\n\r\n",
+        "x".repeat((64 << 10) + 1)
+    ));
+    assert_eq!(client.read().status, 413);
 }
 
 #[test]
@@ -1008,6 +1016,7 @@ fn over_tls_credentials_count_for_each_request() {
     let mut nobody = TlsClient::secure(port, false);
     assert_eq!(nobody.get("/healthz").body, "ok");
     assert_eq!(nobody.get("/version").status, 401);
+    assert!(nobody.is_over(), "and said to be");
     let mut client = TlsClient::secure(port, false);
     assert_eq!(client.status_with("/version", TOKEN), 200);
     assert_eq!(client.get("/version").status, 401, "not of the connection");
@@ -1034,4 +1043,56 @@ fn long_heads_are_for_certificates() {
     let mut unknown = TlsClient::secure(port, false);
     let path = format!("/healthz?{}", "x".repeat(FREE_HEAD));
     assert_eq!(unknown.status_with(&path, TOKEN), 431);
+}
+
+/// More than a session keeps, to a client that is slower.
+#[test]
+fn a_large_answer_goes_over_tls() {
+    let place = Place::new();
+    let (world, port) = with_tls(&place);
+    let metrics = "m 1\n".repeat(1 << 20);
+    world.fake.set_metrics(metrics.clone());
+    let mut client = TlsClient::secure(port, true);
+    assert!(client.get("/metrics").body == metrics);
+    assert_eq!(client.get("/version").status, 200);
+}
+
+#[test]
+fn the_log_directory_is_shown_and_nothing_else() {
+    let world = start(1);
+    let dir = world.dir.path().join("log");
+    std::fs::create_dir_all(dir.join("pods/a b")).unwrap();
+    std::fs::write(dir.join("pods/a b/0.log"), "line\n").unwrap();
+    std::fs::write(dir.join("<b>"), "").unwrap();
+    std::os::unix::fs::symlink("/etc/passwd", dir.join("link")).unwrap();
+    nix::unistd::mkfifo(&dir.join("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    *world.fake.log_dir.lock().unwrap() = dir;
+    let mut client = world.client();
+    let listing = client.get("/logs/").body;
+    assert!(
+        listing.contains("<a href=\"/logs/pods/\">pods/</a>"),
+        "{listing}"
+    );
+    assert!(
+        listing.contains("<a href=\"/logs/%3Cb%3E\">&lt;b&gt;</a>"),
+        "{listing}"
+    );
+    let below = client.get("/logs/pods/").body;
+    assert!(below.contains("href=\"/logs/pods/a%20b/\""), "{below}");
+    assert_eq!(client.get("/logs/pods/a%20b/0.log").body, "line\n");
+    for path in [
+        "link",
+        "fifo",
+        "none",
+        "../secret",
+        "pods/../../x",
+        "%2Fetc/passwd",
+    ] {
+        let reply = client.get(&format!("/logs/{path}"));
+        assert_eq!(
+            (reply.status, reply.body.as_str()),
+            (404, "404 page not found\n"),
+            "{path}"
+        );
+    }
 }

@@ -148,8 +148,6 @@ impl Transport {
             }
         }
         match session.read_tls(&mut self.socket) {
-            // The buffer of plaintext is full: it is read first.
-            Err(e) if e.kind() == ErrorKind::Other => return Ok(true),
             Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(false),
             read => drop(read?),
         }
@@ -191,8 +189,6 @@ impl Read for Transport {
             };
             match session.reader().read(bytes) {
                 Err(e) if e.kind() == ErrorKind::WouldBlock => {}
-                // Without close_notify: the end may be forged, and nobody acts on half a request.
-                Err(e) if e.kind() == ErrorKind::UnexpectedEof => return Ok(0),
                 read => return read,
             }
             if !self.pump()? {

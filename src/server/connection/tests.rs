@@ -169,11 +169,27 @@ fn after_the_last_answer_a_little_is_read_and_thrown_away() {
     client.write_all(b"x").unwrap();
     is_over(&mut connection);
 
-    let (mut connection, client) = pair(Door::Unix, now);
+    let (mut connection, mut client) = pair(Door::Unix, now);
     connection.answer(b"bye".to_vec(), false, now);
     waits(&mut connection, now);
+    assert_eq!(read_now(&mut client), Some(b"bye".to_vec()));
     drop(client);
     is_over(&mut connection);
+}
+
+/// Whatever the pieces are in which heads come, each is found.
+#[test]
+fn heads_come_in_pieces_and_behind_one_another() {
+    let now = Moment::now();
+    let (mut connection, mut client) = pair(Door::Unix, now);
+    for byte in &HEAD[..HEAD.len() - 1] {
+        client.write_all(&[*byte]).unwrap();
+        waits(&mut connection, now);
+    }
+    client.write_all(b"\nGET /b HTTP/1.1\r\n\r\n").unwrap();
+    assert_eq!(asks(&mut connection, now).path, "/healthz");
+    // Shorter than what was looked at of the one before.
+    assert_eq!(asks(&mut connection, now).path, "/b");
 }
 
 #[test]

@@ -206,6 +206,15 @@ fn files_are_read_again_when_they_change_and_only_then() {
     assert!(fits(&known, "another-token-0123456789"));
 }
 
+/// Each handshake is a whole one: the certificate is looked at.
+#[test]
+fn no_session_is_resumed() {
+    let place = Place::new();
+    let known = place.read().unwrap();
+    assert_eq!(known.config().send_tls13_tickets, 0);
+    assert!(!known.config().session_storage.can_cache());
+}
+
 /// The content is as it was: what the log asks for is enough.
 #[test]
 fn a_secret_that_is_made_private_is_read() {

@@ -216,4 +216,19 @@ fn nobody_is_let_in_while_there_are_no_descriptors() {
     assert_eq!(world.front.wait(now).unwrap().doors, [None]);
     world.front.rests = Some(now + PAUSE);
     assert_eq!(world.front.wait(now).unwrap().doors, []);
+    world.front.turn();
+    assert!(world.front.connections.is_empty());
+    world.front.rests = Some(now);
+    world.front.turn();
+    assert_eq!(world.front.connections.len(), 1, "its time is over");
+}
+
+/// It may have been made again after the stop had removed it.
+#[test]
+fn a_server_that_has_stopped_leaves_no_socket() {
+    let mut world = world();
+    world.front.shared.stopping.store(true, Ordering::SeqCst);
+    assert!(world.path.exists());
+    world.front.run();
+    assert!(!world.path.exists());
 }

@@ -265,6 +265,17 @@ fn a_message_has_a_mebibyte_at_most() {
     }
 }
 
+/// A frame has room for so much of a reason, and no character is cut.
+#[test]
+fn a_long_reason_is_cut() {
+    let (mut client, mut socket) = Raw::pair();
+    socket
+        .close(Some(&format!("x{}", "é".repeat(200))))
+        .unwrap();
+    let (_, closed) = client.rest(STDOUT);
+    assert_eq!(closed, Some((1002, format!("x{}", "é".repeat(59)))));
+}
+
 #[test]
 fn sizes_and_the_end_of_the_input_are_told() {
     let mut served = shell();
@@ -311,25 +322,74 @@ fn the_rest_of_the_output_comes_before_the_end() {
     assert_eq!(outcome.end, StreamEnd::Exited { code: 3, command });
 }
 
+/// A bridge that no thread serves, and what keeps it from being stopped.
+fn bridge<'a>(socket: Socket, session: Box<FakeSession>, stop: &'a UnixStream) -> Bridge<'a> {
+    Bridge {
+        socket,
+        protocol: Protocol::V5,
+        session,
+        stop: stop.as_fd(),
+        input: Vec::new(),
+        unread: true,
+        input_ends: false,
+        input_is_closed: false,
+        open: [true; 2],
+        has_ended: false,
+        rest: 0,
+        moved: Instant::now(),
+    }
+}
+
 /// A process in the background that goes on writing is no reason to go on.
 #[test]
 fn what_is_written_after_the_end_is_bounded() {
-    let mut served = shell();
-    let mut output = served.script.stdout.try_clone().unwrap();
-    let writer = thread::spawn(move || {
-        let mut written = 0;
-        while let Ok(n) = output.write(&[b'x'; 32 << 10]) {
-            written += n;
-        }
-        written
-    });
-    assert_eq!(served.client.said().0, STDOUT);
-    served.script.end(SessionEnd::Exited(0));
-    let (rest, closed) = served.client.rest(STDOUT);
-    assert_eq!(closed, Some((1000, String::new())));
-    assert!(rest.len() < 4 * MAX_REST, "{} bytes", rest.len());
-    served.thread.join().unwrap();
-    writer.join().unwrap();
+    let (mut client, socket) = Raw::pair();
+    let (session, mut script) = FakeSession::pair([true; 3]);
+    let (_stopper, stop) = UnixStream::pair().unwrap();
+    let mut bridge = bridge(socket, session, &stop);
+    script.stdout.write_all(&[b'x'; 3 * CHUNK]).unwrap();
+    bridge.has_ended = true;
+    bridge.rest = MAX_REST - 1;
+    assert_eq!(bridge.run().unwrap(), Over::Ended);
+    assert_eq!(bridge.rest, MAX_REST - 1 + CHUNK);
+    assert_eq!(client.said(), (STDOUT, vec![b'x'; CHUNK]));
+}
+
+/// No more of it is taken than may wait; what is left is not forgotten.
+#[test]
+fn input_that_waits_is_bounded() {
+    let (mut client, socket) = Raw::pair();
+    let (session, _script) = FakeSession::pair([true; 3]);
+    let (_stopper, stop) = UnixStream::pair().unwrap();
+    let mut bridge = bridge(socket, session, &stop);
+    let kibibyte = frame(LAST | BINARY, &[&[0][..], &[b'x'; 1 << 10]].concat());
+    client.send(&kibibyte.repeat((MAX_INPUT >> 10) + 2));
+    assert!(bridge.receive().unwrap());
+    assert_eq!((bridge.input.len(), bridge.unread), (MAX_INPUT, true));
+    bridge.input.clear();
+    assert!(bridge.receive().unwrap());
+    assert_eq!((bridge.input.len(), bridge.unread), (2 << 10, false));
+}
+
+#[test]
+fn streams_that_have_ended_are_left_alone() {
+    let (mut client, socket) = Raw::pair();
+    let (session, script) = FakeSession::pair([true; 3]);
+    let (_stopper, stop) = UnixStream::pair().unwrap();
+    let mut bridge = bridge(socket, session, &stop);
+    for stream in [&script.stdin, &script.stdout, &script.stderr] {
+        stream.shutdown(std::net::Shutdown::Both).unwrap();
+    }
+    assert!(!bridge.collect(&mut [0; CHUNK]).unwrap());
+    assert_eq!(bridge.open, [false; 2]);
+    client.message(b"\0x");
+    assert!(bridge.receive().unwrap());
+    bridge.deliver();
+    assert!(bridge.input.is_empty() && bridge.input_is_closed);
+    // A container that reads no more is not told that its client has left.
+    bridge.input_ends = true;
+    bridge.deliver();
+    assert!(!script.seen().stdin_closed);
 }
 
 /// Its own command waits then; little is kept for it.
@@ -345,9 +405,11 @@ fn a_client_that_does_not_read_stops_its_command_only() {
         written += n;
         assert!(written < 16 << 20, "everything is taken");
     }
-    // What it says is heard all the same.
-    served.client.message(b"\0abc");
-    served.reads(b"abc");
+    // What it says is heard all the same, and no reason to send it more.
+    for _ in 0..40 {
+        served.client.message(b"\0abc");
+        served.reads(b"abc");
+    }
     served.stop.shutdown(std::net::Shutdown::Both).unwrap();
     let outcome = served.thread.join().unwrap();
     assert_eq!(
@@ -453,25 +515,27 @@ struct Forwarded {
     thread: JoinHandle<()>,
 }
 
+/// Of the server to a pod.
+fn connection(listener: &TcpListener) -> (PortSocket, TcpStream) {
+    let dialer = Dialer {
+        namespace: None,
+        deadline: Instant::now() + CEILING,
+        observer: &(),
+    };
+    let at: SocketAddr = listener.local_addr().unwrap();
+    let stream = dialer.dial(Address::Tcp(at), End::Close).unwrap();
+    stream.set_nonblocking().unwrap();
+    let pod = listener.accept().unwrap().0;
+    pod.set_read_timeout(Some(CEILING)).unwrap();
+    (stream, pod)
+}
+
 /// Two that are open, and one that is not.
 fn forwarded() -> Forwarded {
     let (client, socket) = Raw::pair();
     let (stop, stopped) = UnixStream::pair().unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let open = || {
-        let dialer = Dialer {
-            namespace: None,
-            deadline: Instant::now() + CEILING,
-            observer: &(),
-        };
-        let at: SocketAddr = listener.local_addr().unwrap();
-        let stream = dialer.dial(Address::Tcp(at), End::Close).unwrap();
-        stream.set_nonblocking().unwrap();
-        let pod = listener.accept().unwrap().0;
-        pod.set_read_timeout(Some(CEILING)).unwrap();
-        (stream, pod)
-    };
-    let ((one, first), (two, second)) = (open(), open());
+    let ((one, first), (two, second)) = (connection(&listener), connection(&listener));
     let ports = vec![
         (80, Ok(one)),
         (81, Err("nobody listens".to_owned())),
@@ -516,7 +580,9 @@ fn each_port_has_its_channels_and_ends_alone() {
     f.client.message(b"\0one");
     f.client.message(b"\x04two");
     // Nothing is there any more, and nothing goes wrong.
-    f.client.message(b"\x02lost");
+    for _ in 0..4 {
+        f.client.message(&[&[2][..], &[0; 32 << 10]].concat());
+    }
     f.reads(0, b"one");
     f.reads(1, b"two");
     f.pods[1].write_all(b"back").unwrap();
@@ -556,9 +622,48 @@ fn forwarding_ends_with_the_client_and_with_the_server() {
 /// Also when nothing more is read of it, because a port has enough.
 #[test]
 fn a_client_that_vanishes_in_the_middle_ends_all() {
+    let (client, socket) = Raw::pair();
+    let (_stopper, stop) = UnixStream::pair().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (stream, _pod) = connection(&listener);
+    let port = Port {
+        stream: Some(stream),
+        pending: vec![0; 64 << 20],
+    };
+    let forward = Forward {
+        socket,
+        ports: vec![port],
+        stop: stop.as_fd(),
+        unread: true,
+        moved: Instant::now(),
+    };
+    drop(client);
+    forward.run();
+}
+
+/// It is heard meanwhile, and gets nothing more for that.
+#[test]
+fn data_of_a_pod_waits_for_its_client() {
     let mut f = forwarded();
-    f.client.fill(&[&[0][..], &[b'x'; 32 << 10]].concat());
-    drop(f.client);
+    let limit = Some(Duration::from_millis(300));
+    f.pods[0].set_write_timeout(limit).unwrap();
+    let mut written = 0;
+    while let Ok(n) = f.pods[0].write(&[b'x'; 32 << 10]) {
+        written += n;
+        assert!(written < 64 << 20, "everything is taken");
+    }
+    for _ in 0..40 {
+        f.client.message(b"\0abc");
+        f.reads(0, b"abc");
+    }
+    f.pods.clear();
+    let mut came = 0;
+    while came < written {
+        let (channel, data) = f.client.said();
+        assert_eq!(channel, 0);
+        came += data.len();
+    }
+    assert_eq!(f.client.rest(0).1, Some((1000, String::new())));
     f.thread.join().unwrap();
 }
 
