@@ -160,7 +160,7 @@ impl Served {
 
     /// The code and the reason with which the client is put out.
     #[track_caller]
-    fn is_refused(mut self, why: &str) {
+    fn ends_refused(mut self, why: &str) {
         let (_, closed) = self.client.rest(STDOUT);
         let (code, reason) = closed.expect("it is told why");
         assert_eq!(code, 1002, "{reason}");
@@ -222,7 +222,7 @@ fn what_is_no_frame_of_a_client_ends_the_stream() {
     ] {
         let mut served = shell();
         served.client.send(&bad);
-        served.is_refused(why);
+        served.ends_refused(why);
     }
 }
 
@@ -235,7 +235,7 @@ fn what_is_no_message_of_the_protocol_ends_the_stream() {
     ] {
         let mut served = shell();
         served.client.message(message);
-        served.is_refused(why);
+        served.ends_refused(why);
     }
 }
 
@@ -256,7 +256,7 @@ fn a_message_has_a_mebibyte_at_most() {
                 .and_then(|()| client.write_all(&frame(LAST | CONTINUATION, last)));
         });
         if is_longer {
-            served.is_refused("too long");
+            served.ends_refused("too long");
         } else {
             served.reads(&vec![0; MEBIBYTE - 1]);
             served.end();
