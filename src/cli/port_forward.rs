@@ -219,21 +219,26 @@ impl Tunnel {
     }
 
     fn wait(&self) -> io::Result<()> {
-        let reads = self.pending.len() < CHUNK;
+        match poll(&mut self.watched(), PollTimeout::NONE) {
+            Ok(_) | Err(Errno::EINTR) => Ok(()),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    fn watched(&self) -> Vec<PollFd<'_>> {
         let mut events = PollFlags::empty();
         events.set(
             PollFlags::POLLIN,
             self.is_open && !self.socket.has_backlog(),
         );
         events.set(PollFlags::POLLOUT, !self.pending.is_empty());
-        let mut fds = [
-            PollFd::new(self.socket.as_fd(), self.socket.events(reads)),
-            PollFd::new(self.stream.as_fd(), events),
-        ];
-        match poll(&mut fds, PollTimeout::NONE) {
-            Ok(_) | Err(Errno::EINTR) => Ok(()),
-            Err(e) => Err(e.into()),
+        let mut fds = vec![PollFd::new(self.stream.as_fd(), events)];
+        // A daemon that has gone would end every wait; while the client takes nothing, that can wait.
+        let reads = self.pending.len() < CHUNK;
+        if reads || self.socket.has_backlog() {
+            fds.push(PollFd::new(self.socket.as_fd(), self.socket.events(reads)));
         }
+        fds
     }
 
     /// False at the end of the stream.
@@ -292,6 +297,36 @@ impl Tunnel {
 mod tests {
     use super::*;
     use crate::cli::args::testing;
+    use crate::server::transport::Transport;
+
+    #[test]
+    fn a_client_that_takes_nothing_does_not_keep_the_verb_busy_when_the_daemon_has_gone() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (ours, daemon) = std::os::unix::net::UnixStream::pair().unwrap();
+        let transport = Transport::unix(ours).unwrap();
+        drop(daemon);
+        let mut tunnel = Tunnel {
+            socket: Socket::of_server(transport, Vec::new()),
+            stream: listener.accept().unwrap().0,
+            pending: vec![0; CHUNK - 1],
+            begun: [true; 2],
+            unread: false,
+            is_open: true,
+        };
+        let at_once = |tunnel: &Tunnel| {
+            let mut fds = tunnel.watched();
+            // The client's own buffer has room, which is not the question here.
+            fds[0].set_events(PollFlags::empty());
+            poll(&mut fds, PollTimeout::ZERO).unwrap() > 0
+        };
+        assert!(
+            at_once(&tunnel),
+            "there is room for what the daemon said last"
+        );
+        tunnel.pending.push(0);
+        assert!(!at_once(&tunnel));
+    }
 
     #[test]
     fn ports_are_one_or_two_numbers() {

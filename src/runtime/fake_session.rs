@@ -75,9 +75,14 @@ impl FakeSession {
 impl Script {
     /// The command or the container has ended so. What was written before is still to be read.
     pub(crate) fn end(&mut self, end: SessionEnd) {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).end = Some(end);
+        self.end_later(end);
         // A session that is gone already needs no telling.
         let _ = self.ended.write_all(b".");
+    }
+
+    /// It will have ended so when it is finished.
+    pub(crate) fn end_later(&mut self, end: SessionEnd) {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).end = Some(end);
     }
 
     /// What the session was told up to now.

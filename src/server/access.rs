@@ -164,6 +164,7 @@ mod tests {
         doors("POST /run/a/b/c", [200, 404, 405, 401, 200]);
         doors("PUT /podprobe/v1/files/a/b/c", [200, 404, 405, 401, 200]);
         doors("POST /metrics", [200, 404, 405, 401, 200]);
+        doors("HEAD /metrics", [200, 404, 200, 401, 200]);
     }
 
     #[test]

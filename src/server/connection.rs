@@ -26,7 +26,8 @@ const SHORT_ANSWER: Duration = Duration::from_secs(5);
 pub const MAX_HEAD: usize = 1 << 20;
 /// The largest one where only health is asked for.
 const MAX_HEALTH_HEAD: usize = 4096;
-/// How much of a head each connection may always keep; beyond it the heads of all share a pool.
+/// How much of a head each connection may always keep; beyond it the heads of all share a pool. It is the most for a TCP client that
+/// has shown no certificate: with more, anybody could fill the pool, and keep the reading thread busy.
 pub const FREE_HEAD: usize = 16 << 10;
 /// What a client may send that nobody reads, for example a body: a reset could overtake the answer.
 const MAX_LEFT: usize = 64 << 10;
@@ -81,13 +82,12 @@ impl Connection {
 
     /// A client whose request was answered; `buffer` is what it has sent since.
     pub fn returned(transport: Transport, door: Door, buffer: Vec<u8>, now: Moment) -> Self {
-        let until = now + if buffer.is_empty() { IDLE } else { HEAD_TIME };
         Self {
             transport,
             door,
+            until: next_head(&buffer, now),
             buffer,
             seen: 0,
-            until,
             step: Step::Reads,
         }
     }
@@ -166,7 +166,9 @@ impl Connection {
     fn limit(&self) -> usize {
         match self.door {
             Door::Health => MAX_HEALTH_HEAD,
-            _ => MAX_HEAD,
+            Door::ReadOnly => FREE_HEAD,
+            Door::Main if self.transport.certificates().is_empty() => FREE_HEAD,
+            Door::Unix | Door::Main => MAX_HEAD,
         }
     }
 
@@ -225,7 +227,7 @@ impl Connection {
             return waits(&e);
         }
         if *goes_on {
-            self.until = now + IDLE;
+            self.until = next_head(&self.buffer, now);
             self.step = Step::Reads;
         } else {
             self.transport.close();
@@ -250,6 +252,11 @@ impl Connection {
     }
 }
 
+/// Until when the next head must have come, of which `begun` has come already.
+fn next_head(begun: &[u8], now: Moment) -> Moment {
+    now + if begun.is_empty() { IDLE } else { HEAD_TIME }
+}
+
 /// None means: at once again.
 fn waits(e: &std::io::Error) -> Option<Then> {
     match e.kind() {
@@ -258,3 +265,6 @@ fn waits(e: &std::io::Error) -> Option<Then> {
         _ => Some(Then::Over),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -14,7 +14,7 @@ use ring::hmac;
 use ring::rand::SystemRandom;
 use rustls::crypto::{CryptoProvider, ring as provider};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::{RootCertStore, ServerConfig};
@@ -63,15 +63,16 @@ pub struct KnownCredentials {
     /// Of each file when it was last read.
     seen: Vec<Option<Stamp>>,
     config: Arc<ServerConfig>,
+    client_ca: Option<Arc<dyn ClientCertVerifier>>,
     token: Option<Token>,
 }
 
-/// Which version of a file: device, inode, size and times.
+/// Which version of a file: device, inode, size and the time of its last change, which includes one of its mode.
 type Stamp = (u64, u64, u64, i64, i64);
 
 fn stamp(path: &Path) -> Option<Stamp> {
     let m = fs::metadata(path).ok()?;
-    Some((m.dev(), m.ino(), m.size(), m.mtime(), m.mtime_nsec()))
+    Some((m.dev(), m.ino(), m.size(), m.ctime(), m.ctime_nsec()))
 }
 
 impl CredentialFiles {
@@ -79,11 +80,6 @@ impl CredentialFiles {
         let all = [&self.certificate, &self.key];
         let all = all.into_iter().chain(&self.client_ca).chain(&self.token);
         all.map(|path| stamp(path)).collect()
-    }
-
-    fn read(&self) -> Result<(Arc<ServerConfig>, Option<Token>), CredentialError> {
-        let token = self.token.as_deref().map(Token::read).transpose()?;
-        Ok((server_config(self)?, token))
     }
 }
 
@@ -93,13 +89,18 @@ impl KnownCredentials {
     /// # Errors
     /// The first that cannot be used.
     pub fn read(files: CredentialFiles) -> Result<Self, CredentialError> {
+        // Looked at first, so that a change meanwhile is seen.
         let seen = files.stamps();
-        let (config, token) = files.read()?;
+        let provider = provider();
+        let client_ca = files.client_ca.as_deref();
+        let client_ca = client_ca.map(|path| verifier(path, provider.clone()));
+        let client_ca = client_ca.transpose()?;
         Ok(Self {
-            files,
             seen,
-            config,
-            token,
+            token: files.token.as_deref().map(Token::read).transpose()?,
+            config: server_config(&files, client_ca.clone(), provider)?,
+            client_ca,
+            files,
         })
     }
 
@@ -109,11 +110,10 @@ impl KnownCredentials {
     /// One cannot be used now; it is said once for each change, and what was read before stays.
     pub fn renew(&mut self) -> Result<(), CredentialError> {
         let now = self.files.stamps();
-        if now == self.seen {
-            return Ok(());
+        if now != self.seen {
+            self.seen = now;
+            *self = Self::read(self.files.clone())?;
         }
-        self.seen = now;
-        (self.config, self.token) = self.files.read()?;
         Ok(())
     }
 
@@ -122,13 +122,21 @@ impl KnownCredentials {
         self.config.clone()
     }
 
-    /// What a client has shown by its certificate, which the handshake has verified, or by a token.
+    /// What a client has shown by its certificate or by a token. The handshake has verified the certificate; since then it may
+    /// have expired, or the client CA may be another.
     pub fn of(&self, transport: &Transport, token: Option<&str>) -> Credentials {
         let fits = |given: &str| self.token.as_ref().is_some_and(|t| t.fits(given));
-        match transport.certificate().is_some() || token.is_some_and(fits) {
+        match self.is_signed(transport.certificates()) || token.is_some_and(fits) {
             true => Credentials::Valid,
             false => Credentials::None,
         }
+    }
+
+    fn is_signed(&self, shown: &[CertificateDer<'_>]) -> bool {
+        let (Some(ca), [own, others @ ..]) = (&self.client_ca, shown) else {
+            return false;
+        };
+        ca.verify_client_cert(own, others, UnixTime::now()).is_ok()
     }
 }
 
@@ -170,7 +178,11 @@ fn read_secret(key: &'static str, path: &Path, limit: u64) -> Result<Vec<u8>, Cr
     Ok(bytes)
 }
 
-fn server_config(files: &CredentialFiles) -> Result<Arc<ServerConfig>, CredentialError> {
+fn server_config(
+    files: &CredentialFiles,
+    client_ca: Option<Arc<dyn ClientCertVerifier>>,
+    provider: Arc<CryptoProvider>,
+) -> Result<Arc<ServerConfig>, CredentialError> {
     let chain = certificates("tlsCertFile", &files.certificate)?;
     let failed = |key, path: &Path, cause: String| CredentialError {
         key,
@@ -181,13 +193,12 @@ fn server_config(files: &CredentialFiles) -> Result<Arc<ServerConfig>, Credentia
     let key = read_secret("tlsPrivateKeyFile", &files.key, MAX_PEM)?;
     let key = PrivateKeyDer::from_pem_slice(&key)
         .map_err(|e| of_key(format!("no private key in PEM: {e}")))?;
-    let provider = provider();
-    let builder = ServerConfig::builder_with_provider(provider.clone())
+    let builder = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|e| of_key(e.to_string()))?;
-    let builder = match &files.client_ca {
+    let builder = match client_ca {
         None => builder.with_no_client_auth(),
-        Some(path) => builder.with_client_cert_verifier(verifier(path, provider)?),
+        Some(ca) => builder.with_client_cert_verifier(ca),
     };
     let mut config = builder
         .with_single_cert(chain, key)
@@ -283,3 +294,6 @@ impl Token {
         hmac::verify(&self.key, given.as_bytes(), self.tag.as_ref()).is_ok()
     }
 }
+
+#[cfg(test)]
+pub(super) mod tests;

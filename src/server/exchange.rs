@@ -467,3 +467,6 @@ impl Write for AnswerWriter<'_, '_> {
         self.line.flush()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,8 +6,8 @@
 //! others go on.
 
 use std::collections::HashSet;
-use std::io::{self, ErrorKind};
-use std::net::{SocketAddr, TcpListener};
+use std::io::ErrorKind;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,119 +17,30 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::access::{self, Credentials, Door};
 use super::connection::{Connection, MAX_HEAD, Then};
-use super::credentials::{CredentialFiles, KnownCredentials};
+use super::credentials::CredentialFiles;
 use super::health::{self, Check};
 use super::request::{BadHead, Length, Request};
 use super::response::{self, TEXT};
+use super::tcp_door::TcpDoor;
 use super::transport::Transport;
 use super::unix_door::UnixDoor;
 use super::worker::{self, Shared};
 use crate::clock::Moment;
-use crate::wire::listen::{is_of_client, listener};
+use crate::wire::listen::is_of_client;
 
-/// Clients at a time: of the unix socket, of health, and of the other TCP addresses together.
+/// Clients at a time of each address.
 pub const MAX_CLIENTS: usize = 64;
 /// What the heads of all clients may have beyond what each may.
 const HEAD_POOL: usize = 2 * MAX_HEAD;
-/// How often an address that is in use is tried again.
-const INTERVAL: Duration = Duration::from_secs(10);
 /// After there were no descriptors.
 const PAUSE: Duration = Duration::from_millis(200);
 /// How long an answer of the checks stays good: they ask the disk.
 const CHECKS_LAST: Duration = Duration::from_millis(500);
-/// Requests of one connection that are answered in a row.
-const IN_A_ROW: usize = 64;
-
-/// An address where the server listens, or wants to.
-struct TcpDoor {
-    door: Door,
-    at: SocketAddr,
-    listener: Option<TcpListener>,
-    files: Option<CredentialFiles>,
-    credentials: Option<KnownCredentials>,
-    retry: Moment,
-    /// Why it does not work, as last logged.
-    problem: String,
-}
-
-impl TcpDoor {
-    fn new((door, at, files): (Door, SocketAddr, Option<CredentialFiles>)) -> Self {
-        Self {
-            door,
-            at,
-            listener: None,
-            files,
-            credentials: None,
-            retry: Moment::now(),
-            problem: String::new(),
-        }
-    }
-
-    /// The key of the configuration that has its port.
-    fn key(&self) -> &'static str {
-        match self.door {
-            Door::Health => "healthzPort",
-            Door::ReadOnly => "readOnlyPort",
-            Door::Main | Door::Unix => "port",
-        }
-    }
-
-    fn open(&mut self, now: Moment) {
-        if self.listener.is_some() || self.retry > now {
-            return;
-        }
-        self.retry = now + INTERVAL;
-        match self.try_open() {
-            Ok(()) => {
-                if !self.problem.is_empty() {
-                    log::info!("{} {}: it listens now", self.key(), self.at);
-                }
-                self.problem.clear();
-            }
-            Err(e) => self.say(format!(
-                "{} {}: cannot listen: {e}; tried again every {} s",
-                self.key(),
-                self.at,
-                INTERVAL.as_secs()
-            )),
-        }
-    }
-
-    /// The credentials first: a port that would let nobody in is not opened.
-    fn try_open(&mut self) -> Result<(), String> {
-        if let Some(files) = &self.files {
-            let read = KnownCredentials::read(files.clone());
-            self.credentials = Some(read.map_err(|e| e.to_string())?);
-        }
-        self.listener = Some(listener(self.at).map_err(|e| e.to_string())?);
-        Ok(())
-    }
-
-    fn say(&mut self, problem: String) {
-        if self.problem != problem {
-            log::warn!("{problem}");
-            self.problem = problem;
-        }
-    }
-
-    /// The next client.
-    fn accept(&mut self) -> io::Result<Transport> {
-        let (socket, _) = match &self.listener {
-            Some(listener) => listener.accept()?,
-            None => return Err(ErrorKind::WouldBlock.into()),
-        };
-        let Some(credentials) = &mut self.credentials else {
-            return Transport::tcp(socket);
-        };
-        let renewed = credentials.renew();
-        let transport = Transport::tls(socket, credentials.config());
-        match renewed {
-            Ok(()) => {}
-            Err(e) => self.say(format!("{e}; what was read before stays in force")),
-        }
-        transport
-    }
-}
+/// Requests of one connection that are answered in a row; with the last it ends.
+const IN_A_ROW: usize = 8;
+/// Clients that are let in, or served, at a time where more than health is asked for: a handshake of TLS takes milliseconds on a
+/// small processor, and health is looked at in between.
+const AT_ONCE: usize = 4;
 
 pub(super) struct Front {
     shared: Arc<Shared>,
@@ -170,7 +81,7 @@ impl Front {
     /// Until the server stops.
     pub(super) fn run(&mut self) {
         while !self.shared.is_stopping() {
-            if !self.unix.keep() {
+            if !self.unix.keep(Moment::now()) {
                 self.turn();
             }
         }
@@ -207,9 +118,9 @@ impl Front {
             doors.push(None);
             fds.push(PollFd::new(self.unix.listener().as_fd(), PollFlags::POLLIN));
             for (n, door) in self.tcp.iter().enumerate() {
-                if let Some(listener) = &door.listener {
+                if let Some(fd) = door.listening_fd() {
                     doors.push(Some(n));
-                    fds.push(PollFd::new(listener.as_fd(), PollFlags::POLLIN));
+                    fds.push(PollFd::new(fd, PollFlags::POLLIN));
                 }
             }
         }
@@ -239,8 +150,7 @@ impl Front {
 
     /// How long it may wait: until somebody's time is over, or something is to be tried again.
     fn patience(&self, now: Moment) -> PollTimeout {
-        let closed = self.tcp.iter().filter(|door| door.listener.is_none());
-        let retries = closed.map(|door| door.retry);
+        let retries = self.tcp.iter().filter_map(TcpDoor::retry_at);
         let times = self.connections.iter().map(Connection::until);
         let all = times.chain(retries).chain(self.rests);
         let Some(next) = all.chain(self.unix.retry_at()).min() else {
@@ -258,15 +168,21 @@ impl Front {
         }
     }
 
+    /// The oldest first; who is left is still ready at the next turn.
     fn serve(&mut self, ready: &Ready, now: Moment) {
         let all = std::mem::take(&mut self.connections);
+        let mut served = 0;
         for connection in all {
             let fd = connection.transport().as_fd().as_raw_fd();
             if connection.until() <= now {
                 continue;
             }
-            match ready.connections.contains(&fd) {
-                true => self.go_on(connection, now),
+            let is_health = connection.door() == Door::Health;
+            match ready.connections.contains(&fd) && (is_health || served < AT_ONCE) {
+                true => {
+                    served += usize::from(!is_health);
+                    self.go_on(connection, now);
+                }
                 false => self.connections.push(connection),
             }
         }
@@ -274,14 +190,17 @@ impl Front {
 
     /// Goes on with a connection as far as it can without waiting.
     fn go_on(&mut self, mut connection: Connection, now: Moment) {
-        for _ in 0..IN_A_ROW {
+        for n in 1.. {
             match connection.advance(now) {
                 Then::Over => return,
                 Then::Waits => return self.keep(connection, now),
-                Then::Asks(request) => match self.asked(connection, *request, now) {
-                    Some(back) => connection = back,
-                    None => return,
-                },
+                Then::Asks(mut request) => {
+                    request.keep_alive &= n < IN_A_ROW;
+                    match self.asked(connection, *request, now) {
+                        Some(back) => connection = back,
+                        None => return,
+                    }
+                }
             }
         }
     }
@@ -329,13 +248,13 @@ impl Front {
         None
     }
 
-    fn credentials(&self, connection: &Connection, request: &Request) -> Credentials {
+    fn credentials(&mut self, connection: &Connection, request: &Request) -> Credentials {
         match connection.door() {
             Door::Unix => Credentials::Valid,
             Door::Health | Door::ReadOnly => Credentials::None,
             Door::Main => {
-                let main = self.tcp.iter().find_map(|door| door.credentials.as_ref());
-                main.map_or(Credentials::None, |known| {
+                let known = self.tcp.iter_mut().find_map(TcpDoor::credentials);
+                known.map_or(Credentials::None, |known| {
                     known.of(connection.transport(), request.token.as_deref())
                 })
             }
@@ -350,9 +269,13 @@ impl Front {
         self.checks.as_ref().map_or(&[], |(_, checks)| checks)
     }
 
-    /// Everybody who calls at a door, but not more than there is place for.
+    /// Those who call at a door; who is left calls still at the next turn.
     fn let_in(&mut self, door: Option<usize>, now: Moment) {
-        for _ in 0..MAX_CLIENTS {
+        let at_once = match door.map(|n| self.tcp[n].door) {
+            Some(Door::Health) => MAX_CLIENTS,
+            _ => AT_ONCE,
+        };
+        for _ in 0..at_once {
             let accepted = match door {
                 None => self
                     .unix
@@ -380,10 +303,10 @@ impl Front {
 
     /// A new client has a place when there is one, or when one that has asked nothing can go.
     fn welcome(&mut self, mut connection: Connection, now: Moment) {
-        let class = worker::class(connection.door());
-        let of_class = |c: &Connection| worker::class(c.door()) == class;
+        let door = connection.door();
+        let of_class = |c: &Connection| c.door() == door;
         let waiting = self.connections.iter().filter(|c| of_class(c)).count();
-        let busy = self.shared.busy[class].load(Ordering::Relaxed);
+        let busy = self.shared.busy[door as usize].load(Ordering::Relaxed);
         if waiting + busy >= MAX_CLIENTS {
             let gives_way = |c: &Connection| of_class(c) && !c.is_answered();
             match self.connections.iter().position(gives_way) {
@@ -400,3 +323,6 @@ impl Front {
         self.go_on(connection, now);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,6 @@
 //! The HTTP server: clients of the unix socket, health, and a TCP address with TLS (kubelet-probes 11).
 //!
-//! Invariants: at most [`MAX_CLIENTS`] clients of the unix socket, of health and of the other addresses are connected at once.
+//! Invariants: at most [`MAX_CLIENTS`] clients of each address are connected at once.
 //! Heads are read, and health is answered, by one thread that waits for nobody (front.rs); every other request gets a small
 //! thread for its answer (worker.rs). On TCP nothing but health is answered without credentials (access.rs). Every
 //! thread ends when the [`Server`] is stopped.
@@ -25,6 +25,7 @@ pub mod request;
 mod response;
 mod routes;
 mod stream;
+mod tcp_door;
 mod threads;
 pub mod transport;
 mod unix_door;

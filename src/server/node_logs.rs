@@ -132,6 +132,7 @@ mod tests {
         std::fs::write(logs.join("pods/a/0.log"), "l").unwrap();
         symlink("../secret", logs.join("link")).unwrap();
         symlink(dir.path(), logs.join("pods/up")).unwrap();
+        symlink("pods", logs.join("inside")).unwrap();
         nix::unistd::mkfifo(&logs.join("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
         let read = |parts: &[&str]| {
             let mut text = String::new();
@@ -142,6 +143,7 @@ mod tests {
         for parts in [
             &["link"][..],
             &["pods", "up", "secret"],
+            &["inside", "a", "0.log"],
             &["..", "secret"],
             &["pods", "..", "..", "secret"],
             &[""],
@@ -156,6 +158,6 @@ mod tests {
                 .is_file()
         );
         let names = names(File::open(&logs).unwrap().into()).unwrap();
-        assert_eq!(names, ["fifo", "link", "pods/"]);
+        assert_eq!(names, ["fifo", "inside", "link", "pods/"]);
     }
 }

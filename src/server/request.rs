@@ -81,11 +81,13 @@ pub fn read(bytes: &[u8], from: usize) -> Result<Option<(Request, usize)>, BadHe
     if !ends(bytes, from) {
         return Ok(None);
     }
+    if begins_empty(bytes) {
+        return Err(BadHead::new("the request begins with empty lines"));
+    }
     let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut parsed = httparse::Request::new(&mut headers);
     match parsed.parse(bytes) {
         Ok(httparse::Status::Complete(length)) => request(&parsed).map(|r| Some((r, length))),
-        // Leading empty lines end with an empty line too.
         Ok(httparse::Status::Partial) => Ok(None),
         Err(httparse::Error::TooManyHeaders) => Err(BadHead {
             status: 431,
@@ -103,6 +105,13 @@ pub fn read(bytes: &[u8], from: usize) -> Result<Option<(Request, usize)>, BadHe
 fn ends(bytes: &[u8], from: usize) -> bool {
     let new = &bytes[from.saturating_sub(3).min(bytes.len())..];
     new.windows(2).any(|w| w == b"\n\n") || new.windows(4).any(|w| w == b"\r\n\r\n")
+}
+
+/// One empty line may come before a request, from clients that end a body with it. More would be looked at again with every piece.
+fn begins_empty(bytes: &[u8]) -> bool {
+    let rest = bytes.strip_prefix(b"\r\n");
+    let rest = rest.or_else(|| bytes.strip_prefix(b"\n"));
+    matches!(rest.unwrap_or(bytes), [b'\r' | b'\n', ..])
 }
 
 fn request(parsed: &httparse::Request<'_, '_>) -> Result<Request, BadHead> {
@@ -356,7 +365,23 @@ mod tests {
         let two = format!("{head}GET /x HTTP/1.1\r\n\r\n");
         assert_eq!(parsed(&two).unwrap().unwrap().1, head.len());
         assert_eq!(whole("GET / HTTP/1.1\n\n").path, "/", "bare line feeds");
-        assert_eq!(parsed("\r\n\r\n"), Ok(None), "empty lines before it");
+        for empty in ["\r\n", "\n"] {
+            let (request, length) = parsed(&format!("{empty}{head}")).unwrap().unwrap();
+            assert_eq!(request.path, "/pods");
+            assert_eq!(length, empty.len() + head.len());
+        }
+    }
+
+    #[test]
+    fn a_head_does_not_begin_with_empty_lines() {
+        for empty in ["\r\n\r\n", "\n\n", "\r\n\n", "\n\r\n\r\n"] {
+            for rest in ["", "GET / HTTP/1.1\r\n\r\n"] {
+                let head = format!("{empty}{rest}");
+                if ends(head.as_bytes(), 0) {
+                    refused(&head, 400, "the request begins with empty lines");
+                }
+            }
+        }
     }
 
     #[test]
@@ -433,6 +458,22 @@ mod tests {
                 "Content-Length and Transfer-Encoding exclude each other",
             ),
             (
+                "Transfer-Encoding: chunked\r\nContent-Length: 0\r\n",
+                "Content-Length and Transfer-Encoding exclude each other",
+            ),
+            (
+                "Content-Length: 1, 1\r\n",
+                "Content-Length \"1, 1\" is not a number",
+            ),
+            (
+                "Content-Length : 1\r\n",
+                "cannot read the request: invalid header name",
+            ),
+            (
+                "A: b\r\n Content-Length: 1\r\n",
+                "cannot read the request: invalid header name",
+            ),
+            (
                 "Transfer-Encoding: gzip, chunked\r\n",
                 "Transfer-Encoding \"gzip, chunked\" is not supported; chunked is",
             ),
@@ -479,6 +520,8 @@ mod tests {
             whole(&head).token
         };
         assert_eq!(token("bearer  abc "), Some("abc".into()));
+        assert_eq!(token("BEARER abc"), Some("abc".into()));
+        assert_eq!(token("Bearer "), None);
         assert_eq!(token("Basic abc"), None);
         assert_eq!(token("abc"), None);
     }

@@ -224,10 +224,10 @@ impl Bridge<'_> {
             self.moved = Instant::now();
             let invalid = |e: String| io::Error::new(ErrorKind::InvalidData, e);
             match said(self.protocol, &message).map_err(invalid)? {
-                Said::Input(data) if !self.input_is_closed => self.input.extend_from_slice(data),
+                Said::Input(data) => self.input.extend_from_slice(data),
                 Said::InputEnds => self.input_ends = true,
                 Said::Size(size) => self.session.resize(size),
-                Said::Input(_) | Said::Nothing => {}
+                Said::Nothing => {}
             }
         }
         self.unread = true;
@@ -290,12 +290,10 @@ impl Bridge<'_> {
     }
 }
 
+/// nix has no name for POLLRDHUP, and tells of no event at all when that is among them.
 fn has_hung_up(fd: &PollFd<'_>) -> bool {
-    let gone = PollFlags::from_bits_retain(libc::POLLRDHUP)
-        | PollFlags::POLLHUP
-        | PollFlags::POLLERR
-        | PollFlags::POLLNVAL;
-    fd.revents().is_some_and(|events| events.intersects(gone))
+    let gone = PollFlags::POLLHUP | PollFlags::POLLERR | PollFlags::POLLNVAL;
+    fd.revents().is_none_or(|events| events.intersects(gone))
 }
 
 /// Says how it has ended, and waits for the client to close too.
@@ -514,3 +512,6 @@ impl Port {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

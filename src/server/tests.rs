@@ -3,25 +3,31 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Condvar, Mutex};
 use std::time::Instant;
 
+use rustls::{ClientConnection, StreamOwned};
 use serde_json::{Value, json};
 
 use super::connection::{FREE_HEAD, HEAD_TIME, MAX_HEAD};
+use super::credentials::tests::{Place, TOKEN, tls_client};
 use super::*;
 
 /// A backend whose snapshot the test changes.
-struct Fake {
+pub(super) struct Fake {
     now: Mutex<Arc<Snapshot>>,
     metrics: Mutex<String>,
     changed: Condvar,
     /// Why the check `disk` fails.
     full: Mutex<Option<String>>,
+    log_dir: Mutex<PathBuf>,
+    /// Who asks for the running pods meets a defect.
+    panics: AtomicBool,
 }
 
 impl Fake {
-    fn new(version: u64) -> Arc<Self> {
+    pub(super) fn new(version: u64) -> Arc<Self> {
         let snapshot = Snapshot {
             version,
             node_name: "edge".into(),
@@ -32,7 +38,13 @@ impl Fake {
             metrics: Mutex::new("m 1\n".into()),
             changed: Condvar::new(),
             full: Mutex::default(),
+            log_dir: Mutex::new(PathBuf::from("/nowhere")),
+            panics: AtomicBool::new(false),
         })
+    }
+
+    pub(super) fn set_full(&self, why: Option<String>) {
+        *self.full.lock().unwrap() = why;
     }
 
     fn set_metrics(&self, text: String) {
@@ -168,6 +180,7 @@ impl Backend for Fake {
     }
 
     fn running_pods(&self) -> Vec<Value> {
+        assert!(!self.panics.load(Ordering::SeqCst), "made up");
         Vec::new()
     }
 
@@ -184,7 +197,7 @@ impl Backend for Fake {
     }
 
     fn log_dir(&self) -> PathBuf {
-        PathBuf::from("/nowhere")
+        self.log_dir.lock().unwrap().clone()
     }
 
     fn checks(&self) -> Vec<Check> {
@@ -221,6 +234,12 @@ impl Socket for UnixStream {
 impl Socket for TcpStream {
     fn limit(&self, limit: Duration) {
         self.set_read_timeout(Some(limit)).unwrap();
+    }
+}
+
+impl Socket for StreamOwned<ClientConnection, TcpStream> {
+    fn limit(&self, limit: Duration) {
+        self.sock.set_read_timeout(Some(limit)).unwrap();
     }
 }
 
@@ -542,6 +561,12 @@ fn bodies_come_whole_or_in_chunks_and_after_a_word() {
         (large.status, large.body.as_str()),
         (413, "the body of the request is longer than 65536 bytes\n")
     );
+    let mut client = world.client();
+    client.send(&format!(
+        "POST /podprobe/v1/pause HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n10001\r\n{}\r\n0\r\n\r\n",
+        "x".repeat((64 << 10) + 1)
+    ));
+    assert_eq!(client.read().status, 413);
 }
 
 #[test]
@@ -776,7 +801,7 @@ fn health_has_an_address_of_its_own_and_nothing_else() {
     });
     let mut client = Client::dial(port);
     assert_eq!(client.get("/healthz").body, "ok");
-    *world.fake.full.lock().unwrap() = Some("it is full".into());
+    world.fake.set_full(Some("it is full".into()));
     let fails = || Client::dial(port).get("/healthz").status == 500;
     wait_until("the check is asked again", fails);
     assert_eq!(
@@ -853,4 +878,221 @@ fn a_socket_that_is_removed_comes_back() {
     std::fs::remove_dir_all(world.dir.path().join("run")).unwrap();
     wait_until("it is back", || UnixStream::connect(&world.path).is_ok());
     assert!(world.is_served());
+}
+
+/// A body that nobody reads is none of the next request, and no request itself.
+#[test]
+fn a_body_that_is_not_read_ends_the_connection() {
+    let world = start(1);
+    let inner = "GET /version HTTP/1.1\r\n\r\n";
+    for path in ["/healthz", "/events", "/nothing"] {
+        for body in [
+            format!("Content-Length: {}\r\n\r\n{inner}", inner.len()),
+            format!("Transfer-Encoding: chunked\r\n\r\n{inner}"),
+        ] {
+            let mut client = world.client();
+            client.send(&format!("GET {path} HTTP/1.1\r\n{body}"));
+            let reply = client.read();
+            assert!(reply.head.contains("Connection: close"), "{reply:?}");
+            assert!(client.is_over(), "{path}");
+        }
+    }
+}
+
+#[test]
+fn what_comes_after_a_body_is_the_next_request() {
+    let world = start(1);
+    let body = r#"{"uid":"u","container":"c","seconds":90}"#;
+    let length = body.len();
+    let mut client = world.client();
+    client.send(&format!(
+        "POST /podprobe/v1/pause HTTP/1.1\r\nContent-Length: {length}\r\n\r\n{body}GET /healthz HTTP/1.1\r\n\r\nGET /ver"
+    ));
+    assert_eq!(client.read().json()[0], "Some(\"c\") 90s");
+    assert_eq!(client.read().body, "ok");
+    client.send("sion HTTP/1.1\r\n\r\n");
+    assert_eq!(client.read().json()["version"], "0.0.1-test");
+    // Nobody says where chunks end in what has come.
+    client.send(&format!(
+        "POST /podprobe/v1/pause HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n{length:x}\r\n{body}\r\n0\r\n\r\nGET /version HTTP/1.1\r\n\r\n"
+    ));
+    assert_eq!(client.read().json()[0], "Some(\"c\") 90s");
+    assert!(client.is_over());
+}
+
+#[test]
+fn errors_too_have_no_body_for_a_head() {
+    let world = start(1);
+    let mut client = world.client();
+    for (path, status) in [("/nothing", 404), ("/healthz/nothing", 404), ("/pods", 200)] {
+        client.send(&format!("HEAD {path} HTTP/1.1\r\n\r\n"));
+        let head = client.until(|b| Some(b.windows(4).position(|w| w == b"\r\n\r\n")? + 4));
+        let head = String::from_utf8(head).unwrap();
+        assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{head}");
+    }
+    assert_eq!(client.get("/version").json()["version"], "0.0.1-test");
+}
+
+#[test]
+fn nobody_is_asked_for_a_body_that_is_refused() {
+    let world = start(1);
+    for path in ["/podprobe/v1/pause", "/nothing"] {
+        let mut client = world.client();
+        client.send(&format!(
+            "POST {path} HTTP/1.1\r\nContent-Length: 65537\r\nExpect: 100-continue\r\n\r\n"
+        ));
+        let reply = client.read();
+        assert!(matches!(reply.status, 404 | 413), "{reply:?}");
+        assert!(client.is_over());
+    }
+}
+
+#[test]
+fn a_body_that_breaks_off_is_no_request_and_leaves_no_thread() {
+    let world = start(1);
+    for end in [
+        "Content-Length: 9\r\n\r\n{}",
+        "Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n",
+    ] {
+        let mut client = world.client();
+        client.send(&format!("POST /podprobe/v1/pause HTTP/1.1\r\n{end}"));
+        wait_until("it is read", || world.busy() == 1);
+        client.0.shutdown(Shutdown::Write).unwrap();
+        assert!(client.is_over());
+        wait_until("its place is free", || world.busy() == 0);
+    }
+    let mut client = world.client();
+    client.send("POST /podprobe/v1/pause HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n");
+    assert!(client.is_over());
+}
+
+#[test]
+fn a_panic_ends_its_own_connection_and_is_counted() {
+    let world = start(1);
+    world.fake.panics.store(true, Ordering::SeqCst);
+    let mut client = world.client();
+    client.send("GET /runningpods/ HTTP/1.1\r\n\r\n");
+    let mut rest = Vec::new();
+    let _ = client.0.read_to_end(&mut rest);
+    assert!(!rest.ends_with(b"0\r\n\r\n"), "it is no whole answer");
+    wait_until("it is counted", || world.server.panics() == 1);
+    wait_until("its place is free", || world.busy() == 0);
+    assert!(world.is_served());
+}
+
+fn with_tls(place: &Place) -> (World, u16) {
+    let port = free_port();
+    let config = ServerConfig {
+        main: Some((SocketAddr::from((Ipv4Addr::LOCALHOST, port)), place.files())),
+        ..ServerConfig::default()
+    };
+    let world = start_with(1, config);
+    wait_until("it listens", || {
+        TcpStream::connect(("127.0.0.1", port)).is_ok()
+    });
+    (world, port)
+}
+
+type TlsClient = Client<StreamOwned<ClientConnection, TcpStream>>;
+
+impl TlsClient {
+    fn secure(port: u16, with_certificate: bool) -> Self {
+        let socket = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        Self::of(tls_client(socket, with_certificate))
+    }
+
+    fn status_with(&mut self, path: &str, token: &str) -> u16 {
+        self.send(&format!(
+            "GET {path} HTTP/1.1\r\nAuthorization: Bearer {token}\r\n\r\n"
+        ));
+        self.read().status
+    }
+}
+
+#[test]
+fn over_tls_credentials_count_for_each_request() {
+    let place = Place::new();
+    let (_world, port) = with_tls(&place);
+    let mut nobody = TlsClient::secure(port, false);
+    assert_eq!(nobody.get("/healthz").body, "ok");
+    assert_eq!(nobody.get("/version").status, 401);
+    assert!(nobody.is_over(), "and said to be");
+    let mut client = TlsClient::secure(port, false);
+    assert_eq!(client.status_with("/version", TOKEN), 200);
+    assert_eq!(client.get("/version").status, 401, "not of the connection");
+
+    // What is withdrawn is worth nothing, also on connections that stay, and when nobody else calls.
+    let mut by_token = TlsClient::secure(port, false);
+    assert_eq!(by_token.status_with("/version", TOKEN), 200);
+    place.write("token", "another-token-0123456789", 0o600);
+    assert_eq!(by_token.status_with("/version", TOKEN), 401);
+    let mut by_certificate = TlsClient::secure(port, true);
+    assert_eq!(by_certificate.get("/version").status, 200);
+    place.change_ca();
+    assert_eq!(by_certificate.get("/version").status, 401);
+}
+
+/// A long head is of whom is known: others could keep everybody waiting with it.
+#[test]
+fn long_heads_are_for_certificates() {
+    let place = Place::new();
+    let (_world, port) = with_tls(&place);
+    let long = format!("/version?{}", "x".repeat(MAX_HEAD - 100));
+    let mut known = TlsClient::secure(port, true);
+    assert_eq!(known.get(&long).status, 200);
+    let mut unknown = TlsClient::secure(port, false);
+    let path = format!("/healthz?{}", "x".repeat(FREE_HEAD));
+    assert_eq!(unknown.status_with(&path, TOKEN), 431);
+}
+
+/// More than a session keeps, to a client that is slower.
+#[test]
+fn a_large_answer_goes_over_tls() {
+    let place = Place::new();
+    let (world, port) = with_tls(&place);
+    let metrics = "m 1\n".repeat(1 << 20);
+    world.fake.set_metrics(metrics.clone());
+    let mut client = TlsClient::secure(port, true);
+    assert!(client.get("/metrics").body == metrics);
+    assert_eq!(client.get("/version").status, 200);
+}
+
+#[test]
+fn the_log_directory_is_shown_and_nothing_else() {
+    let world = start(1);
+    let dir = world.dir.path().join("log");
+    std::fs::create_dir_all(dir.join("pods/a b")).unwrap();
+    std::fs::write(dir.join("pods/a b/0.log"), "line\n").unwrap();
+    std::fs::write(dir.join("<b>"), "").unwrap();
+    std::os::unix::fs::symlink("/etc/passwd", dir.join("link")).unwrap();
+    nix::unistd::mkfifo(&dir.join("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    *world.fake.log_dir.lock().unwrap() = dir;
+    let mut client = world.client();
+    let listing = client.get("/logs/").body;
+    assert!(
+        listing.contains("<a href=\"/logs/pods/\">pods/</a>"),
+        "{listing}"
+    );
+    assert!(
+        listing.contains("<a href=\"/logs/%3Cb%3E\">&lt;b&gt;</a>"),
+        "{listing}"
+    );
+    let below = client.get("/logs/pods/").body;
+    assert!(below.contains("href=\"/logs/pods/a%20b/\""), "{below}");
+    assert_eq!(client.get("/logs/pods/a%20b/0.log").body, "line\n");
+    for path in [
+        "link",
+        "fifo",
+        "none",
+        "../secret",
+        "pods/../../x",
+        "%2Fetc/passwd",
+    ] {
+        let reply = client.get(&format!("/logs/{path}"));
+        assert_eq!(
+            (reply.status, reply.body.as_str()),
+            (404, "404 page not found\n"),
+            "{path}"
+        );
+    }
 }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use nix::poll::PollFlags;
 use nix::sys::socket::{setsockopt, sockopt};
+use rustls::pki_types::CertificateDer;
 use rustls::{ServerConfig, ServerConnection};
 
 /// One client's connection.
@@ -108,10 +109,11 @@ impl Transport {
         credentials.ok().map(|c| (c.uid(), c.pid()))
     }
 
-    /// The certificate that a TLS client has shown, which the handshake has verified.
-    pub fn certificate(&self) -> Option<&[u8]> {
-        let certificates = self.session.as_ref()?.peer_certificates()?;
-        certificates.first().map(|c| &**c)
+    /// The certificates that a TLS client has shown, its own first; the handshake has verified them.
+    pub fn certificates(&self) -> &[CertificateDer<'static>] {
+        let session = self.session.as_ref();
+        let shown = session.and_then(|session| session.peer_certificates());
+        shown.unwrap_or_default()
     }
 
     /// What to wait for before a read can go on.
@@ -146,8 +148,6 @@ impl Transport {
             }
         }
         match session.read_tls(&mut self.socket) {
-            // The buffer of plaintext is full: it is read first.
-            Err(e) if e.kind() == ErrorKind::Other => return Ok(true),
             Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(false),
             read => drop(read?),
         }
@@ -189,8 +189,6 @@ impl Read for Transport {
             };
             match session.reader().read(bytes) {
                 Err(e) if e.kind() == ErrorKind::WouldBlock => {}
-                // Without close_notify: the end may be forged, and nobody acts on half a request.
-                Err(e) if e.kind() == ErrorKind::UnexpectedEof => return Ok(0),
                 read => return read,
             }
             if !self.pump()? {

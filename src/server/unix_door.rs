@@ -4,12 +4,14 @@
 //! working one.
 
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, listen, socket};
+use nix::sys::stat::{Mode, fchmod};
 use nix::unistd::Group;
 
 use crate::clock::Moment;
@@ -20,6 +22,10 @@ const GROUP: &str = "podprobe";
 
 /// How long a socket that was removed stays away.
 const REBIND_PAUSE: Duration = Duration::from_millis(100);
+/// After it could not be made.
+const RETRY: Duration = Duration::from_secs(1);
+/// How many clients may wait to be let in.
+const BACKLOG: i32 = 128;
 
 /// The socket and the watch on its file.
 pub(super) struct UnixDoor {
@@ -29,6 +35,8 @@ pub(super) struct UnixDoor {
     file: (u64, u64),
     /// Without room in inotify the file is looked for now and then.
     watch: DirectoryWatch,
+    /// When the socket that was removed is made again.
+    again_at: Option<Moment>,
     /// Why the socket could not be made again, as last logged.
     problem: String,
 }
@@ -37,12 +45,13 @@ impl UnixDoor {
     /// Listens at `path`. A file that is in the way is replaced: the caller holds the daemon's lock, so it is what an
     /// earlier daemon left behind.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
-        let listener = bind(path)?;
+        let listener = bind(path, GROUP)?;
         Ok(Self {
             path: path.to_owned(),
             listener,
             file: inode(path)?,
             watch: DirectoryWatch::new(path.to_owned(), |_| false),
+            again_at: None,
             problem: String::new(),
         })
     }
@@ -57,20 +66,21 @@ impl UnixDoor {
     }
 
     /// Watched before it is looked for, so that a removal at any moment is seen. True when it must be looked for again.
-    pub(super) fn keep(&mut self) -> bool {
+    pub(super) fn keep(&mut self, now: Moment) -> bool {
         self.watch.drain();
-        let watched = self.watch.ensure(Moment::now());
+        let watched = self.watch.ensure(now);
         if inode(&self.path).is_ok_and(|file| file == self.file) {
+            self.again_at = None;
             return false;
         }
         // Whoever removes the directory is let finish: a new file would be in its way.
-        std::thread::park_timeout(REBIND_PAUSE);
-        let bound = bind(&self.path).and_then(|listener| {
-            self.file = inode(&self.path)?;
-            self.listener = listener;
-            Ok(())
-        });
-        match bound {
+        let again_at = *self.again_at.get_or_insert(now + REBIND_PAUSE);
+        if now < again_at {
+            return false;
+        }
+        self.again_at = Some(now + RETRY);
+        let bound = self.bind_again();
+        match &bound {
             Ok(()) => {
                 self.problem.clear();
                 log::warn!("{} was removed; it is made again", self.path.display());
@@ -83,12 +93,19 @@ impl UnixDoor {
                 self.problem = problem;
             }
         }
-        watched.is_ok()
+        bound.is_ok() && watched.is_ok()
+    }
+
+    fn bind_again(&mut self) -> io::Result<()> {
+        let listener = bind(&self.path, GROUP)?;
+        self.file = inode(&self.path)?;
+        self.listener = listener;
+        Ok(())
     }
 
     /// When the socket's file is looked for again without a word of the watch.
     pub(super) fn retry_at(&self) -> Option<Moment> {
-        self.watch.retry_at()
+        self.again_at.into_iter().chain(self.watch.retry_at()).min()
     }
 
     /// Removes the socket, unless its file is another's by now.
@@ -100,23 +117,26 @@ impl UnixDoor {
 }
 
 /// Binds beside the final name and renames. The name beside is short: a socket's path has 107 bytes at most.
-fn bind(path: &Path) -> io::Result<UnixListener> {
+fn bind(path: &Path, group: &str) -> io::Result<UnixListener> {
     if let Some(dir) = path.parent() {
         std::fs::create_dir_all(dir)?;
     }
     let fresh = path.with_extension("new");
     remove_if_there(&fresh)?;
-    let listener = UnixListener::bind(&fresh)?;
-    std::fs::set_permissions(&fresh, std::fs::Permissions::from_mode(0o600))?;
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let socket = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+    // Its file has this mode from the first moment on, whatever the umask is.
+    fchmod(&socket, Mode::S_IRUSR | Mode::S_IWUSR)?;
+    nix::sys::socket::bind(socket.as_raw_fd(), &UnixAddr::new(&fresh)?)?;
+    listen(&socket, Backlog::new(BACKLOG)?)?;
     // A node without the group, or one whose file of groups cannot be read, has a socket for root alone.
-    if let Ok(Some(group)) = Group::from_name(GROUP)
+    if let Ok(Some(group)) = Group::from_name(group)
         && chown(&fresh, None, Some(group.gid.as_raw())).is_ok()
     {
         std::fs::set_permissions(&fresh, std::fs::Permissions::from_mode(0o660))?;
     }
     std::fs::rename(&fresh, path)?;
-    listener.set_nonblocking(true)?;
-    Ok(listener)
+    Ok(socket.into())
 }
 
 fn remove_if_there(path: &Path) -> io::Result<()> {
@@ -130,3 +150,6 @@ fn inode(path: &Path) -> io::Result<(u64, u64)> {
     let found = std::fs::symlink_metadata(path)?;
     Ok((found.dev(), found.ino()))
 }
+
+#[cfg(test)]
+mod tests;

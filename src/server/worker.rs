@@ -22,17 +22,8 @@ use super::transport::Transport;
 /// Stack of a thread in bytes; writing a snapshot as JSON needs the most of it.
 pub(super) const STACK: usize = 256 << 10;
 
-/// The unix socket, health, the other addresses.
-const CLASSES: usize = 3;
-
-/// Which clients share places.
-pub(super) fn class(door: Door) -> usize {
-    match door {
-        Door::Unix => 0,
-        Door::Health => 1,
-        Door::ReadOnly | Door::Main => 2,
-    }
-}
+/// As many as there are kinds of [`Door`]: the clients of one take no places of another's.
+const DOORS: usize = 4;
 
 /// A connection on its way back, with its door and what has come of its next request.
 type Returned = (Transport, Door, Vec<u8>);
@@ -46,8 +37,8 @@ pub(super) struct Shared {
     pub(super) stop: OwnedFd,
     /// Readable when a connection has come back.
     pub(super) wake: EventFd,
-    /// Requests that are being answered, by class.
-    pub(super) busy: [AtomicUsize; CLASSES],
+    /// Requests that are being answered, by door.
+    pub(super) busy: [AtomicUsize; DOORS],
     returned: Mutex<Vec<Returned>>,
     pub(super) stopping: AtomicBool,
     pub(super) panics: AtomicU64,
@@ -95,11 +86,11 @@ impl Shared {
 }
 
 /// Counted among the busy ones, for as long as its thread lives.
-struct Seat(Arc<Shared>, usize);
+struct Seat(Arc<Shared>, Door);
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        self.0.busy[self.1].fetch_sub(1, Ordering::SeqCst);
+        self.0.busy[self.1 as usize].fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -110,9 +101,8 @@ pub(super) fn start(
     request: Request,
     connection: (Transport, Vec<u8>),
 ) {
-    let class = class(door);
-    shared.busy[class].fetch_add(1, Ordering::SeqCst);
-    let seat = Seat(shared.clone(), class);
+    shared.busy[door as usize].fetch_add(1, Ordering::SeqCst);
+    let seat = Seat(shared.clone(), door);
     let spawned = thread::Builder::new()
         .name("server-client".into())
         .stack_size(STACK)

@@ -9,8 +9,8 @@ use nix::sys::socket::{
     sockopt,
 };
 
-/// How many clients may wait to be let in.
-const BACKLOG: i32 = 128;
+/// How many clients may wait to be let in. One that finds no place tries again after a second, so a crowd is to find it.
+const BACKLOG: i32 = 1024;
 
 /// Whether a client that has gone is why it could not be let in.
 pub fn is_of_client(e: &io::Error) -> bool {
