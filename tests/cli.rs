@@ -240,6 +240,8 @@ impl Backend for Fake {
         PathBuf::from("/nowhere")
     }
 
+    fn panicked(&self) {}
+
     fn checks(&self) -> Vec<Check> {
         Vec::new()
     }

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -193,6 +194,10 @@ impl Backend for DaemonBackend {
 
     fn dial(&self, name: &ContainerName, port: u16) -> Result<PortSocket, Unreachable> {
         self.dial_in(name, port)
+    }
+
+    fn panicked(&self) {
+        self.counted.server_panics.fetch_add(1, Ordering::Relaxed);
     }
 
     fn checks(&self) -> Vec<Check> {

@@ -1,6 +1,7 @@
 //! What parts count that nobody else holds.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use crate::pod_workers::PodMetrics;
 use crate::runtime::metered::Operations;
@@ -12,4 +13,6 @@ pub(super) struct Counted {
     pub(super) operations: Arc<Operations>,
     pub(super) pods: Arc<PodMetrics>,
     pub(super) sync_loop: Arc<LoopMetrics>,
+    /// Panics of the server.
+    pub(super) server_panics: Arc<AtomicU64>,
 }

@@ -6,6 +6,7 @@ pub(super) mod node;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 use super::backend::DaemonBackend;
@@ -119,6 +120,7 @@ impl DaemonBackend {
             ("pod_workers", self.workers.panics()),
             ("prober", self.prober.manager.panics()),
             ("proxy_health", self.health.panics()),
+            ("server", self.counted.server_panics.load(Ordering::Relaxed)),
         ] {
             panics.value(&[("part", part)], n);
         }

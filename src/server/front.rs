@@ -9,6 +9,7 @@ use std::collections::HashSet;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -78,11 +79,20 @@ impl Front {
         front
     }
 
-    /// Until the server stops.
+    /// Until the server stops. After a panic the doors are as they were, and who was let in has to come again.
     pub(super) fn run(&mut self) {
         while !self.shared.is_stopping() {
-            if !self.unix.keep(Moment::now()) {
-                self.turn();
+            let turned = catch_unwind(AssertUnwindSafe(|| {
+                if !self.unix.keep(Moment::now()) {
+                    self.turn();
+                }
+            }));
+            if turned.is_err() {
+                self.connections.clear();
+                self.shared.backend.panicked();
+                log::error!(
+                    "reading requests panicked; its clients are let go; please report this"
+                );
             }
         }
         // It may have been made again after the stop had removed it.

@@ -170,6 +170,9 @@ pub trait Backend: Send + Sync {
     /// The directory of the node's logs.
     fn log_dir(&self) -> PathBuf;
 
+    /// Counts a panic of the server that was caught.
+    fn panicked(&self);
+
     /// How the daemon is, for `/healthz`. Takes at most milliseconds.
     fn checks(&self) -> Vec<Check>;
 
@@ -325,11 +328,6 @@ impl Server {
     /// Whether every thread has ended.
     pub fn is_finished(&self) -> bool {
         self.front.is_finished() && self.shared.is_idle()
-    }
-
-    /// Panics that were caught.
-    pub fn panics(&self) -> u64 {
-        self.shared.panics.load(Ordering::Relaxed)
     }
 }
 

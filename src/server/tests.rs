@@ -3,7 +3,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Condvar, Mutex};
 use std::time::Instant;
 
@@ -22,8 +22,9 @@ pub(super) struct Fake {
     /// Why the check `disk` fails.
     full: Mutex<Option<String>>,
     log_dir: Mutex<PathBuf>,
-    /// Who asks for the running pods meets a defect.
+    /// Who asks for the running pods meets a defect, and the next one who asks for health.
     panics: AtomicBool,
+    panicked: AtomicUsize,
 }
 
 impl Fake {
@@ -40,6 +41,7 @@ impl Fake {
             full: Mutex::default(),
             log_dir: Mutex::new(PathBuf::from("/nowhere")),
             panics: AtomicBool::new(false),
+            panicked: AtomicUsize::new(0),
         })
     }
 
@@ -200,7 +202,13 @@ impl Backend for Fake {
         self.log_dir.lock().unwrap().clone()
     }
 
+    fn panicked(&self) {
+        self.panics.store(false, Ordering::SeqCst);
+        self.panicked.fetch_add(1, Ordering::SeqCst);
+    }
+
     fn checks(&self) -> Vec<Check> {
+        assert!(!self.panics.load(Ordering::SeqCst), "made up");
         let check = |name, result, is_liveness| Check {
             name,
             result,
@@ -975,9 +983,28 @@ fn a_panic_ends_its_own_connection_and_is_counted() {
     let mut rest = Vec::new();
     let _ = client.0.read_to_end(&mut rest);
     assert!(!rest.ends_with(b"0\r\n\r\n"), "it is no whole answer");
-    wait_until("it is counted", || world.server.panics() == 1);
+    wait_until("it is counted", || {
+        world.fake.panicked.load(Ordering::SeqCst) == 1
+    });
     wait_until("its place is free", || world.busy() == 0);
     assert!(world.is_served());
+}
+
+#[test]
+fn a_panic_of_the_reading_thread_ends_its_clients_and_nothing_else() {
+    let world = start(1);
+    let mut other = world.client();
+    other.send("GET /version HTTP/1.1\r\n");
+    world.fake.panics.store(true, Ordering::SeqCst);
+    let mut client = world.client();
+    client.send("GET /healthz HTTP/1.1\r\n\r\n");
+    assert!(client.is_over() && other.is_over());
+    wait_until("it is counted", || {
+        world.fake.panicked.load(Ordering::SeqCst) == 1
+    });
+    assert!(world.is_served());
+    let mut client = world.client();
+    assert_eq!(client.get("/healthz").status, 200);
 }
 
 fn with_tls(place: &Place) -> (World, u16) {

@@ -6,7 +6,7 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
@@ -41,7 +41,6 @@ pub(super) struct Shared {
     pub(super) busy: [AtomicUsize; DOORS],
     returned: Mutex<Vec<Returned>>,
     pub(super) stopping: AtomicBool,
-    pub(super) panics: AtomicU64,
 }
 
 impl Shared {
@@ -59,7 +58,6 @@ impl Shared {
             busy: Default::default(),
             returned: Mutex::default(),
             stopping: AtomicBool::new(false),
-            panics: AtomicU64::new(0),
         })
     }
 
@@ -123,7 +121,7 @@ fn serve(seat: &Seat, door: Door, request: Request, connection: (Transport, Vec<
         Ok(Some((transport, buffer))) => shared.give_back((transport, door, buffer)),
         Ok(None) => {}
         Err(_) => {
-            shared.panics.fetch_add(1, Ordering::Relaxed);
+            shared.backend.panicked();
             log::error!("answering {path} panicked; the others go on; please report this");
         }
     }

@@ -312,6 +312,7 @@ fn the_readme_tells_of_every_metric_that_is_podprobe_s_own() {
 #[test]
 fn what_happened_is_counted_and_series_go_with_their_pod() {
     let h = eventful();
+    crate::server::Backend::panicked(&*h.daemon.running.backend);
     h.until_all_is_counted();
     let of = r#"container="c",namespace="default",pod="web-node",uid="u""#;
     for line in [
@@ -324,6 +325,7 @@ fn what_happened_is_counted_and_series_go_with_their_pod() {
         "kubelet_evictions{eviction_signal=\"emptydirfs.limit\"} 0",
         "podprobe_refused_files{source=\"http\"} 0",
         "podprobe_panics_total{part=\"pleg\"} 0",
+        "podprobe_panics_total{part=\"server\"} 1",
         "podprobe_metrics_left_out_total{part=\"pods\"} 0",
         "podprobe_sync_loop_channel_capacity{channel=\"config\"} 50",
         &format!("kube_pod_container_status_restarts_total{{{of}}} 1"),
