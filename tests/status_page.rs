@@ -92,8 +92,12 @@ fn page_in_browsers(node: &Node) {
                 .to_owned()
         };
         assert!(
-            text.contains("Not all is well: 1 file"),
+            text.contains("Not all is well: 2 things are wrong."),
             "{program}: {text}"
+        );
+        assert_eq!(
+            line("describe pod").trim(),
+            "podprobe describe pod ill-edge"
         );
         // the row is one line still: a table that does not fit has a line for each cell
         let row = line("web-edge ");
