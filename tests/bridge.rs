@@ -556,7 +556,7 @@ fn raw_frames_of_a_pod_change_nothing_for_others() {
         assert_eq!((&bytes[..n], from.ip()), (&b"honest"[..], a));
         let routes = try_ip("-6 route").1 + &try_ip("-6 addr").1;
         assert!(
-            !routes.contains("2001:bad") && !routes.contains("fe80::2"),
+            !routes.contains("2001:bad") && !routes.contains("via fe80::2 "),
             "{routes}"
         );
         assert_eq!(ask((b, 80)).unwrap(), "b-edge");
