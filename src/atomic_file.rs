@@ -30,9 +30,14 @@ pub fn replace_with(
         .write(true)
         .mode(0o600)
         .open(&temporary)?;
-    write(&mut file)?;
-    file.sync_all()?;
-    fs::rename(&temporary, path)?;
+    let replaced = write(&mut file)
+        .and_then(|()| file.sync_all())
+        .and_then(|()| fs::rename(&temporary, path));
+    if replaced.is_err() {
+        // On a full disk it would take what little room there is.
+        let _ = fs::remove_file(&temporary);
+    }
+    replaced?;
     path.parent()
         .map_or(Ok(()), |dir| File::open(dir)?.sync_all())
 }
@@ -54,6 +59,7 @@ mod tests {
         });
         assert_eq!(failed.unwrap_err().kind(), io::ErrorKind::StorageFull);
         assert_eq!(fs::read(&path).unwrap(), b"old");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
         replace(&path, b"new").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"new");
         let mode = fs::metadata(&path).unwrap().permissions().mode();

@@ -218,6 +218,15 @@ fn a_file_is_applied_after_it_was_checked(node: &Node) {
     let left: Vec<_> = std::fs::read_dir(node.layout.pods_dir()).unwrap().collect();
     assert_eq!(left.len(), 1, "{left:?}");
 
+    // The pod of a file that somebody has broken runs on.
+    std::fs::write(day.file("web"), "{").unwrap();
+    write(&day.pod("db", FOREVER, json!({})));
+    let (code, _, why) = apply(&day, &file);
+    let expected = format!("{} has pod/web too", day.file("web").display());
+    assert!(code == Some(1) && why.contains(&expected), "{why}");
+    write(&pod);
+    assert_eq!(apply(&day, &file), said("pod/web configured\n"));
+
     day.delete("web");
     day.wait_gone("web");
     let (pods, away) = (node.layout.pods_dir(), node.dir.path().join("away"));

@@ -9,12 +9,15 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
+use nix::fcntl::{Flock, FlockArg};
 use serde_json::Value;
 
 use self::plan::{Objects, plan};
 use super::args::{self, Opt, ROOT, Raw};
 use super::client::Client;
+use super::columns;
 use super::error::CliError;
 use super::validate::{self, Node, Validate};
 use crate::api::identity::content_hash;
@@ -22,6 +25,7 @@ use crate::api::objects::ObjectContent;
 use crate::api::{PodOrigin, decode};
 use crate::atomic_file;
 use crate::pod_config::files::is_pod_file;
+use crate::views::{PodView, Snapshot};
 
 /// `apply`.
 pub const VERB: args::Verb = args::Verb {
@@ -71,10 +75,21 @@ fn parse(raw: &Raw) -> Result<Apply, String> {
 }
 
 /// What two objects of a name are compared by.
-#[derive(PartialEq)]
 enum Content {
     Pod(String),
     Object(ObjectContent),
+    /// Of a pod whose file cannot be read any more: it still runs as it last was.
+    LastGood,
+}
+
+impl PartialEq for Content {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Pod(a), Self::Pod(b)) => a == b,
+            (Self::Object(a), Self::Object(b)) => a == b,
+            _ => false,
+        }
+    }
 }
 
 /// Says on `out` what becomes of each object, and on `err` what is wrong or not acted on.
@@ -84,7 +99,8 @@ enum Content {
 pub fn run(args: &Apply, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), CliError> {
     let failed = CliError::Failed;
     let (bytes, shown) = read(args.file.as_deref())?;
-    let config = Client::connect(&args.root)?.config()?;
+    let mut client = Client::connect(&args.root)?;
+    let config = client.config()?;
     let text = |key: &str| config[key].as_str().unwrap_or_default().to_owned();
     let directory = watched(&config)?;
     let node_name = text("nodeName");
@@ -94,7 +110,9 @@ pub fn run(args: &Apply, out: &mut dyn Write, err: &mut dyn Write) -> Result<(),
         None => directory.join(name_of(&bytes, &node_name).map_err(failed)?),
     };
     let new = objects(&bytes, &node_name).map_err(failed)?;
-    let there = all_there(&directory, &node_name)?;
+    // Another `apply` would plan with the same files, and write to the same temporary one.
+    let _alone = alone(&directory)?;
+    let there = all_there(&directory, &node_name, &*client.snapshot()?)?;
     let plan = plan(&new, &named, args.file.is_none(), &there).map_err(failed)?;
     if fs::read(&plan.file).ok().as_ref() != Some(&bytes) {
         put(&plan.file, &bytes)?;
@@ -131,6 +149,13 @@ fn watched(config: &Value) -> Result<PathBuf, CliError> {
         }
         Ok(_) => Ok(path.into()),
     }
+}
+
+/// Waits until no other `apply` writes there.
+fn alone(directory: &Path) -> Result<Flock<File>, CliError> {
+    let locked = File::open(directory)
+        .and_then(|dir| Flock::lock(dir, FlockArg::LockExclusive).map_err(|(_, e)| e.into()));
+    locked.map_err(|e| CliError::Failed(format!("cannot lock {}: {e}", directory.display())))
 }
 
 /// As `validate` does, by the name that the daemon has. What is only advice comes before what is done.
@@ -172,9 +197,12 @@ fn name_of(bytes: &[u8], node_name: &str) -> Result<String, String> {
     let is_pod = |key: &&String| key.starts_with("pod/");
     let first = all.keys().find(is_pod).or_else(|| all.keys().next());
     let first = first.ok_or("there is no object in it")?;
-    let (_, name) = first.split_once('/').unwrap_or(("", first));
     let is_json = bytes.trim_ascii_start().starts_with(b"{");
-    let name = name.replace(" in ", ".");
+    // Without its kind, a Service would come to lie in the file of the pod of its name.
+    let name = first
+        .trim_start_matches("pod/")
+        .replace('/', "-")
+        .replace(" in ", ".");
     Ok(format!("{name}.{}", if is_json { "json" } else { "yaml" }))
 }
 
@@ -183,17 +211,11 @@ fn objects(bytes: &[u8], node_name: &str) -> Result<Objects<Content>, String> {
     let path = Path::new("/");
     let found = decode::objects(bytes, &PodOrigin::File { node_name, path });
     let found = found.map_err(|e| e.to_string())?;
-    let key = |kind: &str, namespace: &str, name: &str| match namespace {
-        "default" => format!("{kind}/{name}"),
-        namespace => format!("{kind}/{name} in {namespace}"),
-    };
-    let suffix = format!("-{}", node_name.to_lowercase());
     let pods = found.pods.iter().map(|d| {
         let metadata = &d.pod.metadata;
-        let name = metadata.name.strip_suffix(&suffix);
-        let name = name.unwrap_or(&metadata.name);
         let content = Content::Pod(content_hash(&d.pod));
-        (key("pod", &metadata.namespace, name), content)
+        let key = pod_key(&metadata.namespace, &metadata.name, node_name);
+        (key, content)
     });
     let objects = found.objects.iter().map(|o| {
         let kind = o.key.kind.as_str().to_lowercase();
@@ -203,22 +225,52 @@ fn objects(bytes: &[u8], node_name: &str) -> Result<Objects<Content>, String> {
     Ok(pods.chain(objects).collect())
 }
 
-/// What the files of the directory have. One that cannot be read has nothing that could be lost.
+/// `pod/web` or `service/web in shop`.
+fn key(kind: &str, namespace: &str, name: &str) -> String {
+    match namespace {
+        "default" => format!("{kind}/{name}"),
+        namespace => format!("{kind}/{name} in {namespace}"),
+    }
+}
+
+/// Without the node's name at its end, which the daemon puts there.
+fn pod_key(namespace: &str, name: &str, node_name: &str) -> String {
+    let suffix = format!("-{}", node_name.to_lowercase());
+    let name = name.strip_suffix(&suffix).unwrap_or(name);
+    key("pod", namespace, name)
+}
+
+/// What the files of the directory have. Of one that cannot be read, the pods that still run.
 fn all_there(
     directory: &Path,
     node_name: &str,
+    snapshot: &Snapshot,
 ) -> Result<BTreeMap<PathBuf, Objects<Content>>, CliError> {
+    let last_good = |file: &Path| {
+        let pods = snapshot.pods.iter();
+        let pods = pods.filter(|p| Path::new(&p.file) == file && !p.terminating);
+        let key = |p: &Arc<PodView>| pod_key(columns::namespace(p), columns::name(p), node_name);
+        pods.map(|p| (key(p), Content::LastGood)).collect()
+    };
     let mut all = BTreeMap::new();
     for file in validate::files(directory)? {
         let bytes = File::open(&file).and_then(validate::read_all);
         let found = bytes.ok().and_then(|b| objects(&b, node_name).ok());
-        all.insert(file, found.unwrap_or_default());
+        let found = found.unwrap_or_else(|| last_good(&file));
+        all.insert(file, found);
     }
     Ok(all)
 }
 
+/// Through a link, and with the mode of a file that is there.
 fn put(file: &Path, bytes: &[u8]) -> Result<(), CliError> {
-    atomic_file::replace(file, bytes).map_err(|e| {
+    let target = fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
+    let mode = fs::metadata(&target).map(|m| m.permissions()).ok();
+    let written = atomic_file::replace_with(&target, |new| {
+        new.write_all(bytes)?;
+        mode.map_or(Ok(()), |mode| new.set_permissions(mode))
+    });
+    written.map_err(|e| {
         let way_out = match e.kind() {
             io::ErrorKind::ReadOnlyFilesystem => "; mount it writable",
             io::ErrorKind::PermissionDenied => "; try again with sudo",
@@ -231,6 +283,8 @@ fn put(file: &Path, bytes: &[u8]) -> Result<(), CliError> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
     use crate::cli::args::testing;
 
@@ -261,9 +315,37 @@ mod tests {
         assert!(all["pod/web"] == same["pod/web"] && all["pod/web"] != other["pod/web"]);
         let name = |text: &str| name_of(text.as_bytes(), "edge");
         assert_eq!(name(&file), Ok("web.yaml".into()));
-        assert_eq!(name(map), Ok("m.shop.yaml".into()));
+        assert_eq!(name(map), Ok("configmap-m.shop.yaml".into()));
         let json = r#" {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}}"#;
-        assert_eq!(name(json), Ok("m.json".into()));
+        assert_eq!(name(json), Ok("configmap-m.json".into()));
+    }
+
+    #[test]
+    fn a_file_keeps_its_mode_and_the_link_that_leads_to_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        let mode = |name: &str| fs::metadata(at(name)).unwrap().permissions().mode() & 0o777;
+        fs::write(at("real"), "old").unwrap();
+        fs::set_permissions(at("real"), fs::Permissions::from_mode(0o644)).unwrap();
+        std::os::unix::fs::symlink(at("real"), at("link")).unwrap();
+        put(&at("link"), b"new").unwrap();
+        assert!(at("link").is_symlink());
+        assert_eq!(fs::read(at("real")).unwrap(), b"new");
+        put(&at("fresh"), b"new").unwrap();
+        assert_eq!((mode("real"), mode("fresh")), (0o644, 0o600));
+    }
+
+    #[test]
+    fn two_do_not_write_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = alone(dir.path()).unwrap();
+        let again = || {
+            let file = File::open(dir.path()).unwrap();
+            Flock::lock(file, FlockArg::LockExclusiveNonblock).is_ok()
+        };
+        assert!(!again());
+        drop(first);
+        assert!(again());
     }
 
     #[test]

@@ -64,8 +64,12 @@ pub(super) fn plan<C: PartialEq>(
     }
     let old = there.get(file).unwrap_or(&none);
     if let Some(lost) = old.keys().find(|k| !new.contains_key(*k)) {
+        let other_name = match may_move {
+            true => "apply a file of another name (-f FILE)",
+            false => "give the new file another name",
+        };
         return Err(format!(
-            "{} has {lost} too, which would be gone: give the new file another name, or have {lost} in it",
+            "{} has {lost} too, which would be gone: {other_name}, or have {lost} in it",
             file.display()
         ));
     }
@@ -145,6 +149,7 @@ mod tests {
     fn nothing_goes_with_the_file_that_is_replaced() {
         let said = "/p/web has service/web too, which would be gone: give the new file another name, or have service/web in it";
         check("pod/web=1", "/p/web", false, Err(said));
+        let said = "/p/web has service/web too, which would be gone: apply a file of another name (-f FILE), or have service/web in it";
         check("pod/web=1", "/p/x", true, Err(said));
     }
 }
