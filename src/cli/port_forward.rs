@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -25,6 +26,8 @@ use crate::server::web_socket::{Received, Socket};
 /// Connections at a time; the daemon has 64 places for all its clients.
 const MAX_CONNECTIONS: usize = 32;
 const STACK: usize = 256 << 10;
+/// How long a pod may think of its answer when the client has ended its side.
+const LAST_WORDS: Duration = Duration::from_secs(30);
 /// Read at once, and kept for a side that is slow.
 const CHUNK: usize = 32 << 10;
 /// The version of the protocol.
@@ -141,27 +144,45 @@ fn accept(
             Ok((stream, _)) => stream,
             Err(e) => {
                 say(&format!("cannot accept a connection on {at}: {e}"));
-                thread::park_timeout(std::time::Duration::from_millis(200));
+                thread::park_timeout(Duration::from_millis(200));
                 continue;
             }
         };
-        if busy.fetch_add(1, Ordering::SeqCst) >= MAX_CONNECTIONS {
-            busy.fetch_sub(1, Ordering::SeqCst);
+        let place = Place::take(busy);
+        if busy.load(Ordering::SeqCst) > MAX_CONNECTIONS {
             say(&format!(
                 "{MAX_CONNECTIONS} connections are open; one more is closed"
             ));
             continue;
         }
         say(&format!("Handling connection for {}", at.port()));
-        let (root, path, busy) = (root.to_owned(), path.clone(), busy.clone());
+        let (root, path) = (root.to_owned(), path.clone());
         let serve = move || {
+            let _place = place;
             if let Err(e) = serve(stream, remote, &root, &path) {
                 say(&format!("an error occurred forwarding to {remote}: {e}"));
             }
-            busy.fetch_sub(1, Ordering::SeqCst);
         };
         let thread = thread::Builder::new().name("connection".into());
-        let _ = thread.stack_size(STACK).spawn(serve);
+        if let Err(e) = thread.stack_size(STACK).spawn(serve) {
+            say(&format!("cannot start a thread for a connection: {e}"));
+        }
+    }
+}
+
+/// One of the connections that may be open, for as long as it lives.
+struct Place(Arc<AtomicUsize>);
+
+impl Place {
+    fn take(busy: &Arc<AtomicUsize>) -> Self {
+        busy.fetch_add(1, Ordering::SeqCst);
+        Self(busy.clone())
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -200,27 +221,35 @@ impl Tunnel {
         let mut chunk = vec![0; CHUNK];
         loop {
             // What came with the answer to the handshake, or was left because much waits, is in no buffer of the kernel.
-            if !self.unread || self.pending.len() >= CHUNK {
-                self.wait()?;
+            let waits = !self.unread || self.pending.len() >= CHUNK;
+            if waits && !self.wait()? {
+                return Ok(());
             }
             if self.socket.has_backlog() {
                 self.socket.flush()?;
             }
-            let goes_on = self.receive()?;
+            // What has come is the client's, also when nothing more can.
+            let received = self.receive();
             self.deliver()?;
-            if !goes_on && self.pending.is_empty() {
+            if !received? && self.pending.is_empty() {
                 return Ok(());
             }
-            if self.is_open && !self.socket.has_backlog() && !self.send(&mut chunk)? {
-                // The pod is told by the end of the stream: the protocol has no half of a connection.
-                return Ok(());
+            if self.is_open && !self.socket.has_backlog() {
+                self.is_open = self.send(&mut chunk)?;
             }
         }
     }
 
-    fn wait(&self) -> io::Result<()> {
-        match poll(&mut self.watched(), PollTimeout::NONE) {
-            Ok(_) | Err(Errno::EINTR) => Ok(()),
+    /// False when the client has ended its side and the pod says nothing more. The protocol has no half of a connection, so
+    /// that the pod does not know, and may never end its own.
+    fn wait(&self) -> io::Result<bool> {
+        let patience = match self.is_open {
+            true => PollTimeout::NONE,
+            false => PollTimeout::try_from(LAST_WORDS).unwrap_or(PollTimeout::MAX),
+        };
+        match poll(&mut self.watched(), patience) {
+            Ok(0) => Ok(false),
+            Ok(_) | Err(Errno::EINTR) => Ok(true),
             Err(e) => Err(e.into()),
         }
     }
@@ -326,6 +355,45 @@ mod tests {
         );
         tunnel.pending.push(0);
         assert!(!at_once(&tunnel));
+    }
+
+    /// `nc -N`: the answer comes after the end of the question.
+    #[test]
+    fn a_client_that_has_ended_its_side_gets_the_answer() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        let mut daemon = Socket::of_client(Transport::unix(theirs).unwrap(), Vec::new());
+        let stream = listener.accept().unwrap().0;
+        stream.set_nonblocking(true).unwrap();
+        let tunnel = Tunnel {
+            socket: Socket::of_server(Transport::unix(ours).unwrap(), Vec::new()),
+            stream,
+            pending: Vec::new(),
+            begun: [true; 2],
+            unread: true,
+            is_open: true,
+        };
+        let runs = thread::spawn(move || tunnel.run());
+        client.write_all(b"question").unwrap();
+        client.shutdown(std::net::Shutdown::Write).unwrap();
+        let asked = loop {
+            match daemon.receive().unwrap() {
+                Received::Message(message) => break message,
+                Received::Closed => panic!("it was given up"),
+                Received::Nothing => {
+                    let mut fds = [PollFd::new(daemon.as_fd(), PollFlags::POLLIN)];
+                    poll(&mut fds, PollTimeout::NONE).unwrap();
+                }
+            }
+        };
+        assert_eq!(&asked[1..], b"question");
+        daemon.send(0, b"answer").unwrap();
+        drop(daemon);
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).unwrap();
+        assert_eq!(answer, "answer");
+        let _ = runs.join().unwrap();
     }
 
     #[test]

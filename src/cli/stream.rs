@@ -87,14 +87,16 @@ pub fn is_terminal() -> bool {
 /// # Errors
 /// The daemon has gone, or the command could not go on.
 pub fn join(socket: Socket, streams: Streams) -> Result<ExitCode, CliError> {
-    let raw = RawTerminal::enter(streams.tty && streams.stdin);
+    let is_raw = streams.tty && streams.stdin && is_terminal();
     let mut signals = SigSet::from_iter([Signal::SIGWINCH]);
-    if raw.0.is_some() {
+    if is_raw {
         signals.extend(ENDING);
     }
+    // Before the terminal is changed: a signal in between would leave it so.
     let _ = signals.thread_block();
     let signals = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK);
     let signals = signals.map_err(|e| CliError::Failed(format!("cannot wait for signals: {e}")))?;
+    let raw = RawTerminal::enter(is_raw);
     let mut joined = Joined {
         socket,
         signals,
@@ -174,18 +176,33 @@ impl Joined {
                 let is_ready = |n: usize| fds.get(n).is_some_and(|fd| fd.any() == Some(true));
                 (is_ready(2), is_ready(1))
             };
-            if self.socket.has_backlog() {
-                self.socket.flush()?;
+            let flushed = match self.socket.has_backlog() {
+                true => self.socket.flush(),
+                false => Ok(()),
+            };
+            if let Err(e) = flushed {
+                return self.broken(&e);
             }
             if has_signal && let Some(n) = self.signalled() {
                 return Ok(Over::Signal(n));
             }
-            if has_input {
-                self.send_input()?;
+            if has_input && let Err(e) = self.send_input() {
+                return self.broken(&e);
             }
             if !self.receive()? {
                 return Ok(Over::Closed);
             }
+        }
+    }
+
+    /// The daemon takes nothing any more. It may have said before how the command has ended; else it is an error of its own,
+    /// not that of a reader of our output who has gone.
+    fn broken(&mut self, why: &io::Error) -> io::Result<Over> {
+        let received = self.receive();
+        match (received, &self.end) {
+            (Err(e), _) if e.kind() == io::ErrorKind::BrokenPipe => Err(e),
+            (_, Some(_)) => Ok(Over::Closed),
+            (_, None) => Err(io::Error::other(why.to_string())),
         }
     }
 
@@ -228,7 +245,8 @@ impl Joined {
     /// Passes on what has come; false at the end.
     fn receive(&mut self) -> io::Result<bool> {
         loop {
-            let message = match self.socket.receive()? {
+            let received = self.socket.receive();
+            let message = match received.map_err(|e| io::Error::other(e.to_string()))? {
                 Received::Message(message) => message,
                 Received::Nothing => return Ok(true),
                 Received::Closed => return Ok(false),
@@ -253,6 +271,7 @@ fn pass_on(out: &mut impl Write, data: &[u8]) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::server::transport::Transport;
 
     #[test]
     fn a_query_asks_for_the_streams() {
@@ -260,6 +279,32 @@ mod tests {
         assert_eq!(query(false, false), "output=1&error=1");
         assert_eq!(query(true, false), "output=1&error=1&input=1");
         assert_eq!(query(true, true), "output=1&tty=1&input=1");
+    }
+
+    /// A stream to a daemon that sends this and goes.
+    fn left_by(messages: &[(u8, &str)]) -> Joined {
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        let transport = |stream| Transport::unix(stream).unwrap();
+        let mut daemon = Socket::of_client(transport(theirs), Vec::new());
+        for (channel, text) in messages {
+            daemon.send(*channel, text.as_bytes()).unwrap();
+        }
+        Joined {
+            socket: Socket::of_server(transport(ours), Vec::new()),
+            signals: SignalFd::new(&SigSet::empty()).unwrap(),
+            is_open: true,
+            end: None,
+        }
+    }
+
+    #[test]
+    fn a_daemon_that_takes_no_more_input_is_no_reader_that_has_gone() {
+        let epipe = io::Error::from(io::ErrorKind::BrokenPipe);
+        let lost = left_by(&[]).broken(&epipe).err().unwrap();
+        assert_eq!(lost.kind(), io::ErrorKind::Other);
+        let mut joined = left_by(&[(ERROR, r#"{"status": "Success"}"#)]);
+        assert!(matches!(joined.broken(&epipe), Ok(Over::Closed)));
+        assert!(verdict(joined.end.as_ref()).is_ok());
     }
 
     #[test]

@@ -233,7 +233,12 @@ struct Keys {
 impl Keys {
     fn open() -> nix::Result<Self> {
         let mut ends = SigSet::empty();
-        for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+        for signal in [
+            Signal::SIGINT,
+            Signal::SIGTERM,
+            Signal::SIGHUP,
+            Signal::SIGQUIT,
+        ] {
             ends.add(signal);
         }
         ends.thread_block()?;
@@ -241,7 +246,8 @@ impl Keys {
         let before = termios::tcgetattr(io::stdin()).ok();
         if let Some(before) = &before {
             let mut mode = before.clone();
-            mode.local_flags -= LocalFlags::ICANON | LocalFlags::ECHO;
+            // Without signals of keys: Ctrl-Z would stop it in the second screen.
+            mode.local_flags -= LocalFlags::ICANON | LocalFlags::ECHO | LocalFlags::ISIG;
             termios::tcsetattr(io::stdin(), SetArg::TCSANOW, &mode)?;
         }
         Ok(Self { before, signals })
@@ -266,9 +272,14 @@ impl Keys {
         match nix::unistd::read(&stdin, &mut keys) {
             // The terminal has gone.
             Ok(0) | Err(_) => true,
-            Ok(n) => keys[..n].iter().any(|key| matches!(key, b'q' | b'Q' | 3)),
+            Ok(n) => keys[..n].iter().any(ends),
         }
     }
+}
+
+/// q, Ctrl-C and Ctrl-\.
+fn ends(key: &u8) -> bool {
+    matches!(key, b'q' | b'Q' | 3 | 0x1c)
 }
 
 impl Drop for Keys {
