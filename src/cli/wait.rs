@@ -16,6 +16,7 @@ use super::problems::problem_lines;
 use super::{columns, kinds};
 use crate::clock::Moment;
 use crate::settings::parse_go_duration;
+use crate::status::DELETED;
 use crate::views::{PodView, Snapshot};
 
 /// Without `--timeout`.
@@ -114,11 +115,15 @@ fn goal(text: &str) -> Result<Goal, String> {
     }
 }
 
-/// The value follows the closing brace: a path may hold `=` itself.
+/// The value follows the closing brace, or the first `=` of a path without braces; one with them may hold `=` itself.
 fn json_path(text: &str) -> Result<Goal, JsonPathError> {
     let (path, value) = match text.rfind("}=") {
         Some(at) => (&text[..=at], Some(text[at + 2..].to_owned())),
-        None => (text, None),
+        None if text.starts_with('{') => (text, None),
+        None => match text.split_once('=') {
+            Some((path, value)) => (path, Some(value.to_owned())),
+            None => (text, None),
+        },
     };
     Path::parse(path).map(|path| Goal::JsonPath(path, value))
 }
@@ -137,7 +142,7 @@ fn timeout(text: &str) -> Result<Duration, String> {
 impl Goal {
     fn is_met(&self, pod: Option<&PodView>) -> Result<bool, JsonPathError> {
         match (self, pod) {
-            (Self::Delete, pod) => Ok(pod.is_none()),
+            (Self::Delete, pod) => Ok(pod.is_none_or(was_deleted)),
             (_, None) => Ok(false),
             (Self::Condition(type_, status), Some(pod)) => {
                 let mut conditions = pod.status.conditions.iter();
@@ -155,6 +160,12 @@ impl Goal {
             }
         }
     }
+}
+
+/// Ended by `delete`, which leaves it in the list until its file changes.
+fn was_deleted(pod: &PodView) -> bool {
+    let mut containers = pod.status.container_statuses.iter();
+    pod.status.reason == DELETED && containers.all(|c| c.state.running.is_none())
 }
 
 /// A pod that is waited for.
@@ -428,6 +439,22 @@ mod tests {
         assert_eq!(said, expected, "{line}");
     }
 
+    /// It stays in the list until its file changes.
+    #[test]
+    fn a_pod_that_was_deleted_is_gone_when_its_containers_have_ended() {
+        let deleted = |state: Value| {
+            let mut pod = pod("a", "1", "False");
+            pod["status"]["reason"] = DELETED.into();
+            pod["status"]["containerStatuses"] = json!([{"name": "c", "state": state}]);
+            snapshot(&[pod], &[])
+        };
+        let steps = [
+            deleted(json!({"running": {"startedAt": null}})),
+            deleted(json!({"terminated": {"exitCode": 137}})),
+        ];
+        check("wait a --for=delete", &steps, &["", "a-edge"]);
+    }
+
     #[test]
     fn each_pod_is_named_once_when_it_is_as_asked() {
         let (no, yes) = (pod("a", "1", "False"), pod("a", "1", "True"));
@@ -449,6 +476,11 @@ mod tests {
         );
         check(
             "wait a --for=jsonpath={.status.phase}=Running",
+            &steps[..1],
+            &["a-edge"],
+        );
+        check(
+            "wait a --for=jsonpath=.status.phase=Running",
             &steps[..1],
             &["a-edge"],
         );

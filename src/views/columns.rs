@@ -297,9 +297,11 @@ fn ended(state: &ContainerState) -> Option<String> {
     })
 }
 
-/// Whether the pod is to run, or has failed to: it is neither on its way out nor done with its work.
+/// Whether the pod is to run, or has failed to: it is neither on its way out, nor done with its work, nor was it ended by
+/// `delete`.
 pub fn is_at_work(view: &PodView) -> bool {
-    !view.terminating && view.status.phase != PodPhase::Succeeded
+    let status = &view.status;
+    !view.terminating && status.phase != PodPhase::Succeeded && status.reason != DELETED
 }
 
 /// The contents of a row without its times, which change all the time.

@@ -103,7 +103,10 @@ fn what_is_well_is_not_told() {
     );
     let mut ending = pod(running("False"));
     ending["terminating"] = true.into();
-    assert_eq!(said(&snapshot(&[ending], &[]), json!(null), &[]), [""; 0]);
+    let mut deleted = pod(status("Failed", "False", json!({}), json!({})));
+    deleted["status"]["reason"] = crate::status::DELETED.into();
+    let both = snapshot(&[ending, deleted], &[]);
+    assert_eq!(said(&both, json!(null), &[]), [""; 0]);
 }
 
 #[test]
