@@ -123,7 +123,7 @@ pub fn read(
         if !verb.options.iter().any(|o| o.name == option.name) {
             return Err(no_option(&typed, verb));
         }
-        raw.options.extend(value.map(|v| (option.name, v)));
+        raw.give(option.name, value);
     }
     while let Some(arg) = parser.next().map_err(|e| e.to_string())? {
         if let Arg::Value(word) = arg {
@@ -132,7 +132,7 @@ pub fn read(
         }
         let option = option(&arg, verb)?;
         let value = value(option, arg_is_long(&arg), &mut parser)?;
-        raw.options.extend(value.map(|v| (option.name, v)));
+        raw.give(option.name, value);
     }
     Ok(match raw.has(HELP.name) {
         true => Line::Help(Some(verb)),
@@ -239,6 +239,14 @@ fn no_option(typed: &str, verb: &Verb) -> String {
 }
 
 impl Raw {
+    /// The last one counts: without a value, it was not given before either.
+    fn give(&mut self, name: &'static str, value: Option<OsString>) {
+        match value {
+            Some(value) => self.options.push((name, value)),
+            None => self.options.retain(|(given, _)| *given != name),
+        }
+    }
+
     fn new(
         verb: &'static str,
         root_variable: Option<OsString>,

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use super::args::{self, Opt, ROOT, Raw, Verb};
 use super::error::CliError;
+use super::get::{self, kind::Kind};
 use super::suggest::did_you_mean;
 
 const BASH: &str = include_str!("completion/podprobe.bash");
@@ -81,10 +82,13 @@ fn words(verb: &Verb) -> Words {
     let mut words = Words::default();
     for (typed, _) in verb.summary {
         let first = typed.split_whitespace().nth(1).unwrap_or_default();
-        let choices = first.split(['|', '/']);
+        let choices = first.split(['|', '/', '[']);
         words.pods |= choices.clone().any(|word| word == "POD");
         let is_noun = |word: &&str| word.starts_with(|c: char| c.is_ascii_lowercase());
         words.nouns.extend(choices.filter(is_noun));
+    }
+    if verb.name == get::VERB.name {
+        words.nouns = Kind::ALL.map(Kind::plural).to_vec();
     }
     words
 }
@@ -216,6 +220,14 @@ mod tests {
         let of = |name: &str| words(VERBS.iter().find(|v| v.name == name).unwrap());
         assert!(of("logs").pods && of("logs").nouns.is_empty());
         assert!(of("get").nouns.contains(&"pods") && !of("get").pods);
+        for kind in Kind::ALL {
+            assert!(
+                of("get").nouns.contains(&kind.plural()),
+                "{}",
+                kind.plural()
+            );
+        }
+        assert!(of("restart").pods, "also where a container may follow");
         assert!(of("describe").nouns.contains(&"service"));
         assert!(of("image").nouns.contains(&"inspect"));
         assert_eq!(of("completion").nouns, SHELLS);

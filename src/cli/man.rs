@@ -44,8 +44,7 @@ fn page(verbs: &[&Verb]) -> String {
         page.push_str(&format!(".TP\n.B {name}\n{}\n", escape(meaning)));
     }
     page.push_str(
-        ".SH EXIT STATUS\n0 done, 1 not done (stderr says why), 2 wrong command line. The verbs probe and check\\-host have \
-         their own.\n.SH FILES\nEvery path lies below the root.\n",
+        ".SH EXIT STATUS\n0 done, 1 not done (stderr says why), 2 wrong command line. The verbs probe and status have their own.\n.SH FILES\nEvery path lies below the root.\n",
     );
     for (path, meaning) in FILES {
         page.push_str(&format!(".TP\n.I {}\n{}\n", escape(path), escape(meaning)));

@@ -180,6 +180,8 @@ mod tests {
         };
         assert_eq!(watches("get pods --watch=true"), Ok(true));
         assert_eq!(watches("get pods --watch=false"), Ok(false));
+        assert_eq!(watches("get pods -w --watch=false"), Ok(false));
+        assert_eq!(watches("get pods --watch=false -w"), Ok(true));
         assert_eq!(watches("get pods -wA"), Ok(true));
         let wrong = "option '--watch' takes no value but true and false, not 'yes'";
         assert_eq!(watches("get pods --watch=yes"), Err(wrong.into()));

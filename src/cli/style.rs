@@ -38,8 +38,8 @@ fn colour(cell: &str) -> Option<&'static str> {
         "Running" | "Completed" | "Succeeded" | "PASS" => Some(GREEN),
         "Pending" | "ContainerCreating" | "PodInitializing" | "Terminating" | "Unknown"
         | "Warning" | "WARN" | "NotReady" => Some(YELLOW),
-        "Failed" | "Error" | "OOMKilled" | "Evicted" | "FAIL" | "ErrImagePull"
-        | "ErrImageNeverPull" => Some(RED),
+        "Failed" | "Error" | "OOMKilled" | "Evicted" | "Refused" | "Deleted" | "FAIL"
+        | "ErrImagePull" | "ErrImageNeverPull" => Some(RED),
         _ if cell.contains(' ') => None,
         _ if ends(&[
             "BackOff",

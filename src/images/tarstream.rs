@@ -411,7 +411,7 @@ fn apply_pax(entry: &mut TarEntry, records: Vec<(Vec<u8>, Vec<u8>)>) -> io::Resu
             b"mtime" => entry.mtime = parse_time(&value).ok_or_else(wrong)?,
             k if k.starts_with(b"GNU.sparse.") => {
                 return Err(bad(
-                    "a sparse file in PAX form, which image layers may not have",
+                    "a sparse file in PAX form, which is not read; pack it without --sparse",
                 ));
             }
             k => {

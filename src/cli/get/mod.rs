@@ -5,7 +5,7 @@
 mod events;
 mod images;
 mod item;
-mod kind;
+pub mod kind;
 mod objects;
 mod pods;
 mod printer;
@@ -239,11 +239,14 @@ fn find(get: &Get, client: &mut Client) -> Result<Found, CliError> {
     let services = client.services()?;
     let items = services.iter().flat_map(|s| services::items(get.kind, s));
     let mut found = named(get, items.collect());
-    let is_shown = |s: &&ServiceView| {
-        found
-            .items
-            .iter()
-            .any(|i| i.namespace == s.namespace && i.name == s.name)
+    // A slice has the name of its service and a number.
+    let is_of = |i: &Item, s: &ServiceView| {
+        let rest = i.name.strip_prefix(&*s.name);
+        i.namespace == s.namespace && rest.is_some_and(|r| r.is_empty() || r.starts_with('-'))
+    };
+    let is_shown = |s: &&ServiceView| match get.names.is_empty() {
+        true => get.namespace.as_ref().is_none_or(|n| s.namespace == *n),
+        false => found.items.iter().any(|i| is_of(i, s)),
     };
     found.notes = super::services::problems(&services.iter().filter(is_shown).collect::<Vec<_>>());
     Ok(found)

@@ -5,7 +5,8 @@ use std::cmp::Ordering;
 use serde_json::Value;
 
 use super::{
-    Filter, JsonPathError, MAX_RESULTS, Node, Operand, Operator, Path, Step, StepKind, text,
+    Filter, JsonPathError, MAX_RESULTS, MAX_TEXT, Node, Operand, Operator, Path, Step, StepKind,
+    text,
 };
 
 type Result<T> = std::result::Result<T, JsonPathError>;
@@ -19,6 +20,11 @@ pub(super) fn render(nodes: &[Node], value: &Value, out: &mut String) -> Result<
                 let found = find(path, value)?;
                 let texts: Vec<String> = found.into_iter().map(text).collect();
                 out.push_str(&texts.join(" "));
+                if out.len() > MAX_TEXT {
+                    let at = path.0.first().map_or(1, |step| step.at);
+                    let why = format!("the text is longer than {} MiB", MAX_TEXT >> 20);
+                    return Err(JsonPathError { at, why });
+                }
             }
             Node::Range(path, body) => {
                 for each in find(path, value)? {

@@ -18,6 +18,8 @@ pub const MAX_TEMPLATE: usize = 4096;
 pub const MAX_DEPTH: usize = 16;
 /// Most values that a path may find.
 pub const MAX_RESULTS: usize = 100_000;
+/// What a template makes may have so many bytes.
+const MAX_TEXT: usize = 64 << 20;
 
 /// A template is wrong, or does not fit what it is applied to.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -205,7 +205,7 @@ impl Parser {
         let at = self.at;
         let mut steps = vec![Step {
             at: at + 1,
-            kind: StepKind::Field(self.name()),
+            kind: StepKind::Field(self.name()?),
         }];
         steps.extend(self.path()?.0);
         Ok(Path(steps))
@@ -244,7 +244,7 @@ impl Parser {
             push(StepKind::Wildcard);
             return Ok(());
         }
-        let name = self.name();
+        let name = self.name()?;
         // `{.}` is the value itself.
         if !name.is_empty() {
             push(StepKind::Field(name));
@@ -253,18 +253,21 @@ impl Parser {
     }
 
     /// A name ends at what may follow it; `\` takes the next character as it is.
-    fn name(&mut self) -> String {
+    fn name(&mut self) -> Result<String> {
         let mut name = String::new();
-        while let Some(c) = self.peek() {
-            match c {
-                '\\' => self.at += 1,
-                _ if ends_a_name(c) => break,
-                _ => {}
+        while let Some(mut c) = self.peek() {
+            if c == '\\' {
+                self.at += 1;
+                c = self
+                    .peek()
+                    .ok_or_else(|| self.error("nothing stands after \\"))?;
+            } else if ends_a_name(c) {
+                break;
             }
-            name.extend(self.peek());
+            name.push(c);
             self.at += 1;
         }
-        name
+        Ok(name)
     }
 
     /// What stands between `[` and `]`.

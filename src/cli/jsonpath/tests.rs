@@ -22,6 +22,22 @@ fn check_error(template: &str, at: usize, why: &str) {
     assert_eq!((error.at, error.why.as_str()), (at, why), "{template}");
 }
 
+/// It takes the next character, and there may be none.
+#[test]
+fn a_backslash_at_the_end_is_an_error() {
+    check_error(r"{.a\", 5, "nothing stands after \\");
+    for whole in [
+        "{.items[?(@.n>1)].metadata.name}",
+        "{range .items[*]}{.n}{end}",
+        "{.a['b'][0:2]}",
+    ] {
+        for end in 0..whole.len() {
+            let cut = format!("{}\\", &whole[..end]);
+            let _ = Template::parse(&cut);
+        }
+    }
+}
+
 #[test]
 fn fields_are_found_and_what_is_missing_is_nothing() {
     check("{.kind}", "List");
