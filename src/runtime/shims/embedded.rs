@@ -185,6 +185,11 @@ fn parse(args: Vec<OsString>) -> Result<Invocation, lexopt::Error> {
 fn check_id(id: &str) -> Result<(), lexopt::Error> {
     let sound = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'+' | b'-' | b'.');
     let first = id.as_bytes().first().is_some_and(u8::is_ascii_alphanumeric);
+    if id.ends_with(".podprobe") {
+        return Err(
+            format!("{id:?} is no container id: what ends in .podprobe is a record").into(),
+        );
+    }
     if first && id.len() <= MAX_ID && OsString::from(id).as_bytes().iter().all(sound) {
         return Ok(());
     }

@@ -259,14 +259,8 @@ fn with_first(outer: String, first: Option<Cause>) -> String {
         None => outer,
         Some(Cause::Sentence(text)) => text,
         Some(Cause::Event(first)) => {
-            let noise = [
-                "failed to create container: ",
-                "exec process failed with error error in executing process : ",
-            ];
-            format!(
-                "{first} ({})",
-                noise.iter().fold(outer, |text, n| text.replace(n, ""))
-            )
+            let noise = "exec process failed with error error in executing process : ";
+            format!("{first} ({})", outer.replace(noise, ""))
         }
     }
 }

@@ -44,7 +44,7 @@ impl Container<'_> {
         let spec = spec(self.config)?;
         check(&spec)?;
         check_terminal(&spec, self.console_socket.is_some())?;
-        fs::create_dir_all(&self.dir).map_err(|e| format!("make {}: {e}", self.dir.display()))?;
+        fs::create_dir(&self.dir).map_err(|e| format!("make {}: {e}", self.dir.display()))?;
         let console = self
             .console_socket
             .map(|socket| tty::setup_console_socket(&self.dir, socket, "console-socket"))
@@ -113,8 +113,14 @@ fn spec(config: &Value) -> Result<Spec, String> {
         return Err(format!("{} is not supported", named(at)));
     }
     let mut mounts = config["mounts"].as_array().into_iter().flatten();
-    if mounts.any(|m| is_there(m.get("uidMappings")) || is_there(m.get("gidMappings"))) {
-        return Err("mounts with uidMappings or gidMappings are not supported".into());
+    if mounts.any(is_mapped) {
+        return Err(
+            "mounts with uidMappings, gidMappings, idmap or ridmap are not supported".into(),
+        );
+    }
+    let mut needed = ["/process", "/process/user"].iter();
+    if let Some(at) = needed.find(|at| !is_there(config.pointer(at))) {
+        return Err(format!("config.json has no {}", named(at)));
     }
     let version: String = part(config, "/ociVersion")?.unwrap_or_default();
     if !version.starts_with("1.") {
@@ -130,6 +136,14 @@ fn spec(config: &Value) -> Result<Spec, String> {
         .set_linux(part(config, "/linux")?)
         .set_process(Some(process(config)?));
     Ok(spec)
+}
+
+/// Whether the ids of its files are to be other ones.
+fn is_mapped(mount: &Value) -> bool {
+    let mut options = mount["options"].as_array().into_iter().flatten();
+    !mount["uidMappings"].is_null()
+        || !mount["gidMappings"].is_null()
+        || options.any(|o| o == "idmap" || o == "ridmap")
 }
 
 fn process(config: &Value) -> Result<Process, String> {
@@ -240,7 +254,7 @@ mod tests {
 
     #[test]
     fn what_libcontainer_needs_and_is_not_given_is_empty() {
-        let least = json!({"ociVersion": "1.0.2", "process": {"args": ["true"]}});
+        let least = json!({"ociVersion": "1.0.2", "process": {"args": ["true"], "user": {"uid": 0, "gid": 0}}});
         let spec = spec(&least).unwrap();
         assert_eq!(
             (spec.root(), spec.mounts(), spec.linux()),
@@ -264,8 +278,15 @@ mod tests {
         for at in LEFT_OUT {
             check_refused(at, json!({}), &unsupported(at));
         }
-        let mapped = "mounts with uidMappings or gidMappings are not supported";
+        let mapped = "mounts with uidMappings, gidMappings, idmap or ridmap are not supported";
         check_refused("/mounts/0/gidMappings", json!([]), mapped);
+        check_refused("/mounts/0/options", json!(["ro", "idmap"]), mapped);
+        check_refused("/process", Value::Null, "config.json has no process");
+        check_refused(
+            "/process/user",
+            Value::Null,
+            "config.json has no process.user",
+        );
         check_refused("/ociVersion", json!("2.0"), "ociVersion \"2.0\" is not 1.x");
         check_refused(
             "/process/cwd",
