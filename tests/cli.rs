@@ -21,7 +21,7 @@ use podprobe::clock::Time;
 use podprobe::events::{Event, EventList};
 use podprobe::layout::Layout;
 use podprobe::prober::trace::Step;
-use podprobe::runtime::{AttachRequest, ExecOutcome, ExecRequest, Session, Started};
+use podprobe::runtime::{AttachRequest, Cancel, ExecOutcome, ExecRequest, Session, Started};
 use podprobe::server::containers::{ContainerName, Unreachable};
 use podprobe::server::health::Check;
 use podprobe::server::protocol::{
@@ -193,8 +193,8 @@ impl Backend for Fake {
         &self,
         _: &ContainerName,
         _: &[String],
-        _: Duration,
-        _: usize,
+        _: (Duration, usize),
+        _: &Cancel,
     ) -> Result<ExecOutcome, Unreachable> {
         Err(Unreachable::no_pod())
     }

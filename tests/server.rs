@@ -6,6 +6,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -688,6 +689,16 @@ fn a_client_that_vanishes_leaves_no_process(node: &Node) {
         assert!(marked());
         peer.step(json!({"leave": true}));
         wait_until("its processes to be gone", || !marked());
+
+        let mut run = UnixStream::connect(socket(day)).unwrap();
+        let head = format!(
+            "POST /run/{}?cmd=sleep+98765 HTTP/1.1\r\nHost: a\r\n\r\n",
+            container()
+        );
+        run.write_all(head.as_bytes()).unwrap();
+        wait_until("the command of /run to run", marked);
+        drop(run);
+        wait_until("it to be gone", || !marked());
         wait_until("the log to say so", || {
             day.log().contains("the client left")
         });

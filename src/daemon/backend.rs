@@ -35,7 +35,8 @@ use crate::proxy::health::Health;
 use crate::proxy::metrics::ProxyMetrics;
 use crate::proxy::watch::ServicesView;
 use crate::runtime::{
-    AttachRequest, ExecOutcome, ExecRequest, RuntimePodStatus, RuntimeState, Session, Started,
+    AttachRequest, Cancel, ExecOutcome, ExecRequest, RuntimePodStatus, RuntimeState, Session,
+    Started,
 };
 use crate::server::containers::{ContainerName, Unreachable};
 use crate::server::health::Check;
@@ -174,10 +175,10 @@ impl Backend for DaemonBackend {
         &self,
         name: &ContainerName,
         command: &[String],
-        limit: Duration,
-        output: usize,
+        bounds: (Duration, usize),
+        cancel: &Cancel,
     ) -> Result<ExecOutcome, Unreachable> {
-        self.run_in(name, command, limit, output)
+        self.run_in(name, command, bounds, cancel)
     }
 
     fn attach(

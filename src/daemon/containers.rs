@@ -7,7 +7,7 @@ use super::backend::DaemonBackend;
 use crate::api::Pod;
 use crate::kuberuntime::port_forward;
 use crate::runtime::{
-    AttachRequest, ContainerId, ExecOutcome, ExecRequest, LinuxUser, RuntimeError,
+    AttachRequest, Cancel, ContainerId, ExecOutcome, ExecRequest, LinuxUser, RuntimeError,
     RuntimeErrorKind, RuntimeState, Session, Started,
 };
 use crate::server::ContainerFiles;
@@ -85,12 +85,12 @@ impl DaemonBackend {
         &self,
         name: &ContainerName,
         command: &[String],
-        limit: Duration,
-        output: usize,
+        (limit, output): (Duration, usize),
+        cancel: &Cancel,
     ) -> Result<ExecOutcome, Unreachable> {
         let id = self.running(name)?;
         let runtime = self.kuberuntime.runtime();
-        let outcome = runtime.exec(&id, command, limit, output, None);
+        let outcome = runtime.exec(&id, command, limit, output, Some(cancel));
         outcome.map_err(|e| unreachable(&e))
     }
 

@@ -51,8 +51,8 @@ impl Drop for Watch {
     }
 }
 
-/// Has `who` reap its process when that ends. The close of `process`, its only descriptor of it, takes it from the kernel's
-/// list.
+/// Has `who` reap its process when that ends. It is taken from the kernel's list when the last
+/// descriptor of `process` is closed; until then it may wake the thread once more, for a key that nobody has any more.
 pub(super) fn watch(process: BorrowedFd<'_>, who: Weak<dyn Reaped>) -> Result<Watch, ExecError> {
     let reaper = reaper()?;
     let key = lock(&reaper.watched).add(who);

@@ -2,8 +2,10 @@
 //!
 //! Invariants: each use is in the log, with who, where, what and how it ended. Whether it is allowed was decided before.
 
+use std::cell::Cell;
 use std::fmt;
 use std::io;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use super::Backend;
@@ -12,13 +14,15 @@ use super::exchange::Exchange;
 use super::response::TEXT;
 use super::stream::{self, Forward};
 use super::web_socket::{Socket, handshake};
-use crate::runtime::{AttachRequest, ExecOutcome, ExecRequest, Started};
+use crate::runtime::{AttachRequest, Cancel, ExecOutcome, ExecRequest, Started};
 
 /// Ports of one connection.
 const MAX_PORTS: usize = 8;
 /// How long a command of `/run` may take, and how much of its output is kept, in bytes. It is answered when it has ended.
 const RUN_LIMIT: Duration = Duration::from_secs(240);
 const MAX_OUTPUT: usize = 1 << 20;
+/// Of a thread that waits for a client to leave.
+const WATCH_STACK: usize = 64 << 10;
 /// What the log has of a command.
 const MAX_LOGGED: usize = 300;
 
@@ -138,6 +142,7 @@ impl Wanted {
 pub(super) struct Audit {
     what: String,
     begun: Instant,
+    is_over: Cell<bool>,
 }
 
 impl Audit {
@@ -160,10 +165,12 @@ impl Audit {
         Self {
             what,
             begun: Instant::now(),
+            is_over: Cell::new(false),
         }
     }
 
     pub(super) fn end(&self, how: &str) {
+        self.is_over.set(true);
         let seconds = self.begun.elapsed().as_secs_f64();
         log::info!("{}: {how} after {seconds:.1} s", self.what);
     }
@@ -176,6 +183,14 @@ impl Audit {
         match has_left {
             true => self.end(&format!("the client left; {how}")),
             false => self.end(&how),
+        }
+    }
+}
+
+impl Drop for Audit {
+    fn drop(&mut self) {
+        if !self.is_over.get() {
+            self.end("broken off");
         }
     }
 }
@@ -316,6 +331,30 @@ fn upgrade(exchange: &Exchange<'_>) -> Result<(Protocol, String), (u16, String)>
     Ok((protocol, head))
 }
 
+/// The command ends with its client.
+fn run_while_asked(
+    exchange: &Exchange<'_>,
+    backend: &dyn Backend,
+    name: &ContainerName,
+    command: &[String],
+) -> Result<ExecOutcome, Unreachable> {
+    let cancel = Cancel::default();
+    let over = cancel
+        .fd()
+        .map_err(|e| Unreachable::failed(format!("cannot follow the client: {e}")))?;
+    thread::scope(|scope| {
+        let watches = thread::Builder::new().name("run-client".into());
+        let watches = watches.stack_size(WATCH_STACK).spawn_scoped(scope, || {
+            exchange.until_gone(over);
+            cancel.cancel();
+        });
+        watches.map_err(|e| Unreachable::failed(format!("cannot follow the client: {e}")))?;
+        let outcome = backend.run(name, command, (RUN_LIMIT, MAX_OUTPUT), &cancel);
+        cancel.cancel();
+        outcome
+    })
+}
+
 /// `POST /run/NAMESPACE/POD[/UID]/CONTAINER?cmd=…`: the output as the body, at most [`MAX_OUTPUT`] of it.
 pub(super) fn run(
     exchange: &mut Exchange<'_>,
@@ -329,7 +368,7 @@ pub(super) fn run(
         return exchange.error(400, "the query needs cmd: a command, split at spaces");
     }
     let audit = Audit::begin("run", name, &command, &exchange.client());
-    match backend.run(name, &command, RUN_LIMIT, MAX_OUTPUT) {
+    match run_while_asked(exchange, backend, name, &command) {
         Ok(ExecOutcome::Exited { code: 0, output }) => {
             audit.end("exit code 0");
             exchange.reply(200, TEXT, &output)

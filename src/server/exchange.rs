@@ -77,6 +77,16 @@ impl Line<'_> {
         !matches!(poll(&mut fds, length), Ok(0) | Err(Errno::EINTR))
     }
 
+    fn until_gone(&self, wake: BorrowedFd<'_>) {
+        let hang_up = PollFlags::from_bits_retain(libc::POLLRDHUP);
+        let mut fds = [
+            PollFd::new(self.transport.as_fd(), hang_up),
+            PollFd::new(self.stop, PollFlags::POLLIN),
+            PollFd::new(wake, PollFlags::POLLIN),
+        ];
+        while poll(&mut fds, PollTimeout::NONE) == Err(Errno::EINTR) {}
+    }
+
     fn progress(&mut self) {
         if self.streams {
             self.until = Instant::now() + STALL;
@@ -272,6 +282,11 @@ impl<'a> Exchange<'a> {
     /// Waits for so long, or until the client has gone or the server stops; true when nobody waits any more.
     pub fn pause(&self, length: Duration) -> bool {
         self.line.pause(length)
+    }
+
+    /// Waits until the client has gone, the server stops, or `wake` is readable.
+    pub fn until_gone(&self, wake: BorrowedFd<'_>) {
+        self.line.until_gone(wake);
     }
 
     /// Who asks, for the log.

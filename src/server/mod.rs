@@ -48,7 +48,9 @@ use crate::api::PodUid;
 use crate::api::conditions::ConditionChange;
 use crate::api::objects::ObjectKind;
 use crate::events::EventList;
-use crate::runtime::{AttachRequest, ContainerRoot, ExecOutcome, ExecRequest, Session, Started};
+use crate::runtime::{
+    AttachRequest, Cancel, ContainerRoot, ExecOutcome, ExecRequest, Session, Started,
+};
 use crate::services::view::ServiceView;
 use crate::views::ProbeReport;
 use crate::views::history::PodHistory;
@@ -182,7 +184,7 @@ pub trait Backend: Send + Sync {
     /// There is no such container, or it does not run.
     fn exec(&self, name: &ContainerName, request: &ExecRequest) -> Result<Started, Unreachable>;
 
-    /// Runs a command to its end, at most for so long; keeps at most `output` bytes of what it writes.
+    /// Runs a command to its end, at most for so long, and keeps at most so many bytes of what it writes. Killed when cancelled.
     ///
     /// # Errors
     /// There is no such container, or it does not run.
@@ -190,8 +192,8 @@ pub trait Backend: Send + Sync {
         &self,
         name: &ContainerName,
         command: &[String],
-        limit: Duration,
-        output: usize,
+        bounds: (Duration, usize),
+        cancel: &Cancel,
     ) -> Result<ExecOutcome, Unreachable>;
 
     /// Attaches to a container's own process.

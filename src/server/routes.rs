@@ -213,9 +213,18 @@ fn act(exchange: &mut Exchange<'_>, backend: &dyn Backend, done: &Done) -> io::R
         Done::Run(name) => containers::run(exchange, backend, name),
         Done::Probe => change(exchange, |target: ProbeTarget| backend.probe(&target)),
         Done::Pause => change(exchange, |pause: Pause| {
-            backend.pause(&pause.target, Duration::from_secs(pause.seconds))
+            let (uid, seconds) = (&pause.target.uid, pause.seconds);
+            let paused = backend.pause(&pause.target, Duration::from_secs(seconds))?;
+            let names = paused.join(" ");
+            log::info!("audit: pause {uid} [{names}] for {seconds} s by {client}");
+            Ok(paused)
         }),
-        Done::Resume => change(exchange, |target: PauseTarget| backend.resume(&target)),
+        Done::Resume => change(exchange, |target: PauseTarget| {
+            let resumed = backend.resume(&target)?;
+            let (uid, names) = (&target.uid, resumed.join(" "));
+            log::info!("audit: resume {uid} [{names}] by {client}");
+            Ok(resumed)
+        }),
         Done::Restart => change(exchange, |target: RestartTarget| {
             let restarted = backend.restart(&target)?;
             let (uid, names) = (&target.uid, restarted.join(" "));
@@ -228,7 +237,9 @@ fn act(exchange: &mut Exchange<'_>, backend: &dyn Backend, done: &Done) -> io::R
             Ok(deleted)
         }),
         Done::Condition => change(exchange, |condition: Condition| {
-            backend.set_condition(&condition.uid, &condition.change)
+            let set = backend.set_condition(&condition.uid, &condition.change)?;
+            log::info!("audit: condition {} by {client}", condition.uid);
+            Ok(set)
         }),
     }
 }

@@ -150,8 +150,8 @@ impl Backend for Fake {
         &self,
         _: &ContainerName,
         _: &[String],
-        _: Duration,
-        _: usize,
+        _: (Duration, usize),
+        _: &Cancel,
     ) -> Result<ExecOutcome, Unreachable> {
         Err(Unreachable::no_pod())
     }
