@@ -136,7 +136,8 @@ impl Socket {
         let mut message = Vec::with_capacity(data.len() + 1);
         message.push(channel);
         message.extend_from_slice(data);
-        let sent = self.inner.write(Message::Binary(message.into()));
+        // With a flush: a write alone may end in the buffer of the TLS session.
+        let sent = self.inner.send(Message::Binary(message.into()));
         self.settle(sent)
     }
 
@@ -185,7 +186,7 @@ impl Socket {
 
     /// Whether something waits to be sent: nothing more is to be sent before that has gone.
     pub fn has_backlog(&self) -> bool {
-        self.has_backlog
+        self.has_backlog || self.inner.get_ref().events().contains(PollFlags::POLLOUT)
     }
 
     /// What to wait for; `reads` when messages are wanted.
@@ -193,7 +194,7 @@ impl Socket {
         let hang_up = PollFlags::from_bits_retain(libc::POLLRDHUP);
         let mut events = self.inner.get_ref().events() | hang_up;
         events.set(PollFlags::POLLIN, reads);
-        if self.has_backlog {
+        if self.has_backlog() {
             events |= PollFlags::POLLOUT;
         }
         events

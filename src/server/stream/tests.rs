@@ -2,8 +2,11 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::thread::{self, JoinHandle};
 
+use rustls::{ClientConnection, StreamOwned};
 use serde_json::Value;
 
+use super::super::credentials::KnownCredentials;
+use super::super::credentials::tests::{Place, tls_client};
 use super::super::transport::Transport;
 use super::*;
 use crate::runtime::TerminalSize;
@@ -38,7 +41,7 @@ fn head(first: u8, masked: u8, length: usize) -> Vec<u8> {
 }
 
 /// A client that has no manners of its own.
-struct Raw(UnixStream);
+struct Raw<S = UnixStream>(S);
 
 impl Raw {
     /// With the server's end.
@@ -47,14 +50,6 @@ impl Raw {
         ours.set_read_timeout(Some(CEILING)).unwrap();
         let transport = Transport::unix(theirs).unwrap();
         (Self(ours), Socket::of_client(transport, Vec::new()))
-    }
-
-    fn send(&mut self, bytes: &[u8]) {
-        self.0.write_all(bytes).unwrap();
-    }
-
-    fn message(&mut self, message: &[u8]) {
-        self.send(&frame(LAST | BINARY, message));
     }
 
     /// Sends that message until no more is taken; how often it was sent as a whole.
@@ -69,6 +64,44 @@ impl Raw {
             assert!(sent < 64 << 20, "everything is taken");
         }
         sent / frame.len()
+    }
+}
+
+type TlsClient = Raw<StreamOwned<ClientConnection, TcpStream>>;
+
+impl TlsClient {
+    /// With the server's end, after the handshake.
+    fn over_tls() -> (Self, Transport) {
+        let place = Place::new();
+        let known = KnownCredentials::read(place.files()).ok().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        socket.set_read_timeout(Some(CEILING)).unwrap();
+        let client = thread::spawn(move || {
+            let mut client = tls_client(socket, true);
+            client.write_all(b"x").unwrap();
+            Self(client)
+        });
+        let mut transport = Transport::tls(listener.accept().unwrap().0, known.config()).unwrap();
+        while let Err(e) = transport.read(&mut [0]) {
+            assert_eq!(e.kind(), ErrorKind::WouldBlock);
+            let mut fds = [PollFd::new(transport.as_fd(), transport.events())];
+            assert_eq!(
+                poll(&mut fds, PollTimeout::try_from(CEILING).unwrap()),
+                Ok(1)
+            );
+        }
+        (client.join().unwrap(), transport)
+    }
+}
+
+impl<S: Read + Write> Raw<S> {
+    fn send(&mut self, bytes: &[u8]) {
+        self.0.write_all(bytes).unwrap();
+    }
+
+    fn message(&mut self, message: &[u8]) {
+        self.send(&frame(LAST | BINARY, message));
     }
 
     fn exactly<const N: usize>(&mut self) -> Option<[u8; N]> {
@@ -338,6 +371,37 @@ fn bridge<'a>(socket: Socket, session: Box<FakeSession>, stop: &'a UnixStream) -
         rest: 0,
         moved: Instant::now(),
     }
+}
+
+/// Nothing more is read of the client then, and no read sends by the way what the TLS session holds.
+#[test]
+fn output_comes_over_tls_while_the_command_does_not_read() {
+    let (mut client, transport) = TlsClient::over_tls();
+    let (session, mut script) = FakeSession::pair([true; 3]);
+    let (_stopper, stop) = UnixStream::pair().unwrap();
+    let socket = Socket::of_client(transport, Vec::new());
+    let mut bridge = bridge(socket, session, &stop);
+    bridge.input = vec![0; MAX_INPUT];
+    script.stdout.write_all(b"hello").unwrap();
+    assert!(bridge.collect(&mut [0; CHUNK]).unwrap());
+    assert_eq!(client.said(), (STDOUT, b"hello".to_vec()));
+    assert!(!bridge.socket.has_backlog());
+    assert_eq!(
+        bridge.socket.events(false) & PollFlags::POLLOUT,
+        PollFlags::empty()
+    );
+}
+
+/// What is waited for is sent once the wait is over: whatever has put it there.
+#[test]
+fn what_a_tls_session_holds_is_a_backlog() {
+    let (mut client, mut transport) = TlsClient::over_tls();
+    transport.write_all(b"held").unwrap();
+    let mut socket = Socket::of_client(transport, Vec::new());
+    assert!(socket.events(false).contains(PollFlags::POLLOUT) && socket.has_backlog());
+    socket.flush().unwrap();
+    assert!(!socket.events(false).contains(PollFlags::POLLOUT) && !socket.has_backlog());
+    assert_eq!(client.exactly(), Some(*b"held"));
 }
 
 /// A process in the background that goes on writing is no reason to go on.
