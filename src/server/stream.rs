@@ -24,7 +24,7 @@ const MAX_INPUT: usize = 64 << 10;
 const MAX_REST: usize = 1 << 20;
 /// The kubelet's `streamingConnectionIdleTimeout`: nothing has moved for so long.
 const IDLE: Duration = Duration::from_secs(4 * 3600);
-/// For a client to take the rest of the output, and to say that it closes too.
+/// For a client to take a piece of the rest of the output, and to say that it closes too.
 const LINGER: Duration = Duration::from_secs(30);
 
 /// Why a stream is over.
@@ -68,6 +68,7 @@ struct Bridge<'a> {
     has_ended: bool,
     /// Read since then.
     rest: usize,
+    /// When something has moved last; once the process has ended, when it did, or output was handed on since.
     moved: Instant,
 }
 
@@ -192,10 +193,11 @@ impl Bridge<'_> {
         }
         let left = match (has_ended && !has_backlog) || (self.unread && reads) {
             true => Duration::ZERO,
-            false => (self.moved + IDLE).saturating_duration_since(Instant::now()),
+            false => self.patience(),
         };
-        let left = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
-        let found = match poll(&mut fds, left) {
+        // Rounded up to milliseconds: nothing is over before it is.
+        let left = PollTimeout::try_from(left + Duration::from_micros(999));
+        let found = match poll(&mut fds, left.unwrap_or(PollTimeout::MAX)) {
             Err(Errno::EINTR) => 1,
             found => found?,
         };
@@ -204,12 +206,31 @@ impl Bridge<'_> {
             (_, true) => Some(Over::Stopped),
             _ => None,
         };
+        let is_taken = fds[0]
+            .revents()
+            .is_some_and(|e| e.contains(PollFlags::POLLOUT));
         let ends = !has_ended && fds[2].any() == Some(true);
         if ends {
-            (self.has_ended, self.rest) = (true, 0);
+            (self.has_ended, self.rest, self.moved) = (true, 0, Instant::now());
         }
-        let is_idle = found == 0 && !self.has_ended && self.moved.elapsed() >= IDLE;
-        Ok(over.or(is_idle.then_some(Over::Idle)))
+        let given_up = match self.has_ended {
+            true => (has_backlog && !is_taken).then_some(Over::Left),
+            false => (found == 0).then_some(Over::Idle),
+        };
+        Ok(over.or(given_up.filter(|_| self.patience().is_zero())))
+    }
+
+    /// How long it may still be that nothing moves.
+    fn patience(&self) -> Duration {
+        let limit = if self.has_ended { LINGER } else { IDLE };
+        (self.moved + limit).saturating_duration_since(Instant::now())
+    }
+
+    /// What a client says is no reason to wait for it to take the rest of the output.
+    fn has_moved(&mut self) {
+        if !self.has_ended {
+            self.moved = Instant::now();
+        }
     }
 
     /// Takes what the client says; false when it has closed the stream.
@@ -221,7 +242,7 @@ impl Bridge<'_> {
                 Received::Nothing => return Ok(true),
                 Received::Closed => return Ok(false),
             };
-            self.moved = Instant::now();
+            self.has_moved();
             let invalid = |e: String| io::Error::new(ErrorKind::InvalidData, e);
             match said(self.protocol, &message).map_err(invalid)? {
                 Said::Input(data) => self.input.extend_from_slice(data),
@@ -244,7 +265,7 @@ impl Bridge<'_> {
             match written {
                 Ok(n) => {
                     self.input.drain(..n);
-                    self.moved = Instant::now();
+                    self.has_moved();
                 }
                 Err(Errno::EAGAIN) => return,
                 Err(Errno::EINTR) => {}

@@ -1,5 +1,6 @@
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
+use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 
 use rustls::{ClientConnection, StreamOwned};
@@ -433,6 +434,60 @@ fn input_that_waits_is_bounded() {
     bridge.input.clear();
     assert!(bridge.receive().unwrap());
     assert_eq!((bridge.input.len(), bridge.unread), (2 << 10, false));
+}
+
+/// Its seat and what is left of its session are not kept for it.
+#[test]
+fn a_client_that_does_not_take_the_rest_has_left() {
+    let (mut client, socket) = Raw::pair();
+    let (session, mut script) = FakeSession::pair([true; 3]);
+    let (stopper, stop) = UnixStream::pair().unwrap();
+    let mut bridge = bridge(socket, session, &stop);
+    while !bridge.socket.has_backlog() {
+        bridge.socket.send(STDOUT, &[0; CHUNK]).unwrap();
+    }
+    // The time begins with the end, however long nothing has moved before.
+    bridge.moved = Instant::now() - LINGER;
+    script.end(SessionEnd::Exited(0));
+    assert_eq!(bridge.wait().unwrap(), None);
+    assert!(bridge.has_ended && bridge.patience() > LINGER / 2);
+    // It does not take it, whatever it says.
+    bridge.moved = Instant::now() - LINGER;
+    client.message(b"\0x");
+    assert!(bridge.receive().unwrap());
+    bridge.deliver();
+    assert_eq!(bridge.patience(), Duration::ZERO);
+    let (over, ceiling) = mpsc::sync_channel::<()>(0);
+    let stopping = thread::spawn(move || {
+        let _ = ceiling.recv_timeout(CEILING);
+        drop(stopper);
+    });
+    assert_eq!(bridge.run().unwrap(), Over::Left);
+    drop(over);
+    stopping.join().unwrap();
+}
+
+/// It has the whole time again for each piece.
+#[test]
+fn a_client_that_takes_the_rest_slowly_gets_it() {
+    let (mut client, socket) = Raw::pair();
+    let (session, mut script) = FakeSession::pair([true; 3]);
+    let (_stopper, stop) = UnixStream::pair().unwrap();
+    let mut bridge = bridge(socket, session, &stop);
+    let mut sent = 0;
+    while !bridge.socket.has_backlog() {
+        bridge.socket.send(STDOUT, &[b'x'; CHUNK]).unwrap();
+        sent += CHUNK;
+    }
+    script.stdout.write_all(b"rest").unwrap();
+    (bridge.has_ended, bridge.moved) = (true, Instant::now() - LINGER);
+    for _ in 1..sent / CHUNK {
+        assert_eq!(client.said(), (STDOUT, vec![b'x'; CHUNK]));
+    }
+    assert_eq!(bridge.run().unwrap(), Over::Ended);
+    assert!(bridge.patience() > LINGER / 2);
+    assert_eq!(client.said(), (STDOUT, vec![b'x'; CHUNK]));
+    assert_eq!(client.said(), (STDOUT, b"rest".to_vec()));
 }
 
 #[test]
