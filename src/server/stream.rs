@@ -509,13 +509,13 @@ impl<'a> Forward<'a> {
             return Ok(());
         };
         match stream.read(chunk) {
-            Ok(0) => port.stream = None,
+            Ok(0) => port.end(),
             Ok(size) => {
                 self.moved = Instant::now();
                 self.socket.send(2 * n as u8, &chunk[..size])?;
             }
             Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
-            Err(_) => port.stream = None,
+            Err(_) => port.end(),
         }
         Ok(())
     }
@@ -528,9 +528,15 @@ impl Port {
                 Ok(n) => drop(self.pending.drain(..n)),
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return,
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(_) => self.stream = None,
+                Err(_) => self.end(),
             }
         }
+    }
+
+    /// What waits for it is for nobody, and must not keep the others waiting.
+    fn end(&mut self) {
+        self.stream = None;
+        self.pending.clear();
     }
 }
 

@@ -760,6 +760,43 @@ fn a_client_that_vanishes_in_the_middle_ends_all() {
     forward.run();
 }
 
+/// It has closed its half, or all with a reset, before it has read what waits for it.
+#[test]
+fn a_port_that_is_over_does_not_block_the_others() {
+    for is_reset in [false, true] {
+        let (mut client, socket) = Raw::pair();
+        let (_stopper, stop) = UnixStream::pair().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let ((mut one, first), (two, mut second)) = (connection(&listener), connection(&listener));
+        // Closed with data that nobody has read, a socket is reset.
+        one.write_all(b"x").unwrap();
+        match is_reset {
+            true => drop(first),
+            false => first.shutdown(std::net::Shutdown::Write).unwrap(),
+        }
+        let port = |stream, waits| Port {
+            stream: Some(stream),
+            pending: vec![0; waits],
+        };
+        let mut forward = Forward {
+            socket,
+            ports: vec![port(one, 64 << 20), port(two, 0)],
+            stop: stop.as_fd(),
+            unread: true,
+            moved: Instant::now(),
+        };
+        client.message(b"\x02two");
+        let mut chunk = vec![0; CHUNK];
+        while forward.ports[0].stream.is_some() {
+            assert!(forward.turn(&mut chunk).unwrap());
+        }
+        assert!(forward.turn(&mut chunk).unwrap());
+        let mut bytes = [0; 3];
+        second.read_exact(&mut bytes).unwrap();
+        assert_eq!(&bytes, b"two");
+    }
+}
+
 /// It is heard meanwhile, and gets nothing more for that.
 #[test]
 fn data_of_a_pod_waits_for_its_client() {
