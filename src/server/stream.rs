@@ -20,6 +20,8 @@ use crate::wire::socket::Socket as PortSocket;
 const CHUNK: usize = 32 << 10;
 /// Input that waits for the command to read it.
 const MAX_INPUT: usize = 64 << 10;
+/// Messages and pings of a client that are looked at before anything else is.
+const MAX_MESSAGES: usize = 32;
 /// What is read of the output once the command has ended: more than its pipe can hold is a background process's.
 const MAX_REST: usize = 1 << 20;
 /// The kubelet's `streamingConnectionIdleTimeout`: nothing has moved for so long.
@@ -235,12 +237,19 @@ impl Bridge<'_> {
 
     /// Takes what the client says; false when it has closed the stream.
     fn receive(&mut self) -> io::Result<bool> {
-        self.unread = false;
-        while self.input.len() < MAX_INPUT {
-            let message = match self.socket.receive()? {
-                Received::Message(message) => message,
-                Received::Nothing => return Ok(true),
-                Received::Closed => return Ok(false),
+        self.unread = true;
+        for _ in 0..MAX_MESSAGES {
+            if self.input.len() >= MAX_INPUT {
+                break;
+            }
+            let message = match self.socket.receive_one()? {
+                Some(Received::Message(message)) => message,
+                Some(Received::Nothing) => {
+                    self.unread = false;
+                    break;
+                }
+                Some(Received::Closed) => return Ok(false),
+                None => continue,
             };
             self.has_moved();
             let invalid = |e: String| io::Error::new(ErrorKind::InvalidData, e);
@@ -251,7 +260,6 @@ impl Bridge<'_> {
                 Said::Nothing => {}
             }
         }
-        self.unread = true;
         Ok(true)
     }
 
@@ -343,21 +351,26 @@ fn linger(socket: &mut Socket, stop: BorrowedFd<'_>) -> io::Result<()> {
         if socket.has_backlog() {
             socket.flush()?;
         }
-        match socket.receive() {
-            Ok(Received::Message(_)) => continue,
-            Ok(Received::Nothing) => {}
-            Ok(Received::Closed) | Err(_) if !socket.has_backlog() => return Ok(()),
-            Ok(Received::Closed) => {}
+        let unread = match socket.receive_one() {
+            Ok(Some(Received::Message(_)) | None) => true,
+            Ok(Some(Received::Nothing)) => false,
+            Ok(Some(Received::Closed)) | Err(_) if !socket.has_backlog() => return Ok(()),
+            Ok(Some(Received::Closed)) => false,
             Err(e) => return Err(e),
-        }
+        };
         let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(ErrorKind::TimedOut.into());
+        }
         let mut fds = [
             PollFd::new(socket.as_fd(), socket.events(true)),
             PollFd::new(stop, PollFlags::POLLIN),
         ];
-        let left = PollTimeout::try_from(left + Duration::from_micros(999));
+        let left = match unread {
+            true => Ok(PollTimeout::ZERO),
+            false => PollTimeout::try_from(left + Duration::from_micros(999)),
+        };
         match poll(&mut fds, left.unwrap_or(PollTimeout::MAX)) {
-            Ok(0) => return Err(ErrorKind::TimedOut.into()),
             Ok(_) if fds[1].any() == Some(true) => return Ok(()),
             Ok(_) | Err(Errno::EINTR) => {}
             Err(e) => return Err(e.into()),
@@ -440,11 +453,15 @@ impl<'a> Forward<'a> {
             self.socket.flush()?;
         }
         self.unread = true;
-        while self.unread && self.takes_more() {
-            match self.socket.receive()? {
-                Received::Message(message) => self.take(&message)?,
-                Received::Nothing => self.unread = false,
-                Received::Closed => return Ok(false),
+        for _ in 0..MAX_MESSAGES {
+            if !self.unread || !self.takes_more() {
+                break;
+            }
+            match self.socket.receive_one()? {
+                Some(Received::Message(message)) => self.take(&message)?,
+                Some(Received::Nothing) => self.unread = false,
+                Some(Received::Closed) => return Ok(false),
+                None => {}
             }
         }
         for n in 0..self.ports.len() {

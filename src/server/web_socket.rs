@@ -106,26 +106,34 @@ impl Socket {
         }
     }
 
-    /// The next message.
+    /// The next message, however many pings come before it.
+    ///
+    /// # Errors
+    /// As of [`Self::receive_one`].
+    pub fn receive(&mut self) -> io::Result<Received> {
+        loop {
+            if let Some(received) = self.receive_one()? {
+                return Ok(received);
+            }
+        }
+    }
+
+    /// The next message; None when a ping, or the answer to one, has come instead.
     ///
     /// # Errors
     /// The connection is broken, or what comes is no WebSocket.
-    pub fn receive(&mut self) -> io::Result<Received> {
-        loop {
-            return match self.inner.read() {
-                Ok(Message::Binary(data)) => Ok(Received::Message(data.into())),
-                Ok(Message::Text(text)) => Ok(Received::Message(text.as_bytes().to_vec())),
-                Ok(Message::Close(_)) => Ok(Received::Closed),
-                // Answered below, with the next flush.
-                Ok(_) => {
-                    self.flush()?;
-                    continue;
-                }
-                Err(Error::Io(e)) if e.kind() == ErrorKind::WouldBlock => Ok(Received::Nothing),
-                Err(Error::ConnectionClosed | Error::AlreadyClosed) => Ok(Received::Closed),
-                Err(e) => Err(broken(e)),
-            };
-        }
+    pub fn receive_one(&mut self) -> io::Result<Option<Received>> {
+        let received = match self.inner.read() {
+            Ok(Message::Binary(data)) => Received::Message(data.into()),
+            Ok(Message::Text(text)) => Received::Message(text.as_bytes().to_vec()),
+            Ok(Message::Close(_)) => Received::Closed,
+            // The flush answers it.
+            Ok(_) => return self.flush().map(|()| None),
+            Err(Error::Io(e)) if e.kind() == ErrorKind::WouldBlock => Received::Nothing,
+            Err(Error::ConnectionClosed | Error::AlreadyClosed) => Received::Closed,
+            Err(e) => return Err(broken(e)),
+        };
+        Ok(Some(received))
     }
 
     /// Sends a message on a channel.

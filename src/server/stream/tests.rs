@@ -427,13 +427,13 @@ fn input_that_waits_is_bounded() {
     let (session, _script) = FakeSession::pair([true; 3]);
     let (_stopper, stop) = UnixStream::pair().unwrap();
     let mut bridge = bridge(socket, session, &stop);
-    let kibibyte = frame(LAST | BINARY, &[&[0][..], &[b'x'; 1 << 10]].concat());
-    client.send(&kibibyte.repeat((MAX_INPUT >> 10) + 2));
+    let message = frame(LAST | BINARY, &[&[0][..], &[b'x'; 4 << 10]].concat());
+    client.send(&message.repeat((MAX_INPUT >> 12) + 2));
     assert!(bridge.receive().unwrap());
     assert_eq!((bridge.input.len(), bridge.unread), (MAX_INPUT, true));
     bridge.input.clear();
     assert!(bridge.receive().unwrap());
-    assert_eq!((bridge.input.len(), bridge.unread), (2 << 10, false));
+    assert_eq!((bridge.input.len(), bridge.unread), (8 << 10, false));
 }
 
 /// Its seat and what is left of its session are not kept for it.
@@ -509,6 +509,43 @@ fn streams_that_have_ended_are_left_alone() {
     bridge.input_ends = true;
     bridge.deliver();
     assert!(!script.seen().stdin_closed);
+}
+
+/// Else its thread would see neither the output nor the end of the command, nor that the server stops.
+#[test]
+fn a_client_that_floods_is_not_all_that_is_heard() {
+    let (mut client, socket) = Raw::pair();
+    let (session, script) = FakeSession::pair([true; 3]);
+    let (_stopper, stop) = UnixStream::pair().unwrap();
+    let mut bridge = bridge(socket, session, &stop);
+    let size = frame(LAST | BINARY, b"\x04{\"Width\":80,\"Height\":24}");
+    client.send(&size.repeat(MAX_MESSAGES + 1));
+    assert!(bridge.receive().unwrap() && bridge.unread);
+    assert_eq!(script.seen().sizes.len(), MAX_MESSAGES);
+    assert!(bridge.receive().unwrap() && !bridge.unread);
+    assert_eq!(script.seen().sizes.len(), MAX_MESSAGES + 1);
+    client.send(&frame(LAST | PING, b"").repeat(MAX_MESSAGES));
+    client.message(b"\0x");
+    assert!(bridge.receive().unwrap() && bridge.unread);
+    assert_eq!(bridge.input, b"");
+    // What is left is in no buffer of the kernel: the wait is over at once.
+    assert_eq!(bridge.wait().unwrap(), None);
+    assert!(bridge.receive().unwrap() && !bridge.unread);
+    assert_eq!(bridge.input, b"x");
+}
+
+/// It is not waited for longer for that.
+#[test]
+fn a_client_that_floods_instead_of_closing_is_left_when_the_server_stops() {
+    let (mut client, mut socket) = Raw::pair();
+    let (stopper, stop) = UnixStream::pair().unwrap();
+    client.send(&frame(LAST | PING, b"").repeat(9));
+    client.send(&frame(LAST | BINARY, b"\0x").repeat(9));
+    drop(stopper);
+    linger(&mut socket, stop.as_fd()).unwrap();
+    for _ in 0..8 {
+        assert!(socket.receive_one().unwrap().is_none(), "a ping");
+    }
 }
 
 /// Its own command waits then; little is kept for it.
@@ -758,6 +795,35 @@ fn a_client_that_vanishes_in_the_middle_ends_all() {
     };
     drop(client);
     forward.run();
+}
+
+#[test]
+fn messages_for_nobody_do_not_keep_a_port_waiting() {
+    let (mut client, socket) = Raw::pair();
+    let (_stopper, stop) = UnixStream::pair().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (stream, mut pod) = connection(&listener);
+    let port = |stream| Port {
+        stream,
+        pending: Vec::new(),
+    };
+    let mut forward = Forward {
+        socket,
+        ports: vec![port(Some(stream)), port(None)],
+        stop: stop.as_fd(),
+        unread: true,
+        moved: Instant::now(),
+    };
+    client.send(&frame(LAST | PING, b""));
+    client.send(&frame(LAST | BINARY, b"\x02x").repeat(MAX_MESSAGES - 1));
+    client.message(b"\0x");
+    pod.write_all(b"back").unwrap();
+    let mut chunk = vec![0; CHUNK];
+    assert!(forward.turn(&mut chunk).unwrap() && forward.unread);
+    assert_eq!(client.frame(), Some((PONG, Vec::new())));
+    assert_eq!(client.said(), (0, b"back".to_vec()));
+    assert!(forward.turn(&mut chunk).unwrap() && !forward.unread);
+    assert_eq!(pod.read(&mut [0; 2]).unwrap(), 1);
 }
 
 /// It has closed its half, or all with a reset, before it has read what waits for it.
