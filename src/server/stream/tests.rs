@@ -856,6 +856,7 @@ fn a_port_that_is_over_does_not_block_the_others() {
         while forward.ports[0].stream.is_some() {
             assert!(forward.turn(&mut chunk).unwrap());
         }
+        assert!(forward.takes_more());
         assert!(forward.turn(&mut chunk).unwrap());
         let mut bytes = [0; 3];
         second.read_exact(&mut bytes).unwrap();
