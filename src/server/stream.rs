@@ -20,11 +20,13 @@ use crate::wire::socket::Socket as PortSocket;
 const CHUNK: usize = 32 << 10;
 /// Input that waits for the command to read it.
 const MAX_INPUT: usize = 64 << 10;
+/// Messages and pings of a client that are looked at before anything else is.
+const MAX_MESSAGES: usize = 32;
 /// What is read of the output once the command has ended: more than its pipe can hold is a background process's.
 const MAX_REST: usize = 1 << 20;
 /// The kubelet's `streamingConnectionIdleTimeout`: nothing has moved for so long.
 const IDLE: Duration = Duration::from_secs(4 * 3600);
-/// For a client to take the rest of the output, and to say that it closes too.
+/// For a client to take a piece of the rest of the output, and to say that it closes too.
 const LINGER: Duration = Duration::from_secs(30);
 
 /// Why a stream is over.
@@ -68,6 +70,7 @@ struct Bridge<'a> {
     has_ended: bool,
     /// Read since then.
     rest: usize,
+    /// When something has moved last; once the process has ended, when it did, or output was handed on since.
     moved: Instant,
 }
 
@@ -192,10 +195,11 @@ impl Bridge<'_> {
         }
         let left = match (has_ended && !has_backlog) || (self.unread && reads) {
             true => Duration::ZERO,
-            false => (self.moved + IDLE).saturating_duration_since(Instant::now()),
+            false => self.patience(),
         };
-        let left = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
-        let found = match poll(&mut fds, left) {
+        // Rounded up to milliseconds: nothing is over before it is.
+        let left = PollTimeout::try_from(left + Duration::from_micros(999));
+        let found = match poll(&mut fds, left.unwrap_or(PollTimeout::MAX)) {
             Err(Errno::EINTR) => 1,
             found => found?,
         };
@@ -204,24 +208,50 @@ impl Bridge<'_> {
             (_, true) => Some(Over::Stopped),
             _ => None,
         };
+        let is_taken = fds[0]
+            .revents()
+            .is_some_and(|e| e.contains(PollFlags::POLLOUT));
         let ends = !has_ended && fds[2].any() == Some(true);
         if ends {
-            (self.has_ended, self.rest) = (true, 0);
+            (self.has_ended, self.rest, self.moved) = (true, 0, Instant::now());
         }
-        let is_idle = found == 0 && !self.has_ended && self.moved.elapsed() >= IDLE;
-        Ok(over.or(is_idle.then_some(Over::Idle)))
+        let given_up = match self.has_ended {
+            true => (has_backlog && !is_taken).then_some(Over::Left),
+            false => (found == 0).then_some(Over::Idle),
+        };
+        Ok(over.or(given_up.filter(|_| self.patience().is_zero())))
+    }
+
+    /// How long it may still be that nothing moves.
+    fn patience(&self) -> Duration {
+        let limit = if self.has_ended { LINGER } else { IDLE };
+        (self.moved + limit).saturating_duration_since(Instant::now())
+    }
+
+    /// What a client says is no reason to wait for it to take the rest of the output.
+    fn has_moved(&mut self) {
+        if !self.has_ended {
+            self.moved = Instant::now();
+        }
     }
 
     /// Takes what the client says; false when it has closed the stream.
     fn receive(&mut self) -> io::Result<bool> {
-        self.unread = false;
-        while self.input.len() < MAX_INPUT {
-            let message = match self.socket.receive()? {
-                Received::Message(message) => message,
-                Received::Nothing => return Ok(true),
-                Received::Closed => return Ok(false),
+        self.unread = true;
+        for _ in 0..MAX_MESSAGES {
+            if self.input.len() >= MAX_INPUT {
+                break;
+            }
+            let message = match self.socket.receive_one()? {
+                Some(Received::Message(message)) => message,
+                Some(Received::Nothing) => {
+                    self.unread = false;
+                    break;
+                }
+                Some(Received::Closed) => return Ok(false),
+                None => continue,
             };
-            self.moved = Instant::now();
+            self.has_moved();
             let invalid = |e: String| io::Error::new(ErrorKind::InvalidData, e);
             match said(self.protocol, &message).map_err(invalid)? {
                 Said::Input(data) => self.input.extend_from_slice(data),
@@ -230,7 +260,6 @@ impl Bridge<'_> {
                 Said::Nothing => {}
             }
         }
-        self.unread = true;
         Ok(true)
     }
 
@@ -244,7 +273,7 @@ impl Bridge<'_> {
             match written {
                 Ok(n) => {
                     self.input.drain(..n);
-                    self.moved = Instant::now();
+                    self.has_moved();
                 }
                 Err(Errno::EAGAIN) => return,
                 Err(Errno::EINTR) => {}
@@ -322,21 +351,26 @@ fn linger(socket: &mut Socket, stop: BorrowedFd<'_>) -> io::Result<()> {
         if socket.has_backlog() {
             socket.flush()?;
         }
-        match socket.receive() {
-            Ok(Received::Message(_)) => continue,
-            Ok(Received::Nothing) => {}
-            Ok(Received::Closed) | Err(_) if !socket.has_backlog() => return Ok(()),
-            Ok(Received::Closed) => {}
+        let unread = match socket.receive_one() {
+            Ok(Some(Received::Message(_)) | None) => true,
+            Ok(Some(Received::Nothing)) => false,
+            Ok(Some(Received::Closed)) | Err(_) if !socket.has_backlog() => return Ok(()),
+            Ok(Some(Received::Closed)) => false,
             Err(e) => return Err(e),
-        }
+        };
         let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(ErrorKind::TimedOut.into());
+        }
         let mut fds = [
             PollFd::new(socket.as_fd(), socket.events(true)),
             PollFd::new(stop, PollFlags::POLLIN),
         ];
-        let left = PollTimeout::try_from(left + Duration::from_micros(999));
+        let left = match unread {
+            true => Ok(PollTimeout::ZERO),
+            false => PollTimeout::try_from(left + Duration::from_micros(999)),
+        };
         match poll(&mut fds, left.unwrap_or(PollTimeout::MAX)) {
-            Ok(0) => return Err(ErrorKind::TimedOut.into()),
             Ok(_) if fds[1].any() == Some(true) => return Ok(()),
             Ok(_) | Err(Errno::EINTR) => {}
             Err(e) => return Err(e.into()),
@@ -419,11 +453,15 @@ impl<'a> Forward<'a> {
             self.socket.flush()?;
         }
         self.unread = true;
-        while self.unread && self.takes_more() {
-            match self.socket.receive()? {
-                Received::Message(message) => self.take(&message)?,
-                Received::Nothing => self.unread = false,
-                Received::Closed => return Ok(false),
+        for _ in 0..MAX_MESSAGES {
+            if !self.unread || !self.takes_more() {
+                break;
+            }
+            match self.socket.receive_one()? {
+                Some(Received::Message(message)) => self.take(&message)?,
+                Some(Received::Nothing) => self.unread = false,
+                Some(Received::Closed) => return Ok(false),
+                None => {}
             }
         }
         for n in 0..self.ports.len() {
@@ -488,13 +526,13 @@ impl<'a> Forward<'a> {
             return Ok(());
         };
         match stream.read(chunk) {
-            Ok(0) => port.stream = None,
+            Ok(0) => port.end(),
             Ok(size) => {
                 self.moved = Instant::now();
                 self.socket.send(2 * n as u8, &chunk[..size])?;
             }
             Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
-            Err(_) => port.stream = None,
+            Err(_) => port.end(),
         }
         Ok(())
     }
@@ -507,9 +545,15 @@ impl Port {
                 Ok(n) => drop(self.pending.drain(..n)),
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return,
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(_) => self.stream = None,
+                Err(_) => self.end(),
             }
         }
+    }
+
+    /// What waits for it is for nobody, and must not keep the others waiting.
+    fn end(&mut self) {
+        self.stream = None;
+        self.pending.clear();
     }
 }
 

@@ -106,26 +106,34 @@ impl Socket {
         }
     }
 
-    /// The next message.
+    /// The next message, however many pings come before it.
+    ///
+    /// # Errors
+    /// As of [`Self::receive_one`].
+    pub fn receive(&mut self) -> io::Result<Received> {
+        loop {
+            if let Some(received) = self.receive_one()? {
+                return Ok(received);
+            }
+        }
+    }
+
+    /// The next message; None when a ping, or the answer to one, has come instead.
     ///
     /// # Errors
     /// The connection is broken, or what comes is no WebSocket.
-    pub fn receive(&mut self) -> io::Result<Received> {
-        loop {
-            return match self.inner.read() {
-                Ok(Message::Binary(data)) => Ok(Received::Message(data.into())),
-                Ok(Message::Text(text)) => Ok(Received::Message(text.as_bytes().to_vec())),
-                Ok(Message::Close(_)) => Ok(Received::Closed),
-                // Answered below, with the next flush.
-                Ok(_) => {
-                    self.flush()?;
-                    continue;
-                }
-                Err(Error::Io(e)) if e.kind() == ErrorKind::WouldBlock => Ok(Received::Nothing),
-                Err(Error::ConnectionClosed | Error::AlreadyClosed) => Ok(Received::Closed),
-                Err(e) => Err(broken(e)),
-            };
-        }
+    pub fn receive_one(&mut self) -> io::Result<Option<Received>> {
+        let received = match self.inner.read() {
+            Ok(Message::Binary(data)) => Received::Message(data.into()),
+            Ok(Message::Text(text)) => Received::Message(text.as_bytes().to_vec()),
+            Ok(Message::Close(_)) => Received::Closed,
+            // The flush answers it.
+            Ok(_) => return self.flush().map(|()| None),
+            Err(Error::Io(e)) if e.kind() == ErrorKind::WouldBlock => Received::Nothing,
+            Err(Error::ConnectionClosed | Error::AlreadyClosed) => Received::Closed,
+            Err(e) => return Err(broken(e)),
+        };
+        Ok(Some(received))
     }
 
     /// Sends a message on a channel.
@@ -136,7 +144,8 @@ impl Socket {
         let mut message = Vec::with_capacity(data.len() + 1);
         message.push(channel);
         message.extend_from_slice(data);
-        let sent = self.inner.write(Message::Binary(message.into()));
+        // With a flush: a write alone may end in the buffer of the TLS session.
+        let sent = self.inner.send(Message::Binary(message.into()));
         self.settle(sent)
     }
 
@@ -185,7 +194,7 @@ impl Socket {
 
     /// Whether something waits to be sent: nothing more is to be sent before that has gone.
     pub fn has_backlog(&self) -> bool {
-        self.has_backlog
+        self.has_backlog || self.inner.get_ref().events().contains(PollFlags::POLLOUT)
     }
 
     /// What to wait for; `reads` when messages are wanted.
@@ -193,7 +202,7 @@ impl Socket {
         let hang_up = PollFlags::from_bits_retain(libc::POLLRDHUP);
         let mut events = self.inner.get_ref().events() | hang_up;
         events.set(PollFlags::POLLIN, reads);
-        if self.has_backlog {
+        if self.has_backlog() {
             events |= PollFlags::POLLOUT;
         }
         events

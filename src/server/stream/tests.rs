@@ -1,9 +1,13 @@
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
+use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 
+use rustls::{ClientConnection, StreamOwned};
 use serde_json::Value;
 
+use super::super::credentials::KnownCredentials;
+use super::super::credentials::tests::{Place, tls_client};
 use super::super::transport::Transport;
 use super::*;
 use crate::runtime::TerminalSize;
@@ -38,7 +42,7 @@ fn head(first: u8, masked: u8, length: usize) -> Vec<u8> {
 }
 
 /// A client that has no manners of its own.
-struct Raw(UnixStream);
+struct Raw<S = UnixStream>(S);
 
 impl Raw {
     /// With the server's end.
@@ -47,14 +51,6 @@ impl Raw {
         ours.set_read_timeout(Some(CEILING)).unwrap();
         let transport = Transport::unix(theirs).unwrap();
         (Self(ours), Socket::of_client(transport, Vec::new()))
-    }
-
-    fn send(&mut self, bytes: &[u8]) {
-        self.0.write_all(bytes).unwrap();
-    }
-
-    fn message(&mut self, message: &[u8]) {
-        self.send(&frame(LAST | BINARY, message));
     }
 
     /// Sends that message until no more is taken; how often it was sent as a whole.
@@ -69,6 +65,44 @@ impl Raw {
             assert!(sent < 64 << 20, "everything is taken");
         }
         sent / frame.len()
+    }
+}
+
+type TlsClient = Raw<StreamOwned<ClientConnection, TcpStream>>;
+
+impl TlsClient {
+    /// With the server's end, after the handshake.
+    fn over_tls() -> (Self, Transport) {
+        let place = Place::new();
+        let known = KnownCredentials::read(place.files()).ok().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        socket.set_read_timeout(Some(CEILING)).unwrap();
+        let client = thread::spawn(move || {
+            let mut client = tls_client(socket, true);
+            client.write_all(b"x").unwrap();
+            Self(client)
+        });
+        let mut transport = Transport::tls(listener.accept().unwrap().0, known.config()).unwrap();
+        while let Err(e) = transport.read(&mut [0]) {
+            assert_eq!(e.kind(), ErrorKind::WouldBlock);
+            let mut fds = [PollFd::new(transport.as_fd(), transport.events())];
+            assert_eq!(
+                poll(&mut fds, PollTimeout::try_from(CEILING).unwrap()),
+                Ok(1)
+            );
+        }
+        (client.join().unwrap(), transport)
+    }
+}
+
+impl<S: Read + Write> Raw<S> {
+    fn send(&mut self, bytes: &[u8]) {
+        self.0.write_all(bytes).unwrap();
+    }
+
+    fn message(&mut self, message: &[u8]) {
+        self.send(&frame(LAST | BINARY, message));
     }
 
     fn exactly<const N: usize>(&mut self) -> Option<[u8; N]> {
@@ -340,6 +374,37 @@ fn bridge<'a>(socket: Socket, session: Box<FakeSession>, stop: &'a UnixStream) -
     }
 }
 
+/// Nothing more is read of the client then, and no read sends by the way what the TLS session holds.
+#[test]
+fn output_comes_over_tls_while_the_command_does_not_read() {
+    let (mut client, transport) = TlsClient::over_tls();
+    let (session, mut script) = FakeSession::pair([true; 3]);
+    let (_stopper, stop) = UnixStream::pair().unwrap();
+    let socket = Socket::of_client(transport, Vec::new());
+    let mut bridge = bridge(socket, session, &stop);
+    bridge.input = vec![0; MAX_INPUT];
+    script.stdout.write_all(b"hello").unwrap();
+    assert!(bridge.collect(&mut [0; CHUNK]).unwrap());
+    assert_eq!(client.said(), (STDOUT, b"hello".to_vec()));
+    assert!(!bridge.socket.has_backlog());
+    assert_eq!(
+        bridge.socket.events(false) & PollFlags::POLLOUT,
+        PollFlags::empty()
+    );
+}
+
+/// What is waited for is sent once the wait is over: whatever has put it there.
+#[test]
+fn what_a_tls_session_holds_is_a_backlog() {
+    let (mut client, mut transport) = TlsClient::over_tls();
+    transport.write_all(b"held").unwrap();
+    let mut socket = Socket::of_client(transport, Vec::new());
+    assert!(socket.events(false).contains(PollFlags::POLLOUT) && socket.has_backlog());
+    socket.flush().unwrap();
+    assert!(!socket.events(false).contains(PollFlags::POLLOUT) && !socket.has_backlog());
+    assert_eq!(client.exactly(), Some(*b"held"));
+}
+
 /// A process in the background that goes on writing is no reason to go on.
 #[test]
 fn what_is_written_after_the_end_is_bounded() {
@@ -362,13 +427,67 @@ fn input_that_waits_is_bounded() {
     let (session, _script) = FakeSession::pair([true; 3]);
     let (_stopper, stop) = UnixStream::pair().unwrap();
     let mut bridge = bridge(socket, session, &stop);
-    let kibibyte = frame(LAST | BINARY, &[&[0][..], &[b'x'; 1 << 10]].concat());
-    client.send(&kibibyte.repeat((MAX_INPUT >> 10) + 2));
+    let message = frame(LAST | BINARY, &[&[0][..], &[b'x'; 4 << 10]].concat());
+    client.send(&message.repeat((MAX_INPUT >> 12) + 2));
     assert!(bridge.receive().unwrap());
     assert_eq!((bridge.input.len(), bridge.unread), (MAX_INPUT, true));
     bridge.input.clear();
     assert!(bridge.receive().unwrap());
-    assert_eq!((bridge.input.len(), bridge.unread), (2 << 10, false));
+    assert_eq!((bridge.input.len(), bridge.unread), (8 << 10, false));
+}
+
+/// Its seat and what is left of its session are not kept for it.
+#[test]
+fn a_client_that_does_not_take_the_rest_has_left() {
+    let (mut client, socket) = Raw::pair();
+    let (session, mut script) = FakeSession::pair([true; 3]);
+    let (stopper, stop) = UnixStream::pair().unwrap();
+    let mut bridge = bridge(socket, session, &stop);
+    while !bridge.socket.has_backlog() {
+        bridge.socket.send(STDOUT, &[0; CHUNK]).unwrap();
+    }
+    // The time begins with the end, however long nothing has moved before.
+    bridge.moved = Instant::now() - LINGER;
+    script.end(SessionEnd::Exited(0));
+    assert_eq!(bridge.wait().unwrap(), None);
+    assert!(bridge.has_ended && bridge.patience() > LINGER / 2);
+    // It does not take it, whatever it says.
+    bridge.moved = Instant::now() - LINGER;
+    client.message(b"\0x");
+    assert!(bridge.receive().unwrap());
+    bridge.deliver();
+    assert_eq!(bridge.patience(), Duration::ZERO);
+    let (over, ceiling) = mpsc::sync_channel::<()>(0);
+    let stopping = thread::spawn(move || {
+        let _ = ceiling.recv_timeout(CEILING);
+        drop(stopper);
+    });
+    assert_eq!(bridge.run().unwrap(), Over::Left);
+    drop(over);
+    stopping.join().unwrap();
+}
+
+/// It has the whole time again for each piece.
+#[test]
+fn a_client_that_takes_the_rest_slowly_gets_it() {
+    let (mut client, socket) = Raw::pair();
+    let (session, mut script) = FakeSession::pair([true; 3]);
+    let (_stopper, stop) = UnixStream::pair().unwrap();
+    let mut bridge = bridge(socket, session, &stop);
+    let mut sent = 0;
+    while !bridge.socket.has_backlog() {
+        bridge.socket.send(STDOUT, &[b'x'; CHUNK]).unwrap();
+        sent += CHUNK;
+    }
+    script.stdout.write_all(b"rest").unwrap();
+    (bridge.has_ended, bridge.moved) = (true, Instant::now() - LINGER);
+    for _ in 1..sent / CHUNK {
+        assert_eq!(client.said(), (STDOUT, vec![b'x'; CHUNK]));
+    }
+    assert_eq!(bridge.run().unwrap(), Over::Ended);
+    assert!(bridge.patience() > LINGER / 2);
+    assert_eq!(client.said(), (STDOUT, vec![b'x'; CHUNK]));
+    assert_eq!(client.said(), (STDOUT, b"rest".to_vec()));
 }
 
 #[test]
@@ -390,6 +509,43 @@ fn streams_that_have_ended_are_left_alone() {
     bridge.input_ends = true;
     bridge.deliver();
     assert!(!script.seen().stdin_closed);
+}
+
+/// Else its thread would see neither the output nor the end of the command, nor that the server stops.
+#[test]
+fn a_client_that_floods_is_not_all_that_is_heard() {
+    let (mut client, socket) = Raw::pair();
+    let (session, script) = FakeSession::pair([true; 3]);
+    let (_stopper, stop) = UnixStream::pair().unwrap();
+    let mut bridge = bridge(socket, session, &stop);
+    let size = frame(LAST | BINARY, b"\x04{\"Width\":80,\"Height\":24}");
+    client.send(&size.repeat(MAX_MESSAGES + 1));
+    assert!(bridge.receive().unwrap() && bridge.unread);
+    assert_eq!(script.seen().sizes.len(), MAX_MESSAGES);
+    assert!(bridge.receive().unwrap() && !bridge.unread);
+    assert_eq!(script.seen().sizes.len(), MAX_MESSAGES + 1);
+    client.send(&frame(LAST | PING, b"").repeat(MAX_MESSAGES));
+    client.message(b"\0x");
+    assert!(bridge.receive().unwrap() && bridge.unread);
+    assert_eq!(bridge.input, b"");
+    // What is left is in no buffer of the kernel: the wait is over at once.
+    assert_eq!(bridge.wait().unwrap(), None);
+    assert!(bridge.receive().unwrap() && !bridge.unread);
+    assert_eq!(bridge.input, b"x");
+}
+
+/// It is not waited for longer for that.
+#[test]
+fn a_client_that_floods_instead_of_closing_is_left_when_the_server_stops() {
+    let (mut client, mut socket) = Raw::pair();
+    let (stopper, stop) = UnixStream::pair().unwrap();
+    client.send(&frame(LAST | PING, b"").repeat(9));
+    client.send(&frame(LAST | BINARY, b"\0x").repeat(9));
+    drop(stopper);
+    linger(&mut socket, stop.as_fd()).unwrap();
+    for _ in 0..8 {
+        assert!(socket.receive_one().unwrap().is_none(), "a ping");
+    }
 }
 
 /// Its own command waits then; little is kept for it.
@@ -639,6 +795,73 @@ fn a_client_that_vanishes_in_the_middle_ends_all() {
     };
     drop(client);
     forward.run();
+}
+
+#[test]
+fn messages_for_nobody_do_not_keep_a_port_waiting() {
+    let (mut client, socket) = Raw::pair();
+    let (_stopper, stop) = UnixStream::pair().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (stream, mut pod) = connection(&listener);
+    let port = |stream| Port {
+        stream,
+        pending: Vec::new(),
+    };
+    let mut forward = Forward {
+        socket,
+        ports: vec![port(Some(stream)), port(None)],
+        stop: stop.as_fd(),
+        unread: true,
+        moved: Instant::now(),
+    };
+    client.send(&frame(LAST | PING, b""));
+    client.send(&frame(LAST | BINARY, b"\x02x").repeat(MAX_MESSAGES - 1));
+    client.message(b"\0x");
+    pod.write_all(b"back").unwrap();
+    let mut chunk = vec![0; CHUNK];
+    assert!(forward.turn(&mut chunk).unwrap() && forward.unread);
+    assert_eq!(client.frame(), Some((PONG, Vec::new())));
+    assert_eq!(client.said(), (0, b"back".to_vec()));
+    assert!(forward.turn(&mut chunk).unwrap() && !forward.unread);
+    assert_eq!(pod.read(&mut [0; 2]).unwrap(), 1);
+}
+
+/// It has closed its half, or all with a reset, before it has read what waits for it.
+#[test]
+fn a_port_that_is_over_does_not_block_the_others() {
+    for is_reset in [false, true] {
+        let (mut client, socket) = Raw::pair();
+        let (_stopper, stop) = UnixStream::pair().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let ((mut one, first), (two, mut second)) = (connection(&listener), connection(&listener));
+        // Closed with data that nobody has read, a socket is reset.
+        one.write_all(b"x").unwrap();
+        match is_reset {
+            true => drop(first),
+            false => first.shutdown(std::net::Shutdown::Write).unwrap(),
+        }
+        let port = |stream, waits| Port {
+            stream: Some(stream),
+            pending: vec![0; waits],
+        };
+        let mut forward = Forward {
+            socket,
+            ports: vec![port(one, 64 << 20), port(two, 0)],
+            stop: stop.as_fd(),
+            unread: true,
+            moved: Instant::now(),
+        };
+        client.message(b"\x02two");
+        let mut chunk = vec![0; CHUNK];
+        while forward.ports[0].stream.is_some() {
+            assert!(forward.turn(&mut chunk).unwrap());
+        }
+        assert!(forward.takes_more());
+        assert!(forward.turn(&mut chunk).unwrap());
+        let mut bytes = [0; 3];
+        second.read_exact(&mut bytes).unwrap();
+        assert_eq!(&bytes, b"two");
+    }
 }
 
 /// It is heard meanwhile, and gets nothing more for that.
