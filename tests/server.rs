@@ -478,13 +478,25 @@ fn without_certificate_or_token_a_tcp_address_tells_health_and_nothing_else() {
                 assert_eq!(with("readable-by-others-0123", "/pods"), 401);
                 assert_eq!(
                     with("another-token-0123456789", "/pods"),
-                    200,
-                    "the last good one"
+                    401,
+                    "it was withdrawn"
                 );
                 let log = day.log();
                 assert!(log.contains("authentication.bearerTokenFile"), "{log}");
                 assert!(log.contains("(mode 0644): chmod 600 "), "{log}");
                 authority.secret("token", TOKEN, 0o600);
+                assert_eq!(with(TOKEN, "/pods"), 200);
+                let log = day.log();
+                assert!(log.contains("token: in force again"), "{log}");
+                let foreign = |field: &str, path: &str| {
+                    get(&["--header", &bearer(TOKEN), "--header", field], path).0
+                };
+                for field in ["Sec-Fetch-Site: cross-site", "Origin: https://a.example"] {
+                    assert_eq!(foreign(field, "/pods"), 403, "{field}");
+                    assert_eq!(foreign(field, "/healthz"), 200, "{field}");
+                }
+                let own = format!("Origin: https://127.0.0.1:{port}");
+                assert_eq!(foreign(&own, "/pods"), 200);
                 authority.root("ca2");
                 authority.leaf("ca2", "server");
                 let ca2 = authority.path("ca2.pem");

@@ -46,6 +46,8 @@ pub struct Connection {
     /// How much of it was looked at.
     seen: usize,
     until: Moment,
+    /// When it last came or went on.
+    active: Moment,
     step: Step,
 }
 
@@ -76,6 +78,7 @@ impl Connection {
             buffer: Vec::new(),
             seen: 0,
             until: now + HEAD_TIME,
+            active: now,
             step: Step::Reads,
         }
     }
@@ -88,6 +91,7 @@ impl Connection {
             until: next_head(&buffer, now),
             buffer,
             seen: 0,
+            active: now,
             step: Step::Reads,
         }
     }
@@ -121,6 +125,11 @@ impl Connection {
         self.until
     }
 
+    /// When it last came or went on.
+    pub fn active(&self) -> Moment {
+        self.active
+    }
+
     /// Whether an answer is on its way: such a connection gives way to nobody.
     pub fn is_answered(&self) -> bool {
         matches!(self.step, Step::Writes(..))
@@ -151,6 +160,7 @@ impl Connection {
 
     /// Goes on as far as it can without waiting.
     pub fn advance(&mut self, now: Moment) -> Then {
+        self.active = now;
         loop {
             let next = match &mut self.step {
                 Step::Reads => self.read(now),

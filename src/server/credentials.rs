@@ -1,7 +1,8 @@
 //! What clients of the TLS port are known by: the client CA and the bearer token, and the certificate that the server shows.
 //!
-//! Invariants: every file is read again when it has changed, so that a certificate can be renewed while the daemon runs. A
-//! file that cannot be used lets nobody in, and the last good one stays in force. A token is compared in constant time.
+//! Invariants: every file is read again when it has changed, whatever is wrong with the others: what was withdrawn is worth
+//! nothing. A token or a client CA that cannot be used any more lets nobody in; of certificate and key the last good ones stay
+//! in force. A token is compared in constant time.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -17,11 +18,14 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{RootCertStore, ServerConfig};
 
 use super::access::Credentials;
 use super::transport::Transport;
 
+/// A key of the configuration, which errors name.
+const PRIVATE_KEY: &str = "tlsPrivateKeyFile";
 /// Largest file of certificates.
 const MAX_PEM: u64 = 1 << 20;
 /// Longest token in bytes, and shortest: a shorter one can be guessed.
@@ -47,6 +51,19 @@ pub struct CredentialError {
     key: &'static str,
     path: PathBuf,
     cause: String,
+    /// The file is there and was not read, for want of descriptors for example: it may be good as it is.
+    is_unread: bool,
+}
+
+impl CredentialError {
+    fn new(key: &'static str, path: &Path, cause: impl Into<String>) -> Self {
+        Self {
+            key,
+            path: path.into(),
+            cause: cause.into(),
+            is_unread: false,
+        }
+    }
 }
 
 impl fmt::Display for CredentialError {
@@ -57,14 +74,21 @@ impl fmt::Display for CredentialError {
 
 impl std::error::Error for CredentialError {}
 
+/// What has become of files that were read again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum News {
+    /// They cannot be used.
+    Problem(String),
+    /// They could not be used, and are in force again.
+    Solved(String),
+}
+
 /// What is in force.
 pub struct KnownCredentials {
-    files: CredentialFiles,
-    /// Of each file when it was last read.
-    seen: Vec<Option<Stamp>>,
+    certificate: Watched<Arc<CertifiedKey>>,
+    client_ca: Watched<Option<Arc<dyn ClientCertVerifier>>>,
+    token: Watched<Option<Token>>,
     config: Arc<ServerConfig>,
-    client_ca: Option<Arc<dyn ClientCertVerifier>>,
-    token: Option<Token>,
 }
 
 /// Which version of a file: device, inode, size and the time of its last change, which includes one of its mode.
@@ -75,11 +99,72 @@ fn stamp(path: &Path) -> Option<Stamp> {
     Some((m.dev(), m.ino(), m.size(), m.ctime(), m.ctime_nsec()))
 }
 
-impl CredentialFiles {
-    fn stamps(&self) -> Vec<Option<Stamp>> {
-        let all = [&self.certificate, &self.key];
-        let all = all.into_iter().chain(&self.client_ca).chain(&self.token);
-        all.map(|path| stamp(path)).collect()
+fn stamps(paths: &[PathBuf]) -> Vec<Option<Stamp>> {
+    paths.iter().map(|path| stamp(path)).collect()
+}
+
+/// What was read from files that belong together.
+struct Watched<T> {
+    paths: Vec<PathBuf>,
+    read: fn(&[PathBuf]) -> Result<T, CredentialError>,
+    value: T,
+    /// Of each file when it was last read.
+    seen: Vec<Option<Stamp>>,
+    problem: Option<CredentialError>,
+}
+
+impl<T> Watched<T> {
+    fn new(
+        paths: Vec<PathBuf>,
+        read: fn(&[PathBuf]) -> Result<T, CredentialError>,
+    ) -> Result<Self, CredentialError> {
+        Ok(Self {
+            // Looked at first, so that a change meanwhile is seen.
+            seen: stamps(&paths),
+            value: read(&paths)?,
+            paths,
+            read,
+            problem: None,
+        })
+    }
+
+    /// Reads the files again when one has changed. While they cannot be used `otherwise` is in force, or what was.
+    fn renew(&mut self, otherwise: Option<T>, news: &mut Vec<News>) -> bool {
+        let now = stamps(&self.paths);
+        if now == self.seen {
+            return false;
+        }
+        self.seen = now;
+        let read = (self.read)(&self.paths);
+        news.extend(self.tell(read.as_ref().err(), otherwise.is_some()));
+        let value = match read {
+            Ok(value) => Some(value),
+            Err(e) => {
+                if e.is_unread {
+                    self.seen.clear();
+                }
+                self.problem = Some(e);
+                otherwise
+            }
+        };
+        value.map(|value| self.value = value).is_some()
+    }
+
+    /// What is new: the same problem is said once until it is solved.
+    fn tell(&mut self, problem: Option<&CredentialError>, is_closed: bool) -> Option<News> {
+        let before = self.problem.take();
+        let Some(problem) = problem else {
+            let e = before?;
+            let text = format!("{} {}: in force again", e.key, e.path.display());
+            return Some(News::Solved(text));
+        };
+        let text = problem.to_string();
+        let stands = match is_closed {
+            true => "it lets nobody in",
+            false => "what was read before stays in force",
+        };
+        let is_new = before.is_none_or(|e| e.to_string() != text);
+        is_new.then(|| News::Problem(format!("{text}; {stands}")))
     }
 }
 
@@ -89,32 +174,38 @@ impl KnownCredentials {
     /// # Errors
     /// The first that cannot be used.
     pub fn read(files: CredentialFiles) -> Result<Self, CredentialError> {
-        // Looked at first, so that a change meanwhile is seen.
-        let seen = files.stamps();
-        let provider = provider();
-        let client_ca = files.client_ca.as_deref();
-        let client_ca = client_ca.map(|path| verifier(path, provider.clone()));
-        let client_ca = client_ca.transpose()?;
+        let certificate = Watched::new(vec![files.certificate, files.key], certified_key)?;
+        let client_ca = Watched::new(files.client_ca.into_iter().collect(), |paths| {
+            paths.first().map(|path| verifier(path)).transpose()
+        })?;
+        let token = Watched::new(files.token.into_iter().collect(), |paths| {
+            paths.first().map(|path| Token::read(path)).transpose()
+        })?;
+        let config = server_config(certificate.value.clone(), client_ca.value.clone());
+        let failed = |e: rustls::Error| {
+            CredentialError::new(PRIVATE_KEY, &certificate.paths[1], e.to_string())
+        };
         Ok(Self {
-            seen,
-            token: files.token.as_deref().map(Token::read).transpose()?,
-            config: server_config(&files, client_ca.clone(), provider)?,
+            config: config.map_err(failed)?,
+            certificate,
             client_ca,
-            files,
+            token,
         })
     }
 
     /// Reads the files again that have changed.
-    ///
-    /// # Errors
-    /// One cannot be used now; it is said once for each change, and what was read before stays.
-    pub fn renew(&mut self) -> Result<(), CredentialError> {
-        let now = self.files.stamps();
-        if now != self.seen {
-            self.seen = now;
-            *self = Self::read(self.files.clone())?;
+    pub fn renew(&mut self) -> Vec<News> {
+        let mut news = Vec::new();
+        self.token.renew(Some(None), &mut news);
+        let is_other_ca = self.client_ca.renew(Some(None), &mut news);
+        if self.certificate.renew(None, &mut news) || is_other_ca {
+            let (certificate, ca) = (&self.certificate.value, &self.client_ca.value);
+            match server_config(certificate.clone(), ca.clone()) {
+                Ok(config) => self.config = config,
+                Err(e) => news.push(News::Problem(format!("{PRIVATE_KEY}: {e}"))),
+            }
         }
-        Ok(())
+        news
     }
 
     /// For the handshake of the next client.
@@ -125,7 +216,7 @@ impl KnownCredentials {
     /// What a client has shown by its certificate or by a token. The handshake has verified the certificate; since then it may
     /// have expired, or the client CA may be another.
     pub fn of(&self, transport: &Transport, token: Option<&str>) -> Credentials {
-        let fits = |given: &str| self.token.as_ref().is_some_and(|t| t.fits(given));
+        let fits = |given: &str| self.token.value.as_ref().is_some_and(|t| t.fits(given));
         match self.is_signed(transport.certificates()) || token.is_some_and(fits) {
             true => Credentials::Valid,
             false => Credentials::None,
@@ -133,7 +224,7 @@ impl KnownCredentials {
     }
 
     fn is_signed(&self, shown: &[CertificateDer<'_>]) -> bool {
-        let (Some(ca), [own, others @ ..]) = (&self.client_ca, shown) else {
+        let (Some(ca), [own, others @ ..]) = (&self.client_ca.value, shown) else {
             return false;
         };
         ca.verify_client_cert(own, others, UnixTime::now()).is_ok()
@@ -142,11 +233,6 @@ impl KnownCredentials {
 
 /// Reads a file of at most `limit` bytes.
 fn read(key: &'static str, path: &Path, limit: u64) -> Result<(Vec<u8>, u32), CredentialError> {
-    let failed = |cause: String| CredentialError {
-        key,
-        path: path.into(),
-        cause,
-    };
     let read = || -> io::Result<(Vec<u8>, u32)> {
         let file = File::open(path)?;
         let mode = file.metadata()?.mode();
@@ -154,9 +240,16 @@ fn read(key: &'static str, path: &Path, limit: u64) -> Result<(Vec<u8>, u32), Cr
         file.take(limit + 1).read_to_end(&mut bytes)?;
         Ok((bytes, mode))
     };
-    let (bytes, mode) = read().map_err(|e| failed(e.to_string()))?;
+    let (bytes, mode) = read().map_err(|e| CredentialError {
+        is_unread: e.kind() != io::ErrorKind::NotFound,
+        ..CredentialError::new(key, path, e.to_string())
+    })?;
     match bytes.len() as u64 > limit {
-        true => Err(failed(format!("longer than {limit} bytes"))),
+        true => Err(CredentialError::new(
+            key,
+            path,
+            format!("longer than {limit} bytes"),
+        )),
         false => Ok((bytes, mode)),
     }
 }
@@ -165,44 +258,40 @@ fn read(key: &'static str, path: &Path, limit: u64) -> Result<(Vec<u8>, u32), Cr
 fn read_secret(key: &'static str, path: &Path, limit: u64) -> Result<Vec<u8>, CredentialError> {
     let (bytes, mode) = read(key, path, limit)?;
     if mode & 0o077 != 0 {
-        return Err(CredentialError {
-            key,
-            path: path.into(),
-            cause: format!(
-                "others than its owner can read or write it (mode {:04o}): chmod 600 {}",
-                mode & 0o7777,
-                path.display()
-            ),
-        });
+        let cause = format!(
+            "others than its owner can read or write it (mode {:04o}): chmod 600 {}",
+            mode & 0o7777,
+            path.display()
+        );
+        return Err(CredentialError::new(key, path, cause));
     }
     Ok(bytes)
 }
 
-fn server_config(
-    files: &CredentialFiles,
-    client_ca: Option<Arc<dyn ClientCertVerifier>>,
-    provider: Arc<CryptoProvider>,
-) -> Result<Arc<ServerConfig>, CredentialError> {
-    let chain = certificates("tlsCertFile", &files.certificate)?;
-    let failed = |key, path: &Path, cause: String| CredentialError {
-        key,
-        path: path.into(),
-        cause,
-    };
-    let of_key = |cause: String| failed("tlsPrivateKeyFile", &files.key, cause);
-    let key = read_secret("tlsPrivateKeyFile", &files.key, MAX_PEM)?;
+/// What the server shows, from `tlsCertFile` and `tlsPrivateKeyFile`.
+fn certified_key(paths: &[PathBuf]) -> Result<Arc<CertifiedKey>, CredentialError> {
+    let (of_chain, of_key) = (&paths[0], &paths[1]);
+    let chain = certificates("tlsCertFile", of_chain)?;
+    let failed = |cause: String| CredentialError::new(PRIVATE_KEY, of_key, cause);
+    let key = read_secret(PRIVATE_KEY, of_key, MAX_PEM)?;
     let key = PrivateKeyDer::from_pem_slice(&key)
-        .map_err(|e| of_key(format!("no private key in PEM: {e}")))?;
-    let builder = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|e| of_key(e.to_string()))?;
+        .map_err(|e| failed(format!("no private key in PEM: {e}")))?;
+    CertifiedKey::from_der(chain, key, &provider())
+        .map(Arc::new)
+        .map_err(|e| failed(format!("it does not fit tlsCertFile: {e}")))
+}
+
+fn server_config(
+    certificate: Arc<CertifiedKey>,
+    client_ca: Option<Arc<dyn ClientCertVerifier>>,
+) -> Result<Arc<ServerConfig>, rustls::Error> {
+    let builder =
+        ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
     let builder = match client_ca {
         None => builder.with_no_client_auth(),
         Some(ca) => builder.with_client_cert_verifier(ca),
     };
-    let mut config = builder
-        .with_single_cert(chain, key)
-        .map_err(|e| of_key(format!("it does not fit tlsCertFile: {e}")))?;
+    let mut config = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(certificate)));
     config.alpn_protocols = vec![b"http/1.1".into()];
     // A session that is resumed has no new look at the client's certificate, and few clients come back often.
     config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
@@ -219,21 +308,14 @@ fn provider() -> Arc<CryptoProvider> {
 }
 
 /// A client may show a certificate or not; one that it shows must be good.
-fn verifier(
-    path: &Path,
-    provider: Arc<CryptoProvider>,
-) -> Result<Arc<dyn ClientCertVerifier>, CredentialError> {
+fn verifier(path: &Path) -> Result<Arc<dyn ClientCertVerifier>, CredentialError> {
     const KEY: &str = "authentication.x509.clientCAFile";
-    let failed = |cause: String| CredentialError {
-        key: KEY,
-        path: path.into(),
-        cause,
-    };
+    let failed = |cause: String| CredentialError::new(KEY, path, cause);
     let mut roots = RootCertStore::empty();
     for certificate in certificates(KEY, path)? {
         roots.add(certificate).map_err(|e| failed(e.to_string()))?;
     }
-    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider())
         .allow_unauthenticated()
         .build()
         .map_err(|e| failed(e.to_string()))
@@ -245,11 +327,7 @@ fn certificates(
 ) -> Result<Vec<CertificateDer<'static>>, CredentialError> {
     let (bytes, _) = read(key, path, MAX_PEM)?;
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
-    let failed = |cause: String| CredentialError {
-        key,
-        path: path.into(),
-        cause,
-    };
+    let failed = |cause: String| CredentialError::new(key, path, cause);
     match all {
         Ok(all) if !all.is_empty() => Ok(all),
         Ok(_) => Err(failed("no certificate in PEM in it".into())),
@@ -266,11 +344,7 @@ struct Token {
 impl Token {
     fn read(path: &Path) -> Result<Self, CredentialError> {
         const KEY: &str = "authentication.bearerTokenFile";
-        let failed = |cause: String| CredentialError {
-            key: KEY,
-            path: path.into(),
-            cause,
-        };
+        let failed = |cause: String| CredentialError::new(KEY, path, cause);
         let bytes = read_secret(KEY, path, MAX_TOKEN)?;
         let token = bytes.trim_ascii();
         if token.len() < MIN_TOKEN {

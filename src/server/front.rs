@@ -2,7 +2,7 @@
 //! once it is known who asks and what.
 //!
 //! Invariants: it waits in `poll` only. Nobody who is slow keeps anybody out: at a door that is full the oldest client that
-//! has asked nothing gives way to the next one. An address that cannot be listened on is said once and tried again; the
+//! has asked nothing gives way to the next one, and who asks again and again waits for the others. An address that cannot be listened on is said once and tried again; the
 //! others go on.
 
 use std::collections::HashSet;
@@ -39,7 +39,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 const CHECKS_LAST: Duration = Duration::from_millis(500);
 /// Requests of one connection that are answered in a row; with the last it ends.
 const IN_A_ROW: usize = 8;
-/// Clients that are let in, or served, at a time where more than health is asked for: a handshake of TLS takes milliseconds on a
+/// Clients of a door that are let in, or served, in one turn where more than health is asked for: a handshake of TLS takes milliseconds on a
 /// small processor, and health is looked at in between.
 const AT_ONCE: usize = 4;
 
@@ -178,24 +178,31 @@ impl Front {
         }
     }
 
-    /// The oldest first; who is left is still ready at the next turn.
+    /// Who is left is still ready at the next turn.
     fn serve(&mut self, ready: &Ready, now: Moment) {
-        let all = std::mem::take(&mut self.connections);
-        let mut served = 0;
-        for connection in all {
-            let fd = connection.transport().as_fd().as_raw_fd();
-            if connection.until() <= now {
-                continue;
-            }
-            let is_health = connection.door() == Door::Health;
-            match ready.connections.contains(&fd) && (is_health || served < AT_ONCE) {
-                true => {
-                    served += usize::from(!is_health);
-                    self.go_on(connection, now);
-                }
+        self.connections.retain(|c| c.until() > now);
+        let chosen = self.chosen(ready);
+        for connection in std::mem::take(&mut self.connections) {
+            match chosen.contains(&fd(&connection)) {
+                true => self.go_on(connection, now),
                 false => self.connections.push(connection),
             }
         }
+    }
+
+    /// Whose turn it is: of each door those who have waited longest since they were last served.
+    fn chosen(&self, ready: &Ready) -> HashSet<i32> {
+        let all = self.connections.iter();
+        let mut all: Vec<_> = all.filter(|c| ready.connections.contains(&fd(c))).collect();
+        all.sort_by_key(|c| c.active());
+        // Of each door none yet.
+        let mut served = self.shared.busy.each_ref().map(|_| 0);
+        all.retain(|c| {
+            let served = &mut served[c.door() as usize];
+            *served += 1;
+            *served <= at_once(c.door())
+        });
+        all.into_iter().map(fd).collect()
     }
 
     /// Goes on with a connection as far as it can without waiting.
@@ -281,11 +288,8 @@ impl Front {
 
     /// Those who call at a door; who is left calls still at the next turn.
     fn let_in(&mut self, door: Option<usize>, now: Moment) {
-        let at_once = match door.map(|n| self.tcp[n].door) {
-            Some(Door::Health) => MAX_CLIENTS,
-            _ => AT_ONCE,
-        };
-        for _ in 0..at_once {
+        let class = door.map_or(Door::Unix, |n| self.tcp[n].door);
+        for _ in 0..at_once(class) {
             let accepted = match door {
                 None => self
                     .unix
@@ -295,10 +299,7 @@ impl Front {
                 Some(n) => self.tcp[n].accept(),
             };
             match accepted {
-                Ok(transport) => {
-                    let door = door.map_or(Door::Unix, |n| self.tcp[n].door);
-                    self.welcome(Connection::new(transport, door, now), now);
-                }
+                Ok(transport) => self.welcome(Connection::new(transport, class, now), now),
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return,
                 Err(e) if is_of_client(&e) => {}
                 Err(e) => {
@@ -331,6 +332,18 @@ impl Front {
             }
         }
         self.go_on(connection, now);
+    }
+}
+
+fn fd(connection: &Connection) -> i32 {
+    connection.transport().as_fd().as_raw_fd()
+}
+
+/// How many clients of a door get on in one turn.
+fn at_once(door: Door) -> usize {
+    match door {
+        Door::Health => MAX_CLIENTS,
+        Door::Unix | Door::ReadOnly | Door::Main => AT_ONCE,
     }
 }
 

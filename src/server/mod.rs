@@ -5,8 +5,10 @@
 //! thread for its answer (worker.rs). On TCP nothing but health is answered without credentials (access.rs). Every
 //! thread ends when the [`Server`] is stopped.
 //!
-//! Deliberately absent: `/debug/pprof`, `/spec/`, SPDY, and a check of the `Host` header: what a page in a browser could reach
-//! by a name of its own needs credentials that the browser does not have.
+//! A browser shows its client certificate whichever page makes it ask, so a page of another site is refused; so is, on the
+//! read-only port, a `Host` that a page could have given the address of the loopback (access.rs).
+//!
+//! Deliberately absent: `/debug/pprof`, `/spec/` and SPDY.
 
 mod access;
 pub mod channels;

@@ -34,6 +34,12 @@ pub struct Request {
     pub keep_alive: bool,
     /// HTTP/1.0: an answer has no chunks.
     pub is_old: bool,
+    /// `Host`.
+    pub host: Option<String>,
+    /// `Origin`: the site of the web page that has made a browser ask.
+    pub origin: Option<String>,
+    /// `Sec-Fetch-Site`: how that site relates to this server.
+    pub fetch_site: Option<String>,
     /// What `Authorization: Bearer` carries.
     pub token: Option<String>,
     /// `Upgrade`, in lower case, where `Connection` says so too.
@@ -126,6 +132,9 @@ fn request(parsed: &httparse::Request<'_, '_>) -> Result<Request, BadHead> {
         expects_continue: false,
         keep_alive: !old,
         is_old: old,
+        host: None,
+        origin: None,
+        fetch_site: None,
         token: None,
         upgrade: None,
         websocket_key: None,
@@ -204,6 +213,9 @@ impl Fields {
             "transfer-encoding" => self.set_encoding(value)?,
             "connection" => self.set_connection(value, request),
             "expect" => request.expects_continue = value.eq_ignore_ascii_case("100-continue"),
+            "host" => request.host = Some(value.to_owned()),
+            "origin" => request.origin = Some(value.to_owned()),
+            "sec-fetch-site" => request.fetch_site = Some(value.to_owned()),
             "authorization" => request.token = bearer(value),
             "upgrade" => request.upgrade = Some(value.to_ascii_lowercase()),
             "sec-websocket-key" => request.websocket_key = Some(value.to_owned()),
@@ -524,6 +536,21 @@ mod tests {
         assert_eq!(token("Bearer "), None);
         assert_eq!(token("Basic abc"), None);
         assert_eq!(token("abc"), None);
+    }
+
+    #[test]
+    fn who_made_a_browser_ask_is_kept() {
+        let request = whole(
+            "GET / HTTP/1.1\r\nhost: node:10250\r\nORIGIN:  https://a.example \r\nSec-Fetch-Site: cross-site\r\n\r\n",
+        );
+        assert_eq!(request.host.as_deref(), Some("node:10250"));
+        assert_eq!(request.origin.as_deref(), Some("https://a.example"));
+        assert_eq!(request.fetch_site.as_deref(), Some("cross-site"));
+        let request = whole("GET / HTTP/1.1\r\n\r\n");
+        assert_eq!(
+            (request.host, request.origin, request.fetch_site),
+            (None, None, None)
+        );
     }
 
     #[test]

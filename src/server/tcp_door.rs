@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use super::access::Door;
-use super::credentials::{CredentialFiles, KnownCredentials};
+use super::credentials::{CredentialFiles, KnownCredentials, News};
 use super::transport::Transport;
 use crate::clock::Moment;
 use crate::wire::listen::listener;
@@ -104,8 +104,11 @@ impl TcpDoor {
     /// What is in force now; None where none are asked for. Looked at for each request, so that what was withdrawn is worth
     /// nothing on a connection that stays either.
     pub(super) fn credentials(&mut self) -> Option<&KnownCredentials> {
-        if let Err(e) = self.credentials.as_mut()?.renew() {
-            self.say(format!("{e}; what was read before stays in force"));
+        for news in self.credentials.as_mut()?.renew() {
+            match news {
+                News::Problem(text) => log::warn!("{text}"),
+                News::Solved(text) => log::info!("{text}"),
+            }
         }
         self.credentials.as_ref()
     }

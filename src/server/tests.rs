@@ -290,7 +290,7 @@ impl<S: Socket> Client<S> {
     }
 
     fn get(&mut self, target: &str) -> Reply {
-        self.send(&format!("GET {target} HTTP/1.1\r\nHost: x\r\n\r\n"));
+        self.send(&format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n"));
         self.read()
     }
 

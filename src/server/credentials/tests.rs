@@ -125,8 +125,40 @@ fn holds(known: &KnownCredentials, transport: &Transport, token: Option<&str>) -
 }
 
 fn fits(known: &KnownCredentials, given: &str) -> bool {
-    known.token.as_ref().unwrap().fits(given)
+    known.token.value.as_ref().is_some_and(|t| t.fits(given))
 }
+
+/// Reads again what has changed; nothing is to be said.
+#[track_caller]
+fn renew(known: &mut KnownCredentials) {
+    assert_eq!(known.renew(), []);
+}
+
+/// Reads again what has changed; one problem is said, with these words in it.
+#[track_caller]
+fn problem(known: &mut KnownCredentials, words: &[&str]) {
+    match known.renew().as_slice() {
+        [News::Problem(text)] => {
+            assert!(words.iter().all(|words| text.contains(words)), "{text}");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Reads again what has changed; it is said that a file under this key is in force again.
+#[track_caller]
+fn solved(known: &mut KnownCredentials, key: &str) {
+    match known.renew().as_slice() {
+        [News::Solved(text)] => {
+            assert!(text.starts_with(key) && text.ends_with(": in force again"));
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+const OTHER_TOKEN: &str = "another-token-0123456789";
+const STAYS: &str = "; what was read before stays in force";
+const CLOSED: &str = "; it lets nobody in";
 
 #[test]
 fn a_token_fits_as_a_whole() {
@@ -175,7 +207,7 @@ fn a_certificate_is_worth_nothing_once_its_authority_is_not_trusted() {
     let transport = connected(&known, true);
     place.change_ca();
     assert!(holds(&known, &transport, None));
-    known.renew().unwrap();
+    renew(&mut known);
     assert!(!holds(&known, &transport, None));
 }
 
@@ -184,26 +216,111 @@ fn files_are_read_again_when_they_change_and_only_then() {
     let place = Place::new();
     let mut known = place.read().unwrap();
     let config = known.config();
-    known.renew().unwrap();
+    renew(&mut known);
     assert!(Arc::ptr_eq(&config, &known.config()));
     place.write("certificate", &pem("CERTIFICATE", CA), 0o644);
-    let refused = known.renew().unwrap_err().to_string();
-    assert!(refused.contains("it does not fit tlsCertFile"), "{refused}");
+    problem(&mut known, &["it does not fit tlsCertFile", STAYS]);
     assert!(Arc::ptr_eq(&config, &known.config()), "the last good one");
-    known.renew().expect("it is said once");
+    renew(&mut known);
     place.write("certificate", &pem("CERTIFICATE", LEAF), 0o644);
-    known.renew().unwrap();
+    solved(&mut known, "tlsPrivateKeyFile ");
     assert!(!Arc::ptr_eq(&config, &known.config()));
     let config = known.config();
     place.write("key", &pem("PRIVATE KEY", LEAF_KEY), 0o600);
-    known.renew().unwrap();
+    renew(&mut known);
     assert!(!Arc::ptr_eq(&config, &known.config()));
-    place.write("token", "another-token-0123456789", 0o600);
-    known.renew().unwrap();
-    assert!(fits(&known, "another-token-0123456789") && !fits(&known, TOKEN));
-    fs::remove_file(place.files().token.unwrap()).unwrap();
-    known.renew().unwrap_err();
-    assert!(fits(&known, "another-token-0123456789"));
+    place.write("token", OTHER_TOKEN, 0o600);
+    renew(&mut known);
+    assert!(fits(&known, OTHER_TOKEN) && !fits(&known, TOKEN));
+}
+
+/// A renewed key with the wrong mode, and then a leaked token and a lost client that are locked out.
+#[test]
+fn a_bad_file_keeps_no_other_from_being_withdrawn() {
+    let place = Place::new();
+    let mut known = place.read().unwrap();
+    let transport = connected(&known, true);
+    place.chmod("key", 0o640);
+    problem(&mut known, &["tlsPrivateKeyFile ", "(mode 0640)", STAYS]);
+    place.write("token", OTHER_TOKEN, 0o600);
+    renew(&mut known);
+    assert!(fits(&known, OTHER_TOKEN) && !fits(&known, TOKEN));
+    let config = known.config();
+    place.change_ca();
+    renew(&mut known);
+    assert!(!holds(&known, &transport, None));
+    assert!(!Arc::ptr_eq(&config, &known.config()), "of the new CA");
+    place.chmod("key", 0o600);
+    solved(&mut known, "tlsPrivateKeyFile ");
+}
+
+/// Taken away, or replaced by something that cannot be used: who was let in by it is not any more.
+#[test]
+fn what_cannot_be_used_any_more_lets_nobody_in() {
+    let place = Place::new();
+    let files = place.files();
+    let mut known = place.read().unwrap();
+    let transport = connected(&known, true);
+    fs::remove_file(files.token.unwrap()).unwrap();
+    problem(
+        &mut known,
+        &["authentication.bearerTokenFile ", "No such file", CLOSED],
+    );
+    assert!(!fits(&known, TOKEN) && holds(&known, &transport, None));
+    fs::remove_file(files.client_ca.unwrap()).unwrap();
+    problem(
+        &mut known,
+        &["authentication.x509.clientCAFile ", "No such file", CLOSED],
+    );
+    assert!(!holds(&known, &transport, None));
+    let next = connected(&known, true);
+    assert!(next.certificates().is_empty(), "none is asked for");
+    place.write("ca", &pem("CERTIFICATE", CA), 0o644);
+    solved(&mut known, "authentication.x509.clientCAFile ");
+    assert!(holds(&known, &transport, None));
+    assert!(holds(&known, &connected(&known, true), None));
+    place.write("ca", "nothing", 0o644);
+    problem(&mut known, &["no certificate in PEM in it", CLOSED]);
+    assert!(!holds(&known, &transport, None));
+    fs::remove_file(files.certificate).unwrap();
+    problem(&mut known, &["tlsCertFile ", "No such file", STAYS]);
+}
+
+#[test]
+fn a_problem_is_said_once_until_it_is_solved() {
+    let place = Place::new();
+    let mut known = place.read().unwrap();
+    for _ in 0..2 {
+        place.chmod("key", 0o640);
+        problem(&mut known, &["(mode 0640)"]);
+        place.write("key", "the mode is the same", 0o640);
+        renew(&mut known);
+        place.write("key", &pem("PRIVATE KEY", LEAF_KEY), 0o600);
+        solved(&mut known, "tlsPrivateKeyFile ");
+        renew(&mut known);
+    }
+}
+
+/// There were no descriptors: the file has not changed, and is good.
+#[test]
+fn a_file_that_could_not_be_read_is_read_without_a_change() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    static FAILS: AtomicBool = AtomicBool::new(false);
+    let place = Place::new();
+    let read = |paths: &[PathBuf]| match FAILS.load(Ordering::SeqCst) {
+        true => super::read("key", &paths[0].join("none"), 1).map(|_| None),
+        false => Ok(Some(())),
+    };
+    let mut watched = Watched::new(vec![place.files().key], read).unwrap();
+    let mut news = Vec::new();
+    FAILS.store(true, Ordering::SeqCst);
+    place.chmod("key", 0o400);
+    assert!(watched.renew(Some(None), &mut news));
+    watched.renew(Some(None), &mut news);
+    assert_eq!((watched.value, news.len()), (None, 1), "{news:?}");
+    FAILS.store(false, Ordering::SeqCst);
+    assert!(watched.renew(Some(None), &mut news));
+    assert_eq!((watched.value, news.len()), (Some(()), 2), "{news:?}");
 }
 
 /// Each handshake is a whole one: the certificate is looked at.
@@ -220,13 +337,12 @@ fn no_session_is_resumed() {
 fn a_secret_that_is_made_private_is_read() {
     let place = Place::new();
     let mut known = place.read().unwrap();
-    place.write("token", "another-token-0123456789", 0o644);
-    let refused = known.renew().unwrap_err().to_string();
-    assert!(refused.contains("(mode 0644): chmod 600 "), "{refused}");
-    assert!(fits(&known, TOKEN));
+    place.write("token", OTHER_TOKEN, 0o644);
+    problem(&mut known, &["(mode 0644): chmod 600 ", CLOSED]);
+    assert!(!fits(&known, TOKEN) && !fits(&known, OTHER_TOKEN));
     place.chmod("token", 0o600);
-    known.renew().unwrap();
-    assert!(fits(&known, "another-token-0123456789"));
+    solved(&mut known, "authentication.bearerTokenFile ");
+    assert!(fits(&known, OTHER_TOKEN));
 }
 
 #[test]

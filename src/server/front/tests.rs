@@ -85,6 +85,43 @@ fn few_are_served_at_a_time_and_health_always() {
     assert_eq!(answered(&mut garbage), next);
 }
 
+/// Each asks again as soon as it has its answer, and was there first.
+#[test]
+fn who_asks_again_and_again_waits_for_the_others() {
+    const BUSY: usize = 2 * AT_ONCE;
+    let mut now = Moment::now();
+    let mut world = world();
+    let mut join = |door| {
+        let (connection, client_of) = client(door, HEALTH, now);
+        world.front.connections.push(connection);
+        client_of
+    };
+    let mut busy: Vec<_> = (0..BUSY).map(|_| join(Door::Main)).collect();
+    let mut late = join(Door::Main);
+    let mut other = join(Door::Unix);
+    let mut answers = [0; BUSY];
+    for turn in 1..=3 {
+        now = now + Duration::from_millis(1);
+        let ready = Ready {
+            doors: Vec::new(),
+            connections: world.front.connections.iter().map(fd).collect(),
+        };
+        world.front.serve(&ready, now);
+        for (client, answers) in busy.iter_mut().zip(&mut answers) {
+            if status(client) == Some(200) {
+                *answers += 1;
+                client.write_all(HEALTH).unwrap();
+            }
+        }
+        let of_other = (turn == 1).then_some(200);
+        assert_eq!(status(&mut other), of_other, "another door's");
+        let of_late = (turn == 3).then_some(200);
+        assert_eq!(status(&mut late), of_late, "the last of the same door");
+    }
+    assert_eq!(answers.iter().sum::<usize>(), 3 * AT_ONCE - 1);
+    assert!(answers.iter().all(|n| (1..=2).contains(n)), "{answers:?}");
+}
+
 #[test]
 fn few_are_let_in_at_a_time() {
     let now = Moment::now();
