@@ -284,7 +284,7 @@ fn a_changed_range_is_for_new_pods() {
                 .1
                 .contains("10.9.0.1/24")
         });
-        assert_eq!(day.starts("b").len(), 1);
+        day.check_starts("b", 1);
     });
 }
 

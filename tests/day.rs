@@ -108,7 +108,7 @@ fn settle(day: &mut Day, wanted: &str, starts: usize) {
         "{}",
         day.log()
     );
-    assert_eq!(day.starts("bystander").len(), 1, "{}", day.log());
+    day.check_starts("bystander", 1);
 }
 
 fn a_scripted_day(node: &Node) {
@@ -397,7 +397,7 @@ fn run_is_cleared_away_under_the_daemon(node: &Node) {
         (day.process("subject"), day.shim("subject")),
         (process, shim)
     );
-    assert_eq!(day.starts("subject").len(), 1);
+    day.check_starts("subject", 1);
     // Its end is recorded, and so is the next instance.
     support::kill9(process);
     day.wait("the restart", |s| {
@@ -662,7 +662,7 @@ mod tests {
             (0.0..5.0).contains(&first) && (10.0..15.0).contains(&second),
             "starts {starts:?}, ends {ends:?}"
         );
-        assert_eq!(day.starts("bystander").len(), 1);
+        day.check_starts("bystander", 1);
         day.end();
     }
 
@@ -689,7 +689,8 @@ mod tests {
             fs::remove_file(&gate).unwrap();
         }
         ready(false);
-        assert_eq!(day.starts("flapper").len(), 1, "readiness restarts nothing");
+        // Readiness restarts nothing.
+        day.check_starts("flapper", 1);
         day.end();
     }
 
@@ -711,7 +712,7 @@ mod tests {
                 log.contains("forty-two\n") && log.contains("wrong\n"),
                 "{log}"
             );
-            assert_eq!(day.starts("job").len(), 1);
+            day.check_starts("job", 1);
             day.crash();
         }
         day.end();
@@ -751,7 +752,7 @@ mod tests {
         });
         let data = fs::read_dir(node.layout.lib_dir().join("pods")).unwrap();
         assert_eq!(data.count(), 1);
-        assert_eq!(day.starts("job").len(), 1, "it does not run again");
+        day.check_starts("job", 1);
         day.end();
     }
 

@@ -77,7 +77,7 @@ fn started_again(day: &Day) {
     day.wait("the pod to run again", is_new);
     support::wait_until("its note", || day.starts("web.seen").len() > 1);
     assert_eq!(day.starts("web.seen"), ["[]", "[]"]);
-    assert_eq!(day.starts("web").len(), 2);
+    day.check_starts("web", 2);
 }
 
 fn evictions(day: &Day) -> Vec<u32> {
@@ -130,13 +130,13 @@ fn a_daemon_that_is_killed_forgets_no_eviction_and_repeats_none(node: &Node) {
     waits(&day);
     day.crash();
     assert_eq!(waits(&day).status.message, MESSAGE);
-    assert_eq!(day.starts("web").len(), 1);
+    day.check_starts("web", 1);
     started_again(&day);
     let process = day.process("web");
     day.crash();
     day.wait("the pod to run on", is_new);
     assert_eq!(day.process("web"), process);
-    assert_eq!(day.starts("web").len(), 2);
+    day.check_starts("web", 2);
     day.end();
 }
 
@@ -158,7 +158,7 @@ fn a_pod_that_never_restarts_stays_evicted(node: &Node) {
         day.starts("other").len() > 2
     });
     assert!(is_evicted(&day.snapshot().unwrap()).is_some());
-    assert_eq!(day.starts("web").len(), 1);
+    day.check_starts("web", 1);
     day.delete("web");
     day.wait_gone("web");
     day.put("web", never);

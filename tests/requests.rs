@@ -37,7 +37,7 @@ fn a_restart_on_request_starts_a_new_instance(node: &Node) {
     assert_eq!(day.says(&["restart", "web"]), "web-edge/c restarts\n");
     day.wait("the new instance", |s| restarted(s, "web", 1));
     assert!(!before.alive());
-    assert_eq!(day.starts("web").len(), 2);
+    day.check_starts("web", 2);
     // At once again, though it ended a moment ago.
     assert_eq!(day.says(&["restart", "pod/web/c"]), "web-edge/c restarts\n");
     day.wait("the third instance", |s| restarted(s, "web", 2));
@@ -61,7 +61,7 @@ fn a_restart_on_request_starts_a_new_instance(node: &Node) {
         why.contains("cannot restart container c: its restartPolicy is Never: it would be killed and not start again"),
         "{why}"
     );
-    assert_eq!(day.starts("once").len(), 1);
+    day.check_starts("once", 1);
     assert!(
         day.says(&["restart", "web/x"])
             .contains("pod web-edge has no container x")
@@ -125,7 +125,7 @@ fn a_deleted_pod_stays_so_until_its_file_changes(node: &Node) {
     let snapshot = day.snapshot().unwrap();
     for name in ["web", "own"] {
         assert!(is_deleted(&snapshot, name).is_some(), "{}", day.log());
-        assert_eq!(day.starts(name).len(), 1, "{}", day.log());
+        day.check_starts(name, 1);
     }
     day.delete("witness");
     day.wait_gone("witness");
@@ -145,7 +145,7 @@ fn a_deleted_pod_stays_so_until_its_file_changes(node: &Node) {
     day.crash();
     for name in ["web", "own"] {
         day.wait_ready(name);
-        assert_eq!(day.starts(name).len(), 2, "{}", day.log());
+        day.check_starts(name, 2);
     }
     day.end();
 }
@@ -163,7 +163,7 @@ fn a_daemon_that_is_killed_right_after_the_answer_ends_the_pod(node: &Node) {
     day.crash();
     day.wait("the pod to be deleted", |s| is_deleted(s, "web"));
     assert!(day.processes().is_empty());
-    assert_eq!(day.starts("web").len(), 1);
+    day.check_starts("web", 1);
     // A file that goes takes the deletion with it.
     let pod = std::fs::read_to_string(day.file("web")).unwrap();
     day.delete("web");

@@ -460,7 +460,7 @@ fn containers_have_the_variables_of_the_services_of_their_start() {
         });
         day.crash();
         day.wait_ready("a");
-        assert_eq!(day.starts("a").len(), 1, "{}", day.log());
+        day.check_starts("a", 1);
         assert_eq!(service_variables(day, "a"), of(8000));
         kill(Pid::from_raw(day.process("a").pid), Signal::SIGKILL).unwrap();
         wait_until("the second start", || day.starts("a").len() == 2);

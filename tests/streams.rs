@@ -8,7 +8,9 @@ use std::net::TcpListener;
 use std::os::fd::AsFd;
 
 use nix::errno::Errno;
+use nix::mount::{MsFlags, mount};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sched::{CloneFlags, unshare};
 use podprobe::api::PodUid;
 use podprobe::runtime::{
     Cancel, ContainerId, ExecRequest, Runtime, RuntimeErrorKind, SessionEnd, Started, TerminalSize,
@@ -490,6 +492,17 @@ fn a_thousand_sessions_leave_nothing() {
     });
 }
 
+/// Gives this thread, and those that it starts, a /dev/pts that no other test opens terminals of.
+fn own_node_terminals() {
+    unshare(CloneFlags::CLONE_NEWNS).unwrap();
+    let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+    let none = None::<&str>;
+    mount(none, "/", none, private, none).unwrap();
+    let options = Some("newinstance,ptmxmode=0666,mode=620");
+    let pts = Some("devpts");
+    mount(pts, "/dev/pts", pts, MsFlags::empty(), options).unwrap();
+}
+
 fn node_terminals() -> Vec<String> {
     let mut all: Vec<String> = fs::read_dir("/dev/pts")
         .unwrap()
@@ -517,6 +530,7 @@ fn terminals_that_are_none_are_not_opened() {
         assert_eq!(leaves(c), 0);
     };
     support::on(podprobe::settings::RuntimeChoice::Embedded, |node| {
+        own_node_terminals();
         let mut spec = spec(json!({
             "securityContext": {"privileged": true},
             "volumeMounts": [{"name": "pts", "mountPath": "/node-pts"}],

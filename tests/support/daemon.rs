@@ -281,6 +281,15 @@ impl<'a> Day<'a> {
         text.lines().map(str::to_owned).collect()
     }
 
+    /// A container that shows Running notes its start a moment later.
+    #[track_caller]
+    pub(crate) fn check_starts(&self, name: &str, times: usize) {
+        super::wait_until("the program to note its start", || {
+            self.starts(name).len() >= times
+        });
+        assert_eq!(self.starts(name).len(), times, "{}", self.log());
+    }
+
     /// The first process, with its start time, of every container that runs, by the pod's name in its file.
     pub(crate) fn processes(&self) -> BTreeMap<String, Process> {
         let all = fs::read_dir(self.node.layout.containers())
