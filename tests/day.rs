@@ -99,15 +99,8 @@ fn settle(day: &mut Day, wanted: &str, starts: usize) {
     day.wait_ready("subject");
     day.wait_ready("bystander");
     assert_eq!(day.processes(), before, "{}", day.log());
-    assert_eq!(
-        (
-            version(day, "subject").as_str(),
-            day.starts("subject").len()
-        ),
-        (wanted, starts),
-        "{}",
-        day.log()
-    );
+    day.check_starts("subject", starts);
+    assert_eq!(version(day, "subject"), wanted, "{}", day.log());
     day.check_starts("bystander", 1);
 }
 
