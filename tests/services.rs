@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 
 mod support;
 use support::bridged::{address, namespace, nft, on_the_bridge};
-use support::daemon::Day;
+use support::daemon::{Day, FOREVER};
 use support::netns::{MACHINE, on_a_machine, try_ip};
 use support::{CEILING, on, wait_until};
 
@@ -45,7 +45,7 @@ fn service(spec: Value) -> Value {
     let mut all = json!({"selector": {"app": "web"}, "clusterIP": CLUSTER_IP, "ports": [{"port": 8000, "targetPort": 80}]});
     let object = all.as_object_mut().unwrap();
     object.extend(spec.as_object().unwrap().clone());
-    json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}, "spec": all})
+    json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "labels": {"tier": "front"}}, "spec": all})
 }
 
 fn at(ip: &str, port: u16) -> SocketAddr {
@@ -116,7 +116,26 @@ fn to_ready_pods_alone(mode: &str) {
         let endpoints = format!("{}:80", address(day, "a"));
         let shown = day.says(&["get", "ep", "web"]);
         assert!(shown.ends_with(&format!("web    {endpoints}\n")), "{shown}");
+        for (kind, label, expected) in [
+            ("svc", "tier=front", "service/web\n"),
+            ("svc", "tier!=front", ""),
+            ("ep", "tier=front", "endpoints/web\n"),
+            (
+                "endpointslices",
+                "kubernetes.io/service-name=web,tier",
+                "endpointslice.discovery.k8s.io/web-1\n",
+            ),
+        ] {
+            assert_eq!(
+                day.says(&["get", kind, "-l", label, "-o", "name"]),
+                expected
+            );
+        }
         let shown = day.says(&["describe", "svc", "web"]);
+        assert!(
+            shown.contains("\nLabels:                   tier=front\n"),
+            "{shown}"
+        );
         let pods = shown.split_once("\nPods:\n").unwrap().1;
         let pods: Vec<&str> = pods.lines().map(str::trim).collect();
         assert_eq!(pods[0], "a-edge  gets traffic", "{shown}");
@@ -414,22 +433,23 @@ fn service_variables(day: &Day<'_>, name: &str) -> BTreeSet<String> {
 #[test]
 fn containers_have_the_variables_of_the_services_of_their_start() {
     on_the_bridge(json!({}), |day, _| {
-        let serve = "exec sleep 1000";
         let url = json!({"env": [{"name": "URL", "value": "$(WEB_SERVICE_HOST):$(WEB_SERVICE_PORT)"},
             {"name": "WEB_PORT_8000_TCP", "value": "own"}]});
         let mut elsewhere = service(json!({"clusterIP": "10.96.0.51"}));
         elsewhere["metadata"] = json!({"name": "db", "namespace": "other"});
         let web = service(json!({}));
-        let items = [day.pod("a", serve, url), web.clone(), elsewhere];
+        let items = [day.pod("a", FOREVER, url), web.clone(), elsewhere];
         day.put(
             "all",
             json!({"apiVersion": "v1", "kind": "List", "items": items}),
         );
-        let mut quiet = day.pod("quiet", serve, json!({}));
+        let mut quiet = day.pod("quiet", FOREVER, json!({}));
         quiet["spec"]["enableServiceLinks"] = json!(false);
         day.put("quiet", quiet);
+        // Its program runs then; a process that is being replaced has no variables for a moment.
         for name in ["a", "quiet"] {
             day.wait_ready(name);
+            day.check_starts(name, 1);
         }
         let of = |port: u16| {
             let url = format!("tcp://{CLUSTER_IP}:{port}");

@@ -244,21 +244,13 @@ impl Front {
         let credentials = self.credentials(&connection, &request);
         if let Err(refusal) = access::check(door, credentials, &request, self.shared.debugging) {
             let text = format!("{}\n", refusal.text);
-            connection.answer(
-                response::whole(refusal.status, TEXT, &text, false),
-                false,
-                now,
-            );
+            connection.answer(whole(&request, refusal.status, &text, false), false, now);
             return Some(connection);
         }
         if health::is_health(&request.path) {
             let goes_on = request.keep_alive && request.length == Length::Known(0);
             let (status, text) = health::answer(&request, self.checks(now));
-            let mut bytes = response::whole(status, TEXT, &text, goes_on);
-            if request.is_head() {
-                bytes.truncate(bytes.len() - text.len());
-            }
-            connection.answer(bytes, goes_on, now);
+            connection.answer(whole(&request, status, &text, goes_on), goes_on, now);
             return Some(connection);
         }
         worker::start(&self.shared, door, request, connection.into_parts());
@@ -333,6 +325,15 @@ impl Front {
         }
         self.go_on(connection, now);
     }
+}
+
+/// A whole answer; to a HEAD without its body.
+fn whole(request: &Request, status: u16, text: &str, keep_alive: bool) -> Vec<u8> {
+    let mut bytes = response::whole(status, TEXT, text, keep_alive);
+    if request.is_head() {
+        bytes.truncate(bytes.len() - text.len());
+    }
+    bytes
 }
 
 fn fd(connection: &Connection) -> i32 {

@@ -820,6 +820,14 @@ fn health_has_an_address_of_its_own_and_nothing_else() {
     assert_eq!(client.get("/metrics").status, 404);
     assert!(client.is_over());
     assert_eq!(Client::dial(port).post("/healthz", "").status, 405);
+    for (path, status) in [("/healthz", 500), ("/metrics", 404)] {
+        let mut client = Client::dial(port);
+        let request = format!("HEAD {path} HTTP/1.1\r\nConnection: close\r\n\r\n");
+        client.send(&request);
+        let head = String::from_utf8(client.until(|_| None)).unwrap();
+        assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{head}");
+        assert!(head.ends_with("\r\n\r\n"), "no body: {head}");
+    }
 }
 
 /// 200 of them hold their connections with half a head, and come again when they are put out.
