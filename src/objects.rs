@@ -145,7 +145,7 @@ impl Objects {
                 }
                 ObjectContent::ConfigMap(_)
                 | ObjectContent::Secret(_)
-                | ObjectContent::PersistentVolumeClaim => {}
+                | ObjectContent::PersistentVolumeClaim(_) => {}
             }
         }
         found

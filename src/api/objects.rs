@@ -103,6 +103,8 @@ impl fmt::Display for ObjectKey {
 /// A ConfigMap.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConfigMap {
+    /// `metadata.labels`.
+    pub labels: BTreeMap<String, String>,
     /// `data`: UTF-8 texts.
     pub data: BTreeMap<String, String>,
     /// `binaryData`, decoded.
@@ -129,6 +131,8 @@ pub const DOCKERCFG: (&str, &str) = ("kubernetes.io/dockercfg", ".dockercfg");
 /// A Secret.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Secret {
+    /// `metadata.labels`.
+    pub labels: BTreeMap<String, String>,
     /// `type`; `Opaque` when it is left out.
     pub type_: String,
     /// `data`, decoded, with `stringData` over it.
@@ -147,6 +151,13 @@ impl fmt::Debug for Secret {
     }
 }
 
+/// A PersistentVolumeClaim. Its directory is made for whatever it asks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PersistentVolumeClaim {
+    /// `metadata.labels`.
+    pub labels: BTreeMap<String, String>,
+}
+
 /// What is in an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ObjectContent {
@@ -154,8 +165,8 @@ pub enum ObjectContent {
     ConfigMap(Arc<ConfigMap>),
     /// A Secret.
     Secret(Arc<Secret>),
-    /// A PersistentVolumeClaim. Its directory is made for whatever it asks.
-    PersistentVolumeClaim,
+    /// A PersistentVolumeClaim.
+    PersistentVolumeClaim(Arc<PersistentVolumeClaim>),
     /// A Service.
     Service(Arc<Service>),
     /// An EndpointSlice.
@@ -212,8 +223,8 @@ impl FromIterator<LocalObject> for ObjectSet {
 }
 
 impl LocalObject {
-    /// The object as an API server has it, as far as it is known: labels, annotations and what a claim asks for are not
-    /// kept. Of the kinds that pods refer to; of the others it has no more than its name.
+    /// The object as an API server has it, as far as it is known: annotations and what a claim asks for are not kept.
+    /// Of the kinds that pods refer to; of the others it has no more than its name.
     pub fn v1(&self) -> Value {
         let ObjectKey {
             kind,
@@ -224,17 +235,21 @@ impl LocalObject {
             "metadata": {"name": name, "namespace": namespace}});
         match &self.content {
             ObjectContent::ConfigMap(map) => {
-                let data = map.data.iter().map(|(k, v)| (k.clone(), v.as_str().into()));
-                put(&mut object, "data", data.collect());
+                put(&mut object["metadata"], "labels", texts(&map.labels));
+                put(&mut object, "data", texts(&map.data));
                 put(&mut object, "binaryData", encoded(&map.binary_data));
                 immutable(&mut object, map.immutable);
             }
             ObjectContent::Secret(secret) => {
+                put(&mut object["metadata"], "labels", texts(&secret.labels));
                 object["type"] = secret.type_.as_str().into();
                 put(&mut object, "data", encoded(&secret.data));
                 immutable(&mut object, secret.immutable);
             }
-            ObjectContent::PersistentVolumeClaim => object["status"] = json!({"phase": "Bound"}),
+            ObjectContent::PersistentVolumeClaim(claim) => {
+                put(&mut object["metadata"], "labels", texts(&claim.labels));
+                object["status"] = json!({"phase": "Bound"});
+            }
             ObjectContent::Service(_)
             | ObjectContent::EndpointSlice(_)
             | ObjectContent::Endpoints(_) => {}
@@ -265,6 +280,13 @@ impl LocalObject {
             _ => Ok(()),
         }
     }
+}
+
+fn texts(map: &BTreeMap<String, String>) -> Map<String, Value> {
+    let entries = map.iter();
+    entries
+        .map(|(k, v)| (k.clone(), v.as_str().into()))
+        .collect()
 }
 
 fn encoded(data: &BTreeMap<String, Vec<u8>>) -> Map<String, Value> {
@@ -301,7 +323,9 @@ mod tests {
 
     #[test]
     fn objects_are_those_of_an_api_server() {
+        let labels = BTreeMap::from([("tier".to_owned(), "front".to_owned())]);
         let map = ConfigMap {
+            labels: BTreeMap::new(),
             data: [("a".to_owned(), "1".to_owned())].into(),
             binary_data: [("b".to_owned(), vec![0, 255])].into(),
             immutable: true,
@@ -313,6 +337,7 @@ mod tests {
             expected,
         );
         let secret = Secret {
+            labels: BTreeMap::new(),
             type_: "Opaque".into(),
             data: [("k".to_owned(), b"hunter2".to_vec())].into(),
             immutable: false,
@@ -326,9 +351,25 @@ mod tests {
         let expected = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "status": {"phase": "Bound"}});
         check(
             ObjectKind::PersistentVolumeClaim,
-            ObjectContent::PersistentVolumeClaim,
+            ObjectContent::PersistentVolumeClaim(Arc::default()),
             expected,
         );
+        let with_labels = [
+            ObjectContent::ConfigMap(Arc::new(ConfigMap {
+                labels: labels.clone(),
+                ..ConfigMap::default()
+            })),
+            ObjectContent::Secret(Arc::new(Secret {
+                labels: labels.clone(),
+                ..Secret::default()
+            })),
+            ObjectContent::PersistentVolumeClaim(Arc::new(PersistentVolumeClaim { labels })),
+        ];
+        for content in with_labels {
+            let key = ObjectKey::new(ObjectKind::ConfigMap, "shop", "x");
+            let object = LocalObject { key, content }.v1();
+            assert_eq!(object["metadata"]["labels"], json!({"tier": "front"}));
+        }
         let empty = ObjectContent::ConfigMap(Arc::default());
         check(
             ObjectKind::ConfigMap,

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use super::args::Raw;
 use super::client::Client;
-use super::describe::lines::{line, put};
+use super::describe::lines::{labels, line, put};
 use super::error::CliError;
 use super::names::missing;
 use super::tabwriter;
@@ -129,6 +129,7 @@ fn description(s: &ServiceView) -> String {
     if !s.dns_name.is_empty() {
         line(&mut w, "DNS Name", &s.dns_name);
     }
+    labels(&mut w, "Labels", &s.labels);
     line(&mut w, "Selector", &or_none(s.selector.join(",")));
     line(&mut w, "Type", &s.type_);
     line(

@@ -71,7 +71,7 @@ mod tests {
             content: ObjectContent::Secret(Arc::new(Secret {
                 type_: type_.into(),
                 data: [(key.to_owned(), text.as_bytes().to_vec())].into(),
-                immutable: false,
+                ..Secret::default()
             })),
         }
     }

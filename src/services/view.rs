@@ -2,6 +2,8 @@
 //!
 //! Invariants: pure. It goes to clients as JSON, so a field is only ever added.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use super::allocate::Assigned;
@@ -20,6 +22,8 @@ pub struct ServiceView {
     pub namespace: String,
     /// Its name.
     pub name: String,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
     /// `ClusterIP`, `NodePort`, `LoadBalancer` or `ExternalName`.
     pub type_: String,
     /// Primary first, or `None`; empty where it has none.
@@ -83,6 +87,7 @@ pub fn view(
     ServiceView {
         namespace: service.namespace.into(),
         name: service.name.into(),
+        labels: s.labels.clone(),
         type_: type_name(s.type_).into(),
         cluster_ips: match s.cluster_ips {
             ClusterIps::Headless => vec!["None".into()],

@@ -260,7 +260,7 @@ fn config_map(name: &str, data: &[(&str, &str)]) -> LocalObject {
     let map = ConfigMap {
         data: data.map(|(k, v)| ((*k).into(), (*v).into())).collect(),
         binary_data: [("bin".to_owned(), vec![0, 255])].into(),
-        immutable: false,
+        ..ConfigMap::default()
     };
     LocalObject {
         key: ObjectKey::new(ObjectKind::ConfigMap, "default", name),
@@ -281,7 +281,7 @@ fn objects() -> ObjectSet {
         },
         LocalObject {
             key: ObjectKey::new(ObjectKind::PersistentVolumeClaim, "default", "data"),
-            content: ObjectContent::PersistentVolumeClaim,
+            content: ObjectContent::PersistentVolumeClaim(Arc::default()),
         },
     ]
     .into_iter()

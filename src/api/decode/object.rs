@@ -12,7 +12,7 @@ use super::{endpoints, service, typed};
 use crate::api::field::{FieldError, Step, child, clip, entry};
 use crate::api::objects::{
     ConfigMap, DOCKER_CONFIG_JSON, DOCKERCFG, LocalObject, ObjectContent, ObjectKey, ObjectKind,
-    Secret,
+    PersistentVolumeClaim, Secret,
 };
 use crate::api::source::PodSource;
 use crate::api::support::{self, Verdict};
@@ -41,25 +41,27 @@ pub(super) fn object(
     source: PodSource,
     findings: &mut Findings,
 ) -> (LocalObject, Vec<String>) {
-    let (content, known): (fn(&mut Reader) -> ObjectContent, &[&str]) = match kind {
+    type ReadContent = fn(&mut Reader, BTreeMap<String, String>) -> ObjectContent;
+    let (content, known): (ReadContent, &[&str]) = match kind {
         ObjectKind::ConfigMap => (
-            |reader| ObjectContent::ConfigMap(Arc::new(reader.config_map())),
+            |reader, labels| ObjectContent::ConfigMap(Arc::new(reader.config_map(labels))),
             &["data", "binaryData", "immutable", "metadata"],
         ),
         ObjectKind::Secret => (
-            |reader| ObjectContent::Secret(Arc::new(reader.secret())),
+            |reader, labels| ObjectContent::Secret(Arc::new(reader.secret(labels))),
             &["data", "stringData", "type", "immutable", "metadata"],
         ),
-        ObjectKind::PersistentVolumeClaim => {
-            (|reader| reader.claim(), &["spec", "status", "metadata"])
-        }
+        ObjectKind::PersistentVolumeClaim => (
+            |reader, labels| ObjectContent::PersistentVolumeClaim(Arc::new(reader.claim(labels))),
+            &["spec", "status", "metadata"],
+        ),
         ObjectKind::Service => return service::service(raw, source, findings),
         ObjectKind::EndpointSlice => return endpoints::slice(raw, source, findings),
         ObjectKind::Endpoints => return endpoints::endpoints(raw, source, findings),
     };
     let mut reader = Reader::new(raw, source, findings);
-    let key = reader.metadata(kind);
-    let content = content(&mut reader);
+    let (key, labels) = reader.metadata(kind);
+    let content = content(&mut reader, labels);
     reader.unknown_fields(known);
     (LocalObject { key, content }, reader.warnings)
 }
@@ -83,7 +85,7 @@ impl<'f, 't> Reader<'f, 't> {
         }
     }
 
-    fn metadata(&mut self, kind: ObjectKind) -> ObjectKey {
+    fn metadata(&mut self, kind: ObjectKind) -> (ObjectKey, BTreeMap<String, String>) {
         self.raw.shift_remove("apiVersion");
         self.raw.shift_remove("kind");
         let mut metadata = self.map("metadata");
@@ -98,12 +100,13 @@ impl<'f, 't> Reader<'f, 't> {
             None => String::new(),
         };
         let (name, mut namespace) = (text("name"), text("namespace"));
+        let labels = self.labels(metadata.shift_remove("labels"));
         if namespace.is_empty() {
             namespace = "default".to_owned();
         }
         for (key, value) in &metadata {
             let path = [Step::Key("metadata".into()), Step::Key(key.clone())];
-            let read = ["uid", "labels", "annotations"].contains(&key.as_str());
+            let read = ["uid", "annotations"].contains(&key.as_str());
             match support::verdict(self.source, &path, value) {
                 _ if read => {}
                 Verdict::Fine => {}
@@ -131,10 +134,35 @@ impl<'f, 't> Reader<'f, 't> {
                 why,
             ));
         }
-        ObjectKey::new(kind, namespace, name)
+        (ObjectKey::new(kind, namespace, name), labels)
     }
 
-    fn config_map(&mut self) -> ConfigMap {
+    fn labels(&mut self, written: Option<Value>) -> BTreeMap<String, String> {
+        let field = "metadata.labels";
+        let written = match written {
+            None => Map::new(),
+            Some(Value::Object(map)) => map,
+            Some(other) => {
+                let text = typed::mismatch(field, &other, "an object ({...})");
+                self.findings.add_for(field, text);
+                Map::new()
+            }
+        };
+        let mut labels = BTreeMap::new();
+        for (key, value) in written {
+            match value {
+                Value::String(text) => drop(labels.insert(key, text)),
+                other => {
+                    let path = entry(field, &key);
+                    let text = typed::mismatch(&path, &other, "a text (\"...\")");
+                    self.findings.add_for(&path, text);
+                }
+            }
+        }
+        labels
+    }
+
+    fn config_map(&mut self, labels: BTreeMap<String, String>) -> ConfigMap {
         let data = self.texts("data");
         let binary_data = self.bytes("binaryData");
         for key in data.keys().filter(|key| binary_data.contains_key(*key)) {
@@ -145,13 +173,14 @@ impl<'f, 't> Reader<'f, 't> {
         let size = size.chain(binary_data.values().map(Vec::len)).sum();
         self.check_size(size, "data");
         ConfigMap {
+            labels,
             data,
             binary_data,
             immutable: self.flag("immutable"),
         }
     }
 
-    fn secret(&mut self) -> Secret {
+    fn secret(&mut self, labels: BTreeMap<String, String>) -> Secret {
         let mut data = self.bytes("data");
         let texts = self.texts("stringData");
         data.extend(texts.into_iter().map(|(k, v)| (k, v.into_bytes())));
@@ -168,13 +197,14 @@ impl<'f, 't> Reader<'f, 't> {
         };
         self.check_type(&type_, &data);
         Secret {
+            labels,
             type_,
             data,
             immutable: self.flag("immutable"),
         }
     }
 
-    fn claim(&mut self) -> ObjectContent {
+    fn claim(&mut self, labels: BTreeMap<String, String>) -> PersistentVolumeClaim {
         // A claim asks for a size, a class and an access mode. It gets a directory of the node's disk.
         let spec = self.raw.shift_remove("spec").unwrap_or_default();
         if spec["volumeMode"] == "Block" {
@@ -182,7 +212,7 @@ impl<'f, 't> Reader<'f, 't> {
             self.error(&FieldError::forbidden("spec.volumeMode", text));
         }
         self.raw.shift_remove("status");
-        ObjectContent::PersistentVolumeClaim
+        PersistentVolumeClaim { labels }
     }
 
     fn check_type(&mut self, type_: &str, data: &BTreeMap<String, Vec<u8>>) {

@@ -1,5 +1,7 @@
 //! The lines of a description: cells that end with a tab, for [`crate::cli::tabwriter`].
 
+use std::fmt::Display;
+
 use serde_json::Value;
 
 /// Appends one line to a String.
@@ -22,5 +24,20 @@ pub(super) fn scalar(v: &Value) -> Option<String> {
         Value::String(s) => Some(s.clone()),
         Value::Number(n) => Some(n.to_string()),
         _ => None,
+    }
+}
+
+/// Labels, one a line.
+pub(in crate::cli) fn labels<K: Display, V: Display>(
+    w: &mut String,
+    title: &str,
+    all: impl IntoIterator<Item = (K, V)>,
+) {
+    let mut title = format!("{title}:");
+    for (key, value) in all {
+        put!(w, "{}\t{key}={value}", std::mem::take(&mut title));
+    }
+    if !title.is_empty() {
+        put!(w, "{title}\t<none>");
     }
 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use self::lines::{line, put};
+use self::lines::{labels, line, put};
 use super::args::{self, ALL_NAMESPACES, NAMESPACE, ROOT, Raw};
 use super::client::Client;
 use super::columns::{self, string_map};
@@ -161,7 +161,7 @@ pub fn text(pod: &PodView, history: &PodHistory, now: Time) -> String {
     labels(
         &mut w,
         "Node-Selectors",
-        &pod.object["spec"]["nodeSelector"],
+        string_map(&pod.object["spec"]["nodeSelector"]),
     );
     file(&mut w, pod);
     history::all(&mut w, history, &pod.paused, now);
@@ -177,7 +177,7 @@ fn head(w: &mut String, pod: &PodView, finding: Option<Finding>) {
     if let Some(start) = status.start_time {
         line(w, "Start Time", &human::date(start));
     }
-    labels(w, "Labels", &meta["labels"]);
+    labels(w, "Labels", string_map(&meta["labels"]));
     annotations(w, &meta["annotations"]);
     line(
         w,
@@ -222,21 +222,6 @@ fn network(w: &mut String, pod: &PodView) {
     let lacks = pod.network_lacks.iter().map(String::as_str);
     for (i, text) in kind.into_iter().chain(lacks).enumerate() {
         put!(w, "{}\t{text}", if i == 0 { "Network:" } else { "" });
-    }
-}
-
-fn labels(w: &mut String, title: &str, map: &Value) {
-    let map = string_map(map);
-    if map.is_empty() {
-        line(w, title, "<none>");
-    }
-    for (i, (key, value)) in map.iter().enumerate() {
-        let title = if i == 0 {
-            format!("{title}:")
-        } else {
-            String::new()
-        };
-        put!(w, "{title}\t{key}={value}");
     }
 }
 

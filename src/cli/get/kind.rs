@@ -126,36 +126,42 @@ impl Kind {
                 prefix: "service",
                 columns: &["NAME", "TYPE", "CLUSTER-IP", "EXTERNAL-IP", "PORT(S)"],
                 wide: &["SELECTOR"],
+                has_labels: true,
                 ..plain
             },
             Self::Endpoints => Facts {
                 words: &["endpoints", "ep"],
                 prefix: "endpoints",
                 columns: &["NAME", "ENDPOINTS"],
+                has_labels: true,
                 ..plain
             },
             Self::EndpointSlices => Facts {
                 words: &["endpointslices", "endpointslice"],
                 prefix: "endpointslice.discovery.k8s.io",
                 columns: &["NAME", "ADDRESSTYPE", "PORTS", "ENDPOINTS"],
+                has_labels: true,
                 ..plain
             },
             Self::ConfigMaps => Facts {
                 words: &["configmaps", "configmap", "cm"],
                 prefix: "configmap",
                 columns: &["NAME", "DATA"],
+                has_labels: true,
                 ..plain
             },
             Self::Secrets => Facts {
                 words: &["secrets", "secret"],
                 prefix: "secret",
                 columns: &["NAME", "TYPE", "DATA"],
+                has_labels: true,
                 ..plain
             },
             Self::PersistentVolumeClaims => Facts {
                 words: &["persistentvolumeclaims", "persistentvolumeclaim", "pvc"],
                 prefix: "persistentvolumeclaim",
                 columns: &["NAME", "STATUS", "VOLUME"],
+                has_labels: true,
                 ..plain
             },
         }

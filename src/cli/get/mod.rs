@@ -17,11 +17,14 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use serde_json::Value;
+
 use self::item::{Found, Item};
 use self::kind::Kind;
 use self::printer::Printer;
 use super::args::{self, ALL_NAMESPACES, NAMESPACE, Opt, ROOT, Raw};
 use super::client::Client;
+use super::columns::string_map;
 use super::error::CliError;
 use super::jsonpath::Path;
 use super::names::missing;
@@ -55,8 +58,9 @@ that has been removed are kept for an hour. Values of Secrets are shown in base6
 
   -n, --namespace NS       of one namespace; default all
   -A, --all-namespaces     show the namespace also when all is in 'default'
-  -l, --selector LABELS    pods and probes whose pod has them: key=value, key!=value, 'key in (a,b)', 'key notin (a,b)',
-                           key, !key, with commas between them
+  -l, --selector LABELS    of objects that have them, and of probes whose pod has them: key=value, key!=value,
+                           'key in (a,b)', 'key notin (a,b)', key, !key, with commas between them; not of events
+                           and images
   -o, --output FORM        wide: more columns
                            json, yaml: a v1 List, or the object when one NAME is given
                            name: only kind/NAME
@@ -126,6 +130,14 @@ impl Default for Get {
     }
 }
 
+impl Get {
+    /// Whether `-l` asks for that object.
+    fn has_labels(&self, object: &Value) -> bool {
+        let labels = string_map(&object["metadata"]["labels"]);
+        self.selector.as_ref().is_none_or(|s| s.matches(&labels))
+    }
+}
+
 fn parse(raw: &Raw) -> Result<Get, String> {
     let (kind, names) = kind::target(&raw.text_words()?)?;
     let (namespace, all_namespaces) = raw.namespaces()?;
@@ -162,7 +174,7 @@ fn check(get: &Get) -> Result<(), String> {
         ),
         (
             get.selector.is_some() && !facts.has_labels,
-            format!("-l goes with pods and probes: podprobe keeps no labels of {plural}"),
+            format!("{plural} have no labels: leave out -l"),
         ),
         (
             get.selector.is_some() && is_named,
@@ -234,17 +246,18 @@ fn find(get: &Get, client: &mut Client) -> Result<Found, CliError> {
         let all = client.objects(kind)?;
         let claims = Layout::new(&get.root).claims();
         let items = all.into_iter().map(|o| objects::item(get.kind, o, &claims));
-        return Ok(named(get, items.collect()));
+        return Ok(requested(get, items.collect()));
     }
     let services = client.services()?;
     let items = services.iter().flat_map(|s| services::items(get.kind, s));
-    let mut found = named(get, items.collect());
+    let mut found = requested(get, items.collect());
     // A slice has the name of its service and a number.
     let is_of = |i: &Item, s: &ServiceView| {
         let rest = i.name.strip_prefix(&*s.name);
         i.namespace == s.namespace && rest.is_some_and(|r| r.is_empty() || r.starts_with('-'))
     };
-    let is_shown = |s: &&ServiceView| match get.names.is_empty() {
+    // Without names and labels also of those that have no slice.
+    let is_shown = |s: &&ServiceView| match get.names.is_empty() && get.selector.is_none() {
         true => get.namespace.as_ref().is_none_or(|n| s.namespace == *n),
         false => found.items.iter().any(|i| is_of(i, s)),
     };
@@ -252,12 +265,14 @@ fn find(get: &Get, client: &mut Client) -> Result<Found, CliError> {
     Ok(found)
 }
 
-/// Those of the requested names and namespace.
-fn named(get: &Get, all: Vec<Item>) -> Found {
+/// Those of the requested names, labels and namespace.
+fn requested(get: &Get, all: Vec<Item>) -> Found {
     let is_inside = |i: &&Item| get.namespace.as_ref().is_none_or(|n| i.namespace == *n);
     let mut found = Found::default();
     if get.names.is_empty() {
-        found.items = all.iter().filter(is_inside).cloned().collect();
+        let has_labels = |i: &&Item| get.has_labels(&i.object);
+        let items = all.iter().filter(is_inside).filter(has_labels);
+        found.items = items.cloned().collect();
     }
     for name in &get.names {
         let before = found.items.len();
@@ -364,6 +379,8 @@ fn key(item: &Item) -> (&str, &str) {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::cli::args::testing;
 
@@ -455,10 +472,7 @@ mod tests {
             "get svc -w",
             "-w goes with pods and events, not with services",
         );
-        check_error(
-            "get svc -l a=b",
-            "-l goes with pods and probes: podprobe keeps no labels of services",
-        );
+        check_error("get events -l a=b", "events have no labels: leave out -l");
         check_error("get pods a -l a=b", "-l and names exclude each other");
         check_error(
             "get images -n x",
@@ -516,10 +530,11 @@ mod tests {
     }
 
     #[test]
-    fn names_are_looked_for_in_the_namespace() {
+    fn names_and_labels_are_looked_for_in_the_namespace() {
         let item = |namespace: &str, name: &str| Item {
             namespace: namespace.into(),
             name: name.into(),
+            object: json!({"metadata": {"labels": {"tier": name}}}),
             ..Item::default()
         };
         let all = || vec![item("a", "web"), item("b", "web"), item("b", "db")];
@@ -529,12 +544,23 @@ mod tests {
                 namespace: namespace.map(str::to_owned),
                 ..names(wanted)
             };
-            let found = named(&get, all());
+            let found = requested(&get, all());
             (found.items.len(), found.missing)
         };
         assert_eq!(of(None, &[]), (3, vec![]));
         assert_eq!(of(Some("b"), &[]), (2, vec![]));
         assert_eq!(of(None, &["web"]), (2, vec![]));
+        let of_labels = |selector: &str, namespace: Option<&str>| {
+            let get = Get {
+                selector: Selector::parse(selector).ok(),
+                namespace: namespace.map(str::to_owned),
+                ..Get::default()
+            };
+            requested(&get, all()).items.len()
+        };
+        assert_eq!(of_labels("tier=web", None), 2);
+        assert_eq!(of_labels("tier=web", Some("b")), 1);
+        assert_eq!(of_labels("tier!=web", Some("a")), 0);
         let missing = "services \"db\" not found; there is one in another namespace: -n b";
         assert_eq!(of(Some("a"), &["db", "web"]), (1, vec![missing.to_owned()]));
     }

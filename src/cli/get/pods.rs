@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::Get;
 use super::item::{Found, Item};
-use crate::cli::columns::{self, Row, string_map, visible};
+use crate::cli::columns::{self, Row, visible};
 use crate::cli::error::CliError;
 use crate::cli::names::{self, NameError};
 use crate::cli::problems::{problem_lines, stalled_line};
@@ -30,7 +30,8 @@ pub fn find(get: &Get, snapshot: &Snapshot, now: Time) -> Result<Found, CliError
     let all_refused = refused_files(snapshot);
     if get.names.is_empty() {
         shown.extend(
-            names::in_namespace(snapshot, get.namespace.as_deref()).filter(|p| selected(get, p)),
+            names::in_namespace(snapshot, get.namespace.as_deref())
+                .filter(|p| get.has_labels(&p.object)),
         );
         // Nobody knows its labels.
         refused.extend(all_refused.iter().filter(|_| get.selector.is_none()));
@@ -59,12 +60,6 @@ pub fn find(get: &Get, snapshot: &Snapshot, now: Time) -> Result<Found, CliError
     let asked = |file: &str| get.names.is_empty() || shown.iter().any(|p| p.file == file);
     found.notes.extend(problem_lines(snapshot, asked));
     Ok(found)
-}
-
-/// Whether `-l` asks for it.
-pub fn selected(get: &Get, pod: &PodView) -> bool {
-    let labels = string_map(&pod.object["metadata"]["labels"]);
-    get.selector.as_ref().is_none_or(|s| s.matches(&labels))
 }
 
 /// The first problem of each file of which no pod is shown.

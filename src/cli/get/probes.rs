@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 
 use super::Get;
 use super::item::{Found, Item};
-use super::pods::selected;
 use crate::api::Probe;
 use crate::cli::describe::history::rounded;
 use crate::cli::probe_names::{self, NamedProbe, ProbeSelector};
@@ -33,7 +32,7 @@ pub fn ask<'a>(get: &Get, snapshot: &'a Snapshot) -> Asked<'a> {
     };
     if get.names.is_empty() {
         let pods = names::in_namespace(snapshot, get.namespace.as_deref());
-        let pods = pods.filter(|p| selected(get, p));
+        let pods = pods.filter(|p| get.has_labels(&p.object));
         asked.pods = pods.map(|p| (p, probe_names::all(p))).collect();
     }
     for name in &get.names {

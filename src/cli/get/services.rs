@@ -73,8 +73,13 @@ fn some(all: &[&str]) -> String {
     }
 }
 
+/// An API server's controllers give a service's labels to what they make of it.
 fn metadata(service: &ServiceView) -> Value {
-    json!({"name": service.name, "namespace": service.namespace})
+    let mut metadata = json!({"name": service.name, "namespace": service.namespace});
+    if !service.labels.is_empty() {
+        metadata["labels"] = json!(service.labels);
+    }
+    metadata
 }
 
 fn object(service: &ServiceView) -> Value {
@@ -177,7 +182,7 @@ fn slice(service: &ServiceView, number: usize, group: &Group) -> Item {
     let endpoints: Vec<Value> = group.addresses.iter().map(endpoint).collect();
     let mut metadata = metadata(service);
     metadata["name"] = name.as_str().into();
-    metadata["labels"] = json!({"kubernetes.io/service-name": service.name});
+    metadata["labels"]["kubernetes.io/service-name"] = service.name.as_str().into();
     let object = json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": metadata,
         "addressType": family, "endpoints": endpoints, "ports": group.ports});
     let ports: Vec<String> = group.ports.iter().map(|p| p["port"].to_string()).collect();
@@ -203,7 +208,7 @@ mod tests {
             "10.0.0.3:9090",
             "[fd00::1]:8080",
         ];
-        let view = json!({"namespace": "shop", "name": "web", "type": "NodePort", "clusterIps": ["10.1.0.1", "fd01::1"], "external": ["1.2.3.4"],
+        let view = json!({"namespace": "shop", "name": "web", "labels": {"tier": "front"}, "type": "NodePort", "clusterIps": ["10.1.0.1", "fd01::1"], "external": ["1.2.3.4"],
             "ports": [port("http", 80, "web", &http), port("admin", 81, "81", &["10.0.0.1:81", "10.0.0.2:81"])],
             "selector": ["app=web"], "sessionAffinity": "ClientIP (10800 s)", "internalTrafficPolicy": "Cluster", "externalTrafficPolicy": "Local"});
         serde_json::from_value(view).unwrap()
@@ -262,7 +267,10 @@ mod tests {
             "clusterIPs": ["10.1.0.1", "fd01::1"], "externalIPs": ["1.2.3.4"], "sessionAffinity": "ClientIP",
             "internalTrafficPolicy": "Cluster", "externalTrafficPolicy": "Local"});
         assert_eq!(service["spec"], spec);
-        let subsets = &items(Kind::Endpoints, &web())[0].object["subsets"];
+        assert_eq!(service["metadata"]["labels"], json!({"tier": "front"}));
+        let endpoints = &items(Kind::Endpoints, &web())[0].object;
+        assert_eq!(endpoints["metadata"]["labels"], json!({"tier": "front"}));
+        let subsets = &endpoints["subsets"];
         let ports = json!([{"name": "http", "port": 8080, "protocol": "TCP"}, {"name": "admin", "port": 81, "protocol": "TCP"}]);
         assert_eq!(
             subsets[0],
@@ -273,6 +281,8 @@ mod tests {
             (&slice["addressType"], &slice["metadata"]["name"]),
             (&json!("IPv6"), &json!("web-3"))
         );
+        let labels = json!({"tier": "front", "kubernetes.io/service-name": "web"});
+        assert_eq!(slice["metadata"]["labels"], labels);
         assert_eq!(
             slice["endpoints"],
             json!([{"addresses": ["fd00::1"], "conditions": {"ready": true}}])

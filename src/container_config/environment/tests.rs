@@ -11,7 +11,7 @@ fn objects() -> ObjectSet {
     let map = ConfigMap {
         data: texts.map(|(k, v)| (k.to_owned(), v.to_owned())).into(),
         binary_data: [("BYTES".to_owned(), vec![1])].into(),
-        immutable: false,
+        ..ConfigMap::default()
     };
     let secrets: [(&str, &[u8]); 3] = [("P", b"pass"), ("RAW", &[0xff]), ("NUL", b"a\0b")];
     let secret = |all: &[(&str, &[u8])]| Secret {

@@ -55,7 +55,31 @@ fn what_a_server_writes_into_an_object_is_of_no_meaning() {
     );
     good(&text);
     let claim = "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: data}\nspec: {accessModes: [ReadWriteOnce]}\nstatus: {phase: Bound}\n";
-    assert_eq!(good(claim).content, ObjectContent::PersistentVolumeClaim);
+    let expected = ObjectContent::PersistentVolumeClaim(Arc::default());
+    assert_eq!(good(claim).content, expected);
+}
+
+#[test]
+fn labels_are_kept_and_their_values_are_texts() {
+    let labels = "  labels: {tier: front}\n";
+    let claim = "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata:\n  name: data\n";
+    for text in [
+        MAP,
+        &SECRET.replace("{name: login, namespace: web}", "\n  name: login"),
+        claim,
+    ] {
+        let object = good(&format!("{text}{labels}")).v1();
+        assert_eq!(
+            object["metadata"]["labels"],
+            serde_json::json!({"tier": "front"})
+        );
+        let number = labels.replace("front", "1");
+        let expected = "5:12: metadata.labels[tier]: Invalid value: 1: must be a text (\"...\"), not a number; write \"1\" with quotes";
+        check_text(&format!("{text}{number}"), &[expected]);
+    }
+    let expected =
+        "5:3: metadata.labels: Invalid value: [\"a\"]: must be an object ({...}), not a list";
+    check_text(&format!("{MAP}  labels: [a]\n"), &[expected]);
 }
 
 #[test]
