@@ -7,7 +7,7 @@ RUNTIME ?= embedded
 PROFILE ?= bench
 MUSL := x86_64-unknown-linux-musl
 # Tests wait more than they work.
-TEST_THREADS ?= $(shell echo $$((2 * $$(nproc))))
+TEST_THREADS ?= $(shell echo $$((4 * $$(nproc))))
 DEMO := target/demo/rootfs/probe-target
 # Debian's toolchain goes before the default one when only it has a musl std; "none" when neither has.
 STATIC_PATH := $(shell has() { ls "$$($$1 --print target-libdir --target $(MUSL) 2>/dev/null)"/libstd-*.rlib >/dev/null 2>&1; }; \
