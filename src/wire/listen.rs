@@ -9,9 +9,6 @@ use nix::sys::socket::{
     sockopt,
 };
 
-/// How many clients may wait to be let in. One that finds no place tries again after a second, so a crowd is to find it.
-const BACKLOG: i32 = 1024;
-
 /// Whether a client that has gone is why it could not be let in.
 pub fn is_of_client(e: &io::Error) -> bool {
     matches!(
@@ -20,7 +17,8 @@ pub fn is_of_client(e: &io::Error) -> bool {
     )
 }
 
-/// Listens at `at`, without blocking. `::` is every address of both families, or of IPv4 where the node has no other.
+/// Listens at `at`, without blocking. As many clients may wait to be let in as the node allows (`net.core.somaxconn`, 4096 by
+/// default): one that finds no place tries again after a second, so a crowd is to find it. `::` is every address of both families, or of IPv4 where the node has no other.
 ///
 /// # Errors
 /// The address is in use, or none of this node.
@@ -51,6 +49,7 @@ fn bound(at: SocketAddr) -> io::Result<TcpListener> {
         setsockopt(&fd, sockopt::Ipv6V6Only, &false)?;
     }
     bind(fd.as_raw_fd(), &SockaddrStorage::from(at))?;
-    listen(&fd, Backlog::new(BACKLOG)?)?;
+    // A number of our own would have to be at most the C library's SOMAXCONN, which is 128 in musl's.
+    listen(&fd, Backlog::MAXALLOWABLE)?;
     Ok(fd.into())
 }
