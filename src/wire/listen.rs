@@ -2,7 +2,7 @@
 
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 
 use nix::sys::socket::{
     AddressFamily, Backlog, SockFlag, SockType, SockaddrStorage, bind, listen, setsockopt, socket,
@@ -17,8 +17,7 @@ pub fn is_of_client(e: &io::Error) -> bool {
     )
 }
 
-/// Listens at `at`, without blocking. As many clients may wait to be let in as the node allows (`net.core.somaxconn`, 4096 by
-/// default): one that finds no place tries again after a second, so a crowd is to find it. `::` is every address of both families, or of IPv4 where the node has no other.
+/// Listens at `at`, without blocking. `::` is every address of both families, or of IPv4 where the node has no other.
 ///
 /// # Errors
 /// The address is in use, or none of this node.
@@ -49,7 +48,16 @@ fn bound(at: SocketAddr) -> io::Result<TcpListener> {
         setsockopt(&fd, sockopt::Ipv6V6Only, &false)?;
     }
     bind(fd.as_raw_fd(), &SockaddrStorage::from(at))?;
-    // A number of our own would have to be at most the C library's SOMAXCONN, which is 128 in musl's.
-    listen(&fd, Backlog::MAXALLOWABLE)?;
+    start(&fd)?;
     Ok(fd.into())
+}
+
+/// Lets clients come. As many may wait to be let in as the node allows (`net.core.somaxconn`, 4096 by default): one that finds no
+/// place tries again after a second, so a crowd is to find it.
+///
+/// # Errors
+/// Another socket listens there.
+pub fn start(fd: &OwnedFd) -> nix::Result<()> {
+    // A number of our own is refused beyond SOMAXCONN of the C library, which is 128 in musl.
+    listen(fd, Backlog::MAXALLOWABLE)
 }

@@ -7,13 +7,14 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use nix::errno::Errno;
 use nix::sys::socket::{
-    AddressFamily, Backlog, Shutdown, SockFlag, SockType, SockaddrStorage, bind, getsockname,
-    listen, setsockopt, shutdown, socket, sockopt,
+    AddressFamily, Shutdown, SockFlag, SockType, SockaddrStorage, bind, getsockname, setsockopt,
+    shutdown, socket, sockopt,
 };
 
 use super::plan::Action;
 use crate::api::service::Protocol;
 use crate::sys::socket::let_nothing_in;
+use crate::wire::listen;
 
 /// A socket that does with clients what `action` says; None where the kernel does it without one. `is_routed`: no interface
 /// has the address.
@@ -83,14 +84,13 @@ fn unbound(at: SocketAddr, kind: SockType, is_routed: bool) -> nix::Result<Owned
     Ok(fd)
 }
 
-/// Takes connections from now on. As many as the kernel allows wait to be taken: `net.core.somaxconn`.
+/// Takes connections from now on.
 ///
 /// # Errors
 /// Another socket listens there.
 pub fn start_listening(fd: &OwnedFd) -> nix::Result<()> {
     setsockopt(fd, sockopt::ReuseAddr, &true)?;
-    // A number is refused beyond SOMAXCONN of the C library, which is 128 in musl.
-    listen(fd, Backlog::MAXALLOWABLE)
+    listen::start(fd)
 }
 
 /// Has the kernel refuse connections from now on, those that wait too. The port stays bound, and without the option for
