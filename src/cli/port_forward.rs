@@ -148,13 +148,12 @@ fn accept(
                 continue;
             }
         };
-        let place = Place::take(busy);
-        if busy.load(Ordering::SeqCst) > MAX_CONNECTIONS {
+        let Some(place) = Place::take(busy) else {
             say(&format!(
                 "{MAX_CONNECTIONS} connections are open; one more is closed"
             ));
             continue;
-        }
+        };
         say(&format!("Handling connection for {}", at.port()));
         let (root, path) = (root.to_owned(), path.clone());
         let serve = move || {
@@ -174,9 +173,11 @@ fn accept(
 struct Place(Arc<AtomicUsize>);
 
 impl Place {
-    fn take(busy: &Arc<AtomicUsize>) -> Self {
-        busy.fetch_add(1, Ordering::SeqCst);
-        Self(busy.clone())
+    /// None when all are taken.
+    fn take(busy: &Arc<AtomicUsize>) -> Option<Self> {
+        let before = busy.fetch_add(1, Ordering::SeqCst);
+        let place = Self(busy.clone());
+        (before < MAX_CONNECTIONS).then_some(place)
     }
 }
 
@@ -394,6 +395,16 @@ mod tests {
         client.read_to_string(&mut answer).unwrap();
         assert_eq!(answer, "answer");
         let _ = runs.join().unwrap();
+    }
+
+    #[test]
+    fn so_many_connections_have_a_place() {
+        let busy = Arc::default();
+        let mut places: Vec<_> = (0..MAX_CONNECTIONS).map(|_| Place::take(&busy)).collect();
+        assert!(places.iter().all(Option::is_some));
+        assert!(Place::take(&busy).is_none());
+        places.pop();
+        assert!(Place::take(&busy).is_some());
     }
 
     #[test]
