@@ -33,11 +33,11 @@ pub fn replace_with(
     let replaced = write(&mut file)
         .and_then(|()| file.sync_all())
         .and_then(|()| fs::rename(&temporary, path));
-    if replaced.is_err() {
+    if let Err(e) = replaced {
         // On a full disk it would take what little room there is.
         let _ = fs::remove_file(&temporary);
+        return Err(e);
     }
-    replaced?;
     path.parent()
         .map_or(Ok(()), |dir| File::open(dir)?.sync_all())
 }

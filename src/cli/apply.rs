@@ -75,21 +75,12 @@ fn parse(raw: &Raw) -> Result<Apply, String> {
 }
 
 /// What two objects of a name are compared by.
+#[derive(PartialEq)]
 enum Content {
     Pod(String),
     Object(ObjectContent),
-    /// Of a pod whose file cannot be read any more: it still runs as it last was.
+    /// Of a pod whose file cannot be read any more: it still runs as it last was. Nothing new is like it.
     LastGood,
-}
-
-impl PartialEq for Content {
-    fn eq(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Pod(a), Self::Pod(b)) => a == b,
-            (Self::Object(a), Self::Object(b)) => a == b,
-            _ => false,
-        }
-    }
 }
 
 /// Says on `out` what becomes of each object, and on `err` what is wrong or not acted on.

@@ -2,8 +2,8 @@
 //! once it is known who asks and what.
 //!
 //! Invariants: it waits in `poll` only. Nobody who is slow keeps anybody out: at a door that is full the oldest client that
-//! has asked nothing gives way to the next one, and who asks again and again waits for the others. An address that cannot be listened on is said once and tried again; the
-//! others go on.
+//! has asked nothing gives way to the next one, and who asks again and again waits for the others. An address that cannot be
+//! listened on is said once and tried again; the others go on.
 
 use std::collections::HashSet;
 use std::io::ErrorKind;
@@ -39,8 +39,8 @@ const PAUSE: Duration = Duration::from_millis(200);
 const CHECKS_LAST: Duration = Duration::from_millis(500);
 /// Requests of one connection that are answered in a row; with the last it ends.
 const IN_A_ROW: usize = 8;
-/// Clients of a door that are let in, or served, in one turn where more than health is asked for: a handshake of TLS takes milliseconds on a
-/// small processor, and health is looked at in between.
+/// Clients of a door that are let in, or served, in one turn where more than health is asked for: a handshake of TLS takes
+/// milliseconds on a small processor, and health is looked at in between.
 const AT_ONCE: usize = 4;
 
 pub(super) struct Front {
