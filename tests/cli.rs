@@ -46,6 +46,7 @@ struct Fake {
     changed: Condvar,
     asked: Mutex<Vec<(PauseTarget, Option<Duration>)>>,
     conditions: Mutex<Vec<(PodUid, ConditionChange)>>,
+    services: Mutex<Vec<ServiceView>>,
     /// The events that a client has been told of.
     told: Mutex<Vec<Arc<Event>>>,
 }
@@ -182,7 +183,7 @@ impl Backend for Fake {
     }
 
     fn services(&self) -> Vec<ServiceView> {
-        Vec::new()
+        self.services.lock().unwrap().clone()
     }
 
     fn exec(&self, _: &ContainerName, _: &ExecRequest) -> Result<Started, Unreachable> {
@@ -280,6 +281,7 @@ impl World {
             changed: Condvar::new(),
             asked: Mutex::default(),
             conditions: Mutex::default(),
+            services: Mutex::default(),
             told: Mutex::default(),
         });
         let server = server::spawn(
@@ -825,6 +827,36 @@ fn a_selector_chooses_by_labels() {
         0,
         "No resources found\n/pods/new.json: not in use: no\n",
     );
+}
+
+#[test]
+fn a_selector_leaves_out_the_problems_of_other_services() {
+    let world = World::new(vec![], vec![]);
+    let service = |name: &str| ServiceView {
+        namespace: "default".into(),
+        name: name.into(),
+        labels: [("tier".to_owned(), name.to_owned())].into(),
+        problems: vec![format!("of {name}")],
+        ..ServiceView::default()
+    };
+    *world.backend.services.lock().unwrap() = vec![service("web"), service("db")];
+    let check = |kind: &str, line: &str, stdout: &str, stderr: &str| {
+        let output = world.run(&format!("get {kind} --no-headers {line}"));
+        check_output(&output, 0, stdout, stderr);
+    };
+    let (web, db) = (
+        "service default/web: of web\n",
+        "service default/db: of db\n",
+    );
+    check("ep", "-l tier=web", "web   <none>\n", web);
+    check("ep", "-l tier!=web", "db    <none>\n", db);
+    check(
+        "ep",
+        "",
+        "web   <none>\ndb    <none>\n",
+        &format!("{web}{db}"),
+    );
+    check("ep", "-l tier=x", "", "No resources found\n");
 }
 
 #[test]
