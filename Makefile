@@ -5,7 +5,22 @@ PREFIX ?= /usr/local
 RUNTIME ?= embedded
 # Of the benches themselves; `dev` uses what `make test` has built.
 PROFILE ?= bench
-MUSL := x86_64-unknown-linux-musl
+# What `make static` builds for: x86_64, aarch64 or armv7; this machine's, if it is one of them.
+ARCH ?= $(or $(filter aarch64,$(shell uname -m)),$(patsubst armv7%,armv7,$(filter armv7%,$(shell uname -m))),x86_64)
+MUSL_x86_64 := x86_64-unknown-linux-musl
+MUSL_aarch64 := aarch64-unknown-linux-musl
+MUSL_armv7 := armv7-unknown-linux-musleabihf
+MUSL := $(or $(MUSL_$(ARCH)),$(error no such ARCH: $(ARCH); there are x86_64, aarch64 and armv7))
+# Compiles the C in ring, which needs no C library, and links. The libraries are those of Rust's target.
+CC_x86_64 := x86_64-linux-gnu-gcc
+CC_aarch64 := aarch64-linux-gnu-gcc
+CC_armv7 := arm-linux-gnueabihf-gcc
+STATIC_CC ?= $(if $(filter $(patsubst armv7,armv7%,$(ARCH)),$(shell uname -m)),cc,$(CC_$(ARCH)))
+# Debian's packages of these.
+PACKAGES_cc := gcc libc6-dev
+PACKAGES_x86_64-linux-gnu-gcc := gcc-x86-64-linux-gnu
+PACKAGES_aarch64-linux-gnu-gcc := gcc-aarch64-linux-gnu
+PACKAGES_arm-linux-gnueabihf-gcc := gcc-arm-linux-gnueabihf
 # Tests wait more than they work.
 TEST_THREADS ?= $(shell echo $$((4 * $$(nproc))))
 DEMO := target/demo/rootfs/probe-target
@@ -14,14 +29,20 @@ STATIC_PATH := $(shell has() { ls "$$($$1 --print target-libdir --target $(MUSL)
 	has rustc || { has /usr/bin/rustc && echo /usr/bin:; } || echo none)
 
 # Frame pointers make the tables for unwinding a third smaller, 320 KB of the static file. Panics name their place without the
-# directory of cargo's sources, so that the file does not depend on where it is built.
+# directory of cargo's sources, so that the file does not depend on where it is built. Time has 64 bits on 32-bit machines too.
 SOURCES := $(or $(CARGO_HOME),$(HOME)/.cargo)/registry/src/
-STATIC_FLAGS := CARGO_TARGET_X86_64_UNKNOWN_LINUX_MUSL_RUSTFLAGS="-C force-frame-pointers=yes --remap-path-prefix=$(SOURCES)="
+FLAGS_armv7 := --cfg libc_unstable_musl_v1_2
+WRAPPER_armv7 := RUSTC_WRAPPER=$(CURDIR)/.ci/armv7/rustc
+CARGO_TARGET := CARGO_TARGET_$(shell echo $(MUSL) | tr a-z- A-Z_)
+STATIC_FLAGS := CC_$(subst -,_,$(MUSL))=$(STATIC_CC) CFLAGS_$(subst -,_,$(MUSL))=-U_FORTIFY_SOURCE $(CARGO_TARGET)_LINKER=$(STATIC_CC) $(WRAPPER_$(ARCH)) \
+	$(CARGO_TARGET)_RUSTFLAGS="-C force-frame-pointers=yes --remap-path-prefix=$(SOURCES)= $(FLAGS_$(ARCH))"
 # lld folds functions of the same machine code into one, which saves 44 KB, and packs the list of pointers, which saves 430 KB
 # where the start of a static file can read that (.ci/musl/rcrt1.c); without lld the file is so much larger.
-FOLD := $(shell command -v ld.lld >/dev/null 2>&1 && echo -C link-arg=-fuse-ld=lld -C link-arg=-Wl,--icf=all && \
+# (A cross compiler does not search the PATH for it.)
+LLD := $(shell command -v ld.lld)
+FOLD := $(if $(LLD),$(shell echo -C link-arg=-fuse-ld=lld -C link-arg=-B$(dir $(LLD)) -C link-arg=-Wl,--icf=all && \
 	ls "$$(PATH="$(STATIC_PATH)$$PATH" $(RUSTC) --print target-libdir --target $(MUSL) 2>/dev/null)/self-contained/reads-relr" >/dev/null 2>&1 && \
-	echo -C link-arg=-Wl,--pack-dyn-relocs=relr)
+	echo -C link-arg=-Wl,--pack-dyn-relocs=relr))
 
 # The compiler makes a function of what stands in many places, which saves 190 KB. Each has 40 bytes of tables: of less than 32
 # bytes it makes none.
@@ -35,7 +56,7 @@ NETWORK_BENCH := PATH="$(STATIC_PATH)$$PATH" $(STATIC_FLAGS) $(CARGO) bench --be
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test realware lint static static-embedded static-slim musl-std bench soak flood install clean
+.PHONY: help build run test test-arch check-arch realware lint static static-slim static-tools vm vm-guest bench soak flood install clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -51,11 +72,43 @@ $(DEMO): examples/probe-target/main.rs $(wildcard examples/probe-target/*.rs)
 	@mkdir -p $(@D)
 	$(RUSTC) --edition 2024 -O -C target-feature=+crt-static -C panic=abort -C strip=symbols -o $@ $<
 
-test: ## all tests, also after a failure; those that need root say so when they are skipped
-	@if $(CARGO) nextest --version >/dev/null 2>&1; then $(CARGO) nextest run --no-fail-fast --test-threads $(TEST_THREADS); else $(CARGO) test --no-fail-fast; fi
+# Tests tell the file why they are skipped; the exit code is the tests'.
+SKIPPED := $(CURDIR)/target/skipped
+test: ## all tests, also after a failure; ends with how many were skipped for want of what
+	@mkdir -p target && : > $(SKIPPED)
+	@export PODPROBE_SKIPPED=$(SKIPPED); \
+	if $(CARGO) nextest --version >/dev/null 2>&1; then $(CARGO) nextest run --no-fail-fast --test-threads $(TEST_THREADS); else $(CARGO) test --no-fail-fast; fi; \
+	code=$$?; sh .ci/skipped $(SKIPPED); exit $$code
+
+# Whether it compiles for ARCH, warnings denied.
+check-arch: static-tools
+	PATH="$(STATIC_PATH)$$PATH" $(subst RUSTFLAGS=",RUSTFLAGS="-D warnings ,$(STATIC_FLAGS)) $(CARGO) check --bins --target $(MUSL) --target-dir target/arch
+
+# The unit tests of ARCH=aarch64 or armv7 under qemu-user, which lacks some calls of the kernel: UNIT chooses.
+QEMU_aarch64 := qemu-aarch64-static
+QEMU_armv7 := qemu-arm-static
+UNIT ?= seccomp:: api:: prober:: pod_workers:: services:: views:: images::
+test-arch: static-tools
+	PATH="$(STATIC_PATH)$$PATH" $(STATIC_FLAGS) $(CARGO_TARGET)_RUNNER=$(QEMU_$(ARCH)) $(CARGO) test --lib --target $(MUSL) --target-dir target/arch -- $(UNIT)
 
 realware: ## real servers from Debian packages (fetched below target, not installed) run tests/pods, as root; SOFTWARE="nginx redis"
 	$(CARGO) test --test field_manifests -- --ignored --nocapture $(SOFTWARE)
+
+KERNEL ?= 6.1-amd64 6.12-amd64 6.1-arm64
+# What a machine boots with: the static file of its architecture, and the program of tests/vm.
+VM_ARCHS := $(sort $(patsubst %-amd64,x86_64,$(patsubst %-arm64,aarch64,$(KERNEL))))
+VM_x86_64 = target/static/$(MUSL_x86_64)/release/podprobe,target/vm/guest-x86_64
+VM_aarch64 = target/static/$(MUSL_aarch64)/release/podprobe,target/vm/guest-aarch64
+
+vm: ## boot Debian's kernels in QEMU and run tests/vm inside; KERNEL="6.1-amd64 6.12-amd64 6.1-arm64", ONLY="oom names"
+	@tests/vm/run --check $(KERNEL)
+	for arch in $(VM_ARCHS); do $(MAKE) --no-print-directory static vm-guest ARCH=$$arch || exit 1; done
+	tests/vm/run $(foreach k,$(KERNEL),$(k)=$(VM_$(patsubst %-amd64,x86_64,$(patsubst %-arm64,aarch64,$(k)))))
+
+vm-guest: static-tools
+	@mkdir -p target/vm
+	PATH="$(STATIC_PATH)$$PATH" $(RUSTC) --edition 2024 -O --target $(MUSL) -C linker=$(STATIC_CC) -C target-feature=+crt-static -C panic=abort \
+		-C strip=symbols -o target/vm/guest-$(ARCH) tests/vm/guest/main.rs
 
 lint: ## formatting, clippy and documentation, warnings denied
 	$(CARGO) fmt --check
@@ -63,22 +116,24 @@ lint: ## formatting, clippy and documentation, warnings denied
 	$(CARGO) clippy --all-targets --no-default-features -- -D warnings
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" $(CARGO) doc --no-deps --document-private-items
 
-static: static-embedded static-slim ## one static file with and one without the embedded runtime, and their sizes
-	@for f in static static-slim; do sh .ci/size target/$$f/$(MUSL)/release/podprobe; done
-
-static-embedded: musl-std
+static: static-tools ## the static file, for ARCH=aarch64 or armv7 too, and its size
 	PATH="$(STATIC_PATH)$$PATH" $(STATIC_FLAGS) $(CARGO) rustc --release --bin podprobe --target $(MUSL) --target-dir target/static -- $(FOLD) $(OUTLINE)
+	@sh .ci/size target/static/$(MUSL)/release/podprobe
 
-static-slim: musl-std
+static-slim: static-tools
 	PATH="$(STATIC_PATH)$$PATH" $(STATIC_FLAGS) $(CARGO) rustc --release --bin podprobe --target $(MUSL) --target-dir target/static-slim --no-default-features -- $(FOLD) $(OUTLINE)
+	@sh .ci/size target/static-slim/$(MUSL)/release/podprobe
 
-musl-std:
-	@[ "$(STATIC_PATH)" != none ] || { echo "no Rust standard library for $(MUSL): run 'rustup target add $(MUSL)', or .ci/musl/make-musl-target.sh on Debian" >&2; exit 1; }
+# Before anything is compiled: without one of these the build ends minutes later, in somebody else's words.
+static-tools:
+	@command -v $(STATIC_CC) >/dev/null || { echo "make static needs $(STATIC_CC), a C compiler for $(ARCH): apt-get install $(or $(PACKAGES_$(STATIC_CC)),gcc)" >&2; exit 1; }
+	@[ "$(STATIC_PATH)" != none ] || { echo "make static needs Rust's standard library for $(MUSL): rustup target add $(MUSL); or on Debian .ci/musl/make-musl-target.sh $(ARCH)" >&2; exit 1; }
 
 bench: $(DEMO) ## times and memory, as root (BENCHMARKS.md); of the static binary when `make static` has built it
 	$(CARGO) bench --profile $(PROFILE) --bench start --bench idle --bench exec
 	$(NETWORK_BENCH)
 	$(CARGO) bench --profile $(PROFILE) --bench pull
+	$(CARGO) bench --profile $(PROFILE) --bench many
 	$(CARGO) bench --profile $(PROFILE) --bench services --bench server
 
 soak: $(DEMO) ## MINUTES=60 of 300 probes of misbehaving targets, as root (BENCHMARKS.md); of the static binary as `make bench`
