@@ -1,7 +1,8 @@
 //! Admission: may this pod run on this node, beside the pods that do (kubelet-probes 10)? Pure.
 //!
 //! A pod is rejected for the first reason in the order of the law. No pod is evicted to make room for another, and
-//! taints do not count: static pods tolerate them.
+//! taints do not count: static pods tolerate them. Who waits for room, and in which order, is the sync loop's
+//! (`sync_loop/places.rs`).
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,11 +11,16 @@ use crate::api::pod::{
     ContainerPort, NodeSelectorRequirement, NodeSelectorTerm, ResourceRequirements,
 };
 use crate::api::priority::is_critical;
+use crate::api::quantity::Quantity;
 use crate::api::sysctls::SysctlAllowlist;
-use crate::api::{Container, Pod, app_armor, huge_pages};
+use crate::api::{Pod, PodRef, PodStatus, app_armor, huge_pages, pod_resources};
 
 /// The label of a node's and a pod's operating system.
 const OS_LABEL: &str = "kubernetes.io/os";
+/// The reason of a pod whose host port another pod has.
+const NODE_PORTS: &str = "NodePorts";
+/// The start of the reason of a pod for which the node lacks a resource, which follows.
+const OUT_OF: &str = "OutOf";
 
 /// What the node has for pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -67,32 +73,99 @@ pub struct Rejection {
     pub message: String,
 }
 
+/// The start of the message of a pod that is rejected.
+const REJECTED: &str = "Pod was rejected: ";
+/// The start of the message of a pod for which there will be room as soon as pods that are ending have ended.
+const WAITING: &str = "Pod waits until other pods have ended: ";
+
 impl Rejection {
     fn new(reason: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
         let (reason, message) = (reason.into(), message.into());
         Self { reason, message }
     }
+
+    /// The refusal that a status tells of; None when admission has nothing against the pod.
+    pub fn of(status: &PodStatus) -> Option<Self> {
+        let message = status.message.strip_prefix(REJECTED);
+        let message = message.or_else(|| status.message.strip_prefix(WAITING))?;
+        Some(Self::new(status.reason.clone(), message))
+    }
+
+    /// The message of the status of a rejected pod.
+    pub fn text(&self) -> String {
+        format!("{REJECTED}{}", self.message)
+    }
+
+    /// The message of the status of a pod for which there is room as soon as pods that are ending have ended.
+    pub fn waiting_text(&self) -> String {
+        format!("{WAITING}{}", self.message)
+    }
+
+    /// Whether it is for want of room, which comes when other pods go. Any other reason lasts until the pod's file or the
+    /// configuration is another.
+    pub fn is_for_room(&self) -> bool {
+        self.reason == NODE_PORTS || self.reason.starts_with(OUT_OF)
+    }
 }
 
-/// Checks `pod` against the node and the other active pods.
+/// What pods take of the node together.
+#[derive(Clone, Debug, Default)]
+pub struct Taken {
+    pods: usize,
+    /// By resource: thousandths of a processor, else units.
+    resources: BTreeMap<String, i64>,
+    ports: Vec<TakenPort>,
+}
+
+#[derive(Clone, Debug)]
+struct TakenPort {
+    port: ContainerPort,
+    holder: PodRef,
+}
+
+impl Taken {
+    /// What these pods take.
+    pub fn by<'a>(pods: impl IntoIterator<Item = &'a Pod>) -> Self {
+        let mut taken = Self::default();
+        pods.into_iter().for_each(|pod| taken.add(pod));
+        taken
+    }
+
+    /// One more pod.
+    pub fn add(&mut self, pod: &Pod) {
+        self.pods += 1;
+        for name in resource_names(pod) {
+            let amount = needs(pod, name);
+            if amount != 0 {
+                let sum = self.resources.entry(name.to_owned()).or_default();
+                *sum = sum.saturating_add(amount);
+            }
+        }
+        self.ports.extend(host_ports(pod).map(|port| TakenPort {
+            port: port.clone(),
+            holder: pod.reference(),
+        }));
+    }
+
+    fn of(&self, resource: &str) -> i64 {
+        self.resources.get(resource).copied().unwrap_or(0)
+    }
+}
+
+/// Checks `pod` against the node and what the other active pods take of it.
 ///
 /// # Errors
 /// The first refusal.
-pub fn admit<'a>(
-    pod: &Pod,
-    node: &Node,
-    others: impl Iterator<Item = &'a Pod>,
-) -> Result<(), Rejection> {
-    let others: Vec<&Pod> = others.filter(|o| o.uid() != pod.uid()).collect();
+pub fn admit(pod: &Pod, node: &Node, taken: &Taken) -> Result<(), Rejection> {
     sysctls(pod, node)?;
     operating_system(pod, node)?;
-    let resources = resources(pod, node, &others);
+    let resources = resources(pod, node, taken);
     if !is_critical(pod) {
         resources.clone()?;
     }
     affinity(pod, node)?;
     node_name(pod, node)?;
-    free_ports(pod, &others)?;
+    free_ports(pod, taken)?;
     // For a critical pod a lack of resources is reported after all else but AppArmor (10).
     resources?;
     app_armor(pod, node)
@@ -137,23 +210,19 @@ fn operating_system(pod: &Pod, node: &Node) -> Result<(), Rejection> {
 
 /// What a pod needs of a resource at any one time: thousandths of a processor, else units.
 fn needs(pod: &Pod, name: &str) -> i64 {
-    let of = |c: &Container| request(&c.resources, name);
-    let (mut sidecars, mut step) = (0_i64, 0_i64);
-    for container in &pod.spec.init_containers {
-        if container.always_restarts() {
-            sidecars = sidecars.saturating_add(of(container));
-            step = step.max(sidecars);
-        } else {
-            step = step.max(sidecars.saturating_add(of(container)));
-        }
-    }
-    let lasting = pod.spec.containers.iter().map(of);
-    lasting.fold(sidecars, i64::saturating_add).max(step)
+    let containers = pod_resources::needed(pod, |c| request(&c.resources, name));
+    containers.saturating_add(amount(pod.spec.overhead.get(name), name))
 }
 
 /// The request, or the limit when there is no request (kubelet-probes 1.1).
 fn request(resources: &ResourceRequirements, name: &str) -> i64 {
-    let given = resources.requests.get(name).or(resources.limits.get(name));
+    amount(
+        resources.requests.get(name).or(resources.limits.get(name)),
+        name,
+    )
+}
+
+fn amount(given: Option<&Quantity>, name: &str) -> i64 {
     let amount = given.and_then(|q| {
         if name == "cpu" {
             q.milli_value()
@@ -164,13 +233,21 @@ fn request(resources: &ResourceRequirements, name: &str) -> i64 {
     amount.unwrap_or(0)
 }
 
-fn resources(pod: &Pod, node: &Node, others: &[&Pod]) -> Result<(), Rejection> {
-    let [count, most] = [others.len(), node.max_pods].map(|n| i64::try_from(n).unwrap_or(i64::MAX));
+/// The resources that the pod asks for.
+fn resource_names(pod: &Pod) -> BTreeSet<&str> {
+    let names = pod.spec.all_containers().flat_map(|c| {
+        let r = &c.resources;
+        r.requests.keys().chain(r.limits.keys())
+    });
+    let names = names.chain(pod.spec.overhead.keys());
+    names.map(String::as_str).collect()
+}
+
+fn resources(pod: &Pod, node: &Node, taken: &Taken) -> Result<(), Rejection> {
+    let [count, most] = [taken.pods, node.max_pods].map(|n| i64::try_from(n).unwrap_or(i64::MAX));
     fits("pods", 1, count, most)?;
     for (name, capacity) in capacities(pod, node) {
-        let used = others.iter().map(|other| needs(other, name));
-        let used = used.fold(0, i64::saturating_add);
-        fits(name, needs(pod, name), used, capacity)?;
+        fits(name, needs(pod, name), taken.of(name), capacity)?;
     }
     Ok(())
 }
@@ -183,13 +260,8 @@ fn capacities<'a>(pod: &'a Pod, node: &Node) -> Vec<(&'a str, i64)> {
     let mut all = Vec::new();
     all.extend((node.cpu_milli > 0).then_some(("cpu", node.cpu_milli)));
     all.extend((node.memory > 0).then_some(("memory", memory)));
-    let names = pod.spec.all_containers().flat_map(|c| {
-        let r = &c.resources;
-        r.requests.keys().chain(r.limits.keys())
-    });
-    let names: BTreeSet<&str> = names.map(String::as_str).collect();
     let of_node = |name: &str| node.huge_pages.get(name).copied().unwrap_or(0);
-    let huge = names
+    let huge = resource_names(pod)
         .into_iter()
         .filter(|name| huge_pages::is_resource(name));
     all.extend(huge.map(|name| (name, of_node(name))));
@@ -205,7 +277,7 @@ fn fits(name: &str, requested: i64, used: i64, capacity: i64) -> Result<(), Reje
         false => "",
     };
     Err(Rejection::new(
-        format!("OutOf{name}"),
+        format!("{OUT_OF}{name}"),
         format!(
             "Node didn't have enough resource: {name}, requested: {requested}, used: {used}, capacity: {capacity}{more}"
         ),
@@ -280,22 +352,23 @@ fn node_name(pod: &Pod, node: &Node) -> Result<(), Rejection> {
     ))
 }
 
-fn free_ports(pod: &Pod, others: &[&Pod]) -> Result<(), Rejection> {
-    for other in others {
-        let taken =
-            host_ports(pod).find(|wanted| host_ports(other).any(|held| conflict(wanted, held)));
-        if let Some(port) = taken {
-            let holder = other.reference();
-            return Err(Rejection::new(
-                "NodePorts",
-                format!(
-                    "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports: {}/{} is held by pod {}_{}",
-                    port.protocol, port.host_port, holder.name, holder.namespace
-                ),
-            ));
-        }
-    }
-    Ok(())
+fn free_ports(pod: &Pod, taken: &Taken) -> Result<(), Rejection> {
+    let wanted: Vec<&ContainerPort> = host_ports(pod).collect();
+    let mut held = taken.ports.iter();
+    let held = held.find_map(|held| {
+        let port = wanted.iter().find(|port| conflict(port, &held.port))?;
+        Some((port, &held.holder))
+    });
+    let Some((port, holder)) = held else {
+        return Ok(());
+    };
+    Err(Rejection::new(
+        NODE_PORTS,
+        format!(
+            "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports: {}/{} is held by pod {}_{}",
+            port.protocol, port.host_port, holder.name, holder.namespace
+        ),
+    ))
 }
 
 fn host_ports(pod: &Pod) -> impl Iterator<Item = &ContainerPort> {
@@ -344,14 +417,47 @@ mod tests {
         json!({"containers": [{"name": "a", "resources": {"requests": {"cpu": cpu, "memory": memory}}}]})
     }
 
+    fn admit_beside<'a>(
+        pod: &Pod,
+        node: &Node,
+        others: impl IntoIterator<Item = &'a Pod>,
+    ) -> Result<(), Rejection> {
+        let others = others.into_iter().filter(|o| o.uid() != pod.uid());
+        admit(pod, node, &Taken::by(others))
+    }
+
     /// The reason for which `pod` is rejected beside these others.
     fn reason(pod: PodBuilder, others: &[Pod]) -> Option<&'static str> {
-        let rejected = admit(&pod.build(), &node(), others.iter()).err()?;
+        let rejected = admit_beside(&pod.build(), &node(), others).err()?;
         Some(rejected.reason.into_owned().leak())
     }
 
     fn pod(uid: &str, port: Value) -> Pod {
         with(uid, json!({"containers": [{"name": "a", "ports": [port]}]})).build()
+    }
+
+    #[test]
+    fn a_status_tells_of_its_rejection_and_whether_room_would_mend_it() {
+        let status = |reason: &str, message: String| PodStatus {
+            reason: reason.to_owned(),
+            message,
+            ..PodStatus::default()
+        };
+        for (reason, for_room) in [
+            ("OutOfcpu", true),
+            ("OutOfhugepages-2Mi", true),
+            ("NodePorts", true),
+            ("NodeAffinity", false),
+            ("AppArmor", false),
+        ] {
+            let rejection = Rejection::new(reason, "why");
+            assert_eq!(rejection.is_for_room(), for_room, "{reason}");
+            for text in [rejection.text(), rejection.waiting_text()] {
+                let found = Rejection::of(&status(reason, text));
+                assert_eq!(found.as_ref(), Some(&rejection));
+            }
+        }
+        assert_eq!(Rejection::of(&status("Evicted", "full".into())), None);
     }
 
     #[test]
@@ -368,7 +474,7 @@ mod tests {
             Some("OutOfmemory")
         );
         let limits = json!({"containers": [{"name": "a", "resources": {"limits": {"cpu": "3"}}}]});
-        let error = admit(&with("a", limits).build(), &node(), [&half()].into_iter()).unwrap_err();
+        let error = admit_beside(&with("a", limits).build(), &node(), [&half()]).unwrap_err();
         assert_eq!(
             error.message,
             "Node didn't have enough resource: cpu, requested: 3000, used: 1000, capacity: 2000"
@@ -406,11 +512,11 @@ mod tests {
                 app_armor: true,
                 ..node()
             };
-            assert_eq!(admit(&of_pod(profile).build(), &enabled, [].iter()), Ok(()));
+            assert_eq!(admit_beside(&of_pod(profile).build(), &enabled, []), Ok(()));
         }
         let key = "container.apparmor.security.beta.kubernetes.io/c";
         let annotated = of_pod(Value::Null).annotation(key, "runtime/default");
-        let rejected = admit(&annotated.build(), &node(), [].iter()).unwrap_err();
+        let rejected = admit_beside(&annotated.build(), &node(), []).unwrap_err();
         assert_eq!(
             rejected.message,
             "Cannot enforce AppArmor: AppArmor is not enabled on the host"
@@ -433,7 +539,7 @@ mod tests {
         };
         let other = with("b", asking_pages("4Mi")).build();
         let reason = |pod: &Pod| {
-            let rejected = admit(pod, &node, [&other].into_iter()).err();
+            let rejected = admit_beside(pod, &node, [&other]).err();
             rejected.map(|r| (r.reason.into_owned(), r.message))
         };
         assert_eq!(reason(&asking("hugepages-2Mi", "4Mi")), None);
@@ -471,6 +577,27 @@ mod tests {
         assert_eq!(needs(json!([c("i", "400m"), c("j", "700m")])), 700);
         assert_eq!(needs(json!([c("i", "600m"), sidecar, c("j", "600m")])), 900);
         assert_eq!(needs(json!([sidecar])), 800);
+    }
+
+    #[test]
+    fn overhead_counts_beside_the_containers() {
+        let overhead = |cpu: &str, memory: &str| {
+            let mut spec = asking("500m", "1Mi");
+            spec["overhead"] = json!({"cpu": cpu, "memory": memory});
+            with("a", spec)
+        };
+        assert_eq!(super::needs(&overhead("250m", "0").build(), "cpu"), 750);
+        assert_eq!(reason(overhead("1500m", "1Mi"), &[]), None);
+        assert_eq!(reason(overhead("1501m", "1Mi"), &[]), Some("OutOfcpu"));
+        assert_eq!(reason(overhead("0", "1Gi"), &[]), Some("OutOfmemory"));
+        let other = overhead("1", "0").build();
+        let one = with("b", asking("501m", "0"));
+        assert_eq!(reason(one, &[other]), Some("OutOfcpu"));
+        let pages = with(
+            "a",
+            json!({"overhead": {"hugepages-2Mi": "2Mi"}, "containers": [{"name": "c"}]}),
+        );
+        assert_eq!(reason(pages, &[]), Some("OutOfhugepages-2Mi"));
     }
 
     #[test]
@@ -524,7 +651,7 @@ mod tests {
             let sysctls = json!([{"name": name, "value": "1"}]);
             let labelled = test_pods::pod("a").label("kubernetes.io/os", "windows");
             let spec = json!({"securityContext": {"sysctls": sysctls}, "containers": []});
-            admit(&labelled.spec(spec).build(), &node(), [].into_iter()).unwrap_err()
+            admit_beside(&labelled.spec(spec).build(), &node(), []).unwrap_err()
         };
         let refused = setting("kernel.msgmax");
         assert_eq!(refused.reason, "SysctlForbidden");
@@ -547,7 +674,7 @@ mod tests {
     #[track_caller]
     fn check(a: Value, b: Value, admitted: bool) {
         let (a, b) = (pod("a", a), pod("b", b));
-        let got = admit(&a, &node(), [&a, &b].into_iter());
+        let got = admit_beside(&a, &node(), [&a, &b]);
         assert_eq!(got.is_ok(), admitted, "{got:?}");
     }
 
@@ -579,7 +706,7 @@ mod tests {
     #[test]
     fn the_refusal_names_the_holder() {
         let port = || json!({"protocol": "TCP", "hostPort": 80});
-        let error = admit(&pod("a", port()), &node(), [&pod("b", port())].into_iter()).unwrap_err();
+        let error = admit_beside(&pod("a", port()), &node(), [&pod("b", port())]).unwrap_err();
         assert_eq!(error.reason, "NodePorts");
         assert!(
             error.message.ends_with("TCP/80 is held by pod b_default"),

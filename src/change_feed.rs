@@ -9,6 +9,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::api::PodUid;
+use crate::locks::Locked;
 
 /// Changes that are kept.
 pub const LOG: usize = 1024;
@@ -156,6 +157,12 @@ impl ChangeFeed {
         self.wait(ceiling, || self.version_of(aspect), version)
     }
 
+    /// The same for changes of any of these aspects.
+    pub fn wait_newer_of_any(&self, aspects: &[Aspect], version: u64, ceiling: Duration) -> u64 {
+        let newest = || aspects.iter().map(|aspect| self.version_of(*aspect)).max();
+        self.wait(ceiling, || newest().unwrap_or(0), version)
+    }
+
     fn wait(&self, ceiling: Duration, now: impl Fn() -> u64, version: u64) -> u64 {
         let waited = self
             .grown
@@ -165,7 +172,7 @@ impl ChangeFeed {
     }
 
     fn log(&self) -> MutexGuard<'_, VecDeque<Subject>> {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+        self.log.locked()
     }
 }
 
@@ -213,6 +220,7 @@ mod tests {
     #[test]
     fn a_waiter_is_woken_by_its_aspect_and_by_the_end() {
         const LONG: Duration = Duration::from_secs(3600);
+        const BOTH: [Aspect; 2] = [Aspect::Status, Aspect::Spec];
         let feed = ChangeFeed::default();
         feed.tell(&"a".into(), Aspect::Events);
         assert_eq!(feed.wait_newer(0, LONG), 1);
@@ -222,9 +230,13 @@ mod tests {
             feed.tell(&"b".into(), Aspect::Events);
             feed.tell(&"b".into(), Aspect::Status);
             assert_eq!(waits.join().unwrap(), 3);
-            let waits = s.spawn(|| feed.wait_newer_of(Aspect::Probes, 3, LONG));
+            let waits = s.spawn(|| feed.wait_newer_of_any(&BOTH, 3, LONG));
+            feed.tell(&"b".into(), Aspect::Events);
+            feed.tell(&"b".into(), Aspect::Spec);
+            assert_eq!(waits.join().unwrap(), 5);
+            let waits = s.spawn(|| feed.wait_newer_of(Aspect::Probes, 5, LONG));
             feed.wake();
-            assert_eq!(waits.join().unwrap(), 4);
+            assert_eq!(waits.join().unwrap(), 6);
         });
     }
 }

@@ -8,8 +8,9 @@
 use std::collections::HashMap;
 use std::fs;
 use std::io::{self, BufWriter, Write};
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -20,7 +21,9 @@ use crate::api::{PodStatus, PodUid};
 use crate::atomic_file;
 use crate::change_feed::Aspect;
 use crate::clock::{self, Moment, Time};
+use crate::locks::Locked;
 use crate::status::{Ages, StatusManager};
+use crate::threads::Roster;
 
 /// The time between two writes when there are many, and the longest wait of the thread.
 const INTERVAL: Duration = Duration::from_secs(2);
@@ -87,11 +90,18 @@ pub fn read(path: &Path) -> Restored {
             }
         }
         Ok(content) => {
+            // Another podprobe may run here again, and this one would write over it.
+            let aside = path.with_extension(format!("json.version-{}", content.version));
             log::warn!(
-                "{} has version {}, not {VERSION}; going on without it",
+                "{} has version {}, and this podprobe reads version {VERSION}; it is kept as {}; going on without the last \
+                 daemon's statuses",
                 path.display(),
-                content.version
+                content.version,
+                aside.display()
             );
+            if let Err(e) = fs::rename(path, &aside) {
+                log::warn!("cannot keep {}: {e}", path.display());
+            }
             Restored::default()
         }
         Err(e) => {
@@ -163,7 +173,7 @@ impl Checkpoint {
     }
 
     fn written(&self) -> MutexGuard<'_, Option<u64>> {
-        self.written.lock().unwrap_or_else(PoisonError::into_inner)
+        self.written.locked()
     }
 }
 
@@ -213,37 +223,43 @@ pub fn spawn(
     checkpoint: Arc<Checkpoint>,
     stop: Receiver<()>,
     mut save_others: impl FnMut() + Send + 'static,
+    roster: &Roster,
 ) -> io::Result<JoinHandle<()>> {
-    std::thread::Builder::new().name("checkpoint".into()).stack_size(STACK).spawn(move || {
+    let (mut failed, mut pace) = (false, Pace::new(Moment::now()));
+    roster.spawn("checkpoint", STACK, move |pulse, _| {
         let feed = checkpoint.statuses.feed();
-        let (mut failed, mut pace) = (false, Pace::new(Moment::now()));
         let is_stopped = || stop.try_recv() == Err(TryRecvError::Disconnected);
-        loop {
-            let written = *checkpoint.written();
-            if let (Some(version), false) = (written, is_stopped()) {
-                feed.wait_newer_of(Aspect::Status, version, INTERVAL);
-            }
-            // in this order, so that a change before the stop is written
-            let stopped = is_stopped();
-            let pause = match checkpoint.save() {
-                Ok(wrote) => {
-                    failed = false;
-                    if wrote { pace.pause(Moment::now()) } else { Duration::ZERO }
-                }
-                Err(e) => {
-                    if is_told(stopped, std::mem::replace(&mut failed, true)) {
-                        let path = checkpoint.path.display();
-                        log::warn!("cannot write {path}: {e}; statuses are kept in memory, trying again");
-                    }
-                    INTERVAL
-                }
-            };
-            save_others();
-            if stopped {
-                return;
-            }
-            let _ = stop.recv_timeout(pause);
+        let written = *checkpoint.written();
+        if let (Some(version), false) = (written, is_stopped()) {
+            pulse.rest(|| feed.wait_newer_of(Aspect::Status, version, INTERVAL));
         }
+        // in this order, so that a change before the stop is written
+        let stopped = is_stopped();
+        let pause = match checkpoint.save() {
+            Ok(wrote) => {
+                failed = false;
+                if wrote {
+                    pace.pause(Moment::now())
+                } else {
+                    Duration::ZERO
+                }
+            }
+            Err(e) => {
+                if is_told(stopped, std::mem::replace(&mut failed, true)) {
+                    let path = checkpoint.path.display();
+                    log::warn!(
+                        "cannot write {path}: {e}; statuses are kept in memory, trying again"
+                    );
+                }
+                INTERVAL
+            }
+        };
+        save_others();
+        if stopped {
+            return ControlFlow::Break(());
+        }
+        let _ = pulse.rest(|| stop.recv_timeout(pause));
+        ControlFlow::Continue(())
     })
 }
 
@@ -277,7 +293,7 @@ mod tests {
         let manager = Arc::new(StatusManager::new(statuses(phase), Arc::default()));
         let (stop, stopped) = bounded(0);
         let checkpoint = Arc::new(Checkpoint::new(path.clone(), manager));
-        let thread = spawn(checkpoint, stopped, || ()).unwrap();
+        let thread = spawn(checkpoint, stopped, || (), &Roster::default()).unwrap();
         drop(stop);
         thread.join().unwrap();
         path
@@ -300,6 +316,18 @@ mod tests {
     }
 
     #[test]
+    fn the_file_of_another_version_is_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("checkpoint.json");
+        let newer = r#"{"version": 7, "statuses": {}, "new": 1}"#;
+        fs::write(&path, newer).unwrap();
+        assert_eq!(read(&path), Restored::default());
+        written_by(dir.path(), PodPhase::Running);
+        let kept = fs::read_to_string(dir.path().join("checkpoint.json.version-7"));
+        assert_eq!(kept.unwrap(), newer);
+    }
+
+    #[test]
     fn few_writes_follow_at_once_and_many_at_intervals() {
         let at = |ms| Moment::from_boot(Duration::from_millis(ms));
         let mut pace = Pace::new(at(0));
@@ -316,6 +344,38 @@ mod tests {
         assert_eq!(pace.pause(at(3_600_000)), INTERVAL);
     }
 
+    #[test]
+    fn a_panic_costs_a_turn_and_the_file_is_kept_current() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("checkpoint.json");
+        let manager = Arc::new(StatusManager::new(
+            statuses(PodPhase::Pending),
+            Arc::default(),
+        ));
+        let (stop, stopped) = bounded(0);
+        let (turns, turned) = bounded(100);
+        let checkpoint = Arc::new(Checkpoint::new(path.clone(), manager));
+        // Poisoned, as by a writer that panicked.
+        let poisoned = checkpoint.clone();
+        let panicked = std::thread::spawn(move || {
+            let _written = poisoned.written();
+            panic!("made up");
+        });
+        assert!(panicked.join().is_err());
+        let mut panics = true;
+        let roster = Roster::default();
+        let save_others = move || {
+            assert!(!std::mem::take(&mut panics), "made up");
+            let _ = turns.try_send(());
+        };
+        let thread = spawn(checkpoint, stopped, save_others, &roster).unwrap();
+        turned.recv().unwrap();
+        assert_eq!(roster.panics(), [("checkpoint", 1)]);
+        assert_eq!(read(&path).statuses, statuses(PodPhase::Pending));
+        drop(stop);
+        thread.join().unwrap();
+    }
+
     /// Lessons A7: a daemon that is killed right after a person has seen a pod become ready finds it ready.
     #[test]
     fn a_change_is_on_disk_at_once() {
@@ -328,9 +388,14 @@ mod tests {
         let (stop, stopped) = bounded(0);
         let (turns, turned) = bounded(100);
         let checkpoint = Arc::new(Checkpoint::new(path.clone(), manager.clone()));
-        let thread = spawn(checkpoint, stopped, move || {
-            let _ = turns.try_send(Moment::now());
-        })
+        let thread = spawn(
+            checkpoint,
+            stopped,
+            move || {
+                let _ = turns.try_send(Moment::now());
+            },
+            &Roster::default(),
+        )
         .unwrap();
         turned.recv().unwrap();
         let pod = pod();

@@ -22,7 +22,7 @@ mod threads;
 mod wiring;
 
 use std::fs::File;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime};
 
 use nix::fcntl::Flock;
@@ -34,11 +34,13 @@ use self::threads::{Threads, late};
 use self::wiring::{Engine, Running};
 use crate::images::ImageStore;
 use crate::layout::Layout;
+use crate::locks::Locked;
 use crate::proxy::userspace::client;
 use crate::runtime::shims::ShimRuntime;
 use crate::runtime::shims::cgroup::Cgroups;
 use crate::server::Backend;
 use crate::settings::Settings;
+use crate::sys::process::{LAST, protect_from_the_oom_killer};
 
 /// How long shutdown waits for probes that wait for an answer over the network; their timeouts may be far longer.
 const PROBES_LIMIT: Duration = Duration::from_secs(1);
@@ -52,18 +54,36 @@ pub struct Daemon {
     _lock: Flock<File>,
 }
 
+/// Without the daemon nothing is probed or started again, so the kernel is to spare it before any pod.
+fn protect() {
+    if let Some(score) = protect_from_the_oom_killer().filter(|score| *score > LAST) {
+        log::info!(
+            "when memory is short, the kernel may kill the daemon before pods: its oom_score_adj is {score}, and without \
+             CAP_SYS_RESOURCE it cannot be {LAST}"
+        );
+    }
+}
+
 impl Daemon {
+    /// Blocks the signals that [`Self::wait_for_signal`] waits for, and those that mean nothing. Before the first thread of
+    /// the process: a thread that does not block them would be ended by them, and the daemon with it.
+    pub fn block_signals() {
+        signals::block();
+    }
+
     /// Starts every part. Containers of an earlier daemon of this root are found and kept.
     ///
     /// # Errors
     /// Another daemon holds the root, or a directory, the runtime, the socket or a thread is not to be had.
     pub fn start(settings: Settings, layout: Layout) -> Result<Self, DaemonError> {
         crate::sys::harden_process();
+        protect();
         signals::block();
         let lock = root::prepare(&layout)?;
         let store = ImageStore::open(layout.images()).map_err(|e| DaemonError(e.to_string()))?;
         let runtime = ShimRuntime::new(&layout, &settings, store.clone())
             .map_err(cannot("set up the runtime"))?;
+        runtime.resume_networks();
         let engine = Engine {
             networks: (runtime.networks(), runtime.sandboxes()),
             runtime: Arc::new(runtime),
@@ -222,6 +242,6 @@ impl Daemon {
     }
 
     fn threads(&self) -> MutexGuard<'_, Option<Threads>> {
-        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+        self.threads.locked()
     }
 }

@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::api::{PodRef, PodUid};
 use crate::change_feed::{Aspect, ChangeFeed};
 use crate::clock::{Moment, Time};
+use crate::locks::Locked;
 use crate::metrics::counters::Counter;
 use crate::text::{head, without_ids};
 
@@ -217,7 +218,7 @@ impl Recorder {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Kept>> {
-        self.events.lock().expect("no panic while the lock is held")
+        self.events.locked()
     }
 }
 

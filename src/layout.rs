@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 
 use crate::api::PodUid;
 
+pub mod directories;
+
 /// The paths of one daemon. Two daemons with different roots never meet: see [`Layout::id`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {

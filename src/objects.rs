@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use crate::api::PodSource;
 use crate::api::objects::{LocalObject, ObjectContent, ObjectKey, ObjectKind, ObjectSet};
 use crate::api::service::{EndpointSlice, Service};
+use crate::locks::Locked;
 
 type Set = BTreeMap<ObjectKey, ObjectContent>;
 type Hook = Arc<dyn Fn() + Send + Sync>;
@@ -205,7 +206,7 @@ impl Objects {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no panic while the lock is held")
+        self.state.locked()
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::api::{Pod, PodUid};
 use crate::change_feed::{Aspect, ChangeFeed};
+use crate::locks::Locked;
 
 /// The pods by UID. The lock is held for map operations only.
 #[derive(Default)]
@@ -52,7 +53,7 @@ impl PodManager {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<PodUid, Arc<Pod>>> {
-        self.pods.lock().expect("no panic while the lock is held")
+        self.pods.locked()
     }
 }
 

@@ -26,6 +26,7 @@ use crate::images::registry::Registries;
 use crate::layout::Layout;
 use crate::network::cni::{BIN_DIRS, CniSettings};
 use crate::network::{NetworkChoice, NetworkSettings};
+use crate::sys::cgroup_mounts::is_pure_v2;
 
 /// The validated configuration of the daemon. The first word of a field's comment is its key;
 /// README.md's table is made of them.
@@ -90,6 +91,12 @@ pub struct Settings {
     pub allow_probe_hosts: Vec<String>,
     /// `maxPods`: how many pods run at a time; 1 or more.
     pub max_pods: usize,
+    /// `podPidsLimit`: how many processes and threads a pod may have; -1 is no limit.
+    pub pod_pids_limit: Option<i64>,
+    /// `singleProcessOOMKill`: whether the kernel kills one process of a container that has no memory left, and not all; null is false with cgroups v2, where all end, and true with v1, which can do nothing else.
+    pub single_process_oom_kill: Option<bool>,
+    /// `memorySwap.swapBehavior`: `NoSwap`: no container may be swapped out; `LimitedSwap`: a burstable one may have as large a part of the swap as it requests of the memory. Where the kernel counts no swap, nothing limits it.
+    pub swap_behavior: SwapBehavior,
     /// `nodeLabels`: labels of the node besides those that every node has.
     pub node_labels: BTreeMap<String, String>,
     /// `allowedUnsafeSysctls`: kernel parameters that pods may set besides the safe ones; one that ends with `*` stands for all that begin so.
@@ -116,6 +123,8 @@ pub struct Settings {
     pub runtime: RuntimeChoice,
     /// `runtimeClasses`: further runtimes by the name that a pod gives in `runtimeClassName`, each `embedded` or a path.
     pub runtime_classes: BTreeMap<String, RuntimeChoice>,
+    /// `allowUnfilteredDevices`: whether containers run on a node whose kernel cannot filter their devices ([Volumes](#volumes)); there any image can read and write the node's disks.
+    pub allow_unfiltered_devices: bool,
     /// The file as it was read, for who asks for the configuration in force; no key of it.
     pub written: Option<Arc<Value>>,
 }
@@ -127,6 +136,30 @@ pub enum RuntimeChoice {
     Embedded,
     /// An OCI runtime binary.
     Path(PathBuf),
+}
+
+/// The choice of the configuration, `memorySwap.swapBehavior`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SwapBehavior {
+    /// No container may be swapped out.
+    #[default]
+    NoSwap,
+    /// Burstable containers may be, in part.
+    LimitedSwap,
+}
+
+impl FromStr for SwapBehavior {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<Self, String> {
+        match s {
+            "" | "NoSwap" => Ok(Self::NoSwap),
+            "LimitedSwap" => Ok(Self::LimitedSwap),
+            _ => Err(format!(
+                "\"{s}\" is no swap behavior; it is NoSwap or LimitedSwap"
+            )),
+        }
+    }
 }
 
 /// The choice of the configuration, `proxyMode`.
@@ -157,6 +190,8 @@ impl FromStr for ProxyMode {
 }
 /// Every key with its default.
 const SHIPPED: &str = include_str!("../config/config.json");
+/// The kernel's most (PID_MAX_LIMIT).
+const PID_MAX: i64 = 4_194_304;
 /// kube-proxy's.
 const HEALTHZ_PORT: u16 = 10256;
 
@@ -192,6 +227,9 @@ impl Default for Settings {
             enable_debugging_handlers: true,
             allow_probe_hosts: Vec::new(),
             max_pods: 110,
+            pod_pids_limit: None,
+            single_process_oom_kill: None,
+            swap_behavior: SwapBehavior::NoSwap,
             node_labels: BTreeMap::new(),
             allowed_unsafe_sysctls: Vec::new(),
             resolv_conf: Some("/etc/resolv.conf".into()),
@@ -209,6 +247,7 @@ impl Default for Settings {
                 RuntimeChoice::Path("/usr/sbin/runc".into())
             },
             runtime_classes: BTreeMap::new(),
+            allow_unfiltered_devices: false,
             written: None,
         }
     }
@@ -294,6 +333,11 @@ struct File {
     allow_probe_hosts: Option<Vec<String>>,
     #[serde(deserialize_with = "max_pods")]
     max_pods: Option<usize>,
+    #[serde(deserialize_with = "pids_limit")]
+    pod_pids_limit: Option<Option<i64>>,
+    #[serde(rename = "singleProcessOOMKill")]
+    single_process_oom_kill: Option<bool>,
+    memory_swap: MemorySwap,
     #[serde(deserialize_with = "node_labels")]
     node_labels: Option<BTreeMap<String, String>>,
     #[serde(deserialize_with = "sysctl_patterns")]
@@ -318,6 +362,7 @@ struct File {
     runtime: Option<RuntimeChoice>,
     #[serde(deserialize_with = "runtime_classes")]
     runtime_classes: Option<BTreeMap<String, RuntimeChoice>>,
+    allow_unfiltered_devices: Option<bool>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -325,6 +370,13 @@ struct File {
 struct CrashLoopBackOff {
     #[serde(deserialize_with = "restart_period")]
     max_container_restart_period: Option<Duration>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+struct MemorySwap {
+    #[serde(deserialize_with = "swap_behavior")]
+    swap_behavior: Option<SwapBehavior>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -366,6 +418,7 @@ impl Settings {
     ) -> Result<Self, SettingsError> {
         let mut settings = File::read(layout, named)?
             .resolve(layout, overrides, &host_name(), own_address)
+            .and_then(|s| check_oom_kill(s.single_process_oom_kill, is_pure_v2()).map(|()| s))
             .map_err(SettingsError)?;
         let path = named.map_or_else(|| layout.config_file(), Path::to_owned);
         let written = fs::read(path).ok();
@@ -384,6 +437,8 @@ impl Settings {
         all["nodeName"] = self.node_name.clone().into();
         all["staticPodPath"] = path(&self.static_pod_path);
         all["nodeIP"] = self.node_ip.to_string().into();
+        let single = self.single_process_oom_kill;
+        all["singleProcessOOMKill"] = single.unwrap_or_else(|| !is_pure_v2()).into();
         all["runtime"] = match &self.runtime {
             RuntimeChoice::Embedded => "embedded".into(),
             RuntimeChoice::Path(runtime) => path(runtime),
@@ -424,6 +479,7 @@ impl Settings {
             pod_cidrs: self.pod_cidrs.clone(),
             id: layout.id(),
             records: layout.sandboxes(),
+            proxy: layout.proxy_dir(),
             cni: CniSettings {
                 conf_dir: self
                     .cni_conf_dir
@@ -562,6 +618,9 @@ impl File {
                 .unwrap_or(d.enable_debugging_handlers),
             allow_probe_hosts: self.allow_probe_hosts.unwrap_or(d.allow_probe_hosts),
             max_pods: self.max_pods.unwrap_or(d.max_pods),
+            pod_pids_limit: self.pod_pids_limit.unwrap_or(d.pod_pids_limit),
+            single_process_oom_kill: self.single_process_oom_kill,
+            swap_behavior: self.memory_swap.swap_behavior.unwrap_or(d.swap_behavior),
             node_labels: self.node_labels.unwrap_or(d.node_labels),
             allowed_unsafe_sysctls: self
                 .allowed_unsafe_sysctls
@@ -577,6 +636,9 @@ impl File {
             registries: self.registries.unwrap_or(d.registries),
             runtime: runtime.or(self.runtime).unwrap_or(d.runtime),
             runtime_classes: self.runtime_classes.unwrap_or(d.runtime_classes),
+            allow_unfiltered_devices: self
+                .allow_unfiltered_devices
+                .unwrap_or(d.allow_unfiltered_devices),
             written: None,
         })
     }
@@ -781,6 +843,31 @@ fn max_pods<'de, D: Deserializer<'de>>(d: D) -> Result<Option<usize>, D::Error> 
         1..=1_000_000 => Ok(n as usize),
         _ => Err(format!("{n} is out of range: allowed are 1 to 1000000")),
     })
+}
+
+fn pids_limit<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Option<i64>>, D::Error> {
+    checked(d, |n: i64| match n {
+        -1 => Ok(None),
+        1..=PID_MAX => Ok(Some(n)),
+        _ => Err(format!(
+            "{n} is out of range: allowed are -1 for no limit and 1 to {PID_MAX}"
+        )),
+    })
+}
+
+fn swap_behavior<'de, D: Deserializer<'de>>(d: D) -> Result<Option<SwapBehavior>, D::Error> {
+    checked(d, |t: String| t.parse())
+}
+
+/// The kubelet's check.
+fn check_oom_kill(single: Option<bool>, pure_v2: bool) -> Result<(), String> {
+    match (single, pure_v2) {
+        (Some(false), false) => Err(
+            "singleProcessOOMKill cannot be false on this node: with cgroups v1 the kernel kills one process; remove it, or use cgroup v2"
+                .into(),
+        ),
+        _ => Ok(()),
+    }
 }
 
 fn parallel_pulls<'de, D: Deserializer<'de>>(d: D) -> Result<Option<usize>, D::Error> {
@@ -1053,6 +1140,10 @@ mod tests {
             known("{\"crashLoopBackOff\": {\"-\": 1}}")
         );
         assert_eq!(
+            keys(&shipped["memorySwap"]),
+            known("{\"memorySwap\": {\"-\": 1}}")
+        );
+        assert_eq!(
             keys(&shipped["authentication"]),
             known("{\"authentication\": {\"-\": 1}}")
         );
@@ -1204,6 +1295,24 @@ mod tests {
     }
 
     #[test]
+    fn the_resources_of_pods_have_the_kubelet_s_keys() {
+        let of = |json: &str| {
+            let s = resolve(json, "/", &Overrides::default()).unwrap();
+            (s.pod_pids_limit, s.single_process_oom_kill, s.swap_behavior)
+        };
+        let (no, limited) = (SwapBehavior::NoSwap, SwapBehavior::LimitedSwap);
+        assert_eq!(of("{\"podPidsLimit\": -1}"), (None, None, no));
+        let all = "{\"podPidsLimit\": 512, \"singleProcessOOMKill\": true, \"memorySwap\": {\"swapBehavior\": \"LimitedSwap\"}}";
+        assert_eq!(of(all), (Some(512), Some(true), limited));
+        assert_eq!(of("{\"memorySwap\": {\"swapBehavior\": \"\"}}").2, no);
+        let refusal = check_oom_kill(Some(false), false).unwrap_err();
+        assert!(refusal.contains("cgroups v1"), "{refusal}");
+        for (single, v2) in [(Some(false), true), (Some(true), false), (None, false)] {
+            assert_eq!(check_oom_kill(single, v2), Ok(()));
+        }
+    }
+
+    #[test]
     fn image_pulls_are_serial_unless_a_number_is_given() {
         let pulls = |json: &str| {
             resolve(json, "/", &Overrides::default()).map(|s| s.parallel_image_pulls())
@@ -1269,6 +1378,10 @@ mod tests {
             r#"{"runtime": "runc"}"#,
             r#"{"runtimeClasses": {"crun": "crun"}}"#,
             r#"{"runtimeClasses": {"C": "/usr/bin/crun"}}"#,
+            r#"{"podPidsLimit": 0}"#,
+            r#"{"podPidsLimit": -2}"#,
+            r#"{"singleProcessOOMKill": "no"}"#,
+            r#"{"memorySwap": {"swapBehavior": "UnlimitedSwap"}}"#,
             r#"{"crashLoopBackOff": []}"#,
             r#"{"maxPods": 5, "maxPods": 6}"#,
             r#"{} x"#,

@@ -6,22 +6,25 @@
 //! turn, then the loop looks again.
 
 mod metrics;
+mod places;
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, never, select, tick};
 
 pub use metrics::LoopMetrics;
+pub use places::Places;
 
 use crate::admission;
 use crate::api::references::references;
 use crate::api::{Pod, PodPhase, PodStatus, PodUid};
-use crate::clock::{Moment, Time, go_duration};
-use crate::events::{EventType, Recorder};
+use crate::clock::{Moment, go_duration};
+use crate::events::Recorder;
 use crate::eviction::Evictions;
 use crate::images::manager::ImageWaitReason;
 use crate::objects::Objects;
@@ -31,7 +34,7 @@ use crate::pod_manager::PodManager;
 use crate::pod_workers::{PodWorkers, Update, UpdateKind};
 use crate::prober::results::{self, ProbeResult};
 use crate::runtime::RuntimePodStatus;
-use crate::status::{self, StatusManager};
+use crate::status::StatusManager;
 
 /// Sync tick (5.1).
 const SYNC_TICK: Duration = Duration::from_secs(1);
@@ -64,13 +67,15 @@ pub struct Channels {
     pub objects: Receiver<()>,
     /// From the watch of volumes: [`Evictions::ending`] has the pods that are to end.
     pub evictions: Receiver<()>,
+    /// From the pod workers: a pod has ended, so that one that waits for room may start.
+    pub room: Receiver<()>,
     /// Closed means the daemon ends.
     pub stop: Receiver<()>,
 }
 
 impl Channels {
     /// The name of each, how much waits in it and how much may.
-    fn depths(&self) -> [(&'static str, usize, usize); 8] {
+    fn depths(&self) -> [(&'static str, usize, usize); 9] {
         fn of<T>(name: &'static str, channel: &Receiver<T>) -> (&'static str, usize, usize) {
             (name, channel.len(), channel.capacity().unwrap_or(0))
         }
@@ -83,6 +88,7 @@ impl Channels {
             of("images", &self.images),
             of("objects", &self.objects),
             of("evictions", &self.evictions),
+            of("room", &self.room),
         ]
     }
 }
@@ -144,6 +150,8 @@ pub struct Parts {
     pub garbage: Box<dyn GarbageCollector>,
     /// Pods that had data on the disk when the daemon started. Housekeeping takes each once nobody wants it.
     pub pods_with_data: Vec<PodUid>,
+    /// The pods that have no place on the node.
+    pub places: RefCell<Places>,
 }
 
 /// A loop that has not turned for this long stands still (11.2). Its ticks alone turn it each second.
@@ -152,26 +160,55 @@ const STALL_THRESHOLD: Duration = Duration::from_secs(120);
 /// When the loop last turned, for the health check (5.1, 11.2). A rest does not count as a turn, because nothing is done
 /// in it.
 #[derive(Default)]
-pub struct Heartbeat(AtomicU64);
+pub struct Heartbeat {
+    /// Nanoseconds since boot of the last turn; 0 before the first.
+    last: AtomicU64,
+    panics: AtomicU64,
+    /// After a panic: which of [`WHOLE_PASS`] has not gone through since.
+    doubts: AtomicU8,
+}
+
+/// What touches every pod: a tick of syncs and a housekeeping, a bit each.
+const WHOLE_PASS: u8 = 0b11;
 
 impl Heartbeat {
+    /// After a panic what pods share may be half changed. The loop goes on, but it does not count as turning before both
+    /// passes over all pods have gone through: if they panic too, only another daemon mends it.
     fn beat(&self) {
-        self.0.store(
+        if self.doubts.load(Ordering::Relaxed) != 0 {
+            return;
+        }
+        self.last.store(
             Moment::now().since_boot().as_nanos() as u64,
             Ordering::Relaxed,
         );
     }
 
+    fn panicked(&self) {
+        self.panics.fetch_add(1, Ordering::Relaxed);
+        self.doubts.store(WHOLE_PASS, Ordering::Relaxed);
+    }
+
+    /// An event was handled as a whole.
+    fn handled(&self, pass: u8) {
+        self.doubts.fetch_and(!pass, Ordering::Relaxed);
+    }
+
+    /// Panics that were caught.
+    pub fn panics(&self) -> u64 {
+        self.panics.load(Ordering::Relaxed)
+    }
+
     /// As if it had turned then.
     #[cfg(test)]
     pub(crate) fn turned(&self, at: Moment) {
-        self.0
+        self.last
             .store(at.since_boot().as_nanos() as u64, Ordering::Relaxed);
     }
 
     /// The last turn; None before the first.
     pub fn last(&self) -> Option<Moment> {
-        let nanos = self.0.load(Ordering::Relaxed);
+        let nanos = self.last.load(Ordering::Relaxed);
         (nanos != 0).then(|| Moment::from_boot(Duration::from_nanos(nanos)))
     }
 
@@ -197,10 +234,22 @@ enum Event {
     ImagesChanged,
     ObjectsChanged,
     Evicted,
+    Room,
     SyncTick,
     Housekeeping,
     PauseOver,
     Stop,
+}
+
+impl Event {
+    /// Its bit of [`WHOLE_PASS`].
+    fn pass(&self) -> u8 {
+        match self {
+            Event::SyncTick => 0b01,
+            Event::Housekeeping => 0b10,
+            _ => 0,
+        }
+    }
 }
 
 /// The loop.
@@ -245,9 +294,14 @@ impl SyncLoop {
                 return;
             }
             let began = Moment::now();
-            if catch_unwind(AssertUnwindSafe(|| self.handle_event(event))).is_err() {
-                // a bug: the event is lost, the next sync tick or relist mends what it was about
-                log::error!("the sync loop panicked at an event; it goes on");
+            let pass = event.pass();
+            match catch_unwind(AssertUnwindSafe(|| self.handle_event(event))) {
+                Ok(()) => self.heartbeat.handled(pass),
+                Err(_) => {
+                    // a bug: the event is lost, the next sync tick or relist mends what it was about
+                    self.heartbeat.panicked();
+                    log::error!("the sync loop panicked at an event; it goes on");
+                }
             }
             if health.is_ok() {
                 self.heartbeat.beat();
@@ -267,6 +321,7 @@ impl SyncLoop {
             images,
             objects,
             evictions,
+            room,
             stop,
         } = &*self.channels;
         select! {
@@ -279,6 +334,7 @@ impl SyncLoop {
             recv(images) -> changed => changed.map_or(Event::Stop, |()| Event::ImagesChanged),
             recv(objects) -> changed => changed.map_or(Event::Stop, |()| Event::ObjectsChanged),
             recv(evictions) -> evicted => evicted.map_or(Event::Stop, |()| Event::Evicted),
+            recv(room) -> room => room.map_or(Event::Stop, |()| Event::Room),
             recv(self.sync_tick) -> _ => Event::SyncTick,
             recv(self.housekeeping) -> _ => Event::Housekeeping,
         }
@@ -323,6 +379,7 @@ impl SyncLoop {
             Event::ImagesChanged => self.parts.handle_images_changed(),
             Event::ObjectsChanged => self.parts.handle_objects_changed(),
             Event::Evicted => self.parts.handle_evicted(),
+            Event::Room => self.parts.admit_waiting(),
             Event::SyncTick => self.parts.handle_sync_tick(Moment::now()),
             Event::Housekeeping => self.parts.handle_housekeeping(),
             Event::PauseOver | Event::Stop => {}
@@ -344,40 +401,6 @@ impl Parts {
         self.config.mark_handled(source);
     }
 
-    fn handle_additions(&self, mut pods: Vec<Arc<Pod>>) {
-        // static pods carry no creation time; their name makes the order the same at every start
-        pods.sort_by_key(|p| p.full_name());
-        pods.iter()
-            .for_each(|p| self.evictions.seen(p, Moment::now()));
-        self.end_predecessors(&pods);
-        // People reserve them while the daemon runs.
-        let node = admission::Node {
-            huge_pages: (self.huge_pages)(),
-            ..self.node.clone()
-        };
-        for pod in pods {
-            let others = self.pods.all();
-            self.pods.set(pod.clone());
-            if self.workers.is_terminating(pod.uid()) || self.phase(pod.uid()).is_terminal() {
-                self.dispatch(pod, UpdateKind::Create);
-                continue;
-            }
-            let active = others
-                .iter()
-                .filter(|o| self.has_its_place(o.uid()))
-                .map(AsRef::as_ref);
-            match admission::admit(&pod, &node, active) {
-                Ok(()) => self.dispatch(pod, UpdateKind::Create),
-                Err(rejection) => self.reject(&pod, &rejection),
-            }
-        }
-    }
-
-    /// A pod that has ended has no place on the node any more, unless it starts anew.
-    fn has_its_place(&self, uid: &PodUid) -> bool {
-        !self.phase(uid).is_terminal() || self.evictions.comes_back(uid)
-    }
-
     /// Ends pods of the same names that an earlier daemon started from an older version of their files. They are told to
     /// end before the new pods are told to start, so that the new ones wait for them.
     fn end_predecessors(&self, pods: &[Arc<Pod>]) {
@@ -391,29 +414,6 @@ impl Parts {
             .iter()
             .filter(|r| new(r) && !wanted(r))
             .for_each(|r| self.end_orphan(r));
-    }
-
-    /// kubelet-probes 5.3 "Reject".
-    fn reject(&self, pod: &Pod, rejection: &admission::Rejection) {
-        let admission::Rejection { reason, message } = rejection;
-        self.metrics.rejected(reason);
-        self.recorder
-            .record(&pod.reference(), "", EventType::Warning, reason, message);
-        let status = PodStatus {
-            phase: PodPhase::Failed,
-            reason: reason.to_string(),
-            message: format!("Pod was rejected: {message}"),
-            qos_class: status::qos_class(pod).into(),
-            start_time: Some(Time::now()),
-            ..PodStatus::default()
-        };
-        self.statuses.set(pod, status);
-    }
-
-    fn handle_update(&self, pod: Arc<Pod>) {
-        self.pods.set(pod.clone());
-        self.evictions.seen(&pod, Moment::now());
-        self.dispatch(pod, UpdateKind::Update);
     }
 
     /// A sandbox ends like a container and is none.
@@ -443,6 +443,7 @@ impl Parts {
         );
         self.pods.remove(pod.uid());
         self.evictions.release(pod.uid(), Moment::now());
+        self.places.borrow_mut().forget(pod.uid());
     }
 
     fn handle_readiness(&self, update: &results::Update) {
@@ -511,6 +512,7 @@ impl Parts {
     fn handle_sync_tick(&self, now: Moment) {
         self.workers.due(now).iter().for_each(|uid| self.sync(uid));
         self.readmit_evicted(now);
+        self.admit_waiting();
         for pod in self
             .pods
             .all()
@@ -558,11 +560,13 @@ impl Parts {
         // a pod that was re-created with its UID starts with a clean record
         known.retain(|uid| !dropped.contains(uid));
         self.statuses.remove_orphans(&known);
-        for pod in self.pods.all() {
-            if !self.workers.contains(pod.uid()) && !self.phase(pod.uid()).is_terminal() {
-                self.dispatch(pod, UpdateKind::Create);
-            }
-        }
+        let is_left = |pod: &Arc<Pod>| {
+            let uid = pod.uid();
+            let waits = self.places.borrow().waits(uid);
+            !waits && !self.workers.contains(uid) && !self.phase(uid).is_terminal()
+        };
+        let left = self.pods.all().into_iter().filter(is_left).collect();
+        self.admit(left);
     }
 
     /// 5.5 step 6: ends the pods that the runtime holds and nobody wants, and removes what is left of those that have ended.
@@ -601,13 +605,7 @@ impl Parts {
 
     fn known(&self, uid: &PodUid) -> Option<Arc<Pod>> {
         // a pod that is being removed goes on to lose readiness until it is gone (lessons A8)
-        self.pods.get(uid).or_else(|| {
-            self.workers
-                .working()
-                .into_iter()
-                .map(|(p, _)| p)
-                .find(|p| p.uid() == uid)
-        })
+        self.pods.get(uid).or_else(|| self.workers.pod(uid))
     }
 
     fn sync(&self, uid: &PodUid) {
@@ -657,7 +655,7 @@ fn only_metadata(runtime: &RuntimePodStatus) -> Pod {
 }
 
 #[cfg(test)]
-mod tests {
+pub(in crate::sync_loop) mod tests {
     use std::collections::HashMap;
     use std::sync::Mutex;
     use std::sync::atomic::AtomicBool;
@@ -676,9 +674,9 @@ mod tests {
     use crate::runtime::{Cancel, ContainerId, RuntimeState};
 
     /// A ceiling for what happens at once unless something is broken.
-    const SOON: Duration = Duration::from_secs(20);
+    pub(super) const SOON: Duration = Duration::from_secs(20);
 
-    fn pod(uid: &str) -> Arc<Pod> {
+    pub(super) fn pod(uid: &str) -> Arc<Pod> {
         let metadata =
             serde_json::from_value(json!({"name": uid, "namespace": "default", "uid": uid}))
                 .unwrap();
@@ -707,8 +705,8 @@ mod tests {
     }
 
     #[derive(Default)]
-    struct FakeRuntime {
-        pods: Mutex<Vec<Arc<RuntimePodStatus>>>,
+    pub(super) struct FakeRuntime {
+        pub(super) pods: Mutex<Vec<Arc<RuntimePodStatus>>>,
         ill: AtomicBool,
         asked: AtomicU64,
     }
@@ -734,7 +732,7 @@ mod tests {
     }
 
     #[derive(Default)]
-    struct FakeProbes(Mutex<Vec<HashSet<PodUid>>>);
+    pub(super) struct FakeProbes(Mutex<Vec<HashSet<PodUid>>>);
 
     impl ProbeHousekeeping for FakeProbes {
         fn clean_up(&self, alive: &HashSet<PodUid>) {
@@ -757,18 +755,18 @@ mod tests {
         }
     }
 
-    struct Harness {
-        parts: Parts,
-        runtime: Arc<FakeRuntime>,
+    pub(super) struct Harness {
+        pub(super) parts: Parts,
+        pub(super) runtime: Arc<FakeRuntime>,
         probes: Arc<FakeProbes>,
-        ran: Receiver<(String, Phase)>,
+        pub(super) ran: Receiver<(String, Phase)>,
         /// Dropped, it lets every run end.
         gate: Option<Sender<()>>,
         dir: tempfile::TempDir,
     }
 
     impl Harness {
-        fn new() -> Self {
+        pub(super) fn new() -> Self {
             let ((ran_tx, ran), (gate, gated)) = (bounded(1000), bounded(0));
             let workers = Arc::new(PodWorkers::new(
                 Arc::new(Gated {
@@ -776,6 +774,7 @@ mod tests {
                     gate: gated,
                 }),
                 Duration::from_secs(60),
+                bounded(1).0,
             ));
             let (runtime, probes) = (
                 Arc::new(FakeRuntime::default()),
@@ -802,6 +801,7 @@ mod tests {
                 metrics: Arc::default(),
                 garbage: Box::new(NoGarbage),
                 pods_with_data: Vec::new(),
+                places: RefCell::default(),
             };
             Self {
                 parts,
@@ -813,7 +813,7 @@ mod tests {
             }
         }
 
-        fn config(&self, op: PodOperation, pods: &[Arc<Pod>]) {
+        pub(super) fn config(&self, op: PodOperation, pods: &[Arc<Pod>]) {
             self.parts.handle_config(PodUpdate {
                 op,
                 source: Source::File,
@@ -822,7 +822,7 @@ mod tests {
         }
 
         /// The source has spoken, as `all_seen` wants it.
-        fn seen(&self) {
+        pub(super) fn seen(&self) {
             self.parts
                 .config
                 .merge(Source::File, Vec::new(), std::time::SystemTime::now());
@@ -830,14 +830,14 @@ mod tests {
         }
 
         #[track_caller]
-        fn expect(&self, uid: &str, phase: Phase) {
+        pub(super) fn expect(&self, uid: &str, phase: Phase) {
             assert_eq!(
                 self.ran.recv_timeout(SOON).expect("a run"),
                 (uid.to_owned(), phase)
             );
         }
 
-        fn open(&mut self) {
+        pub(super) fn open(&mut self) {
             self.gate = None;
         }
     }
@@ -1129,7 +1129,7 @@ mod tests {
         Sender<PodUpdate>,
         Sender<PodLifecycleEvent>,
         [Sender<results::Update>; 3],
-        [Sender<()>; 3],
+        [Sender<()>; 4],
         Sender<()>,
     );
 
@@ -1142,12 +1142,13 @@ mod tests {
         let (images_tx, images) = bounded(1);
         let (objects_tx, objects) = bounded(1);
         let (evictions_tx, evictions) = bounded(1);
+        let (room_tx, room) = bounded(1);
         let (stop_tx, stop) = bounded(0);
         let senders = (
             config_tx,
             pleg_tx,
             [liveness_tx, readiness_tx, startup_tx],
-            [images_tx, objects_tx, evictions_tx],
+            [images_tx, objects_tx, evictions_tx, room_tx],
             stop_tx,
         );
         (
@@ -1160,10 +1161,29 @@ mod tests {
                 images,
                 objects,
                 evictions,
+                room,
                 stop,
             },
             senders,
         )
+    }
+
+    /// A panic may have left half of a change: the loop counts as turning again when it has gone through all pods.
+    #[test]
+    fn after_a_panic_the_heart_beats_when_both_passes_went_through() {
+        let heart = Heartbeat::default();
+        let old = Moment::from_boot(Duration::from_nanos(1));
+        heart.turned(old);
+        heart.panicked();
+        for pass in [0, Event::SyncTick.pass(), 0] {
+            heart.handled(pass);
+            heart.beat();
+            assert_eq!(heart.last(), Some(old));
+        }
+        heart.handled(Event::Housekeeping.pass());
+        heart.beat();
+        assert!(heart.last() > Some(old));
+        assert_eq!(heart.panics(), 1);
     }
 
     /// The one law of channels: every channel full, every worker stuck, and the loop still turns.

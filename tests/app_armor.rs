@@ -31,8 +31,7 @@ fn is_rejected(day: &Day, name: &str) {
 #[test]
 fn without_app_armor_a_pod_that_asks_for_a_profile_is_rejected() {
     if Path::new("/sys/kernel/security/apparmor").exists() {
-        eprintln!("SKIPPED: this kernel has AppArmor");
-        return;
+        return support::skip::note("this kernel has AppArmor");
     }
     support::on(RuntimeChoice::Embedded, |node| {
         let day = Day::begin(node);

@@ -5,7 +5,10 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::Command;
 use std::time::Duration;
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use podprobe::network::NetworkChoice;
+use podprobe::runtime::shims::state::{self, STATE, SandboxState};
 use podprobe::settings::Settings;
 use serde_json::{Value, json};
 
@@ -113,7 +116,13 @@ fn a_host_port_leads_to_its_pod() {
         let taken = TcpListener::bind("0.0.0.0:8082").unwrap();
         day.put("c", c);
         let said = day.wait_event("c", "FailedCreatePodSandBox");
-        assert!(said.contains("hostPort 8082/TCP on 0.0.0.0 is in use by another process of the node; choose another hostPort, or end that process"), "{said}");
+        let own = std::process::id();
+        let by = format!("hostPort 8082/TCP on 0.0.0.0 is in use by process {own} (");
+        assert!(said.contains(&by), "{said}");
+        assert!(
+            said.contains("); choose another hostPort, or end that process"),
+            "{said}"
+        );
         drop((listener, taken));
         day.wait_ready("c");
         assert_eq!(outside.run(|| ask(at(MACHINE, 8082))).unwrap(), "c-edge");
@@ -122,6 +131,135 @@ fn a_host_port_leads_to_its_pod() {
         wait_until("the port to be free", || {
             outside.run(|| ask(at(MACHINE, 8080))).is_err()
         });
+    });
+}
+
+/// Whether a datagram to `at` comes to this server, and its answer back.
+fn reaches(server: &UdpSocket, at: SocketAddr) -> bool {
+    let patience = Some(Duration::from_millis(200));
+    let client = UdpSocket::bind("0.0.0.0:0").unwrap();
+    client.set_read_timeout(patience).unwrap();
+    server.set_read_timeout(patience).unwrap();
+    let mut bytes = [0; 100];
+    let asked = client.connect(at).and_then(|()| client.send(b"?"));
+    let come = asked.and_then(|_| server.recv_from(&mut bytes));
+    let answered = come.and_then(|(_, from)| server.send_to(b"!", from));
+    answered.and_then(|_| client.recv(&mut bytes)).is_ok()
+}
+
+/// The ports of a pod are podprobe's own on loopback, also while one sandbox follows another: after a change of its file, and
+/// after the loss of the sandbox.
+#[test]
+fn host_ports_follow_their_pod_from_sandbox_to_sandbox() {
+    on_the_bridge(json!({}), |day, outside| {
+        let pod = |answer: &str| {
+            let ports = json!([
+                {"containerPort": 80, "hostPort": 8080},
+                {"containerPort": 53, "hostPort": 5353, "protocol": "UDP"},
+            ]);
+            let probe = json!({"tcpSocket": {"port": 80}, "periodMilliseconds": 50, "timeoutMilliseconds": 1000});
+            let script = "exec nc -ll -p 80 -e /bin/hostname";
+            let more = json!({"ports": ports, "readinessProbe": probe});
+            let mut pod = day.pod("a", script, more);
+            pod["spec"]["hostname"] = json!(answer);
+            pod
+        };
+        let at = |ip: &str, port| SocketAddr::new(ip.parse().unwrap(), port);
+        let check = |answer: &str| {
+            let is = |text: std::io::Result<String>| text.is_ok_and(|t| t == answer);
+            wait_until(&format!("{answer} on every side"), || {
+                is(outside.run(|| ask(at(MACHINE, 8080))))
+                    && is(ask(at(MACHINE, 8080)))
+                    && is(ask(at("127.0.0.1", 8080)))
+            });
+            let server = namespace(day, "a").run(|| UdpSocket::bind("0.0.0.0:53").unwrap());
+            wait_until("datagrams from every side", || {
+                outside.run(|| reaches(&server, at(MACHINE, 5353)))
+                    && reaches(&server, at("127.0.0.1", 5353))
+            });
+        };
+        let sandbox = || {
+            let all = fs::read_dir(day.node.layout.sandboxes()).unwrap();
+            all.flatten().next().unwrap().path()
+        };
+        for edit in ["first", "second", "third", "fourth"] {
+            day.put("a", pod(edit));
+            check(edit);
+        }
+        let before = sandbox();
+        let state: SandboxState = state::read(&before, STATE).unwrap();
+        kill(Pid::from_raw(state.process.pid), Signal::SIGKILL).unwrap();
+        wait_until("another sandbox", || !before.exists());
+        check("fourth");
+        // No attempt has failed: another one would come after a pause.
+        let said = day.says(&["describe", "pod", "a-edge"]) + &day.log();
+        assert!(
+            !said.contains("FailedCreatePodSandBox") && !said.contains("is in use by"),
+            "{said}"
+        );
+    });
+}
+
+/// Which of its records is lost or damaged: the pod keeps its network and its address, and no other pod gets that.
+#[test]
+fn a_lost_record_of_a_network_costs_no_pod_its_address() {
+    on_the_bridge(json!({}), |day, outside| {
+        let mut a = server(day, "a");
+        a["spec"]["containers"][0]["ports"] = json!([{"containerPort": 80, "hostPort": 8080}]);
+        day.put("a", a);
+        day.wait_ready("a");
+        let (own, process) = (address(day, "a"), day.process("a"));
+        let sandbox = fs::read_dir(day.node.layout.sandboxes()).unwrap();
+        let sandbox = sandbox.flatten().next().unwrap().path();
+        let mut taken = vec![own];
+        for (n, (record, content)) in [
+            ("bridge.json", None),
+            ("bridge.json", Some("{\"interface\": ")),
+            ("network.json", None),
+            ("network.json", Some("")),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            day.kill9();
+            match content {
+                None => fs::remove_file(sandbox.join(record)).unwrap(),
+                Some(text) => fs::write(sandbox.join(record), text).unwrap(),
+            }
+            day.start();
+            let name = format!("b{n}");
+            day.put(&name, server(day, &name));
+            day.wait_ready(&name);
+            let next = address(day, &name);
+            assert!(!taken.contains(&next), "{record}: {next} of {taken:?}");
+            taken.push(next);
+            assert_eq!((address(day, "a"), day.process("a")), (own, process));
+            let (inside, of_node) = (namespace(day, &name), (MACHINE, 8080));
+            let at = |(ip, port): (&str, u16)| SocketAddr::new(ip.parse().unwrap(), port);
+            let is_a = |text: std::io::Result<String>| text.is_ok_and(|t| t == "a-edge");
+            wait_until(&format!("a to be reached without its {record}"), || {
+                is_a(inside.run(|| ask((own, 80)))) && is_a(outside.run(|| ask(at(of_node))))
+            });
+            for record in ["bridge.json", "network.json"] {
+                assert!(sandbox.join(record).exists(), "{record}");
+            }
+        }
+        // Nothing says any more which address it has: it is made anew, and not ready before.
+        day.kill9();
+        for record in ["bridge.json", "network.json"] {
+            fs::remove_file(sandbox.join(record)).unwrap();
+        }
+        day.start();
+        wait_until("another sandbox", || !sandbox.exists());
+        day.wait_ready("a");
+        let inside = namespace(day, "b0");
+        // Its status may still be that of the old one.
+        wait_until("a to be reached in its new sandbox", || {
+            let now = address(day, "a");
+            inside.run(|| ask((now, 80))).is_ok_and(|t| t == "a-edge")
+        });
+        let now = address(day, "a");
+        assert!(!taken[1..].contains(&now), "{now} of {taken:?}");
     });
 }
 
@@ -486,6 +624,16 @@ if kind == "advertise":
     body = body[:2] + struct.pack("!H", checksum(pseudo + body)) + body[4:]
     packet = struct.pack("!IHBB", 6 << 28, len(body), 58, 255) + src + dst + body
     s.send(mac("01:80:c2:00:00:0e") + own + b"\x86\xdd" + packet)
+elif kind == "strangers":
+    node, own_ip = socket.inet_pton(socket.AF_INET6, more[0]), more[1]
+    for n in range(int(more[2])):
+        src = socket.inet_pton(socket.AF_INET6, own_ip if own_ip != "random" else "fe80::%x:%x" % (0x1000 + n, 0xbeef))
+        dst = bytes.fromhex("ff0200000000000000000001ff") + node[13:]
+        body = struct.pack("!BBHI", 135, 0, 0, 0) + node + b"\x01\x01" + own
+        pseudo = src + dst + struct.pack("!II", len(body), 58)
+        body = body[:2] + struct.pack("!H", checksum(pseudo + body)) + body[4:]
+        packet = struct.pack("!IHBB", 6 << 28, len(body), 58, 255) + src + dst + body
+        s.send(mac("33:33:ff") + node[13:] + own + b"\x86\xdd" + packet)
 elif kind == "neighbour":
     src, dst = socket.inet_pton(socket.AF_INET6, "fe80::2"), socket.inet_pton(socket.AF_INET6, "ff02::1")
     body = struct.pack("!BBHI", 136, 0, 0, 0x20000000) + socket.inet_pton(socket.AF_INET6, more[0]) + b"\x02\x01" + own
@@ -584,6 +732,59 @@ fn raw_frames_of_a_pod_change_nothing_for_others() {
             "{} packets went through loopback",
             packets() - before
         );
+    });
+}
+
+/// The kernel has one table of neighbours for all of the node. What a pod sends from addresses that it makes up, or to those
+/// that nobody has, takes no place there.
+#[test]
+fn a_pod_does_not_fill_the_table_of_neighbours() {
+    let ranges = json!({"podCIDR": "10.244.0.0/24,fd00:10::/112"});
+    on_the_bridge(ranges, |day, _| {
+        day.put("a", server(day, "a"));
+        day.wait_ready("a");
+        let own = addresses(day, "a");
+        let inside = namespace(day, "a");
+        let node = UdpSocket::bind("[fd00:10::1]:0").unwrap();
+        node.set_read_timeout(Some(Duration::from_secs(20)))
+            .unwrap();
+        let to_node = node.local_addr().unwrap();
+        let heard = |from: SocketAddr, text: &str| {
+            inside.run(|| {
+                let honest = UdpSocket::bind(from).unwrap();
+                honest.send_to(text.as_bytes(), to_node).unwrap();
+            });
+            let mut bytes = [0; 100];
+            let length = node.recv(&mut bytes).unwrap();
+            assert_eq!(&bytes[..length], text.as_bytes());
+        };
+        let neighbours = || try_ip(&format!("-6 neigh show dev {}", bridge())).1;
+        let known = neighbours().lines().count();
+        send_frames(&inside, &["strangers", "fd00:10::1", "random", "300"]);
+        inside.run(|| {
+            let socket = UdpSocket::bind((own[1], 0)).unwrap();
+            for n in 0..300_u16 {
+                let nobody = format!("fd00:10::{:x}", 0x1000 + n);
+                let _ = socket.send_to(b"?", (nobody.as_str(), 9));
+            }
+        });
+        // What is sent in order is heard in order.
+        heard((own[1], 0).into(), "honest");
+        let found = neighbours();
+        assert!(!found.contains("beef"), "{found}");
+        assert!(found.lines().count() < known + 10, "{found}");
+        // Its own link-local address is one that the node knows: how its kernel asks for neighbours.
+        let IpAddr::V4(v4) = own[0] else {
+            panic!("{own:?}")
+        };
+        let [_, _, _, last] = v4.octets();
+        let link_local = format!("fe80::858:aff:fef4:{last:x}");
+        let shown = inside.run(|| try_ip("-6 addr show dev eth0").1);
+        assert!(shown.contains(&format!(" {link_local}/64 ")), "{shown}");
+        send_frames(&inside, &["strangers", "fd00:10::1", &link_local, "1"]);
+        wait_until("the pod's own address among the neighbours", || {
+            neighbours().contains(&link_local)
+        });
     });
 }
 

@@ -69,10 +69,7 @@ fn a_daemon_that_ends_before_the_start_leaves_a_container_that_never_ran(node: &
     });
     let status = next.pod_status(pod.uid()).unwrap();
     let c = &status.containers[0];
-    assert_eq!(
-        (c.reason.as_str(), c.exit_code),
-        ("ContainerCannotRun", 128)
-    );
+    assert_eq!((c.reason.as_str(), c.exit_code), ("StartError", 128));
     assert!(!c.log_path.exists(), "it has said nothing");
     node.remove_pod(&next, &pod);
 }

@@ -183,7 +183,8 @@ fn everywhere(protocol: Protocol) -> ServicePortEntry {
 fn with_backends(entry: &ServicePortEntry, backends: Backends) -> ServicePortEntry {
     ServicePortEntry {
         internal: backends.clone(),
-        external: backends,
+        external: backends.clone(),
+        cluster: backends,
         ..entry.clone()
     }
 }
@@ -519,8 +520,9 @@ fn outside_clients_appear_as_the_node_unless_the_policy_is_local(s: &mut Subject
 fn pods_and_the_node_have_endpoints_that_outside_clients_do_not(s: &mut Subject<'_>) {
     s.apply(&[ServicePortEntry {
         external_local: true,
-        internal: pods(&[0, 1]),
+        internal: pods(&[0]),
         external: pods(&[2]),
+        cluster: pods(&[0, 1]),
         ..everywhere(Protocol::Tcp)
     }]);
     for to in [
@@ -532,22 +534,34 @@ fn pods_and_the_node_have_endpoints_that_outside_clients_do_not(s: &mut Subject<
         assert_eq!(s.world.who(&s.world.node, to), names(&[0, 1]), "{to}");
         assert_eq!(s.world.who(&s.world.pods[2], to), names(&[0, 1]), "{to}");
     }
-    assert_eq!(s.world.who(&s.world.client, cluster()), names(&[0, 1]));
-    // internalTrafficPolicy Local, and none local: outside clients are served all the same.
-    s.apply(&[ServicePortEntry {
-        internal: Backends::Drop,
-        ..everywhere(Protocol::Tcp)
-    }]);
+    for from in [&s.world.client, &s.world.node, &s.world.pods[2]] {
+        assert_eq!(s.world.who(from, cluster()), names(&[0]));
+    }
+    // internalTrafficPolicy Local, and none local: that closes the clusterIP alone.
+    for external_local in [false, true] {
+        s.apply(&[ServicePortEntry {
+            internal: Backends::Drop,
+            external_local,
+            ..everywhere(Protocol::Tcp)
+        }]);
+        for from in [&s.world.client, &s.world.node, &s.world.pods[0]] {
+            assert_eq!(tcp(from, None, cluster(), SILENCE), Answer::Silence);
+            for to in [
+                at(EXTERNAL_IP, 80),
+                at(BALANCER_IP, 80),
+                at(NODE, NODE_PORT),
+            ] {
+                assert_eq!(s.world.who(from, to), names(&[0, 1, 2]), "{to}");
+            }
+        }
+    }
     let external = at(EXTERNAL_IP, 80);
-    tcp(&s.world.client, None, external, PATIENCE).name();
-    assert_eq!(tcp(&s.world.pods[0], None, external, SILENCE), s.shut());
-    assert_eq!(tcp(&s.world.node, None, external, SILENCE), s.shut());
-    let port = at(NODE, NODE_PORT);
-    assert_eq!(tcp(&s.world.pods[0], None, port, SILENCE), s.shut());
     s.apply(&[ServicePortEntry {
-        internal: Backends::Reject,
+        external_local: true,
+        cluster: Backends::Reject,
         ..everywhere(Protocol::Tcp)
     }]);
+    tcp(&s.world.client, None, external, PATIENCE).name();
     let refused = tcp(&s.world.pods[0], None, external, SILENCE);
     let expected = match s.is_in_the_kernel() {
         true => Answer::Refused,

@@ -47,6 +47,7 @@ on_one![
     what_is_over_is_no_warning,
     a_killed_shim_is_said_once,
     a_read_only_var_keeps_no_daemon_from_its_containers,
+    a_renamed_pod_starts_on_a_full_node_also_under_the_next_daemon,
 ];
 
 /// Ready while a file exists.
@@ -861,6 +862,39 @@ mod tests {
             ),
             (bystander, 1, 1)
         );
+        day.end();
+    }
+
+    /// Host ports stand for all that a node may be full of.
+    pub(crate) fn a_renamed_pod_starts_on_a_full_node_also_under_the_next_daemon(node: &Node) {
+        let mut day = Day::begin(node);
+        let port = json!({"ports": [{"containerPort": 80, "hostPort": 39_182}]});
+        let full = |day: &Day, name: &str| day.pod(name, FOREVER, port.clone());
+        let rejected = |day: &Day, name: &'static str| {
+            day.wait(&format!("{name} to be rejected"), move |s| {
+                let status = &find(s, name)?.status;
+                (status.reason == "NodePorts" && status.phase.as_str() == "Failed").then_some(())
+            });
+        };
+        day.put("one", full(&day, "one"));
+        day.wait_ready("one");
+
+        // the file is moved, and its pod has another name
+        day.delete("one");
+        day.put("two", full(&day, "two"));
+        day.wait_ready("two");
+        day.wait_gone("one");
+
+        // the new file comes first, as git may write it
+        day.put("three", full(&day, "three"));
+        rejected(&day, "three");
+        day.crash();
+        day.wait_ready("two");
+        rejected(&day, "three");
+        day.delete("two");
+        day.wait_ready("three");
+        let runs = ["one", "two", "three"].map(|name| day.starts(name).len());
+        assert_eq!(runs, [1, 1, 1]);
         day.end();
     }
 

@@ -68,7 +68,12 @@ impl Running {
             let now = || Moment::from_boot(Duration::from_millis(clock.load(Ordering::SeqCst)));
             let mut events = [EpollEvent::empty(); 64];
             while !stopped.load(Ordering::SeqCst) {
-                let count = epoll.wait(&mut events, EpollTimeout::NONE).unwrap_or(0);
+                let is_due = responder.deadline().is_some_and(|d| d <= now());
+                let wait = match is_due {
+                    true => EpollTimeout::ZERO,
+                    false => EpollTimeout::NONE,
+                };
+                let count = epoll.wait(&mut events, wait).unwrap_or(0);
                 for event in &events[..count] {
                     if event.data() == WAKE {
                         woken.read().unwrap();
@@ -900,4 +905,58 @@ fn ipv6_clients_are_answered_too() {
     let web = question(1, "web.shop.svc.cluster.local", 28);
     assert_eq!(ask(&socket, &web).answers, 1);
     assert_eq!(running.address.ip(), IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1]));
+}
+
+/// Counted and not timed: whoever asks while another client floods is answered in the same pass of the loop.
+#[test]
+fn a_client_that_floods_keeps_nobody_waiting() {
+    const FLOOD: u16 = 200;
+    let (udp, tcp) = pair(SocketAddr::from(([127, 0, 0, 1], 0)));
+    let address = udp.local_addr().unwrap();
+    let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).unwrap();
+    let mut responder = Responder::new(PART);
+    responder.listen_on(Listener { udp, tcp }, &epoll).unwrap();
+    responder.update(names(&[]));
+    let client = |n: u8| {
+        let socket = UdpSocket::bind((Ipv4Addr::new(127, 0, 0, n), 0)).unwrap();
+        socket.connect(address).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        socket
+    };
+    let name = "web.shop.svc.cluster.local";
+    let flooder = client(2);
+    let others: Vec<UdpSocket> = (3..11).map(client).collect();
+    let mut events = [EpollEvent::empty(); 4];
+    for round in 0..10_u16 {
+        for id in 0..FLOOD {
+            flooder.send(&question(id, name, 1)).unwrap();
+        }
+        for other in &others {
+            other.send(&question(round, name, 1)).unwrap();
+        }
+        let count = epoll.wait(&mut events, EpollTimeout::ZERO).unwrap();
+        assert_eq!(count, 1);
+        responder.ready(events[0].data(), events[0].events(), Moment::now(), &epoll);
+        for (n, other) in others.iter().enumerate() {
+            let mut buffer = [0; 512];
+            let length = other.recv(&mut buffer);
+            let length = length.unwrap_or_else(|e| panic!("round {round}, client {n}: {e}"));
+            let got = said(&buffer[..length]);
+            assert_eq!((got.id, got.rcode, got.answers), (round, 0, 1));
+        }
+    }
+    // The flooder has lost some of its own, and nobody else any.
+    let counters = responder.counters();
+    assert_eq!(counters.udp_requests, 10 * (u64::from(FLOOD) + 8));
+    assert!(counters.crowded > 0);
+    // What waits is answered although nothing more comes.
+    for _ in 0..100 {
+        if responder.deadline().is_none_or(|d| d > Moment::now()) {
+            break;
+        }
+        responder.expire(Moment::now(), &epoll);
+    }
+    let counters = responder.counters();
+    let answers: u64 = counters.responses.iter().sum();
+    assert_eq!(answers + counters.crowded, counters.udp_requests);
 }

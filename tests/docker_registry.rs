@@ -256,7 +256,10 @@ fn tokens_of_a_token_server_are_taken() {
     );
     let guarded = Registry::start(dir, "guarded", "", &auth);
     let store = ImageStore::open(dir.join("store")).unwrap();
-    let puller = puller(&store, json!({}));
+    // The token server has another name than the registry.
+    let name = guarded.image();
+    let name = name.split('/').next().unwrap();
+    let puller = puller(&store, json!({name: {"tokenServers": ["127.0.0.1"]}}));
     let refused = |login| {
         pull(&puller, &guarded.image(), login)
             .unwrap_err()

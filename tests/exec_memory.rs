@@ -46,6 +46,12 @@ impl Memory {
         } else {
             "memory.limit_in_bytes"
         };
+        // The pod's limit and those with swap are only in the way when they are lower: they are raised first.
+        for dir in [self.dir.parent().unwrap(), &self.dir] {
+            let _ = fs::write(dir.join("memory.memsw.limit_in_bytes"), "67108864");
+        }
+        let of_pod = self.dir.parent().unwrap().join(file);
+        let _ = fs::write(of_pod, "67108864");
         // EBUSY: what could be freed for it was not enough; the next try takes the usage of then.
         let _ = fs::write(self.dir.join(file), bytes.to_string());
     }

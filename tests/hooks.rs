@@ -120,7 +120,7 @@ fn a_post_start_hook_that_fails_restarts_its_container(node: &Node) {
     day.put("warm", pod);
     assert_eq!(
         day.wait_event("warm", "FailedPostStartHook"),
-        "PostStartHook failed"
+        "PostStartHook failed: the command exited with 3"
     );
     assert_eq!(day.wait_event("warm", "Killing"), "FailedPostStartHook");
     // A container runs before its program has done anything.

@@ -166,8 +166,7 @@ fn on_the_daemon(node: &Node) {
 #[test]
 fn a_pod_has_the_huge_pages_that_it_asks_for_or_is_rejected() {
     if !Path::new(PAGES).exists() {
-        eprintln!("SKIPPED: the kernel has no huge pages of 2 MiB");
-        return;
+        return support::skip::note("the kernel has no huge pages of 2 MiB");
     }
     support::on(RuntimeChoice::Embedded, on_the_daemon);
     support::on_runc(on_the_daemon);

@@ -78,7 +78,8 @@ impl Fixture {
             gc: ImageGcPolicy::default(),
             on_change: Box::new(move || send.try_send(()).unwrap()),
         };
-        self.keeper = Some(ImageKeeper::spawn(config).unwrap());
+        self.keeper =
+            Some(ImageKeeper::spawn(config, &podprobe::threads::Roster::default()).unwrap());
     }
 
     fn path(&self, name: &str) -> PathBuf {

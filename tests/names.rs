@@ -409,11 +409,28 @@ fn names_are_answered_on_an_address_of_each_family() {
             let web = || resolve_at(server, "web.default.svc.cluster.local");
             wait_until("an answer to the pod", || client.run(web) == web_ip());
             assert_eq!(web(), web_ip(), "{server}");
-            let prefix = if server == DNS { 32 } else { 128 };
-            ip(&format!("addr del {server}/{prefix} dev lo"));
+            // Of IPv6 no interface has it.
+            match server {
+                DNS => ip(&format!("addr del {server}/32 dev lo")),
+                _ => ip(&format!("-6 route del local {server} dev lo table main")),
+            }
             wait_until("the address to be added again", || {
                 client.run(web) == web_ip()
             });
+        }
+        // Their own address is no route of somebody else, and the node sends nothing else from it.
+        wait_until("the routes of both families", || {
+            let routes = try_ip("route").1 + &try_ip("-6 route").1;
+            ["10.96.0.0/16 dev lo", "fd00:10:96::/112 dev lo"]
+                .into_iter()
+                .all(|route| routes.contains(route))
+        });
+        assert!(!day.log().contains("overlaps"), "{}", day.log());
+        for to in ["fd00:10:96::50", "fd12::7", "2001:db8::2"] {
+            let socket = UdpSocket::bind("[::]:0").unwrap();
+            socket.connect((to, 9)).unwrap();
+            let source = socket.local_addr().unwrap().ip().to_string();
+            assert!(source != DNS_V6 && source != "::", "{to} from {source}");
         }
     });
 }

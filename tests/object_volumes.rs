@@ -5,9 +5,12 @@ mod support;
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use podprobe::layout::directories::{Keeper, row_of};
 use serde_json::{Value, json};
 use support::Node;
 use support::daemon::{Day, FOREVER, find};
@@ -19,6 +22,7 @@ on_both![
     a_claim_outlives_its_pods,
     a_group_owns_the_volumes,
     a_container_cannot_lead_an_update_out_of_its_volume,
+    no_directory_lets_users_of_the_node_in,
 ];
 
 /// No secret of a test is anything else.
@@ -312,6 +316,8 @@ fn a_group_owns_the_volumes(node: &Node) {
     let mut pod = with_volumes(&day, "web", &volumes);
     pod["spec"]["securityContext"] =
         json!({"runAsUser": 1000, "runAsGroup": 1000, "fsGroup": 4711});
+    let below = json!({"name": "mem", "mountPath": "/below", "subPath": "sub/b"});
+    push(&mut pod["spec"]["containers"][0]["volumeMounts"], below);
     let script = format!(
         "cat /pass/token >/disk/a && : >/mem/a && : >/data/a && id -G >/disk/groups\n{FOREVER}"
     );
@@ -324,7 +330,8 @@ fn a_group_owns_the_volumes(node: &Node) {
     assert_eq!(read(&day, "web", "disk/a"), SECRET);
     for (path, expected) in [
         ("disk", 0o2777),
-        ("mem", 0o2777),
+        ("mem", 0o3777),
+        ("below", 0o3777),
         ("data", 0o2775),
         ("data/old/file", 0o664),
         ("pass/token", 0o440),
@@ -373,5 +380,101 @@ fn a_container_cannot_lead_an_update_out_of_its_volume(node: &Node) {
     wait_content(&day, "web", "conf/a", "2");
     assert_eq!(fs::read_to_string(outside.join("a")).unwrap(), "kept");
     assert_eq!(fs::read_dir(&outside).unwrap().count(), 1);
+    day.end();
+}
+
+/// Every directory below one, with its path below the root and its mode. What belongs to containers is not looked into.
+fn directories(root: &Path, below: &Path, found: &mut Vec<(PathBuf, u32)>) {
+    for entry in fs::read_dir(root.join(below)).unwrap().flatten() {
+        let path = below.join(entry.file_name());
+        // What ends meanwhile, and links.
+        let Ok(true) = entry.file_type().map(|kind| kind.is_dir()) else {
+            continue;
+        };
+        let Ok(metadata) = fs::symlink_metadata(entry.path()) else {
+            continue;
+        };
+        found.push((path.clone(), metadata.mode() & 0o7777));
+        let row = row_of(&path);
+        if row.is_some_and(|row| row.keeper != Keeper::Content) {
+            directories(root, &path, found);
+        }
+    }
+}
+
+/// Whether a user without any privilege can read the file.
+fn nobody_reads(path: &Path) -> bool {
+    let mut cat = Command::new("/bin/cat");
+    cat.arg(path).uid(65534).gid(65534).stdin(Stdio::null());
+    cat.stdout(Stdio::null()).stderr(Stdio::null());
+    cat.status().unwrap().success()
+}
+
+/// A program with the set-user-id bit that a container leaves in its claim is run by no user of the node, and the table
+/// has every directory that is made.
+fn no_directory_lets_users_of_the_node_in(node: &Node) {
+    // As an older daemon has left it.
+    fs::create_dir_all(node.layout.claims()).unwrap();
+    for dir in [
+        node.layout.claims(),
+        node.layout.lib_dir(),
+        node.dir.path().to_owned(),
+    ] {
+        fs::set_permissions(dir, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let day = Day::begin(node);
+    day.put("data", claim("data"));
+    day.put("conf", config_map("conf", json!({"a": "1"})));
+    day.put("pass", secret("pass", json!({"token": SECRET})));
+    let volumes = [
+        json!({"name": "disk", "emptyDir": {}}),
+        json!({"name": "mem", "emptyDir": {"medium": "Memory"}}),
+        json!({"name": "data", "persistentVolumeClaim": {"claimName": "data"}}),
+        json!({"name": "conf", "configMap": {"name": "conf"}}),
+        json!({"name": "pass", "secret": {"secretName": "pass"}}),
+    ];
+    let script = format!(
+        "cp /bin/busybox /data/program && chmod 4755 /data/program && mkdir -m 777 /disk/d && : >/done\n{FOREVER}"
+    );
+    for name in ["web", "two"] {
+        let mut pod = with_volumes(&day, name, &volumes);
+        let below = json!({"name": "disk", "mountPath": "/below", "subPath": "a/b"});
+        push(&mut pod["spec"]["containers"][0]["volumeMounts"], below);
+        pod["spec"]["containers"][0]["command"] = json!(["/bin/sh", "-c", script]);
+        day.put(name, pod);
+        support::wait_until("the container's files", || {
+            find(&day.snapshot().unwrap(), name).is_some_and(|pod| {
+                pod.status
+                    .container_statuses
+                    .iter()
+                    .any(|c| c.state.running.is_some())
+            }) && inside(&day, name, "done").exists()
+        });
+    }
+    let program = node.layout.claims().join("default/data/program");
+    assert_eq!(mode(&program), 0o4755);
+    let dropped = node.layout.image_drop().join("note.txt");
+    fs::write(&dropped, "").unwrap();
+    assert!(nobody_reads(&dropped), "else what follows shows nothing");
+    assert!(!nobody_reads(&program));
+
+    let mut found = Vec::new();
+    for top in ["run", "var"] {
+        directories(node.layout.root(), Path::new(top), &mut found);
+    }
+    let mut wrong = Vec::new();
+    for (path, mode) in &found {
+        match row_of(path) {
+            Some(row) if row.keeper == Keeper::People || row.mode == *mode => {}
+            // The content of layers and volumes has modes of its own.
+            Some(row) if row.keeper == Keeper::Content => {}
+            row => wrong.push(format!("{} {mode:04o}: {row:?}", path.display())),
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    for made in ["claims/default", "pods", "containers", "images/layers"] {
+        let path = Path::new("var/lib/podprobe").join(made);
+        assert!(found.iter().any(|(dir, _)| *dir == path), "{made}");
+    }
     day.end();
 }

@@ -90,7 +90,7 @@ fn one_file_holds_a_pod_its_object_and_what_is_skipped() {
         wait_for_start(&day, "web", "one from web-edge");
         let described = day.says(&["describe", "pod", "web"]);
         assert!(
-            described.contains("document 2: skipped: it is a Deployment"),
+            described.contains("Deployment \"d\": not run here: write what is under"),
             "{described}"
         );
         let file = day.file("all");

@@ -99,7 +99,7 @@ impl Case {
             pod,
             container,
             image: ImageConfig::default(),
-            host: Host::read(false),
+            host: Host::read(false, "/"),
             name,
         }
     }
@@ -118,6 +118,7 @@ impl Case {
             hostname: "test",
             log_directory: self.dir.path().join("logs"),
             cgroup_parent: format!("/podprobe-test-{}", self.name),
+            resource_policy: Default::default(),
             volumes: &volumes,
         });
         let config = container_config::container(&container_config::Inputs {
@@ -132,6 +133,7 @@ impl Case {
             termination_log: None,
             seccomp_profiles: self.dir.path(),
             node: &NodeFacts::read("127.0.0.1".parse().unwrap(), self.dir.path()),
+            resource_policy: Default::default(),
             objects: &Default::default(),
             services: &[],
             pod_ips: &[],
@@ -392,9 +394,9 @@ fn a_privileged_container_is_as_under_runc() {
     }
     let own = same(|c| {
         c.container.security_context.privileged = Some(true);
-        c.host = Host::read(true);
+        c.host = Host::read(true, "/");
     });
-    let bounding = format!("CapEff:\t{:016x}", Host::read(false).bounding);
+    let bounding = format!("CapEff:\t{:016x}", Host::read(false, "/").bounding);
     assert!(own.contains(&bounding), "{own}");
 }
 
@@ -787,6 +789,38 @@ fn nothing_is_mounted_below_proc() {
             "{runtime}"
         );
     }
+}
+
+/// libcontainer would make links and devices where the link leads, and remove a file named ptmx there.
+#[test]
+fn a_link_of_the_image_in_place_of_dev_leads_nowhere() {
+    if missing(false) {
+        return;
+    }
+    let case = Case::new("true");
+    let outside = case.dir.path().join("outside");
+    fs::create_dir(&outside).unwrap();
+    fs::write(outside.join("ptmx"), "of the node").unwrap();
+    let root = case.dir.path().join("rootfs");
+    let _ = fs::remove_dir(root.join("dev"));
+    symlink(&outside, root.join("dev")).unwrap();
+    let c = case.runtime(PODPROBE);
+    let (ok, why) = c.create();
+    assert!(
+        !ok && why.contains("/dev of the image is a link to"),
+        "{why}"
+    );
+    let left: Vec<_> = fs::read_dir(&outside)
+        .unwrap()
+        .flatten()
+        .map(|e| e.file_name())
+        .collect();
+    assert_eq!(left, ["ptmx"]);
+    assert_eq!(
+        fs::read_to_string(outside.join("ptmx")).unwrap(),
+        "of the node"
+    );
+    assert_eq!(c.left_cgroups(), Vec::<PathBuf>::new());
 }
 
 #[test]

@@ -1073,11 +1073,7 @@ fn a_probe_enters_the_pods_network_namespace_and_comes_back() {
     let (release, wait) = mpsc::sync_channel::<()>(1);
     let pod = std::thread::spawn(move || {
         nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
-        let up = std::process::Command::new("busybox")
-            .args(["ip", "link", "set", "lo", "up"])
-            .status()
-            .unwrap();
-        assert!(up.success());
+        podprobe::sys::socket::loopback_up().unwrap();
         let server = Server::http(|_| reply("200 OK", "", "from inside"));
         let healthy = grpc_server();
         ready
@@ -1213,7 +1209,7 @@ fn a_probe_fits_well_into_a_workers_stack() {
 #[test]
 fn d8_a_server_of_the_other_family_is_reached_by_name() {
     let Ok(listener) = TcpListener::bind((Ipv6Addr::LOCALHOST, 0)) else {
-        return eprintln!("SKIPPED: needs IPv6 on loopback");
+        return skip::note("needs IPv6 on loopback");
     };
     let port = listener.local_addr().unwrap().port();
     let server = std::thread::spawn(move || listener.incoming().take(2).flatten().count());

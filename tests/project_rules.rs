@@ -60,6 +60,60 @@ fn unsafe_stays_in_sys() {
     );
 }
 
+/// What a panic has poisoned is used on, in one way.
+#[test]
+fn locks_are_taken_by_one_rule() {
+    let words = [
+        ".lock().expect(",
+        ".lock().unwrap(",
+        ".lock().unwrap_or_else(",
+        "no panic while the lock",
+    ];
+    let joined = sources().into_iter().filter_map(|s| {
+        // rustfmt may have put the call on the next line
+        let text: String = s.lines.iter().map(|l| l.trim()).collect();
+        let found = words.iter().find(|w| text.contains(**w))?;
+        (s.path != "locks.rs").then(|| format!("{}: {found}", s.path))
+    });
+    none(joined.collect(), "use `locked()` of locks.rs");
+}
+
+/// Files that start threads of their own: of one task, or of one client, pod, probe or pull; or, of the loops that catch
+/// the panics of each of their turns themselves, the one thread.
+const STARTS_THREADS: [&str; 20] = [
+    "daemon/checks.rs",
+    "daemon/wiring.rs",
+    "images/registry/layers.rs",
+    "images/registry/puller.rs",
+    "kuberuntime/port_forward.rs",
+    "network/kernel.rs",
+    "network/rtnetlink.rs",
+    "nsexec/spawner.rs",
+    "pleg/mod.rs",
+    "pod_config/http.rs",
+    "pod_workers/killing.rs",
+    "pod_workers/mod.rs",
+    "prober/manager.rs",
+    "prober/now.rs",
+    "prober/target.rs",
+    "prober/thread.rs",
+    "server/containers.rs",
+    "server/mod.rs",
+    "server/threads.rs",
+    "server/worker.rs",
+];
+
+#[test]
+fn long_lived_threads_are_started_in_one_place() {
+    let allowed =
+        |f: &str| f == "threads.rs" || f.starts_with("cli/") || STARTS_THREADS.contains(&f);
+    let words = ["thread::spawn(", "thread::Builder", "thread::{Builder"];
+    none(
+        uses(&words, allowed),
+        "use threads.rs: panics are caught, counted and told",
+    );
+}
+
 #[test]
 fn nothing_forks_the_daemon() {
     none(

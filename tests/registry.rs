@@ -636,6 +636,32 @@ fn tokens_are_asked_for_kept_and_renewed_once() {
     assert_eq!(tokens.requests().len(), 1);
 }
 
+/// The registry is asked for as `localhost`, so that its token server on 127.0.0.1 is another host.
+#[test]
+fn a_login_goes_to_no_token_server_of_another_domain() {
+    if !is_root() {
+        return;
+    }
+    let (content, _) = one_layer(b"x");
+    let (tokens, server) = with_tokens(content, 9);
+    let name = format!("localhost:{}", server.address.port());
+    let image = format!("{name}/a:1");
+    let login = json!({"auths": {&name: {"auth": "dTpw"}}}).to_string();
+    let ours = [DockerConfig::parse(login.as_bytes(), "a secret").unwrap()];
+    let mut node = Node::new();
+    let error = pull(&node.puller(), &image, &ours).unwrap_err().to_string();
+    assert!(
+        error.contains("names the token server \"127.0.0.1\"")
+            && error.contains(&format!("registries.hosts[\"{name}\"].tokenServers")),
+        "{error}"
+    );
+    assert_eq!(tokens.requests().len(), 0, "it has seen no login");
+    let hosts = json!({"hosts": {&name: {"tokenServers": ["127.0.0.1"]}}});
+    node.registries = serde_json::from_value(hosts).unwrap();
+    pull(&node.puller(), &image, &ours).unwrap();
+    assert_eq!(tokens.requests().len(), 1);
+}
+
 #[test]
 fn a_login_that_cannot_be_used_is_explained() {
     if !is_root() {
@@ -929,21 +955,24 @@ fn a_full_disk_costs_pulled_images_that_nobody_uses() {
     let keeper = |high_percent, low_percent| {
         let used = used.clone();
         let (changed, told) = crossbeam_channel::bounded(100);
-        let keeper = ImageKeeper::spawn(ImageKeeperConfig {
-            store: node.store.clone(),
-            drop_dir: node.dir.path().join("drop"),
-            in_use: Box::new(move || {
-                let mut in_use = ImagesInUse::default();
-                in_use.add(&used.id, &used.layers);
-                in_use
-            }),
-            gc: ImageGcPolicy {
-                high_percent,
-                low_percent,
-                min_age: Duration::ZERO,
+        let keeper = ImageKeeper::spawn(
+            ImageKeeperConfig {
+                store: node.store.clone(),
+                drop_dir: node.dir.path().join("drop"),
+                in_use: Box::new(move || {
+                    let mut in_use = ImagesInUse::default();
+                    in_use.add(&used.id, &used.layers);
+                    in_use
+                }),
+                gc: ImageGcPolicy {
+                    high_percent,
+                    low_percent,
+                    min_age: Duration::ZERO,
+                },
+                on_change: Box::new(move || _ = changed.try_send(())),
             },
-            on_change: Box::new(move || _ = changed.try_send(())),
-        });
+            &podprobe::threads::Roster::default(),
+        );
         (keeper.unwrap(), told)
     };
     // Four images take half of the disk. Down to 40 % one goes.

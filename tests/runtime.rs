@@ -11,7 +11,9 @@ use podprobe::images::ImageStore;
 use podprobe::images::manager::ImageWaitReason;
 use podprobe::kuberuntime::StartErrorReason;
 use podprobe::runtime::shims::cgroup::Cgroups;
-use podprobe::runtime::shims::state::{CONTAINER, ContainerRecord, ContainerState, EXIT, STATE};
+use podprobe::runtime::shims::state::{
+    CONTAINER, ContainerRecord, ContainerState, EXIT, EXIT_COPY, STATE,
+};
 use podprobe::runtime::{Cancel, ContainerId, ExecOutcome, RuntimeErrorKind, RuntimeState};
 use podprobe::settings::RuntimeChoice;
 use serde_json::json;
@@ -201,7 +203,7 @@ fn missing_binary(node: &Node) {
     let c = status.container("main").unwrap();
     assert_eq!(
         (c.state, c.exit_code, c.reason.as_str()),
-        (RuntimeState::Exited, 127, "ContainerCannotRun"),
+        (RuntimeState::Exited, 128, "StartError"),
         "{c:?}"
     );
     assert!(c.finished.is_some());
@@ -497,6 +499,8 @@ fn torn_records(node: &Node) {
         .collect();
     let states: Vec<ContainerState> = ids.iter().map(|id| node.record(id, STATE)).collect();
     let torn = node.layout.containers().join(ids[0].as_str());
+    // Its shim would know what the record said.
+    support::kill9(states[0].shim);
     fs::write(torn.join(CONTAINER), "{\"id\": \"").unwrap();
     drop(rt);
     let rt = node.runtime();
@@ -522,7 +526,9 @@ fn torn_records(node: &Node) {
         .unwrap();
     wait_until("the shim to end", || !states[1].shim.alive());
     let dir = node.layout.containers().join(ids[1].as_str());
-    fs::remove_file(dir.join(EXIT)).unwrap();
+    for name in [EXIT, EXIT_COPY] {
+        fs::remove_file(dir.join(name)).unwrap();
+    }
     podprobe::runtime::shims::state::write(
         &dir,
         CONTAINER,
@@ -559,10 +565,10 @@ fn unreadable_records(node: &Node) {
     };
     let (other, other_id) = start("readable");
     let (pod, id) = start("unread");
-    let process = node
-        .record::<ContainerState>(&id, STATE)
-        .process
-        .expect("it runs");
+    let state = node.record::<ContainerState>(&id, STATE);
+    let process = state.process.expect("it runs");
+    // Its shim would know what the record said.
+    support::kill9(state.shim);
     let damage = |dir: &Path, name| {
         fs::rename(dir.join(name), dir.join("aside")).unwrap();
         fs::create_dir(dir.join(name)).unwrap();
@@ -615,10 +621,7 @@ fn not_started_without_a_daemon(node: &Node) {
     fs::remove_dir_all(data.join("work/work")).unwrap();
     support::shim_without_daemon(&dir);
     let exit: podprobe::runtime::shims::state::ExitRecord = node.record(&id, EXIT);
-    assert_eq!(
-        (exit.code, exit.reason.as_str()),
-        (128, "ContainerCannotRun")
-    );
+    assert_eq!((exit.code, exit.reason.as_str()), (128, "StartError"));
     assert!(
         exit.message
             .contains("the daemon ended before it was started"),

@@ -5,6 +5,7 @@ mod support;
 use std::fs;
 use std::time::Duration;
 
+use podprobe::runtime::shims::cgroup::Cgroups;
 use podprobe::runtime::shims::state::{ContainerState, STATE, SandboxState};
 use podprobe::runtime::{Cancel, ExecOutcome, RuntimeState};
 use podprobe::settings::RuntimeChoice;
@@ -190,5 +191,98 @@ fn the_first_process_and_the_sandbox_end_together() {
             assert!(!rt.pod_status(pod.uid()).unwrap().sandboxes[0].ready);
             node.remove_pod(&rt, &pod);
         }
+    });
+}
+
+/// Where `/proc/PID/root` of a process leads, the hunter goes. It may trace whatever it sees.
+#[test]
+fn no_process_with_the_node_s_root_is_ever_seen_by_a_container() {
+    support::on(RuntimeChoice::Embedded, |node| {
+        let rt = node.runtime();
+        let marker = node.dir.path().join("of-the-node");
+        fs::write(&marker, "").unwrap();
+        let hunt = format!(
+            "echo up; while :; do for p in /proc/[0-9]*; do [ -e $p/root{} ] && echo $p >>/tmp/found; \
+             [ -e $p/cwd/etc/fstab ] && echo $p cwd >>/tmp/found; done; done",
+            marker.display()
+        );
+        let mut hunter = sh("hunter", &hunt);
+        hunter["securityContext"] = json!({"capabilities": {"add": ["SYS_PTRACE"]}});
+        let pod = pod(
+            "hunted",
+            json!({"shareProcessNamespace": true, "containers": [hunter, sh("sibling", LOOP)]}),
+        );
+        let sandbox = rt.run_pod_sandbox(&pod, 0).unwrap();
+        let start = |n: usize, attempt| {
+            rt.start_container(&pod, &sandbox, &pod.spec.containers[n], attempt)
+                .unwrap()
+        };
+        let hunter = start(0, 0);
+        node.wait_log(&rt, &pod, &hunter, "up");
+        let say = |script: &str| match rt.exec(
+            &hunter,
+            &["/bin/sh".into(), "-c".into(), script.into()],
+            CEILING,
+            4096,
+            None,
+        ) {
+            Ok(ExecOutcome::Exited { output, .. }) => String::from_utf8_lossy(&output).into_owned(),
+            other => panic!("{other:?}"),
+        };
+        // It can look into its own pod.
+        assert_eq!(say("ls /proc/1/root/ && echo looked"), "looked\n");
+        for attempt in 0..20 {
+            let sibling = start(1, attempt);
+            node.wait_log(&rt, &pod, &sibling, "up");
+            rt.stop_container(&sibling, Duration::ZERO, &Cancel::default())
+                .unwrap();
+        }
+        assert_eq!(say("cat /tmp/found 2>/dev/null"), "");
+        node.remove_pod(&rt, &pod);
+    });
+}
+
+/// A container that may trace it can have it do what it likes, so it has what a container has.
+#[test]
+fn the_first_process_of_a_pod_stands_in_the_pod_s_cgroup_and_under_a_filter() {
+    on_each(|node| {
+        let rt = node.runtime();
+        let pod = pod(
+            "paused",
+            json!({"shareProcessNamespace": true, "containers": [sh("main", LOOP)]}),
+        );
+        let sandbox = rt.run_pod_sandbox(&pod, 0).unwrap();
+        let holder: SandboxState = podprobe::runtime::shims::state::read(
+            &node.layout.sandboxes().join(sandbox.as_str()),
+            STATE,
+        )
+        .unwrap();
+        let pid = holder.process.pid;
+        let first = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+        let of_first =
+            |file: &str| fs::read_to_string(format!("/proc/{}/{file}", first.trim())).unwrap();
+        assert!(
+            of_first("status").contains("\nSeccomp:\t2\n"),
+            "{}",
+            of_first("status")
+        );
+        let cgroups = of_first("cgroup");
+        for controller in ["memory", "pids"] {
+            let mut lines = cgroups.lines();
+            let line =
+                lines.find(|l| l.contains(&format!(":{controller}:")) || l.starts_with("0::"));
+            assert!(line.unwrap().ends_with("/uid-paused/pause"), "{cgroups}");
+        }
+        let dirs = Cgroups::detect()
+            .unwrap()
+            .dirs(&format!("{}/pause", node.layout.pod_cgroup(pod.uid())));
+        let limit = |file: &str| {
+            dirs.iter()
+                .find_map(|d| fs::read_to_string(d.join(file)).ok())
+        };
+        let memory = limit("memory.max").or_else(|| limit("memory.limit_in_bytes"));
+        assert_eq!(memory.as_deref(), Some("8388608\n"));
+        assert_eq!(limit("pids.max").as_deref(), Some("1\n"));
+        node.remove_pod(&rt, &pod);
     });
 }

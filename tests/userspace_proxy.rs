@@ -12,6 +12,8 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use nix::sys::signal::{self, Signal};
+use nix::unistd::Pid;
 use podprobe::api::service::{Cidr, Protocol};
 use podprobe::proxy::DataPath;
 use podprobe::proxy::role::home::Record;
@@ -389,8 +391,12 @@ fn local_policies_without_a_local_endpoint_drop() {
 
 #[test]
 fn clients_from_outside_get_the_endpoints_for_them() {
+    if !skip::has("ip", "iproute2") {
+        return;
+    }
     proxied(|proxy| {
         let mut foo = service("foo", &[named("inside")]);
+        (foo.external_local, foo.cluster) = (true, backends_of(&[named("inside")]));
         foo.external = backends_of(&[named("outside")]);
         foo.external_ips = vec![ip("1.2.3.4")];
         let range = |network: &str, prefix| Cidr {
@@ -1008,11 +1014,13 @@ fn the_role_is_hard_to_kill_by_accident() {
     proxied(|proxy| {
         proxy.apply(&[]);
         let pid = proxy.pid();
-        for signal in ["TERM", "HUP", "INT", "USR1"] {
-            let killed = Command::new("kill")
-                .args(["-s", signal, &pid.to_string()])
-                .status();
-            assert!(killed.unwrap().success());
+        for signal in [
+            Signal::SIGTERM,
+            Signal::SIGHUP,
+            Signal::SIGINT,
+            Signal::SIGUSR1,
+        ] {
+            signal::kill(Pid::from_raw(pid), signal).unwrap();
         }
         proxy.metrics();
         assert_eq!(proxy.pid(), pid);

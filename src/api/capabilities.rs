@@ -7,6 +7,12 @@ pub fn canonical(name: &str) -> Option<&'static str> {
     CAPABILITIES.iter().find(|known| **known == plain).copied()
 }
 
+/// Whether `name` is written as the kernel's headers have it, which containerd knows no capability by.
+pub fn has_prefix(name: &str) -> bool {
+    name.get(..4)
+        .is_some_and(|start| start.eq_ignore_ascii_case("CAP_"))
+}
+
 /// Whether `name` means every capability.
 pub fn is_all(name: &str) -> bool {
     name.eq_ignore_ascii_case("ALL")
@@ -69,6 +75,7 @@ mod tests {
         for name in ["NET_ADMN", "CAP_CAP_KILL", "CAP_", ""] {
             assert_eq!(canonical(name), None, "{name}");
         }
+        assert!(has_prefix("cap_kill") && !has_prefix("kill") && !has_prefix("CAP"));
         assert!(is_all("all") && is_all("ALL") && !is_all("CAP_ALL"));
     }
 }

@@ -9,15 +9,20 @@ mod configuration;
 mod documents;
 mod endpoints;
 mod error;
+mod escapes;
 mod kinds;
 mod locate;
 mod object;
+mod other_kinds;
 mod place;
 mod service;
+mod shown;
 mod tracked;
 mod typed;
 mod unread;
 mod yaml;
+
+use std::collections::BTreeSet;
 
 use serde_json::Value;
 
@@ -25,6 +30,7 @@ pub use configuration::configuration;
 pub use documents::SIZE_LIMIT;
 pub use error::{DecodeError, Problem};
 pub use place::Position;
+pub use shown::as_in_files;
 
 use self::error::Findings;
 use self::kinds::Kind;
@@ -61,9 +67,11 @@ pub struct Decoded {
     pub pods: Vec<DecodedPod>,
     /// In the order of the file.
     pub objects: Vec<LocalObject>,
-    /// One sentence for each object of a kind that is not read, and for each field of an object
+    /// One sentence for each kind of object that is not run here, and for each field of an object
     /// that is not acted on. At most 64, and a count of the rest.
     pub notes: Vec<String>,
+    /// Those of the notes that are about kinds which make pods: these pods are not there.
+    pub not_run: Vec<String>,
 }
 
 /// The objects of a text in JSON or YAML. One bad object makes the whole text an error.
@@ -84,7 +92,8 @@ pub fn objects(bytes: &[u8], origin: &PodOrigin) -> Result<Decoded, DecodeError>
         findings.add_at(repeated.at, text);
     }
     let mut decoded = Decoded {
-        notes: found.skipped,
+        notes: found.not_run.lines(),
+        not_run: found.not_run.of_workloads(),
         ..Decoded::default()
     };
     let mut spots = Spots::default();
@@ -189,23 +198,35 @@ fn refuse_twins(decoded: &Decoded, spots: &Spots, findings: &mut Findings) {
         let error = FieldError::duplicate("metadata.name", name);
         findings.add_for("metadata.name", error.to_string());
     };
-    for (index, DecodedPod { pod, .. }) in decoded.pods.iter().enumerate() {
-        let mut earlier = decoded.pods[..index].iter();
-        if !pod.metadata.name.is_empty()
-            && earlier.any(|other| other.pod.full_name() == pod.full_name())
-        {
-            refuse(&spots.pods[index], as_in_namespace(&pod.metadata));
+    let pods = decoded.pods.iter().map(|decoded| &decoded.pod);
+    let names = pods.map(|pod| {
+        let meta = &pod.metadata;
+        (!meta.name.is_empty()).then(|| pod.full_name())
+    });
+    for index in repeated(names) {
+        let pod = &decoded.pods[index].pod;
+        refuse(&spots.pods[index], as_in_namespace(&pod.metadata));
+    }
+    let objects = decoded.objects.iter();
+    let keys = objects.map(|LocalObject { key, .. }| (!key.name.is_empty()).then_some(key));
+    for index in repeated(keys) {
+        let key = &decoded.objects[index].key;
+        let name = format!("{}/{}", key.namespace, key.name);
+        refuse(&spots.objects[index], name);
+    }
+}
+
+/// Where something is that came before. What is None is like nothing else.
+fn repeated<T: Ord>(all: impl Iterator<Item = Option<T>>) -> Vec<usize> {
+    let mut seen = BTreeSet::new();
+    let known = all.enumerate().filter_map(|(index, it)| Some((index, it?)));
+    let mut again = Vec::new();
+    for (index, it) in known {
+        if !seen.insert(it) {
+            again.push(index);
         }
     }
-    for (index, LocalObject { key, .. }) in decoded.objects.iter().enumerate() {
-        let mut earlier = decoded.objects[..index].iter();
-        if !key.name.is_empty() && earlier.any(|other| other.key == *key) {
-            refuse(
-                &spots.objects[index],
-                format!("{}/{}", key.namespace, key.name),
-            );
-        }
-    }
+    again
 }
 
 fn as_in_namespace(meta: &ObjectMeta) -> String {

@@ -122,6 +122,24 @@ pub fn content_hash(pod: &Pod) -> String {
     format!("{:032x}", hash.0)
 }
 
+/// The same without the UID: what a pod is, whoever gave it its identity.
+pub fn content_hash_without_uid(pod: &Pod) -> String {
+    let mut raw = pod.raw.value();
+    let metadata = raw.pointer_mut("/metadata").and_then(Value::as_object_mut);
+    if let Some(metadata) = metadata {
+        metadata.shift_remove("uid");
+        let annotations = metadata
+            .get_mut("annotations")
+            .and_then(Value::as_object_mut);
+        if let Some(all) = annotations {
+            all.retain(|key, _| key != SEEN_ANNOTATION && key != HASH_ANNOTATION);
+        }
+    }
+    let mut hash = Fnv128::new();
+    hash.value(&raw);
+    format!("{:032x}", hash.0)
+}
+
 /// FNV-1a, 128 bits.
 struct Fnv128(u128);
 

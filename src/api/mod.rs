@@ -16,6 +16,7 @@ pub mod huge_pages;
 pub mod identity;
 pub mod objects;
 pub mod pod;
+pub mod pod_resources;
 pub mod priority;
 pub mod probe_host;
 pub mod qos;

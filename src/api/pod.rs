@@ -261,6 +261,9 @@ pub struct PodSpec {
     /// The operating system that the node must have.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub os: Option<PodOs>,
+    /// What the pod costs the node besides its containers; an API server takes it from the runtime class.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub overhead: BTreeMap<String, Quantity>,
     /// Resolved from the class by the decoder.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority: Option<i32>,
@@ -396,6 +399,9 @@ pub struct PodSecurityContext {
     pub run_as_non_root: Option<bool>,
     /// Further groups of each container's first process.
     pub supplemental_groups: Vec<i64>,
+    /// `Merge` (default): the groups that the image gives its user come to them. `Strict`: they do not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub supplemental_groups_policy: Option<String>,
     /// The group of every volume but hostPath, and a further group of each container; 0–2147483647.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fs_group: Option<i64>,

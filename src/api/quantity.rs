@@ -21,6 +21,9 @@ pub struct Amount {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuantityError;
 
+/// The most characters that a quantity has. The longest number that JSON can hold has fewer, and 20 digits count.
+pub const LONGEST: usize = 400;
+
 impl fmt::Display for QuantityError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(
@@ -68,6 +71,9 @@ impl Quantity {
     /// The text is not a quantity. A decoded quantity never has this error.
     pub fn parse(&self) -> Result<Amount, QuantityError> {
         let text = self.0.as_str();
+        if text.len() > LONGEST {
+            return Err(QuantityError);
+        }
         let (negative, text) = match text.strip_prefix('-') {
             Some(rest) => (true, rest),
             None => (false, text.strip_prefix('+').unwrap_or(text)),
@@ -193,6 +199,12 @@ impl<'de> Deserialize<'de> for Quantity {
                 f.write_str("a quantity such as 100m, 1.5, 64Mi or 2e3")
             }
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Quantity, E> {
+                if text.len() > LONGEST {
+                    return Err(E::custom(format_args!(
+                        "a quantity has at most {LONGEST} characters, not {}: write 64Mi or 2e3",
+                        text.len()
+                    )));
+                }
                 let quantity = Quantity(text.to_owned());
                 quantity
                     .parse()
@@ -255,6 +267,21 @@ mod tests {
     }
 
     #[test]
+    fn what_is_longer_than_any_number_is_refused_and_its_length_told() {
+        let read = |text: &str| serde_json::from_value::<Quantity>(text.into());
+        assert!(read(&"1".repeat(LONGEST)).is_ok());
+        let error = read(&"1".repeat(1 << 20)).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "a quantity has at most 400 characters, not 1048576: write 64Mi or 2e3"
+        );
+        assert!(Quantity("1".repeat(LONGEST + 1)).parse().is_err());
+        for number in [f64::MAX, f64::MIN_POSITIVE, -f64::MIN_POSITIVE] {
+            assert!(serde_json::from_value::<Quantity>(number.into()).is_ok());
+        }
+    }
+
+    #[test]
     fn exponents_of_either_case() {
         check("2e3", 2_000_000, 2000);
         check("2E3", 2_000_000, 2000);
@@ -272,7 +299,7 @@ mod tests {
         check("1e2147483647", i64::MAX, i64::MAX);
         check("0.00000000000000000000000000000000000000000000000001", 1, 1);
         check("1.00000000000000000000000000000000000001", 1001, 2);
-        check(&"9".repeat(5000), i64::MAX, i64::MAX);
+        check(&"9".repeat(LONGEST), i64::MAX, i64::MAX);
     }
 
     #[test]

@@ -251,7 +251,7 @@ pub struct ContainerStateTerminated {
     /// Never set, as in the kubelet; the exit code shows the signal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub signal: Option<i32>,
-    /// `Completed`, `Error`, `OOMKilled`, `ContainerStatusUnknown`, `ContainerCannotRun`.
+    /// `Completed`, `Error`, `OOMKilled`, `ContainerStatusUnknown`, `StartError`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
     /// Termination message.

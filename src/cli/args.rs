@@ -68,8 +68,7 @@ pub const NAMESPACE: Opt = Opt::value("namespace", Some('n'));
 pub const ALL_NAMESPACES: Opt = Opt::flag("all-namespaces", Some('A'));
 const HELP: Opt = Opt::flag("help", Some('h'));
 
-/// The environment variable in place of `--root`, which wins over it.
-pub const ROOT_VARIABLE: &str = "PODPROBE_ROOT";
+pub use super::starting::ROOT_VARIABLE;
 
 /// The request of a person.
 pub enum Line {

@@ -13,6 +13,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::starting;
 use crate::api::PodUid;
 use crate::api::conditions::ConditionChange;
 use crate::api::objects::ObjectKind;
@@ -142,10 +143,10 @@ impl Call<'_> {
 }
 
 impl Client {
-    /// Connects to the daemon of that root.
+    /// Connects to the daemon of that root; one that starts is waited for.
     pub fn connect(root: &Path) -> Result<Self, ClientError> {
         let socket = Layout::new(root).socket();
-        let stream = UnixStream::connect(&socket).map_err(|cause| match cause.kind() {
+        let stream = starting::connect(&socket, root).map_err(|cause| match cause.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => ClientError::NotRunning {
                 socket,
                 root: root.into(),
@@ -266,6 +267,11 @@ impl Client {
     pub fn config(&mut self) -> Result<Value, ClientError> {
         let mut answer: Value = self.json(&Call::get("/configz"))?;
         Ok(answer["kubeletconfig"].take())
+    }
+
+    /// What the node and its pods use, in the kubelet's words.
+    pub fn usage(&mut self) -> Result<Value, ClientError> {
+        self.json(&Call::get("/stats/summary?only_cpu_and_memory=true"))
     }
 
     /// Every metric, in the Prometheus text format.

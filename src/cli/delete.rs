@@ -1,4 +1,6 @@
-//! `delete`: a person ends a pod until its file changes.
+//! `delete`: a person ends pods until their files change, or takes files back that were applied.
+
+mod taken_back;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -7,36 +9,49 @@ use std::process::ExitCode;
 use super::args::{self, NAMESPACE, Opt, ROOT, Raw};
 use super::client::Client;
 use super::error::CliError;
-use super::kinds;
-use super::{columns, names};
+use super::pod_files::{self, Source};
+use super::{columns, kinds, names};
 use crate::server::protocol::DeleteTarget;
+use crate::views::{PodView, Snapshot};
 
 /// `delete`.
 pub const VERB: args::Verb = args::Verb {
     name: "delete",
-    summary: &[("delete POD", "end a pod until its file changes")],
+    summary: &[
+        ("delete POD", "end pods until their files change"),
+        ("delete -f FILE", "take back what 'apply -f' has put there"),
+    ],
     help: "\
-usage: podprobe delete [pod] POD [--grace-period SECONDS | --now] [-n NAMESPACE] [--root DIR]
+usage: podprobe delete [pod] POD… [--grace-period SECONDS | --now] [--ignore-not-found] [-n NAMESPACE] [--root DIR]
+       podprobe delete -f FILE|DIR|- [-f …] [--grace-period SECONDS | --now] [--ignore-not-found] [--root DIR]
 
-Ends a pod and keeps it so until the content of its file changes, also through restarts of the daemon and the node.
-'get pods' shows it as Deleted. Its volumes that live with the pod are emptied, as when a pod is removed. It starts
-again when its file says something else, or is moved away and back once the pod is gone from 'get pods'. To be rid
-of a pod for good, remove its file.
+Ends pods and keeps them so until the content of their files changes, also through restarts of the daemon and the node.
+'get pods' shows them as Terminating, then as Deleted. The volumes that live with a pod are emptied, as when it is
+removed. It starts again when its file says something else, or is moved away and back once the pod is gone from 'get
+pods'. To be rid of a pod for good, remove its file.
 
+With -f it is rid of for good: the files in the daemon's directory (staticPodPath) that have the objects of FILE are
+removed, whatever they say of them by now. A file that has other objects too stays, and nothing is removed then. FILE
+itself is never removed: where it lies in that directory, its pods are ended as above.
+
+  -f, --filename FILE      what 'apply' was given; may be repeated
   --grace-period SECONDS   instead of the pod's terminationGracePeriodSeconds; 0 kills at once
   --now                    the same as --grace-period 1
+  --ignore-not-found       what is not there is well
 
-It returns at once; 'podprobe get pods' shows how far the pod is.
+It returns at once; 'podprobe get pods' shows how far the pods are, and 'podprobe wait POD --for=delete' waits.
 ",
     options: &[
         ROOT,
         NAMESPACE,
+        Opt::value("filename", Some('f')),
         Opt::value("grace-period", None),
         Opt::flag("now", None),
+        Opt::flag("ignore-not-found", None),
     ],
-    run: |raw, out, _| {
+    run: |raw, out, err| {
         let args = parse(raw).map_err(CliError::Usage)?;
-        run(&args, out).map(|()| ExitCode::SUCCESS)
+        run(&args, out, err).map(|()| ExitCode::SUCCESS)
     },
 };
 
@@ -45,32 +60,63 @@ It returns at once; 'podprobe get pods' shows how far the pod is.
 pub struct Delete {
     /// Where the daemon is.
     pub root: PathBuf,
-    /// With or without the node's name at its end.
-    pub pod: String,
+    /// With or without the node's name at its end; empty where files are given.
+    pub pods: Vec<String>,
+    /// What was applied.
+    files: Vec<Source>,
     /// None means every namespace.
     pub namespace: Option<String>,
     /// In seconds; None is the pod's own.
     pub grace: Option<i64>,
+    /// What is not there is no error.
+    pub ignore_not_found: bool,
 }
 
 fn parse(raw: &Raw) -> Result<Delete, String> {
-    let words = raw.text_words()?;
-    let pod = match words.as_slice() {
-        [kind, pod] if kinds::is_pod_word(kind) => pod,
-        [word] => match word.split_once('/') {
-            Some((kind, pod)) if kinds::is_pod_word(kind) => return with(raw, pod),
-            _ => word,
-        },
-        _ => return Err("'delete' needs a pod: podprobe delete POD".into()),
-    };
-    with(raw, pod)
+    let (pods, files) = (pods(raw)?, pod_files::sources(raw)?);
+    match (pods.is_empty(), files.is_empty()) {
+        (true, true) => return Err(NEEDS.into()),
+        (false, false) => return Err("names of pods and -f exclude each other".into()),
+        _ => {}
+    }
+    if !files.is_empty() && raw.has(NAMESPACE.name) {
+        return Err("-n and -f exclude each other: a file says where its objects are".into());
+    }
+    Ok(Delete {
+        root: raw.root()?,
+        pods,
+        files,
+        namespace: raw.namespace()?,
+        grace: grace(raw)?,
+        ignore_not_found: raw.has("ignore-not-found"),
+    })
 }
 
-fn with(raw: &Raw, pod: &str) -> Result<Delete, String> {
-    if pod.is_empty() || pod.contains('/') {
-        return Err("'delete' needs a pod: podprobe delete POD".into());
+const NEEDS: &str = "'delete' needs a pod or a file: podprobe delete POD, podprobe delete -f FILE";
+
+/// `pod a b`, `a b`, `pod/a pod/b`.
+fn pods(raw: &Raw) -> Result<Vec<String>, String> {
+    let words = raw.text_words()?;
+    let names = match words.split_first() {
+        Some((kind, names)) if kinds::is_pod_word(kind) => names,
+        // As in `delete service web`: two pods would be deleted otherwise, or one of that name.
+        Some((kind, [_, ..])) if kinds::is_other_word(kind) => return Err(NEEDS.into()),
+        _ => &words[..],
+    };
+    if names.is_empty() && !words.is_empty() {
+        return Err(NEEDS.into());
     }
-    let grace = match (raw.text("grace-period")?, raw.has("now")) {
+    let name = |word: &String| match word.split_once('/') {
+        Some((kind, name)) if kinds::is_pod_word(kind) && !name.is_empty() => Ok(name.to_owned()),
+        Some(_) => Err(NEEDS.to_owned()),
+        None if word.is_empty() => Err(NEEDS.to_owned()),
+        None => Ok(word.clone()),
+    };
+    names.iter().map(name).collect()
+}
+
+fn grace(raw: &Raw) -> Result<Option<i64>, String> {
+    Ok(match (raw.text("grace-period")?, raw.has("now")) {
         (Some(_), true) => return Err("--grace-period and --now exclude each other".into()),
         (None, true) => Some(1),
         (None, false) => None,
@@ -84,31 +130,71 @@ fn with(raw: &Raw, pod: &str) -> Result<Delete, String> {
             };
             Some(seconds.ok_or_else(wrong)?.into())
         }
-    };
-    Ok(Delete {
-        root: raw.root()?,
-        pod: pod.into(),
-        namespace: raw.namespace()?,
-        grace,
     })
 }
 
-/// Says on `out` until when the pod is deleted.
+/// Says on `out` of each pod until when it is deleted, and on `err` what is not there.
 ///
 /// # Errors
 /// The daemon cannot be asked, or there is no such pod.
-pub fn run(args: &Delete, out: &mut dyn Write) -> Result<(), CliError> {
+pub fn run(args: &Delete, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), CliError> {
+    if !args.files.is_empty() {
+        return taken_back::run(args, out, err);
+    }
     let mut client = Client::connect(&args.root)?;
     let snapshot = client.snapshot()?;
-    let pod = names::resolve(&snapshot, args.namespace.as_deref(), &args.pod);
-    let pod = pod.map_err(|e| CliError::Failed(e.to_string()))?;
+    let mut failed = false;
+    for name in &args.pods {
+        match find(args, &snapshot, name) {
+            Ok(Some(pod)) => failed |= !one(args, pod, &mut client, out, err)?,
+            Ok(None) => {}
+            Err(e) => {
+                failed = true;
+                writeln!(err, "{e}")?;
+            }
+        }
+    }
+    out.flush()?;
+    match failed {
+        true => Err(CliError::Reported),
+        false => Ok(()),
+    }
+}
+
+fn find<'s>(
+    args: &Delete,
+    snapshot: &'s Snapshot,
+    name: &str,
+) -> Result<Option<&'s PodView>, names::NameError> {
+    match names::resolve(snapshot, args.namespace.as_deref(), name) {
+        Err(names::NameError::NotFound { .. }) if args.ignore_not_found => Ok(None),
+        found => found.map(Some),
+    }
+}
+
+/// Deletes one pod; false where the daemon refuses.
+fn one(
+    args: &Delete,
+    pod: &PodView,
+    client: &mut Client,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> Result<bool, CliError> {
     let deleted = client.delete(DeleteTarget {
         uid: pod.uid().into(),
         grace_period_seconds: args.grace,
-    })?;
-    let (name, file) = (columns::name(pod), deleted.file);
-    writeln!(out, "pod \"{name}\" deleted until its file changes: {file}")?;
-    Ok(out.flush()?)
+    });
+    match deleted {
+        Ok(deleted) => {
+            let (name, file) = (columns::name(pod), deleted.file);
+            writeln!(out, "pod \"{name}\" deleted until its file changes: {file}")?;
+            Ok(true)
+        }
+        Err(e) => {
+            writeln!(err, "{e}")?;
+            Ok(false)
+        }
+    }
 }
 
 #[cfg(test)]
@@ -117,32 +203,36 @@ mod tests {
     use crate::cli::args::testing;
 
     #[track_caller]
-    fn check(line: &str, expected: Result<(&str, Option<i64>), &str>) {
-        let expected = expected.map(|(pod, grace)| Delete {
+    fn check(line: &str, expected: Result<(&[&str], Option<i64>), &str>) {
+        let expected = expected.map(|(pods, grace)| Delete {
             root: "/".into(),
-            pod: pod.into(),
+            pods: pods.iter().map(|pod| (*pod).to_owned()).collect(),
+            files: Vec::new(),
             namespace: None,
             grace,
+            ignore_not_found: false,
         });
         let parsed = testing::parse(&VERB, parse, line);
         assert_eq!(parsed, expected.map_err(str::to_owned), "{line}");
     }
 
     #[test]
-    fn a_pod_and_its_grace_period() {
-        check("delete web", Ok(("web", None)));
-        check("delete pod web", Ok(("web", None)));
-        check("delete pod/web --now", Ok(("web", Some(1))));
-        check("delete web --grace-period 0", Ok(("web", Some(0))));
-        check("delete web --grace-period=90", Ok(("web", Some(90))));
-        let needs = "'delete' needs a pod: podprobe delete POD";
+    fn pods_and_their_grace_period() {
+        check("delete web", Ok((&["web"], None)));
+        check("delete pod web", Ok((&["web"], None)));
+        check("delete pod/web --now", Ok((&["web"], Some(1))));
+        check("delete web db", Ok((&["web", "db"], None)));
+        check("delete pods web pod/db", Ok((&["web", "db"], None)));
+        check("delete web --grace-period 0", Ok((&["web"], Some(0))));
+        check("delete web --grace-period=90", Ok((&["web"], Some(90))));
         for line in [
             "delete",
+            "delete pod",
             "delete service web",
             "delete web/main",
             "delete pod/",
         ] {
-            check(line, Err(needs));
+            check(line, Err(NEEDS));
         }
         check(
             "delete web --now --grace-period 3",
@@ -152,5 +242,14 @@ mod tests {
             let wrong = format!("--grace-period takes 0 to 2147483647 seconds, not '{text}'");
             check(&format!("delete web --grace-period={text}"), Err(&wrong));
         }
+    }
+
+    #[test]
+    fn files_stand_in_place_of_names() {
+        let files = |line: &str| testing::parse(&VERB, parse, line).map(|d| d.files.len());
+        assert_eq!(files("delete -f a -f b"), Ok(2));
+        assert_eq!(files("delete -f -"), Ok(1));
+        assert!(files("delete -f a web").is_err());
+        assert!(files("delete -f a -n shop").is_err());
     }
 }

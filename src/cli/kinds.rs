@@ -4,6 +4,7 @@
 //! that shows the pod of this name.
 
 use super::args::Raw;
+use super::get::kind::Kind;
 use super::suggest::did_you_mean;
 
 /// Names of pods after `pods` or `pod`, or each as `pod/NAME`. `kinds` are the words that may stand after this verb;
@@ -34,6 +35,11 @@ pub fn pod_names(raw: &Raw, kinds: &[&'static str]) -> Result<Vec<String>, Strin
 /// `pod`, `pods` and `po`.
 pub fn is_pod_word(word: &str) -> bool {
     matches!(word, "pod" | "pods" | "po")
+}
+
+/// The word of another kind that `get` lists.
+pub fn is_other_word(word: &str) -> bool {
+    Kind::of(word).is_some_and(|kind| kind != Kind::Pods)
 }
 
 /// `NAME` or `pod/NAME`.

@@ -18,11 +18,13 @@ use self::copy::{Form, Witness};
 use super::args::{self, NAMESPACE, Opt, ROOT, Raw};
 use super::client::{Client, ClientError};
 use super::error::CliError;
+use super::selector::Selector;
 use super::{columns, kinds, names};
 use crate::clock::Time;
 use crate::layout::Layout;
 use crate::runtime::logs::LogOptions;
 use crate::settings::parse_go_duration;
+use crate::views::PodView;
 
 /// `logs`.
 pub const VERB: args::Verb = args::Verb {
@@ -31,6 +33,7 @@ pub const VERB: args::Verb = args::Verb {
     help: "\
 usage: podprobe logs POD [-c CONTAINER | --all-containers] [-f] [-p] [--tail N] [--since TIME | --since-time DATE]
                      [--timestamps] [--prefix] [--limit-bytes N] [-n NAMESPACE] [--root DIR]
+       podprobe logs -l SELECTOR …
 
 Prints what a container wrote, stdout and stderr together, byte for byte as kubectl does: control characters reach the
 terminal. Without a daemon the log files are read all the same.
@@ -38,9 +41,11 @@ terminal. Without a daemon the log files are read all the same.
   -c, --container NAME     default: the container that the annotation kubectl.kubernetes.io/default-container names, or
                            the first one
       --all-containers     each container, init containers first
+  -l, --selector LABELS    of every pod that has these labels, as with 'get'; the last 10 lines of each unless --tail
+                           says more
   -f, --follow             keep printing until the container ends
   -p, --previous           what the container wrote before its last restart
-      --tail N             only the last N lines of each container; -1 is all of them
+      --tail N             only the last N lines of each container; -1 is all of them, the default without -l
       --since TIME         only what is not older than 90s, 5m, 2h, …
       --since-time DATE    only what was written since, such as 2026-11-21T08:00:00Z
       --timestamps         begin each line with its time
@@ -52,6 +57,7 @@ terminal. Without a daemon the log files are read all the same.
         NAMESPACE,
         Opt::value("container", Some('c')),
         Opt::flag("all-containers", None),
+        Opt::value("selector", Some('l')),
         Opt::flag("follow", Some('f')),
         Opt::flag("previous", Some('p')),
         Opt::value("tail", None),
@@ -75,11 +81,11 @@ terminal. Without a daemon the log files are read all the same.
 pub struct Logs {
     /// Where the daemon is.
     pub root: PathBuf,
-    /// The pod.
-    pub pod: String,
+    /// Whose logs.
+    pub pods: Pods,
     /// None means all.
     pub namespace: Option<String>,
-    /// Whose logs.
+    /// Which containers of them.
     pub containers: Wanted,
     /// Keep printing until the containers end.
     pub follow: bool,
@@ -91,7 +97,16 @@ pub struct Logs {
     pub options: LogOptions,
 }
 
-/// Whose logs are wanted.
+/// The pods whose logs are wanted.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Pods {
+    /// The one of this name.
+    Named(String),
+    /// Those with these labels.
+    Labels(Selector),
+}
+
+/// The containers whose logs are wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wanted {
     /// kubectl's default container.
@@ -104,10 +119,17 @@ pub enum Wanted {
 
 fn parse(raw: &Raw, now: SystemTime) -> Result<Logs, String> {
     let words = raw.text_words()?;
-    let (pod, container) = match words.as_slice() {
-        [pod] => (pod, raw.text("container")?),
+    let selector = raw.text("selector")?;
+    let selector = selector.map(|s| Selector::parse(&s)).transpose()?;
+    let has_labels = selector.is_some();
+    let (pods, container) = match (words.as_slice(), selector) {
+        ([], Some(selector)) => (Pods::Labels(selector), raw.text("container")?),
+        (_, Some(_)) => return Err("-l and the name of a pod exclude each other".into()),
+        ([pod], None) => (Pods::Named(kinds::pod_name(pod)?), raw.text("container")?),
         // kubectl takes the container as a second word too.
-        [pod, container] if !raw.has("container") => (pod, Some(container.clone())),
+        ([pod, container], None) if !raw.has("container") => {
+            (Pods::Named(kinds::pod_name(pod)?), Some(container.clone()))
+        }
         _ => {
             return Err("'logs' needs one pod: podprobe logs POD [-c CONTAINER] [-f] [-p]".into());
         }
@@ -120,14 +142,17 @@ fn parse(raw: &Raw, now: SystemTime) -> Result<Logs, String> {
     };
     Ok(Logs {
         root: raw.root()?,
-        pod: kinds::pod_name(pod)?,
+        pods,
         namespace: raw.namespace()?,
         containers,
         follow: raw.has("follow"),
         previous: raw.has("previous"),
         prefix: raw.has("prefix"),
         options: LogOptions {
-            tail_lines: tail(raw)?,
+            tail_lines: match raw.has("tail") {
+                true => tail(raw)?,
+                false => has_labels.then_some(LINES_OF_MANY),
+            },
             since: since(raw, now)?,
             timestamps: raw.has("timestamps"),
             limit_bytes: limit_bytes(raw)?,
@@ -135,6 +160,9 @@ fn parse(raw: &Raw, now: SystemTime) -> Result<Logs, String> {
         },
     })
 }
+
+/// Lines of each log where `-l` chooses the pods, as with kubectl.
+const LINES_OF_MANY: u64 = 10;
 
 /// kubectl's default is -1.
 fn tail(raw: &Raw) -> Result<Option<u64>, String> {
@@ -173,7 +201,7 @@ fn since(raw: &Raw, now: SystemTime) -> Result<Option<SystemTime>, String> {
 
 /// Prints the logs on `out`; what has to be known of the choice goes to `err`.
 pub fn run(logs: &Logs, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), CliError> {
-    let (pod, choice, mut witness) = match Client::connect(&logs.root) {
+    let (choice, mut witness) = match Client::connect(&logs.root) {
         Ok(client) => of_daemon(logs, client)?,
         Err(ClientError::NotRunning { socket, .. }) => {
             let layout = Layout::new(&logs.root);
@@ -193,7 +221,7 @@ pub fn run(logs: &Logs, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), 
     err.flush()?;
     let form = Form {
         options: &logs.options,
-        prefix: logs.prefix.then_some(pod.as_str()),
+        prefix: logs.prefix,
     };
     match logs.follow {
         true => copy::follow(&choice.targets, &form, &mut witness, out),
@@ -201,21 +229,50 @@ pub fn run(logs: &Logs, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), 
     }
 }
 
-/// The pod's name, its logs, and who knows whether they go on.
-type Chosen = (String, Choice, Witness);
+/// The logs, and who knows whether they go on.
+type Chosen = (Choice, Witness);
 
 fn of_daemon(logs: &Logs, mut client: Client) -> Result<Chosen, CliError> {
     let snapshot = client.snapshot()?;
-    let pod = names::resolve(&snapshot, logs.namespace.as_deref(), &logs.pod)?;
-    let choice = choose::choose(pod, &logs.containers, logs.previous);
-    let witness = Witness::Daemon(Box::new(client), pod.uid().into());
-    let choice = choice.map_err(CliError::Failed)?;
-    Ok((columns::name(pod).into(), choice, witness))
+    let namespace = logs.namespace.as_deref();
+    let choice = match &logs.pods {
+        Pods::Named(name) => {
+            let pod = names::resolve(&snapshot, namespace, name)?;
+            choose::choose(pod, &logs.containers, logs.previous).map_err(CliError::Failed)?
+        }
+        Pods::Labels(selector) => {
+            let has = |pod: &&PodView| {
+                selector.matches(&columns::string_map(&pod.object["metadata"]["labels"]))
+            };
+            of_many(logs, names::in_namespace(&snapshot, namespace).filter(has))
+        }
+    };
+    Ok((choice, Witness::Daemon(Box::new(client))))
+}
+
+/// A pod without such a log does not hide the others.
+fn of_many<'a>(logs: &Logs, pods: impl Iterator<Item = &'a PodView>) -> Choice {
+    let mut all = Choice::default();
+    let mut is_none = true;
+    for pod in pods {
+        is_none = false;
+        match choose::choose(pod, &logs.containers, logs.previous) {
+            Ok(choice) => {
+                all.targets.extend(choice.targets);
+                all.notes.extend(choice.notes);
+            }
+            Err(why) => all.notes.push(why),
+        }
+    }
+    if is_none {
+        all.notes.push("No resources found".into());
+    }
+    all
 }
 
 fn of_files(logs: &Logs, layout: Layout) -> Result<Chosen, CliError> {
-    let found = offline::find(logs, &layout).map_err(CliError::Failed)?;
-    Ok((found.pod, found.choice, Witness::Shims(layout)))
+    let choice = offline::find(logs, &layout).map_err(CliError::Failed)?;
+    Ok((choice, Witness::Shims(layout)))
 }
 
 #[cfg(test)]
@@ -251,7 +308,7 @@ mod tests {
     fn logs_takes_one_pod() {
         let logs = Logs {
             root: "/".into(),
-            pod: "a".into(),
+            pods: Pods::Named("a".into()),
             namespace: None,
             containers: Wanted::Default,
             follow: false,
@@ -288,6 +345,20 @@ mod tests {
         check_error(
             "logs a b --all-containers",
             "-c and --all-containers exclude each other",
+        );
+    }
+
+    #[test]
+    fn labels_stand_in_place_of_a_pod() {
+        let labels = parsed("logs -l app=web -f").unwrap();
+        let selector = Selector::parse("app=web").unwrap();
+        assert_eq!(labels.pods, Pods::Labels(selector));
+        assert_eq!(labels.options.tail_lines, Some(10));
+        let all = parsed("logs -l app=web --tail=-1").unwrap();
+        assert_eq!(all.options.tail_lines, None);
+        check_error(
+            "logs a -l app=web",
+            "-l and the name of a pod exclude each other",
         );
     }
 

@@ -1,7 +1,11 @@
 //! Finds the pod for a typed name.
+//!
+//! Invariants: pure. While a pod is replaced there are two of its name; the name means the newer one.
 
 use super::columns;
 use super::suggest::did_you_mean;
+use crate::api::source::SEEN_ANNOTATION;
+use crate::clock::Time;
 use crate::spelling::nearest;
 use crate::views::{PodView, Snapshot};
 
@@ -68,12 +72,32 @@ pub fn resolve<'a>(
     namespace: Option<&str>,
     name: &str,
 ) -> Result<&'a PodView, NameError> {
+    Ok(resolve_all(snapshot, namespace, name)?[0])
+}
+
+/// Every pod that [`resolve`] may mean, the newest first: a pod that is on its way out and those that come after it. At
+/// least one.
+pub fn resolve_all<'a>(
+    snapshot: &'a Snapshot,
+    namespace: Option<&str>,
+    name: &str,
+) -> Result<Vec<&'a PodView>, NameError> {
     let pods: Vec<&PodView> = in_namespace(snapshot, namespace).collect();
-    let names: Vec<_> = pods
-        .iter()
-        .map(|p| (columns::namespace(p), columns::name(p)))
-        .collect();
-    choose(&names, &snapshot.node_name, name).map(|at| pods[at])
+    let place = |p: &'a PodView| (columns::namespace(p), columns::name(p));
+    let mut names: Vec<_> = pods.iter().map(|p| place(p)).collect();
+    // Sorted in a snapshot.
+    names.dedup();
+    let chosen = names[choose(&names, &snapshot.node_name, name)?];
+    let mut all: Vec<&PodView> = pods.into_iter().filter(|p| place(p) == chosen).collect();
+    all.sort_by_key(|p| std::cmp::Reverse(age(p)));
+    Ok(all)
+}
+
+/// What tells the newer one of two pods: one that is on its way out is older.
+fn age(pod: &PodView) -> (bool, Option<Time>, Option<Time>) {
+    let seen = pod.object["metadata"]["annotations"][SEEN_ANNOTATION].clone();
+    let seen = serde_json::from_value(seen).ok();
+    (!pod.terminating, seen, pod.status.start_time)
 }
 
 /// As [`resolve`], among pods of which only namespace and name are known; returns the place in the list.
@@ -137,9 +161,9 @@ pub fn missing<'a>(
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use std::sync::Arc;
+
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -185,6 +209,30 @@ mod tests {
         check(&pods, None, "web-edge", "default/web-edge");
         check(&pods, None, "db", "default/db-edge");
         check(&pods, Some("other"), "db", "pods \"db\" not found");
+    }
+
+    /// The old one is there until its containers have ended.
+    #[test]
+    fn of_two_pods_of_a_name_the_newer_one_is_meant() {
+        let pod = |uid: &str, seen: &str, terminating: bool| {
+            let annotations = json!({SEEN_ANNOTATION: format!("2026-01-01T00:00:{seen}Z")});
+            let metadata = json!({"name": "web-edge", "namespace": "default", "uid": uid, "annotations": annotations});
+            json!({"object": {"metadata": metadata}, "status": {}, "file": "", "warnings": [],
+                "terminating": terminating, "logDir": "", "events": []})
+        };
+        let order = |pods: [Value; 2]| {
+            let snapshot: Snapshot = serde_json::from_value(
+                json!({"version": 1, "nodeName": "edge", "pods": pods, "problems": []}),
+            )
+            .unwrap();
+            let all = resolve_all(&snapshot, None, "web").unwrap();
+            all.iter().map(|p| p.uid().to_owned()).collect::<Vec<_>>()
+        };
+        let (old, new) = (pod("a", "01", true), pod("b", "02", false));
+        assert_eq!(order([old.clone(), new.clone()]), ["b", "a"]);
+        assert_eq!(order([new, old]), ["b", "a"]);
+        let (old, new) = (pod("a", "01", false), pod("b", "02", false));
+        assert_eq!(order([old, new]), ["b", "a"]);
     }
 
     #[test]

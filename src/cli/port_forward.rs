@@ -1,7 +1,9 @@
-//! `port-forward`: ports of this machine that lead to ports of a pod.
+//! `port-forward`: ports of this machine that lead to ports of a pod, which may be one of a service.
 //!
 //! Invariants: at most [`MAX_CONNECTIONS`] connections at a time, each with a thread and a stream of its own. One that fails
 //! ends by itself; the others and the listeners go on.
+
+mod target;
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -16,11 +18,12 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
+use self::target::{Local, Port, To};
 use super::args::{self, NAMESPACE, Opt, ROOT, Raw};
 use super::client::Client;
 use super::error::CliError;
 use super::terminal::say;
-use super::{exec, kinds, names};
+use super::{exec, names};
 use crate::server::web_socket::{Received, Socket};
 
 /// Connections at a time; the daemon has 64 places for all its clients.
@@ -38,11 +41,12 @@ pub const VERB: args::Verb = args::Verb {
     name: "port-forward",
     summary: &[("port-forward POD PORT", "lead a port of this machine to a pod")],
     help: "\
-usage: podprobe port-forward POD [LOCAL:]PORT… [--address ADDRESS] [-n NAMESPACE] [--root DIR]
+usage: podprobe port-forward POD|service/NAME [LOCAL:]PORT… [--address ADDRESS] [-n NAMESPACE] [--root DIR]
 
 Listens on 127.0.0.1 and leads each connection to that port of the pod, from inside the pod, so that it works also
 where the pod listens on its loopback alone or has no network. Without LOCAL it is the same number; with 0: or : any
-free port. Ctrl-C ends it.
+free port. PORT may be a name. Of a service (svc/NAME) the ports are those of the service, and one of its pods is
+chosen, of those that get traffic if there are any; it stays with that pod. Ctrl-C ends it.
 
       --address ADDRESS    listen there in place of 127.0.0.1; everybody who reaches it reaches the pod
 ",
@@ -58,12 +62,12 @@ free port. Ctrl-C ends it.
 pub struct PortForward {
     /// Where the daemon is.
     pub root: PathBuf,
-    /// The pod.
-    pub pod: String,
+    /// What has the ports.
+    to: To,
     /// None means all.
     pub namespace: Option<String>,
-    /// Local port, 0 is any, and the pod's.
-    pub ports: Vec<(u16, u16)>,
+    /// Local port, 0 is any, and the other's.
+    ports: Vec<(Local, Port)>,
     /// Where to listen.
     pub address: IpAddr,
 }
@@ -84,36 +88,62 @@ fn parse(raw: &Raw) -> Result<PortForward, String> {
     };
     Ok(PortForward {
         root: raw.root()?,
-        pod: kinds::pod_name(pod)?,
+        to: To::parse(pod)?,
         namespace: raw.namespace()?,
         ports: ports.iter().map(|p| pair(p)).collect::<Result<_, _>>()?,
         address,
     })
 }
 
-/// `8080:80`, `80`, `:80`.
-fn pair(text: &str) -> Result<(u16, u16), String> {
-    let bad = || format!("'{text}' is no [LOCAL:]PORT such as 8080:80; ports are 1 to 65535");
-    let port = |text: &str| text.parse::<u16>().map_err(|_| bad());
-    let (local, remote) = match text.split_once(':') {
-        None => (port(text)?, port(text)?),
-        Some(("", remote)) => (0, port(remote)?),
-        Some((local, remote)) => (port(local)?, port(remote)?),
+/// `8080:80`, `80`, `:80`, `8080:http`, `http`.
+fn pair(text: &str) -> Result<(Local, Port), String> {
+    let bad = || {
+        format!("'{text}' is no [LOCAL:]PORT such as 8080:80 or 8080:http; ports are 1 to 65535")
     };
-    match remote {
-        0 => Err(bad()),
-        remote => Ok((local, remote)),
-    }
+    let (local, remote) = match text.split_once(':') {
+        None => (None, text),
+        Some((local, remote)) => (Some(local), remote),
+    };
+    let remote = Port::parse(remote).ok_or_else(bad)?;
+    let local = match local {
+        None => Local::Same,
+        Some("") => Local::Number(0),
+        Some(local) => Local::Number(local.parse().map_err(|_| bad())?),
+    };
+    Ok((local, remote))
 }
 
 fn run(forward: &PortForward, out: &mut dyn Write) -> Result<ExitCode, CliError> {
     let mut client = Client::connect(&forward.root)?;
     let snapshot = client.snapshot()?;
-    let pod = names::resolve(&snapshot, forward.namespace.as_deref(), &forward.pod)?;
+    let namespace = forward.namespace.as_deref();
+    let (pod, service) = match &forward.to {
+        To::Pod(name) => (names::resolve(&snapshot, namespace, name)?, None),
+        To::Service(name) => {
+            let services = client.services()?;
+            let service = target::service(&services, namespace, name).map_err(CliError::Failed)?;
+            let pod = target::pod_of(service, &snapshot).map_err(CliError::Failed)?;
+            (pod, Some(service.clone()))
+        }
+    };
+    let ports = forward.ports.iter().map(|(local, port)| {
+        let (number, remote) = match &service {
+            None => target::of_pod(port, pod).map(|number| (number, number)),
+            Some(service) => target::of_service(port, service, pod),
+        }?;
+        let local = match local {
+            Local::Same => number,
+            Local::Number(local) => *local,
+        };
+        Ok((local, remote))
+    });
+    let ports: Vec<(u16, u16)> = ports
+        .collect::<Result<_, String>>()
+        .map_err(CliError::Failed)?;
     let path: Arc<str> = format!("/portForward{}", exec::path(pod, "")).into();
     let busy = Arc::<AtomicUsize>::default();
     let mut listeners = Vec::new();
-    for (local, remote) in &forward.ports {
+    for (local, remote) in &ports {
         let at = SocketAddr::new(forward.address, *local);
         let failed = |e: io::Error| CliError::Failed(format!("cannot listen on {at}: {e}"));
         let listener = TcpListener::bind(at).map_err(failed)?;
@@ -408,16 +438,20 @@ mod tests {
     }
 
     #[test]
-    fn ports_are_one_or_two_numbers() {
-        assert_eq!(pair("80"), Ok((80, 80)));
-        assert_eq!(pair("8080:80"), Ok((8080, 80)));
-        assert_eq!(pair(":80"), Ok((0, 80)));
-        assert_eq!(pair("0:80"), Ok((0, 80)));
-        for bad in ["", "0", "80:", "a:80", "80:0", "65536", "1:2:3"] {
+    fn ports_are_one_or_two_numbers_or_names() {
+        let number = Port::Number;
+        assert_eq!(pair("80"), Ok((Local::Same, number(80))));
+        assert_eq!(pair("8080:80"), Ok((Local::Number(8080), number(80))));
+        assert_eq!(pair(":80"), Ok((Local::Number(0), number(80))));
+        assert_eq!(pair("0:80"), Ok((Local::Number(0), number(80))));
+        let http = || Port::Name("http".into());
+        assert_eq!(pair("http"), Ok((Local::Same, http())));
+        assert_eq!(pair("8080:http"), Ok((Local::Number(8080), http())));
+        for bad in ["", "0", "80:", "a:80", "80:0", "65536", "1:2:3", "80:-x"] {
             assert_eq!(
                 pair(bad),
                 Err(format!(
-                    "'{bad}' is no [LOCAL:]PORT such as 8080:80; ports are 1 to 65535"
+                    "'{bad}' is no [LOCAL:]PORT such as 8080:80 or 8080:http; ports are 1 to 65535"
                 ))
             );
         }
@@ -432,7 +466,10 @@ mod tests {
         );
         let all = of("port-forward a 80 81 --address 0.0.0.0").unwrap();
         assert_eq!(all.address, Ipv4Addr::UNSPECIFIED);
-        assert_eq!(all.ports, [(80, 80), (81, 81)]);
+        assert_eq!(all.ports.len(), 2);
+        let service = of("port-forward svc/web 80").unwrap();
+        assert_eq!(service.to, To::Service("web".into()));
+        assert!(of("port-forward deployment/web 80").is_err());
         assert!(of("port-forward a 80 --address here").is_err());
         assert!(of("port-forward a").is_err());
     }

@@ -10,11 +10,14 @@ use super::error::CliError;
 use super::terminal::printable;
 use crate::daemon::Daemon;
 use crate::layout::Layout;
+use crate::log_pipe;
 use crate::network::NetworkChoice;
 use crate::settings::{Overrides, RuntimeChoice, Settings};
 
 /// The time for every thread to end after a signal.
 const SHUTDOWN: Duration = Duration::from_secs(5);
+/// The time for the log to be written at the end.
+const FLUSH: Duration = Duration::from_millis(500);
 
 /// `--pods DIR`.
 pub(super) const PODS: Opt = Opt::value("pods", None);
@@ -114,8 +117,20 @@ pub fn run(args: &Run) -> Result<ExitCode, CliError> {
     let sealed = seal();
     let layout = Layout::new(&args.root);
     let settings = settings(args, &layout).map_err(CliError::Failed)?;
-    log_to(env_logger::Target::Stderr);
+    Daemon::block_signals();
+    // Whoever reads the log may stop to; without a thread the log is written as it comes.
+    log_to(
+        log_pipe::to_stderr().map_or(env_logger::Target::Stderr, |pipe| {
+            env_logger::Target::Pipe(Box::new(pipe))
+        }),
+    );
     warn_unsealed(sealed);
+    let ended = run_daemon(settings, layout);
+    log_pipe::flush(FLUSH);
+    ended
+}
+
+fn run_daemon(settings: Settings, layout: Layout) -> Result<ExitCode, CliError> {
     let daemon = start_daemon(settings, layout)?;
     let signal = daemon.wait_for_signal();
     log::info!("{signal}: stopping; containers go on running");

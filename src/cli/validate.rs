@@ -10,6 +10,7 @@ use super::error::CliError;
 use crate::api::decode::{self, Problem};
 use crate::api::probe_host::{ProbeHosts, refused_hosts};
 use crate::api::{Pod, PodOrigin};
+use crate::images::{ImageError, Reference};
 use crate::layout::Layout;
 use crate::network::NetworkChoice;
 use crate::pod_config::files::is_pod_file;
@@ -19,6 +20,9 @@ use crate::settings::{Overrides, Settings, SettingsError};
 /// Largest pod file in bytes (kubelet-probes 6.1).
 pub(super) const MAX_FILE: u64 = 10 << 20;
 
+/// What stands for stdin on the command line.
+const STDIN: &str = "-";
+
 /// `validate`.
 pub const VERB: args::Verb = args::Verb {
     name: "validate",
@@ -26,11 +30,11 @@ pub const VERB: args::Verb = args::Verb {
         ("validate FILE|DIR", "check pod files without running them"),
     ],
     help: "\
-usage: podprobe validate FILE|DIR… [--node-name NAME]
+usage: podprobe validate FILE|DIR|-… [--node-name NAME]
 
 Checks pod files as the daemon does, by the configuration of --root, and names every error and every field that has no
-effect. Of a directory it reads every file whose name does not begin with a dot, as the daemon does. Exit code 1 when
-any file is refused.
+effect. Of a directory it reads every file whose name does not begin with a dot, as the daemon does; '-' is stdin. Exit
+code 1 when any file is refused.
 
   --node-name NAME         every pod's name ends with it; default that of the configuration, else the host name
 ",
@@ -115,18 +119,26 @@ pub type Decoder<'a> = &'a dyn Fn(&[u8], &Path) -> Decoded;
 
 /// Prints one verdict per file on `out`; fails when any file is bad.
 pub fn run(paths: &[PathBuf], decoder: Decoder<'_>, out: &mut dyn Write) -> Result<(), CliError> {
+    let of = |path: &PathBuf| match path == Path::new(STDIN) {
+        true => Ok(vec![path.clone()]),
+        false => files(path),
+    };
     let files = paths
         .iter()
-        .map(|p| files(p))
+        .map(of)
         .collect::<Result<Vec<_>, _>>()?
         .concat();
     let mut seen = HashMap::new();
     let mut bad = 0;
     for file in &files {
         let mut decoded = check(file, decoder);
+        let file = match file == Path::new(STDIN) {
+            true => Path::new("stdin"),
+            false => file,
+        };
         for (name, _) in &decoded.pods {
             if let Some(first) = seen
-                .insert(name.clone(), file.clone())
+                .insert(name.clone(), file.to_owned())
                 .filter(|first| first != file)
             {
                 decoded.errors.push(format!(
@@ -173,7 +185,8 @@ impl Decoded {
 }
 
 /// Decodes and validates a pod file as the file source does. A probe to a host that is not allowed is an error here: the
-/// daemon runs such a pod, and each run of that probe is an error.
+/// daemon runs such a pod, and each run of that probe is an error. So is an image whose name no registry can have: the
+/// daemon takes the pod as a kubelet does, and its container waits with InvalidImageName.
 pub(super) fn decode(bytes: &[u8], node: &Node, path: &Path) -> Decoded {
     let hosts = ProbeHosts {
         allowed: &node.allow_probe_hosts,
@@ -185,8 +198,11 @@ pub(super) fn decode(bytes: &[u8], node: &Node, path: &Path) -> Decoded {
             errors: found
                 .pods
                 .iter()
-                .flat_map(|d| refused_hosts(&d.pod, &hosts))
-                .map(|e| e.to_string())
+                .flat_map(|d| {
+                    let hosts = refused_hosts(&d.pod, &hosts).into_iter();
+                    let hosts = hosts.map(|e| e.to_string());
+                    hosts.chain(bad_images(&d.pod)).collect::<Vec<_>>()
+                })
                 .collect(),
             objects: found.objects.iter().map(|o| o.key.to_string()).collect(),
             notes: found.notes,
@@ -205,6 +221,35 @@ pub(super) fn decode(bytes: &[u8], node: &Node, path: &Path) -> Decoded {
             ..Decoded::default()
         },
     }
+}
+
+/// `spec.containers[0].image: Invalid value: …` for each name that is no reference.
+fn bad_images(pod: &Pod) -> Vec<String> {
+    let listed = pod.spec.listed();
+    let of_containers = listed.filter_map(|(list, index, container)| {
+        let path = format!("spec.{list}[{index}].image");
+        bad_image(&path, &container.image)
+    });
+    of_containers.collect()
+}
+
+fn bad_image(path: &str, name: &str) -> Option<String> {
+    let ImageError::InvalidName { why, .. } = Reference::parse(name).err()? else {
+        return None;
+    };
+    let plain = name
+        .trim_start_matches("https://")
+        .trim_start_matches("http://");
+    let lower = plain.to_lowercase();
+    let meant = [plain, &lower]
+        .into_iter()
+        .find(|other| *other != name && Reference::parse(other).is_ok());
+    let hint = meant.map_or_else(String::new, |meant| format!("; did you mean {meant:?}?"));
+    let why = match plain == name {
+        true => why,
+        false => "a name has no https:// before it".into(),
+    };
+    Some(format!("{path}: Invalid value: {name:?}: {why}{hint}"))
 }
 
 /// Warns of a pod that declares ports that nothing outside of it can reach.
@@ -238,7 +283,7 @@ pub(super) fn verdict(file: &Path, decoded: &Decoded, out: &mut dyn Write) -> io
             out,
             "{file}: ok ({})",
             if pods.is_empty() {
-                "no pods".into()
+                "nothing that runs here".into()
             } else {
                 pods.join("; ")
             }
@@ -282,6 +327,9 @@ fn check(file: &Path, decoder: Decoder<'_>) -> Decoded {
 }
 
 fn read(file: &Path) -> io::Result<Vec<u8>> {
+    if file == Path::new(STDIN) {
+        return read_all(io::stdin().lock());
+    }
     read_all(std::fs::File::open(file)?)
 }
 
@@ -371,6 +419,31 @@ mod tests {
     }
 
     #[test]
+    fn a_name_that_no_image_can_have_is_an_error() {
+        let check = |name: &str, expected: Option<&str>| {
+            let got = bad_image("image", name);
+            let expected = expected.map(|why| format!("image: Invalid value: {name:?}: {why}"));
+            assert_eq!(got, expected, "{name}");
+        };
+        check("busybox:1.36", None);
+        check("registry.lan:5000/a/b", None);
+        let meant = "; did you mean \"busybox:latest\"?";
+        check(
+            "Busybox:latest",
+            Some(&format!("the name must be lower case{meant}")),
+        );
+        let meant = "; did you mean \"registry.lan/x\"?";
+        let https = format!("a name has no https:// before it{meant}");
+        check("https://registry.lan/x", Some(&https));
+        check(
+            "a b",
+            Some(
+                "each part of the name must be lower-case letters and digits, joined by '.', '_', '__' or dashes",
+            ),
+        );
+    }
+
+    #[test]
     fn ports_that_nothing_reaches_are_warned_of() {
         let mut node = Node {
             name: "n".into(),
@@ -430,7 +503,11 @@ mod tests {
             "a.json: error: spec: Required value\na.json: error: second\nb.json: ok (pod w)\n",
             false,
         );
-        check_files(&[("a.json", "none")], "a.json: ok (no pods)\n", true);
+        check_files(
+            &[("a.json", "none")],
+            "a.json: ok (nothing that runs here)\n",
+            true,
+        );
         check_files(&[], "", false);
     }
 

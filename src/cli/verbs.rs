@@ -2,18 +2,19 @@
 
 use super::args::Verb;
 use super::{
-    apply, check_host, completion, condition, cp, delete, describe, exec, get, image, logs, man,
-    metrics, pause, port_forward, probe, restart, run, status, top, try_out, validate, version,
-    wait,
+    apply, check_host, completion, condition, cp, delete, describe, events, exec, get, image, logs,
+    man, metrics, pause, port_forward, probe, restart, run, status, top, try_out, validate,
+    version, wait,
 };
 
 /// Every verb but `help`, in the order of `help`.
-pub static VERBS: [&Verb; 26] = [
+pub static VERBS: [&Verb; 27] = [
     &run::VERB,
     &try_out::VERB,
     &status::VERB,
     &top::VERB,
     &get::VERB,
+    &events::VERB,
     &describe::VERB,
     &wait::VERB,
     &logs::VERB,

@@ -14,6 +14,7 @@ use super::jsonpath::{JsonPathError, Path, text};
 use super::names::{self, NameError};
 use super::problems::problem_lines;
 use super::{columns, kinds};
+use crate::admission::Rejection;
 use crate::clock::Moment;
 use crate::settings::parse_go_duration;
 use crate::status::DELETED;
@@ -34,7 +35,8 @@ usage: podprobe wait POD… --for=condition=TYPE[=True|False|Unknown] [--timeout
        podprobe wait POD… --for=jsonpath='{PATH}'[=VALUE] [--timeout=TIME] [-n NAMESPACE] [--root DIR]
 
 Waits until every POD is as asked, and says so of each. A pod that is not there yet is waited for, because its file may
-just have been written; one whose file is refused is not. Exit code 1: the time is over.
+just have been written; one whose file is refused is not, nor one that this node rejects for good. Exit code 1: the time
+is over.
 
   --for=condition=Ready    the condition is True, or has the status after a second '='
   --for=delete             the pod is gone, or another one has its name
@@ -128,7 +130,8 @@ fn json_path(text: &str) -> Result<Goal, JsonPathError> {
     Path::parse(path).map(|path| Goal::JsonPath(path, value))
 }
 
-fn timeout(text: &str) -> Result<Duration, String> {
+/// What `--timeout` means.
+pub(super) fn timeout(text: &str) -> Result<Duration, String> {
     if text.starts_with('-') {
         return Ok(MAX_TIMEOUT);
     }
@@ -173,7 +176,7 @@ fn was_deleted(pod: &PodView) -> bool {
 struct Target {
     /// As typed, until the pod has been seen.
     name: String,
-    /// Of the pod that was seen first: another one of the same name means that it is gone.
+    /// Of the pod that is to be gone: another one of the same name means that it is.
     uid: Option<String>,
 }
 
@@ -198,7 +201,7 @@ impl<'a> Waiting<'a> {
     /// Looks at the pods: the names of those that are as asked now.
     ///
     /// # Errors
-    /// A name means several pods, the file of one is refused, or the path does not fit a pod.
+    /// A name means several pods, the file of one is refused, one is rejected for good, or the path does not fit a pod.
     fn step(&mut self, snapshot: &Snapshot) -> Result<Vec<String>, CliError> {
         let mut met = Vec::new();
         let mut left = Vec::new();
@@ -211,7 +214,13 @@ impl<'a> Waiting<'a> {
                 .map_err(|e| CliError::Failed(e.to_string()))?
             {
                 true => met.push(target.name),
-                false => left.push(target),
+                false => match pod
+                    .filter(|_| self.wait.goal != Goal::Delete)
+                    .and_then(for_good)
+                {
+                    Some(why) => return Err(CliError::Failed(why)),
+                    None => left.push(target),
+                },
             }
         }
         self.left = left;
@@ -223,12 +232,13 @@ impl<'a> Waiting<'a> {
         target: &mut Target,
         snapshot: &'s Snapshot,
     ) -> Result<Option<&'s PodView>, CliError> {
-        match names::resolve(snapshot, self.wait.namespace.as_deref(), &target.name) {
-            Ok(pod) => {
-                target.name = columns::name(pod).to_owned();
-                let uid = target.uid.get_or_insert_with(|| pod.uid().to_owned());
-                let is_another = uid != pod.uid();
-                Ok((!(is_another && self.wait.goal == Goal::Delete)).then_some(pod))
+        match names::resolve_all(snapshot, self.wait.namespace.as_deref(), &target.name) {
+            Ok(pods) => {
+                target.name = columns::name(pods[0]).to_owned();
+                Ok(match self.wait.goal {
+                    Goal::Delete => going(target, &pods),
+                    _ => Some(pods[0]),
+                })
             }
             Err(NameError::NotFound { .. }) => match refused(snapshot, &target.name) {
                 Some(why) if self.wait.goal != Goal::Delete => Err(CliError::Failed(why)),
@@ -253,6 +263,9 @@ impl<'a> Waiting<'a> {
     }
 
     fn why(&self, pod: &PodView) -> Option<String> {
+        if let Some(why) = Rejection::of(&pod.status) {
+            return Some(rejected(pod, &why));
+        }
         let Goal::Condition(type_, _) = &self.wait.goal else {
             return None;
         };
@@ -273,6 +286,30 @@ impl<'a> Waiting<'a> {
             c.status
         ))
     }
+}
+
+/// Why the pod does not start, when no room that comes would mend it.
+fn for_good(pod: &PodView) -> Option<String> {
+    let why = Rejection::of(&pod.status)?;
+    (!why.is_for_room()).then(|| rejected(pod, &why))
+}
+
+fn rejected(pod: &PodView, why: &Rejection) -> String {
+    let what = match pod.status.phase.is_terminal() {
+        true => "was rejected",
+        false => "waits until other pods have ended",
+    };
+    let Rejection { reason, message } = why;
+    format!("{} {what}: {reason}: {message}", columns::name(pod))
+}
+
+/// The pod that is to be gone: the one that was seen first, of two the one on its way out.
+fn going<'s>(target: &mut Target, pods: &[&'s PodView]) -> Option<&'s PodView> {
+    let uid = target.uid.get_or_insert_with(|| {
+        let oldest = pods.last().map(|pod| pod.uid());
+        oldest.unwrap_or_default().to_owned()
+    });
+    pods.iter().copied().find(|pod| pod.uid() == uid)
 }
 
 /// The problem of the file that is named like the pod.
@@ -518,6 +555,61 @@ mod tests {
                 "error: timed out waiting for the condition on pods/a-edge",
             ],
         );
+    }
+
+    /// As after an edit of its file: both have its name until the old one has ended.
+    #[test]
+    fn while_a_pod_is_replaced_the_new_one_is_waited_for() {
+        let mut old = pod("a", "1", "True");
+        old["terminating"] = true.into();
+        let new = |ready| pod("a", "2", ready);
+        let steps = [
+            snapshot(&[old.clone(), new("False")], &[]),
+            snapshot(&[new("True")], &[]),
+        ];
+        check("wait a --for=condition=Ready", &steps, &["", "a-edge"]);
+        check("wait a --for=delete", &steps, &["", "a-edge"]);
+    }
+
+    #[test]
+    fn a_rejected_pod_is_waited_for_while_room_would_mend_it_and_the_reason_is_told() {
+        let rejected = |phase: &str, reason: &str, start: &str| {
+            let mut pod = pod("a", "1", "False");
+            let message = format!("{start}: no more");
+            pod["status"] = json!({"phase": phase, "reason": reason, "message": message});
+            snapshot(&[pod], &[])
+        };
+        let refused = "Pod was rejected";
+        let no_room = rejected("Failed", "OutOfmemory", refused);
+        let ready = snapshot(&[pod("a", "1", "True")], &[]);
+        let line = "wait a --for=condition=Ready";
+        check(line, &[no_room.clone(), ready], &["", "a-edge"]);
+        let timed_out = "error: timed out waiting for the condition on pods/a-edge";
+        let why = "a-edge was rejected: OutOfmemory: no more";
+        check(line, std::slice::from_ref(&no_room), &["", timed_out, why]);
+        let path = "wait a --for=jsonpath={.status.podIP}";
+        check(path, std::slice::from_ref(&no_room), &["", timed_out, why]);
+        let ending = "Pod waits until other pods have ended";
+        let soon = "a-edge waits until other pods have ended: OutOfmemory: no more";
+        check(
+            line,
+            &[rejected("Pending", "OutOfmemory", ending)],
+            &["", timed_out, soon],
+        );
+
+        let for_good = rejected("Failed", "NodeAffinity", refused);
+        let mut waiting = wait(line);
+        let step = |wait: &Wait| {
+            Waiting::new(wait)
+                .step(&for_good)
+                .map_err(|e| e.to_string())
+        };
+        let why = "a-edge was rejected: NodeAffinity: no more";
+        assert_eq!(step(&waiting), Err(why.to_owned()));
+        waiting.goal = Goal::Delete;
+        assert_eq!(step(&waiting), Ok(vec![]));
+        let path = wait("wait a --for=jsonpath={.status.phase}=Failed");
+        assert_eq!(step(&path), Ok(vec!["a-edge".to_owned()]));
     }
 
     #[test]

@@ -34,7 +34,30 @@ use crate::runtime::{
     Bandwidth, ContainerConfig, ContainerMetadata, ImageSpec, Labels, Mount, NamespaceMode,
     NamespaceOptions, PortMapping, SandboxConfig, SandboxMetadata, TerminationMessage, labels,
 };
+use crate::settings::{Settings, SwapBehavior};
 use crate::volumes::MountedVolumes;
+
+/// What the daemon's configuration says of the resources of pods.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ResourcePolicy {
+    /// Processes and threads of a pod; None is no limit.
+    pub pod_pids_limit: Option<i64>,
+    /// The kernel kills one process of a container for want of memory, not all; None is as the node's cgroups have it.
+    pub single_process_oom_kill: Option<bool>,
+    /// Which containers may be swapped out.
+    pub swap: SwapBehavior,
+}
+
+impl ResourcePolicy {
+    /// That of a configuration.
+    pub fn of(settings: &Settings) -> Self {
+        Self {
+            pod_pids_limit: settings.pod_pids_limit,
+            single_process_oom_kill: settings.single_process_oom_kill,
+            swap: settings.swap_behavior,
+        }
+    }
+}
 
 /// Everything a sandbox's configuration depends on.
 pub struct SandboxInputs<'a> {
@@ -48,6 +71,8 @@ pub struct SandboxInputs<'a> {
     pub log_directory: PathBuf,
     /// Cgroup of the pod.
     pub cgroup_parent: String,
+    /// Of the daemon's configuration.
+    pub resource_policy: ResourcePolicy,
     /// The pod's volumes.
     pub volumes: &'a MountedVolumes,
 }
@@ -65,6 +90,7 @@ pub fn sandbox(i: &SandboxInputs<'_>) -> SandboxConfig {
         hostname: i.hostname.to_owned(),
         log_directory: i.log_directory.clone(),
         cgroup_parent: i.cgroup_parent.clone(),
+        resources: resources::pod_resources(i.pod, i.resource_policy),
         namespaces: namespaces(i.pod),
         runtime_handler: i.pod.spec.runtime_class_name.clone().unwrap_or_default(),
         sysctls: sysctls(i.pod),
@@ -159,6 +185,8 @@ pub struct Inputs<'a> {
     pub seccomp_profiles: &'a Path,
     /// Facts of the node.
     pub node: &'a NodeFacts,
+    /// Of the daemon's configuration.
+    pub resource_policy: ResourcePolicy,
     /// The objects that the pod refers to.
     pub objects: &'a ObjectSet,
     /// Variables of services, in their order.
@@ -200,7 +228,7 @@ pub fn container(i: &Inputs<'_>) -> Result<ContainerConfig, String> {
         working_dir: c.working_dir.clone(),
         mounts: mounts(i, &variables)?,
         env: variables,
-        resources: resources::resources(i.pod, c, i.node)?,
+        resources: resources::resources(i.pod, c, i.node, i.resource_policy)?,
         security: security::security(i)?,
         stdin: c.stdin,
         stdin_once: c.stdin_once,

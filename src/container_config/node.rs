@@ -10,12 +10,18 @@ use nix::unistd::{SysconfVar, sysconf};
 
 use crate::api::field_ref::Allocatable;
 use crate::api::huge_pages::resource;
+use crate::sys::cgroup_mounts;
+use crate::sys::wide;
 
 /// Read once, at the daemon's start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeFacts {
     /// `MemTotal` in bytes; 0 when it cannot be read.
     pub memory_capacity: u64,
+    /// `SwapTotal` in bytes; 0 when it cannot be read.
+    pub swap_capacity: u64,
+    /// Only cgroup v2 counts.
+    pub pure_cgroup_v2: bool,
     /// The existing `/sys/devices/system/cpu/cpu*/thermal_throttle` directories: they show the load
     /// of other tenants, so they are hidden from containers.
     pub thermal_throttle: Vec<String>,
@@ -57,10 +63,13 @@ fn read_huge_pages(dir: &Path) -> Vec<(u64, u64)> {
 impl NodeFacts {
     /// Reads the facts. `data` is a directory of the disk that pods write to.
     pub fn read(node_ip: IpAddr, data: &Path) -> Self {
-        let memory_capacity = memory(&fs::read_to_string("/proc/meminfo").unwrap_or_default());
+        let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+        let memory_capacity = memory(&meminfo, "MemTotal:");
         let sizes = read_huge_pages(Path::new(HUGE_PAGES));
         Self {
             memory_capacity,
+            swap_capacity: memory(&meminfo, "SwapTotal:"),
+            pure_cgroup_v2: cgroup_mounts::is_pure_v2(),
             host_ips: vec![node_ip.to_string()],
             allocatable: Allocatable {
                 milli_cpu: processors() * 1000,
@@ -77,13 +86,13 @@ impl NodeFacts {
 /// 0 when the kernel does not tell.
 fn processors() -> i64 {
     let online = sysconf(SysconfVar::_NPROCESSORS_ONLN);
-    online.ok().flatten().unwrap_or(0)
+    online.ok().flatten().map_or(0, wide)
 }
 
 /// Bytes; 0 when the directory is not there.
 fn disk_size(dir: &Path) -> i64 {
     statvfs(dir).map_or(0, |s| {
-        let bytes = s.blocks().saturating_mul(s.fragment_size());
+        let bytes = s.blocks().saturating_mul(wide(s.fragment_size()));
         bytes.try_into().unwrap_or(i64::MAX)
     })
 }
@@ -98,8 +107,8 @@ pub fn kernel_version() -> (u32, u32) {
     (next(), next())
 }
 
-fn memory(meminfo: &str) -> u64 {
-    let field = meminfo.lines().find_map(|l| l.strip_prefix("MemTotal:"));
+fn memory(meminfo: &str, field: &str) -> u64 {
+    let field = meminfo.lines().find_map(|l| l.strip_prefix(field));
     field
         .and_then(|v| v.split_whitespace().next()?.parse::<u64>().ok())
         .unwrap_or(0)
@@ -125,8 +134,11 @@ mod tests {
 
     #[test]
     fn memory_is_in_bytes() {
-        assert_eq!(memory("MemTotal:        8 kB\nMemFree: 1 kB\n"), 8192);
-        assert_eq!(memory(""), 0);
+        assert_eq!(
+            memory("MemTotal:        8 kB\nMemFree: 1 kB\n", "MemTotal:"),
+            8192
+        );
+        assert_eq!(memory("", "MemTotal:"), 0);
         let facts = NodeFacts::read("192.0.2.1".parse().unwrap(), Path::new("/"));
         assert!(facts.memory_capacity > 1 << 20);
         assert_eq!(facts.host_ips, ["192.0.2.1"]);

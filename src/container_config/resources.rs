@@ -1,13 +1,16 @@
 //! cpu, memory and the out-of-memory score, by the kubelet's formulas (pkg/kubelet/cm and pkg/kubelet/qos).
 
-use super::NodeFacts;
-use crate::api::Container;
+use std::collections::BTreeMap;
+
+use super::{NodeFacts, ResourcePolicy};
 use crate::api::huge_pages::page_size;
 use crate::api::pod::{Pod, ResourceRequirements};
 use crate::api::priority;
 use crate::api::qos::QosClass;
 use crate::api::quantity::Quantity;
-use crate::runtime::Resources;
+use crate::api::{Container, pod_resources};
+use crate::runtime::{PodResources, Resources};
+use crate::settings::SwapBehavior;
 
 /// CFS period in microseconds.
 const PERIOD: i64 = 100_000;
@@ -17,6 +20,7 @@ pub(super) fn resources(
     pod: &Pod,
     container: &Container,
     node: &NodeFacts,
+    policy: ResourcePolicy,
 ) -> Result<Resources, String> {
     let r = &container.resources;
     let limit = |name, unit| Ok::<_, String>(amount(&r.limits, name, unit)?.filter(|l| *l > 0));
@@ -29,7 +33,52 @@ pub(super) fn resources(
         memory_limit: limit("memory", 1)?,
         oom_score_adj: oom_score_adj(pod, container, node.memory_capacity)?,
         huge_pages: huge_pages(r, &node.huge_page_sizes),
+        swap_limit: swap_limit(pod, container, node, policy.swap)?,
+        oom_group: node.pure_cgroup_v2 && policy.single_process_oom_kill != Some(true),
     })
+}
+
+/// Limits and weights of the pod as a whole, as the kubelet's `ResourceConfigForPod`: a limit only where every container has
+/// one. Validation has read the quantities.
+pub(super) fn pod_resources(pod: &Pod, policy: ResourcePolicy) -> PodResources {
+    let of = |map: &BTreeMap<String, Quantity>, name, unit| amount(map, name, unit).ok().flatten();
+    let cpu_limit = |c: &Container| of(&c.resources.limits, "cpu", 1000).unwrap_or(0);
+    let memory_limit = |c: &Container| of(&c.resources.limits, "memory", 1).unwrap_or(0);
+    let cpu_request =
+        |c: &Container| of(&c.resources.requests, "cpu", 1000).unwrap_or_else(|| cpu_limit(c));
+    PodResources {
+        cpu_shares: shares(pod_resources::needed(pod, cpu_request)),
+        cpu_quota: pod_resources::limit(pod, cpu_limit).map(quota),
+        cpu_period: PERIOD,
+        memory_limit: pod_resources::limit(pod, memory_limit),
+        pids_limit: policy.pod_pids_limit,
+    }
+}
+
+/// What the container may swap out. With LimitedSwap a burstable container that requests less memory than its limit has as
+/// large a part of the node's swap as it requests of its memory; every other one has none.
+fn swap_limit(
+    pod: &Pod,
+    container: &Container,
+    node: &NodeFacts,
+    behavior: SwapBehavior,
+) -> Result<u64, String> {
+    let r = &container.resources;
+    let memory = |map| Ok::<_, String>(amount(map, "memory", 1)?.unwrap_or(0));
+    let (request, limit) = (request(r, "memory", 1)?, memory(&r.limits)?);
+    // Not the kubelet's: to that every static pod is critical (deviations: swap-of-static-pods).
+    let priority = pod.spec.priority;
+    let has_critical_priority = priority.is_some_and(|p| p >= priority::SYSTEM_CRITICAL_PRIORITY);
+    let may_swap = behavior == SwapBehavior::LimitedSwap
+        && node.pure_cgroup_v2
+        && QosClass::of(pod) == QosClass::Burstable
+        && !has_critical_priority
+        && request > 0
+        && request != limit;
+    let part = u128::try_from(request).unwrap_or(0) * u128::from(node.swap_capacity);
+    let most = u128::from(node.memory_capacity);
+    let part = part.checked_div(most).filter(|_| may_swap).unwrap_or(0);
+    Ok(u64::try_from(part).unwrap_or(0).min(node.swap_capacity))
 }
 
 /// The limit of each page size that the node has: 0 where the container asks for none, as in the kubelet.
@@ -103,11 +152,7 @@ fn request(r: &ResourceRequirements, name: &str, unit: i64) -> Result<i64, Strin
 }
 
 /// The value in 1/`unit`, 1 or 1000, rounded up as Kubernetes does.
-fn amount(
-    map: &std::collections::BTreeMap<String, Quantity>,
-    name: &str,
-    unit: i64,
-) -> Result<Option<i64>, String> {
+fn amount(map: &BTreeMap<String, Quantity>, name: &str, unit: i64) -> Result<Option<i64>, String> {
     let Some(q) = map.get(name) else {
         return Ok(None);
     };
@@ -153,7 +198,127 @@ mod tests {
             huge_page_sizes: vec![2 << 20, 1 << 30],
             ..Default::default()
         };
-        resources(&pod_of(&container), &container, &node)
+        resources(
+            &pod_of(&container),
+            &container,
+            &node,
+            ResourcePolicy::default(),
+        )
+    }
+
+    /// Shares, quota and memory limit of a pod of these containers.
+    #[track_caller]
+    fn check_pod(spec: serde_json::Value, expected: (i64, Option<i64>, Option<i64>)) {
+        let pod = pod("p").spec(spec).build();
+        let r = pod_resources(&pod, ResourcePolicy::default());
+        assert_eq!((r.cpu_shares, r.cpu_quota, r.memory_limit), expected);
+        assert_eq!((r.cpu_period, r.pids_limit), (100_000, None));
+    }
+
+    #[test]
+    fn a_pod_has_the_weight_and_the_limits_of_its_containers_together() {
+        let c = |name: &str, limits: serde_json::Value, requests: serde_json::Value| json!({"name": name, "resources": {"limits": limits, "requests": requests}});
+        let (none, cpu) = (json!({}), |n: &str| json!({"cpu": n}));
+        let pod = |all: &[serde_json::Value]| json!({"containers": all});
+        check_pod(pod(&[c("a", none.clone(), none.clone())]), (2, None, None));
+        let two = [
+            c("a", none.clone(), cpu("1")),
+            c("b", none.clone(), cpu("500m")),
+        ];
+        check_pod(pod(&two), (1536, None, None));
+        let limited = json!({"cpu": "500m", "memory": "64Mi"});
+        let both = [
+            c("a", limited.clone(), none.clone()),
+            c("b", limited.clone(), cpu("250m")),
+        ];
+        let of_two = (768, Some(100_000), Some(128 << 20));
+        check_pod(pod(&both), of_two);
+        let with_one_free = [both[0].clone(), c("b", cpu("1"), none.clone())];
+        check_pod(pod(&with_one_free), (1536, Some(150_000), None));
+        let mut sidecar = c("s", limited, none.clone());
+        sidecar["restartPolicy"] = "Always".into();
+        let start = json!({
+            "initContainers": [sidecar, c("i", json!({"cpu": "2", "memory": "1Gi"}), none)],
+            "containers": both,
+        });
+        let of_start = Some((1 << 30) + (64 << 20));
+        check_pod(start, (2560, Some(250_000), of_start));
+    }
+
+    #[test]
+    fn a_pod_has_as_many_processes_as_the_configuration_gives() {
+        let policy = ResourcePolicy {
+            pod_pids_limit: Some(100),
+            ..ResourcePolicy::default()
+        };
+        let limit = pod_resources(&pod("p").build(), policy).pids_limit;
+        assert_eq!(limit, Some(100));
+    }
+
+    /// On a node with 1,000,000 bytes of memory and half as much swap.
+    #[track_caller]
+    fn check_swap(spec: serde_json::Value, (limited, v2): (bool, bool), expected: u64) {
+        let pod = pod("p").spec(spec).build();
+        let node = NodeFacts {
+            memory_capacity: 1_000_000,
+            swap_capacity: 500_000,
+            pure_cgroup_v2: v2,
+            ..NodeFacts::default()
+        };
+        let policy = ResourcePolicy {
+            swap: match limited {
+                true => SwapBehavior::LimitedSwap,
+                false => SwapBehavior::NoSwap,
+            },
+            ..ResourcePolicy::default()
+        };
+        let r = resources(&pod, &pod.spec.containers[0], &node, policy).unwrap();
+        assert_eq!(r.swap_limit, expected);
+    }
+
+    #[test]
+    fn swap_is_for_burstable_containers_where_the_configuration_says_so() {
+        let of = |resources: serde_json::Value| json!({"containers": [{"name": "a", "resources": resources}]});
+        let burstable = of(json!({"requests": {"memory": "200k"}}));
+        check_swap(burstable.clone(), (true, true), 100_000);
+        check_swap(burstable.clone(), (false, true), 0);
+        check_swap(burstable.clone(), (true, false), 0);
+        let mut critical = burstable;
+        critical["priority"] = 2_000_000_000.into();
+        check_swap(critical, (true, true), 0);
+        check_swap(of(json!({})), (true, true), 0);
+        let guaranteed = json!({"limits": {"memory": "200k", "cpu": "1"}});
+        check_swap(of(guaranteed), (true, true), 0);
+        let request_is_limit = json!({"limits": {"memory": "200k"}});
+        check_swap(of(request_is_limit), (true, true), 0);
+        let less = json!({"limits": {"memory": "400k"}, "requests": {"memory": "200k"}});
+        check_swap(of(less), (true, true), 100_000);
+        let no_memory = json!({"requests": {"cpu": "1"}});
+        check_swap(of(no_memory), (true, true), 0);
+        let more_than_there_is = json!({"requests": {"memory": "2M"}});
+        check_swap(of(more_than_there_is), (true, true), 500_000);
+    }
+
+    #[test]
+    fn a_container_dies_as_a_whole_on_v2_unless_the_configuration_says_otherwise() {
+        let group = |v2: bool, single: Option<bool>| {
+            let node = NodeFacts {
+                pure_cgroup_v2: v2,
+                ..NodeFacts::default()
+            };
+            let policy = ResourcePolicy {
+                single_process_oom_kill: single,
+                ..ResourcePolicy::default()
+            };
+            let container = Container::default();
+            let r = resources(&pod_of(&container), &container, &node, policy);
+            r.unwrap().oom_group
+        };
+        assert_eq!(
+            [None, Some(false), Some(true)].map(|single| group(true, single)),
+            [true, true, false]
+        );
+        assert!(!group(false, None) && !group(false, Some(true)));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::Inputs;
 use crate::api::app_armor;
-use crate::api::capabilities::canonical;
+use crate::api::capabilities::{canonical, has_prefix};
 use crate::api::pod::{AppArmorProfile as Profile, Capabilities, SeccompProfile as Wanted};
 use crate::api::{Container, Pod};
 use crate::runtime::{AppArmorProfile, SeccompProfile, Security};
@@ -46,7 +46,7 @@ pub(super) fn security(i: &Inputs<'_>) -> Result<Security, String> {
     let id = |value: Option<i64>, field| value.map(|v| id(v, field)).transpose();
     Ok(Security {
         privileged,
-        add_capabilities: names(&c.capabilities, |c| &c.add),
+        add_capabilities: granted(&c.capabilities),
         drop_capabilities: names(&c.capabilities, |c| &c.drop),
         run_as_user: id(run_as_user, "runAsUser")?,
         run_as_group: id(c.run_as_group.or(p.run_as_group), "runAsGroup")?,
@@ -57,6 +57,7 @@ pub(super) fn security(i: &Inputs<'_>) -> Result<Security, String> {
             .chain(p.fs_group.map(|gid| (gid, "fsGroup")))
             .filter_map(|(gid, field)| id(Some(gid), field).transpose())
             .collect::<Result<_, _>>()?,
+        strict_groups: p.supplemental_groups_policy.as_deref() == Some("Strict"),
         read_only_root: c.read_only_root_filesystem == Some(true),
         no_new_privileges: c.allow_privilege_escalation == Some(false),
         seccomp: match seccomp_profile(i.pod, i.container) {
@@ -69,6 +70,16 @@ pub(super) fn security(i: &Inputs<'_>) -> Result<Security, String> {
         masked_paths: if privileged { vec![] } else { masked_paths },
         readonly_paths: if privileged { vec![] } else { owned(&READONLY) },
     })
+}
+
+/// What is added. As with containerd, a name that is written with `CAP_` grants nothing.
+fn granted(all: &Capabilities) -> Vec<String> {
+    let plain = all.add.iter().filter(|name| !has_prefix(name)).cloned();
+    let plain = Capabilities {
+        add: plain.collect(),
+        ..Capabilities::default()
+    };
+    names(&plain, |c| &c.add)
 }
 
 /// Names in upper case and without `CAP_`. An unknown name is passed on to the runtime, which

@@ -44,6 +44,7 @@ fn build_with(
             thermal_throttle: vec![CPUS.into()],
             ..NodeFacts::default()
         },
+        resource_policy: ResourcePolicy::default(),
         objects: &ObjectSet::default(),
         services: &[],
         pod_ips: &[],
@@ -168,13 +169,13 @@ fn an_image_is_mounted_instead_of_a_path() {
 }
 
 #[test]
-fn capabilities_are_taken_in_any_case_with_and_without_their_prefix() {
+fn capabilities_are_taken_in_any_case_and_with_their_prefix_only_to_be_dropped() {
     let security = of(json!({"securityContext": {"capabilities":
-        {"add": ["net_admin", "CAP_SYS_TIME", "cap_kill"], "drop": ["all"]}}}))
+        {"add": ["net_admin", "CAP_SYS_TIME", "Kill", "cap_sys_ptrace"], "drop": ["all", "cap_chown"]}}}))
     .unwrap()
     .security;
-    assert_eq!(security.add_capabilities, ["NET_ADMIN", "SYS_TIME", "KILL"]);
-    assert_eq!(security.drop_capabilities, ["ALL"]);
+    assert_eq!(security.add_capabilities, ["NET_ADMIN", "KILL"]);
+    assert_eq!(security.drop_capabilities, ["ALL", "CHOWN"]);
 }
 
 #[test]
@@ -252,6 +253,7 @@ fn a_sandbox_has_the_namespaces_that_the_pod_asks_for() {
             hostname: "web",
             log_directory: "/logs".into(),
             cgroup_parent: "/podprobe/u1".into(),
+            resource_policy: ResourcePolicy::default(),
             volumes: &MountedVolumes::default(),
         })
         .namespaces;
@@ -279,6 +281,7 @@ fn a_sandbox_has_the_bandwidth_of_the_pod_s_annotations() {
             hostname: "web",
             log_directory: "/logs".into(),
             cgroup_parent: "/podprobe/u1".into(),
+            resource_policy: ResourcePolicy::default(),
             volumes: &MountedVolumes::default(),
         };
         sandbox(&inputs).bandwidth
@@ -300,4 +303,17 @@ fn a_stop_signal_of_the_spec_is_handed_on() {
     assert_eq!(of(json!({})).unwrap().stop_signal, None);
     let config = of(json!({"lifecycle": {"stopSignal": "SIGUSR1"}})).unwrap();
     assert_eq!(config.stop_signal.as_deref(), Some("SIGUSR1"));
+}
+
+#[test]
+fn strict_groups_are_the_pods_alone() {
+    let strict = |policy: serde_json::Value| {
+        let pod = pod(
+            json!({"securityContext": {"supplementalGroupsPolicy": policy},
+            "containers": [{"name": "c", "image": "i"}]}),
+        );
+        build(&pod, "").unwrap().security.strict_groups
+    };
+    assert!(strict(json!("Strict")));
+    assert!(!strict(json!("Merge")) && !strict(json!(null)));
 }

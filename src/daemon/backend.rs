@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::adapters::Prober;
 use super::counted::Counted;
+use crate::admission;
 use crate::api::conditions::ConditionChange;
 use crate::api::objects::{LocalObject, ObjectKind};
 use crate::api::pod::Volume;
@@ -49,12 +50,14 @@ use crate::settings::Settings;
 use crate::stats::Stats;
 use crate::status::StatusManager;
 use crate::sync_loop::Heartbeat;
+use crate::threads::Roster;
 use crate::views::ProbeReport;
 use crate::views::history::PodHistory;
 use crate::views::{PodView, Snapshot, SnapshotUpdate};
 use crate::wire::socket::Socket as PortSocket;
 
-/// For this long after its start the daemon waits for the first reading of every source before it answers what there is.
+/// For this long after its start the daemon waits for the first reading of every source, and for the first table of services, before it answers
+/// what there is.
 const FIRST_READING: Duration = Duration::from_secs(5);
 /// How often it looks.
 const FIRST_READING_STEP: Duration = Duration::from_millis(20);
@@ -76,6 +79,8 @@ pub(super) struct DaemonBackend {
     pub(super) pleg: Arc<Pleg>,
     pub(super) kuberuntime: Arc<KubeRuntime>,
     pub(super) heartbeat: Arc<Heartbeat>,
+    /// How the long-lived threads get on.
+    pub(super) roster: Arc<Roster>,
     pub(super) services: Arc<ServicesView>,
     pub(super) objects: Arc<Objects>,
     pub(super) networks: Arc<Networks>,
@@ -87,6 +92,7 @@ pub(super) struct DaemonBackend {
     pub(super) store: ImageStore,
     pub(super) stats: Stats,
     pub(super) node_ip: IpAddr,
+    pub(super) node: admission::Node,
     /// When the daemon started.
     pub(super) started: Moment,
 }
@@ -97,7 +103,9 @@ impl Backend for DaemonBackend {
     }
 
     fn services(&self) -> Vec<ServiceView> {
-        let mut all = self.services.get().views();
+        // A daemon that has just started knows none.
+        let left = (self.started + FIRST_READING).since(Moment::now());
+        let mut all = self.services.first(left).views();
         for service in &mut all {
             let problem = self.health.problem(&service.namespace, &service.name);
             service.problems.extend(problem);

@@ -7,12 +7,16 @@ use nix::sys::statvfs::{FsFlags, statvfs};
 use super::backend::DaemonBackend;
 use crate::clock::Moment;
 use crate::server::health::Check;
+use crate::sys::wide;
 
 /// With less than this in bytes nothing can be written reliably.
 const LEAST_FREE: u64 = 1 << 20;
 
+/// The least that a thread may have.
+const CHECK_STACK: usize = 16 << 10;
+
 impl DaemonBackend {
-    /// A restart can mend what has stopped to go on: the sync loop, and PLEG. The disk and the runtime it cannot.
+    /// A restart can mend what has stopped to go on: the sync loop, PLEG and the other long-lived threads. The disk and the runtime it cannot.
     pub(super) fn health_checks(&self, now: Moment) -> Vec<Check> {
         let check = |name, result, is_liveness| Check {
             name,
@@ -25,8 +29,14 @@ impl DaemonBackend {
             check("ping", Ok(()), true),
             check("syncloop", sync_loop.map_or(Ok(()), Err), true),
             check("pleg", self.pleg.health(now), true),
+            check("threads", self.roster.health(now), true),
             check("runtime", runtime.map_err(|e| e.to_string()), false),
             check("disk", self.disk(), false),
+            check(
+                "new-threads",
+                has_thread(std::thread::Builder::spawn),
+                false,
+            ),
         ]
     }
 
@@ -38,12 +48,27 @@ impl DaemonBackend {
     }
 }
 
+/// How a thread is started; tests have one that fails.
+type Spawn = fn(std::thread::Builder, fn()) -> std::io::Result<std::thread::JoinHandle<()>>;
+
+/// Whether the node gives one more thread: without it no pod starts and no client but for health is answered.
+fn has_thread(spawn: Spawn) -> Result<(), String> {
+    let thread = std::thread::Builder::new().name("check".into());
+    let ended = spawn(thread.stack_size(CHECK_STACK), || {});
+    let ended = ended.map_err(|e| {
+        format!("the node has no thread left: {e}; pids.max of the daemon's cgroup or the kernel's threads-max is reached")
+    })?;
+    // It does nothing, so it is there for microseconds.
+    let _ = ended.join();
+    Ok(())
+}
+
 fn has_room(dir: &Path) -> Result<(), String> {
     let of = dir.display();
     let found = statvfs(dir).map_err(|e| format!("cannot look at {of}: {}", e.desc()))?;
     judge(
         found.flags().contains(FsFlags::ST_RDONLY),
-        found.blocks_free() * found.fragment_size(),
+        found.blocks_free() * wide::<_, u64>(found.fragment_size()),
         (found.files(), found.files_free()),
     )
     .map_err(|what| format!("{of}: {what}"))
@@ -62,6 +87,14 @@ fn judge(is_read_only: bool, free: u64, inodes: (u64, u64)) -> Result<(), &'stat
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_thread_left_is_named() {
+        assert_eq!(has_thread(std::thread::Builder::spawn), Ok(()));
+        let none = has_thread(|_, _| Err(std::io::ErrorKind::WouldBlock.into()));
+        let why = none.unwrap_err();
+        assert!(why.starts_with("the node has no thread left: "), "{why}");
+    }
 
     #[test]
     fn a_disk_that_takes_nothing_is_named() {

@@ -1,6 +1,7 @@
 //! Ending pods on request, until their files change.
 
 use super::backend::DaemonBackend;
+use crate::admission::Rejection;
 use crate::server::protocol::{DeleteTarget, Deleted};
 use crate::status::EVICTED;
 
@@ -20,6 +21,12 @@ impl DaemonBackend {
         let pod = self.pods.get(uid).ok_or("the pod is gone, or is ending")?;
         let file = self.files.get(uid).unwrap_or_default().file;
         let status = self.statuses.get(uid).unwrap_or_default();
+        if let Some(why) = Rejection::of(&status) {
+            let reason = why.reason;
+            return Err(format!(
+                "the pod does not run ({reason}); remove {file}, and it is gone"
+            ));
+        }
         if status.phase.is_terminal() && status.reason != EVICTED {
             let word = match status.reason.as_str() {
                 "" => status.phase.as_str(),

@@ -3,19 +3,25 @@
 //! Invariants: the parts count where things happen; here is only read, at a scrape. A series goes with its pod.
 
 pub(super) mod node;
+mod volumes;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 use super::backend::DaemonBackend;
-use crate::api::{Pod, PodSource, PodStatus};
+use crate::api::{Pod, PodSource, PodStatus, PodUid};
 use crate::clock::Moment;
 use crate::events::EventType;
+use crate::log_pipe;
 use crate::metrics::{Family, Kind};
 use crate::pod_config::FileProblem;
 use crate::runtime::{RuntimePodStatus, RuntimeState};
+use crate::server::Backend;
+use crate::stats::Disk;
+use crate::text::visible::{is_unsafe, replace};
+use crate::views::kube_node::{NodeState, os_name, write_node};
 use crate::views::kube_state::{NodeLabels, ServiceState, write_pods, write_services};
 
 /// The most refused files that have a series each.
@@ -61,10 +67,42 @@ impl DaemonBackend {
             ip: self.node_ip,
         };
         write_pods(&states, node, out);
+        self.write_node(out);
         let active = states.iter().filter(|(_, s)| !s.phase.is_terminal());
-        write_pod_counts(states.len(), active.count(), out);
-        write_running(&self.pleg.cache().all(), out);
+        let active: Vec<&Pod> = active.map(|(pod, _)| *pod).collect();
+        write_pod_counts(states.len(), active.len(), out);
+        let running = self.pleg.cache().all();
+        write_running(&running, out);
+        let ready = running
+            .iter()
+            .filter(|p| p.sandboxes.iter().any(|s| s.ready));
+        let ready: HashSet<&PodUid> = ready.map(|p| &p.uid).collect();
+        let has_sandbox = |pod: &Pod| ready.contains(pod.uid());
+        volumes::write_counts(&active, self.kuberuntime.volumes(), has_sandbox, out);
+        volumes::write_claims(&active, &self.layout, out);
         self.write_services(out);
+    }
+
+    fn write_node(&self, out: &mut String) {
+        let help = "The node's name. The count is always 1.";
+        let labels = [("node", self.node_name.as_str())];
+        Family::new(out, "kubelet_node_name", Kind::Gauge, help).value(&labels, 1);
+        let os = std::fs::read_to_string("/etc/os-release").unwrap_or_default();
+        let release = nix::sys::utsname::uname().map(|name| name.release().to_owned());
+        let release = release.unwrap_or_default();
+        let state = NodeState {
+            name: &self.node_name,
+            ip: self.node_ip,
+            kernel: &release.to_string_lossy(),
+            os: os_name(&os),
+            is_ready: self.checks().iter().all(|check| check.result.is_ok()),
+            cpu_milli: self.node.cpu_milli,
+            memory: self.node.memory,
+            huge_pages: &self.node.huge_pages,
+            disk: Disk::of(&self.layout.lib_dir()).map(|disk| disk.capacity),
+            max_pods: self.node.max_pods,
+        };
+        write_node(&state, out);
     }
 
     fn write_services(&self, out: &mut String) {
@@ -107,6 +145,9 @@ impl DaemonBackend {
         for (part, n) in left_out {
             family.value(&[("part", part)], n);
         }
+        let help = "Lines of the log that were dropped, because nobody read it.";
+        Family::new(out, "podprobe_log_dropped_total", Kind::Counter, help)
+            .value(&[], log_pipe::dropped());
         let help = "The version that runs.";
         Family::new(out, "podprobe_build_info", Kind::Gauge, help)
             .value(&[("version", env!("CARGO_PKG_VERSION"))], 1);
@@ -115,14 +156,23 @@ impl DaemonBackend {
     fn write_panics(&self, out: &mut String) {
         let help = "Panics that were caught; the thread went on, and the log says where.";
         let mut panics = Family::new(out, "podprobe_panics_total", Kind::Counter, help);
-        for (part, n) in [
+        let others = [
             ("pleg", self.pleg.panics()),
             ("pod_workers", self.workers.panics()),
             ("prober", self.prober.manager.panics()),
-            ("proxy_health", self.health.panics()),
             ("server", self.counted.server_panics.load(Ordering::Relaxed)),
-        ] {
-            panics.value(&[("part", part)], n);
+            ("sync_loop", self.heartbeat.panics()),
+        ];
+        let mut all: Vec<(String, u64)> = self
+            .roster
+            .panics()
+            .into_iter()
+            .chain(others)
+            .map(|(part, n)| (part.replace('-', "_"), n))
+            .collect();
+        all.sort();
+        for (part, n) in all {
+            panics.value(&[("part", &part)], n);
         }
         let help = "Probe workers: one for each probe of each container that may still run.";
         Family::new(out, "podprobe_prober_workers", Kind::Gauge, help)
@@ -187,13 +237,16 @@ fn write_problems(problems: &BTreeMap<PodSource, Vec<FileProblem>>, out: &mut St
     let help = "Files and answers whose present content is refused, by source.";
     let mut family = Family::new(out, "podprobe_refused_files", Kind::Gauge, help);
     for source in [PodSource::File, PodSource::Http] {
-        let n = problems.get(&source).map_or(0, Vec::len) as u64;
+        let of_source = problems.get(&source).into_iter().flatten();
+        let n = of_source.filter(|p| !p.is_in_use).count() as u64;
         family.value(&[("source", source.as_str())], n);
     }
     let help = "A file whose present content is refused; at most 20 of them. `get pods` says why.";
     let mut family = Family::new(out, "podprobe_refused_file_info", Kind::Gauge, help);
-    for problem in problems.values().flatten().take(MAX_FILES) {
-        family.value(&[("file", &problem.file)], 1);
+    let refused = problems.values().flatten().filter(|p| !p.is_in_use);
+    for problem in refused.take(MAX_FILES) {
+        // Whoever reads it may do so on a terminal.
+        family.value(&[("file", &replace(&problem.file, is_unsafe))], 1);
     }
 }
 
@@ -205,7 +258,7 @@ mod tests {
     fn refused_files_are_all_counted_and_the_first_are_named() {
         let problem = |n| FileProblem {
             file: format!("/p/{n:02}"),
-            error: String::new(),
+            ..FileProblem::default()
         };
         let all = BTreeMap::from([(PodSource::File, (0..25).map(problem).collect())]);
         let mut out = String::new();
@@ -220,6 +273,26 @@ mod tests {
         assert_eq!(named.count(), MAX_FILES);
         assert!(
             out.contains("podprobe_refused_file_info{file=\"/p/19\"} 1\n"),
+            "{out}"
+        );
+    }
+
+    #[test]
+    fn a_file_s_name_does_nothing_to_a_terminal() {
+        let problem = FileProblem {
+            file: "/p/\u{1b}]0;x\u{7}\u{202e}a\nb.yaml".into(),
+            error: String::new(),
+            is_in_use: false,
+        };
+        let mut out = String::new();
+        write_problems(
+            &BTreeMap::from([(PodSource::File, vec![problem])]),
+            &mut out,
+        );
+        let is_plain = |c: char| c == '\n' || !is_unsafe(c);
+        assert!(out.chars().all(is_plain), "{out:?}");
+        assert!(
+            out.contains("{file=\"/p/^[]0;x^G\\\\u{202e}a^Jb.yaml\"} 1"),
             "{out}"
         );
     }

@@ -1,6 +1,6 @@
 //! The root's directories, and its lock: one daemon a root.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::time::{Duration, Instant};
 
 use nix::fcntl::{Flock, FlockArg};
@@ -16,8 +16,13 @@ const LOCK_STEP: Duration = Duration::from_millis(20);
 /// Makes the directories and takes the lock, which is held until it is dropped. The lock is on `/var/lib/podprobe` itself:
 /// nobody clears that away while the daemon runs, as happens to /run, and it may be read-only.
 pub(super) fn prepare(layout: &Layout) -> Result<Flock<File>, DaemonError> {
-    for dir in [layout.run_dir(), layout.lib_dir(), layout.logs_dir()] {
-        fs::create_dir_all(&dir).map_err(cannot(format!("create {}", dir.display())))?;
+    let made = layout.make(&layout.logs_dir());
+    let closed = made.and_then(|()| layout.make_directories());
+    for dir in closed.map_err(|e| DaemonError(e.to_string()))? {
+        match dir.is_closed {
+            true => log::info!("{}", dir.text),
+            false => log::warn!("{}", dir.text),
+        }
     }
     let path = layout.lib_dir();
     let file = File::open(&path).map_err(cannot(format!("open {}", path.display())))?;

@@ -4,9 +4,20 @@ use std::fs;
 
 use nix::sys::signal::{SigSet, Signal};
 
+/// What would end a process that does not expect it, and means nothing to the daemon. Blocked, not ignored: who is
+/// started by the daemon would ignore them, too.
+const UNHEARD: [Signal; 4] = [
+    Signal::SIGUSR1,
+    Signal::SIGUSR2,
+    Signal::SIGQUIT,
+    Signal::SIGALRM,
+];
+
 /// Before the first thread, so that no thread takes a signal meant for [`wait`].
 pub(super) fn block() {
-    if let Err(e) = handled().thread_block() {
+    let mut signals = handled();
+    signals.extend(UNHEARD);
+    if let Err(e) = signals.thread_block() {
         log::warn!("cannot block signals: {e}; a signal ends the daemon at once");
     }
 }
@@ -35,4 +46,21 @@ fn ignores(signal: Signal) -> bool {
     let mask = status.lines().find_map(|l| l.strip_prefix("SigIgn:"));
     mask.and_then(|m| u64::from_str_radix(m.trim(), 16).ok())
         .is_some_and(|m| m & (1 << (signal as i32 - 1)) != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_that_means_nothing_ends_nothing() {
+        let thread = std::thread::spawn(|| {
+            block();
+            // To this thread: where it is not blocked the test ends here.
+            for signal in UNHEARD {
+                nix::sys::signal::raise(signal).unwrap();
+            }
+        });
+        thread.join().unwrap();
+    }
 }

@@ -57,9 +57,22 @@ impl Harness {
     }
 
     fn connected(runtime: FakeRuntime, settings: Settings, network: NetworkChoice) -> Self {
+        Self::beside(&[], runtime, settings, network)
+    }
+
+    /// With these files in the pods directory before it starts.
+    fn beside(
+        files: &[(&str, String)],
+        runtime: FakeRuntime,
+        settings: Settings,
+        network: NetworkChoice,
+    ) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let layout = Layout::new(dir.path());
         fs::create_dir_all(layout.pods_dir()).unwrap();
+        for (name, text) in files {
+            fs::write(layout.pods_dir().join(name), text).unwrap();
+        }
         let settings = Settings {
             static_pod_path: layout.pods_dir(),
             node_name: "node".into(),
@@ -169,6 +182,37 @@ fn what_the_kernel_lacks_for_the_network_is_shown_with_the_pod_and_counted() {
         let metrics = h.daemon.backend().metrics();
         let gauge = "podprobe_network_missing{what=\"bridge\"} 1\n";
         assert!(metrics.contains(gauge), "{metrics}");
+        h.daemon.shutdown(CEILING).unwrap();
+    });
+}
+
+/// The sync of a pod without a status from before takes a moment, and services wait for it.
+#[test]
+fn a_client_that_asks_for_services_at_once_waits_for_the_first_table() {
+    in_own_network(|| {
+        let spec = json!({"selector": {"app": "web"}, "ports": [{"port": 80}]});
+        let metadata = json!({"name": "web"});
+        let service =
+            json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec});
+        let container = json!({"name": "c", "image": "i"});
+        let files = [
+            ("service.json", service.to_string()),
+            ("web.json", pod(json!({"containers": [container]}))),
+        ];
+        let settings = Settings {
+            proxy_mode: crate::settings::ProxyMode::Nftables,
+            ..Settings::default()
+        };
+        let h = Harness::beside(
+            &files,
+            FakeRuntime::default(),
+            settings,
+            NetworkChoice::None,
+        );
+        let names = |services: Vec<crate::services::view::ServiceView>| {
+            services.into_iter().map(|s| s.name).collect::<Vec<_>>()
+        };
+        assert_eq!(names(h.daemon.backend().services()), ["web"]);
         h.daemon.shutdown(CEILING).unwrap();
     });
 }

@@ -3,6 +3,7 @@
 //!
 //! PLEG's thread alone starts before all parts are made, because the sync loop wants its first listing.
 
+use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -28,7 +29,7 @@ use crate::api::{PodOrigin, PodSource, PodUid, decode};
 use crate::change_feed::{Aspect, ChangeFeed};
 use crate::checkpoint::{self, Checkpoint, Restored};
 use crate::clock::Moment;
-use crate::container_config::{NodeFacts, huge_pages, kernel_version};
+use crate::container_config::{NodeFacts, ResourcePolicy, huge_pages, kernel_version};
 use crate::events::Recorder;
 use crate::eviction::{self, Evictions};
 use crate::images::ImageStore;
@@ -70,6 +71,7 @@ use crate::settings::Settings;
 use crate::stats::{self, Stats};
 use crate::status::{DELETED, EVICTED, StatusManager, conditions_of_others};
 use crate::sync_loop::{Channels, Heartbeat, Parts, SyncLoop};
+use crate::threads::Roster;
 use crate::views::Records;
 use crate::views::history::NODE_RESTARTED;
 use crate::volumes::Volumes;
@@ -118,6 +120,7 @@ pub(super) fn start(
     let mut restored = checkpoint::read(&layout.checkpoint());
     let last = LastDaemon::new(&restored);
     let (pod_evicted, evicted) = bounded(1);
+    let (room_made, room) = bounded(1);
     let pods_with_data = KubeRuntime::pods_with_data(layout);
     let restarts = Arc::<Restarts>::default();
     let evictions = evictions(settings, layout, &pods_with_data, pod_evicted);
@@ -158,7 +161,11 @@ pub(super) fn start(
         &prober,
         (evictions.clone(), restarts.clone(), counted.pods.clone()),
     ));
-    let workers = Arc::new(PodWorkers::new(syncer.clone(), settings.sync_frequency));
+    let workers = Arc::new(PodWorkers::new(
+        syncer.clone(),
+        settings.sync_frequency,
+        room_made,
+    ));
     let backend = backend(
         settings,
         layout,
@@ -172,10 +179,11 @@ pub(super) fn start(
             restarts,
             counted: counted.clone(),
             store: engine.store.clone(),
+            node: node.clone(),
         },
     );
     let backend = Arc::new(backend);
-    let (channels, senders) = channels(lifecycle, result_updates, objects, evicted);
+    let (channels, senders) = channels(lifecycle, result_updates, [objects, evicted, room]);
     let parts = Parts {
         node,
         huge_pages,
@@ -197,28 +205,37 @@ pub(super) fn start(
             evictions.clone(),
         )),
         pods_with_data,
+        places: RefCell::default(),
     };
 
     let sync_loop = start_sync_loop(channels, parts, backend.heartbeat.clone())?;
     let updates = senders.updates;
+    let roster = &*backend.roster;
     let removal = Arc::<Removal>::default();
     let threads = Threads {
         sync_loop: (sync_loop, senders.stop),
-        checkpoint: start_checkpoint(backend.checkpoint.clone(), prober)?,
-        files: start_file_source(settings, layout, stores.outlet(&updates), last.pods)?,
-        url: start_http_source(settings, layout, stores.outlet(&updates))?,
-        exits: start_exit_listener(layout, pleg.clone())?,
-        images: start_image_keeper(settings, layout, engine.store, senders.images_changed)?,
-        volumes: start_volume_watch(&stores, kuberuntime, evictions)?,
+        checkpoint: start_checkpoint(backend.checkpoint.clone(), prober, roster)?,
+        files: start_file_source(settings, layout, stores.outlet(&updates), last.pods, roster)?,
+        url: start_http_source(settings, layout, stores.outlet(&updates), roster)?,
+        exits: start_exit_listener(layout, pleg.clone(), roster)?,
+        images: start_image_keeper(
+            settings,
+            layout,
+            engine.store,
+            senders.images_changed,
+            roster,
+        )?,
+        volumes: start_volume_watch(&stores, kuberuntime, evictions, roster)?,
         services: start_services(
             settings,
             layout,
             &stores,
             &engine.networks.0,
             (engine.runtime.clone(), removal.clone()),
+            roster,
         )?,
-        network: start_network_watch(engine.networks)?,
-        health: start_health(settings, &stores)?,
+        network: start_network_watch(engine.networks, roster)?,
+        health: start_health(settings, &stores, roster)?,
         // The last, so that what the others clear away is not there when clients are answered.
         server: start_server(settings, layout, backend.clone())?,
         pulls,
@@ -369,6 +386,7 @@ fn kuberuntime(
         started: stores.started,
     };
     let kuberuntime = kuberuntime.with_services(Box::new(links));
+    let kuberuntime = kuberuntime.with_resource_policy(ResourcePolicy::of(settings));
     (kuberuntime.with_dns(NodeDns::of(settings)), stop)
 }
 
@@ -439,6 +457,7 @@ struct Asked {
     restarts: Arc<Restarts>,
     counted: Counted,
     store: ImageStore,
+    node: admission::Node,
 }
 
 fn backend(
@@ -467,6 +486,7 @@ fn backend(
         pleg: pleg.clone(),
         kuberuntime: asked.kuberuntime,
         heartbeat: Arc::default(),
+        roster: Arc::default(),
         services: stores.services.clone(),
         objects: stores.objects.clone(),
         networks: stores.networks.clone(),
@@ -478,6 +498,7 @@ fn backend(
         store: asked.store,
         stats: Stats::new(stats::Reader::new(layout.clone())),
         node_ip: settings.node_ip,
+        node: asked.node,
         started: stores.started,
     }
 }
@@ -511,8 +532,7 @@ struct Senders {
 fn channels(
     lifecycle: Receiver<PodLifecycleEvent>,
     [liveness, readiness, startup]: [ResultUpdates; 3],
-    objects: Receiver<()>,
-    evictions: Receiver<()>,
+    [objects, evictions, room]: [Receiver<()>; 3],
 ) -> (Channels, Senders) {
     let (updates, config) = bounded(UPDATES_CAPACITY);
     let (images_changed, images) = bounded(1);
@@ -526,6 +546,7 @@ fn channels(
         images,
         objects,
         evictions,
+        room,
         stop: stopped,
     };
     let senders = Senders {
@@ -613,10 +634,11 @@ fn start_sync_loop(
 fn start_checkpoint(
     checkpoint: Arc<Checkpoint>,
     prober: Arc<Prober>,
+    roster: &Roster,
 ) -> Result<(JoinHandle<()>, Sender<()>), DaemonError> {
     let (stop, stopped) = bounded(0);
     let save_pauses = pauses::saver(prober);
-    let thread = checkpoint::spawn(checkpoint, stopped, save_pauses)
+    let thread = checkpoint::spawn(checkpoint, stopped, save_pauses, roster)
         .map_err(cannot("start the checkpoint thread"))?;
     Ok((thread, stop))
 }
@@ -626,6 +648,7 @@ fn start_volume_watch(
     stores: &Stores,
     kuberuntime: Arc<KubeRuntime>,
     evictions: Arc<Evictions>,
+    roster: &Roster,
 ) -> Result<(JoinHandle<()>, Sender<()>), DaemonError> {
     let (stop, stopped) = bounded(0);
     let watch = eviction::Watch {
@@ -637,7 +660,8 @@ fn start_volume_watch(
         limited: Box::new(move |pod| kuberuntime.limited_volumes(pod)),
         interval: VOLUME_INTERVAL,
     };
-    let thread = eviction::spawn(watch, stopped).map_err(cannot("start the thread volumes"))?;
+    let thread =
+        eviction::spawn(watch, stopped, roster).map_err(cannot("start the thread volumes"))?;
     Ok((thread, stop))
 }
 
@@ -647,6 +671,7 @@ fn start_services(
     stores: &Stores,
     networks: &Arc<Networks>,
     (runtime, removal): (Arc<dyn Runtime>, Arc<Removal>),
+    roster: &Roster,
 ) -> Result<(JoinHandle<()>, Sender<()>), DaemonError> {
     let (stop, stopped) = bounded(0);
     let feed = stores.feed.clone();
@@ -692,7 +717,8 @@ fn start_services(
         names: names(settings),
         has_network: Box::new(move || networks.kind() != NetworkKind::None),
     };
-    let thread = watch::spawn(watch, stopped).map_err(cannot("start the thread services"))?;
+    let thread =
+        watch::spawn(watch, stopped, roster).map_err(cannot("start the thread services"))?;
     Ok((thread, stop))
 }
 
@@ -732,17 +758,19 @@ fn own_ports(settings: &Settings) -> Vec<OwnPort> {
 fn start_health(
     settings: &Settings,
     stores: &Stores,
+    roster: &Roster,
 ) -> Result<(JoinHandle<()>, Arc<Health>), DaemonError> {
-    let thread = health::spawn(stores.health.clone(), settings.healthz_bind_address);
+    let thread = health::spawn(stores.health.clone(), settings.healthz_bind_address, roster);
     let thread = thread.map_err(cannot("start the thread proxy-health"))?;
     Ok((thread, stores.health.clone()))
 }
 
 fn start_network_watch(
     (networks, sandboxes): (Arc<Networks>, Vec<String>),
+    roster: &Roster,
 ) -> Result<(JoinHandle<()>, Sender<()>), DaemonError> {
     let (stop, stopped) = bounded(0);
-    let thread = network::watch::spawn(networks, sandboxes, stopped)
+    let thread = network::watch::spawn(networks, sandboxes, stopped, roster)
         .map_err(cannot("start the thread network"))?;
     Ok((thread, stop))
 }
@@ -779,15 +807,19 @@ fn start_file_source(
     layout: &Layout,
     outlet: Outlet,
     running: HashSet<PodUid>,
+    roster: &Roster,
 ) -> Result<FileSource, DaemonError> {
-    FileSource::spawn(FileSourceConfig {
-        path: settings.static_pod_path.clone(),
-        check_frequency: settings.file_check_frequency,
-        last_good: layout.last_good(),
-        running,
-        decode: decoder(settings.node_name.clone()),
-        outlet,
-    })
+    FileSource::spawn(
+        FileSourceConfig {
+            path: settings.static_pod_path.clone(),
+            check_frequency: settings.file_check_frequency,
+            last_good: layout.last_good(),
+            running,
+            decode: decoder(settings.node_name.clone()),
+            outlet,
+        },
+        roster,
+    )
     .map_err(cannot("watch the pods directory"))
 }
 
@@ -796,6 +828,7 @@ fn start_http_source(
     settings: &Settings,
     layout: &Layout,
     outlet: Outlet,
+    roster: &Roster,
 ) -> Result<Option<HttpSource>, DaemonError> {
     let Some(url) = &settings.static_pod_url else {
         // What an earlier daemon has fetched may hold secrets, and nobody reads it any more.
@@ -806,17 +839,21 @@ fn start_http_source(
     let headers =
         headers.flat_map(|(name, values)| values.iter().map(|v| (name.clone(), v.clone())));
     let (node_name, text) = (settings.node_name.clone(), url.to_string());
-    let source = HttpSource::spawn(HttpSourceConfig {
-        url: url.clone(),
-        headers: headers.collect(),
-        check_frequency: settings.http_check_frequency,
-        last_good: layout.last_good_url(),
-        decode: Arc::new(move |bytes: &[u8], _: &Path| {
-            let (node_name, url) = (&node_name, &text);
-            decode::objects(bytes, &PodOrigin::Http { node_name, url }).map_err(|e| e.to_string())
-        }),
-        outlet,
-    });
+    let source = HttpSource::spawn(
+        HttpSourceConfig {
+            url: url.clone(),
+            headers: headers.collect(),
+            check_frequency: settings.http_check_frequency,
+            last_good: layout.last_good_url(),
+            decode: Arc::new(move |bytes: &[u8], _: &Path| {
+                let (node_name, url) = (&node_name, &text);
+                decode::objects(bytes, &PodOrigin::Http { node_name, url })
+                    .map_err(|e| e.to_string())
+            }),
+            outlet,
+        },
+        roster,
+    );
     source.map(Some).map_err(cannot("start the thread pod-url"))
 }
 
@@ -827,8 +864,12 @@ fn decoder(node_name: String) -> Decode {
     })
 }
 
-fn start_exit_listener(layout: &Layout, pleg: Arc<Pleg>) -> Result<ExitListener, DaemonError> {
-    ExitListener::spawn(layout.exits(), move |uid| pleg.request(uid))
+fn start_exit_listener(
+    layout: &Layout,
+    pleg: Arc<Pleg>,
+    roster: &Roster,
+) -> Result<ExitListener, DaemonError> {
+    ExitListener::spawn(layout.exits(), move |uid| pleg.request(uid), roster)
         .map_err(cannot("listen for ends"))
 }
 
@@ -838,14 +879,18 @@ fn start_image_keeper(
     layout: &Layout,
     store: ImageStore,
     changed: Sender<()>,
+    roster: &Roster,
 ) -> Result<ImageKeeper, DaemonError> {
     let of_layout = layout.clone();
-    ImageKeeper::spawn(ImageKeeperConfig {
-        store,
-        drop_dir: layout.image_drop(),
-        in_use: Box::new(move || shims::images_in_use(&of_layout)),
-        gc: settings.image_gc(),
-        on_change: Box::new(move || _ = changed.try_send(())),
-    })
+    ImageKeeper::spawn(
+        ImageKeeperConfig {
+            store,
+            drop_dir: layout.image_drop(),
+            in_use: Box::new(move || shims::images_in_use(&of_layout)),
+            gc: settings.image_gc(),
+            on_change: Box::new(move || _ = changed.try_send(())),
+        },
+        roster,
+    )
     .map_err(cannot("watch the image directory"))
 }

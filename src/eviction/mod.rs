@@ -24,6 +24,7 @@ use crate::api::pod::RestartPolicy;
 use crate::api::{Pod, PodUid};
 use crate::clock::Moment;
 use crate::layout::Layout;
+use crate::locks::Locked;
 use crate::metrics::counters::Counter;
 use crate::pod_actions::{BackOff, BackOffKey};
 use mark::{Deletion, Mark, Stage};
@@ -38,6 +39,11 @@ pub struct Evictions {
     /// Tells the sync loop that there is a pod to end.
     wake: Sender<()>,
     evicted: Counter,
+    /// Held by who writes a mark: the last that is written is the one that counts.
+    writing: Mutex<()>,
+    /// Called between the write of a mark and its entry.
+    #[cfg(test)]
+    between: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
 struct State {
@@ -63,6 +69,9 @@ impl Evictions {
             state: Mutex::new(State { marks, back_off }),
             wake,
             evicted: Counter::default(),
+            writing: Mutex::default(),
+            #[cfg(test)]
+            between: Mutex::default(),
         }
     }
 
@@ -137,11 +146,15 @@ impl Evictions {
     /// Evicts a pod, unless a person has deleted it.
     pub fn evict(&self, uid: &PodUid, message: &str) {
         let is_deleted = |mark: &Mark| mark.deletion.is_some();
-        if self.lock().marks.get(uid).is_some_and(is_deleted) {
-            return;
+        let done = self.change(uid, |mark, _| {
+            (!mark.is_some_and(is_deleted)).then(|| Mark::ending(message.to_owned()))
+        });
+        match done {
+            Ok(false) => return,
+            Ok(true) => {}
+            Err(e) => said(uid, &e),
         }
         self.evicted.count();
-        self.set(uid, Mark::ending(message.to_owned()));
         // full means that the sync loop is told already
         let _ = self.wake.try_send(());
     }
@@ -152,26 +165,23 @@ impl Evictions {
     /// The disk does not take it: nothing is ended, because the next daemon would not know of it.
     pub fn delete(&self, pod: &Pod, message: &str, grace: Option<i64>) -> std::io::Result<()> {
         let uid = pod.uid();
-        let has_ended = self
-            .lock()
-            .marks
-            .get(uid)
-            .is_some_and(|mark| mark.stage != Stage::Ending);
-        let mark = Mark {
-            message: message.to_owned(),
-            stage: if has_ended {
-                Stage::ForGood
-            } else {
-                Stage::Ending
-            },
-            deletion: Some(Deletion {
-                content: content_hash(pod),
-                grace,
-                is_over: false,
-            }),
-        };
-        mark::write(&self.layout.eviction(uid), &mark)?;
-        self.lock().marks.insert(uid.clone(), mark);
+        let content = content_hash(pod);
+        let _writing = self.writing();
+        self.change_written(uid, true, |mark, _| {
+            let has_ended = mark.is_some_and(|mark| mark.stage != Stage::Ending);
+            Some(Mark {
+                message: message.to_owned(),
+                stage: match has_ended {
+                    true => Stage::ForGood,
+                    false => Stage::Ending,
+                },
+                deletion: Some(Deletion {
+                    content: content.clone(),
+                    grace,
+                    is_over: false,
+                }),
+            })
+        })?;
         // full means that the sync loop is told already
         let _ = self.wake.try_send(());
         Ok(())
@@ -198,12 +208,8 @@ impl Evictions {
     /// Nothing runs of the pod any more: an evicted one's wait begins, unless its policy is never to start again.
     pub fn ended(&self, pod: &Pod, now: Moment) {
         let uid = pod.uid();
-        let mark = {
-            let mut state = self.lock();
-            let Some(mark) = state.marks.get(uid).filter(|m| m.stage == Stage::Ending) else {
-                return;
-            };
-            let mut mark = mark.clone();
+        let done = self.change(uid, |mark, back_off| {
+            let mut mark = mark.filter(|m| m.stage == Stage::Ending)?.clone();
             let is_over = mark.deletion.as_ref().map(|d| d.is_over);
             mark.stage = match (is_over, pod.spec.restart_policy) {
                 (Some(true), _) => Stage::Waiting {
@@ -213,12 +219,14 @@ impl Evictions {
                 (Some(false), _) | (None, RestartPolicy::Never) => Stage::ForGood,
                 (None, RestartPolicy::Always | RestartPolicy::OnFailure) => Stage::Waiting {
                     since: now,
-                    delay: state.back_off.hold(&BackOffKey::of_pod(uid), now),
+                    delay: back_off.hold(&BackOffKey::of_pod(uid), now),
                 },
             };
-            mark
-        };
-        self.set(uid, mark);
+            Some(mark)
+        });
+        if let Err(e) = done {
+            said(uid, &e);
+        }
     }
 
     /// Why the pod's containers start again, when it may start anew now.
@@ -233,6 +241,7 @@ impl Evictions {
     /// # Errors
     /// The disk keeps the mark, so that the next daemon would end the pod.
     pub fn begin_anew(&self, uid: &PodUid, now: Moment) -> std::io::Result<()> {
+        let _writing = self.writing();
         mark::remove(&self.layout.eviction(uid))?;
         let mut state = self.lock();
         if let Some(Mark {
@@ -249,6 +258,7 @@ impl Evictions {
 
     /// The pod was removed, or had ended by itself when it was to be evicted.
     pub fn forget(&self, uid: &PodUid) {
+        let _writing = self.writing();
         if self.lock().marks.remove(uid).is_some()
             && let Err(e) = mark::remove(&self.layout.eviction(uid))
         {
@@ -256,12 +266,56 @@ impl Evictions {
         }
     }
 
-    /// What cannot be written is kept in memory: only a daemon that is killed would forget it, and it measures anew.
-    fn set(&self, uid: &PodUid, mark: Mark) {
-        if let Err(e) = mark::write(&self.layout.eviction(uid), &mark) {
-            log::warn!("cannot record the eviction of pod {uid}: {e}; it is kept in memory");
+    /// Changes a mark, on the disk first; whether there was anything to change. The sync loop writes none and waits for no
+    /// disk, so a mark may become another during the write: then the change is made anew from that one.
+    ///
+    /// # Errors
+    /// The disk does not take it. What cannot be written is kept in memory: only a daemon that is killed would forget it, and
+    /// it measures anew.
+    fn change(
+        &self,
+        uid: &PodUid,
+        change: impl Fn(Option<&Mark>, &mut BackOff) -> Option<Mark>,
+    ) -> std::io::Result<bool> {
+        let _writing = self.writing();
+        self.change_written(uid, false, change)
+    }
+
+    /// As [`Self::change`]; `strictly`: what cannot be written is not kept. Called with `writing` held.
+    fn change_written(
+        &self,
+        uid: &PodUid,
+        strictly: bool,
+        change: impl Fn(Option<&Mark>, &mut BackOff) -> Option<Mark>,
+    ) -> std::io::Result<bool> {
+        loop {
+            let (before, after) = {
+                let mut state = self.lock();
+                let State { marks, back_off } = &mut *state;
+                let before = marks.get(uid);
+                let Some(after) = change(before, back_off) else {
+                    return Ok(false);
+                };
+                (before.cloned(), after)
+            };
+            let written = mark::write(&self.layout.eviction(uid), &after);
+            if strictly && written.is_err() {
+                return written.map(|()| true);
+            }
+            #[cfg(test)]
+            if let Some(between) = self.between.locked().take() {
+                between();
+            }
+            let mut state = self.lock();
+            if state.marks.get(uid) == before.as_ref() {
+                state.marks.insert(uid.clone(), after);
+                return written.map(|()| true);
+            }
         }
-        self.lock().marks.insert(uid.clone(), mark);
+    }
+
+    fn writing(&self) -> MutexGuard<'_, ()> {
+        self.writing.locked()
     }
 
     fn those(&self, are: impl Fn(&Mark) -> bool) -> Vec<PodUid> {
@@ -271,8 +325,12 @@ impl Evictions {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no panic while the lock is held")
+        self.state.locked()
     }
+}
+
+fn said(uid: &PodUid, e: &std::io::Error) {
+    log::warn!("cannot record the eviction of pod {uid}: {e}; it is kept in memory");
 }
 
 /// A record that cannot be read is as none: the pod runs, and its volumes are measured.

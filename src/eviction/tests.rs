@@ -282,3 +282,25 @@ fn a_deletion_that_the_disk_does_not_take_is_an_error() {
     assert!(refused.is_err());
     assert_eq!(node.seen(100), NOT_EVICTED);
 }
+
+/// The sync loop reads the file while the worker waits for the disk.
+#[test]
+fn an_edit_that_comes_while_an_end_is_written_is_not_lost() {
+    let node = Node::new();
+    let evictions = std::sync::Arc::new(open(node.dir.path(), crossbeam_channel::bounded(1).0));
+    let (uid, pod) = (PodUid::from(UID), pod("Always"));
+    evictions.delete(&pod, "deleted", None).unwrap();
+    let spec = json!({"restartPolicy": "Always", "hostname": "other"});
+    let edited = test_pods::pod("p").uid(UID).spec(spec).build();
+    let meanwhile = evictions.clone();
+    let edit = move || meanwhile.seen(&edited, at(100));
+    *evictions.between.lock().unwrap() = Some(Box::new(edit));
+    evictions.ended(&pod, at(100));
+    assert_eq!(
+        evictions.due(at(100)),
+        std::slice::from_ref(&uid),
+        "it starts anew"
+    );
+    let next = open(node.dir.path(), crossbeam_channel::bounded(1).0);
+    assert_eq!(next.due(at(100)), [uid], "also under the next daemon");
+}

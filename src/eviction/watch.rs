@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::io;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -19,6 +20,7 @@ use crate::clock::Moment;
 use crate::events::{EventType, Recorder};
 use crate::pod_manager::PodManager;
 use crate::status::{EVICTED, StatusManager};
+use crate::threads::{Pulse, Roster};
 use crate::volumes::{LimitedVolume, Walk};
 
 /// Files that are looked at before another volume has its turn: a few milliseconds.
@@ -58,11 +60,15 @@ pub struct Watch {
 ///
 /// # Errors
 /// The thread cannot be started.
-pub fn spawn(watch: Watch, stop: Receiver<()>) -> io::Result<JoinHandle<()>> {
-    let thread = std::thread::Builder::new()
-        .name("volumes".into())
-        .stack_size(STACK);
-    thread.spawn(move || Measuring::new(watch).run(&stop))
+pub fn spawn(watch: Watch, stop: Receiver<()>, roster: &Roster) -> io::Result<JoinHandle<()>> {
+    let mut measuring = Measuring::new(watch);
+    roster.spawn("volumes", STACK, move |pulse, panicked| {
+        if panicked {
+            // Counted from the begin: a walk may have been half way.
+            measuring.volumes.clear();
+        }
+        measuring.turn(&stop, pulse)
+    })
 }
 
 #[derive(Default)]
@@ -84,23 +90,23 @@ impl Measuring {
         Self { watch, volumes }
     }
 
-    fn run(mut self, stop: &Receiver<()>) {
+    fn turn(&mut self, stop: &Receiver<()>, pulse: &Pulse) -> ControlFlow<()> {
         let stopped = || stop.try_recv() == Err(TryRecvError::Disconnected);
-        loop {
-            // read first, so that a pod that comes meanwhile ends the sleep
-            let version = self.watch.feed.version_of(Aspect::Spec);
-            if stopped() {
-                return;
-            }
-            match self.round(&stopped) {
-                None => drop(self.watch.feed.wait_newer_of(Aspect::Spec, version, SLEEP)),
-                Some(rest) => {
-                    if stop.recv_timeout(rest) == Err(RecvTimeoutError::Disconnected) {
-                        return;
-                    }
+        let feed = self.watch.feed.clone();
+        // read first, so that a pod that comes meanwhile ends the sleep
+        let version = feed.version_of(Aspect::Spec);
+        if stopped() {
+            return ControlFlow::Break(());
+        }
+        match self.round(&stopped) {
+            None => drop(pulse.rest(|| feed.wait_newer_of(Aspect::Spec, version, SLEEP))),
+            Some(rest) => {
+                if pulse.rest(|| stop.recv_timeout(rest)) == Err(RecvTimeoutError::Disconnected) {
+                    return ControlFlow::Break(());
                 }
             }
         }
+        ControlFlow::Continue(())
     }
 
     /// Looks at each volume that is due. Returns the time until the next round; None while no pod has a volume, not even one
@@ -352,6 +358,33 @@ mod tests {
         assert_eq!(walks(&h), 0);
     }
 
+    #[test]
+    fn a_panic_costs_a_round_and_the_volume_is_measured_all_the_same() {
+        let h = Harness::new(1);
+        h.write("a", 1 << 20);
+        let Harness {
+            measuring: Measuring { mut watch, .. },
+            dir: _dir,
+            woken,
+        } = h;
+        let feed = watch.feed.clone();
+        let limited = std::mem::replace(&mut watch.limited, Box::new(|_| Vec::new()));
+        let panics = std::sync::atomic::AtomicBool::new(true);
+        watch.limited = Box::new(move |pod| {
+            let panics = panics.swap(false, std::sync::atomic::Ordering::SeqCst);
+            assert!(!panics, "made up");
+            limited(pod)
+        });
+        let (stop, stopped) = bounded(0);
+        let roster = Roster::default();
+        let thread = spawn(watch, stopped, &roster).unwrap();
+        woken.recv_timeout(CEILING).unwrap();
+        assert_eq!(roster.panics(), [("volumes", 1)]);
+        drop(stop);
+        feed.wake();
+        thread.join().unwrap();
+    }
+
     /// The thread sleeps without a volume, hears of a new pod, and ends when it is told to.
     #[test]
     fn the_thread_measures_pods_that_come_and_ends() {
@@ -366,7 +399,7 @@ mod tests {
         let pod = pods.get(&"u".into()).unwrap();
         pods.remove(pod.uid());
         let (stop, stopped) = bounded(0);
-        let thread = spawn(watch, stopped).unwrap();
+        let thread = spawn(watch, stopped, &Roster::default()).unwrap();
         pods.set(pod);
         woken.recv_timeout(CEILING).unwrap();
         drop(stop);

@@ -7,6 +7,8 @@ use std::io::{self, Write};
 use nix::sys::stat::FileStat;
 use tar::{EntryType, Header};
 
+use crate::sys::wide;
+
 const BLOCK: usize = 512;
 /// Longest name in a header of its own.
 const MAX_NAME: usize = 99;
@@ -31,7 +33,7 @@ impl TarWriter<'_> {
     pub(super) fn entry(&mut self, entry: &Entry<'_>) -> io::Result<()> {
         let stat = entry.stat;
         if stat.st_mtime_nsec != 0 || stat.st_mtime < 0 {
-            let time = time(stat.st_mtime, stat.st_mtime_nsec);
+            let time = time(stat.st_mtime, wide(stat.st_mtime_nsec));
             self.extension(EntryType::XHeader, &record("mtime", time.as_bytes()))?;
         }
         let mut header = Header::new_gnu();

@@ -10,8 +10,8 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::io;
+use std::ops::ControlFlow;
 use std::os::fd::AsFd;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,7 +29,10 @@ use super::in_use::ImagesInUse;
 use super::store::{ImageStore, LoadedImage};
 use crate::clock::Moment;
 use crate::directory_watch::{DirectoryWatch, Hints};
+use crate::threads::Roster;
 
+/// Stack of the thread.
+const STACK: usize = 2 << 20;
 /// How often the directory is listed without an event.
 const CHECK: Duration = Duration::from_secs(20);
 /// How often unused images are looked for.
@@ -39,8 +42,6 @@ const GARBAGE: Duration = Duration::from_secs(300);
 /// A file written less than this ago counts as still being written, unless an event showed that it
 /// is complete.
 const SETTLED: Duration = Duration::from_secs(2);
-/// Pause after a panic.
-const PAUSE: Duration = Duration::from_secs(1);
 
 /// What the image keeper needs.
 pub struct ImageKeeperConfig {
@@ -69,7 +70,7 @@ impl ImageKeeper {
     ///
     /// # Errors
     /// There are no descriptors left, or the thread cannot be started.
-    pub fn spawn(config: ImageKeeperConfig) -> io::Result<Self> {
+    pub fn spawn(config: ImageKeeperConfig, roster: &Roster) -> io::Result<Self> {
         let wake = Arc::new(EventFd::from_flags(
             EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK,
         )?);
@@ -87,9 +88,10 @@ impl ImageKeeper {
             uses: ImageUses::default(),
             collected: None,
         };
-        let thread = std::thread::Builder::new()
-            .name("images".into())
-            .spawn(move || worker.run())?;
+        let thread = roster.spawn("images", STACK, move |_, _| {
+            worker.rounds();
+            ControlFlow::Break(())
+        })?;
         Ok(Self {
             stopped,
             wake,
@@ -173,13 +175,6 @@ struct Worker {
 }
 
 impl Worker {
-    fn run(&mut self) {
-        while catch_unwind(AssertUnwindSafe(|| self.rounds())).is_err() {
-            log::error!("the image keeper panicked and starts again; please report this");
-            self.wait(Moment::now() + PAUSE, |_| false);
-        }
-    }
-
     fn rounds(&mut self) {
         let mut complete = Hints::default();
         while !self.is_stopped() {

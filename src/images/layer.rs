@@ -15,7 +15,7 @@ use std::path::Path;
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat};
 use nix::sys::stat::{
-    FchmodatFlags, FileStat, Mode, SFlag, UtimensatFlags, fchmodat, makedev, mknodat, utimensat,
+    FchmodatFlags, FileStat, Mode, SFlag, UtimensatFlags, fchmodat, mknodat, utimensat,
 };
 use nix::sys::time::TimeSpec;
 use nix::unistd::{Gid, Uid, fchownat, linkat, symlinkat};
@@ -225,8 +225,7 @@ impl Unpacker {
             ));
         }
         match Tree::stat(place.dir, hidden).map_err(|e| place.failed(e))? {
-            None => mknodat(place.dir, hidden, SFlag::S_IFCHR, Mode::empty(), 0)
-                .map_err(|e| place.failed(e)),
+            None => tree::hide(place.dir, hidden).map_err(|e| place.failed(e)),
             Some(stat) if is_dir(&stat) => self.opaque(place, hidden),
             Some(_) => Ok(()),
         }
@@ -277,20 +276,16 @@ impl Unpacker {
                 )
             }
             Kind::Fifo => mknodat(place.dir, place.name, SFlag::S_IFIFO, Mode::empty(), 0),
-            Kind::CharDevice => self.device(entry, place, SFlag::S_IFCHR),
-            Kind::BlockDevice => self.device(entry, place, SFlag::S_IFBLK),
+            // Whoever could open the node would reach the device of this machine. What lies at the place in a lower
+            // layer is hidden all the same.
+            Kind::CharDevice | Kind::BlockDevice => {
+                self.warn(place, "a device node, left out");
+                return tree::hide(place.dir, place.name)
+                    .map(|()| false)
+                    .map_err(|e| place.failed(e));
+            }
         };
         made.map(|()| true).map_err(|e| place.failed(e))
-    }
-
-    fn device(&self, entry: &TarEntry, place: &Place<'_>, kind: SFlag) -> Result<(), Errno> {
-        mknodat(
-            place.dir,
-            place.name,
-            kind,
-            Mode::empty(),
-            makedev(entry.device.0.into(), entry.device.1.into()),
-        )
     }
 
     /// Removes the earlier entry of this layer at the place, except a directory when the new entry

@@ -10,7 +10,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime};
 
 use super::error::ImageError;
@@ -21,6 +21,7 @@ use super::registry::slots::{Slot, Slots};
 use super::registry::{DockerConfig, PullProgress};
 use super::store::{Image, ImageStore};
 use crate::clock::{Moment, Time, go_duration};
+use crate::locks::Locked;
 
 /// Delay after the first failed pull of an image for a pod; doubles up to [`MAX_DELAY`].
 const FIRST_DELAY: Duration = Duration::from_secs(10);
@@ -475,7 +476,7 @@ impl ImageManager {
     }
 
     fn lock(&self) -> MutexGuard<'_, BackOff> {
-        self.back_off.lock().unwrap_or_else(PoisonError::into_inner)
+        self.back_off.locked()
     }
 }
 

@@ -47,7 +47,8 @@ fn failed(doing: impl Into<String>) -> impl FnOnce(std::io::Error) -> OverlayErr
 }
 
 /// Mounts `layers` (topmost first, as [`super::Image::layers`] has them) with `upper` and `work` at `target`. All
-/// exist; `upper` and `work` lie on one file system and belong to this mount alone.
+/// exist; `upper` and `work` lie on one file system and belong to this mount alone. `devices` says whether device nodes in
+/// it can be opened.
 ///
 /// Only for a process with a single thread: with many layers it changes the working directory for a moment.
 pub fn mount(
@@ -55,23 +56,34 @@ pub fn mount(
     upper: &Path,
     work: &Path,
     target: &Path,
+    devices: bool,
 ) -> Result<(), OverlayError> {
+    let flags = if devices {
+        MsFlags::empty()
+    } else {
+        MsFlags::MS_NODEV
+    };
     let stack = Stack {
         layers,
         writable: Some((upper, work)),
+        flags,
         target,
     };
     if layers.is_empty() {
-        return sys_mount(
-            Some(upper),
-            target,
-            None::<&str>,
-            MsFlags::MS_BIND,
-            None::<&str>,
-        )
-        .map_err(|e| failed(stack.doing())(e.into()));
+        return bind(upper, target, flags).map_err(|e| failed(stack.doing())(e.into()));
     }
     stack.mount()
+}
+
+/// A bind mount takes its flags in a second step.
+fn bind(from: &Path, target: &Path, flags: MsFlags) -> nix::Result<()> {
+    let none = None::<&str>;
+    sys_mount(Some(from), target, none, MsFlags::MS_BIND, none)?;
+    if flags.is_empty() {
+        return Ok(());
+    }
+    let again = MsFlags::MS_BIND | MsFlags::MS_REMOUNT;
+    sys_mount(none, target, none, again | flags, none)
 }
 
 /// Mounts an image at `target` that nobody can change, and of which no program can be executed and no device opened.
@@ -82,6 +94,7 @@ pub fn mount_read_only(layers: &[PathBuf], target: &Path) -> Result<(), OverlayE
     let stack = Stack {
         layers,
         writable: None,
+        flags: MsFlags::MS_RDONLY | MsFlags::MS_NOEXEC | MsFlags::MS_NOSUID | MsFlags::MS_NODEV,
         target,
     };
     stack.mount()
@@ -101,6 +114,7 @@ struct Stack<'a> {
     layers: &'a [PathBuf],
     /// `upper` and `work`; none is read-only.
     writable: Option<(&'a Path, &'a Path)>,
+    flags: MsFlags,
     target: &'a Path,
 }
 
@@ -176,17 +190,11 @@ impl Stack<'_> {
     }
 
     fn mount_at(&self, target: &Path, data: &str) -> std::io::Result<()> {
-        let read_only =
-            MsFlags::MS_RDONLY | MsFlags::MS_NOEXEC | MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
-        let flags = match self.writable {
-            Some(_) => MsFlags::empty(),
-            None => read_only,
-        };
         Ok(sys_mount(
             Some("overlay"),
             target,
             Some("overlay"),
-            flags,
+            self.flags,
             Some(data),
         )?)
     }
@@ -221,6 +229,7 @@ mod tests {
         let stack = Stack {
             layers: &layers,
             writable: Some((Path::new(upper), Path::new("/w"))),
+            flags: MsFlags::empty(),
             target: Path::new("/t"),
         };
         assert_eq!(stack.plain_data(false).as_deref(), expected);
@@ -262,6 +271,7 @@ mod tests {
             let stack = Stack {
                 layers: &layers(given),
                 writable: None,
+                flags: MsFlags::empty(),
                 target: Path::new("/t"),
             };
             assert_eq!(stack.plain_data(false).as_deref(), Some(expected));

@@ -3,13 +3,14 @@
 //! Invariants: nothing is decided from it. A pull is on the list until it has ended, however it ends. The lock is held for
 //! a look at the list only.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::registry::{PullProgress, PullState};
 use crate::clock::{Moment, Time};
+use crate::locks::Locked;
 
 /// Watchers are told of a pull at most so often.
 const EVERY: Duration = Duration::from_millis(500);
@@ -112,7 +113,7 @@ impl Pulls {
     }
 
     fn lock(&self) -> MutexGuard<'_, List> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.locked()
     }
 }
 

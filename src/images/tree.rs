@@ -13,7 +13,7 @@ use std::rc::Rc;
 
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, openat, readlinkat};
-use nix::sys::stat::{FchmodatFlags, FileStat, Mode, fchmodat, fstatat, mkdirat};
+use nix::sys::stat::{FchmodatFlags, FileStat, Mode, SFlag, fchmodat, fstatat, mkdirat, mknodat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
@@ -188,6 +188,11 @@ pub(super) fn make_dir(dir: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
 /// The whiteout overlayfs knows: a character device 0/0.
 pub(super) fn is_whiteout(stat: &FileStat) -> bool {
     stat.st_mode & libc::S_IFMT == libc::S_IFCHR && stat.st_rdev == 0
+}
+
+/// Makes a whiteout: in the mounted image there is nothing of that name.
+pub(super) fn hide(dir: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
+    mknodat(dir, name, SFlag::S_IFCHR, Mode::empty(), 0)
 }
 
 /// Makes a directory hide the content of lower layers.

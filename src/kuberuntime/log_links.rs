@@ -1,6 +1,7 @@
 //! `/var/log/containers/<pod>_<namespace>_<container>-<id>.log`: links to the logs by the names that fluent-bit, promtail
 //! and vector look for (the kubelet's legacy log symlinks).
 
+use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::os::unix::fs::symlink;
@@ -25,12 +26,13 @@ pub(super) fn link(
         .container_log_links()
         .join(name(pod, namespace, container, id.as_str()));
     let target = from_links(layout, log);
-    let made = fs::create_dir_all(layout.container_log_links()).and_then(|()| {
-        match symlink(&target, &path) {
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-            other => other,
-        }
-    });
+    let made =
+        layout
+            .make(&layout.container_log_links())
+            .and_then(|()| match symlink(&target, &path) {
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+                other => other,
+            });
     if let Err(e) = made {
         log::warn!(
             "cannot link {} to {}: {e}; log collectors do not find the log",
@@ -66,12 +68,38 @@ pub(super) fn unlink(
 /// Removes every link into the log directory of a pod that is gone: also those of containers whose record was lost.
 pub(super) fn unlink_all(layout: &Layout, logs: &Path) {
     let entries = fs::read_dir(layout.container_log_links());
+    let begins = logs
+        .file_name()
+        .and_then(|name| name.to_str())
+        .and_then(prefix);
     let logs = from_links(layout, logs);
-    for path in entries.into_iter().flatten().flatten().map(|e| e.path()) {
+    let may_lead_there = |name: &OsString| {
+        let begins = begins.as_deref().unwrap_or_default();
+        name.as_encoded_bytes().starts_with(begins.as_bytes())
+    };
+    let names = entries
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|e| e.file_name());
+    // Following the links of all other pods would be work that grows with their number.
+    for name in names.filter(may_lead_there) {
+        let path = layout.container_log_links().join(name);
         if fs::read_link(&path).is_ok_and(|target| target.starts_with(&logs)) {
             remove(&path);
         }
     }
+}
+
+/// How the links of a pod begin, from the name of its log directory, `<namespace>_<pod>_<uid>`. No part holds `_`.
+fn prefix(logs: &str) -> Option<String> {
+    let mut parts = logs.split('_');
+    let (namespace, pod) = (parts.next()?, parts.next()?);
+    parts.next()?;
+    let mut prefix = format!("{pod}_{namespace}_");
+    // Longer names are cut.
+    prefix.truncate(MAX_NAME / 2);
+    parts.next().is_none().then_some(prefix)
 }
 
 fn remove(link: &Path) {
@@ -94,6 +122,20 @@ fn name(pod: &str, namespace: &str, container: &str, id: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_name_of_a_log_directory_tells_how_its_links_begin() {
+        assert_eq!(
+            prefix("default_web-edge_u1").as_deref(),
+            Some("web-edge_default_")
+        );
+        assert_eq!(prefix("default_web"), None);
+        assert_eq!(prefix("a_b_c_d"), None);
+        let id = ContainerId::from("1");
+        let long = "p".repeat(200);
+        let link = name(&long, "default", "app", id.as_str());
+        assert!(link.starts_with(&prefix(&format!("default_{long}_u")).unwrap()));
+    }
 
     #[test]
     fn a_link_leads_to_the_log_and_goes_with_its_container_or_its_pod() {

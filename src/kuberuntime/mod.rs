@@ -29,7 +29,7 @@ use crate::api::pod::ImageVolume;
 use crate::api::references::references;
 use crate::api::{Container, Pod, PodUid};
 use crate::clock::Moment;
-use crate::container_config::{self, DnsWarning, ImageVolumes, NodeFacts};
+use crate::container_config::{self, DnsWarning, ImageVolumes, NodeFacts, ResourcePolicy};
 use crate::images::Image;
 use crate::images::manager::{ImageEvent, ImageManager, ImageRequest, ImageWaitReason, PullPolicy};
 use crate::layout::Layout;
@@ -49,6 +49,7 @@ pub struct KubeRuntime {
     volumes: Volumes,
     objects: Arc<Objects>,
     node: NodeFacts,
+    resource_policy: ResourcePolicy,
     dns: NodeDns,
     services: Box<dyn ServiceVariables>,
     layout: Layout,
@@ -70,6 +71,7 @@ impl KubeRuntime {
             volumes,
             objects,
             node,
+            resource_policy: ResourcePolicy::default(),
             dns: NodeDns::default(),
             services: Box::new(NoServices),
             layout,
@@ -80,6 +82,13 @@ impl KubeRuntime {
     #[must_use]
     pub fn with_dns(mut self, dns: NodeDns) -> Self {
         self.dns = dns;
+        self
+    }
+
+    /// With what the configuration says of the resources of pods.
+    #[must_use]
+    pub fn with_resource_policy(mut self, policy: ResourcePolicy) -> Self {
+        self.resource_policy = policy;
         self
     }
 
@@ -110,9 +119,12 @@ impl KubeRuntime {
     /// # Errors
     /// The disk does not take it.
     pub fn make_pod_dir(&self, pod: &Pod) -> io::Result<()> {
-        let dir = self.layout.pod_data(pod.uid());
-        fs::create_dir_all(&dir)?;
-        fs::set_permissions(&dir, Permissions::from_mode(0o750))
+        self.layout.make(&self.layout.pod_data(pod.uid()))
+    }
+
+    /// The types of volumes.
+    pub fn volumes(&self) -> &Volumes {
+        &self.volumes
     }
 
     /// Makes the pod's volumes ready; harmless when they are.
@@ -310,6 +322,7 @@ impl KubeRuntime {
             termination_log,
             seccomp_profiles: &self.layout.seccomp(),
             node: &self.node,
+            resource_policy: self.resource_policy,
             objects: &self.objects.of(references(pod)),
             services: &self.services.of(pod),
             pod_ips: &self.pod_ips(pod, container),
@@ -461,6 +474,7 @@ impl KubeRuntime {
                 hostname: &names.kernel,
                 log_directory: self.log_directory(pod),
                 cgroup_parent: self.layout.pod_cgroup(pod.uid()),
+                resource_policy: self.resource_policy,
                 volumes,
             },
         ))
@@ -499,7 +513,7 @@ impl KubeRuntime {
             .pod_data(pod.uid())
             .join("containers")
             .join(&container.name);
-        fs::create_dir_all(&dir)?;
+        self.layout.make(&dir)?;
         let file = dir.join(attempt.to_string());
         fs::write(&file, "")?;
         fs::set_permissions(&file, Permissions::from_mode(0o666))?;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::message::{MAX_OUTPUT, of_exec};
-use super::{HookError, HookSubject};
+use super::message::{ExecFailed, MAX_OUTPUT, of_exec};
+use super::{Failure, HookError, HookSubject};
 use crate::clock::go_duration;
 use crate::runtime::{Cancel, ExecOutcome, Runtime, RuntimeError};
 
@@ -27,20 +27,17 @@ fn judge(
     subject: HookSubject<'_>,
     command: &[String],
     limit: Duration,
-) -> Result<(), String> {
-    let (error, output) = match answer {
-        Ok(ExecOutcome::Exited { code: 0, .. }) => return Ok(()),
-        Ok(ExecOutcome::Exited { code, output }) => {
-            let words = command.join(" ");
-            (format!("command '{words}' exited with {code}"), output)
-        }
+) -> Result<(), Failure> {
+    let failed = |failed, output: &[u8]| Err(of_exec(subject, command, failed, output));
+    match answer {
+        Ok(ExecOutcome::Exited { code: 0, .. }) => Ok(()),
+        Ok(ExecOutcome::Exited { code, output }) => failed(ExecFailed::Code(code), &output),
         Ok(ExecOutcome::TimedOut { output }) => {
             let error = format!("not completed in grace period of {}", go_duration(limit));
-            (error, output)
+            failed(ExecFailed::Other(&error), &output)
         }
-        Err(e) => (e.to_string(), Vec::new()),
-    };
-    Err(of_exec(subject, command, &error, &output))
+        Err(e) => failed(ExecFailed::Other(&e.to_string()), &[]),
+    }
 }
 
 #[cfg(test)]
@@ -56,7 +53,7 @@ mod tests {
         let expected = expected.map(|end| {
             format!("Exec lifecycle hook ([sh -c exit 3]) for Container \"c\" in Pod \"p_d(u)\" failed - error: {end}")
         });
-        assert_eq!(got.err(), expected);
+        assert_eq!(got.err().map(|failure| failure.text), expected);
     }
 
     #[test]
@@ -90,7 +87,9 @@ mod tests {
                 output: output.clone(),
             });
             let got = judge(answer, example.subject(), command, Duration::ZERO);
-            assert!(got.unwrap_err().len() <= 3 * MAX_OUTPUT);
+            let failure = got.unwrap_err();
+            assert!(failure.text.len() <= 3 * MAX_OUTPUT);
+            assert_eq!(failure.cause, "the command exited with 1");
         }
     }
 }

@@ -4,7 +4,7 @@
 //! Invariants: a hook never decides whether its container starts or stops; it only delays it, at
 //! most for the time it is given. [`crate::pod_workers`] decides the order of hook, signal and
 //! kill. When a hook returns, none of its processes and sockets is left. What it wrote is bounded,
-//! and is in no event, because it may be a secret.
+//! and is in no event, because it may be a secret (deviations: hook-cause).
 //!
 //! ```text
 //! pod_workers ─▶ runner ─▶ exec | http | sleep       message: the kubelet's texts
@@ -36,22 +36,45 @@ pub struct HookSubject<'a> {
 /// Why a hook did not do what it should.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HookError {
-    /// It failed, or its time was over. The text may contain what it wrote: it is for the log and
-    /// for the state of the container.
-    Failed(String),
+    /// It failed, or its time was over.
+    Failed(Failure),
     /// Its caller gave it up.
     Cancelled,
 }
 
-impl HookError {
-    /// The reason and the text of the event; None when there is none. The text says nothing of the
-    /// cause, as in the kubelet.
-    pub fn event(&self, kind: HookKind) -> Option<(&'static str, &'static str)> {
-        match (self, kind) {
-            (Self::Cancelled, _) => None,
-            (_, HookKind::PostStart) => Some(("FailedPostStartHook", "PostStartHook failed")),
-            (_, HookKind::PreStop) => Some(("FailedPreStopHook", "PreStopHook failed")),
+/// How a hook failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// The kubelet's text. It may contain what the hook wrote: it is for the log and for the state of the container.
+    pub text: String,
+    /// Why, without what the hook wrote: for events.
+    pub cause: String,
+}
+
+impl From<String> for Failure {
+    /// Of a hook that has written nothing.
+    fn from(text: String) -> Self {
+        Self {
+            cause: text.clone(),
+            text,
         }
+    }
+}
+
+impl HookError {
+    /// The reason and the text of the event; None when there is none. The text begins as the kubelet's and has the cause
+    /// behind it, without what the hook wrote.
+    pub fn event(&self, kind: HookKind) -> Option<(&'static str, String)> {
+        let Self::Failed(Failure { cause, .. }) = self else {
+            return None;
+        };
+        Some(match kind {
+            HookKind::PostStart => {
+                let text = format!("PostStartHook failed: {cause}");
+                ("FailedPostStartHook", text)
+            }
+            HookKind::PreStop => ("FailedPreStopHook", format!("PreStopHook failed: {cause}")),
+        })
     }
 }
 

@@ -61,7 +61,7 @@ fn a_container_without_a_hook_of_that_kind_has_nothing_to_run() {
     let invalid = "Cannot run handler: invalid handler: tcpSocket";
     assert_eq!(
         r.pre_stop(example.subject(), LONG, &Cancel::default()),
-        Err(HookError::Failed(invalid.into()))
+        Err(HookError::Failed(invalid.to_owned().into()))
     );
 }
 
@@ -109,15 +109,18 @@ fn a_command_is_run_as_it_is_written() {
 }
 
 #[test]
-fn a_failure_is_an_event_without_its_cause_and_a_cancellation_is_none() {
-    let failed = HookError::Failed("secret".into());
+fn a_failure_is_an_event_without_what_was_written_and_a_cancellation_is_none() {
+    let failed = HookError::Failed(Failure {
+        text: "secret".into(),
+        cause: "why".into(),
+    });
     assert_eq!(
         failed.event(HookKind::PostStart),
-        Some(("FailedPostStartHook", "PostStartHook failed"))
+        Some(("FailedPostStartHook", "PostStartHook failed: why".into()))
     );
     assert_eq!(
         failed.event(HookKind::PreStop),
-        Some(("FailedPreStopHook", "PreStopHook failed"))
+        Some(("FailedPreStopHook", "PreStopHook failed: why".into()))
     );
     for kind in HookKind::ALL {
         assert_eq!(HookError::Cancelled.event(kind), None);
@@ -130,7 +133,8 @@ fn a_host_that_is_not_the_pods_is_refused() {
     let example = Example::with(
         json!({"preStop": {"httpGet": {"path": "/x", "port": 80, "host": "192.0.2.77"}}}),
     );
-    let Err(HookError::Failed(text)) = r.pre_stop(example.subject(), LONG, &Cancel::default())
+    let Err(HookError::Failed(Failure { text, .. })) =
+        r.pre_stop(example.subject(), LONG, &Cancel::default())
     else {
         panic!("it was sent");
     };

@@ -5,10 +5,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use super::{DEFAULT_BUCKETS, Family, Labels, pairs};
+
+use crate::locks::Locked;
 
 /// The most series that a [`Tally`] keeps.
 pub const MAX_SERIES: usize = 100;
@@ -117,7 +119,7 @@ impl Tally {
     }
 
     fn lock(&self) -> MutexGuard<'_, Tallied> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.locked()
     }
 }
 

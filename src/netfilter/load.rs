@@ -84,6 +84,8 @@ pub enum Fib {
 }
 
 impl Fib {
+    /// RTN_UNICAST.
+    pub const UNICAST: u32 = 1;
     /// RTN_LOCAL.
     pub const LOCAL: u32 = 2;
 }

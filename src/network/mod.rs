@@ -23,6 +23,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::api::cidr::Cidr;
+use crate::locks::Locked;
 use crate::runtime::{Bandwidth, PortMapping};
 use crate::sys::task::Process;
 
@@ -65,6 +66,21 @@ pub trait PodNetwork: Send + Sync {
     /// # Errors
     /// The caller tries again with the next removal.
     fn tear_down(&self, sandbox: &SandboxNetwork<'_>) -> io::Result<()>;
+
+    /// Goes on with a living sandbox of an earlier daemon, before anybody is given an address: what it keeps of the sandbox may be
+    /// lost or damaged. `addresses` are those of the sandbox's own record; None where that is lost, or was never written.
+    /// Returns its addresses, or None where it has no network any more and has to be made anew.
+    ///
+    /// # Errors
+    /// It has no network now, and the text says why.
+    fn resume(
+        &self,
+        sandbox: &SandboxNetwork<'_>,
+        addresses: Option<&[IpAddr]>,
+    ) -> io::Result<Option<Vec<IpAddr>>> {
+        let _ = sandbox;
+        Ok(addresses.map(<[IpAddr]>::to_vec))
+    }
 
     /// Writes again what it keeps beside the sandbox's record, which somebody else has removed.
     ///
@@ -140,6 +156,8 @@ pub struct NetworkSettings {
     pub id: String,
     /// Directory of the sandboxes' records.
     pub records: PathBuf,
+    /// Directory of the role `proxy`.
+    pub proxy: PathBuf,
     /// Where configurations and plugins of CNI are.
     pub cni: CniSettings,
 }
@@ -193,7 +211,16 @@ impl Collected {
     }
 
     fn lock(&self) -> MutexGuard<'_, bool> {
-        self.is_done.lock().unwrap_or_else(PoisonError::into_inner)
+        self.is_done.locked()
+    }
+}
+
+/// Says that it is collected when it is dropped.
+struct Done<'a>(&'a Collected);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        self.0.done();
     }
 }
 
@@ -324,11 +351,12 @@ impl Networks {
 
     /// Has CNI plugins release what belongs to none of these sandboxes. Nobody is connected by CNI before this is done.
     pub fn collect(&self, valid: &[String]) {
+        // Also after a panic: pods wait for it.
+        let _done = Done(&self.cni);
         let valid: Vec<&str> = valid.iter().map(String::as_str).collect();
         if let Err(e) = self.cni.network.gc(&valid) {
             log::warn!("cannot release networks of sandboxes that are gone: {e}");
         }
-        self.cni.done();
     }
 
     /// Ends what waits for plugins: the daemon ends.
@@ -376,6 +404,7 @@ mod tests {
                 pod_cidrs: vec!["10.244.0.0/24".parse().unwrap()],
                 id: "podprobe-test".into(),
                 records: PathBuf::from("/nowhere"),
+                proxy: PathBuf::from("/nowhere"),
                 cni: CniSettings {
                     conf_dir: PathBuf::from("/nowhere"),
                     bin_dirs: Vec::new(),

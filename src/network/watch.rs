@@ -1,13 +1,15 @@
 //! The thread that keeps the networks of pods whole.
 
 use std::io;
+use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::thread::{Builder, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 
 use super::Networks;
+use crate::threads::Roster;
 
 /// How often it looks.
 const INTERVAL: Duration = Duration::from_secs(10);
@@ -21,21 +23,19 @@ pub fn spawn(
     networks: Arc<Networks>,
     sandboxes: Vec<String>,
     stop: Receiver<()>,
+    roster: &Roster,
 ) -> io::Result<JoinHandle<()>> {
-    let run = move || {
-        networks.collect(&sandboxes);
-        loop {
-            for what in networks.mend() {
-                log::warn!("{what}");
-            }
-            match stop.recv_timeout(INTERVAL) {
-                Err(RecvTimeoutError::Timeout) => {}
-                Ok(()) | Err(RecvTimeoutError::Disconnected) => return,
-            }
+    let mut left = Some(sandboxes);
+    roster.spawn("network", STACK, move |pulse, _| {
+        if let Some(sandboxes) = left.take() {
+            networks.collect(&sandboxes);
         }
-    };
-    Builder::new()
-        .name("network".into())
-        .stack_size(STACK)
-        .spawn(run)
+        for what in networks.mend() {
+            log::warn!("{what}");
+        }
+        match pulse.rest(|| stop.recv_timeout(INTERVAL)) {
+            Err(RecvTimeoutError::Timeout) => ControlFlow::Continue(()),
+            Ok(()) | Err(RecvTimeoutError::Disconnected) => ControlFlow::Break(()),
+        }
+    })
 }

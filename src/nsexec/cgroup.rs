@@ -20,7 +20,8 @@ use nix::sys::stat::Mode;
 use nix::unistd::Pid;
 
 use super::error::ExecError;
-use crate::sys::mountinfo::{self, Mount};
+use crate::sys::cgroup_mounts;
+use crate::sys::mountinfo::Mount;
 
 /// How long the removal of a leaf may take before it is left for later.
 const REMOVE_LIMIT: Duration = Duration::from_millis(500);
@@ -35,7 +36,7 @@ struct Hierarchy {
     at: PathBuf,
 }
 
-/// The hierarchies among the mounts.
+/// The hierarchies of mounts that count.
 fn hierarchies(mounts: Vec<Mount>) -> Vec<Hierarchy> {
     let hierarchy = |m: Mount| {
         let names = match m.kind.as_str() {
@@ -56,7 +57,7 @@ fn hierarchies(mounts: Vec<Mount>) -> Vec<Hierarchy> {
 fn mounted() -> &'static [Hierarchy] {
     // Hierarchies are mounted at boot and stay; mountinfo of a node full of containers is long.
     static MOUNTED: OnceLock<Vec<Hierarchy>> = OnceLock::new();
-    MOUNTED.get_or_init(|| hierarchies(mountinfo::read().unwrap_or_default()))
+    MOUNTED.get_or_init(|| hierarchies(cgroup_mounts::read().unwrap_or_default().used))
 }
 
 /// A cgroup directory to join.
@@ -323,6 +324,7 @@ fn children(dir: &Path) -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::mountinfo;
 
     const MOUNTS: &str = "\
 30 23 0:26 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n\
@@ -379,7 +381,7 @@ mod tests {
                     || std::env::var("CI").as_deref() != Ok("true")
                     || root_is_v2_only()
             );
-            eprintln!("SKIPPED: needs root and the hierarchy");
+            crate::skip::note("needs root and the hierarchy");
             return;
         };
         let leaf = Leaf {

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, open, openat, openat2};
@@ -18,6 +18,7 @@ use nix::sys::stat::{Mode, fstat, fstatat};
 use super::Target;
 use super::cgroup::{self, Place};
 use super::error::ExecError;
+use crate::locks::Locked;
 use crate::sys;
 use crate::sys::task::{PidFd, parse_start_time};
 
@@ -149,11 +150,7 @@ impl Seen {
     ) -> Result<Arc<Seen>, ExecError> {
         let inode = inode(pidfd);
         let key = (target.pid, target.start_time);
-        let old = SEEN
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(&key)
-            .cloned();
+        let old = SEEN.locked().get(&key).cloned();
         // start times count in hundredths of a second: the inode tells two processes of one moment apart
         if old.as_ref().is_some_and(|s| s.inode != inode) {
             return Err(gone(Errno::ESRCH, "find the process"));
@@ -177,7 +174,7 @@ impl Seen {
             places: cgroup::places_of(&cgroups),
             cgroups,
         });
-        let mut all = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = SEEN.locked();
         if all.len() >= SEEN_LIMIT {
             all.clear();
         }
@@ -187,9 +184,7 @@ impl Seen {
 }
 
 fn forget(target: &Target<'_>) {
-    SEEN.lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .remove(&(target.pid, target.start_time));
+    SEEN.locked().remove(&(target.pid, target.start_time));
 }
 
 /// The host's `/proc`, opened once.

@@ -7,13 +7,17 @@
 //! dropped is gone at once, with its descriptor.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::os::fd::BorrowedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 
 use super::error::ExecError;
+
+use crate::locks::Locked;
+use crate::threads;
 
 /// What the thread needs; most for a word in the log.
 const STACK: usize = 128 << 10;
@@ -75,7 +79,7 @@ fn failed(e: Errno) -> ExecError {
 }
 
 fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
-    m.lock().unwrap_or_else(PoisonError::into_inner)
+    m.locked()
 }
 
 fn reaper() -> Result<Arc<Reaper>, ExecError> {
@@ -88,30 +92,26 @@ fn reaper() -> Result<Arc<Reaper>, ExecError> {
         watched: Mutex::default(),
     });
     let own = reaper.clone();
-    let thread = std::thread::Builder::new()
-        .name("exec-reaper".into())
-        .stack_size(STACK);
-    let started = thread.spawn(move || own.run());
+    let started = threads::spawn("exec-reaper", STACK, move |_, _| own.round());
     started.map_err(|e| ExecError::io("cannot start the thread that reaps commands", &e))?;
     Ok(one.insert(reaper).clone())
 }
 
 impl Reaper {
-    fn run(&self) {
+    fn round(&self) -> ControlFlow<()> {
         let mut events = [EpollEvent::empty(); AT_ONCE];
-        loop {
-            // It fails for a signal only.
-            let ended = self
-                .epoll
-                .wait(&mut events, EpollTimeout::NONE)
-                .unwrap_or(0);
-            for event in &events[..ended] {
-                // Held until it is let go of: see `Watch`.
-                let watched = lock(&self.watched);
-                let who = watched.all.get(&event.data()).and_then(Weak::upgrade);
-                who.iter().for_each(|who| who.reap());
-                drop(who);
-            }
+        // It fails for a signal only.
+        let ended = self
+            .epoll
+            .wait(&mut events, EpollTimeout::NONE)
+            .unwrap_or(0);
+        for event in &events[..ended] {
+            // Held until it is let go of: see `Watch`.
+            let watched = lock(&self.watched);
+            let who = watched.all.get(&event.data()).and_then(Weak::upgrade);
+            who.iter().for_each(|who| who.reap());
+            drop(who);
         }
+        ControlFlow::Continue(())
     }
 }

@@ -14,6 +14,7 @@ use super::Limits;
 use super::cgroup::Leaf;
 use super::error::ExecError;
 use super::spawner::{Answer, Spawner};
+use crate::locks::Locked;
 use crate::sys::enter::{Board, Report};
 use crate::sys::task::{PidFd, reap_pid};
 
@@ -33,10 +34,10 @@ static PARKED: Mutex<Vec<Procs>> = Mutex::new(Vec::new());
 
 /// Reaps what earlier execs had to leave. Called before each exec.
 pub(super) fn sweep() {
-    let parked = std::mem::take(&mut *PARKED.lock().unwrap_or_else(|e| e.into_inner()));
+    let parked = std::mem::take(&mut *PARKED.locked());
     for mut p in parked {
         if !p.try_reap() {
-            PARKED.lock().unwrap_or_else(|e| e.into_inner()).push(p);
+            PARKED.locked().push(p);
         }
     }
 }
@@ -180,7 +181,7 @@ impl Procs {
             DEATH_LIMIT.as_secs()
         );
         let code = self.second_code;
-        PARKED.lock().unwrap_or_else(|e| e.into_inner()).push(self);
+        PARKED.locked().push(self);
         Finished {
             code,
             executed: true,

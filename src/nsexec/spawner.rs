@@ -30,6 +30,7 @@ use nix::sys::socket::{
 use nix::sys::time::TimeVal;
 
 use super::error::ExecError;
+use crate::locks::Locked;
 use crate::sys::enter::{LONG, MESSAGE_LIMIT, serve};
 
 /// How long the start may take, from the first child to execve.
@@ -223,7 +224,7 @@ impl Drop for Process {
 }
 
 fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
-    m.lock().unwrap_or_else(PoisonError::into_inner)
+    m.locked()
 }
 
 fn command(program: &Path) -> Command {
@@ -283,6 +284,8 @@ pub fn helper_main(_args: impl IntoIterator<Item = OsString>) -> ExitCode {
     crate::sys::harden_process();
     // What ends the daemon's session or comes from its terminal is not for the spawner.
     let _ = nix::unistd::setsid();
+    // Commands have the priority of the container's first process, not the daemon's.
+    crate::sys::process::usual_priority();
     match own_socket().and_then(|socket| serve(socket.as_fd())) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {

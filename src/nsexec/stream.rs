@@ -3,7 +3,7 @@
 //! Invariants: as those of the module; and nobody but [`Command`] kills or reaps. Our ends do not block.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError, TryLockError, Weak};
+use std::sync::{Arc, Mutex, TryLockError, Weak};
 
 use super::error::ExecError;
 use super::facts::Facts;
@@ -12,6 +12,7 @@ use super::reaper::{self, Reaped, Watch};
 use super::run::{self, Procs};
 use super::terminal::{self, Terminal};
 use super::{Begun, Options, Target, begin, retried};
+use crate::locks::Locked;
 use crate::runtime::{Endable, ExecRequest, Session, SessionEnd, Sessions, Started, TerminalSize};
 use crate::sys::enter::Stdio;
 use crate::sys::terminal::set_size;
@@ -122,7 +123,7 @@ struct Command {
 impl Command {
     /// Kills what still runs, and waits for it. None when that was done before.
     fn finish(&self) -> Option<i32> {
-        let mut procs = self.procs.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut procs = self.procs.locked();
         procs.take()?.finish().code
     }
 

@@ -5,11 +5,12 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::api::PodUid;
 use crate::clock::{Moment, go_duration};
+use crate::locks::Locked;
 use crate::runtime::RuntimePodStatus;
 
 /// The wait for a newer status came to its ceiling.
@@ -44,6 +45,8 @@ struct Inner {
     /// Every pod is at least as new as this.
     global: Option<Moment>,
     closed: bool,
+    /// Who waits for a pod. One condition for all would wake every worker with each pod that changes.
+    waiters: HashMap<PodUid, Arc<Condvar>>,
 }
 
 impl Inner {
@@ -57,6 +60,13 @@ impl Inner {
         self.pods.get(uid).map_or_else(empty, |e| e.status.clone())
     }
 
+    /// Those who wait for any pod.
+    fn wake_all(&self) {
+        self.waiters
+            .values()
+            .for_each(|changed| changed.notify_all());
+    }
+
     fn is_newer(&self, uid: &PodUid, than: Moment) -> bool {
         self.global.is_some_and(|g| g > than)
             || self.pods.get(uid).is_some_and(|e| e.modified > than)
@@ -67,12 +77,14 @@ impl Inner {
 #[derive(Default)]
 pub struct Cache {
     inner: Mutex<Inner>,
-    changed: Condvar,
+    /// How often a waiter has looked again.
+    #[cfg(test)]
+    looked_again: std::sync::atomic::AtomicUsize,
 }
 
 impl Cache {
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().expect("no panic while the lock is held")
+        self.inner.locked()
     }
 
     /// The last known status; an unknown pod has an empty one.
@@ -101,32 +113,54 @@ impl Cache {
     ) -> Result<Arc<RuntimePodStatus>, CacheError> {
         let deadline = Instant::now() + ceiling;
         let mut inner = self.lock();
+        if inner.closed || inner.is_newer(uid, than) {
+            return Ok(inner.status(uid));
+        }
+        let changed = inner.waiters.entry(uid.clone()).or_default().clone();
         while !inner.closed && !inner.is_newer(uid, than) {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(CacheError {
-                    uid: uid.clone(),
-                    waited: ceiling,
-                });
+                break;
             }
-            inner = self
-                .changed
+            inner = changed
                 .wait_timeout(inner, left)
-                .expect("no panic while the lock is held")
+                .unwrap_or_else(PoisonError::into_inner)
                 .0;
+            #[cfg(test)]
+            self.looked_again
+                .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         }
-        Ok(inner.status(uid))
+        drop(changed);
+        if inner
+            .waiters
+            .get(uid)
+            .is_some_and(|w| Arc::strong_count(w) == 1)
+        {
+            inner.waiters.remove(uid);
+        }
+        match inner.closed || inner.is_newer(uid, than) {
+            true => Ok(inner.status(uid)),
+            false => Err(CacheError {
+                uid: uid.clone(),
+                waited: ceiling,
+            }),
+        }
     }
 
     /// Ends every wait, now and later: the daemon stops.
     pub fn close(&self) {
-        self.lock().closed = true;
-        self.changed.notify_all();
+        let mut inner = self.lock();
+        inner.closed = true;
+        inner.wake_all();
     }
 
     /// A pod's new status; None deletes it.
     pub(super) fn set(&self, uid: PodUid, status: Option<RuntimePodStatus>, at: Moment) {
         let mut inner = self.lock();
+        // Under the lock: the last who waits takes the condition away, and must not find it held here.
+        if let Some(changed) = inner.waiters.get(&uid) {
+            changed.notify_all();
+        }
         match status {
             Some(status) => inner.pods.insert(
                 uid,
@@ -137,8 +171,6 @@ impl Cache {
             ),
             None => inner.pods.remove(&uid),
         };
-        drop(inner);
-        self.changed.notify_all();
     }
 
     /// As [`Cache::set`], for a pod read by itself. A pod that is gone keeps an empty entry until the next full relist, so
@@ -156,7 +188,64 @@ impl Cache {
         let mut inner = self.lock();
         inner.global = Some(at);
         inner.pods.retain(|_, e| !super::is_gone(&e.status));
-        drop(inner);
-        self.changed.notify_all();
+        inner.wake_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use super::*;
+
+    /// With one condition for all, starting n pods wakes n workers n times.
+    #[test]
+    fn a_pod_that_changes_wakes_only_those_who_wait_for_it() {
+        const SOON: Duration = Duration::from_secs(20);
+        let cache = Cache::default();
+        let began = Moment::now();
+        let uid = |n: usize| PodUid::from(n.to_string().as_str());
+        std::thread::scope(|scope| {
+            for n in 0..20 {
+                let (cache, uid) = (&cache, uid(n));
+                scope.spawn(move || cache.get_newer_than(&uid, began, SOON).unwrap());
+            }
+            while cache.lock().waiters.len() < 20 {
+                std::thread::yield_now();
+            }
+            let later = began + Duration::from_secs(1);
+            for _ in 0..100 {
+                cache.observe("other".into(), None, later);
+            }
+            (0..20).for_each(|n| cache.observe(uid(n), None, later));
+        });
+        let looked = cache.looked_again.load(Ordering::Relaxed);
+        assert!(looked < 40, "{looked} looks of 20 workers");
+        assert!(cache.lock().waiters.is_empty());
+    }
+
+    #[test]
+    fn a_full_relist_wakes_everyone() {
+        let cache = Cache::default();
+        let began = Moment::now();
+        std::thread::scope(|scope| {
+            let wait = || cache.get_newer_than(&"a".into(), began, Duration::from_secs(20));
+            let waiting = scope.spawn(wait);
+            while cache.lock().waiters.is_empty() {
+                std::thread::yield_now();
+            }
+            cache.update_time(began + Duration::from_secs(1));
+            waiting.join().unwrap().unwrap();
+        });
+        assert!(
+            cache
+                .get_newer_than(
+                    &"b".into(),
+                    Moment::now() + Duration::from_secs(99),
+                    Duration::ZERO
+                )
+                .is_err()
+        );
+        assert!(cache.lock().waiters.is_empty());
     }
 }

@@ -22,6 +22,7 @@ pub use diff::{EventKind, PodLifecycleEvent};
 
 use crate::api::PodUid;
 use crate::clock::{Moment, go_duration};
+use crate::locks::Locked;
 use crate::metrics::counters::Durations;
 use crate::metrics::{Family, Kind};
 use crate::runtime::{Runtime, RuntimePodStatus};
@@ -50,17 +51,11 @@ struct Counters {
 
 impl Counters {
     fn relisted(&self) -> Option<Moment> {
-        *self
-            .relisted
-            .lock()
-            .expect("no panic while the lock is held")
+        *self.relisted.locked()
     }
 
     fn listed(&self, began: Moment) {
-        *self
-            .relisted
-            .lock()
-            .expect("no panic while the lock is held") = Some(began);
+        *self.relisted.locked() = Some(began);
     }
 }
 

@@ -8,9 +8,9 @@
 
 use std::collections::{BTreeSet, HashSet};
 use std::ffi::OsString;
+use std::ops::ControlFlow;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -28,7 +28,10 @@ use super::versions::Versions;
 use crate::api::PodSource;
 use crate::clock::Moment;
 use crate::directory_watch::{DirectoryWatch, Hints, WatchError};
+use crate::threads::Roster;
 
+/// Stack of the thread.
+const STACK: usize = 2 << 20;
 /// The time between two looks for a missing path, and the pause after a panic.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -64,7 +67,7 @@ impl FileSource {
     ///
     /// # Errors
     /// There are no descriptors left, or the thread cannot be started.
-    pub fn spawn(config: FileSourceConfig) -> io::Result<Self> {
+    pub fn spawn(config: FileSourceConfig, roster: &Roster) -> io::Result<Self> {
         let wake = Arc::new(EventFd::from_flags(
             EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK,
         )?);
@@ -84,9 +87,11 @@ impl FileSource {
             stopped,
             watch_error: None,
         };
-        let thread = std::thread::Builder::new()
-            .name("pod-files".into())
-            .spawn(move || worker.run())?;
+        let thread = roster.spawn("pod-files", STACK, move |_, _| {
+            // What is known survives a panic, so that no last good version is lost.
+            worker.rounds();
+            ControlFlow::Break(())
+        })?;
         Ok(Self { wake, stop, thread })
     }
 
@@ -120,16 +125,6 @@ struct Worker {
 }
 
 impl Worker {
-    fn run(&mut self) {
-        // The knowledge about the files survives a panic, so that no last good version is lost.
-        while catch_unwind(AssertUnwindSafe(|| self.rounds())).is_err() {
-            log::error!("the pod file source panicked and starts again; please report this");
-            if self.stopped.recv_timeout(RETRY).is_ok() {
-                return;
-            }
-        }
-    }
-
     fn rounds(&mut self) {
         let mut hints = Hints {
             overflow: true,

@@ -56,7 +56,7 @@ impl Fixture {
             decode,
             outlet,
         };
-        let source = Some(FileSource::spawn(config).unwrap());
+        let source = Some(FileSource::spawn(config, &crate::threads::Roster::default()).unwrap());
         Self {
             dir: Some(dir),
             source,
@@ -460,20 +460,23 @@ fn a_panicking_decoder_is_a_problem_of_that_file() {
     fs::write(dir.path().join("bad"), "panic").unwrap();
     let (send, updates) = bounded(10);
     let states = Arc::new(FileStates::new(|_| ()));
-    let source = FileSource::spawn(FileSourceConfig {
-        path: dir.path().into(),
-        check_frequency: HOUR,
-        last_good: dir.path().join(".last-good"),
-        running: Default::default(),
-        decode: Arc::new(|bytes: &[u8], path: &Path| {
-            if bytes == b"panic" {
-                panic!("on purpose")
-            } else {
-                decode(bytes, path)
-            }
-        }),
-        outlet: outlet(send, &states),
-    })
+    let source = FileSource::spawn(
+        FileSourceConfig {
+            path: dir.path().into(),
+            check_frequency: HOUR,
+            last_good: dir.path().join(".last-good"),
+            running: Default::default(),
+            decode: Arc::new(|bytes: &[u8], path: &Path| {
+                if bytes == b"panic" {
+                    panic!("on purpose")
+                } else {
+                    decode(bytes, path)
+                }
+            }),
+            outlet: outlet(send, &states),
+        },
+        &crate::threads::Roster::default(),
+    )
     .unwrap();
     assert_eq!(updates.recv_timeout(CEILING).unwrap().pods.len(), 1);
     assert!(states.problems()[0].error.contains("internal error"));
@@ -490,14 +493,17 @@ fn a_stop_ends_it_also_while_it_waits_for_a_full_channel() {
     let states = Arc::new(FileStates::new(move |_| {
         let _ = tell.try_send(());
     }));
-    let source = FileSource::spawn(FileSourceConfig {
-        path: dir.path().into(),
-        check_frequency: HOUR,
-        last_good: dir.path().join(".last-good"),
-        running: Default::default(),
-        decode: Arc::new(decode),
-        outlet: outlet(send, &states),
-    })
+    let source = FileSource::spawn(
+        FileSourceConfig {
+            path: dir.path().into(),
+            check_frequency: HOUR,
+            last_good: dir.path().join(".last-good"),
+            running: Default::default(),
+            decode: Arc::new(decode),
+            outlet: outlet(send, &states),
+        },
+        &crate::threads::Roster::default(),
+    )
     .unwrap();
     told.recv_timeout(CEILING).unwrap();
     source.stop();

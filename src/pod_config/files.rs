@@ -118,6 +118,8 @@ struct KnownFile {
     objects: Vec<LocalObject>,
     /// What of the last good version is not acted on, besides the warnings of its pods.
     notes: Vec<String>,
+    /// Which pods are not there because their kinds are not run here.
+    not_run: Vec<String>,
     /// The digest of the content that these came from.
     accepted: Option<Digest>,
     /// Why this daemon refuses the last good version of an earlier one.
@@ -135,6 +137,15 @@ impl KnownFile {
     fn may_be_a_copy_until(&self, now: Moment) -> Option<Moment> {
         let until = self.appeared? + REMOVAL_SETTLE;
         (self.vanished.is_none() && now < until).then_some(until)
+    }
+
+    /// Whether the pods of a new file wait until other files are seen to have gone: a file that was renamed, or a
+    /// directory that was brought up to date, takes away before it gives. A new file of the same pod waits for nothing.
+    fn comes_after(&self, leaving: &HashSet<String>, now: Moment) -> bool {
+        let replaces = |good: &GoodPod| leaving.contains(&good.pod.full_name());
+        !leaving.is_empty()
+            && self.may_be_a_copy_until(now).is_some()
+            && !self.good.iter().any(replaces)
     }
 
     fn take(&mut self, reading: Reading) {
@@ -178,6 +189,7 @@ impl KnownFile {
             })
             .collect();
         (self.objects, self.notes) = (decoded.objects, decoded.notes);
+        self.not_run = decoded.not_run;
         (self.accepted, self.refused) = (Some(digest), None);
     }
 
@@ -185,12 +197,11 @@ impl KnownFile {
     /// its old UID, because it would keep running under the old name; and new data of an immutable
     /// object.
     fn may_become(&self, new: Decoded) -> Result<Decoded, String> {
+        let old = self.good.iter().map(|old| (old.pod.uid(), old));
+        let old: HashMap<&PodUid, &GoodPod> = old.collect();
         for DecodedPod { pod, .. } in &new.pods {
-            if let Some(old) = self
-                .good
-                .iter()
-                .find(|g| g.pod.uid() == pod.uid() && g.pod.full_name() != pod.full_name())
-            {
+            let old = old.get(pod.uid());
+            if let Some(old) = old.filter(|old| old.pod.full_name() != pod.full_name()) {
                 let (was, is) = (&old.pod.metadata, &pod.metadata);
                 return Err(format!(
                     "metadata.name: {}/{} has become {}/{} under the same metadata.uid {}: change the uid too, or leave it out",
@@ -198,8 +209,10 @@ impl KnownFile {
                 ));
             }
         }
+        let old = self.objects.iter().map(|old| (&old.key, old));
+        let old: BTreeMap<&ObjectKey, &LocalObject> = old.collect();
         for object in &new.objects {
-            let old = self.objects.iter().find(|old| old.key == object.key);
+            let old = old.get(&object.key);
             if let Some(Err(field)) = old.map(|old| old.may_become(object)) {
                 return Err(format!(
                     "{field}: Forbidden: field is immutable when `immutable` is set: {} keeps its data; remove it from the file first, or give the new one another name",
@@ -362,15 +375,27 @@ impl Files {
             .flatten()
             .min();
         self.log_changes(&problems, &mut step);
-        step.problems = problems
-            .iter()
-            .map(|(file, e)| FileProblem {
-                file: file.clone(),
-                error: e.join("; "),
-            })
-            .collect();
+        let refused = problems.iter().map(|(file, e)| FileProblem {
+            file: file.clone(),
+            error: e.join("; "),
+            is_in_use: false,
+        });
+        step.problems = refused.chain(self.not_run()).collect();
+        // Stable: what is wrong with a file comes before what of it is not run.
+        step.problems.sort_by(|a, b| a.file.cmp(&b.file));
         self.reported = problems;
         step
+    }
+
+    /// What of the files in use is not run here.
+    fn not_run(&self) -> impl Iterator<Item = FileProblem> {
+        let there = self.entries.iter().filter(|(_, e)| e.vanished.is_none());
+        let told = there.filter(|(_, e)| !e.not_run.is_empty());
+        told.map(|(path, entry)| FileProblem {
+            file: path.display().to_string(),
+            error: entry.not_run.join("; "),
+            is_in_use: true,
+        })
     }
 
     /// Stores the readings and ages the files that have vanished.
@@ -406,7 +431,14 @@ impl Files {
                 appeared,
                 ..KnownFile::default()
             };
-            self.entries.entry(path).or_insert_with(new).take(reading);
+            let is_new = matches!(reading, Reading::Parsed { result: Ok(_), .. });
+            let entry = self.entries.entry(path.clone()).or_insert_with(new);
+            entry.take(reading);
+            // Those of a pod are shown with the pod.
+            if is_new && entry.good.is_empty() && entry.error().is_none() {
+                let line = |note: &String| format!("{}: {note}", path.display());
+                log.extend(entry.notes.iter().map(line));
+            }
         }
     }
 
@@ -414,6 +446,13 @@ impl Files {
     /// it.
     fn holds(&self, path: &Path, entry: &KnownFile) -> bool {
         self.holders.contains(path) || entry.good.iter().any(|g| self.held.contains(g.pod.uid()))
+    }
+
+    /// The names of the pods whose files have vanished just now.
+    fn leaving(&self) -> HashSet<String> {
+        let vanished = self.entries.values().filter(|e| e.vanished.is_some());
+        let pods = vanished.flat_map(|e| &e.good);
+        pods.map(|good| good.pod.full_name()).collect()
     }
 
     /// Chooses one file for each name and UID: existing files before vanished ones, files of
@@ -428,15 +467,16 @@ impl Files {
         let mut set = Vec::new();
         let mut entries: Vec<_> = self.entries.iter().collect();
         entries.sort_by_key(|(path, e)| (e.vanished.is_some(), !self.holds(path, e)));
+        let leaving = self.leaving();
         for (path, entry) in entries {
             let file = path.display().to_string();
             let error = entry.error();
             if entry.vanished.is_none() {
                 let texts = problems.entry(file.clone()).or_default();
                 texts.extend(error.clone());
-                if entry.good.is_empty() && error.is_none() {
-                    texts.extend(entry.notes.iter().cloned());
-                }
+            }
+            if !self.holds(path, entry) && entry.comes_after(&leaving, now) {
+                continue;
             }
             let mut notes = entry.notes.clone();
             for GoodPod { pod, warnings } in &entry.good {
@@ -503,10 +543,9 @@ impl Files {
     /// Adds log lines for problems that are new or gone since the last listing.
     fn log_changes(&self, problems: &BTreeMap<String, Vec<String>>, step: &mut Step) {
         for (file, texts) in problems {
-            let old = self.reported.get(file);
-            let new = texts
-                .iter()
-                .filter(|t| old.is_none_or(|old| !old.contains(t)));
+            let old = self.reported.get(file).into_iter().flatten();
+            let old: HashSet<&String> = old.collect();
+            let new = texts.iter().filter(|text| !old.contains(text));
             // Errors of decoding begin with file, line and column.
             let entry = self.entries.get(Path::new(file));
             step.log.extend(new.map(|text| {
@@ -759,6 +798,41 @@ pub(super) mod tests {
             Some(&["2"]),
             &[],
         );
+    }
+
+    #[test]
+    fn the_pods_of_a_new_file_come_with_the_removal_of_those_whose_file_has_gone() {
+        let mut f = files();
+        f.step(at(0), Listing::Dir(vec![parsed("/p/a", "a@1;")]));
+        let renamed = vec![parsed("/p/b", "b@2;")];
+        check(&f.step(at(10), Listing::Dir(renamed)), None, &[]);
+        let both = f.step(at(110), Listing::Dir(vec![unchanged("/p/b")]));
+        check(&both, Some(&["2"]), &[]);
+    }
+
+    #[test]
+    fn a_new_file_whose_pod_is_known_stays_when_another_goes() {
+        let mut f = files();
+        f.step(at(0), Listing::Dir(vec![parsed("/p/a", "a@1;")]));
+        let both = vec![unchanged("/p/a"), parsed("/p/b", "b@2;")];
+        check(&f.step(at(10), Listing::Dir(both)), Some(&["1", "2"]), &[]);
+        let gone = f.step(at(20), Listing::Dir(vec![unchanged("/p/b")]));
+        check(&gone, Some(&["2", "1"]), &[]);
+    }
+
+    /// While files go one after another, no new one waits longer than any of them.
+    #[test]
+    fn a_new_file_waits_a_short_time_for_those_that_go() {
+        let mut f = files();
+        let all = vec![parsed("/p/a", "a@1;"), parsed("/p/c", "c@3;")];
+        f.step(at(0), Listing::Dir(all));
+        let first = vec![parsed("/p/b", "b@2;"), unchanged("/p/c")];
+        let held = f.step(at(10), Listing::Dir(first));
+        check(&held, Some(&["3", "1"]), &[]);
+        assert_eq!(held.wake, Some(at(110)));
+        f.step(at(90), Listing::Dir(vec![unchanged("/p/b")]));
+        let later = f.step(at(110), Listing::Dir(vec![unchanged("/p/b")]));
+        check(&later, Some(&["2", "3"]), &[]);
     }
 
     #[test]

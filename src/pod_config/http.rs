@@ -5,7 +5,7 @@
 //! at once when it is told to; a request that hangs in a name lookup is left behind.
 
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -23,15 +23,16 @@ use crate::clock::Moment;
 use crate::http_client::{
     Ask, Client, Dialer, FetchError, Pacing, Sources, Stop, WaysOut, WebUrl, host_of,
 };
+use crate::threads::Roster;
 
+/// Stack of the thread.
+const OWN_STACK: usize = 2 << 20;
 /// For a whole request (6.4).
 const LIMIT: Duration = Duration::from_secs(10);
 /// What a request may take longer because its thread comes late.
 const SLACK: Duration = Duration::from_millis(500);
 /// The pods of an earlier daemon wait this long for the first answer.
 const FIRST_ANSWER: Duration = Duration::from_secs(2);
-/// The pause after a panic.
-const RETRY: Duration = Duration::from_secs(1);
 /// The thread of a request: TLS.
 const STACK: usize = 1 << 20;
 /// This many failures in a row are logged, and one more with a note (6.4).
@@ -70,7 +71,7 @@ impl HttpSource {
     ///
     /// # Errors
     /// The thread cannot be started.
-    pub fn spawn(config: HttpSourceConfig) -> io::Result<Self> {
+    pub fn spawn(config: HttpSourceConfig, roster: &Roster) -> io::Result<Self> {
         let (stop, stopped) = bounded(1);
         let path = PathBuf::from(config.url.to_string());
         let mut worker = Worker {
@@ -91,9 +92,11 @@ impl HttpSource {
             published: false,
             failures: Failures::default(),
         };
-        let thread = std::thread::Builder::new()
-            .name("pod-url".into())
-            .spawn(move || worker.run())?;
+        let thread = roster.spawn("pod-url", OWN_STACK, move |_, _| {
+            // What is known survives a panic, so that no last good version is lost.
+            worker.rounds();
+            ControlFlow::Break(())
+        })?;
         Ok(Self { stop, thread })
     }
 
@@ -143,19 +146,6 @@ impl Drop for UnderWay {
 }
 
 impl Worker {
-    fn run(&mut self) {
-        // What is known survives a panic, so that no last good version is lost.
-        while catch_unwind(AssertUnwindSafe(|| self.rounds())).is_err() {
-            log::error!("the pod URL source panicked and starts again; please report this");
-            if !matches!(
-                self.stopped.recv_timeout(RETRY),
-                Err(RecvTimeoutError::Timeout)
-            ) {
-                return;
-            }
-        }
-    }
-
     fn rounds(&mut self) {
         while self.round().is_ok() {}
     }
@@ -192,12 +182,13 @@ impl Worker {
 
     fn log(&mut self, step: &Step) {
         step.mended.iter().for_each(|line| log::info!("{line}"));
-        let (level, note) = self.failures.next(!step.problems.is_empty());
+        let refused = || step.problems.iter().filter(|p| !p.is_in_use);
+        let (level, note) = self.failures.next(refused().next().is_some());
         let stays = match step.pods.is_empty() {
             true => "",
             false => "; the pods of its last good answer stay",
         };
-        for problem in &step.problems {
+        for problem in refused() {
             log::log!(level, "{}{stays}{note}", problem.line("not in use"));
         }
     }

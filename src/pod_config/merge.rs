@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use crate::api::source::{MIRROR_ANNOTATION, SEEN_ANNOTATION, SOURCE_ANNOTATION};
 use crate::api::{Pod, PodRef, PodSource, PodUid};
 use crate::clock::Time;
+use crate::locks::Locked;
 
 /// Capacity of the channel of [`PodUpdate`]s into the sync loop; a source waits when it is full.
 pub const UPDATES_CAPACITY: usize = 50;
@@ -73,7 +74,15 @@ pub struct Merged {
 struct SourceState {
     sent: bool,
     handled: bool,
-    pods: BTreeMap<PodUid, Arc<Pod>>,
+    pods: BTreeMap<PodUid, Known>,
+}
+
+/// A pod of a source.
+struct Known {
+    /// As the source gave it: the same again needs no comparison.
+    given: Arc<Pod>,
+    /// As it was sent.
+    pod: Arc<Pod>,
 }
 
 /// The known pods of every source. Methods take a lock for the time of a list operation, never longer.
@@ -95,9 +104,7 @@ impl PodConfig {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<PodSource, SourceState>> {
-        self.sources
-            .lock()
-            .expect("no panic while the lock is held")
+        self.sources.locked()
     }
 
     /// Takes the new full set of a source; `now` becomes `kubernetes.io/config.seen` of the new pods.
@@ -190,14 +197,18 @@ impl Groups {
 /// kubelet-probes 6.6 steps 2 to 5: the set to remember, and the pods of each operation.
 fn compare(
     source: PodSource,
-    old: &BTreeMap<PodUid, Arc<Pod>>,
+    old: &BTreeMap<PodUid, Known>,
     set: Vec<Arc<Pod>>,
     now: SystemTime,
-) -> (BTreeMap<PodUid, Arc<Pod>>, Groups) {
+) -> (BTreeMap<PodUid, Known>, Groups) {
     let mut pods = BTreeMap::new();
     let mut groups = Groups::default();
     for pod in set {
-        let pod = match old.get(pod.uid()) {
+        let given = Arc::clone(&pod);
+        let known = old.get(pod.uid());
+        let is_the_same = known.is_some_and(|known| Arc::ptr_eq(&known.given, &given));
+        let pod = match known.map(|known| &known.pod) {
+            Some(known) if is_the_same => Arc::clone(known),
             None => {
                 let mut pod = Arc::unwrap_or_clone(pod);
                 let seen = Time::with_nanos(now);
@@ -232,12 +243,12 @@ fn compare(
                 pod
             }
         };
-        pods.insert(pod.uid().clone(), pod);
+        pods.insert(pod.uid().clone(), Known { given, pod });
     }
     groups.remove = old
         .iter()
         .filter(|(uid, _)| !pods.contains_key(*uid))
-        .map(|(_, pod)| Arc::clone(pod))
+        .map(|(_, known)| Arc::clone(&known.pod))
         .collect();
     (pods, groups)
 }
@@ -353,6 +364,20 @@ mod tests {
             [Add, Delete, Remove, Update, Reconcile].map(|op| op as u8),
             [0, 1, 2, 3, 4]
         );
+    }
+
+    /// A pod whose file is as it was is the same object, and comparing what it says for each pod of a node costs.
+    #[test]
+    fn a_pod_that_is_given_again_is_not_compared() {
+        let config = PodConfig::new(&[PodSource::File]);
+        let first = pod("1", "foo", same);
+        merge(&config, std::slice::from_ref(&first));
+        assert_eq!(summary(&merge(&config, std::slice::from_ref(&first))), []);
+        let again = pod("1", "foo", same);
+        assert_eq!(summary(&merge(&config, std::slice::from_ref(&again))), []);
+        let sources = config.lock();
+        let known = &sources[&PodSource::File].pods[&"1".into()];
+        assert!(Arc::ptr_eq(&known.given, &again));
     }
 
     #[test]

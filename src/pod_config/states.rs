@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use super::problem::FileProblem;
 use crate::api::{PodSource, PodUid};
+use crate::locks::Locked;
 
 /// How many removed pods are remembered, so that a pod that is being stopped still shows its file.
 const MAX_REMOVED: usize = 200;
@@ -54,7 +55,7 @@ impl FileStates {
     }
 
     fn lock(&self) -> MutexGuard<'_, PodFiles> {
-        self.files.lock().expect("no panic while the lock is held")
+        self.files.locked()
     }
 
     /// The file of a pod, also when the file was removed recently. None when the pod did not come
@@ -78,7 +79,7 @@ impl FileStates {
     pub fn has_problem(&self, source: PodSource) -> bool {
         let files = self.lock();
         let of_source = files.sources.get(&source);
-        of_source.is_some_and(|s| !s.problems.is_empty())
+        of_source.is_some_and(|s| s.problems.iter().any(|p| !p.is_in_use))
     }
 
     /// All problems, by source and file.

@@ -7,7 +7,7 @@ use super::turns::{Ended, Turns};
 use crate::api::{HookKind, Pod};
 use crate::clock::Moment;
 use crate::events::EventType;
-use crate::lifecycle::{HookError, HookSubject};
+use crate::lifecycle::{Failure, HookError, HookSubject};
 use crate::pod_actions::{
     self, KillReason, ToKill, grace_of, kill_grace_period, left_of, stop_grace,
 };
@@ -191,12 +191,12 @@ impl Syncer {
     /// Tells a person: the event has no cause, because it may be a secret; the log has it.
     pub(super) fn hook_failed(&self, kind: HookKind, subject: HookSubject<'_>, e: &HookError) {
         let HookSubject { pod, container, .. } = subject;
-        if let HookError::Failed(cause) = e {
+        if let HookError::Failed(Failure { text, .. }) = e {
             let (of, name, hook) = (pod.reference(), &container.name, kind.field());
-            log::warn!("pod {of}, container {name}: {hook}: {cause}");
+            log::warn!("pod {of}, container {name}: {hook}: {text}");
         }
         if let Some((reason, text)) = e.event(kind) {
-            self.event(pod, &container.name, EventType::Warning, reason, text);
+            self.event(pod, &container.name, EventType::Warning, reason, &text);
         }
     }
 }

@@ -32,8 +32,10 @@ pub use work_queue::WorkQueue;
 
 use crate::api::{Pod, PodUid};
 use crate::clock::Moment;
+use crate::locks::Locked;
 use crate::runtime::{Cancel, ENDING};
 use crate::sys;
+use crate::wire::dial::come_home;
 use table::{Effect, Next, Table};
 
 /// Retry after a failed sync: 10 s, jittered to 10–15 s (kubelet-probes 5.6).
@@ -75,6 +77,8 @@ struct WorkerThreads {
     queue: WorkQueue,
     resync: Duration,
     panics: AtomicU64,
+    /// Told when nothing runs of a pod any more.
+    room: Sender<()>,
 }
 
 #[derive(Default)]
@@ -94,14 +98,16 @@ struct Thread {
 }
 
 impl PodWorkers {
-    /// No workers yet. A healthy pod is synced again every `resync`, jittered to 1–1.5 times that.
-    pub fn new(syncer: Arc<dyn PodSyncer>, resync: Duration) -> Self {
+    /// No workers yet. A healthy pod is synced again every `resync`, jittered to 1–1.5 times that. `room` is told when
+    /// nothing runs of a pod any more.
+    pub fn new(syncer: Arc<dyn PodSyncer>, resync: Duration, room: Sender<()>) -> Self {
         let inner = WorkerThreads {
             state: Mutex::default(),
             syncer,
             queue: WorkQueue::default(),
             resync,
             panics: AtomicU64::new(0),
+            room,
         };
         Self {
             inner: Arc::new(inner),
@@ -191,6 +197,16 @@ impl PodWorkers {
         self.inner.lock().table.is_terminating(uid)
     }
 
+    /// See [`Table::pod`].
+    pub fn pod(&self, uid: &PodUid) -> Option<Arc<Pod>> {
+        self.inner.lock().table.pod(uid)
+    }
+
+    /// See [`Table::ending`].
+    pub fn ending(&self) -> Vec<Arc<Pod>> {
+        self.inner.lock().table.ending()
+    }
+
     /// Every pod with an unfinished worker, and whether it is being removed.
     pub fn working(&self) -> Vec<(Arc<Pod>, bool)> {
         self.inner.lock().table.working()
@@ -238,7 +254,7 @@ impl PodWorkers {
 
 impl WorkerThreads {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no panic while the lock is held")
+        self.state.locked()
     }
 
     /// Wakes the worker. If its thread could not be started when it was created, starts it now.
@@ -307,6 +323,10 @@ impl WorkerThreads {
                 "the worker of {} panicked: a bug of podprobe; its sync is tried again",
                 work.pod.reference()
             );
+            // A hook may have left the thread in the network of its pod.
+            if !come_home() {
+                log::error!("the worker stays in a foreign network namespace");
+            }
             Outcome::Failed {
                 error: "the worker panicked (a bug of podprobe); it goes on".into(),
                 retry_at: None,
@@ -330,6 +350,10 @@ impl WorkerThreads {
         let mut state = self.lock();
         state.runs.remove(uid);
         let next = state.table.complete(uid, ran, done);
+        if ran != Phase::Sync && done != Done::Failed {
+            // full means that the sync loop is told already
+            let _ = self.room.try_send(());
+        }
         let now = Moment::now();
         match next {
             Next::Again => {}
@@ -463,20 +487,28 @@ mod tests {
         workers: PodWorkers,
         ran: Receiver<(String, Phase)>,
         end: Sender<Outcome>,
+        has_room: Receiver<()>,
     }
 
     impl Harness {
         fn new() -> Self {
             let (ran_tx, ran) = bounded(100);
             let (end, outcomes) = bounded(100);
+            let (room, has_room) = bounded(1);
             let workers = PodWorkers::new(
                 Arc::new(Scripted {
                     ran: ran_tx,
                     outcomes,
                 }),
                 Duration::from_secs(60),
+                room,
             );
-            Self { workers, ran, end }
+            Self {
+                workers,
+                ran,
+                end,
+                has_room,
+            }
         }
 
         fn send(&self, kind: UpdateKind, uid: &str) {
@@ -501,6 +533,28 @@ mod tests {
         }
     }
 
+    #[test]
+    fn that_a_pod_has_ended_is_told_to_those_that_wait_for_room() {
+        let h = Harness::new();
+        h.send(UpdateKind::Create, "a");
+        h.expect("a", Phase::Sync);
+        let ending = || h.workers.ending().len();
+        h.send(
+            UpdateKind::Kill {
+                grace_override: None,
+            },
+            "a",
+        );
+        h.end(Outcome::Ok);
+        h.expect("a", Phase::Terminating);
+        assert_eq!((ending(), h.has_room.len()), (1, 0));
+        h.end(Outcome::Ok);
+        assert_eq!(h.has_room.recv_timeout(Duration::from_secs(10)), Ok(()));
+        assert_eq!(ending(), 0);
+        h.expect("a", Phase::Terminated);
+        h.end(Outcome::Ok);
+    }
+
     /// Its syncs need more than 200 kB of stack.
     struct Deep(Sender<usize>);
 
@@ -516,7 +570,7 @@ mod tests {
     #[test]
     fn a_worker_that_waits_has_given_its_stack_back() {
         let (tell, told) = bounded(1);
-        let workers = PodWorkers::new(Arc::new(Deep(tell)), Duration::from_secs(60));
+        let workers = PodWorkers::new(Arc::new(Deep(tell)), Duration::from_secs(60), bounded(1).0);
         workers.update(update(UpdateKind::Create, "a", false));
         let here = told.recv_timeout(Duration::from_secs(10)).expect("a run");
         let until = Moment::now() + Duration::from_secs(10);

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard};
 
 use crate::api::PodUid;
+use crate::locks::Locked;
 use crate::runtime::{ContainerId, RuntimePodStatus};
 
 /// What is asked for, by pod and container.
@@ -47,6 +48,6 @@ impl Restarts {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<PodUid, BTreeMap<String, ContainerId>>> {
-        self.0.lock().expect("no panic while the lock is held")
+        self.0.locked()
     }
 }

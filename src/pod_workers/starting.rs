@@ -13,7 +13,8 @@ use crate::container_config::{DnsWarning, ImageVolumes};
 use crate::events::EventType;
 use crate::images::manager::ImageEvent;
 use crate::kuberuntime::{StartError, StartErrorReason};
-use crate::lifecycle::{HookError, HookSubject};
+use crate::lifecycle::{Failure, HookError, HookSubject};
+use crate::locks::Locked;
 use crate::pod_actions::{self, KillReason, PodActions, ToKill};
 use crate::runtime::{Cancel, ContainerId, ImageSpec, RuntimePodStatus, RuntimeState};
 use crate::volumes::{MountedVolumes, Outdated, VolumeError};
@@ -316,8 +317,7 @@ impl Syncer {
         match self.start_steps(pod, sandbox, container, attempt, problems.cancel) {
             Ok(()) => {
                 self.failures
-                    .lock()
-                    .expect("no panic while the lock is held")
+                    .locked()
                     .remove(&(pod.uid().clone(), container.name.clone()));
                 if attempt > 0 {
                     let before = runtime.container(&container.name);
@@ -453,7 +453,7 @@ impl Syncer {
         };
         self.hook_failed(HookKind::PostStart, subject, &e);
         let failed = |cause| Err(StartError::new(StartErrorReason::PostStartHookError, cause));
-        let HookError::Failed(cause) = e else {
+        let HookError::Failed(Failure { text: cause, .. }) = e else {
             return failed(String::new());
         };
         let kill = ToKill {
@@ -501,8 +501,7 @@ impl Syncer {
         runtime: &RuntimePodStatus,
     ) -> Result<(), pod_actions::Held> {
         self.back_off
-            .lock()
-            .expect("no panic while the lock is held")
+            .locked()
             .check(&pod.reference(), container, runtime, Moment::now())
     }
 

@@ -15,6 +15,7 @@ use crate::events::{EventType, Recorder};
 use crate::eviction::Evictions;
 use crate::kuberuntime::KubeRuntime;
 use crate::lifecycle::Hooks;
+use crate::locks::Locked;
 use crate::pod_actions::{self, ALL_CONTAINERS_RESTARTING, BackOff, KillReason, ToKill, ToRemove};
 use crate::probe_result::ProbeResult;
 use crate::runtime::{
@@ -163,10 +164,7 @@ impl PodSyncer for Syncer {
         let uid = work.pod.uid();
         let finished = work.phase == Phase::Terminated && outcome == Outcome::Ok;
         if finished {
-            self.last_run
-                .lock()
-                .expect("no panic while the lock is held")
-                .remove(uid);
+            self.last_run.locked().remove(uid);
         } else {
             self.ran(uid);
         }
@@ -195,10 +193,7 @@ impl Syncer {
 
     /// Housekeeping: drops back-off entries that can no longer hold anything back.
     pub fn collect_garbage(&self, now: Moment) {
-        self.back_off
-            .lock()
-            .expect("no panic while the lock is held")
-            .collect_garbage(now);
+        self.back_off.locked().collect_garbage(now);
     }
 
     // ---- sync ----
@@ -249,8 +244,7 @@ impl Syncer {
     fn runtime_status(&self, pod: &Pod) -> Result<Arc<RuntimePodStatus>, Outcome> {
         let last_run = self
             .last_run
-            .lock()
-            .expect("no panic while the lock is held")
+            .locked()
             .get(pod.uid())
             .copied()
             .unwrap_or_default();
@@ -501,23 +495,16 @@ impl Syncer {
     }
 
     pub(super) fn ran(&self, uid: &PodUid) {
-        self.last_run
-            .lock()
-            .expect("no panic while the lock is held")
-            .insert(uid.clone(), Moment::now());
+        self.last_run.locked().insert(uid.clone(), Moment::now());
     }
 
     pub(super) fn forget_failures(&self, uid: &PodUid) {
-        self.failures
-            .lock()
-            .expect("no panic while the lock is held")
-            .retain(|(of, _), _| of != uid);
+        self.failures.locked().retain(|(of, _), _| of != uid);
     }
 
     fn failure(&self, uid: &PodUid, name: &str) -> Option<StartFailure> {
         self.failures
-            .lock()
-            .expect("no panic while the lock is held")
+            .locked()
             .get(&(uid.clone(), name.to_owned()))
             .cloned()
     }
@@ -526,10 +513,7 @@ impl Syncer {
         if message.contains(ENDING) {
             return;
         }
-        let mut failures = self
-            .failures
-            .lock()
-            .expect("no panic while the lock is held");
+        let mut failures = self.failures.locked();
         let key = (uid.clone(), name.to_owned());
         if failures.len() >= MAX_FAILURES && !failures.contains_key(&key) {
             return;

@@ -335,6 +335,21 @@ impl Table {
             .is_some_and(|e| e.finished || e.phase != Phase::Sync)
     }
 
+    /// The pod of an unfinished worker.
+    pub fn pod(&self, uid: &PodUid) -> Option<Arc<Pod>> {
+        let worker = self.workers.get(uid);
+        let worker = worker.filter(|e| !e.finished && !e.runtime_only);
+        worker.map(|e| e.pod.clone())
+    }
+
+    /// The pods that are ending and of which something may still run.
+    pub fn ending(&self) -> Vec<Arc<Pod>> {
+        let is_ending =
+            |e: &&WorkerState| e.phase == Phase::Terminating && !e.finished && !e.runtime_only;
+        let ending = self.workers.values().filter(is_ending);
+        ending.map(|e| e.pod.clone()).collect()
+    }
+
     /// Every pod with an unfinished worker: (pod, is it being removed or killed).
     pub fn working(&self) -> Vec<(Arc<Pod>, bool)> {
         let each =

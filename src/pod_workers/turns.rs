@@ -2,10 +2,11 @@
 //! (kubelet-probes 8.5).
 
 use std::collections::HashSet;
-use std::sync::{Condvar, Mutex};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::clock::Moment;
+use crate::locks::Locked;
 
 /// The containers that have not ended yet, and a way to wait for some of them.
 pub(super) struct Turns {
@@ -24,10 +25,7 @@ impl Turns {
 
     /// Records that a container has ended.
     pub(super) fn ended(&self, name: &str) {
-        self.alive
-            .lock()
-            .expect("no panic while the lock is held")
-            .remove(name);
+        self.alive.locked().remove(name);
         self.fewer.notify_all();
     }
 
@@ -37,12 +35,12 @@ impl Turns {
             return Duration::ZERO;
         }
         let began = Moment::now();
-        let alive = self.alive.lock().expect("no panic while the lock is held");
+        let alive = self.alive.locked();
         let waits = |alive: &mut HashSet<String>| before.iter().any(|name| alive.contains(*name));
         drop(
             self.fewer
                 .wait_timeout_while(alive, limit, waits)
-                .expect("no panic while the lock is held"),
+                .unwrap_or_else(PoisonError::into_inner),
         );
         Moment::now().since(began)
     }

@@ -6,6 +6,7 @@ use std::sync::Mutex;
 
 use crate::api::PodUid;
 use crate::clock::Moment;
+use crate::locks::Locked;
 
 /// One time per pod; the latest entry counts.
 #[derive(Default)]
@@ -16,32 +17,23 @@ pub struct WorkQueue {
 impl WorkQueue {
     /// Schedules a sync of a pod; an earlier time for the same pod is replaced.
     pub fn enqueue(&self, uid: PodUid, at: Moment) {
-        self.times
-            .lock()
-            .expect("no panic while the lock is held")
-            .insert(uid, at);
+        self.times.locked().insert(uid, at);
     }
 
     /// Forgets a pod.
     pub fn remove(&self, uid: &PodUid) {
-        self.times
-            .lock()
-            .expect("no panic while the lock is held")
-            .remove(uid);
+        self.times.locked().remove(uid);
     }
 
     /// Whether no pod is in it.
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
-        self.times
-            .lock()
-            .expect("no panic while the lock is held")
-            .is_empty()
+        self.times.locked().is_empty()
     }
 
     /// Takes out every pod that is due.
     pub fn due(&self, now: Moment) -> Vec<PodUid> {
-        let mut times = self.times.lock().expect("no panic while the lock is held");
+        let mut times = self.times.locked();
         let due: Vec<PodUid> = times
             .iter()
             .filter(|(_, at)| **at <= now)

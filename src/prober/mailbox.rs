@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::locks::Locked;
+
 /// Why a wait ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Woken<T> {
@@ -101,7 +103,7 @@ impl<T> Mailbox<T> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<T>> {
-        self.trigger.lock().unwrap_or_else(PoisonError::into_inner)
+        self.trigger.locked()
     }
 }
 

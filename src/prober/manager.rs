@@ -28,6 +28,7 @@ use super::thread::{Job, LastInstance, ThreadEnd, Trigger};
 use crate::api::{Container, ContainerStatus, Pod, PodStatus, PodUid, Probe, ProbeType};
 use crate::clock::Moment;
 use crate::events::Recorder;
+use crate::locks::Locked;
 use crate::runtime::{ContainerId, Runtime};
 
 /// The parts that the manager uses.
@@ -75,7 +76,7 @@ struct Workers {
 
 impl Workers {
     fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.locked()
     }
 
     /// Handles the end of a worker's thread.
@@ -307,12 +308,7 @@ impl ProberManager {
             let Some(handle) = table.workers.get(&key) else {
                 continue;
             };
-            let unseen = handle
-                .last_instance
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .as_ref()
-                != Some(id);
+            let unseen = handle.last_instance.locked().as_ref() != Some(id);
             let trigger = match (readiness && probe_type == ProbeType::Readiness, unseen) {
                 (true, _) => Trigger::Probe(id.clone()),
                 (false, true) => Trigger::Notice(id.clone()),

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, SystemTime};
 use std::{fs, io};
 
@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::{PodUid, ProbeType};
 use crate::clock::{Moment, Time, boot_id, go_duration};
+use crate::locks::Locked;
 
 /// Longest pause: a week.
 pub const MAX_PAUSE: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -180,7 +181,7 @@ impl Pauses {
     /// # Errors
     /// The file cannot be written: the pauses stay in memory, and the next call tries again.
     pub fn save(&self) -> io::Result<()> {
-        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _writing = self.writing.locked();
         let (Some(file), Some(content)) = (self.file.get(), self.copy_if_dirty()) else {
             return Ok(());
         };
@@ -213,7 +214,7 @@ impl Pauses {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.locked()
     }
 }
 

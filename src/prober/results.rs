@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use crossbeam_channel::Sender;
 
 use crate::api::{PodUid, ProbeType};
+use crate::locks::Locked;
 pub use crate::probe_result::ProbeResult;
 use crate::runtime::ContainerId;
 
@@ -78,7 +79,7 @@ impl Manager {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<ContainerId, ProbeResult>> {
-        self.cache.lock().expect("no panic while the lock is held")
+        self.cache.locked()
     }
 }
 

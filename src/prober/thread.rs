@@ -9,7 +9,7 @@
 use std::any::Any;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
@@ -23,8 +23,9 @@ use super::results::ProbeResult;
 use super::worker::{Action, Next, StepInputs, Worker};
 use crate::api::{Pod, Probe};
 use crate::clock::{Moment, go_duration, random_fraction};
+use crate::locks::Locked;
 use crate::runtime::ContainerId;
-use crate::wire::dial::namespace_lost;
+use crate::wire::dial::{come_home, namespace_lost};
 
 /// Stack of a worker's thread: 128 KiB. tests/prober_net.rs measures what a probe needs of it; frames of a debug build
 /// are several times as large.
@@ -134,6 +135,10 @@ impl Job {
                     panic_text(&*panic)
                 );
                 self.context.count_panic();
+                // The next thread is started on this one, and would be lost with it.
+                if !come_home() {
+                    log::error!("the next thread of it is in a foreign network namespace, too");
+                }
                 on_end(ThreadEnd::ThreadLost(self));
             }
         }
@@ -263,10 +268,7 @@ impl Job {
         };
         let before = self.worker.before(Moment::now(), &inputs);
         if before.adopted {
-            *self
-                .last_instance
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner) = self.worker.container_id().cloned();
+            *self.last_instance.locked() = self.worker.container_id().cloned();
         }
         for action in before.actions {
             self.apply(action, None);

@@ -7,6 +7,8 @@
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::locks::Locked;
+
 /// See the module.
 #[derive(Debug, Default)]
 pub struct TrafficGate {
@@ -45,7 +47,7 @@ impl TrafficGate {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.locked()
     }
 }
 

@@ -13,6 +13,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use crate::api::Pod;
 use crate::api::objects::ObjectKey;
+use crate::locks::Locked;
 use crate::objects::{Objects, ServiceObjects};
 use crate::runtime::Cancel;
 use crate::services::allocate::Assigned;
@@ -103,7 +104,7 @@ impl KnownServices {
     }
 
     fn lock(&self) -> MutexGuard<'_, Arc<Known>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.locked()
     }
 }
 

@@ -4,10 +4,11 @@
 //! port from a process that is just starting.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 
 use crate::api::service::Protocol;
 use crate::services::table::{ServicePortName, ServiceTable};
+use crate::sys::listening;
 
 /// The node ports of the table, and what is to be said of each.
 #[derive(Clone, Debug, Default)]
@@ -75,46 +76,11 @@ fn taken(name: &ServicePortName, at: SocketAddr) -> Taken {
 
 /// Where the node listens; nothing where the kernel does not say.
 pub fn of_node(protocol: Protocol) -> Vec<SocketAddr> {
-    let files = match protocol {
-        Protocol::Tcp => ["tcp", "tcp6"],
-        Protocol::Udp => ["udp", "udp6"],
+    let waiting = match protocol {
+        Protocol::Tcp => listening::tcp(),
+        Protocol::Udp => listening::udp(),
     };
-    let read = |name: &str| std::fs::read_to_string(format!("/proc/thread-self/net/{name}"));
-    let texts = files.into_iter().filter_map(|name| read(name).ok());
-    texts.flat_map(|text| listeners(&text)).collect()
-}
-
-/// TCP_LISTEN, and what a socket of UDP without a peer has.
-const STATES: [&str; 2] = ["0A", "07"];
-
-/// The sockets that wait for clients, of a table of the kernel: `sl local_address rem_address st …` in each line.
-fn listeners(text: &str) -> Vec<SocketAddr> {
-    let line = |line: &str| {
-        let mut words = line.split_ascii_whitespace().skip(1);
-        let (local, _, state) = (words.next()?, words.next()?, words.next()?);
-        STATES.contains(&state).then(|| address(local)).flatten()
-    };
-    text.lines().filter_map(line).collect()
-}
-
-/// `0100007F:1F90`: words of 32 bits in the order of the machine's bytes, and the port.
-fn address(text: &str) -> Option<SocketAddr> {
-    let (ip, port) = text.split_once(':')?;
-    let port = u16::from_str_radix(port, 16).ok()?;
-    let (words, []) = ip.as_bytes().as_chunks::<8>() else {
-        return None;
-    };
-    let words = words.iter().map(|word| {
-        let word = std::str::from_utf8(word).ok()?;
-        u32::from_str_radix(word, 16).ok().map(u32::to_ne_bytes)
-    });
-    let bytes = words.collect::<Option<Vec<[u8; 4]>>>()?.concat();
-    let ip = match bytes.len() {
-        4 => IpAddr::from(Ipv4Addr::from(<[u8; 4]>::try_from(bytes).ok()?)),
-        16 => IpAddr::from(Ipv6Addr::from(<[u8; 16]>::try_from(bytes).ok()?)),
-        _ => return None,
-    };
-    Some((ip.to_canonical(), port).into())
+    waiting.into_iter().map(|w| w.at).collect()
 }
 
 #[cfg(test)]
@@ -142,6 +108,7 @@ mod tests {
             external_local: false,
             internal: Backends::Reject,
             external: Backends::Reject,
+            cluster: Backends::Reject,
         }
     }
 
@@ -150,27 +117,6 @@ mod tests {
             services,
             ..ServiceTable::default()
         }
-    }
-
-    /// Lines of a kernel on a little-endian machine.
-    #[test]
-    #[cfg(target_endian = "little")]
-    fn sockets_that_wait_for_clients_are_found() {
-        let tcp = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n\
-            \x20  0: 00000000:7530 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 1 1 0\n\
-            \x20  1: 0100007F:7531 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 1 1 0\n\
-            \x20  2: 010200C0:7532 0200A8C0:C350 01 00000000:00000000 00:00000000 00000000     0        0 1 1 0\n\
-            cut off\n 3: zz:1 0 0A\n 4: 00:1 0 0A\n";
-        let found: Vec<String> = listeners(tcp).iter().map(ToString::to_string).collect();
-        assert_eq!(found, ["0.0.0.0:30000", "127.0.0.1:30001"]);
-        let v6 = "0: 00000000000000000000000000000000:7530 00000000000000000000000000000000:0000 07 0\n\
-            1: 0000000000000000FFFF0000010200C0:7531 00000000000000000000000000000000:0000 0A 0\n\
-            2: B80D0120000000000000000001000000:7532 00000000000000000000000000000000:0000 0A 0\n";
-        let found: Vec<String> = listeners(v6).iter().map(ToString::to_string).collect();
-        assert_eq!(
-            found,
-            ["[::]:30000", "192.0.2.1:30001", "[2001:db8::1]:30002"]
-        );
     }
 
     #[test]

@@ -3,12 +3,13 @@
 //! Invariants: whoever counts never waits for a reader longer than it takes to copy the numbers.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, SystemTime};
 
 use super::health::answer::Counted;
 use super::pace::Step;
 use crate::clock::Moment;
+use crate::locks::Locked;
 use crate::metrics::{Family, Kind};
 use crate::services::table::{Backends, ServicePortEntry, ServicePortName, ServiceTable};
 
@@ -113,7 +114,7 @@ impl ProxyMetrics {
     }
 
     fn lock(&self) -> MutexGuard<'_, Counts> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.locked()
     }
 }
 
@@ -186,8 +187,8 @@ fn changes(before: &ServiceTable, after: &ServiceTable) -> Changes {
             services.insert(service);
         }
         let of = |entry: Option<&&ServicePortEntry>| -> Vec<Backends> {
-            let both = entry.map(|e| [&e.internal, &e.external]);
-            let leading = both.into_iter().flatten();
+            let all = entry.map(|e| e.lists());
+            let leading = all.into_iter().flatten();
             let leading = leading.filter(|b| matches!(b, Backends::Some(_)));
             leading.cloned().collect()
         };

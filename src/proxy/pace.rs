@@ -107,14 +107,15 @@ fn takes_away(applied: &ServiceTable, wanted: &ServiceTable) -> bool {
     routes(applied).iter().any(|route| !wanted.contains(route))
 }
 
-type Route<'a> = (&'a ServicePortName, bool, &'a Backend);
+/// A service port, the number of a kind of clients, and where they may go.
+type Route<'a> = (&'a ServicePortName, usize, &'a Backend);
 
 fn routes(table: &ServiceTable) -> BTreeSet<Route<'_>> {
     let mut all = BTreeSet::new();
     for service in &table.services {
-        for (is_external, backends) in [(false, &service.internal), (true, &service.external)] {
+        for (clients, backends) in service.lists().into_iter().enumerate() {
             if let Backends::Some(backends) = backends {
-                all.extend(backends.iter().map(|b| (&service.name, is_external, b)));
+                all.extend(backends.iter().map(|b| (&service.name, clients, b)));
             }
         }
     }

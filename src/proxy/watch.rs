@@ -6,10 +6,11 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::net::IpAddr;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{Builder, JoinHandle};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
 use crossbeam_channel::{Receiver, TryRecvError};
@@ -30,6 +31,7 @@ use crate::api::{Pod, PodUid};
 use crate::atomic_file;
 use crate::change_feed::{Aspect, ChangeFeed, Changes};
 use crate::clock::{Moment, Time};
+use crate::locks::Locked;
 use crate::network;
 use crate::objects::{Objects, ServiceObjects};
 use crate::pod_manager::PodManager;
@@ -42,6 +44,7 @@ use crate::services::pod_facts::PodFacts;
 use crate::services::table::{Backends, ServiceTable};
 use crate::services::view::{ServiceView, view};
 use crate::status::{StatusManager, is_terminating};
+use crate::threads::{Pulse, Roster};
 
 /// How often it looks whether somebody else has changed what it programmed.
 const INTERVAL: Duration = Duration::from_secs(10);
@@ -50,6 +53,8 @@ pub const FIRST_WAIT: Duration = Duration::from_secs(10);
 /// How soon it looks again until it knows all that an earlier daemon knew.
 const FIRST_LOOK: Duration = Duration::from_millis(10);
 const STACK: usize = 512 << 10;
+/// What of a pod changes services: whether it is ready and where it is, and its labels and ports.
+const ASPECTS: [Aspect; 2] = [Aspect::Status, Aspect::Spec];
 
 /// Where the network namespace of a pod's sandbox is, if it has one now.
 pub type NamespaceOf = Box<dyn Fn(&PodUid) -> Option<PathBuf> + Send>;
@@ -183,19 +188,33 @@ impl Removal {
 
 /// What the thread has last made, for who wants to read it.
 #[derive(Debug, Default)]
-pub struct ServicesView(Mutex<Arc<Services>>);
+pub struct ServicesView {
+    /// None before the first.
+    services: Mutex<Option<Arc<Services>>>,
+    made: Condvar,
+}
 
 impl ServicesView {
-    /// The services as they are now.
+    /// The services as they are now; none before the first are made.
     pub fn get(&self) -> Arc<Services> {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.lock().clone().unwrap_or_default()
+    }
+
+    /// As [`Self::get`], but waits for the first, at most `ceiling`.
+    pub fn first(&self, ceiling: Duration) -> Arc<Services> {
+        let none_yet = |services: &mut Option<_>| services.is_none();
+        let waited = self.made.wait_timeout_while(self.lock(), ceiling, none_yet);
+        let (services, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        services.clone().unwrap_or_default()
     }
 
     fn set(&self, services: Services) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(services);
+        *self.lock() = Some(Arc::new(services));
+        self.made.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Arc<Services>>> {
+        self.services.locked()
     }
 }
 
@@ -203,18 +222,19 @@ impl ServicesView {
 ///
 /// # Errors
 /// The node gives no thread.
-pub fn spawn(deps: Deps, stop: Receiver<()>) -> io::Result<JoinHandle<()>> {
+pub fn spawn(deps: Deps, stop: Receiver<()>, roster: &Roster) -> io::Result<JoinHandle<()>> {
     deps.health.set_mode(deps.path.name());
-    let run = move || {
-        let mut watch = Watch::new(deps);
-        while !matches!(stop.try_recv(), Err(TryRecvError::Disconnected)) {
-            watch.turn();
+    let mut watch = Watch::new(deps);
+    roster.spawn("services", STACK, move |pulse, panicked| {
+        if matches!(stop.try_recv(), Err(TryRecvError::Disconnected)) {
+            return ControlFlow::Break(());
         }
-    };
-    Builder::new()
-        .name("services".into())
-        .stack_size(STACK)
-        .spawn(run)
+        if panicked {
+            watch.doubt();
+        }
+        watch.turn(pulse);
+        ControlFlow::Continue(())
+    })
 }
 
 struct Watch {
@@ -244,7 +264,15 @@ struct Watch {
     said: BTreeSet<String>,
     /// What the data path could not do, as the log has it.
     warned: Option<String>,
+    /// It rests until then, and changes gather.
+    rests_until: Moment,
 }
+
+/// Each turn reads all pods and services, so that one for each change of many pods would take a time that grows with their
+/// square: it rests so many times as long as a turn took …
+const REST: u32 = 3;
+/// … and at most so long: who waits for a table waits for it, too.
+const LONGEST_REST: Duration = Duration::from_millis(200);
 
 impl Watch {
     fn new(deps: Deps) -> Self {
@@ -268,22 +296,47 @@ impl Watch {
             listening: Listening::default(),
             said: BTreeSet::new(),
             warned: None,
+            rests_until: now,
         }
     }
 
+    /// What comes meanwhile is looked at in one turn.
+    fn rest(&self) {
+        let left = self.rests_until.since(Moment::now());
+        if !left.is_zero() && !self.deps.removal.wanted.load(Ordering::SeqCst) {
+            std::thread::sleep(left);
+        }
+    }
+
+    /// Everything is read again and brought into force as a whole.
+    fn doubt(&mut self) {
+        self.seen = 0;
+        self.pods.clear();
+        (self.applied, self.applied_names) = (None, None);
+        (self.due, self.next_look) = (None, Moment::now());
+    }
+
     /// Waits for a change or for its time, and brings the data path up to date.
-    fn turn(&mut self) {
+    fn turn(&mut self, pulse: &Pulse) {
         let next = self
             .due
             .map_or(self.next_look, |due| due.min(self.next_look));
         let left = next.since(Moment::now());
-        self.deps
-            .feed
-            .wait_newer_of(Aspect::Status, self.seen, left);
+        let feed = &self.deps.feed;
+        pulse.rest(|| {
+            feed.wait_newer_of_any(&ASPECTS, self.seen, left);
+            self.rest();
+        });
         if self.deps.removal.wanted.load(Ordering::SeqCst) {
             return self.remove();
         }
         let now = Moment::now();
+        self.look(now);
+        let end = Moment::now();
+        self.rests_until = end + (end.since(now) * REST).min(LONGEST_REST);
+    }
+
+    fn look(&mut self, now: Moment) {
         // Before the pods are read: they may be handed over in between.
         let is_complete = self.is_complete(now);
         let (changes, version) = self.deps.feed.since(self.seen);
@@ -399,6 +452,7 @@ impl Watch {
             &objects.services,
             &self.deps.service_cidrs,
             &self.allocations,
+            Time::now(),
         );
         // What a source that has not spoken yet had keeps its addresses.
         if assignment.record != self.allocations && (self.deps.has_all)() {
@@ -616,7 +670,7 @@ fn is_empty(table: &ServiceTable) -> bool {
 fn has_traffic(table: &ServiceTable) -> bool {
     let leads_somewhere = |b: &Backends| matches!(b, Backends::Some(_));
     let mut services = table.services.iter();
-    services.any(|s| leads_somewhere(&s.internal) || leads_somewhere(&s.external))
+    services.any(|s| s.lists().into_iter().any(leads_somewhere))
 }
 
 /// Nothing where it is missing or cannot be read: the same services get the same again.

@@ -7,13 +7,15 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::socket::{Shutdown, shutdown};
+
+use crate::locks::Locked;
 
 /// A wait that has no descriptor to wait for looks at the flag this often.
 const LOOK: Duration = Duration::from_millis(50);
@@ -93,7 +95,7 @@ impl Cancel {
     }
 
     fn sockets(&self) -> MutexGuard<'_, Vec<OwnedFd>> {
-        self.tied.lock().unwrap_or_else(PoisonError::into_inner)
+        self.tied.locked()
     }
 
     fn tell(&self) {

@@ -72,6 +72,9 @@ pub struct Tmpfs {
     /// It is a hugetlbfs of pages of so many bytes, else a tmpfs.
     #[serde(default)]
     pub page_size: Option<u64>,
+    /// In its root directory a user removes and renames only what is theirs. Every user may write there.
+    #[serde(default)]
+    pub is_sticky: bool,
 }
 
 /// A pod's sandbox (CRI `PodSandboxConfig`).
@@ -85,6 +88,8 @@ pub struct SandboxConfig {
     pub log_directory: PathBuf,
     /// Cgroup below which the pod's containers have theirs, absolute in each hierarchy.
     pub cgroup_parent: String,
+    /// Limits and weights of that cgroup.
+    pub resources: PodResources,
     /// Whose namespaces the pod uses.
     pub namespaces: NamespaceOptions,
     /// Which runtime runs its containers; empty is the default one.
@@ -165,6 +170,33 @@ pub struct Mount {
     pub propagation: Propagation,
 }
 
+/// Limits and weights of a pod as a whole. CRI has no counterpart: the kubelet sets them itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PodResources {
+    /// 1024 per core; 2 to 262144.
+    pub cpu_shares: i64,
+    /// Microseconds of processor time in each period; None is no limit.
+    pub cpu_quota: Option<i64>,
+    /// Length of a period in microseconds.
+    pub cpu_period: i64,
+    /// Bytes; None is no limit.
+    pub memory_limit: Option<i64>,
+    /// Number of processes and threads; None is no limit.
+    pub pids_limit: Option<i64>,
+}
+
+impl Default for PodResources {
+    fn default() -> Self {
+        Self {
+            cpu_shares: 2,
+            cpu_quota: None,
+            cpu_period: 100_000,
+            memory_limit: None,
+            pids_limit: None,
+        }
+    }
+}
+
 /// Limits and weights (CRI `LinuxContainerResources`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resources {
@@ -181,6 +213,10 @@ pub struct Resources {
     pub oom_score_adj: i32,
     /// Page size and limit of each size of huge pages, in bytes. Without the cgroup controller nothing limits them.
     pub huge_pages: Vec<(u64, u64)>,
+    /// Bytes that may be swapped out. Where the kernel counts no swap, nothing limits it.
+    pub swap_limit: u64,
+    /// When the kernel kills one of its processes for want of memory, it kills them all. cgroup v2 only.
+    pub oom_group: bool,
 }
 
 impl Default for Resources {
@@ -192,6 +228,8 @@ impl Default for Resources {
             memory_limit: None,
             oom_score_adj: 0,
             huge_pages: Vec::new(),
+            swap_limit: 0,
+            oom_group: false,
         }
     }
 }
@@ -237,6 +275,8 @@ pub struct Security {
     pub run_as_group: Option<u32>,
     /// Groups beside the primary one and those of the image's user.
     pub supplemental_groups: Vec<u32>,
+    /// The process has no groups that the image's `etc/group` gives its user.
+    pub strict_groups: bool,
     /// The root file system cannot be written to.
     pub read_only_root: bool,
     /// No program can gain privileges by being executed.

@@ -12,6 +12,7 @@ use super::{
     RuntimeError, RuntimeState, SandboxConfig, SandboxStatus, Session, Started,
 };
 use crate::clock::Moment;
+use crate::locks::Locked;
 
 /// Called at each exec with the container's name and the command.
 type OnExec = dyn Fn(&str, &[String]) -> Result<ExecOutcome, RuntimeError> + Send + Sync;
@@ -191,9 +192,7 @@ impl FakeRuntime {
 
     /// What it remembers.
     pub(crate) fn state(&self) -> MutexGuard<'_, FakeState> {
-        self.state
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.state.locked()
     }
 }
 
@@ -291,7 +290,7 @@ impl Runtime for FakeRuntime {
         match &error {
             Some(_) => {
                 end(c, 128);
-                c.reason = "ContainerCannotRun".into();
+                c.reason = "StartError".into();
             }
             None => {
                 c.state = RuntimeState::Running;

@@ -3,9 +3,11 @@
 use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use super::{Session, SessionEnd, TerminalSize};
+
+use crate::locks::Locked;
 
 /// See the module.
 pub(crate) struct FakeSession {
@@ -68,7 +70,7 @@ impl FakeSession {
     }
 
     fn change(&self, change: impl FnOnce(&mut Seen)) {
-        change(&mut self.seen.lock().unwrap_or_else(PoisonError::into_inner));
+        change(&mut self.seen.locked());
     }
 }
 
@@ -82,12 +84,12 @@ impl Script {
 
     /// It will have ended so when it is finished.
     pub(crate) fn end_later(&mut self, end: SessionEnd) {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).end = Some(end);
+        self.seen.locked().end = Some(end);
     }
 
     /// What the session was told up to now.
     pub(crate) fn seen(&self) -> Seen {
-        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = self.seen.locked();
         seen.clone()
     }
 }
@@ -119,7 +121,7 @@ impl Session for FakeSession {
     }
 
     fn finish(self: Box<Self>) -> SessionEnd {
-        let end = self.seen.lock().unwrap_or_else(PoisonError::into_inner).end;
+        let end = self.seen.locked().end;
         end.unwrap_or(SessionEnd::Unknown)
     }
 }

@@ -22,8 +22,8 @@ pub mod signals;
 pub use cancel::{Cancel, Tied};
 pub use config::{
     AppArmorProfile, Bandwidth, ContainerConfig, ContainerMetadata, ImageSpec, Labels, Mount,
-    NamespaceMode, NamespaceOptions, PortMapping, Propagation, Resources, SandboxConfig,
-    SandboxMetadata, SeccompProfile, Security, TerminationMessage, Tmpfs,
+    NamespaceMode, NamespaceOptions, PodResources, PortMapping, Propagation, Resources,
+    SandboxConfig, SandboxMetadata, SeccompProfile, Security, TerminationMessage, Tmpfs,
 };
 pub use pod_status::{RuntimeContainerStatus, RuntimePodStatus, RuntimeSandboxStatus};
 pub use session::{AttachRequest, ExecRequest, Session, SessionEnd, Started, TerminalSize};
@@ -145,7 +145,7 @@ pub struct ContainerStatus {
     pub exit_code: i32,
     /// The signal that ended it.
     pub signal: Option<i32>,
-    /// `Completed`, `Error`, `OOMKilled`, `ContainerCannotRun`, `Unknown`; empty unless exited.
+    /// `Completed`, `Error`, `OOMKilled`, `StartError`, `Unknown`; empty unless exited.
     pub reason: String,
     /// Termination message (kubelet-probes 8.8).
     pub message: String,
@@ -330,7 +330,7 @@ pub trait Runtime: Send + Sync {
     ) -> Result<ContainerId, RuntimeError>;
 
     /// Starts a created container; returns once its own process runs. A container that does not
-    /// start is recorded as Exited with reason `ContainerCannotRun` and code 127 or 128, so that it
+    /// start is recorded as Exited with reason `StartError` and code 128, so that it
     /// counts for the back-off.
     fn start_container(&self, id: &ContainerId) -> Result<(), RuntimeError>;
 

@@ -46,7 +46,7 @@ pub struct RuntimeContainerStatus {
     pub exit_code: i32,
     /// The signal that ended it.
     pub signal: Option<i32>,
-    /// `Completed`, `Error`, `OOMKilled`, `ContainerCannotRun`, `ContainerStatusUnknown`; empty unless exited.
+    /// `Completed`, `Error`, `OOMKilled`, `StartError`, `ContainerStatusUnknown`; empty unless exited.
     pub reason: String,
     /// Termination message (kubelet-probes 8.8).
     pub message: String,

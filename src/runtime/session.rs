@@ -5,7 +5,9 @@
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
-use std::sync::{Mutex, PoisonError, Weak};
+use std::sync::{Mutex, Weak};
+
+use crate::locks::Locked;
 
 /// The size of a terminal in characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,7 +127,7 @@ struct State {
 impl Sessions {
     /// Takes one more; one that comes too late is ended at once.
     pub(crate) fn add(&self, session: Weak<dyn Endable>) {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.0.locked();
         if state.are_over {
             end(&session);
             return;
@@ -136,7 +138,7 @@ impl Sessions {
 
     /// Ends all, also later ones.
     pub(crate) fn end_all(&self) {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.0.locked();
         state.are_over = true;
         std::mem::take(&mut state.under_way).iter().for_each(end);
     }

@@ -1,11 +1,13 @@
 //! Keeps the filters of the profiles in use, so that a probe compiles none. Most containers of a
 //! node have the same one or two profiles.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use serde_json::Value;
 
 use super::{Filter, compile};
+
+use crate::locks::Locked;
 
 /// How many profiles are kept, the last used first; one has about 50 KB.
 const KEPT: usize = 4;
@@ -17,7 +19,7 @@ static FILTERS: Mutex<Vec<(Value, Filter)>> = Mutex::new(Vec::new());
 /// # Errors
 /// See [`compile`].
 pub fn compiled(profile: &Value) -> Result<Filter, String> {
-    let mut kept = FILTERS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut kept = FILTERS.locked();
     let found = match kept.iter().position(|(p, _)| p == profile) {
         Some(n) => kept.remove(n),
         None => (profile.clone(), compile(profile)?),

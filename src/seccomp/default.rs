@@ -1,4 +1,4 @@
-//! The profile of `RuntimeDefault` for amd64 and arm64: containerd 2's profile, which is Docker's.
+//! The profile of `RuntimeDefault` for amd64, arm64 and arm: containerd 2's profile, which is Docker's.
 //! Pure.
 //!
 //! A call that is not named is refused with EPERM. ptrace is allowed: it is safe since Linux 4.8,
@@ -43,7 +43,7 @@ const ALLOWED: &str = "\
     waitid waitpid write writev";
 
 /// Further calls of one architecture.
-const OF_THIS_MACHINE: &str = if cfg!(target_arch = "aarch64") {
+const OF_THIS_MACHINE: &str = if cfg!(any(target_arch = "aarch64", target_arch = "arm")) {
     "arm_fadvise64_64 arm_sync_file_range breakpoint cacheflush set_tls sync_file_range2"
 } else {
     "arch_prctl modify_ldt"

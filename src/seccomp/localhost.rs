@@ -125,11 +125,11 @@ mod tests {
         check(plain.clone(), Ok(plain.clone()));
         let docker = json!({
             "defaultAction": "SCMP_ACT_ERRNO",
-            "archMap": [{ "architecture": "SCMP_ARCH_MIPS" }, { "architecture": ABIS[0].name, "subArchitectures": [ABIS[1].name] }],
+            "archMap": [{ "architecture": "SCMP_ARCH_MIPS" }, { "architecture": ABIS[0].name, "subArchitectures": ["SCMP_ARCH_X32"] }],
             "syscalls": [{ "names": ["read"], "action": "SCMP_ACT_ALLOW", "args": null, "comment": "", "includes": {}, "excludes": {} }],
         });
         let mut with = plain.clone();
-        with["architectures"] = json!([ABIS[1].name, ABIS[0].name]);
+        with["architectures"] = json!(["SCMP_ARCH_X32", ABIS[0].name]);
         check(docker, Ok(with));
         let entry = |e: Value| json!({ "defaultAction": "SCMP_ACT_ERRNO", "syscalls": [e] });
         check(json!([]), Err("no JSON object"));

@@ -71,6 +71,10 @@ pub(super) static ABIS: [Abi; 2] = [
     Abi::new("SCMP_ARCH_ARM", 0x4000_0028, 0, ARM, ""),
 ];
 
+/// What this machine's kernel can run.
+#[cfg(target_arch = "arm")]
+pub(super) static ABIS: [Abi; 1] = [Abi::new("SCMP_ARCH_ARM", 0x4000_0028, 0, ARM, "")];
+
 /// The position of a name in the sorted table, or where it would be inserted.
 fn find(known: &[(&'static str, u32)], name: &str) -> Result<usize, usize> {
     known.binary_search_by(|(k, _)| (*k).cmp(name))
@@ -93,7 +97,8 @@ fn parse(table: &'static str, known: &mut Vec<(&'static str, u32)>) {
     }
 }
 
-#[cfg(target_arch = "x86_64")]
+// Tests compare the tables with one another, on every machine.
+#[cfg(any(test, target_arch = "x86_64"))]
 const X86_64: &str = "\
     read write open close stat fstat lstat poll lseek mmap mprotect munmap brk rt_sigaction rt_sigprocmask rt_sigreturn \
     ioctl pread64 pwrite64 readv writev access pipe select sched_yield mremap msync mincore madvise shmget shmat shmctl \
@@ -138,7 +143,7 @@ const X32: &str = "\
     preadv pwritev rt_tgsigqueueinfo recvmmsg sendmmsg process_vm_readv process_vm_writev setsockopt getsockopt io_setup \
     io_submit execveat preadv2 pwritev2";
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(test, target_arch = "x86_64"))]
 const X86: &str = "\
     restart_syscall exit fork read write open close waitpid creat link unlink execve chdir time mknod chmod lchown break \
     oldstat lseek getpid mount umount setuid getuid stime ptrace alarm oldfstat pause utime stty gtty access nice ftime \
@@ -183,7 +188,7 @@ const X86: &str = "\
     futex_requeue statmount listmount lsm_get_self_attr lsm_set_self_attr lsm_list_modules mseal setxattrat getxattrat \
     listxattrat removexattrat open_tree_attr file_getattr file_setattr";
 
-#[cfg(target_arch = "aarch64")]
+#[cfg(any(test, target_arch = "aarch64"))]
 const AARCH64: &str = "\
     io_setup io_destroy io_submit io_cancel io_getevents setxattr lsetxattr fsetxattr getxattr lgetxattr fgetxattr \
     listxattr llistxattr flistxattr removexattr lremovexattr fremovexattr getcwd lookup_dcookie eventfd2 epoll_create1 \
@@ -216,46 +221,50 @@ const AARCH64: &str = "\
     fchmodat2 map_shadow_stack futex_wake futex_wait futex_requeue statmount listmount lsm_get_self_attr lsm_set_self_attr \
     lsm_list_modules mseal setxattrat getxattrat listxattrat removexattrat open_tree_attr file_getattr file_setattr";
 
-#[cfg(target_arch = "aarch64")]
+#[cfg(any(test, target_arch = "aarch64", target_arch = "arm"))]
 const ARM: &str = "\
-    restart_syscall exit fork read write open close 8 creat link unlink execve chdir 14 mknod chmod lchown 19 lseek getpid \
-    mount 23 setuid getuid 26 ptrace 29 pause 33 access nice 36 sync kill rename mkdir rmdir dup pipe times 45 brk setgid \
-    getgid 49 geteuid getegid acct umount2 54 ioctl fcntl 57 setpgid 60 umask chroot ustat dup2 getppid getpgrp setsid \
-    sigaction 70 setreuid setregid sigsuspend sigpending sethostname setrlimit 77 getrusage gettimeofday settimeofday \
-    getgroups setgroups 83 symlink 85 readlink uselib swapon reboot 91 munmap truncate ftruncate fchmod fchown getpriority \
-    setpriority 99 statfs fstatfs 103 syslog setitimer getitimer stat lstat fstat 111 vhangup 114 wait4 swapoff sysinfo \
-    118 fsync sigreturn clone setdomainname uname 124 adjtimex mprotect sigprocmask 128 init_module delete_module 131 \
-    quotactl getpgid fchdir bdflush sysfs personality 138 setfsuid setfsgid _llseek getdents _newselect flock msync readv \
-    writev getsid fdatasync _sysctl mlock munlock mlockall munlockall sched_setparam sched_getparam sched_setscheduler \
-    sched_getscheduler sched_yield sched_get_priority_max sched_get_priority_min sched_rr_get_interval nanosleep mremap \
-    setresuid getresuid 168 poll nfsservctl setresgid getresgid prctl rt_sigreturn rt_sigaction rt_sigprocmask \
-    rt_sigpending rt_sigtimedwait rt_sigqueueinfo rt_sigsuspend pread64 pwrite64 chown getcwd capget capset sigaltstack \
-    sendfile 190 vfork ugetrlimit mmap2 truncate64 ftruncate64 stat64 lstat64 fstat64 lchown32 getuid32 getgid32 geteuid32 \
-    getegid32 setreuid32 setregid32 getgroups32 setgroups32 fchown32 setresuid32 getresuid32 setresgid32 getresgid32 \
-    chown32 setuid32 setgid32 setfsuid32 setfsgid32 getdents64 pivot_root mincore madvise fcntl64 224 gettid readahead \
-    setxattr lsetxattr fsetxattr getxattr lgetxattr fgetxattr listxattr llistxattr flistxattr removexattr lremovexattr \
-    fremovexattr tkill sendfile64 futex sched_setaffinity sched_getaffinity io_setup io_destroy io_getevents io_submit \
-    io_cancel exit_group lookup_dcookie epoll_create epoll_ctl epoll_wait remap_file_pages 256 set_tid_address \
-    timer_create timer_settime timer_gettime timer_getoverrun timer_delete clock_settime clock_gettime clock_getres \
-    clock_nanosleep statfs64 fstatfs64 tgkill utimes arm_fadvise64_64 pciconfig_iobase pciconfig_read pciconfig_write \
-    mq_open mq_unlink mq_timedsend mq_timedreceive mq_notify mq_getsetattr waitid socket bind connect listen accept \
-    getsockname getpeername socketpair send sendto recv recvfrom shutdown setsockopt getsockopt sendmsg recvmsg semop \
-    semget semctl msgsnd msgrcv msgget msgctl shmat shmdt shmget shmctl add_key request_key keyctl semtimedop vserver \
-    ioprio_set ioprio_get inotify_init inotify_add_watch inotify_rm_watch mbind get_mempolicy set_mempolicy openat mkdirat \
-    mknodat fchownat futimesat fstatat64 unlinkat renameat linkat symlinkat readlinkat fchmodat faccessat pselect6 ppoll \
-    unshare set_robust_list get_robust_list splice arm_sync_file_range 341 sync_file_range2 tee vmsplice move_pages getcpu \
-    epoll_pwait kexec_load utimensat signalfd timerfd_create eventfd fallocate timerfd_settime timerfd_gettime signalfd4 \
-    eventfd2 epoll_create1 dup3 pipe2 inotify_init1 preadv pwritev rt_tgsigqueueinfo perf_event_open recvmmsg accept4 \
-    fanotify_init fanotify_mark prlimit64 name_to_handle_at open_by_handle_at clock_adjtime syncfs sendmmsg setns \
-    process_vm_readv process_vm_writev kcmp finit_module sched_setattr sched_getattr renameat2 seccomp getrandom \
-    memfd_create bpf execveat userfaultfd membarrier mlock2 copy_file_range preadv2 pwritev2 pkey_mprotect pkey_alloc \
-    pkey_free statx rseq 401 kexec_file_load 424 pidfd_send_signal io_uring_setup io_uring_enter io_uring_register \
-    open_tree move_mount fsopen fsconfig fsmount fspick pidfd_open clone3 close_range openat2 pidfd_getfd faccessat2 \
-    process_madvise epoll_pwait2 mount_setattr quotactl_fd landlock_create_ruleset landlock_add_rule \
-    landlock_restrict_self memfd_secret process_mrelease futex_waitv set_mempolicy_home_node cachestat fchmodat2 \
-    map_shadow_stack futex_wake futex_wait futex_requeue statmount listmount lsm_get_self_attr lsm_set_self_attr \
-    lsm_list_modules mseal setxattrat getxattrat listxattrat removexattrat open_tree_attr file_getattr file_setattr 983041 \
-    breakpoint cacheflush usr26 usr32 set_tls get_tls";
+    restart_syscall exit fork read write open close 8 creat link unlink execve chdir 14 mknod chmod lchown 19 lseek \
+    getpid mount 23 setuid getuid 26 ptrace 29 pause 33 access nice 36 sync kill rename mkdir rmdir dup pipe times 45 \
+    brk setgid getgid 49 geteuid getegid acct umount2 54 ioctl fcntl 57 setpgid 60 umask chroot ustat dup2 getppid \
+    getpgrp setsid sigaction 70 setreuid setregid sigsuspend sigpending sethostname setrlimit 77 getrusage gettimeofday \
+    settimeofday getgroups setgroups 83 symlink 85 readlink uselib swapon reboot 91 munmap truncate ftruncate fchmod \
+    fchown getpriority setpriority 99 statfs fstatfs 103 syslog setitimer getitimer stat lstat fstat 111 vhangup 114 \
+    wait4 swapoff sysinfo 118 fsync sigreturn clone setdomainname uname 124 adjtimex mprotect sigprocmask 128 \
+    init_module delete_module 131 quotactl getpgid fchdir bdflush sysfs personality 138 setfsuid setfsgid _llseek \
+    getdents _newselect flock msync readv writev getsid fdatasync _sysctl mlock munlock mlockall munlockall \
+    sched_setparam sched_getparam sched_setscheduler sched_getscheduler sched_yield sched_get_priority_max \
+    sched_get_priority_min sched_rr_get_interval nanosleep mremap setresuid getresuid 168 poll nfsservctl setresgid \
+    getresgid prctl rt_sigreturn rt_sigaction rt_sigprocmask rt_sigpending rt_sigtimedwait rt_sigqueueinfo rt_sigsuspend \
+    pread64 pwrite64 chown getcwd capget capset sigaltstack sendfile 190 vfork ugetrlimit mmap2 truncate64 ftruncate64 \
+    stat64 lstat64 fstat64 lchown32 getuid32 getgid32 geteuid32 getegid32 setreuid32 setregid32 getgroups32 setgroups32 \
+    fchown32 setresuid32 getresuid32 setresgid32 getresgid32 chown32 setuid32 setgid32 setfsuid32 setfsgid32 getdents64 \
+    pivot_root mincore madvise fcntl64 224 gettid readahead setxattr lsetxattr fsetxattr getxattr lgetxattr fgetxattr \
+    listxattr llistxattr flistxattr removexattr lremovexattr fremovexattr tkill sendfile64 futex sched_setaffinity \
+    sched_getaffinity io_setup io_destroy io_getevents io_submit io_cancel exit_group lookup_dcookie epoll_create \
+    epoll_ctl epoll_wait remap_file_pages 256 set_tid_address timer_create timer_settime timer_gettime timer_getoverrun \
+    timer_delete clock_settime clock_gettime clock_getres clock_nanosleep statfs64 fstatfs64 tgkill utimes \
+    arm_fadvise64_64 pciconfig_iobase pciconfig_read pciconfig_write mq_open mq_unlink mq_timedsend mq_timedreceive \
+    mq_notify mq_getsetattr waitid socket bind connect listen accept getsockname getpeername socketpair send sendto recv \
+    recvfrom shutdown setsockopt getsockopt sendmsg recvmsg semop semget semctl msgsnd msgrcv msgget msgctl shmat shmdt \
+    shmget shmctl add_key request_key keyctl semtimedop vserver ioprio_set ioprio_get inotify_init inotify_add_watch \
+    inotify_rm_watch mbind get_mempolicy set_mempolicy openat mkdirat mknodat fchownat futimesat fstatat64 unlinkat \
+    renameat linkat symlinkat readlinkat fchmodat faccessat pselect6 ppoll unshare set_robust_list get_robust_list \
+    splice arm_sync_file_range 341 sync_file_range2 tee vmsplice move_pages getcpu epoll_pwait kexec_load utimensat \
+    signalfd timerfd_create eventfd fallocate timerfd_settime timerfd_gettime signalfd4 eventfd2 epoll_create1 dup3 \
+    pipe2 inotify_init1 preadv pwritev rt_tgsigqueueinfo perf_event_open recvmmsg accept4 fanotify_init fanotify_mark \
+    prlimit64 name_to_handle_at open_by_handle_at clock_adjtime syncfs sendmmsg setns process_vm_readv process_vm_writev \
+    kcmp finit_module sched_setattr sched_getattr renameat2 seccomp getrandom memfd_create bpf execveat userfaultfd \
+    membarrier mlock2 copy_file_range preadv2 pwritev2 pkey_mprotect pkey_alloc pkey_free statx rseq io_pgetevents \
+    migrate_pages kexec_file_load 403 clock_gettime64 clock_settime64 clock_adjtime64 clock_getres_time64 \
+    clock_nanosleep_time64 timer_gettime64 timer_settime64 timerfd_gettime64 timerfd_settime64 utimensat_time64 \
+    pselect6_time64 ppoll_time64 416 io_pgetevents_time64 recvmmsg_time64 mq_timedsend_time64 mq_timedreceive_time64 \
+    semtimedop_time64 rt_sigtimedwait_time64 futex_time64 sched_rr_get_interval_time64 pidfd_send_signal io_uring_setup \
+    io_uring_enter io_uring_register open_tree move_mount fsopen fsconfig fsmount fspick pidfd_open clone3 close_range \
+    openat2 pidfd_getfd faccessat2 process_madvise epoll_pwait2 mount_setattr quotactl_fd landlock_create_ruleset \
+    landlock_add_rule landlock_restrict_self memfd_secret process_mrelease futex_waitv set_mempolicy_home_node cachestat \
+    fchmodat2 map_shadow_stack futex_wake futex_wait futex_requeue statmount listmount lsm_get_self_attr \
+    lsm_set_self_attr lsm_list_modules mseal setxattrat getxattrat listxattrat removexattrat open_tree_attr file_getattr \
+    file_setattr 983041 breakpoint cacheflush usr26 usr32 set_tls get_tls";
 
 #[cfg(test)]
 mod tests {
@@ -269,32 +278,64 @@ mod tests {
         assert_eq!(abi.number(name).map(i64::from), expected, "{name}");
     }
 
+    /// Each name with libc's constant of it.
+    macro_rules! libc_has {
+        ($($constant:ident)*) => {
+            [$((&stringify!($constant)[4..], libc::$constant)),*]
+        };
+    }
+
     #[test]
     fn our_own_numbers_are_those_of_libc() {
-        let libc = [
-            ("read", libc::SYS_read),
-            ("execve", libc::SYS_execve),
-            ("openat", libc::SYS_openat),
-            ("clone", libc::SYS_clone),
-            ("prctl", libc::SYS_prctl),
-            ("ptrace", libc::SYS_ptrace),
-            ("pidfd_send_signal", libc::SYS_pidfd_send_signal),
-            ("clone3", libc::SYS_clone3),
-            ("close_range", libc::SYS_close_range),
-            ("seccomp", libc::SYS_seccomp),
-            ("statx", libc::SYS_statx),
-            ("rseq", libc::SYS_rseq),
-            ("keyctl", libc::SYS_keyctl),
-            ("getrlimit", libc::SYS_getrlimit),
-            ("sync_file_range", libc::SYS_sync_file_range),
-            ("fadvise64", libc::SYS_fadvise64),
-            ("set_mempolicy_home_node", libc::SYS_set_mempolicy_home_node),
-            ("mseal", libc::SYS_mseal),
-        ];
-        for (name, number) in libc {
-            check(ABIS[0].name, name, Some(number));
+        let of_every_machine = libc_has!(
+            SYS_read SYS_write SYS_close SYS_execve SYS_exit SYS_exit_group SYS_openat SYS_clone SYS_clone3 SYS_prctl
+            SYS_ptrace SYS_mount SYS_umount2 SYS_pivot_root SYS_chroot SYS_reboot SYS_ioctl SYS_readv SYS_pread64
+            SYS_pwrite64 SYS_lseek SYS_flock SYS_fsync SYS_futex SYS_nanosleep SYS_clock_gettime SYS_clock_settime
+            SYS_timer_create SYS_timerfd_create SYS_gettimeofday SYS_settimeofday SYS_personality SYS_capget SYS_capset
+            SYS_setuid SYS_setresuid SYS_setgroups SYS_getgroups SYS_rt_sigaction SYS_rt_sigreturn SYS_sigaltstack
+            SYS_kill SYS_tgkill SYS_wait4 SYS_waitid SYS_socket SYS_bind SYS_connect SYS_listen SYS_accept4 SYS_sendto
+            SYS_sendmsg SYS_recvfrom SYS_recvmsg SYS_sendmmsg SYS_recvmmsg SYS_setsockopt SYS_shutdown SYS_shmget
+            SYS_semget SYS_msgget SYS_mq_open SYS_add_key SYS_request_key SYS_keyctl SYS_init_module SYS_finit_module
+            SYS_delete_module SYS_kexec_load SYS_bpf SYS_perf_event_open SYS_userfaultfd SYS_unshare SYS_setns
+            SYS_setxattr SYS_fremovexattr SYS_epoll_ctl SYS_epoll_pwait SYS_io_setup SYS_io_cancel SYS_inotify_init1
+            SYS_mbind SYS_mlock2 SYS_process_vm_readv SYS_kcmp SYS_open_by_handle_at SYS_memfd_create
+            SYS_getrandom SYS_seccomp SYS_execveat SYS_copy_file_range SYS_preadv2 SYS_pkey_free SYS_statx
+            SYS_pidfd_send_signal SYS_io_uring_setup SYS_open_tree SYS_fspick SYS_pidfd_open SYS_close_range
+            SYS_openat2 SYS_pidfd_getfd SYS_faccessat2 SYS_mount_setattr SYS_landlock_restrict_self SYS_futex_waitv
+            SYS_set_mempolicy_home_node SYS_mseal
+        );
+        #[cfg(not(target_arch = "arm"))]
+        let of_this_one = libc_has!(SYS_getrlimit SYS_mmap SYS_fadvise64 SYS_sync_file_range);
+        #[cfg(target_arch = "arm")]
+        let of_this_one = libc_has!(
+            SYS_ugetrlimit SYS_mmap2 SYS_open SYS_setuid32 SYS_setresuid32 SYS_setgroups32
+            SYS_chown32 SYS_stat64 SYS_fcntl64 SYS__llseek SYS__newselect
+        );
+        for (name, number) in of_every_machine.into_iter().chain(of_this_one) {
+            // The type of the numbers is another one on 32-bit machines.
+            #[allow(clippy::useless_conversion)]
+            check(ABIS[0].name, name, Some(number.into()));
         }
         check(ABIS[0].name, "no_such_call", None);
+    }
+
+    /// From 403 to 423, which only 32-bit machines have, and again from 424 on the kernel gives a call one number everywhere.
+    #[test]
+    fn later_calls_have_one_number_in_every_table() {
+        let read = |table: &'static str, from: u32, to: u32| {
+            let mut known = Vec::new();
+            parse(table, &mut known);
+            known.retain(|(_, number)| (from..to).contains(number));
+            known
+        };
+        let times = read(X86, 403, 424);
+        assert_eq!(times.len(), 20);
+        assert_eq!(read(ARM, 403, 424), times);
+        let later = read(X86, 424, 500);
+        assert!(later.len() > 40);
+        for table in [X86_64, AARCH64, ARM] {
+            assert_eq!(read(table, 424, 500), later);
+        }
     }
 
     #[test]
@@ -307,6 +348,8 @@ mod tests {
         check("SCMP_ARCH_X86_64", "ioctl", Some(16));
         check("SCMP_ARCH_ARM", "set_tls", Some(0xf_0005));
         check("SCMP_ARCH_ARM", "socket", Some(281));
+        check("SCMP_ARCH_ARM", "clock_gettime64", Some(403));
+        check("SCMP_ARCH_ARM", "io_pgetevents", Some(399));
         check("SCMP_ARCH_AARCH64", "open", None);
     }
 }

@@ -4,6 +4,7 @@
 //! most [`IDLE`] without one.
 
 use std::io::{ErrorKind, Read, Write};
+use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
@@ -48,7 +49,26 @@ pub struct Connection {
     until: Moment,
     /// When it last came or went on.
     active: Moment,
+    origin: Option<Origin>,
+    /// It has shown who it is.
+    is_proven: bool,
     step: Step,
+}
+
+/// Where clients come from that count as one: an IPv4 address, or the network of an IPv6 address, in which one machine may
+/// have any number of addresses. On the link each address counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Origin(Ipv6Addr);
+
+impl Origin {
+    /// Of a client's address.
+    pub fn of(address: IpAddr) -> Self {
+        Self(match address.to_canonical() {
+            IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+            IpAddr::V6(v6) if v6.is_unicast_link_local() => v6,
+            IpAddr::V6(v6) => (v6.to_bits() >> 64 << 64).into(),
+        })
+    }
 }
 
 enum Step {
@@ -73,6 +93,8 @@ impl Connection {
     /// A client that has just come.
     pub fn new(transport: Transport, door: Door, now: Moment) -> Self {
         Self {
+            origin: transport.peer().map(|peer| Origin::of(peer.ip())),
+            is_proven: false,
             transport,
             door,
             buffer: Vec::new(),
@@ -86,6 +108,8 @@ impl Connection {
     /// A client whose request was answered; `buffer` is what it has sent since.
     pub fn returned(transport: Transport, door: Door, buffer: Vec<u8>, now: Moment) -> Self {
         Self {
+            origin: transport.peer().map(|peer| Origin::of(peer.ip())),
+            is_proven: door == Door::Main,
             transport,
             door,
             until: next_head(&buffer, now),
@@ -128,6 +152,26 @@ impl Connection {
     /// When it last came or went on.
     pub fn active(&self) -> Moment {
         self.active
+    }
+
+    /// Where it comes from; None on the unix socket.
+    pub fn origin(&self) -> Option<Origin> {
+        self.origin
+    }
+
+    /// Whether it has shown a certificate or a token that is known.
+    pub fn is_known(&self) -> bool {
+        self.is_proven || !self.transport.certificates().is_empty()
+    }
+
+    /// It has shown a token that is known.
+    pub fn prove(&mut self) {
+        self.is_proven = true;
+    }
+
+    #[cfg(test)]
+    pub(super) fn come_from(&mut self, address: &str) {
+        self.origin = Some(Origin::of(address.parse().unwrap()));
     }
 
     /// Whether an answer is on its way: such a connection gives way to nobody.

@@ -1,11 +1,13 @@
 //! The thread `server`: lets clients in, reads what they ask, and answers for health. Whatever else is asked gets a thread,
 //! once it is known who asks and what.
 //!
-//! Invariants: it waits in `poll` only. Nobody who is slow keeps anybody out: at a door that is full the oldest client that
-//! has asked nothing gives way to the next one, and who asks again and again waits for the others. An address that cannot be
+//! Invariants: it waits in `poll` only. Nobody who is slow keeps anybody out: at a door that is full a client that has asked
+//! nothing gives way to the next one, and who asks again and again waits for the others. Nor does one machine keep others
+//! out, however many connections it makes: it gives way to itself, and each machine has its turn before one has its second.
+//! Who has shown a certificate or a token comes first. An address that cannot be
 //! listened on is said once and tried again; the others go on.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd};
@@ -17,7 +19,7 @@ use std::time::Duration;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::access::{self, Credentials, Door};
-use super::connection::{Connection, MAX_HEAD, Then};
+use super::connection::{Connection, MAX_HEAD, Origin, Then};
 use super::credentials::CredentialFiles;
 use super::health::{self, Check};
 use super::request::{BadHead, Length, Request};
@@ -25,7 +27,7 @@ use super::response::{self, TEXT};
 use super::tcp_door::TcpDoor;
 use super::transport::Transport;
 use super::unix_door::UnixDoor;
-use super::worker::{self, Shared};
+use super::worker::{self, Job, Shared};
 use crate::clock::Moment;
 use crate::wire::listen::is_of_client;
 
@@ -39,7 +41,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 const CHECKS_LAST: Duration = Duration::from_millis(500);
 /// Requests of one connection that are answered in a row; with the last it ends.
 const IN_A_ROW: usize = 8;
-/// Clients of a door that are let in, or served, in one turn where more than health is asked for: a handshake of TLS takes
+/// Clients of a door that are served in one turn where more than health is asked for: a handshake of TLS takes
 /// milliseconds on a small processor, and health is looked at in between.
 const AT_ONCE: usize = 4;
 
@@ -190,11 +192,11 @@ impl Front {
         }
     }
 
-    /// Whose turn it is: of each door those who have waited longest since they were last served.
+    /// Whose turn it is: see [`order`].
     fn chosen(&self, ready: &Ready) -> HashSet<i32> {
         let all = self.connections.iter();
-        let mut all: Vec<_> = all.filter(|c| ready.connections.contains(&fd(c))).collect();
-        all.sort_by_key(|c| c.active());
+        let all = all.filter(|c| ready.connections.contains(&fd(c)));
+        let mut all = order(all.collect());
         // Of each door none yet.
         let mut served = self.shared.busy.each_ref().map(|_| 0);
         all.retain(|c| {
@@ -242,6 +244,9 @@ impl Front {
     ) -> Option<Connection> {
         let door = connection.door();
         let credentials = self.credentials(&connection, &request);
+        if door == Door::Main && credentials == Credentials::Valid {
+            connection.prove();
+        }
         if let Err(refusal) = access::check(door, credentials, &request, self.shared.debugging) {
             let text = format!("{}\n", refusal.text);
             connection.answer(whole(&request, refusal.status, &text, false), false, now);
@@ -253,8 +258,20 @@ impl Front {
             connection.answer(whole(&request, status, &text, goes_on), goes_on, now);
             return Some(connection);
         }
-        worker::start(&self.shared, door, request, connection.into_parts());
-        None
+        let job = Job {
+            request,
+            connection: connection.into_parts(),
+        };
+        let (job, why) = *worker::start(&self.shared, door, job).err()?;
+        log::warn!("cannot serve a client: {why}");
+        let (transport, buffer) = job.connection;
+        let mut connection = Connection::returned(transport, door, buffer, now);
+        let text = format!(
+            "the node has no thread left to answer with ({why}); pids.max of the daemon's cgroup or the kernel's threads-max is \
+             reached; try again later\n"
+        );
+        connection.answer(whole(&job.request, 503, &text, false), false, now);
+        Some(connection)
     }
 
     fn credentials(&mut self, connection: &Connection, request: &Request) -> Credentials {
@@ -281,7 +298,7 @@ impl Front {
     /// Those who call at a door; who is left calls still at the next turn.
     fn let_in(&mut self, door: Option<usize>, now: Moment) {
         let class = door.map_or(Door::Unix, |n| self.tcp[n].door);
-        for _ in 0..at_once(class) {
+        for _ in 0..let_in_at_once(class) {
             let accepted = match door {
                 None => self
                     .unix
@@ -311,9 +328,8 @@ impl Front {
         let waiting = self.connections.iter().filter(|c| of_class(c)).count();
         let busy = self.shared.busy[door as usize].load(Ordering::Relaxed);
         if waiting + busy >= MAX_CLIENTS {
-            let gives_way = |c: &Connection| of_class(c) && !c.is_answered();
-            match self.connections.iter().position(gives_way) {
-                Some(oldest) => drop(self.connections.remove(oldest)),
+            match gives_way(&self.connections, &connection) {
+                Some(at) => drop(self.connections.remove(at)),
                 None => {
                     let text =
                         format!("{MAX_CLIENTS} clients are connected already; try again later\n");
@@ -323,8 +339,63 @@ impl Front {
                 }
             }
         }
-        self.go_on(connection, now);
+        match door {
+            Door::Unix | Door::Health | Door::ReadOnly => self.go_on(connection, now),
+            // To let in costs little, a handshake much: whose turn it is to have one is chosen from all that are in.
+            Door::Main => self.connections.push(connection),
+        }
     }
+}
+
+/// Those of each door who have shown who they are, but one place in a turn is a stranger's; then each machine's first
+/// connection, then its second, and so on. Of equal ones who has waited longest since they were last served.
+fn order(mut all: Vec<&Connection>) -> Vec<&Connection> {
+    all.sort_by_key(|c| c.active());
+    let mut before: HashMap<(u8, bool, Option<Origin>), usize> = HashMap::new();
+    let mut of_kind: HashMap<(u8, bool), usize> = HashMap::new();
+    let ranked = all.into_iter().map(|c| {
+        let kind = (c.door() as u8, c.is_known());
+        let rank = before.entry((kind.0, kind.1, c.origin())).or_default();
+        *rank += 1;
+        (*rank, kind, c)
+    });
+    let mut ranked: Vec<_> = ranked.collect();
+    ranked.sort_by_key(|(rank, ..)| *rank);
+    let placed = ranked.into_iter().map(|(_, kind, c)| {
+        let n = of_kind.entry(kind).or_default();
+        *n += 1;
+        // Known ones stand in the first places of each turn, strangers in the last one.
+        let known_places = AT_ONCE - 1;
+        let place = match kind.1 {
+            true => (*n - 1) / known_places * AT_ONCE + (*n - 1) % known_places,
+            false => *n * AT_ONCE - 1,
+        };
+        (place, c)
+    });
+    let mut placed: Vec<_> = placed.collect();
+    placed.sort_by_key(|(place, _)| *place);
+    placed.into_iter().map(|(_, c)| c).collect()
+}
+
+/// Which connection of the same door leaves for a new one: of a stranger, if there is one, and of the machine that has the most
+/// places; its oldest. One that is answered stays.
+fn gives_way(all: &[Connection], new: &Connection) -> Option<usize> {
+    let may = |c: &Connection| c.door() == new.door() && !c.is_answered();
+    let has_strangers = all.iter().any(|c| may(c) && !c.is_known());
+    let mut places: HashMap<Option<Origin>, usize> = HashMap::new();
+    *places.entry(new.origin()).or_default() += 1;
+    let leaves = |c: &Connection| may(c) && !(has_strangers && c.is_known());
+    for c in all.iter().filter(|c| leaves(c)) {
+        *places.entry(c.origin()).or_default() += 1;
+    }
+    let candidates = all.iter().enumerate().filter(|(_, c)| leaves(c));
+    // Of equal ones the last is taken: the oldest, when they come in reverse.
+    let mut candidates: Vec<_> = candidates.collect();
+    candidates.reverse();
+    let most = candidates
+        .into_iter()
+        .max_by_key(|(_, c)| places.get(&c.origin()).copied());
+    most.map(|(at, _)| at)
 }
 
 /// A whole answer; to a HEAD without its body.
@@ -338,6 +409,14 @@ fn whole(request: &Request, status: u16, text: &str, keep_alive: bool) -> Vec<u8
 
 fn fd(connection: &Connection) -> i32 {
     connection.transport().as_fd().as_raw_fd()
+}
+
+/// How many clients of a door are let in in one turn.
+fn let_in_at_once(door: Door) -> usize {
+    match door {
+        Door::Health | Door::Main => MAX_CLIENTS,
+        Door::Unix | Door::ReadOnly => AT_ONCE,
+    }
 }
 
 /// How many clients of a door get on in one turn.

@@ -29,21 +29,23 @@ struct Wanted {
     options: LogOptions,
 }
 
+/// Why a query is refused. The kubelet tells what it cannot read from what it may not be.
+#[derive(Debug, PartialEq, Eq)]
+enum Refusal {
+    /// 400: it is no number or no time.
+    Unreadable(String),
+    /// 422: it is out of range, or does not go with another one.
+    Invalid(String),
+}
+
 /// Reads the options; an error is the kubelet's sentence, or ours.
-fn wanted(request: &Request, now: SystemTime) -> Result<Wanted, String> {
-    let number = |name: &str, least: u64| match request.value(name) {
-        None | Some("") => Ok(None),
-        Some(text) => match text.parse::<u64>() {
-            Ok(n) if n >= least => Ok(Some(n)),
-            _ => Err(format!(
-                "{name} must be a number of {least} or more, not {text:?}"
-            )),
-        },
-    };
-    let tail = match (request.value("tailLines"), request.value("tail")) {
-        (None, Some("all")) => None,
-        (None, Some(_)) => number("tail", 0)?,
-        _ => number("tailLines", 0)?,
+fn wanted(request: &Request, now: SystemTime) -> Result<Wanted, Refusal> {
+    let number = |name: &str, least: i64| number(request, name, least);
+    // The older name wins, as in the kubelet, unless it is empty.
+    let tail = match request.value("tail") {
+        None | Some("") => number("tailLines", 0)?,
+        Some("all") => None,
+        Some(_) => number("tail", 0)?,
     };
     Ok(Wanted {
         follow: request.flag("follow"),
@@ -58,15 +60,28 @@ fn wanted(request: &Request, now: SystemTime) -> Result<Wanted, String> {
     })
 }
 
+/// A number that is at least so large.
+fn number(request: &Request, name: &str, least: i64) -> Result<Option<u64>, Refusal> {
+    let Some(text) = request.value(name) else {
+        return Ok(None);
+    };
+    let why = format!("{name} must be a number of {least} or more, not {text:?}");
+    match text.parse::<i64>() {
+        Err(_) => Err(Refusal::Unreadable(why)),
+        Ok(n) if n < least => Err(Refusal::Invalid(why)),
+        Ok(n) => Ok(u64::try_from(n).ok()),
+    }
+}
+
 fn since(
     request: &Request,
     seconds: Option<u64>,
     now: SystemTime,
-) -> Result<Option<SystemTime>, String> {
+) -> Result<Option<SystemTime>, Refusal> {
     match (request.value("sinceTime"), seconds) {
-        (Some(_), Some(_)) => {
-            Err("at most one of `sinceTime` or `sinceSeconds` may be specified".into())
-        }
+        (Some(_), Some(_)) => Err(Refusal::Invalid(
+            "at most one of `sinceTime` or `sinceSeconds` may be specified".into(),
+        )),
         (None, seconds) => Ok(seconds.map(|s| {
             let before = now.checked_sub(Duration::from_secs(s));
             before.unwrap_or(SystemTime::UNIX_EPOCH)
@@ -75,19 +90,19 @@ fn since(
             let time = Time::instant(text);
             let why =
                 format!("sinceTime must be a time such as 2026-11-21T08:00:00Z, not {text:?}");
-            time.map(Some).ok_or(why)
+            time.map(Some).ok_or(Refusal::Unreadable(why))
         }
     }
 }
 
-fn stream(request: &Request) -> Result<LogStream, String> {
+fn stream(request: &Request) -> Result<LogStream, Refusal> {
     match request.value("stream") {
         None | Some("" | "All") => Ok(LogStream::All),
         Some("Stdout") => Ok(LogStream::Stdout),
         Some("Stderr") => Ok(LogStream::Stderr),
-        Some(other) => Err(format!(
+        Some(other) => Err(Refusal::Invalid(format!(
             "stream must be All, Stdout or Stderr, not {other:?}"
-        )),
+        ))),
     }
 }
 
@@ -110,7 +125,8 @@ pub(super) fn serve(
     let (pod_name, container) = (&name.pod, &name.container);
     let wanted = match wanted(&exchange.request, SystemTime::now()) {
         Ok(wanted) => wanted,
-        Err(why) => return exchange.error(422, &why),
+        Err(Refusal::Unreadable(why)) => return exchange.error(400, &why),
+        Err(Refusal::Invalid(why)) => return exchange.error(422, &why),
     };
     let Some(pod) = backend.pod(name) else {
         return exchange.error(404, &format!("pod \"{pod_name}\" does not exist"));
@@ -162,7 +178,7 @@ mod tests {
 
     const NOW: Duration = Duration::from_secs(1_800_000_000);
 
-    fn parsed(query: &str) -> Result<Wanted, String> {
+    fn parsed(query: &str) -> Result<Wanted, Refusal> {
         let head = format!("GET /containerLogs/a/b/c?{query} HTTP/1.1\r\n\r\n");
         let (request, _) = request::read(head.as_bytes(), 0).unwrap().unwrap();
         wanted(&request, SystemTime::UNIX_EPOCH + NOW)
@@ -189,7 +205,12 @@ mod tests {
         let none = parsed("follow=false&stream=All").unwrap();
         assert_eq!((none.follow, none.options), (false, LogOptions::default()));
         assert_eq!(parsed("tail=3").unwrap().options.tail_lines, Some(3));
-        assert_eq!(parsed("tail=all").unwrap().options.tail_lines, None);
+        let tail = |query: &str| parsed(query).unwrap().options.tail_lines;
+        assert_eq!(tail("tail=all"), None);
+        // The kubelet's rule for its older name.
+        assert_eq!(tail("tail=3&tailLines=7"), Some(3));
+        assert_eq!(tail("tail=all&tailLines=7"), None);
+        assert_eq!(tail("tail=&tailLines=7"), Some(7));
         let since = parsed("sinceTime=1970-01-01T00:00:05Z")
             .unwrap()
             .options
@@ -199,7 +220,24 @@ mod tests {
 
     #[test]
     fn what_is_out_of_range_is_named() {
-        let refused = |query: &str, text: &str| assert_eq!(parsed(query), Err(text.into()));
+        let refused = |query: &str, text: &str| {
+            assert_eq!(parsed(query), Err(Refusal::Invalid(text.into())));
+        };
+        let unreadable = |query: &str, text: &str| {
+            assert_eq!(parsed(query), Err(Refusal::Unreadable(text.into())));
+        };
+        unreadable(
+            "tailLines=abc",
+            "tailLines must be a number of 0 or more, not \"abc\"",
+        );
+        unreadable(
+            "tail=abc",
+            "tail must be a number of 0 or more, not \"abc\"",
+        );
+        unreadable(
+            "limitBytes=",
+            "limitBytes must be a number of 1 or more, not \"\"",
+        );
         refused(
             "tailLines=-1",
             "tailLines must be a number of 0 or more, not \"-1\"",
@@ -216,7 +254,7 @@ mod tests {
             "stream=out",
             "stream must be All, Stdout or Stderr, not \"out\"",
         );
-        refused(
+        unreadable(
             "sinceTime=now",
             "sinceTime must be a time such as 2026-11-21T08:00:00Z, not \"now\"",
         );

@@ -152,7 +152,8 @@ fn worst(wrong: &[Finding]) -> String {
 
 fn files(facts: &Facts<'_>) -> String {
     let snapshot = facts.snapshot;
-    let problems = &snapshot.problems;
+    let refused = snapshot.problems.iter().filter(|p| !p.is_in_use);
+    let problems: Vec<_> = refused.collect();
     if problems.is_empty() {
         return String::new();
     }

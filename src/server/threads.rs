@@ -3,6 +3,10 @@
 use std::fmt::Write;
 use std::fs;
 
+use nix::unistd::{SysconfVar, sysconf};
+
+use crate::sys::wide;
+
 /// A line for each thread, in the order of their names.
 pub(super) fn text() -> String {
     let mut lines: Vec<String> = fs::read_dir("/proc/self/task")
@@ -10,10 +14,7 @@ pub(super) fn text() -> String {
         .flatten()
         .filter_map(|entry| {
             let stat = fs::read_to_string(entry.ok()?.path().join("stat")).ok()?;
-            line(
-                &stat,
-                nix::unistd::sysconf(nix::unistd::SysconfVar::CLK_TCK).ok()??,
-            )
+            line(&stat, wide(sysconf(SysconfVar::CLK_TCK).ok()??))
         })
         .collect();
     lines.sort();

@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -18,6 +18,8 @@ use super::exchange::Exchange;
 use super::request::Request;
 use super::routes;
 use super::transport::Transport;
+
+use crate::locks::Locked;
 
 /// Stack of a thread in bytes; writing a snapshot as JSON needs the most of it.
 pub(super) const STACK: usize = 256 << 10;
@@ -41,6 +43,9 @@ pub(super) struct Shared {
     pub(super) busy: [AtomicUsize; DOORS],
     returned: Mutex<Vec<Returned>>,
     pub(super) stopping: AtomicBool,
+    /// As if the node had no thread left.
+    #[cfg(test)]
+    pub(super) no_threads: AtomicBool,
 }
 
 impl Shared {
@@ -58,6 +63,8 @@ impl Shared {
             busy: Default::default(),
             returned: Mutex::default(),
             stopping: AtomicBool::new(false),
+            #[cfg(test)]
+            no_threads: AtomicBool::new(false),
         })
     }
 
@@ -73,11 +80,20 @@ impl Shared {
     /// The connections that have come back.
     pub(super) fn returned(&self) -> Vec<Returned> {
         let _ = self.wake.read();
-        std::mem::take(&mut *self.returned.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.returned.locked())
+    }
+
+    fn spawn(&self, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        #[cfg(test)]
+        if self.no_threads.load(Ordering::SeqCst) {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let thread = thread::Builder::new().name("server-client".into());
+        thread.stack_size(STACK).spawn(work).map(drop)
     }
 
     fn give_back(&self, connection: Returned) {
-        let mut returned = self.returned.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut returned = self.returned.locked();
         returned.push(connection);
         let _ = self.wake.write(1);
     }
@@ -92,22 +108,41 @@ impl Drop for Seat {
     }
 }
 
+/// A request and its connection.
+pub(super) struct Job {
+    pub(super) request: Request,
+    pub(super) connection: (Transport, Vec<u8>),
+}
+
 /// Has a thread answer a request.
+///
+/// # Errors
+/// Gives the job back: the node has no thread for it.
 pub(super) fn start(
     shared: &Arc<Shared>,
     door: Door,
-    request: Request,
-    connection: (Transport, Vec<u8>),
-) {
+    job: Job,
+) -> Result<(), Box<(Job, io::Error)>> {
     shared.busy[door as usize].fetch_add(1, Ordering::SeqCst);
     let seat = Seat(shared.clone(), door);
-    let spawned = thread::Builder::new()
-        .name("server-client".into())
-        .stack_size(STACK)
-        .spawn(move || serve(&seat, door, request, connection));
-    if let Err(e) = spawned {
-        log::warn!("cannot serve a client: {e}");
-    }
+    // A thread that does not start takes what it was given with it.
+    let parcel = Arc::new(Mutex::new(Some(job)));
+    let take = |parcel: &Mutex<Option<Job>>| {
+        let mut parcel = parcel.locked();
+        parcel.take()
+    };
+    let taken = parcel.clone();
+    let spawned = shared.spawn(move || {
+        if let Some(Job {
+            request,
+            connection,
+        }) = take(&taken)
+        {
+            serve(&seat, door, request, connection);
+        }
+    });
+    let Err(e) = spawned else { return Ok(()) };
+    take(&parcel).map_or(Ok(()), |job| Err(Box::new((job, e))))
 }
 
 fn serve(seat: &Seat, door: Door, request: Request, connection: (Transport, Vec<u8>)) {

@@ -19,6 +19,7 @@ use self::candidate::{Candidate, Held};
 use crate::api::field::FieldError;
 use crate::api::objects::ObjectKey;
 use crate::api::service::{Cidr, Service};
+use crate::clock::Time;
 
 /// What services have, for the disk. One that cannot be read is as good as an empty one; what was allocated may then become
 /// another.
@@ -38,6 +39,8 @@ pub struct Assigned {
     pub node_ports: Vec<Option<u16>>,
     /// Where the service needs one.
     pub health_check_node_port: Option<u16>,
+    /// When it was first seen, by this daemon or one before it.
+    pub since: Option<Time>,
     /// Why it does not get all that it asks for.
     pub problems: Vec<FieldError>,
 }
@@ -53,16 +56,18 @@ pub struct Assignment {
 
 /// Gives each service its addresses and ports. `services` are all there are: what one had that is not among them is free
 /// again, so call it only when every source has spoken. `cidrs` are `serviceCIDR`, at most one for each family; services
-/// that name no family have the first.
+/// that name no family have the first. A service that is not in the record is first seen `now`.
 pub fn allocate(
     services: &[(ObjectKey, Arc<Service>)],
     cidrs: &[Cidr],
     before: &Allocations,
+    now: Time,
 ) -> Assignment {
     let candidate = |(key, service)| {
         let name = candidate::name(key);
-        let held = before.services.get(&name).cloned();
-        Candidate::new(key, name, service, held.unwrap_or_default())
+        let mut held = before.services.get(&name).cloned().unwrap_or_default();
+        held.since.get_or_insert(now);
+        Candidate::new(key, name, service, held)
     };
     let pairs = services.iter().map(|(key, service)| (key, &**service));
     let mut all: Vec<Candidate<'_>> = pairs.map(candidate).collect();
@@ -81,6 +86,7 @@ pub fn allocate(
             cluster_ips: candidate.cluster_ips,
             node_ports: candidate.node_ports,
             health_check_node_port: candidate.health_check_node_port,
+            since: candidate.held.since,
             problems: candidate.problems,
         };
         assignment.services.insert(candidate.key.clone(), assigned);

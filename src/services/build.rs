@@ -121,6 +121,7 @@ impl Building<'_> {
             external_local: service.external_traffic_policy == TrafficPolicy::Local,
             internal: choice.backends(service.internal_traffic_policy),
             external: choice.backends(service.external_traffic_policy),
+            cluster: choice.backends(TrafficPolicy::Cluster),
         };
         let nothing_left = entry.cluster_ips.is_empty()
             && entry.external_ips.is_empty()

@@ -266,6 +266,7 @@ fn a_service_leads_to_its_pods() {
         external_local: false,
         internal: some(&["10.244.0.2:8080"]),
         external: some(&["10.244.0.2:8080"]),
+        cluster: some(&["10.244.0.2:8080"]),
     };
     assert_eq!(entry, expected);
 }
@@ -370,23 +371,27 @@ fn policies_choose_for_clients_inside_and_outside_apart() {
     let (cluster, local) = (TrafficPolicy::Cluster, TrafficPolicy::Local);
     let both = some(&["10.244.0.2:8080", "10.244.1.2:8080"]);
     let here = some(&["10.244.0.2:8080"]);
+    // On a clusterIP; on other addresses from outside; on these from the node and its pods, as kube-proxy has it.
     for (internal, external, expected) in [
-        (cluster, cluster, (&both, &both)),
-        (local, cluster, (&here, &both)),
-        (cluster, local, (&both, &here)),
+        (cluster, cluster, [&both, &both, &both]),
+        (local, cluster, [&here, &both, &both]),
+        (cluster, local, [&both, &here, &both]),
+        (local, local, [&here, &here, &both]),
     ] {
         let mut world = World::of(&[given("web", of(internal, external), &["10.96.0.1"])]);
         world.slices = vec![slice(&["10.244.1.2 other"])];
         let entry = world.entry();
-        assert_eq!((&entry.internal, &entry.external), expected);
+        assert_eq!([&entry.internal, &entry.external, entry.inside()], expected);
         assert_eq!(entry.external_local, external == local);
     }
     let mut world = World::of(&[given("web", of(cluster, local), &["10.96.0.1"])]);
     world.slices = vec![slice(&["10.244.1.2 other"])];
     world.pods.clear();
     assert_eq!(world.entry().external, Backends::Drop);
+    assert_eq!(*world.entry().inside(), some(&["10.244.1.2:8080"]));
     world.slices.clear();
     assert_eq!(world.entry().external, Backends::Reject);
+    assert_eq!(*world.entry().inside(), Backends::Reject);
     assert_eq!(world.entry().internal, Backends::Reject);
 }
 
@@ -922,11 +927,7 @@ fn tables_keep_their_invariants_whatever_they_are_made_of() {
             names.is_sorted_by(|a, b| a < b),
             "round {round}: a name occurs twice"
         );
-        for backends in table
-            .services
-            .iter()
-            .flat_map(|e| [&e.internal, &e.external])
-        {
+        for backends in table.services.iter().flat_map(ServicePortEntry::lists) {
             if let Backends::Some(list) = backends {
                 assert!(
                     !list.is_empty() && list.is_sorted_by(|a, b| a < b),

@@ -48,11 +48,12 @@ pub struct Backend {
 
 /// The backends of one kind of client. Those of both families stand in one list; an address leads to those of its own
 /// ([`Backends::of_family`]).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Backends {
     /// One of these, never empty.
     Some(Vec<Backend>),
     /// The service has no endpoint: clients are refused.
+    #[default]
     Reject,
     /// The policy is Local and no endpoint is on this node: packets are dropped, so that clients try elsewhere.
     Drop,
@@ -115,10 +116,13 @@ pub struct ServicePortEntry {
     pub affinity: Option<Duration>,
     /// `externalTrafficPolicy: Local`: clients from outside keep their address. With Cluster they appear as the node.
     pub external_local: bool,
-    /// For clients on the node and in pods, on every address.
+    /// For every client of a cluster IP.
     pub internal: Backends,
     /// For clients from outside, on the external addresses and the node port.
     pub external: Backends,
+    /// Those of policy Cluster, where `external_local` is set: see [`Self::inside`]. A table of an older podprobe has none.
+    #[serde(default)]
+    pub cluster: Backends,
 }
 
 impl ServicePortEntry {
@@ -140,8 +144,23 @@ impl ServicePortEntry {
             affinity: None,
             external_local: false,
             internal: backends.clone(),
-            external: backends,
+            external: backends.clone(),
+            cluster: backends,
         }
+    }
+
+    /// For clients on the node and in pods, on the external addresses and the node port: no traffic policy counts for them
+    /// there (services 2.2).
+    pub fn inside(&self) -> &Backends {
+        match self.external_local {
+            true => &self.cluster,
+            false => &self.external,
+        }
+    }
+
+    /// Those of each kind of clients.
+    pub fn lists(&self) -> [&Backends; 3] {
+        [&self.internal, self.inside(), &self.external]
     }
 }
 

@@ -13,6 +13,7 @@ use super::findings::Subject;
 use super::inputs::{Inputs, NamedService};
 use super::lookup::Lookup;
 use crate::api::service::{ClusterIps, ServicePort, ServiceType, TargetPort, TrafficPolicy};
+use crate::clock::Time;
 
 /// A service as it is now.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,6 +25,8 @@ pub struct ServiceView {
     pub name: String,
     /// Its labels.
     pub labels: BTreeMap<String, String>,
+    /// When it was first seen.
+    pub created: Option<Time>,
     /// `ClusterIP`, `NodePort`, `LoadBalancer` or `ExternalName`.
     pub type_: String,
     /// Primary first, or `None`; empty where it has none.
@@ -88,6 +91,7 @@ pub fn view(
         namespace: service.namespace.into(),
         name: service.name.into(),
         labels: s.labels.clone(),
+        created: assigned.since,
         type_: type_name(s.type_).into(),
         cluster_ips: match s.cluster_ips {
             ClusterIps::Headless => vec!["None".into()],

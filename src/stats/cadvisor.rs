@@ -4,7 +4,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use super::parse::{Interface, Throttling, Traffic};
+use super::parse::{Interface, Io, Throttling, Traffic};
 use super::text::{
     OfCgroup, Subject, cpu, cpu_usage, memory, milliseconds, seconds, swap, unix, working_set,
     write_family, write_starts,
@@ -142,6 +142,7 @@ pub fn cadvisor(figures: &Figures) -> String {
     for s in &subjects {
         family.real_of(&[&s.pairs], unix(figures.at).floor());
     }
+    write_io(&subjects, at, &mut out);
     write_network(figures, at, &mut out);
     for (name, help, value) in [
         (
@@ -192,6 +193,41 @@ fn subjects(figures: &Figures) -> Vec<Subject<'_>> {
         }));
     }
     all
+}
+
+fn write_io(subjects: &[Subject<'_>], at: i64, out: &mut String) {
+    type Value = fn(&Io) -> u64;
+    let families: [(&str, &str, Value); 4] = [
+        (
+            "container_fs_reads_bytes_total",
+            "Cumulative count of bytes read",
+            |io| io.read_bytes,
+        ),
+        (
+            "container_fs_reads_total",
+            "Cumulative count of reads completed",
+            |io| io.reads,
+        ),
+        (
+            "container_fs_writes_bytes_total",
+            "Cumulative count of bytes written",
+            |io| io.write_bytes,
+        ),
+        (
+            "container_fs_writes_total",
+            "Cumulative count of writes completed",
+            |io| io.writes,
+        ),
+    ];
+    for (name, help, value) in families {
+        let mut family = Family::new(out, name, Kind::Counter, help).at(at);
+        for s in subjects {
+            for io in &s.usage.io {
+                let device = format!(",{}", pairs(&[("device", &io.device)]));
+                family.value_of(&[&s.pairs, &device], value(io));
+            }
+        }
+    }
 }
 
 fn write_network(figures: &Figures, at: i64, out: &mut String) {

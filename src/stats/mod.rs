@@ -14,7 +14,7 @@ mod text;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 pub use cadvisor::cadvisor;
@@ -24,8 +24,9 @@ pub use summary::{NodeFacts, Summary};
 pub use text::resource;
 
 use crate::clock::Moment;
+use crate::locks::Locked;
 use crate::runtime::RuntimePodStatus;
-use parse::{Cpu, Interface, Memory, Throttling};
+use parse::{Cpu, Interface, Io, Memory, Throttling};
 use rates::Rates;
 
 /// How much is asked for.
@@ -50,6 +51,8 @@ pub struct Usage {
     pub throttling: Option<Throttling>,
     /// None where it was not asked for.
     pub spec: Option<Spec>,
+    /// By device; empty where it was not asked for, and where it is not counted.
+    pub io: Vec<Io>,
     /// Processes that the kernel has killed for want of memory.
     pub oom_kills: Option<u64>,
 }
@@ -169,7 +172,7 @@ impl Stats {
         };
         let pods = figures.pods.iter().flat_map(of_pod);
         let all = pods.chain(used(&figures.node.usage));
-        let mut rates = self.rates.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rates = self.rates.locked();
         rates.next(now, all)
     }
 }

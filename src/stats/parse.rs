@@ -47,6 +47,75 @@ pub struct Memory {
     pub major_page_faults: Option<u64>,
     /// None without a limit.
     pub limit: Option<u64>,
+    /// The most that may be on the disk; None without a limit, and where the kernel has none.
+    pub swap_limit: Option<u64>,
+}
+
+/// What a cgroup has read from a block device and written to it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Io {
+    /// Its numbers, `8:0`.
+    pub device: String,
+    /// Operations.
+    pub reads: u64,
+    /// The same.
+    pub writes: u64,
+    /// Bytes.
+    pub read_bytes: u64,
+    /// The same.
+    pub write_bytes: u64,
+}
+
+/// `io.stat` of v2.
+pub fn io_v2(stat: &str) -> Vec<Io> {
+    let line = |line: &str| {
+        let (device, rest) = line.split_once(' ')?;
+        let value = |key: &str| {
+            let mut words = rest.split_whitespace();
+            let found = words.find_map(|word| word.strip_prefix(key)?.strip_prefix('='));
+            found.and_then(number).unwrap_or(0)
+        };
+        let is_numbers = device.bytes().all(|b| b.is_ascii_digit() || b == b':');
+        is_numbers.then(|| Io {
+            device: device.to_owned(),
+            reads: value("rios"),
+            writes: value("wios"),
+            read_bytes: value("rbytes"),
+            write_bytes: value("wbytes"),
+        })
+    };
+    stat.lines().filter_map(line).collect()
+}
+
+/// `blkio.throttle.io_service_bytes` and `blkio.throttle.io_serviced` of v1, with the cgroups below or without.
+pub fn io_v1(bytes: &str, operations: &str) -> Vec<Io> {
+    let mut found: Vec<Io> = Vec::new();
+    for (text, are_bytes) in [(bytes, true), (operations, false)] {
+        for line in text.lines() {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let &[device, what @ ("Read" | "Write"), n] = words.as_slice() else {
+                continue;
+            };
+            let at = found.iter().position(|io| io.device == device);
+            let at = at.unwrap_or_else(|| {
+                let device = device.to_owned();
+                found.push(Io {
+                    device,
+                    ..Io::default()
+                });
+                found.len() - 1
+            });
+            let io = &mut found[at];
+            let to = match (what, are_bytes) {
+                ("Read", true) => &mut io.read_bytes,
+                ("Read", false) => &mut io.reads,
+                (_, true) => &mut io.write_bytes,
+                (_, false) => &mut io.writes,
+            };
+            *to = number(n).unwrap_or(0);
+        }
+    }
+    found
 }
 
 /// The number after `key` and a space, in a file of such lines.
@@ -115,6 +184,7 @@ pub fn memory_v1(usage: u64, stat: &str) -> Memory {
         page_faults: flat(stat, "total_pgfault"),
         major_page_faults: flat(stat, "total_pgmajfault"),
         limit: None,
+        swap_limit: None,
     }
 }
 
@@ -249,6 +319,7 @@ pub fn node_memory(meminfo: &str, vmstat: &str) -> Option<(u64, Memory)> {
         page_faults: flat(vmstat, "pgfault"),
         major_page_faults: flat(vmstat, "pgmajfault"),
         limit: None,
+        swap_limit: None,
     };
     Some((all, memory))
 }

@@ -9,7 +9,7 @@ use std::time::SystemTime;
 
 use nix::unistd::{SysconfVar, sysconf};
 
-use super::parse::{self, Interface};
+use super::parse::{self, Interface, Io};
 use super::{ContainerUsage, Detail, Figures, NodeUsage, PodUsage, Spec, Usage};
 use crate::layout::Layout;
 use crate::runtime::shims::cgroup::{self, Cgroups};
@@ -19,6 +19,8 @@ use crate::runtime::{RuntimeContainerStatus, RuntimePodStatus, RuntimeState};
 pub struct Reader {
     layout: Layout,
     proc: PathBuf,
+    /// Links from the numbers of block devices to them.
+    devices: PathBuf,
     /// None: those that are mounted at the time of an ask.
     cgroups: Option<Cgroups>,
 }
@@ -29,6 +31,7 @@ impl Reader {
         Self {
             layout,
             proc: "/proc".into(),
+            devices: "/sys/dev/block".into(),
             cgroups: None,
         }
     }
@@ -38,6 +41,7 @@ impl Reader {
     pub(super) fn of(layout: Layout, proc: PathBuf, cgroups: Cgroups) -> Self {
         Self {
             layout,
+            devices: proc.with_file_name("block"),
             proc,
             cgroups: Some(cgroups),
         }
@@ -89,7 +93,7 @@ impl Reader {
             id: c.id.as_str().to_owned(),
             image: c.image.clone(),
             started: c.started_at,
-            usage: usage(
+            usage: self.usage(
                 cgroups,
                 cgroup::of_container(&id, &c.name, c.attempt),
                 detail,
@@ -102,7 +106,7 @@ impl Reader {
             uid: pod.uid.to_string(),
             started: sandbox.map_or(SystemTime::UNIX_EPOCH, |s| s.created_at),
             containers: running.iter().map(container).collect(),
-            usage: usage(cgroups, id, detail),
+            usage: self.usage(cgroups, id, detail),
             network,
         }
     }
@@ -140,6 +144,80 @@ impl Reader {
         node
     }
 
+    /// Of a cgroup that is gone nothing is known.
+    fn usage(&self, cgroups: &Cgroups, id: String, detail: Detail) -> Usage {
+        let file = |controller: &str, name: &str| {
+            let dir = cgroups.controller_dir(controller, &id)?;
+            fs::read_to_string(dir.join(name)).ok()
+        };
+        let number = |controller: &str, name: &str| parse::number(&file(controller, name)?);
+        let stat = file("cpu", "cpu.stat").unwrap_or_default();
+        let cpu = parse::cpu_v2(&stat).or_else(|| {
+            Some(parse::Cpu {
+                usage: number("cpuacct", "cpuacct.usage")?,
+                user: number("cpuacct", "cpuacct.usage_user"),
+                system: number("cpuacct", "cpuacct.usage_sys"),
+            })
+        });
+        let memory = match number("memory", "memory.current") {
+            Some(current) => file("memory", "memory.stat").map(|stat| parse::Memory {
+                swap: number("memory", "memory.swap.current"),
+                limit: file("memory", "memory.max").and_then(|text| parse::limit(&text)),
+                swap_limit: number("memory", "memory.swap.max"),
+                ..parse::memory_v2(current, &stat)
+            }),
+            None => number("memory", "memory.usage_in_bytes").and_then(|used| {
+                let limit = |name| parse::limit(&file("memory", name)?);
+                let memory = limit("memory.limit_in_bytes");
+                let both = limit("memory.memsw.limit_in_bytes");
+                Some(parse::Memory {
+                    limit: memory,
+                    // what v1 limits is memory and swap together
+                    swap_limit: both
+                        .zip(memory)
+                        .map(|(both, memory)| both.saturating_sub(memory)),
+                    ..parse::memory_v1(used, &file("memory", "memory.stat")?)
+                })
+            }),
+        };
+        let mut usage = Usage {
+            cpu,
+            memory,
+            ..Usage::default()
+        };
+        if detail == Detail::All {
+            usage.throttling = parse::throttling(&stat);
+            usage.spec = Some(spec(&file));
+            usage.io = self.io(&file);
+            let events = file("memory", "memory.events");
+            let events = events.or_else(|| file("memory", "memory.oom_control"));
+            usage.oom_kills = events.and_then(|text| parse::flat(&text, "oom_kill"));
+        }
+        Usage { id, ..usage }
+    }
+
+    fn io(&self, file: &impl Fn(&str, &str) -> Option<String>) -> Vec<Io> {
+        let of_v1 = |name: &str| {
+            let below = file("blkio", &format!("{name}_recursive"));
+            below.or_else(|| file("blkio", name)).unwrap_or_default()
+        };
+        let mut all = match file("io", "io.stat") {
+            Some(stat) => parse::io_v2(&stat),
+            None => parse::io_v1(
+                &of_v1("blkio.throttle.io_service_bytes"),
+                &of_v1("blkio.throttle.io_serviced"),
+            ),
+        };
+        for io in &mut all {
+            let link = fs::read_link(self.devices.join(&io.device)).unwrap_or_default();
+            io.device = match link.file_name() {
+                Some(name) => format!("/dev/{}", name.to_string_lossy()),
+                None => format!("/dev/block/{}", io.device),
+            };
+        }
+        all
+    }
+
     /// Below /proc; empty where there is none.
     fn text(&self, name: &str) -> String {
         fs::read_to_string(self.proc.join(name)).unwrap_or_default()
@@ -150,50 +228,6 @@ impl Reader {
 fn is_of_the_node(interface: &Interface) -> bool {
     const PODS: [&str; 3] = ["veth", "docker", "ppv"];
     !PODS.iter().any(|prefix| interface.name.starts_with(prefix))
-}
-
-/// Of a cgroup that is gone nothing is known.
-fn usage(cgroups: &Cgroups, id: String, detail: Detail) -> Usage {
-    let file = |controller: &str, name: &str| {
-        let dir = cgroups.controller_dir(controller, &id)?;
-        fs::read_to_string(dir.join(name)).ok()
-    };
-    let number = |controller: &str, name: &str| parse::number(&file(controller, name)?);
-    let stat = file("cpu", "cpu.stat").unwrap_or_default();
-    let cpu = parse::cpu_v2(&stat).or_else(|| {
-        Some(parse::Cpu {
-            usage: number("cpuacct", "cpuacct.usage")?,
-            user: number("cpuacct", "cpuacct.usage_user"),
-            system: number("cpuacct", "cpuacct.usage_sys"),
-        })
-    });
-    let memory = match number("memory", "memory.current") {
-        Some(current) => file("memory", "memory.stat").map(|stat| parse::Memory {
-            swap: number("memory", "memory.swap.current"),
-            limit: file("memory", "memory.max").and_then(|text| parse::limit(&text)),
-            ..parse::memory_v2(current, &stat)
-        }),
-        None => number("memory", "memory.usage_in_bytes").and_then(|used| {
-            let limit = file("memory", "memory.limit_in_bytes");
-            Some(parse::Memory {
-                limit: limit.and_then(|text| parse::limit(&text)),
-                ..parse::memory_v1(used, &file("memory", "memory.stat")?)
-            })
-        }),
-    };
-    let mut usage = Usage {
-        cpu,
-        memory,
-        ..Usage::default()
-    };
-    if detail == Detail::All {
-        usage.throttling = parse::throttling(&stat);
-        usage.spec = Some(spec(&file));
-        let events = file("memory", "memory.events");
-        let events = events.or_else(|| file("memory", "memory.oom_control"));
-        usage.oom_kills = events.and_then(|text| parse::flat(&text, "oom_kill"));
-    }
-    Usage { id, ..usage }
 }
 
 fn spec(file: &impl Fn(&str, &str) -> Option<String>) -> Spec {

@@ -73,9 +73,17 @@ impl Machine {
                 "anon 700\nfile 300\nfile_mapped 20\ninactive_file 400\npgfault 9\npgmajfault 2\n",
             );
             file("memory.swap.current", "5\n");
+            file("memory.swap.max", "64\n");
+            file(
+                "io.stat",
+                "8:0 rbytes=4096 wbytes=8192 rios=1 wios=2 dbytes=0 dios=0\n7:1 rbytes=5 wbytes=0 rios=3 wios=0\n",
+            );
             file("memory.max", "8000\n");
             file("memory.events", "low 0\noom 3\noom_kill 2\n");
         }
+        fs::create_dir(machine.dir.path().join("block")).unwrap();
+        let link = machine.dir.path().join("block/8:0");
+        std::os::unix::fs::symlink("../../devices/pci/block/sda", link).unwrap();
         machine
     }
 
@@ -153,6 +161,7 @@ fn resource_metrics_are_the_kubelet_s_with_the_time_of_the_reading() {
             &format!("container_cpu_usage_seconds_total{of} 2 1700000060500"),
             &format!("container_memory_working_set_bytes{of} 1600 1700000060500"),
             &format!("container_swap_usage_bytes{of} 5 1700000060500"),
+            &format!("container_swap_limit_bytes{of} 64 1700000060500"),
             &format!("container_start_time_seconds{of} 1700000000.5"),
             &format!("pod_cpu_usage_seconds_total{pod} 3 1700000060500"),
             &format!("pod_memory_working_set_bytes{pod} 2600 1700000060500"),
@@ -193,6 +202,10 @@ fn cadvisor_s_series_have_its_labels_and_an_image_of_containers_alone() {
             &format!("container_memory_mapped_file{{{c}}} 20 {at}"),
             &format!("container_memory_swap{{{c}}} 5 {at}"),
             &format!("container_oom_events_total{{{c}}} 2 {at}"),
+            &format!("container_fs_reads_bytes_total{{{c},device=\"/dev/sda\"}} 4096 {at}"),
+            &format!("container_fs_reads_total{{{c},device=\"/dev/block/7:1\"}} 3 {at}"),
+            &format!("container_fs_writes_bytes_total{{{pod},device=\"/dev/sda\"}} 8192 {at}"),
+            &format!("container_fs_writes_total{{{c},device=\"/dev/sda\"}} 2 {at}"),
             &format!("container_spec_cpu_quota{{{c}}} 25000 {at}"),
             &format!("container_spec_cpu_period{{{c}}} 100000 {at}"),
             &format!("container_spec_cpu_shares{{{c}}} 2 {at}"),
@@ -406,4 +419,24 @@ fn the_real_kernel_is_read() {
     assert!(memory.working_set > 0 && memory.usage <= node.memory_capacity);
     assert!(node.booted.unwrap() > 0 && node.threads.unwrap() > 0 && node.max_pid.unwrap() > 0);
     assert!(Path::new("/proc/self").exists(), "and it is a real /proc");
+}
+
+#[test]
+fn v1_counts_bytes_and_operations_of_devices_in_two_files() {
+    let bytes =
+        "8:0 Read 4096\n8:0 Write 10\n8:0 Sync 1\n8:0 Total 4106\n8:16 Read 7\nTotal 4113\n";
+    let operations = "8:16 Write 3\n8:0 Read 2\nTotal 5\n";
+    let io = |device: &str, reads, writes, read_bytes, write_bytes| Io {
+        device: device.into(),
+        reads,
+        writes,
+        read_bytes,
+        write_bytes,
+    };
+    assert_eq!(
+        parse::io_v1(bytes, operations),
+        [io("8:0", 2, 0, 4096, 10), io("8:16", 0, 3, 7, 0)]
+    );
+    assert_eq!(parse::io_v1("", ""), []);
+    assert_eq!(parse::io_v2("nonsense\n\n8:0 \n"), [io("8:0", 0, 0, 0, 0)]);
 }

@@ -100,7 +100,7 @@ const OF_NODE: [OfCgroup; 3] = [
     ),
 ];
 
-const OF_CONTAINERS: [OfCgroup; 3] = [
+const OF_CONTAINERS: [OfCgroup; 4] = [
     (
         "container_cpu_usage_seconds_total",
         Kind::Counter,
@@ -118,6 +118,12 @@ const OF_CONTAINERS: [OfCgroup; 3] = [
         Kind::Gauge,
         "Current amount of the container swap usage in bytes. Reported only on non-windows systems",
         swap,
+    ),
+    (
+        "container_swap_limit_bytes",
+        Kind::Gauge,
+        "Current amount of the container swap limit in bytes. Reported only on non-windows systems",
+        |u| memory(u, |m| m.swap_limit),
     ),
 ];
 

@@ -37,6 +37,11 @@ impl Ages {
         self.0.get(uid).map(|age| age.before + now.since(age.since))
     }
 
+    /// Forgets a pod.
+    pub fn forget(&mut self, uid: &PodUid) {
+        self.0.remove(uid);
+    }
+
     /// Forgets pods outside `known`.
     pub fn retain(&mut self, known: &HashSet<PodUid>) {
         self.0.retain(|uid, _| known.contains(uid));

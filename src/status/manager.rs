@@ -15,6 +15,7 @@ use crate::api::status::{ContainerState, ContainerStateTerminated};
 use crate::api::{ContainerStatus, Pod, PodStatus, PodUid};
 use crate::change_feed::{Aspect, ChangeFeed};
 use crate::clock::{Moment, Time};
+use crate::locks::Locked;
 use crate::pod_actions::{ALL_CONTAINERS_RESTARTING, should_restart_after};
 use crate::runtime::ContainerId;
 
@@ -108,6 +109,12 @@ impl StatusManager {
         self.changed(pod.uid());
     }
 
+    /// Stores the first status of a pod that was rejected and is admitted now: it is active from here on.
+    pub fn begin_anew(&self, pod: &Pod, status: PodStatus) {
+        self.lock_ages().forget(pod.uid());
+        self.set(pod, status);
+    }
+
     /// Sets the readiness of one container, for the sync loop. Recomputes Ready and
     /// ContainersReady, not the phase. Does nothing when the pod does not have this instance.
     pub fn set_container_readiness(&self, pod: &Pod, id: &ContainerId, ready: bool) {
@@ -195,13 +202,11 @@ impl StatusManager {
     }
 
     fn lock_ages(&self) -> MutexGuard<'_, Ages> {
-        self.ages.lock().expect("no panic while the lock is held")
+        self.ages.locked()
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<PodUid, Arc<PodStatus>>> {
-        self.statuses
-            .lock()
-            .expect("no panic while the lock is held")
+        self.statuses.locked()
     }
 }
 

@@ -4,9 +4,12 @@
 //! Invariants: every block says why it is sound. Nothing here decides; it does what it is told and returns the errno.
 #![allow(unsafe_code)]
 
+pub mod bpf;
 pub mod calls;
+pub mod cgroup_mounts;
 pub mod enter;
 pub mod exe;
+pub mod listening;
 pub mod mount_tree;
 pub mod mountinfo;
 pub mod process;
@@ -18,6 +21,11 @@ pub mod terminal;
 pub mod xattr;
 
 use nix::errno::Errno;
+
+/// A number of the C library in 64 bits; its own type is narrower on a 32-bit machine.
+pub fn wide<N: Into<W>, W>(number: N) -> W {
+    number.into()
+}
 
 /// Makes this process non-dumpable (exec-in-container 4): no process without CAP_SYS_PTRACE in our user namespace can
 /// trace it, read its memory or open its `/proc/PID/exe`, not even one of the same uid. Idempotent; a child's change of

@@ -1,6 +1,30 @@
-//! What this process may do and inherits: signals, filters, capabilities, keys.
+//! What this process may do and inherits: signals, filters, capabilities, keys. And copies of a process of one thread.
 
 use std::io;
+
+use nix::errno::Errno;
+use nix::sched::{CloneFlags, unshare};
+
+/// The score of the kubelet and of kube-proxy, at which the kernel kills a process last.
+pub const LAST: i32 = -999;
+
+/// Has the kernel kill this process last when memory is short: at [`LAST`], or at the lowest score that a process without
+/// CAP_SYS_RESOURCE may have. Its children inherit the score, which is returned; None where it cannot be read.
+pub fn protect_from_the_oom_killer() -> Option<i32> {
+    let file = "/proc/self/oom_score_adj";
+    for score in (LAST..0).step_by(37) {
+        if std::fs::write(file, score.to_string()).is_ok() {
+            break;
+        }
+    }
+    std::fs::read_to_string(file).ok()?.trim().parse().ok()
+}
+
+/// Gives this process the usual priority (nice 0), as far as it may; its children inherit it.
+pub fn usual_priority() {
+    // SAFETY: setpriority takes integers only and touches no memory of ours.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 0) };
+}
 
 /// Gives every signal its default action and blocks none. Rust ignores SIGPIPE and glibc's posix_spawn its own two, and
 /// an ignored signal survives execve: without this a `yes | head` in a container would never end.
@@ -110,4 +134,50 @@ pub fn new_session_keyring() -> io::Result<()> {
         e if e.raw_os_error() == Some(libc::ENOSYS) => Ok(()),
         e => Err(e),
     }
+}
+
+/// The proof that this process has one thread. Of a process with more, a copy would hold locks that nobody releases.
+pub struct OneThread(());
+
+impl OneThread {
+    /// # Errors
+    /// EINVAL where there are more.
+    pub fn check() -> nix::Result<Self> {
+        // With CLONE_THREAD alone it changes nothing, and is refused to a process of several threads (unshare(2)).
+        unshare(CloneFlags::CLONE_THREAD).map(|()| Self(()))
+    }
+}
+
+/// Whose child a copy is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parent {
+    /// This process.
+    This,
+    /// This process's own parent.
+    Same,
+}
+
+/// Makes a copy of this process, with copies of its memory and its descriptors. Returns the pid of the copy, and `None` in
+/// the copy.
+///
+/// # Errors
+/// EAGAIN, ENOMEM; EPERM by a seccomp filter.
+pub fn copy(_: &OneThread, parent: Parent) -> nix::Result<Option<i32>> {
+    let flags = match parent {
+        Parent::This => libc::SIGCHLD,
+        Parent::Same => libc::SIGCHLD | libc::CLONE_PARENT,
+    };
+    // SAFETY: without CLONE_VM the child has its own memory, and goes on with a copy of this stack. There is no other
+    // thread that could hold a lock. The other arguments are addresses, all null, on every architecture.
+    let pid = unsafe { libc::syscall(libc::SYS_clone, flags as libc::c_ulong, 0, 0, 0, 0) };
+    match Errno::result(pid)? as i32 {
+        0 => Ok(None),
+        pid => Ok(Some(pid)),
+    }
+}
+
+/// Ends this process at once: nothing runs that its copy may have to run too.
+pub fn end_now(code: i32) -> ! {
+    // SAFETY: _exit runs nothing of ours.
+    unsafe { libc::_exit(code) }
 }

@@ -3,6 +3,15 @@
 use std::arch::asm;
 use std::ffi::c_void;
 
+// The calls that take user and group ids of 32 bits: on arm those of the plain names take 16, and 65536 would be 0.
+#[cfg(not(target_arch = "arm"))]
+pub(super) use libc::{SYS_setgroups, SYS_setresgid, SYS_setresuid};
+#[cfg(target_arch = "arm")]
+pub(super) use libc::{
+    SYS_setgroups32 as SYS_setgroups, SYS_setresgid32 as SYS_setresgid,
+    SYS_setresuid32 as SYS_setresuid,
+};
+
 /// `_LINUX_CAPABILITY_VERSION_3`.
 pub(super) const CAP_VERSION_3: u32 = 0x2008_0522;
 
@@ -68,6 +77,14 @@ pub(super) unsafe fn clone(
         asm!("svc 0", "cbnz x0, 2f", "mov x29, xzr", "mov x30, xzr", "mov x0, x9", "blr x10", "brk 1", "2:",
             in("x9") arg, in("x10") entry, in("x8") n, inlateout("x0") a[0] as isize => ret, in("x1") a[1],
             in("x2") a[2], in("x3") a[3], in("x4") a[4], out("x30") _);
+    }
+    // SAFETY: as above; the frame pointer is r11. r7, which has the number of the call, may be LLVM's own and is put back.
+    #[cfg(target_arch = "arm")]
+    unsafe {
+        asm!("mov r8, r7", "mov r7, r12", "svc 0", "mov r7, r8", "cmp r0, #0", "bne 2f", "mov r11, #0", "mov lr, #0",
+            "mov r0, r9", "blx r10", "udf #0", "2:",
+            in("r9") arg, in("r10") entry, in("r12") n, inlateout("r0") a[0] as isize => ret, in("r1") a[1],
+            in("r2") a[2], in("r3") a[3], in("r4") a[4], out("r8") _, out("lr") _);
     }
     ret
 }

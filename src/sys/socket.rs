@@ -7,6 +7,8 @@ use std::sync::OnceLock;
 
 use nix::errno::Errno;
 
+use super::bpf::{ProgramType, load};
+
 /// From now on the kernel drops every packet that comes for the socket, by a filter that takes 0 bytes of it.
 ///
 /// # Errors
@@ -23,29 +25,8 @@ pub fn let_nothing_in(fd: BorrowedFd<'_>) -> nix::Result<()> {
 
 /// A loaded filter of two instructions: `r0 = 0; exit`.
 fn load_filter() -> Option<OwnedFd> {
-    #[repr(C)]
-    struct Load {
-        program_type: u32,
-        count: u32,
-        instructions: u64,
-        license: u64,
-    }
-    const SOCKET_FILTER: u32 = 1;
-    const PROG_LOAD: libc::c_int = 5;
-    let instructions: [[u8; 8]; 2] = [[0xb7, 0, 0, 0, 0, 0, 0, 0], [0x95, 0, 0, 0, 0, 0, 0, 0]];
-    let license = c"";
-    let load = Load {
-        program_type: SOCKET_FILTER,
-        count: instructions.len() as u32,
-        instructions: instructions.as_ptr() as u64,
-        license: license.as_ptr() as u64,
-    };
-    // SAFETY: BPF_PROG_LOAD reads a structure of this layout and size (a prefix of bpf_attr, the rest counts as zero), the
-    // instructions and the licence it points to, during the call.
-    let fd = unsafe { libc::syscall(libc::SYS_bpf, PROG_LOAD, &raw const load, size_of::<Load>()) };
-    let fd = libc::c_int::try_from(fd).ok().filter(|fd| *fd >= 0)?;
-    // SAFETY: a descriptor that bpf(2) has just opened, close-on-exec, and nobody else knows.
-    Some(unsafe { OwnedFd::from_raw_fd(fd) })
+    let instructions = [[0xb7, 0, 0, 0, 0, 0, 0, 0], [0x95, 0, 0, 0, 0, 0, 0, 0]];
+    load(ProgramType::SocketFilter, &instructions).ok()
 }
 
 fn attach_loaded(fd: BorrowedFd<'_>, program: &OwnedFd) -> nix::Result<()> {

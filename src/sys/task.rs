@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::Moment;
 
-/// A process, safe against reuse of its pid.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// A process, safe against reuse of its pid. The default is one that has ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Process {
     /// On the host.
     pub pid: i32,
@@ -40,6 +40,10 @@ impl Process {
 
     /// A descriptor of it; None when it has ended.
     pub fn open(self) -> io::Result<Option<PidFd>> {
+        // 0 would be refused, and is nobody's.
+        if self.pid <= 0 {
+            return Ok(None);
+        }
         match PidFd::open(self.pid, self.start_time) {
             Ok(fd) => Ok(Some(fd)),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),

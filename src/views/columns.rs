@@ -223,12 +223,30 @@ fn restarts(view: &PodView) -> (u32, Option<Time>) {
     )
 }
 
+/// STATUS of a pod that is being stopped.
+const TERMINATING: &str = "Terminating";
+
+fn has_running(status: &PodStatus) -> bool {
+    let mut all = status
+        .init_container_statuses
+        .iter()
+        .chain(&status.container_statuses);
+    all.any(|c| c.state.running.is_some())
+}
+
+/// Whether a pod is being stopped: by its file, or by `delete`.
+pub fn is_terminating(view: &PodView) -> bool {
+    let status = &view.status;
+    let is_deleted = status.reason == DELETED && has_running(status);
+    is_deleted || view.terminating && !status.phase.is_terminal()
+}
+
 /// STATUS: the phase, unless there is a more specific word from the pod's reason, an init
 /// container, or the first container that waits or has ended.
 pub fn status_word(view: &PodView) -> String {
     let status = &view.status;
-    if view.terminating && !status.phase.is_terminal() {
-        return "Terminating".into();
+    if is_terminating(view) {
+        return TERMINATING.into();
     }
     let phase = if status.reason.is_empty() {
         status.phase.as_str()
@@ -402,6 +420,14 @@ mod tests {
             json!({"name": "c", "state": {"terminated": {"exitCode": 0, "reason": "Completed"}}});
         let evicted = json!({"phase": "Failed", "reason": "Evicted", "containerStatuses": [ended]});
         check(evicted, false, ["0/1", "Evicted", "0"]);
+    }
+
+    #[test]
+    fn a_deleted_pod_is_terminating_until_its_containers_have_ended() {
+        let deleted = |container: Value| json!({"phase": "Failed", "reason": "Deleted", "containerStatuses": [container]});
+        check(deleted(running(true)), false, ["1/1", "Terminating", "0"]);
+        let ended = ended("Error", 137, None);
+        check(deleted(ended), false, ["0/1", "Deleted", "0"]);
     }
 
     #[test]

@@ -5,15 +5,16 @@
 
 mod pods;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde::Serialize;
 
 pub use self::pods::of_pod;
-use super::Snapshot;
 use super::history::{PodHistory, RunOutcome};
+use super::{Snapshot, columns};
 use crate::clock::Time;
 use crate::pod_config::FileProblem;
+use crate::services::explain::PodTraffic;
 use crate::services::view::ServiceView;
 use crate::text::visible::one_line;
 
@@ -42,6 +43,8 @@ pub enum Severity {
     Waiting,
     /// A service sends its clients nowhere, or is not as its file asks for.
     Service,
+    /// A file is in use, and has objects of a kind whose pods are not run here.
+    NotRun,
 }
 
 /// One sentence.
@@ -89,11 +92,23 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
     });
     let files = snapshot.problems.iter().map(|p| file(snapshot, p));
     let none = PodHistory::default();
-    let pods = snapshot.pods.iter().filter_map(|pod| {
+    let mut wrong_pods: HashSet<(&str, &str)> = HashSet::new();
+    let mut pods = Vec::new();
+    for pod in &snapshot.pods {
         let history = facts.histories.get(pod.uid()).copied().unwrap_or(&none);
-        of_pod(pod, history, facts.now)
-    });
-    let services = facts.services.iter().filter_map(of_service);
+        if let Some(finding) = of_pod(pod, history, facts.now) {
+            wrong_pods.insert((columns::namespace(pod), columns::name(pod)));
+            pods.push(finding);
+        }
+    }
+    // A service that leads nowhere because of its pods is no other thing than they are.
+    let is_of_pods = |service: &&ServiceView| {
+        let told = |pod: &PodTraffic| wrong_pods.contains(&(&pod.namespace, &pod.name));
+        let has_own = !service.problems.is_empty() || service.pods.is_empty();
+        !has_own && service.pods.iter().all(told)
+    };
+    let services = facts.services.iter().filter(|s| !is_of_pods(s));
+    let services = services.filter_map(of_service);
     let mut all: Vec<Finding> = stalled
         .chain(disk)
         .chain(files)
@@ -115,6 +130,10 @@ fn finding(severity: Severity, subject: &str, message: &str, way_out: &str) -> F
 
 /// The subject has the place in the file.
 fn file(snapshot: &Snapshot, problem: &FileProblem) -> Finding {
+    if problem.is_in_use {
+        // The error has the way out.
+        return finding(Severity::NotRun, &problem.file, &problem.error, "");
+    }
     let of_it = || snapshot.pods.iter().filter(|p| p.file == problem.file);
     let severity = match of_it().next() {
         Some(_) => Severity::Outdated,

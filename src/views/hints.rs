@@ -3,19 +3,13 @@
 //! Invariants: pure. A text of Kubernetes' stays as it is; the way out stands beside it.
 
 /// Parts of a sentence of `status`, and the way out. The first row whose parts are all there counts.
-const HINTS: [(&[&str], &str); 13] = [
+const HINTS: [(&[&str], &str); 19] = [
     (
         &["probe", "executable file not found"],
         "the program of an exec probe must be in the image; httpGet, tcpSocket and grpc need none",
     ),
-    (
-        &["ContainerCannotRun", "executable file not found"],
-        NO_PROGRAM,
-    ),
-    (
-        &["ContainerCannotRun", "no such file or directory"],
-        NO_PROGRAM,
-    ),
+    (&["StartError", "executable file not found"], NO_PROGRAM),
+    (&["StartError", "no such file or directory"], NO_PROGRAM),
     (
         &["ended by itself: exit code 0"],
         "a program that has done its work is started again, unless restartPolicy is OnFailure or Never",
@@ -36,21 +30,36 @@ const HINTS: [(&[&str], &str); 13] = [
         &["probe", "statuscode: 404"],
         "the program knows no such path: correct httpGet.path",
     ),
-    (&["probe", "timed out after"], SLOW),
-    (&["probe", "Client.Timeout exceeded"], SLOW),
     (
-        &["CreateContainerConfigError", "not found"],
-        "put that object into the pod's file, or into a file of its own beside it",
+        &["probe", "HTTP response to HTTPS client"],
+        "the program speaks HTTP on that port: set httpGet.scheme to HTTP, or leave it out",
     ),
     (
-        &["CreateContainerConfigError", "couldn't find key"],
-        "add the key to the data of that object, or correct it in the pod; upper and lower case differ",
+        &["probe", "malformed HTTP response \"\\x15\\x03"],
+        "the program speaks HTTPS on that port: set httpGet.scheme to HTTPS",
+    ),
+    (&["probe", "timed out after"], SLOW),
+    (&["probe", "Client.Timeout exceeded"], SLOW),
+    (&["CreateContainerConfigError", "not found"], NO_OBJECT),
+    (&["FailedMount", "not found"], NO_OBJECT),
+    (&["FailedMount", "non-existent"], NO_KEY),
+    (
+        &["FailedMount", "hostPath", "doesn't exist"],
+        "make that path on the node, or set hostPath.type to DirectoryOrCreate",
+    ),
+    (&["CreateContainerConfigError", "couldn't find key"], NO_KEY),
+    (
+        &["PostStartHook"],
+        "the container is killed whenever its postStart hook fails: correct the hook, or let it end with 0",
     ),
     (
         &["CreateContainerConfigError", "image will run as root"],
         "set runAsUser in its securityContext to the number of another user than 0",
     ),
 ];
+const NO_OBJECT: &str = "put that object into the pod's file, or into a file of its own beside it";
+const NO_KEY: &str =
+    "add the key to the data of that object, or correct it in the pod; upper and lower case differ";
 const NO_PROGRAM: &str =
     "correct command, a list with an item for each word, or take an image that has the program";
 const SLOW: &str = "raise timeoutSeconds, which is 1 by default, or let the answer come faster";
@@ -82,15 +91,11 @@ mod tests {
             "httpGet",
         );
         check(
-            &format!(
-                "{loops}: ContainerCannotRun, exit code 127: cannot create the container: {missing}"
-            ),
+            &format!("{loops}: StartError, exit code 128: cannot create the container: {missing}"),
             "command",
         );
         check(
-            &format!(
-                "{loops}: ContainerCannotRun, exit code 127: exec: \"/x\": no such file or directory"
-            ),
+            &format!("{loops}: StartError, exit code 128: exec: \"/x\": no such file or directory"),
             "command",
         );
         check(
@@ -137,5 +142,19 @@ mod tests {
             "runAsUser",
         );
         check(&format!("{config}: no such user"), "");
+        let mount = "it has not started: FailedMount: MountVolume.SetUp failed for volume \"v\" :";
+        check(&format!("{mount} configmap \"x\" not found"), "beside it");
+        let key = "references non-existent config key: k";
+        check(&format!("{mount} configmap {key}"), "case");
+        check(
+            &format!("{mount} hostPath /x doesn't exist"),
+            "hostPath.type",
+        );
+        check(&format!("{mount} permission denied"), "");
+        let probe = "the readiness probe of web fails: Get \"https://10.0.0.1:80/\": ";
+        let https = "http: server gave HTTP response to HTTPS client";
+        check(&format!("{probe}{https}"), "scheme to HTTP,");
+        let http = "net/http: HTTP/1.x transport connection broken: malformed HTTP response \"\\x15\\x03\\x01\"";
+        check(&format!("{probe}{http}"), "scheme to HTTPS");
     }
 }

@@ -4,12 +4,13 @@
 //! of output each, [`MAX_RESTARTS`] a pod. It outlives the instances of a container and goes with the pod.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use serde::{Deserialize, Serialize};
 
 use crate::api::{PodUid, ProbeType};
 use crate::clock::Time;
+use crate::locks::Locked;
 use crate::pod_actions::{KillReason, ToKill};
 use crate::prober::outcome::{HandlerResult, Outcome, Phase};
 use crate::runtime::{ContainerId, RuntimeContainerStatus};
@@ -116,7 +117,7 @@ impl Runs {
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<Run>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.locked()
     }
 }
 
@@ -270,7 +271,7 @@ impl History {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<PodUid, Record>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.locked()
     }
 }
 

@@ -97,8 +97,8 @@ fn write_infos(pods: &[OfPod<'_>], node: NodeLabels<'_>, out: &mut String) {
     for p in pods {
         let spec = &p.pod.spec;
         let labels = [
-            ("created_by_kind", ""),
-            ("created_by_name", ""),
+            ("created_by_kind", "Node"),
+            ("created_by_name", node.name),
             ("host_ip", host_ip.as_str()),
             ("host_network", truth(spec.host_network)),
             ("node", node.name),
@@ -106,6 +106,17 @@ fn write_infos(pods: &[OfPod<'_>], node: NodeLabels<'_>, out: &mut String) {
             ("priority_class", &spec.priority_class_name),
         ];
         family.value_of(&[&p.pairs, &more(&labels)], 1);
+    }
+    // As the mirror pod of a static pod.
+    let owner = more(&[
+        ("owner_is_controller", "true"),
+        ("owner_kind", "Node"),
+        ("owner_name", node.name),
+    ]);
+    let help = "Information about the Pod's owner.";
+    let mut family = gauge(out, "kube_pod_owner", help);
+    for p in pods {
+        family.value_of(&[&p.pairs, &owner], 1);
     }
     let help = "Describes the restart policy in use by this pod.";
     let mut family = gauge(out, "kube_pod_restart_policy", help);
@@ -446,7 +457,7 @@ mod tests {
             &text,
             &[
                 &format!(
-                    r#"kube_pod_info{{{of},created_by_kind="",created_by_name="",host_ip="192.0.2.1",host_network="false",node="edge",pod_ip="10.0.0.9",priority_class=""}} 1"#
+                    r#"kube_pod_info{{{of},created_by_kind="Node",created_by_name="edge",host_ip="192.0.2.1",host_network="false",node="edge",pod_ip="10.0.0.9",priority_class=""}} 1"#
                 ),
                 &format!("kube_pod_start_time{{{of}}} 60"),
                 &format!(r#"kube_pod_restart_policy{{{of},type="Always"}} 1"#),

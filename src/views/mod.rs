@@ -7,6 +7,7 @@ pub mod findings;
 pub mod hints;
 pub mod history;
 pub mod human;
+pub mod kube_node;
 pub mod kube_state;
 pub mod lateness;
 pub mod log_instance;

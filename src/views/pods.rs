@@ -235,6 +235,7 @@ mod tests {
             problems: vec![FileProblem {
                 file: "f".into(),
                 error: "e".into(),
+                is_in_use: false,
             }],
             ..Default::default()
         };

@@ -4,10 +4,11 @@
 //! Invariant: the series of a probe go with its worker, as the kubelet deletes them.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use crate::api::{PodRef, ProbeType};
+use crate::locks::Locked;
 use crate::metrics::{Family, Histogram, Kind, pairs};
 use crate::prober::worker::Verdict;
 
@@ -63,7 +64,7 @@ impl Recorded {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.locked()
 }
 
 /// The numbers of all probes.

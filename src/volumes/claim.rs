@@ -9,6 +9,7 @@ use std::path::Path;
 
 use super::{Context, SetUp, VolumeType};
 use crate::api::pod::Volume;
+use crate::layout::directories::make_private;
 
 /// The volume type `persistentVolumeClaim`.
 pub struct ClaimVolume;
@@ -54,14 +55,14 @@ impl VolumeType for ClaimVolume {
     }
 }
 
-/// Every user may write into a new one, as with local-path provisioners; what is there already keeps
-/// its mode.
+/// Every user of a container may write into a new one, as with local-path provisioners; what is there already keeps
+/// its mode. No user of the node reaches it: the directory above is root's.
 fn make(dir: &Path) -> io::Result<()> {
     if dir.is_dir() {
         return Ok(());
     }
     if let Some(parent) = dir.parent() {
-        fs::create_dir_all(parent)?;
+        make_private(parent)?;
     }
     fs::create_dir(dir)?;
     fs::set_permissions(dir, Permissions::from_mode(0o777))

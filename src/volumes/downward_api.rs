@@ -19,7 +19,7 @@ impl VolumeType for DownwardApiVolume {
     }
 
     fn set_up(&self, _: &Context<'_>, _: &Volume, dir: &Path) -> Result<SetUp, String> {
-        SetUp::in_memory(dir)
+        SetUp::in_memory(dir, true)
     }
 
     fn content(&self, of: &Context<'_>, volume: &Volume) -> Option<Result<Payload, String>> {

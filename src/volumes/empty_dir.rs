@@ -10,6 +10,7 @@ use crate::api::Pod;
 use crate::api::huge_pages::{is_medium, medium_page_size, page_size};
 use crate::api::pod::Volume;
 use crate::api::quantity::Quantity;
+use crate::layout::directories::make_private;
 use crate::runtime::Tmpfs;
 
 /// The volume type `emptyDir`.
@@ -32,7 +33,7 @@ impl VolumeType for EmptyDirVolume {
             true => Some(huge_page_size(of.pod, medium)?),
             false => None,
         };
-        let made = fs::create_dir_all(dir)
+        let made = make_private(dir)
             .and_then(|()| fs::set_permissions(dir, Permissions::from_mode(0o777)));
         made.map_err(|e| format!("cannot make {}: {e}", dir.display()))?;
         // Of less than a page the kernel makes a hugetlbfs without room.
@@ -41,6 +42,7 @@ impl VolumeType for EmptyDirVolume {
             path: dir.to_owned(),
             size: size.map(|n| n.next_multiple_of(page_size.unwrap_or(1))),
             page_size,
+            is_sticky: page_size.is_none(),
         });
         Ok(SetUp {
             tmpfs,

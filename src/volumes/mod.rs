@@ -26,7 +26,6 @@ mod secret;
 mod usage;
 
 use std::fmt;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -39,6 +38,7 @@ use crate::api::field_ref::Allocatable;
 use crate::api::objects::ObjectSet;
 use crate::api::pod::{ImageVolume, Volume};
 use crate::api::quantity::Quantity;
+use crate::layout::directories::make_private;
 use crate::remove_tree::remove_tree;
 use crate::runtime::Tmpfs;
 use mounted::Content;
@@ -129,13 +129,15 @@ impl SetUp {
         }
     }
 
-    /// A volume whose content is written into memory; `dir` is made.
-    fn in_memory(dir: &Path) -> Result<Self, String> {
-        fs::create_dir_all(dir).map_err(|e| format!("cannot make {}: {e}", dir.display()))?;
+    /// A volume whose content is written into memory; `dir` is made. Its mode is the kubelet's: 1777 if it is `is_sticky`, else
+    /// 0777.
+    fn in_memory(dir: &Path, is_sticky: bool) -> Result<Self, String> {
+        make_private(dir).map_err(|e| format!("cannot make {}: {e}", dir.display()))?;
         let tmpfs = Tmpfs {
             path: dir.to_owned(),
             size: None,
             page_size: None,
+            is_sticky,
         };
         Ok(Self {
             tmpfs: Some(tmpfs),
@@ -213,6 +215,11 @@ impl Volumes {
     pub fn with(mut self, more: Box<dyn VolumeType>) -> Self {
         self.types.insert(0, more);
         self
+    }
+
+    /// The kubelet's name of the type of a volume; None for one that no type supports.
+    pub fn plugin_name(&self, volume: &Volume) -> Option<&'static str> {
+        Some(self.type_of(volume).ok()?.plugin_name())
     }
 
     /// Makes every volume of a pod ready. `pod_dir` is the pod's directory. What keeps a new sandbox

@@ -55,6 +55,7 @@ fn an_empty_dir_keeps_what_is_in_it_until_the_pod_has_finished() {
         path: mounted.source("mem").unwrap().to_owned(),
         size: Some(1 << 20),
         page_size: None,
+        is_sticky: true,
     };
     assert_eq!(mounted.tmpfs(), [tmpfs]);
     volumes.tear_down(&pod, dir.path()).unwrap();

@@ -1,7 +1,7 @@
 //! Opens a connection, if necessary from another network namespace.
 //!
 //! Invariants: a thread is in a foreign namespace only while it makes a socket; a thread that
-//! cannot return panics with [`namespace_lost`] set, and its owner starts a new thread. No
+//! cannot return panics with [`namespace_lost`] set, and its owner has it [`come_home`] before it does anything else. No
 //! connection leaves a socket in TIME-WAIT. The kubelet sets SO_LINGER of one second for this
 //! purpose (kubelet-probes 3.4, 3.5), which has no such effect on Linux. The server always sees an
 //! end before any reset. There are two ways to end ([`End`]).
@@ -26,6 +26,11 @@ use super::observer::Observer;
 use super::socket::{Socket, left_until};
 use super::text::go_errno;
 
+/// How often a lost thread tries to come back, …
+const HOME_TRIES: u32 = 50;
+/// … and the pause in between: the kernel may have lacked memory.
+const HOME_PAUSE: Duration = Duration::from_millis(100);
+
 thread_local! {
     static NAMESPACE_LOST: Cell<bool> = const { Cell::new(false) };
 }
@@ -33,6 +38,24 @@ thread_local! {
 /// Whether this thread is stuck in a foreign network namespace and must end.
 pub fn namespace_lost() -> bool {
     NAMESPACE_LOST.get()
+}
+
+/// Brings a thread that is lost back to the network namespace of the process, before anything goes on on it: what it
+/// starts would be lost, too. False when the kernel still does not let it.
+pub fn come_home() -> bool {
+    if !namespace_lost() {
+        return true;
+    }
+    for _ in 0..HOME_TRIES {
+        // That of the first thread, which enters none.
+        let home = File::open("/proc/self/ns/net");
+        if home.is_ok_and(|home| setns(home, CloneFlags::CLONE_NEWNET).is_ok()) {
+            NAMESPACE_LOST.set(false);
+            return true;
+        }
+        std::thread::park_timeout(HOME_PAUSE);
+    }
+    false
 }
 
 /// The peer of a connection.
@@ -303,4 +326,28 @@ fn in_namespace<T>(namespace: &Namespace<'_>, f: impl FnOnce() -> T) -> Result<T
         );
     }
     Ok(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lost_thread_comes_home() {
+        if !crate::skip::is_root() {
+            return;
+        }
+        let own = || std::fs::read_link("/proc/thread-self/ns/net").unwrap();
+        let home = own();
+        let lost = std::thread::spawn(move || {
+            nix::sched::unshare(CloneFlags::CLONE_NEWNET).unwrap();
+            NAMESPACE_LOST.set(true);
+            let away = own();
+            assert!(come_home() && !namespace_lost());
+            (away, own())
+        });
+        let (away, back) = lost.join().unwrap();
+        assert_ne!(away, home);
+        assert_eq!(back, home);
+    }
 }

@@ -49,7 +49,7 @@ pub(crate) fn on_a_node(test: impl FnOnce(&Node) + Send) {
     }
     let run = || {
         unshare(CloneFlags::CLONE_NEWNET).unwrap();
-        command("ip link set lo up");
+        podprobe::sys::socket::loopback_up().unwrap();
         test(&node);
     };
     std::thread::scope(|s| {
@@ -187,7 +187,7 @@ impl Pod {
     pub(crate) fn new(number: u32) -> Self {
         let begin = || {
             unshare(CloneFlags::CLONE_NEWNET).unwrap();
-            command("ip link set lo up");
+            podprobe::sys::socket::loopback_up().unwrap();
             Command::new("sleep").arg("1000").spawn().unwrap()
         };
         let child = std::thread::scope(|s| s.spawn(begin).join().unwrap());

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use podprobe::api::pod::ObjectMeta;
 use podprobe::api::{Container, Pod, PodUid};
-use podprobe::container_config::{ImageVolumes, NodeFacts};
+use podprobe::container_config::{ImageVolumes, NodeFacts, ResourcePolicy};
 use podprobe::images::manager::{ImageManager, NoRegistry};
 use podprobe::images::{ImageConfig, ImageStore};
 use podprobe::kuberuntime::{KubeRuntime, NodeDns, StartError};
@@ -121,7 +121,8 @@ impl Node {
                 NodeFacts::read(self.settings.node_ip, self.dir.path()),
                 layout,
             )
-            .with_dns(NodeDns::of(&self.settings)),
+            .with_dns(NodeDns::of(&self.settings))
+            .with_resource_policy(ResourcePolicy::of(&self.settings)),
         }
     }
 

@@ -324,7 +324,8 @@ impl Files {
             }),
             outlet: outlet(PodSource::File, send, &states),
         };
-        let source = FileSource::spawn(config).map_err(|e| e.to_string())?;
+        let source = FileSource::spawn(config, &podprobe::threads::Roster::default())
+            .map_err(|e| e.to_string())?;
         Ok(Self {
             dir,
             source: Some(source),
@@ -400,7 +401,8 @@ impl Fetched {
             }),
             outlet: outlet(PodSource::Http, send, &states),
         };
-        let source = HttpSource::spawn(config).map_err(|e| e.to_string())?;
+        let source = HttpSource::spawn(config, &podprobe::threads::Roster::default())
+            .map_err(|e| e.to_string())?;
         Ok(Self {
             _dir: dir,
             source: Some(source),

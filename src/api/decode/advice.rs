@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::api::capabilities::{canonical, has_prefix};
 use crate::api::field::{child, entry, item};
 use crate::api::pod::{Container, Handler, HookKind, IntOrString, Pod, Probe, ProbeType};
 use crate::api::priority;
@@ -60,6 +61,7 @@ pub(super) fn advice(as_written: &Value, pod: &Pod) -> Vec<String> {
         if !pod.spec.host_network {
             warnings.extend(host_ports(container, &path));
         }
+        warnings.extend(prefixed_capabilities(container, &path));
         warnings.extend(memory(container, &path));
         warnings.extend(ephemeral_storage(container, &path));
         warnings.extend(will_not_start(pod, container, &path));
@@ -191,7 +193,10 @@ fn spec_advice(spec: &Value) -> Vec<String> {
         .as_i64()
         .is_some_and(|p| p != 0 && known.map(i64::from) != Some(p))
     {
-        warn("priority", "pods are not evicted for one another");
+        warn(
+            "priority",
+            "pods are not evicted for one another; those that wait for room start in its order",
+        );
     }
     warnings
 }
@@ -222,6 +227,19 @@ fn will_not_start(pod: &Pod, container: &Container, path: &str) -> Vec<String> {
         ));
     }
     warnings
+}
+
+/// Warns of names that grant nothing, in podprobe and in containerd.
+fn prefixed_capabilities(container: &Container, path: &str) -> Vec<String> {
+    let added = &container.security_context.capabilities.add;
+    let added = added.iter().enumerate();
+    let prefixed = added.filter(|(_, name)| has_prefix(name));
+    let warn = |(index, name): (usize, &String)| {
+        let at = item(&format!("{path}.securityContext.capabilities.add"), index);
+        let plain = canonical(name).unwrap_or_default();
+        format!("{at}: not acted on: capabilities are written without CAP_: \"{plain}\"")
+    };
+    prefixed.map(warn).collect()
 }
 
 fn ephemeral_storage(container: &Container, path: &str) -> Option<String> {

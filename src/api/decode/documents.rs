@@ -84,7 +84,42 @@ struct JsonError {
     text: String,
 }
 
+/// The most digits that a number has.
+const MOST_DIGITS: usize = 400;
+
+/// Where a number begins that is too long, and its length. The parser takes a time for one that grows with the square of
+/// its digits.
+fn long_number(text: &str) -> Option<(usize, usize)> {
+    let bytes = text.as_bytes();
+    let (mut at, mut in_text) = (0, false);
+    while let Some(byte) = bytes.get(at) {
+        match byte {
+            b'"' => in_text = !in_text,
+            b'\\' if in_text => at += 1,
+            b'0'..=b'9' if !in_text => {
+                let rest = bytes[at..].iter();
+                let is_part = |b: &&u8| b.is_ascii_digit() || b".eE+-".contains(b);
+                let length = rest.take_while(is_part).count();
+                if length > MOST_DIGITS {
+                    return Some((at, length));
+                }
+                at += length;
+                continue;
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    None
+}
+
 fn json(text: &str) -> Result<Vec<Value>, JsonError> {
+    if let Some((offset, length)) = long_number(text) {
+        return Err(JsonError {
+            at: Position::of(text, offset),
+            text: format!("a number has at most {MOST_DIGITS} digits, not {length}"),
+        });
+    }
     let documents = serde_json::Deserializer::from_str(text).into_iter::<Value>();
     let documents: Result<Vec<Value>, serde_json::Error> = documents.collect();
     documents.map_err(|error| {

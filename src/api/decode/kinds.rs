@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use serde_json::{Map, Value};
 
 use super::error::Findings;
+use super::other_kinds::{NotRun, READ, Standing, not_run_here, standing};
 use super::place::Spot;
 use crate::api::field::{Step, clip};
 use crate::api::objects::ObjectKind;
@@ -81,8 +82,8 @@ fn api_version(kind: &str) -> Option<&'static str> {
 pub(super) struct Found {
     /// In the order of the file.
     pub(super) objects: Vec<(Spot, Kind, Value)>,
-    /// One sentence for each object of a kind that is not read.
-    pub(super) skipped: Vec<String>,
+    /// The objects of kinds that are not read.
+    pub(super) not_run: NotRun,
 }
 
 /// The objects of the documents. What should be one and is not goes to `findings`.
@@ -99,28 +100,50 @@ pub(super) fn objects(documents: Vec<Value>, findings: &mut Findings) -> Found {
             findings.add_for_document(no_object(&value).to_owned());
             continue;
         };
+        if is_compose(&map) {
+            findings.add_for("services", COMPOSE.to_owned());
+            continue;
+        }
         match other_kind(&map) {
-            Some(kind) if alone => {
+            Some(kind) if alone && is_missed(&kind, &map) => {
                 let text = format!(
                     "kind: Unsupported value: {:?}: {}",
                     clip(&kind),
-                    reads_no(&kind)
+                    not_run_here(&kind)
                 );
                 findings.add_for("kind", text);
             }
-            Some(kind) => {
-                let place = format!("document {}", document + 1);
-                found.skipped.push(skipped(&place, &kind, &map));
-            }
+            Some(kind) => found.not_run.add(&kind, is_foreign(&map), name(&map)),
             None => add(map, spot, &mut found, findings),
         }
     }
     findings.enter(&Spot::default());
-    if found.objects.is_empty() && !found.skipped.is_empty() {
-        let skipped = found.skipped.join("; ");
-        findings.add_for_document(format!("nothing here that podprobe reads: {skipped}"));
+    let missed = found.not_run.lines();
+    if found.objects.is_empty() && !missed.is_empty() {
+        findings.add_for_document(format!("nothing in it is run here: {}", missed.join("; ")));
     }
     found
+}
+
+/// Whether a document is of Docker Compose: it has services with images or builds, and says of itself nothing that an object
+/// does.
+fn is_compose(map: &Map<String, Value>) -> bool {
+    let is_object = ["apiVersion", "kind", "metadata"];
+    let services = map.get("services").and_then(Value::as_object);
+    let runs = |service: &Value| service.get("image").or(service.get("build")).is_some();
+    !is_object.iter().any(|key| map.contains_key(*key))
+        && services.is_some_and(|all| all.values().any(runs))
+}
+
+const COMPOSE: &str = "services: this is a file of Docker Compose, and podprobe reads objects of Kubernetes: write each service as a container of a v1 Pod, with its image, command, environment as env, and ports";
+
+/// Whether somebody would miss an object of a kind that is not read.
+fn is_missed(kind: &str, map: &Map<String, Value>) -> bool {
+    standing(kind, is_foreign(map)) != Standing::Meaningless
+}
+
+fn name(map: &Map<String, Value>) -> Option<&str> {
+    map.get("metadata").and_then(|m| m["name"].as_str())
 }
 
 fn no_object(value: &Value) -> &'static str {
@@ -131,37 +154,6 @@ fn no_object(value: &Value) -> &'static str {
         _ => "expected a v1 Pod, that is an object with apiVersion, kind, metadata and spec",
     }
 }
-
-fn skipped(place: &str, kind: &str, object: &Map<String, Value>) -> String {
-    let name = object.get("metadata").and_then(|m| m["name"].as_str());
-    let name = name.map(|name| format!(" {:?}", clip(name)));
-    format!(
-        "{place}: skipped: it is a {}{}: {}",
-        clip(kind),
-        name.unwrap_or_default(),
-        reads_no(kind)
-    )
-}
-
-/// The kinds that make pods of a template.
-const WORKLOADS: [&str; 6] = [
-    "Deployment",
-    "DaemonSet",
-    "StatefulSet",
-    "ReplicaSet",
-    "ReplicationController",
-    "Job",
-];
-
-fn reads_no(kind: &str) -> String {
-    let mut text = READ.to_owned();
-    if WORKLOADS.contains(&kind) {
-        text.push_str("; write what is under its spec.template as a Pod");
-    }
-    text
-}
-
-const READ: &str = "podprobe reads v1 Pods, ConfigMaps, Secrets, PersistentVolumeClaims, Services and Endpoints, and discovery.k8s.io/v1 EndpointSlices";
 
 fn add(map: Map<String, Value>, spot: Spot, found: &mut Found, findings: &mut Findings) {
     let kinds = LISTS.iter().map(|(name, _)| *name);
@@ -214,7 +206,7 @@ fn items(
             continue;
         };
         if let Some(kind) = other_kind(&map).filter(|_| of.is_none()) {
-            found.skipped.push(skipped(&at, &kind, &map));
+            found.not_run.add(&kind, is_foreign(&map), name(&map));
             continue;
         }
         let supported: Vec<_> = match of {
@@ -242,11 +234,13 @@ fn other_kind(map: &Map<String, Value>) -> Option<Cow<'_, str>> {
         return Some(kind.into());
     }
     let version = text("apiVersion")?;
-    is_foreign(version).then(|| format!("{version} {kind}").into())
+    is_foreign(map).then(|| format!("{version} {kind}").into())
 }
 
-/// Whether a version is of a group that somebody has added to the API, such as `serving.knative.dev/v1`.
-fn is_foreign(version: &str) -> bool {
+/// Whether an object is of a group that somebody has added to the API, such as `serving.knative.dev/v1`.
+fn is_foreign(map: &Map<String, Value>) -> bool {
+    let version = map.get("apiVersion").and_then(Value::as_str);
+    let version = version.unwrap_or_default();
     let group = version.split_once('/').map_or("", |(group, _)| group);
     group.contains('.') && !group.ends_with("k8s.io")
 }

@@ -5,7 +5,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::place::{FieldPlace, Place, Position, Syntax, Visit};
+use super::place::{Cursor, FieldPlace, Place, Position, Syntax, Visit};
 use super::yaml;
 use crate::api::field::{item, push_key};
 
@@ -20,9 +20,10 @@ pub(super) struct Repeated {
 /// Every repeated key, at most `most`.
 pub(super) fn repeated_keys(text: &str, syntax: Syntax, most: usize) -> Vec<Repeated> {
     let mut found = Vec::new();
+    let mut cursor = Cursor::new(text);
     walk(text, syntax, &mut |_, path, place, again| {
         if again && found.len() < most {
-            let (path, at) = (path.to_owned(), place.position(text));
+            let (path, at) = (path.to_owned(), cursor.position(place));
             found.push(Repeated { path, at });
         }
     });
@@ -56,9 +57,10 @@ pub(super) fn positions(
         }
     });
     let nearest = |field| around(field).into_iter().find_map(|key| places[&key]);
+    let mut cursor = Cursor::new(text);
     fields
         .iter()
-        .map(|field| nearest(field).map(|place| place.position(text)))
+        .map(|field| nearest(field).map(|place| cursor.position(place)))
         .collect()
 }
 

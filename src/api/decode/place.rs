@@ -32,6 +32,50 @@ impl Position {
     }
 }
 
+/// Reads a text once for many positions, if these are asked for in their order.
+pub(super) struct Cursor<'t> {
+    text: &'t str,
+    at: usize,
+    position: Position,
+}
+
+impl<'t> Cursor<'t> {
+    pub(super) fn new(text: &'t str) -> Self {
+        let position = Position { line: 1, column: 1 };
+        Self {
+            text,
+            at: 0,
+            position,
+        }
+    }
+
+    /// The position of a place.
+    pub(super) fn position(&mut self, place: Place) -> Position {
+        match place {
+            Place::Offset(offset) => self.at(offset),
+            Place::At(position) => position,
+        }
+    }
+
+    fn at(&mut self, offset: usize) -> Position {
+        if offset < self.at {
+            *self = Self::new(self.text);
+        }
+        let Some(passed) = self.text.get(self.at..offset) else {
+            return Position::of(self.text, offset);
+        };
+        let after = Position::of(passed, passed.len());
+        if after.line > 1 {
+            self.position.line += after.line - 1;
+            self.position.column = after.column;
+        } else {
+            self.position.column += after.column - 1;
+        }
+        self.at = offset;
+        self.position
+    }
+}
+
 /// The place of a field while a text is walked.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Place {
@@ -39,15 +83,6 @@ pub(super) enum Place {
     Offset(usize),
     /// A line and a column.
     At(Position),
-}
-
-impl Place {
-    pub(super) fn position(self, text: &str) -> Position {
-        match self {
-            Self::Offset(offset) => Position::of(text, offset),
-            Self::At(position) => position,
-        }
-    }
 }
 
 /// A field of one document of a file.
@@ -71,3 +106,25 @@ pub(super) struct Spot {
 /// Gets the number of the document, the path of the field, its place, and whether its object has
 /// had this key before.
 pub(super) type Visit<'v> = dyn FnMut(usize, &str, Place, bool) + 'v;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_finds_what_a_look_from_the_start_finds_in_any_order() {
+        let text = "ab\nü\n\n  x y\nz";
+        let offsets: Vec<usize> = text.char_indices().map(|(at, _)| at).collect();
+        let mut cursor = Cursor::new(text);
+        for at in offsets.iter().chain(offsets.iter().rev()) {
+            let found = cursor.position(Place::Offset(*at));
+            assert_eq!(found, Position::of(text, *at), "{at}");
+        }
+        let inside = text.find('ü').unwrap() + 1;
+        let beyond = [inside, text.len(), text.len() + 9];
+        for at in beyond {
+            let found = cursor.position(Place::Offset(at));
+            assert_eq!(found, Position::of(text, at), "{at}");
+        }
+    }
+}

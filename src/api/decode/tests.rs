@@ -244,7 +244,7 @@ fn kind_and_version_are_checked() {
     check(
         r#"{"apiVersion":"apps/v1","kind":"Deployment"}"#,
         &[
-            "1:25: kind: Unsupported value: \"Deployment\": podprobe reads v1 Pods, ConfigMaps, Secrets, PersistentVolumeClaims, Services and Endpoints, and discovery.k8s.io/v1 EndpointSlices; write what is under its spec.template as a Pod",
+            "1:25: kind: Unsupported value: \"Deployment\": not run here: write what is under its spec.template as a Pod",
         ],
     );
     check(
@@ -617,36 +617,60 @@ fn what_may_not_be_meant_is_advised() {
     assert!(good(&pod(json!({"hostNetwork": true}))).warnings.is_empty());
 }
 
+/// The rule of other_kinds.rs: a line a kind; nothing of what only an API server needs; an error where nothing is left.
 #[test]
-fn other_kinds_are_skipped_and_named_by_their_place() {
-    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}});
-    let deployment =
-        json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}});
+fn other_kinds_are_left_out_and_named() {
+    let object = |kind: &str, name: &str| json!({"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name}});
+    let (node, deployment) = (object("Node", "n"), object("Deployment", "d"));
+    let account = object("ServiceAccount", "a");
     let list =
         |items: &[&Value]| json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string();
     let web = pod(json!({}));
     let read = |text: &str| objects(text.as_bytes(), &source());
     let reads = "podprobe reads v1 Pods, ConfigMaps, Secrets, PersistentVolumeClaims, Services and Endpoints, and discovery.k8s.io/v1 EndpointSlices";
-    let decoded = read(&list(&[&node, &web, &deployment])).unwrap();
+    let of_node = format!("Node \"n\": not run here: {reads}");
+    let of_deployment =
+        "Deployment \"d\", \"e\": not run here: write what is under its spec.template as a Pod";
+    let another = object("Deployment", "e");
+    let decoded = read(&list(&[&node, &web, &deployment, &account, &another])).unwrap();
     assert_eq!(decoded.pods.len(), 1);
-    let expected = [
-        format!("items[0]: skipped: it is a Node \"n\": {reads}"),
-        format!(
-            "items[2]: skipped: it is a Deployment \"d\": {reads}; write what is under its spec.template as a Pod"
-        ),
-    ];
-    assert_eq!(decoded.notes, expected);
+    assert_eq!(decoded.notes, [of_node.as_str(), of_deployment]);
+    assert_eq!(decoded.not_run, [of_deployment]);
     let decoded = read(&format!("---\n{web}\n---\n{node}\n")).unwrap();
-    assert_eq!(decoded.pods.len(), 1);
-    let expected = format!("document 2: skipped: it is a Node \"n\": {reads}");
-    assert_eq!(decoded.notes, [expected]);
+    assert_eq!((decoded.pods.len(), decoded.notes), (1, vec![of_node]));
     for nothing in [list(&[&node]), format!("{node}\n{node}")] {
         let error = read(&nothing).unwrap_err().one_line();
         assert!(
-            error.starts_with("invalid pod: nothing here that podprobe reads: "),
+            error.starts_with("invalid pod: nothing in it is run here: Node"),
             "{error}"
         );
     }
+    for quiet in [list(&[&account]), account.to_string(), list(&[])] {
+        assert_eq!(read(&quiet), Ok(Decoded::default()), "{quiet}");
+    }
+    let error = read(&list(&[&account, &deployment])).unwrap_err();
+    assert!(!error.one_line().contains("ServiceAccount"), "{error}");
+}
+
+#[test]
+fn a_compose_file_is_told_what_it_is() {
+    let compose = "version: '3'\nservices:\n  web:\n    image: nginx\n    ports: ['80:80']\n";
+    let error = decode(compose).unwrap_err().to_string();
+    let text = ":2:1: services: this is a file of Docker Compose";
+    assert!(
+        error.contains(text) && !error.contains("apiVersion"),
+        "{error}"
+    );
+    // An object that forgot what it is.
+    let error = decode("services: {}\nspec: {}\n").unwrap_err().to_string();
+    assert!(error.contains("apiVersion: Required value"), "{error}");
+}
+
+#[test]
+fn a_misspelt_kind_is_no_other_kind() {
+    let list =
+        |items: &[&Value]| json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string();
+    let web = pod(json!({}));
     let mut misspelt = web.clone();
     misspelt["kind"] = "pod".into();
     let error = decode(&list(&[&web, &misspelt])).unwrap_err().one_line();
@@ -713,7 +737,7 @@ fn what_is_valid_and_does_nothing_or_cannot_start_is_advised() {
         [
             "spec.tolerations: not acted on: a static pod is never evicted for a taint",
             "spec.priorityClassName: not acted on: without an API server there are the classes system-node-critical and system-cluster-critical only",
-            "spec.priority: not acted on: pods are not evicted for one another",
+            "spec.priority: not acted on: pods are not evicted for one another; those that wait for room start in its order",
         ]
     );
     let given = [
@@ -1156,4 +1180,39 @@ fn a_text_stays_a_text_whatever_its_key_is() {
         pod.raw.at("/metadata/managedFields/0"),
         Some(json!({key: "{\"a\": 1}"}))
     );
+}
+
+/// Sorting what came before takes a few comparisons each, looking through it as many as came before.
+#[test]
+fn twins_are_found_without_comparing_each_with_each() {
+    use std::cell::Cell;
+    use std::cmp::Ordering;
+
+    thread_local!(static COMPARED: Cell<usize> = const { Cell::new(0) });
+    #[derive(PartialEq, Eq, PartialOrd)]
+    struct Counting(usize);
+    #[allow(clippy::derive_ord_xor_partial_ord)]
+    impl Ord for Counting {
+        fn cmp(&self, other: &Self) -> Ordering {
+            COMPARED.set(COMPARED.get() + 1);
+            self.0.cmp(&other.0)
+        }
+    }
+    let all = (0..60_000).map(|n| (n != 3).then_some(Counting(n % 59_990)));
+    assert_eq!(repeated(all).len(), 9);
+    let each = COMPARED.get() / 60_000;
+    assert!(each < 60, "{each} comparisons for each");
+}
+
+#[test]
+fn a_number_of_a_megabyte_of_digits_is_an_error_with_its_place() {
+    let digits = "1".repeat(1 << 20);
+    let of = |cpu: &str| format!("{{\"apiVersion\": \"v1\",\n \"cpu\": {cpu}}}");
+    let refused = |text: &str| objects(text.as_bytes(), &source()).unwrap_err().to_string();
+    assert_eq!(
+        refused(&of(&digits)),
+        "/pods/web.json:2:9: a number has at most 400 digits, not 1048576"
+    );
+    let quoted = refused(&of(&format!("\"\\\"{digits}\"")));
+    assert!(!quoted.contains("at most"), "{quoted}");
 }

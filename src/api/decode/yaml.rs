@@ -5,9 +5,10 @@
 
 use std::collections::{HashMap, HashSet};
 
-use saphyr_parser::{Event, Marker, Parser, ScalarStyle, ScanError, Span, StrInput, Tag};
+use saphyr_parser::{Event, Marker, Parser, ScalarStyle, ScanError, Span, Tag};
 use serde_json::{Map, Value};
 
+use super::escapes::GoInput;
 use super::place::{Place, Position, Visit};
 use crate::api::field::{item, push_key};
 
@@ -50,7 +51,7 @@ fn read(text: &str) -> Result<Vec<Value>> {
 }
 
 struct Reader<'t> {
-    parser: Parser<'t, StrInput<'t>>,
+    parser: Parser<'t, GoInput<'t>>,
     /// The values that aliases may name, by the parser's number.
     anchors: HashMap<usize, Value>,
     copied: usize,
@@ -60,7 +61,7 @@ struct Reader<'t> {
 impl<'t> Reader<'t> {
     fn new(text: &'t str) -> Self {
         Self {
-            parser: Parser::new_from_str(text),
+            parser: Parser::new(GoInput::new(text)),
             anchors: HashMap::new(),
             copied: 0,
             depth: 0,

@@ -66,7 +66,8 @@ impl Level {
 const NOT_SCHEDULED: &str = "a static pod is on its node already, nothing is scheduled";
 const NO_SERVICE_ACCOUNT: &str =
     "there is no API server, so the containers get no token of a service account";
-const NO_SELINUX: &str = "SELinux labels are not supported";
+const NO_SELINUX: &str =
+    "podprobe sets no SELinux labels; a kernel without SELinux, as most have, knows none either";
 const NO_WINDOWS: &str = "podprobe runs Linux containers";
 const OTHER_VOLUME: &str = "volumes of this type are not supported: emptyDir, hostPath, configMap, secret, downwardAPI, projected, persistentVolumeClaim and image are";
 
@@ -109,10 +110,6 @@ const SPEC: &[(&str, Rule)] = &[
         ),
     ),
     (
-        "overhead",
-        Rule::Refuse("not supported: it belongs to a runtime class"),
-    ),
-    (
         "schedulingGates",
         Rule::Refuse("a pod with nodeName may not have scheduling gates, and a static pod has one"),
     ),
@@ -143,13 +140,9 @@ const NODE_AFFINITY: &[(&str, Rule)] = &[(
 )];
 
 const POD_SECURITY: &[(&str, Rule)] = &[
-    (
-        "supplementalGroupsPolicy",
-        Rule::Only(&["Merge"], "only \"Merge\" is supported"),
-    ),
-    ("seLinuxOptions", Rule::Refuse(NO_SELINUX)),
-    ("seLinuxChangePolicy", Rule::Refuse(NO_SELINUX)),
-    ("windowsOptions", Rule::Refuse(NO_WINDOWS)),
+    ("seLinuxOptions", Rule::Warn(NO_SELINUX)),
+    ("seLinuxChangePolicy", Rule::Warn(NO_SELINUX)),
+    ("windowsOptions", Rule::Warn(NO_WINDOWS)),
 ];
 
 const CONTAINER: &[(&str, Rule)] = &[("resizePolicy", Rule::Fine)];
@@ -169,8 +162,8 @@ const SECURITY: &[(&str, Rule)] = &[
             "`hostUsers` must be false to use `Unmasked`, and user namespaces are not supported: only \"Default\" is",
         ),
     ),
-    ("seLinuxOptions", Rule::Refuse(NO_SELINUX)),
-    ("windowsOptions", Rule::Refuse(NO_WINDOWS)),
+    ("seLinuxOptions", Rule::Warn(NO_SELINUX)),
+    ("windowsOptions", Rule::Warn(NO_WINDOWS)),
 ];
 
 const SECCOMP: &[(&str, Rule)] = &[];

@@ -42,12 +42,9 @@ fn a_field_that_a_container_would_miss_refuses() {
         ("resourceClaims", json!([{"name": "c"}])),
         ("resources", json!({"limits": {"cpu": 1}})),
         ("hostUsers", json!(false)),
-        ("overhead", json!({"cpu": "1"})),
         ("schedulingGates", json!([{"name": "x"}])),
         ("nodeSelectr", json!({"a": "b"})),
         ("securityContext.appArmorProfile.profile", json!("x")),
-        ("securityContext.supplementalGroupsPolicy", json!("Strict")),
-        ("securityContext.seLinuxOptions", json!({"level": "s0"})),
         (
             "initContainers.0.livenessProbe.periodMilliseconds",
             json!(100),
@@ -63,10 +60,6 @@ fn a_field_that_a_container_would_miss_refuses() {
         ),
         ("containers.0.resources.claims", json!([{"name": "a"}])),
         ("containers.0.securityContext.procMount", json!("Unmasked")),
-        (
-            "containers.0.securityContext.windowsOptions",
-            json!({"runAsUserName": "a"}),
-        ),
         ("volumes.0.nfs", json!({})),
         ("volumes.0.image", json!({})),
         ("volumes.0.configMap.defaultMod", json!(1)),
@@ -83,7 +76,6 @@ fn a_value_that_asks_for_nothing_is_fine() {
         ("hostUsers", json!(true)),
         ("schedulerName", json!("default-scheduler")),
         ("preemptionPolicy", json!("PreemptLowerPriority")),
-        ("securityContext.supplementalGroupsPolicy", json!("Merge")),
         (
             "containers.0.resizePolicy",
             json!([{"resourceName": "cpu"}]),
@@ -108,6 +100,20 @@ fn a_value_that_asks_for_nothing_is_fine() {
 #[test]
 fn what_no_container_sees_only_warns() {
     for (field, value) in [
+        ("securityContext.seLinuxOptions", json!({"level": "s0"})),
+        ("securityContext.seLinuxChangePolicy", json!("Recursive")),
+        (
+            "containers.0.securityContext.seLinuxOptions",
+            json!({"type": "spc_t"}),
+        ),
+        (
+            "securityContext.windowsOptions",
+            json!({"runAsUserName": "a"}),
+        ),
+        (
+            "containers.0.securityContext.windowsOptions",
+            json!({"runAsUserName": "a"}),
+        ),
         ("affinity.podAffinity", json!({"a": 1})),
         (
             "affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution",

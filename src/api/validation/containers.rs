@@ -270,7 +270,11 @@ fn resources(errors: &mut Vec<FieldError>, resources: &ResourceRequirements, pat
     huge_pages::validate_huge_pages(errors, resources, path);
 }
 
-fn quantities(errors: &mut Vec<FieldError>, quantities: &BTreeMap<String, Quantity>, path: &str) {
+pub(super) fn quantities(
+    errors: &mut Vec<FieldError>,
+    quantities: &BTreeMap<String, Quantity>,
+    path: &str,
+) {
     for (name, quantity) in quantities {
         let path = entry(path, name);
         match quantity.parse() {

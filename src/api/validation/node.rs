@@ -1,6 +1,7 @@
 //! What a pod asks of its node: labels, affinity, tolerations, operating system.
 
 use super::checks::named;
+use super::containers::quantities;
 use super::names::{is_dns_subdomain, is_qualified_name, is_valid_label_value};
 use crate::api::field::{FieldError, child, entry, item};
 use crate::api::pod::{
@@ -45,6 +46,7 @@ pub(super) fn validate_node_fields(errors: &mut Vec<FieldError>, spec: &PodSpec)
             ));
         }
     }
+    quantities(errors, &spec.overhead, "spec.overhead");
     if !spec.priority_class_name.is_empty() {
         let name = &spec.priority_class_name;
         named(errors, "spec.priorityClassName", name, is_dns_subdomain);

@@ -10,6 +10,7 @@ use crate::api::pod::{Capabilities, PodSpec, SeccompProfile, SecurityContext};
 use crate::api::sysctls::{self, SysctlNamespace};
 
 const FS_GROUP_POLICIES: [&str; 2] = ["Always", "OnRootMismatch"];
+const GROUPS_POLICIES: [&str; 2] = ["Merge", "Strict"];
 const PROFILES: [&str; 3] = ["Unconfined", "RuntimeDefault", "Localhost"];
 
 pub(super) fn validate_pod_security(errors: &mut Vec<FieldError>, spec: &PodSpec, path: &str) {
@@ -22,6 +23,13 @@ pub(super) fn validate_pod_security(errors: &mut Vec<FieldError>, spec: &PodSpec
             &item(&child(path, "supplementalGroups"), index),
             Some(*group),
         );
+    }
+    if let Some(policy) = &context.supplemental_groups_policy
+        && !GROUPS_POLICIES.contains(&policy.as_str())
+    {
+        let at = child(path, "supplementalGroupsPolicy");
+        let error = FieldError::not_supported(at, policy.as_str(), &GROUPS_POLICIES);
+        errors.push(error);
     }
     id(errors, &child(path, "fsGroup"), context.fs_group);
     if let Some(policy) = &context.fs_group_change_policy

@@ -1178,6 +1178,25 @@ fn mounts_of_a_volume() {
 }
 
 #[test]
+fn overhead_and_the_policy_of_groups() {
+    check_pod(
+        json!({}),
+        json!({"overhead": {"cpu": "-1", "hugepages-2Mi": "2Mi"},
+        "securityContext": {"supplementalGroupsPolicy": "Some"}}),
+        &[
+            "spec.securityContext.supplementalGroupsPolicy: Unsupported value: \"Some\": supported values: \"Merge\", \"Strict\"",
+            "spec.overhead[cpu]: Invalid value: \"-1\": must be greater than or equal to 0",
+        ],
+    );
+    let policy = json!({"supplementalGroupsPolicy": "Strict"});
+    check_pod(
+        json!({}),
+        json!({"overhead": {"cpu": "250m"}, "securityContext": policy}),
+        &[],
+    );
+}
+
+#[test]
 fn numbers_and_names_of_a_pod() {
     check_pod(
         json!({}),

@@ -6,8 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// The objects of a file, `pod/web` or `pod/web in shop`, and the content of each.
-pub(super) type Objects<C> = BTreeMap<String, C>;
+use crate::cli::pod_files::Objects;
 
 /// Where to write, and what becomes of each object.
 #[derive(Debug, PartialEq, Eq)]

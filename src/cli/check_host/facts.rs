@@ -7,6 +7,7 @@ use nix::errno::Errno;
 
 use crate::network::Missing;
 use crate::sys::calls::Call;
+use crate::sys::mountinfo::Mount;
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -23,6 +24,8 @@ pub struct Facts {
     pub calls: Vec<(Call, Result<(), Errno>)>,
     /// cgroups.
     pub cgroups: CgroupFacts,
+    /// The kernel can filter devices by programs on cgroup v2; None: it need not, as cgroup v1 does, or it was not tried.
+    pub device_filter: Option<Result<(), String>>,
     /// An overlay could be mounted; None: not tried, without root.
     pub overlay: Option<Result<(), String>>,
     /// What the network of pods lacks; None: not tried.
@@ -54,8 +57,10 @@ pub struct Facts {
 /// How cgroups are mounted.
 #[derive(Clone, Debug, Default)]
 pub struct CgroupFacts {
-    /// `v1`, `v2`; empty when none is mounted.
+    /// `v1`, `v2`, as far as they count; empty when none is mounted.
     pub versions: Vec<&'static str>,
+    /// Hierarchies of v1 beside a pure v2, which do not count.
+    pub beside: Vec<Mount>,
     /// Where they are mounted, if nothing can be made there.
     pub read_only: Option<PathBuf>,
     /// Of cpu and memory those that can limit nothing.

@@ -10,9 +10,10 @@ use super::finding::Finding;
 use super::resources;
 use crate::network::{Missing, Part};
 use crate::sys::calls::Call;
+use crate::sys::mountinfo::Mount;
 
 /// The first kernel on which podprobe is supported.
-const OLDEST_KERNEL: (u32, u32) = (5, 11);
+const OLDEST_KERNEL: (u32, u32) = (5, 12);
 /// The first kernel that keeps a tmpfs out of swap.
 const NO_SWAP_KERNEL: (u32, u32) = (6, 4);
 
@@ -27,6 +28,7 @@ pub fn judge(facts: &Facts) -> Vec<Finding> {
     );
     findings.push(namespaces(facts));
     findings.extend(cgroups(&facts.cgroups));
+    findings.extend(facts.device_filter.as_ref().map(device_filter));
     findings.push(overlay(facts));
     findings.extend(network(facts.network.as_deref()));
     findings.push(packet_filter(facts));
@@ -98,7 +100,7 @@ fn kernel(facts: &Facts) -> Finding {
         Some(version) if version < OLDEST_KERNEL => Finding::fail(
             "kernel",
             found,
-            "exec probes fail, and on much older kernels nothing starts; use Linux 5.11 or newer",
+            "no container starts with the built-in runtime; use Linux 5.12 or newer, or from 5.11 on set runtime to the path of runc or crun",
         ),
         _ => Finding::pass("kernel", found),
     }
@@ -122,7 +124,12 @@ fn lacks(call: Call, tried: Result<(), Errno>) -> Option<Finding> {
         }
         Call::Clone3 => "exec probes are a little slower: each joins its cgroup itself",
         Call::MountSetattr => {
-            "a container could overwrite the program of podprobe once the daemon has stopped"
+            let follows = "no container starts with the built-in runtime";
+            return Some(Finding::fail(
+                call.name(),
+                found,
+                format!("{follows}; {way}, or set runtime to the path of runc or crun"),
+            ));
         }
     };
     Some(Finding::warn(
@@ -158,6 +165,17 @@ fn cgroups(cgroups: &CgroupFacts) -> Vec<Finding> {
         if !cgroups.missing.contains(&name) {
             return Finding::pass(name, "can be limited");
         }
+        let is_of_v1 = |m: &&Mount| m.options.iter().any(|o| o == name);
+        if let Some(v1) = cgroups.beside.iter().find(is_of_v1) {
+            let found = format!(
+                "the v1 hierarchy at {} holds it, and cgroups here are v2",
+                v1.at.display()
+            );
+            let advice = format!(
+                "a container with a {name} limit does not start; do not mount it, or boot with cgroup_no_v1=all"
+            );
+            return Finding::warn(name, found, advice);
+        }
         let way = match name {
             "memory" => "boot with cgroup_enable=memory, on a Raspberry Pi in cmdline.txt",
             _ => "use a kernel with CONFIG_CGROUP_SCHED and CONFIG_CFS_BANDWIDTH",
@@ -165,11 +183,33 @@ fn cgroups(cgroups: &CgroupFacts) -> Vec<Finding> {
         let advice = format!("a container with a {name} limit does not start; {way}");
         Finding::warn(name, "no cgroup controller limits it", advice)
     };
+    let beside: Vec<String> = cgroups
+        .beside
+        .iter()
+        .map(|m| m.at.display().to_string())
+        .collect();
+    let versions = match beside.is_empty() {
+        true => versions,
+        false => format!("{versions}; left alone, of v1: {}", beside.join(", ")),
+    };
     vec![
         Finding::pass("cgroups", versions),
         controller("cpu"),
         controller("memory"),
     ]
+}
+
+fn device_filter(tried: &Result<(), String>) -> Finding {
+    match tried {
+        Ok(()) => Finding::pass("devices", "bpf(2) filters them"),
+        Err(e) => Finding::fail(
+            "devices",
+            format!("bpf(2) cannot filter them: {e}"),
+            "only privileged containers start, for any image could read and write the node's disks; use a kernel with \
+             CONFIG_CGROUP_BPF and give podprobe CAP_BPF and CAP_NET_ADMIN, or take the risk with allowUnfilteredDevices in \
+             the configuration",
+        ),
+    }
 }
 
 fn overlay(facts: &Facts) -> Finding {
@@ -291,7 +331,7 @@ mod tests {
     fn a_good_node_passes_everything() {
         check(|_| {}, &[]);
         let names: Vec<&str> = judge(&good()).iter().map(|f| f.name).collect();
-        let expected = "root kernel namespaces cgroups cpu memory overlayfs bridge nat frame-filter services seccomp \
+        let expected = "root kernel namespaces cgroups cpu memory devices overlayfs bridge nat frame-filter services seccomp \
                         apparmor inotify clock disk random memory-free swap configuration";
         assert_eq!(names.join(" "), expected);
     }
@@ -326,7 +366,8 @@ mod tests {
         let of = |release: &'static str| move |f: &mut Facts| f.kernel = release.into();
         check(of("5.10.200"), &[(Fail, "kernel", "Linux 5.10.200")]);
         check(of("4.19.0-rc1"), &[(Fail, "kernel", "Linux 4.19.0-rc1")]);
-        check(of("5.11"), &[]);
+        check(of("5.11"), &[(Fail, "kernel", "Linux 5.11")]);
+        check(of("5.12"), &[]);
         check(of("10.0.1"), &[]);
     }
 
@@ -342,7 +383,7 @@ mod tests {
             call(Call::Openat2, Errno::ENOSYS),
             &[(Fail, "openat2", missing)],
         );
-        let mount = [(Warn, "mount_setattr", missing)];
+        let mount = [(Fail, "mount_setattr", missing)];
         check(call(Call::MountSetattr, Errno::ENOSYS), &mount);
     }
 
@@ -362,6 +403,42 @@ mod tests {
             &[(Warn, "memory", none)],
         );
         check(|f| f.cgroups.missing = vec!["cpu"], &[(Warn, "cpu", none)]);
+    }
+
+    #[test]
+    fn a_v1_hierarchy_beside_v2_is_named() {
+        let beside = |options: &str| {
+            let line = format!("40 30 0:40 / /sys/fs/cgroup/x rw - cgroup x {options}");
+            move |f: &mut Facts| {
+                f.cgroups.beside = crate::sys::mountinfo::parse(&line);
+                f.cgroups.missing = vec!["cpu"];
+            }
+        };
+        let held = "the v1 hierarchy at /sys/fs/cgroup/x holds it, and cgroups here are v2";
+        check(beside("rw,cpu,cpuacct"), &[(Warn, "cpu", held)]);
+        let none = "no cgroup controller limits it";
+        check(beside("rw,net_cls"), &[(Warn, "cpu", none)]);
+        let mut facts = good();
+        beside("rw,net_cls")(&mut facts);
+        let found = judge(&facts).into_iter().find(|f| f.name == "cgroups");
+        assert_eq!(
+            found.unwrap().found,
+            "v2; left alone, of v1: /sys/fs/cgroup/x"
+        );
+    }
+
+    #[test]
+    fn devices_must_be_filtered() {
+        let refused = |f: &mut Facts| f.device_filter = Some(Err("Operation not permitted".into()));
+        check(
+            refused,
+            &[(
+                Fail,
+                "devices",
+                "bpf(2) cannot filter them: Operation not permitted",
+            )],
+        );
+        check(|f| f.device_filter = None, &[]);
     }
 
     #[test]

@@ -21,9 +21,11 @@ use crate::netfilter::{Family, Netfilter};
 use crate::network;
 use crate::runtime::shims::app_armor::AppArmor;
 use crate::runtime::shims::cgroup::Cgroups;
+use crate::runtime::shims::device_program;
 use crate::settings::{Overrides, Settings};
 use crate::sys;
 use crate::sys::calls::Call;
+use crate::sys::cgroup_mounts;
 
 /// Everything, for a daemon with this root.
 pub fn facts(layout: &Layout, config: Option<&Path>) -> Facts {
@@ -40,6 +42,7 @@ pub fn facts(layout: &Layout, config: Option<&Path>) -> Facts {
         missing_namespaces: missing_namespaces(),
         calls: Call::ALL.map(|call| (call, call.attempt())).to_vec(),
         cgroups: cgroups(),
+        device_filter: is_root.then(device_filter).flatten(),
         overlay: is_root
             .then(|| aside(CloneFlags::CLONE_NEWNS, try_overlay).and_then(|tried| tried)),
         network: is_root.then(network::lacks),
@@ -68,22 +71,19 @@ fn cgroups() -> CgroupFacts {
     let Ok(cgroups) = Cgroups::detect() else {
         return CgroupFacts::default();
     };
-    let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let is_v2 = |line: &str| line.starts_with("0::");
-    let versions = [
-        (own.lines().any(|line| !is_v2(line)), "v1"),
-        (own.lines().any(is_v2), "v2"),
-    ];
     let mut missing = vec!["cpu", "memory"];
     missing.retain(|controller| !cgroups.can_limit(controller));
     CgroupFacts {
-        versions: match cgroups.is_empty() {
-            true => Vec::new(),
-            false => versions.iter().filter(|v| v.0).map(|v| v.1).collect(),
-        },
+        versions: cgroups.versions(),
+        beside: cgroup_mounts::read().unwrap_or_default().beside,
         read_only: cgroups.read_only().map(Path::to_owned),
         missing,
     }
+}
+
+fn device_filter() -> Option<Result<(), String>> {
+    let by_v1 = Cgroups::detect().is_ok_and(|c| c.has_v1("devices"));
+    (!by_v1).then(|| device_program::attempt().map_err(|e| e.to_string()))
 }
 
 /// Runs on a thread in a namespace of its own, which ends with it.

@@ -180,6 +180,7 @@ pub(super) mod tests {
                 versions: vec!["v2"],
                 ..CgroupFacts::default()
             },
+            device_filter: Some(Ok(())),
             overlay: Some(Ok(())),
             network: Some(vec![]),
             packet_filter: Some(Ok(None)),

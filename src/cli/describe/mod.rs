@@ -182,7 +182,7 @@ fn head(w: &mut String, pod: &PodView, finding: Option<Finding>) {
     line(
         w,
         "Status",
-        if pod.terminating && !status.phase.is_terminal() {
+        if columns::is_terminating(pod) {
             "Terminating"
         } else {
             status.phase.as_str()
@@ -193,8 +193,11 @@ fn head(w: &mut String, pod: &PodView, finding: Option<Finding>) {
             line(w, title, value);
         }
     }
-    // A pod that is on its way has no problem yet, and one that has failed says why above.
-    let is_told = |f: &Finding| f.severity != Severity::Waiting && status.message.is_empty();
+    // A pod that is on its way has no problem yet, unless it waits for a person; one that has failed says why above.
+    let is_told = |f: &Finding| {
+        let is_problem = f.severity != Severity::Waiting || hint(&f.message).is_some();
+        is_problem && status.message.is_empty()
+    };
     if let Some(finding) = finding.filter(is_told) {
         line(w, "Problem", &finding.message);
         // Where it is this verb, what shows more is here.

@@ -64,8 +64,12 @@ fn select(get: &Get, list: &EventList) -> Vec<Arc<Event>> {
         get.names.is_empty() || names.any(|pod| is_of(e, pod, &list.node_name))
     };
     let inside = |e: &&Arc<Event>| get.namespace.as_ref().is_none_or(|n| e.namespace == *n);
+    let of_type = |e: &&Arc<Event>| {
+        let type_ = format!("{:?}", e.type_).to_lowercase();
+        get.types.is_empty() || get.types.contains(&type_)
+    };
     let events = list.events.iter().filter(named).filter(inside);
-    events.cloned().collect()
+    events.filter(of_type).cloned().collect()
 }
 
 fn names_without<'a>(get: &'a Get, list: &EventList) -> Vec<&'a String> {
@@ -177,6 +181,15 @@ mod tests {
         assert_eq!(names(Some("db"), Some("x")), ["db-edge"]);
         assert_eq!(names(Some("web"), Some("x")), ["web"]);
         assert!(names(Some("we"), None).is_empty());
+        let of_type = |type_: &str| {
+            let types = vec![type_.to_owned()];
+            let get = Get {
+                types,
+                ..Get::default()
+            };
+            select(&get, &list).len()
+        };
+        assert_eq!((of_type("warning"), of_type("normal")), (3, 0));
     }
 
     #[test]

@@ -124,7 +124,14 @@ impl Kind {
             Self::Services => Facts {
                 words: &["services", "service", "svc"],
                 prefix: "service",
-                columns: &["NAME", "TYPE", "CLUSTER-IP", "EXTERNAL-IP", "PORT(S)"],
+                columns: &[
+                    "NAME",
+                    "TYPE",
+                    "CLUSTER-IP",
+                    "EXTERNAL-IP",
+                    "PORT(S)",
+                    "AGE",
+                ],
                 wide: &["SELECTOR"],
                 has_labels: true,
                 ..plain
@@ -132,14 +139,14 @@ impl Kind {
             Self::Endpoints => Facts {
                 words: &["endpoints", "ep"],
                 prefix: "endpoints",
-                columns: &["NAME", "ENDPOINTS"],
+                columns: &["NAME", "ENDPOINTS", "AGE"],
                 has_labels: true,
                 ..plain
             },
             Self::EndpointSlices => Facts {
                 words: &["endpointslices", "endpointslice"],
                 prefix: "endpointslice.discovery.k8s.io",
-                columns: &["NAME", "ADDRESSTYPE", "PORTS", "ENDPOINTS"],
+                columns: &["NAME", "ADDRESSTYPE", "PORTS", "ENDPOINTS", "AGE"],
                 has_labels: true,
                 ..plain
             },
@@ -168,17 +175,71 @@ impl Kind {
     }
 }
 
-/// The kind and the names in `KIND [NAME]…` or `KIND/NAME…`.
+/// What `all` stands for, as with kubectl: what runs, and what leads to it.
+const ALL: (&str, [Kind; 2]) = ("all", [Kind::Pods, Kind::Services]);
+
+/// A kind, and the names that are asked for of it; none means all.
+pub type Asked = (Kind, Vec<String>);
+
+/// The kinds and the names in `KIND[,KIND]… [NAME]…` or `KIND/NAME…`.
 ///
 /// # Errors
-/// There is no such kind, or there are two; the text names the likely one.
-pub fn target(words: &[String]) -> Result<(Kind, Vec<String>), String> {
+/// There is no such kind; the text names the likely one.
+pub fn targets(words: &[String]) -> Result<Vec<Asked>, String> {
     let first = words
         .first()
         .ok_or("'get' needs what to show: podprobe get pods")?;
+    let is_list = |word: &str| !word.contains('/') && (word.contains(',') || word == ALL.0);
+    if is_list(first) {
+        return of_list(first, &words[1..]);
+    }
+    let kind_of = |word: &str| word.split_once('/').and_then(|(kind, _)| Kind::of(kind));
+    let has_pairs = words.iter().all(|word| kind_of(word).is_some());
+    let mut all: Vec<Asked> = Vec::new();
+    match has_pairs {
+        // `pod/a svc/b`; equal kinds stand together, as in a table.
+        true => {
+            for word in words {
+                let (kind, names) = target(std::slice::from_ref(word))?;
+                match all.iter_mut().find(|(known, _)| *known == kind) {
+                    Some((_, known)) => known.extend(names),
+                    None => all.push((kind, names)),
+                }
+            }
+        }
+        false => all.push(target(words)?),
+    }
+    Ok(all)
+}
+
+/// `svc,ep` or `all`, with the names that each of them is to have.
+fn of_list(kinds: &str, names: &[String]) -> Result<Vec<Asked>, String> {
+    let mut all: Vec<Asked> = Vec::new();
+    for word in kinds.split(',').filter(|word| !word.is_empty()) {
+        let found = match word == ALL.0 {
+            true => ALL.1.to_vec(),
+            false => vec![Kind::of(word).ok_or_else(|| unknown(word, true))?],
+        };
+        for kind in found {
+            if !all.iter().any(|(known, _)| *known == kind) {
+                let names = names.iter().map(|name| named(kind, name));
+                all.push((kind, names.collect::<Result<_, _>>()?));
+            }
+        }
+    }
+    match (kinds == ALL.0 && !names.is_empty(), all.is_empty()) {
+        (true, _) => Err("'get all' takes no names: write pods NAME, or services NAME".into()),
+        (_, true) => Err("'get' needs what to show: podprobe get pods".into()),
+        _ => Ok(all),
+    }
+}
+
+/// The kind and the names in `KIND [NAME]…` or `KIND/NAME…`.
+fn target(words: &[String]) -> Result<Asked, String> {
+    let first = words.first().map_or("", String::as_str);
     let (word, is_pair) = match first.split_once('/') {
         Some((word, _)) => (word, true),
-        None => (first.as_str(), false),
+        None => (first, false),
     };
     let kind = Kind::of(word).ok_or_else(|| unknown(word, is_pair))?;
     let names = match is_pair {
@@ -200,7 +261,7 @@ fn named(kind: Kind, word: &str) -> Result<String, String> {
         Some(Kind::Pods) if kind == Kind::Probes || kind == Kind::Events => Ok(name.to_owned()),
         _ if matches!(kind, Kind::Probes | Kind::Images) => Ok(word.to_owned()),
         _ => Err(format!(
-            "'{word}' is none of the {}; 'get' lists one kind at a time",
+            "'{word}' is none of the {}; several kinds are 'get pods,services', or KIND/NAME each",
             kind.plural()
         )),
     }
@@ -231,7 +292,42 @@ mod tests {
         let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
         let expected =
             expected.map(|(kind, names)| (kind, names.iter().map(|n| (*n).to_owned()).collect()));
-        assert_eq!(target(&words), expected.map_err(str::to_owned), "{line}");
+        let expected = expected.map(|one| vec![one]);
+        assert_eq!(targets(&words), expected.map_err(str::to_owned), "{line}");
+    }
+
+    #[track_caller]
+    fn check_several(line: &str, expected: Result<&[(Kind, &[&str])], &str>) {
+        let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+        let one = |(kind, names): &(Kind, &[&str])| {
+            (*kind, names.iter().map(|n| (*n).to_owned()).collect())
+        };
+        let expected = expected.map(|all| all.iter().map(one).collect());
+        assert_eq!(targets(&words), expected.map_err(str::to_owned), "{line}");
+    }
+
+    #[test]
+    fn several_kinds_are_a_list_or_pairs() {
+        let both: &[(Kind, &[&str])] = &[(Kind::Services, &[]), (Kind::Endpoints, &[])];
+        check_several("svc,ep", Ok(both));
+        check_several("svc,ep,services", Ok(both));
+        check_several("all", Ok(&[(Kind::Pods, &[]), (Kind::Services, &[])]));
+        let with_cm: &[(Kind, &[&str])] = &[
+            (Kind::Pods, &[]),
+            (Kind::Services, &[]),
+            (Kind::ConfigMaps, &[]),
+        ];
+        check_several("all,cm", Ok(with_cm));
+        let named: &[(Kind, &[&str])] = &[(Kind::Services, &["web"]), (Kind::Endpoints, &["web"])];
+        check_several("svc,ep web", Ok(named));
+        let pairs: &[(Kind, &[&str])] = &[(Kind::Pods, &["a", "c"]), (Kind::Services, &["b"])];
+        check_several("pod/a svc/b po/c", Ok(pairs));
+        check_several(
+            "all web",
+            Err("'get all' takes no names: write pods NAME, or services NAME"),
+        );
+        check_several(",", Err("'get' needs what to show: podprobe get pods"));
+        check_several("svc,podz", Err("unknown kind 'podz', did you mean 'pods'?"));
     }
 
     #[test]
@@ -289,11 +385,15 @@ mod tests {
         );
         check(
             "pods svc/a",
-            Err("'svc/a' is none of the pods; 'get' lists one kind at a time"),
+            Err(
+                "'svc/a' is none of the pods; several kinds are 'get pods,services', or KIND/NAME each",
+            ),
         );
         check(
             "pod/",
-            Err("'pod/' is none of the pods; 'get' lists one kind at a time"),
+            Err(
+                "'pod/' is none of the pods; several kinds are 'get pods,services', or KIND/NAME each",
+            ),
         );
     }
 }

@@ -6,6 +6,7 @@ mod events;
 mod images;
 mod item;
 pub mod kind;
+mod many;
 mod objects;
 mod pods;
 mod printer;
@@ -45,12 +46,13 @@ pub const VERB: args::Verb = args::Verb {
         ("get services", "list services; also endpoints, images, …"),
     ],
     help: "\
-usage: podprobe get KIND [NAME]… [-n NAMESPACE | -A] [-l SELECTOR] [-o FORM] [-w] [--sort-by PATH] [--no-headers]
-                    [--root DIR]
+usage: podprobe get KIND[,KIND…] [NAME]… [-n NAMESPACE | -A] [-l SELECTOR] [-o FORM] [-w] [--sort-by PATH]
+                    [--no-headers] [--root DIR]
+       podprobe get KIND/NAME…
 
 KIND is pods (po), probes, events (ev), images, services (svc), endpoints (ep), endpointslices, configmaps (cm), secrets
-or persistentvolumeclaims (pvc). NAME may leave out the node's name at its end; of events it is a pod's, of probes
-POD[/CONTAINER[/TYPE]].
+or persistentvolumeclaims (pvc); all is pods and services. NAME may leave out the node's name at its end; of events it
+is a pod's, of probes POD[/CONTAINER[/TYPE]].
 
 A pod file that is refused has a row of its own with the file's name and STATUS Refused; why is said on stderr. In the
 list of -o json and -o yaml it stands in metadata.refusedFiles. Equal events are one row with a count. Events of a pod
@@ -83,8 +85,12 @@ Exit code 1: a NAME is not found, or its file is refused.
         Opt::flag("no-headers", None),
     ],
     run: |raw, out, err| {
-        let get = parse(raw).map_err(CliError::Usage)?;
-        run(&get, out, err).map(|()| ExitCode::SUCCESS)
+        let gets = parse(raw).map_err(CliError::Usage)?;
+        let done = match gets.as_slice() {
+            [get] => run(get, out, err),
+            several => many::run(several, out, err),
+        };
+        done.map(|()| ExitCode::SUCCESS)
     },
 };
 
@@ -109,6 +115,10 @@ pub struct Get {
     pub sort_by: Option<Path>,
     /// Leave out the first row of a table.
     pub no_headers: bool,
+    /// Only events of these types, in lower case; empty means all.
+    pub types: Vec<String>,
+    /// One of several kinds: names begin with their kind.
+    pub is_one_of_many: bool,
     /// Then print what changes.
     pub watch: bool,
 }
@@ -125,6 +135,8 @@ impl Default for Get {
             output: Output::Table,
             sort_by: None,
             no_headers: false,
+            types: Vec::new(),
+            is_one_of_many: false,
             watch: false,
         }
     }
@@ -138,16 +150,15 @@ impl Get {
     }
 }
 
-fn parse(raw: &Raw) -> Result<Get, String> {
-    let (kind, names) = kind::target(&raw.text_words()?)?;
+/// One for each kind.
+fn parse(raw: &Raw) -> Result<Vec<Get>, String> {
+    let asked = kind::targets(&raw.text_words()?)?;
     let (namespace, all_namespaces) = raw.namespaces()?;
     let selector = raw.text("selector")?;
     let sort_by = raw.text("sort-by")?;
     let output = raw.text("output")?;
-    let get = Get {
+    let all = Get {
         root: raw.root()?,
-        kind,
-        names,
         namespace,
         all_namespaces,
         selector: selector.map(|s| Selector::parse(&s)).transpose()?,
@@ -158,14 +169,28 @@ fn parse(raw: &Raw) -> Result<Get, String> {
             .map_err(|e| format!("--sort-by: {e}"))?,
         no_headers: raw.has("no-headers"),
         watch: raw.has("watch"),
+        is_one_of_many: asked.len() > 1,
+        ..Get::default()
     };
-    check(&get).map(|()| get)
+    if all.watch && all.is_one_of_many {
+        return Err("-w shows one kind at a time".into());
+    }
+    let one = |(kind, names)| {
+        let get = Get {
+            kind,
+            names,
+            ..all.clone()
+        };
+        check(&get).map(|()| get)
+    };
+    asked.into_iter().map(one).collect()
 }
 
 /// Refuses options that would have no effect.
 fn check(get: &Get) -> Result<(), String> {
     let (plural, facts) = (get.kind.plural(), get.kind.facts());
-    let has_namespace = get.kind != Kind::Images;
+    // Beside other kinds an option is meant for those that have it.
+    let has_namespace = get.kind != Kind::Images || get.is_one_of_many;
     let is_named = !get.names.is_empty();
     let refused = [
         (
@@ -237,6 +262,15 @@ pub fn run(get: &Get, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), Cl
 
 /// What there is of a kind that is not watched.
 fn find(get: &Get, client: &mut Client) -> Result<Found, CliError> {
+    match get.kind {
+        Kind::Images => return images::find(get),
+        Kind::Pods => return pods::find(get, &*client.snapshot()?, Time::now()),
+        Kind::Events => {
+            let list = client.events(None)?;
+            return events::find(get, client, &list);
+        }
+        _ => {}
+    }
     if get.kind == Kind::Probes {
         let snapshot = client.snapshot()?;
         let asked = probes::ask(get, &snapshot);
@@ -249,7 +283,8 @@ fn find(get: &Get, client: &mut Client) -> Result<Found, CliError> {
         return Ok(requested(get, items.collect()));
     }
     let services = client.services()?;
-    let items = services.iter().flat_map(|s| services::items(get.kind, s));
+    let items = services.iter();
+    let items = items.flat_map(|s| services::items(get.kind, s, Time::now()));
     let mut found = requested(get, items.collect());
     // A slice has the name of its service and a number.
     let is_of = |i: &Item, s: &ServiceView| {
@@ -386,7 +421,8 @@ mod tests {
 
     #[track_caller]
     fn check(line: &str, expected: Get) {
-        assert_eq!(testing::parse(&VERB, parse, line), Ok(expected), "{line}");
+        let got = testing::parse(&VERB, parse, line);
+        assert_eq!(got, Ok(vec![expected]), "{line}");
     }
 
     #[track_caller]
@@ -468,6 +504,7 @@ mod tests {
             let is_named = error.contains("unexpected") || error.contains("no value");
             assert!(is_named, "{line}: {error}");
         }
+        check_error("get svc,ep -w", "-w shows one kind at a time");
         check_error(
             "get svc -w",
             "-w goes with pods and events, not with services",

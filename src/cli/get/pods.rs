@@ -62,11 +62,11 @@ pub fn find(get: &Get, snapshot: &Snapshot, now: Time) -> Result<Found, CliError
     Ok(found)
 }
 
-/// The first problem of each file of which no pod is shown.
+/// The first problem of each file that is refused and of which no pod is shown.
 fn refused_files(snapshot: &Snapshot) -> Vec<&FileProblem> {
     let of_pods: BTreeSet<&str> = snapshot.pods.iter().map(|p| p.file.as_str()).collect();
     let mut seen = of_pods;
-    let problems = snapshot.problems.iter();
+    let problems = snapshot.problems.iter().filter(|p| !p.is_in_use);
     problems.filter(|p| seen.insert(p.file.as_str())).collect()
 }
 
@@ -161,6 +161,23 @@ mod tests {
             .collect();
         assert_eq!(shown, rows);
         assert_eq!(found.missing, missing);
+    }
+
+    /// Its objects are in use; a line below the table says what is not.
+    #[test]
+    fn a_file_with_a_kind_that_is_not_run_is_not_refused() {
+        let mut snapshot = snapshot();
+        snapshot.problems = vec![FileProblem {
+            file: "/p/shop.yaml".into(),
+            error: "Deployment \"web\": not run here".into(),
+            is_in_use: true,
+        }];
+        let found = find(&Get::default(), &snapshot, Time::now()).unwrap();
+        assert_eq!(found.refused, []);
+        assert_eq!(
+            found.notes,
+            ["/p/shop.yaml: Deployment \"web\": not run here"]
+        );
     }
 
     #[test]

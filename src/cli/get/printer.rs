@@ -118,9 +118,11 @@ impl<'a> Printer<'a> {
             _ => self.facts.columns.len(),
         };
         let namespace = self.namespaces.then(|| item.namespace.clone());
-        Ok(namespace
-            .into_iter()
-            .chain(item.cells.iter().take(shown).cloned())
-            .collect())
+        let mut cells: Vec<String> = item.cells.iter().take(shown).cloned().collect();
+        // As kubectl. Events and probes begin with another column.
+        if self.get.is_one_of_many && self.facts.columns.first() == Some(&"NAME") {
+            cells[0] = format!("{}/{}", self.facts.prefix, cells[0]);
+        }
+        Ok(namespace.into_iter().chain(cells).collect())
     }
 }

@@ -10,23 +10,26 @@ use serde_json::{Map, Value, json};
 
 use super::item::Item;
 use super::kind::Kind;
+use crate::cli::human;
 use crate::cli::services::or_none;
+use crate::clock::Time;
 use crate::services::view::{PortView, ServiceView};
 
 /// The items of that kind for a service.
-pub fn items(kind: Kind, service: &ServiceView) -> Vec<Item> {
+pub fn items(kind: Kind, service: &ServiceView, now: Time) -> Vec<Item> {
+    let age = human::since(service.created, now);
     match kind {
         Kind::Endpoints => vec![item(
             service,
             &service.name,
-            vec![endpoints(service)],
+            vec![endpoints(service), age],
             endpoints_object(service),
         )],
-        Kind::EndpointSlices => slices(service),
+        Kind::EndpointSlices => slices(service, &age),
         _ => vec![item(
             service,
             &service.name,
-            columns(service),
+            columns(service, age),
             object(service),
         )],
     }
@@ -42,13 +45,14 @@ fn item(service: &ServiceView, name: &str, columns: Vec<String>, object: Value) 
     }
 }
 
-fn columns(service: &ServiceView) -> Vec<String> {
+fn columns(service: &ServiceView, age: String) -> Vec<String> {
     let ports: Vec<String> = service.ports.iter().map(port).collect();
     vec![
         service.type_.clone(),
         or_none(service.cluster_ips.first().cloned().unwrap_or_default()),
         or_none(service.external.join(",")),
         or_none(ports.join(",")),
+        age,
         or_none(service.selector.join(",")),
     ]
 }
@@ -78,6 +82,9 @@ fn metadata(service: &ServiceView) -> Value {
     let mut metadata = json!({"name": service.name, "namespace": service.namespace});
     if !service.labels.is_empty() {
         metadata["labels"] = json!(service.labels);
+    }
+    if let Some(created) = service.created {
+        metadata["creationTimestamp"] = json!(created);
     }
     metadata
 }
@@ -167,14 +174,14 @@ fn endpoints_object(service: &ServiceView) -> Value {
     json!({"apiVersion": "v1", "kind": "Endpoints", "metadata": metadata(service), "subsets": subsets})
 }
 
-fn slices(service: &ServiceView) -> Vec<Item> {
+fn slices(service: &ServiceView, age: &str) -> Vec<Item> {
     let numbered = groups(service).into_iter().enumerate();
     numbered
-        .map(|(n, group)| slice(service, n + 1, &group))
+        .map(|(n, group)| slice(service, n + 1, &group, age))
         .collect()
 }
 
-fn slice(service: &ServiceView, number: usize, group: &Group) -> Item {
+fn slice(service: &ServiceView, number: usize, group: &Group, age: &str) -> Item {
     let is_v6 = group.addresses.first().is_some_and(IpAddr::is_ipv6);
     let family = if is_v6 { "IPv6" } else { "IPv4" };
     let name = format!("{}-{number}", service.name);
@@ -191,7 +198,12 @@ fn slice(service: &ServiceView, number: usize, group: &Group) -> Item {
     item(
         service,
         &name,
-        vec![family.into(), ports.join(","), some(&addresses)],
+        vec![
+            family.into(),
+            ports.join(","),
+            some(&addresses),
+            age.to_owned(),
+        ],
         object,
     )
 }
@@ -199,6 +211,10 @@ fn slice(service: &ServiceView, number: usize, group: &Group) -> Item {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn now() -> Time {
+        serde_json::from_value(json!("2026-01-01T01:00:00Z")).unwrap()
+    }
 
     fn web() -> ServiceView {
         let port = |name: &str, number: u16, target: &str, endpoints: &[&str]| json!({"name": name, "protocol": "TCP", "port": number, "targetPort": target, "nodePort": (number == 80).then_some(30080), "endpoints": endpoints});
@@ -208,7 +224,7 @@ mod tests {
             "10.0.0.3:9090",
             "[fd00::1]:8080",
         ];
-        let view = json!({"namespace": "shop", "name": "web", "labels": {"tier": "front"}, "type": "NodePort", "clusterIps": ["10.1.0.1", "fd01::1"], "external": ["1.2.3.4"],
+        let view = json!({"namespace": "shop", "name": "web", "labels": {"tier": "front"}, "created": "2026-01-01T00:00:00Z", "type": "NodePort", "clusterIps": ["10.1.0.1", "fd01::1"], "external": ["1.2.3.4"],
             "ports": [port("http", 80, "web", &http), port("admin", 81, "81", &["10.0.0.1:81", "10.0.0.2:81"])],
             "selector": ["app=web"], "sessionAffinity": "ClientIP (10800 s)", "internalTrafficPolicy": "Cluster", "externalTrafficPolicy": "Local"});
         serde_json::from_value(view).unwrap()
@@ -216,7 +232,7 @@ mod tests {
 
     #[track_caller]
     fn check(kind: Kind, expected: &[&str]) {
-        let rows: Vec<String> = items(kind, &web())
+        let rows: Vec<String> = items(kind, &web(), now())
             .iter()
             .map(|i| i.cells.join(" "))
             .collect();
@@ -227,18 +243,18 @@ mod tests {
     fn rows_are_kubectls() {
         check(
             Kind::Services,
-            &["web NodePort 10.1.0.1 1.2.3.4 80:30080/TCP,81/TCP app=web"],
+            &["web NodePort 10.1.0.1 1.2.3.4 80:30080/TCP,81/TCP 60m app=web"],
         );
         check(
             Kind::Endpoints,
-            &["web 10.0.0.1:8080,10.0.0.2:8080,10.0.0.3:9090 + 3 more..."],
+            &["web 10.0.0.1:8080,10.0.0.2:8080,10.0.0.3:9090 + 3 more... 60m"],
         );
         check(
             Kind::EndpointSlices,
             &[
-                "web-1 IPv4 8080,81 10.0.0.1,10.0.0.2",
-                "web-2 IPv4 9090 10.0.0.3",
-                "web-3 IPv6 8080 fd00::1",
+                "web-1 IPv4 8080,81 10.0.0.1,10.0.0.2 60m",
+                "web-2 IPv4 9090 10.0.0.3 60m",
+                "web-3 IPv6 8080 fd00::1 60m",
             ],
         );
     }
@@ -249,18 +265,21 @@ mod tests {
             name: "x".into(),
             ..ServiceView::default()
         };
-        assert_eq!(items(Kind::Services, &bare)[0].cells[2..], ["<none>"; 4]);
-        assert_eq!(items(Kind::Endpoints, &bare)[0].cells[1], "<none>");
         assert_eq!(
-            items(Kind::Endpoints, &bare)[0].object["subsets"],
+            items(Kind::Services, &bare, now())[0].cells[2..],
+            ["<none>", "<none>", "<none>", "<unknown>", "<none>"]
+        );
+        assert_eq!(items(Kind::Endpoints, &bare, now())[0].cells[1], "<none>");
+        assert_eq!(
+            items(Kind::Endpoints, &bare, now())[0].object["subsets"],
             json!([])
         );
-        assert_eq!(items(Kind::EndpointSlices, &bare), []);
+        assert_eq!(items(Kind::EndpointSlices, &bare, now()), []);
     }
 
     #[test]
     fn objects_are_those_of_an_api_server() {
-        let service = &items(Kind::Services, &web())[0].object;
+        let service = &items(Kind::Services, &web(), now())[0].object;
         let ports = json!([{"protocol": "TCP", "port": 80, "targetPort": "web", "name": "http", "nodePort": 30080},
             {"protocol": "TCP", "port": 81, "targetPort": 81, "name": "admin"}]);
         let spec = json!({"type": "NodePort", "ports": ports, "selector": {"app": "web"}, "clusterIP": "10.1.0.1",
@@ -268,7 +287,9 @@ mod tests {
             "internalTrafficPolicy": "Cluster", "externalTrafficPolicy": "Local"});
         assert_eq!(service["spec"], spec);
         assert_eq!(service["metadata"]["labels"], json!({"tier": "front"}));
-        let endpoints = &items(Kind::Endpoints, &web())[0].object;
+        let created = &service["metadata"]["creationTimestamp"];
+        assert_eq!(created, "2026-01-01T00:00:00Z");
+        let endpoints = &items(Kind::Endpoints, &web(), now())[0].object;
         assert_eq!(endpoints["metadata"]["labels"], json!({"tier": "front"}));
         let subsets = &endpoints["subsets"];
         let ports = json!([{"name": "http", "port": 8080, "protocol": "TCP"}, {"name": "admin", "port": 81, "protocol": "TCP"}]);
@@ -276,7 +297,7 @@ mod tests {
             subsets[0],
             json!({"addresses": [{"ip": "10.0.0.1"}, {"ip": "10.0.0.2"}], "ports": ports})
         );
-        let slice = &items(Kind::EndpointSlices, &web())[2].object;
+        let slice = &items(Kind::EndpointSlices, &web(), now())[2].object;
         assert_eq!(
             (&slice["addressType"], &slice["metadata"]["name"]),
             (&json!("IPv6"), &json!("web-3"))

@@ -5,6 +5,7 @@
 use std::path::{Path, PathBuf};
 
 use super::Wanted;
+use crate::admission::Rejection;
 use crate::cli::columns;
 use crate::cli::suggest::did_you_mean;
 use crate::views::PodView;
@@ -16,6 +17,10 @@ const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
 /// The log of one instance of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
+    /// The whole name of its pod.
+    pub pod: String,
+    /// The UID of its pod; empty where only the log is known.
+    pub uid: String,
     /// Name in the pod.
     pub container: String,
     /// Instances before it.
@@ -25,9 +30,11 @@ pub struct Target {
 }
 
 impl Target {
-    /// A log below the directory of its pod.
-    pub fn new(pod_logs: &Path, container: &str, attempt: u32) -> Self {
+    /// A log below the directory of its pod; `pod` is its name and its UID.
+    pub fn new(pod_logs: &Path, pod: (&str, &str), container: &str, attempt: u32) -> Self {
         Self {
+            pod: pod.0.into(),
+            uid: pod.1.into(),
             container: container.into(),
             attempt,
             file: pod_logs.join(container).join(format!("{attempt}.log")),
@@ -127,13 +134,14 @@ fn target(pod: &PodView, container: &str, previous: bool) -> Result<Target, Stri
         Some(reason) => format!("pod \"{name}\" was rejected: {reason}"),
         None => why.text(container, name),
     })?;
-    Ok(Target::new(Path::new(&pod.log_dir), container, attempt))
+    let (dir, pod) = (Path::new(&pod.log_dir), (name, pod.uid()));
+    Ok(Target::new(dir, pod, container, attempt))
 }
 
 /// `OutOfcpu: Node didn't have enough resource: cpu`: why admission refused the pod.
 fn rejection(pod: &PodView) -> Option<String> {
-    let why = pod.status.message.strip_prefix("Pod was rejected: ")?;
-    Some(format!("{}: {why}", pod.status.reason))
+    let Rejection { reason, message } = Rejection::of(&pod.status)?;
+    Some(format!("{reason}: {message}"))
 }
 
 #[cfg(test)]

@@ -24,8 +24,8 @@ const STEPS: u32 = 16;
 
 /// Who knows whether a container still runs.
 pub enum Witness {
-    /// The daemon, of the pod with this UID.
-    Daemon(Box<Client>, String),
+    /// The daemon.
+    Daemon(Box<Client>),
     /// The records of the shims.
     Shims(Layout),
 }
@@ -34,9 +34,9 @@ impl Witness {
     /// Whether each of them runs.
     fn which_run(&mut self, targets: &[&Target]) -> Result<Vec<bool>, CliError> {
         Ok(match self {
-            Self::Daemon(client, uid) => {
+            Self::Daemon(client) => {
                 let snapshot = client.snapshot()?;
-                let runs = |t: &&Target| runs(&snapshot, uid, t);
+                let runs = |t: &&Target| runs(&snapshot, t);
                 targets.iter().map(runs).collect()
             }
             Self::Shims(layout) => {
@@ -47,8 +47,8 @@ impl Witness {
     }
 }
 
-fn runs(snapshot: &Snapshot, uid: &str, target: &Target) -> bool {
-    let pod = snapshot.pods.iter().find(|p| p.uid() == uid);
+fn runs(snapshot: &Snapshot, target: &Target) -> bool {
+    let pod = snapshot.pods.iter().find(|p| p.uid() == target.uid);
     let status = pod.and_then(|p| p.status.container(&target.container));
     status.is_some_and(|s| s.state.running.is_some() && s.restart_count == target.attempt)
 }
@@ -57,8 +57,8 @@ fn runs(snapshot: &Snapshot, uid: &str, target: &Target) -> bool {
 pub struct Form<'a> {
     /// Which part of each.
     pub options: &'a LogOptions,
-    /// The pod whose name each line begins with, if it does.
-    pub prefix: Option<&'a str>,
+    /// Each line begins with pod and container.
+    pub prefix: bool,
 }
 
 /// A log that is open.
@@ -72,9 +72,8 @@ struct Log<'a> {
 impl<'a> Log<'a> {
     fn open(target: &'a Target, form: &Form<'_>) -> Result<Self, CliError> {
         let reader = LogReader::open(&target.file, form.options);
-        let prefix = form
-            .prefix
-            .map(|pod| format!("[pod/{pod}/{}] ", target.container));
+        let Target { pod, container, .. } = target;
+        let prefix = form.prefix.then(|| format!("[pod/{pod}/{container}] "));
         Ok(Self {
             reader: reader.map_err(|e| cannot_read(&target.file, &e))?,
             target,
@@ -201,22 +200,18 @@ mod tests {
     use super::*;
 
     fn write(dir: &Path, container: &str, lines: usize) -> Target {
-        let target = Target::new(dir, container, 0);
+        let target = Target::new(dir, ("web", "u"), container, 0);
         fs::create_dir_all(target.file.parent().unwrap()).unwrap();
         let line = |i| format!("2026-01-01T00:00:00Z stdout F {container}{i}\n");
         fs::write(&target.file, (0..lines).map(line).collect::<String>()).unwrap();
         target
     }
 
-    fn whole(prefix: Option<&'static str>) -> (LogOptions, Option<&'static str>) {
-        (LogOptions::default(), prefix)
-    }
-
     #[test]
     fn logs_come_one_after_the_other_each_line_with_its_prefix() {
         let dir = tempfile::tempdir().unwrap();
         let targets = [write(dir.path(), "b", 2), write(dir.path(), "a", 1)];
-        let (options, prefix) = whole(Some("web"));
+        let (options, prefix) = (LogOptions::default(), true);
         let form = Form {
             options: &options,
             prefix,
@@ -235,7 +230,7 @@ mod tests {
             write(dir.path(), "much", 90_000),
             write(dir.path(), "little", 1),
         ];
-        let (options, prefix) = whole(None);
+        let (options, prefix) = (LogOptions::default(), false);
         let form = Form {
             options: &options,
             prefix,
@@ -261,7 +256,7 @@ mod tests {
     fn following_without_a_daemon_ends_with_the_shim() {
         let dir = tempfile::tempdir().unwrap();
         let targets = [write(dir.path(), "a", 2)];
-        let (options, prefix) = whole(None);
+        let (options, prefix) = (LogOptions::default(), false);
         let form = Form {
             options: &options,
             prefix,

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use super::choose::{Choice, Target, defaulted};
-use super::{Logs, Wanted};
+use super::{Logs, Pods, Wanted};
 use crate::cli::names::{self, NameError};
 use crate::cli::suggest::did_you_mean;
 use crate::layout::Layout;
@@ -24,19 +24,16 @@ struct PodLogs {
     path: PathBuf,
 }
 
-/// The logs of one pod.
-pub struct Found {
-    /// Its whole name.
-    pub pod: String,
-    /// What is shown.
-    pub choice: Choice,
-}
-
 /// The logs that are asked for, and what has to be said.
 ///
 /// # Errors
-/// There is no log of such a pod or container.
-pub fn find(logs: &Logs, layout: &Layout) -> Result<Found, String> {
+/// There is no log of such a pod or container, or nobody knows its labels.
+pub fn find(logs: &Logs, layout: &Layout) -> Result<Choice, String> {
+    let Pods::Named(wanted) = &logs.pods else {
+        return Err(
+            "logs have no labels: name a pod, or start the daemon, which knows them".into(),
+        );
+    };
     let dir = layout.logs_dir();
     let mut pods = pod_logs(&dir).map_err(|e| cannot_read(&dir, &e))?;
     pods.retain(|p| logs.namespace.as_ref().is_none_or(|n| *n == p.namespace));
@@ -45,13 +42,10 @@ pub fn find(logs: &Logs, layout: &Layout) -> Result<Found, String> {
         .iter()
         .map(|p| (p.namespace.as_str(), p.name.as_str()))
         .collect();
-    let at = names::choose(&names, &node_name.unwrap_or_default(), &logs.pod);
+    let at = names::choose(&names, &node_name.unwrap_or_default(), wanted);
     let pod = &pods[at.map_err(|e| unknown(&dir, e))?];
     let containers = instances(&pod.path).map_err(|e| cannot_read(&pod.path, &e))?;
-    Ok(Found {
-        pod: pod.name.clone(),
-        choice: choose(pod, &containers, logs)?,
-    })
+    choose(pod, &containers, logs)
 }
 
 fn cannot_read(dir: &Path, e: &io::Error) -> String {
@@ -176,7 +170,12 @@ fn choose(pod: &PodLogs, containers: &[(String, Vec<u32>)], logs: &Logs) -> Resu
     };
     for (name, attempts) in wanted {
         match (attempts.get(usize::from(logs.previous)), logs.previous) {
-            (Some(attempt), _) => choice.targets.push(Target::new(&pod.path, name, *attempt)),
+            (Some(attempt), _) => {
+                let of = (pod.name.as_str(), "");
+                choice
+                    .targets
+                    .push(Target::new(&pod.path, of, name, *attempt));
+            }
             (None, true) => choice.notes.push(NoLog::NoPrevious.text(name, &pod.name)),
             (None, false) => {}
         }
@@ -190,6 +189,7 @@ fn choose(pod: &PodLogs, containers: &[(String, Vec<u32>)], logs: &Logs) -> Resu
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::selector::Selector;
     use crate::runtime::logs::LogOptions;
 
     /// A directory of logs with these files.
@@ -212,7 +212,7 @@ mod tests {
         let words: Vec<&str> = line.split(' ').collect();
         Logs {
             root: "/".into(),
-            pod: words[0].into(),
+            pods: Pods::Named(words[0].into()),
             namespace: None,
             containers: match words.get(1) {
                 None => Wanted::Default,
@@ -232,7 +232,7 @@ mod tests {
         let (_root, layout) = world(files);
         let found = find(&logs(line), &layout);
         let dir = layout.logs_dir();
-        let shown = found.map(|f| {
+        let shown = found.map(|choice| {
             let name = |t: &Target| {
                 t.file
                     .strip_prefix(&dir)
@@ -241,7 +241,7 @@ mod tests {
                     .unwrap()
                     .to_owned()
             };
-            f.choice.targets.iter().map(name).collect::<Vec<_>>()
+            choice.targets.iter().map(name).collect::<Vec<_>>()
         });
         let shown = shown.map_err(|e| e.replace(dir.to_str().unwrap(), "LOGS"));
         let expected = expected.map(|names| names.iter().map(|n| (*n).to_owned()).collect());
@@ -283,7 +283,7 @@ mod tests {
         check(&files, "web *", both);
         check(&files, "web", Ok(&["default_web_u/a/2.log"]));
         let (_root, layout) = world(&files);
-        let notes = find(&logs("web"), &layout).unwrap().choice.notes;
+        let notes = find(&logs("web"), &layout).unwrap().notes;
         assert_eq!(notes, ["Defaulted container \"a\" out of: a, b"]);
     }
 
@@ -302,6 +302,17 @@ mod tests {
         let container =
             "LOGS/a_data_u has no log of a container \"../main\": it has those of [main]";
         check(&files, "data ../main", Err(container));
+    }
+
+    #[test]
+    fn without_a_daemon_nobody_knows_labels() {
+        let (_root, layout) = world(&["default_web_u/main/0.log"]);
+        let labels = Logs {
+            pods: Pods::Labels(Selector::parse("app=web").unwrap()),
+            ..logs("web")
+        };
+        let error = find(&labels, &layout).unwrap_err();
+        assert!(error.starts_with("logs have no labels: "), "{error}");
     }
 
     #[test]

@@ -326,6 +326,7 @@ fn what_happened_is_counted_and_series_go_with_their_pod() {
         "podprobe_refused_files{source=\"http\"} 0",
         "podprobe_panics_total{part=\"pleg\"} 0",
         "podprobe_panics_total{part=\"server\"} 1",
+        "podprobe_panics_total{part=\"services\"} 0",
         "podprobe_metrics_left_out_total{part=\"pods\"} 0",
         "podprobe_sync_loop_channel_capacity{channel=\"config\"} 50",
         &format!("kube_pod_container_status_restarts_total{{{of}}} 1"),
@@ -593,10 +594,7 @@ fn a_real_prometheus_scrapes_every_body_and_evaluates_every_expression() {
         return;
     }
     in_own_network(|| {
-        let up = Command::new("ip")
-            .args(["link", "set", "lo", "up"])
-            .status();
-        assert!(up.unwrap().success());
+        crate::sys::socket::loopback_up().unwrap();
         let dir = tempfile::tempdir().unwrap();
         let h = eventful_with(with_port(dir.path()));
         h.until_all_is_counted();

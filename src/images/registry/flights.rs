@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::http_client::{FetchError, SLICE, Stop};
+use crate::locks::Locked;
 
 #[derive(Debug)]
 enum Flight<T> {
@@ -85,7 +86,7 @@ impl<T> Flights<T> {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Flight<T>>> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+        self.running.locked()
     }
 }
 

@@ -44,6 +44,8 @@ pub struct RegistryHost {
     /// `caFile`: certificates (PEM) to trust besides those of the system.
     #[serde(deserialize_with = "path")]
     pub ca_file: Option<PathBuf>,
+    /// `tokenServers`: hosts that get the login of this registry when it names them, besides those of its own domain.
+    pub token_servers: Vec<String>,
 }
 
 /// The address of a mirror.
@@ -145,6 +147,18 @@ impl Registries {
         mirrors.chain([own]).collect()
     }
 
+    /// Whether the login of a registry, by its name in images, may go to a token server: to the registry itself, to another
+    /// host of its domain, and to those that the configuration names.
+    pub(super) fn is_token_server(&self, registry: &Endpoint, host: &str) -> bool {
+        let own = host_name(&registry.authority);
+        let host = host.to_ascii_lowercase();
+        let listed = self.hosts.get(&registry.name);
+        let mut listed = listed.into_iter().flat_map(|of| &of.token_servers);
+        host == own
+            || domain(&own).is_some_and(|domain| is_within(&host, domain))
+            || listed.any(|listed| host == host_name(listed))
+    }
+
     /// The certificates that a server's may be signed by, besides the system's.
     pub(super) fn ca_file(&self, authority: &str) -> Option<&Path> {
         let name = match authority {
@@ -153,6 +167,34 @@ impl Registries {
         };
         self.hosts.get(name)?.ca_file.as_deref()
     }
+}
+
+/// In lower case and without a port.
+fn host_name(authority: &str) -> String {
+    let host = match authority.rsplit_once(':') {
+        Some((host, port)) if port.bytes().all(|b| b.is_ascii_digit()) => host,
+        _ => authority,
+    };
+    host.to_ascii_lowercase()
+}
+
+/// The domain that a host name lies in, if it is likely to be of one owner: `docker.io` of `registry-1.docker.io`. A name with
+/// nothing but a country's or a general ending above it has none, such as `a.io` and `a.co.uk`.
+fn domain(host: &str) -> Option<&str> {
+    let is_name = host.chars().any(|c| c.is_ascii_alphabetic()) && !host.starts_with('[');
+    let (_, above) = host.split_once('.').filter(|_| is_name)?;
+    let labels: Vec<&str> = above.split('.').collect();
+    match labels[..] {
+        [] | [_] => None,
+        // `co.uk`, `com.au`, `or.jp`: where a country has a second level of its own
+        [second, country] if country.len() == 2 && second.len() <= 3 => None,
+        _ => Some(above),
+    }
+}
+
+fn is_within(host: &str, domain: &str) -> bool {
+    let before = host.strip_suffix(domain);
+    before.is_some_and(|name| name.is_empty() || name.ends_with('.'))
 }
 
 /// As containerd: these have no TLS unless they are said to.
@@ -217,6 +259,45 @@ mod tests {
             keys.collect::<Vec<_>>(),
             ["h.lan/hub/library/a", "docker.io/library/a"]
         );
+    }
+
+    #[test]
+    fn a_login_stays_in_the_registrys_domain() {
+        let r = registries(
+            r#"{"hosts": {"registry.connect.redhat.com": {"tokenServers": ["sso.redhat.com"]}}}"#,
+        )
+        .unwrap();
+        let check = |registry: &str, server: &str, expected: bool| {
+            let endpoint = r.endpoints(registry).pop().unwrap();
+            let may = r.is_token_server(&endpoint, server);
+            assert_eq!(may, expected, "{registry} {server}");
+        };
+        for (registry, server) in [
+            ("docker.io", "auth.docker.io"),
+            ("index.docker.io", "auth.docker.io"),
+            ("registry.gitlab.com", "gitlab.com"),
+            ("docker.elastic.co", "docker-auth.elastic.co"),
+            ("ghcr.io", "GHCR.io"),
+            ("r.example.com:5000", "auth.example.com"),
+            ("127.0.0.1:5000", "127.0.0.1"),
+            ("registry.connect.redhat.com", "sso.redhat.com"),
+        ] {
+            check(registry, server, true);
+        }
+        for (registry, server) in [
+            ("docker.io", "auth.docker.com"),
+            ("docker.io", "evildocker.io"),
+            ("ghcr.io", "quay.io"),
+            ("r.co.uk", "a.co.uk"),
+            ("r.com.au", "com.au"),
+            ("127.0.0.1:5000", "127.0.0.2"),
+            ("10.0.0.1", "9.0.0.1"),
+            ("registry.lan", "auth.lan"),
+            ("localhost:5000", "auth.localhost"),
+            ("registry.gitlab.com", "sso.redhat.com"),
+        ] {
+            check(registry, server, false);
+        }
     }
 
     #[test]

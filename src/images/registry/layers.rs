@@ -25,6 +25,7 @@ use crate::images::reference::Reference;
 use crate::images::staging::Staged;
 use crate::images::store::{ImageStore, LoadedImage};
 use crate::images::stream;
+use crate::locks::Locked;
 
 /// Layers unpacked at once, by all pulls of this process.
 pub(super) const LAYERS_AT_ONCE: usize = 3;
@@ -134,12 +135,9 @@ impl Layers<'_> {
         let work = || {
             while let Some((layer, diff_id)) = missing.get(next.fetch_add(1, Ordering::Relaxed)) {
                 match self.fetch(layer, diff_id, dir) {
-                    Ok(layer) => done
-                        .lock()
-                        .unwrap_or_else(PoisonError::into_inner)
-                        .push(layer),
+                    Ok(layer) => done.locked().push(layer),
                     Err(e) => {
-                        let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
+                        let mut failed = failed.locked();
                         failed.get_or_insert(e);
                         return self.stop.set();
                     }

@@ -3,11 +3,12 @@
 //! Invariants: nothing is decided from it. The lock is held for a copy of a text only.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Moment;
+use crate::locks::Locked;
 
 /// See the module.
 #[derive(Debug)]
@@ -132,7 +133,7 @@ impl PullProgress {
     }
 
     fn lock(&self) -> MutexGuard<'_, Cut> {
-        self.cut.lock().unwrap_or_else(PoisonError::into_inner)
+        self.cut.locked()
     }
 }
 

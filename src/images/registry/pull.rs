@@ -2,7 +2,7 @@
 //!
 //! Invariant: another login is tried only when one is refused, another server after any other error.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use super::docker_config::{Credential, DockerConfig, read_first};
 use super::hosts::Endpoint;
@@ -11,6 +11,7 @@ use super::resolve::Resolved;
 use super::session::Session;
 use crate::http_client::{Client, Dialer, FetchError, Kind, WaysOut};
 use crate::images::store::LoadedImage;
+use crate::locks::Locked;
 
 /// What a person can do about a registry that TLS does not work with.
 const WAYS_OUT: WaysOut = WaysOut {
@@ -108,7 +109,7 @@ impl Server<'_> {
             pacing: bounds.pacing(),
             // Read for each pull: a long-lived process has no bundle in its memory, and takes a new one.
             trust: Arc::new(move |authority| {
-                let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut known = known.locked();
                 if let Some((_, config)) = known.as_ref().filter(|(a, _)| a == authority) {
                     return Ok(config.clone());
                 }
@@ -119,7 +120,13 @@ impl Server<'_> {
             }),
             ways_out: WAYS_OUT,
         });
-        let session = Session::new(client, *bounds, self.endpoint, self.repository, login);
+        let session = Session::new(
+            client,
+            *bounds,
+            (self.endpoint, self.shared.registries.clone()),
+            self.repository,
+            login,
+        );
         let image = Resolved::of(&session, &self.wanted.image, *bounds)?;
         let layers = Layers {
             shared: self.shared,

@@ -1,9 +1,9 @@
 //! Requests to one repository of one server, with its credentials.
 //!
-//! Invariants: credentials go to the server that asked for them, and to the token server it names; over http only when the
-//! registry itself is without TLS. A token is asked for once at a time and lives no longer than the pull.
+//! Invariants: credentials go to the server that asked for them, and to the token server it names if that is of the same domain
+//! or configured; over http only when the registry itself is without TLS. A token is asked for once at a time and lives no longer than the pull.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
@@ -12,8 +12,9 @@ use ureq::http::Uri;
 use super::bounds::{Bounds, MAX_TOKEN};
 use super::challenge::{self, Challenge};
 use super::docker_config::{Credential, base64};
-use super::hosts::Endpoint;
+use super::hosts::{Endpoint, Registries};
 use crate::http_client::{Answer, Ask, Client, FetchError, Kind, host_of, quoted, redirect};
+use crate::locks::Locked;
 
 /// A token counts as expired this long before it does.
 const MARGIN: Duration = Duration::from_secs(10);
@@ -30,6 +31,8 @@ pub(super) struct Session {
     /// With which a token is asked for, unless the server says another.
     scope: String,
     credential: Option<Credential>,
+    endpoint: Endpoint,
+    registries: Registries,
     authorization: Mutex<Authorization>,
 }
 
@@ -46,7 +49,7 @@ impl Session {
     pub(super) fn new(
         client: Client,
         bounds: Bounds,
-        endpoint: &Endpoint,
+        (endpoint, registries): (&Endpoint, Registries),
         repository: &str,
         credential: Option<Credential>,
     ) -> Self {
@@ -56,6 +59,8 @@ impl Session {
             base: endpoint.base(repository),
             scope: format!("repository:{}:pull", endpoint.repository(repository)),
             credential,
+            endpoint: endpoint.clone(),
+            registries,
             authorization: Mutex::default(),
         }
     }
@@ -146,7 +151,9 @@ impl Session {
     /// `host` is who refuses.
     fn refused(&self, host: &str) -> FetchError {
         let text = match &self.credential {
-            None => format!("{host} wants a user name and a password, and there are none for it"),
+            None => format!(
+                "{host} wants a user name and a password, and there are none for it: name a Secret of type kubernetes.io/dockerconfigjson in the pod's imagePullSecrets, or a file as 'docker login' writes it in registries.dockerConfig of the configuration"
+            ),
             Some(_) => format!("{host} refuses the user name or the password"),
         };
         FetchError::new(Kind::Unauthorized, text)
@@ -170,6 +177,7 @@ impl Session {
     ) -> Result<(String, Duration), FetchError> {
         let realm = challenge.parameter("realm").unwrap_or_default();
         let realm = realm_of(registry, realm)?;
+        self.check_server(&realm)?;
         let service = challenge.parameter("service").unwrap_or_default();
         let scope = challenge.parameter("scope").unwrap_or(&self.scope);
         let answer = match &self.credential {
@@ -202,6 +210,22 @@ impl Session {
         }
     }
 
+    /// A login is for the registry's owner alone.
+    fn check_server(&self, realm: &Uri) -> Result<(), FetchError> {
+        let host = realm.host().unwrap_or_default();
+        if self.credential.is_none() || self.registries.is_token_server(&self.endpoint, host) {
+            return Ok(());
+        }
+        let (name, shown) = (&self.endpoint.name, quoted(host));
+        Err(FetchError::new(
+            Kind::Unauthorized,
+            format!(
+                "{name} names the token server {shown}, which is of another domain: the login for {name} is not sent there; \
+                 if it is right, add it to registries.hosts[\"{name}\"].tokenServers in the configuration"
+            ),
+        ))
+    }
+
     fn ask_token(
         &self,
         uri: &Uri,
@@ -218,9 +242,7 @@ impl Session {
     }
 
     fn lock(&self) -> MutexGuard<'_, Authorization> {
-        self.authorization
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.authorization.locked()
     }
 }
 

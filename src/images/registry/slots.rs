@@ -4,6 +4,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::locks::Locked;
+
 /// How often a wait looks whether it is to end.
 const SLICE: Duration = Duration::from_millis(100);
 
@@ -56,7 +58,7 @@ impl Slots {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.0.locked()
     }
 }
 

@@ -15,7 +15,7 @@ use crate::sys::task::Process;
 /// The file beside a sandbox's record.
 const RECORD: &str = "bridge.json";
 
-/// A sandbox at the bridge.
+/// A sandbox at the bridge. A field that comes later needs a default: the record may be of an older podprobe.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Attachment {
     /// Name of the node's end.
@@ -60,8 +60,11 @@ impl Attachment {
         primary.map_or(String::new(), ToString::to_string)
     }
 
+    /// A reader finds the old record or all of the new one. It does not outlive the boot, so nobody waits for the disk.
     pub(super) fn write(&self, record: &Path) -> io::Result<()> {
-        fs::write(record.join(RECORD), serde_json::to_vec(self)?)
+        let temporary = record.join(format!("{RECORD}.tmp"));
+        fs::write(&temporary, serde_json::to_vec(self)?)?;
+        fs::rename(temporary, record.join(RECORD))
     }
 }
 
@@ -70,7 +73,8 @@ pub(in crate::network) fn is_used(records: &Path) -> bool {
     !read_records(records).is_empty()
 }
 
-/// The attachments beside the sandboxes' records. A record that cannot be read is of a sandbox that is about to be removed.
+/// The attachments beside the sandboxes' records. One that cannot be read is missing here; if its sandbox lives,
+/// [`crate::network::PodNetwork::resume`] makes it again.
 pub(super) fn read_records(records: &Path) -> BTreeMap<String, Attachment> {
     let entries = fs::read_dir(records).into_iter().flatten().flatten();
     let read = |entry: fs::DirEntry| {

@@ -7,11 +7,13 @@
 //! The ports are not isolated from one another: where the node has `bridge-nf-call-iptables` set, as Docker does, a
 //! packet with a translated destination goes from port to port.
 //!
-//! Invariants: `bridge.json` beside the sandbox's record is written before the address is used, and nothing else knows
-//! which addresses are in use. What others made on the node is never changed.
+//! Invariants: `bridge.json` beside the sandbox's record is written before the address is used, and nothing else says
+//! which addresses are in use. Where it is lost while the sandbox lives, it is made again from the sandbox's own record
+//! before anybody is given an address. What others made on the node is never changed.
 
 mod addresses;
 mod attachment;
+mod host_ports;
 mod mend;
 pub(super) mod packet_filter;
 mod pair;
@@ -19,15 +21,15 @@ mod sysctl;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::net::{IpAddr, TcpListener, UdpSocket};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use super::rtnetlink::{Link, Rtnetlink};
 use super::{NetworkSettings, PodNetwork, SandboxNetwork};
 use crate::api::cidr::Cidr;
-use crate::api::service::Protocol;
-use crate::runtime::{Bandwidth, PortMapping};
+use crate::locks::Locked;
+use crate::runtime::Bandwidth;
 use crate::sys::task::Process;
 
 use attachment::{Attachment, read_records};
@@ -50,6 +52,8 @@ pub(super) struct BridgeSettings {
     name: String,
     pod_cidrs: Vec<Cidr>,
     records: PathBuf,
+    /// Directory of the role `proxy`, which listens on the ports of pods itself.
+    proxy: PathBuf,
     filter: PacketFilter,
 }
 
@@ -64,6 +68,7 @@ impl BridgeSettings {
             name,
             pod_cidrs: settings.pod_cidrs,
             records: settings.records,
+            proxy: settings.proxy,
         }
     }
 }
@@ -114,7 +119,7 @@ impl Bridge {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.locked()
     }
 
     /// Gives the sandbox its addresses, and writes them down before anybody uses them.
@@ -137,7 +142,7 @@ impl Bridge {
             })?);
         }
         let attachment = Attachment {
-            interface: format!("{PORT_PREFIX}{}", &sandbox.id[..12.min(sandbox.id.len())]),
+            interface: interface_of(sandbox.id),
             holder,
             mac: mac(addresses[0]),
             gateways: self.gateways().collect(),
@@ -248,6 +253,43 @@ impl Bridge {
         pair::connect(&mut kernel, &bridge, attachment)
     }
 
+    /// Makes the lost record of a sandbox again, from its addresses and from what it was made with. From then on they are in use.
+    fn attach_again(
+        &self,
+        sandbox: &SandboxNetwork<'_>,
+        holder: Process,
+        addresses: &[IpAddr],
+    ) -> io::Result<()> {
+        let mut state = self.lock();
+        let ranges = &self.settings.pod_cidrs;
+        for ip in addresses {
+            let why = if !ranges.iter().any(|range| range.contains(*ip)) {
+                "is not in podCIDR any more"
+            } else if state.attachments.values().any(|a| a.addresses.contains(ip)) {
+                "is another pod's now"
+            } else {
+                continue;
+            };
+            return Err(io::Error::other(format!("its address {ip} {why}")));
+        }
+        let Some(primary) = addresses.first() else {
+            return Err(io::Error::other("it has no address"));
+        };
+        let of_pod = |range: &&Cidr| addresses.iter().any(|ip| range.contains(*ip));
+        let gateways = ranges.iter().filter(of_pod);
+        let attachment = Attachment {
+            interface: interface_of(sandbox.id),
+            holder,
+            mac: mac(*primary),
+            gateways: gateways.map(|r| addresses::gateway(*r)).collect(),
+            ports: sandbox.ports.to_vec(),
+            addresses: addresses.to_vec(),
+        };
+        attachment.write(sandbox.record)?;
+        state.attachments.insert(sandbox.id.to_owned(), attachment);
+        Ok(())
+    }
+
     /// Tells the packet filter of all sandboxes. Called with the lock held.
     fn program(&self, state: &mut State) -> io::Result<()> {
         let programmed = self.settings.filter.program(&state.all());
@@ -280,7 +322,9 @@ impl PodNetwork for Bridge {
     fn set_up(&self, sandbox: &SandboxNetwork<'_>) -> io::Result<Vec<IpAddr>> {
         let holder = sandbox.holder;
         let holder = holder.ok_or_else(|| io::Error::other("the sandbox has ended"))?;
-        sandbox.ports.iter().try_for_each(refuse_port_in_use)?;
+        let proxy = &self.settings.proxy;
+        let mut ports = sandbox.ports.iter();
+        ports.try_for_each(|port| host_ports::refuse_taken(port, proxy))?;
         if sandbox.bandwidth != Bandwidth::default() {
             log::warn!(
                 "pod {}_{}: the bridge of podprobe limits no bandwidth; the CNI plugin bandwidth does",
@@ -297,6 +341,34 @@ impl PodNetwork for Bridge {
 
     fn tear_down(&self, sandbox: &SandboxNetwork<'_>) -> io::Result<()> {
         self.detach(sandbox.id)
+    }
+
+    fn resume(
+        &self,
+        sandbox: &SandboxNetwork<'_>,
+        addresses: Option<&[IpAddr]>,
+    ) -> io::Result<Option<Vec<IpAddr>>> {
+        let Some(holder) = sandbox.holder else {
+            return Ok(addresses.map(<[IpAddr]>::to_vec));
+        };
+        let known = self.lock().attachments.get(sandbox.id).cloned();
+        let found = match (known, addresses) {
+            (Some(attachment), Some(_)) => return Ok(Some(attachment.addresses)),
+            // Connecting it was cut short, or its record was lost since: nobody knows, so its interface is made anew.
+            (Some(attachment), None) => {
+                Rtnetlink::open()?.remove_link(&attachment.interface)?;
+                self.connect_attached(&attachment)?;
+                return Ok(Some(attachment.addresses));
+            }
+            (None, Some(addresses)) => match self.attach_again(sandbox, holder, addresses) {
+                Ok(()) => return Ok(Some(addresses.to_vec())),
+                Err(e) => Err(e),
+            },
+            (None, None) => Ok(None),
+        };
+        // Its address may be given to another pod from now on.
+        Rtnetlink::open()?.remove_link(&interface_of(sandbox.id))?;
+        found
     }
 
     fn restore(&self, id: &str, record: &Path) -> io::Result<()> {
@@ -321,6 +393,11 @@ impl PodNetwork for Bridge {
     }
 }
 
+/// The node's end of the pair of a sandbox.
+fn interface_of(sandbox: &str) -> String {
+    format!("{PORT_PREFIX}{}", &sandbox[..12.min(sandbox.len())])
+}
+
 fn is_link_local(address: Cidr) -> bool {
     matches!(address.network, IpAddr::V6(ip) if ip.is_unicast_link_local())
 }
@@ -337,31 +414,6 @@ fn mtu(kernel: &mut Rtnetlink) -> io::Result<u32> {
     let links = kernel.links()?;
     let link = links.iter().find(|l| l.index == default.interface);
     Ok(link.map_or(DEFAULT_MTU, |l| l.mtu.clamp(1280, 65535)))
-}
-
-/// A process of the node that listens there would lose its clients to the pod.
-fn refuse_port_in_use(port: &PortMapping) -> io::Result<()> {
-    let any = || IpAddr::from([0; 4]);
-    let at = (port.host_ip.unwrap_or_else(any), port.host_port);
-    let bound = match port.protocol {
-        Protocol::Tcp => TcpListener::bind(at).map(drop),
-        Protocol::Udp => UdpSocket::bind(at).map(drop),
-    };
-    bound.map_err(|e| {
-        let (ip, number) = at;
-        let wanted = format!("hostPort {number}/{} on {ip}", port.protocol);
-        match e.kind() {
-            io::ErrorKind::AddrInUse => io::Error::new(
-                e.kind(),
-                format!("{wanted} is in use by another process of the node; choose another hostPort, or end that process"),
-            ),
-            io::ErrorKind::AddrNotAvailable => io::Error::new(
-                e.kind(),
-                format!("{wanted}: the node does not have this address; leave hostIP out for all of its addresses"),
-            ),
-            _ => cause(&format!("use {wanted}"), &e),
-        }
-    })
 }
 
 fn cause(what: &str, e: &io::Error) -> io::Error {

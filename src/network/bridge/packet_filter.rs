@@ -3,11 +3,13 @@
 //! Invariants: three tables of our own, each replaced whole in one transaction, and nothing of anybody else's. What they say
 //! follows from the sandboxes alone.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use super::Attachment;
 use crate::api::service::Protocol;
+use crate::locks::Locked;
 use crate::netfilter::{
     BaseChain, ChainState, ChainType, Ct, Element, Family, Fib, Field, Hook, Key, Load, Meta,
     Netfilter, NetfilterError, OnTable, Register, Rule, Set, Table, Transaction, Type, Value,
@@ -81,7 +83,7 @@ impl PacketFilter {
         &self,
         question: impl FnOnce(&mut Netfilter) -> Result<T, NetfilterError>,
     ) -> Result<T, NetfilterError> {
-        let mut kept = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.socket.locked();
         let mut kernel = match kept.take() {
             Some(kernel) => kernel,
             None => Netfilter::open()?,
@@ -183,8 +185,9 @@ impl PacketFilter {
                 &[kind, Type::Protocol, Type::Port],
                 &[kind, Type::Port],
             ));
-        for (attachment, pod) in &pods {
-            host_ports(table, attachment, *pod);
+        let mut given = BTreeSet::new();
+        for (attachment, pod) in newest_first(&pods) {
+            host_ports(table, attachment, pod, &mut given);
         }
         for (chain, hook) in [("prerouting", Hook::Prerouting), ("output", Hook::Output)] {
             table.add_chain(chain, Some(base(ChainType::Nat, hook, -100)));
@@ -193,6 +196,7 @@ impl PacketFilter {
         let sends = [Load::source(family), Load::destination(family)];
         let elsewhere = crate::netfilter::interface(&self.bridge);
         keep_in(table, family, &elsewhere);
+        keep_off(table, family, attachments);
         table
             .add_chain(
                 "postrouting",
@@ -230,6 +234,28 @@ fn keep_in(table: &mut OnTable<'_>, family: Family, bridge: &[u8]) {
         );
 }
 
+/// What is for an address of the pods' range that no pod has would have the node look for a neighbour: who sends to all of them
+/// would fill the one table of neighbours that the kernel has. IPv6 looks before it forwards, so this is right behind the
+/// translation.
+fn keep_off(table: &mut OnTable<'_>, family: Family, attachments: &[&Attachment]) {
+    let ranges = attachments.iter().flat_map(|a| &a.gateways);
+    let ranges = ranges.filter(|range| is_of(range.network, family));
+    let ranges: BTreeSet<_> = ranges.map(|range| (range.network, range.prefix)).collect();
+    let after_nat = base(ChainType::Filter, Hook::Prerouting, 0);
+    table.add_chain("unknown", Some(after_nat));
+    let destination = Load::destination(family);
+    for (network, prefix) in ranges {
+        let to_range = match network {
+            IpAddr::V4(ip) => Rule::new().within(destination, &ip.octets(), prefix),
+            IpAddr::V6(ip) => Rule::new().within(destination, &ip.octets(), prefix),
+        };
+        let elsewhere = to_range
+            .is(Load::Fib(Fib::DestinationType), &Fib::UNICAST.to_ne_bytes())
+            .not_in_set(&[destination], "pods");
+        table.add_rule("unknown", elsewhere.verdict(Verdict::Drop));
+    }
+}
+
 fn translate(table: &mut OnTable<'_>, chain: &str, family: Family) {
     let port = [Load::Meta(Meta::TransportProtocol), Load::DESTINATION_PORT];
     let at = [Load::destination(family), port[0], port[1]];
@@ -256,8 +282,27 @@ fn loopback_v6() -> [u8; 16] {
     Ipv6Addr::LOCALHOST.octets()
 }
 
-fn host_ports(table: &mut OnTable<'_>, attachment: &Attachment, pod: IpAddr) {
+/// A sandbox that has taken the place of another one may be here before that is gone.
+fn newest_first<'a>(pods: &[(&'a Attachment, IpAddr)]) -> Vec<(&'a Attachment, IpAddr)> {
+    let mut pods = pods.to_vec();
+    pods.sort_by_key(|(a, _)| std::cmp::Reverse(a.holder.start_time));
+    pods
+}
+
+/// A port of the node that leads to a pod: its address if it has one, protocol and number.
+type NodePort = (Option<IpAddr>, Protocol, u16);
+
+/// A port that was given before is left out: with two meanings for one port the kernel refuses all of the table.
+fn host_ports(
+    table: &mut OnTable<'_>,
+    attachment: &Attachment,
+    pod: IpAddr,
+    given: &mut BTreeSet<NodePort>,
+) {
     for port in &attachment.ports {
+        if !given.insert((port.host_ip, port.protocol, port.host_port)) {
+            continue;
+        }
         let to = Value::Data(Key::of(&[
             Field::Address(pod),
             Field::Port(port.container_port),
@@ -300,9 +345,11 @@ fn frames(table: &mut OnTable<'_>, attachments: &[&Attachment]) {
     for a in attachments {
         let sender = [Field::Interface(&a.interface), Field::Ether(a.mac)];
         table.add_elements("senders", vec![Element::new(Key::of(&sender))]);
-        for ip in &a.addresses {
+        let has_v6 = a.addresses.iter().any(IpAddr::is_ipv6);
+        let by_itself = has_v6.then(|| link_local(a.mac).into());
+        for ip in a.addresses.iter().copied().chain(by_itself) {
             let set = if ip.is_ipv4() { "ipv4" } else { "ipv6" };
-            let key = Key::of(&[sender[0], sender[1], Field::Address(*ip)]);
+            let key = Key::of(&[sender[0], sender[1], Field::Address(ip)]);
             table.add_elements(set, vec![Element::new(key)]);
         }
     }
@@ -313,12 +360,8 @@ fn frames(table: &mut OnTable<'_>, attachments: &[&Attachment]) {
     };
     // Both what the packet says and who sends it.
     let arp = of(ETHER_ARP).in_set(&[from, Load::ETHER_SOURCE], "senders");
-    // What a pod's kernel says of itself before it has an address, and to find its neighbours.
+    // What a pod's kernel asks before it uses an address, and which groups it listens to: nobody keeps a sender without one.
     let by_itself = of(ETHER_IPV6).in_set(&[from, Load::ETHER_SOURCE], "senders");
-    let fe80 = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0).octets();
-    let link_local = by_itself
-        .clone()
-        .within(Load::source(Family::Ip6), &fe80, 10);
     let no_address = by_itself.is(Load::source(Family::Ip6), &[0; 16]);
     table
         .add_chain(
@@ -353,9 +396,16 @@ fn frames(table: &mut OnTable<'_>, attachments: &[&Attachment]) {
                 "ipv6",
             ),
         )
-        .add_rule("prerouting", link_local.verdict(Verdict::Accept))
         .add_rule("prerouting", no_address.verdict(Verdict::Accept))
         .add_rule("prerouting", Rule::new().verdict(Verdict::Drop));
+}
+
+/// The one address that a pod's kernel gives its interface by itself (RFC 4291, EUI-64).
+fn link_local(mac: [u8; 6]) -> Ipv6Addr {
+    let [a, b, c, d, e, f] = mac;
+    let [upper, lower] = [[a ^ 2, b, c, 0xff], [0xfe, d, e, f]].map(u32::from_be_bytes);
+    let prefix = 0xfe80_u128 << 112;
+    Ipv6Addr::from(prefix | u128::from(upper) << 32 | u128::from(lower))
 }
 
 fn base(kind: ChainType, hook: Hook, priority: i32) -> BaseChain {

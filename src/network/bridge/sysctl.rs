@@ -40,6 +40,8 @@ pub(super) fn of_a_pod(interface: &str, has_v6: bool) {
         set(&format!("ipv6/conf/{at}/accept_redirects"), "0");
     }
     set(&format!("ipv6/conf/{interface}/accept_ra"), "0");
+    // The packet filter lets no other link-local address pass than the one made of the hardware address.
+    set(&format!("ipv6/conf/{interface}/addr_gen_mode"), "0");
     let disabled = if has_v6 { "0" } else { "1" };
     set(&format!("ipv6/conf/{interface}/disable_ipv6"), disabled);
 }

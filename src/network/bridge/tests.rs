@@ -64,6 +64,7 @@ impl Machine {
             pod_cidrs: vec!["10.244.0.0/24".parse().unwrap()],
             id: "podprobe-test".into(),
             records: records.path().to_owned(),
+            proxy: PathBuf::new(),
             cni: CniSettings {
                 conf_dir: PathBuf::new(),
                 bin_dirs: Vec::new(),
@@ -104,6 +105,9 @@ const AGAIN: &str = "interface ppvb of the pod with the address 10.244.0.3 was g
 
 #[test]
 fn what_fails_is_said_once_and_what_was_mended_each_time() {
+    if !crate::skip::has("ip", "iproute2") {
+        return;
+    }
     in_own_network(|| {
         let (machine, bad, good) = (Machine::new(), Holder::new(), Holder::new());
         machine.set_up("a", &bad);
@@ -131,6 +135,9 @@ fn what_fails_is_said_once_and_what_was_mended_each_time() {
 
 #[test]
 fn a_pod_that_cannot_be_mended_keeps_no_other_from_it() {
+    if !crate::skip::has("ip", "iproute2") {
+        return;
+    }
     in_own_network(|| {
         let (machine, bad, good) = (Machine::new(), Holder::new(), Holder::new());
         machine.set_up("a", &bad);
@@ -148,6 +155,9 @@ fn a_pod_that_cannot_be_mended_keeps_no_other_from_it() {
 /// The thread that mends comes between the moment when a sandbox is known and that when it is connected.
 #[test]
 fn a_sandbox_that_is_being_connected_is_not_mended() {
+    if !crate::skip::has("ip", "iproute2") {
+        return;
+    }
     in_own_network(|| {
         let (machine, holder) = (Machine::new(), Holder::new());
         let attach =

@@ -3,9 +3,11 @@
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use super::conf::{NetworkList, Version};
+
+use crate::locks::Locked;
 
 /// What plugins have said they speak. A program that was replaced is asked again.
 #[derive(Debug, Default)]
@@ -26,12 +28,12 @@ impl Memory {
             let (then, versions) = memory.get(program)?;
             (Some(*then) == stamp).then(|| versions.clone())
         };
-        if let Some(versions) = known(&self.0.lock().unwrap_or_else(PoisonError::into_inner)) {
+        if let Some(versions) = known(&self.0.locked()) {
             return Ok(versions);
         }
         let versions = ask()?;
         if let Some(stamp) = stamp {
-            let mut memory = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut memory = self.0.locked();
             memory.insert(program.to_owned(), (stamp, versions.clone()));
         }
         Ok(versions)

@@ -14,7 +14,7 @@ use crate::events::Event;
 use crate::images::manager::{ImageManager, ImageService, NoRegistry};
 use crate::images::{Image, ImageConfig, ImageError};
 use crate::layout::Layout;
-use crate::lifecycle::{HookError, HookSubject, Hooks};
+use crate::lifecycle::{Failure, HookError, HookSubject, Hooks};
 use crate::objects::Objects;
 use crate::pod_workers::UpdateKind;
 use crate::runtime::fake::{FakeRuntime, end};
@@ -746,8 +746,11 @@ fn with_hooks(
     hooked(spec, answer)
 }
 
-fn failed(cause: &str) -> Result<(), HookError> {
-    Err(HookError::Failed(cause.into()))
+fn failed(text: &str) -> Result<(), HookError> {
+    Err(HookError::Failed(Failure {
+        text: text.to_owned(),
+        cause: "why".into(),
+    }))
 }
 
 #[test]
@@ -764,7 +767,7 @@ fn a_pre_stop_hook_runs_before_the_kill_and_a_failure_of_it_delays_nothing() {
             h.calls(),
             ["preStop c", "stop 2 7", "stop sandbox", "relist"]
         );
-        let text = "FailedPreStopHook PreStopHook failed".to_owned();
+        let text = "FailedPreStopHook PreStopHook failed: why".to_owned();
         assert_eq!(h.texts().contains(&text), fails);
         assert!(h.texts().iter().all(|t| !t.contains("secret")));
     }
@@ -845,7 +848,7 @@ fn a_container_whose_post_start_hook_fails_is_killed() {
     );
     let texts = h.texts();
     for text in [
-        "FailedPostStartHook PostStartHook failed",
+        "FailedPostStartHook PostStartHook failed: why",
         "Killing FailedPostStartHook",
     ] {
         assert!(texts.iter().any(|t| t == text), "{texts:?}");

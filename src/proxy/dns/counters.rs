@@ -9,8 +9,9 @@ const CODES: [&str; 6] = [
     "NOERROR", "FORMERR", "SERVFAIL", "NXDOMAIN", "NOTIMP", "REFUSED",
 ];
 
-/// Since its start.
+/// Since its start. A process of another version may not count all of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Counters {
     /// Questions over UDP.
     pub udp_requests: u64,
@@ -24,6 +25,8 @@ pub struct Counters {
     pub strangers: u64,
     /// Messages that are no questions.
     pub ignored: u64,
+    /// Questions that gave way to those of other clients before anybody looked at them.
+    pub crowded: u64,
     /// Answers that the kernel did not take: its queue is full, or the client is gone.
     pub unsent: u64,
     /// Connections that gave way to others.
@@ -65,6 +68,7 @@ impl Counters {
         let mut family = Family::new(out, "podprobe_dns_unanswered_total", Kind::Counter, help);
         family.value(&[("reason", "stranger")], self.strangers);
         family.value(&[("reason", "no_question")], self.ignored);
+        family.value(&[("reason", "crowded")], self.crowded);
         family.value(&[("reason", "not_sent")], self.unsent);
         family.value(&[("reason", "displaced")], self.connections_displaced);
         let help = "Answers that say that they were cut short.";

@@ -46,6 +46,8 @@ pub struct Query {
     pub name: OwnedName,
     /// The type.
     pub rtype: Rtype,
+    /// The class: of a question that is answered with more than an error, IN.
+    pub class: Class,
     /// None: the client does not know EDNS.
     pub edns: Option<Edns>,
 }
@@ -117,8 +119,8 @@ pub fn read(bytes: &[u8]) -> Received {
     }
 }
 
-/// The query; None where it cannot be read.
-fn query(message: &Message<[u8]>) -> Option<(Query, Asked)> {
+/// The query and the version of its EDNS; None where it cannot be read.
+fn query(message: &Message<[u8]>) -> Option<(Query, u8)> {
     let header = message.header();
     let (mut question, _, _, additional) = message.sections().ok()?;
     let question = question.next()?.ok()?;
@@ -147,26 +149,17 @@ fn query(message: &Message<[u8]>) -> Option<(Query, Asked)> {
         checking_disabled: header.cd(),
         name: question.qname().to_vec(),
         rtype: question.qtype(),
+        class: question.qclass(),
         edns,
     };
-    let asked = Asked {
-        class: question.qclass(),
-        version,
-    };
-    Some((query, asked))
+    Some((query, version))
 }
 
-/// What must be right for a question to be answered.
-struct Asked {
-    class: Class,
-    version: u8,
-}
-
-fn judge(query: Query, asked: Asked) -> Received {
+fn judge(query: Query, version: u8) -> Received {
     let transfers = [Rtype::AXFR, Rtype::IXFR];
-    let rcode = match asked {
-        Asked { version: 1.., .. } => return bad_version(&query),
-        Asked { class, .. } if class != Class::IN => Rcode::REFUSED,
+    let rcode = match version {
+        1.. => return bad_version(&query),
+        _ if query.class != Class::IN => Rcode::REFUSED,
         _ if transfers.contains(&query.rtype) => Rcode::REFUSED,
         _ if query.rtype == Rtype::OPT => Rcode::FORMERR,
         _ => return Received::Query(query),
@@ -230,7 +223,7 @@ impl Query {
         reply: &Reply,
     ) -> Result<Vec<u8>, PushError> {
         let mut question = builder.question();
-        question.push((&self.name, self.rtype))?;
+        question.push((&self.name, self.rtype, self.class))?;
         let mut answer = question.answer();
         let mut fits = push(&mut answer, &reply.answer);
         let mut authority = answer.authority();

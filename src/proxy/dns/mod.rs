@@ -4,13 +4,13 @@
 //! the node's resolvers. It runs in the role `proxy`, as a state machine of one epoll: [`responder::Responder`].
 //!
 //! Invariants: nothing blocks. No bytes of a client or of a resolver make it panic. Whatever waits is counted and bounded:
-//! questions that others are asked ([`forward::MOST`]), connections ([`connections::MOST`]), bytes of each. An answer over
+//! datagrams ([`inbox::MOST`]), questions that others are asked ([`forward::MOST`]), connections ([`connections::MOST`]), bytes of each. An answer over
 //! UDP is never larger than its client allows, and others than the given clients get none. Nothing of the zone and of its
 //! reverse names is asked elsewhere. Files but part.rs, responder.rs, connection.rs, exchange.rs and random.rs decide: clock and
 //! randomness are arguments.
 //!
 //! ```text
-//! record ◀─ message ◀─ ways, reverse ◀─ zone ◀─ answer ◀─ upstreams ◀─ forward ◀─ connections, exchange ◀─ responder ◀─ part
+//! record ◀─ message ◀─ ways, reverse ◀─ zone ◀─ answer ◀─ upstreams ◀─ forward ◀─ connections, exchange, inbox ◀─ responder ◀─ part
 //! ```
 
 pub mod answer;
@@ -20,6 +20,7 @@ pub mod counters;
 mod exchange;
 pub mod forward;
 mod frames;
+mod inbox;
 pub mod message;
 pub mod part;
 mod random;

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::sys::epoll::EpollFlags;
+use nix::sys::socket::{setsockopt, sockopt};
 
 use super::counters::Counters;
 use super::responder::{Listener, Responder};
@@ -23,6 +24,8 @@ use crate::services::names::Names;
 
 /// The number of this part in tokens.
 pub const PART: u8 = 2;
+/// Bytes of datagrams that wait in the kernel: about 1,400 questions, what a client may send while the process does not run.
+const ROOM: usize = 512 << 10;
 /// How often an address that could not be had is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -59,7 +62,8 @@ impl NamesPart {
         let names = configuration.names.clone().unwrap_or_default();
         let wanted = |ip: &IpAddr| Wanted {
             ip: *ip,
-            is_routed: configuration.is_routed(*ip),
+            // Of IPv6 no interface has any that was added for it.
+            is_routed: configuration.is_routed(*ip) || ip.is_ipv6(),
         };
         self.serve(names.addresses.iter().map(wanted).collect(), now, poller);
         self.responder.update(names);
@@ -128,10 +132,19 @@ fn open(at: SocketAddr, is_routed: bool) -> Result<Listener, (Protocol, Errno)> 
         let opened = opened.map_err(|e| (protocol, e))?;
         opened.ok_or((protocol, Errno::EINVAL))
     };
+    let udp = open(Protocol::Udp)?;
+    make_room(&udp);
     Ok(Listener {
-        udp: UdpSocket::from(open(Protocol::Udp)?),
+        udp: UdpSocket::from(udp),
         tcp: TcpListener::from(open(Protocol::Tcp)?),
     })
+}
+
+/// As much as the node allows, where the process may not ask for more.
+fn make_room(udp: &OwnedFd) {
+    if setsockopt(udp, sockopt::RcvBufForce, &ROOM).is_err() {
+        let _ = setsockopt(udp, sockopt::RcvBuf, &ROOM);
+    }
 }
 
 fn not_bound(address: SocketAddr, protocol: Protocol, e: Errno) -> NotBound {

@@ -21,6 +21,7 @@ use super::connections::Connections;
 use super::counters::Counters;
 use super::exchange::Exchange;
 use super::forward::{Forwards, Question, Step};
+use super::inbox::{Datagram, Inbox};
 use super::message::{self, Query, Received, TCP_LIMIT};
 use super::random::Random;
 use super::token::Token;
@@ -29,6 +30,8 @@ use streams::PAUSE;
 
 /// How many packets or connections one call handles.
 const A_TURN: usize = 64;
+/// How many datagrams one call takes from the kernel. That costs little, and makes room there for other clients.
+const TAKEN: usize = 1024;
 /// Larger messages of clients and, over UDP, of resolvers are cut off and then not understood.
 const BUFFER: usize = 4096;
 
@@ -58,6 +61,7 @@ pub struct Responder {
     zone: Zone,
     forwards: Forwards<Client>,
     exchanges: HashMap<u64, Exchange>,
+    inbox: Inbox,
     connections: Connections,
     paused_until: Option<Moment>,
     random: Random,
@@ -78,6 +82,7 @@ impl Responder {
             zone: Zone::new(Names::default()),
             forwards: Forwards::default(),
             exchanges: HashMap::new(),
+            inbox: Inbox::default(),
             connections: Connections::default(),
             paused_until: None,
             random: Random::default(),
@@ -108,8 +113,10 @@ impl Responder {
         Ok(())
     }
 
-    /// Answers no more there. Who waits for an answer of another resolver gets none.
+    /// Answers no more there. Who waits for an answer of another resolver gets none, and what nobody has looked at yet is dropped.
     pub fn close_listener(&mut self, at: SocketAddr) {
+        // Its place is another one's soon.
+        self.inbox = Inbox::default();
         for place in &mut self.listeners {
             place.take_if(|l| l.udp.local_addr().ok() == Some(at));
         }
@@ -150,6 +157,10 @@ impl Responder {
             self.connections.deadline(),
             self.paused_until,
         ];
+        // What waits goes on at once, after the other parts had their turns.
+        if !self.inbox.is_empty() {
+            return Some(Moment::default());
+        }
         all.into_iter().flatten().min()
     }
 
@@ -164,13 +175,17 @@ impl Responder {
         if self.paused_until.is_some_and(|until| until <= now) {
             self.paused_until = self.listen(poller).err().map(|_| now + PAUSE);
         }
+        self.datagrams(now, poller);
         self.go_on(now, poller);
     }
 
     /// A socket of this part is ready.
     pub fn ready(&mut self, token: u64, events: EpollFlags, now: Moment, poller: &Epoll) {
         match Token::read(token) {
-            Some(Token::Udp(at)) => self.datagrams(at, now, poller),
+            Some(Token::Udp(at)) => {
+                self.receive(at);
+                self.datagrams(now, poller);
+            }
             Some(Token::Listener(at)) => self.accept(at, now, poller),
             Some(Token::Connection(key)) => self.connection(key, events, now, poller),
             Some(Token::Exchange(key)) => self.exchange(key, now, poller),
@@ -200,8 +215,9 @@ impl Responder {
         Ok(())
     }
 
-    fn datagrams(&mut self, at: usize, now: Moment, poller: &Epoll) {
-        for _ in 0..A_TURN {
+    /// Takes what has come, until there is nothing more or enough.
+    fn receive(&mut self, at: usize) {
+        for _ in 0..TAKEN {
             let Some(Some(listener)) = self.listeners.get(at) else {
                 return;
             };
@@ -215,8 +231,23 @@ impl Responder {
                 continue;
             }
             self.counters.udp_requests += 1;
-            let received = message::read(&self.buffer[..length]);
-            self.handle(received, Client::Udp(at, from), from, now, poller);
+            let taken = self.inbox.push(Datagram {
+                listener: at,
+                from,
+                bytes: self.buffer[..length].to_vec(),
+            });
+            self.counters.crowded += u64::from(!taken);
+        }
+    }
+
+    fn datagrams(&mut self, now: Moment, poller: &Epoll) {
+        for _ in 0..A_TURN {
+            let Some(asked) = self.inbox.pop() else {
+                return;
+            };
+            let client = Client::Udp(asked.listener, asked.from);
+            let received = message::read(&asked.bytes);
+            self.handle(received, client, asked.from, now, poller);
         }
     }
 

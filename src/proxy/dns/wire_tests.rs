@@ -109,6 +109,26 @@ fn an_answer_repeats_number_question_and_flags() {
     assert_eq!(bytes.len(), 12 + NAME.len() + 2 + 4 + 2 * 16);
 }
 
+/// As `dig CH TXT version.bind` needs it: an answer with another question is none to a client.
+#[test]
+fn a_question_of_another_class_is_refused_as_it_was_asked() {
+    for class in [3_u16, 4, 254, 255, 7] {
+        let mut asked = question(NAME, 16, &[opt(4096, 0, 0)]);
+        let at = asked.len() - 11 - 2;
+        asked[at..at + 2].copy_from_slice(&class.to_be_bytes());
+        let bytes = answered(&asked, 1);
+        let message = parsed(&bytes);
+        assert_eq!(message.header().rcode(), Rcode::REFUSED);
+        let repeated = message.sole_question().unwrap();
+        assert_eq!(repeated.qname().to_string(), NAME);
+        assert_eq!(
+            (repeated.qtype(), repeated.qclass().to_int()),
+            (Rtype::TXT, class)
+        );
+        assert!(message.opt().is_some() && bytes.len() <= asked.len());
+    }
+}
+
 #[test]
 fn a_client_with_edns_gets_edns() {
     let bytes = answered(&question(NAME, 1, &[opt(4096, 0, 0x8000)]), 1);

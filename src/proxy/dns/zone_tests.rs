@@ -1,4 +1,4 @@
-use domain::base::iana::{Rcode, Rtype};
+use domain::base::iana::{Class, Rcode, Rtype};
 use domain::base::name::ToName;
 
 use crate::api::service::{Cidr, Protocol};
@@ -106,6 +106,7 @@ fn query(name: &str, rtype: Rtype) -> Query {
         checking_disabled: false,
         name: name_of_text(name).unwrap(),
         rtype,
+        class: Class::IN,
         edns: None,
     }
 }

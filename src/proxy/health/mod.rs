@@ -13,8 +13,8 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::{Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard};
 use std::time::SystemTime;
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -24,6 +24,7 @@ pub use self::server::spawn;
 use self::answer::{Asked, Counted, Question, answer};
 use self::state::HealthState;
 use crate::clock::Moment;
+use crate::locks::Locked;
 use crate::services::build::HealthCheck;
 
 /// What the thread `services` says and the thread `proxy-health` answers.
@@ -32,7 +33,6 @@ pub struct Health {
     inner: Mutex<Inner>,
     wake: EventFd,
     stopped: AtomicBool,
-    panics: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -59,7 +59,6 @@ impl Health {
             }),
             wake: EventFd::from_flags(flags)?,
             stopped: AtomicBool::new(false),
-            panics: AtomicU64::new(0),
         })
     }
 
@@ -101,11 +100,6 @@ impl Health {
         self.lock().state.mode()
     }
 
-    /// Panics that were caught.
-    pub fn panics(&self) -> u64 {
-        self.panics.load(Ordering::Relaxed)
-    }
-
     /// Tells the thread to end.
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
@@ -114,10 +108,6 @@ impl Health {
 
     fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::Acquire)
-    }
-
-    fn panicked(&self) {
-        self.panics.fetch_add(1, Ordering::Relaxed);
     }
 
     fn wake(&self) {
@@ -162,6 +152,6 @@ impl Health {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.locked()
     }
 }

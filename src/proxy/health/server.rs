@@ -5,10 +5,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener};
+use std::ops::ControlFlow;
 use std::os::fd::{AsFd, AsRawFd};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::thread::{Builder, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -17,6 +17,7 @@ use super::Health;
 use super::answer::Asked;
 use super::connections::{Connection, MAX};
 use crate::clock::Moment;
+use crate::threads::Roster;
 use crate::wire::listen::{is_of_client, listener};
 
 /// How often a port that is in use is tried again.
@@ -29,22 +30,19 @@ const STACK: usize = 256 << 10;
 ///
 /// # Errors
 /// The node gives no thread.
-pub fn spawn(health: Arc<Health>, proxy: Option<SocketAddr>) -> io::Result<JoinHandle<()>> {
+pub fn spawn(
+    health: Arc<Health>,
+    proxy: Option<SocketAddr>,
+    roster: &Roster,
+) -> io::Result<JoinHandle<()>> {
     let mut server = Server::new(health, proxy);
-    let run = move || {
-        while catch_unwind(AssertUnwindSafe(|| server.rounds())).is_err() {
-            log::error!(
-                "the health checks of services panicked and start again; please report this"
-            );
-            server.health.panicked();
+    roster.spawn("proxy-health", STACK, move |_, panicked| {
+        if panicked {
             server.connections.clear();
-            std::thread::park_timeout(PAUSE);
         }
-    };
-    Builder::new()
-        .name("proxy-health".into())
-        .stack_size(STACK)
-        .spawn(run)
+        server.rounds();
+        ControlFlow::Break(())
+    })
 }
 
 pub(super) struct Server {

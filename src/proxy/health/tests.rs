@@ -196,7 +196,7 @@ fn ports_of_services_come_and_go() {
 #[test]
 fn the_thread_ends_when_it_is_told() {
     let health = Arc::new(Health::new().unwrap());
-    let thread = spawn(health.clone(), None).unwrap();
+    let thread = spawn(health.clone(), None, &crate::threads::Roster::default()).unwrap();
     health.stop();
     thread.join().unwrap();
 }

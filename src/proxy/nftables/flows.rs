@@ -58,8 +58,7 @@ impl Ending {
         if number(entry) != UDP {
             return;
         }
-        let backends = [&entry.internal, &entry.external];
-        let backends = backends.iter().filter(|_| endpoints);
+        let backends = entry.lists().into_iter().filter(|_| endpoints);
         let backends: BTreeSet<SocketAddr> = backends
             .flat_map(|b| reachable(b, family))
             .map(|b| b.address)

@@ -38,8 +38,10 @@ pub(super) const SETS: [&str; 4] = [CLUSTER_IPS, HAIRPINS, POD_CIDRS, SERVICE_CI
 /// The names of a service port's chains. Namespace, service and port have at most 63 characters each, and the kernel takes
 /// 255.
 pub(super) struct Names {
-    /// Picks an endpoint for clients on the node and in pods.
+    /// Picks an endpoint for clients of a clusterIP.
     pub(super) service: String,
+    /// Picks one for clients on the node and in pods, on other addresses, where these get others.
+    pub(super) inside: String,
     /// Tells clients from outside from these.
     pub(super) external: String,
     /// Drops clients that may not use the load balancer's addresses.
@@ -65,6 +67,7 @@ impl Names {
         }
         Self {
             service: format!("service-{text}"),
+            inside: format!("inside-{text}"),
             external: format!("external-{text}"),
             firewall: format!("firewall-{text}"),
             text,

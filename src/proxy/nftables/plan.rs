@@ -279,11 +279,10 @@ fn cluster_ips(entry: &ServicePortEntry, family: Family) -> Vec<IpAddr> {
 }
 
 fn endpoint_ips(entry: &ServicePortEntry, family: Family) -> Vec<IpAddr> {
-    let mut backends = reachable(&entry.internal, family);
-    if entry.external != entry.internal {
-        backends.extend(reachable(&entry.external, family));
-    }
-    backends.iter().map(|b| b.address.ip()).collect()
+    let mut lists = entry.lists().to_vec();
+    lists.dedup();
+    let backends = lists.into_iter().flat_map(|list| reachable(list, family));
+    backends.map(|b| b.address.ip()).collect()
 }
 
 fn address_elements<'a>(ips: impl IntoIterator<Item = &'a IpAddr>) -> Vec<Element> {

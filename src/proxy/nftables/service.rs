@@ -55,14 +55,19 @@ impl Parts {
     pub(super) fn of(entry: &ServicePortEntry, family: Family) -> Self {
         let names = Names::of(&entry.name);
         let mut parts = Self::default();
-        let inside = fate(&entry.internal, family);
+        let internal = fate(&entry.internal, family);
+        let inside = fate(entry.inside(), family);
         let outside = fate(&entry.external, family);
-        parts.addresses(entry, family, &names, (inside, outside));
-        if inside == Fate::Serve {
+        parts.addresses(entry, family, &names, internal, (inside, outside));
+        if internal == Fate::Serve {
             let rules = Pick::of(entry, &entry.internal, family, &names).rules();
             parts.chains.push((names.service.clone(), rules));
         }
         if is_external(entry) && (inside == Fate::Serve || outside == Fate::Serve) {
+            if inside == Fate::Serve && *entry.inside() != entry.internal {
+                let rules = Pick::of(entry, entry.inside(), family, &names).rules();
+                parts.chains.push((names.inside.clone(), rules));
+            }
             let rules = external_rules(entry, family, &names, (inside, outside));
             parts.chains.push((names.external.clone(), rules));
         }
@@ -81,7 +86,7 @@ impl Parts {
         names: &Names,
         time: Duration,
     ) {
-        let backends = [&entry.internal, &entry.external].into_iter();
+        let backends = entry.lists().into_iter();
         let backends = backends.flat_map(|all| reachable(all, family));
         let endpoints: BTreeSet<SocketAddr> = backends.map(|b| b.address).collect();
         for endpoint in endpoints {
@@ -99,6 +104,7 @@ impl Parts {
         entry: &ServicePortEntry,
         family: Family,
         names: &Names,
+        internal: Fate,
         (inside, outside): (Fate, Fate),
     ) {
         let of_family = |ips: &[IpAddr]| -> Vec<Key> {
@@ -109,7 +115,7 @@ impl Parts {
         external.extend(of_family(&entry.load_balancer_ips));
         let places = (SERVICE_IPS, NO_ENDPOINT_SERVICES);
         for key in of_family(&entry.cluster_ips) {
-            self.element(places, key, &names.service, (inside, inside));
+            self.element(places, key, &names.service, (internal, internal));
         }
         for key in external {
             self.element(places, key, &names.external, (inside, outside));
@@ -171,8 +177,9 @@ fn is_external(entry: &ServicePortEntry) -> bool {
 /// Whether the service is one of this family, where no address of its own says so: a node port.
 fn has_family(entry: &ServicePortEntry, family: Family) -> bool {
     entry.cluster_ips.iter().any(|ip| is_of(family, ip))
-        || [&entry.internal, &entry.external]
-            .iter()
+        || entry
+            .lists()
+            .into_iter()
             .any(|backends| !reachable(backends, family).is_empty())
 }
 
@@ -191,7 +198,7 @@ pub(super) fn number(entry: &ServicePortEntry) -> u8 {
     }
 }
 
-/// The chain of external addresses and of the node port: clients inside have the service's own chain, those outside keep
+/// The chain of external addresses and of the node port: no traffic policy counts for clients inside, those outside keep
 /// their address with `externalTrafficPolicy: Local`.
 fn external_rules(
     entry: &ServicePortEntry,
@@ -199,8 +206,13 @@ fn external_rules(
     names: &Names,
     (inside, outside): (Fate, Fate),
 ) -> Vec<Rule> {
+    // A client keeps its endpoint whichever address of the service it uses, where the endpoints are the same.
+    let chain = match *entry.inside() == entry.internal {
+        true => &names.service,
+        false => &names.inside,
+    };
     let to_inside = match inside {
-        Fate::Serve => Verdict::Goto(names.service.clone()),
+        Fate::Serve => Verdict::Goto(chain.clone()),
         // It is refused where it goes next.
         Fate::Reject | Fate::Drop => Verdict::Return,
     };
@@ -213,9 +225,14 @@ fn external_rules(
         if !entry.external_local {
             rules.push(Rule::new().mark(MASQUERADE));
         }
-        match entry.internal == entry.external {
-            true => rules.push(Rule::new().goto(&names.service)),
-            false => rules.extend(Pick::of(entry, &entry.external, family, names).rules()),
+        let (is_internal, is_inside) = (
+            entry.external == entry.internal,
+            entry.external == *entry.inside(),
+        );
+        match (is_internal, is_inside) {
+            (true, _) => rules.push(Rule::new().goto(&names.service)),
+            (_, true) => rules.push(Rule::new().goto(&names.inside)),
+            _ => rules.extend(Pick::of(entry, &entry.external, family, names).rules()),
         }
     }
     rules

@@ -277,6 +277,10 @@ impl Numbers {
                 Some(()) => entry.internal.clone(),
                 None => self.backends(),
             };
+            entry.cluster = match self.sometimes(()) {
+                Some(()) => entry.internal.clone(),
+                None => self.backends(),
+            };
             entry
                 .external_ips
                 .extend(self.sometimes(ip(&format!("203.0.113.{at}"))));

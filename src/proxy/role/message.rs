@@ -45,7 +45,7 @@ pub struct Configuration {
 }
 
 impl Configuration {
-    /// Whether the daemon has made the address the node's own by a route. Others are added to an interface.
+    /// Whether the daemon has made the address the node's own by a route to all of them. The role adds others itself.
     pub fn is_routed(&self, ip: IpAddr) -> bool {
         let mut ranges = self.table.service_cidrs.iter();
         self.options.service_addresses == ServiceAddresses::Bound && ranges.any(|r| r.contains(ip))

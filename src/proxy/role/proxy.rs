@@ -5,8 +5,10 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use nix::sys::epoll::EpollFlags;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 use super::control::{self, Control};
 use super::home::Home;
@@ -25,6 +27,10 @@ pub const READY: &str = "ready\n";
 const DESCRIPTORS: u64 = 1 << 20;
 /// The number of the loop's own descriptors in tokens.
 const LOOP: u8 = 255;
+/// Of these: something has happened to the directory, …
+const HOME: u8 = 0;
+/// … and the node shuts down.
+const SHUTDOWN: u8 = 1;
 
 /// The role: the one argument is its directory.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
@@ -63,6 +69,26 @@ fn detach() {
     }
 }
 
+/// TERM, as a descriptor of the loop. It is heard where the role has left the daemon's cgroup: then it is of the node's
+/// shutdown.
+fn shutdown(poller: &Poller) -> io::Result<SignalFd> {
+    let mut term = SigSet::empty();
+    term.add(Signal::SIGTERM);
+    let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
+    let signal = SignalFd::with_flags(&term, flags)?;
+    poller.add(&signal, of_loop(SHUTDOWN), EpollFlags::EPOLLIN)?;
+    Ok(signal)
+}
+
+fn of_loop(kind: u8) -> Token {
+    Token {
+        part: LOOP,
+        kind,
+        generation: 0,
+        index: 0,
+    }
+}
+
 struct Role {
     /// None once another role may have the directory.
     home: Option<Home>,
@@ -73,6 +99,8 @@ struct Role {
     /// The version of the table that counts.
     applied: Option<u64>,
     retired: bool,
+    /// Readable at the node's shutdown; None where a TERM may be for the daemon.
+    _shutdown: Option<SignalFd>,
 }
 
 impl Role {
@@ -80,8 +108,9 @@ impl Role {
         let dir = std::path::absolute(dir)?;
         leave_the_daemon_behind()?;
         let mut home = Home::take(&dir)?;
-        cgroup::leave_the_daemon(&home.orders().cgroup);
+        let has_left = cgroup::leave_the_daemon(&home.orders().cgroup);
         let poller = Poller::new()?;
+        let shutdown = has_left.then(|| shutdown(&poller)).transpose()?;
         let mut userspace = Userspace::new(&dir, raise_descriptors());
         // Clients are served before the daemon has said anything.
         let mut names = NamesPart::default();
@@ -100,6 +129,7 @@ impl Role {
             names,
             applied: last.map(|last| last.version),
             retired: false,
+            _shutdown: shutdown,
         })
     }
 
@@ -119,6 +149,7 @@ impl Role {
                     control::PART => self.control.ready(token, events, now, &self.poller),
                     part::PART => self.userspace.ready(token, events, now, &self.poller),
                     dns::PART => self.names.ready(token, events, now, &self.poller),
+                    LOOP if token.kind == SHUTDOWN => return ExitCode::SUCCESS,
                     _ => self.mend(),
                 }
             }
@@ -221,24 +252,18 @@ impl Role {
 
 fn watch(home: &mut Home, poller: &Poller) {
     home.watch();
-    let token = Token {
-        part: LOOP,
-        kind: 0,
-        generation: 0,
-        index: 0,
-    };
     if let Some(watched) = home.watched() {
-        let _ = poller.add(watched, token, nix::sys::epoll::EpollFlags::EPOLLIN);
+        let _ = poller.add(watched, of_loop(HOME), EpollFlags::EPOLLIN);
     }
 }
 
-/// Nothing that ends the daemon ends this process, and the kernel kills it last for want of memory.
+/// Nothing that ends the daemon ends this process ([`shutdown`] is what does), and the kernel kills it last for want of memory.
 fn leave_the_daemon_behind() -> io::Result<()> {
     let _ = nix::sys::prctl::set_name(c"podprobe-proxy");
     std::env::set_current_dir("/")?;
     // It is the leader of its session already when a person has started it.
     let _ = nix::unistd::setsid();
-    protect_from_the_oom_killer();
+    crate::sys::process::protect_from_the_oom_killer();
     let mut ignored = SigSet::empty();
     ignored.extend([
         Signal::SIGTERM,
@@ -251,15 +276,6 @@ fn leave_the_daemon_behind() -> io::Result<()> {
         Signal::SIGPIPE,
     ]);
     Ok(ignored.thread_block()?)
-}
-
-/// kube-proxy's -999, or as low as a process without CAP_SYS_RESOURCE may go.
-fn protect_from_the_oom_killer() {
-    for score in (-999..0).step_by(37) {
-        if std::fs::write("/proc/self/oom_score_adj", score.to_string()).is_ok() {
-            return;
-        }
-    }
 }
 
 /// As many descriptors as there may be; what there are then.

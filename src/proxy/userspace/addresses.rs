@@ -1,4 +1,8 @@
-//! Addresses of services on the loopback interface, where the kernel translates no addresses.
+//! Addresses of services and names that become the node's own, where the kernel translates no addresses.
+//!
+//! Those of IPv4 are added to the loopback interface, with a scope that makes them the source of nothing else. IPv6 has no such
+//! scope: the kernel would take one for the source of the node's own connections, and add a route to it beside that to all
+//! services. So a local route leads to each, and no interface has it.
 //!
 //! Invariants: only what was added here is removed, also after a restart of the role: it is written down before it is
 //! added. An address that the node has anyhow stays as it is. One with connections stays until the last has ended.
@@ -9,6 +13,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use crate::api::cidr::Cidr;
+use crate::network::node_addresses;
 use crate::network::rtnetlink::Rtnetlink;
 use crate::proxy::role::home::replace;
 use crate::proxy::role::slab::{Key, Slab};
@@ -59,8 +64,7 @@ impl Addresses {
         }
         for ip in wanted {
             // Also those that are ours already: somebody may have removed them.
-            let added =
-                Rtnetlink::open().and_then(|mut kernel| kernel.claim_address(LOOPBACK, *ip));
+            let added = add(*ip, !new.contains(ip));
             // The node has it already, or it cannot be had; the bind tells which.
             if added.is_err() && new.contains(ip) {
                 self.remove(*ip);
@@ -76,8 +80,7 @@ impl Addresses {
         let wanted = self.claimed.iter().filter(|(_, c)| c.wanted);
         for (_, claimed) in wanted {
             // Where it is there, the kernel says so.
-            let _ =
-                Rtnetlink::open().and_then(|mut kernel| kernel.claim_address(LOOPBACK, claimed.ip));
+            let _ = add(claimed.ip, true);
         }
     }
 
@@ -102,9 +105,7 @@ impl Addresses {
         let unused = self.claimed.iter().filter(unused);
         let unused: Vec<IpAddr> = unused.map(|(_, c)| c.ip).collect();
         for ip in &unused {
-            let address = Cidr::single(*ip);
-            let _ =
-                Rtnetlink::open().and_then(|mut kernel| kernel.remove_address(LOOPBACK, address));
+            let _ = take_away(*ip);
             self.remove(*ip);
         }
         if !unused.is_empty() {
@@ -145,5 +146,120 @@ impl Addresses {
     fn write(&self) -> io::Result<()> {
         let ips: BTreeSet<&IpAddr> = self.by_ip.keys().collect();
         replace(&self.record, &[&serde_json::to_vec(&ips)?])
+    }
+}
+
+/// Makes an address the node's own; `is_ours`: it may be there already. An older podprobe has added those of IPv6 to the interface.
+fn add(ip: IpAddr, is_ours: bool) -> io::Result<()> {
+    let mut kernel = Rtnetlink::open()?;
+    if ip.is_ipv4() {
+        return kernel.claim_address(LOOPBACK, ip);
+    }
+    if is_ours {
+        kernel.remove_address(LOOPBACK, Cidr::single(ip))?;
+    } else if node_addresses().contains(&ip) {
+        return Err(io::ErrorKind::AlreadyExists.into());
+    }
+    kernel.add_local_route(Cidr::single(ip), LOOPBACK)
+}
+
+fn take_away(ip: IpAddr) -> io::Result<()> {
+    let mut kernel = Rtnetlink::open()?;
+    let address = Cidr::single(ip);
+    match ip {
+        IpAddr::V4(_) => kernel.remove_address(LOOPBACK, address),
+        IpAddr::V6(_) => kernel.remove_local_route(address, LOOPBACK),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, UdpSocket};
+
+    use super::*;
+    use crate::netfilter::own_network::in_own_network;
+    use crate::network::service_routes::{self, To};
+    use crate::sys::socket::loopback_up;
+
+    /// The address that the node itself would send from.
+    fn source_to(to: &str) -> IpAddr {
+        let socket = UdpSocket::bind("[::]:0").unwrap();
+        socket.connect((to, 53)).unwrap();
+        socket.local_addr().unwrap().ip()
+    }
+
+    fn ip(line: &str) {
+        let done = std::process::Command::new("ip")
+            .args(line.split(' '))
+            .output()
+            .unwrap();
+        assert!(done.status.success(), "ip {line}: {done:?}");
+    }
+
+    #[test]
+    fn an_address_of_ipv6_is_the_nodes_own_and_the_source_of_nothing() {
+        in_own_network(|| {
+            loopback_up().unwrap();
+            ip("link add up0 type veth peer name up1");
+            ip("link set up1 up");
+            ip("link set up0 up");
+            ip("addr add 2001:db8::1/64 dev up0 nodad");
+            ip("route add default via 2001:db8::2 dev up0");
+            let dir = tempfile::tempdir().unwrap();
+            let own: IpAddr = "fd00:96::a".parse().unwrap();
+            let range: Cidr = "fd00:96::/112".parse().unwrap();
+            let mut addresses = Addresses::new(dir.path().join("addresses.json"));
+            // As an older podprobe has left it.
+            ip("addr add fd00:96::a/128 dev lo");
+            std::fs::write(dir.path().join("addresses.json"), "[\"fd00:96::a\"]").unwrap();
+            for _ in 0..2 {
+                addresses = Addresses::new(dir.path().join("addresses.json"));
+                addresses.claim(&BTreeSet::from([own, "10.96.0.10".parse().unwrap()]));
+                assert_eq!(addresses.all().len(), 2);
+                // It is no route of somebody else.
+                service_routes::ensure(&[range], To::PacketFilter).unwrap();
+                for to in ["fd00:96::50", "fd12::7", "2001:db8:1::7"] {
+                    assert_eq!(
+                        source_to(to),
+                        "2001:db8::1".parse::<IpAddr>().unwrap(),
+                        "{to}"
+                    );
+                }
+                assert!(!node_addresses().contains(&own));
+            }
+            addresses.renew();
+            let at = (own, 0).into();
+            let bound = crate::proxy::userspace::sockets::open(
+                crate::api::service::Protocol::Tcp,
+                at,
+                crate::proxy::userspace::plan::Action::Serve,
+                true,
+            );
+            let listener = TcpListener::from(bound.unwrap().unwrap());
+            let at = listener.local_addr().unwrap();
+            std::net::TcpStream::connect(at).unwrap();
+            addresses.claim(&BTreeSet::new());
+            addresses.release();
+            assert!(addresses.all().is_empty());
+            std::net::TcpStream::connect(at).unwrap_err();
+        });
+    }
+
+    /// An address of an interface stays as it is.
+    #[test]
+    fn what_the_node_has_anyhow_is_not_claimed() {
+        in_own_network(|| {
+            loopback_up().unwrap();
+            ip("link add up0 type veth peer name up1");
+            ip("link set up1 up");
+            ip("link set up0 up");
+            ip("addr add fd00:1::1/64 dev up0 nodad");
+            let dir = tempfile::tempdir().unwrap();
+            let mut addresses = Addresses::new(dir.path().join("addresses.json"));
+            let own = "fd00:1::1".parse().unwrap();
+            addresses.claim(&BTreeSet::from([own]));
+            assert!(addresses.all().is_empty());
+            assert!(node_addresses().contains(&own));
+        });
     }
 }

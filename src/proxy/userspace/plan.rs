@@ -14,9 +14,11 @@ use crate::services::table::{Backend, Backends, HostPort, ServicePortEntry, Serv
 /// Whose endpoints a client gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Clients {
-    /// Those on the node and in its pods.
+    /// All of a cluster IP.
     Internal,
-    /// Those from outside.
+    /// Those on the node and in its pods, on any other address.
+    Inside,
+    /// Those from outside, on any other address.
     External,
 }
 
@@ -89,10 +91,8 @@ pub struct Pool {
     pub name: ServicePortName,
     /// How long a client keeps its endpoint.
     pub affinity: Option<Duration>,
-    /// For clients on the node and in pods.
-    pub internal: Vec<Backend>,
-    /// For the others.
-    pub external: Vec<Backend>,
+    /// In the order of [`Clients`].
+    pub lists: [Vec<Backend>; 3],
 }
 
 /// See the module.
@@ -104,7 +104,7 @@ pub struct Plan {
     pub pools: Vec<Pool>,
     /// What cannot be bound because it is wanted twice.
     pub conflicts: Vec<NotBound>,
-    /// Addresses of services that an interface must have.
+    /// Addresses of services and names that have to become the node's own.
     pub addresses: BTreeSet<IpAddr>,
     taken: BTreeSet<Place>,
 }
@@ -147,13 +147,12 @@ impl Plan {
             self.pools.push(Pool {
                 name: service.name.clone(),
                 affinity: service.affinity,
-                internal: endpoints(&service.internal),
-                external: endpoints(&service.external),
+                lists: service.lists().map(endpoints),
             });
         }
     }
 
-    /// The daemon adds a route to all addresses in `routed`; each of the others is added to an interface.
+    /// The daemon adds a route to all addresses in `routed`; each of the others is added by itself.
     fn bind_service(&mut self, service: &ServicePortEntry, routed: &[Cidr]) {
         for (entrance, ips) in entrances(service) {
             for ip in ips {
@@ -164,7 +163,8 @@ impl Plan {
                 }
                 let wanted = wanted(service, entrance, (*ip, service.port).into());
                 self.want(Wanted {
-                    is_routed,
+                    // Of IPv6 no interface has any.
+                    is_routed: is_routed || ip.is_ipv6(),
                     ..wanted
                 });
             }
@@ -215,8 +215,7 @@ impl Plan {
             self.pools.push(Pool {
                 name,
                 affinity: None,
-                internal: vec![port.backend.clone()],
-                external: vec![port.backend.clone()],
+                lists: [(); 3].map(|()| vec![port.backend.clone()]),
             });
         }
     }
@@ -280,8 +279,9 @@ fn action(service: &ServicePortEntry, entrance: Entrance, v6: bool) -> Action {
         Backends::Some(_) | Backends::Reject => Action::Refuse,
         Backends::Drop => Action::Drop,
     };
-    match (entrance, of(&service.internal), of(&service.external)) {
-        (Entrance::Cluster, internal, _) => internal,
+    let [internal, inside, external] = service.lists().map(of);
+    match (entrance, inside, external) {
+        (Entrance::Cluster, ..) => internal,
         (_, Action::Serve, _) | (_, _, Action::Serve) => Action::Serve,
         (_, _, external) => external,
     }
@@ -495,9 +495,13 @@ mod tests {
     }
 
     #[track_caller]
-    fn check_action(entrance: Entrance, internal: Backends, external: Backends, expected: Action) {
+    fn check_action(entrance: Entrance, inside: Backends, external: Backends, expected: Action) {
         let mut foo = service("foo", &[]);
-        (foo.internal, foo.external) = (internal, external);
+        match entrance {
+            Entrance::Cluster => foo.internal = inside,
+            _ => (foo.external_local, foo.cluster) = (true, inside),
+        }
+        foo.external = external;
         assert_eq!(action(&foo, entrance, false), expected);
         let of_the_other_family = action(&foo, entrance, true);
         assert_ne!(of_the_other_family, Action::Serve);

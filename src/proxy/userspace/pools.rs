@@ -16,9 +16,11 @@ use crate::services::table::{Backend, ServicePortName};
 type PoolName = (ServicePortName, Clients, bool);
 
 /// The kinds in the order in which a port names its lists.
-const KINDS: [(Clients, bool); 4] = [
+const KINDS: [(Clients, bool); 6] = [
     (Clients::Internal, false),
     (Clients::Internal, true),
+    (Clients::Inside, false),
+    (Clients::Inside, true),
     (Clients::External, false),
     (Clients::External, true),
 ];
@@ -38,9 +40,9 @@ pub fn fingerprint(backend: &Backend) -> u32 {
 pub struct Port {
     /// Its connections now.
     pub connections: u32,
-    pools: [PoolName; 4],
-    /// Of clients inside, and outside.
-    backends: [BTreeSet<Backend>; 2],
+    pools: [PoolName; 6],
+    /// In the order of [`Clients`].
+    backends: [BTreeSet<Backend>; 3],
 }
 
 /// See the module.
@@ -65,17 +67,16 @@ impl Pools {
             stays
         });
         for pool in &plan.pools {
-            let backends = [&pool.internal, &pool.external];
             let names = KINDS.map(|(clients, v6)| (pool.name.clone(), clients, v6));
             for name in &names {
-                let all = backends[name.1 as usize].iter();
+                let all = pool.lists[name.1 as usize].iter();
                 let of_family = all.filter(|b| b.address.is_ipv6() == name.2);
                 let of_family: Vec<Backend> = of_family.cloned().collect();
                 self.balancer.new_service(name, pool.affinity);
                 self.balancer
                     .set_endpoints(name, &of_family, random_fraction);
             }
-            let backends = backends.map(|list| list.iter().cloned().collect());
+            let backends = pool.lists.clone().map(BTreeSet::from_iter);
             let known = self.by_name.get(&pool.name);
             match known.and_then(|key| self.ports.get_mut(*key)) {
                 Some(port) => port.backends = backends,
@@ -118,12 +119,10 @@ impl Pools {
         now: Moment,
     ) -> Option<Backend> {
         let port = self.ports.get(key)?;
-        // A client keeps its endpoint whichever address of the service it uses.
-        let list = match port.backends[0] == port.backends[1] {
-            true => Clients::Internal,
-            false => clients,
-        };
-        let name = &port.pools[list as usize * 2 + usize::from(client.is_ipv6())];
+        // A client keeps its endpoint whichever address of the service it uses, where the endpoints are the same.
+        let own = &port.backends[clients as usize];
+        let list = port.backends.iter().position(|list| list == own)?;
+        let name = &port.pools[list * 2 + usize::from(client.is_ipv6())];
         let choices = self.balancer.endpoints(name).len();
         let reset = !tried.is_empty();
         let mut next = || self.balancer.next_endpoint(name, client, reset, now).ok();

@@ -80,14 +80,16 @@ impl Shared {
             self.metrics.refused += 1;
             return None;
         }
-        let is_inside = wanted.entrance == Entrance::Cluster
-            || client.is_loopback()
+        if wanted.entrance == Entrance::Cluster {
+            return Some(Clients::Internal);
+        }
+        let is_inside = client.is_loopback()
             || self.node_addresses.contains(&client)
             // The node's own processes come from the service's address, which is the node's.
             || wanted.is_at(client)
             || is_in(&self.inside, client);
         Some(match is_inside {
-            true => Clients::Internal,
+            true => Clients::Inside,
             false => Clients::External,
         })
     }

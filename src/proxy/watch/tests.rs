@@ -4,8 +4,9 @@ use std::fs;
 
 use super::*;
 use crate::api::decode::objects;
-use crate::api::{PodOrigin, PodSource};
+use crate::api::{PodOrigin, PodPhase, PodSource, PodStatus, test_pods};
 use crate::proxy::{Applied, ProxyError};
+use crate::threads::Pulse;
 
 struct Nowhere;
 
@@ -27,8 +28,7 @@ impl DataPath for Nowhere {
 fn watch(record: PathBuf) -> Watch {
     let feed = Arc::new(ChangeFeed::default());
     let all = Objects::new(|| ());
-    let service =
-        "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {ports: [{port: 80}]}\n";
+    let service = "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {selector: {app: web}, ports: [{port: 80}]}\n";
     let source = PodOrigin::File {
         node_name: "node",
         path: Path::new("/pods/web.yaml"),
@@ -79,4 +79,36 @@ fn a_record_that_cannot_be_written_is_tried_again_and_said_once() {
     assert!(!below.exists(), "it is written when it changes");
     watch.is_recorded = false;
     assert_eq!(watch.record(), Some(said), "it has been right meanwhile");
+}
+
+/// People take a pod out of rotation so, and wait for it.
+#[test]
+fn a_changed_label_reaches_services_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut watch = watch(dir.path().join("services.json"));
+    let ready = PodStatus {
+        phase: PodPhase::Running,
+        pod_ip: "10.244.0.2".into(),
+        conditions: serde_json::from_value(
+            serde_json::json!([{"type": "Ready", "status": "True"}]),
+        )
+        .unwrap(),
+        ..PodStatus::default()
+    };
+    let labelled = |app| test_pods::pod("a").label("app", app).arc();
+    let pod = labelled("web");
+    watch.deps.statuses.set(&pod, ready);
+    watch.deps.pods.set(pod);
+    let pulse = Pulse::new("services");
+    watch.turn(&pulse);
+    let endpoints = |watch: &Watch| {
+        let table = watch.applied.clone().unwrap();
+        table.services[0].internal.clone()
+    };
+    assert!(matches!(endpoints(&watch), Backends::Some(_)));
+    // What else happens to pods wakes nobody, and the next look by itself is an hour away.
+    watch.next_look = Moment::now() + Duration::from_secs(3600);
+    watch.deps.pods.set(labelled("taken-out"));
+    watch.turn(&pulse);
+    assert_eq!(endpoints(&watch), Backends::Reject);
 }

@@ -4,7 +4,7 @@
 //! root of a hierarchy has no directory there as far as we are concerned, so the root is never killed or removed.
 
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -13,7 +13,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::clock::Moment;
-use crate::sys::mountinfo::{self, Mount};
+use crate::sys::cgroup_mounts;
+use crate::sys::mountinfo::Mount;
 
 /// How long a cgroup may take to become empty after its processes were killed.
 const EMPTY_LIMIT: Duration = Duration::from_secs(2);
@@ -40,9 +41,10 @@ pub struct Cgroups(Vec<Hierarchy>);
 impl Cgroups {
     /// What is mounted now.
     pub fn detect() -> io::Result<Self> {
-        Ok(Self::of(mountinfo::read()?))
+        Ok(Self::of(cgroup_mounts::read()?.used))
     }
 
+    /// Those of mounts that count.
     pub(crate) fn of(mounts: Vec<Mount>) -> Self {
         let mut found: Vec<Hierarchy> = Vec::new();
         for h in mounts.into_iter().filter_map(hierarchy) {
@@ -60,6 +62,13 @@ impl Cgroups {
     /// No hierarchy is mounted: nothing can be limited or counted.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// `v1` and `v2`, as far as hierarchies of them count.
+    pub fn versions(&self) -> Vec<&'static str> {
+        let any = |v2: bool| self.0.iter().any(|h| h.v1_options.is_none() == v2);
+        let versions = [(any(false), "v1"), (any(true), "v2")];
+        versions.iter().filter(|v| v.0).map(|v| v.1).collect()
     }
 
     /// A hierarchy, when all of them are mounted read-only: no container can be made, as in a container without privileges.
@@ -80,6 +89,12 @@ impl Cgroups {
                 offered.split_whitespace().any(|c| c == controller)
             }
         })
+    }
+
+    /// Whether a v1 hierarchy carries this controller.
+    pub fn has_v1(&self, controller: &str) -> bool {
+        let options = self.0.iter().filter_map(|h| h.v1_options.as_ref());
+        options.flatten().any(|o| o == controller)
     }
 
     /// As [`Self::has`], by the hierarchies in which OCI runtimes set limits: v1 where there is any, else v2.
@@ -104,6 +119,11 @@ impl Cgroups {
     /// The directory of `path` in the hierarchy that counts and limits for this controller: v1's where it has one, else v2.
     /// None without either. It may not exist.
     pub fn controller_dir(&self, controller: &str, path: &str) -> Option<PathBuf> {
+        self.of_controller(controller, path).map(|(dir, _)| dir)
+    }
+
+    /// The same, and whether it is of v2.
+    pub fn of_controller(&self, controller: &str, path: &str) -> Option<(PathBuf, bool)> {
         let v1 = |h: &&Hierarchy| {
             let options = h.v1_options.as_ref();
             options.is_some_and(|all| all.iter().any(|o| o == controller))
@@ -111,7 +131,24 @@ impl Cgroups {
         let all = &self.0;
         let v2 = || all.iter().find(|h| h.v1_options.is_none());
         let h = all.iter().find(v1).or_else(v2)?;
-        Some(h.at.join(path.trim_start_matches('/')))
+        let dir = h.at.join(path.trim_start_matches('/'));
+        Some((dir, h.v1_options.is_none()))
+    }
+
+    /// Gives a controller of v2 to the cgroup `path`, as far as those above it may. One that holds processes may not.
+    pub fn hand_down(&self, controller: &str, path: &str) {
+        let v2 = self.0.iter().filter(|h| h.v1_options.is_none());
+        for h in v2 {
+            let dir = h.at.join(path.trim_start_matches('/'));
+            let mut above: Vec<&Path> = dir.ancestors().skip(1).collect();
+            above.retain(|a| a.starts_with(&h.at));
+            for dir in above.iter().rev() {
+                let file = dir.join("cgroup.subtree_control");
+                let file = fs::File::options().write(true).open(file);
+                // What is missing then shows by its files.
+                let _ = file.and_then(|mut f| f.write_all(format!("+{controller}").as_bytes()));
+            }
+        }
     }
 
     /// The cgroup directories of a process, but only those whose path ends in `path`.
@@ -238,16 +275,64 @@ pub fn of_container(pod: &str, name: &str, attempt: u32) -> String {
     format!("{pod}/{name}-{attempt}")
 }
 
+/// The cgroup of the first process of a pod whose containers share their processes. No container has the name: theirs end
+/// with a number.
+pub fn of_first_process(pod: &str) -> String {
+    format!("{pod}/pause")
+}
+
+/// Memory of that process in bytes. It does nothing, but a container that may trace it can have it do what it likes.
+const FIRST_PROCESS_MEMORY: &str = "8388608";
+
+/// Moves this process, the first of a pod, into its cgroup in every hierarchy, and limits its memory and its number there. A
+/// limit that the node cannot set is left out, as that of a container is not: nothing was asked for.
+///
+/// # Errors
+/// It cannot be moved.
+pub fn join_as_first_process(path: &str) -> io::Result<()> {
+    for h in Cgroups::detect()?.0 {
+        // A new cgroup of cpuset takes no process until it is given processors.
+        if h.carries("cpuset") {
+            continue;
+        }
+        let dir = h.at.join(path.trim_start_matches('/'));
+        fs::create_dir_all(&dir)?;
+        let limits = match &h.v1_options {
+            None => {
+                delegate(&h.at, path);
+                ["memory.max", "pids.max"]
+            }
+            Some(_) => ["memory.limit_in_bytes", "pids.max"],
+        };
+        for (file, value) in limits.into_iter().zip([FIRST_PROCESS_MEMORY, "1"]) {
+            let _ = fs::write(dir.join(file), value);
+        }
+        join_dir(&dir)?;
+    }
+    Ok(())
+}
+
+/// Has the parents of a cgroup of v2 hand the controllers of memory and processes down.
+fn delegate(root: &Path, path: &str) {
+    let mut dir = root.to_owned();
+    for part in Path::new(path.trim_start_matches('/')) {
+        for controller in ["+memory", "+pids"] {
+            let _ = fs::write(dir.join("cgroup.subtree_control"), controller);
+        }
+        dir.push(part);
+    }
+}
+
 /// Moves this shim or holder out of the daemon's cgroup into `path`: a service manager that stops the daemon kills what is
-/// in there. Where that is not possible it says so on stderr, and the pod runs all the same.
-pub fn leave_the_daemon(path: &str) {
+/// in there. Where that is not possible it says so on stderr, and the pod runs all the same. True when nothing that is
+/// sent to the daemon's cgroup reaches it any more: then a TERM is of the node's shutdown, or of a person.
+pub fn leave_the_daemon(path: &str) -> bool {
     // a record of an older podprobe names none
     if path.is_empty() {
-        return;
+        return false;
     }
-    if let Err(e) = Cgroups::detect().and_then(|c| c.join(path)) {
-        eprintln!("{e}");
-    }
+    let left = Cgroups::detect().and_then(|c| c.join(path));
+    left.inspect_err(|e| eprintln!("{e}")).is_ok()
 }
 
 /// Removes a cgroup and those below it, deepest first; waits a moment for processes that are about to be gone.
@@ -368,6 +453,7 @@ pub fn oom_killed(dirs: &[PathBuf]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::mountinfo;
 
     const HYBRID: &str = "\
 24 1 0:22 / /sys/fs/cgroup rw - tmpfs tmpfs rw

@@ -47,6 +47,8 @@ enum Verb {
         bundle: PathBuf,
         pid_file: Option<PathBuf>,
         console_socket: Option<PathBuf>,
+        unfiltered_devices: bool,
+        pod_proc: Option<PathBuf>,
     },
     Start,
     Kill {
@@ -94,13 +96,17 @@ fn run(i: &Invocation) -> Result<(), Error> {
             bundle,
             pid_file,
             console_socket,
-        } => create::create(
-            &i.root,
-            &i.id,
+            unfiltered_devices,
+            pod_proc,
+        } => create::create(&create::Request {
+            root: &i.root,
+            id: &i.id,
             bundle,
-            pid_file.as_deref(),
-            console_socket.as_deref(),
-        ),
+            pid_file: pid_file.as_deref(),
+            console_socket: console_socket.as_deref(),
+            unfiltered_devices: *unfiltered_devices,
+            pod_proc: pod_proc.as_deref(),
+        }),
         Verb::Start => create::start(&i.root, &i.id),
         Verb::Kill { signal, all } => process::kill(&i.root, &i.id, *signal, *all),
         Verb::Delete { force } => process::delete(&i.root, &i.id, *force),
@@ -119,6 +125,7 @@ fn parse(args: Vec<OsString>) -> Result<Invocation, lexopt::Error> {
     let (mut root, mut bundle) = (PathBuf::from(DEFAULT_ROOT), PathBuf::from("."));
     let (mut pid_file, mut console_socket) = (None, None);
     let (mut force, mut all, mut version) = (false, false, false);
+    let (mut unfiltered_devices, mut pod_proc) = (false, None);
     let mut words: Vec<String> = Vec::new();
     let mut parser = lexopt::Parser::from_args(args);
     while let Some(arg) = parser.next()? {
@@ -127,6 +134,9 @@ fn parse(args: Vec<OsString>) -> Result<Invocation, lexopt::Error> {
             Long("bundle") | Short('b') => bundle = parser.value()?.into(),
             Long("pid-file") => pid_file = Some(parser.value()?.into()),
             Long("console-socket") => console_socket = Some(parser.value()?.into()),
+            // UNFILTERED_DEVICES and POD_PROC, which stand before the verb.
+            Long("unfiltered-devices") => unfiltered_devices = true,
+            Long("pod-proc") => pod_proc = Some(parser.value()?.into()),
             Long("force") | Short('f') => force = true,
             Long("all") | Short('a') => all = true,
             Long("version") | Short('v') => version = true,
@@ -148,6 +158,8 @@ fn parse(args: Vec<OsString>) -> Result<Invocation, lexopt::Error> {
                 bundle,
                 pid_file,
                 console_socket,
+                unfiltered_devices,
+                pod_proc,
             },
             id,
         ),
@@ -259,6 +271,8 @@ mod tests {
             bundle: "/b".into(),
             pid_file: Some("/p".into()),
             console_socket: Some("/c".into()),
+            unfiltered_devices: false,
+            pod_proc: None,
         };
         check(
             "--root /r create --bundle /b --pid-file /p --console-socket /c c1",
@@ -272,9 +286,24 @@ mod tests {
                     bundle: ".".into(),
                     pid_file: None,
                     console_socket: None,
+                    unfiltered_devices: false,
+                    pod_proc: None,
                 },
                 "c1",
             )),
+        );
+        let option = crate::runtime::shims::UNFILTERED_DEVICES;
+        let unfiltered = Verb::Create {
+            bundle: ".".into(),
+            pid_file: None,
+            console_socket: None,
+            unfiltered_devices: true,
+            pod_proc: Some("/p".into()),
+        };
+        let proc = crate::runtime::shims::POD_PROC;
+        check(
+            &format!("{option} {proc} /p --root /r create c1"),
+            Ok(("/r", unfiltered, "c1")),
         );
         check(
             "kill c1 SIGTERM",

@@ -6,6 +6,7 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::ops::ControlFlow;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,6 +20,8 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use crate::api::PodUid;
 use crate::clock::Moment;
 use crate::directory_watch::{DirectoryWatch, WatchError};
+use crate::layout::directories::make_private;
+use crate::threads::Roster;
 
 /// Stack of the thread: it reads names.
 const STACK: usize = 128 * 1024;
@@ -47,39 +50,43 @@ impl ExitListener {
     ///
     /// # Errors
     /// The directory cannot be made, or no descriptor or thread is left.
-    pub fn spawn(dir: PathBuf, on_exit: impl Fn(&PodUid) + Send + 'static) -> io::Result<Self> {
+    pub fn spawn(
+        dir: PathBuf,
+        on_exit: impl Fn(&PodUid) + Send + 'static,
+        roster: &Roster,
+    ) -> io::Result<Self> {
         let watch = DirectoryWatch::new(dir.clone(), |_| true);
-        Self::spawn_with(watch, dir, on_exit)
+        Self::spawn_with(watch, dir, on_exit, roster)
     }
 
     fn spawn_with(
         mut watch: DirectoryWatch,
         dir: PathBuf,
         on_exit: impl Fn(&PodUid) + Send + 'static,
+        roster: &Roster,
     ) -> io::Result<Self> {
-        fs::create_dir_all(&dir)?;
+        make_private(&dir)?;
         let wake = Arc::new(EventFd::from_flags(
             EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK,
         )?);
         let (stopped, ours) = (Arc::new(AtomicBool::new(false)), wake.clone());
         let stop = stopped.clone();
-        let thread = std::thread::Builder::new()
-            .name("exits".into())
-            .stack_size(STACK)
-            .spawn(move || {
-                let mut problem = None;
-                while !stop.load(Ordering::Acquire) {
-                    ensure(&mut watch, &mut problem);
-                    if !dir.is_dir() {
-                        // Somebody clears /run, and is let finish: a new directory would be in the way.
-                        std::thread::park_timeout(REMAKE_PAUSE);
-                        let _ = fs::create_dir_all(&dir);
-                        continue;
-                    }
-                    take(&dir, &on_exit);
-                    wait(&mut watch, &ours, &stop);
-                }
-            })?;
+        let mut problem = None;
+        let thread = roster.spawn("exits", STACK, move |pulse, _| {
+            if stop.load(Ordering::Acquire) {
+                return ControlFlow::Break(());
+            }
+            ensure(&mut watch, &mut problem);
+            if dir.is_dir() {
+                take(&dir, &on_exit);
+                pulse.rest(|| wait(&mut watch, &ours, &stop));
+            } else {
+                // Somebody clears /run, and is let finish: a new directory would be in the way.
+                pulse.rest(|| std::thread::park_timeout(REMAKE_PAUSE));
+                let _ = make_private(&dir);
+            }
+            ControlFlow::Continue(())
+        })?;
         Ok(Self {
             stopped,
             wake,
@@ -153,9 +160,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         tell(dir.path(), "early");
         let (send, told) = bounded(100);
-        let listener = ExitListener::spawn(dir.path().to_owned(), move |uid| {
-            send.send(uid.to_string()).unwrap()
-        })
+        let listener = ExitListener::spawn(
+            dir.path().to_owned(),
+            move |uid| send.send(uid.to_string()).unwrap(),
+            &Roster::default(),
+        )
         .unwrap();
         assert_eq!(told.recv_timeout(CEILING).unwrap(), "early");
         for _ in 0..3 {
@@ -167,6 +176,23 @@ mod tests {
     }
 
     #[test]
+    fn a_panic_costs_one_end_and_the_next_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let (send, told) = bounded(100);
+        let roster = Roster::default();
+        let on_exit = move |uid: &PodUid| {
+            assert_ne!(uid.as_str(), "bad", "made up");
+            send.send(uid.to_string()).unwrap();
+        };
+        let listener = ExitListener::spawn(dir.path().to_owned(), on_exit, &roster).unwrap();
+        tell(dir.path(), "bad");
+        tell(dir.path(), "good");
+        assert_eq!(told.recv_timeout(CEILING).unwrap(), "good");
+        listener.stop().join().unwrap();
+        assert_eq!(roster.panics(), [("exits", 1)]);
+    }
+
+    #[test]
     fn without_room_in_inotify_the_listener_looks_when_it_tries_again() {
         let dir = tempfile::tempdir().unwrap();
         let watch = DirectoryWatch::with_inotify(
@@ -175,9 +201,12 @@ mod tests {
             || Err(nix::errno::Errno::EMFILE),
         );
         let (send, told) = bounded(100);
-        let listener = ExitListener::spawn_with(watch, dir.path().to_owned(), move |uid| {
-            send.send(uid.to_string()).unwrap()
-        })
+        let listener = ExitListener::spawn_with(
+            watch,
+            dir.path().to_owned(),
+            move |uid| send.send(uid.to_string()).unwrap(),
+            &Roster::default(),
+        )
         .unwrap();
         tell(dir.path(), "a");
         assert_eq!(told.recv_timeout(CEILING).unwrap(), "a");

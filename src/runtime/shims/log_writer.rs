@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 use super::state::{CONTAINER, ContainerRecord, ContainerState, STATE};
 use crate::clock;
 use crate::layout::Layout;
+use crate::record_file;
 
 /// Whether the shim of the container with this current log file runs.
 pub fn is_log_written(layout: &Layout, log: &Path) -> bool {
@@ -28,7 +29,7 @@ fn is_running(state: ContainerState) -> bool {
 
 /// None also for a damaged record; the next daemon moves it aside.
 fn read<T: DeserializeOwned>(path: &Path) -> Option<T> {
-    serde_json::from_slice(&fs::read(path).ok()?).ok()
+    record_file::parse(&path.display().to_string(), &fs::read(path).ok()?).ok()
 }
 
 #[cfg(test)]

@@ -6,6 +6,14 @@ pub mod cgroup;
 mod clients;
 mod console;
 pub mod cri_log;
+#[cfg_attr(
+    not(feature = "embedded"),
+    allow(
+        dead_code,
+        reason = "other runtimes filter devices themselves; check-host asks whether the kernel can"
+    )
+)]
+pub(crate) mod device_program;
 #[cfg(feature = "embedded")]
 pub mod embedded;
 pub mod exits;
@@ -13,6 +21,8 @@ mod log_writer;
 mod oci_cli;
 pub mod oci_spec;
 mod output;
+pub mod pod_cgroup;
+mod roles;
 pub mod sandbox;
 pub mod shim;
 pub mod shim_runtime;
@@ -24,3 +34,8 @@ pub use log_writer::is_log_written;
 pub use shim_runtime::{ShimRuntime, images_in_use};
 
 use super::SHIMS_SCHEME as SCHEME;
+
+/// Option of the embedded runtime: a container is made also where the kernel cannot filter its devices.
+const UNFILTERED_DEVICES: &str = "--unfiltered-devices";
+/// Option of the embedded runtime with its value: where the procfs of the process namespace that a container joins is mounted.
+const POD_PROC: &str = "--pod-proc";

@@ -43,8 +43,10 @@ pub struct Bind {
     pub destination: String,
     /// `ro`.
     pub read_only: bool,
-    /// `noexec`, `nosuid` and `nodev`.
+    /// `noexec` and `nosuid`.
     pub no_exec: bool,
+    /// `nodev`: no device below it can be opened.
+    pub no_dev: bool,
     /// How it is tied to the node's mounts.
     pub propagation: Propagation,
 }
@@ -73,10 +75,14 @@ pub struct Host {
     pub bounding: u64,
     /// Lowest `oom_score_adj` that can be set: this process's own when it lacks CAP_SYS_RESOURCE, else None.
     pub oom_score_adj_floor: Option<i32>,
+    /// The most open files that a process may be allowed: this process's own limit when it lacks CAP_SYS_RESOURCE, else None.
+    pub open_files_ceiling: Option<u64>,
     /// Only cgroup v2, mounted at /sys/fs/cgroup.
     pub cgroup_v2_only: bool,
     /// Which of the cgroup controllers `cpu`, `memory` and `hugetlb` this node lacks.
     pub missing_controllers: Vec<&'static str>,
+    /// The kernel counts what is swapped out by cgroup.
+    pub counts_swap: bool,
     /// Everything under /dev, for privileged containers.
     pub devices: Vec<HostDevice>,
 }
@@ -155,8 +161,7 @@ fn seccomp(i: &Inputs<'_>, bounding: &Value) -> Result<Option<Value>, String> {
 
 fn linux(i: &Inputs<'_>, process: &Value) -> Result<Value, String> {
     let privileged = i.config.security.privileged;
-    let mut resources =
-        resources::linux_resources(&i.config.resources, &i.host.missing_controllers)?;
+    let mut resources = resources::linux_resources(&i.config.resources, i.host)?;
     // Nothing is allowed here: the runtimes themselves add what every container needs (null, zero, tty, pts, mknod).
     resources.insert(
         "devices".into(),
@@ -254,7 +259,10 @@ fn bind(m: &Bind) -> Value {
     let access = if m.read_only { "ro" } else { "rw" };
     let mut options = vec!["rbind", propagation, access];
     if m.no_exec {
-        options.extend(["noexec", "nosuid", "nodev"]);
+        options.extend(["noexec", "nosuid"]);
+    }
+    if m.no_dev {
+        options.push("nodev");
     }
     json!({ "destination": m.destination, "type": "bind", "source": m.source, "options": options })
 }

@@ -6,6 +6,7 @@
 
 use std::ffi::OsString;
 use std::io::{self, Write};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitCode};
 
@@ -14,27 +15,32 @@ use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::{SigSet, Signal};
 
-use super::cgroup;
 use super::state::{self, Process, SANDBOX, STATE, SandboxRecord, SandboxState};
+use super::{cgroup, roles};
 use crate::api::sysctls;
 use crate::runtime::Tmpfs;
 
 mod init;
+
+/// The directory below a sandbox's where the procfs of the pod's processes is mounted, if its containers share them. Only
+/// holder and shims see it.
+pub const PROC: &str = "proc";
 
 /// What the holder tells the daemon when it is ready.
 pub const READY: &str = "ready\n";
 
 /// The role: the one argument is the sandbox's record directory.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let Some(dir) = args.into_iter().next().map(PathBuf::from) else {
+    let mut args = args.into_iter();
+    let Some(dir) = args.next().map(PathBuf::from) else {
         eprintln!("podprobe sandbox: this role is started by the daemon, with a sandbox directory");
         return ExitCode::from(2);
     };
     if dir.as_os_str() == "init" {
-        return init::main();
+        return init::main(&args.next().unwrap_or_default());
     }
-    match set_up(&dir).and_then(|first| report(READY).map(|()| first)) {
-        Ok(first) => hold(first),
+    match set_up(&dir).and_then(|held| report(READY).map(|()| held)) {
+        Ok(held) => hold(held),
         Err(e) => {
             let _ = report(&format!("error {e}"));
             ExitCode::FAILURE
@@ -48,11 +54,19 @@ fn report(text: &str) -> io::Result<()> {
     out.flush()
 }
 
-/// The pod's first process, where its containers share one.
-fn set_up(dir: &Path) -> io::Result<Option<Child>> {
+/// What the holder keeps until its end.
+struct Held {
+    /// The pod's first process, where its containers share one.
+    first: Option<Child>,
+    /// Of the record, for a daemon that finds it damaged or gone.
+    _copy: Option<OwnedFd>,
+}
+
+fn set_up(dir: &Path) -> io::Result<Held> {
     let _ = nix::sys::prctl::set_name(c"podprobe-pause");
     std::env::set_current_dir("/")?;
     nix::unistd::setsid()?;
+    crate::sys::process::protect_from_the_oom_killer();
     let record: SandboxRecord = state::read(dir, SANDBOX)
         .ok_or_else(|| io::Error::other("the sandbox record cannot be read"))?;
     // Recorded before anything else: from here on a new daemon can find and end this process.
@@ -86,8 +100,14 @@ fn set_up(dir: &Path) -> io::Result<Option<Child>> {
         };
         mounted.map_err(|e| cause(&format!("mount a {kind} at {}", v.path.display()), e))?;
     }
-    let first = record.share_pid.then(|| init::start(dir)).transpose();
-    first.map_err(|e| cause("start the first process of the pod", e))
+    let first = record
+        .share_pid
+        .then(|| init::start(dir, &cgroup::of_first_process(&record.pod_cgroup)))
+        .transpose();
+    Ok(Held {
+        first: first.map_err(|e| cause("start the first process of the pod", e))?,
+        _copy: roles::keep_copy(&record),
+    })
 }
 
 /// /proc/sys shows the caller's own network and ipc namespaces. Only names of these come here (`SysctlForbidden`).
@@ -104,7 +124,8 @@ fn set_sysctl(name: &str, value: &str) -> io::Result<()> {
 fn mount_tmpfs(v: &Tmpfs) -> io::Result<()> {
     let size = v.size.map(|n| format!(",size={n}")).unwrap_or_default();
     let mount = |more: &str| {
-        let options = format!("mode=0777{size}{more}");
+        let mode = if v.is_sticky { "1777" } else { "0777" };
+        let options = format!("mode={mode}{size}{more}");
         mount(
             Some("tmpfs"),
             &v.path,
@@ -171,7 +192,8 @@ fn private_mounts() -> io::Result<()> {
 
 /// Detaches from the daemon's pipes and waits for TERM, or for the end of the pod's first process, whose namespace nothing
 /// can be started in afterwards: then the sandbox has ended, and the pod gets another.
-fn hold(mut first: Option<Child>) -> ExitCode {
+fn hold(mut held: Held) -> ExitCode {
+    let first = &mut held.first;
     detach_stdio();
     let mut awaited = SigSet::empty();
     awaited.extend([Signal::SIGTERM, Signal::SIGCHLD]);

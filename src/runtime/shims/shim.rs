@@ -1,14 +1,15 @@
 //! The shim, `podprobe shim DIR`: the parent of one container, from its creation to the record of its end.
 //!
 //! Invariants: single-threaded, without a logger, small; it needs nothing of the daemon after it has said that the
-//! container started, and no signal but KILL ends it before its container; every mount of the container is made in a
+//! container started, and no signal but KILL ends it before its container. It has left the daemon's cgroup, so a TERM is
+//! of the node's shutdown: it ends its container by the stop signal, and by KILL after [`SHUTDOWN_GRACE`]; every mount of the container is made in a
 //! mount namespace of the shim's own, so nothing has to be unmounted by anyone. It waits for every child it inherits
 //! (it is a subreaper), and nobody else waits for them.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::SystemTime;
@@ -24,11 +25,14 @@ use super::console::ConsoleSocket;
 use super::exits;
 use super::output::Output;
 use super::state::{
-    self, CONTAINER, ContainerRecord, ContainerState, EXIT, ExitRecord, ImageMount, Process, STATE,
+    self, CONTAINER, ContainerRecord, ContainerState, EXIT, EXIT_COPY, ExitRecord, ImageMount,
+    Process, STATE,
 };
-use super::{oci_cli, sandbox, sub_path, termination};
+use super::{oci_cli, roles, sandbox, sub_path, termination};
 use crate::clock::{Moment, boot_id};
 use crate::images::overlay;
+use crate::layout::directories::make_private;
+use crate::sys::process;
 use crate::sys::terminal::slave_of;
 
 /// What the shim tells the daemon when the container is created; else `error <kind> <text>`.
@@ -37,8 +41,9 @@ pub const CREATED: &str = "created\n";
 pub const START: &str = "start\n";
 /// What the shim tells the daemon when the container runs; else `error <kind> <text>`.
 pub const STARTED: &str = "started\n";
-/// Reason of the end of a container that never ran.
-pub(super) const CANNOT_RUN: &str = "ContainerCannotRun";
+/// Reason and exit code of a container that never ran, which are containerd's.
+pub(super) const CANNOT_RUN: &str = "StartError";
+pub(super) const NEVER_RAN: i32 = 128;
 /// Kind of an error that lies in the container's configuration.
 pub const INVALID: &str = "invalid";
 /// Kind of every other error.
@@ -65,10 +70,13 @@ fn report(text: &str) {
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
+/// What a container may take to end at the node's shutdown, in seconds: the API's default grace period. An init system that
+/// waits less kills it sooner.
+const SHUTDOWN_GRACE: u32 = 30;
+
 /// Why there is no container.
 struct Failure {
     kind: &'static str,
-    code: i32,
     text: String,
 }
 
@@ -78,11 +86,7 @@ impl Failure {
     }
 
     fn plain(text: String) -> Self {
-        Self {
-            kind: FAILED,
-            code: 128,
-            text,
-        }
+        Self { kind: FAILED, text }
     }
 
     /// In containerd's words.
@@ -106,15 +110,6 @@ impl Failure {
         };
         Self {
             kind: INVALID,
-            code: 128,
-            text,
-        }
-    }
-
-    fn run(text: String) -> Self {
-        Self {
-            kind: FAILED,
-            code: oci_cli::exit_code_of(&text),
             text,
         }
     }
@@ -127,7 +122,7 @@ fn mount_image(image: &ImageMount) -> Result<(), String> {
         .iter()
         .filter(|l| image.target.parent() == l.parent());
     for dir in padding.chain([&image.target]) {
-        fs::create_dir_all(dir).map_err(|e| format!("cannot make {}: {e}", dir.display()))?;
+        make_private(dir).map_err(|e| format!("cannot make {}: {e}", dir.display()))?;
     }
     overlay::mount_read_only(&image.layers, &image.target).map_err(|e| e.to_string())
 }
@@ -136,7 +131,12 @@ struct Shim {
     dir: PathBuf,
     record: ContainerRecord,
     state: ContainerState,
-    children: SignalFd,
+    /// Ends of children; a shutdown, and the end of its grace period.
+    signals: SignalFd,
+    /// A TERM is of the node's shutdown.
+    heeds_term: bool,
+    /// Of the record, for a daemon that finds it damaged or gone.
+    _copy: Option<OwnedFd>,
 }
 
 impl Shim {
@@ -145,9 +145,10 @@ impl Shim {
         std::env::set_current_dir("/")?;
         nix::unistd::setsid()?;
         nix::sys::prctl::set_child_subreaper(true)?;
-        // Without CAP_SYS_RESOURCE it cannot be lowered: then it stays as it is.
-        let _ = fs::write("/proc/self/oom_score_adj", "-998");
-        let children = block_signals()?;
+        process::protect_from_the_oom_killer();
+        // The container must not depend on how the daemon was started.
+        process::usual_priority();
+        let signals = block_signals()?;
         let record: ContainerRecord = state::read(&dir, CONTAINER)
             .ok_or_else(|| io::Error::other("the container record cannot be read"))?;
         let shim = Process::of(std::process::id() as i32)
@@ -160,14 +161,16 @@ impl Shim {
             started_at: None,
             started: None,
         };
-        let me = Self {
+        let mut me = Self {
             dir,
+            _copy: roles::keep_copy(&record),
             record,
             state,
-            children,
+            signals,
+            heeds_term: false,
         };
         me.save()?;
-        cgroup::leave_the_daemon(&me.record.shims_cgroup);
+        me.heeds_term = cgroup::leave_the_daemon(&me.record.shims_cgroup);
         Ok(me)
     }
 
@@ -181,7 +184,7 @@ impl Shim {
         match told_to_start() {
             Ok(()) => {}
             Err(why) => {
-                self.record_exit(128, None, CANNOT_RUN, &why);
+                self.record_exit(NEVER_RAN, None, CANNOT_RUN, &why);
                 return ExitCode::FAILURE;
             }
         }
@@ -192,7 +195,7 @@ impl Shim {
                 ExitCode::SUCCESS
             }
             Err(f) => {
-                self.record_exit(f.code, None, CANNOT_RUN, &f.text);
+                self.record_exit(NEVER_RAN, None, CANNOT_RUN, &f.text);
                 report(&format!("error {} {}", f.kind, f.text));
                 self.clean_up();
                 ExitCode::FAILURE
@@ -216,7 +219,7 @@ impl Shim {
         self.save()
             .map_err(|e| Failure::prepare("record the container", e))?;
         if daemon_is_gone() {
-            return Err(Failure::run(
+            return Err(Failure::plain(
                 "cannot start the container: the daemon ended before it was started".into(),
             ));
         }
@@ -232,7 +235,7 @@ impl Shim {
                 |e| e.to_string(),
                 |_| fs::read_to_string(&stderr).unwrap_or_default(),
             );
-            return Err(Failure::run(format!(
+            return Err(Failure::plain(format!(
                 "cannot start the container: {}",
                 oci_cli::useful_sentence(&text)
             )));
@@ -268,7 +271,7 @@ impl Shim {
             .map_err(|e| Failure::prepare("make a mount namespace", e))?;
         sandbox::slave_mounts().map_err(|e| Failure::prepare("set mount propagation", e))?;
         let (upper, work) = (r.data.join("upper"), r.data.join("work"));
-        overlay::mount(&r.layers, &upper, &work, &r.rootfs)
+        overlay::mount(&r.layers, &upper, &work, &r.rootfs, r.devices)
             .map_err(|e| Failure::plain(e.to_string()))?;
         for image in &r.image_mounts {
             mount_image(image).map_err(|e| Failure::image(&e))?;
@@ -319,7 +322,7 @@ impl Shim {
         drop(command);
         let said = output.take_unlogged();
         let run = |text: &str| {
-            Failure::run(format!(
+            Failure::plain(format!(
                 "cannot create the container: {}",
                 oci_cli::useful_sentence(text)
             ))
@@ -361,8 +364,10 @@ impl Shim {
     /// Copies output and waits for children until the container's first process has ended; then records the end.
     fn look_after(&mut self, pid: i32, mut output: Output) {
         let status = loop {
-            output.wait(self.children.as_fd());
-            while let Ok(Some(_)) = self.children.read_signal() {}
+            output.wait(self.signals.as_fd());
+            while let Ok(Some(signal)) = self.signals.read_signal() {
+                self.end_container(pid, signal.ssi_signo.cast_signed());
+            }
             if let Some(status) = reap(pid) {
                 break status;
             }
@@ -386,6 +391,22 @@ impl Shim {
         self.clean_up();
     }
 
+    /// At the node's shutdown. Its first process is our child and not reaped yet, so the pid is its own.
+    fn end_container(&self, pid: i32, signal: i32) {
+        let send = |signal| {
+            let process = Process::of(pid).and_then(|p| p.open().ok().flatten());
+            process.map(|p| p.send(signal));
+        };
+        match signal {
+            libc::SIGTERM if self.heeds_term => {
+                send(self.record.stop_signal);
+                nix::unistd::alarm::set(SHUTDOWN_GRACE);
+            }
+            libc::SIGALRM => send(libc::SIGKILL),
+            _ => {}
+        }
+    }
+
     fn record_exit(&self, code: i32, signal: Option<i32>, reason: &str, message: &str) {
         let record = ExitRecord {
             code,
@@ -397,6 +418,8 @@ impl Shim {
             boot_id: boot_id(),
         };
         // A full disk: without the record the daemon sees an unknown end once we are gone, and goes on.
+        // The copy first, so that it is there whenever the record is.
+        let _ = state::write(&self.dir, EXIT_COPY, &record, false);
         let _ = state::write(&self.dir, EXIT, &record, true);
         exits::tell(&self.record.exits, &self.record.pod.uid);
     }
@@ -427,7 +450,8 @@ fn unblocked<T>(f: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     result
 }
 
-/// TERM, HUP and the like are not for us: a service manager that ends the daemon must not end its containers.
+/// HUP, INT and the like are not for us, and neither is TERM where the shim could not leave the daemon's cgroup: a service
+/// manager that ends the daemon must not end its containers.
 fn block_signals() -> io::Result<SignalFd> {
     let mut blocked = SigSet::empty();
     blocked.extend([
@@ -439,11 +463,10 @@ fn block_signals() -> io::Result<SignalFd> {
         Signal::SIGUSR2,
     ]);
     blocked.thread_block()?;
-    let mut children = SigSet::empty();
-    children.add(Signal::SIGCHLD);
-    children.thread_block()?;
+    let read = SigSet::from_iter([Signal::SIGCHLD, Signal::SIGTERM, Signal::SIGALRM]);
+    read.thread_block()?;
     Ok(SignalFd::with_flags(
-        &children,
+        &read,
         SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK,
     )?)
 }

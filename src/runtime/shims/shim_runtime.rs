@@ -4,6 +4,7 @@
 //! holders are waited for by pid, one at a time, never all children at once: other threads wait for their own.
 
 mod listing;
+mod lost;
 mod mounts;
 mod network;
 mod restore;
@@ -32,6 +33,7 @@ use super::cgroup::Cgroups;
 use super::state::{CONTAINER, ContainerRecord, Process};
 use crate::images::{ImageStore, ImagesInUse};
 use crate::layout::Layout;
+use crate::locks::Locked;
 use crate::network::Networks;
 use crate::nsexec;
 use crate::remove_tree::remove_tree;
@@ -45,7 +47,7 @@ use crate::sys::task;
 use listing::Cache;
 use start::CreatedContainer;
 
-use super::SCHEME;
+use super::{POD_PROC, SCHEME, UNFILTERED_DEVICES};
 
 /// How long a killed process may take to end: the kernel may be writing for it.
 const KILL_LIMIT: Duration = Duration::from_secs(10);
@@ -65,6 +67,8 @@ pub struct ShimRuntime {
     choice: RuntimeChoice,
     /// By the name of a runtime class.
     classes: BTreeMap<String, RuntimeChoice>,
+    /// Containers run also where the kernel cannot filter their devices.
+    unfiltered_devices: bool,
     networks: Arc<Networks>,
     log_max_size: u64,
     log_max_files: u32,
@@ -82,6 +86,8 @@ pub struct ShimRuntime {
     cgroup_gate: RwLock<()>,
     /// There may be cgroups that no record names.
     unused_cgroups: AtomicBool,
+    /// It has been looked for processes that no record names.
+    has_ended_unrecorded: AtomicBool,
     /// It has been said that shims and holders stay in the daemon's cgroup.
     shims_stay: AtomicBool,
     /// The daemon is ending. Its descriptor is there from the start.
@@ -91,7 +97,7 @@ pub struct ShimRuntime {
 
 /// A poisoned lock is used on: what it guards is a cache, or a list that a panic cannot leave half changed.
 fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
-    m.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    m.locked()
 }
 
 impl ShimRuntime {
@@ -102,7 +108,7 @@ impl ShimRuntime {
     pub fn new(layout: &Layout, settings: &Settings, images: ImageStore) -> io::Result<Self> {
         let layout = Layout::new(std::path::absolute(layout.root())?);
         for dir in [layout.lib_dir(), layout.logs_dir()] {
-            restore::make_dir(&dir)?;
+            layout.make(&dir)?;
         }
         let interrupt = Cancel::default();
         interrupt.fd()?;
@@ -113,6 +119,7 @@ impl ShimRuntime {
             program: "/proc/self/exe".into(),
             choice: settings.runtime.clone(),
             classes: settings.runtime_classes.clone(),
+            unfiltered_devices: settings.allow_unfiltered_devices,
             networks,
             log_max_size: settings.container_log_max_size,
             log_max_files: settings.container_log_max_files,
@@ -124,11 +131,13 @@ impl ShimRuntime {
             children: Mutex::default(),
             cgroup_gate: RwLock::new(()),
             unused_cgroups: AtomicBool::new(true),
+            has_ended_unrecorded: AtomicBool::new(false),
             shims_stay: AtomicBool::new(false),
             interrupt,
             sessions: Sessions::default(),
         };
         runtime.make_directories()?;
+        runtime.take_in_lost();
         runtime.sweep();
         Ok(runtime)
     }
@@ -188,17 +197,22 @@ impl ShimRuntime {
 
     /// `<embedded: this program + oci>`, or the OCI runtime binary.
     fn runtime_command(&self) -> Vec<PathBuf> {
-        self.command_of(&self.choice)
+        self.command_of(&self.choice, None)
     }
 
-    /// The command of a sandbox's runtime class.
+    /// The command of a sandbox's runtime class. `pod_proc` is where the procfs of the processes that its containers share is
+    /// mounted.
     ///
     /// # Errors
     /// The kubelet's sentence, and what there is.
-    fn class_command(&self, class: &str) -> Result<Vec<PathBuf>, RuntimeError> {
+    fn class_command(
+        &self,
+        class: &str,
+        pod_proc: Option<PathBuf>,
+    ) -> Result<Vec<PathBuf>, RuntimeError> {
         match self.classes.get(class) {
-            Some(choice) => Ok(self.command_of(choice)),
-            None if class.is_empty() => Ok(self.runtime_command()),
+            Some(choice) => Ok(self.command_of(choice, pod_proc)),
+            None if class.is_empty() => Ok(self.command_of(&self.choice, pod_proc)),
             None => Err(RuntimeError::failed(format!(
                 "runtimeclass.node.k8s.io \"{class}\" not found: runtimeClasses in the configuration has {}",
                 match &self.classes.keys().cloned().collect::<Vec<_>>()[..] {
@@ -209,9 +223,18 @@ impl ShimRuntime {
         }
     }
 
-    fn command_of(&self, choice: &RuntimeChoice) -> Vec<PathBuf> {
+    fn command_of(&self, choice: &RuntimeChoice, pod_proc: Option<PathBuf>) -> Vec<PathBuf> {
         match choice {
-            RuntimeChoice::Embedded => vec![self.program.clone(), "oci".into()],
+            RuntimeChoice::Embedded => {
+                let mut command = vec![self.program.clone(), "oci".into()];
+                if self.unfiltered_devices {
+                    command.push(UNFILTERED_DEVICES.into());
+                }
+                if let Some(proc) = pod_proc {
+                    command.extend([POD_PROC.into(), proc]);
+                }
+                command
+            }
             RuntimeChoice::Path(path) => vec![path.clone()],
         }
     }
@@ -242,7 +265,7 @@ impl ShimRuntime {
         result
     }
 
-    /// Waits for those of our children that have ended.
+    /// Waits for those of our children that have ended. It asks for each child, so only what looks at all pods calls it.
     fn reap(&self) {
         lock(&self.children).retain_mut(|c| matches!(c.try_wait(), Ok(None)));
     }
@@ -329,8 +352,14 @@ impl Runtime for ShimRuntime {
     }
 
     fn list(&self, pod: Option<&str>) -> Result<Listing, RuntimeError> {
-        self.reap();
+        if pod.is_none() {
+            self.reap();
+        }
         let listing = self.listing(pod)?;
+        // Before any pod starts: that waits for a listing.
+        if pod.is_none() && !self.has_ended_unrecorded.swap(true, Ordering::SeqCst) {
+            self.end_unrecorded();
+        }
         // Where there is no pod, a proxy may have begun and ended since the last listing.
         let unused = self.unused_cgroups.load(Ordering::SeqCst) || listing.sandboxes.is_empty();
         if pod.is_none() && unused {
@@ -340,7 +369,7 @@ impl Runtime for ShimRuntime {
     }
 
     fn run_sandbox(&self, config: &SandboxConfig) -> Result<ContainerId, RuntimeError> {
-        self.class_command(&config.runtime_handler)?;
+        self.class_command(&config.runtime_handler, None)?;
         let id = self.start_sandbox(config).map_err(|cause| {
             let SandboxMetadata {
                 name, namespace, ..
@@ -503,7 +532,8 @@ fn recorded_images(layout: &Layout) -> ImagesInUse {
     for name in containers {
         let record = fs::read(layout.containers().join(name).join(CONTAINER));
         match record.map(|bytes| serde_json::from_slice::<ContainerRecord>(&bytes)) {
-            Ok(Ok(record)) => {
+            // One without its image says nothing of it.
+            Ok(Ok(record)) if !record.image_id.is_empty() => {
                 in_use.add(&record.image_id, &record.layers);
                 let volumes = record.image_mounts.iter();
                 volumes.for_each(|volume| in_use.add(&volume.id, &volume.layers));
@@ -514,7 +544,7 @@ fn recorded_images(layout: &Layout) -> ImagesInUse {
                     io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
                 ) => {}
             // Damaged, or not to be read right now.
-            Ok(Err(_)) | Err(_) => in_use.assume_everything(),
+            Ok(_) | Err(_) => in_use.assume_everything(),
         }
     }
     in_use

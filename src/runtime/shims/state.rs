@@ -1,21 +1,20 @@
 //! The records that shims, sandbox holders and the daemon leave for one another.
 //!
-//! Invariants: a record is written to a temporary name and renamed, so a reader sees all of it or nothing; what does not
-//! parse (power loss) is moved aside once, never read again. `container.json` and `sandbox.json` never change;
-//! `exit.json` is written once, by the shim, or by the daemon when the shim is known to be dead.
+//! Invariants: those of [`crate::record_file`]. `container.json` and `sandbox.json` never change; `exit.json` is written
+//! once, by the shim, or by the daemon when the shim is known to be dead. A field without a default is one by which the
+//! container or sandbox is found, so a new field always has one: the records of the last release have to be read, and
+//! those of the next (tests/data/records).
 
-use std::fs::{self, File};
-use std::io::{self, Write};
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Moment;
 use crate::network::NetworkKind;
+pub use crate::record_file::{read, try_read, write};
 use crate::runtime::{
     Bandwidth, Labels, LinuxUser, PortMapping, Propagation, SandboxMetadata, Tmpfs,
 };
@@ -31,6 +30,17 @@ pub const STATE: &str = "state.json";
 pub const NETWORK: &str = "network.json";
 /// Written when the container has ended.
 pub const EXIT: &str = "exit.json";
+/// The same again: how a container ended is known to nobody else once its shim is gone.
+pub const EXIT_COPY: &str = "exit.copy.json";
+
+/// The moment of what nobody has recorded.
+fn unknown_time() -> SystemTime {
+    SystemTime::UNIX_EPOCH
+}
+
+fn default_stop_signal() -> i32 {
+    libc::SIGTERM
+}
 
 /// Which pod a record belongs to.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -96,26 +106,39 @@ pub struct ContainerRecord {
     /// Name in the pod spec.
     pub name: String,
     /// Instances before it.
+    #[serde(default)]
     pub attempt: u32,
     /// As in the spec.
+    #[serde(default)]
     pub image: String,
     /// `sha256:…`.
+    #[serde(default)]
     pub image_id: String,
     /// As in the configuration.
+    #[serde(default)]
     pub labels: Arc<Labels>,
     /// As in the configuration.
+    #[serde(default)]
     pub annotations: Arc<Labels>,
     /// Wall clock.
+    #[serde(default = "unknown_time")]
     pub created_at: SystemTime,
     /// The boot it was created in.
     pub boot_id: String,
     /// Image layers, topmost first.
+    #[serde(default)]
     pub layers: Vec<PathBuf>,
     /// Holds the overlay's `upper` and `work`.
+    #[serde(default)]
     pub data: PathBuf,
+    /// Device nodes in its root can be opened, as far as its cgroup allows it; of privileged containers only.
+    #[serde(default)]
+    pub devices: bool,
     /// Where the overlay is mounted, in the shim's mount namespace only.
+    #[serde(default)]
     pub rootfs: PathBuf,
     /// The holder whose mount namespace the container's mounts are made in.
+    #[serde(default)]
     pub holder: Process,
     /// Volumes that are images.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -124,14 +147,19 @@ pub struct ContainerRecord {
     #[serde(default)]
     pub sub_paths: Vec<SubPath>,
     /// Current log file.
+    #[serde(default)]
     pub log_path: PathBuf,
     /// Bytes at which the log is rotated.
+    #[serde(default)]
     pub log_max_size: u64,
     /// Log files kept, the current one included.
+    #[serde(default)]
     pub log_max_files: u32,
     /// The OCI runtime's command line up to its verbs.
+    #[serde(default)]
     pub runtime: Vec<PathBuf>,
     /// `--root` of the OCI runtime.
+    #[serde(default)]
     pub oci_root: PathBuf,
     /// OCI `cgroupsPath`.
     pub cgroup: String,
@@ -160,6 +188,7 @@ pub struct ContainerRecord {
     #[serde(default)]
     pub exits: PathBuf,
     /// Number of the stop signal.
+    #[serde(default = "default_stop_signal")]
     pub stop_signal: i32,
     /// The cgroup that the shim moves to (see [`super::cgroup::leave_the_daemon`]).
     #[serde(default)]
@@ -174,14 +203,24 @@ pub struct ContainerState {
     /// The shim.
     pub shim: Process,
     /// The container's first process, once created.
+    #[serde(default)]
     pub process: Option<Process>,
     /// Its cgroup directories, in every hierarchy it has one of its own in.
     #[serde(default)]
     pub cgroups: Vec<PathBuf>,
     /// Wall clock; None until started.
+    #[serde(default)]
     pub started_at: Option<SystemTime>,
     /// Boot clock; None until started.
+    #[serde(default)]
     pub started: Option<Moment>,
+}
+
+impl ContainerState {
+    /// It says that the container runs, and not which process it is.
+    pub fn is_torn(&self) -> bool {
+        self.started.is_some() && self.process.is_none()
+    }
 }
 
 /// How a container ended.
@@ -190,16 +229,22 @@ pub struct ExitRecord {
     /// 128 + signal when a signal ended it.
     pub code: i32,
     /// That signal.
+    #[serde(default)]
     pub signal: Option<i32>,
-    /// `Completed`, `Error`, `OOMKilled`, `ContainerCannotRun`, `ContainerStatusUnknown`.
+    /// `Completed`, `Error`, `OOMKilled`, `StartError`, `ContainerStatusUnknown`.
+    #[serde(default)]
     pub reason: String,
     /// Termination message.
+    #[serde(default)]
     pub message: String,
     /// Wall clock.
+    #[serde(default = "unknown_time")]
     pub finished_at: SystemTime,
     /// Boot clock.
+    #[serde(default)]
     pub finished: Moment,
     /// The boot of `finished`.
+    #[serde(default)]
     pub boot_id: String,
 }
 
@@ -211,8 +256,10 @@ pub struct SandboxRecord {
     /// Its pod.
     pub pod: PodIdentity,
     /// Sandboxes before it.
+    #[serde(default)]
     pub attempt: u32,
     /// No network and uts namespace of its own.
+    #[serde(default)]
     pub host_network: bool,
     /// Its network; in the record of an older podprobe only `host_network` says.
     #[serde(default)]
@@ -224,25 +271,38 @@ pub struct SandboxRecord {
     #[serde(default)]
     pub bandwidth: Bandwidth,
     /// No ipc namespace of its own.
+    #[serde(default)]
     pub host_ipc: bool,
     /// A process namespace of its own, for all containers.
     #[serde(default)]
     pub share_pid: bool,
     /// Host name in its uts namespace.
+    #[serde(default)]
     pub hostname: String,
     /// Kernel parameters: name with dots, and value.
     #[serde(default)]
     pub sysctls: Vec<(String, String)>,
     /// Volumes in memory.
+    #[serde(default)]
     pub memory_volumes: Vec<Tmpfs>,
     /// The cgroup that the holder moves to (see [`super::cgroup::leave_the_daemon`]).
     #[serde(default)]
     pub shims_cgroup: String,
+    /// The cgroup of the pod, below which its first process has one; empty in the record of an older podprobe.
+    #[serde(default)]
+    pub pod_cgroup: String,
     /// Wall clock.
+    #[serde(default = "unknown_time")]
     pub created_at: SystemTime,
 }
 
 impl SandboxRecord {
+    /// Whether containers can be made in it. The first process of a pod that an older podprobe has started stands in no
+    /// cgroup of the pod, and its sandbox has no procfs.
+    pub fn is_usable(&self) -> bool {
+        !self.share_pid || !self.pod_cgroup.is_empty()
+    }
+
     /// Which network it has.
     pub fn network(&self) -> NetworkKind {
         match self.host_network {
@@ -268,121 +328,73 @@ pub struct SandboxState {
     pub process: Process,
 }
 
-/// Replaces `dir/name`; `durable` waits until it would survive a power loss.
-pub fn write<T: Serialize>(dir: &Path, name: &str, record: &T, durable: bool) -> io::Result<()> {
-    let tmp = dir.join(format!("{name}.tmp"));
-    let mut file = File::create(&tmp)?;
-    file.write_all(&serde_json::to_vec(record)?)?;
-    if durable {
-        file.sync_all()?;
-    }
-    drop(file);
-    fs::rename(&tmp, dir.join(name))?;
-    if durable {
-        File::open(dir)?.sync_all()
-    } else {
-        Ok(())
-    }
-}
-
-/// As [`try_read`]; None also when the file cannot be read right now, which is logged.
-pub fn read<T: DeserializeOwned>(dir: &Path, name: &str) -> Option<T> {
-    try_read(dir, name).unwrap_or_else(|e| {
-        log::warn!("{e}");
-        None
-    })
-}
-
-/// Reads `dir/name`: None when it is missing, or when it was not a record and has been moved to
-/// `<name>.corrupt`. A directory or a socket in its place is damage of this one record, as a torn
-/// file is: it must not hide the others.
-///
-/// # Errors
-/// It is there but cannot be read right now (no descriptors left, a bad disk, not permitted): nothing
-/// is known of what it says.
-pub fn try_read<T: DeserializeOwned>(dir: &Path, name: &str) -> io::Result<Option<T>> {
-    let path = dir.join(name);
-    let damage = match fs::read(&path) {
-        Ok(bytes) => match serde_json::from_slice(&bytes) {
-            Ok(record) => return Ok(Some(record)),
-            Err(e) => e.to_string(),
-        },
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(e) if is_no_file(&e) => e.to_string(),
-        Err(e) => {
-            let text = format!("cannot read {}: {e}", path.display());
-            return Err(io::Error::new(e.kind(), text));
-        }
-    };
-    let aside = dir.join(format!("{name}.corrupt"));
-    match fs::rename(&path, &aside) {
-        Ok(()) => log::error!(
-            "cannot use {}: {damage}; it is kept as {}",
-            path.display(),
-            aside.display()
-        ),
-        Err(e) => log::error!(
-            "cannot use {}: {damage}; it cannot be moved aside: {e}",
-            path.display()
-        ),
-    }
-    Ok(None)
-}
-
-/// Whether a read failed because something else than a file is there.
-fn is_no_file(e: &io::Error) -> bool {
-    let errno = e.raw_os_error();
-    errno.is_some_and(|n| [libc::EISDIR, libc::ELOOP, libc::ENOTDIR, libc::ENXIO].contains(&n))
-}
-
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
+    use serde::de::DeserializeOwned;
+
     use super::*;
+    use crate::record_file;
 
-    #[test]
-    fn a_record_is_replaced_whole_and_leaves_no_temporary_file() {
-        let dir = tempfile::tempdir().unwrap();
-        let p = Process {
-            pid: 1,
-            start_time: 2,
-        };
-        write(dir.path(), STATE, &p, true).unwrap();
-        write(dir.path(), STATE, &Process { pid: 3, ..p }, false).unwrap();
-        assert_eq!(
-            read::<Process>(dir.path(), STATE),
-            Some(Process {
-                pid: 3,
-                start_time: 2
-            })
-        );
-        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    /// What the last release has left is read without a word, and means what it meant.
+    #[track_caller]
+    fn of_last_release<T: DeserializeOwned>(file: &str) -> T {
+        let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/records/0.1.0");
+        let bytes = std::fs::read(Path::new(dir).join(file)).unwrap();
+        serde_json::from_slice(&bytes).unwrap()
     }
 
     #[test]
-    fn a_torn_record_is_moved_aside_once() {
-        let dir = tempfile::tempdir().unwrap();
-        fs::write(dir.path().join(STATE), b"{\"pid\": 1, \"sta").unwrap();
-        assert_eq!(read::<Process>(dir.path(), STATE), None);
-        assert!(dir.path().join("state.json.corrupt").exists());
-        assert!(!dir.path().join(STATE).exists());
-        assert_eq!(read::<Process>(dir.path(), STATE), None);
+    fn the_records_of_the_last_release_are_read() {
+        let c: ContainerRecord = of_last_release("container/container.json");
+        assert_eq!((c.name.as_str(), c.pod.name.as_str()), ("main", "web-edge"));
+        assert_eq!(c.holder.pid, 26236);
+        assert_eq!(c.log_max_files, 5);
+        assert_eq!(c.stop_signal, libc::SIGTERM);
+        assert_eq!(c.sub_paths[0].path, Path::new("a"));
+        let s: ContainerState = of_last_release("container/state.json");
+        assert_eq!((s.shim.pid, s.process.unwrap().pid), (26247, 26250));
+        assert!(s.started.is_some() && s.started_at.is_some());
+        let x: ExitRecord = of_last_release("ended/exit.json");
+        assert_eq!((x.code, x.reason.as_str()), (0, "Completed"));
+        let b: SandboxRecord = of_last_release("sandbox/sandbox.json");
+        assert_eq!(b.network(), NetworkKind::Bridge);
+        assert_eq!(b.ports[0].host_port, 28080);
+        assert_eq!(b.memory_volumes.len(), 1);
+        let h: SandboxState = of_last_release("sandbox/state.json");
+        assert_eq!(h.process.pid, 26236);
+        let n: NetworkRecord = of_last_release("sandbox/network.json");
+        assert_eq!(n.addresses, [IpAddr::from([10, 231, 7, 2])]);
     }
 
-    #[test]
-    fn a_directory_in_place_of_a_record_is_moved_aside() {
-        let dir = tempfile::tempdir().unwrap();
-        fs::create_dir(dir.path().join(STATE)).unwrap();
-        assert_eq!(try_read::<Process>(dir.path(), STATE).unwrap(), None);
-        assert!(dir.path().join("state.json.corrupt").is_dir());
+    #[track_caller]
+    fn least<T: DeserializeOwned + Serialize>(required: &str) {
+        let least: T = serde_json::from_str(required).unwrap();
+        let bytes = record_file::to_bytes(&least).unwrap();
+        let fields: serde_json::Map<_, _> = serde_json::from_slice(&bytes).unwrap();
+        for name in fields.keys() {
+            let mut other = fields.clone();
+            other[name] = serde_json::json!({"of": "another version"});
+            let text = serde_json::to_vec(&other).unwrap();
+            let read = record_file::parse::<T>("a record", &text).is_ok();
+            let needed = required.contains(&format!("\"{name}\""));
+            assert_eq!(read, !needed, "{name}");
+        }
     }
 
+    /// What a release adds, drops or writes in another way costs no running container.
     #[test]
-    fn only_what_is_no_file_is_damage() {
-        let is_damage = |errno| is_no_file(&io::Error::from_raw_os_error(errno));
-        assert!([libc::EISDIR, libc::ELOOP].into_iter().all(is_damage));
-        let ours = [libc::EMFILE, libc::ENOMEM, libc::EIO, libc::EACCES];
-        assert!(!ours.into_iter().any(is_damage));
-        assert!(!is_no_file(&io::ErrorKind::OutOfMemory.into()));
+    fn a_record_needs_only_what_it_is_found_by() {
+        const POD: &str = r#""pod": {"uid": "u", "name": "n", "namespace": "default"}"#;
+        const PROCESS: &str = r#"{"pid": 1, "start_time": 2}"#;
+        least::<ContainerRecord>(&format!(
+            r#"{{"id": "a", {POD}, "sandbox": "s", "name": "c", "boot_id": "b", "cgroup": "/c"}}"#
+        ));
+        least::<ContainerState>(&format!(r#"{{"boot_id": "b", "shim": {PROCESS}}}"#));
+        least::<ExitRecord>(r#"{"code": 1}"#);
+        least::<SandboxRecord>(&format!(r#"{{"id": "a", {POD}}}"#));
+        least::<SandboxState>(&format!(r#"{{"boot_id": "b", "process": {PROCESS}}}"#));
     }
 
     #[test]

@@ -16,6 +16,7 @@ use nix::mount::{MsFlags, mount};
 use nix::sys::stat::{Mode, SFlag, fstat, mkdirat, umask};
 
 use super::state::SubPath;
+use crate::layout::directories::make_private;
 use crate::runtime::Propagation;
 use crate::sys::mount_tree::MountTree;
 use crate::sys::mountinfo::{self, Mount};
@@ -28,7 +29,8 @@ fn open_in_root(root: &OwnedFd, path: &Path) -> Result<OwnedFd, Errno> {
     openat2(root, path, how)
 }
 
-/// Resolves a sub path safely and makes what is missing of it, with the volume's own mode.
+/// Resolves a sub path safely and makes what is missing of it, with the volume's own mode. The set-group-id bit comes from
+/// the directory above.
 fn resolve(volume: &Path, path: &Path) -> io::Result<OwnedFd> {
     let mut flags = OFlag::O_PATH | OFlag::O_CLOEXEC;
     // A volume without a path may be a file.
@@ -37,7 +39,7 @@ fn resolve(volume: &Path, path: &Path) -> io::Result<OwnedFd> {
     if path.as_os_str().is_empty() {
         return Ok(root);
     }
-    let mode = Mode::from_bits_truncate(fstat(&root)?.st_mode & 0o777);
+    let mode = Mode::from_bits_truncate(fstat(&root)?.st_mode & 0o1777);
     let mut done = PathBuf::new();
     let mut at = open_in_root(&root, Path::new("."))?;
     for part in path.components() {
@@ -155,10 +157,10 @@ pub(super) fn bind(s: &SubPath, of_node: Option<MountTree>) -> io::Result<()> {
 /// An empty directory or file to mount it on.
 fn make_target(s: &SubPath, source: &OwnedFd) -> io::Result<()> {
     if let Some(parent) = s.target.parent() {
-        fs::create_dir_all(parent)?;
+        make_private(parent)?;
     }
     if is_directory(source)? {
-        fs::create_dir_all(&s.target)
+        make_private(&s.target)
     } else {
         File::create(&s.target).map(drop)
     }
@@ -170,18 +172,17 @@ mod tests {
 
     use super::*;
 
-    /// A volume of a group is 2775; a umask of 022 would keep the group out of the directory.
+    /// A volume of a group is 2775, in memory 3777; a umask of 022 would keep the group out of the directory.
     #[test]
     fn what_is_made_of_a_sub_path_has_the_mode_of_the_volume() {
-        let volume = tempfile::tempdir().unwrap();
-        fs::set_permissions(volume.path(), fs::Permissions::from_mode(0o2775)).unwrap();
-        resolve(volume.path(), Path::new("a/b")).unwrap();
-        for made in ["a", "a/b"] {
-            let mode = fs::metadata(volume.path().join(made))
-                .unwrap()
-                .permissions()
-                .mode();
-            assert_eq!(mode & 0o7777, 0o2775, "{made}");
+        for of_volume in [0o2775, 0o3777, 0o1777, 0o755] {
+            let volume = tempfile::tempdir().unwrap();
+            fs::set_permissions(volume.path(), fs::Permissions::from_mode(of_volume)).unwrap();
+            resolve(volume.path(), Path::new("a/b")).unwrap();
+            for made in ["a", "a/b"] {
+                let made = fs::metadata(volume.path().join(made)).unwrap();
+                assert_eq!(made.permissions().mode() & 0o7777, of_volume);
+            }
         }
     }
 

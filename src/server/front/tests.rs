@@ -166,6 +166,11 @@ fn clients_of_one_address_take_no_place_of_another_s() {
         for door in all {
             let (connection, mut client) = client(door, HEALTH, now);
             world.front.welcome(connection, now);
+            let ready = Ready {
+                doors: Vec::new(),
+                connections: world.front.connections.iter().map(fd).collect(),
+            };
+            world.front.serve(&ready, now);
             let expected = if door == full { 503 } else { 200 };
             assert_eq!(status(&mut client), Some(expected), "{full:?} {door:?}");
         }
@@ -193,7 +198,11 @@ fn the_oldest_of_the_address_gives_way() {
     let (new, _of_new) = client(Door::Main, b"", now);
     world.front.welcome(new, now);
     assert_eq!(world.front.connections.len(), 4);
-    let is_over = |client: &mut UnixStream| matches!(client.read(&mut [0]), Ok(0));
+    // Of a client that nobody has read yet the end is a reset.
+    let is_over = |client: &mut UnixStream| match client.read(&mut [0]) {
+        Ok(n) => n == 0,
+        Err(e) => e.kind() != ErrorKind::WouldBlock,
+    };
     assert!(is_over(&mut of_first));
     assert!(!is_over(&mut of_other) && !is_over(&mut of_second));
 }
@@ -268,4 +277,97 @@ fn a_server_that_has_stopped_leaves_no_socket() {
     assert!(world.path.exists());
     world.front.run();
     assert!(!world.path.exists());
+}
+
+/// With pids.max reached a connection was closed without an answer.
+#[test]
+fn a_client_for_whom_there_is_no_thread_is_told_so() {
+    let now = Moment::now();
+    let mut world = world();
+    world.front.shared.no_threads.store(true, Ordering::SeqCst);
+    let asks = b"GET /pods HTTP/1.1\r\n\r\n";
+    let (connection, mut waits) = client(Door::Unix, asks, now);
+    world.front.go_on(connection, now);
+    let mut text = [0; 512];
+    let n = waits.read(&mut text).unwrap();
+    let text = std::str::from_utf8(&text[..n]).unwrap();
+    assert!(text.starts_with("HTTP/1.1 503 "), "{text}");
+    assert!(text.contains("no thread left"), "{text}");
+    assert!(world.front.shared.is_idle(), "its place is free");
+}
+
+/// A connection at the main door from that address.
+fn from(address: &str, now: Moment) -> (Connection, UnixStream) {
+    let (mut connection, client_of) = client(Door::Main, b"", now);
+    connection.come_from(address);
+    (connection, client_of)
+}
+
+/// One machine may make any number of connections: it drives out its own.
+#[test]
+fn one_machine_keeps_nobody_out() {
+    let now = Moment::now();
+    let mut world = world();
+    let (quiet, mut client_of) = from("192.0.2.1", now);
+    let mut clients = vec![];
+    world.front.welcome(quiet, now);
+    for n in 0..200 {
+        let flood = match n % 2 {
+            0 => "192.0.2.9".to_owned(),
+            // Of one network of IPv6 every address is of one machine.
+            _ => format!("2001:db8::{n:x}"),
+        };
+        let (connection, client_of) = from(&flood, now);
+        world.front.welcome(connection, now);
+        clients.push(client_of);
+    }
+    assert_eq!(world.front.connections.len(), MAX_CLIENTS);
+    assert_eq!(status(&mut client_of), None, "it has no answer yet");
+    assert!(client_of.write_all(HEALTH).is_ok());
+    let is_quiet = |c: &Connection| c.origin() == Some(Origin::of("192.0.2.1".parse().unwrap()));
+    assert!(world.front.connections.iter().any(is_quiet));
+    let (other, _other) = from("192.0.2.2", now);
+    world.front.welcome(other, now);
+    assert!(
+        world.front.connections.iter().any(is_quiet),
+        "two are less than 31"
+    );
+    // It is served with the first ones although 63 were there before it.
+    world.front.connections.rotate_left(1);
+    let all: Vec<&Connection> = world.front.connections.iter().collect();
+    let first = order(all).into_iter().position(is_quiet);
+    assert!(first.is_some_and(|at| at < AT_ONCE), "{first:?}");
+}
+
+/// However many strangers come, who has shown a token stays; and strangers have a place in each turn.
+#[test]
+fn who_has_shown_who_they_are_comes_first() {
+    let now = Moment::now();
+    let mut connections = Vec::new();
+    let mut clients = Vec::new();
+    let mut join = |address: &str, known: bool, at: Moment| {
+        let (mut connection, client_of) = from(address, at);
+        if known {
+            connection.prove();
+        }
+        connections.push(connection);
+        clients.push(client_of);
+    };
+    for n in 0..10 {
+        join(&format!("192.0.2.{n}"), false, now);
+        join("192.0.2.77", true, now + Duration::from_secs(1));
+    }
+    let ordered: Vec<bool> = order(connections.iter().collect())
+        .into_iter()
+        .map(Connection::is_known)
+        .collect();
+    assert_eq!(
+        ordered[..8],
+        [true, true, true, false, true, true, true, false]
+    );
+    let (new, _client) = from("192.0.2.78", now);
+    let leaves = gives_way(&connections, &new).unwrap();
+    assert!(!connections[leaves].is_known());
+    connections.retain(Connection::is_known);
+    assert_eq!(gives_way(&connections, &new), Some(0), "then the oldest");
 }

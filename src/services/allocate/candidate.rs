@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::api::field::FieldError;
 use crate::api::objects::ObjectKey;
 use crate::api::service::Service;
+use crate::clock::Time;
 
 /// What one service has, given or allocated.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,6 +20,9 @@ pub(super) struct Held {
     /// By the name of the port.
     pub(super) node_ports: BTreeMap<String, u16>,
     pub(super) health_check_node_port: Option<u16>,
+    /// When it was first seen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) since: Option<Time>,
 }
 
 /// A service, what it had and what it gets.
@@ -64,6 +68,7 @@ impl<'s> Candidate<'s> {
                 .filter_map(|(port, number)| Some((port.name.clone(), (*number)?)))
                 .collect(),
             health_check_node_port: self.health_check_node_port,
+            since: self.held.since,
         }
     }
 }

@@ -1,3 +1,5 @@
+use std::time::{Duration, SystemTime};
+
 use super::*;
 use crate::api::objects::ObjectKind;
 use crate::api::service::{
@@ -67,6 +69,8 @@ struct Cluster {
     cidrs: Vec<Cidr>,
     record: Allocations,
     last: Assignment,
+    /// The time of the next allocation.
+    seconds: u64,
 }
 
 impl Cluster {
@@ -75,6 +79,7 @@ impl Cluster {
             cidrs: cidrs(ranges),
             record: Allocations::default(),
             last: Assignment::default(),
+            seconds: 0,
         }
     }
 
@@ -84,7 +89,8 @@ impl Cluster {
             .iter()
             .map(|(name, service)| (key(name), Arc::new(Service::clone(service))))
             .collect();
-        self.last = allocate(&keyed, &self.cidrs, &self.record);
+        let now = Time::from(SystemTime::UNIX_EPOCH + Duration::from_secs(self.seconds));
+        self.last = allocate(&keyed, &self.cidrs, &self.record, now);
         let text = serde_json::to_string(&self.last.record).unwrap();
         self.record = serde_json::from_str(&text).unwrap();
         assert_eq!(self.record, self.last.record);
@@ -626,4 +632,22 @@ fn no_walk_gives_one_thing_to_two_or_takes_it_from_who_asks_for_nothing_else() {
             }
         }
     }
+}
+
+#[test]
+fn a_service_is_as_old_as_its_first_day_whatever_it_became() {
+    let mut cluster = Cluster::new(&["10.96.0.0/16"]);
+    let headless = Service {
+        cluster_ips: ClusterIps::Headless,
+        ..Service::default()
+    };
+    let since = |cluster: &Cluster, name: &str| cluster.of(name).since.map(Time::unix_seconds);
+    cluster.apply(&[("web", &node_80(None)), ("db", &headless)]);
+    cluster.seconds = 60;
+    cluster.apply(&[("web", &node_80(Some(30080))), ("new", &headless)]);
+    assert_eq!(since(&cluster, "web"), Some(0));
+    assert_eq!(since(&cluster, "new"), Some(60));
+    cluster.seconds = 90;
+    cluster.apply(&[("db", &headless)]);
+    assert_eq!(since(&cluster, "db"), Some(90), "it was away");
 }

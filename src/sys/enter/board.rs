@@ -5,14 +5,16 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
 use super::report::Report;
+
+use crate::locks::Locked;
 
 /// One page, also of kernels with large ones.
 const PAGE: usize = 64 << 10;
@@ -147,7 +149,7 @@ impl Board {
     /// # Errors
     /// No descriptors or no memory are left.
     pub fn take() -> nix::Result<Self> {
-        let kept = POOL.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let kept = POOL.locked().pop();
         kept.map_or_else(Self::new, Ok)
     }
 
@@ -186,7 +188,7 @@ impl Board {
     /// the second: it may have kept the page.
     pub fn give_back(self) {
         self.pages.clear();
-        let mut pool = POOL.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pool = POOL.locked();
         if pool.len() < KEPT {
             pool.push(self);
         }

@@ -236,7 +236,7 @@ fn set_ids(s: &Start<'_>) -> Result<(), Report> {
     // SAFETY: the kernel reads as many group ids as the slice has. Called raw, as is what follows: libc would look for
     // other threads, of which this process has none.
     let groups = Errno::result(unsafe {
-        libc::syscall(libc::SYS_setgroups, o.groups.len(), o.groups.as_ptr())
+        libc::syscall(raw::SYS_setgroups, o.groups.len(), o.groups.as_ptr())
     });
     // A user namespace may forbid setgroups; then there is none to drop either.
     let user_namespace = o.namespaces & libc::CLONE_NEWUSER != 0;
@@ -244,10 +244,10 @@ fn set_ids(s: &Start<'_>) -> Result<(), Report> {
         groups.at(Step::Groups, 0)?;
     }
     // SAFETY: setresgid takes three numbers.
-    Errno::result(unsafe { libc::syscall(libc::SYS_setresgid, o.gid, o.gid, o.gid) })
+    Errno::result(unsafe { libc::syscall(raw::SYS_setresgid, o.gid, o.gid, o.gid) })
         .at(Step::Gid, 0)?;
     // SAFETY: setresuid takes three numbers.
-    Errno::result(unsafe { libc::syscall(libc::SYS_setresuid, o.uid, o.uid, o.uid) })
+    Errno::result(unsafe { libc::syscall(raw::SYS_setresuid, o.uid, o.uid, o.uid) })
         .at(Step::Uid, 0)?;
     Ok(())
 }

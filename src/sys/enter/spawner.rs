@@ -230,7 +230,7 @@ fn clone_first(s: &mut Start<'_>, stacks: &Mapping) -> nix::Result<()> {
 fn bounding(namespaces: i32) -> u64 {
     static OURS: OnceLock<[u64; 2]> = OnceLock::new();
     // SAFETY: PR_CAPBSET_READ takes numbers only. It fails for what this kernel does not know.
-    let read = |cap: u64| unsafe { libc::prctl(libc::PR_CAPBSET_READ, cap, 0, 0, 0) };
+    let read = |cap: libc::c_ulong| unsafe { libc::prctl(libc::PR_CAPBSET_READ, cap, 0, 0, 0) };
     let [all, ours] = *OURS.get_or_init(|| {
         (0..64)
             .map(|cap| (1u64 << cap, read(cap)))

@@ -11,7 +11,7 @@ use crate::images::manager::ImageWaitReason;
 use crate::views::columns::{self, is_at_work};
 use crate::views::hints::hint;
 use crate::views::history::{MAX_RUNS, PodHistory, ProbeHistory, Run, RunOutcome};
-use crate::views::{PodView, pull_text};
+use crate::views::{PodView, human, pull_text};
 
 /// So many restarts within [`LATELY`] are told of even when the container runs now.
 const MANY_RESTARTS: usize = 3;
@@ -48,9 +48,10 @@ pub fn of_pod(pod: &PodView, history: &PodHistory, now: Time) -> Option<Finding>
             None if pod.status.phase == PodPhase::Pending => {
                 (Severity::Waiting, waits(pod, now), describe)
             }
-            None if !pod.status.is_ready() => {
-                (Severity::NotReady, not_ready(pod, history), describe)
-            }
+            None if !pod.status.is_ready() => match paused(pod, now) {
+                Some((why, resume)) => (Severity::NotReady, why, resume),
+                None => (Severity::NotReady, not_ready(pod, history), describe),
+            },
             None => {
                 let why = flapping(history, now).or_else(|| dying(pod, history))?;
                 (Severity::Flapping, why, describe)
@@ -86,7 +87,7 @@ fn held_back(c: &ContainerStatus) -> Option<(&ContainerStatus, &str, &str)> {
 /// Whether the last instance came as far as to run, and so has a log.
 fn ran(c: &ContainerStatus) -> bool {
     let last = c.last_state.terminated.as_ref();
-    last.is_none_or(|t| t.reason != "ContainerCannotRun")
+    last.is_none_or(|t| t.reason != "StartError")
 }
 
 fn crash_loop(c: &ContainerStatus, history: &PodHistory) -> String {
@@ -177,6 +178,24 @@ fn waits(pod: &PodView, now: Time) -> String {
         Some(e) => format!("it has not started: {}: {}", e.reason, e.message),
         None => format!("it has not started: {}", columns::status_word(pod)),
     }
+}
+
+/// A pause that keeps a container unready for its whole time: the probe that could make it ready does not run. With the
+/// command that ends it.
+fn paused(pod: &PodView, now: Time) -> Option<(String, String)> {
+    let is_unready = |name: &str| !pod.status.container(name).is_some_and(|c| c.ready);
+    let mut all = pod.paused.iter();
+    let held = all.find(|p| p.probe_type != ProbeType::Liveness && is_unready(&p.container))?;
+    let (container, what) = (&held.container, held.probe_type.word());
+    let left = human::since(Some(now), held.until);
+    let why = format!("not ready: the {what} probe of {container} is paused for another {left}");
+    let namespace = match columns::namespace(pod) {
+        "default" => String::new(),
+        other => format!(" -n {other}"),
+    };
+    let name = columns::name(pod);
+    let resume = format!("podprobe resume {name}/{container} {what}{namespace}");
+    Some((why, resume))
 }
 
 fn not_ready(pod: &PodView, history: &PodHistory) -> String {

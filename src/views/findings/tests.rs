@@ -130,12 +130,11 @@ fn a_crash_loop_says_why_the_last_instance_ended() {
             .replace("| podprobe", way_out),
     );
     // What has never run has no log.
-    let never =
-        json!({"terminated": {"exitCode": 128, "reason": "ContainerCannotRun", "message": "no"}});
+    let never = json!({"terminated": {"exitCode": 128, "reason": "StartError", "message": "no"}});
     check(
         loops(never),
         json!(null),
-        &told("ContainerCannotRun, exit code 128: no")
+        &told("StartError, exit code 128: no")
             .replace("logs web-edge -c main -p", "describe pod web-edge"),
     );
     let message =
@@ -228,6 +227,25 @@ fn a_pod_that_is_not_ready_has_the_words_of_its_probe() {
         ]),
         &told(", the startup probe of main cannot be run: no port \"x\""),
     );
+}
+
+/// Its last result stands, so nothing else can make the pod ready.
+#[test]
+fn a_paused_probe_that_keeps_a_pod_unready_is_named() {
+    let mut unready = pod(running("False"));
+    let paused = |probe_type: &str| json!([{"container": "main", "probeType": probe_type, "until": "2026-01-01T01:30:00Z"}]);
+    unready["paused"] = paused("Readiness");
+    let of =
+        |pod: &Value, history: Value| said(&snapshot(std::slice::from_ref(pod), &[]), history, &[]);
+    let told = "NotReady pod/web-edge: not ready: the readiness probe of main is paused for another 30m | podprobe resume web-edge/main readiness";
+    assert_eq!(of(&unready, json!(null)), [told]);
+    let failed = runs(&[("Readiness", "failure", "of before")]);
+    assert_eq!(of(&unready, failed), [told]);
+    unready["paused"] = paused("Liveness");
+    assert!(!of(&unready, json!(null))[0].contains("paused"));
+    let mut ready = pod(running("True"));
+    ready["paused"] = paused("Readiness");
+    assert_eq!(of(&ready, json!(null)), [""; 0]);
 }
 
 #[test]
@@ -381,4 +399,33 @@ fn what_matters_most_comes_first() {
             Severity::Service
         ]
     );
+}
+
+#[test]
+fn a_service_without_endpoints_is_no_other_thing_than_its_pods() {
+    let service = |pods: Value| {
+        service(
+            "default",
+            json!({"pods": pods, "ports": [{"port": 80, "endpoints": []}]}),
+        )
+    };
+    let of_pod = |name: &str| json!({"namespace": "default", "name": name, "gets_traffic": false, "getsTraffic": false, "why": ["not ready"]});
+    let unready = snapshot(&[pod(running("False"))], &[]);
+    let count = |pods: Value| said(&unready, json!(null), &[service(pods)]).len();
+    assert_eq!(count(json!([of_pod("web-edge")])), 1);
+    assert_eq!(
+        count(json!([of_pod("web-edge"), of_pod("well-edge")])),
+        2,
+        "one of its pods is well"
+    );
+    assert_eq!(count(json!([])), 2, "it has no pods");
+}
+
+#[test]
+fn what_is_not_run_of_a_file_is_told_last() {
+    let mut with = snapshot(&[pod(running("False"))], &[("/p/shop.yaml", "Deployment")]);
+    with.problems[0].is_in_use = true;
+    let told = said(&with, json!(null), &[]);
+    assert_eq!(told.len(), 2);
+    assert_eq!(told[1], "NotRun /p/shop.yaml: Deployment | ");
 }

@@ -739,13 +739,14 @@ fn a_service_of_another_group_is_another_kind() {
     assert_eq!(found.objects.len(), 1);
     assert!(
         found.notes[0].starts_with(
-            "document 1: skipped: it is a serving.knative.dev/v1 Service \"web\": podprobe reads v1 Pods"
+            "serving.knative.dev/v1 Service \"web\": not run here: podprobe reads v1 Pods"
         ),
         "{:?}",
         found.notes
     );
     let error = decode(knative).unwrap_err().to_string();
-    let expected = ":2:1: kind: Unsupported value: \"serving.knative.dev/v1 Service\": podprobe";
+    let expected =
+        ":2:1: kind: Unsupported value: \"serving.knative.dev/v1 Service\": not run here";
     assert!(error.contains(expected), "{error}");
     let error = decode(&with(PORT).replacen("v1", "apps/v1", 1)).unwrap_err();
     let error = error.to_string();

@@ -192,3 +192,31 @@ fn a_syntax_error_names_the_way_out() {
     // An error without one has its text alone.
     check("a: \"b\n", (1, 4), "found unexpected end of stream");
 }
+
+/// As go-yaml: an example of Kubernetes' own documentation has it.
+#[test]
+fn an_escaped_apostrophe_is_one_in_a_double_quoted_text_only() {
+    let text = r#"
+a: "it\'s"
+b: "\'"
+c: "\'\'x\\'\x27'"
+d: 'a\'
+e: it\'s
+f: |
+  \'
+g: ["\'", 'x''y', "\"\'\""]
+"#;
+    let read = documents(text).unwrap();
+    let expected = json!({
+        "a": "it's", "b": "'", "c": "''x\\'''", "d": "a\\", "e": "it\\'s", "f": "\\'\n",
+        "g": ["'", "x'y", "\"'\""],
+    });
+    assert_eq!(read, [expected]);
+    for (text, line) in [
+        ("a: \"\\'\"\nb: \"\\q\"", 2),
+        ("a: \"\\'", 1),
+        ("a: \"\\' \\'\n", 2),
+    ] {
+        assert!(documents(text).unwrap_err().at.line <= line, "{text}");
+    }
+}

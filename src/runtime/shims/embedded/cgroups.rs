@@ -9,11 +9,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::Error;
-use crate::sys::mountinfo::{self, Mount};
+use crate::sys::cgroup_mounts::{self, ROOT};
+use crate::sys::mountinfo::Mount;
 use crate::sys::task::PidFd;
 
-/// Where all hierarchies are mounted.
-const ROOT: &str = "/sys/fs/cgroup";
 /// Longest wait for killed processes to be gone. One that hangs in the kernel may never be.
 const REMOVE_LIMIT: Duration = Duration::from_secs(10);
 
@@ -26,10 +25,10 @@ pub(super) struct Hierarchy {
     pub v2: bool,
 }
 
-/// Every hierarchy mounted at or below /sys/fs/cgroup.
+/// Every hierarchy that counts, mounted at or below /sys/fs/cgroup.
 pub(super) fn hierarchies() -> Result<Vec<Hierarchy>, Error> {
-    let mounts = mountinfo::read().map_err(|e| Error::new("read /proc/self/mountinfo", e))?;
-    Ok(below_root(mounts))
+    let mounts = cgroup_mounts::read().map_err(|e| Error::new("read /proc/self/mountinfo", e))?;
+    Ok(below_root(mounts.used))
 }
 
 fn below_root(mounts: Vec<Mount>) -> Vec<Hierarchy> {
@@ -71,6 +70,36 @@ pub(super) fn join_rest(all: &[Hierarchy], cgroups_path: &str) -> Result<(), Err
             .map_err(|e| Error::new(format!("join the cgroup {}", dir.display()), e))?;
     }
     Ok(())
+}
+
+/// Makes the container's directory in every v1 hierarchy: they are mounted into it, and libcontainer makes them later.
+pub(super) fn make_v1(all: &[Hierarchy], cgroups_path: &str) -> Result<(), Error> {
+    for dir in all.iter().filter(|h| !h.v2).map(|h| h.dir(cgroups_path)) {
+        fs::create_dir_all(&dir)
+            .map_err(|e| Error::new(format!("make the cgroup {}", dir.display()), e))?;
+    }
+    Ok(())
+}
+
+/// Makes the container's directory on v2, and has every directory above it hand its controllers down. libcontainer would do
+/// both when it moves the container in, but not to a directory that is there already.
+///
+/// # Errors
+/// A directory that cannot be made. A controller that cannot be handed down is missed where a limit needs it.
+pub(super) fn make_v2(h: &Hierarchy, cgroups_path: &str) -> io::Result<PathBuf> {
+    let mut dir = h.mount_point.clone();
+    for part in Path::new(cgroups_path.trim_start_matches('/')) {
+        let offered = fs::read_to_string(dir.join("cgroup.controllers"))?;
+        for controller in offered.split_whitespace() {
+            let _ = fs::write(dir.join("cgroup.subtree_control"), format!("+{controller}"));
+        }
+        dir.push(part);
+        match fs::create_dir(&dir) {
+            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
+            _ => {}
+        }
+    }
+    Ok(dir)
 }
 
 /// Back to the top of those hierarchies, so that the container's cgroup can be removed.
@@ -184,6 +213,7 @@ fn remove(all: &[Hierarchy], cgroups_path: &str) -> Result<(), (PathBuf, io::Err
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::mountinfo;
 
     #[track_caller]
     fn check(mountinfo: &str, expected: &[(&str, bool, bool)]) {

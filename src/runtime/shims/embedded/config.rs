@@ -1,6 +1,8 @@
 //! A bundle's configuration, less what libcontainer does in another way than runc.
 
+use std::cell::RefCell;
 use std::fs::{self, File};
+use std::io::PipeWriter;
 use std::path::{Component, Path, PathBuf};
 
 use nix::errno::Errno;
@@ -9,7 +11,7 @@ use nix::sys::stat::{Mode, mkdirat};
 use serde_json::{Value, json};
 
 use super::cgroups::Hierarchy;
-use super::executor::{SYS_ADMIN, Seccomp};
+use super::executor::{LastSteps, PodProcesses, SYS_ADMIN};
 use super::proc_mounts;
 
 /// The bundle's configuration with an absolute root, less what libcontainer does in another way than runc.
@@ -27,21 +29,9 @@ pub(super) fn prepare(bundle: &Path, hierarchies: &[Hierarchy]) -> Result<Value,
     config["root"]["path"] = json!(rootfs);
     config["linux"]["rootfsPropagation"] = json!(rootfs_propagation(&config));
     proc_mounts::check_config(&config, &rootfs)?;
+    proc_mounts::check_device_dirs(&config, &rootfs)?;
     make_cwd(&config, &rootfs).map_err(|e| format!("make the working directory: {e}"))?;
-    if hierarchies.iter().all(|h| h.v2) && !all_devices(&config) {
-        drop_mknod(&mut config);
-    } else {
-        let cgroups_path = config
-            .pointer("/linux/cgroupsPath")
-            .and_then(Value::as_str)
-            .map(str::to_owned);
-        if let (Some(path), Some(mounts)) = (cgroups_path, config["mounts"].as_array_mut()) {
-            *mounts = mounts
-                .drain(..)
-                .flat_map(|m| cgroup_v1_mounts(m, hierarchies, &path))
-                .collect();
-        }
-    }
+    replace_cgroup_mounts(&mut config, hierarchies);
     Ok(config)
 }
 
@@ -56,38 +46,80 @@ fn rootfs_propagation(config: &Value) -> &'static str {
     }
 }
 
-/// libcontainer would ignore the profile (exec-in-container 6): its executor, ours, applies it. Without no_new_privs that
-/// needs CAP_SYS_ADMIN, which the container's process has until then and no longer.
-pub(super) fn take_seccomp(config: &mut Value) -> Result<Option<Seccomp>, String> {
+/// Takes out what libcontainer does not do, or would do too early: the seccomp profile, which it would ignore
+/// (exec-in-container 6), and a process namespace that is there already (see [`PodProcesses`]). Where these steps need
+/// CAP_SYS_ADMIN the container's process has it until then and no longer. `pid` takes the process that is started in the
+/// pod's process namespace; `proc` is the directory where that namespace's procfs is mounted.
+///
+/// # Errors
+/// A profile that cannot be used; a process namespace that cannot be opened, or whose procfs is not known.
+pub(super) fn take_last_steps(
+    config: &mut Value,
+    proc: Option<&Path>,
+    pid: PipeWriter,
+) -> Result<LastSteps, String> {
     let profile = config
         .pointer_mut("/linux/seccomp")
         .map(Value::take)
         .unwrap_or_default();
-    if profile.is_null() {
-        return Ok(None);
+    let filter = (!profile.is_null())
+        .then(|| crate::seccomp::compile(&profile).map_err(|e| format!("seccomp profile: {e}")))
+        .transpose()?;
+    let mut steps = LastSteps {
+        filter,
+        no_new_privs: config.pointer("/process/noNewPrivileges") == Some(&json!(true)),
+        processes: take_processes(config, proc, pid)?,
+        drop: 0,
+    };
+    if !steps.are_privileged() {
+        return Ok(steps);
     }
-    let filter = crate::seccomp::compile(&profile)?;
-    if config.pointer("/process/noNewPrivileges") == Some(&json!(true)) {
-        return Ok(Some(Seccomp {
-            filter,
-            early: None,
-        }));
-    }
-    let mut drop = 0;
     for set in ["effective", "permitted"] {
         let Some(names) = config["process"]["capabilities"][set].as_array_mut() else {
             return Err(format!(
-                "it needs process.capabilities.{set} where noNewPrivileges is not set"
+                "it needs process.capabilities.{set} for its seccomp profile or its process namespace"
             ));
         };
         if !names.iter().any(|n| n == "CAP_SYS_ADMIN") {
             names.push(json!("CAP_SYS_ADMIN"));
-            drop = SYS_ADMIN;
+            steps.drop = SYS_ADMIN;
         }
     }
-    Ok(Some(Seccomp {
-        filter,
-        early: Some(drop),
+    Ok(steps)
+}
+
+fn take_processes(
+    config: &mut Value,
+    proc: Option<&Path>,
+    pid: PipeWriter,
+) -> Result<Option<PodProcesses>, String> {
+    let namespaces = config.pointer_mut("/linux/namespaces");
+    let Some(all) = namespaces.and_then(Value::as_array_mut) else {
+        return Ok(None);
+    };
+    let joined = |n: &Value| n["type"] == "pid" && n["path"].is_string();
+    let Some(at) = all.iter().position(joined) else {
+        return Ok(None);
+    };
+    let path = all.remove(at)["path"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned();
+    let namespace = File::open(&path).map_err(|e| format!("open {path}: {e}"))?;
+    let proc = proc.ok_or("a process namespace that is joined needs --pod-proc")?;
+    // Nobody but a process inside can mount it, and none of ours is to be there with the rights for that.
+    let mounts = config["mounts"].as_array_mut();
+    for m in mounts.into_iter().flatten().filter(|m| m["type"] == "proc") {
+        m["type"] = json!("bind");
+        m["source"] = json!(proc);
+        if let Some(options) = m["options"].as_array_mut() {
+            options.push(json!("bind"));
+        }
+    }
+    Ok(Some(PodProcesses {
+        namespace,
+        pid: RefCell::new(Some(pid)),
+        terminal: config.pointer("/process/terminal") == Some(&json!(true)),
     }))
 }
 
@@ -150,27 +182,44 @@ fn make_cwd(config: &Value, rootfs: &Path) -> nix::Result<()> {
     Ok(())
 }
 
-/// The last device rule of a privileged container.
-pub(super) fn all_devices(config: &Value) -> bool {
-    let last = config
-        .pointer("/linux/resources/devices")
-        .and_then(Value::as_array)
-        .and_then(|d| d.last());
-    last.is_some_and(|d| d["allow"] == json!(true) && d["type"].as_str().is_none_or(|t| t == "a"))
-}
-
-/// On cgroup v2 device rules are an eBPF program, which this build of libcontainer has not: without CAP_MKNOD a
-/// container has no device but those made for it. (The root file system is to be mounted nodev.)
-fn drop_mknod(config: &mut Value) {
-    let Some(sets) = config
-        .pointer_mut("/process/capabilities")
-        .and_then(Value::as_object_mut)
-    else {
+/// What is mounted for a mount of type `cgroup`.
+fn replace_cgroup_mounts(config: &mut Value, hierarchies: &[Hierarchy]) {
+    let v1 = hierarchies.iter().any(|h| !h.v2);
+    let unified = hierarchies.iter().find(|h| h.v2);
+    let path = config
+        .pointer("/linux/cgroupsPath")
+        .and_then(Value::as_str)
+        .map(str::to_owned);
+    let namespaces = config.pointer("/linux/namespaces");
+    let mut namespaces = namespaces.and_then(Value::as_array).into_iter().flatten();
+    let own_namespace = namespaces.any(|n| n["type"] == "cgroup");
+    let Some(mounts) = config["mounts"].as_array_mut() else {
         return;
     };
-    for set in sets.values_mut().filter_map(Value::as_array_mut) {
-        set.retain(|c| c != "CAP_MKNOD");
+    let replaced = mounts.drain(..).flat_map(|m| match (&path, unified) {
+        (Some(path), _) if v1 => cgroup_v1_mounts(m, hierarchies, path),
+        (_, Some(unified)) if !v1 => vec![cgroup_v2_mount(m, own_namespace, unified)],
+        _ => vec![m],
+    });
+    *mounts = replaced.collect();
+}
+
+/// With a namespace of its own a container sees its cgroup as the root. Without, as a privileged one, it gets the node's: a
+/// second mount from there would reset the options of the node's own, such as nsdelegate.
+fn cgroup_v2_mount(mut mount: Value, own_namespace: bool, unified: &Hierarchy) -> Value {
+    if mount["type"] != "cgroup" {
+        return mount;
     }
+    if own_namespace {
+        mount["type"] = json!("cgroup2");
+        return mount;
+    }
+    mount["type"] = json!("bind");
+    mount["source"] = json!(unified.mount_point);
+    if let Some(options) = mount["options"].as_array_mut() {
+        options.push(json!("rbind"));
+    }
+    mount
 }
 
 /// libcontainer mounts v1 cgroups writable whatever the options say: a container could lift its own memory limit. So a

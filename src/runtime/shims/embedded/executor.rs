@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 use std::ffi::CString;
 use std::fs::File;
-use std::io::Write;
+use std::io::{PipeWriter, Write};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -16,10 +16,14 @@ use libcontainer::workload::{
     Executor, ExecutorError, ExecutorSetEnvsError, ExecutorValidationError,
 };
 use nix::errno::Errno;
-use nix::unistd::{AccessFlags, access, execve};
+use nix::sched::{CloneFlags, setns};
+use nix::sys::signal::{SigSet, Signal};
+use nix::unistd::{AccessFlags, access, execve, setsid};
 
 use crate::seccomp::Filter;
-use crate::sys::process::reset_signals;
+use crate::sys::process::{
+    OneThread, Parent, apply_seccomp, copy, drop_capabilities, end_now, reset_signals,
+};
 
 /// Marks the text that is for people in libcontainer's nested errors.
 pub(super) const MARK: &str = "podprobe-exec: ";
@@ -29,8 +33,8 @@ pub(super) const MARK: &str = "podprobe-exec: ";
 pub(super) struct Payload {
     /// Where the text of a failed execve goes: `start` reads it at the other end, and sees end of file when it worked.
     pub report: Rc<File>,
-    /// What to apply before the container's own program, if there is a profile.
-    pub seccomp: Rc<Option<Seccomp>>,
+    /// What is left to do when libcontainer has done its part.
+    pub last_steps: Rc<LastSteps>,
     /// `HOME` as libcontainer found it in the container's /etc/passwd.
     pub home: Rc<RefCell<Option<String>>>,
 }
@@ -38,33 +42,121 @@ pub(super) struct Payload {
 /// The bit of CAP_SYS_ADMIN.
 pub(super) const SYS_ADMIN: u64 = 1 << 21;
 
-/// A seccomp filter and when to apply it, as runc does: with no_new_privs just before execve; without it, as soon as
-/// libcontainer has left all other privileges, for CAP_SYS_ADMIN is needed and goes then.
-pub(super) struct Seccomp {
-    pub filter: Filter,
-    /// The capabilities to drop after it; None is late.
-    pub early: Option<u64>,
+/// What libcontainer's process does when it has left all its privileges but CAP_SYS_ADMIN, where these steps need it.
+#[derive(Default)]
+pub(super) struct LastSteps {
+    /// The seccomp filter. With no_new_privs it is applied just before execve, as runc does it. Without, it needs
+    /// CAP_SYS_ADMIN and is applied here.
+    pub filter: Option<Filter>,
+    /// `process.noNewPrivileges`.
+    pub no_new_privs: bool,
+    /// The process namespace of the pod, where the container shares one.
+    pub processes: Option<PodProcesses>,
+    /// Capabilities that these steps need and the container does not have.
+    pub drop: u64,
 }
 
-impl Seccomp {
-    fn apply(&self) -> Result<(), String> {
-        let applied = crate::sys::process::apply_seccomp(&self.filter.program, self.filter.flags);
-        applied.map_err(|e| format!("cannot apply the seccomp profile: {e}"))?;
-        let dropped = self
-            .early
-            .map_or(Ok(()), crate::sys::process::drop_capabilities);
-        dropped.map_err(|e| format!("cannot drop CAP_SYS_ADMIN after the seccomp profile: {e}"))
+/// The process namespace that the containers of a pod share.
+///
+/// Another container of the pod that has CAP_SYS_PTRACE can do as it likes with every process in it. So libcontainer's process
+/// stays outside. When it has nothing left that the container may not have, it makes a copy of itself inside, which becomes
+/// the container's program.
+pub(super) struct PodProcesses {
+    pub namespace: File,
+    /// Takes the pid of the copy, as the node knows it.
+    pub pid: RefCell<Option<PipeWriter>>,
+    /// `process.terminal`.
+    pub terminal: bool,
+}
+
+impl LastSteps {
+    /// Whether they need CAP_SYS_ADMIN.
+    pub fn are_privileged(&self) -> bool {
+        self.processes.is_some() || self.filter.is_some() && !self.no_new_privs
+    }
+
+    /// What is in the pod's process namespace has its filter from the start: a tracer could keep it from applying one.
+    fn filters_early(&self) -> bool {
+        self.processes.is_some() || !self.no_new_privs
+    }
+
+    fn run(&self) -> Result<(), String> {
+        let failed = |what: &'static str| move |e: Errno| format!("cannot {what}: {}", e.desc());
+        let one = match &self.processes {
+            Some(p) => {
+                setns(&p.namespace, CloneFlags::CLONE_NEWPID)
+                    .map_err(failed("enter the process namespace of the pod"))?;
+                if p.terminal {
+                    leave_terminal().map_err(failed("hand the terminal on"))?;
+                }
+                Some(OneThread::check().map_err(failed("copy a process of several threads"))?)
+            }
+            None => None,
+        };
+        if self.filters_early() {
+            self.apply_filter()?;
+        }
+        if self.drop != 0 {
+            drop_capabilities(self.drop).map_err(|e| format!("cannot drop CAP_SYS_ADMIN: {e}"))?;
+        }
+        match (&self.processes, one) {
+            (Some(processes), Some(one)) => processes.enter(&one),
+            _ => Ok(()),
+        }
+    }
+
+    fn apply_filter(&self) -> Result<(), String> {
+        let Some(filter) = &self.filter else {
+            return Ok(());
+        };
+        apply_seccomp(&filter.program, filter.flags)
+            .map_err(|e| format!("cannot apply the seccomp profile: {e}"))
+    }
+}
+
+/// The terminal is that of this process's session. It must be nobody's for the copy to take it. The kernel says so with a
+/// hangup, which is not to end us; the program starts with every signal unblocked.
+fn leave_terminal() -> nix::Result<()> {
+    SigSet::from(Signal::SIGHUP).thread_block()?;
+    crate::sys::terminal::give_up_controlling(0)
+}
+
+impl PodProcesses {
+    /// Returns in the copy.
+    fn enter(&self, one: &OneThread) -> Result<(), String> {
+        let failed = |what: &str, e: &dyn std::fmt::Display| format!("cannot {what}: {e}");
+        // Whoever reads the other end sees the end of file when both are closed.
+        let pid = self.pid.borrow_mut().take();
+        match copy(one, Parent::Same) {
+            Ok(Some(copy)) => {
+                if let Some(mut pid) = pid {
+                    let _ = pid.write_all(copy.to_string().as_bytes());
+                }
+                end_now(0)
+            }
+            Ok(None) => {}
+            Err(e) => {
+                return Err(failed(
+                    "start a process in the process namespace of the pod (its seccomp profile must allow clone)",
+                    &e.desc(),
+                ));
+            }
+        }
+        drop(pid);
+        setsid().map_err(|e| failed("make a session", &e.desc()))?;
+        if self.terminal {
+            crate::sys::terminal::become_controlling(0)
+                .map_err(|e| failed("take the terminal", &e.desc()))?;
+        }
+        Ok(())
     }
 }
 
 impl Executor for Payload {
     /// Before `create` returns: a missing program is an error of `create`, with the words of runc.
     fn validate(&self, spec: &Spec) -> Result<(), ExecutorValidationError> {
-        let found = find_program(spec).map(drop);
-        let early = (*self.seccomp).as_ref().filter(|s| s.early.is_some());
-        let ready = early.map_or(Ok(()), Seccomp::apply);
-        found
-            .and(ready)
+        find_program(spec)
+            .and_then(|_| self.last_steps.run())
             .map_err(|text| ExecutorValidationError::ArgValidationError(format!("{MARK}{text}")))
     }
 
@@ -95,8 +187,8 @@ impl Payload {
         }
         let path = c_strings(&[program.to_string_lossy().into_owned()]).remove(0);
         reset_signals();
-        if let Some(late) = (*self.seccomp).as_ref().filter(|s| s.early.is_none()) {
-            late.apply().map_err(|text| (text, 126))?;
+        if !self.last_steps.filters_early() {
+            self.last_steps.apply_filter().map_err(|text| (text, 126))?;
         }
         execve(&path, &args, &c_strings(&env)).map_err(|e| {
             let code = if e == Errno::ENOENT { 127 } else { 126 };

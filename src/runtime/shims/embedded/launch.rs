@@ -34,7 +34,6 @@ pub(super) struct Container<'a> {
     /// `linux.cgroupsPath`, or its default.
     pub cgroups_path: &'a str,
     pub payload: Payload,
-    pub pid_file: Option<&'a Path>,
     pub console_socket: Option<&'a Path>,
 }
 
@@ -83,7 +82,8 @@ impl Container<'_> {
             stdout: None,
             stderr: None,
             as_sibling: false,
-            pid_file: self.pid_file.map(Path::to_owned),
+            // The container's process may be a copy of libcontainer's.
+            pid_file: None,
             spec: Rc::new(spec),
         };
         let pid = container_main_process(&args).map_err(|e| causes(&e))?;

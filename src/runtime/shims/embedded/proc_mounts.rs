@@ -88,6 +88,46 @@ fn binds_whole_proc(config: &Value) -> bool {
     })
 }
 
+/// Directories of the root in which libcontainer makes devices, links and mounts by path, as root.
+const MADE_BY_PATH: [&str; 3] = ["dev", "proc", "sys"];
+
+/// Refuses a root and mounts that would lead libcontainer elsewhere when it makes the container's devices. It goes by path
+/// before the container's root is its own, so a link of the image would lead to a place of the node, and another container of
+/// the pod could put one into a volume at any time. So these directories are no links, and no volume lies at or above a
+/// directory that devices are made in. The image does not change meanwhile: nothing of the container runs yet.
+///
+/// # Errors
+/// The path that is refused, and what to do.
+pub(super) fn check_device_dirs(config: &Value, rootfs: &Path) -> Result<(), String> {
+    for name in MADE_BY_PATH {
+        if let Ok(target) = fs::read_link(rootfs.join(name)) {
+            return Err(format!(
+                "/{name} of the image is a link to {}; make it a directory, or leave it out of the image",
+                target.display()
+            ));
+        }
+    }
+    let dev = Path::new("/dev");
+    let listed = config.pointer("/linux/devices").and_then(Value::as_array);
+    let listed = listed.into_iter().flatten();
+    let listed = listed.filter_map(|d| Path::new(d["path"].as_str()?).parent());
+    let dirs: Vec<&Path> = listed.chain([dev]).collect();
+    let mounts = config["mounts"].as_array().into_iter().flatten();
+    for m in mounts.filter(|m| m["type"] == "bind") {
+        let destination = m["destination"].as_str().unwrap_or_default();
+        let at = resolve(rootfs, Path::new(destination))
+            .map_err(|e| format!("mount destination {destination}: {e}"))?;
+        if let Some(dir) = dirs.iter().find(|dir| dir.starts_with(&at)) {
+            return Err(format!(
+                "mount destination {destination}: the container's devices are made in {}, where no volume can lie; mount it at \
+                 another path, or what is needed of it below /dev",
+                dir.display()
+            ));
+        }
+    }
+    Ok(())
+}
+
 /// runc's rule for one resolved destination.
 fn check(resolved: &Path, is_procfs: impl FnOnce() -> bool) -> Result<(), &'static str> {
     let Ok(below) = resolved.strip_prefix("/proc") else {
@@ -228,6 +268,48 @@ mod tests {
             check(allowed, "/tmp", None);
         }
         check("/proc/cpuinfo/x", "/tmp", Some("below /proc"));
+    }
+
+    #[test]
+    fn devices_are_made_neither_through_links_nor_in_volumes() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("root");
+        fs::create_dir_all(root.join("a")).unwrap();
+        symlink("/dev", root.join("link")).unwrap();
+        let check = |destination: &str, devices: Value, expected: Option<&str>| {
+            let config = json!({
+                "mounts": [{"destination": destination, "type": "bind", "source": "/tmp"}],
+                "linux": {"devices": devices},
+            });
+            match (check_device_dirs(&config, &root), expected) {
+                (Ok(()), None) => {}
+                (Err(text), Some(words)) if text.contains(words) => {}
+                (result, _) => panic!("{destination}: {result:?}"),
+            }
+        };
+        let none = || json!([]);
+        for fine in ["/a", "/dev/shm", "/dev/termination-log", "/device"] {
+            check(fine, none(), None);
+        }
+        for volume in ["/dev", "/dev/", "/a/../dev", "/link", "/"] {
+            check(volume, none(), Some("devices are made in /dev"));
+        }
+        let bus = || json!([{"path": "/dev/bus/usb/001"}]);
+        check("/dev/bus", bus(), Some("made in /dev/bus/usb"));
+        check("/dev/bus/usb", bus(), Some("made in /dev/bus/usb"));
+        check("/dev/shm", bus(), None);
+        // A tmpfs that the runtime mounts itself is nobody else's.
+        let own = json!({"mounts": [{"destination": "/dev", "type": "tmpfs"}]});
+        assert_eq!(check_device_dirs(&own, &root), Ok(()));
+        for name in MADE_BY_PATH {
+            symlink("/srv", root.join(name)).unwrap();
+            let why = check_device_dirs(&own, &root).unwrap_err();
+            assert!(
+                why.contains(&format!("/{name} of the image is a link to /srv")),
+                "{why}"
+            );
+            fs::remove_file(root.join(name)).unwrap();
+        }
     }
 
     #[test]

@@ -65,7 +65,15 @@ fn signal_init(record: &Record, signal: i32) -> io::Result<bool> {
 /// Removes what `create` made: processes, cgroups in every hierarchy, state. With `force` also when it runs or is
 /// only half made, and one that does not exist is no error.
 pub(super) fn delete(root: &Path, id: &str, force: bool) -> Result<(), Error> {
-    let Some(record) = Record::load(root, id)? else {
+    let record = match Record::load(root, id) {
+        // Whoever forces it ends processes and cgroups by what it knows itself: the shim, or the daemon in its place.
+        Err(Error(text)) if force => {
+            eprintln!("{text}; its state is removed all the same");
+            None
+        }
+        other => other?,
+    };
+    let Some(record) = record else {
         let left = record::dir(root, id).exists() || root.join(id).exists();
         return match (force, left) {
             (true, _) => remove_state(root, id),

@@ -7,11 +7,14 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::Error;
+use crate::record_file;
 
-/// The content of `record.json`.
+/// The content of `record.json` (see [`crate::record_file`]). A new field has a default: other versions of this program
+/// read it, too.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Record {
     /// The caller's bundle.
+    #[serde(default)]
     pub bundle: PathBuf,
     /// `linux.cgroupsPath`.
     pub cgroups_path: String,
@@ -20,6 +23,7 @@ pub(super) struct Record {
     /// Its start time: `/proc/PID/stat` field 22.
     pub start_time: u64,
     /// `start` has been called.
+    #[serde(default)]
     pub started: bool,
 }
 
@@ -38,7 +42,7 @@ impl Record {
     pub(super) fn load(root: &Path, id: &str) -> Result<Option<Self>, Error> {
         let path = dir(root, id).join("record.json");
         match fs::read(&path) {
-            Ok(bytes) => serde_json::from_slice(&bytes)
+            Ok(bytes) => record_file::parse(&path.display().to_string(), &bytes)
                 .map(Some)
                 .map_err(|e| Error::new(format!("read {}", path.display()), e)),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -50,7 +54,7 @@ impl Record {
     pub(super) fn save(&self, root: &Path, id: &str) -> Result<(), Error> {
         let path = dir(root, id).join("record.json");
         let new = path.with_extension("new");
-        let bytes = serde_json::to_vec(self).map_err(|e| Error::new("write a record", e))?;
+        let bytes = record_file::to_bytes(self).map_err(|e| Error::new("write a record", e))?;
         fs::write(&new, bytes)
             .and_then(|()| fs::rename(&new, &path))
             .map_err(|e| Error::new(format!("write {}", path.display()), e))
@@ -98,6 +102,36 @@ mod tests {
             .is_alive()
         );
         assert!(!Record { pid: 0, ..own }.is_alive());
+    }
+
+    #[test]
+    fn the_record_of_the_last_release_is_read_and_one_of_the_next_too() {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir(dir(root.path(), "c")).unwrap();
+        let path = dir(root.path(), "c").join("record.json");
+        let old = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/tests/data/records/0.1.0/oci/record.json"
+        );
+        fs::copy(old, &path).unwrap();
+        let record = Record::load(root.path(), "c").unwrap().unwrap();
+        assert_eq!((record.pid, record.started), (26250, true));
+        assert!(record.cgroups_path.ends_with("/main-0"));
+        record.save(root.path(), "c").unwrap();
+        let saved = fs::read_to_string(&path).unwrap();
+        let next = saved.replace("\"version\":1", "\"version\":2,\"hooks\":[]");
+        let next = next.replace("\"started\":true", "\"started\":\"yes\"");
+        fs::write(&path, next).unwrap();
+        let read = Record::load(root.path(), "c").unwrap().unwrap();
+        assert_eq!(
+            read,
+            Record {
+                started: false,
+                ..record
+            }
+        );
+        fs::write(&path, "{\"pid\":").unwrap();
+        assert!(Record::load(root.path(), "c").is_err());
     }
 
     #[test]

@@ -4,29 +4,35 @@ use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
+use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::stat::{major, minor};
-use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, statfs};
 
 use super::{Host, HostDevice, capabilities};
 use crate::runtime::shims::cgroup::Cgroups;
+use crate::sys::cgroup_mounts;
 
 /// Below /dev, not devices of the node: the container has its own (containerd's getDevices).
 const SKIPPED: [&str; 6] = ["pts", "shm", "fd", "mqueue", ".lxc", ".udev"];
 
 impl Host {
-    /// Asks the node, at the cost of a few system calls; `devices` only for a privileged container, since they come and go.
-    pub fn read(devices: bool) -> Self {
+    /// Asks the node, at the cost of a few system calls; `devices` only for a privileged container, since they come and go. The
+    /// cgroup of the pod is there: v2 shows in no root what it counts.
+    pub fn read(devices: bool, pod_cgroup: &str) -> Self {
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
         let own_oom = fs::read_to_string("/proc/self/oom_score_adj")
             .ok()
             .and_then(|t| t.trim().parse().ok());
+        let open_files = getrlimit(Resource::RLIMIT_NOFILE)
+            .ok()
+            .map(|(_, hard)| hard);
         let may_lower = hex(&status, "CapEff:") & capabilities::SYS_RESOURCE != 0;
         Self {
             bounding: hex(&status, "CapBnd:"),
             oom_score_adj_floor: own_oom.filter(|_| !may_lower),
-            cgroup_v2_only: statfs("/sys/fs/cgroup")
-                .is_ok_and(|s| s.filesystem_type() == CGROUP2_SUPER_MAGIC),
+            open_files_ceiling: open_files.filter(|_| !may_lower),
+            cgroup_v2_only: cgroup_mounts::is_pure_v2(),
             missing_controllers: missing_controllers(),
+            counts_swap: counts_swap(pod_cgroup),
             devices: if devices {
                 list_devices(Path::new("/dev"))
             } else {
@@ -43,6 +49,15 @@ fn missing_controllers() -> Vec<&'static str> {
         .into_iter()
         .filter(|c| !found.as_ref().is_ok_and(|f| f.can_limit(c)))
         .collect()
+}
+
+fn counts_swap(pod_cgroup: &str) -> bool {
+    let found = Cgroups::detect();
+    let dir = found.map(|f| f.controller_dir("memory", pod_cgroup));
+    dir.ok().flatten().is_some_and(|dir| {
+        let files = ["memory.swap.max", "memory.memsw.limit_in_bytes"];
+        files.iter().any(|file| dir.join(file).exists())
+    })
 }
 
 fn hex(status: &str, key: &str) -> u64 {
@@ -102,7 +117,7 @@ mod tests {
 
     #[test]
     fn this_node() {
-        let host = Host::read(true);
+        let host = Host::read(true, "/");
         assert!(
             host.devices
                 .iter()

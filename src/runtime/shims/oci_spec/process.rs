@@ -21,6 +21,7 @@ pub(super) fn process(i: &Inputs<'_>) -> Result<Value, String> {
         "cwd": cwd(i)?,
         // Inheritable and ambient stay empty (CVE-2022-24769): a process of another user has none after its execve.
         "capabilities": { "bounding": caps, "effective": caps, "permitted": caps, "inheritable": [], "ambient": [] },
+        "rlimits": [open_files(i.host.open_files_ceiling)],
         "noNewPrivileges": security.no_new_privileges,
         "oomScoreAdj": i.config.resources.oom_score_adj.max(lowest),
     });
@@ -28,6 +29,12 @@ pub(super) fn process(i: &Inputs<'_>) -> Result<Value, String> {
         process["apparmorProfile"] = json!(profile);
     }
     Ok(process)
+}
+
+/// What systemd gives a service, and so containerd its containers; a program that needs more raises its own limit.
+fn open_files(ceiling: Option<u64>) -> Value {
+    let most = |limit: u64| limit.min(ceiling.unwrap_or(limit));
+    json!({ "type": "RLIMIT_NOFILE", "soft": most(1024), "hard": most(524_288) })
 }
 
 /// A command replaces the entrypoint and drops the image's cmd; args alone replace the cmd.

@@ -71,6 +71,7 @@ impl Case {
             hostname: "web",
             log_directory: "/logs".into(),
             cgroup_parent: "/podprobe/u1".into(),
+            resource_policy: Default::default(),
             volumes: &volumes,
         });
         let config = container_config::container(&container_config::Inputs {
@@ -85,6 +86,7 @@ impl Case {
             termination_log: None,
             seccomp_profiles: Path::new("/seccomp"),
             node: &node,
+            resource_policy: Default::default(),
             objects: &Default::default(),
             services: &[],
             pod_ips: &[],
@@ -276,7 +278,16 @@ fn privileges() {
         "/process/oomScoreAdj",
         json!(1000),
     );
-    check(|_| (), "/process/rlimits", Value::Null);
+    let open_files =
+        |soft: u64, hard: u64| json!([{ "type": "RLIMIT_NOFILE", "soft": soft, "hard": hard }]);
+    check(|_| (), "/process/rlimits", open_files(1024, 524_288));
+    for (ceiling, soft, hard) in [(4096, 1024, 4096), (512, 512, 512)] {
+        check(
+            |c| c.host.open_files_ceiling = Some(ceiling),
+            "/process/rlimits",
+            open_files(soft, hard),
+        );
+    }
 }
 
 #[test]

@@ -42,7 +42,9 @@ pub(super) fn resolve(
         user.gid = gid;
     }
     let mut groups = vec![user.gid];
-    groups.append(&mut user.groups);
+    if !wanted.strict_groups {
+        groups.append(&mut user.groups);
+    }
     groups.extend(&wanted.supplemental_groups);
     let mut seen = std::collections::BTreeSet::new();
     groups.retain(|g| seen.insert(*g));
@@ -361,6 +363,19 @@ mod tests {
         };
         let user = resolve(&wanted, "x", &[]).unwrap();
         assert_eq!((user.uid, user.gid, user.groups), (9, 2, vec![2, 3]));
+    }
+
+    #[test]
+    fn strict_groups_are_not_those_of_the_image() {
+        let dir = layer(&[("etc/passwd", PASSWD), ("etc/group", GROUP)]);
+        let wanted = Security {
+            supplemental_groups: vec![4711],
+            strict_groups: true,
+            ..Default::default()
+        };
+        let user = resolve(&wanted, "app", &[dir.path().to_owned()]).unwrap();
+        assert_eq!((user.uid, user.gid), (1000, 1001));
+        assert_eq!(user.groups, [1001, 4711]);
     }
 
     #[test]

@@ -2,8 +2,10 @@
 //! process namespace. The kubelet's pause container does the same.
 //!
 //! Invariants: it lives exactly as long as the holder, which started it; the containers see it, and one of them may be
-//! able to trace it, so it has an empty read-only root, no privilege, no environment and no descriptor of the node.
+//! able to trace it. So it has an empty read-only root, no privilege, no environment and no descriptor of the node, runs under
+//! RuntimeDefault, and stands in a small cgroup below its pod's.
 
+use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -15,19 +17,25 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Gid, Uid};
 
+use crate::runtime::shims::cgroup;
+use crate::seccomp;
+use crate::sys::process::apply_seccomp;
+
 /// User and group, as of the kubelet's pause container.
 const NOBODY: u32 = 65535;
 
 /// Said on stdout when the namespace is ready to be joined.
 const READY: &[u8] = b"ready\n";
 
-/// In the holder, after it has made the namespace: starts it and waits until it is ready. `dir` is a directory of the
-/// holder's, below which nothing is needed any more.
-pub(super) fn start(dir: &Path) -> io::Result<Child> {
+/// In the holder, after it has made the namespace: starts it in that cgroup and waits until it is ready. `dir` is the
+/// sandbox's. Below it the procfs of the namespace is mounted, for nobody but a process inside can mount it, and this one is
+/// the last of ours that is inside with the rights for that.
+pub(super) fn start(dir: &Path, cgroup: &str) -> io::Result<Child> {
+    std::fs::create_dir_all(dir.join(super::PROC))?;
     let mut command = Command::new("/proc/self/exe");
     command
         .arg0("podprobe-pause")
-        .args(["sandbox", "init"])
+        .args(["sandbox", "init", cgroup])
         .env_clear()
         .current_dir(dir);
     let mut child = command
@@ -50,8 +58,9 @@ pub(super) fn start(dir: &Path) -> io::Result<Child> {
 }
 
 /// The role.
-pub(super) fn main() -> ExitCode {
-    let ready = settle().and_then(|()| confine()).and_then(|()| {
+pub(super) fn main(cgroup: &OsStr) -> ExitCode {
+    let made = settle(cgroup).and_then(|()| mount_proc());
+    let ready = made.and_then(|()| confine()).and_then(|()| {
         let said = io::stdout().write_all(READY);
         close_stdio();
         said
@@ -65,8 +74,18 @@ pub(super) fn main() -> ExitCode {
     }
 }
 
-/// Bound to the holder, and blocking every signal: the containers' are for the containers.
-fn settle() -> io::Result<()> {
+/// For the containers, in the mount namespace of the holder.
+fn mount_proc() -> io::Result<()> {
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+    let (source, at, none) = (Some("proc"), super::PROC, None::<&str>);
+    mount(source, at, Some("proc"), flags, none).map_err(Into::into)
+}
+
+/// In its cgroup, bound to the holder, and blocking every signal: the containers' are for the containers.
+fn settle(cgroup: &OsStr) -> io::Result<()> {
+    cgroup::join_as_first_process(&cgroup.to_string_lossy())?;
+    // As the kubelet's pause container. Without CAP_SYS_RESOURCE it stays as it is.
+    let _ = std::fs::write("/proc/self/oom_score_adj", "-998");
     let _ = nix::sys::prctl::set_name(c"podprobe-pause");
     nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
     SigSet::all().thread_set_mask()?;
@@ -106,7 +125,18 @@ fn confine() -> io::Result<()> {
     // A change of user clears both.
     nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
     crate::sys::harden_process();
-    Ok(())
+    filter_system_calls()
+}
+
+/// RuntimeDefault of a container without capabilities.
+fn filter_system_calls() -> io::Result<()> {
+    let profile = seccomp::default::profile(&[]);
+    let filter = seccomp::compile(&profile).map_err(io::Error::other)?;
+    match apply_seccomp(&filter.program, filter.flags) {
+        // The kernel has no filters; then no container has one.
+        Err(e) if matches!(e.raw_os_error(), Some(libc::ENOSYS | libc::EINVAL)) => Ok(()),
+        other => other,
+    }
 }
 
 /// Waits for every child there will be. Only the holder's end ends it.

@@ -29,6 +29,14 @@ pub(super) struct Cache {
     pub(super) sandboxes: HashMap<String, KnownSandbox>,
     /// Records that this runtime is removing.
     pub(super) leaving: HashSet<String>,
+    /// The record directories have been read: what is not here and not in the two sets below is not there.
+    is_whole: bool,
+    /// Made by this daemon since, and not read yet.
+    pub(super) new_containers: HashSet<String>,
+    pub(super) new_sandboxes: HashSet<String>,
+    /// Passes over the record directories.
+    #[cfg(test)]
+    passes: usize,
     /// When the shims of running containers were last looked for.
     shims_looked_at: Option<Moment>,
 }
@@ -144,12 +152,64 @@ impl ShimRuntime {
         })
     }
 
-    /// Brings the cache up to date: one pass over the record directories. Of the known records only those of the pod in
-    /// question are looked at again, so that the work for one pod does not grow with the number of all.
-    fn refresh(&self, only: Option<&str>) -> io::Result<()> {
+    /// Brings the cache up to date. For one pod its records and the new ones are looked at and no directory is read, so
+    /// that the work for one pod does not grow with the number of all.
+    pub(super) fn refresh(&self, only: Option<&str>) -> io::Result<()> {
+        if let Some(uid) = only
+            && self.refresh_pod(uid)?
+        {
+            return Ok(());
+        }
+        self.refresh_all(only)
+    }
+
+    /// False when the directories have to be read: they have not been, or somebody else has removed a record.
+    fn refresh_pod(&self, uid: &str) -> io::Result<bool> {
+        let mut cache = lock(&self.cache);
+        if !cache.is_whole {
+            return Ok(false);
+        }
+        for id in std::mem::take(&mut cache.new_sandboxes) {
+            if self.layout.sandboxes().join(&id).exists() {
+                self.refresh_sandbox(&mut cache, id)?;
+            }
+        }
+        for id in std::mem::take(&mut cache.new_containers) {
+            if self.layout.containers().join(&id).exists() {
+                self.refresh_container(&mut cache, id)?;
+            }
+        }
+        let sandboxes = cache.sandboxes.iter();
+        let sandboxes = sandboxes.filter(|(_, e)| e.record.pod.uid == uid);
+        let sandboxes: Vec<String> = sandboxes.map(|(id, _)| id.clone()).collect();
+        let containers = cache.containers.iter();
+        let containers = containers.filter(|(_, e)| e.record.pod.uid == uid);
+        let containers: Vec<String> = containers.map(|(id, _)| id.clone()).collect();
+        let is_there = |dir: &Path, id: &String| dir.join(id).exists();
+        let (of_sandboxes, of_containers) = (self.layout.sandboxes(), self.layout.containers());
+        if !sandboxes.iter().all(|id| is_there(&of_sandboxes, id))
+            || !containers.iter().all(|id| is_there(&of_containers, id))
+        {
+            return Ok(false);
+        }
+        for id in sandboxes {
+            self.refresh_sandbox(&mut cache, id)?;
+        }
+        for id in containers {
+            self.refresh_container(&mut cache, id)?;
+        }
+        Ok(true)
+    }
+
+    /// One pass over the record directories. Of the known records only those of the pod in question are looked at again.
+    fn refresh_all(&self, only: Option<&str>) -> io::Result<()> {
         let (containers, sandboxes) = (self.layout.containers(), self.layout.sandboxes());
         let (container_ids, sandbox_ids) = (ids(&containers)?, ids(&sandboxes)?);
         let mut cache = lock(&self.cache);
+        #[cfg(test)]
+        {
+            cache.passes += 1;
+        }
         self.restore_records(&cache, &container_ids, &sandbox_ids)?;
         let is_there = |listed: &HashSet<String>, dir: &Path, id: &String| {
             listed.contains(id) || dir.join(id).exists()
@@ -173,6 +233,7 @@ impl ShimRuntime {
                 self.refresh_sandbox(&mut cache, id)?;
             }
         }
+        cache.is_whole = true;
         self.look_for_shims(&mut cache, Moment::now());
         Ok(())
     }
@@ -208,7 +269,8 @@ impl ShimRuntime {
     fn refresh_container(&self, cache: &mut Cache, id: String) -> io::Result<()> {
         let dir = self.layout.containers().join(&id);
         if !cache.containers.contains_key(&id) {
-            match state::try_read(&dir, CONTAINER)? {
+            let read = state::try_read(&dir, CONTAINER)?;
+            match read.or_else(|| self.rebuilt_container(&id)) {
                 Some(record) => {
                     let record = Arc::new(record);
                     cache.containers.insert(
@@ -230,11 +292,14 @@ impl ShimRuntime {
         }
         if e.state.as_ref().is_none_or(|s| s.started.is_none()) {
             e.state = state::try_read(&dir, STATE)?.or(e.state.take());
+            if e.state.as_ref().is_none_or(ContainerState::is_torn) {
+                e.state = self.rebuilt_state(&e.record, &dir).or(e.state.take());
+            }
         }
         // Looked at before the exit record: whoever ends writes it first, so what is dead here has it.
         let dead = !e.process_alive() && !e.shim_alive();
         if dead || dir.join(EXIT).exists() {
-            e.exit = state::try_read(&dir, EXIT)?.map(Arc::new);
+            e.exit = self.exit_of(&dir, dead)?.map(Arc::new);
         }
         Ok(())
     }
@@ -242,7 +307,8 @@ impl ShimRuntime {
     fn refresh_sandbox(&self, cache: &mut Cache, id: String) -> io::Result<()> {
         let dir = self.layout.sandboxes().join(&id);
         if !cache.sandboxes.contains_key(&id) {
-            match state::try_read(&dir, SANDBOX)? {
+            let read = state::try_read(&dir, SANDBOX)?;
+            match read.or_else(|| self.rebuilt_sandbox(&id)) {
                 Some(record) => {
                     let record = Arc::new(record);
                     cache.sandboxes.insert(
@@ -260,7 +326,11 @@ impl ShimRuntime {
         let e = cache.sandboxes.get_mut(&id).expect("just inserted");
         if e.state.is_none() {
             let read = state::try_read(&dir, STATE)?;
-            e.state = read.or_else(|| holder_by_containers(&cache.containers, &id));
+            let is_starting = lock(&self.starting).contains(&id);
+            e.state = match read {
+                None if is_starting => None,
+                read => read.or_else(|| self.rebuilt_holder(&cache.containers, &id)),
+            };
         }
         if e.network.is_none() {
             e.network = match self.networks.fixed(e.record.network()) {
@@ -300,7 +370,7 @@ impl ShimRuntime {
     fn set_aside_sandbox(&self, cache: &Cache, id: &str) -> io::Result<()> {
         let dir = self.layout.sandboxes().join(id);
         let state = state::try_read::<SandboxState>(&dir, STATE)?;
-        if let Some(s) = state.or_else(|| holder_by_containers(&cache.containers, id)) {
+        if let Some(s) = state.or_else(|| self.rebuilt_holder(&cache.containers, id)) {
             super::kill_process(s.process);
         }
         self.rename_corrupt(&dir, id);
@@ -335,7 +405,7 @@ impl ShimRuntime {
         SandboxStatus {
             id: ContainerId::new(SCHEME, &r.id),
             // A daemon that was killed in between has left it without a network: the pod gets another.
-            ready: e.network.is_some() && self.holder(e).is_some(),
+            ready: e.network.is_some() && e.record.is_usable() && self.holder(e).is_some(),
             network,
             created_at: r.created_at,
             ips: e
@@ -533,7 +603,7 @@ impl ShimRuntime {
         };
         let mut found = newest(&lock(&self.cache));
         if found.is_none() {
-            self.refresh(None).map_err(|e| fail(&e.to_string()))?;
+            self.refresh(Some(uid)).map_err(|e| fail(&e.to_string()))?;
             found = newest(&lock(&self.cache));
         }
         match found {
@@ -542,18 +612,6 @@ impl ShimRuntime {
             None => Err(fail("it has no running sandbox")),
         }
     }
-}
-
-/// The state of a sandbox whose own record of it is missing or damaged: its containers name the holder.
-fn holder_by_containers(
-    containers: &HashMap<String, KnownContainer>,
-    sandbox: &str,
-) -> Option<SandboxState> {
-    let inside = containers.values().find(|c| c.record.sandbox == sandbox)?;
-    Some(SandboxState {
-        boot_id: inside.record.boot_id.clone(),
-        process: inside.record.holder,
-    })
 }
 
 /// Reason of an end nobody saw.
@@ -578,6 +636,28 @@ fn ids(dir: &Path) -> io::Result<HashSet<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::images::ImageStore;
+    use crate::network::NetworkChoice;
+    use crate::settings::Settings;
+
+    #[test]
+    fn the_directories_are_read_for_all_pods_and_not_for_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = crate::layout::Layout::new(dir.path());
+        let settings = Settings {
+            network: NetworkChoice::None,
+            ..Settings::default()
+        };
+        let images = ImageStore::open(layout.images()).unwrap();
+        let runtime = ShimRuntime::new(&layout, &settings, images).unwrap();
+        let passes_after = |pod: Option<&str>| {
+            runtime.listing(pod).unwrap();
+            lock(&runtime.cache).passes
+        };
+        assert_eq!(passes_after(Some("a")), 1, "nothing is known yet");
+        assert_eq!((0..9).map(|_| passes_after(Some("a"))).max(), Some(1));
+        assert_eq!(passes_after(None), 2);
+    }
 
     #[track_caller]
     fn check(

@@ -1,5 +1,6 @@
 //! What is mounted in a container besides its root: by the shim first, then by the OCI runtime.
 
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use crate::images::{ImageStore, overlay};
@@ -16,6 +17,19 @@ pub(super) struct Mounts {
     pub(super) images: Vec<ImageMount>,
     /// By the shim: parts of a volume, and what is more than a runtime can do with it.
     pub(super) sub_paths: Vec<SubPath>,
+}
+
+/// Whether a mount of that path of the node is for its devices: a device, or a part of /dev. Any other mount of a container
+/// that is not privileged has no use for them.
+fn holds_devices(path: &Path) -> bool {
+    let is_device = path.metadata().is_ok_and(|m| {
+        let kind = m.file_type();
+        kind.is_block_device() || kind.is_char_device()
+    });
+    is_device
+        || path
+            .canonicalize()
+            .is_ok_and(|real| real.starts_with("/dev"))
 }
 
 impl Mounts {
@@ -40,6 +54,8 @@ impl Mounts {
                 destination: m.container_path.clone(),
                 read_only: m.read_only || m.image.is_some(),
                 no_exec: m.image.is_some(),
+                no_dev: m.image.is_some()
+                    || (!c.security.privileged && !holds_devices(&m.host_path)),
                 propagation: m.propagation,
             });
         }

@@ -11,8 +11,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use super::listing::{Cache, KnownContainer, KnownSandbox};
-use super::start::{private_dir, publish};
+use super::start::publish;
 use super::{ShimRuntime, lock};
+use crate::layout::directories::make_private;
 use crate::runtime::ContainerId;
 use crate::runtime::shims::SCHEME;
 use crate::runtime::shims::state::{self, CONTAINER, EXIT, NETWORK, SANDBOX, STATE};
@@ -21,20 +22,16 @@ impl ShimRuntime {
     /// Makes the directories that all records lie in.
     pub(super) fn make_directories(&self) -> io::Result<()> {
         let layout = &self.layout;
-        for dir in [
+        let mut dirs = [
             layout.sandboxes(),
             layout.containers(),
             layout.exits(),
             layout.oci_state(),
-        ] {
-            make_dir(&dir)?;
-        }
-        // Records name images, commands and paths of every pod: nobody but root reads them.
-        fs::set_permissions(layout.run_dir(), Permissions::from_mode(0o711))?;
-        for dir in [layout.sandboxes(), layout.containers(), layout.oci_state()] {
-            fs::set_permissions(dir, Permissions::from_mode(0o700))?;
-        }
-        Ok(())
+        ]
+        .into_iter();
+        dirs.try_for_each(|dir| layout.make(&dir))?;
+        // Another part may have made it first, for root alone.
+        fs::set_permissions(layout.run_dir(), Permissions::from_mode(0o711))
     }
 
     /// Writes every known record that is not among these ids and that this runtime is not removing or starting.
@@ -84,8 +81,8 @@ impl ShimRuntime {
         let id = ContainerId::new(SCHEME, &e.record.id);
         let config = lock(&self.configs).get(&id).cloned();
         publish(dir, |new| {
-            private_dir(&new.join("rootfs"))?;
-            private_dir(&new.join("bundle"))?;
+            make_private(&new.join("rootfs"))?;
+            make_private(&new.join("bundle"))?;
             if let Some(config) = config {
                 fs::write(
                     new.join("bundle/config.json"),
@@ -115,9 +112,4 @@ impl ShimRuntime {
             state::write(new, SANDBOX, &*e.record, false)
         })
     }
-}
-
-pub(super) fn make_dir(dir: &Path) -> io::Result<()> {
-    fs::create_dir_all(dir)
-        .map_err(|e| io::Error::new(e.kind(), format!("cannot make {}: {e}", dir.display())))
 }

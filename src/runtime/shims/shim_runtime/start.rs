@@ -1,31 +1,35 @@
 //! Running sandboxes, creating and starting containers: records, bundle, shim, and its answers.
 
-use std::fs::{self, DirBuilder, Permissions};
+use std::fs::{self, Permissions};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::mounts::Mounts;
 use super::{NEW, REMOVING, ShimRuntime, kill_process, lock, new_id};
 use crate::clock::Moment;
 use crate::images::{Image, ImageConfig};
+use crate::layout::directories::make_private;
 use crate::runtime::shims::app_armor::AppArmor;
+use crate::runtime::shims::cgroup::Cgroups;
 use crate::runtime::shims::oci_spec::{self, Namespaces};
 use crate::runtime::shims::state::{
     self, CONTAINER, ContainerRecord, Process, SANDBOX, SandboxRecord,
 };
-use crate::runtime::shims::{cgroup, cri_log, sandbox, shim};
+use crate::runtime::shims::{cgroup, cri_log, pod_cgroup, sandbox, shim};
 use crate::runtime::{
     ContainerConfig, ContainerId, ENDING, LinuxUser, NamespaceMode, RuntimeError, RuntimeErrorKind,
     SandboxConfig, SeccompProfile, signals,
 };
+use crate::sys::calls::Call;
 
 /// The kubelet's limit for one request to its runtime.
 const START_LIMIT: Duration = Duration::from_secs(120);
@@ -111,17 +115,12 @@ fn create_error(what: &str, cause: impl std::fmt::Display) -> RuntimeError {
     RuntimeError::failed(format!("cannot {what}: {cause}"))
 }
 
-/// A directory that only root enters.
-pub(super) fn private_dir(dir: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(dir)
-}
-
 /// Fills `<dir>.new` and gives it its name: a record is there whole or not at all.
 pub(super) fn publish(dir: &Path, fill: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
     let mut new = dir.as_os_str().to_owned();
     new.push(NEW);
     let new = PathBuf::from(new);
-    private_dir(&new)?;
+    make_private(&new)?;
     fill(&new)
         .and_then(|()| fs::rename(&new, dir))
         .inspect_err(|_| {
@@ -141,7 +140,6 @@ fn take_away(dir: &Path) {
 impl ShimRuntime {
     /// A new holder for a pod's namespaces.
     pub(super) fn start_sandbox(&self, config: &SandboxConfig) -> io::Result<ContainerId> {
-        self.reap();
         let id = new_id()?;
         let record = SandboxRecord {
             id: id.clone(),
@@ -157,10 +155,18 @@ impl ShimRuntime {
             sysctls: config.sysctls.clone(),
             memory_volumes: config.tmpfs.clone(),
             shims_cgroup: self.layout.shims_cgroup(),
+            pod_cgroup: config.cgroup_parent.clone(),
             created_at: SystemTime::now(),
         };
         let dir = self.layout.sandboxes().join(&id);
-        publish(&dir, |new| state::write(new, SANDBOX, &record, false))?;
+        // A holder that has not written its state yet is not one whose state is lost: nobody looks for it in /proc.
+        lock(&self.starting).insert(id.clone());
+        let published = publish(&dir, |new| state::write(new, SANDBOX, &record, false));
+        if published.is_err() {
+            lock(&self.starting).remove(&id);
+        }
+        published?;
+        lock(&self.cache).new_sandboxes.insert(id.clone());
         let answer = self.spawn_role("sandbox", &dir).and_then(|mut child| {
             let answer = RolePipes::of(&mut child)
                 .and_then(|mut pipes| pipes.answer(SANDBOX_LIMIT, self.ending()));
@@ -171,6 +177,7 @@ impl ShimRuntime {
             self.adopt(child);
             answer
         });
+        lock(&self.starting).remove(&id);
         match answer {
             Ok(text) if text == sandbox::READY => {
                 self.warn_of_the_daemon_s_cgroup(&said(&dir));
@@ -204,7 +211,6 @@ impl ShimRuntime {
         config: &ContainerConfig,
         sandbox_config: &SandboxConfig,
     ) -> Result<ContainerId, RuntimeError> {
-        self.reap();
         let holder = self.find_sandbox(sandbox).and_then(|e| self.holder(&e));
         let holder = holder.ok_or_else(|| {
             create_error(
@@ -225,15 +231,45 @@ impl ShimRuntime {
             holder,
             image,
         };
+        self.check_built_in(&sandbox_config.runtime_handler)?;
+        self.prepare_pod_cgroup(sandbox_config)?;
         let (record, spec) = self.design(&draft)?;
         lock(&self.starting).insert(id.as_str().to_owned());
         let created = self.launch(&draft, &record, &spec);
+        lock(&self.cache)
+            .new_containers
+            .insert(id.as_str().to_owned());
         if created.is_err() {
             lock(&self.starting).remove(id.as_str());
         }
         let created = created?;
         lock(&self.created).insert(id.as_str().to_owned(), created);
         Ok(id)
+    }
+
+    /// Refuses a container that the built-in runtime could not start on this kernel, before there is one that crashes.
+    fn check_built_in(&self, class: &str) -> Result<(), RuntimeError> {
+        let is_built_in = self.class_command(class, None)?.first() == Some(&self.program);
+        match is_built_in.then(|| Call::MountSetattr.attempt()) {
+            Some(Err(e)) => Err(create_error("create the container", lacking(e))),
+            _ => Ok(()),
+        }
+    }
+
+    /// With each container anew: the pod may be of an older daemon or of another configuration.
+    fn prepare_pod_cgroup(&self, config: &SandboxConfig) -> Result<(), RuntimeError> {
+        let _gate = self
+            .cgroup_gate
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        let fail = |e| create_error("prepare the pod's cgroup", e);
+        let cgroups = Cgroups::detect().map_err(|e| fail(e.to_string()))?;
+        let prepared = pod_cgroup::prepare(&cgroups, &config.cgroup_parent, &config.resources);
+        for e in prepared.map_err(|e| fail(e.to_string()))? {
+            let m = &config.metadata;
+            log::warn!("pod {}/{}: {e}; it runs without", m.namespace, m.name);
+        }
+        Ok(())
     }
 
     /// Tells the shim of a created container to start it, and waits for its answer.
@@ -283,6 +319,9 @@ impl ShimRuntime {
         let parent = &d.sandbox_config.cgroup_parent;
         let cgroup = cgroup::of_container(parent, &c.metadata.name, c.metadata.attempt);
         let rootfs = d.dir.join("rootfs");
+        let shares = d.sandbox_config.namespaces.pid == NamespaceMode::Pod;
+        let sandbox_dir = self.layout.sandboxes().join(d.sandbox.as_str());
+        let pod_proc = shares.then(|| sandbox_dir.join(sandbox::PROC));
         let inputs = oci_spec::Inputs {
             config: c,
             sandbox_config: d.sandbox_config,
@@ -293,7 +332,7 @@ impl ShimRuntime {
             namespaces: namespaces(d),
             mounts: mounts.binds,
             cgroups_path: cgroup.clone(),
-            host: &oci_spec::Host::read(c.security.privileged),
+            host: &oci_spec::Host::read(c.security.privileged, parent),
             localhost_seccomp: localhost_seccomp(c)?,
             app_armor: app_armor(c)?,
         };
@@ -314,6 +353,7 @@ impl ShimRuntime {
             boot_id: self.boot_id.clone(),
             layers: d.image.layers.clone(),
             data: self.layout.container_data(d.id.as_str()),
+            devices: c.security.privileged,
             rootfs,
             holder: d.holder,
             image_mounts: mounts.images,
@@ -321,7 +361,7 @@ impl ShimRuntime {
             log_path: d.sandbox_config.log_directory.join(&c.log_path),
             log_max_size: self.log_max_size,
             log_max_files: self.log_max_files,
-            runtime: self.class_command(&d.sandbox_config.runtime_handler)?,
+            runtime: self.class_command(&d.sandbox_config.runtime_handler, pod_proc)?,
             oci_root: self.layout.oci_state(),
             cgroup,
             user: linux_user.uid,
@@ -379,7 +419,7 @@ impl ShimRuntime {
         spec: &serde_json::Value,
     ) -> io::Result<()> {
         for dir in ["upper", "work"] {
-            private_dir(&record.data.join(dir))?;
+            make_private(&record.data.join(dir))?;
         }
         // The upper directory is what the container sees as its root.
         fs::set_permissions(record.data.join("upper"), Permissions::from_mode(0o755))?;
@@ -388,8 +428,8 @@ impl ShimRuntime {
             cri_log::prune(dir, record.attempt);
         }
         publish(&d.dir, |new| {
-            private_dir(&new.join("rootfs"))?;
-            private_dir(&new.join("bundle"))?;
+            make_private(&new.join("rootfs"))?;
+            make_private(&new.join("bundle"))?;
             fs::write(new.join("bundle/config.json"), serde_json::to_vec(spec)?)?;
             state::write(new, CONTAINER, record, false)
         })
@@ -401,6 +441,20 @@ impl ShimRuntime {
         self.taking_away(&record.id, || take_away(&dir));
         let _ = fs::remove_dir_all(&record.data);
         let _ = fs::remove_file(&record.termination_log);
+    }
+}
+
+/// Why the built-in runtime cannot run on a kernel where mount_setattr fails so.
+fn lacking(errno: Errno) -> &'static str {
+    match errno {
+        Errno::EPERM => {
+            "a seccomp filter around podprobe forbids mount_setattr, which the built-in runtime needs; allow it, or set \
+             runtime in the configuration to the path of runc or crun"
+        }
+        _ => {
+            "the built-in runtime needs Linux 5.12 (mount_setattr); use a newer kernel, or set runtime in the configuration \
+             to the path of runc or crun"
+        }
     }
 }
 

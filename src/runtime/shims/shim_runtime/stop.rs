@@ -243,7 +243,7 @@ impl ShimRuntime {
         if let Some(e) = self.find(id).filter(|e| e.exit.is_none()) {
             self.kill_shim(&e);
             e.state.as_ref().and_then(|s| s.process).map(kill_process);
-            if let Err(e) = self.finish(&e, 128, shim::CANNOT_RUN, &error.message) {
+            if let Err(e) = self.finish(&e, shim::NEVER_RAN, shim::CANNOT_RUN, &error.message) {
                 log::warn!("{e}");
             }
         }

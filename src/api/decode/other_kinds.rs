@@ -1,0 +1,203 @@
+//! Kinds of Kubernetes that podprobe does not run: what each means on one node, and the line that says so.
+//!
+//! Invariants: pure. This is the one place that knows the rule; `validate`, `apply`, `get` and `status` show what it says. A
+//! file is refused for its kinds only when nothing in it is run, and somebody would miss what is in it.
+
+use crate::api::field::clip;
+
+/// What podprobe reads.
+pub(super) const READ: &str = "podprobe reads v1 Pods, ConfigMaps, Secrets, PersistentVolumeClaims, Services and Endpoints, and discovery.k8s.io/v1 EndpointSlices";
+
+/// Names that a line has; the others are counted.
+const MOST_NAMES: usize = 5;
+
+/// What a kind means here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// It only speaks to an API server or its controllers. Nobody misses it, and nothing is said of it.
+    Meaningless,
+    /// It makes pods of a template, so its pods are missing.
+    Workload,
+    /// Something else that somebody may miss.
+    Other,
+}
+
+/// Kinds of Kubernetes' own groups that set up an API server.
+const MEANINGLESS: [&str; 15] = [
+    "Namespace",
+    "ServiceAccount",
+    "Role",
+    "RoleBinding",
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "PodDisruptionBudget",
+    "PriorityClass",
+    "ResourceQuota",
+    "StorageClass",
+    "IngressClass",
+    "CustomResourceDefinition",
+    "APIService",
+    "FlowSchema",
+    "PriorityLevelConfiguration",
+];
+
+/// The kinds that make pods, and where their template is.
+const WORKLOADS: [(&str, &str); 7] = [
+    ("Deployment", "spec.template"),
+    ("DaemonSet", "spec.template"),
+    ("StatefulSet", "spec.template"),
+    ("ReplicaSet", "spec.template"),
+    ("ReplicationController", "spec.template"),
+    ("Job", "spec.template"),
+    ("CronJob", "spec.jobTemplate.spec.template"),
+];
+
+/// What to do instead, for kinds that people often have.
+const INSTEAD: [(&str, &str); 5] = [
+    (
+        "Ingress",
+        "a Service of type NodePort or LoadBalancer, or a hostPort, leads to a pod",
+    ),
+    (
+        "NetworkPolicy",
+        "nothing restricts the connections of pods here",
+    ),
+    (
+        "PersistentVolume",
+        "a claim is a directory of its own here, and needs no volume",
+    ),
+    (
+        "HorizontalPodAutoscaler",
+        "a pod is there once, however busy it is",
+    ),
+    ("LimitRange", "write the limits into the pods"),
+];
+
+/// What a kind means. `is_foreign`: it is of a group that somebody has added to the API.
+pub(super) fn standing(kind: &str, is_foreign: bool) -> Standing {
+    if is_foreign {
+        return Standing::Other;
+    }
+    match kind {
+        kind if MEANINGLESS.contains(&kind) => Standing::Meaningless,
+        kind if template(kind).is_some() => Standing::Workload,
+        _ => Standing::Other,
+    }
+}
+
+fn template(kind: &str) -> Option<&'static str> {
+    let mut all = WORKLOADS.iter();
+    all.find(|(workload, _)| *workload == kind)
+        .map(|(_, template)| *template)
+}
+
+/// `not run here: …`, and what to do instead.
+pub(super) fn not_run_here(kind: &str) -> String {
+    let instead = INSTEAD.iter().find(|(other, _)| *other == kind);
+    match (template(kind), instead) {
+        (Some(template), _) => {
+            format!("not run here: write what is under its {template} as a Pod")
+        }
+        (None, Some((_, instead))) => format!("not run here: {instead}"),
+        (None, None) => format!("not run here: {READ}"),
+    }
+}
+
+/// The objects of one kind in a file.
+#[derive(Debug, PartialEq)]
+struct OfKind {
+    kind: String,
+    standing: Standing,
+    /// Of those that have one.
+    names: Vec<String>,
+    count: usize,
+}
+
+/// Every object of a file that is not run, by kind.
+#[derive(Debug, Default)]
+pub(super) struct NotRun(Vec<OfKind>);
+
+impl NotRun {
+    pub(super) fn add(&mut self, kind: &str, is_foreign: bool, name: Option<&str>) {
+        let at = self.0.iter().position(|of| of.kind == kind);
+        let at = at.unwrap_or_else(|| {
+            self.0.push(OfKind {
+                kind: kind.to_owned(),
+                standing: standing(kind, is_foreign),
+                names: Vec::new(),
+                count: 0,
+            });
+            self.0.len() - 1
+        });
+        let of = &mut self.0[at];
+        of.count += 1;
+        if let Some(name) = name.filter(|_| of.names.len() < MOST_NAMES) {
+            of.names.push(format!("{:?}", clip(name)));
+        }
+    }
+
+    /// One line a kind, in the order of the file, for what somebody may miss.
+    pub(super) fn lines(&self) -> Vec<String> {
+        let told = |of: &&OfKind| of.standing != Standing::Meaningless;
+        self.0.iter().filter(told).map(OfKind::line).collect()
+    }
+
+    /// Those of the lines that are about pods which are not there.
+    pub(super) fn of_workloads(&self) -> Vec<String> {
+        let is_workload = |of: &&OfKind| of.standing == Standing::Workload;
+        self.0
+            .iter()
+            .filter(is_workload)
+            .map(OfKind::line)
+            .collect()
+    }
+}
+
+impl OfKind {
+    /// `Deployment "web", "db": not run here: …`.
+    fn line(&self) -> String {
+        let names = match (self.names.join(", "), self.count - self.names.len()) {
+            (names, 0) => format!(" {names}"),
+            (names, _) if names.is_empty() => format!(" ({} of them)", self.count),
+            (names, more) => format!(" {names} and {more} more"),
+        };
+        format!("{}{names}: {}", clip(&self.kind), not_run_here(&self.kind))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kind_has_one_standing() {
+        assert_eq!(standing("ServiceAccount", false), Standing::Meaningless);
+        assert_eq!(standing("Role", true), Standing::Other);
+        assert_eq!(standing("CronJob", false), Standing::Workload);
+        assert_eq!(standing("NetworkPolicy", false), Standing::Other);
+        for (workload, _) in WORKLOADS {
+            assert!(!MEANINGLESS.contains(&workload));
+        }
+    }
+
+    #[test]
+    fn a_kind_has_one_line_with_its_names() {
+        let mut all = NotRun::default();
+        all.add("Deployment", false, Some("web"));
+        all.add("Namespace", false, Some("shop"));
+        all.add("Ingress", false, None);
+        all.add("Deployment", false, Some("db"));
+        let deployments = "Deployment \"web\", \"db\": not run here: write what is under its spec.template as a Pod";
+        let ingress = "Ingress (1 of them): not run here: a Service of type NodePort or LoadBalancer, or a hostPort, leads to a pod";
+        assert_eq!(all.lines(), [deployments, ingress]);
+        assert_eq!(all.of_workloads(), [deployments]);
+        for n in 0..7 {
+            all.add("Job", false, Some(&n.to_string()));
+        }
+        let jobs = all.lines().pop().unwrap();
+        assert!(
+            jobs.starts_with("Job \"0\", \"1\", \"2\", \"3\", \"4\" and 2 more: not run here"),
+            "{jobs}"
+        );
+    }
+}

@@ -1,0 +1,341 @@
+//! What `apply` waits for: that the daemon has read what was written, and with `--wait` that its pods are ready.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::plan::{Plan, Verdict};
+use crate::admission::Rejection;
+use crate::api::objects::{ObjectKey, ObjectKind};
+use crate::api::source::{SEEN_ANNOTATION, SOURCE_ANNOTATION};
+use crate::api::status::PodPhase;
+use crate::api::{PodOrigin, decode};
+use crate::cli::client::Client;
+use crate::cli::columns;
+use crate::cli::error::CliError;
+use crate::cli::pod_files::Watched;
+use crate::clock::{Moment, Time};
+use crate::status::DELETED;
+use crate::views::findings::of_pod;
+use crate::views::{PodView, Snapshot};
+
+/// How long the daemon may take to read a file: it does so at once where the kernel tells it of the change.
+const READ: Duration = Duration::from_secs(2);
+/// Between two looks at objects, of whose changes the daemon tells nobody.
+const STEP: Duration = Duration::from_millis(20);
+
+/// What the daemon is to show.
+#[derive(Default)]
+pub(super) struct Expected {
+    /// The files that were written, or are as they were.
+    files: Vec<PathBuf>,
+    /// As the files have them.
+    pods: Vec<Value>,
+    /// Objects that were not there before.
+    objects: Vec<ObjectKey>,
+}
+
+impl Expected {
+    /// What the files of the plans say now.
+    pub(super) fn new<'a>(plans: impl Iterator<Item = &'a Plan>, node_name: &str) -> Self {
+        let mut expected = Self::default();
+        for plan in plans {
+            let path = &plan.file;
+            let bytes = fs::read(path).unwrap_or_default();
+            // What cannot be decoded was refused before.
+            let Ok(found) = decode::objects(&bytes, &PodOrigin::File { node_name, path }) else {
+                continue;
+            };
+            expected.files.push(path.clone());
+            let pods = found.pods.iter();
+            expected.pods.extend(pods.map(|d| bare(d.pod.raw.value())));
+            let is_new = |(_, verdict): &(String, Verdict)| *verdict == Verdict::Created;
+            if plan.verdicts.iter().any(is_new) {
+                let keys = found.objects.into_iter().map(|o| o.key);
+                expected.objects.extend(keys.filter(is_listed));
+            }
+        }
+        expected
+    }
+
+    fn is_shown(&self, snapshot: &Snapshot) -> bool {
+        self.pods.iter().all(|pod| find(pod, snapshot).is_some())
+    }
+
+    /// Why the daemon refuses one of the files, which `validate` could not know.
+    fn refused(&self, now: &Snapshot, before: Option<&Snapshot>) -> Option<String> {
+        let is_ours = |file: &str| self.files.iter().any(|f| f == Path::new(file));
+        let mut problems = now.problems.iter().filter(|p| !p.is_in_use);
+        let told = |p: &&crate::pod_config::FileProblem| {
+            let is_old = before.is_some_and(|before| before.problems.contains(p));
+            is_ours(&p.file) && !is_old
+        };
+        problems.find(told).map(|p| p.line("not in use"))
+    }
+}
+
+fn is_listed(key: &ObjectKey) -> bool {
+    !matches!(key.kind, ObjectKind::EndpointSlice | ObjectKind::Endpoints)
+}
+
+/// Without what tells when and by whom a pod was read.
+fn bare(mut pod: Value) -> Value {
+    let annotations = pod.pointer_mut("/metadata/annotations");
+    if let Some(annotations) = annotations.and_then(Value::as_object_mut) {
+        annotations.retain(|key, _| key != SEEN_ANNOTATION && key != SOURCE_ANNOTATION);
+    }
+    pod
+}
+
+/// The pod of that UID and content.
+fn find<'s>(pod: &Value, snapshot: &'s Snapshot) -> Option<&'s PodView> {
+    let mut all = snapshot.pods.iter();
+    let is_it = |p: &&std::sync::Arc<PodView>| {
+        pod["metadata"]["uid"] == p.uid() && bare(Value::clone(&p.object)) == *pod
+    };
+    all.find(is_it).map(AsRef::as_ref)
+}
+
+/// Waits until the daemon shows what was written, so that `get` and `wait` see it and not what was there before.
+///
+/// # Errors
+/// The daemon refuses a file, or has gone.
+pub(super) fn until_read(
+    expected: &Expected,
+    client: &mut Client,
+    before: &Snapshot,
+    watched: &Watched,
+    err: &mut dyn Write,
+) -> Result<(), CliError> {
+    let end = Moment::now() + READ;
+    loop {
+        let now = client.snapshot()?;
+        if expected.is_shown(&now) && all_listed(&expected.objects, client)? {
+            return Ok(());
+        }
+        let is_over = Moment::now() >= end;
+        // A problem that was there before is of the content before, unless nothing else comes.
+        if let Some(why) = expected.refused(&now, (!is_over).then_some(before)) {
+            return Err(CliError::Failed(why));
+        }
+        if is_over {
+            writeln!(
+                err,
+                "podprobe has not read it yet; it looks into {} every {}",
+                watched.path.display(),
+                watched.looks_every
+            )?;
+            return Ok(());
+        }
+        std::thread::sleep(STEP);
+    }
+}
+
+fn all_listed(keys: &[ObjectKey], client: &mut Client) -> Result<bool, CliError> {
+    for key in keys {
+        let is_it = |namespace: &str, name: &str| namespace == key.namespace && name == key.name;
+        let is_there = match key.kind {
+            ObjectKind::Service => {
+                let services = client.services()?;
+                services.iter().any(|s| is_it(&s.namespace, &s.name))
+            }
+            kind => client.objects(kind)?.iter().any(|o| {
+                let text = |field: &str| o["metadata"][field].as_str().unwrap_or_default();
+                is_it(text("namespace"), text("name"))
+            }),
+        };
+        if !is_there {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// How far a pod is for `--wait`.
+#[derive(Debug, PartialEq, Eq)]
+enum State {
+    NotYet,
+    /// `is ready`, `has completed`.
+    Done(&'static str),
+    /// It will not become ready: why.
+    Never(String),
+}
+
+fn state(pod: &PodView) -> State {
+    let status = &pod.status;
+    match status.phase {
+        _ if status.reason == DELETED => {
+            State::Never("it was deleted, and stays so until its file changes".into())
+        }
+        PodPhase::Succeeded => State::Done("has completed"),
+        // It starts when room comes.
+        PodPhase::Failed if Rejection::of(status).is_some_and(|why| why.is_for_room()) => {
+            State::NotYet
+        }
+        PodPhase::Failed => State::Never(format!("{} {}", status.reason, status.message)),
+        _ if status.is_ready() => State::Done("is ready"),
+        _ => State::NotYet,
+    }
+}
+
+/// Waits until every pod is ready or has done its work, and says so of each.
+///
+/// # Errors
+/// A pod has failed, the time is over, or the daemon has gone.
+pub(super) fn until_ready(
+    expected: &Expected,
+    (client, root): (&mut Client, &Path),
+    time: Duration,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> Result<(), CliError> {
+    let end = Moment::now() + time;
+    let mut left: Vec<&Value> = expected.pods.iter().collect();
+    let mut failed = false;
+    let mut snapshot = Snapshot::clone(&*client.snapshot()?);
+    loop {
+        let mut not_yet = Vec::new();
+        for pod in left {
+            let view = find(pod, &snapshot);
+            match view.map_or(State::NotYet, state) {
+                State::NotYet => not_yet.push(pod),
+                State::Done(how) => writeln!(out, "pod/{} {how}", name(pod))?,
+                State::Never(why) => {
+                    failed = true;
+                    writeln!(err, "pod/{}: {}", name(pod), why.trim())?;
+                }
+            }
+        }
+        out.flush()?;
+        left = not_yet;
+        if left.is_empty() {
+            break;
+        }
+        let rest = end.since(Moment::now());
+        let update = match rest.is_zero() {
+            true => None,
+            false => client.watch_for(snapshot.version, rest)?,
+        };
+        let Some(update) = update else {
+            failed = true;
+            // A connection is of no use after a watch without an answer.
+            gave_up(&left, &snapshot, &mut Client::connect(root)?, err)?;
+            break;
+        };
+        snapshot = snapshot.updated(update);
+    }
+    match failed {
+        true => Err(CliError::Reported),
+        false => Ok(()),
+    }
+}
+
+fn name(pod: &Value) -> &str {
+    pod["metadata"]["name"].as_str().unwrap_or_default()
+}
+
+/// kubectl's line for each pod, and why.
+fn gave_up(
+    left: &[&Value],
+    snapshot: &Snapshot,
+    client: &mut Client,
+    err: &mut dyn Write,
+) -> Result<(), CliError> {
+    for pod in left {
+        let name = name(pod);
+        writeln!(
+            err,
+            "error: timed out waiting for the condition on pods/{name}"
+        )?;
+        let Some(view) = find(pod, snapshot) else {
+            writeln!(err, "{name} is not there")?;
+            continue;
+        };
+        let history = client.history(view.uid().into())?;
+        match of_pod(view, &history, Time::now()) {
+            Some(why) => writeln!(err, "{name}: {}\n    {}", why.message, why.way_out)?,
+            None => writeln!(err, "{name} is {}", columns::status_word(view))?,
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn view(uid: &str, image: &str, status: Value) -> Value {
+        let annotations = json!({SEEN_ANNOTATION: "x", SOURCE_ANNOTATION: "file", "mine": "1"});
+        let metadata = json!({"name": "web", "uid": uid, "annotations": annotations});
+        json!({"object": {"metadata": metadata, "spec": {"image": image}}, "status": status,
+            "file": "/p/web", "warnings": [], "terminating": false, "logDir": "", "events": []})
+    }
+
+    fn snapshot(pods: &[Value], problems: &[Value]) -> Snapshot {
+        let value = json!({"version": 1, "nodeName": "edge", "pods": pods, "problems": problems});
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn expected() -> Expected {
+        let metadata = json!({"name": "web", "uid": "2", "annotations": {"mine": "1"}});
+        Expected {
+            files: vec!["/p/web".into()],
+            pods: vec![json!({"metadata": metadata, "spec": {"image": "new"}})],
+            objects: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn the_pod_of_before_is_not_the_one_that_was_written() {
+        let shows = |uid: &str, image: &str| {
+            expected().is_shown(&snapshot(&[view(uid, image, json!({}))], &[]))
+        };
+        assert!(shows("2", "new"));
+        assert!(!shows("1", "new"), "another UID");
+        assert!(!shows("2", "old"), "the same UID, which a file may give");
+    }
+
+    #[test]
+    fn a_problem_of_the_content_before_is_not_one_of_the_new() {
+        let problem =
+            |file: &str, in_use: bool| json!({"file": file, "error": "no", "isInUse": in_use});
+        let with = |problem: Value| snapshot(&[], &[problem]);
+        let ours = with(problem("/p/web", false));
+        assert_eq!(
+            expected().refused(&ours, None).as_deref(),
+            Some("/p/web: not in use: no")
+        );
+        assert_eq!(expected().refused(&ours, Some(&ours)), None);
+        let others = [problem("/p/db", false), problem("/p/web", true)];
+        for other in others {
+            assert_eq!(expected().refused(&with(other), None), None);
+        }
+    }
+
+    #[test]
+    fn a_pod_that_cannot_become_ready_is_not_waited_for() {
+        let of = |status: Value| {
+            let snapshot = snapshot(&[view("2", "new", status)], &[]);
+            state(&snapshot.pods[0])
+        };
+        let ready = json!([{"type": "Ready", "status": "True", "lastTransitionTime": null}]);
+        let running = json!({"phase": "Running", "conditions": ready});
+        assert_eq!(of(running), State::Done("is ready"));
+        assert_eq!(of(json!({"phase": "Running"})), State::NotYet);
+        assert_eq!(
+            of(json!({"phase": "Succeeded"})),
+            State::Done("has completed")
+        );
+        let rejected = |reason: &str| json!({"phase": "Failed", "reason": reason, "message": "Pod was rejected: why"});
+        let never = State::Never("NodeAffinity Pod was rejected: why".into());
+        assert_eq!(of(rejected("NodeAffinity")), never);
+        assert_eq!(of(rejected("OutOfcpu")), State::NotYet);
+        let deleted = json!({"phase": "Running", "reason": DELETED});
+        assert!(matches!(of(deleted), State::Never(_)));
+    }
+}

@@ -1,0 +1,219 @@
+//! `delete -f`: removes from the daemon's directory what `apply -f` has put there.
+//!
+//! Invariants: [`plan`] decides and is pure. Nothing is removed that has an object which was not named, and never the file
+//! that a person has named itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use super::Delete;
+use crate::api::decode;
+use crate::cli::client::Client;
+use crate::cli::columns;
+use crate::cli::error::CliError;
+use crate::cli::output::yaml;
+use crate::cli::pod_files::{self, Input, Objects, Watched, objects, way_out};
+use crate::clock::Moment;
+use crate::server::protocol::DeleteTarget;
+use crate::views::PodView;
+
+/// How long the daemon may take to see that a file is gone.
+const SEEN: Duration = Duration::from_secs(2);
+/// Between two looks.
+const STEP: Duration = Duration::from_millis(20);
+
+/// What becomes of the files of the directory.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Plan {
+    /// Removed.
+    removed: BTreeSet<PathBuf>,
+    /// They were named themselves: their pods are ended.
+    kept: BTreeSet<PathBuf>,
+    /// Objects that no file has.
+    missing: Vec<String>,
+}
+
+/// Decides. `named` says whether a file of the directory is one of those that a person has named.
+///
+/// # Errors
+/// A file has an object that is not to go.
+fn plan<C>(
+    wanted: &BTreeSet<String>,
+    there: &BTreeMap<PathBuf, Objects<C>>,
+    named: impl Fn(&Path) -> bool,
+) -> Result<Plan, String> {
+    let mut plan = Plan::default();
+    for object in wanted {
+        let mut holders = there.iter().filter(|(_, all)| all.contains_key(object));
+        let Some((file, all)) = holders.next() else {
+            plan.missing.push(object.clone());
+            continue;
+        };
+        if named(file) {
+            plan.kept.insert(file.clone());
+            continue;
+        }
+        if let Some(other) = all.keys().find(|key| !wanted.contains(*key)) {
+            return Err(format!(
+                "{} has {other} too, which would be gone with {object}: take {object} out of that file, or name {other} too",
+                file.display()
+            ));
+        }
+        plan.removed.insert(file.clone());
+    }
+    Ok(plan)
+}
+
+/// See the module.
+///
+/// # Errors
+/// The daemon cannot be asked, nothing may be removed, or something is not there.
+pub(super) fn run(args: &Delete, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), CliError> {
+    let inputs = pod_files::read(&args.files)?;
+    let mut client = Client::connect(&args.root)?;
+    let watched = Watched::of(&mut client)?;
+    let wanted = wanted(&inputs, &watched.node_name)?;
+    let _alone = watched.alone()?;
+    let snapshot = client.snapshot()?;
+    let there = watched.all_there(&snapshot)?;
+    let is_named = |file: &Path| {
+        let given = inputs.iter().filter_map(|i| i.path.as_deref());
+        given.into_iter().any(|path| is_same(path, file))
+    };
+    let plan = plan(&wanted, &there, is_named).map_err(CliError::Failed)?;
+    let mut failed = false;
+    for pod in &snapshot.pods {
+        let is_kept = plan.kept.contains(Path::new(&pod.file));
+        let is_removed = plan.removed.contains(Path::new(&pod.file));
+        if pod.terminating {
+            continue;
+        }
+        if is_kept {
+            failed |= !super::one(args, pod, &mut client, out, err)?;
+        } else if is_removed && args.grace.is_some() {
+            // A file that is removed says nothing of the grace period.
+            let ended = client.delete(DeleteTarget {
+                uid: pod.uid().into(),
+                grace_period_seconds: args.grace,
+            });
+            if let Err(e) = ended {
+                writeln!(err, "{}: {e}", columns::name(pod))?;
+            }
+        }
+    }
+    for file in &plan.removed {
+        let cannot = |e| {
+            let way_out = way_out(&e);
+            CliError::Failed(format!("cannot remove {}: {e}{way_out}", file.display()))
+        };
+        fs::remove_file(file).map_err(cannot)?;
+        for object in there.get(file).into_iter().flat_map(|all| all.keys()) {
+            writeln!(out, "{object} deleted")?;
+        }
+    }
+    out.flush()?;
+    until_seen(&plan.removed, &mut client)?;
+    for object in plan.missing.iter().filter(|_| !args.ignore_not_found) {
+        failed = true;
+        writeln!(err, "{object} not found")?;
+    }
+    match failed {
+        true => Err(CliError::Reported),
+        false => Ok(()),
+    }
+}
+
+/// Waits until the daemon has seen that the files are gone, so that the next verb does not show their pods as if nothing
+/// had happened. It sees them at once where the kernel tells it; what comes later is not waited for.
+fn until_seen(removed: &BTreeSet<PathBuf>, client: &mut Client) -> Result<(), CliError> {
+    let end = Moment::now() + SEEN;
+    while Moment::now() < end {
+        let snapshot = client.snapshot()?;
+        let mut pods = snapshot.pods.iter();
+        let stays = |p: &Arc<PodView>| removed.contains(Path::new(&p.file)) && !p.terminating;
+        if !pods.any(stays) {
+            break;
+        }
+        thread::sleep(STEP);
+    }
+    Ok(())
+}
+
+/// The objects that are to go.
+fn wanted(inputs: &[Input], node_name: &str) -> Result<BTreeSet<String>, CliError> {
+    let mut wanted = BTreeSet::new();
+    for input in inputs {
+        let shown = decode::as_in_files(&input.bytes, node_name);
+        let texts: Vec<Vec<u8>> = match shown {
+            Some(all) => {
+                let text = |object| yaml::document(object).into_bytes();
+                all.iter().map(text).collect()
+            }
+            None => vec![input.bytes.clone()],
+        };
+        for text in texts {
+            let found = objects(&text, node_name).map_err(|e| {
+                let shown = input.shown.display().to_string();
+                CliError::Failed(e.replace("/:", &format!("{shown}:")))
+            })?;
+            wanted.extend(found.into_keys());
+        }
+    }
+    Ok(wanted)
+}
+
+/// Whether two names are of one file.
+fn is_same(a: &Path, b: &Path) -> bool {
+    match (fs::canonicalize(a), fs::canonicalize(b)) {
+        (Ok(a), Ok(b)) => a == b,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(wanted: &[&str], named: &str, expected: Result<[&[&str]; 3], &str>) {
+        let objects = |words: &[&str]| words.iter().map(|w| ((*w).to_owned(), ())).collect();
+        let there = BTreeMap::from([
+            ("/p/web".into(), objects(&["pod/web", "service/web"])),
+            ("/p/db".into(), objects(&["pod/db"])),
+        ]);
+        let wanted = wanted.iter().map(|w| (*w).to_owned()).collect();
+        let got = plan(&wanted, &there, |file| file == Path::new(named)).map(|plan| {
+            let paths = |set: BTreeSet<PathBuf>| -> Vec<String> {
+                set.iter().map(|p| p.display().to_string()).collect()
+            };
+            [paths(plan.removed), paths(plan.kept), plan.missing]
+        });
+        let expected = expected.map(|lists| {
+            lists.map(|list| {
+                list.iter()
+                    .map(|w| (*w).to_owned())
+                    .collect::<Vec<String>>()
+            })
+        });
+        assert_eq!(got, expected.map_err(str::to_owned));
+    }
+
+    #[test]
+    fn only_files_go_whose_every_object_was_named() {
+        check(&["pod/db", "pod/x"], "", Ok([&["/p/db"], &[], &["pod/x"]]));
+        let both = ["pod/web", "service/web"];
+        check(&both, "", Ok([&["/p/web"], &[], &[]]));
+        let said = "/p/web has service/web too, which would be gone with pod/web: take pod/web out of that file, or name service/web too";
+        check(&["pod/web"], "", Err(said));
+    }
+
+    #[test]
+    fn the_file_that_was_named_itself_stays() {
+        check(&["pod/db"], "/p/db", Ok([&[], &["/p/db"], &[]]));
+    }
+}

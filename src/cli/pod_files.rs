@@ -1,0 +1,351 @@
+//! The files that `apply`, `delete` and `validate` are given, and the directory of files that the running daemon watches.
+//!
+//! Invariants: a file of the daemon's directory is there as a whole or not at all.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use nix::fcntl::{Flock, FlockArg};
+use serde_json::Value;
+
+use super::args::Raw;
+use super::client::Client;
+use super::error::CliError;
+use super::{columns, validate};
+use crate::api::identity::{content_hash, content_hash_without_uid, static_name};
+use crate::api::objects::ObjectContent;
+use crate::api::{PodOrigin, decode};
+use crate::atomic_file;
+use crate::views::{PodView, Snapshot};
+
+/// The objects of a file, `pod/web` or `pod/web in shop`, and the content of each.
+pub(super) type Objects<C> = BTreeMap<String, C>;
+
+/// What two objects of a name are compared by.
+#[derive(Clone, PartialEq)]
+pub(super) enum Content {
+    Pod {
+        hash: String,
+        /// Of what it is besides its UID.
+        without_uid: String,
+    },
+    Object(ObjectContent),
+    /// Of a pod whose file cannot be read any more: it still runs as it last was. Nothing new is like it.
+    LastGood,
+}
+
+/// Where the text of objects comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    Stdin,
+    /// A file, or a directory of files.
+    Path(PathBuf),
+}
+
+/// Each `-f`, in their order.
+pub(super) fn sources(raw: &Raw) -> Result<Vec<Source>, String> {
+    let given: Vec<Source> = raw
+        .values("filename")
+        .map(|path| match path.to_str() {
+            Some("-") => Source::Stdin,
+            _ => Source::Path(path.into()),
+        })
+        .collect();
+    if given.iter().any(|s| *s == Source::Path(PathBuf::new())) {
+        return Err("option '--filename' needs a path, not an empty word".into());
+    }
+    match given.iter().filter(|s| **s == Source::Stdin).count() {
+        0 | 1 => Ok(given),
+        _ => Err("'-f -' reads stdin, which can be read once".into()),
+    }
+}
+
+/// The text of objects.
+pub(super) struct Input {
+    pub(super) bytes: Vec<u8>,
+    /// In messages.
+    pub(super) shown: PathBuf,
+    /// None is stdin.
+    pub(super) path: Option<PathBuf>,
+}
+
+/// Reads all of them; of a directory what kubectl reads, the files whose names end with .yaml, .yml or .json.
+///
+/// # Errors
+/// One cannot be read, or a directory has none.
+pub(super) fn read(sources: &[Source]) -> Result<Vec<Input>, CliError> {
+    let mut inputs = Vec::new();
+    for source in sources {
+        match source {
+            Source::Stdin => inputs.push(stdin()?),
+            Source::Path(path) if path.is_dir() => {
+                let all = validate::files(path)?;
+                let read: Vec<_> = all.into_iter().filter(|file| is_manifest(file)).collect();
+                if read.is_empty() {
+                    return Err(CliError::Failed(format!(
+                        "no file in {} ends with .yaml, .yml or .json",
+                        path.display()
+                    )));
+                }
+                for file in &read {
+                    inputs.push(of_file(file)?);
+                }
+            }
+            Source::Path(path) => inputs.push(of_file(path)?),
+        }
+    }
+    Ok(inputs)
+}
+
+fn is_manifest(file: &Path) -> bool {
+    let ending = file.extension().and_then(OsStr::to_str);
+    matches!(ending, Some("yaml" | "yml" | "json"))
+}
+
+fn stdin() -> Result<Input, CliError> {
+    let read = validate::read_all(io::stdin().lock());
+    Ok(Input {
+        bytes: read.map_err(|e| CliError::Failed(format!("cannot read stdin: {e}")))?,
+        shown: "stdin".into(),
+        path: None,
+    })
+}
+
+fn of_file(path: &Path) -> Result<Input, CliError> {
+    let read = File::open(path).and_then(validate::read_all);
+    let cannot = |e| CliError::Failed(format!("cannot read {}: {e}", path.display()));
+    Ok(Input {
+        bytes: read.map_err(cannot)?,
+        shown: path.to_owned(),
+        path: Some(path.to_owned()),
+    })
+}
+
+/// The directory that the running daemon watches.
+pub(super) struct Watched {
+    pub(super) path: PathBuf,
+    pub(super) node_name: String,
+    /// How often it looks there where the kernel does not tell it.
+    pub(super) looks_every: String,
+}
+
+impl Watched {
+    /// That of the daemon.
+    ///
+    /// # Errors
+    /// It watches none, or what it watches is no directory.
+    pub(super) fn of(client: &mut Client) -> Result<Self, CliError> {
+        let config = client.config()?;
+        let text = |key: &str| config[key].as_str().unwrap_or_default().to_owned();
+        Ok(Self {
+            path: watched(&config)?,
+            node_name: text("nodeName"),
+            looks_every: text("fileCheckFrequency"),
+        })
+    }
+
+    /// Waits until no other verb writes there: it would plan with the same files, and write to the same temporary one.
+    ///
+    /// # Errors
+    /// The directory cannot be locked.
+    pub(super) fn alone(&self) -> Result<Flock<File>, CliError> {
+        let locked = File::open(&self.path)
+            .and_then(|dir| Flock::lock(dir, FlockArg::LockExclusive).map_err(|(_, e)| e.into()));
+        locked.map_err(|e| CliError::Failed(format!("cannot lock {}: {e}", self.path.display())))
+    }
+
+    /// What its files have. Of one that cannot be read, the pods that still run.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub(super) fn all_there(
+        &self,
+        snapshot: &Snapshot,
+    ) -> Result<BTreeMap<PathBuf, Objects<Content>>, CliError> {
+        let last_good = |file: &Path| {
+            let pods = snapshot.pods.iter();
+            let pods = pods.filter(|p| Path::new(&p.file) == file && !p.terminating);
+            pods.map(|p| (self.key_of(p), Content::LastGood)).collect()
+        };
+        let mut all = BTreeMap::new();
+        for file in validate::files(&self.path)? {
+            let bytes = File::open(&file).and_then(validate::read_all);
+            let found = bytes.ok().and_then(|b| objects(&b, &self.node_name).ok());
+            let found = found.unwrap_or_else(|| last_good(&file));
+            all.insert(file, found);
+        }
+        Ok(all)
+    }
+
+    fn key_of(&self, pod: &Arc<PodView>) -> String {
+        pod_key(columns::namespace(pod), columns::name(pod), &self.node_name)
+    }
+}
+
+fn watched(config: &Value) -> Result<PathBuf, CliError> {
+    let path = config["staticPodPath"].as_str().unwrap_or_default();
+    let cannot = |why: &str| {
+        let text = format!("cannot write into the daemon's staticPodPath {path:?}: {why}");
+        Err(CliError::Failed(text))
+    };
+    match fs::metadata(path) {
+        _ if path.is_empty() => cannot("it watches no directory; set staticPodPath"),
+        Err(e) => cannot(&format!("{e}; make that directory")),
+        Ok(there) if !there.is_dir() => {
+            cannot("it is one file; write that file, or name a directory")
+        }
+        Ok(_) => Ok(path.into()),
+    }
+}
+
+/// The objects of a text.
+///
+/// # Errors
+/// Why it is no file of pods and objects.
+pub(super) fn objects(bytes: &[u8], node_name: &str) -> Result<Objects<Content>, String> {
+    // The same for all files: the place of a file is part of a pod.
+    let path = Path::new("/");
+    let found = decode::objects(bytes, &PodOrigin::File { node_name, path });
+    let found = found.map_err(|e| e.to_string())?;
+    let pods = found.pods.iter().map(|d| {
+        let metadata = &d.pod.metadata;
+        let content = Content::Pod {
+            hash: content_hash(&d.pod),
+            without_uid: content_hash_without_uid(&d.pod),
+        };
+        let key = pod_key(&metadata.namespace, &metadata.name, node_name);
+        (key, content)
+    });
+    let objects = found.objects.iter().map(|o| {
+        let kind = o.key.kind.as_str().to_lowercase();
+        let key = key(&kind, &o.key.namespace, &o.key.name);
+        (key, Content::Object(o.content.clone()))
+    });
+    Ok(pods.chain(objects).collect())
+}
+
+/// `pod/web` or `service/web in shop`.
+fn key(kind: &str, namespace: &str, name: &str) -> String {
+    match namespace {
+        "default" => format!("{kind}/{name}"),
+        namespace => format!("{kind}/{name} in {namespace}"),
+    }
+}
+
+/// Without the node's name at its end, which the daemon puts there.
+fn pod_key(namespace: &str, name: &str, node_name: &str) -> String {
+    let name = name
+        .strip_suffix(&static_name("", node_name))
+        .unwrap_or(name);
+    key("pod", namespace, name)
+}
+
+/// Writes a file, through a link, and with the mode of a file that is there.
+///
+/// # Errors
+/// It cannot be written; what was there is as it was.
+pub(super) fn put(file: &Path, bytes: &[u8]) -> Result<(), CliError> {
+    let target = fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
+    let mode = fs::metadata(&target).map(|m| m.permissions()).ok();
+    let written = atomic_file::replace_with(&target, |new| {
+        new.write_all(bytes)?;
+        mode.map_or(Ok(()), |mode| new.set_permissions(mode))
+    });
+    written.map_err(|e| {
+        CliError::Failed(format!(
+            "cannot write {}: {e}{}",
+            file.display(),
+            way_out(&e)
+        ))
+    })
+}
+
+/// What to do when a file of the directory cannot be changed.
+pub(super) fn way_out(e: &io::Error) -> &'static str {
+    match e.kind() {
+        io::ErrorKind::ReadOnlyFilesystem => "; mount it writable",
+        io::ErrorKind::PermissionDenied => "; try again with sudo",
+        io::ErrorKind::StorageFull => "; make room",
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn objects_have_kubectl_s_names_and_their_contents() {
+        let pod = |image: &str| {
+            format!(
+                "apiVersion: v1\nkind: Pod\nmetadata: {{name: web}}\nspec: {{containers: [{{name: c, image: {image}}}]}}\n"
+            )
+        };
+        let map = "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: m, namespace: shop}\ndata: {a: b}\n";
+        let file = pod("a") + map;
+        let all = objects(file.as_bytes(), "edge").unwrap();
+        let keys: Vec<&str> = all.keys().map(String::as_str).collect();
+        assert_eq!(keys, ["configmap/m in shop", "pod/web"]);
+        let same = objects((pod("a") + "# a remark\n").as_bytes(), "edge").unwrap();
+        let other = objects(pod("b").as_bytes(), "edge").unwrap();
+        assert!(all["pod/web"] == same["pod/web"] && all["pod/web"] != other["pod/web"]);
+    }
+
+    #[test]
+    fn a_file_keeps_its_mode_and_the_link_that_leads_to_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        let mode = |name: &str| fs::metadata(at(name)).unwrap().permissions().mode() & 0o777;
+        fs::write(at("real"), "old").unwrap();
+        fs::set_permissions(at("real"), fs::Permissions::from_mode(0o644)).unwrap();
+        std::os::unix::fs::symlink(at("real"), at("link")).unwrap();
+        put(&at("link"), b"new").unwrap();
+        assert!(at("link").is_symlink());
+        assert_eq!(fs::read(at("real")).unwrap(), b"new");
+        put(&at("fresh"), b"new").unwrap();
+        assert_eq!((mode("real"), mode("fresh")), (0o644, 0o600));
+    }
+
+    #[test]
+    fn two_do_not_write_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let watched = Watched {
+            path: dir.path().into(),
+            node_name: "edge".into(),
+            looks_every: "20s".into(),
+        };
+        let first = watched.alone().unwrap();
+        let again = || {
+            let file = File::open(dir.path()).unwrap();
+            Flock::lock(file, FlockArg::LockExclusiveNonblock).is_ok()
+        };
+        assert!(!again());
+        drop(first);
+        assert!(again());
+    }
+
+    #[test]
+    fn a_directory_is_read_as_kubectl_reads_it() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["b.yaml", "a.json", "c.yml", "README.md", ".d.yaml", "e"] {
+            fs::write(dir.path().join(name), name).unwrap();
+        }
+        let source = || Source::Path(dir.path().into());
+        let read_names = |inputs: Vec<Input>| -> Vec<String> {
+            let name = |i: Input| String::from_utf8(i.bytes).unwrap();
+            inputs.into_iter().map(name).collect()
+        };
+        let read_all = read(&[source()]).map(read_names);
+        assert_eq!(read_all.ok().unwrap(), ["a.json", "b.yaml", "c.yml"]);
+        fs::create_dir(dir.path().join("empty")).unwrap();
+        let empty = Source::Path(dir.path().join("empty"));
+        let error = read(&[empty]).err().unwrap().to_string();
+        assert!(error.ends_with("ends with .yaml, .yml or .json"), "{error}");
+    }
+}

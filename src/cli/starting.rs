@@ -1,0 +1,176 @@
+//! A daemon that starts and does not listen yet: `podprobe run &` returns at once, and the next line of a script asks it.
+//!
+//! Invariants: who asks waits only while a process is there that is going to listen, so that where no daemon runs the answer
+//! comes after a tenth of a second.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use crate::clock::Moment;
+
+/// The environment variable in place of `--root`, which wins over it.
+pub const ROOT_VARIABLE: &str = "PODPROBE_ROOT";
+
+/// How long a daemon may take to listen.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How long the answer waits where no daemon is seen to start: a shell's `podprobe run &` returns before that process has
+/// become podprobe.
+const MOMENT: Duration = Duration::from_millis(100);
+/// Between two tries.
+const STEP: Duration = Duration::from_millis(5);
+
+/// Connects to the socket of the daemon of that root; waits for one that starts.
+///
+/// # Errors
+/// Nobody listens, or the socket cannot be connected to.
+pub(super) fn connect(socket: &Path, root: &Path) -> io::Result<UnixStream> {
+    let mut starting: Option<PathBuf> = None;
+    let begin = Moment::now();
+    loop {
+        let error = match UnixStream::connect(socket) {
+            Err(e) if is_nobody_there(&e) => e,
+            result => return result,
+        };
+        let starts = match &starting {
+            // Looked for again only when it has gone: there may be hundreds of processes.
+            Some(process) if is_daemon(process, root) => true,
+            _ => {
+                starting = daemon_of(root);
+                starting.is_some()
+            }
+        };
+        let patience = if starts { PATIENCE } else { MOMENT };
+        if Moment::now() >= begin + patience {
+            return Err(error);
+        }
+        thread::sleep(STEP);
+    }
+}
+
+fn is_nobody_there(e: &io::Error) -> bool {
+    matches!(
+        e.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
+    )
+}
+
+/// The directory in /proc of a process that is a daemon of that root.
+fn daemon_of(root: &Path) -> Option<PathBuf> {
+    let all = fs::read_dir("/proc").ok()?.flatten();
+    let is_process = |name: &[u8]| name.iter().all(u8::is_ascii_digit);
+    let mut processes = all.filter(|e| is_process(e.file_name().as_bytes()));
+    processes.find_map(|e| Some(e.path()).filter(|process| is_daemon(process, root)))
+}
+
+/// Whether a process is `podprobe run` or `podprobe try` with that root, or a podprobe that has no command line yet: the
+/// kernel writes it a moment after it has replaced the program.
+fn is_daemon(process: &Path, root: &Path) -> bool {
+    let words = |file: &str| fs::read(process.join(file)).map(|bytes| words(&bytes));
+    let Ok(line) = words("cmdline") else {
+        return false;
+    };
+    if line.is_empty() {
+        let program = fs::read_link(process.join("exe"));
+        return program.is_ok_and(|program| is_podprobe(&program));
+    }
+    if !line
+        .first()
+        .is_some_and(|program| is_podprobe(Path::new(program)))
+    {
+        return false;
+    }
+    let variable = words("environ").ok().and_then(|all| root_variable(&all));
+    let of = root_of(&line, variable);
+    // A relative root begins where that process is.
+    let here = fs::read_link(process.join("cwd")).unwrap_or_default();
+    of.is_some_and(|of| here.join(of) == root)
+}
+
+/// Each ends with a zero byte.
+fn words(bytes: &[u8]) -> Vec<OsString> {
+    let words = bytes.split(|b| *b == 0);
+    let mut words: Vec<OsString> = words.map(|w| OsString::from_vec(w.to_vec())).collect();
+    words.pop();
+    words
+}
+
+fn is_podprobe(program: &Path) -> bool {
+    let own = std::env::current_exe().unwrap_or_default();
+    let name = program.file_name();
+    name.is_some_and(|name| name == "podprobe" || Some(name) == own.file_name())
+}
+
+fn root_variable(environment: &[OsString]) -> Option<OsString> {
+    let prefix = format!("{ROOT_VARIABLE}=");
+    let mut all = environment.iter();
+    all.find_map(|set| set.as_bytes().strip_prefix(prefix.as_bytes()))
+        .map(|value| OsString::from_vec(value.to_vec()))
+}
+
+/// The root of a command line that starts a daemon, as it was written. Whether the line is a good one is that process's
+/// own business: a wrong one ends it.
+fn root_of(line: &[OsString], variable: Option<OsString>) -> Option<PathBuf> {
+    let (mut verb, mut root) = (None, None);
+    let mut words = line.iter().skip(1);
+    while let Some(word) = words.next() {
+        match word.as_bytes() {
+            b"--root" => root = words.next().cloned(),
+            // The only other option that may stand before a verb and has a value.
+            b"-n" | b"--namespace" => drop(words.next()),
+            word => match (word.strip_prefix(b"--root="), word.first()) {
+                (Some(value), _) => root = Some(OsString::from_vec(value.to_vec())),
+                (None, Some(b'-') | None) => {}
+                (None, Some(_)) => drop(verb.get_or_insert(word)),
+            },
+        }
+    }
+    match verb? {
+        b"run" => {
+            let root = root.or(variable).map(PathBuf::from);
+            Some(root.unwrap_or_else(|| "/".into()))
+        }
+        // It removes its root, and so takes none from the environment.
+        b"try" => root.map(PathBuf::from),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(line: &str, variable: Option<&str>, expected: Option<&str>) {
+        let line = line.replace(' ', "\0") + "\0";
+        let root = root_of(&words(line.as_bytes()), variable.map(Into::into));
+        assert_eq!(root, expected.map(PathBuf::from), "{line:?}");
+    }
+
+    #[test]
+    fn the_root_of_a_daemon_is_that_of_its_command_line() {
+        check("podprobe run", None, Some("/"));
+        check("podprobe run --root /tmp/pp", None, Some("/tmp/pp"));
+        check("podprobe --root=pp run --pods x", None, Some("pp"));
+        check("podprobe run", Some("/tmp/a"), Some("/tmp/a"));
+        check("podprobe run --root /b", Some("/tmp/a"), Some("/b"));
+        check("podprobe try --root /t --pods x", None, Some("/t"));
+        check("podprobe get pods --root /tmp/pp", None, None);
+        check("podprobe run --pods run --root /r", None, Some("/r"));
+        check("podprobe -n x get pods --root run", None, None);
+        check("podprobe", None, None);
+    }
+
+    #[test]
+    fn where_no_daemon_starts_the_answer_comes_soon() {
+        let root = tempfile::tempdir().unwrap();
+        assert_eq!(daemon_of(root.path()), None);
+        let error = connect(&root.path().join("x.sock"), root.path()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+    }
+}

@@ -1,0 +1,258 @@
+//! Small records as JSON files, which podprobe of one version leaves for podprobe of another.
+//!
+//! Invariants: a record is written to a temporary name and renamed, so a reader sees all of it or nothing. It has the
+//! number of its form in `version`. A reader takes a record of any version: a field that it does not know is left aside,
+//! one that is missing has its default, and one that it cannot read has its default too and is named in the log. A field
+//! without a default is one without which the record says nothing. What is no record is moved aside once.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::Path;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// The form of the records that are written. It grows when a field changes its meaning, not when one is added.
+pub const VERSION: u32 = 1;
+
+/// A record and the number of its form.
+#[derive(Serialize)]
+struct Written<'a, T> {
+    version: u32,
+    #[serde(flatten)]
+    record: &'a T,
+}
+
+/// The number alone; records before the first number have none.
+#[derive(Default, Deserialize)]
+struct Form {
+    #[serde(default)]
+    version: u32,
+}
+
+/// A record as bytes.
+///
+/// # Errors
+/// It is no JSON object.
+pub fn to_bytes<T: Serialize>(record: &T) -> io::Result<Vec<u8>> {
+    Ok(serde_json::to_vec(&Written {
+        version: VERSION,
+        record,
+    })?)
+}
+
+/// The record in these bytes, of whichever version. `what` names them in the log.
+///
+/// # Errors
+/// They are no record: no JSON object, or one without what every record of this kind has.
+pub fn parse<T: DeserializeOwned>(what: &str, bytes: &[u8]) -> io::Result<T> {
+    let error = match serde_json::from_slice(bytes) {
+        Ok(record) => return Ok(record),
+        Err(e) => e,
+    };
+    let Ok(mut fields) = serde_json::from_slice::<Map<String, Value>>(bytes) else {
+        return Err(error.into());
+    };
+    let mut unread = Vec::new();
+    let record = loop {
+        match serde_json::from_slice(&line_by_line(&fields)?) {
+            Ok(record) => break record,
+            // The line names the field. What is missing is told at the end.
+            Err(e) => match fields.keys().nth(e.line().saturating_sub(2)).cloned() {
+                Some(name) => {
+                    fields.remove(&name);
+                    unread.push(format!("{name} ({e})"));
+                }
+                None => return Err(error.into()),
+            },
+        }
+    };
+    let Form { version } = serde_json::from_slice(bytes).unwrap_or_default();
+    log::warn!(
+        "{what} has version {version}, and this podprobe knows version {VERSION}: it does without {}",
+        unread.join(", ")
+    );
+    Ok(record)
+}
+
+/// The object with its first field on line 2, its second on line 3, and so on.
+fn line_by_line(fields: &Map<String, Value>) -> io::Result<Vec<u8>> {
+    let mut text = b"{".to_vec();
+    for (i, (name, value)) in fields.iter().enumerate() {
+        text.extend_from_slice(if i == 0 { b"\n" } else { b",\n" });
+        serde_json::to_writer(&mut text, name)?;
+        text.push(b':');
+        serde_json::to_writer(&mut text, value)?;
+    }
+    text.extend_from_slice(b"\n}");
+    Ok(text)
+}
+
+/// Replaces `dir/name`; `durable` waits until it would survive a power loss.
+///
+/// # Errors
+/// It cannot be written; the old record stays.
+pub fn write<T: Serialize>(dir: &Path, name: &str, record: &T, durable: bool) -> io::Result<()> {
+    // A shim and the daemon may both be about to write it.
+    let tmp = dir.join(format!("{name}.{}.tmp", std::process::id()));
+    let mut file = File::create(&tmp)?;
+    file.write_all(&to_bytes(record)?)?;
+    if durable {
+        file.sync_all()?;
+    }
+    drop(file);
+    fs::rename(&tmp, dir.join(name))?;
+    if durable {
+        File::open(dir)?.sync_all()
+    } else {
+        Ok(())
+    }
+}
+
+/// As [`try_read`]; None also when the file cannot be read right now, which is logged.
+pub fn read<T: DeserializeOwned>(dir: &Path, name: &str) -> Option<T> {
+    try_read(dir, name).unwrap_or_else(|e| {
+        log::warn!("{e}");
+        None
+    })
+}
+
+/// Reads `dir/name`: None when it is missing, or when it was not a record and has been moved to
+/// `<name>.corrupt`. A directory or a socket in its place is damage of this one record, as a torn
+/// file is: it must not hide the others.
+///
+/// # Errors
+/// It is there but cannot be read right now (no descriptors left, a bad disk, not permitted): nothing
+/// is known of what it says.
+pub fn try_read<T: DeserializeOwned>(dir: &Path, name: &str) -> io::Result<Option<T>> {
+    let path = dir.join(name);
+    let damage = match fs::read(&path) {
+        Ok(bytes) => match parse(&path.display().to_string(), &bytes) {
+            Ok(record) => return Ok(Some(record)),
+            Err(e) => e.to_string(),
+        },
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(e) if is_no_file(&e) => e.to_string(),
+        Err(e) => {
+            let text = format!("cannot read {}: {e}", path.display());
+            return Err(io::Error::new(e.kind(), text));
+        }
+    };
+    set_aside(&path, &damage);
+    Ok(None)
+}
+
+/// Renames what is no record to `<name>.corrupt`, for a person to look at.
+fn set_aside(path: &Path, damage: &str) {
+    let mut aside = path.as_os_str().to_owned();
+    aside.push(".corrupt");
+    let aside = Path::new(&aside);
+    match fs::rename(path, aside) {
+        Ok(()) => log::error!(
+            "cannot use {}: {damage}; it is kept as {}",
+            path.display(),
+            aside.display()
+        ),
+        Err(e) => log::error!(
+            "cannot use {}: {damage}; it cannot be moved aside: {e}",
+            path.display()
+        ),
+    }
+}
+
+/// Whether a read failed because something else than a file is there.
+fn is_no_file(e: &io::Error) -> bool {
+    let errno = e.raw_os_error();
+    errno.is_some_and(|n| [libc::EISDIR, libc::ELOOP, libc::ENOTDIR, libc::ENXIO].contains(&n))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NAME: &str = "state.json";
+
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    struct Sample {
+        id: String,
+        #[serde(default)]
+        count: u32,
+        #[serde(default)]
+        words: Vec<String>,
+    }
+
+    fn sample(count: u32) -> Sample {
+        Sample {
+            id: "a".into(),
+            count,
+            words: vec!["x\ny".into()],
+        }
+    }
+
+    #[track_caller]
+    fn check(json: &str, expected: Option<Sample>) {
+        assert_eq!(parse("a record", json.as_bytes()).ok(), expected, "{json}");
+    }
+
+    #[test]
+    fn a_record_of_another_version_is_read_as_far_as_it_is_understood() {
+        let whole =
+            r#"{"version": 9, "id": "a", "count": 2, "words": ["x\ny"], "new": {"a": [1]}}"#;
+        check(whole, Some(sample(2)));
+        let without = |count| {
+            Some(Sample {
+                words: Vec::new(),
+                ..sample(count)
+            })
+        };
+        check(r#"{"id": "a"}"#, without(0));
+        let two = r#"{"a": "\n", "words": {"by": "name"}, "id": "a", "count": -7, "z": 1, "version": "two"}"#;
+        check(two, without(0));
+        check(r#"{"words": 1, "count": 3, "id": "a"}"#, without(3));
+        // Without this it is no record.
+        check(r#"{"count": 1}"#, None);
+        check(r#"{"id": 7, "count": 1}"#, None);
+        check("[]", None);
+        check("", None);
+        check(r#"{"id": "a", "count"#, None);
+    }
+
+    #[test]
+    fn a_record_is_replaced_whole_has_its_version_and_leaves_no_temporary_file() {
+        let dir = tempfile::tempdir().unwrap();
+        write(dir.path(), NAME, &sample(1), true).unwrap();
+        write(dir.path(), NAME, &sample(3), false).unwrap();
+        assert_eq!(read(dir.path(), NAME), Some(sample(3)));
+        let text = fs::read_to_string(dir.path().join(NAME)).unwrap();
+        assert!(text.starts_with(r#"{"version":1,"id":"a""#), "{text}");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_torn_record_is_moved_aside_once() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join(NAME), b"{\"id\": 1, \"cou").unwrap();
+        assert_eq!(read::<Sample>(dir.path(), NAME), None);
+        assert!(dir.path().join("state.json.corrupt").exists());
+        assert!(!dir.path().join(NAME).exists());
+        assert_eq!(read::<Sample>(dir.path(), NAME), None);
+    }
+
+    #[test]
+    fn a_directory_in_place_of_a_record_is_moved_aside() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join(NAME)).unwrap();
+        assert_eq!(try_read::<Sample>(dir.path(), NAME).unwrap(), None);
+        assert!(dir.path().join("state.json.corrupt").is_dir());
+    }
+
+    #[test]
+    fn only_what_is_no_file_is_damage() {
+        let is_damage = |errno| is_no_file(&io::Error::from_raw_os_error(errno));
+        assert!([libc::EISDIR, libc::ELOOP].into_iter().all(is_damage));
+        let ours = [libc::EMFILE, libc::ENOMEM, libc::EIO, libc::EACCES];
+        assert!(!ours.into_iter().any(is_damage));
+        assert!(!is_no_file(&io::ErrorKind::OutOfMemory.into()));
+    }
+}
