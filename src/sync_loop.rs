@@ -8,7 +8,7 @@
 mod metrics;
 mod places;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -152,6 +152,8 @@ pub struct Parts {
     pub pods_with_data: Vec<PodUid>,
     /// The pods that have no place on the node.
     pub places: RefCell<Places>,
+    /// What an earlier daemon wrote down of pods that are gone is forgotten; done once.
+    pub has_forgotten: Cell<bool>,
 }
 
 /// A loop that has not turned for this long stands still (11.2). Its ticks alone turn it each second.
@@ -399,6 +401,19 @@ impl Parts {
             PodOperation::Reconcile => pods.into_iter().for_each(|p| self.pods.set(p)),
         }
         self.config.mark_handled(source);
+        if self.config.all_seen() && !self.has_forgotten.replace(true) {
+            self.forget_lost_statuses();
+        }
+    }
+
+    /// Forgets the statuses that the last daemon wrote down of pods that are gone. A pod that comes back with its UID before the
+    /// next housekeeping would be ready before it runs.
+    fn forget_lost_statuses(&self) {
+        let mut known = self.pods.uids();
+        let working = self.workers.working().into_iter();
+        known.extend(working.map(|(pod, _)| pod.uid().clone()));
+        known.extend(self.runtime.pods().iter().map(|r| r.uid.clone()));
+        self.statuses.remove_orphans(&known);
     }
 
     /// Ends pods of the same names that an earlier daemon started from an older version of their files. They are told to
@@ -802,6 +817,7 @@ pub(in crate::sync_loop) mod tests {
                 garbage: Box::new(NoGarbage),
                 pods_with_data: Vec::new(),
                 places: RefCell::default(),
+                has_forgotten: Cell::default(),
             };
             Self {
                 parts,
@@ -989,6 +1005,29 @@ pub(in crate::sync_loop) mod tests {
         };
         assert!(synced("settings"));
         assert!(!synced("others"));
+    }
+
+    #[test]
+    fn the_status_of_a_pod_that_is_gone_is_forgotten_when_all_sources_have_spoken() {
+        let mut h = Harness::new();
+        h.open();
+        for name in ["gone", "wanted", "running"] {
+            h.parts.statuses.set(&pod(name), PodStatus::default());
+        }
+        let running = RuntimePodStatus {
+            uid: "running".into(),
+            ..Default::default()
+        };
+        h.runtime.pods.lock().unwrap().push(Arc::new(running));
+        let kept = |h: &Harness| {
+            let known = |name: &&str| h.parts.statuses.get(&(*name).into()).is_some();
+            let names = ["gone", "wanted", "running"].into_iter().filter(known);
+            names.collect::<Vec<_>>()
+        };
+        h.config(PodOperation::Add, &[pod("wanted")]);
+        assert_eq!(kept(&h), ["gone", "wanted", "running"]);
+        h.seen();
+        assert_eq!(kept(&h), ["wanted", "running"]);
     }
 
     #[test]

@@ -206,6 +206,7 @@ pub(super) fn start(
         )),
         pods_with_data,
         places: RefCell::default(),
+        has_forgotten: Default::default(),
     };
 
     let sync_loop = start_sync_loop(channels, parts, backend.heartbeat.clone())?;
