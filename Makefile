@@ -32,9 +32,8 @@ STATIC_PATH := $(shell has() { ls "$$($$1 --print target-libdir --target $(MUSL)
 # directory of cargo's sources, so that the file does not depend on where it is built. Time has 64 bits on 32-bit machines too.
 SOURCES := $(or $(CARGO_HOME),$(HOME)/.cargo)/registry/src/
 FLAGS_armv7 := --cfg libc_unstable_musl_v1_2
-WRAPPER_armv7 := RUSTC_WRAPPER=$(CURDIR)/.ci/armv7/rustc
 CARGO_TARGET := CARGO_TARGET_$(shell echo $(MUSL) | tr a-z- A-Z_)
-STATIC_FLAGS := CC_$(subst -,_,$(MUSL))=$(STATIC_CC) CFLAGS_$(subst -,_,$(MUSL))=-U_FORTIFY_SOURCE $(CARGO_TARGET)_LINKER=$(STATIC_CC) $(WRAPPER_$(ARCH)) \
+STATIC_FLAGS := CC_$(subst -,_,$(MUSL))=$(STATIC_CC) CFLAGS_$(subst -,_,$(MUSL))=-U_FORTIFY_SOURCE $(CARGO_TARGET)_LINKER=$(STATIC_CC) \
 	$(CARGO_TARGET)_RUSTFLAGS="-C force-frame-pointers=yes --remap-path-prefix=$(SOURCES)= $(FLAGS_$(ARCH))"
 # lld folds functions of the same machine code into one, which saves 44 KB, and packs the list of pointers, which saves 430 KB
 # where the start of a static file can read that (.ci/musl/rcrt1.c); without lld the file is so much larger.
@@ -56,7 +55,7 @@ NETWORK_BENCH := PATH="$(STATIC_PATH)$$PATH" $(STATIC_FLAGS) $(CARGO) bench --be
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test test-arch check-arch realware lint static static-slim static-tools vm vm-guest bench soak flood install clean
+.PHONY: help build run test test-arch realware lint static static-tools vm vm-guest bench soak flood install clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -79,10 +78,6 @@ test: ## all tests, also after a failure; ends with how many were skipped for wa
 	@export PODPROBE_SKIPPED=$(SKIPPED); \
 	if $(CARGO) nextest --version >/dev/null 2>&1; then $(CARGO) nextest run --no-fail-fast --test-threads $(TEST_THREADS); else $(CARGO) test --no-fail-fast; fi; \
 	code=$$?; sh .ci/skipped $(SKIPPED); exit $$code
-
-# Whether it compiles for ARCH, warnings denied.
-check-arch: static-tools
-	PATH="$(STATIC_PATH)$$PATH" $(subst RUSTFLAGS=",RUSTFLAGS="-D warnings ,$(STATIC_FLAGS)) $(CARGO) check --bins --target $(MUSL) --target-dir target/arch
 
 # The unit tests of ARCH=aarch64 or armv7 under qemu-user, which lacks some calls of the kernel: UNIT chooses.
 QEMU_aarch64 := qemu-aarch64-static
@@ -113,16 +108,11 @@ vm-guest: static-tools
 lint: ## formatting, clippy and documentation, warnings denied
 	$(CARGO) fmt --check
 	$(CARGO) clippy --all-targets -- -D warnings
-	$(CARGO) clippy --all-targets --no-default-features -- -D warnings
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" $(CARGO) doc --no-deps --document-private-items
 
 static: static-tools ## the static file, for ARCH=aarch64 or armv7 too, and its size
 	PATH="$(STATIC_PATH)$$PATH" $(STATIC_FLAGS) $(CARGO) rustc --release --bin podprobe --target $(MUSL) --target-dir target/static -- $(FOLD) $(OUTLINE)
 	@sh .ci/size target/static/$(MUSL)/release/podprobe
-
-static-slim: static-tools
-	PATH="$(STATIC_PATH)$$PATH" $(STATIC_FLAGS) $(CARGO) rustc --release --bin podprobe --target $(MUSL) --target-dir target/static-slim --no-default-features -- $(FOLD) $(OUTLINE)
-	@sh .ci/size target/static-slim/$(MUSL)/release/podprobe
 
 # Before anything is compiled: without one of these the build ends minutes later, in somebody else's words.
 static-tools:

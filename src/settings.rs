@@ -241,11 +241,7 @@ impl Default for Settings {
             serialize_image_pulls: true,
             max_parallel_image_pulls: None,
             registries: Registries::default(),
-            runtime: if cfg!(feature = "embedded") {
-                RuntimeChoice::Embedded
-            } else {
-                RuntimeChoice::Path("/usr/sbin/runc".into())
-            },
+            runtime: RuntimeChoice::Embedded,
             runtime_classes: BTreeMap::new(),
             allow_unfiltered_devices: false,
             written: None,
@@ -1063,11 +1059,7 @@ fn runtime_classes<'de, D: Deserializer<'de>>(
 
 fn check_runtime(text: &str) -> Result<RuntimeChoice, String> {
     match text {
-        "embedded" if cfg!(feature = "embedded") => Ok(RuntimeChoice::Embedded),
-        "embedded" => Err(
-            "this binary is built without the embedded runtime: name an OCI runtime by its path"
-                .into(),
-        ),
+        "embedded" => Ok(RuntimeChoice::Embedded),
         path if Path::new(path).is_absolute() => Ok(RuntimeChoice::Path(path.into())),
         other => Err(format!(
             "\"{other}\" is neither \"embedded\" nor the absolute path of an OCI runtime"
@@ -1106,7 +1098,6 @@ mod tests {
     }
 
     #[test]
-    #[cfg(feature = "embedded")]
     fn the_shipped_file_has_every_key_with_its_default() {
         let defaults = Settings {
             node_name: "host1".into(),

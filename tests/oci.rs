@@ -1,6 +1,5 @@
 //! Real containers: the same configuration must have the same effect with `podprobe oci` and with
 //! runc.
-#![cfg(feature = "embedded")]
 
 use std::fs::{self, File};
 use std::os::unix::fs::{OpenOptionsExt, symlink};
@@ -623,15 +622,12 @@ fn force_removes_a_container_in_any_state() {
     assert!(c.verb(&["delete", "--force", &case.name]).status.success());
     c.assert_nothing_left();
     c.wait();
-    // Half made: create was killed after its first step, or in the middle of libcontainer's.
+    // Half made: create was killed after its first step.
     assert_eq!(c.create(), (true, String::new()));
-    let record = c
-        .state_dir()
-        .join(format!("{}.podprobe/record.json", case.name));
+    let record = c.state_dir().join(&case.name).join("record.json");
     let mut half: Value = serde_json::from_slice(&fs::read(&record).unwrap()).unwrap();
     half["pid"] = 0.into();
     fs::write(&record, half.to_string()).unwrap();
-    fs::remove_file(c.state_dir().join(&case.name).join("notify.sock")).unwrap();
     assert_eq!(state(&c), "creating");
     assert!(c.verb(&["delete", "--force", &case.name]).status.success());
     c.assert_nothing_left();
@@ -791,36 +787,103 @@ fn nothing_is_mounted_below_proc() {
     }
 }
 
-/// libcontainer would make links and devices where the link leads, and remove a file named ptmx there.
+/// What is in a directory, by name.
+fn listed(dir: &Path) -> Vec<String> {
+    let all = fs::read_dir(dir).unwrap().flatten();
+    let mut names: Vec<_> = all.map(|e| e.file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// Links, devices and mounts of a container's root are made while this program is root. Wherever an image or another container
+/// of the pod has put a link, nothing of the node is touched.
 #[test]
-fn a_link_of_the_image_in_place_of_dev_leads_nowhere() {
+fn links_lead_nowhere_on_the_node() {
     if missing(false) {
         return;
     }
-    let case = Case::new("true");
-    let outside = case.dir.path().join("outside");
-    fs::create_dir(&outside).unwrap();
+    let case = Case::new(
+        "[ -c /dev/null ] && [ -c /dev/bus/usb/001 ] && [ -e /data/x/here ] && echo well",
+    );
+    let dir = case.dir.path();
+    let (root, outside) = (dir.join("rootfs"), dir.join("outside"));
+    let (volume, source) = (dir.join("volume"), dir.join("source"));
+    for made in [&outside, &volume, &source] {
+        fs::create_dir(made).unwrap();
+    }
     fs::write(outside.join("ptmx"), "of the node").unwrap();
-    let root = case.dir.path().join("rootfs");
+    fs::write(source.join("here"), "").unwrap();
     let _ = fs::remove_dir(root.join("dev"));
     symlink(&outside, root.join("dev")).unwrap();
+    symlink(&outside, root.join("data")).unwrap();
+    symlink(&outside, volume.join("usb")).unwrap();
+    let mut config = case.config();
+    let bind = |from: &Path, to: &str| json!({ "destination": to, "type": "bind", "source": from, "options": ["rbind"] });
+    let mounts = config["mounts"].as_array_mut().unwrap();
+    mounts.extend([bind(&volume, "/dev/bus"), bind(&source, "/data/x")]);
+    config["linux"]["devices"] =
+        json!([{ "path": "/dev/bus/usb/001", "type": "c", "major": 1, "minor": 3 }]);
     let c = case.runtime(PODPROBE);
-    let (ok, why) = c.create();
-    assert!(
-        !ok && why.contains("/dev of the image is a link to"),
-        "{why}"
+    fs::write(dir.join("config.json"), config.to_string()).unwrap();
+    assert_eq!(c.output(), "well\n");
+    assert_eq!(listed(&outside), ["ptmx"]);
+    let text = fs::read_to_string(outside.join("ptmx")).unwrap();
+    assert_eq!(text, "of the node");
+}
+
+/// In the node's process namespace a link of /proc leads to the node's root.
+#[test]
+fn no_link_of_a_process_is_followed() {
+    if missing(false) {
+        return;
+    }
+    let mut case = Case::new("true");
+    case.pod.spec_mut().host_pid = true;
+    let dir = case.dir.path().to_owned();
+    let (outside, source) = (dir.join("outside"), dir.join("source"));
+    fs::create_dir(&outside).unwrap();
+    fs::create_dir(&source).unwrap();
+    let of_node = format!("/proc/{}/root{}", std::process::id(), outside.display());
+    symlink(of_node, dir.join("rootfs/data")).unwrap();
+    let c = case.runtime(PODPROBE);
+    let mut config = case.config();
+    config["mounts"].as_array_mut().unwrap().push(
+        json!({ "destination": "/data/x", "type": "bind", "source": source, "options": ["rbind"] }),
     );
-    let left: Vec<_> = fs::read_dir(&outside)
-        .unwrap()
-        .flatten()
-        .map(|e| e.file_name())
-        .collect();
-    assert_eq!(left, ["ptmx"]);
-    assert_eq!(
-        fs::read_to_string(outside.join("ptmx")).unwrap(),
-        "of the node"
-    );
-    assert_eq!(c.left_cgroups(), Vec::<PathBuf>::new());
+    fs::write(dir.join("config.json"), config.to_string()).unwrap();
+    let (ok, err) = c.create();
+    assert!(!ok && err.contains("cannot mount"), "{err}");
+    assert_eq!(listed(&outside), Vec::<String>::new());
+    c.assert_nothing_left();
+}
+
+/// A privileged pod that has the node's /dev as its own finds it as it is, and changes nothing in it.
+#[test]
+fn a_dev_of_the_pods_own_is_left_as_it_is() {
+    if missing(true) {
+        return;
+    }
+    for runtime in [PODPROBE, RUNC] {
+        let mut case = Case::new("ls /dev");
+        case.container.security_context.privileged = Some(true);
+        case.host = Host::read(true, "/");
+        let dev = case.dir.path().join("dev");
+        fs::create_dir_all(dev.join("pts")).unwrap();
+        for kept in ["null", "ptmx"] {
+            fs::write(dev.join(kept), "").unwrap();
+        }
+        let c = case.runtime(runtime);
+        let mut config = case.config();
+        let mounts = config["mounts"].as_array_mut().unwrap();
+        mounts.retain(|m| !m["destination"].as_str().unwrap().starts_with("/dev"));
+        mounts.push(
+            json!({ "destination": "/dev", "type": "bind", "source": dev, "options": ["rbind"] }),
+        );
+        fs::write(case.dir.path().join("config.json"), config.to_string()).unwrap();
+        assert_eq!(c.output(), "null\nptmx\npts\n", "{runtime}");
+        assert_eq!(listed(&dev), ["null", "ptmx", "pts"], "{runtime}");
+        assert!(fs::metadata(dev.join("ptmx")).unwrap().is_file());
+    }
 }
 
 #[test]
@@ -837,7 +900,7 @@ fn the_cause_of_a_failed_create_is_told() {
     fs::write(case.dir.path().join("config.json"), config.to_string()).unwrap();
     let (ok, err) = c.create();
     assert!(
-        !ok && err.contains("\"/no/such\": No such file or directory"),
+        !ok && err.contains("cannot mount /no/such at /v: No such file or directory"),
         "{err}"
     );
     assert_eq!(err.lines().count(), 1);

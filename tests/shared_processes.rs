@@ -194,7 +194,8 @@ fn the_first_process_and_the_sandbox_end_together() {
     });
 }
 
-/// Where `/proc/PID/root` of a process leads, the hunter goes. It may trace whatever it sees.
+/// Where `/proc/PID/root` of a process leads, the hunter goes, and it reads the environment of each. It may trace whatever it
+/// sees.
 #[test]
 fn no_process_with_the_node_s_root_is_ever_seen_by_a_container() {
     support::on(RuntimeChoice::Embedded, |node| {
@@ -203,7 +204,8 @@ fn no_process_with_the_node_s_root_is_ever_seen_by_a_container() {
         fs::write(&marker, "").unwrap();
         let hunt = format!(
             "echo up; while :; do for p in /proc/[0-9]*; do [ -e $p/root{} ] && echo $p >>/tmp/found; \
-             [ -e $p/cwd/etc/fstab ] && echo $p cwd >>/tmp/found; done; done",
+             [ -e $p/cwd/etc/fstab ] && echo $p cwd >>/tmp/found; done; \
+             grep -l CARGO_MANIFEST_DIR /proc/[0-9]*/environ >>/tmp/found 2>/dev/null; done",
             marker.display()
         );
         let mut hunter = sh("hunter", &hunt);
@@ -229,6 +231,8 @@ fn no_process_with_the_node_s_root_is_ever_seen_by_a_container() {
             Ok(ExecOutcome::Exited { output, .. }) => String::from_utf8_lossy(&output).into_owned(),
             other => panic!("{other:?}"),
         };
+        // What starts the pods has it.
+        assert!(std::env::var_os("CARGO_MANIFEST_DIR").is_some());
         // It can look into its own pod.
         assert_eq!(say("ls /proc/1/root/ && echo looked"), "looked\n");
         for attempt in 0..20 {

@@ -11,7 +11,6 @@ pub fn run(word: &str, args: impl Iterator<Item = OsString>) -> Option<ExitCode>
     match word {
         "shim" => Some(runtime::shims::shim::main(args)),
         "sandbox" => Some(runtime::shims::sandbox::main(args)),
-        #[cfg(feature = "embedded")]
         "oci" => Some(runtime::shims::embedded::main(args)),
         "proxy" => Some(proxy::role::proxy::main(args)),
         "nsexec" => Some(nsexec::helper_main(args)),

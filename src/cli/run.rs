@@ -86,19 +86,13 @@ fn parse(raw: &Raw) -> Result<Run, String> {
 
 /// `--runtime`.
 pub(super) fn runtime(raw: &Raw) -> Result<Option<RuntimeChoice>, String> {
-    let choice = |v: PathBuf| {
-        match v.to_str() {
-        Some("embedded") if cfg!(feature = "embedded") => Ok(RuntimeChoice::Embedded),
-        Some("embedded") => Err(
-            "this podprobe was built without the embedded runtime; give the path of an OCI runtime, such as --runtime /usr/bin/runc"
-                .to_owned(),
-        ),
+    let choice = |v: PathBuf| match v.to_str() {
+        Some("embedded") => Ok(RuntimeChoice::Embedded),
         _ if v.is_absolute() => Ok(RuntimeChoice::Path(v)),
         _ => Err(format!(
             "--runtime is 'embedded' or an absolute path such as /usr/bin/runc, not '{}'",
             v.display()
         )),
-    }
     };
     raw.path(RUNTIME.name)?.map(choice).transpose()
 }

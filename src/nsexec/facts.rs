@@ -115,29 +115,30 @@ impl Facts {
         })
     }
 
-    /// Reads the container's passwd file, never leaving its root and never waiting on what is not a plain file.
-    pub(super) fn read_passwd(&mut self) {
-        let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
-        let how = OpenHow::new()
-            .flags(flags)
-            .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
-        let Ok(fd) = openat2(&self.root, "etc/passwd", how) else {
-            return;
-        };
-        let file = std::fs::File::from(fd);
-        if file.metadata().is_ok_and(|m| m.is_file()) {
-            let mut bytes = Vec::new();
-            let _ = file.take(PASSWD_LIMIT).read_to_end(&mut bytes);
-            self.known.passwd = String::from_utf8_lossy(&bytes).into_owned();
-        }
-    }
-
     /// Whether the container's first process still runs: what was read before is of it.
     pub(super) fn still_running(&self) -> bool {
         self.pidfd
             .wait(std::time::Duration::ZERO)
             .is_ok_and(|ended| !ended)
     }
+}
+
+/// The passwd file below a container's root, empty when it has none that can be read. Never leaves the root and never waits on
+/// what is not a plain file.
+pub(super) fn passwd_below(root: &OwnedFd) -> String {
+    let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
+    let how = OpenHow::new()
+        .flags(flags)
+        .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
+    let opened = openat2(root, "etc/passwd", how).map(std::fs::File::from);
+    let plain = opened
+        .ok()
+        .filter(|f| f.metadata().is_ok_and(|m| m.is_file()));
+    let mut bytes = Vec::new();
+    if let Some(file) = plain {
+        let _ = file.take(PASSWD_LIMIT).read_to_end(&mut bytes);
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 impl Seen {

@@ -168,7 +168,7 @@ fn retried<T>(
 fn prepare(target: &Target<'_>, command: &[String]) -> Result<(Facts, Plan), ExecError> {
     let mut facts = Facts::read(target)?;
     if plan::needs_passwd(target.config) {
-        facts.read_passwd();
+        facts.known.passwd = facts::passwd_below(&facts.root);
     }
     let plan = Plan::new(target.config, command, &facts.known)?;
     if !facts.still_running() {
@@ -249,7 +249,17 @@ fn begin(
         cwd: plan.cwd.clone(),
     };
     let traceable = plan.traceable;
-    let message = orders(plan, &cgroups, stdio)?.encode();
+    let path = |p: &PathBuf| {
+        CString::new(p.as_os_str().as_bytes())
+            .map_err(|_| ExecError::Invalid(format!("{} contains a NUL character", p.display())))
+    };
+    let orders = Orders {
+        cgroups: cgroups.join.iter().map(path).collect::<Result<_, _>>()?,
+        born: cgroups.born.as_ref().map(path).transpose()?,
+        stdio,
+        ..orders(plan)
+    };
+    let message = orders.encode();
     let mut fds = vec![facts.pidfd.as_fd(), facts.root.as_fd(), board.as_fd()];
     fds.extend(ends.iter().map(AsFd::as_fd));
     let asked = pool.lend().and_then(|spawner| {
@@ -275,19 +285,15 @@ fn begin(
     not_started(why, command, &objects).map(Begun::NotExecuted)
 }
 
-fn orders(plan: Plan, cgroups: &Cgroups, stdio: Stdio) -> Result<Orders, ExecError> {
-    let path = |p: &PathBuf| {
-        CString::new(p.as_os_str().as_bytes())
-            .map_err(|_| ExecError::Invalid(format!("{} contains a NUL character", p.display())))
-    };
-    Ok(Orders {
-        cgroups: cgroups.join.iter().map(path).collect::<Result<_, _>>()?,
-        born: cgroups.born.as_ref().map(path).transpose()?,
+fn orders(plan: Plan) -> Orders {
+    Orders {
+        cgroups: Vec::new(),
+        born: None,
         oom_score_adj: plan.oom_score_adj,
         rlimits: plan.rlimits,
         label: plan.label,
         namespaces: plan.namespaces,
-        stdio,
+        stdio: Stdio::default(),
         umask: plan.umask,
         caps: plan.caps,
         uid: plan.uid,
@@ -300,7 +306,57 @@ fn orders(plan: Plan, cgroups: &Cgroups, stdio: Stdio) -> Result<Orders, ExecErr
         files: plan.files,
         argv: plan.argv,
         envp: plan.envp,
+    }
+}
+
+/// What the first process of a container is given: by the same rules as a command in it, so that neither has what the other
+/// lacks. `root` is the container's root directory; `traceable` says whether another process may trace this one before it has
+/// become its program.
+///
+/// # Errors
+/// What cannot be given exactly.
+pub(crate) fn orders_of_first_process(
+    config: &serde_json::Value,
+    root: &OwnedFd,
+    traceable: bool,
+) -> Result<Orders, ExecError> {
+    let args = config["process"]["args"].as_array();
+    let words = args.into_iter().flatten().filter_map(|w| w.as_str());
+    let command: Vec<String> = words.map(str::to_owned).collect();
+    let known = facts::Known {
+        namespaces: 0,
+        permitted: crate::sys::permitted_capabilities()
+            .map_err(|e| ExecError::os("cannot read our capabilities", e))?,
+        passwd: match plan::needs_passwd(config) {
+            true => facts::passwd_below(root),
+            false => String::new(),
+        },
+    };
+    let plan = Plan::new(config, &command, &known)?;
+    Ok(Orders {
+        traceable,
+        ..orders(plan)
     })
+}
+
+/// What a step of a container's first process says of its failure.
+pub(crate) fn failed_step(r: Report, orders: &Orders) -> ExecError {
+    let object = match r.step {
+        Step::Cwd => cwd_object(&orders.cwd, r.index),
+        Step::Label => orders.label.as_ref().map_or_else(String::new, |(_, text)| {
+            format!("{:?}", String::from_utf8_lossy(text))
+        }),
+        _ => "container".into(),
+    };
+    ExecError::step(r, object)
+}
+
+fn cwd_object(cwd: &CString, index: usize) -> String {
+    let cwd = cwd.to_string_lossy();
+    match index {
+        2 => format!("{cwd}, which lies outside the container's root"),
+        _ => cwd.into_owned(),
+    }
 }
 
 /// What the steps work on, for error texts.
@@ -327,14 +383,10 @@ fn not_started(
 }
 
 fn object(r: Report, objects: &Objects) -> String {
-    let cwd = objects.cwd.to_string_lossy();
     let named = match r.step {
         Step::Cgroup => cgroup::name(&objects.seen.places, r.index),
         Step::Rlimit => objects.limits.get(r.index).cloned(),
-        Step::Cwd if r.index == 2 => {
-            Some(format!("{cwd}, which lies outside the container's root"))
-        }
-        Step::Cwd => Some(cwd.into_owned()),
+        Step::Cwd => Some(cwd_object(&objects.cwd, r.index)),
         Step::Bounding => Some(r.index.to_string()),
         _ => None,
     };

@@ -27,6 +27,7 @@ mod board;
 mod first;
 mod orders;
 mod report;
+mod rights;
 mod second;
 mod shared_steps;
 mod spawner;
@@ -37,6 +38,7 @@ use std::os::fd::BorrowedFd;
 pub use board::Board;
 pub use orders::{Orders, Stdio};
 pub use report::{Report, Step};
+pub use rights::{drop_to, take_on};
 pub use spawner::serve;
 
 /// The longest message that goes through the socket, in bytes; a longer one is a file, sent with the other descriptors.

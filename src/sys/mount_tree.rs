@@ -1,7 +1,9 @@
-//! Mounts that are in no namespace: copies of what is mounted below a path, changed before anybody sees them.
+//! Mounts that are in no namespace: new file systems and copies of what is mounted below a path, changed before anybody sees
+//! them.
 
+use std::ffi::{CStr, CString};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -9,6 +11,7 @@ use nix::errno::Errno;
 
 /// `struct mount_attr` of mount_setattr(2).
 #[repr(C)]
+#[derive(Default)]
 pub(super) struct MountAttr {
     pub(super) attr_set: u64,
     pub(super) attr_clr: u64,
@@ -16,8 +19,52 @@ pub(super) struct MountAttr {
     pub(super) userns_fd: u64,
 }
 
-/// A copy of a mount with everything that is mounted below it. It ends with the descriptor unless it is attached.
+/// What cannot be done on a mount, and how it says when a file was used (`MOUNT_ATTR_*`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Attributes(u64);
+
+impl Attributes {
+    /// Nothing can be written.
+    pub const READ_ONLY: Self = Self(libc::MOUNT_ATTR_RDONLY);
+    /// The set-user-id and set-group-id bits of programs do nothing.
+    pub const NO_SUID: Self = Self(libc::MOUNT_ATTR_NOSUID);
+    /// Devices cannot be opened.
+    pub const NO_DEV: Self = Self(libc::MOUNT_ATTR_NODEV);
+    /// Programs cannot be executed.
+    pub const NO_EXEC: Self = Self(libc::MOUNT_ATTR_NOEXEC);
+    /// No file says when it was read.
+    pub const NO_ATIME: Self = Self(libc::MOUNT_ATTR_NOATIME);
+    /// Every file says when it was read.
+    pub const STRICT_ATIME: Self = Self(libc::MOUNT_ATTR_STRICTATIME);
+    /// No directory says when it was read.
+    pub const NO_DIR_ATIME: Self = Self(libc::MOUNT_ATTR_NODIRATIME);
+
+    /// Both.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// How what is mounted below a mount reaches those that it was copied from, and the other way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ties {
+    /// Neither way.
+    Private,
+    /// From the original to the copy.
+    Slave,
+    /// Both ways.
+    Shared,
+}
+
+/// A mount with everything that is mounted below it. It ends with the descriptor unless it is attached.
 pub struct MountTree(OwnedFd);
+
+impl AsFd for MountTree {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
 
 impl MountTree {
     /// A copy of what `path`, a descriptor of it, leads to. Each mount keeps its propagation.
@@ -25,16 +72,59 @@ impl MountTree {
     /// # Errors
     /// The kernel's; EPERM without CAP_SYS_ADMIN.
     pub fn copy(path: &impl AsFd) -> io::Result<Self> {
+        Self::open(path, libc::AT_RECURSIVE as libc::c_uint)
+    }
+
+    /// The same, without what is mounted below.
+    ///
+    /// # Errors
+    /// As [`Self::copy`].
+    pub fn copy_one(path: &impl AsFd) -> io::Result<Self> {
+        Self::open(path, 0)
+    }
+
+    fn open(path: &impl AsFd, recursive: libc::c_uint) -> io::Result<Self> {
         let flags = libc::OPEN_TREE_CLONE
             | libc::OPEN_TREE_CLOEXEC
             | libc::AT_EMPTY_PATH as libc::c_uint
-            | libc::AT_RECURSIVE as libc::c_uint;
+            | recursive;
         let fd = path.as_fd().as_raw_fd();
         // SAFETY: the empty path is a static C string, and the descriptor is open during the call.
         let fd = unsafe { libc::syscall(libc::SYS_open_tree, fd, c"".as_ptr(), flags) };
-        let fd = Errno::result(fd)?;
-        // SAFETY: the kernel just gave us this descriptor and nothing else owns it.
-        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd as i32) }))
+        Ok(Self(owned(fd)?))
+    }
+
+    /// A new file system of that kind. Each option has a name, and most have a value.
+    ///
+    /// # Errors
+    /// The kernel's: ENODEV for an unknown kind, EINVAL for an unknown option, EPERM without CAP_SYS_ADMIN.
+    pub fn new(
+        kind: &str,
+        options: &[(&str, Option<&str>)],
+        attributes: Attributes,
+    ) -> io::Result<Self> {
+        let kind = CString::new(kind)?;
+        // SAFETY: the name is a C string that lives through the call.
+        let context = unsafe { libc::syscall(libc::SYS_fsopen, kind.as_ptr(), CLOSE_ON_EXEC) };
+        let context = owned(context)?;
+        for (name, value) in options {
+            let (name, value) = (CString::new(*name)?, value.map(CString::new).transpose()?);
+            match value {
+                Some(value) => configure(&context, SET_STRING, Some(&name), Some(&value))?,
+                None => configure(&context, SET_FLAG, Some(&name), None)?,
+            }
+        }
+        configure(&context, CREATE, None, None)?;
+        // SAFETY: takes numbers only; the context is open.
+        let mount = unsafe {
+            libc::syscall(
+                libc::SYS_fsmount,
+                context.as_raw_fd(),
+                CLOSE_ON_EXEC,
+                attributes.0 as libc::c_uint,
+            )
+        };
+        Ok(Self(owned(mount)?))
     }
 
     /// Makes every mount of it read-only.
@@ -44,19 +134,49 @@ impl MountTree {
     pub fn make_read_only(&self) -> io::Result<()> {
         let attr = MountAttr {
             attr_set: libc::MOUNT_ATTR_RDONLY,
-            attr_clr: 0,
-            propagation: 0,
-            userns_fd: 0,
+            ..MountAttr::default()
         };
-        // SAFETY: the empty path is a static C string, `attr` lives through the call and its size is passed with it.
+        change(&self.0, &attr, libc::AT_RECURSIVE)
+    }
+
+    /// Adds attributes to the topmost mount of it.
+    ///
+    /// # Errors
+    /// As [`Self::make_read_only`].
+    pub fn add(&self, attributes: Attributes) -> io::Result<()> {
+        add_attributes(&self.0, attributes)
+    }
+
+    /// Ties every mount of it to those that they were copied from.
+    ///
+    /// # Errors
+    /// As [`Self::make_read_only`].
+    pub fn tie(&self, ties: Ties) -> io::Result<()> {
+        let attr = MountAttr {
+            propagation: match ties {
+                Ties::Private => super::wide(libc::MS_PRIVATE),
+                Ties::Slave => super::wide(libc::MS_SLAVE),
+                Ties::Shared => super::wide(libc::MS_SHARED),
+            },
+            ..MountAttr::default()
+        };
+        change(&self.0, &attr, libc::AT_RECURSIVE)
+    }
+
+    /// Mounts it on `target`, a descriptor of a directory or, if it is one, of a file in the caller's namespace.
+    ///
+    /// # Errors
+    /// The kernel's: ENOTDIR where one is a directory and the other is not.
+    pub fn attach_on(&self, target: &impl AsFd) -> io::Result<()> {
+        // SAFETY: both paths are static C strings, and both descriptors are open.
         let done = unsafe {
             libc::syscall(
-                libc::SYS_mount_setattr,
+                libc::SYS_move_mount,
                 self.0.as_raw_fd(),
                 c"".as_ptr(),
-                libc::AT_EMPTY_PATH | libc::AT_RECURSIVE,
-                &raw const attr,
-                size_of::<MountAttr>(),
+                target.as_fd().as_raw_fd(),
+                c"".as_ptr(),
+                libc::MOVE_MOUNT_F_EMPTY_PATH | libc::MOVE_MOUNT_T_EMPTY_PATH,
             )
         };
         Ok(Errno::result(done).map(drop)?)
@@ -67,7 +187,7 @@ impl MountTree {
     /// # Errors
     /// The kernel's; a missing target.
     pub fn attach(&self, target: &Path) -> io::Result<()> {
-        let target = std::ffi::CString::new(target.as_os_str().as_bytes())?;
+        let target = CString::new(target.as_os_str().as_bytes())?;
         // SAFETY: both paths are C strings that live through the call, and the descriptor is open.
         let done = unsafe {
             libc::syscall(
@@ -81,4 +201,72 @@ impl MountTree {
         };
         Ok(Errno::result(done).map(drop)?)
     }
+}
+
+/// Adds attributes to the mount that `path`, a descriptor of its root, leads to.
+///
+/// # Errors
+/// The kernel's; EINVAL where `path` is not the root of a mount, ENOSYS before Linux 5.12.
+pub fn add_attributes(path: &impl AsFd, attributes: Attributes) -> io::Result<()> {
+    let attr = MountAttr {
+        attr_set: attributes.0,
+        attr_clr: match attributes.0 & libc::MOUNT_ATTR__ATIME {
+            0 => 0,
+            _ => libc::MOUNT_ATTR__ATIME,
+        },
+        ..MountAttr::default()
+    };
+    change(path, &attr, 0)
+}
+
+fn change(path: &impl AsFd, attr: &MountAttr, recursive: libc::c_int) -> io::Result<()> {
+    // SAFETY: the empty path is a static C string, `attr` lives through the call and its size is passed with it.
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            path.as_fd().as_raw_fd(),
+            c"".as_ptr(),
+            libc::AT_EMPTY_PATH | recursive,
+            std::ptr::from_ref(attr),
+            size_of::<MountAttr>(),
+        )
+    };
+    Ok(Errno::result(done).map(drop)?)
+}
+
+/// `FSOPEN_CLOEXEC` and `FSMOUNT_CLOEXEC`.
+const CLOSE_ON_EXEC: libc::c_uint = 1;
+/// `FSCONFIG_SET_FLAG`.
+const SET_FLAG: libc::c_uint = 0;
+/// `FSCONFIG_SET_STRING`.
+const SET_STRING: libc::c_uint = 1;
+/// `FSCONFIG_CMD_CREATE`.
+const CREATE: libc::c_uint = 6;
+
+fn configure(
+    context: &OwnedFd,
+    command: libc::c_uint,
+    name: Option<&CStr>,
+    value: Option<&CStr>,
+) -> io::Result<()> {
+    let pointer = |text: Option<&CStr>| text.map_or(std::ptr::null(), CStr::as_ptr);
+    // SAFETY: both texts are C strings that live through the call, or null where the command takes none.
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_fsconfig,
+            context.as_raw_fd(),
+            command,
+            pointer(name),
+            pointer(value),
+            0,
+        )
+    };
+    Ok(Errno::result(done).map(drop)?)
+}
+
+/// A descriptor that a system call has just returned.
+fn owned(result: libc::c_long) -> io::Result<OwnedFd> {
+    let fd = Errno::result(result)?;
+    // SAFETY: the kernel just gave us this descriptor and nothing else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }

@@ -71,7 +71,18 @@ pub fn apply_seccomp(program: &[libc::sock_filter], flags: u32) -> io::Result<()
     }
 }
 
+/// Has an execve close that descriptor of this process and all above it.
+///
+/// # Errors
+/// ENOSYS before Linux 5.9, EINVAL before 5.11.
+pub fn close_on_exec_from(from: u32) -> nix::Result<()> {
+    let flag = libc::CLOSE_RANGE_CLOEXEC;
+    // SAFETY: takes numbers only, and closes nothing now.
+    Errno::result(unsafe { libc::syscall(libc::SYS_close_range, from, u32::MAX, flag) }).map(drop)
+}
+
 /// Takes these capabilities, a bit each, out of this thread's effective, permitted and inheritable sets.
+#[cfg(test)]
 pub fn drop_capabilities(mask: u64) -> io::Result<()> {
     let header = super::raw::CapHeader {
         version: super::raw::CAP_VERSION_3,

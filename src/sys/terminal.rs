@@ -64,15 +64,6 @@ pub fn unlock(master: &impl AsFd) -> nix::Result<()> {
     Errno::result(result).map(drop)
 }
 
-/// The terminal behind `fd` is no longer that of the caller's session. Its foreground gets SIGHUP.
-///
-/// # Errors
-/// ENOTTY where it is not.
-pub fn give_up_controlling(fd: RawFd) -> nix::Result<()> {
-    // SAFETY: TIOCNOTTY takes no argument.
-    Errno::result(unsafe { libc::ioctl(fd, libc::TIOCNOTTY) }).map(drop)
-}
-
 /// Makes the terminal behind a descriptor the controlling one of this process, the leader of a session without one. Never
 /// takes it away from another session.
 ///

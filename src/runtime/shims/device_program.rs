@@ -57,9 +57,9 @@ const fn allow(kind: Kind, numbers: (Option<u32>, Option<u32>), access: u8) -> R
     }
 }
 
-/// What every container may do, as runc has it: make any node, and open null, zero, full, random, urandom, tty, and
-/// terminals.
-const EVERY_CONTAINER: [Rule; 10] = [
+/// What every container may do, as runc has it: make any node, and open null, zero, full, random, urandom, tty,
+/// terminals, and tun, whose interfaces are those of the network namespace.
+const EVERY_CONTAINER: [Rule; 11] = [
     allow(Kind::Char, (None, None), MAKE),
     allow(Kind::Block, (None, None), MAKE),
     allow(Kind::Char, (Some(1), Some(3)), ALL),
@@ -69,8 +69,39 @@ const EVERY_CONTAINER: [Rule; 10] = [
     allow(Kind::Char, (Some(1), Some(9)), ALL),
     allow(Kind::Char, (Some(5), Some(0)), ALL),
     allow(Kind::Char, (Some(5), Some(2)), ALL),
+    allow(Kind::Char, (Some(10), Some(200)), ALL),
     allow(Kind::Char, (Some(136), None), ALL),
 ];
+
+impl Rule {
+    /// As the file `devices.allow` or `devices.deny` of cgroup v1 takes it, and which of the two.
+    pub(crate) fn on_v1(&self) -> (&'static str, String) {
+        let file = if self.allow {
+            "devices.allow"
+        } else {
+            "devices.deny"
+        };
+        let kind = match self.kind {
+            Kind::Any => return (file, "a".into()),
+            Kind::Block => 'b',
+            Kind::Char => 'c',
+        };
+        let number = |n: Option<u32>| n.map_or_else(|| "*".into(), |n| n.to_string());
+        let letters = [(READ, 'r'), (WRITE, 'w'), (MAKE, 'm')].into_iter();
+        let access = letters
+            .filter(|(bit, _)| self.access & bit != 0)
+            .map(|(_, l)| l);
+        let access: String = access.collect();
+        (
+            file,
+            format!(
+                "{kind} {}:{} {access}",
+                number(self.major),
+                number(self.minor)
+            ),
+        )
+    }
+}
 
 /// The rules of a configuration, and then those of every container.
 ///

@@ -1,20 +1,17 @@
-//! The role `podprobe oci`: an OCI runtime command line on the `libcontainer` crate, with runc's verbs and arguments.
+//! The role `podprobe oci`: an OCI runtime, with runc's verbs and arguments.
 //!
-//! Invariants: runs in a fresh single-threaded process, since libcontainer clones without CLONE_VM and allocates in
-//! the child (exec-in-container 6). Only `create` and `start` use the crate; `kill`, `delete` and `state` read our own
-//! [`record`], which names the container's process by pid *and* start time and exists before anything else of the
-//! container does, so that a half-made one can always be removed. What the crate would ignore is refused.
-//! [`launch`] takes the place of the crate's builder.
+//! Invariants: runs in a fresh process of one thread, of which the container's first process is a copy. Our own [`record`]
+//! names that process by pid *and* start time and exists before anything else of the container does, so that a half-made one
+//! can always be removed. What is not done is refused, never left out.
 
-mod cause;
 mod cgroups;
 mod config;
 mod create;
-mod executor;
-mod launch;
-mod proc_mounts;
+mod first_process;
+mod limits;
 mod process;
 mod record;
+mod root;
 
 use std::ffi::OsString;
 use std::fmt;
@@ -26,7 +23,7 @@ use lexopt::prelude::*;
 
 /// Default of `--root`, below /run as runc's.
 const DEFAULT_ROOT: &str = "/run/podprobe/oci";
-/// Names a container's files, so no separators; as runc's and libcontainer's rule.
+/// Names a container's files, so no separators; as runc's rule.
 const MAX_ID: usize = 255;
 
 /// What went wrong: one line for the caller's log.
@@ -198,9 +195,10 @@ fn check_id(id: &str) -> Result<(), lexopt::Error> {
     let sound = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'+' | b'-' | b'.');
     let first = id.as_bytes().first().is_some_and(u8::is_ascii_alphanumeric);
     if id.ends_with(".podprobe") {
-        return Err(
-            format!("{id:?} is no container id: what ends in .podprobe is a record").into(),
-        );
+        return Err(format!(
+            "{id:?} is no container id: what ends in .podprobe is a record of podprobe 0.1"
+        )
+        .into());
     }
     if first && id.len() <= MAX_ID && OsString::from(id).as_bytes().iter().all(sound) {
         return Ok(());

@@ -6,15 +6,7 @@ pub mod cgroup;
 mod clients;
 mod console;
 pub mod cri_log;
-#[cfg_attr(
-    not(feature = "embedded"),
-    allow(
-        dead_code,
-        reason = "other runtimes filter devices themselves; check-host asks whether the kernel can"
-    )
-)]
 pub(crate) mod device_program;
-#[cfg(feature = "embedded")]
 pub mod embedded;
 pub mod exits;
 mod log_writer;

@@ -7,6 +7,10 @@ use std::process::Command;
 pub(super) fn command(runtime: &[PathBuf], root: &Path) -> Command {
     let mut c = Command::new(&runtime[0]);
     c.args(&runtime[1..]).arg("--root").arg(root);
+    // The container's first process is a copy of our own runtime's: the daemon's environment would be in its memory.
+    if runtime.len() > 1 {
+        c.env_clear();
+    }
     c
 }
 

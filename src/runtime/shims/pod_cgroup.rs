@@ -110,7 +110,7 @@ fn set(
 }
 
 /// Files of a controller and their values, in the order in which they are written.
-fn values(controller: &str, r: &PodResources, v2: bool) -> Vec<(&'static str, String)> {
+pub(super) fn values(controller: &str, r: &PodResources, v2: bool) -> Vec<(&'static str, String)> {
     let (quota, period) = (r.cpu_quota, r.cpu_period);
     let text = |n: Option<i64>| n.map(|n| n.to_string());
     let all = match (controller, v2) {

@@ -344,9 +344,6 @@ impl Runtime for ShimRuntime {
                 "{} is not an executable file; name an OCI runtime with --runtime, or use --runtime embedded",
                 path.display()
             )),
-            RuntimeChoice::Embedded if !cfg!(feature = "embedded") => fail(
-                "this build has no embedded runtime; name one with --runtime /path/to/runc".into(),
-            ),
             _ => Ok(()),
         }
     }

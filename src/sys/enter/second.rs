@@ -33,7 +33,7 @@ fn become_command(s: &Start<'_>) -> Result<Infallible, Report> {
     // A daemon that is killed leaves no probe behind that nobody times out.
     let _ = prctl::set_pdeathsig(Signal::SIGKILL);
     if s.orders.no_new_privs && !s.orders.traceable {
-        filter_system_calls(s)?;
+        filter_system_calls(&s.orders)?;
     }
     s.pages.set_ready();
     Err(execute(s)).at(Step::Exec, 0)

@@ -2,7 +2,7 @@
 
 use nix::errno::Errno;
 
-use super::Start;
+use super::orders::Received;
 use super::report::{At, Report, Step};
 use crate::sys::process::apply_seccomp;
 
@@ -13,8 +13,8 @@ pub(super) fn exit() -> ! {
 }
 
 /// From here on every call is subject to the container's profile.
-pub(super) fn filter_system_calls(s: &Start<'_>) -> Result<(), Report> {
-    let Some((program, flags)) = &s.orders.seccomp else {
+pub(super) fn filter_system_calls(o: &Received<'_>) -> Result<(), Report> {
+    let Some((program, flags)) = &o.seccomp else {
         return Ok(());
     };
     let applied = apply_seccomp(program, *flags);

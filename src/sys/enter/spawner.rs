@@ -10,7 +10,6 @@ use std::ffi::{CStr, c_char};
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::OnceLock;
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
@@ -21,6 +20,7 @@ use super::board::Pages;
 use super::first::first;
 use super::orders::Received;
 use super::report::{Report, Step};
+use super::rights::unbound;
 use super::shared_steps::exit;
 use super::{MESSAGE_LIMIT, Start};
 use crate::sys::harden_process;
@@ -169,7 +169,7 @@ fn start_first(
     let mut s = Start {
         argv: pointers(&orders.argv),
         envp: pointers(&orders.envp),
-        unbound: bounding(orders.namespaces) & !orders.caps[0],
+        unbound: unbound(&orders),
         unborn: false,
         stack_end: stacks.end(2 * (GUARD + STACK)),
         orders,
@@ -223,29 +223,6 @@ fn clone_first(s: &mut Start<'_>, stacks: &Mapping) -> nix::Result<()> {
     Errno::result(pid)
         .map(drop)
         .map_err(|_| Errno::from_raw(-pid as i32))
-}
-
-/// The bounding set that a child has after it entered those namespaces: ours, or every capability of the kernel in a user
-/// namespace of its own.
-fn bounding(namespaces: i32) -> u64 {
-    static OURS: OnceLock<[u64; 2]> = OnceLock::new();
-    // SAFETY: PR_CAPBSET_READ takes numbers only. It fails for what this kernel does not know.
-    let read = |cap: libc::c_ulong| unsafe { libc::prctl(libc::PR_CAPBSET_READ, cap, 0, 0, 0) };
-    let [all, ours] = *OURS.get_or_init(|| {
-        (0..64)
-            .map(|cap| (1u64 << cap, read(cap)))
-            .fold([0; 2], |[all, ours], (bit, r)| {
-                [
-                    all | if r >= 0 { bit } else { 0 },
-                    ours | if r > 0 { bit } else { 0 },
-                ]
-            })
-    });
-    if namespaces & libc::CLONE_NEWUSER != 0 {
-        all
-    } else {
-        ours
-    }
 }
 
 /// Private memory of our own.

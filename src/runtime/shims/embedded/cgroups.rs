@@ -1,7 +1,5 @@
-//! The cgroup hierarchies of the node and a container's place in each: pure v1, hybrid, pure v2.
-//!
-//! libcontainer joins the v1 controllers it knows, or v2. In hybrid mode that leaves out the `unified` tree and
-//! `name=systemd`; here every mounted hierarchy counts, for joining and for removing.
+//! The cgroup hierarchies of the node and a container's place in each: pure v1, hybrid, pure v2. Every mounted hierarchy
+//! counts, for joining and for removing.
 
 use std::fs;
 use std::io;
@@ -54,39 +52,31 @@ impl Hierarchy {
         self.mount_point.join(cgroups_path.trim_start_matches('/'))
     }
 
-    /// libcontainer does not join it.
-    fn is_ours(&self, all: &[Hierarchy]) -> bool {
-        let hybrid_v2 = self.v2 && all.iter().any(|h| !h.v2);
-        hybrid_v2 || (!self.v2 && self.mount_point.ends_with("systemd"))
+    /// Whether it is the one of v1 with that controller.
+    pub(super) fn is_of(&self, controller: &str) -> bool {
+        let name = self.mount_point.file_name().and_then(|n| n.to_str());
+        !self.v2 && name.is_some_and(|name| name.split(',').any(|n| n == controller))
     }
 }
 
-/// Moves this process, and so the container it is about to make, into the hierarchies that libcontainer leaves out.
-pub(super) fn join_rest(all: &[Hierarchy], cgroups_path: &str) -> Result<(), Error> {
-    for h in all.iter().filter(|h| h.is_ours(all)) {
+/// Makes the container's directory in every hierarchy. Beside v1 nothing is limited in v2.
+pub(super) fn make(all: &[Hierarchy], cgroups_path: &str) -> Result<(), Error> {
+    let only_v2 = all.iter().all(|h| h.v2);
+    all.iter().try_for_each(|h| {
         let dir = h.dir(cgroups_path);
-        fs::create_dir_all(&dir)
-            .and_then(|()| fs::write(dir.join("cgroup.procs"), "0"))
-            .map_err(|e| Error::new(format!("join the cgroup {}", dir.display()), e))?;
-    }
-    Ok(())
+        let made = match only_v2 {
+            true => make_v2(h, cgroups_path),
+            false => fs::create_dir_all(&dir),
+        };
+        made.map_err(|e| Error::new(format!("make the cgroup {}", dir.display()), e))
+    })
 }
 
-/// Makes the container's directory in every v1 hierarchy: they are mounted into it, and libcontainer makes them later.
-pub(super) fn make_v1(all: &[Hierarchy], cgroups_path: &str) -> Result<(), Error> {
-    for dir in all.iter().filter(|h| !h.v2).map(|h| h.dir(cgroups_path)) {
-        fs::create_dir_all(&dir)
-            .map_err(|e| Error::new(format!("make the cgroup {}", dir.display()), e))?;
-    }
-    Ok(())
-}
-
-/// Makes the container's directory on v2, and has every directory above it hand its controllers down. libcontainer would do
-/// both when it moves the container in, but not to a directory that is there already.
+/// Makes the container's directory on v2, and has every directory above it hand its controllers down.
 ///
 /// # Errors
 /// A directory that cannot be made. A controller that cannot be handed down is missed where a limit needs it.
-pub(super) fn make_v2(h: &Hierarchy, cgroups_path: &str) -> io::Result<PathBuf> {
+fn make_v2(h: &Hierarchy, cgroups_path: &str) -> io::Result<()> {
     let mut dir = h.mount_point.clone();
     for part in Path::new(cgroups_path.trim_start_matches('/')) {
         let offered = fs::read_to_string(dir.join("cgroup.controllers"))?;
@@ -99,13 +89,39 @@ pub(super) fn make_v2(h: &Hierarchy, cgroups_path: &str) -> io::Result<PathBuf> 
             _ => {}
         }
     }
-    Ok(dir)
+    Ok(())
 }
 
-/// Back to the top of those hierarchies, so that the container's cgroup can be removed.
-pub(super) fn leave_rest(all: &[Hierarchy]) {
-    for h in all.iter().filter(|h| h.is_ours(all)) {
-        let _ = fs::write(h.mount_point.join("cgroup.procs"), "0");
+/// Moves this process into them.
+///
+/// # Errors
+/// One that cannot be joined.
+pub(super) fn join(all: &[Hierarchy], cgroups_path: &str) -> Result<(), Error> {
+    all.iter().try_for_each(|h| {
+        let dir = h.dir(cgroups_path);
+        if h.is_of("cpuset") {
+            fill_cpuset(&h.mount_point, &dir);
+        }
+        fs::write(dir.join("cgroup.procs"), "0")
+            .map_err(|e| Error::new(format!("join the cgroup {}", dir.display()), e))
+    })
+}
+
+/// A new cgroup of cpuset on v1 takes no process until it is given processors and memory: those of the one above it.
+fn fill_cpuset(mount_point: &Path, dir: &Path) {
+    let mut below: Vec<&Path> = dir.ancestors().collect();
+    below.retain(|d| d.starts_with(mount_point) && *d != mount_point);
+    for dir in below.iter().rev() {
+        for file in ["cpuset.cpus", "cpuset.mems"] {
+            let above = dir
+                .parent()
+                .map(|above| fs::read_to_string(above.join(file)));
+            let own = fs::read_to_string(dir.join(file)).unwrap_or_default();
+            if let (Some(Ok(above)), true) = (above, own.trim().is_empty()) {
+                // What cannot be given shows when the process is moved in.
+                let _ = fs::write(dir.join(file), above.trim());
+            }
+        }
     }
 }
 
@@ -216,11 +232,11 @@ mod tests {
     use crate::sys::mountinfo;
 
     #[track_caller]
-    fn check(mountinfo: &str, expected: &[(&str, bool, bool)]) {
+    fn check(mountinfo: &str, expected: &[(&str, bool)]) {
         let all = below_root(mountinfo::parse(mountinfo));
         let got: Vec<_> = all
             .iter()
-            .map(|h| (h.mount_point.to_str().unwrap(), h.v2, h.is_ours(&all)))
+            .map(|h| (h.mount_point.to_str().unwrap(), h.v2))
             .collect();
         assert_eq!(got, expected);
     }
@@ -234,19 +250,19 @@ mod tests {
             "32 30 0:28 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,xattr,name=systemd\n";
         let unified = "33 30 0:29 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n";
         let elsewhere = "34 30 0:29 / /mnt/cgroup rw - cgroup2 cgroup2 rw\n";
-        let v1 = ("/sys/fs/cgroup/cpu,cpuacct", false, false);
+        let v1 = ("/sys/fs/cgroup/cpu,cpuacct", false);
         check(&[tmpfs, cpu, elsewhere].concat(), &[v1]);
         check(
             &[tmpfs, cpu, systemd, unified].concat(),
             &[
                 v1,
-                ("/sys/fs/cgroup/systemd", false, true),
-                ("/sys/fs/cgroup/unified", true, true),
+                ("/sys/fs/cgroup/systemd", false),
+                ("/sys/fs/cgroup/unified", true),
             ],
         );
         check(
             "29 28 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup rw\n",
-            &[("/sys/fs/cgroup", true, false)],
+            &[("/sys/fs/cgroup", true)],
         );
     }
 }

@@ -1,25 +1,78 @@
-//! A bundle's configuration, less what libcontainer does in another way than runc.
+//! A bundle's configuration: what of it is done here, and what its cgroup mounts are.
 
-use std::cell::RefCell;
-use std::fs::{self, File};
-use std::io::PipeWriter;
-use std::path::{Component, Path, PathBuf};
+use std::fs;
+use std::path::Path;
 
-use nix::errno::Errno;
-use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
-use nix::sys::stat::{Mode, mkdirat};
 use serde_json::{Value, json};
 
 use super::cgroups::Hierarchy;
-use super::executor::{LastSteps, PodProcesses, SYS_ADMIN};
-use super::proc_mounts;
 
-/// The bundle's configuration with an absolute root, less what libcontainer does in another way than runc.
-pub(super) fn prepare(bundle: &Path, hierarchies: &[Hierarchy]) -> Result<Value, String> {
+/// What is read of each part of a configuration. Anything else is refused: to leave it out would surprise.
+const READ: [(&str, &[&str]); 8] = [
+    (
+        "",
+        &[
+            "ociVersion",
+            "process",
+            "root",
+            "mounts",
+            "annotations",
+            "linux",
+        ],
+    ),
+    ("/root", &["path", "readonly"]),
+    (
+        "/process",
+        &[
+            "terminal",
+            "consoleSize",
+            "user",
+            "args",
+            "env",
+            "cwd",
+            "capabilities",
+            "rlimits",
+            "noNewPrivileges",
+            "apparmorProfile",
+            "selinuxLabel",
+            "oomScoreAdj",
+        ],
+    ),
+    (
+        "/process/user",
+        &["uid", "gid", "additionalGids", "umask", "username"],
+    ),
+    (
+        "/linux",
+        &[
+            "resources",
+            "cgroupsPath",
+            "namespaces",
+            "seccomp",
+            "rootfsPropagation",
+            "devices",
+            "maskedPaths",
+            "readonlyPaths",
+        ],
+    ),
+    (
+        "/linux/resources",
+        &["devices", "cpu", "memory", "hugepageLimits", "unified"],
+    ),
+    ("/linux/resources/cpu", &["shares", "quota", "period"]),
+    ("/linux/resources/memory", &["limit", "swap"]),
+];
+
+/// The bundle's configuration with an absolute root, and with what is mounted in place of cgroups.
+///
+/// # Errors
+/// A file that cannot be read, or something in it that is not done here.
+pub(super) fn prepare(bundle: &Path, id: &str, hierarchies: &[Hierarchy]) -> Result<Value, String> {
     let path = bundle.join("config.json");
     let text = fs::read(&path).map_err(|e| format!("{}: {e}", path.display()))?;
     let mut config: Value =
         serde_json::from_slice(&text).map_err(|e| format!("{}: {e}", path.display()))?;
+    check(&config)?;
     let rootfs = config
         .pointer("/root/path")
         .and_then(Value::as_str)
@@ -27,179 +80,54 @@ pub(super) fn prepare(bundle: &Path, hierarchies: &[Hierarchy]) -> Result<Value,
     let rootfs = fs::canonicalize(bundle.join(rootfs))
         .map_err(|e| format!("root file system {rootfs}: {e}"))?;
     config["root"]["path"] = json!(rootfs);
-    config["linux"]["rootfsPropagation"] = json!(rootfs_propagation(&config));
-    proc_mounts::check_config(&config, &rootfs)?;
-    proc_mounts::check_device_dirs(&config, &rootfs)?;
-    make_cwd(&config, &rootfs).map_err(|e| format!("make the working directory: {e}"))?;
+    config["linux"]["cgroupsPath"] = json!(cgroups_path(&config, id));
     replace_cgroup_mounts(&mut config, hierarchies);
     Ok(config)
 }
 
-/// libcontainer ignores the propagation of bind mounts, so each has that of what it is bound from: with a private root
-/// none is tied to the node's mounts. It knows only words without the `r`, and applies them to all mounts.
-fn rootfs_propagation(config: &Value) -> &'static str {
-    let wanted = config.pointer("/linux/rootfsPropagation");
-    match wanted.and_then(Value::as_str) {
-        Some("rshared" | "shared") => "shared",
-        Some("rslave" | "slave") => "slave",
-        _ => "private",
-    }
-}
-
-/// Takes out what libcontainer does not do, or would do too early: the seccomp profile, which it would ignore
-/// (exec-in-container 6), and a process namespace that is there already (see [`PodProcesses`]). Where these steps need
-/// CAP_SYS_ADMIN the container's process has it until then and no longer. `pid` takes the process that is started in the
-/// pod's process namespace; `proc` is the directory where that namespace's procfs is mounted.
-///
-/// # Errors
-/// A profile that cannot be used; a process namespace that cannot be opened, or whose procfs is not known.
-pub(super) fn take_last_steps(
-    config: &mut Value,
-    proc: Option<&Path>,
-    pid: PipeWriter,
-) -> Result<LastSteps, String> {
-    let profile = config
-        .pointer_mut("/linux/seccomp")
-        .map(Value::take)
-        .unwrap_or_default();
-    let filter = (!profile.is_null())
-        .then(|| crate::seccomp::compile(&profile).map_err(|e| format!("seccomp profile: {e}")))
-        .transpose()?;
-    let mut steps = LastSteps {
-        filter,
-        no_new_privs: config.pointer("/process/noNewPrivileges") == Some(&json!(true)),
-        processes: take_processes(config, proc, pid)?,
-        drop: 0,
-    };
-    if !steps.are_privileged() {
-        return Ok(steps);
-    }
-    for set in ["effective", "permitted"] {
-        let Some(names) = config["process"]["capabilities"][set].as_array_mut() else {
+fn check(config: &Value) -> Result<(), String> {
+    for (at, known) in READ {
+        let part = config.pointer(at).and_then(Value::as_object);
+        let mut given = part.into_iter().flatten().filter(|(_, v)| !v.is_null());
+        if let Some((key, _)) = given.find(|(key, _)| !known.contains(&key.as_str())) {
             return Err(format!(
-                "it needs process.capabilities.{set} for its seccomp profile or its process namespace"
+                "{} is not supported",
+                named(&format!("{at}/{key}"))
             ));
-        };
-        if !names.iter().any(|n| n == "CAP_SYS_ADMIN") {
-            names.push(json!("CAP_SYS_ADMIN"));
-            steps.drop = SYS_ADMIN;
         }
     }
-    Ok(steps)
-}
-
-fn take_processes(
-    config: &mut Value,
-    proc: Option<&Path>,
-    pid: PipeWriter,
-) -> Result<Option<PodProcesses>, String> {
-    let namespaces = config.pointer_mut("/linux/namespaces");
-    let Some(all) = namespaces.and_then(Value::as_array_mut) else {
-        return Ok(None);
-    };
-    let joined = |n: &Value| n["type"] == "pid" && n["path"].is_string();
-    let Some(at) = all.iter().position(joined) else {
-        return Ok(None);
-    };
-    let path = all.remove(at)["path"]
-        .as_str()
-        .unwrap_or_default()
-        .to_owned();
-    let namespace = File::open(&path).map_err(|e| format!("open {path}: {e}"))?;
-    let proc = proc.ok_or("a process namespace that is joined needs --pod-proc")?;
-    // Nobody but a process inside can mount it, and none of ours is to be there with the rights for that.
-    let mounts = config["mounts"].as_array_mut();
-    for m in mounts.into_iter().flatten().filter(|m| m["type"] == "proc") {
-        m["type"] = json!("bind");
-        m["source"] = json!(proc);
-        if let Some(options) = m["options"].as_array_mut() {
-            options.push(json!("bind"));
+    for at in ["/process", "/process/user", "/linux"] {
+        if !config.pointer(at).is_some_and(Value::is_object) {
+            return Err(format!("config.json has no {}", named(at)));
         }
     }
-    Ok(Some(PodProcesses {
-        namespace,
-        pid: RefCell::new(Some(pid)),
-        terminal: config.pointer("/process/terminal") == Some(&json!(true)),
-    }))
-}
-
-/// runc makes a missing working directory, libcontainer fails. It is made in the volume it lies in, else in the root
-/// file system; no link of the image leads out of either.
-fn make_cwd(config: &Value, rootfs: &Path) -> nix::Result<()> {
-    let cwd = Path::new(
-        config
-            .pointer("/process/cwd")
-            .and_then(Value::as_str)
-            .unwrap_or("/"),
-    );
-    let mounts = config["mounts"].as_array().into_iter().flatten();
-    let around = mounts
-        .filter_map(|m| Some((Path::new(m["destination"].as_str()?), m)))
-        .filter(|(d, _)| cwd.starts_with(d));
-    let (root, inside) = match around.max_by_key(|(d, _)| d.components().count()) {
-        // A read-only volume is not ours to change, and in a tmpfs it would be gone.
-        Some((_, m))
-            if m["type"] != "bind"
-                || m["options"]
-                    .as_array()
-                    .is_some_and(|o| o.contains(&json!("ro"))) =>
-        {
-            return Ok(());
-        }
-        Some((d, m)) => (
-            Path::new(m["source"].as_str().unwrap_or("/")),
-            cwd.strip_prefix(d).unwrap_or(cwd),
-        ),
-        None => (rootfs, cwd),
-    };
-    // A bind mount of a file, or one whose source is missing, has its own error later.
-    let Ok(root) = File::open(root).map_err(drop).and_then(|f| {
-        if f.metadata().is_ok_and(|m| m.is_dir()) {
-            Ok(f)
-        } else {
-            Err(())
-        }
-    }) else {
-        return Ok(());
-    };
-    let how = OpenHow::new()
-        .flags(OFlag::O_PATH | OFlag::O_CLOEXEC)
-        .resolve(ResolveFlag::RESOLVE_IN_ROOT);
-    let mut path = PathBuf::from("/");
-    for name in inside
-        .components()
-        .filter(|c| matches!(c, Component::Normal(_) | Component::ParentDir))
-    {
-        let parent = openat2(&root, &path, how)?;
-        path.push(name);
-        match openat2(&root, &path, how) {
-            Err(Errno::ENOENT) => {
-                mkdirat(&parent, name.as_os_str(), Mode::from_bits_truncate(0o755))?
-            }
-            other => other.map(drop)?,
-        }
+    let version = config["ociVersion"].as_str().unwrap_or_default();
+    if !version.starts_with("1.") {
+        return Err(format!("ociVersion {version:?} is not 1.x"));
     }
     Ok(())
+}
+
+/// `process.cwd` of `/process/cwd`.
+fn named(at: &str) -> String {
+    at.trim_start_matches('/').replace('/', ".")
 }
 
 /// What is mounted for a mount of type `cgroup`.
 fn replace_cgroup_mounts(config: &mut Value, hierarchies: &[Hierarchy]) {
     let v1 = hierarchies.iter().any(|h| !h.v2);
     let unified = hierarchies.iter().find(|h| h.v2);
-    let path = config
-        .pointer("/linux/cgroupsPath")
-        .and_then(Value::as_str)
-        .map(str::to_owned);
+    let path = cgroups_path(config, "");
     let namespaces = config.pointer("/linux/namespaces");
     let mut namespaces = namespaces.and_then(Value::as_array).into_iter().flatten();
     let own_namespace = namespaces.any(|n| n["type"] == "cgroup");
     let Some(mounts) = config["mounts"].as_array_mut() else {
         return;
     };
-    let replaced = mounts.drain(..).flat_map(|m| match (&path, unified) {
-        (Some(path), _) if v1 => cgroup_v1_mounts(m, hierarchies, path),
-        (_, Some(unified)) if !v1 => vec![cgroup_v2_mount(m, own_namespace, unified)],
-        _ => vec![m],
+    let replaced = mounts.drain(..).flat_map(|m| match unified {
+        _ if v1 => cgroup_v1_mounts(m, hierarchies, &path),
+        Some(unified) => vec![cgroup_v2_mount(m, own_namespace, unified)],
+        None => vec![m],
     });
     *mounts = replaced.collect();
 }
@@ -222,8 +150,7 @@ fn cgroup_v2_mount(mut mount: Value, own_namespace: bool, unified: &Hierarchy) -
     mount
 }
 
-/// libcontainer mounts v1 cgroups writable whatever the options say: a container could lift its own memory limit. So a
-/// cgroup mount becomes what runc makes of it: a tmpfs, and the container's own directory of each hierarchy below it.
+/// As runc does it: a tmpfs, and the container's own directory of each hierarchy below it.
 fn cgroup_v1_mounts(mount: Value, hierarchies: &[Hierarchy], cgroups_path: &str) -> Vec<Value> {
     if mount["type"] != "cgroup" {
         return vec![mount];
@@ -260,10 +187,61 @@ fn cgroup_v1_mounts(mount: Value, hierarchies: &[Hierarchy], cgroups_path: &str)
     all
 }
 
-/// `linux.cgroupsPath`, or libcontainer's default.
+/// `linux.cgroupsPath`, or a default.
 pub(super) fn cgroups_path(config: &Value, id: &str) -> String {
     config
         .pointer("/linux/cgroupsPath")
         .and_then(Value::as_str)
-        .map_or_else(|| format!("/:youki:{id}"), str::to_owned)
+        .map_or_else(|| format!("/podprobe-oci/{id}"), str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn whole() -> Value {
+        json!({
+            "ociVersion": "1.2.0",
+            "root": {"path": "rootfs", "readonly": true},
+            "process": {"user": {"uid": 1, "gid": 1, "umask": 18}, "args": ["true"], "cwd": "/", "apparmorProfile": "p"},
+            "linux": {"resources": {"memory": {"limit": 1 << 20}, "cpu": {"shares": 2}}, "namespaces": [{"type": "mount"}]},
+        })
+    }
+
+    #[track_caller]
+    fn check_refused(at: &str, value: Value, expected: &str) {
+        let mut config = whole();
+        let (parent, key) = at.rsplit_once('/').unwrap();
+        config.pointer_mut(parent).unwrap()[key] = value;
+        assert_eq!(check(&config), Err(expected.into()));
+    }
+
+    #[test]
+    fn what_is_not_done_is_refused() {
+        assert_eq!(check(&whole()), Ok(()));
+        for at in [
+            "/hooks",
+            "/hostname",
+            "/process/scheduler",
+            "/linux/sysctl",
+            "/linux/intelRdt",
+            "/linux/resources/blockIO",
+            "/linux/resources/cpu/cpus",
+            "/linux/resources/memory/reservation",
+        ] {
+            check_refused(at, json!({}), &format!("{} is not supported", named(at)));
+        }
+        // As if it were not there.
+        let mut config = whole();
+        config["hooks"] = Value::Null;
+        assert_eq!(check(&config), Ok(()));
+        check_refused("/process", Value::Null, "config.json has no process");
+        check_refused(
+            "/process/user",
+            Value::Null,
+            "config.json has no process.user",
+        );
+        check_refused("/linux", Value::Null, "config.json has no linux");
+        check_refused("/ociVersion", json!("2.0"), "ociVersion \"2.0\" is not 1.x");
+    }
 }

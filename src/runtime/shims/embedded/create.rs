@@ -1,27 +1,25 @@
-//! `create` and `start` on libcontainer.
+//! `create` and `start`.
 
-use std::collections::BTreeSet;
-use std::fs::{self, File, OpenOptions, Permissions};
-use std::io::{PipeReader, Read};
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::rc::Rc;
 
 use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, OFlag, OpenHow, ResolveFlag, openat2};
+use nix::fcntl::{FcntlArg, OFlag};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::stat::Mode;
-use nix::sys::wait::waitpid;
-use nix::unistd::Pid;
 use serde_json::Value;
 
-use super::cause::{self, Cause};
 use super::cgroups::{self, Hierarchy};
-use super::config::{cgroups_path, prepare, take_last_steps};
-use super::executor::Payload;
+use super::config::{cgroups_path, prepare};
+use super::first_process::FirstProcess;
 use super::record::{self, Record};
-use super::{Error, launch, proc_mounts, process};
+use super::root::open_root;
+use super::{Error, limits, process};
+use crate::nsexec;
 use crate::runtime::shims::device_program;
 
 /// Longest time from the start signal to execve; no step in between waits for anything.
@@ -50,7 +48,7 @@ pub(super) fn create(request: &Request<'_>) -> Result<(), Error> {
     let bundle = fs::canonicalize(request.bundle)
         .map_err(|e| Error::new(format!("open bundle {}", request.bundle.display()), e))?;
     let hierarchies = cgroups::hierarchies()?;
-    let config = prepare(&bundle, &hierarchies).map_err(|e| Error::new(what(), e))?;
+    let config = prepare(&bundle, id, &hierarchies).map_err(|e| Error::new(what(), e))?;
     let record = Record {
         bundle,
         cgroups_path: cgroups_path(&config, id),
@@ -59,7 +57,6 @@ pub(super) fn create(request: &Request<'_>) -> Result<(), Error> {
     claim(root, id).map_err(|e| Error::new(what(), e))?;
     let made = make(request, &config, record.clone(), &hierarchies);
     if made.is_err() {
-        cgroups::leave_rest(&hierarchies);
         // The first error is the one to tell; what could not be removed now, `delete --force` will find by the record.
         if cgroups::kill_and_remove(&hierarchies, &record.cgroups_path).is_ok() {
             let _ = process::remove_state(root, id);
@@ -68,7 +65,7 @@ pub(super) fn create(request: &Request<'_>) -> Result<(), Error> {
     made.map_err(|e| Error::new(what(), e.0))
 }
 
-/// libcontainer clones and allocates in the child: another thread that holds the allocator's lock would stop it for ever.
+/// The container's process is a copy of this one: another thread that holds the allocator's lock would stop it for ever.
 fn single_threaded() -> Result<(), String> {
     let tasks = fs::read_dir("/proc/self/task")
         .map_err(|e| format!("/proc/self/task: {e}"))?
@@ -83,7 +80,7 @@ fn single_threaded() -> Result<(), String> {
 }
 
 /// What a container can reach of us cannot be written; at once when the daemon, and so this, runs sealed already. Where the
-/// kernel cannot do that there is only non-dumpability (which libcontainer sets) and ETXTBSY while we run.
+/// kernel cannot do that there is only non-dumpability and ETXTBSY while we run.
 fn seal() -> std::io::Result<()> {
     match crate::sys::exe::run_sealed() {
         Err(e)
@@ -98,15 +95,6 @@ fn seal() -> std::io::Result<()> {
     }
 }
 
-/// The controller of cgroup v1 that filters devices. libcontainer hands it the rules.
-fn devices_of_v1(hierarchies: &[Hierarchy]) -> Option<&Hierarchy> {
-    let is_devices = |name: &str| name.split(',').any(|n| n == "devices");
-    hierarchies.iter().find(|h| {
-        let name = h.mount_point.file_name().and_then(|n| n.to_str());
-        !h.v2 && name.is_some_and(is_devices)
-    })
-}
-
 /// Where no controller of v1 filters devices, a program on v2 does. It is attached before any process of the container
 /// exists. A container that is not privileged is not made without a filter, unless the configuration allows that.
 fn filter_devices(
@@ -116,12 +104,14 @@ fn filter_devices(
     unfiltered: bool,
 ) -> Result<(), Error> {
     let rules = device_program::rules(config).map_err(Error)?;
-    if devices_of_v1(hierarchies).is_some() || device_program::allows_everything(&rules) {
+    if let Some(v1) = hierarchies.iter().find(|h| h.is_of("devices")) {
+        return limits::filter_devices(v1, &record.cgroups_path, &rules);
+    }
+    if device_program::allows_everything(&rules) {
         return Ok(());
     }
     let attached = match hierarchies.iter().find(|h| h.v2) {
-        Some(h) => cgroups::make_v2(h, &record.cgroups_path)
-            .and_then(|dir| device_program::attach(&rules, &dir)),
+        Some(h) => device_program::attach(&rules, &h.dir(&record.cgroups_path)),
         None => Err(std::io::Error::other(
             "no cgroup file system can do that here",
         )),
@@ -134,46 +124,6 @@ fn filter_devices(
         ))),
         Ok(()) => Ok(()),
     }
-}
-
-/// libcontainer lets every container have the node's console (5:1), which runc does not.
-fn deny_console(config: &Value, record: &Record, hierarchies: &[Hierarchy]) -> Result<(), Error> {
-    let rules = device_program::rules(config).map_err(Error)?;
-    let Some(file) = devices_of_v1(hierarchies)
-        .filter(|_| !device_program::allows_everything(&rules))
-        .map(|h| h.dir(&record.cgroups_path).join("devices.deny"))
-    else {
-        return Ok(());
-    };
-    fs::write(&file, "c 5:1 rwm").map_err(|e| Error::new(format!("write {}", file.display()), e))
-}
-
-/// libcontainer makes the directories of a privileged container's devices writable for all. Another container of the pod may
-/// have a volume there, so no link is followed.
-fn tighten_device_dirs(config: &Value, pid: i32) -> std::io::Result<()> {
-    let devices = config
-        .pointer("/linux/devices")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten();
-    let paths = devices.filter_map(|d| d["path"].as_str()).map(Path::new);
-    let dev = Path::new("/dev");
-    let dirs: BTreeSet<&Path> = paths
-        .flat_map(|p| p.ancestors().skip(1))
-        .filter_map(|p| p.strip_prefix(dev).ok())
-        .filter(|p| !p.as_os_str().is_empty())
-        .collect();
-    if dirs.is_empty() {
-        return Ok(());
-    }
-    let root = File::open(format!("/proc/{pid}/root"))?;
-    let how = OpenHow::new()
-        .flags(OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC)
-        .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_SYMLINKS);
-    dirs.into_iter().try_for_each(|dir| {
-        let dir = File::from(openat2(&root, &Path::new("dev").join(dir), how)?);
-        dir.set_permissions(Permissions::from_mode(0o755))
-    })
 }
 
 /// The id is ours from here on, or somebody else's.
@@ -194,74 +144,100 @@ fn make(
 ) -> Result<(), Error> {
     let Request { root, id, .. } = *request;
     record.save(root, id)?;
-    let own = record::dir(root, id);
-    cgroups::make_v1(hierarchies, &record.cgroups_path)?;
-    let (pid_of_copy, pid) = std::io::pipe().map_err(|e| Error::new("make a pipe", e))?;
-    let mut jailed = config.clone();
-    let last_steps = take_last_steps(&mut jailed, request.pod_proc, pid).map_err(Error)?;
-    let copied = last_steps.processes.is_some();
-    let report = report_fifo(root, id)?;
-    // libcontainer leaves both as they are; the container must not depend on how the daemon was started.
+    let console = console(config, request.console_socket).map_err(Error)?;
+    check_app_armor(config).map_err(Error)?;
+    let rootfs = open_root(config).map_err(|e| Error::new("open the root", e))?;
+    let joins_processes = joins_processes(config);
+    let orders = nsexec::orders_of_first_process(config, &rootfs, joins_processes)
+        .map_err(|e| Error(e.to_string()))?;
+    drop(rootfs);
+    let (report, start) = (
+        fifo(&record::report(root, id))?,
+        fifo(&record::start(root, id))?,
+    );
+    cgroups::make(hierarchies, &record.cgroups_path)?;
+    filter_devices(config, &record, hierarchies, request.unfiltered_devices)?;
+    // The container must not depend on how the daemon was started.
     nix::sys::stat::umask(Mode::from_bits_truncate(0o022));
     nix::unistd::setgroups(&[]).map_err(|e| Error::new("drop supplementary groups", e))?;
-    // Neither may it hold the keys of whoever started the daemon; libcontainer keeps the session keyring, runc does not.
-    crate::sys::process::new_session_keyring()
-        .map_err(|e| Error::new("make a session keyring", e))?;
-    cgroups::join_rest(hierarchies, &record.cgroups_path)?;
-    filter_devices(config, &record, hierarchies, request.unfiltered_devices)?;
-    let payload = Payload {
-        report: Rc::new(report),
-        home: Rc::default(),
-        last_steps: Rc::new(last_steps),
-    };
-    let container = launch::Container {
-        id,
-        dir: root.join(id),
-        config: &jailed,
-        cgroups_path: &record.cgroups_path,
-        payload,
-        console_socket: request.console_socket,
-    };
-    let log = own.join("errors");
-    cause::capture(&log).map_err(|e| Error::new(format!("open {}", log.display()), e))?;
-    let launched = container
-        .launch()
-        .map_err(|text| Error(with_first(text, cause::first(&log))))?;
-    record.pid = match copied {
-        true => copy_of(launched, pid_of_copy)?,
-        false => launched,
-    };
-    if let Some(file) = request.pid_file {
-        fs::write(file, record.pid.to_string())
-            .map_err(|e| Error::new(format!("write {}", file.display()), e))?;
+    // Only a dumpable process may write its own score; the children inherit it.
+    if let Some(score) = orders.oom_score_adj {
+        fs::write("/proc/self/oom_score_adj", score.to_string())
+            .map_err(|e| Error::new("write /proc/self/oom_score_adj", e))?;
     }
-    proc_mounts::check_mounts(config, record.pid)?;
-    deny_console(config, &record, hierarchies)?;
-    tighten_device_dirs(config, record.pid).map_err(|e| Error::new("set modes below /dev", e))?;
+    // Nobody in a namespace that is joined can look into this process or its children.
+    crate::sys::harden_process();
+    crate::sys::process::close_on_exec_from(3)
+        .map_err(|e| Error::new("have what is open closed later", e))?;
+    let first = FirstProcess {
+        config,
+        orders,
+        hierarchies,
+        cgroups_path: &record.cgroups_path,
+        pod_proc: request.pod_proc,
+        bound_devices: in_user_namespace(),
+        start,
+        report,
+        console,
+    };
+    record.pid = first.launch().map_err(Error)?;
     record.start_time = record::stat(record.pid).map_or(0, |s| s.1);
-    record.save(root, id)
+    record.save(root, id)?;
+    match request.pid_file {
+        Some(file) => fs::write(file, record.pid.to_string())
+            .map_err(|e| Error::new(format!("write {}", file.display()), e)),
+        None => Ok(()),
+    }
 }
 
-/// The container's process where libcontainer's has made a copy of itself and ended.
-fn copy_of(original: i32, mut pid: PipeReader) -> Result<i32, Error> {
-    let mut said = String::new();
-    let read = pid.read_to_string(&mut said);
-    let _ = waitpid(Pid::from_raw(original), None);
-    let what = "start a process in the process namespace of the pod";
-    read.map_err(|e| Error::new(what, e))?;
-    said.parse()
-        .map_err(|_| Error::new(what, "its first process was killed"))
+fn joins_processes(config: &Value) -> bool {
+    let all = config["linux"]["namespaces"].as_array();
+    all.into_iter()
+        .flatten()
+        .any(|n| n["type"] == "pid" && n["path"].is_string())
 }
 
-/// Both ends open, so that neither this open nor the container's write ever blocks.
-fn report_fifo(root: &Path, id: &str) -> Result<File, Error> {
-    let path = record::fifo(root, id);
-    nix::unistd::mkfifo(&path, Mode::S_IRUSR | Mode::S_IWUSR)
+/// A terminal and its socket belong together.
+fn console(config: &Value, socket: Option<&Path>) -> Result<Option<UnixStream>, String> {
+    match (config["process"]["terminal"] == Value::Bool(true), socket) {
+        (true, None) => Err("process.terminal needs --console-socket".into()),
+        (false, Some(_)) => Err("--console-socket needs process.terminal".into()),
+        (_, None) => Ok(None),
+        (_, Some(socket)) => UnixStream::connect(socket)
+            .map(Some)
+            .map_err(|e| format!("connect to {}: {e}", socket.display())),
+    }
+}
+
+/// Without AppArmor there is no file to write the profile to; that says less than this.
+fn check_app_armor(config: &Value) -> Result<(), String> {
+    let Some(profile) = config["process"]["apparmorProfile"].as_str() else {
+        return Ok(());
+    };
+    let enabled = fs::read_to_string("/sys/module/apparmor/parameters/enabled");
+    match enabled.is_ok_and(|text| text.trim() == "Y") {
+        true => Ok(()),
+        false => Err(format!(
+            "AppArmor is not enabled here, and the profile is {profile}"
+        )),
+    }
+}
+
+/// As root of one that is not the node's first this process may make no devices.
+fn in_user_namespace() -> bool {
+    let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    let whole = ["0", "0", "4294967295"];
+    !map.is_empty() && !map.split_whitespace().eq(whole)
+}
+
+/// Both ends open, so that neither this open nor a write of the other side ever blocks.
+fn fifo(path: &Path) -> Result<File, Error> {
+    nix::unistd::mkfifo(path, Mode::S_IRUSR | Mode::S_IWUSR)
         .map_err(|e| Error::new(format!("make {}", path.display()), e))?;
     OpenOptions::new()
         .read(true)
         .write(true)
-        .open(&path)
+        .open(path)
         .map_err(|e| Error::new(format!("open {}", path.display()), e))
 }
 
@@ -283,11 +259,17 @@ pub(super) fn start(root: &Path, id: &str) -> Result<(), Error> {
     let mut report = File::options()
         .read(true)
         .custom_flags(nix::libc::O_NONBLOCK)
-        .open(record::fifo(root, id))
+        .open(record::report(root, id))
         .map_err(|e| Error::new(what(), e))?;
     record.started = true;
     record.save(root, id)?;
-    launch::start(&root.join(id)).map_err(|text| Error::new(what(), text))?;
+    // Without blocking it is an error that nobody waits there.
+    File::options()
+        .write(true)
+        .custom_flags(nix::libc::O_NONBLOCK)
+        .open(record::start(root, id))
+        .and_then(|mut start| start.write_all(&[1]))
+        .map_err(|e| Error::new(what(), format!("its process does not wait for it: {e}")))?;
     let ready = poll(
         &mut [PollFd::new(report.as_fd(), PollFlags::POLLIN)],
         PollTimeout::from(START_LIMIT_MS),
@@ -309,18 +291,5 @@ pub(super) fn start(root: &Path, id: &str) -> Result<(), Error> {
         Ok(())
     } else {
         Err(Error::new(what(), text))
-    }
-}
-
-/// Our own executor's text needs no more, nor does a sentence; otherwise libcontainer's outer words follow the cause.
-fn with_first(outer: String, first: Option<Cause>) -> String {
-    match first {
-        _ if outer.starts_with("exec: ") => outer,
-        None => outer,
-        Some(Cause::Sentence(text)) => text,
-        Some(Cause::Event(first)) => {
-            let noise = "exec process failed with error error in executing process : ";
-            format!("{first} ({})", outer.replace(noise, ""))
-        }
     }
 }

@@ -1,4 +1,4 @@
-//! `kill`, `delete` and `state`: by our own record, without libcontainer.
+//! `kill`, `delete` and `state`: by the record.
 
 use std::fs;
 use std::io;
@@ -74,7 +74,7 @@ pub(super) fn delete(root: &Path, id: &str, force: bool) -> Result<(), Error> {
         other => other?,
     };
     let Some(record) = record else {
-        let left = record::dir(root, id).exists() || root.join(id).exists();
+        let left = record::dir(root, id).exists();
         return match (force, left) {
             (true, _) => remove_state(root, id),
             (false, _) => Err(Error::new(
@@ -104,9 +104,9 @@ fn end_init(record: &Record) {
     }
 }
 
-/// Our own directory goes last: while it is there, `delete` can be tried again.
+/// While the directory is there, `delete` can be tried again.
 pub(super) fn remove_state(root: &Path, id: &str) -> Result<(), Error> {
-    for dir in [root.join(id), record::dir(root, id)] {
+    for dir in [record::old_dir(root, id), record::dir(root, id)] {
         match fs::remove_dir_all(&dir) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => {
                 return Err(Error::new(format!("remove {}", dir.display()), e));

@@ -1,4 +1,4 @@
-//! What we know of a container ourselves, in `<root>/<id>.podprobe/`: written before libcontainer does anything, removed last.
+//! What we know of a container ourselves, in `<root>/<id>/`: written before anything else is made, removed last.
 
 use std::fs;
 use std::io;
@@ -27,27 +27,42 @@ pub(super) struct Record {
     pub started: bool,
 }
 
-/// The directory of our own files.
+/// The directory of a container.
 pub(super) fn dir(root: &Path, id: &str) -> PathBuf {
+    root.join(id)
+}
+
+/// Where podprobe 0.1 had the record, beside a directory of libcontainer's. Its containers may run on.
+pub(super) fn old_dir(root: &Path, id: &str) -> PathBuf {
     root.join(format!("{id}.podprobe"))
 }
 
 /// Carries the text of a failed execve from the container's process to `start`.
-pub(super) fn fifo(root: &Path, id: &str) -> PathBuf {
+pub(super) fn report(root: &Path, id: &str) -> PathBuf {
     dir(root, id).join("exec.fifo")
+}
+
+/// Carries the byte for which the container's process waits.
+pub(super) fn start(root: &Path, id: &str) -> PathBuf {
+    dir(root, id).join("start.fifo")
 }
 
 impl Record {
     /// None when there is no such container.
     pub(super) fn load(root: &Path, id: &str) -> Result<Option<Self>, Error> {
-        let path = dir(root, id).join("record.json");
-        match fs::read(&path) {
-            Ok(bytes) => record_file::parse(&path.display().to_string(), &bytes)
-                .map(Some)
-                .map_err(|e| Error::new(format!("read {}", path.display()), e)),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(e) => Err(Error::new(format!("read {}", path.display()), e)),
+        for dir in [dir(root, id), old_dir(root, id)] {
+            let path = dir.join("record.json");
+            match fs::read(&path) {
+                Ok(bytes) => {
+                    return record_file::parse(&path.display().to_string(), &bytes)
+                        .map(Some)
+                        .map_err(|e| Error::new(format!("read {}", path.display()), e));
+                }
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                Err(e) => return Err(Error::new(format!("read {}", path.display()), e)),
+            }
         }
+        Ok(None)
     }
 
     /// Replaces the file in one step.
@@ -107,17 +122,19 @@ mod tests {
     #[test]
     fn the_record_of_the_last_release_is_read_and_one_of_the_next_too() {
         let root = tempfile::tempdir().unwrap();
-        fs::create_dir(dir(root.path(), "c")).unwrap();
-        let path = dir(root.path(), "c").join("record.json");
+        for dir in [dir(root.path(), "c"), old_dir(root.path(), "c")] {
+            fs::create_dir(dir).unwrap();
+        }
         let old = concat!(
             env!("CARGO_MANIFEST_DIR"),
             "/tests/data/records/0.1.0/oci/record.json"
         );
-        fs::copy(old, &path).unwrap();
+        fs::copy(old, old_dir(root.path(), "c").join("record.json")).unwrap();
         let record = Record::load(root.path(), "c").unwrap().unwrap();
         assert_eq!((record.pid, record.started), (26250, true));
         assert!(record.cgroups_path.ends_with("/main-0"));
         record.save(root.path(), "c").unwrap();
+        let path = dir(root.path(), "c").join("record.json");
         let saved = fs::read_to_string(&path).unwrap();
         let next = saved.replace("\"version\":1", "\"version\":2,\"hooks\":[]");
         let next = next.replace("\"started\":true", "\"started\":\"yes\"");
