@@ -396,12 +396,10 @@ pub(crate) fn shim_without_daemon(dir: &Path) {
     let mut child = Command::new(PROGRAM)
         .arg("shim")
         .arg(dir)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
         .spawn()
         .unwrap();
-    drop(child.stdin.take());
-    drop(child.stdout.take());
     let mut ended = || child.try_wait().unwrap().is_some();
     wait_until("the shim without a daemon to end", &mut ended);
 }
