@@ -31,11 +31,11 @@ const LONGEST_ROUND: Duration = Duration::from_secs(120);
 pub struct Pulse {
     name: &'static str,
     panics: AtomicU64,
-    /// Nanoseconds since boot; 0 is never. When the round under way began to work; 0 while it waits, too.
+    /// When it began to work, in nanoseconds since boot; 0 while it waits.
     works_since: AtomicU64,
-    /// Of the panics that followed one another, when the first was, …
+    /// When the first of the panics was that followed one another, in the same way; 0 is never.
     first_panic: AtomicU64,
-    /// … and the last.
+    /// When the last panic was.
     last_panic: AtomicU64,
 }
 

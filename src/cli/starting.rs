@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use crate::clock::Moment;
 
-/// The environment variable in place of `--root`, which wins over it.
+/// The environment variable that names the root where `--root` does not.
 pub const ROOT_VARIABLE: &str = "PODPROBE_ROOT";
 
 /// How long a daemon may take to listen.
