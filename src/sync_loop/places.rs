@@ -375,8 +375,12 @@ mod tests {
         h.parts.handle_sync_tick(Moment::now());
         starts(&h, "new");
         let events = h.parts.recorder.list();
-        let reasons: Vec<_> = events.iter().map(|e| e.reason.to_string()).collect();
-        assert_eq!(reasons, ["OutOfcpu", "Admitted"], "each is told once");
+        let told: Vec<_> = events.iter().map(|e| (&*e.reason, e.count)).collect();
+        assert_eq!(
+            told,
+            [("OutOfcpu", 1), ("Admitted", 1)],
+            "each is told once"
+        );
     }
 
     #[test]
