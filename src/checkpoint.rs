@@ -288,11 +288,17 @@ mod tests {
         }
     }
 
-    fn written_by(dir: &Path, phase: PodPhase) -> PathBuf {
+    /// The file, the checkpoint and the statuses of a daemon whose pod is in that phase.
+    fn daemon(dir: &Path, phase: PodPhase) -> (PathBuf, Arc<Checkpoint>, Arc<StatusManager>) {
         let path = dir.join("checkpoint.json");
         let manager = Arc::new(StatusManager::new(statuses(phase), Arc::default()));
+        let checkpoint = Arc::new(Checkpoint::new(path.clone(), manager.clone()));
+        (path, checkpoint, manager)
+    }
+
+    fn written_by(dir: &Path, phase: PodPhase) -> PathBuf {
+        let (path, checkpoint, _) = daemon(dir, phase);
         let (stop, stopped) = bounded(0);
-        let checkpoint = Arc::new(Checkpoint::new(path.clone(), manager));
         let thread = spawn(checkpoint, stopped, || (), &Roster::default()).unwrap();
         drop(stop);
         thread.join().unwrap();
@@ -347,14 +353,9 @@ mod tests {
     #[test]
     fn a_panic_costs_a_turn_and_the_file_is_kept_current() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("checkpoint.json");
-        let manager = Arc::new(StatusManager::new(
-            statuses(PodPhase::Pending),
-            Arc::default(),
-        ));
+        let (path, checkpoint, _) = daemon(dir.path(), PodPhase::Pending);
         let (stop, stopped) = bounded(0);
         let (turns, turned) = bounded(100);
-        let checkpoint = Arc::new(Checkpoint::new(path.clone(), manager));
         // Poisoned, as by a writer that panicked.
         let poisoned = checkpoint.clone();
         let panicked = std::thread::spawn(move || {
@@ -380,14 +381,9 @@ mod tests {
     #[test]
     fn a_change_is_on_disk_at_once() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("checkpoint.json");
-        let manager = Arc::new(StatusManager::new(
-            statuses(PodPhase::Pending),
-            Arc::default(),
-        ));
+        let (path, checkpoint, manager) = daemon(dir.path(), PodPhase::Pending);
         let (stop, stopped) = bounded(0);
         let (turns, turned) = bounded(100);
-        let checkpoint = Arc::new(Checkpoint::new(path.clone(), manager.clone()));
         let thread = spawn(
             checkpoint,
             stopped,
@@ -413,12 +409,7 @@ mod tests {
     #[test]
     fn what_is_saved_is_on_disk_at_once_and_once() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("checkpoint.json");
-        let manager = Arc::new(StatusManager::new(
-            statuses(PodPhase::Pending),
-            Arc::default(),
-        ));
-        let checkpoint = Checkpoint::new(path.clone(), manager.clone());
+        let (path, checkpoint, manager) = daemon(dir.path(), PodPhase::Pending);
         assert!(checkpoint.save().unwrap());
         assert!(!checkpoint.save().unwrap(), "nothing is new");
         manager.set(

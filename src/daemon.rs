@@ -140,7 +140,7 @@ impl Daemon {
         let Some(threads) = self.threads().take() else {
             return Ok(());
         };
-        let ending = threads.stop();
+        let (ending, stop_services) = threads.stop();
         // Before the runtime's calls fail: a run that was cancelled counts nothing as a failure.
         backend.workers.stop();
         runtime.interrupt();
@@ -148,6 +148,9 @@ impl Daemon {
         // a thread that waits for a change looks whether it is to end
         backend.feed.wake();
         let workers = backend.workers.shutdown(left());
+        // After the workers: of a pod that has just ended nothing stays in force.
+        drop(stop_services);
+        backend.feed.wake();
         let probes = backend.prober.manager.shutdown(left().min(PROBES_LIMIT));
         if probes > 0 {
             // They hold nothing and change nothing any more. They end with the process.

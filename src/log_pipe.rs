@@ -144,6 +144,7 @@ mod tests {
         }
         let dropped = OF_TEST.load(Ordering::Relaxed);
         assert!(dropped > 0 && dropped < 2 * all, "{dropped}");
+        assert!(WAITS.load(Ordering::Relaxed) <= MOST);
         drop(log);
         let mut text = String::new();
         std::fs::File::from(read).read_to_string(&mut text).unwrap();

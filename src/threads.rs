@@ -31,11 +31,11 @@ const LONGEST_ROUND: Duration = Duration::from_secs(120);
 pub struct Pulse {
     name: &'static str,
     panics: AtomicU64,
-    /// Nanoseconds since boot; 0 is never. When the round under way began to work; 0 while it waits, too.
+    /// When it began to work, in nanoseconds since boot; 0 while it waits.
     works_since: AtomicU64,
-    /// Of the panics that followed one another, when the first was, …
+    /// When the first of the panics was that followed one another, in the same way; 0 is never.
     first_panic: AtomicU64,
-    /// … and the last.
+    /// When the last panic was.
     last_panic: AtomicU64,
 }
 
@@ -240,6 +240,7 @@ mod tests {
     fn a_round_that_hangs_is_seen_and_a_long_wait_is_none() {
         let pulse = Pulse::new("sample");
         let later = |s| Moment::now() + Duration::from_secs(s);
+        pulse.rest(|| ());
         pulse.rest(|| assert_eq!(pulse.health(later(1000)), Ok(())));
         assert_eq!(pulse.health(later(100)), Ok(()));
         let text = pulse.health(later(200)).unwrap_err();

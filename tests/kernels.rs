@@ -1,6 +1,6 @@
 //! The daemon on kernels unlike the machine's. Needs root.
 //!
-//! cgroup v2 alone: the machine's hierarchies are covered by v2 in a mount namespace of the test's own, so v2 has the
+//! cgroup v2 alone: v2 takes the place of the machine's hierarchies in a mount namespace of the test's own, and has the
 //! controllers that v1 leaves it. An older kernel: a seccomp filter has a system call fail as if there were none.
 
 mod support;
@@ -9,29 +9,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use nix::mount::{MsFlags, mount};
-use nix::sched::{CloneFlags, unshare};
 use podprobe::settings::RuntimeChoice;
 use podprobe::sys::{cgroup_mounts, mountinfo};
 use serde_json::json;
-use support::Node;
 use support::daemon::{Day, FOREVER, find};
 use support::skip::skip;
-
-/// Runs `inside` on a thread whose children have cgroup v2 at /sys/fs/cgroup.
-fn on_v2(inside: impl FnOnce() + Send) {
-    let run = || {
-        unshare(CloneFlags::CLONE_NEWNS).unwrap();
-        let none = None::<&str>;
-        mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_SLAVE, none).unwrap();
-        let root = cgroup_mounts::ROOT;
-        mount(Some("none"), root, Some("cgroup2"), MsFlags::empty(), none).unwrap();
-        inside();
-    };
-    std::thread::scope(|s| match s.spawn(run).join() {
-        Ok(()) => {}
-        Err(panic) => std::panic::resume_unwind(panic),
-    });
-}
+use support::{Node, on_own_thread, with_v2_alone};
 
 /// A directory in the root of v2, as VPN clients make one for their hierarchy. It goes when this is dropped.
 struct Place {
@@ -76,7 +59,7 @@ fn a_v1_hierarchy_beside_v2_stops_no_pod(node: &Node) {
         return;
     };
     let place = Place::new(&v2);
-    on_v2(|| {
+    with_v2_alone(|| {
         let beside = Path::new(cgroup_mounts::ROOT).join(&place.name);
         let option = v1.options.last().unwrap().as_str();
         let flags = MsFlags::empty();
@@ -116,13 +99,9 @@ fn without(call: &str, inside: impl FnOnce() + Send) {
         "syscalls": [{"names": [call], "action": "SCMP_ACT_ERRNO", "errnoRet": 38}],
     });
     let filter = podprobe::seccomp::compile(&profile).unwrap();
-    let run = || {
+    on_own_thread(|| {
         podprobe::sys::process::apply_seccomp(&filter.program, filter.flags).unwrap();
         inside();
-    };
-    std::thread::scope(|s| match s.spawn(run).join() {
-        Ok(()) => {}
-        Err(panic) => std::panic::resume_unwind(panic),
     });
 }
 

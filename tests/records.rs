@@ -10,11 +10,8 @@ use podprobe::runtime::shims::state::{
 };
 use podprobe::settings::RuntimeChoice;
 use serde_json::{Map, Value, json};
-use support::daemon::{Day, find};
+use support::daemon::{Day, POLITE, find};
 use support::{Node, on};
-
-/// Ends on TERM, and says so where it notes its starts.
-const POLITE: &str = "trap 'echo bye >>/starts/bye; exit 0' TERM\nsleep 100000 & wait";
 
 /// A pod with an init container that has ended and one container that runs.
 fn subject(day: &Day) -> Value {
@@ -167,6 +164,8 @@ fn records_of_another_version_cost_no_running_container() {
         change(&sandbox, STATE, &[], &[]);
         day.start();
         check_runs_on(&day, before, "another version");
+        // Not even damaged ones, which are made anew.
+        assert!(!day.log().contains("cannot use"), "{}", day.log());
         day.end();
     });
 }

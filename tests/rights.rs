@@ -3,31 +3,10 @@
 
 mod support;
 
-use nix::mount::{MntFlags, MsFlags, mount, umount2};
-use nix::sched::{CloneFlags, unshare};
 use podprobe::settings::RuntimeChoice;
 use serde_json::{Value, json};
-use support::Node;
 use support::daemon::{Day, FOREVER};
-
-/// Runs `inside` on a thread whose children, the daemon among them, have cgroups of version 2 alone.
-fn with_v2_alone(inside: impl FnOnce() + Send) {
-    let run = || {
-        let none = None::<&str>;
-        unshare(CloneFlags::CLONE_NEWNS).unwrap();
-        let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
-        mount(none, "/", none, private, none).unwrap();
-        let at = "/sys/fs/cgroup";
-        umount2(at, MntFlags::MNT_DETACH).unwrap();
-        mount(Some("cgroup2"), at, Some("cgroup2"), MsFlags::empty(), none).unwrap();
-        inside();
-    };
-    std::thread::scope(|s| {
-        if let Err(panic) = s.spawn(run).join() {
-            std::panic::resume_unwind(panic);
-        }
-    });
-}
+use support::{Node, with_v2_alone};
 
 fn on_pure_v2(test: impl Fn(&Node) + Send + Sync) {
     support::on(RuntimeChoice::Embedded, |node| with_v2_alone(|| test(node)));

@@ -10,11 +10,8 @@ use nix::unistd::Pid;
 use podprobe::runtime::shims::state::{EXIT, Process, STATE, SandboxState, read};
 use podprobe::settings::RuntimeChoice;
 use serde_json::{Map, Value, json};
-use support::daemon::Day;
+use support::daemon::{Day, POLITE};
 use support::on;
-
-/// Ends on TERM, and says so where it notes its starts.
-const POLITE: &str = "trap 'echo bye >>/starts/bye; exit 0' TERM\nsleep 100000 & wait";
 
 fn term(process: Process) {
     kill(Pid::from_raw(process.pid), Signal::SIGTERM).unwrap();

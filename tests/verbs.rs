@@ -330,9 +330,9 @@ mod tests {
             starts.stderr(Stdio::null());
             let mut daemon = starts.spawn().unwrap();
             let (code, _, err) = client(&day, "get pods");
-            assert_eq!((code, err.as_str()), (Some(0), "No resources found\n"));
             daemon.kill().unwrap();
             daemon.wait().unwrap();
+            assert_eq!((code, err.as_str()), (Some(0), "No resources found\n"));
             day.start();
         }
         day.end();

@@ -75,6 +75,7 @@ mod tests {
         let (once, stays) = (false, true);
         check(&[("500", once), ("700", once)], &["300"], 700, Some(700));
         check(&[("100", stays)], &["300"], 400, Some(400));
+        check(&[("100", stays), ("50", stays)], &["300"], 450, Some(450));
         check(&[("100", stays), ("600", once)], &["300"], 700, Some(700));
         check(&[("600", once), ("100", stays)], &["300"], 600, Some(600));
     }

@@ -12,6 +12,7 @@ use std::process::ExitCode;
 use lexopt::{Arg, Parser};
 
 use super::error::CliError;
+use super::selector::Selector;
 use super::suggest::did_you_mean;
 
 /// One verb. Its file makes this constant, and the table in [`super::verbs`] names it.
@@ -66,6 +67,10 @@ pub const ROOT: Opt = Opt::value("root", None);
 pub const NAMESPACE: Opt = Opt::value("namespace", Some('n'));
 /// `-A`.
 pub const ALL_NAMESPACES: Opt = Opt::flag("all-namespaces", Some('A'));
+/// `-l LABELS`.
+pub const SELECTOR: Opt = Opt::value("selector", Some('l'));
+/// `--no-headers`.
+pub const NO_HEADERS: Opt = Opt::flag("no-headers", None);
 const HELP: Opt = Opt::flag("help", Some('h'));
 
 pub use super::starting::ROOT_VARIABLE;
@@ -325,6 +330,15 @@ impl Raw {
             (Some(_), true) => Err("-n and -A exclude each other".into()),
             choice => Ok(choice),
         }
+    }
+
+    /// `-l`; None means all.
+    ///
+    /// # Errors
+    /// It is no selector.
+    pub fn selector(&self) -> Result<Option<Selector>, String> {
+        let given = self.text(SELECTOR.name)?;
+        given.map(|text| Selector::parse(&text)).transpose()
     }
 
     /// For a verb that takes options only.

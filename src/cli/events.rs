@@ -2,12 +2,11 @@
 
 use std::process::ExitCode;
 
-use super::args::{self, ALL_NAMESPACES, NAMESPACE, Opt, ROOT, Raw};
+use super::args::{self, ALL_NAMESPACES, NAMESPACE, NO_HEADERS, Opt, ROOT, Raw};
 use super::error::CliError;
 use super::get::kind::Kind;
 use super::get::{self, Get};
 use super::kinds;
-use super::output::Output;
 
 /// `events`.
 pub const VERB: args::Verb = args::Verb {
@@ -35,7 +34,7 @@ an hour.
         Opt::value("types", None),
         Opt::value("output", Some('o')),
         Opt::flag("watch", Some('w')),
-        Opt::flag("no-headers", None),
+        NO_HEADERS,
     ],
     run: |raw, out, err| {
         let get = parse(raw).map_err(CliError::Usage)?;
@@ -45,20 +44,12 @@ an hour.
 
 fn parse(raw: &Raw) -> Result<Get, String> {
     raw.no_words()?;
-    let (namespace, all_namespaces) = raw.namespaces()?;
     let pod = raw.text("for")?.map(|word| kinds::pod_name(&word));
-    let output = raw.text("output")?;
     Ok(Get {
-        root: raw.root()?,
         kind: Kind::Events,
         names: pod.transpose()?.into_iter().collect(),
-        namespace,
-        all_namespaces,
-        output: output.map_or(Ok(Output::Table), |o| Output::parse(&o))?,
         types: raw.text("types")?.map_or(Ok(Vec::new()), |t| types(&t))?,
-        watch: raw.has("watch"),
-        no_headers: raw.has("no-headers"),
-        ..Get::default()
+        ..get::how(raw)?
     })
 }
 

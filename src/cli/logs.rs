@@ -15,7 +15,7 @@ use std::time::SystemTime;
 
 use self::choose::Choice;
 use self::copy::{Form, Witness};
-use super::args::{self, NAMESPACE, Opt, ROOT, Raw};
+use super::args::{self, NAMESPACE, Opt, ROOT, Raw, SELECTOR};
 use super::client::{Client, ClientError};
 use super::error::CliError;
 use super::selector::Selector;
@@ -57,7 +57,7 @@ terminal. Without a daemon the log files are read all the same.
         NAMESPACE,
         Opt::value("container", Some('c')),
         Opt::flag("all-containers", None),
-        Opt::value("selector", Some('l')),
+        SELECTOR,
         Opt::flag("follow", Some('f')),
         Opt::flag("previous", Some('p')),
         Opt::value("tail", None),
@@ -119,8 +119,7 @@ pub enum Wanted {
 
 fn parse(raw: &Raw, now: SystemTime) -> Result<Logs, String> {
     let words = raw.text_words()?;
-    let selector = raw.text("selector")?;
-    let selector = selector.map(|s| Selector::parse(&s)).transpose()?;
+    let selector = raw.selector()?;
     let has_labels = selector.is_some();
     let (pods, container) = match (words.as_slice(), selector) {
         ([], Some(selector)) => (Pods::Labels(selector), raw.text("container")?),

@@ -233,6 +233,9 @@ mod tests {
         assert_eq!(order([new, old]), ["b", "a"]);
         let (old, new) = (pod("a", "01", false), pod("b", "02", false));
         assert_eq!(order([old, new]), ["b", "a"]);
+        // Read again, as by another daemon, after the new one.
+        let (old, new) = (pod("a", "02", true), pod("b", "01", false));
+        assert_eq!(order([old, new]), ["b", "a"]);
     }
 
     #[test]

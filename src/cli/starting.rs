@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use crate::clock::Moment;
 
-/// The environment variable in place of `--root`, which wins over it.
+/// The environment variable that names the root where `--root` does not.
 pub const ROOT_VARIABLE: &str = "PODPROBE_ROOT";
 
 /// How long a daemon may take to listen.
@@ -170,7 +170,10 @@ mod tests {
     fn where_no_daemon_starts_the_answer_comes_soon() {
         let root = tempfile::tempdir().unwrap();
         assert_eq!(daemon_of(root.path()), None);
+        let begin = Moment::now();
         let error = connect(&root.path().join("x.sock"), root.path()).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
+        let took = Moment::now().since(begin);
+        assert!(took < PATIENCE, "{took:?}");
     }
 }

@@ -17,7 +17,7 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::termios::{self, LocalFlags, SetArg, Termios};
 
-use super::args::{self, ALL_NAMESPACES, NAMESPACE, Opt, ROOT, Raw};
+use super::args::{self, ALL_NAMESPACES, NAMESPACE, NO_HEADERS, Opt, ROOT, Raw, SELECTOR};
 use super::client::Client;
 use super::columns::Row;
 use super::describe::history::rounded;
@@ -70,9 +70,9 @@ top pods'. Nobody counts while nobody asks, so that the first answer takes a sec
         NAMESPACE,
         ALL_NAMESPACES,
         Opt::flag("containers", None),
-        Opt::value("selector", Some('l')),
+        SELECTOR,
         Opt::value("sort-by", None),
-        Opt::flag("no-headers", None),
+        NO_HEADERS,
     ],
     run: |raw, out, err| {
         if usage::is_asked_for(raw) {

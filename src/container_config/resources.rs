@@ -9,7 +9,7 @@ use crate::api::priority;
 use crate::api::qos::QosClass;
 use crate::api::quantity::Quantity;
 use crate::api::{Container, pod_resources};
-use crate::runtime::{PodResources, Resources};
+use crate::runtime::{Limits, PodResources, Resources};
 use crate::settings::SwapBehavior;
 
 /// CFS period in microseconds.
@@ -27,10 +27,7 @@ pub(super) fn resources(
     let cpu_limit = limit("cpu", 1000)?;
     let request = amount(&r.requests, "cpu", 1000)?.or(amount(&r.limits, "cpu", 1000)?);
     Ok(Resources {
-        cpu_shares: shares(request.unwrap_or(0)),
-        cpu_quota: cpu_limit.map(quota),
-        cpu_period: PERIOD,
-        memory_limit: limit("memory", 1)?,
+        limits: limits(request.unwrap_or(0), cpu_limit, limit("memory", 1)?),
         oom_score_adj: oom_score_adj(pod, container, node.memory_capacity)?,
         huge_pages: huge_pages(r, &node.huge_page_sizes),
         swap_limit: swap_limit(pod, container, node, policy.swap)?,
@@ -47,11 +44,22 @@ pub(super) fn pod_resources(pod: &Pod, policy: ResourcePolicy) -> PodResources {
     let cpu_request =
         |c: &Container| of(&c.resources.requests, "cpu", 1000).unwrap_or_else(|| cpu_limit(c));
     PodResources {
-        cpu_shares: shares(pod_resources::needed(pod, cpu_request)),
-        cpu_quota: pod_resources::limit(pod, cpu_limit).map(quota),
-        cpu_period: PERIOD,
-        memory_limit: pod_resources::limit(pod, memory_limit),
+        limits: limits(
+            pod_resources::needed(pod, cpu_request),
+            pod_resources::limit(pod, cpu_limit),
+            pod_resources::limit(pod, memory_limit),
+        ),
         pids_limit: policy.pod_pids_limit,
+    }
+}
+
+/// Of thousandths of a core and of bytes.
+fn limits(cpu_request: i64, cpu_limit: Option<i64>, memory_limit: Option<i64>) -> Limits {
+    Limits {
+        cpu_shares: shares(cpu_request),
+        cpu_quota: cpu_limit.map(quota),
+        cpu_period: PERIOD,
+        memory_limit,
     }
 }
 
@@ -206,13 +214,19 @@ mod tests {
         )
     }
 
+    #[track_caller]
+    fn check_limits(l: Limits, expected: (i64, Option<i64>, Option<i64>)) {
+        assert_eq!((l.cpu_shares, l.cpu_quota, l.memory_limit), expected);
+        assert_eq!(l.cpu_period, 100_000);
+    }
+
     /// Shares, quota and memory limit of a pod of these containers.
     #[track_caller]
     fn check_pod(spec: serde_json::Value, expected: (i64, Option<i64>, Option<i64>)) {
         let pod = pod("p").spec(spec).build();
         let r = pod_resources(&pod, ResourcePolicy::default());
-        assert_eq!((r.cpu_shares, r.cpu_quota, r.memory_limit), expected);
-        assert_eq!((r.cpu_period, r.pids_limit), (100_000, None));
+        check_limits(r.limits, expected);
+        assert_eq!(r.pids_limit, None);
     }
 
     #[test]
@@ -341,9 +355,7 @@ mod tests {
         requests: &[(&str, &str)],
         expected: (i64, Option<i64>, Option<i64>),
     ) {
-        let r = of(limits, requests).unwrap();
-        assert_eq!((r.cpu_shares, r.cpu_quota, r.memory_limit), expected);
-        assert_eq!(r.cpu_period, 100_000);
+        check_limits(of(limits, requests).unwrap().limits, expected);
     }
 
     #[test]

@@ -55,6 +55,8 @@ mod tests {
     #[test]
     fn a_signal_that_means_nothing_ends_nothing() {
         let thread = std::thread::spawn(|| {
+            // Whoever runs the tests may have blocked them.
+            SigSet::from_iter(UNHEARD).thread_unblock().unwrap();
             block();
             // To this thread: where it is not blocked the test ends here.
             for signal in UNHEARD {

@@ -63,8 +63,9 @@ impl Threads {
         ended()
     }
 
-    /// Tells every thread to end and waits for none. Threads that bring in work are told first.
-    pub(super) fn stop(self) -> Vec<Ending> {
+    /// Tells every thread to end and waits for none. Threads that bring in work are told first. The services are told when
+    /// the sender that is returned is dropped.
+    pub(super) fn stop(self) -> (Vec<Ending>, Sender<()>) {
         let Self {
             server,
             files,
@@ -93,10 +94,9 @@ impl Threads {
             stop_checkpoint,
             stop_volumes,
             stop_network,
-            stop_services,
             stop_pleg,
         ));
-        vec![
+        let ending = vec![
             Ending::new("the server", move || server.is_finished()),
             Ending::new("the watcher of pod files", move || files.is_finished()),
             Ending::new("the source of pods from a URL", move || {
@@ -111,7 +111,8 @@ impl Threads {
             Ending::new("the watch of networks", move || network.is_finished()),
             Ending::new("the services", move || services.is_finished()),
             Ending::new("the health checks", move || health.is_finished()),
-        ]
+        ];
+        (ending, stop_services)
     }
 }
 

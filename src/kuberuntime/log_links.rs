@@ -131,7 +131,7 @@ mod tests {
         );
         assert_eq!(prefix("default_web"), None);
         assert_eq!(prefix("a_b_c_d"), None);
-        let id = ContainerId::from("1");
+        let id = ContainerId::from("1".repeat(64).as_str());
         let long = "p".repeat(200);
         let link = name(&long, "default", "app", id.as_str());
         assert!(link.starts_with(&prefix(&format!("default_{long}_u")).unwrap()));

@@ -810,6 +810,15 @@ pub(super) mod tests {
         check(&both, Some(&["2"]), &[]);
     }
 
+    /// Nothing but this pod goes, so there is nothing to wait for.
+    #[test]
+    fn a_pod_whose_file_is_renamed_is_replaced_at_once() {
+        let mut f = files();
+        f.step(at(0), Listing::Dir(vec![parsed("/p/a", "a@1;")]));
+        let renamed = vec![parsed("/p/b", "a@2;")];
+        check(&f.step(at(10), Listing::Dir(renamed)), Some(&["2"]), &[]);
+    }
+
     #[test]
     fn a_new_file_whose_pod_is_known_stays_when_another_goes() {
         let mut f = files();

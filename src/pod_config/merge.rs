@@ -256,6 +256,8 @@ fn compare(
 /// Whether everything that a worker could act on is equal. The raw spec counts too, because people
 /// see it.
 fn same_but_status(a: &Pod, b: &Pod) -> bool {
+    #[cfg(test)]
+    tests::COMPARED.set(tests::COMPARED.get() + 1);
     let own = |p: &Pod| {
         let keep = |k: &&String| !LOCAL.contains(&k.as_str());
         p.metadata
@@ -318,8 +320,16 @@ fn set_annotation(raw: &mut Value, key: &str, value: Option<&str>) {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
     use crate::api::test_pods;
+
+    thread_local! {
+        /// How often two pods were compared.
+        pub(super) static COMPARED: Cell<usize> = const { Cell::new(0) };
+    }
+
     /// `uid` is the identity; `edit` changes typed view and raw object alike.
     fn pod(uid: &str, name: &str, edit: impl FnOnce(&mut Value)) -> Arc<Pod> {
         test_pods::pod(name)
@@ -373,8 +383,10 @@ mod tests {
         let first = pod("1", "foo", same);
         merge(&config, std::slice::from_ref(&first));
         assert_eq!(summary(&merge(&config, std::slice::from_ref(&first))), []);
+        assert_eq!(COMPARED.get(), 0);
         let again = pod("1", "foo", same);
         assert_eq!(summary(&merge(&config, std::slice::from_ref(&again))), []);
+        assert_eq!(COMPARED.get(), 1);
         let sources = config.lock();
         let known = &sources[&PodSource::File].pods[&"1".into()];
         assert!(Arc::ptr_eq(&known.given, &again));

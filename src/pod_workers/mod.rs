@@ -515,6 +515,10 @@ mod tests {
             self.send_as(kind, uid, false);
         }
 
+        fn kill(&self, uid: &str, grace_override: Option<i64>) {
+            self.send(UpdateKind::Kill { grace_override }, uid);
+        }
+
         fn send_as(&self, kind: UpdateKind, uid: &str, runtime_only: bool) {
             self.workers.update(update(kind, uid, runtime_only));
         }
@@ -539,12 +543,7 @@ mod tests {
         h.send(UpdateKind::Create, "a");
         h.expect("a", Phase::Sync);
         let ending = || h.workers.ending().len();
-        h.send(
-            UpdateKind::Kill {
-                grace_override: None,
-            },
-            "a",
-        );
+        h.kill("a", None);
         h.end(Outcome::Ok);
         h.expect("a", Phase::Terminating);
         assert_eq!((ending(), h.has_room.len()), (1, 0));
@@ -590,12 +589,7 @@ mod tests {
         h.send(UpdateKind::Create, "a");
         h.expect("a", Phase::Sync);
         h.send(UpdateKind::Create, "b");
-        h.send(
-            UpdateKind::Kill {
-                grace_override: None,
-            },
-            "a",
-        );
+        h.kill("a", None);
         h.end(Outcome::Ok);
         h.expect("a", Phase::Terminating);
         h.end(Outcome::Ok);
@@ -623,20 +617,10 @@ mod tests {
         h.expect("a", Phase::Sync);
         waits();
         h.send(UpdateKind::Sync, "a");
-        h.send(
-            UpdateKind::Kill {
-                grace_override: Some(20),
-            },
-            "a",
-        );
+        h.kill("a", Some(20));
         h.expect("a", Phase::Terminating);
         waits();
-        h.send(
-            UpdateKind::Kill {
-                grace_override: Some(10),
-            },
-            "a",
-        );
+        h.kill("a", Some(10));
         h.expect("a", Phase::Terminating);
         h.end(Outcome::Ok);
         h.expect("a", Phase::Terminated);

@@ -218,7 +218,8 @@ impl ServicesView {
     }
 }
 
-/// Starts it; it ends when `stop` closes and the feed is woken.
+/// Starts it; it ends when `stop` closes and the feed is woken, after a last turn: with the last pod that asks for names its
+/// process ends, too.
 ///
 /// # Errors
 /// The node gives no thread.
@@ -226,14 +227,23 @@ pub fn spawn(deps: Deps, stop: Receiver<()>, roster: &Roster) -> io::Result<Join
     deps.health.set_mode(deps.path.name());
     let mut watch = Watch::new(deps);
     roster.spawn("services", STACK, move |pulse, panicked| {
-        if matches!(stop.try_recv(), Err(TryRecvError::Disconnected)) {
-            return ControlFlow::Break(());
-        }
+        let is_stopped = || matches!(stop.try_recv(), Err(TryRecvError::Disconnected));
         if panicked {
+            if is_stopped() {
+                return ControlFlow::Break(());
+            }
             watch.doubt();
         }
-        watch.turn(pulse);
-        ControlFlow::Continue(())
+        if !is_stopped() {
+            watch.wait(pulse);
+        }
+        // In this order, so that what changed before the stop comes into force.
+        let is_last = is_stopped();
+        watch.turn(is_last);
+        match is_last {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        }
     })
 }
 
@@ -316,8 +326,8 @@ impl Watch {
         (self.due, self.next_look) = (None, Moment::now());
     }
 
-    /// Waits for a change or for its time, and brings the data path up to date.
-    fn turn(&mut self, pulse: &Pulse) {
+    /// Waits for a change or for its time.
+    fn wait(&self, pulse: &Pulse) {
         let next = self
             .due
             .map_or(self.next_look, |due| due.min(self.next_look));
@@ -327,16 +337,20 @@ impl Watch {
             feed.wait_newer_of_any(&ASPECTS, self.seen, left);
             self.rest();
         });
+    }
+
+    /// Brings the data path up to date. After the last turn nothing is gathered any more.
+    fn turn(&mut self, is_last: bool) {
         if self.deps.removal.wanted.load(Ordering::SeqCst) {
             return self.remove();
         }
         let now = Moment::now();
-        self.look(now);
+        self.look(now, is_last);
         let end = Moment::now();
         self.rests_until = end + (end.since(now) * REST).min(LONGEST_REST);
     }
 
-    fn look(&mut self, now: Moment) {
+    fn look(&mut self, now: Moment, is_last: bool) {
         // Before the pods are read: they may be handed over in between.
         let is_complete = self.is_complete(now);
         let (changes, version) = self.deps.feed.since(self.seen);
@@ -351,7 +365,7 @@ impl Watch {
         }
         let services = self.services();
         self.say(&services);
-        let step = self.bring_into_force(&services, version, now);
+        let step = self.bring_into_force(&services, version, now, is_last);
         let is_current = !matches!(step, Step::Wait(_)) && self.failed.is_empty();
         let checks = is_current.then_some(&*services.built.health_checks);
         self.deps.health.look(now, self.deps.path.name(), checks);
@@ -367,7 +381,13 @@ impl Watch {
         });
     }
 
-    fn bring_into_force(&mut self, services: &Services, version: u64, now: Moment) -> Step {
+    fn bring_into_force(
+        &mut self,
+        services: &Services,
+        version: u64,
+        now: Moment,
+        is_last: bool,
+    ) -> Step {
         let (wanted, names) = (&services.built.table, services.names.as_ref());
         let step = match &self.applied {
             Some(applied) => self.pace.step(now, applied, wanted),
@@ -382,7 +402,9 @@ impl Watch {
         self.due = waits.min();
         match (step, names_step) {
             (Step::Apply, _) => self.apply(services, version, now),
-            _ if now >= self.next_look => self.apply(services, version, now),
+            _ if now >= self.next_look || is_last && self.due.is_some() => {
+                self.apply(services, version, now);
+            }
             (_, Step::Apply) => {
                 self.apply_names(names);
                 self.pass(version);

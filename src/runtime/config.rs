@@ -170,9 +170,9 @@ pub struct Mount {
     pub propagation: Propagation,
 }
 
-/// Limits and weights of a pod as a whole. CRI has no counterpart: the kubelet sets them itself.
+/// Weight and limits of processor time and memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PodResources {
+pub struct Limits {
     /// 1024 per core; 2 to 262144.
     pub cpu_shares: i64,
     /// Microseconds of processor time in each period; None is no limit.
@@ -181,33 +181,33 @@ pub struct PodResources {
     pub cpu_period: i64,
     /// Bytes; None is no limit.
     pub memory_limit: Option<i64>,
-    /// Number of processes and threads; None is no limit.
-    pub pids_limit: Option<i64>,
 }
 
-impl Default for PodResources {
+impl Default for Limits {
     fn default() -> Self {
         Self {
             cpu_shares: 2,
             cpu_quota: None,
             cpu_period: 100_000,
             memory_limit: None,
-            pids_limit: None,
         }
     }
 }
 
-/// Limits and weights (CRI `LinuxContainerResources`).
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What a pod may use as a whole. CRI has no counterpart: the kubelet sets it itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PodResources {
+    /// Those of all its containers together.
+    pub limits: Limits,
+    /// Number of processes and threads; None is no limit.
+    pub pids_limit: Option<i64>,
+}
+
+/// What a container may use (CRI `LinuxContainerResources`).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resources {
-    /// 1024 per core; 2 to 262144.
-    pub cpu_shares: i64,
-    /// Microseconds of processor time in each period; None is no limit.
-    pub cpu_quota: Option<i64>,
-    /// Length of a period in microseconds.
-    pub cpu_period: i64,
-    /// Bytes; None is no limit.
-    pub memory_limit: Option<i64>,
+    /// Its own.
+    pub limits: Limits,
     /// How early the kernel kills it when memory is short: -1000 (last) to 1000 (first). Where the
     /// node does not allow so low a score, the runtime takes the lowest it can.
     pub oom_score_adj: i32,
@@ -217,21 +217,6 @@ pub struct Resources {
     pub swap_limit: u64,
     /// When the kernel kills one of its processes for want of memory, it kills them all. cgroup v2 only.
     pub oom_group: bool,
-}
-
-impl Default for Resources {
-    fn default() -> Self {
-        Self {
-            cpu_shares: 2,
-            cpu_quota: None,
-            cpu_period: 100_000,
-            memory_limit: None,
-            oom_score_adj: 0,
-            huge_pages: Vec::new(),
-            swap_limit: 0,
-            oom_group: false,
-        }
-    }
 }
 
 /// Which system calls a container may make (CRI `SecurityProfile`).

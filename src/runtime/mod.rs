@@ -21,8 +21,8 @@ pub mod signals;
 
 pub use cancel::{Cancel, Tied};
 pub use config::{
-    AppArmorProfile, Bandwidth, ContainerConfig, ContainerMetadata, ImageSpec, Labels, Mount,
-    NamespaceMode, NamespaceOptions, PodResources, PortMapping, Propagation, Resources,
+    AppArmorProfile, Bandwidth, ContainerConfig, ContainerMetadata, ImageSpec, Labels, Limits,
+    Mount, NamespaceMode, NamespaceOptions, PodResources, PortMapping, Propagation, Resources,
     SandboxConfig, SandboxMetadata, SeccompProfile, Security, TerminationMessage, Tmpfs,
 };
 pub use pod_status::{RuntimeContainerStatus, RuntimePodStatus, RuntimeSandboxStatus};

@@ -347,8 +347,9 @@ impl Front {
     }
 }
 
-/// Those of each door who have shown who they are, but one place in a turn is a stranger's; then each machine's first
-/// connection, then its second, and so on. Of equal ones who has waited longest since they were last served.
+/// The order in which connections are served. At each door known clients have all places of a turn but one, which is a
+/// stranger's. Among each of the two, every machine's first connection comes before any machine's second. Of equal ones
+/// the one comes first that was served longest ago.
 fn order(mut all: Vec<&Connection>) -> Vec<&Connection> {
     all.sort_by_key(|c| c.active());
     let mut before: HashMap<(u8, bool, Option<Origin>), usize> = HashMap::new();
@@ -377,8 +378,8 @@ fn order(mut all: Vec<&Connection>) -> Vec<&Connection> {
     placed.into_iter().map(|(_, c)| c).collect()
 }
 
-/// Which connection of the same door leaves for a new one: of a stranger, if there is one, and of the machine that has the most
-/// places; its oldest. One that is answered stays.
+/// The connection of the same door that leaves for a new one: the oldest of the machine that has the most places. Strangers
+/// leave before known clients, and one that is answered stays.
 fn gives_way(all: &[Connection], new: &Connection) -> Option<usize> {
     let may = |c: &Connection| c.door() == new.door() && !c.is_answered();
     let has_strangers = all.iter().any(|c| may(c) && !c.is_known());

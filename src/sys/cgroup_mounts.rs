@@ -92,6 +92,10 @@ mod tests {
     fn hierarchies_that_v2_covers_do_not_count() {
         let memory = "/sys/fs/cgroup/memory";
         check(&[TMPFS, MEMORY, UNIFIED, V2], true, &[ROOT], &[memory]);
+        let covering = V2.replace(" / ", " /pods ");
+        let found = choose(mountinfo::parse(&[V2, &covering].concat()), true);
+        let roots: Vec<_> = found.used.iter().map(|m| m.root.clone()).collect();
+        assert_eq!(roots, [Path::new("/pods")]);
     }
 
     #[test]

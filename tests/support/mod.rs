@@ -21,6 +21,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sched::{CloneFlags, unshare};
 use podprobe::api::pod::ObjectMeta;
 use podprobe::api::{Container, Pod, PodUid};
 use podprobe::container_config::{ImageVolumes, NodeFacts, ResourcePolicy};
@@ -36,6 +38,7 @@ use podprobe::runtime::{
     Cancel, ContainerId, Runtime, RuntimeContainerStatus, RuntimeError, RuntimeState,
 };
 use podprobe::settings::{RuntimeChoice, Settings};
+use podprobe::sys::cgroup_mounts;
 use podprobe::volumes::Volumes;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -69,6 +72,29 @@ pub(crate) fn on_runc(test: impl FnOnce(&Node)) {
         Some(path) => on(RuntimeChoice::Path(path), test),
         None => skip("needs runc"),
     }
+}
+
+/// Runs `inside` on a thread, with what that changes for itself and its children.
+pub(crate) fn on_own_thread(inside: impl FnOnce() + Send) {
+    std::thread::scope(|s| {
+        if let Err(panic) = s.spawn(inside).join() {
+            std::panic::resume_unwind(panic);
+        }
+    });
+}
+
+/// Runs `inside` on a thread whose children, the daemon among them, have cgroups of version 2 alone.
+pub(crate) fn with_v2_alone(inside: impl FnOnce() + Send) {
+    on_own_thread(|| {
+        let none = None::<&str>;
+        unshare(CloneFlags::CLONE_NEWNS).unwrap();
+        let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+        mount(none, "/", none, private, none).unwrap();
+        let at = cgroup_mounts::ROOT;
+        umount2(at, MntFlags::MNT_DETACH).unwrap();
+        mount(Some("cgroup2"), at, Some("cgroup2"), MsFlags::empty(), none).unwrap();
+        inside();
+    });
 }
 
 /// Makes each of these functions a test on the embedded runtime, and another on runc.
@@ -396,12 +422,10 @@ pub(crate) fn shim_without_daemon(dir: &Path) {
     let mut child = Command::new(PROGRAM)
         .arg("shim")
         .arg(dir)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
         .spawn()
         .unwrap();
-    drop(child.stdin.take());
-    drop(child.stdout.take());
     let mut ended = || child.try_wait().unwrap().is_some();
     wait_until("the shim without a daemon to end", &mut ended);
 }

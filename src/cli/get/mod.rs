@@ -23,7 +23,7 @@ use serde_json::Value;
 use self::item::{Found, Item};
 use self::kind::Kind;
 use self::printer::Printer;
-use super::args::{self, ALL_NAMESPACES, NAMESPACE, Opt, ROOT, Raw};
+use super::args::{self, ALL_NAMESPACES, NAMESPACE, NO_HEADERS, Opt, ROOT, Raw, SELECTOR};
 use super::client::Client;
 use super::columns::string_map;
 use super::error::CliError;
@@ -78,11 +78,11 @@ Exit code 1: a NAME is not found, or its file is refused.
         ROOT,
         NAMESPACE,
         ALL_NAMESPACES,
-        Opt::value("selector", Some('l')),
+        SELECTOR,
         Opt::value("output", Some('o')),
         Opt::flag("watch", Some('w')),
         Opt::value("sort-by", None),
-        Opt::flag("no-headers", None),
+        NO_HEADERS,
     ],
     run: |raw, out, err| {
         let gets = parse(raw).map_err(CliError::Usage)?;
@@ -150,27 +150,33 @@ impl Get {
     }
 }
 
-/// One for each kind.
-fn parse(raw: &Raw) -> Result<Vec<Get>, String> {
-    let asked = kind::targets(&raw.text_words()?)?;
+/// What `events` takes too: everything but what is listed, and in which order.
+pub(super) fn how(raw: &Raw) -> Result<Get, String> {
     let (namespace, all_namespaces) = raw.namespaces()?;
-    let selector = raw.text("selector")?;
-    let sort_by = raw.text("sort-by")?;
     let output = raw.text("output")?;
-    let all = Get {
+    Ok(Get {
         root: raw.root()?,
         namespace,
         all_namespaces,
-        selector: selector.map(|s| Selector::parse(&s)).transpose()?,
         output: output.map_or(Ok(Output::Table), |o| Output::parse(&o))?,
+        no_headers: raw.has("no-headers"),
+        watch: raw.has("watch"),
+        ..Get::default()
+    })
+}
+
+/// One for each kind.
+fn parse(raw: &Raw) -> Result<Vec<Get>, String> {
+    let asked = kind::targets(&raw.text_words()?)?;
+    let sort_by = raw.text("sort-by")?;
+    let all = Get {
+        selector: raw.selector()?,
         sort_by: sort_by
             .map(|p| Path::parse(&p))
             .transpose()
             .map_err(|e| format!("--sort-by: {e}"))?,
-        no_headers: raw.has("no-headers"),
-        watch: raw.has("watch"),
         is_one_of_many: asked.len() > 1,
-        ..Get::default()
+        ..how(raw)?
     };
     if all.watch && all.is_one_of_many {
         return Err("-w shows one kind at a time".into());

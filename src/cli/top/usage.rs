@@ -64,14 +64,13 @@ pub(super) fn parse(raw: &Raw) -> Result<Usage, String> {
         }
     };
     let names = names.map(|word| kinds::pod_name(word));
-    let selector = raw.text("selector")?;
     let usage = Usage {
         root: raw.root()?,
         names: names.collect::<Result<_, _>>()?,
         namespace,
         all_namespaces,
         containers: raw.has("containers"),
-        selector: selector.map(|s| Selector::parse(&s)).transpose()?,
+        selector: raw.selector()?,
         sort_by: match raw.text("sort-by")?.as_deref() {
             None => None,
             Some("cpu") => Some(SortBy::Cpu),

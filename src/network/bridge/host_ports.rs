@@ -105,6 +105,13 @@ fn is_proxy(owner: &Owner, dir: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddrV6;
+    use std::os::fd::AsRawFd;
+
+    use nix::sys::socket::{
+        AddressFamily, SockFlag, SockType, SockaddrIn6, bind, setsockopt, socket, sockopt,
+    };
+
     use super::*;
     use crate::netfilter::own_network::in_own_network;
 
@@ -148,6 +155,19 @@ mod tests {
             check("[::]:8080", None, true);
             check("[::1]:8080", None, false);
             check("[::1]:8080", Some("::"), true);
+        });
+    }
+
+    #[test]
+    fn a_process_that_takes_ipv6_alone_loses_no_client_of_ipv4() {
+        in_own_network(|| {
+            let family = AddressFamily::Inet6;
+            let socket = socket(family, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None).unwrap();
+            setsockopt(&socket, sockopt::Ipv6V6Only, &true).unwrap();
+            let at: SocketAddrV6 = "[::]:8080".parse().unwrap();
+            bind(socket.as_raw_fd(), &SockaddrIn6::from(at)).unwrap();
+            let wanted = port(None, Protocol::Udp, 8080);
+            refuse_taken(&wanted, Path::new("/x")).unwrap();
         });
     }
 

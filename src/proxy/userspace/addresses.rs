@@ -227,6 +227,7 @@ mod tests {
                 }
                 assert!(!node_addresses().contains(&own));
             }
+            take_away(own).unwrap();
             addresses.renew();
             let at = (own, 0).into();
             let bound = crate::proxy::userspace::sockets::open(

@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use crossbeam_channel::{Sender, bounded};
+
 use super::*;
 use crate::api::decode::objects;
 use crate::api::{PodOrigin, PodPhase, PodSource, PodStatus, test_pods};
@@ -24,8 +26,34 @@ impl DataPath for Nowhere {
     }
 }
 
+/// Says which table is to come into force, and waits.
+struct Halting {
+    tables: Sender<ServiceTable>,
+    go: Receiver<()>,
+}
+
+impl DataPath for Halting {
+    fn name(&self) -> &'static str {
+        "halting"
+    }
+
+    fn apply(&mut self, table: &ServiceTable) -> Result<Applied, ProxyError> {
+        self.tables.send(table.clone()).unwrap();
+        self.go.recv().unwrap();
+        Ok(Applied::default())
+    }
+
+    fn remove(&mut self) -> Result<bool, ProxyError> {
+        Ok(false)
+    }
+}
+
 /// A watch of one service, whose record is this file.
 fn watch(record: PathBuf) -> Watch {
+    Watch::new(deps(record, Box::new(Nowhere)))
+}
+
+fn deps(record: PathBuf, path: Box<dyn DataPath + Send>) -> Deps {
     let feed = Arc::new(ChangeFeed::default());
     let all = Objects::new(|| ());
     let service = "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {selector: {app: web}, ports: [{port: 80}]}\n";
@@ -35,14 +63,14 @@ fn watch(record: PathBuf) -> Watch {
     };
     let read = objects(service.as_bytes(), &source).unwrap();
     all.replace(PodSource::File, read.objects);
-    Watch::new(Deps {
+    Deps {
         pods: Arc::new(PodManager::new(feed.clone())),
         statuses: Arc::new(StatusManager::new(HashMap::new(), feed.clone())),
         objects: Arc::new(all),
         has_all: Box::new(|| true),
         has_statuses: true,
         namespace: Box::new(|_| None),
-        path: Box::new(Nowhere),
+        path,
         gate: Arc::default(),
         removal: Arc::default(),
         known: Arc::default(),
@@ -57,7 +85,7 @@ fn watch(record: PathBuf) -> Watch {
         pod_cidrs: vec!["10.244.0.0/24".parse().unwrap()],
         service_cidrs: vec!["10.96.0.0/16".parse().unwrap()],
         feed,
-    })
+    }
 }
 
 #[test]
@@ -100,7 +128,8 @@ fn a_changed_label_reaches_services_at_once() {
     watch.deps.statuses.set(&pod, ready);
     watch.deps.pods.set(pod);
     let pulse = Pulse::new("services");
-    watch.turn(&pulse);
+    watch.wait(&pulse);
+    watch.turn(false);
     let endpoints = |watch: &Watch| {
         let table = watch.applied.clone().unwrap();
         table.services[0].internal.clone()
@@ -109,6 +138,31 @@ fn a_changed_label_reaches_services_at_once() {
     // What else happens to pods wakes nobody, and the next look by itself is an hour away.
     watch.next_look = Moment::now() + Duration::from_secs(3600);
     watch.deps.pods.set(labelled("taken-out"));
-    watch.turn(&pulse);
+    watch.wait(&pulse);
+    watch.turn(false);
     assert_eq!(endpoints(&watch), Backends::Reject);
+}
+
+/// Else its process, and its addresses, stay when the daemon ends right after the last service has gone.
+#[test]
+fn what_goes_before_the_end_of_the_daemon_goes() {
+    let dir = tempfile::tempdir().unwrap();
+    let ceiling = Duration::from_secs(10);
+    let (tables, applied) = bounded(1);
+    let (go, gone) = bounded(1);
+    let path = Halting { tables, go: gone };
+    let deps = deps(dir.path().join("services.json"), Box::new(path));
+    let (feed, objects) = (deps.feed.clone(), deps.objects.clone());
+    let (stop, stopped) = bounded(0);
+    let thread = spawn(deps, stopped, &Roster::default()).unwrap();
+    let services = || applied.recv_timeout(ceiling).unwrap().services.len();
+    assert_eq!(services(), 1);
+    // While the thread is busy with the service, that is removed and the daemon is told to end.
+    objects.replace(PodSource::File, Default::default());
+    drop(stop);
+    feed.wake();
+    go.send(()).unwrap();
+    assert_eq!(services(), 0);
+    go.send(()).unwrap();
+    thread.join().unwrap();
 }

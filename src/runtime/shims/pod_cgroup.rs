@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use nix::unistd::{SysconfVar, sysconf};
 
 use super::cgroup::Cgroups;
-use crate::runtime::PodResources;
+use crate::runtime::{Limits, PodResources};
 use crate::sys::wide;
 
 /// The controllers of which a pod has values.
@@ -58,8 +58,11 @@ pub fn prepare(
 ) -> Result<Vec<PodCgroupError>, PodCgroupError> {
     let top = Path::new(path).parent().and_then(Path::to_str);
     let of_all = PodResources {
-        cpu_shares: processors() * SHARES,
-        ..PodResources::default()
+        limits: Limits {
+            cpu_shares: processors() * SHARES,
+            ..Limits::default()
+        },
+        pids_limit: None,
     };
     let mut failed = Vec::new();
     for (path, r) in top.map(|top| (top, &of_all)).into_iter().chain([(path, r)]) {
@@ -111,20 +114,21 @@ fn set(
 
 /// Files of a controller and their values, in the order in which they are written.
 pub(super) fn values(controller: &str, r: &PodResources, v2: bool) -> Vec<(&'static str, String)> {
-    let (quota, period) = (r.cpu_quota, r.cpu_period);
+    let l = &r.limits;
+    let (quota, period) = (l.cpu_quota, l.cpu_period);
     let text = |n: Option<i64>| n.map(|n| n.to_string());
     let all = match (controller, v2) {
         ("cpu", false) => vec![
-            ("cpu.shares", text(Some(r.cpu_shares))),
+            ("cpu.shares", text(Some(l.cpu_shares))),
             ("cpu.cfs_period_us", text(quota.and(Some(period)))),
             ("cpu.cfs_quota_us", text(quota)),
         ],
         ("cpu", true) => vec![
-            ("cpu.weight", text(Some(weight(r.cpu_shares)))),
+            ("cpu.weight", text(Some(weight(l.cpu_shares)))),
             ("cpu.max", quota.map(|quota| format!("{quota} {period}"))),
         ],
-        ("memory", false) => vec![("memory.limit_in_bytes", text(r.memory_limit))],
-        ("memory", true) => vec![("memory.max", text(r.memory_limit))],
+        ("memory", false) => vec![("memory.limit_in_bytes", text(l.memory_limit))],
+        ("memory", true) => vec![("memory.max", text(l.memory_limit))],
         _ => vec![("pids.max", text(r.pids_limit))],
     };
     let given = all.into_iter();
@@ -151,10 +155,12 @@ mod tests {
     }
 
     const POD: PodResources = PodResources {
-        cpu_shares: 1536,
-        cpu_quota: Some(150_000),
-        cpu_period: 100_000,
-        memory_limit: Some(1 << 20),
+        limits: Limits {
+            cpu_shares: 1536,
+            cpu_quota: Some(150_000),
+            cpu_period: 100_000,
+            memory_limit: Some(1 << 20),
+        },
         pids_limit: Some(64),
     };
 

@@ -26,7 +26,7 @@ use super::exits;
 use super::output::Output;
 use super::state::{
     self, CONTAINER, ContainerRecord, ContainerState, EXIT, EXIT_COPY, ExitRecord, ImageMount,
-    Process, STATE,
+    Process, REMOVING, STATE,
 };
 use super::{oci_cli, roles, sandbox, sub_path, termination};
 use crate::clock::{Moment, boot_id};
@@ -175,8 +175,13 @@ impl Shim {
     }
 
     fn run(mut self) -> ExitCode {
+        let prepared = self.prepare_mounts();
+        if daemon_is_gone() {
+            self.take_back();
+            return ExitCode::FAILURE;
+        }
         // Nothing has run yet, and the daemon removes what there is.
-        if let Err(f) = self.prepare_mounts() {
+        if let Err(f) = prepared {
             report(&format!("error {} {}", f.kind, f.text));
             return ExitCode::FAILURE;
         }
@@ -201,6 +206,14 @@ impl Shim {
                 ExitCode::FAILURE
             }
         }
+    }
+
+    /// Leaves no instance of a creation that nobody waits for any more: it would count as a restart. The next daemon clears
+    /// away what lies below, which are mount points here.
+    fn take_back(&self) {
+        let mut aside = self.dir.clone().into_os_string();
+        aside.push(REMOVING);
+        let _ = fs::rename(&self.dir, aside);
     }
 
     fn save(&self) -> io::Result<()> {

@@ -30,7 +30,7 @@ use nix::sys::stat::Mode;
 use ring::rand::{SecureRandom, SystemRandom};
 
 use super::cgroup::Cgroups;
-use super::state::{CONTAINER, ContainerRecord, Process};
+use super::state::{CONTAINER, ContainerRecord, Process, REMOVING};
 use crate::images::{ImageStore, ImagesInUse};
 use crate::layout::Layout;
 use crate::locks::Locked;
@@ -53,8 +53,6 @@ use super::{POD_PROC, SCHEME, UNFILTERED_DEVICES};
 const KILL_LIMIT: Duration = Duration::from_secs(10);
 /// Suffix of a record directory that is being written.
 const NEW: &str = ".new";
-/// Suffix of a record directory that is being removed.
-const REMOVING: &str = ".removing";
 /// Suffix of a record directory that cannot be read.
 const CORRUPT: &str = ".corrupt";
 

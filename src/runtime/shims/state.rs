@@ -32,6 +32,8 @@ pub const NETWORK: &str = "network.json";
 pub const EXIT: &str = "exit.json";
 /// The same again: how a container ended is known to nobody else once its shim is gone.
 pub const EXIT_COPY: &str = "exit.copy.json";
+/// Suffix of a record directory that is being removed.
+pub(super) const REMOVING: &str = ".removing";
 
 /// The moment of what nobody has recorded.
 fn unknown_time() -> SystemTime {

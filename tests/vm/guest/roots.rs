@@ -85,7 +85,7 @@ pub fn runs_or_is_refused(node: &Node, pod: &str) -> Result<(), String> {
     until("the container, or its refusal", || {
         let said = node.states(pod);
         let listed = node.run(&["get", "pods"]).out;
-        let ended = ["running", "Error", "ContainerCannotRun", "BackOff"];
+        let ended = ["running", "Error", "BackOff"];
         if ended.iter().any(|word| said.contains(word)) || listed.contains("Refused") {
             Ok(())
         } else {

@@ -9,10 +9,10 @@ use serde_json::Value;
 
 use super::Error;
 use super::cgroups::Hierarchy;
-use crate::runtime::PodResources;
 use crate::runtime::shims::cgroup::Cgroups;
 use crate::runtime::shims::device_program::Rule;
 use crate::runtime::shims::pod_cgroup;
+use crate::runtime::{Limits, PodResources};
 
 /// Below this a memory limit is most likely a slip: 64m is 0.064 bytes, which is rounded up to 1.
 const MOST_LIKELY_A_SLIP: u64 = 1024;
@@ -66,11 +66,14 @@ fn write(dir: &Path, file: &str, value: &str) -> io::Result<()> {
 /// Files and their values, in the order in which they are written.
 fn values(controller: &str, resources: &Value, v2: bool) -> Vec<(String, String)> {
     let (cpu, memory) = (&resources["cpu"], &resources["memory"]);
-    let all = PodResources {
+    let limits = Limits {
         cpu_shares: cpu["shares"].as_i64().unwrap_or_default(),
         cpu_quota: cpu["quota"].as_i64(),
         cpu_period: cpu["period"].as_i64().unwrap_or(100_000),
         memory_limit: memory["limit"].as_i64(),
+    };
+    let all = PodResources {
+        limits,
         pids_limit: None,
     };
     let given = match controller {
@@ -83,7 +86,7 @@ fn values(controller: &str, resources: &Value, v2: bool) -> Vec<(String, String)
         .filter(|(file, _)| !(no_shares && matches!(*file, "cpu.shares" | "cpu.weight")));
     let mut given: Vec<(String, String)> = given.map(|(f, v)| (f.to_owned(), v)).collect();
     if let ("memory", Some(both)) = (controller, memory["swap"].as_i64()) {
-        let swap = both.saturating_sub(all.memory_limit.unwrap_or_default());
+        let swap = both.saturating_sub(limits.memory_limit.unwrap_or_default());
         given.push(match v2 {
             true => ("memory.swap.max".into(), swap.to_string()),
             false => ("memory.memsw.limit_in_bytes".into(), both.to_string()),

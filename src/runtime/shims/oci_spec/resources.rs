@@ -11,21 +11,21 @@ use crate::runtime::Resources;
 pub(super) fn linux_resources(r: &Resources, host: &Host) -> Result<Map<String, Value>, String> {
     let mut out = Map::new();
     let lacks = |name| host.missing_controllers.contains(&name);
-    if lacks("cpu") && r.cpu_quota.is_some() {
+    if lacks("cpu") && r.limits.cpu_quota.is_some() {
         return Err(no_controller("cpu"));
     }
-    if lacks("memory") && r.memory_limit.is_some() {
+    if lacks("memory") && r.limits.memory_limit.is_some() {
         return Err(no_controller("memory"));
     }
     if !lacks("cpu") {
-        let mut cpu = json!({ "shares": r.cpu_shares });
-        if let Some(quota) = r.cpu_quota {
+        let mut cpu = json!({ "shares": r.limits.cpu_shares });
+        if let Some(quota) = r.limits.cpu_quota {
             cpu["quota"] = quota.into();
-            cpu["period"] = r.cpu_period.into();
+            cpu["period"] = r.limits.cpu_period.into();
         }
         out.insert("cpu".into(), cpu);
     }
-    if let Some(limit) = r.memory_limit {
+    if let Some(limit) = r.limits.memory_limit {
         let mut memory = json!({ "limit": limit });
         // v1 counts memory and swap together.
         if host.counts_swap && !host.cgroup_v2_only {
@@ -75,6 +75,14 @@ fn no_controller(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::runtime::Limits;
+
+    fn memory_limit(bytes: i64) -> Limits {
+        Limits {
+            memory_limit: Some(bytes),
+            ..Limits::default()
+        }
+    }
 
     #[track_caller]
     fn check_swap(host: &Host, r: &Resources, expected: Value) {
@@ -88,7 +96,7 @@ mod tests {
         let (free, limited) = (
             Resources::default(),
             Resources {
-                memory_limit: Some(1000),
+                limits: memory_limit(1000),
                 ..Resources::default()
             },
         );
@@ -141,11 +149,14 @@ mod tests {
     fn a_missing_controller_costs_the_weight_and_refuses_the_limit() {
         let plain = Resources::default();
         let memory = Resources {
-            memory_limit: Some(1000),
+            limits: memory_limit(1000),
             ..plain.clone()
         };
         let cpu = Resources {
-            cpu_quota: Some(50_000),
+            limits: Limits {
+                cpu_quota: Some(50_000),
+                ..Limits::default()
+            },
             ..plain.clone()
         };
         let of = |r: &Resources, missing: &[&'static str]| {

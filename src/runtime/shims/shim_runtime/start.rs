@@ -14,7 +14,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::mounts::Mounts;
-use super::{NEW, REMOVING, ShimRuntime, kill_process, lock, new_id};
+use super::{NEW, ShimRuntime, kill_process, lock, new_id};
 use crate::clock::Moment;
 use crate::images::{Image, ImageConfig};
 use crate::layout::directories::make_private;
@@ -22,7 +22,7 @@ use crate::runtime::shims::app_armor::AppArmor;
 use crate::runtime::shims::cgroup::Cgroups;
 use crate::runtime::shims::oci_spec::{self, Namespaces};
 use crate::runtime::shims::state::{
-    self, CONTAINER, ContainerRecord, Process, SANDBOX, SandboxRecord,
+    self, CONTAINER, ContainerRecord, Process, REMOVING, SANDBOX, SandboxRecord,
 };
 use crate::runtime::shims::{cgroup, cri_log, pod_cgroup, sandbox, shim};
 use crate::runtime::{
@@ -306,7 +306,7 @@ impl ShimRuntime {
         result
     }
 
-    /// A created container that is not to be started after all: its shim removes it.
+    /// A created container that is not to be started after all: its shim records that it never ran.
     pub(super) fn give_up_created(&self, id: &ContainerId) {
         drop(lock(&self.created).remove(id.as_str()));
         lock(&self.starting).remove(id.as_str());

@@ -15,11 +15,11 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
 use super::listing::{KnownContainer, UNKNOWN};
-use super::{KILL_LIMIT, REMOVING, ShimRuntime, kill_process, lock};
+use super::{KILL_LIMIT, ShimRuntime, kill_process, lock};
 use crate::clock::{Moment, go_duration};
 use crate::remove_tree::remove_tree;
 use crate::runtime::shims::cgroup::{self, Cgroups};
-use crate::runtime::shims::state::{self, EXIT, ExitRecord, Process};
+use crate::runtime::shims::state::{self, EXIT, ExitRecord, Process, REMOVING};
 use crate::runtime::shims::{oci_cli, shim, termination};
 use crate::runtime::{Cancel, ContainerId, ENDING, RuntimeError};
 use crate::sys::task::{PidFd, Waited};
