@@ -11,16 +11,16 @@ MUSL_x86_64 := x86_64-unknown-linux-musl
 MUSL_aarch64 := aarch64-unknown-linux-musl
 MUSL_armv7 := armv7-unknown-linux-musleabihf
 MUSL := $(or $(MUSL_$(ARCH)),$(error no such ARCH: $(ARCH); there are x86_64, aarch64 and armv7))
-# Compiles the C in ring, which needs no C library, and links. The libraries are those of Rust's target.
+# Compiles the C in ring, which needs the headers of a C library, and links. The libraries are those of Rust's target.
 CC_x86_64 := x86_64-linux-gnu-gcc
 CC_aarch64 := aarch64-linux-gnu-gcc
 CC_armv7 := arm-linux-gnueabihf-gcc
 STATIC_CC ?= $(if $(filter $(patsubst armv7,armv7%,$(ARCH)),$(shell uname -m)),cc,$(CC_$(ARCH)))
 # Debian's packages of these.
 PACKAGES_cc := gcc libc6-dev
-PACKAGES_x86_64-linux-gnu-gcc := gcc-x86-64-linux-gnu
-PACKAGES_aarch64-linux-gnu-gcc := gcc-aarch64-linux-gnu
-PACKAGES_arm-linux-gnueabihf-gcc := gcc-arm-linux-gnueabihf
+PACKAGES_x86_64-linux-gnu-gcc := gcc-x86-64-linux-gnu libc6-dev-amd64-cross
+PACKAGES_aarch64-linux-gnu-gcc := gcc-aarch64-linux-gnu libc6-dev-arm64-cross
+PACKAGES_arm-linux-gnueabihf-gcc := gcc-arm-linux-gnueabihf libc6-dev-armhf-cross
 # Tests wait more than they work.
 TEST_THREADS ?= $(shell echo $$((4 * $$(nproc))))
 DEMO := target/demo/rootfs/probe-target
@@ -117,6 +117,7 @@ static: static-tools ## the static file, for ARCH=aarch64 or armv7 too, and its 
 # Before anything is compiled: without one of these the build ends minutes later, in somebody else's words.
 static-tools:
 	@command -v $(STATIC_CC) >/dev/null || { echo "make static needs $(STATIC_CC), a C compiler for $(ARCH): apt-get install $(or $(PACKAGES_$(STATIC_CC)),gcc)" >&2; exit 1; }
+	@echo '#include <stdint.h>' | $(STATIC_CC) -E - >/dev/null 2>&1 || { echo "make static needs the headers of a C library for $(ARCH): apt-get install $(or $(PACKAGES_$(STATIC_CC)),libc6-dev)" >&2; exit 1; }
 	@[ "$(STATIC_PATH)" != none ] || { echo "make static needs Rust's standard library for $(MUSL): rustup target add $(MUSL); or on Debian .ci/musl/make-musl-target.sh $(ARCH)" >&2; exit 1; }
 
 bench: $(DEMO) ## times and memory, as root (BENCHMARKS.md); of the static binary when `make static` has built it
