@@ -302,7 +302,7 @@ fn names_go_on_without_the_daemon_and_with_another_role() {
         role.wait().unwrap();
         wait_until("the daemon to start another role", || web() == web_ip());
         let killed = "podprobe proxy has ended, or was killed: another one is started";
-        assert!(day.log().contains(killed), "{}", day.log());
+        day.log_with(&[killed]);
     });
 }
 

@@ -258,12 +258,11 @@ fn run_answers_with_the_output() {
             );
             assert_eq!(run("").0, 400);
             assert_eq!(ask(day, &format!("/run/{}?cmd=ls", container())).0, 405);
-            let log = day.log();
             let audit = format!(
                 "audit: run {} [\"/bin/busybox\", \"echo\", \"a\", \"b\"] by uid 0 (pid ",
                 container()
             );
-            assert!(log.contains(&audit), "{log}");
+            day.log_with(&[&audit]);
         });
     });
 }
@@ -482,13 +481,10 @@ fn without_certificate_or_token_a_tcp_address_tells_health_and_nothing_else() {
                     401,
                     "it was withdrawn"
                 );
-                let log = day.log();
-                assert!(log.contains("authentication.bearerTokenFile"), "{log}");
-                assert!(log.contains("(mode 0644): chmod 600 "), "{log}");
+                day.log_with(&["authentication.bearerTokenFile", "(mode 0644): chmod 600 "]);
                 authority.secret("token", TOKEN, 0o600);
                 assert_eq!(with(TOKEN, "/pods"), 200);
-                let log = day.log();
-                assert!(log.contains("token: in force again"), "{log}");
+                day.log_with(&["token: in force again"]);
                 let foreign = |field: &str, path: &str| {
                     get(&["--header", &bearer(TOKEN), "--header", field], path).0
                 };
@@ -526,9 +522,7 @@ fn a_secret_that_others_can_read_opens_no_port() {
         wait_for_port(health);
         assert!(TcpStream::connect(("127.0.0.1", port)).is_err());
         assert!(day.snapshot().is_some());
-        // A thread of its own writes the log.
-        let told = "others than its owner can read or write it (mode 0640): chmod 600";
-        support::wait_until("the log to name the file", || day.log().contains(told));
+        day.log_with(&["others than its owner can read or write it (mode 0640): chmod 600"]);
         day.end();
     });
 }
@@ -666,12 +660,8 @@ fn another_language_runs_commands(node: &Node) {
                 .contains("no such file or directory"),
             "{all}"
         );
-        let log = day.log();
-        assert!(
-            log.contains(&format!("audit: exec {} [\"/none\"] by uid 0", container())),
-            "{log}"
-        );
-        assert!(log.contains("exit code 7 after"), "{log}");
+        let audit = format!("audit: exec {} [\"/none\"] by uid 0", container());
+        day.log_with(&[&audit, "exit code 7 after"]);
     });
 }
 
@@ -904,9 +894,8 @@ fn over_tls_a_command_runs_for_who_has_the_token() {
             let (status, _) = peer.end();
             assert_eq!(status["details"]["causes"][0]["message"], "3");
 
-            let log = day.log();
             let ran = format!("audit: exec {} [\"sh\"] by 127.0.0.1:", container());
-            assert!(log.contains(&ran), "{log}");
+            let log = day.log_with(&[&ran]);
             assert!(!log.contains("/tmp/ran"), "{log}");
         });
     });

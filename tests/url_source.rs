@@ -250,6 +250,7 @@ fn failures_are_told_three_times_and_once_with_a_note() {
         let day = begin(node, &server.url(), json!({}));
         server.wait_for_requests(7);
         let said = |part: &str| day.log().matches(part).count();
+        day.log_with(&["further failures are logged at level debug"]);
         assert_eq!(said("answers with status 503"), 4, "{}", day.log());
         assert_eq!(said("further failures are logged at level debug"), 1);
         server.answer(ok(list(&[])));

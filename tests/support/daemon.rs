@@ -188,6 +188,21 @@ impl<'a> Day<'a> {
         self.node.dir.path().join("daemon.log")
     }
 
+    /// The log, with these texts in it: a thread of its own writes it, a moment after what it tells of.
+    #[track_caller]
+    pub(crate) fn log_with(&self, texts: &[&str]) -> String {
+        let end = Instant::now() + CEILING;
+        loop {
+            let log = self.log();
+            let missing = texts.iter().find(|text| !log.contains(**text));
+            match missing {
+                None => return log,
+                Some(text) => assert!(Instant::now() < end, "{text} is not in the log:\n{log}"),
+            }
+            std::thread::yield_now();
+        }
+    }
+
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.log_path()).unwrap_or_default()
     }
