@@ -55,7 +55,7 @@ NETWORK_BENCH := PATH="$(STATIC_PATH)$$PATH" $(STATIC_FLAGS) $(CARGO) bench --be
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test test-arch realware lint static static-tools vm vm-guest bench soak flood install clean
+.PHONY: help build run test test-arch realware lint static static-tools vm vm-guest bench soak flood install apparmor clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -135,6 +135,10 @@ flood: ## SECONDS=60 of 1,000 http probes a second, as root (BENCHMARKS.md)
 
 install: static ## install the static file below PREFIX (default /usr/local)
 	install -D -m 755 target/static/$(MUSL)/release/podprobe $(DESTDIR)$(PREFIX)/bin/podprobe
+
+apparmor: ## install and load the AppArmor profile podprobe-default, which confines containers that ask for none
+	install -D -m 644 config/apparmor.d/podprobe-default $(DESTDIR)/etc/apparmor.d/podprobe-default
+	@[ -n "$(DESTDIR)" ] || apparmor_parser --skip-cache --replace /etc/apparmor.d/podprobe-default
 
 clean: ## remove what was built
 	$(CARGO) clean

@@ -125,6 +125,8 @@ pub struct Settings {
     pub runtime_classes: BTreeMap<String, RuntimeChoice>,
     /// `allowUnfilteredDevices`: whether containers run on a node whose kernel cannot filter their devices ([Volumes](#volumes)); there any image can read and write the node's disks.
     pub allow_unfiltered_devices: bool,
+    /// `loadAppArmorProfile`: whether the daemon loads its own `podprobe-default` when it starts, in place of one of that name ([AppArmor](#apparmor)).
+    pub load_app_armor_profile: bool,
     /// The file as it was read, for who asks for the configuration in force; no key of it.
     pub written: Option<Arc<Value>>,
 }
@@ -244,6 +246,7 @@ impl Default for Settings {
             runtime: RuntimeChoice::Embedded,
             runtime_classes: BTreeMap::new(),
             allow_unfiltered_devices: false,
+            load_app_armor_profile: false,
             written: None,
         }
     }
@@ -359,6 +362,7 @@ struct File {
     #[serde(deserialize_with = "runtime_classes")]
     runtime_classes: Option<BTreeMap<String, RuntimeChoice>>,
     allow_unfiltered_devices: Option<bool>,
+    load_app_armor_profile: Option<bool>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -635,6 +639,9 @@ impl File {
             allow_unfiltered_devices: self
                 .allow_unfiltered_devices
                 .unwrap_or(d.allow_unfiltered_devices),
+            load_app_armor_profile: self
+                .load_app_armor_profile
+                .unwrap_or(d.load_app_armor_profile),
             written: None,
         })
     }

@@ -936,6 +936,7 @@ fn a_role_of_an_earlier_version_gives_way_to_one_that_knows_names() {
             boot_id: podprobe::clock::boot_id(),
             process: Process::of(process.id() as i32).unwrap(),
             version: "0.0.1".into(),
+            hands_over: false,
         };
         let record = serde_json::to_vec(&record).unwrap();
         std::fs::write(proxy.dir.join("state.json"), record).unwrap();

@@ -62,7 +62,8 @@ use crate::proxy::watch::{self, Removal, ServicesView};
 use crate::remove_tree::remove_tree;
 use crate::runtime::metered::Metered;
 use crate::runtime::shims;
-use crate::runtime::shims::app_armor::AppArmor;
+use crate::runtime::shims::app_armor::load::{self, Loaded};
+use crate::runtime::shims::app_armor::{AppArmor, RUNTIME_DEFAULT};
 use crate::runtime::shims::exits::ExitListener;
 use crate::runtime::{ContainerId, Runtime};
 use crate::server::{self, CredentialFiles, Server, ServerConfig};
@@ -115,6 +116,8 @@ pub(super) fn start(
     mut engine: Engine,
 ) -> Result<(Running, Threads), DaemonError> {
     let started = Moment::now();
+    // Before the first container of an earlier daemon is looked at: one that waits for the profile starts at once.
+    load_app_armor_profile(settings);
     let counted = Counted::default();
     engine.runtime = Arc::new(Metered::new(engine.runtime, counted.operations.clone()));
     let mut restored = checkpoint::read(&layout.checkpoint());
@@ -259,6 +262,22 @@ pub(super) fn sources(settings: &Settings) -> Vec<PodSource> {
     let url = settings.static_pod_url.as_ref();
     let url = url.map(|_| PodSource::Http);
     [PodSource::File].into_iter().chain(url).collect()
+}
+
+/// The daemon goes on without it: pods that need no profile run, and the others say what they wait for.
+fn load_app_armor_profile(settings: &Settings) {
+    let (allowed, parser) = (settings.load_app_armor_profile, load::parser());
+    let kernel = AppArmor::of_the_kernel();
+    match load::load(allowed, &kernel, parser.as_deref(), load::LIMIT) {
+        Ok(Loaded::NotAllowed) => {}
+        Ok(Loaded::NoAppArmor) => {
+            log::info!(
+                "loadAppArmorProfile: the kernel enforces no AppArmor profiles; none is loaded"
+            );
+        }
+        Ok(Loaded::Replaced) => log::info!("the AppArmor profile {RUNTIME_DEFAULT} is loaded"),
+        Err(why) => log::warn!("{why}"),
+    }
 }
 
 // ---- the parts ----

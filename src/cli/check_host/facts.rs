@@ -36,8 +36,8 @@ pub struct Facts {
     pub inotify: Inotify,
     /// The kernel has seccomp filters.
     pub seccomp: bool,
-    /// The kernel enforces AppArmor profiles.
-    pub app_armor: bool,
+    /// AppArmor.
+    pub app_armor: AppArmorFacts,
     /// The wall clock.
     pub now: SystemTime,
     /// Since the boot.
@@ -52,6 +52,19 @@ pub struct Facts {
     pub has_swap: bool,
     /// The configuration can be used.
     pub configuration: Result<(), String>,
+}
+
+/// AppArmor, and the profile of `RuntimeDefault`.
+#[derive(Clone, Copy, Debug)]
+pub struct AppArmorFacts {
+    /// The kernel enforces profiles.
+    pub is_enabled: bool,
+    /// The profile is loaded; None: the list is root's.
+    pub is_loaded: Option<bool>,
+    /// The configuration has the daemon load it.
+    pub is_allowed: bool,
+    /// There is a parser.
+    pub has_parser: bool,
 }
 
 /// How cgroups are mounted.

@@ -286,11 +286,27 @@ fn seccomp(facts: &Facts) -> Finding {
 
 /// Most nodes do without it, so its absence is no warning.
 fn app_armor(facts: &Facts) -> Finding {
-    let found = match facts.app_armor {
-        true => "on",
-        false => "off: only a container that names a profile does not start",
-    };
-    Finding::pass("apparmor", found)
+    let of = facts.app_armor;
+    match (of.is_enabled, of.is_allowed, of.has_parser, of.is_loaded) {
+        (false, ..) => Finding::pass(
+            "apparmor",
+            "off: only a container that names a profile does not start",
+        ),
+        (_, true, false, _) => Finding::warn(
+            "apparmor",
+            "on, but there is no apparmor_parser for loadAppArmorProfile",
+            "the daemon cannot load podprobe-default; install the package apparmor",
+        ),
+        (_, true, true, _) => Finding::pass("apparmor", "on; the daemon loads podprobe-default"),
+        (.., Some(true)) => Finding::pass("apparmor", "on, with podprobe-default"),
+        (.., Some(false)) => Finding::warn(
+            "apparmor",
+            "on, without podprobe-default",
+            "containers with RuntimeDefault do not start, and those that ask for nothing run unconfined; set loadAppArmorProfile, or load \
+             the profile with apparmor_parser",
+        ),
+        (.., None) => Finding::pass("apparmor", "on"),
+    }
 }
 
 fn swap(facts: &Facts) -> Finding {
@@ -483,7 +499,24 @@ mod tests {
             |f| f.seccomp = false,
             &[(Warn, "seccomp", "the kernel has no filters")],
         );
-        check(|f| f.app_armor = false, &[]);
+        check(|f| f.app_armor.is_enabled = false, &[]);
+        check(|f| f.app_armor.is_loaded = None, &[]);
+        check(
+            |f| f.app_armor.is_loaded = Some(false),
+            &[(Grade::Warn, "apparmor", "set loadAppArmorProfile")],
+        );
+        let allowed = |f: &mut Facts| {
+            (f.app_armor.is_loaded, f.app_armor.is_allowed) = (Some(false), true);
+        };
+        check(allowed, &[]);
+        check(
+            |f| {
+                allowed(f);
+                f.app_armor.has_parser = false;
+            },
+            &[(Grade::Warn, "apparmor", "install the package apparmor")],
+        );
+        check(|f| f.app_armor.has_parser = false, &[]);
         check(
             |f| f.configuration = Err("bad".into()),
             &[(Fail, "configuration", "bad")],

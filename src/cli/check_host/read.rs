@@ -14,12 +14,12 @@ use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::statvfs::{FsFlags, statvfs};
 
-use super::facts::{CgroupFacts, Disk, Facts, Inotify, Memory, Share};
+use super::facts::{AppArmorFacts, CgroupFacts, Disk, Facts, Inotify, Memory, Share};
 use crate::clock::Moment;
 use crate::layout::Layout;
 use crate::netfilter::{Family, Netfilter};
 use crate::network;
-use crate::runtime::shims::app_armor::AppArmor;
+use crate::runtime::shims::app_armor::{AppArmor, load};
 use crate::runtime::shims::cgroup::Cgroups;
 use crate::runtime::shims::device_program;
 use crate::settings::{Overrides, Settings};
@@ -50,7 +50,7 @@ pub fn facts(layout: &Layout, config: Option<&Path>) -> Facts {
             .then(|| aside(CloneFlags::CLONE_NEWNET, try_packet_filter).and_then(|tried| tried)),
         inotify: inotify(),
         seccomp: Path::new("/proc/sys/kernel/seccomp/actions_avail").exists(),
-        app_armor: AppArmor::of_the_kernel().is_enabled(),
+        app_armor: app_armor(settings.as_ref().is_ok_and(|s| s.load_app_armor_profile)),
         now: SystemTime::now(),
         up: Moment::now().since_boot(),
         disks: disks(layout),
@@ -58,6 +58,16 @@ pub fn facts(layout: &Layout, config: Option<&Path>) -> Facts {
         memory: memory(),
         has_swap: fs::read_to_string("/proc/swaps").is_ok_and(|text| text.lines().count() > 1),
         configuration: settings.map(drop).map_err(|e| e.to_string()),
+    }
+}
+
+fn app_armor(is_allowed: bool) -> AppArmorFacts {
+    let kernel = AppArmor::of_the_kernel();
+    AppArmorFacts {
+        is_enabled: kernel.is_enabled(),
+        is_loaded: kernel.has_default(),
+        is_allowed,
+        has_parser: load::parser().is_some(),
     }
 }
 

@@ -158,7 +158,7 @@ fn memory(facts: &Facts) -> Finding {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::super::facts::{CgroupFacts, Inotify, Memory};
+    use super::super::facts::{AppArmorFacts, CgroupFacts, Inotify, Memory};
     use super::super::finding::Grade;
     use super::*;
 
@@ -189,7 +189,12 @@ pub(super) mod tests {
                 instances: share(128),
             },
             seccomp: true,
-            app_armor: true,
+            app_armor: AppArmorFacts {
+                is_enabled: true,
+                is_loaded: Some(true),
+                is_allowed: false,
+                has_parser: true,
+            },
             now: SystemTime::UNIX_EPOCH + EARLIEST,
             up: Duration::from_secs(100),
             disks: vec![Disk {

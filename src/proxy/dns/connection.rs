@@ -59,6 +59,17 @@ impl Connection {
         }
     }
 
+    /// Every question that has begun to come has been answered.
+    pub fn is_quiet(&self) -> bool {
+        let nothing_waits = self.waiting == 0 && self.unsent.is_empty();
+        nothing_waits && self.frames.is_empty() && !self.has_ended
+    }
+
+    /// The connection itself, for another process.
+    pub fn into_stream(self) -> TcpStream {
+        self.stream
+    }
+
     fn has_room(&self) -> bool {
         self.waiting < MOST_WAITING && self.unsent.len() < MOST_UNREAD
     }

@@ -39,6 +39,17 @@ impl Connections {
         self.all.remove(&key)
     }
 
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// Those that ask nothing now.
+    pub fn quiet(&self) -> Vec<u64> {
+        let quiet = self.all.iter().filter(|(_, c)| c.is_quiet());
+        quiet.map(|(key, _)| *key).collect()
+    }
+
     /// When the first of them has done nothing for too long.
     pub fn deadline(&self) -> Option<Moment> {
         self.all.values().map(|c| c.until).min()

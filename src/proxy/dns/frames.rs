@@ -22,6 +22,11 @@ impl Frames {
         }
     }
 
+    /// Nothing of a message has come.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
     /// More has come.
     pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);

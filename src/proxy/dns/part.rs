@@ -3,8 +3,9 @@
 //! Invariants: an address that cannot be had holds up no other; it is tried again. Names, clients and resolvers may change
 //! at any time; the sockets stay.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -16,7 +17,7 @@ use super::responder::{Listener, Responder};
 use crate::api::service::Protocol;
 use crate::clock::Moment;
 use crate::proxy::names::PORT;
-use crate::proxy::role::message::{Configuration, NotBound};
+use crate::proxy::role::message::{Configuration, HandedSocket, NotBound, Owner};
 use crate::proxy::role::poller::{Part, Poller, Token};
 use crate::proxy::userspace::plan::Action;
 use crate::proxy::userspace::sockets;
@@ -43,6 +44,8 @@ pub struct NamesPart {
     wanted: Vec<Wanted>,
     not_bound: Vec<NotBound>,
     retry_at: Option<Moment>,
+    /// Sockets of another process that are not wanted yet.
+    inherited: BTreeMap<(Protocol, SocketAddr), OwnedFd>,
 }
 
 impl Default for NamesPart {
@@ -52,6 +55,7 @@ impl Default for NamesPart {
             wanted: Vec::new(),
             not_bound: Vec::new(),
             retry_at: None,
+            inherited: BTreeMap::new(),
         }
     }
 }
@@ -88,7 +92,7 @@ impl NamesPart {
             if bound.contains(&at) {
                 continue;
             }
-            let opened = open(at, wanted.is_routed).and_then(|listener| {
+            let opened = self.open(at, wanted.is_routed).and_then(|listener| {
                 let added = self.responder.listen_on(listener, poller.epoll());
                 added.map_err(|e| {
                     (
@@ -110,9 +114,74 @@ impl NamesPart {
             self.responder.close_listener(at);
         }
         self.responder.update(Names::default());
+        self.responder.leave();
         self.wanted.clear();
         self.not_bound.clear();
         self.retry_at = None;
+    }
+
+    /// These sockets are used where they are wanted, in place of new ones.
+    pub fn inherit(&mut self, sockets: Vec<(HandedSocket, OwnedFd)>) {
+        let sockets = sockets.into_iter();
+        self.inherited
+            .extend(sockets.map(|(s, fd)| ((s.protocol, s.at), fd)));
+    }
+
+    /// What was not wanted is closed.
+    pub fn forget_inherited(&mut self) {
+        self.inherited.clear();
+    }
+
+    /// Every socket for clients, for another process.
+    pub fn to_hand_over(&self) -> Vec<(HandedSocket, BorrowedFd<'_>)> {
+        let sockets = self.responder.to_hand_over().into_iter();
+        let handed = sockets.map(|(protocol, at, socket)| {
+            let handed = HandedSocket {
+                owner: Owner::Names,
+                protocol,
+                at,
+                action: Action::Serve,
+            };
+            (handed, socket)
+        });
+        handed.collect()
+    }
+
+    /// Takes no more questions; another process has the sockets, and gets the connections that ask nothing now.
+    pub fn let_go(&mut self, now: Moment, poller: &Poller) -> Vec<(IpAddr, OwnedFd)> {
+        self.wanted.clear();
+        self.not_bound.clear();
+        self.retry_at = None;
+        self.inherited.clear();
+        self.responder.let_go(now, poller.epoll())
+    }
+
+    /// The other process has let go.
+    pub fn adopt(&mut self, given: Vec<(IpAddr, OwnedFd)>, now: Moment, poller: &Poller) {
+        self.responder.adopt(given, now, poller.epoll());
+        self.retry_at = (!self.not_bound.is_empty()).then_some(now);
+    }
+
+    /// Nobody waits for an answer.
+    pub fn is_unused(&self) -> bool {
+        self.responder.is_unused()
+    }
+
+    fn open(&mut self, at: SocketAddr, is_routed: bool) -> Result<Listener, (Protocol, Errno)> {
+        let mut open = |protocol| -> Result<OwnedFd, (Protocol, Errno)> {
+            if let Some(socket) = self.inherited.remove(&(protocol, at)) {
+                return Ok(socket);
+            }
+            let opened = sockets::open(protocol, at, Action::Serve, is_routed);
+            let opened = opened.map_err(|e| (protocol, e))?;
+            opened.ok_or((protocol, Errno::EINVAL))
+        };
+        let udp = open(Protocol::Udp)?;
+        make_room(&udp);
+        Ok(Listener {
+            udp: UdpSocket::from(udp),
+            tcp: TcpListener::from(open(Protocol::Tcp)?),
+        })
     }
 
     /// What could not be bound.
@@ -124,20 +193,6 @@ impl NamesPart {
     pub fn counters(&self) -> Counters {
         self.responder.counters()
     }
-}
-
-fn open(at: SocketAddr, is_routed: bool) -> Result<Listener, (Protocol, Errno)> {
-    let open = |protocol| -> Result<OwnedFd, (Protocol, Errno)> {
-        let opened = sockets::open(protocol, at, Action::Serve, is_routed);
-        let opened = opened.map_err(|e| (protocol, e))?;
-        opened.ok_or((protocol, Errno::EINVAL))
-    };
-    let udp = open(Protocol::Udp)?;
-    make_room(&udp);
-    Ok(Listener {
-        udp: UdpSocket::from(udp),
-        tcp: TcpListener::from(open(Protocol::Tcp)?),
-    })
 }
 
 /// As much as the node allows, where the process may not ask for more.

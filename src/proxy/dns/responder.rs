@@ -8,15 +8,18 @@ mod streams;
 
 use std::collections::HashMap;
 use std::io;
-use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
 
+use crate::api::service::Protocol;
 use crate::clock::Moment;
 use crate::proxy::names::PORT;
 use crate::services::names::Names;
 
 use super::answer::{Verdict, answer};
+use super::connection::{Connection, IDLE};
 use super::connections::Connections;
 use super::counters::Counters;
 use super::exchange::Exchange;
@@ -43,6 +46,13 @@ pub struct Listener {
     pub tcp: TcpListener,
 }
 
+/// A [`Listener`]'s sockets.
+struct Place {
+    udp: UdpSocket,
+    /// None where another process takes the clients.
+    tcp: Option<TcpListener>,
+}
+
 /// Who waits for an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Client {
@@ -57,13 +67,15 @@ pub struct Responder {
     /// What the poller's tokens of this part have in their top byte.
     part: u64,
     /// One that was closed leaves its place to the next.
-    listeners: Vec<Option<Listener>>,
+    listeners: Vec<Option<Place>>,
     zone: Zone,
     forwards: Forwards<Client>,
     exchanges: HashMap<u64, Exchange>,
     inbox: Inbox,
     connections: Connections,
     paused_until: Option<Moment>,
+    /// When who still waits for an answer gets none, because another process answers.
+    leaves_at: Option<Moment>,
     random: Random,
     turn: usize,
     counters: Counters,
@@ -85,6 +97,7 @@ impl Responder {
             inbox: Inbox::default(),
             connections: Connections::default(),
             paused_until: None,
+            leaves_at: None,
             random: Random::default(),
             turn: 0,
             counters: Counters::default(),
@@ -106,9 +119,13 @@ impl Responder {
             let event = self.event(Token::Listener(at), EpollFlags::EPOLLIN);
             poller.add(&listener.tcp, event)?;
         }
+        let opened = Some(Place {
+            udp: listener.udp,
+            tcp: Some(listener.tcp),
+        });
         match self.listeners.get_mut(at) {
-            Some(place) => *place = Some(listener),
-            None => self.listeners.push(Some(listener)),
+            Some(place) => *place = opened,
+            None => self.listeners.push(opened),
         }
         Ok(())
     }
@@ -126,6 +143,62 @@ impl Responder {
     pub fn addresses(&self) -> Vec<SocketAddr> {
         let open = self.listeners.iter().flatten();
         open.filter_map(|l| l.udp.local_addr().ok()).collect()
+    }
+
+    /// Every socket for clients, for another process.
+    pub fn to_hand_over(&self) -> Vec<(Protocol, SocketAddr, BorrowedFd<'_>)> {
+        let mut sockets = Vec::new();
+        for place in self.listeners.iter().flatten() {
+            if let (Ok(at), Some(tcp)) = (place.udp.local_addr(), &place.tcp) {
+                sockets.push((Protocol::Udp, at, place.udp.as_fd()));
+                sockets.push((Protocol::Tcp, at, tcp.as_fd()));
+            }
+        }
+        sockets
+    }
+
+    /// Takes no more questions: another process has the sockets. Who waits gets an answer, within [`IDLE`]. Gives the
+    /// connections that ask nothing now. The poller would tell of all these for as long as the other process lives.
+    pub fn let_go(&mut self, now: Moment, poller: &Epoll) -> Vec<(IpAddr, OwnedFd)> {
+        for place in self.listeners.iter_mut().flatten() {
+            let _ = poller.delete(&place.udp);
+            if let Some(tcp) = place.tcp.take() {
+                // It is not watched while taking connections pauses.
+                let _ = poller.delete(&tcp);
+            }
+        }
+        self.paused_until = None;
+        self.leaves_at = Some(now + IDLE);
+        let mut given = Vec::new();
+        for key in self.connections.quiet() {
+            if let Some(connection) = self.connections.remove(key) {
+                let _ = poller.delete(connection.as_fd());
+                given.push((connection.from, connection.into_stream().into()));
+            }
+        }
+        given
+    }
+
+    /// Goes on with connections that another process has given.
+    pub fn adopt(&mut self, given: Vec<(IpAddr, OwnedFd)>, now: Moment, poller: &Epoll) {
+        for (from, stream) in given {
+            self.register(Connection::new(stream.into(), from, now), poller);
+        }
+    }
+
+    /// Nobody waits for an answer.
+    pub fn is_unused(&self) -> bool {
+        self.inbox.is_empty() && self.forwards.is_empty() && self.connections.is_empty()
+    }
+
+    /// Who still waits for an answer gets none.
+    pub fn leave(&mut self) {
+        self.listeners.clear();
+        self.inbox = Inbox::default();
+        self.forwards = Forwards::default();
+        self.exchanges.clear();
+        self.connections = Connections::default();
+        self.leaves_at = None;
     }
 
     /// These names, clients and resolvers from now on.
@@ -156,6 +229,7 @@ impl Responder {
             self.forwards.deadline(),
             self.connections.deadline(),
             self.paused_until,
+            self.leaves_at,
         ];
         // What waits goes on at once, after the other parts had their turns.
         if !self.inbox.is_empty() {
@@ -177,6 +251,9 @@ impl Responder {
         }
         self.datagrams(now, poller);
         self.go_on(now, poller);
+        if self.leaves_at.is_some_and(|at| at <= now) {
+            self.leave();
+        }
     }
 
     /// A socket of this part is ready.
@@ -209,8 +286,10 @@ impl Responder {
             let Some(listener) = listener else {
                 continue;
             };
-            let event = self.event(Token::Listener(at), EpollFlags::EPOLLIN);
-            poller.add(&listener.tcp, event)?;
+            if let Some(tcp) = &listener.tcp {
+                let event = self.event(Token::Listener(at), EpollFlags::EPOLLIN);
+                poller.add(tcp, event)?;
+            }
         }
         Ok(())
     }

@@ -3,8 +3,10 @@
 //! Invariants: only root and the user of the role are heard. Whatever a client sends, or leaves half sent, costs its own
 //! connection and nothing else. Requests are taken from here by the loop; nothing here acts on them.
 
+use std::collections::VecDeque;
 use std::fs;
 use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
@@ -14,6 +16,7 @@ use nix::sys::epoll::EpollFlags;
 use nix::sys::socket::{getsockopt, sockopt};
 use nix::unistd::geteuid;
 
+use super::hand_over;
 use super::message::{Answer, LONGEST, Request};
 use super::poller::{Part, Poller, Token};
 use super::slab::{Key, Queue, Slab};
@@ -26,6 +29,8 @@ const LISTENER: u8 = 0;
 /// A client.
 const CLIENT: u8 = 1;
 
+/// The socket of a role that is about to have the directory.
+const NEXT_SOCKET: &str = "control.next";
 /// Clients at a time; the one that was silent longest makes room.
 const CLIENTS: usize = 8;
 /// How long a client may take to send a request whose begin is there, or to read an answer.
@@ -37,6 +42,8 @@ struct Client {
     stream: UnixStream,
     received: Vec<u8>,
     to_send: Vec<u8>,
+    /// They go after `to_send`.
+    descriptors: VecDeque<OwnedFd>,
     /// When it last sent or took something.
     last: Moment,
     /// It gets its answer, and then nothing more.
@@ -45,7 +52,16 @@ struct Client {
 
 impl Client {
     fn is_idle(&self) -> bool {
-        self.received.is_empty() && self.to_send.is_empty()
+        self.received.is_empty() && self.to_send.is_empty() && self.descriptors.is_empty()
+    }
+
+    fn send_some(&mut self) -> io::Result<()> {
+        if self.to_send.is_empty() {
+            return Ok(hand_over::send(&self.stream, &mut self.descriptors)?);
+        }
+        let sent = self.stream.write(&self.to_send)?;
+        self.to_send.drain(..sent);
+        Ok(())
     }
 }
 
@@ -64,13 +80,32 @@ impl Control {
     /// # Errors
     /// The socket cannot be made.
     pub fn listen(dir: &Path, poller: &Poller) -> io::Result<Self> {
-        let path = dir.join(super::home::SOCKET);
-        match fs::remove_file(&path) {
+        Self::listen_at(&dir.join(super::home::SOCKET), poller)
+    }
+
+    /// Listens where nobody looks before [`Self::publish`].
+    ///
+    /// # Errors
+    /// The socket cannot be made.
+    pub fn prepare(dir: &Path, poller: &Poller) -> io::Result<Self> {
+        Self::listen_at(&dir.join(NEXT_SOCKET), poller)
+    }
+
+    /// Puts a socket that was prepared in the place of that of another role; there is one at every moment.
+    ///
+    /// # Errors
+    /// The directory has gone.
+    pub fn publish(dir: &Path) -> io::Result<()> {
+        fs::rename(dir.join(NEXT_SOCKET), dir.join(super::home::SOCKET))
+    }
+
+    fn listen_at(path: &Path, poller: &Poller) -> io::Result<Self> {
+        match fs::remove_file(path) {
             Err(e) if e.kind() != ErrorKind::NotFound => return Err(e),
             _ => {}
         }
-        let listener = UnixListener::bind(&path)?;
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
+        let listener = UnixListener::bind(path)?;
+        fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
         listener.set_nonblocking(true)?;
         poller.add(&listener, token(LISTENER, None), EpollFlags::EPOLLIN)?;
         Ok(Self {
@@ -98,13 +133,27 @@ impl Control {
         self.send(key, poller);
     }
 
+    /// The same, and the descriptors that belong to the answer.
+    pub fn answer_with(
+        &mut self,
+        key: Key,
+        answer: &Answer,
+        descriptors: Vec<OwnedFd>,
+        poller: &Poller,
+    ) {
+        if let Some(client) = self.clients.get_mut(key) {
+            client.descriptors.extend(descriptors);
+        }
+        self.answer(key, answer, poller);
+    }
+
     fn send(&mut self, key: Key, poller: &Poller) {
         let Some(client) = self.clients.get_mut(key) else {
             return;
         };
-        while !client.to_send.is_empty() {
-            match client.stream.write(&client.to_send) {
-                Ok(n) => drop(client.to_send.drain(..n)),
+        while !client.to_send.is_empty() || !client.descriptors.is_empty() {
+            match client.send_some() {
+                Ok(()) => {}
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == ErrorKind::WouldBlock => {
                     let events = EpollFlags::EPOLLOUT;
@@ -139,6 +188,7 @@ impl Control {
                 stream,
                 received: Vec::new(),
                 to_send: Vec::new(),
+                descriptors: VecDeque::new(),
                 last: now,
                 closing: false,
             });

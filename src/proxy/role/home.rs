@@ -3,13 +3,12 @@
 //! Invariants: at most one role has the lock of a directory. Each file is replaced as a whole. Nothing in it outlives
 //! the boot: its content is not waited for to be on the disk, and the table of another boot is not used.
 
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io::{self, Write};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use nix::fcntl::{Flock, FlockArg};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use serde::{Deserialize, Serialize};
 
@@ -21,6 +20,8 @@ use crate::sys::task::Process;
 pub const SOCKET: &str = "control.sock";
 /// Which process the role is.
 pub const RECORD: &str = "state.json";
+/// The record of a process that is about to be the role.
+const NEXT_RECORD: &str = "state.next";
 /// What it works by.
 pub const TABLE: &str = "table.json";
 /// The addresses that it has added to the node.
@@ -46,6 +47,9 @@ pub struct Record {
     /// The version of the program.
     #[serde(default)]
     pub version: String,
+    /// It knows how to give its work to another process.
+    #[serde(default)]
+    pub hands_over: bool,
 }
 
 impl Record {
@@ -64,7 +68,8 @@ impl Record {
 /// See the module.
 pub struct Home {
     dir: PathBuf,
-    _lock: Flock<File>,
+    /// Belongs to every process that has a descriptor of it, and is released with the last of them.
+    lock: File,
     watch: Option<Inotify>,
 }
 
@@ -81,27 +86,65 @@ impl Home {
             .write(true)
             .mode(0o600)
             .open(dir.join("lock"))?;
-        let lock = Flock::lock(lock, FlockArg::LockExclusiveNonblock).map_err(|(_, e)| {
-            let text = format!("another process has {}: {e}", dir.display());
-            io::Error::new(io::Error::from(e).kind(), text)
+        lock.try_lock().map_err(|e| match e {
+            TryLockError::Error(e) => e,
+            TryLockError::WouldBlock => {
+                let text = format!("another process has {}", dir.display());
+                io::Error::new(io::ErrorKind::WouldBlock, text)
+            }
         })?;
         let home = Self {
             dir: dir.to_owned(),
-            _lock: lock,
+            lock,
             watch: None,
         };
-        home.record()?;
+        home.prepare_record()?;
+        home.publish_record()?;
         Ok(home)
     }
 
-    fn record(&self) -> io::Result<()> {
+    /// The directory with the lock that another process gave. Its record stays that of the other one until
+    /// [`Self::publish_record`].
+    pub fn inherit(dir: &Path, lock: OwnedFd) -> Self {
+        Self {
+            dir: dir.to_owned(),
+            lock: lock.into(),
+            watch: None,
+        }
+    }
+
+    /// The lock, for a process that takes over.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn lock(&self) -> io::Result<OwnedFd> {
+        Ok(self.lock.try_clone()?.into())
+    }
+
+    /// Writes who has the directory beside the record that counts.
+    ///
+    /// # Errors
+    /// The directory cannot be written.
+    pub fn prepare_record(&self) -> io::Result<()> {
         let process = Process::of(std::process::id() as i32);
         let record = Record {
             boot_id: boot_id(),
             process: process.ok_or_else(|| io::Error::other("/proc is not mounted"))?,
             version: env!("CARGO_PKG_VERSION").into(),
+            hands_over: true,
         };
-        replace(&self.dir.join(RECORD), &[&serde_json::to_vec(&record)?])
+        write(
+            &self.dir.join(NEXT_RECORD),
+            &[&serde_json::to_vec(&record)?],
+        )
+    }
+
+    /// The record that was prepared counts from now on.
+    ///
+    /// # Errors
+    /// The directory has gone.
+    pub fn publish_record(&self) -> io::Result<()> {
+        fs::rename(self.dir.join(NEXT_RECORD), self.dir.join(RECORD))
     }
 
     /// Leaves the directory to another role, which may start while this one still has connections.
@@ -178,12 +221,16 @@ impl Home {
 pub fn replace(path: &Path, parts: &[&[u8]]) -> io::Result<()> {
     let mut temporary = path.to_owned();
     temporary.set_extension("tmp");
+    write(&temporary, parts)?;
+    fs::rename(temporary, path)
+}
+
+fn write(path: &Path, parts: &[&[u8]]) -> io::Result<()> {
     let mut file = File::options()
         .create(true)
         .truncate(true)
         .write(true)
         .mode(0o600)
-        .open(&temporary)?;
-    parts.iter().try_for_each(|part| file.write_all(part))?;
-    fs::rename(temporary, path)
+        .open(path)?;
+    parts.iter().try_for_each(|part| file.write_all(part))
 }

@@ -3,6 +3,8 @@
 //! Each request is its length in 4 bytes, most significant first, and JSON; each answer is one line of JSON. A field that
 //! one side does not know is left aside, and one that is missing has its default: daemon and role may be of different
 //! versions.
+//!
+//! Descriptors come after the line of their answer, with bytes that mean nothing ([`super::hand_over`]).
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -10,8 +12,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::service::Protocol;
 use crate::proxy::dns::counters::Counters;
+use crate::proxy::userspace::plan::{Action, Clients};
 use crate::services::names::Names;
-use crate::services::table::ServiceTable;
+use crate::services::table::{Backend, ServicePortName, ServiceTable};
 
 /// The longest request: 16 MiB.
 pub const LONGEST: usize = 16 << 20;
@@ -26,6 +29,10 @@ pub enum Request {
     Metrics {},
     /// Stop listening, and end with the last connection. For an upgrade: the next role takes over.
     Retire {},
+    /// Another process of the role wants this one's sockets. Nothing changes before [`Self::LetGo`].
+    HandOver {},
+    /// That process has them. This one takes no more clients, gives its UDP clients away, and ends with its last connection.
+    LetGo {},
 }
 
 /// Everything the role works by.
@@ -155,6 +162,90 @@ pub struct Answer {
     /// The same of names.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub names: Option<Counters>,
+    /// What is given to another process of the role.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub handed: Option<Box<Handed>>,
+}
+
+/// What one process of the role gives to another. The descriptors follow in this order: of `home`, `sockets`, `flows`,
+/// `questioners`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Handed {
+    /// The lock of the directory.
+    pub home: bool,
+    /// Sockets that are bound.
+    pub sockets: Vec<HandedSocket>,
+    /// UDP clients.
+    pub flows: Vec<HandedFlow>,
+    /// Clients that ask for names over TCP, and wait for no answer now.
+    pub questioners: Vec<IpAddr>,
+    /// Which endpoint a client keeps; without descriptors.
+    pub affinities: Vec<HandedAffinity>,
+}
+
+impl Handed {
+    /// How many descriptors belong to it.
+    pub fn descriptors(&self) -> usize {
+        usize::from(self.home) + self.sockets.len() + self.flows.len() + self.questioners.len()
+    }
+}
+
+/// The part of the role that a socket belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Owner {
+    /// Services and host ports.
+    Userspace,
+    /// Names.
+    Names,
+}
+
+/// A socket that is bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct HandedSocket {
+    /// Whose it is.
+    pub owner: Owner,
+    /// TCP or UDP.
+    pub protocol: Protocol,
+    /// Address and port.
+    pub at: SocketAddr,
+    /// What it does with clients.
+    pub action: Action,
+}
+
+/// A UDP client, whose socket leads to its endpoint.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HandedFlow {
+    /// Where the socket is bound that the client sends to.
+    pub at: SocketAddr,
+    /// The client.
+    pub client: SocketAddr,
+    /// The address that it has asked, where the socket is bound to any.
+    pub local: Option<IpAddr>,
+    /// The service port.
+    pub port: ServicePortName,
+    /// Whose endpoints it gets.
+    pub clients: Clients,
+    /// Its endpoint.
+    pub backend: Backend,
+    /// How long it was silent, in milliseconds: those that were silent longest make room first.
+    pub silent_ms: u64,
+}
+
+/// A client with `ClientIP` affinity.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HandedAffinity {
+    /// The service port.
+    pub port: ServicePortName,
+    /// Whose endpoints it gets.
+    pub clients: Clients,
+    /// The client.
+    pub client: IpAddr,
+    /// Its endpoint.
+    pub endpoint: Backend,
+    /// How long it was silent, in milliseconds.
+    pub silent_ms: u64,
 }
 
 /// An address that could not be bound.

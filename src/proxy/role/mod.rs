@@ -6,8 +6,10 @@
 //! again.
 
 pub mod control;
+pub mod hand_over;
 pub mod home;
 pub mod message;
 pub mod poller;
+pub mod program;
 pub mod proxy;
 pub mod slab;

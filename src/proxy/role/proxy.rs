@@ -2,7 +2,8 @@
 
 use std::ffi::OsString;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::process::ExitCode;
 
 use nix::sys::epoll::EpollFlags;
@@ -11,14 +12,16 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 use super::control::{self, Control};
+use super::hand_over::{Gift, Predecessor};
 use super::home::Home;
-use super::message::{Answer, Configuration, Request};
+use super::message::{Answer, Configuration, Handed, HandedSocket, Owner, Request};
 use super::poller::{Events, Part, Poller, Token};
 use super::slab::Key;
 use crate::clock::Moment;
 use crate::proxy::dns::part::{self as dns, NamesPart};
 use crate::proxy::userspace::part::{self, Userspace};
 use crate::runtime::shims::cgroup;
+use crate::sys::task::PidFd;
 
 /// What the role says on its standard output when the daemon may speak to it; else `error <text>`.
 pub const READY: &str = "ready\n";
@@ -29,16 +32,30 @@ const DESCRIPTORS: u64 = 1 << 20;
 const LOOP: u8 = 255;
 /// Of these: something has happened to the directory, …
 const HOME: u8 = 0;
-/// … and the node shuts down.
+/// … the node shuts down, …
 const SHUTDOWN: u8 = 1;
+/// … and the process that has handed its work over has ended.
+const PREDECESSOR: u8 = 2;
 
-/// The role: the one argument is its directory.
+/// The argument after the directory with which the role takes over from the process that has it.
+pub const TAKE_OVER: &str = "take-over";
+
+/// The role. Its arguments are its directory and, at an upgrade, [`TAKE_OVER`].
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let Some(dir) = args.into_iter().next().map(PathBuf::from) else {
+    let mut args = args.into_iter();
+    let Some(dir) = args.next() else {
         eprintln!("podprobe proxy: this role is started by the daemon, with a directory");
         return ExitCode::from(2);
     };
-    match Role::new(dir) {
+    let takes_over = args.next().is_some_and(|word| word == TAKE_OVER);
+    let role = leave_the_daemon_behind().and_then(|()| {
+        let dir = std::path::absolute(dir)?;
+        match takes_over {
+            true => Role::take_over(&dir),
+            false => Role::new(&dir),
+        }
+    });
+    match role {
         Ok(role) => {
             say(READY);
             detach();
@@ -99,28 +116,62 @@ struct Role {
     /// The version of the table that counts.
     applied: Option<u64>,
     retired: bool,
+    /// Who has asked for the sockets.
+    heir: Option<Key>,
+    /// The process that had the sockets before, while it has connections. This one outlives it: it keeps the addresses of
+    /// those connections, and a process that takes over from this one waits for this one alone.
+    predecessor: Option<PidFd>,
     /// Readable at the node's shutdown; None where a TERM may be for the daemon.
     _shutdown: Option<SignalFd>,
 }
 
 impl Role {
-    fn new(dir: PathBuf) -> io::Result<Self> {
-        let dir = std::path::absolute(dir)?;
-        leave_the_daemon_behind()?;
-        let mut home = Home::take(&dir)?;
-        let has_left = cgroup::leave_the_daemon(&home.orders().cgroup);
-        let poller = Poller::new()?;
-        let shutdown = has_left.then(|| shutdown(&poller)).transpose()?;
-        let mut userspace = Userspace::new(&dir, raise_descriptors());
-        // Clients are served before the daemon has said anything.
+    fn new(dir: &Path) -> io::Result<Self> {
+        let home = Home::take(dir)?;
+        let userspace = Userspace::new(dir, raise_descriptors());
+        let mut role = Self::serving(home, userspace, NamesPart::default(), Control::listen)?;
+        role.watch();
+        Ok(role)
+    }
+
+    /// Takes the work of the process over that has the directory. That one goes on where this fails.
+    fn take_over(dir: &Path) -> io::Result<Self> {
+        let mut userspace = Userspace::new(dir, raise_descriptors());
         let mut names = NamesPart::default();
+        let mut predecessor = Predecessor::find(dir)?;
+        let mut gift = predecessor.hand_over()?;
+        let lock = gift.take_lock();
+        let lock = lock.ok_or_else(|| io::Error::other("it has not given its lock"))?;
+        let sockets = gift.take(|handed| &mut handed.sockets).into_iter();
+        let (of_names, others) = sockets.partition(|(s, _)| s.owner == Owner::Names);
+        names.inherit(of_names);
+        userspace.inherit(others);
+        let home = Home::inherit(dir, lock);
+        home.prepare_record()?;
+        let mut role = Self::serving(home, userspace, names, Control::prepare)?;
+        // The last step that may fail.
+        let gift = predecessor.let_go()?;
+        role.adopt(gift);
+        role.succeed(predecessor.process());
+        Ok(role)
+    }
+
+    /// Serves clients by the last table, before the daemon has said anything.
+    fn serving(
+        home: Home,
+        mut userspace: Userspace,
+        mut names: NamesPart,
+        control: impl FnOnce(&Path, &Poller) -> io::Result<Control>,
+    ) -> io::Result<Self> {
+        let poller = Poller::new()?;
+        let has_left = cgroup::leave_the_daemon(&home.orders().cgroup);
+        let shutdown = has_left.then(|| shutdown(&poller)).transpose()?;
         let last = home.last();
         if let Some(last) = &last {
             userspace.apply(last, Moment::now(), &poller);
             names.apply(last, Moment::now(), &poller);
         }
-        let control = Control::listen(&dir, &poller)?;
-        watch(&mut home, &poller);
+        let control = control(home.dir(), &poller)?;
         Ok(Self {
             home: Some(home),
             poller,
@@ -129,13 +180,50 @@ impl Role {
             names,
             applied: last.map(|last| last.version),
             retired: false,
+            heir: None,
+            predecessor: None,
             _shutdown: shutdown,
         })
     }
 
+    /// Goes on with what the other process had beside its sockets.
+    fn adopt(&mut self, mut gift: Gift) {
+        let now = Moment::now();
+        let flows = gift.take(|handed| &mut handed.flows);
+        let questioners = gift.take(|handed| &mut handed.questioners);
+        let affinities = gift.handed.affinities;
+        self.userspace.adopt(flows, affinities, now, &self.poller);
+        self.names.adopt(questioners, now, &self.poller);
+    }
+
+    /// The directory is this process's. Clients are served from now on, even if the daemon finds the way only later.
+    fn succeed(&mut self, predecessor: PidFd) {
+        if let Some(home) = &self.home {
+            let published = home.publish_record();
+            if let Err(e) = published.and_then(|()| Control::publish(home.dir())) {
+                eprintln!("cannot take the directory over: {e}");
+            }
+        }
+        self.watch();
+        let token = of_loop(PREDECESSOR);
+        let watched = self.poller.add(&predecessor, token, EpollFlags::EPOLLIN);
+        match watched {
+            Ok(()) => self.predecessor = Some(predecessor),
+            Err(_) => self.userspace.is_alone(),
+        }
+    }
+
+    /// Nothing is left to do.
+    fn is_done(&self) -> bool {
+        self.retired
+            && self.userspace.is_unused()
+            && self.names.is_unused()
+            && self.predecessor.is_none()
+    }
+
     fn run(mut self) -> ExitCode {
         let mut events = Events::default();
-        while !(self.retired && self.userspace.is_unused()) {
+        while !self.is_done() {
             let deadlines = [
                 self.control.deadline(),
                 self.userspace.deadline(),
@@ -150,6 +238,10 @@ impl Role {
                     part::PART => self.userspace.ready(token, events, now, &self.poller),
                     dns::PART => self.names.ready(token, events, now, &self.poller),
                     LOOP if token.kind == SHUTDOWN => return ExitCode::SUCCESS,
+                    LOOP if token.kind == PREDECESSOR => {
+                        self.predecessor = None;
+                        self.userspace.is_alone();
+                    }
                     _ => self.mend(),
                 }
             }
@@ -181,21 +273,22 @@ impl Role {
                 self.retire();
                 self.state()
             }
+            Request::HandOver {} => return self.hand_over(client),
+            Request::LetGo {} => return self.let_go(client),
         };
         self.control.answer(client, &answer, &self.poller);
     }
 
     fn apply(&mut self, configuration: &Configuration) -> Answer {
         if self.retired {
-            return Answer {
-                error: Some("this role is retired: another one has its place".into()),
-                ..Answer::default()
-            };
+            return refused(RETIRED.into());
         }
         let now = Moment::now();
         // It claims the addresses that names need, too.
         self.userspace.apply(configuration, now, &self.poller);
         self.names.apply(configuration, now, &self.poller);
+        self.userspace.forget_inherited();
+        self.names.forget_inherited();
         // Without it the table counts all the same, until this process ends.
         if let Some(Err(e)) = self.home.as_ref().map(|h| h.keep(configuration)) {
             eprintln!("cannot keep the table: {e}");
@@ -214,6 +307,67 @@ impl Role {
             portals: self.userspace.portals(),
             ..Answer::default()
         }
+    }
+
+    /// Gives a client the sockets and the lock, and goes on with them.
+    fn hand_over(&mut self, client: Key) {
+        let (answer, descriptors) = match self.offer() {
+            Ok((handed, descriptors)) => {
+                self.heir = Some(client);
+                (given(handed), descriptors)
+            }
+            Err(e) => (refused(format!("cannot hand over: {e}")), Vec::new()),
+        };
+        self.control
+            .answer_with(client, &answer, descriptors, &self.poller);
+    }
+
+    fn offer(&self) -> io::Result<(Handed, Vec<OwnedFd>)> {
+        let Some(home) = &self.home else {
+            return Err(io::Error::other(RETIRED));
+        };
+        let mut descriptors = vec![home.lock()?];
+        let mut sockets = Vec::new();
+        let of_userspace = self.userspace.to_hand_over();
+        let of_userspace = of_userspace.into_iter().map(|(s, fd)| (s, fd.as_fd()));
+        let all: Vec<(HandedSocket, BorrowedFd<'_>)> =
+            of_userspace.chain(self.names.to_hand_over()).collect();
+        for (socket, fd) in all {
+            descriptors.push(fd.try_clone_to_owned()?);
+            sockets.push(socket);
+        }
+        let handed = Handed {
+            home: true,
+            sockets,
+            ..Handed::default()
+        };
+        Ok((handed, descriptors))
+    }
+
+    /// The client has the sockets: it serves from now on, and this process ends with its connections.
+    fn let_go(&mut self, client: Key) {
+        if self.home.is_none() || self.heir != Some(client) {
+            let answer = refused("the sockets were not handed over".into());
+            return self.control.answer(client, &answer, &self.poller);
+        }
+        let now = Moment::now();
+        self.retired = true;
+        // Its files are the other process's; so is its lock, once it is closed here.
+        self.home = None;
+        let affinities = self.userspace.affinities(now);
+        let (flows, of_flows): (Vec<_>, Vec<_>) =
+            self.userspace.let_go(now, &self.poller).into_iter().unzip();
+        let (questioners, of_questioners): (Vec<_>, Vec<_>) =
+            self.names.let_go(now, &self.poller).into_iter().unzip();
+        let answer = given(Handed {
+            flows,
+            questioners,
+            affinities,
+            ..Handed::default()
+        });
+        let descriptors = of_flows.into_iter().chain(of_questioners).collect();
+        self.control
+            .answer_with(client, &answer, descriptors, &self.poller);
     }
 
     fn retire(&mut self) {
@@ -240,20 +394,40 @@ impl Role {
             Ok((home, control))
         });
         match taken {
-            Ok((mut home, control)) => {
+            Ok((home, control)) => {
                 self.control = control;
-                watch(&mut home, &self.poller);
                 self.home = Some(home);
+                self.watch();
             }
             Err(_) => self.retire(),
         }
     }
+
+    fn watch(&mut self) {
+        let Some(home) = &mut self.home else {
+            return;
+        };
+        home.watch();
+        if let Some(watched) = home.watched() {
+            let _ = self.poller.add(watched, of_loop(HOME), EpollFlags::EPOLLIN);
+        }
+    }
 }
 
-fn watch(home: &mut Home, poller: &Poller) {
-    home.watch();
-    if let Some(watched) = home.watched() {
-        let _ = poller.add(watched, of_loop(HOME), EpollFlags::EPOLLIN);
+/// Why a role that has left its place does nothing more.
+const RETIRED: &str = "this role is retired: another one has its place";
+
+fn refused(error: String) -> Answer {
+    Answer {
+        error: Some(error),
+        ..Answer::default()
+    }
+}
+
+fn given(handed: Handed) -> Answer {
+    Answer {
+        handed: Some(Box::new(handed)),
+        ..Answer::default()
     }
 }
 

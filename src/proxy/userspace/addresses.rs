@@ -33,6 +33,8 @@ pub struct Addresses {
     record: PathBuf,
     claimed: Slab<Claimed>,
     by_ip: HashMap<IpAddr, Key>,
+    /// Another process of the role may have connections on any of them.
+    held: bool,
 }
 
 impl Addresses {
@@ -44,6 +46,7 @@ impl Addresses {
             record,
             claimed: Slab::default(),
             by_ip: HashMap::new(),
+            held: false,
         };
         recorded.into_iter().for_each(|ip| addresses.insert(ip));
         addresses
@@ -99,8 +102,28 @@ impl Addresses {
         }
     }
 
+    /// Removes nothing until [`Self::let_loose`].
+    pub fn hold(&mut self) {
+        self.held = true;
+    }
+
+    /// The other process has ended: what nobody needs goes.
+    pub fn let_loose(&mut self) {
+        self.held = false;
+        self.release();
+    }
+
+    /// They are another process's from now on.
+    pub fn give_up(&mut self) {
+        self.claimed = Slab::default();
+        self.by_ip.clear();
+    }
+
     /// Removes what is not wanted and has no connection.
     pub fn release(&mut self) {
+        if self.held {
+            return;
+        }
         let unused = |(_, c): &(Key, &Claimed)| !c.wanted && c.connections == 0;
         let unused = self.claimed.iter().filter(unused);
         let unused: Vec<IpAddr> = unused.map(|(_, c)| c.ip).collect();

@@ -206,6 +206,29 @@ impl<K: Ord + Clone> LoadBalancerRR<K> {
         self.services.get(name).map_or(0, |e| e.clients.len())
     }
 
+    /// Every client that keeps an endpoint, and for how long it was silent.
+    pub fn kept_endpoints(
+        &self,
+        now: Moment,
+    ) -> impl Iterator<Item = (&K, IpAddr, &Backend, Duration)> {
+        self.services.iter().flat_map(move |(name, entry)| {
+            let all = entry.clients.iter();
+            all.map(move |(client, record)| {
+                let silent = now.since(record.last_used);
+                (name, *client, &record.endpoint, silent)
+            })
+        })
+    }
+
+    /// A client keeps an endpoint that it used at that moment; does nothing where the service has not got it.
+    pub fn keep_endpoint(&mut self, name: &K, client: IpAddr, endpoint: &Backend, used: Moment) {
+        if let Some(entry) = self.services.get_mut(name)
+            && entry.endpoints.contains(endpoint)
+        {
+            entry.record(client, endpoint, used);
+        }
+    }
+
     /// Forgets the clients of a service that were away for its timeout or longer; does nothing for an unknown one.
     pub fn clean_up_stale_sticky_sessions(&mut self, name: &K, now: Moment) {
         if let Some(entry) = self.services.get_mut(name)

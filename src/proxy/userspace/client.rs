@@ -1,9 +1,11 @@
 //! The daemon's end of the userspace data path: it starts the role, finds it again, and sends it tables.
 //!
-//! Invariants: a role that runs is used, whoever has started it. Every wait has a limit. The role is a new program, never
+//! Invariants: a role that runs is used, whoever has started it; where it runs another program than the daemon, a new process
+//! takes its work over once. One that cannot be replaced goes on. Every wait has a limit. The role is a new program, never
 //! a fork of the daemon, and no descriptor of the daemon is left open in it.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs::{DirBuilder, File};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::IpAddr;
@@ -23,7 +25,8 @@ use crate::proxy::role::home::{ADDRESSES, ORDERS, Orders, Record, SOCKET, TABLE,
 use crate::proxy::role::message::{
     Answer, Configuration, LONGEST, Metrics, NotBound, Options, Request,
 };
-use crate::proxy::role::proxy::READY;
+use crate::proxy::role::program;
+use crate::proxy::role::proxy::{READY, TAKE_OVER};
 use crate::proxy::{Applied, DataPath, ProxyError};
 use crate::services::names::Names;
 use crate::services::table::ServiceTable;
@@ -145,31 +148,76 @@ impl ProxyRole {
         }
     }
 
-    /// Starts the role and waits until it listens. What it says on stderr is kept in its directory.
+    /// Has a new process take the work of one over that runs another program. Where there is none, or it runs this one,
+    /// nothing happens.
+    ///
+    /// # Errors
+    /// For people: why the process that runs stays.
+    pub fn bring_up_to_date(&mut self) -> Result<Renewal, String> {
+        let Some(record) = Record::running(&self.dir) else {
+            return Ok(Renewal::Needless);
+        };
+        let old = record.process.pid;
+        let same = program::is_run_by(&self.program, old)
+            .map_err(|e| format!("cannot tell which program process {old} runs: {e}"))?;
+        if same {
+            return Ok(Renewal::Needless);
+        }
+        if !record.hands_over {
+            return Err(format!(
+                "process {old} is of podprobe {}, which cannot hand its work over; to have it replaced, end it with `kill -9 {old}` \
+                 when its connections may break",
+                record.version
+            ));
+        }
+        self.hang_up();
+        self.spawn(&[TAKE_OVER.as_ref()])
+            .map_err(|e| format!("process {old} cannot hand its work over: {e}"))?;
+        let new = Record::running(&self.dir).map_or(0, |r| r.process.pid);
+        Ok(Renewal::TakenOver { old, new })
+    }
+
+    /// Starts the role and waits until it listens.
     fn start(&mut self) -> io::Result<()> {
-        self.reap();
         if self.has_left() {
             log::warn!(
                 "the process podprobe proxy has ended, or was killed: another one is started"
             );
         }
+        self.spawn(&[])
+    }
+
+    /// Starts the program and waits until it serves; what else it is told follows the directory. What it says on stderr is
+    /// kept there.
+    fn spawn(&mut self, more: &[&OsStr]) -> io::Result<()> {
+        self.reap();
         let mut make = DirBuilder::new();
         make.recursive(true).mode(0o700).create(&self.dir)?;
         replace(
             &self.dir.join(ORDERS),
             &[&serde_json::to_vec(&self.orders)?],
         )?;
-        let stderr = File::create(self.dir.join("stderr"))?;
+        // One that still runs writes to the file it has.
+        let stderr = self.dir.join("stderr");
+        let _ = std::fs::remove_file(&stderr);
+        let stderr = File::create(stderr)?;
         let mut command = Command::new(&self.program);
         command.arg0("podprobe").arg("proxy").arg(&self.dir);
+        command.args(more);
         let mut child = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(stderr)
             .spawn()?;
         let said = child.stdout.take().map_or(Ok(String::new()), first_line);
+        if said.is_err() {
+            // It would be in the way of the next one.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        let said = said?;
         self.child = Some(child);
-        match said? {
+        match said {
             line if line == READY => Ok(()),
             line => {
                 let why = line.strip_prefix("error ").unwrap_or("it ended").trim_end();
@@ -185,6 +233,20 @@ impl ProxyRole {
             self.child = None;
         }
     }
+}
+
+/// What became of a role at the start of the daemon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Renewal {
+    /// There is none, or it runs the same program.
+    Needless,
+    /// A new process serves.
+    TakenOver {
+        /// The process that goes on with its connections.
+        old: i32,
+        /// The one that takes clients now.
+        new: i32,
+    },
 }
 
 /// Ends the role of a directory, with the connections that it still has after `limit`.
@@ -241,6 +303,8 @@ pub struct UserspaceProxy {
     counters: Option<Counters>,
     /// It is no role of a podprobe without names.
     knows_names: bool,
+    /// It has been looked at whether it runs another program.
+    is_current: bool,
 }
 
 struct Sent {
@@ -261,6 +325,7 @@ impl UserspaceProxy {
             last: Answer::default(),
             counters: None,
             knows_names: false,
+            is_current: false,
         };
         // One that runs already says which addresses are its own.
         if proxy.role.runs() {
@@ -325,8 +390,25 @@ impl UserspaceProxy {
         Ok(())
     }
 
+    /// An upgrade of the daemon is one of the role, too. A try that failed is not made again before the next daemon.
+    fn bring_role_up_to_date(&mut self) {
+        if std::mem::replace(&mut self.is_current, true) {
+            return;
+        }
+        match self.role.bring_up_to_date() {
+            Ok(Renewal::Needless) => {}
+            Ok(Renewal::TakenOver { old, new }) => log::info!(
+                "podprobe proxy: process {new} has taken over from process {old}, which ran another program and ends with its connections"
+            ),
+            Err(e) => {
+                log::warn!("podprobe proxy goes on with another program than the daemon's: {e}")
+            }
+        }
+    }
+
     fn send(&mut self, table: &ServiceTable) -> Result<(), ProxyError> {
         self.replace_an_older_role()?;
+        self.bring_role_up_to_date();
         self.sent = None;
         self.version += 1;
         let answer = self.role.ask(&Request::Apply(Box::new(Configuration {

@@ -16,7 +16,7 @@ use super::ports::{PortAllocator, PortRange};
 use super::sockets;
 use crate::api::service::Protocol;
 use crate::clock::{Moment, random_fraction};
-use crate::proxy::role::message::{NotBound, Portal, ServiceAddresses};
+use crate::proxy::role::message::{HandedSocket, NotBound, Owner, Portal, ServiceAddresses};
 use crate::proxy::role::poller::{Poller, Token};
 use crate::proxy::role::slab::{Key, Slab};
 
@@ -45,6 +45,8 @@ pub struct Listeners {
     retry_at: Option<Moment>,
     ports: PortAllocator,
     range: Option<PortRange>,
+    /// Sockets of another process that no table has asked for yet.
+    inherited: BTreeMap<HandedSocket, OwnedFd>,
     /// Makes the token of a listener.
     token: fn(Protocol, Key) -> Token,
 }
@@ -60,6 +62,7 @@ impl Listeners {
             retry_at: None,
             ports: PortAllocator::new(None),
             range: None,
+            inherited: BTreeMap::new(),
             token,
         }
     }
@@ -200,7 +203,11 @@ impl Listeners {
     fn open(&mut self, wanted: &Wanted, poller: &Poller) -> Result<(), (SocketAddr, Errno)> {
         let (at, socket) = match &wanted.place {
             Place::Address(protocol, at) => {
-                let socket = sockets::open(*protocol, *at, wanted.action, wanted.is_routed);
+                let inherited = handed(*protocol, *at, wanted.action);
+                let socket = match self.inherited.remove(&inherited) {
+                    Some(socket) => Ok(Some(socket)),
+                    None => sockets::open(*protocol, *at, wanted.action, wanted.is_routed),
+                };
                 (*at, socket.map_err(|e| (*at, e))?)
             }
             Place::Portal(_, _, v6) => self.open_portal(wanted, *v6)?,
@@ -275,6 +282,50 @@ impl Listeners {
         places.iter().filter_map(|p| self.close(p)).collect()
     }
 
+    /// These sockets are used where a table wants them, in place of new ones.
+    pub fn inherit(&mut self, sockets: Vec<(HandedSocket, OwnedFd)>) {
+        self.inherited.extend(sockets);
+    }
+
+    /// What no table has wanted is closed.
+    pub fn forget_inherited(&mut self) {
+        self.inherited.clear();
+    }
+
+    /// What could not be bound is tried at once.
+    pub fn retry_now(&mut self, now: Moment) {
+        self.retry_at = (!self.failed.is_empty()).then_some(now);
+    }
+
+    /// What is bound to an address of its own.
+    pub fn find(&self, protocol: Protocol, at: SocketAddr) -> Option<Key> {
+        self.by_place.get(&Place::Address(protocol, at)).copied()
+    }
+
+    /// Every socket that another process can go on with. It gets other ports of the proxy than these.
+    pub fn to_hand_over(&self) -> Vec<(HandedSocket, &OwnedFd)> {
+        let places = self.by_place.iter();
+        let bound = places.filter_map(|(place, key)| match place {
+            Place::Address(protocol, at) => {
+                let listener = self.listeners.get(*key)?;
+                let action = listener.wanted.action;
+                Some((handed(*protocol, *at, action), listener.socket.as_ref()?))
+            }
+            Place::Portal(..) => None,
+        });
+        bound.collect()
+    }
+
+    /// Closes everything; another process has the same sockets. The poller would tell of them for as long as that lives.
+    pub fn give_up(&mut self, poller: &Poller) {
+        for (_, listener) in self.listeners.iter() {
+            // It is not watched where clients are refused.
+            let _ = listener.socket.as_ref().map(|s| poller.remove(s));
+        }
+        self.close_all();
+        self.inherited.clear();
+    }
+
     /// Takes connections of a listener, or lets them wait.
     pub fn set_accepting(&self, key: Key, accepting: bool, poller: &Poller) {
         let Some(listener) = self.listeners.get(key) else {
@@ -291,5 +342,14 @@ impl Listeners {
                 events,
             );
         }
+    }
+}
+
+fn handed(protocol: Protocol, at: SocketAddr, action: Action) -> HandedSocket {
+    HandedSocket {
+        owner: Owner::Userspace,
+        protocol,
+        at,
+        action,
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Duration;
 
@@ -20,7 +21,10 @@ use super::udp::{Udp, takes_flows};
 use crate::api::service::Protocol;
 use crate::clock::{Moment, random_fraction};
 use crate::proxy::role::home::ADDRESSES;
-use crate::proxy::role::message::{Configuration, LEAST_UDP_IDLE_MS, Metrics, NotBound, Portal};
+use crate::proxy::role::message::{
+    Configuration, HandedAffinity, HandedFlow, HandedSocket, LEAST_UDP_IDLE_MS, Metrics, NotBound,
+    Portal,
+};
 use crate::proxy::role::poller::{Part, Poller, Token};
 use crate::proxy::role::slab::Key;
 use crate::sys::socket::accept;
@@ -135,6 +139,63 @@ impl Userspace {
         self.udp.revise(|_| false, &self.shared);
         self.shared.addresses.claim(&BTreeSet::new());
         self.shared.addresses.release();
+    }
+
+    /// Prepares to take the place of another process: the first tables find these sockets, and no address is removed before
+    /// that process has ended.
+    pub fn inherit(&mut self, sockets: Vec<(HandedSocket, OwnedFd)>) {
+        self.shared.addresses.hold();
+        self.listeners.inherit(sockets);
+    }
+
+    /// Every socket for clients, for another process.
+    pub fn to_hand_over(&self) -> Vec<(HandedSocket, &OwnedFd)> {
+        self.listeners.to_hand_over()
+    }
+
+    /// Takes no more clients; another process has the sockets, and gets the UDP clients.
+    pub fn let_go(&mut self, now: Moment, poller: &Poller) -> Vec<(HandedFlow, OwnedFd)> {
+        let flows = self
+            .udp
+            .give_up(&self.listeners, &self.shared.pools, now, poller);
+        self.listeners.give_up(poller);
+        self.paused.clear();
+        self.clean_up = None;
+        self.shared.addresses.give_up();
+        flows
+    }
+
+    /// Which endpoints clients keep, for another process.
+    pub fn affinities(&self, now: Moment) -> Vec<HandedAffinity> {
+        self.shared.pools.affinities(now)
+    }
+
+    /// The other process has let go.
+    pub fn adopt(
+        &mut self,
+        flows: Vec<(HandedFlow, OwnedFd)>,
+        affinities: Vec<HandedAffinity>,
+        now: Moment,
+        poller: &Poller,
+    ) {
+        for affinity in affinities {
+            self.shared.pools.adopt(affinity, now);
+        }
+        for flow in flows {
+            self.udp
+                .adopt(flow, &self.listeners, &self.shared, now, poller);
+        }
+        self.listeners.retry_now(now);
+    }
+
+    /// The daemon has said what it wants: sockets of the other process without a purpose have none.
+    pub fn forget_inherited(&mut self) {
+        self.listeners.forget_inherited();
+    }
+
+    /// The other process has ended.
+    pub fn is_alone(&mut self) {
+        self.shared.addresses.let_loose();
     }
 
     /// No connection is left.

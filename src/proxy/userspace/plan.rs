@@ -7,12 +7,15 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::api::service::{Cidr, Protocol};
 use crate::proxy::role::message::{Configuration, HostPorts, NotBound, Options, ServiceAddresses};
 use crate::services::table::{Backend, Backends, HostPort, ServicePortEntry, ServicePortName};
 
 /// Whose endpoints a client gets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum Clients {
     /// All of a cluster IP.
     Internal,
@@ -43,7 +46,8 @@ pub enum Place {
 }
 
 /// What is done with those who come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum Action {
     /// They are sent on.
     Serve,

@@ -5,10 +5,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
+use std::time::Duration;
 
 use super::balancer::LoadBalancerRR;
 use super::plan::{Clients, Plan};
 use crate::clock::{Moment, random_fraction};
+use crate::proxy::role::message::HandedAffinity;
 use crate::proxy::role::slab::{Key, Slab};
 use crate::services::table::{Backend, ServicePortName};
 
@@ -24,6 +26,9 @@ const KINDS: [(Clients, bool); 6] = [
     (Clients::External, false),
     (Clients::External, true),
 ];
+
+/// So many clients keep their endpoints when another process takes over: about 5 MB as JSON.
+const MOST_AFFINITIES: usize = 20_000;
 
 /// The most endpoints that are passed over because they did not answer.
 const MOST_SKIPPED: usize = 16;
@@ -98,6 +103,11 @@ impl Pools {
         self.by_name.get(name).copied()
     }
 
+    /// The name of a service port.
+    pub fn name(&self, key: Key) -> Option<&ServicePortName> {
+        Some(&self.ports.get(key)?.pools[0].0)
+    }
+
     /// A service port.
     pub fn port(&mut self, key: Key) -> Option<&mut Port> {
         self.ports.get_mut(key)
@@ -150,6 +160,29 @@ impl Pools {
             .flatten()
             .filter_map(|b| b.namespace.clone())
             .collect()
+    }
+
+    /// Which endpoints clients keep, for another process: at most [`MOST_AFFINITIES`].
+    pub fn affinities(&self, now: Moment) -> Vec<HandedAffinity> {
+        let kept = self.balancer.kept_endpoints(now);
+        let handed = kept.map(
+            |((port, clients, _), client, endpoint, silent)| HandedAffinity {
+                port: port.clone(),
+                clients: *clients,
+                client,
+                endpoint: endpoint.clone(),
+                silent_ms: silent.as_millis() as u64,
+            },
+        );
+        handed.take(MOST_AFFINITIES).collect()
+    }
+
+    /// A client keeps the endpoint that it had with another process, where its service port still has that.
+    pub fn adopt(&mut self, handed: HandedAffinity, now: Moment) {
+        let silent = Duration::from_millis(handed.silent_ms);
+        let name = (handed.port, handed.clients, handed.client.is_ipv6());
+        self.balancer
+            .keep_endpoint(&name, handed.client, &handed.endpoint, now - silent);
     }
 
     /// Forgets clients that were away for longer than their endpoint is kept.

@@ -19,12 +19,13 @@ use nix::sys::socket::{
     recvmsg, send, sendmsg,
 };
 
-use super::listeners::Listener;
+use super::listeners::{Listener, Listeners};
 use super::plan::{Action, Clients};
-use super::pools::fingerprint;
+use super::pools::{Pools, fingerprint};
 use super::shared::Shared;
+use crate::api::service::Protocol;
 use crate::clock::Moment;
-use crate::proxy::role::message::LEAST_UDP_IDLE_MS;
+use crate::proxy::role::message::{HandedFlow, LEAST_UDP_IDLE_MS};
 use crate::proxy::role::poller::{Poller, Token};
 use crate::proxy::role::slab::{Key, Queue, Slab};
 use crate::services::table::Backend;
@@ -171,6 +172,13 @@ impl Udp {
             socket,
             last: now,
         };
+        let key = self.insert(flow, shared, poller)?;
+        shared.metrics.flows_opened += 1;
+        Some(key)
+    }
+
+    fn insert(&mut self, flow: Flow, shared: &Shared, poller: &Poller) -> Option<Key> {
+        let (peer, port, last) = (flow.peer, flow.port, flow.last);
         let key = self.flows.insert(flow);
         let socket = &self.flows.get(key)?.socket;
         if poller
@@ -184,10 +192,77 @@ impl Udp {
         let port = self.by_port.entry(port).or_default();
         port.count += 1;
         self.flows.enqueue(&mut port.queue, key);
-        shared.metrics.flows_opened += 1;
-        let deadline = now + shared.udp_idle;
+        let deadline = last + shared.udp_idle;
         self.deadline = Some(self.deadline.map_or(deadline, |d| d.min(deadline)));
         Some(key)
+    }
+
+    /// Gives every flow to another process, with its socket. The poller would tell of them for as long as that lives.
+    pub fn give_up(
+        &mut self,
+        listeners: &Listeners,
+        pools: &Pools,
+        now: Moment,
+        poller: &Poller,
+    ) -> Vec<(HandedFlow, OwnedFd)> {
+        let mut keys: Vec<(Moment, Key)> =
+            self.flows.iter().map(|(key, f)| (f.last, key)).collect();
+        // The other process queues them in this order.
+        keys.sort_unstable();
+        let mut given = Vec::new();
+        for (last, key) in keys {
+            let Some(flow) = self.end(key) else { continue };
+            let _ = poller.remove(&flow.socket);
+            let listener = listeners.get(flow.peer.listener);
+            let (Some(listener), Some(port)) = (listener, pools.name(flow.port)) else {
+                continue;
+            };
+            let handed = HandedFlow {
+                at: listener.at,
+                client: flow.peer.client,
+                local: flow.peer.local,
+                port: port.clone(),
+                clients: flow.clients,
+                backend: flow.backend,
+                silent_ms: now.since(last).as_millis() as u64,
+            };
+            given.push((handed, flow.socket));
+        }
+        self.deadline = None;
+        given
+    }
+
+    /// Goes on with a flow of another process, where its service port still has the endpoint.
+    pub fn adopt(
+        &mut self,
+        (handed, socket): (HandedFlow, OwnedFd),
+        listeners: &Listeners,
+        shared: &Shared,
+        now: Moment,
+        poller: &Poller,
+    ) {
+        let listener = listeners.find(Protocol::Udp, handed.at);
+        let (Some(listener), Some(port)) = (listener, shared.pools.find(&handed.port)) else {
+            return;
+        };
+        let peer = Peer {
+            listener,
+            client: handed.client,
+            local: handed.local,
+        };
+        let is_known = self.by_peer.contains_key(&peer);
+        if is_known || !shared.pools.has(port, handed.clients, &handed.backend) {
+            return;
+        }
+        let flow = Flow {
+            peer,
+            port,
+            clients: handed.clients,
+            backend: handed.backend,
+            socket,
+            last: now - Duration::from_millis(handed.silent_ms),
+        };
+        self.insert(flow, shared, poller);
     }
 
     /// None: the service port is full of clients that talk.
@@ -200,7 +275,7 @@ impl Udp {
         }
         let oldest = self.flows.first(&flows.queue)?;
         let silent = now.since(self.flows.get(oldest)?.last);
-        (silent >= FLOOR).then(|| self.end(oldest))
+        (silent >= FLOOR).then(|| drop(self.end(oldest)))
     }
 
     /// Sends what lies in the scratch to the endpoint; if that has closed its port, to another one.
@@ -294,10 +369,8 @@ impl Udp {
         self.end(key);
     }
 
-    fn end(&mut self, key: Key) {
-        let Some(flow) = self.flows.get(key) else {
-            return;
-        };
+    fn end(&mut self, key: Key) -> Option<Flow> {
+        let flow = self.flows.get(key)?;
         if let Some(port) = self.by_port.get_mut(&flow.port) {
             port.count -= 1;
             let gone = port.count == 0;
@@ -307,9 +380,9 @@ impl Udp {
                 self.by_port.remove(&name);
             }
         }
-        if let Some(flow) = self.flows.remove(key) {
-            self.by_peer.remove(&flow.peer);
-        }
+        let flow = self.flows.remove(key)?;
+        self.by_peer.remove(&flow.peer);
+        Some(flow)
     }
 
     /// Ends the flows of listeners that are closed, of endpoints that are gone, and of clients that get another answer
@@ -319,7 +392,7 @@ impl Udp {
             |f: &Flow| is_open(f.peer.listener) && shared.pools.has(f.port, f.clients, &f.backend);
         let gone = self.flows.iter().filter(|(_, f)| !stays(f));
         let gone: Vec<Key> = gone.map(|(key, _)| key).collect();
-        gone.into_iter().for_each(|key| self.end(key));
+        gone.into_iter().for_each(|key| drop(self.end(key)));
         // The limit may be another one.
         self.deadline = (!self.flows.is_empty()).then(Moment::default);
     }

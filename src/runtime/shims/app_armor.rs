@@ -1,11 +1,13 @@
 //! Which AppArmor profile the processes of a container get, as containerd's CRI plugin decides.
 //!
 //! Invariants: what the kernel has is read at each start of a container, because profiles come and go while the daemon
-//! runs; podprobe loads none itself. A profile that is asked for and cannot be had is an error, never left out.
+//! runs; podprobe loads one at its start, where the configuration allows it ([`load`]). A profile that is asked for and cannot be had is an error, never left out.
 
 use std::fs;
 use std::io;
 use std::path::PathBuf;
+
+pub mod load;
 
 use crate::runtime::AppArmorProfile;
 
@@ -34,6 +36,12 @@ impl AppArmor {
     pub fn is_enabled(&self) -> bool {
         let switch = fs::read(&self.enabled).unwrap_or_default();
         switch.first() == Some(&b'Y') && self.directory.exists()
+    }
+
+    /// Whether the profile of `RuntimeDefault` is loaded; None where the list cannot be read, which is root's.
+    pub fn has_default(&self) -> Option<bool> {
+        let loaded = self.loaded().ok()?;
+        Some(loaded.iter().any(|name| name == RUNTIME_DEFAULT))
     }
 
     /// The name for `process.apparmorProfile`; None is no profile.
@@ -84,7 +92,7 @@ fn choose(
             Ok(Some(RUNTIME_DEFAULT.into()))
         }
         Unspecified | RuntimeDefault => Err(format!(
-            "apparmor profile not found {RUNTIME_DEFAULT}; load one of that name with apparmor_parser, or use type Localhost"
+            "apparmor profile not found {RUNTIME_DEFAULT}; set loadAppArmorProfile, load one of that name with apparmor_parser, or use type Localhost"
         )),
         Localhost(name) if is_loaded(name) => Ok(Some(name.clone())),
         Localhost(name) => Err(format!(
@@ -131,7 +139,8 @@ mod tests {
         check(mine(), true, all, Ok(Some("mine")));
         // A node where nobody has loaded them.
         check(Unspecified, false, few, Ok(None));
-        let default = Err("apparmor profile not found podprobe-default; load one");
+        let default =
+            Err("apparmor profile not found podprobe-default; set loadAppArmorProfile, load one");
         check(RuntimeDefault, false, few, default);
         check(
             mine(),
@@ -154,7 +163,7 @@ mod tests {
     }
 
     /// Files as a kernel with AppArmor has them.
-    fn fake(enabled: &str, profiles: Option<&str>) -> (tempfile::TempDir, AppArmor) {
+    pub(super) fn fake(enabled: &str, profiles: Option<&str>) -> (tempfile::TempDir, AppArmor) {
         let dir = tempfile::tempdir().unwrap();
         let files = AppArmor {
             enabled: dir.path().join("enabled"),
@@ -178,6 +187,9 @@ mod tests {
             on.loaded().unwrap(),
             ["podprobe-default", "my profile", ":ns:sub"]
         );
+        assert_eq!(on.has_default(), Some(true));
+        let (_other, without) = fake("Y\n", Some("podprobe-default-2 (enforce)\n"));
+        assert_eq!(without.has_default(), Some(false));
         let chosen = on.choose(&Localhost("my profile".into()), false);
         assert_eq!(chosen, Ok(Some("my profile".into())));
         assert_eq!(
@@ -198,6 +210,7 @@ mod tests {
     fn a_list_that_cannot_be_read_leaves_no_container_without_its_profile() {
         let (dir, on) = fake("Y\n", Some(""));
         fs::remove_file(dir.path().join("apparmor/profiles")).unwrap();
+        assert_eq!(on.has_default(), None);
         let error = on.choose(&RuntimeDefault, false).unwrap_err();
         assert!(error.contains("apparmor/profiles: No such file"), "{error}");
     }

@@ -1,6 +1,7 @@
 //! AppArmor: a container's processes and its commands are under the profile that its pod asks for.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use crate::case::{Not, Verdict, equal, until};
@@ -66,6 +67,39 @@ pub fn unset(node: &Node) -> Verdict {
     };
     confined(node, "unset", wanted)?;
     Ok(files.end()?)
+}
+
+/// In the place of the parser, which the machine has not: keeps the text, and loads what was compiled of the same file.
+const PARSER: &str = "#!/bin/busybox sh
+/bin/busybox cat > /run/profile
+exec /bin/busybox dd bs=1048576 if=/vm/profiles/podprobe-default of=/sys/kernel/security/apparmor/.replace
+";
+
+/// With `loadAppArmorProfile` the profile is there when the daemon has started.
+pub fn loaded_by_the_daemon(node: &Node) -> Verdict {
+    is_loaded("podprobe-default")?;
+    let place = "/sbin/apparmor_parser";
+    fs::write(place, PARSER)
+        .and_then(|()| fs::set_permissions(place, fs::Permissions::from_mode(0o755)))
+        .map_err(|e| format!("{place}: {e}"))?;
+    let config = crate::node::read("/etc/podprobe/config.json")?;
+    node.stop()?;
+    node.start(&config.replacen('{', "{\"loadAppArmorProfile\": true, ", 1))?;
+    let text = crate::node::read("/run/profile")?;
+    if !text.contains("\nprofile podprobe-default ") {
+        return Err(format!("the parser got {text:?}").into());
+    }
+    if !is_loaded("podprobe-default")? {
+        return Err("the profile is not loaded".to_owned().into());
+    }
+    let mut files = Files::new(node);
+    pod(&mut files, "by-daemon", "{type: RuntimeDefault}")?;
+    node.wait_ready(&["by-daemon"])?;
+    confined(node, "by-daemon", "podprobe-default (enforce)")?;
+    files.end()?;
+    node.stop()?;
+    fs::remove_file(place).map_err(|e| format!("{place}: {e}"))?;
+    Ok(node.start(&config)?)
 }
 
 pub fn runtime_default(node: &Node) -> Verdict {

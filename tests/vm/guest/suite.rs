@@ -66,6 +66,10 @@ const CASES: &[Case] = &[
     ("names", network::names),
     ("flood-of-neighbours", network::flood_of_neighbours),
     ("app-armor-unset", app_armor::unset),
+    (
+        "app-armor-loaded-by-the-daemon",
+        app_armor::loaded_by_the_daemon,
+    ),
     ("app-armor-runtime-default", app_armor::runtime_default),
     ("app-armor-localhost", app_armor::localhost),
     ("daemon-ends-and-starts", running::daemon_ends_and_starts),

@@ -10,7 +10,7 @@ use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
 
 use crate::clock::Moment;
 
-use super::{A_TURN, Client, Responder};
+use super::{A_TURN, Client, Place, Responder};
 use crate::proxy::dns::connection::{Connection, Over};
 use crate::proxy::dns::message;
 use crate::proxy::dns::token::Token;
@@ -21,10 +21,10 @@ pub const PAUSE: Duration = Duration::from_millis(100);
 impl Responder {
     pub(super) fn accept(&mut self, at: usize, now: Moment, poller: &Epoll) {
         for _ in 0..A_TURN {
-            let Some(Some(listener)) = self.listeners.get(at) else {
+            let Some(Some(Place { tcp: Some(tcp), .. })) = self.listeners.get(at) else {
                 return;
             };
-            let (stream, from) = match listener.tcp.accept() {
+            let (stream, from) = match tcp.accept() {
                 Ok(accepted) => accepted,
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return,
                 Err(e) if is_shortage(&e) => return self.pause(now, poller),
@@ -46,7 +46,7 @@ impl Responder {
         }
     }
 
-    fn register(&mut self, connection: Connection, poller: &Epoll) {
+    pub(super) fn register(&mut self, connection: Connection, poller: &Epoll) {
         let key = self.connections.insert(connection);
         let event = self.event(Token::Connection(key), EpollFlags::EPOLLIN);
         let added = self
@@ -120,7 +120,7 @@ impl Responder {
     fn pause(&mut self, now: Moment, poller: &Epoll) {
         for listener in self.listeners.iter().flatten() {
             // Where it is not registered there is nothing to pause.
-            let _ = poller.delete(&listener.tcp);
+            let _ = listener.tcp.as_ref().map(|tcp| poller.delete(tcp));
         }
         self.paused_until = Some(now + PAUSE);
     }
