@@ -503,7 +503,7 @@ mod tests {
         check(|f| f.app_armor.is_loaded = None, &[]);
         check(
             |f| f.app_armor.is_loaded = Some(false),
-            &[(Grade::Warn, "apparmor", "set loadAppArmorProfile")],
+            &[(Warn, "apparmor", "on, without podprobe-default")],
         );
         let allowed = |f: &mut Facts| {
             (f.app_armor.is_loaded, f.app_armor.is_allowed) = (Some(false), true);
@@ -514,7 +514,11 @@ mod tests {
                 allowed(f);
                 f.app_armor.has_parser = false;
             },
-            &[(Grade::Warn, "apparmor", "install the package apparmor")],
+            &[(
+                Warn,
+                "apparmor",
+                "on, but there is no apparmor_parser for loadAppArmorProfile",
+            )],
         );
         check(|f| f.app_armor.has_parser = false, &[]);
         check(

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::cgroups::{self, Hierarchy};
 use super::config::{cgroups_path, prepare};
-use super::first_process::FirstProcess;
+use super::first_process::{FirstProcess, joins_processes};
 use super::record::{self, Record};
 use super::root::open_root;
 use super::{Error, limits, process};
@@ -147,8 +147,7 @@ fn make(
     let console = console(config, request.console_socket).map_err(Error)?;
     check_app_armor(config).map_err(Error)?;
     let rootfs = open_root(config).map_err(|e| Error::new("open the root", e))?;
-    let joins_processes = joins_processes(config);
-    let orders = nsexec::orders_of_first_process(config, &rootfs, joins_processes)
+    let orders = nsexec::orders_of_first_process(config, &rootfs, joins_processes(config))
         .map_err(|e| Error(e.to_string()))?;
     drop(rootfs);
     let (report, start) = (
@@ -188,13 +187,6 @@ fn make(
             .map_err(|e| Error::new(format!("write {}", file.display()), e)),
         None => Ok(()),
     }
-}
-
-fn joins_processes(config: &Value) -> bool {
-    let all = config["linux"]["namespaces"].as_array();
-    all.into_iter()
-        .flatten()
-        .any(|n| n["type"] == "pid" && n["path"].is_string())
 }
 
 /// A terminal and its socket belong together.

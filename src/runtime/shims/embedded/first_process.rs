@@ -106,11 +106,6 @@ impl Namespaces {
         }
     }
 
-    fn joins_processes(&self) -> bool {
-        let flags = |n: &(CloneFlags, File, String)| n.0 == CloneFlags::CLONE_NEWPID;
-        self.joined.iter().any(flags)
-    }
-
     /// Of process namespaces only what is started from here on becomes a part.
     fn enter(&self) -> Result<(), String> {
         for (flag, file, path) in &self.joined {
@@ -120,6 +115,14 @@ impl Namespaces {
     }
 }
 
+/// Whether it enters a process namespace that others are in.
+pub(super) fn joins_processes(config: &Value) -> bool {
+    let all = config["linux"]["namespaces"].as_array();
+    all.into_iter()
+        .flatten()
+        .any(|n| n["type"] == "pid" && n["path"].is_string())
+}
+
 impl FirstProcess<'_> {
     /// Makes the process, which waits for its start. Returns its pid.
     ///
@@ -127,7 +130,7 @@ impl FirstProcess<'_> {
     /// Why it cannot be made; nothing of it runs then.
     pub(super) fn launch(self) -> Result<i32, String> {
         let namespaces = Namespaces::read(self.config)?;
-        if namespaces.joins_processes() && self.pod_proc.is_none() {
+        if joins_processes(self.config) && self.pod_proc.is_none() {
             return Err("a process namespace that is joined needs --pod-proc".into());
         }
         let pipe = || std::io::pipe().map_err(|e| format!("make a pipe: {e}"));
@@ -150,7 +153,6 @@ impl FirstProcess<'_> {
                 drop(voice);
                 ears.hear(pid, limit)
             }
-            // Nothing but what is in it now goes on in the container.
             None => {
                 drop(ears);
                 self.run(&one, &namespaces, voice)
@@ -202,7 +204,7 @@ impl FirstProcess<'_> {
         root.finish(self.config)?;
         drop(root);
         drop_to(&self.orders).map_err(|r| failed(r, &self.orders))?;
-        if namespaces.joins_processes() {
+        if joins_processes(self.config) {
             go_on_as_copy(one, voice)?;
         }
         setsid().map_err(|e| format!("make a session: {}", e.desc()))?;
