@@ -195,6 +195,8 @@ pub(crate) fn serve(with: impl Fn(TcpStream) + Send + Clone + 'static) -> Socket
 
 fn serve_at(at: &str, with: impl Fn(TcpStream) + Send + Clone + 'static) -> SocketAddr {
     let listener = TcpListener::bind(at).unwrap();
+    // A thousand clients at once find room also when this thread is late.
+    nix::sys::socket::listen(&listener, nix::sys::socket::Backlog::new(4096).unwrap()).unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
         for stream in listener.incoming().map_while(Result::ok) {
