@@ -17,9 +17,8 @@ use super::responder::{Listener, Responder};
 use crate::api::service::Protocol;
 use crate::clock::Moment;
 use crate::proxy::names::PORT;
-use crate::proxy::role::message::{Configuration, HandedSocket, NotBound, Owner};
+use crate::proxy::role::message::{Action, Configuration, HandedSocket, NotBound, Owner};
 use crate::proxy::role::poller::{Part, Poller, Token};
-use crate::proxy::userspace::plan::Action;
 use crate::proxy::userspace::sockets;
 use crate::services::names::Names;
 

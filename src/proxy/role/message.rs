@@ -12,7 +12,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::service::Protocol;
 use crate::proxy::dns::counters::Counters;
-use crate::proxy::userspace::plan::{Action, Clients};
 use crate::services::names::Names;
 use crate::services::table::{Backend, ServicePortName, ServiceTable};
 
@@ -309,4 +308,28 @@ pub struct Metrics {
     pub bytes_to_endpoints: u64,
     /// Bytes from endpoints to clients.
     pub bytes_to_clients: u64,
+}
+
+/// Whose endpoints a client gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Clients {
+    /// All of a cluster IP.
+    Internal,
+    /// Those on the node and in its pods, on any other address.
+    Inside,
+    /// Those from outside, on any other address.
+    External,
+}
+
+/// What is done with those who come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Action {
+    /// They are sent on.
+    Serve,
+    /// They are refused at once.
+    Refuse,
+    /// They get no answer.
+    Drop,
 }

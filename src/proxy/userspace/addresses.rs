@@ -221,6 +221,9 @@ mod tests {
 
     #[test]
     fn an_address_of_ipv6_is_the_nodes_own_and_the_source_of_nothing() {
+        if !crate::skip::has("ip", "iproute2") {
+            return;
+        }
         in_own_network(|| {
             loopback_up().unwrap();
             ip("link add up0 type veth peer name up1");
@@ -256,7 +259,7 @@ mod tests {
             let bound = crate::proxy::userspace::sockets::open(
                 crate::api::service::Protocol::Tcp,
                 at,
-                crate::proxy::userspace::plan::Action::Serve,
+                crate::proxy::role::message::Action::Serve,
                 true,
             );
             let listener = TcpListener::from(bound.unwrap().unwrap());
@@ -272,6 +275,9 @@ mod tests {
     /// An address of an interface stays as it is.
     #[test]
     fn what_the_node_has_anyhow_is_not_claimed() {
+        if !crate::skip::has("ip", "iproute2") {
+            return;
+        }
         in_own_network(|| {
             loopback_up().unwrap();
             ip("link add up0 type veth peer name up1");

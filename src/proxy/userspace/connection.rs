@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use nix::sys::epoll::EpollFlags;
 
-use super::plan::Clients;
 use super::transfer::{Direction, Tools, Turn};
 use crate::clock::Moment;
+use crate::proxy::role::message::Clients;
 use crate::proxy::role::slab::Key;
 
 /// How long each endpoint that is tried may take.

@@ -11,12 +11,14 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::sys::epoll::EpollFlags;
 
-use super::plan::{Action, Place, Plan, Wanted};
+use super::plan::{Place, Plan, Wanted};
 use super::ports::{PortAllocator, PortRange};
 use super::sockets;
 use crate::api::service::Protocol;
 use crate::clock::{Moment, random_fraction};
-use crate::proxy::role::message::{HandedSocket, NotBound, Owner, Portal, ServiceAddresses};
+use crate::proxy::role::message::{
+    Action, HandedSocket, NotBound, Owner, Portal, ServiceAddresses,
+};
 use crate::proxy::role::poller::{Poller, Token};
 use crate::proxy::role::slab::{Key, Slab};
 

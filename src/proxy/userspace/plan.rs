@@ -7,23 +7,11 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
 use crate::api::service::{Cidr, Protocol};
-use crate::proxy::role::message::{Configuration, HostPorts, NotBound, Options, ServiceAddresses};
+use crate::proxy::role::message::{
+    Action, Configuration, HostPorts, NotBound, Options, ServiceAddresses,
+};
 use crate::services::table::{Backend, Backends, HostPort, ServicePortEntry, ServicePortName};
-
-/// Whose endpoints a client gets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Clients {
-    /// All of a cluster IP.
-    Internal,
-    /// Those on the node and in its pods, on any other address.
-    Inside,
-    /// Those from outside, on any other address.
-    External,
-}
 
 /// By which of its addresses a service is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -43,18 +31,6 @@ pub enum Place {
     Address(Protocol, SocketAddr),
     /// A port of the proxy, for IPv6 or not.
     Portal(ServicePortName, Entrance, bool),
-}
-
-/// What is done with those who come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Action {
-    /// They are sent on.
-    Serve,
-    /// They are refused at once.
-    Refuse,
-    /// They get no answer.
-    Drop,
 }
 
 /// Something to bind.

@@ -8,9 +8,9 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::balancer::LoadBalancerRR;
-use super::plan::{Clients, Plan};
+use super::plan::Plan;
 use crate::clock::{Moment, random_fraction};
-use crate::proxy::role::message::HandedAffinity;
+use crate::proxy::role::message::{Clients, HandedAffinity};
 use crate::proxy::role::slab::{Key, Slab};
 use crate::services::table::{Backend, ServicePortName};
 

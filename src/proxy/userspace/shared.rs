@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use super::addresses::Addresses;
 use super::dial::Namespaces;
-use super::plan::{Clients, Entrance, Wanted, is_in};
+use super::plan::{Entrance, Wanted, is_in};
 use super::pools::Pools;
 use crate::api::service::Cidr;
-use crate::proxy::role::message::{Configuration, Metrics};
+use crate::proxy::role::message::{Clients, Configuration, Metrics};
 use crate::proxy::role::slab::Key;
 
 /// Descriptors that are no connections'.

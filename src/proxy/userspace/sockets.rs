@@ -11,8 +11,8 @@ use nix::sys::socket::{
     shutdown, socket, sockopt,
 };
 
-use super::plan::Action;
 use crate::api::service::Protocol;
+use crate::proxy::role::message::Action;
 use crate::sys::socket::let_nothing_in;
 use crate::wire::listen;
 

@@ -13,12 +13,12 @@ use nix::sys::socket::SockType;
 use super::connection::{ATTEMPTS, Connection, Next, Wait};
 use super::dial::is_shortage;
 use super::pipes::Pipes;
-use super::plan::Clients;
 use super::pools::fingerprint;
 use super::shared::Shared;
 use super::sockets;
 use super::transfer::{Direction, SCRATCH, Tools};
 use crate::clock::Moment;
+use crate::proxy::role::message::Clients;
 use crate::proxy::role::poller::{Poller, Token};
 use crate::proxy::role::slab::{Key, Queue, Slab};
 

@@ -20,12 +20,11 @@ use nix::sys::socket::{
 };
 
 use super::listeners::{Listener, Listeners};
-use super::plan::{Action, Clients};
 use super::pools::{Pools, fingerprint};
 use super::shared::Shared;
 use crate::api::service::Protocol;
 use crate::clock::Moment;
-use crate::proxy::role::message::{HandedFlow, LEAST_UDP_IDLE_MS};
+use crate::proxy::role::message::{Action, Clients, HandedFlow, LEAST_UDP_IDLE_MS};
 use crate::proxy::role::poller::{Poller, Token};
 use crate::proxy::role::slab::{Key, Queue, Slab};
 use crate::services::table::Backend;
