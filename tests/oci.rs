@@ -831,6 +831,34 @@ fn links_lead_nowhere_on_the_node() {
     assert_eq!(text, "of the node");
 }
 
+/// CVE-2019-19921: a link of the image that /dev turns elsewhere would hide from the masks what they are to mask.
+#[test]
+fn file_systems_of_the_kernel_are_mounted_through_no_link() {
+    if missing(true) {
+        return;
+    }
+    for name in ["proc", "sys"] {
+        let case = Case::new("true");
+        let root = case.dir.path().join("rootfs");
+        fs::create_dir_all(root.join("dev")).unwrap();
+        fs::create_dir_all(root.join("open/p")).unwrap();
+        symlink("../open", root.join("dev/r")).unwrap();
+        symlink("/dev/r/p", root.join(name)).unwrap();
+        for (runtime, said) in [
+            (RUNC, format!("at \\\"/{name}\\\": filesystem")),
+            (
+                PODPROBE,
+                format!("at /{name}: its destination must be a directory, not a link"),
+            ),
+        ] {
+            let c = case.runtime(runtime);
+            let (ok, err) = c.create();
+            assert!(!ok && err.contains(&said), "{runtime}: {err}");
+        }
+        case.runtime(PODPROBE).assert_nothing_left();
+    }
+}
+
 /// In the node's process namespace a link of /proc leads to the node's root.
 #[test]
 fn no_link_of_a_process_is_followed() {

@@ -12,6 +12,8 @@
 //! - Each path is resolved with the container's root as the root, and no link of /proc into a process is followed: in the
 //!   node's process namespace one would lead to the node's root. What was found is used by its descriptor.
 //! - No mount covers a file of the container's /proc (CVE-2019-16884, CVE-2025-52881), by runc's rule.
+//! - The file systems of processes and of the kernel's objects are mounted on directories that no link leads to, as in runc: what
+//!   is mounted later could turn the link elsewhere, and what is to be masked in them would not be found (CVE-2019-19921).
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -76,6 +78,8 @@ struct Mount {
     destination: String,
     /// For errors: what is mounted.
     name: String,
+    /// Parts of it are taken away by their paths later, so these must stay what they are now.
+    is_protected: bool,
     what: What,
 }
 
@@ -244,6 +248,7 @@ fn read_mount(m: &Value, proc: Option<&Path>) -> Result<Mount, String> {
     }
     let options = Options::read(&m["options"]);
     let words = m["options"].as_array().into_iter().flatten();
+    let is_protected = matches!(kind.as_str(), "proc" | "sysfs");
     let is_bind = kind == "bind" || words.clone().any(|w| w == "bind" || w == "rbind");
     let from = match (kind.as_str(), proc) {
         // Nobody but a process inside can make it, and none of ours is to be there with the rights for that.
@@ -255,6 +260,7 @@ fn read_mount(m: &Value, proc: Option<&Path>) -> Result<Mount, String> {
             return Ok(Mount {
                 destination,
                 name,
+                is_protected,
                 what,
             });
         }
@@ -265,6 +271,7 @@ fn read_mount(m: &Value, proc: Option<&Path>) -> Result<Mount, String> {
     Ok(Mount {
         destination,
         name,
+        is_protected,
         what,
     })
 }
@@ -360,7 +367,11 @@ impl Root {
     }
 
     fn open(&self, path: &Path, flags: OFlag) -> nix::Result<OwnedFd> {
-        let resolve = ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS;
+        self.resolve(path, flags, ResolveFlag::RESOLVE_NO_MAGICLINKS)
+    }
+
+    fn resolve(&self, path: &Path, flags: OFlag, links: ResolveFlag) -> nix::Result<OwnedFd> {
+        let resolve = ResolveFlag::RESOLVE_IN_ROOT | links;
         let how = OpenHow::new()
             .flags(flags | OFlag::O_CLOEXEC)
             .resolve(resolve);
@@ -433,8 +444,17 @@ impl Root {
         let at = self
             .make(Path::new(&m.destination), kind)
             .map_err(|e| e.desc())?;
+        if m.is_protected && self.leads_a_link_to(&m.destination) {
+            return Err("its destination must be a directory, not a link".into());
+        }
         self.check(&m.destination, &at, is_procfs)?;
         tree.attach_on(&at).map_err(text)
+    }
+
+    fn leads_a_link_to(&self, destination: &str) -> bool {
+        let links = ResolveFlag::RESOLVE_NO_SYMLINKS;
+        self.resolve(Path::new(destination), OFlag::O_PATH, links)
+            .is_err()
     }
 
     /// runc's `checkProcMount`, by what the destination is and not by its name.
