@@ -8,6 +8,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use podprobe::api::{Container, Pod};
@@ -829,6 +830,41 @@ fn links_lead_nowhere_on_the_node() {
     assert_eq!(listed(&outside), ["ptmx"]);
     let text = fs::read_to_string(outside.join("ptmx")).unwrap();
     assert_eq!(text, "of the node");
+}
+
+/// By a link of the image, or by another name for /dev, a volume is at /dev: it is as complete as one that is called /dev.
+#[test]
+fn nothing_is_made_in_a_volume_that_covers_dev() {
+    if missing(false) {
+        return;
+    }
+    for at in ["/node-dev", "/dev/."] {
+        let case = Case::new("echo well");
+        let volume = case.dir.path().join("volume");
+        fs::create_dir(&volume).unwrap();
+        fs::write(volume.join("ptmx"), "of the node").unwrap();
+        mknod(
+            &volume.join("null"),
+            SFlag::S_IFCHR,
+            Mode::from_bits_truncate(0o666),
+            makedev(1, 3),
+        )
+        .unwrap();
+        symlink("/dev", case.dir.path().join("rootfs/node-dev")).unwrap();
+        let mut config = case.config();
+        config["mounts"].as_array_mut().unwrap().push(
+            json!({ "destination": at, "type": "bind", "source": volume, "options": ["rbind"] }),
+        );
+        let c = case.runtime(PODPROBE);
+        fs::write(case.dir.path().join("config.json"), config.to_string()).unwrap();
+        assert_eq!(c.output(), "well\n");
+        let names = fs::read_dir(&volume).unwrap().flatten();
+        let mut names: Vec<_> = names.map(|e| e.file_name()).collect();
+        names.sort();
+        assert_eq!(names, ["null", "ptmx"], "{at}");
+        let text = fs::read_to_string(volume.join("ptmx")).unwrap();
+        assert_eq!(text, "of the node", "{at}");
+    }
 }
 
 /// CVE-2019-19921: a link of the image that /dev turns elsewhere would hide from the masks what they are to mask.

@@ -25,6 +25,7 @@ use std::path::{Component, Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, open, openat2, readlinkat};
+use nix::libc::{dev_t, ino_t};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat, makedev, mkdirat, mknodat, umask};
 use nix::sys::statfs::{PROC_SUPER_MAGIC, fstatfs};
@@ -81,6 +82,12 @@ struct Mount {
     /// Parts of it are taken away by their paths later, so these must stay what they are now.
     is_protected: bool,
     what: What,
+}
+
+impl Mount {
+    fn is_at_dev(&self) -> bool {
+        self.destination.trim_end_matches('/') == "/dev"
+    }
 }
 
 enum What {
@@ -176,10 +183,7 @@ impl Sources {
         let mounts = mounts
             .map(|m| read_mount(m, proc))
             .collect::<Result<Vec<_>, _>>()?;
-        let is_bound = |m: &Mount| {
-            let at = m.destination.trim_end_matches('/');
-            at == "/dev" && matches!(m.what, What::Copy { .. })
-        };
+        let is_bound = |m: &Mount| m.is_at_dev() && matches!(m.what, What::Copy { .. });
         // As in runc: a /dev of the pod's own is complete.
         let devices = match mounts.iter().any(is_bound) {
             true => Vec::new(),
@@ -207,12 +211,18 @@ impl Sources {
         };
         mount(None::<&str>, "/", None::<&str>, ties, None::<&str>)
             .map_err(|e| format!("cannot tie the root to the node's mounts: {}", e.desc()))?;
+        let mut dev = None;
         for m in self.mounts {
-            let (name, at) = (m.name.clone(), m.destination.clone());
+            let (name, at, is_at_dev) = (m.name.clone(), m.destination.clone(), m.is_at_dev());
             root.mount(m)
                 .map_err(|why| format!("cannot mount {name} at {at}: {why}"))?;
+            if is_at_dev {
+                dev = root.identity("/dev");
+            }
         }
-        if !self.devices.is_empty() {
+        // By another name for /dev, or a link of the image, a volume may be there now. Nothing is made in the node's files.
+        let is_covered = dev.is_some() && root.identity("/dev") != dev;
+        if !self.devices.is_empty() && !is_covered {
             root.make_dev(&self.devices)?;
         }
         let cwd = config["process"]["cwd"].as_str().unwrap_or("/");
@@ -451,6 +461,13 @@ impl Root {
         tree.attach_on(&at).map_err(text)
     }
 
+    /// Which file is at `path`; None where none is.
+    fn identity(&self, path: &str) -> Option<(dev_t, ino_t)> {
+        let found = self.open(Path::new(path), OFlag::O_PATH);
+        let found = found.and_then(|found| fstat(&found)).ok()?;
+        Some((found.st_dev, found.st_ino))
+    }
+
     fn leads_a_link_to(&self, destination: &str) -> bool {
         let links = ResolveFlag::RESOLVE_NO_SYMLINKS;
         self.resolve(Path::new(destination), OFlag::O_PATH, links)
@@ -466,12 +483,7 @@ impl Root {
     ) -> Result<(), &'static str> {
         let unknown = |_| "its destination cannot be looked at";
         let found = fstat(at).map_err(unknown)?;
-        let is_same = |path: &str| {
-            let other = self
-                .open(Path::new(path), OFlag::O_PATH)
-                .and_then(|o| fstat(&o));
-            other.is_ok_and(|o| (o.st_dev, o.st_ino) == (found.st_dev, found.st_ino))
-        };
+        let is_same = |path: &str| self.identity(path) == Some((found.st_dev, found.st_ino));
         if is_procfs(at).map_err(|_| "its destination cannot be looked at")? {
             return match ALLOWED_BELOW_PROC.contains(&destination) {
                 true => Ok(()),
