@@ -1,8 +1,8 @@
 //! Real containers: the same configuration must have the same effect with `podprobe oci` and with
 //! runc.
 
-use std::fs::{self, File};
-use std::os::unix::fs::{OpenOptionsExt, symlink};
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -529,7 +529,7 @@ fn a_program_that_cannot_run_is_an_error_of_start() {
         case.container.command = vec!["/x".into()];
         let file = case.dir.path().join("rootfs/x");
         fs::write(&file, text).unwrap();
-        fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        fs::set_permissions(&file, Permissions::from_mode(0o755)).unwrap();
         let c = case.runtime(PODPROBE);
         assert_eq!(c.create(), (true, String::new()));
         assert_eq!(
@@ -724,6 +724,23 @@ fn a_missing_working_directory_is_made_and_no_link_leads_out() {
         let c = case.runtime(runtime);
         let _ = c.create();
         assert!(!outside.join("x").exists(), "{runtime}");
+    }
+}
+
+#[test]
+fn a_working_directory_may_be_one_that_its_user_may_not_enter() {
+    if missing(true) {
+        return;
+    }
+    for runtime in [PODPROBE, RUNC] {
+        let mut case = Case::new("readlink /proc/self/cwd");
+        let private = case.dir.path().join("rootfs/private");
+        fs::create_dir(&private).unwrap();
+        fs::set_permissions(&private, Permissions::from_mode(0o700)).unwrap();
+        case.image.user = "app".into();
+        case.container.security_context.capabilities.drop = vec!["ALL".into()];
+        case.container.working_dir = "/private".into();
+        assert_eq!(case.runtime(runtime).output(), "/private\n", "{runtime}");
     }
 }
 

@@ -4,7 +4,6 @@
 //! Invariants: nothing here allocates or takes a lock, but [`take_on`] and [`drop_to`], which a process of its own memory
 //! calls.
 
-use std::ffi::CStr;
 use std::sync::OnceLock;
 
 use nix::errno::Errno;
@@ -115,6 +114,8 @@ pub(super) fn drop_privileges(o: &Received<'_>, unbound: u64) -> Result<(), Repo
     for cap in bits(unbound) {
         capability_prctl([libc::PR_CAPBSET_DROP, cap, 0]).at(Step::Bounding, cap as usize)?;
     }
+    // As runc: before the ids are its user's, who may not be allowed to enter it.
+    let is_there = chdir(o.cwd).is_ok();
     // Uid 0 keeps its capabilities anyway.
     if o.uid != 0 {
         let _ = prctl::set_keepcaps(true);
@@ -138,7 +139,10 @@ pub(super) fn drop_privileges(o: &Received<'_>, unbound: u64) -> Result<(), Repo
         capability_prctl([libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_RAISE, cap])
             .at(Step::Capabilities, 1)?;
     }
-    change_directory(o.cwd)?;
+    if !is_there {
+        chdir(o.cwd).at(Step::Cwd, 0)?;
+    }
+    check_directory()?;
     if o.no_new_privs {
         prctl::set_no_new_privs().at(Step::NoNewPrivs, 0)?;
     }
@@ -178,9 +182,8 @@ fn set_ids(o: &Received<'_>) -> Result<(), Report> {
     Ok(())
 }
 
-/// It must lie inside the root: the kernel marks one that does not (CVE-2024-21626).
-fn change_directory(cwd: &CStr) -> Result<(), Report> {
-    chdir(cwd).at(Step::Cwd, 0)?;
+/// The working directory must lie inside the root: the kernel marks one that does not (CVE-2024-21626).
+fn check_directory() -> Result<(), Report> {
     let mut path = [0u8; libc::PATH_MAX as usize];
     // SAFETY: getcwd writes at most as many bytes as the buffer has. libc's own would hide a path outside of the root.
     Errno::result(unsafe { libc::syscall(libc::SYS_getcwd, path.as_mut_ptr(), path.len()) })

@@ -1,14 +1,14 @@
 //! `create` and `start`.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::time::Duration;
 
 use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, OFlag};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::stat::Mode;
 use serde_json::Value;
@@ -19,11 +19,14 @@ use super::first_process::{FirstProcess, joins_processes};
 use super::record::{self, Record};
 use super::root::open_root;
 use super::{Error, limits, process};
+use crate::clock::Moment;
 use crate::nsexec;
 use crate::runtime::shims::device_program;
 
 /// Longest time from the start signal to execve; no step in between waits for anything.
-const START_LIMIT_MS: u16 = 30_000;
+const START_LIMIT: Duration = Duration::from_secs(30);
+/// Of the text of a failed execve, in bytes.
+const MOST_TEXT: usize = 4096;
 
 /// What `create` is asked for.
 pub(super) struct Request<'a> {
@@ -233,6 +236,35 @@ fn fifo(path: &Path) -> Result<File, Error> {
         .map_err(|e| Error::new(format!("open {}", path.display()), e))
 }
 
+/// What the container's process says before it ends; nothing when its program runs, because no descriptor is left then.
+///
+/// Another container of the pod may be able to trace that process and keep its descriptors: neither the time nor the text is
+/// without a limit.
+fn hear(report: &mut File) -> Result<String, String> {
+    let end = Moment::now() + START_LIMIT;
+    let mut text = Vec::new();
+    loop {
+        let mut part = [0; 1024];
+        match report.read(&mut part) {
+            Ok(0) => break,
+            Ok(_) if text.len() >= MOST_TEXT => break,
+            Ok(n) => text.extend_from_slice(&part[..n]),
+            Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                let left =
+                    PollTimeout::try_from(end.since(Moment::now())).unwrap_or(PollTimeout::ZERO);
+                let ready = poll(&mut [PollFd::new(report.as_fd(), PollFlags::POLLIN)], left);
+                if !matches!(ready, Ok(1) | Err(Errno::EINTR)) {
+                    let limit = START_LIMIT.as_secs();
+                    return Err(format!("its program did not run within {limit} s"));
+                }
+            }
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(e) => return Err(e.to_string()),
+        }
+    }
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
 /// Lets the container's own program run. Returns when it does; an execve that failed is an error.
 pub(super) fn start(root: &Path, id: &str) -> Result<(), Error> {
     let what = || format!("start container {id}");
@@ -262,23 +294,7 @@ pub(super) fn start(root: &Path, id: &str) -> Result<(), Error> {
         .open(record::start(root, id))
         .and_then(|mut start| start.write_all(&[1]))
         .map_err(|e| Error::new(what(), format!("its process does not wait for it: {e}")))?;
-    let ready = poll(
-        &mut [PollFd::new(report.as_fd(), PollFlags::POLLIN)],
-        PollTimeout::from(START_LIMIT_MS),
-    );
-    if ready != Ok(1) {
-        return Err(Error::new(
-            what(),
-            format!("its program did not run within {} s", START_LIMIT_MS / 1000),
-        ));
-    }
-    // From here on it blocks: a failed process writes its one line and ends, a running one has no descriptor left.
-    nix::fcntl::fcntl(&report, FcntlArg::F_SETFL(OFlag::empty()))
-        .map_err(|e| Error::new(what(), e))?;
-    let mut text = String::new();
-    report
-        .read_to_string(&mut text)
-        .map_err(|e| Error::new(what(), e))?;
+    let text = hear(&mut report).map_err(|e| Error::new(what(), e))?;
     if text.is_empty() {
         Ok(())
     } else {
