@@ -71,7 +71,7 @@ pub struct Pool {
     pub name: ServicePortName,
     /// How long a client keeps its endpoint.
     pub affinity: Option<Duration>,
-    /// In the order of [`Clients`].
+    /// In the order of [`crate::proxy::role::message::Clients`].
     pub lists: [Vec<Backend>; 3],
 }
 
