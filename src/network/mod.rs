@@ -245,15 +245,12 @@ impl PodNetwork for Collected {
     }
 }
 
-/// The addresses of all interfaces in the caller's network namespace; none where they cannot be read.
+/// The addresses of all interfaces in the caller's network namespace; none where they cannot be read. The interfaces themselves,
+/// of which each pod has one, are not asked for.
 pub fn node_addresses() -> Vec<IpAddr> {
-    let interfaces = nix::ifaddrs::getifaddrs().ok().into_iter().flatten();
-    let address = |i: nix::ifaddrs::InterfaceAddress| {
-        let address = i.address?;
-        let v4 = address.as_sockaddr_in().map(|a| IpAddr::V4(a.ip()));
-        v4.or_else(|| address.as_sockaddr_in6().map(|a| IpAddr::V6(a.ip())))
-    };
-    interfaces.filter_map(address).collect()
+    let read = || rtnetlink::Rtnetlink::open()?.every_address();
+    let all = read().ok().into_iter().flatten();
+    all.map(|(_, address)| address.network).collect()
 }
 
 /// The networks of this node.

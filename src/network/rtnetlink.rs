@@ -238,9 +238,16 @@ impl Rtnetlink {
 
     /// The addresses of an interface.
     pub fn addresses(&mut self, index: u32) -> io::Result<Vec<Cidr>> {
+        let of_it = self.every_address()?.into_iter();
+        let of_it = of_it.filter(|(interface, _)| *interface == index);
+        Ok(of_it.map(|(_, address)| address).collect())
+    }
+
+    /// The addresses of all interfaces, each with the number of its interface.
+    pub fn every_address(&mut self) -> io::Result<Vec<(u32, Cidr)>> {
         let all = self.dump(RouteNetlinkMessage::GetAddress(AddressMessage::default()))?;
         let address = |message| match message {
-            RouteNetlinkMessage::NewAddress(m) if m.header.index == index => address_of(&m),
+            RouteNetlinkMessage::NewAddress(m) => Some((m.header.index, address_of(&m)?)),
             _ => None,
         };
         Ok(all.into_iter().filter_map(address).collect())

@@ -29,8 +29,7 @@ pub enum To {
 /// The node reaches a part of a range elsewhere, or the kernel refuses the route.
 pub fn ensure(ranges: &[Cidr], to: To) -> io::Result<()> {
     let mut kernel = Rtnetlink::open()?;
-    let links = kernel.links()?;
-    let loopback = links.iter().find(|l| l.name == LOOPBACK);
+    let loopback = kernel.link(LOOPBACK)?;
     let loopback = loopback.ok_or_else(|| io::Error::other("there is no interface lo"))?;
     let routes = kernel.routes()?;
     for range in ranges {
@@ -41,7 +40,7 @@ pub fn ensure(ranges: &[Cidr], to: To) -> io::Result<()> {
         };
         let is_foreign = |r: &&Route| is_inside(r, *range) && !ours(r) && !is_own(r);
         if let Some(other) = routes.iter().find(is_foreign) {
-            return Err(overlap(*range, other, &links));
+            return Err(overlap(*range, other, &kernel.links()?));
         }
         match to {
             To::Listeners => kernel.add_local_route(*range, loopback.index)?,

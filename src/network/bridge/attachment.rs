@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::Path;
+use std::sync::Arc;
 use std::{fs, io};
 
 use serde::{Deserialize, Serialize};
@@ -16,7 +17,7 @@ use crate::sys::task::Process;
 const RECORD: &str = "bridge.json";
 
 /// A sandbox at the bridge. A field that comes later needs a default: the record may be of an older podprobe.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Attachment {
     /// Name of the node's end.
     pub(super) interface: String,
@@ -31,6 +32,9 @@ pub(super) struct Attachment {
     /// Ports of the node that lead to it.
     pub(super) ports: Vec<PortMapping>,
 }
+
+/// All of them, by the id of the sandbox.
+pub(super) type Attachments = BTreeMap<String, Arc<Attachment>>;
 
 impl Attachment {
     /// One that has everything, to try what the kernel can.
@@ -75,7 +79,7 @@ pub(in crate::network) fn is_used(records: &Path) -> bool {
 
 /// The attachments beside the sandboxes' records. One that cannot be read is missing here; if its sandbox lives,
 /// [`crate::network::PodNetwork::resume`] makes it again.
-pub(super) fn read_records(records: &Path) -> BTreeMap<String, Attachment> {
+pub(super) fn read_records(records: &Path) -> Attachments {
     let entries = fs::read_dir(records).into_iter().flatten().flatten();
     let read = |entry: fs::DirEntry| {
         let json = fs::read(entry.path().join(RECORD)).ok()?;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::io;
 
 use super::attachment::Attachment;
-use super::packet_filter::{Programmed, Since};
+use super::packet_filter::Since;
 use super::pair::{self, POD_INTERFACE, is_port, open_namespace};
 use super::{Bridge, State};
 use crate::network::rtnetlink::{Link, Rtnetlink};
@@ -88,8 +88,10 @@ impl Bridge {
         if since == Since::Same {
             return Ok(());
         }
-        let is_first = state.programmed == Programmed::default();
-        self.program(state)?;
+        let is_first = state.programmed.is_new();
+        let filter = &self.settings.filter;
+        let programmed = filter.program_anew(&state.attachments, &mut state.programmed);
+        programmed.map_err(io::Error::other)?;
         if since == Since::Ours && !is_first {
             round.mended.push(
                 "the packet filter's tables of podprobe were changed by somebody else: made again"

@@ -18,12 +18,13 @@ mod mend;
 pub(super) mod packet_filter;
 mod pair;
 mod sysctl;
+mod tables;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::rtnetlink::{Link, Rtnetlink};
 use super::{NetworkSettings, PodNetwork, SandboxNetwork};
@@ -32,7 +33,7 @@ use crate::locks::Locked;
 use crate::runtime::Bandwidth;
 use crate::sys::task::Process;
 
-use attachment::{Attachment, read_records};
+use attachment::{Attachment, Attachments, read_records};
 use mend::Round;
 use packet_filter::{Abilities, PacketFilter, Programmed};
 use pair::{PORT_PREFIX, mac};
@@ -75,8 +76,7 @@ impl BridgeSettings {
 
 #[derive(Default)]
 struct State {
-    /// By the id of the sandbox.
-    attachments: BTreeMap<String, Attachment>,
+    attachments: Attachments,
     /// The addresses given last, one of each family.
     last: Vec<IpAddr>,
     /// What the packet filter was told.
@@ -85,12 +85,6 @@ struct State {
     connecting: BTreeSet<String>,
     /// What the last round could not mend, which the log has.
     said: BTreeSet<String>,
-}
-
-impl State {
-    fn all(&self) -> Vec<&Attachment> {
-        self.attachments.values().collect()
-    }
 }
 
 /// See the module.
@@ -123,7 +117,7 @@ impl Bridge {
     }
 
     /// Gives the sandbox its addresses, and writes them down before anybody uses them.
-    fn attach(&self, sandbox: &SandboxNetwork<'_>, holder: Process) -> io::Result<Attachment> {
+    fn attach(&self, sandbox: &SandboxNetwork<'_>, holder: Process) -> io::Result<Arc<Attachment>> {
         let mut state = self.lock();
         let mut addresses = Vec::new();
         for range in &self.settings.pod_cidrs {
@@ -151,7 +145,7 @@ impl Bridge {
         };
         attachment.write(sandbox.record)?;
         state.last = addresses;
-        let id = sandbox.id.to_owned();
+        let (id, attachment) = (sandbox.id.to_owned(), Arc::new(attachment));
         state.connecting.insert(id.clone());
         state.attachments.insert(id, attachment.clone());
         Ok(attachment)
@@ -286,15 +280,15 @@ impl Bridge {
             addresses: addresses.to_vec(),
         };
         attachment.write(sandbox.record)?;
-        state.attachments.insert(sandbox.id.to_owned(), attachment);
+        let id = sandbox.id.to_owned();
+        state.attachments.insert(id, attachment.into());
         Ok(())
     }
 
     /// Tells the packet filter of all sandboxes. Called with the lock held.
     fn program(&self, state: &mut State) -> io::Result<()> {
-        let programmed = self.settings.filter.program(&state.all());
-        state.programmed = programmed.map_err(io::Error::other)?;
-        Ok(())
+        let programmed = (self.settings.filter).program(&state.attachments, &mut state.programmed);
+        programmed.map_err(io::Error::other)
     }
 
     /// Forgets the sandbox, and with the last one the bridge.
@@ -336,7 +330,7 @@ impl PodNetwork for Bridge {
         let connected = self.connect_attached(&attachment);
         self.lock().connecting.remove(sandbox.id);
         connected?;
-        Ok(attachment.addresses)
+        Ok(attachment.addresses.clone())
     }
 
     fn tear_down(&self, sandbox: &SandboxNetwork<'_>) -> io::Result<()> {
@@ -353,12 +347,12 @@ impl PodNetwork for Bridge {
         };
         let known = self.lock().attachments.get(sandbox.id).cloned();
         let found = match (known, addresses) {
-            (Some(attachment), Some(_)) => return Ok(Some(attachment.addresses)),
+            (Some(attachment), Some(_)) => return Ok(Some(attachment.addresses.clone())),
             // Connecting it was cut short, or its record was lost since: nobody knows, so its interface is made anew.
             (Some(attachment), None) => {
                 Rtnetlink::open()?.remove_link(&attachment.interface)?;
                 self.connect_attached(&attachment)?;
-                return Ok(Some(attachment.addresses));
+                return Ok(Some(attachment.addresses.clone()));
             }
             (None, Some(addresses)) => match self.attach_again(sandbox, holder, addresses) {
                 Ok(()) => return Ok(Some(addresses.to_vec())),

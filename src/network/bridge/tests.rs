@@ -5,10 +5,12 @@ use std::process::{Child, Command};
 
 use super::pair::open_namespace;
 use super::*;
+use crate::api::service::Protocol;
 use crate::netfilter::own_network::in_own_network;
 use crate::network::NetworkChoice;
 use crate::network::cni::CniSettings;
 use crate::network::rtnetlink::inside;
+use crate::runtime::PortMapping;
 use nix::sched::{CloneFlags, unshare};
 
 /// A process in a network namespace of its own.
@@ -61,7 +63,9 @@ impl Machine {
         let settings = NetworkSettings {
             choice: NetworkChoice::Bridge,
             node_ip: [192, 0, 2, 1].into(),
-            pod_cidrs: vec!["10.244.0.0/24".parse().unwrap()],
+            pod_cidrs: ["10.244.0.0/24", "fd00::/64"]
+                .map(|range| range.parse().unwrap())
+                .into(),
             id: "podprobe-test".into(),
             records: records.path().to_owned(),
             proxy: PathBuf::new(),
@@ -172,5 +176,146 @@ fn a_sandbox_that_is_being_connected_is_not_mended() {
         // Once it is connected it is looked after.
         machine.set_up("b", &Holder::new());
         assert!(machine.bridge.lock().connecting.is_empty());
+    });
+}
+
+/// A sandbox that has not been connected, or is gone, which the packet filter does not ask about.
+fn sandbox(number: u8, ports: &[(Option<&str>, u16)]) -> (String, Arc<Attachment>) {
+    let port = |(ip, host_port): &(Option<&str>, u16)| PortMapping {
+        host_ip: ip.map(|ip| ip.parse().unwrap()),
+        host_port: *host_port,
+        container_port: 1000 + u16::from(number),
+        protocol: Protocol::Tcp,
+    };
+    let attachment = Attachment {
+        interface: format!("ppv{number}"),
+        holder: Process {
+            pid: 1,
+            start_time: number.into(),
+        },
+        mac: [2, 0, 0, 0, 0, number],
+        addresses: vec![
+            [10, 244, 0, number].into(),
+            format!("fd00::{number}").parse().unwrap(),
+        ],
+        gateways: ["10.244.0.0/24", "fd00::/64"]
+            .map(|range| addresses::gateway(range.parse().unwrap()))
+            .into(),
+        ports: ports.iter().map(port).collect(),
+    };
+    (number.to_string(), attachment.into())
+}
+
+/// What the kernel has in our tables, in one order.
+fn ruleset() -> Vec<String> {
+    let list = |family: &str| {
+        let table = ["list", "table", family, "podprobe-test-network"];
+        let listed = Command::new("nft").args(table).output();
+        String::from_utf8(listed.unwrap().stdout).unwrap()
+    };
+    let text = ["ip", "ip6", "bridge"].map(list).concat();
+    // Elements stand behind one another, in an order of the kernel's own.
+    let words = text.split([',', '\n']);
+    let mut words: Vec<String> = words
+        .map(|w| {
+            w.replace("elements = {", "")
+                .replace('}', "")
+                .trim()
+                .to_owned()
+        })
+        .collect();
+    words.sort();
+    words
+}
+
+#[test]
+fn what_changes_by_one_sandbox_is_what_all_would_be_told() {
+    if !crate::skip::has("nft", "nftables") {
+        return;
+    }
+    in_own_network(|| {
+        let machine = Machine::new();
+        let filter = &machine.bridge.settings.filter;
+        let (mut all, mut step_by_step) = (Attachments::new(), Programmed::default());
+        let at = Some("192.0.2.7");
+        let changes: [&[(u8, bool, &[(Option<&str>, u16)])]; 7] = [
+            &[(1, true, &[(None, 80), (at, 81)])],
+            &[(2, true, &[])],
+            // The newest has the port, and the older one again when that goes.
+            &[(3, true, &[(None, 80), (at, 81), (Some("127.0.0.1"), 82)])],
+            &[(3, false, &[])],
+            // Several at once, one of them another sandbox with the same id.
+            &[
+                (2, true, &[(Some("::2"), 83)]),
+                (4, true, &[]),
+                (1, false, &[]),
+            ],
+            &[(2, false, &[])],
+            &[(4, false, &[])],
+        ];
+        for change in changes {
+            for (number, is_there, ports) in change {
+                let (id, attachment) = sandbox(*number, ports);
+                match is_there {
+                    true => all.insert(id, attachment),
+                    false => all.remove(&id),
+                };
+            }
+            filter.program(&all, &mut step_by_step).unwrap();
+            let told = ruleset();
+            filter.program(&all, &mut Programmed::default()).unwrap();
+            assert_eq!(told, ruleset(), "after {change:?}");
+        }
+        assert_eq!(all.len(), 0);
+    });
+}
+
+#[test]
+fn the_work_for_one_sandbox_does_not_grow_with_the_number_of_all() {
+    in_own_network(|| {
+        let machine = Machine::new();
+        let tables = &machine.bridge.settings.filter;
+        let bytes = |count: u8| {
+            let mut programmed = Programmed::default();
+            let mut all: Attachments = (2..count).map(|n| sandbox(n, &[(None, 1)])).collect();
+            tables.program(&all, &mut programmed).unwrap();
+            all.extend([sandbox(count, &[])]);
+            tables.difference(&all, &programmed).unwrap().to_string()
+        };
+        assert_eq!(bytes(3), bytes(200));
+    });
+}
+
+#[test]
+fn what_somebody_else_changed_between_two_sandboxes_is_mended() {
+    if !crate::skip::has("nft", "nftables") {
+        return;
+    }
+    in_own_network(|| {
+        let machine = Machine::new();
+        let holders = [Holder::new(), Holder::new(), Holder::new()];
+        machine.set_up("a", &holders[0]);
+        machine.bridge.mend();
+        let told = ruleset();
+        machine.set_up("b", &holders[1]);
+        let line = "delete element ip podprobe-test-network pods { 10.244.0.2 }";
+        let done = Command::new("nft").arg(line).output().unwrap();
+        assert!(done.status.success(), "{done:?}");
+        machine.set_up("c", &holders[2]);
+        machine.bridge.mend();
+        for id in ["b", "c"] {
+            let tear_down = |sandbox: &SandboxNetwork<'_>| machine.bridge.tear_down(sandbox);
+            machine.with(id, &holders[1], tear_down).unwrap();
+        }
+        assert_eq!(ruleset(), told);
+        // The kernel does not delete an element that is not there: then all is told.
+        machine.set_up("b", &holders[1]);
+        let done = Command::new("nft").arg(line).output().unwrap();
+        assert!(done.status.success(), "{done:?}");
+        for id in ["a", "b"] {
+            let tear_down = |sandbox: &SandboxNetwork<'_>| machine.bridge.tear_down(sandbox);
+            machine.with(id, &holders[0], tear_down).unwrap();
+        }
+        assert_eq!(ruleset(), [""]);
     });
 }
