@@ -6,8 +6,10 @@
 //! Without v2 the leaf is in the freezer hierarchy, which can stop the tree while it is killed. What a command leaves
 //! running when it ends is killed with its leaf: nothing may be left behind on the node.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -20,8 +22,8 @@ use nix::sys::stat::Mode;
 use nix::unistd::Pid;
 
 use super::error::ExecError;
-use crate::sys::cgroup_mounts;
 use crate::sys::mountinfo::Mount;
+use crate::sys::{cgroup_mounts, cgroup_tree};
 
 /// How long the removal of a leaf may take before it is left for later.
 const REMOVE_LIMIT: Duration = Duration::from_millis(500);
@@ -86,7 +88,6 @@ impl Place {
         }
     }
 
-    #[cfg(test)]
     pub(super) fn dir(&self) -> &Path {
         &self.dir
     }
@@ -222,6 +223,11 @@ impl Leaf {
         None
     }
 
+    /// The cgroup of the container that it was made in.
+    pub(super) fn container(&self) -> Option<&Path> {
+        self.dir.parent()
+    }
+
     /// Kills every process in it, and what they start meanwhile.
     pub(super) fn kill(&self) {
         if self.v2 && fs::write(self.dir.join("cgroup.kill"), "1").is_ok() {
@@ -233,22 +239,18 @@ impl Leaf {
     /// Before Linux 5.14, and on v1: nothing in it can fork while it is frozen.
     fn freeze_and_kill(&self) {
         let (file, freeze, thaw) = if self.v2 {
-            ("cgroup.freeze", "1", "0")
+            (c"cgroup.freeze", "1", "0")
         } else {
-            ("freezer.state", "FROZEN", "THAWED")
+            (c"freezer.state", "FROZEN", "THAWED")
         };
-        let _ = fs::write(self.dir.join(file), freeze);
+        let name = OsStr::from_bytes(file.to_bytes());
+        let _ = fs::write(self.dir.join(name), freeze);
         self.wait_frozen();
-        for tree in std::iter::once(self.dir.clone()).chain(children(&self.dir)) {
-            for pid in fs::read_to_string(tree.join("cgroup.procs"))
-                .unwrap_or_default()
-                .lines()
-                .filter_map(|l| l.parse().ok())
-            {
-                let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
-            }
+        for pid in cgroup_tree::processes(&self.dir) {
+            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
         }
-        let _ = fs::write(self.dir.join(file), thaw);
+        // The command may have frozen itself further below.
+        cgroup_tree::write_to_each(&self.dir, file, thaw);
     }
 
     /// v1 freezes at once or, with a task in the middle of something, a moment later; each reading tries again.
@@ -274,12 +276,7 @@ impl Leaf {
                 Err(e) if e.kind() == std::io::ErrorKind::NotFound => return true,
                 Err(_) if Instant::now() >= until => return false,
                 // Listing a cgroup costs as much as making one, and hardly any command leaves one below its own.
-                Err(_)
-                    if children(&self.dir)
-                        .iter()
-                        .filter(|c| fs::remove_dir(c).is_ok())
-                        .count()
-                        > 0 => {}
+                Err(_) if cgroup_tree::remove_below(&self.dir).0 > 0 => {}
                 Err(_) => {
                     self.kill();
                     self.wait_empty();
@@ -306,19 +303,6 @@ impl Leaf {
             _ => drop(nix::poll::poll(&mut [], PollTimeout::from(1u8))),
         }
     }
-}
-
-/// Cgroups that the command made below its own (a v1 one stays behind when its processes die).
-fn children(dir: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(dir)
-        .into_iter()
-        .flatten()
-        .filter_map(Result::ok);
-    let dirs = entries
-        .filter(|e| e.file_type().is_ok_and(|t| t.is_dir()))
-        .map(|e| e.path());
-    dirs.flat_map(|d| children(&d).into_iter().chain([d]))
-        .collect()
 }
 
 #[cfg(test)]
@@ -430,6 +414,24 @@ mod tests {
     #[test]
     fn a_tree_dies_by_the_v1_freezer() {
         check_freeze_and_kill(false);
+    }
+
+    /// Who may mount the hierarchy in a user namespace of its own makes them as deep as it likes.
+    #[test]
+    fn cgroups_nested_deeper_than_a_stack_go_with_the_leaf() {
+        let Some(root) = mounted().iter().find(|m| m.names.is_empty()) else {
+            return crate::skip::note("needs a hierarchy of v2");
+        };
+        let leaf = Leaf {
+            dir: root.at.join(format!("test-{}", unique())),
+            v2: true,
+        };
+        if let Err(e) = fs::create_dir(&leaf.dir) {
+            return crate::skip::note(&format!("cannot make a cgroup: {e}"));
+        }
+        cgroup_tree::tests::nest(&leaf.dir, 2_000);
+        let removed = cgroup_tree::tests::on_a_small_stack(|| leaf.remove());
+        assert!(removed && !leaf.dir.exists());
     }
 
     #[test]

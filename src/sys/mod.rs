@@ -7,6 +7,7 @@
 pub mod bpf;
 pub mod calls;
 pub mod cgroup_mounts;
+pub mod cgroup_tree;
 pub mod enter;
 pub mod exe;
 pub mod listening;

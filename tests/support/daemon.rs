@@ -138,7 +138,11 @@ impl<'a> Day<'a> {
     /// A signal to each process, as systemd sends it: `cgroup.kill` would also kill what a later daemon in the same cgroup
     /// starts in another one (a fault of recent kernels with CLONE_INTO_CGROUP).
     pub(crate) fn kill_all_in(&mut self, cgroups: &[PathBuf]) {
-        let pids = || cgroups.iter().flat_map(|d| cgroup::processes(d));
+        let pids = || {
+            cgroups
+                .iter()
+                .flat_map(|d| podprobe::sys::cgroup_tree::processes(d))
+        };
         super::wait_until("the cgroups to be empty", || {
             for pid in pids() {
                 let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);

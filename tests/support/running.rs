@@ -95,7 +95,7 @@ impl<'a> Running<'a> {
         let mut all: Vec<i32> = state
             .cgroups
             .iter()
-            .flat_map(|d| podprobe::runtime::shims::cgroup::processes(d))
+            .flat_map(|d| podprobe::sys::cgroup_tree::processes(d))
             .collect();
         all.sort_unstable();
         all.dedup();

@@ -13,8 +13,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::clock::Moment;
-use crate::sys::cgroup_mounts;
 use crate::sys::mountinfo::Mount;
+use crate::sys::{cgroup_mounts, cgroup_tree};
 
 /// How long a cgroup may take to become empty after its processes were killed.
 const EMPTY_LIMIT: Duration = Duration::from_secs(2);
@@ -213,7 +213,7 @@ impl Cgroups {
     /// Removes the cgroup `path` where no process is in it. One that a process is just leaving is waited for.
     pub fn remove_unused(&self, path: &str) {
         for dir in self.dirs(path) {
-            if processes(&dir).is_empty() {
+            if cgroup_tree::processes(&dir).is_empty() {
                 // Busy: somebody has just moved in.
                 let _ = remove_tree(&dir);
             }
@@ -339,7 +339,7 @@ pub fn leave_the_daemon(path: &str) -> bool {
 pub fn remove_tree(dir: &Path) -> io::Result<()> {
     let limit = Moment::now() + EMPTY_LIMIT;
     loop {
-        match try_remove_tree(dir) {
+        match cgroup_tree::remove(dir) {
             Err(e) if e.kind() == io::ErrorKind::ResourceBusy && Moment::now() < limit => {
                 std::thread::sleep(Duration::from_millis(2))
             }
@@ -353,33 +353,12 @@ pub fn remove_tree(dir: &Path) -> io::Result<()> {
 /// # Errors
 /// It stays.
 pub fn remove_childless(dir: &Path) -> io::Result<()> {
-    match subdirectories(dir).is_empty() {
+    let mut entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    match entries.any(|e| e.file_type().is_ok_and(|t| t.is_dir())) {
         // For a moment the kernel still counts those that have just been removed.
-        true => remove_tree(dir),
-        false => Err(io::ErrorKind::DirectoryNotEmpty.into()),
+        false => remove_tree(dir),
+        true => Err(io::ErrorKind::DirectoryNotEmpty.into()),
     }
-}
-
-/// As [`remove_tree`], without waiting for processes that are about to end.
-///
-/// # Errors
-/// Something stays.
-pub fn try_remove_tree(dir: &Path) -> io::Result<()> {
-    for child in subdirectories(dir) {
-        try_remove_tree(&child)?;
-    }
-    match fs::remove_dir(dir) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
-        other => other,
-    }
-}
-
-fn subdirectories(dir: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-    entries
-        .filter(|e| e.file_type().is_ok_and(|t| t.is_dir()))
-        .map(|e| e.path())
-        .collect()
 }
 
 /// Kills every process in these cgroups and below: `cgroup.kill` where there is one, else frozen and killed.
@@ -402,29 +381,19 @@ fn kill_frozen(dir: &Path) {
     {
         std::thread::sleep(Duration::from_millis(1));
     }
-    for pid in processes(dir) {
+    for pid in cgroup_tree::processes(dir) {
         let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
     }
     if has_freezer {
-        let _ = fs::write(&freezer, "THAWED");
+        // What is in the container may have frozen itself further below.
+        cgroup_tree::write_to_each(dir, c"freezer.state", "THAWED");
     }
-}
-
-/// Every process in a cgroup and below. Pid 0 (a process of an outer pid namespace) is left out.
-pub fn processes(dir: &Path) -> Vec<i32> {
-    let own = fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
-    let own = own
-        .lines()
-        .filter_map(|l| l.parse().ok())
-        .filter(|&p| p > 0);
-    own.chain(subdirectories(dir).iter().flat_map(|d| processes(d)))
-        .collect()
 }
 
 /// Waits until no process is left, killing again what a race let through; false when some stay.
 pub fn kill_until_empty(dirs: &[PathBuf]) -> bool {
     let limit = Moment::now() + EMPTY_LIMIT;
-    while dirs.iter().any(|d| !processes(d).is_empty()) {
+    while dirs.iter().any(|d| !cgroup_tree::processes(d).is_empty()) {
         if Moment::now() >= limit {
             return false;
         }

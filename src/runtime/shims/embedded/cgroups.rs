@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::Error;
 use crate::sys::cgroup_mounts::{self, ROOT};
+use crate::sys::cgroup_tree;
 use crate::sys::mountinfo::Mount;
 use crate::sys::task::PidFd;
 
@@ -127,33 +128,13 @@ fn fill_cpuset(mount_point: &Path, dir: &Path) {
 
 /// Every process in the cgroup or below it, in any hierarchy.
 pub(super) fn pids(all: &[Hierarchy], cgroups_path: &str) -> Vec<i32> {
-    let mut found = Vec::new();
-    for h in all {
-        for dir in tree(&h.dir(cgroups_path)) {
-            let text = fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
-            found.extend(
-                text.lines()
-                    .filter_map(|l| l.parse::<i32>().ok())
-                    .filter(|p| *p > 0),
-            );
-        }
-    }
+    let of_each = all.iter().map(|h| h.dir(cgroups_path));
+    let mut found: Vec<i32> = of_each
+        .flat_map(|dir| cgroup_tree::processes(&dir))
+        .collect();
     found.sort_unstable();
     found.dedup();
     found
-}
-
-/// The cgroup and those below it, children first.
-fn tree(dir: &Path) -> Vec<PathBuf> {
-    let Ok(entries) = fs::read_dir(dir) else {
-        return vec![];
-    };
-    let children = entries
-        .flatten()
-        .filter(|e| e.file_type().is_ok_and(|t| t.is_dir()));
-    let mut all: Vec<PathBuf> = children.flat_map(|e| tree(&e.path())).collect();
-    all.push(dir.to_owned());
-    all
 }
 
 /// Kills every process of the cgroup, waits for their end and removes it from every hierarchy. Not there is removed.
@@ -193,14 +174,18 @@ fn kill_all(all: &[Hierarchy], cgroups_path: &str, deadline: Instant) {
     let freezer = all
         .iter()
         .find(|h| h.mount_point.ends_with("freezer"))
-        .map(|h| h.dir(cgroups_path).join("freezer.state"));
-    let frozen = freezer.filter(|f| !killed && fs::write(f, "FROZEN").is_ok());
+        .map(|h| h.dir(cgroups_path));
+    let freezer = freezer.filter(|dir| dir.join("freezer.state").exists());
+    if let Some(dir) = freezer.as_ref().filter(|_| !killed) {
+        let _ = fs::write(dir.join("freezer.state"), "FROZEN");
+    }
     // A process may be in one hierarchy and not in another, so each is killed by itself too.
     for fd in &pidfds {
         let _ = fd.send(nix::libc::SIGKILL);
     }
-    if let Some(file) = frozen {
-        let _ = fs::write(file, "THAWED");
+    // Who is frozen does not die, and what is in the container may have frozen itself further below.
+    if let Some(dir) = freezer {
+        cgroup_tree::write_to_each(&dir, c"freezer.state", "THAWED");
     }
     for fd in &pidfds {
         wait_end(fd, deadline);
@@ -217,13 +202,10 @@ fn remove(all: &[Hierarchy], cgroups_path: &str) -> Result<(), (PathBuf, io::Err
     if cgroups_path.trim_matches('/').is_empty() {
         return Ok(());
     }
-    for dir in all.iter().flat_map(|h| tree(&h.dir(cgroups_path))) {
-        match fs::remove_dir(&dir) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err((dir, e)),
-            _ => {}
-        }
-    }
-    Ok(())
+    all.iter().try_for_each(|h| {
+        let dir = h.dir(cgroups_path);
+        cgroup_tree::remove(&dir).map_err(|e| (dir, e))
+    })
 }
 
 #[cfg(test)]

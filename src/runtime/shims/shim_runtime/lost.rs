@@ -25,6 +25,7 @@ use crate::runtime::shims::state::{
     self, CONTAINER, ContainerRecord, ContainerState, EXIT, EXIT_COPY, ExitRecord, Process,
     SANDBOX, STATE, SandboxRecord, SandboxState,
 };
+use crate::sys::cgroup_tree;
 
 /// Exit code of a container whose end nobody has seen.
 const UNSEEN: i32 = 137;
@@ -248,10 +249,10 @@ impl Known {
             return;
         }
         let leads_to_known = self.whole.iter().any(|k| k.starts_with(own));
-        let name = own.file_name().and_then(|n| n.to_str());
-        let is_pod = name.is_some_and(|name| self.pods.contains(name));
+        // Further below a container may give its cgroups any name.
+        let is_pod = own.to_str().is_some_and(|name| self.pods.contains(name));
         if dir != top && !leads_to_known && !is_pod {
-            if !cgroup::processes(dir).is_empty() {
+            if !cgroup_tree::processes(dir).is_empty() {
                 found.push(dir.to_owned());
             }
             return;

@@ -22,6 +22,7 @@ use crate::runtime::shims::cgroup::{self, Cgroups};
 use crate::runtime::shims::state::{self, EXIT, ExitRecord, Process, REMOVING};
 use crate::runtime::shims::{oci_cli, shim, termination};
 use crate::runtime::{Cancel, ContainerId, ENDING, RuntimeError};
+use crate::sys::cgroup_tree;
 use crate::sys::task::{PidFd, Waited};
 
 /// How long a shim may take from its container's end to its own.
@@ -370,7 +371,7 @@ impl ShimRuntime {
                 let unknown = Some(name.as_os_str()) != shims
                     && Some(name.as_os_str()) != proxy
                     && !name.to_str().is_some_and(|uid| known.contains(uid));
-                left |= unknown && cgroup::try_remove_tree(&child.path()).is_err();
+                left |= unknown && cgroup_tree::remove(&child.path()).is_err();
             }
             // It is not empty while any pod has cgroups, or the proxy runs.
             left |= cgroup::remove_childless(&top).is_err() && !any_sandbox;
