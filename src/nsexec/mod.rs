@@ -26,6 +26,7 @@ mod stream;
 mod terminal;
 #[cfg(test)]
 mod tests;
+mod tracer;
 
 use std::ffi::CString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -14,12 +14,17 @@ use super::Limits;
 use super::cgroup::Leaf;
 use super::error::ExecError;
 use super::spawner::{Answer, Spawner};
+use super::tracer;
 use crate::locks::Locked;
 use crate::sys::enter::{Board, Report};
 use crate::sys::task::{PidFd, reap_pid};
 
 /// How long a killed process may take to end.
 const DEATH_LIMIT: Duration = Duration::from_secs(5);
+/// How long one that has ended may stay with who traces it, before that one is ended.
+const TRACER_LIMIT: Duration = Duration::from_secs(1);
+/// How often it is asked for meanwhile: its descriptor says that it has ended and does not say when it can be reaped.
+const TRACER_PAUSE: Duration = Duration::from_millis(10);
 /// How much output is read away beyond the limit before the pipe is closed; the command gets EPIPE then.
 const DRAIN_LIMIT: usize = 64 << 20;
 
@@ -149,11 +154,22 @@ impl Procs {
     /// Waits for the ends of both, at most `limit`.
     fn wait(&mut self, limit: Duration) -> bool {
         let until = Instant::now() + limit;
+        let mut held_since = None;
         loop {
             if self.try_reap() {
                 return true;
             }
-            let left = until.saturating_duration_since(Instant::now());
+            let now = Instant::now();
+            if now >= until {
+                return false;
+            }
+            if let Some(since) = held_since {
+                if now >= since + TRACER_LIMIT {
+                    self.end_tracer();
+                }
+                std::thread::sleep(TRACER_PAUSE);
+            }
+            let left = until.saturating_duration_since(now);
             let ended = match (self.first_reaped, self.first(), &self.second) {
                 (false, Some(first), _) => PidFd::of(first).and_then(|first| first.wait(left)),
                 (true, _, Some(second)) => second.wait(left),
@@ -162,6 +178,21 @@ impl Procs {
             if !ended.unwrap_or(false) {
                 return false;
             }
+            held_since = held_since.or(Some(now));
+        }
+    }
+
+    /// Ends who keeps the one that has ended.
+    fn end_tracer(&self) {
+        let second = self.board.as_ref().and_then(Board::second);
+        let held = if self.first_reaped {
+            second
+        } else {
+            self.first()
+        };
+        let container = self.leaf.as_ref().and_then(Leaf::container);
+        if let Some(held) = held {
+            tracer::end(held, container);
         }
     }
 

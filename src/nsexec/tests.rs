@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::facts::{SEEN, Seen, inode_of};
 use super::*;
+use crate::clock::Moment;
 use crate::skip::is_root;
 use crate::sys;
 use crate::sys::task::{PidFd, start_time};
@@ -20,6 +21,24 @@ fn spawner_role() {
     if std::env::var_os("NSEXEC_ROLE").is_some() {
         helper_main([]);
         std::process::exit(0);
+    }
+}
+
+/// Not a test: this program as a process of the container that traces each command there and never waits for one.
+#[test]
+fn tracer_role() {
+    let Some(cgroup) = std::env::var_os("NSEXEC_TRACE") else {
+        return;
+    };
+    let cgroup = PathBuf::from(cgroup);
+    loop {
+        for pid in sys::cgroup_tree::processes(&cgroup.join("traced")) {
+            let pid = nix::unistd::Pid::from_raw(pid);
+            if nix::sys::ptrace::seize(pid, nix::sys::ptrace::Options::empty()).is_ok() {
+                let _ = fs::create_dir(cgroup.join("go"));
+            }
+        }
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 
@@ -428,4 +447,62 @@ fn the_app_armor_profile_is_set_before_all_that_would_forbid_it() {
         assert_eq!(ended, Ok(ExecOutcome::Exited { code: 0, output }));
         assert_eq!(fs::read_to_string(file.path()).unwrap(), "exec my profile");
     }
+}
+
+/// The kernel gives the end of a command to who traces it, and that one does not take it.
+#[test]
+fn a_command_that_a_process_of_the_container_traces_ends_all_the_same() {
+    if !is_root() {
+        return;
+    }
+    let s = Sleeper::new();
+    let theirs = fs::read_to_string(format!("/proc/{}/cgroup", s.pid())).unwrap();
+    let places = cgroup::places_of(&theirs);
+    let Some(top) = places
+        .iter()
+        .map(|p| p.dir())
+        .find(|d| d.join("cgroup.controllers").exists())
+    else {
+        return crate::skip::note("needs a hierarchy of cgroup v2");
+    };
+    let mut tracer = Command::new(std::env::current_exe().unwrap());
+    tracer
+        .args(["--exact", "nsexec::tests::tracer_role"])
+        .env("NSEXEC_TRACE", top);
+    let mut tracer = tracer
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    fs::write(top.join("cgroup.procs"), tracer.id().to_string()).unwrap();
+    // Where the tracer finds it, and told in the only way that a cgroup has.
+    let script = format!(
+        "cd {} && mkdir traced && echo $$ > traced/cgroup.procs && until [ -d go ]; do :; done; exit 7",
+        top.display()
+    );
+    let command = ["sh".to_owned(), "-c".to_owned(), script];
+    let began = Moment::now();
+    let done = exec_with(
+        &Options::default(),
+        &s.target(),
+        &command,
+        Duration::from_secs(20),
+        100,
+    );
+    let took = Moment::now().since(began);
+    let ended = PidFd::of(tracer.id() as i32)
+        .unwrap()
+        .wait(Duration::ZERO)
+        .unwrap();
+    let _ = tracer.kill();
+    tracer.wait().unwrap();
+    let _ = sys::cgroup_tree::remove_below(top);
+    assert_eq!(
+        done,
+        Ok(ExecOutcome::Exited {
+            code: 7,
+            output: Vec::new()
+        })
+    );
+    assert!(ended && took < Duration::from_secs(4), "{took:?}");
 }
