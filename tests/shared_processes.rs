@@ -161,6 +161,28 @@ fn signals_go_where_they_should() {
     });
 }
 
+/// Signals of real time have no names, and end a process all the same.
+#[test]
+fn a_container_that_ends_by_a_signal_without_a_name_has_ended() {
+    on_each(|node| {
+        let rt = node.runtime();
+        // An orphan that ends in the same way is reaped with it.
+        // Two dollars are one in a command.
+        let script = "sh -c 'kill -41 $$$$' & sleep 0.2; kill -40 $$$$";
+        let pod = pod(
+            "nameless",
+            json!({"shareProcessNamespace": true, "containers": [sh("main", script)]}),
+        );
+        let sandbox = rt.run_pod_sandbox(&pod, 0).unwrap();
+        let id = rt
+            .start_container(&pod, &sandbox, &pod.spec.containers[0], 0)
+            .unwrap();
+        let exit = node.wait_exit(&rt, &pod, &id);
+        assert_eq!((exit.exit_code, exit.signal), (168, Some(40)));
+        node.remove_pod(&rt, &pod);
+    });
+}
+
 /// The holder and the pod's first process are one: neither outlives the other.
 #[test]
 fn the_first_process_and_the_sandbox_end_together() {

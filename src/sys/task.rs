@@ -190,7 +190,27 @@ pub fn reap_pid(pid: i32) -> nix::Result<Option<i32>> {
     reap(libc::P_PID, pid)
 }
 
+/// How a child has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// Which child.
+    pub pid: i32,
+    /// Its exit code, or 128 and the signal.
+    pub code: i32,
+    /// The signal that ended it, of real time too: nix has no names for those, and its waitpid fails after it has reaped.
+    pub signal: Option<i32>,
+}
+
+/// Reaps one of this process's children that have ended; None when there is none.
+pub fn reap_any() -> Option<Ended> {
+    reap_one(libc::P_ALL, 0).ok().flatten()
+}
+
 fn reap(kind: libc::idtype_t, id: i32) -> nix::Result<Option<i32>> {
+    Ok(reap_one(kind, id)?.map(|ended| ended.code))
+}
+
+fn reap_one(kind: libc::idtype_t, id: i32) -> nix::Result<Option<Ended>> {
     // SAFETY: all zeros is a valid siginfo_t, plain data.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
     let flags = libc::WEXITED | libc::WNOHANG | libc::__WALL;
@@ -198,11 +218,11 @@ fn reap(kind: libc::idtype_t, id: i32) -> nix::Result<Option<i32>> {
     Errno::result(unsafe { libc::waitid(kind, id.cast_unsigned(), &mut info, flags) })?;
     // SAFETY: waitid filled the fields of SIGCHLD, or left all of them zero.
     let (pid, status) = unsafe { (info.si_pid(), info.si_status()) };
-    let code = match info.si_code {
-        libc::CLD_EXITED => status,
-        _ => 128 + status,
+    let (code, signal) = match info.si_code {
+        libc::CLD_EXITED => (status, None),
+        _ => (128 + status, Some(status)),
     };
-    Ok((pid != 0).then_some(code))
+    Ok((pid != 0).then_some(Ended { pid, code, signal }))
 }
 
 #[cfg(test)]

@@ -18,7 +18,6 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 
 use super::cgroup::{self, Cgroups};
 use super::console::ConsoleSocket;
@@ -33,6 +32,7 @@ use crate::clock::{Moment, boot_id};
 use crate::images::overlay;
 use crate::layout::directories::make_private;
 use crate::sys::process;
+use crate::sys::task::reap_any;
 use crate::sys::terminal::slave_of;
 
 /// What the shim tells the daemon when the container is created; else `error <kind> <text>`.
@@ -505,20 +505,10 @@ fn daemon_is_gone() -> bool {
 /// Waits for every child that has ended; the exit code and signal of `pid` if it was among them.
 fn reap(pid: i32) -> Option<(i32, Option<i32>)> {
     let mut found = None;
-    while let Some(status) = reap_any() {
-        match status {
-            WaitStatus::Exited(p, code) if p.as_raw() == pid => found = Some((code, None)),
-            WaitStatus::Signaled(p, signal, _) if p.as_raw() == pid => {
-                found = Some((128 + signal as i32, Some(signal as i32)))
-            }
-            _ => {}
+    while let Some(ended) = reap_any() {
+        if ended.pid == pid {
+            found = Some((ended.code, ended.signal));
         }
     }
     found
-}
-
-fn reap_any() -> Option<WaitStatus> {
-    waitpid(None, Some(WaitPidFlag::WNOHANG))
-        .ok()
-        .filter(|s| *s != WaitStatus::StillAlive)
 }

@@ -14,12 +14,12 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::{SigSet, Signal};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Gid, Uid};
 
 use crate::runtime::shims::cgroup;
 use crate::seccomp;
 use crate::sys::process::apply_seccomp;
+use crate::sys::task::reap_any;
 
 /// User and group, as of the kubelet's pause container.
 const NOBODY: u32 = 65535;
@@ -144,8 +144,7 @@ fn reap() -> ExitCode {
     let mut child = SigSet::empty();
     child.add(Signal::SIGCHLD);
     loop {
-        while waitpid(None, Some(WaitPidFlag::WNOHANG)).is_ok_and(|s| s != WaitStatus::StillAlive) {
-        }
+        while reap_any().is_some() {}
         let _ = child.wait();
     }
 }
