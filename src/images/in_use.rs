@@ -2,8 +2,8 @@
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -62,26 +62,30 @@ impl ImagesInUse {
     }
 
     /// Reads the mounts of one process per mount namespace. A process that ends meanwhile has no
-    /// mounts.
+    /// mounts. One in a user namespace of its own may have mounted whatever it likes, and is left
+    /// out: no container begins in one.
     fn read_mounts(&mut self) -> io::Result<()> {
         let mut seen = HashSet::new();
+        let own_user = fs::read_link("/proc/self/ns/user").ok();
         for entry in fs::read_dir("/proc")? {
             let process = entry?.path();
             let Ok(namespace) = fs::read_link(process.join("ns/mnt")) else {
                 continue;
             };
-            if seen.insert(namespace)
-                && let Ok(text) = fs::read(process.join("mountinfo"))
+            if fs::read_link(process.join("ns/user")).ok() == own_user
+                && seen.insert(namespace)
+                && let Ok(mounts) = File::open(process.join("mountinfo"))
             {
-                self.add_overlays(&text);
+                self.add_overlays(BufReader::new(mounts));
             }
         }
         Ok(())
     }
 
-    fn add_overlays(&mut self, mountinfo: &[u8]) {
-        for line in mountinfo.split(|b| *b == b'\n') {
-            let Some(at) = find(line, b" - overlay ") else {
+    /// Holds one line at a time: a privileged container may mount without a limit.
+    fn add_overlays(&mut self, mountinfo: impl BufRead) {
+        for line in mountinfo.split(b'\n').map_while(Result::ok) {
+            let Some(at) = find(&line, b" - overlay ") else {
                 continue;
             };
             let options = line[at..].rsplit(|b| *b == b' ').next().unwrap_or_default();
@@ -113,6 +117,8 @@ fn find(text: &[u8], words: &[u8]) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
+    use std::process::{Command, Stdio};
+
     use super::*;
 
     #[track_caller]
@@ -148,8 +154,46 @@ mod tests {
                 PathBuf::from("/s/layers/bb/fs"),
             ],
         );
-        used.add_overlays(b"9 8 0:5 / / rw - overlay overlay rw,lowerdir=3:4,upperdir=5");
+        used.add_overlays(&b"9 8 0:5 / / rw - overlay overlay rw,lowerdir=3:4,upperdir=5"[..]);
         assert!(!used.layer("cc"), "it is the container that is known");
+    }
+
+    /// Whoever is in a container may make a user namespace, and mount what names layers of ours.
+    #[test]
+    fn what_is_mounted_in_a_user_namespace_of_its_own_uses_nothing() {
+        let mounted = |user: &[&str]| {
+            let dir = tempfile::tempdir().unwrap();
+            let lower = dir.path().join("layers/of-nobody/fs");
+            fs::create_dir_all(&lower).unwrap();
+            fs::create_dir(dir.path().join("other")).unwrap();
+            let script = format!(
+                "mount -t overlay overlay -o lowerdir={0}/layers/of-nobody/fs:{0}/other {0}/other && echo mounted; read line",
+                dir.path().display()
+            );
+            let mut process = Command::new("unshare")
+                .args(user)
+                .args(["--mount", "sh", "-c", &script])
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap();
+            let mut said = String::new();
+            let mut stdout = BufReader::new(process.stdout.take().unwrap());
+            stdout.read_line(&mut said).unwrap();
+            let mut used = ImagesInUse::default();
+            used.add_mounted();
+            drop(process.stdin.take());
+            process.wait().unwrap();
+            (said == "mounted\n").then(|| used.layers.contains(OsStr::new("of-nobody")))
+        };
+        if !crate::skip::is_root() {
+            return;
+        }
+        assert_eq!(mounted(&[]), Some(true));
+        match mounted(&["--user", "--map-root-user"]) {
+            Some(is_used) => assert!(!is_used),
+            None => crate::skip::note("needs overlays in user namespaces"),
+        }
     }
 
     #[test]
