@@ -60,6 +60,21 @@ pub fn copy_of<T: DeserializeOwned>(role: Process) -> Option<T> {
 
 /// The running roles of a kind and their record directories, there or not. `shims_cgroup` is where they have moved to.
 pub fn running(role: &str, shims_cgroup: &str) -> Vec<(Process, PathBuf)> {
+    running_of(role, shims_cgroup, |_| true)
+}
+
+/// The running role of a record directory.
+pub fn of_dir(role: &str, dir: &Path, shims_cgroup: &str) -> Option<Process> {
+    let found = running_of(role, shims_cgroup, |of| of == dir);
+    found.first().map(|(process, _)| *process)
+}
+
+/// Those of them whose record directory is `wanted`; of the others only the command line is read.
+fn running_of(
+    role: &str,
+    shims_cgroup: &str,
+    wanted: impl Fn(&Path) -> bool,
+) -> Vec<(Process, PathBuf)> {
     let Ok(cgroups) = Cgroups::detect() else {
         return Vec::new();
     };
@@ -67,18 +82,11 @@ pub fn running(role: &str, shims_cgroup: &str) -> Vec<(Process, PathBuf)> {
     let pids = processes.filter_map(|e| e.file_name().to_str()?.parse().ok());
     let found = pids.filter_map(|pid: i32| {
         let process = Process::of(pid)?;
-        let dir = dir_of(pid, role)?;
+        let dir = dir_of(pid, role).filter(|dir| wanted(dir))?;
         // Looked at last: so all of it is of this process.
         (is_ours(pid, &cgroups, shims_cgroup) && process.alive()).then_some((process, dir))
     });
     found.collect()
-}
-
-/// The running role of a record directory.
-pub fn of_dir(role: &str, dir: &Path, shims_cgroup: &str) -> Option<Process> {
-    let all = running(role, shims_cgroup);
-    let found = all.into_iter().find(|(_, of)| of == dir);
-    found.map(|(process, _)| process)
 }
 
 /// `podprobe <role> <dir>`.

@@ -263,9 +263,11 @@ impl ShimRuntime {
         result
     }
 
-    /// Waits for those of our children that have ended. It asks for each child, so only what looks at all pods calls it.
-    fn reap(&self) {
-        lock(&self.children).retain_mut(|c| matches!(c.try_wait(), Ok(None)));
+    /// Waits for those of our children that have ended, or for one of them. It asks for each child, so only what looks at all
+    /// pods does that for all.
+    fn reap(&self, only: Option<i32>) {
+        let is_asked = |c: &Child| only.is_none_or(|pid| c.id() == pid as u32);
+        lock(&self.children).retain_mut(|c| !is_asked(c) || matches!(c.try_wait(), Ok(None)));
     }
 
     fn adopt(&self, child: Child) {
@@ -348,7 +350,7 @@ impl Runtime for ShimRuntime {
 
     fn list(&self, pod: Option<&str>) -> Result<Listing, RuntimeError> {
         if pod.is_none() {
-            self.reap();
+            self.reap(None);
         }
         let listing = self.listing(pod)?;
         // Before any pod starts: that waits for a listing.

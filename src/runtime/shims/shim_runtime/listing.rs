@@ -270,6 +270,9 @@ impl ShimRuntime {
         let dir = self.layout.containers().join(&id);
         if !cache.containers.contains_key(&id) {
             let read = state::try_read(&dir, CONTAINER)?;
+            if read.is_none() && is_gone(&dir) {
+                return Ok(());
+            }
             match read.or_else(|| self.rebuilt_container(&id)) {
                 Some(record) => {
                     let record = Arc::new(record);
@@ -308,6 +311,9 @@ impl ShimRuntime {
         let dir = self.layout.sandboxes().join(&id);
         if !cache.sandboxes.contains_key(&id) {
             let read = state::try_read(&dir, SANDBOX)?;
+            if read.is_none() && is_gone(&dir) {
+                return Ok(());
+            }
             match read.or_else(|| self.rebuilt_sandbox(&id)) {
                 Some(record) => {
                     let record = Arc::new(record);
@@ -616,6 +622,11 @@ impl ShimRuntime {
 
 /// Reason of an end nobody saw.
 pub(super) const UNKNOWN: &str = "Unknown";
+
+/// Whether a record directory was taken away since it was listed. Then nothing of it is looked for: that asks every process.
+fn is_gone(dir: &Path) -> bool {
+    fs::symlink_metadata(dir).is_err_and(|e| e.kind() == io::ErrorKind::NotFound)
+}
 
 /// The record directories in `dir`; none when somebody has removed it.
 fn ids(dir: &Path) -> io::Result<HashSet<String>> {

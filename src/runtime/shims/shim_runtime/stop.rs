@@ -149,7 +149,7 @@ impl ShimRuntime {
             let _ = killpg(Pid::from_raw(s.shim.pid), Signal::SIGKILL);
         }
         kill_process(s.shim);
-        self.reap();
+        self.reap(Some(s.shim.pid));
     }
 
     /// What the shim would have done: nothing of the container is left but its record, overlay and log.
@@ -270,11 +270,13 @@ impl ShimRuntime {
             return Err(fail("it is running; stop it first".into()));
         }
         // The shim is perhaps still clearing up behind itself.
-        if let Some(shim) = e.state.as_ref().and_then(|s| s.shim.open().ok().flatten()) {
-            if !shim.wait(SHIM_LIMIT).unwrap_or(false) {
+        if let Some(shim) = e.state.as_ref().map(|s| s.shim) {
+            if let Ok(Some(fd)) = shim.open()
+                && !fd.wait(SHIM_LIMIT).unwrap_or(false)
+            {
                 self.kill_shim(&e);
             }
-            self.reap();
+            self.reap(Some(shim.pid));
         }
         self.clear_processes(&e);
         let dir = self.layout.containers().join(id.as_str());
@@ -314,7 +316,7 @@ impl ShimRuntime {
                 )));
             }
         }
-        self.reap();
+        self.reap(Some(holder.pid));
         Ok(())
     }
 
@@ -330,9 +332,39 @@ impl ShimRuntime {
         let removed = self.taking_away(id.as_str(), || {
             rename_away(&dir, &aside).and_then(|()| remove_dir_if_there(&aside))
         });
-        self.unused_cgroups.store(true, Ordering::SeqCst);
-        self.remove_unused_cgroups();
+        self.remove_cgroups_of(&e.record.pod.uid);
         removed.map_err(|e| RuntimeError::failed(format!("cannot remove sandbox {id}: {e}")))
+    }
+
+    /// Removes the cgroups of a pod that no record names any more, and with the last pod those of all. Those of the others are
+    /// not looked at, so that the work for one pod does not grow with the number of all; what stays, the next listing removes.
+    fn remove_cgroups_of(&self, uid: &str) {
+        let is_last = {
+            let cache = lock(&self.cache);
+            if cache.sandboxes.values().any(|s| s.record.pod.uid == uid)
+                || cache.containers.values().any(|c| c.record.pod.uid == uid)
+            {
+                return;
+            }
+            cache.sandboxes.is_empty()
+        };
+        if is_last || !self.has_removed_cgroups_of(uid) {
+            self.unused_cgroups.store(true, Ordering::SeqCst);
+        }
+        if is_last {
+            self.remove_unused_cgroups();
+        }
+    }
+
+    fn has_removed_cgroups_of(&self, uid: &str) -> bool {
+        let Ok(_gate) = self.cgroup_gate.try_write() else {
+            return false;
+        };
+        let pod = self.layout.pod_cgroup(&uid.into());
+        Cgroups::detect().is_ok_and(|cgroups| {
+            let mut dirs = cgroups.dirs(&pod).into_iter();
+            dirs.all(|dir| cgroup_tree::remove(&dir).is_ok())
+        })
     }
 
     /// Removes the cgroups of pods that no record names any more, and with the last pod the daemon's own. A daemon that was
