@@ -15,6 +15,8 @@ MUSL := $(or $(MUSL_$(ARCH)),$(error no such ARCH: $(ARCH); there are x86_64, aa
 CC_x86_64 := x86_64-linux-gnu-gcc
 CC_aarch64 := aarch64-linux-gnu-gcc
 CC_armv7 := arm-linux-gnueabihf-gcc
+# Each ARCH has a directory of its own, so that one build does not wait for another.
+STATIC_DIR := target/static/$(ARCH)
 STATIC_CC ?= $(if $(filter $(patsubst armv7,armv7%,$(ARCH)),$(shell uname -m)),cc,$(CC_$(ARCH)))
 # Debian's packages of these.
 PACKAGES_cc := gcc libc6-dev
@@ -51,7 +53,7 @@ OUTLINE := -C llvm-args=-enable-machine-outliner=always -C llvm-args=-outliner-b
 ifeq ($(STATIC_PATH),none)
 NETWORK_BENCH := $(CARGO) bench --bench network
 else
-NETWORK_BENCH := PATH="$(STATIC_PATH)$$PATH" $(STATIC_FLAGS) $(CARGO) bench --bench network --profile release --target $(MUSL) --target-dir target/static
+NETWORK_BENCH := PATH="$(STATIC_PATH)$$PATH" $(STATIC_FLAGS) $(CARGO) bench --bench network --profile release --target $(MUSL) --target-dir $(STATIC_DIR)
 endif
 
 .DEFAULT_GOAL := help
@@ -92,8 +94,8 @@ realware: ## real servers from Debian packages (fetched below target, not instal
 KERNEL ?= 6.1-amd64 6.12-amd64 6.1-arm64
 # What a machine boots with: the static file of its architecture, and the program of tests/vm.
 VM_ARCHS := $(sort $(patsubst %-amd64,x86_64,$(patsubst %-arm64,aarch64,$(KERNEL))))
-VM_x86_64 = target/static/$(MUSL_x86_64)/release/podprobe,target/vm/guest-x86_64
-VM_aarch64 = target/static/$(MUSL_aarch64)/release/podprobe,target/vm/guest-aarch64
+VM_x86_64 = target/static/podprobe-x86_64,target/vm/guest-x86_64
+VM_aarch64 = target/static/podprobe-aarch64,target/vm/guest-aarch64
 
 vm: ## boot Debian's kernels in QEMU and run tests/vm inside; KERNEL="6.1-amd64 6.12-amd64 6.1-arm64", ONLY="oom names"
 	@tests/vm/run --check $(KERNEL)
@@ -111,8 +113,9 @@ lint: ## formatting, clippy and documentation, warnings denied
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" $(CARGO) doc --no-deps --document-private-items
 
 static: static-tools ## the static file, for ARCH=aarch64 or armv7 too, and its size
-	PATH="$(STATIC_PATH)$$PATH" $(STATIC_FLAGS) $(CARGO) rustc --release --bin podprobe --target $(MUSL) --target-dir target/static -- $(FOLD) $(OUTLINE)
-	@sh .ci/size target/static/$(MUSL)/release/podprobe
+	PATH="$(STATIC_PATH)$$PATH" $(STATIC_FLAGS) $(CARGO) rustc --release --bin podprobe --target $(MUSL) --target-dir $(STATIC_DIR) -- $(FOLD) $(OUTLINE)
+	@ln -f $(STATIC_DIR)/$(MUSL)/release/podprobe target/static/podprobe-$(ARCH)
+	@sh .ci/size target/static/podprobe-$(ARCH)
 
 # Before anything is compiled: without one of these the build ends minutes later, in somebody else's words.
 static-tools:
@@ -124,7 +127,7 @@ bench: $(DEMO) ## times and memory, as root (BENCHMARKS.md); of the static binar
 	$(CARGO) bench --profile $(PROFILE) --bench start --bench idle --bench exec
 	$(NETWORK_BENCH)
 	$(CARGO) bench --profile $(PROFILE) --bench pull
-	$(CARGO) bench --profile $(PROFILE) --bench many
+	$(CARGO) bench --profile $(PROFILE) --bench edits --bench many
 	$(CARGO) bench --profile $(PROFILE) --bench services --bench server
 
 soak: $(DEMO) ## MINUTES=60 of 300 probes of misbehaving targets, as root (BENCHMARKS.md); of the static binary as `make bench`
@@ -134,7 +137,7 @@ flood: ## SECONDS=60 of 1,000 http probes a second, as root (BENCHMARKS.md)
 	$(CARGO) bench --profile $(PROFILE) --bench flood
 
 install: static ## install the static file below PREFIX (default /usr/local)
-	install -D -m 755 target/static/$(MUSL)/release/podprobe $(DESTDIR)$(PREFIX)/bin/podprobe
+	install -D -m 755 target/static/podprobe-$(ARCH) $(DESTDIR)$(PREFIX)/bin/podprobe
 
 apparmor: ## install and load the AppArmor profile podprobe-default, which confines containers that ask for none
 	install -D -m 644 config/apparmor.d/podprobe-default $(DESTDIR)/etc/apparmor.d/podprobe-default

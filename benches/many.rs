@@ -1,6 +1,7 @@
 //! Many pods of one file each come at once and go at once: processor time of the daemon, and of the daemon with all the
 //! processes that it has waited for, beside a fourth of the pods. `PODS` is the largest number (default 800; `PODS=80` for a
-//! quick look); a half, a fourth and an eighth of it are measured before it. The pods have a loopback interface only.
+//! quick look); a half, a fourth and an eighth of it are measured before it. First with a loopback interface only, then on the
+//! bridge.
 //!
 //! What is done for one pod must not grow with the number of all: four times the pods are to cost less than five times.
 
@@ -14,6 +15,7 @@ use serde_json::json;
 use support::figures::Report;
 use support::node::{Node, pod};
 
+const NETWORKS: [&str; 2] = ["none", "bridge"];
 /// For a step of the largest number.
 const CEILING: Duration = Duration::from_secs(900);
 
@@ -22,19 +24,30 @@ fn main() {
     let most = support::setting("PODS", 800);
     let counts = [8, 4, 2, 1].map(|part| most / part);
     let mut report = Report::new("many");
-    counts.iter().for_each(|count| measure(&mut report, *count));
-    for what in ["start", "removal"] {
-        for of in ["daemon", "all"] {
-            let row = |count: usize| format!("{what} of {count} pods, {of}");
-            let name = format!("{what}, {of}: {} / {} pods", counts[3], counts[1]);
-            report.ratio(&name, &row(counts[3]), &row(counts[1]), Some(5.0));
+    for network in NETWORKS {
+        for count in counts {
+            measure(&mut report, network, count);
+        }
+        for what in ["start", "removal"] {
+            for of in ["daemon", "all"] {
+                let row = |count: usize| row(network, what, count, of);
+                let name = format!(
+                    "{network}: {what}, {of}: {} / {} pods",
+                    counts[3], counts[1]
+                );
+                report.ratio(&name, &row(counts[3]), &row(counts[1]), Some(5.0));
+            }
         }
     }
     report.finish();
 }
 
-fn measure(report: &mut Report, count: usize) {
-    let config = json!({"maxPods": count + 1, "network": "none"});
+fn row(network: &str, what: &str, count: usize, of: &str) -> String {
+    format!("{network}: {what} of {count} pods, {of}")
+}
+
+fn measure(report: &mut Report, network: &str, count: usize) {
+    let config = json!({"maxPods": count + 1, "network": network, "podCIDR": "10.248.0.0/20"});
     let node = Node::start_with("embedded", &config, &[]);
     let name = |n: usize| format!("many-{n}");
     let mut at = times(node.daemon.pid);
@@ -43,7 +56,7 @@ fn measure(report: &mut Report, count: usize) {
         std::thread::sleep(Duration::from_secs(3));
         let now = times(node.daemon.pid);
         for (of, seconds) in [("daemon", now.0 - at.0), ("all", now.1 - at.1)] {
-            let row = format!("{what} of {count} pods, {of}");
+            let row = row(network, what, count, of);
             report.add(&row, "s", None, seconds);
         }
         at = now;

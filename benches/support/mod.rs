@@ -104,7 +104,7 @@ pub(crate) fn settings(name: &str, default: &[usize]) -> Vec<usize> {
 /// The binary that is measured: `$PODPROBE`, or the static one of `make static`, or cargo's own.
 pub(crate) fn program() -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let static_one = root.join("target/static/x86_64-unknown-linux-musl/release/podprobe");
+    let static_one = root.join(format!("target/static/podprobe-{}", std::env::consts::ARCH));
     match std::env::var_os("PODPROBE") {
         Some(path) => std::path::absolute(path).unwrap(),
         None if static_one.exists() => static_one,
