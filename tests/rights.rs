@@ -3,6 +3,9 @@
 
 mod support;
 
+use std::fs;
+
+use nix::libc;
 use podprobe::settings::RuntimeChoice;
 use serde_json::{Value, json};
 use support::daemon::{Day, FOREVER};
@@ -79,6 +82,56 @@ fn a_device_that_is_mounted_into_a_container_is_for_a_privileged_one() {
                 format!("/log {of_node}\n/devices/kmsg {of_node}\n/devices/null opened\n")
             );
         }
+        day.end();
+    });
+}
+
+/// Has bpf(2) fail in the calling thread and in what it starts, for good, as it does in many containers.
+fn forbid_bpf() {
+    let statement = |code: u32, k: u32, jt: u8| libc::sock_filter {
+        code: code as u16,
+        jt,
+        jf: 0,
+        k,
+    };
+    let program = [
+        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
+        statement(
+            libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
+            libc::SYS_bpf as u32,
+            1,
+        ),
+        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW, 0),
+        statement(
+            libc::BPF_RET | libc::BPF_K,
+            libc::SECCOMP_RET_ERRNO | libc::EPERM as u32,
+            0,
+        ),
+    ];
+    podprobe::sys::process::apply_seccomp(&program, 0).unwrap();
+}
+
+#[test]
+fn where_devices_cannot_be_filtered_only_privileged_containers_run_unless_the_node_says_so() {
+    on_pure_v2(|node| {
+        forbid_bpf();
+        let mut day = Day::begin(node);
+        for (name, privileged) in [("plain", false), ("privileged", true)] {
+            let context = json!({"securityContext": {"privileged": privileged}});
+            day.put(name, day.pod(name, FOREVER, context));
+        }
+        day.wait_ready("privileged");
+        let said = day.wait_event("plain", "Failed");
+        let why = "cannot filter the container's devices: Operation not permitted";
+        assert!(said.contains(why), "{said}");
+        assert_eq!(day.starts("plain"), [] as [&str; 0]);
+        day.kill9();
+        let file = node.layout.config_file();
+        let mut config: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+        config["allowUnfilteredDevices"] = json!(true);
+        fs::write(&file, config.to_string()).unwrap();
+        day.start();
+        day.wait_ready("plain");
         day.end();
     });
 }
