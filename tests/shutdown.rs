@@ -57,6 +57,40 @@ fn a_shutdown_ends_containers_by_their_stop_signal_and_the_end_of_the_daemon_doe
     });
 }
 
+/// Its grace period is 30 seconds; the kernel tells their end by ALRM.
+#[test]
+fn a_shutdown_kills_what_does_not_heed_its_stop_signal() {
+    on(RuntimeChoice::Embedded, |node| {
+        let mut day = Day::begin(node);
+        let stubborn = "trap 'echo no >>/starts/no' TERM\nwhile :; do sleep 0.05; done";
+        day.put("subject", day.pod("subject", stubborn, json!({})));
+        day.wait_ready("subject");
+        let (process, shim) = (day.process("subject"), day.shim("subject"));
+        let container = fs::read_dir(node.layout.containers()).unwrap().flatten();
+        let container = container.map(|e| e.path()).next().unwrap();
+        assert!(day.terminate().0.success());
+
+        term(shim);
+        support::wait_until("the container to refuse", || day.starts("no").len() == 1);
+        assert!(process.alive() && shim.alive());
+        kill(Pid::from_raw(shim.pid), Signal::SIGALRM).unwrap();
+        for each in [process, shim] {
+            let ended = each
+                .open()
+                .unwrap()
+                .is_none_or(|p| p.wait(Duration::from_secs(20)).unwrap());
+            assert!(ended, "{each:?}");
+        }
+        let exit: Map<String, Value> = read(&container, EXIT).unwrap();
+        assert_eq!(exit["signal"], 9);
+        day.start();
+        support::wait_until("the next instance", || day.starts("subject").len() == 2);
+        day.wait_ready("subject");
+        day.kill_what_ends();
+        day.end();
+    });
+}
+
 /// A hang-up, an interrupt, or a signal that is for nobody.
 #[test]
 fn other_signals_end_neither_shim_nor_container() {

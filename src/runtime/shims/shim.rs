@@ -410,13 +410,12 @@ impl Shim {
             let process = Process::of(pid).and_then(|p| p.open().ok().flatten());
             process.map(|p| p.send(signal));
         };
-        match signal {
-            libc::SIGTERM if self.heeds_term => {
-                send(self.record.stop_signal);
-                nix::unistd::alarm::set(SHUTDOWN_GRACE);
-            }
-            libc::SIGALRM => send(libc::SIGKILL),
-            _ => {}
+        let Some(step) = at_shutdown(signal, self.record.stop_signal, self.heeds_term) else {
+            return;
+        };
+        send(step.send);
+        if let Some(seconds) = step.alarm {
+            nix::unistd::alarm::set(seconds);
         }
     }
 
@@ -450,6 +449,30 @@ impl Shim {
         }
         let _ = Cgroups::detect().and_then(|c| c.remove(&self.record.cgroup));
         while reap_any().is_some() {}
+    }
+}
+
+/// What a signal asks of the shim at the node's shutdown.
+#[derive(Debug, PartialEq, Eq)]
+struct ShutdownStep {
+    /// For the container.
+    send: i32,
+    /// Seconds until the shim gets ALRM.
+    alarm: Option<u32>,
+}
+
+/// None for a signal that is not of a shutdown.
+fn at_shutdown(signal: i32, stop_signal: i32, heeds_term: bool) -> Option<ShutdownStep> {
+    match signal {
+        libc::SIGTERM if heeds_term => Some(ShutdownStep {
+            send: stop_signal,
+            alarm: Some(SHUTDOWN_GRACE),
+        }),
+        libc::SIGALRM => Some(ShutdownStep {
+            send: libc::SIGKILL,
+            alarm: None,
+        }),
+        _ => None,
     }
 }
 
@@ -511,4 +534,27 @@ fn reap(pid: i32) -> Option<(i32, Option<i32>)> {
         }
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shutdown_asks_with_the_stop_signal_and_kills_after_the_grace_period() {
+        let asked = ShutdownStep {
+            send: libc::SIGUSR1,
+            alarm: Some(30),
+        };
+        let of = |signal, heeds_term| at_shutdown(signal, libc::SIGUSR1, heeds_term);
+        assert_eq!(of(libc::SIGTERM, true), Some(asked));
+        let killed = ShutdownStep {
+            send: libc::SIGKILL,
+            alarm: None,
+        };
+        assert_eq!(of(libc::SIGALRM, true), Some(killed));
+        // The daemon's end is no shutdown, and neither is the end of a child.
+        assert_eq!(of(libc::SIGTERM, false), None);
+        assert_eq!(of(libc::SIGCHLD, true), None);
+    }
 }
