@@ -19,6 +19,7 @@ use podprobe::proxy::DataPath;
 use podprobe::proxy::role::home::Record;
 use podprobe::proxy::role::message::{HostPorts, Options, Request, ServiceAddresses};
 use podprobe::proxy::userspace::client::{ProxyRole, UserspaceProxy};
+use podprobe::runtime::shims::cgroup::Cgroups;
 use podprobe::services::names::Names;
 use podprobe::services::table::{Backends, HostPort, ServiceTable};
 use podprobe::sys::task::Process;
@@ -1007,6 +1008,25 @@ fn what_a_killed_role_has_added_is_taken_back() {
         assert!(next.remove().unwrap());
         eventually("the address is gone", || !has_address());
         assert!(!next.remove().unwrap(), "there is nothing more");
+    });
+}
+
+/// A TERM is of the node's shutdown where the role has left the daemon's cgroup: an init system does not wait for it then.
+#[test]
+fn a_role_that_has_left_the_daemon_ends_at_the_nodes_shutdown() {
+    proxied(|proxy| {
+        let cgroup = format!("/podprobe-test-proxy-{}", std::process::id());
+        proxy.role = ProxyRole::new(&proxy.dir, &cgroup).with_program(PROGRAM);
+        proxy.apply(&[]);
+        let role = Record::running(&proxy.dir).unwrap().process;
+        signal::kill(Pid::from_raw(role.pid), Signal::SIGTERM).unwrap();
+        let ended = role
+            .open()
+            .unwrap()
+            .is_none_or(|p| p.wait(CEILING).unwrap());
+        let removed = Cgroups::detect().and_then(|c| c.remove(&cgroup));
+        assert!(ended);
+        removed.unwrap();
     });
 }
 
