@@ -63,11 +63,7 @@ pub struct Watch {
 pub fn spawn(watch: Watch, stop: Receiver<()>, roster: &Roster) -> io::Result<JoinHandle<()>> {
     let mut measuring = Measuring::new(watch);
     roster.spawn("volumes", STACK, move |pulse, panicked| {
-        if panicked {
-            // Counted from the begin: a walk may have been half way.
-            measuring.volumes.clear();
-        }
-        measuring.turn(&stop, pulse)
+        measuring.turn(panicked, &stop, pulse)
     })
 }
 
@@ -90,7 +86,11 @@ impl Measuring {
         Self { watch, volumes }
     }
 
-    fn turn(&mut self, stop: &Receiver<()>, pulse: &Pulse) -> ControlFlow<()> {
+    fn turn(&mut self, panicked: bool, stop: &Receiver<()>, pulse: &Pulse) -> ControlFlow<()> {
+        if panicked {
+            // Counted from the begin: a walk may have been half way.
+            self.volumes.clear();
+        }
         let stopped = || stop.try_recv() == Err(TryRecvError::Disconnected);
         let feed = self.watch.feed.clone();
         // read first, so that a pod that comes meanwhile ends the sleep
@@ -356,6 +356,24 @@ mod tests {
         assert_eq!(walks(&h), 1);
         h.round();
         assert_eq!(walks(&h), 0);
+    }
+
+    #[test]
+    fn after_a_panic_a_walk_begins_anew() {
+        let mut h = Harness::new(u64::MAX);
+        for n in 0..STEP + 10 {
+            h.write(&n.to_string(), 0);
+        }
+        h.round();
+        let (stop, stopped) = bounded(0);
+        drop(stop);
+        let mut turn = |panicked| {
+            let ends = h.measuring.turn(panicked, &stopped, &Pulse::new("volumes"));
+            assert!(ends.is_break());
+            h.measuring.volumes.values().any(|v| v.walk.is_some())
+        };
+        assert!(turn(false), "it is half way");
+        assert!(!turn(true));
     }
 
     #[test]
