@@ -1031,6 +1031,17 @@ pub(in crate::sync_loop) mod tests {
     }
 
     #[test]
+    fn the_status_of_a_pod_that_is_still_ending_is_kept() {
+        let h = Harness::new();
+        h.config(PodOperation::Add, &[pod("a")]);
+        h.expect("a", Phase::Sync);
+        h.parts.statuses.set(&pod("a"), PodStatus::default());
+        h.config(PodOperation::Remove, &[pod("a")]);
+        h.seen();
+        assert!(h.parts.statuses.get(&"a".into()).is_some());
+    }
+
+    #[test]
     fn housekeeping_ends_what_nobody_wants_and_tells_the_probes_who_lives() {
         let mut h = Harness::new();
         h.open();
