@@ -791,6 +791,19 @@ mod tests {
     }
 
     #[test]
+    fn a_mount_that_cannot_be_done_as_it_says_is_refused() {
+        let refused = |m: Value| read_mount(&m, None).err();
+        let relative = json!({"destination": "v", "type": "tmpfs"});
+        let why = "mount destination \"v\" is not an absolute path";
+        assert_eq!(refused(relative).as_deref(), Some(why));
+        for key in ["uidMappings", "gidMappings"] {
+            let mapped = json!({"destination": "/v", "type": "tmpfs", key: []});
+            let why = "mount destination /v: mappings of ids are not supported";
+            assert_eq!(refused(mapped).as_deref(), Some(why), "{key}");
+        }
+    }
+
+    #[test]
     fn devices_are_the_listed_ones_and_those_of_every_container() {
         let listed = |d: Value| devices(&json!({"linux": {"devices": d}}), false);
         let all = listed(json!([
