@@ -268,6 +268,38 @@ fn no_process_with_the_node_s_root_is_ever_seen_by_a_container() {
     });
 }
 
+/// What enters has all dropped before, also the calls that its profile forbids: one that forbids clone keeps it outside.
+#[test]
+fn the_first_process_of_a_container_enters_the_namespace_of_its_pod_under_its_filter() {
+    support::on(RuntimeChoice::Embedded, |node| {
+        let rt = node.runtime();
+        let profile = json!({
+            "defaultAction": "SCMP_ACT_ALLOW",
+            "syscalls": [{"names": ["clone"], "action": "SCMP_ACT_ERRNO"}],
+        });
+        fs::create_dir_all(node.layout.seccomp()).unwrap();
+        fs::write(
+            node.layout.seccomp().join("no-clone.json"),
+            profile.to_string(),
+        )
+        .unwrap();
+        let mut filtered = sh("main", LOOP);
+        filtered["securityContext"] =
+            json!({"seccompProfile": {"type": "Localhost", "localhostProfile": "no-clone.json"}});
+        let pod = pod(
+            "filtered",
+            json!({"shareProcessNamespace": true, "containers": [filtered]}),
+        );
+        let sandbox = rt.run_pod_sandbox(&pod, 0).unwrap();
+        let e = rt
+            .start_container(&pod, &sandbox, &pod.spec.containers[0], 0)
+            .unwrap_err();
+        let why = "start a process in its process namespace (its seccomp profile must allow clone)";
+        assert!(e.message.contains(why), "{e}");
+        node.remove_pod(&rt, &pod);
+    });
+}
+
 /// A container that may trace it can have it do what it likes, so it has what a container has.
 #[test]
 fn the_first_process_of_a_pod_stands_in_the_pod_s_cgroup_and_under_a_filter() {
