@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::fs;
 use std::path::Path;
 
 use podprobe::api::PodPhase;
@@ -26,6 +27,27 @@ fn is_rejected(day: &Day, name: &str) {
         (status.reason.as_str(), status.message.as_str()),
         ("AppArmor", text)
     );
+}
+
+/// The daemon starts, and says why it does not do what the configuration asks for.
+#[test]
+fn without_app_armor_no_profile_is_loaded_and_that_is_said() {
+    if Path::new("/sys/kernel/security/apparmor").exists() {
+        return support::skip::note("this kernel has AppArmor");
+    }
+    support::on(RuntimeChoice::Embedded, |node| {
+        let mut day = Day::begin(node);
+        let said = "loadAppArmorProfile: the kernel enforces no AppArmor profiles; none is loaded";
+        assert!(!day.log().contains(said));
+        day.kill9();
+        let file = node.layout.config_file();
+        let mut config: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+        config["loadAppArmorProfile"] = json!(true);
+        fs::write(&file, config.to_string()).unwrap();
+        day.start();
+        day.log_with(&[said]);
+        day.end();
+    });
 }
 
 #[test]
