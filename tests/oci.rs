@@ -677,6 +677,28 @@ fn the_program_starts_with_default_signals_and_no_descriptors() {
     assert_eq!(direct(&["sh", "-c", "yes | head -n 1"]), "y\n");
 }
 
+/// Between create and start it waits in namespaces that others may be in, who may trace it.
+#[test]
+fn a_created_container_has_no_right_that_its_program_will_not_have() {
+    if missing(false) {
+        return;
+    }
+    let case = Case::new("sleep 1000");
+    let c = case.runtime(PODPROBE);
+    assert_eq!(c.create(), (true, String::new()));
+    let rights = || {
+        let status = fs::read_to_string(format!("/proc/{}/status", c.pid())).unwrap();
+        let kept = ["Uid", "Gid", "Groups", "Cap", "NoNewPrivs"];
+        let lines = status.lines().map(str::to_owned);
+        let lines = lines.filter(|l| kept.iter().any(|name| l.starts_with(name)));
+        lines.collect::<Vec<_>>()
+    };
+    let created = rights();
+    assert_eq!(created.len(), 9, "{created:?}");
+    assert_eq!(c.start(), (true, String::new()));
+    assert_eq!(created, rights());
+}
+
 #[test]
 fn a_container_cannot_write_to_our_binary() {
     if missing(false) {
