@@ -8,9 +8,10 @@ use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, close};
 use podprobe::api::{Container, Pod};
 use podprobe::container_config::{self, NodeFacts, SandboxInputs};
 use podprobe::images::ImageConfig;
@@ -669,9 +670,12 @@ fn the_program_starts_with_default_signals_and_no_descriptors() {
         status.contains("SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n"),
         "{status}"
     );
+    // One that whoever calls has left open to it.
+    let leaked = fcntl(File::open("/").unwrap(), FcntlArg::F_DUPFD(50)).unwrap();
+    let listed = direct(&["ls", "/proc/self/fd"]);
+    close(leaked).unwrap();
     assert_eq!(
-        direct(&["ls", "/proc/self/fd"]),
-        "0\n1\n2\n3\n",
+        listed, "0\n1\n2\n3\n",
         "its own stdio, and the directory it lists"
     );
     assert_eq!(direct(&["sh", "-c", "yes | head -n 1"]), "y\n");
