@@ -910,6 +910,30 @@ fn nothing_is_made_in_a_volume_that_covers_dev() {
     }
 }
 
+/// CVE-2025-31133: what a volume calls /dev/null would be mounted over each file that is to be masked.
+#[test]
+fn another_file_in_place_of_the_null_device_masks_nothing() {
+    if missing(false) {
+        return;
+    }
+    let case = Case::new("true");
+    let volume = case.dir.path().join("volume");
+    fs::create_dir(&volume).unwrap();
+    fs::write(volume.join("null"), "of the pod").unwrap();
+    let mut config = case.config();
+    config["mounts"].as_array_mut().unwrap().push(
+        json!({ "destination": "/dev", "type": "bind", "source": volume, "options": ["rbind"] }),
+    );
+    // A file that every kernel has.
+    config["linux"]["maskedPaths"] = json!(["/proc/version"]);
+    let c = case.runtime(PODPROBE);
+    fs::write(case.dir.path().join("config.json"), config.to_string()).unwrap();
+    let (ok, err) = c.create();
+    let why = "cannot protect /proc/version (maskedPaths): No such device";
+    assert!(!ok && err.contains(why), "{err}");
+    c.assert_nothing_left();
+}
+
 /// CVE-2019-19921: a link of the image that /dev turns elsewhere would hide from the masks what they are to mask.
 #[test]
 fn file_systems_of_the_kernel_are_mounted_through_no_link() {
