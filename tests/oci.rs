@@ -1038,6 +1038,40 @@ fn the_cause_of_a_failed_create_is_told() {
     c.assert_nothing_left();
 }
 
+/// A container never runs without a limit that it is to have.
+#[test]
+fn a_limit_that_the_kernel_refuses_is_an_error() {
+    if missing(false) {
+        return;
+    }
+    let case = Case::new("true");
+    for (resources, why) in [
+        // Below a millisecond.
+        (
+            json!({ "cpu": { "quota": 1, "period": 100_000 } }),
+            "set the cpu limits: Invalid argument",
+        ),
+        (
+            json!({ "unified": { "no.such": "1" } }),
+            "set no.such of cgroup v2: ",
+        ),
+        // A path may lead to another cgroup.
+        (
+            json!({ "unified": { "./cgroup.max.depth": "1" } }),
+            "set ./cgroup.max.depth of cgroup v2: it is no file of this node's cgroups",
+        ),
+    ] {
+        let c = case.runtime(PODPROBE);
+        let mut config = case.config();
+        let all = config["linux"]["resources"].as_object_mut().unwrap();
+        all.extend(resources.as_object().unwrap().clone());
+        fs::write(case.dir.path().join("config.json"), config.to_string()).unwrap();
+        let (ok, err) = c.create();
+        assert!(!ok && err.contains(why), "{err}");
+        c.assert_nothing_left();
+    }
+}
+
 /// `cargo test --test oci -- --ignored --nocapture`: create, start and delete beside runc in the same run.
 #[test]
 #[ignore = "a measurement"]
