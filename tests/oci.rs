@@ -425,6 +425,25 @@ fn mounts_are_as_under_runc() {
     assert_eq!(own, runc, "podprobe: {own:#?}\nrunc: {runc:#?}");
 }
 
+/// What is mounted in a container is its own, unless a volume is to hand it on.
+#[test]
+fn the_root_is_tied_to_no_other_unless_that_is_asked_for() {
+    if missing(false) {
+        return;
+    }
+    let case = Case::new("cat /proc/self/mountinfo");
+    for (propagation, is_shared) in [(Value::Null, false), (json!("rshared"), true)] {
+        let c = case.runtime(PODPROBE);
+        let mut config = case.config();
+        config["linux"]["rootfsPropagation"] = propagation;
+        fs::write(case.dir.path().join("config.json"), config.to_string()).unwrap();
+        let mounts = c.output();
+        let mut lines = mounts.lines();
+        let root = lines.find(|l| l.split(' ').nth(4) == Some("/")).unwrap();
+        assert_eq!(root.contains(" shared:"), is_shared, "{root}");
+    }
+}
+
 #[test]
 fn cgroups_and_limits_are_as_under_runc() {
     if missing(true) {
