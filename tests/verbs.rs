@@ -7,10 +7,11 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use nix::libc;
 use podprobe::settings::RuntimeChoice;
-use serde_json::json;
+use serde_json::{Value, json};
 use support::daemon::{Day, FOREVER, find};
-use support::{Node, PROGRAM};
+use support::{Node, PROGRAM, on_own_thread};
 
 macro_rules! on_a_node {
     ($($name:ident),* $(,)?) => {
@@ -21,6 +22,7 @@ macro_rules! on_a_node {
 on_a_node![
     a_pod_that_was_applied_is_the_one_that_is_waited_for,
     several_files_are_applied_and_taken_back,
+    what_was_applied_has_been_read_when_the_verb_returns,
     what_is_shown_can_be_applied_again,
     kinds_that_are_not_run_have_one_word_everywhere,
     a_daemon_that_starts_is_waited_for,
@@ -83,6 +85,31 @@ fn uid(day: &Day<'_>, name: &str) -> String {
     uid
 }
 
+/// Has inotify fail in the calling thread and in what it starts, for good.
+fn forbid_inotify() {
+    let statement = |code: u32, k: u32, jt: u8| libc::sock_filter {
+        code: code as u16,
+        jt,
+        jf: 0,
+        k,
+    };
+    let program = [
+        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
+        statement(
+            libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
+            libc::SYS_inotify_init1 as u32,
+            1,
+        ),
+        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW, 0),
+        statement(
+            libc::BPF_RET | libc::BPF_K,
+            libc::SECCOMP_RET_ERRNO | libc::EMFILE as u32,
+            0,
+        ),
+    ];
+    podprobe::sys::process::apply_seccomp(&program, 0).unwrap();
+}
+
 fn path(path: &Path) -> &str {
     path.to_str().unwrap()
 }
@@ -135,6 +162,36 @@ mod tests {
         let timed_out = "error: timed out waiting for the condition on pods/web-edge\nweb-edge: ";
         assert!(err.contains(timed_out), "{err}");
         day.end();
+    }
+
+    /// Nothing tells this daemon of a file; it looks every second.
+    pub(super) fn what_was_applied_has_been_read_when_the_verb_returns(node: &Node) {
+        on_own_thread(|| {
+            forbid_inotify();
+            let config = node.layout.config_file();
+            let mut more: Value = serde_json::from_slice(&fs::read(&config).unwrap()).unwrap();
+            more["fileCheckFrequency"] = json!("1s");
+            fs::write(config, more.to_string()).unwrap();
+            let day = Day::begin(node);
+            for version in ["1", "2"] {
+                let mut pod = day.pod("web", FOREVER, json!({}));
+                pod["metadata"]["labels"] = json!({"version": version});
+                let web = write(&day, "web.json", pod);
+                let map =
+                    format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: m{version}}}\n");
+                let map = write(&day, &format!("map-{version}.yaml"), map);
+                for (file, shows, shown) in [
+                    (web, "get pod web -o jsonpath={.metadata.labels}", version),
+                    (map, "get cm -o name", &format!("configmap/m{version}\n")),
+                ] {
+                    let (code, _, err) = client(&day, &format!("apply -f {}", path(&file)));
+                    assert_eq!((code, err.as_str()), (Some(0), ""));
+                    let (_, out, err) = client(&day, shows);
+                    assert!(out.contains(shown), "{shows}: {out}{err}");
+                }
+            }
+            day.end();
+        });
     }
 
     pub(super) fn several_files_are_applied_and_taken_back(node: &Node) {
