@@ -766,8 +766,15 @@ fn a_pod_does_not_fill_the_table_of_neighbours() {
                 let _ = socket.send_to(b"?", (nobody.as_str(), 9));
             }
         });
+        // The node is to believe what it has not asked for.
+        let accept = format!("/proc/sys/net/ipv4/conf/{}/arp_accept", bridge());
+        fs::write(accept, "1").unwrap();
+        let nobody = "10.244.0.77";
+        send_frames(&inside, &["answer", nobody, "0a:58:00:00:00:01", nobody]);
         // What is sent in order is heard in order.
         heard((own[1], 0).into(), "honest");
+        let found = try_ip(&format!("-4 neigh show dev {}", bridge())).1;
+        assert!(!found.contains(nobody), "{found}");
         let found = neighbours();
         assert!(!found.contains("beef"), "{found}");
         assert!(found.lines().count() < known + 10, "{found}");
