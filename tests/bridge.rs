@@ -1,12 +1,14 @@
 //! The embedded network: a real daemon with real containers at a real bridge, on a machine of the test's own.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::Command;
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
+use nix::unistd::{Pid, read};
 use podprobe::network::NetworkChoice;
 use podprobe::runtime::shims::state::{self, STATE, SandboxState};
 use podprobe::settings::Settings;
@@ -75,6 +77,45 @@ fn pods_reach_the_outside_as_the_node() {
             }
         },
     );
+}
+
+/// What belongs to no connection has no address of the node to leave with, and the addresses of pods are nobody's outside.
+#[test]
+fn no_packet_leaves_the_machine_with_the_address_of_a_pod() {
+    on_the_bridge(json!({}), |day, outside| {
+        day.put("a", server(day, "a"));
+        day.wait_ready("a");
+        let (a, inside) = (address(day, "a"), namespace(day, "a"));
+        let (host, wire) = outside.run(|| {
+            let all = SockProtocol::EthAll;
+            let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
+            let wire = socket(AddressFamily::Packet, SockType::Datagram, flags, all).unwrap();
+            (UdpSocket::bind((OUTSIDE, 0)).unwrap(), wire)
+        });
+        host.set_read_timeout(Some(Duration::from_secs(20)))
+            .unwrap();
+        let gateway = "0a:58:00:00:00:01";
+        send_frames(&inside, &["stray", &a.to_string(), OUTSIDE, gateway]);
+        // What is sent in order is heard in order.
+        inside.run(|| {
+            let honest = UdpSocket::bind((a, 0)).unwrap();
+            honest
+                .send_to(b"honest", host.local_addr().unwrap())
+                .unwrap();
+        });
+        host.recv_from(&mut [0; 100]).unwrap();
+        let mut senders = BTreeSet::new();
+        let mut packet = [0; 2000];
+        while let Ok(length) = read(&wire, &mut packet) {
+            let (version, source) = (packet[0] >> 4, &packet[12..16]);
+            if version == 4 && length >= 20 {
+                senders.insert(IpAddr::from(<[u8; 4]>::try_from(source).unwrap()));
+            }
+        }
+        let senders: Vec<_> = senders.iter().map(IpAddr::to_string).collect();
+        assert!(senders.contains(&MACHINE.to_owned()), "{senders:?}");
+        assert!(!senders.contains(&a.to_string()), "{senders:?}");
+    });
 }
 
 /// A port of the node leads to the pod, for the outside, for the node, and for the pod itself.
