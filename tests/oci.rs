@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::fcntl::{FcntlArg, fcntl};
+use nix::sys::signal::Signal;
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, close};
@@ -18,6 +19,7 @@ use podprobe::images::ImageConfig;
 use podprobe::network::etc_files::EtcFiles;
 use podprobe::runtime::ContainerId;
 use podprobe::runtime::shims::oci_spec::{Host, Inputs, Namespaces, build};
+use podprobe::sys::task::Process;
 use podprobe::volumes::MountedVolumes;
 use serde_json::{Value, json};
 
@@ -619,6 +621,31 @@ fn kill_and_delete_leave_nothing() {
         c.verb(&["delete", "--force", name]).status.success(),
         "but not by force"
     );
+}
+
+/// In the node's process namespace nothing else ends with the first process.
+#[test]
+fn a_signal_for_all_reaches_every_process() {
+    if missing(false) {
+        return;
+    }
+    let mut case = Case::new("sleep 1000 & echo up; exec sleep 1000");
+    case.pod.spec_mut().host_pid = true;
+    let c = case.runtime(PODPROBE);
+    assert_eq!(c.create(), (true, String::new()));
+    assert_eq!(c.start(), (true, String::new()));
+    let name = &case.name;
+    while !fs::read_to_string(c.out()).unwrap().contains("up") {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let children = format!("/proc/{0}/task/{0}/children", c.pid());
+    let other = fs::read_to_string(children).unwrap();
+    let other = Process::of(other.trim().parse().unwrap()).unwrap();
+    let process = other.open().unwrap().unwrap();
+    assert!(c.verb(&["kill", "--all", name, "TERM"]).status.success());
+    assert!(process.wait(Duration::from_secs(20)).unwrap());
+    let killed = WaitStatus::Signaled(Pid::from_raw(c.pid()), Signal::SIGTERM, false);
+    assert_eq!(c.wait(), killed);
 }
 
 #[test]
