@@ -252,6 +252,14 @@ fn nor_in_the_process_namespace_of_the_node() {
     nothing_works_on_the_entering_process(json!({"hostPID": true}));
 }
 
+/// Of a line of /proc/PID/maps.
+fn size(line: &str) -> u64 {
+    let (range, _) = line.split_once(' ').unwrap();
+    let (from, to) = range.split_once('-').unwrap();
+    let [from, to] = [from, to].map(|text| u64::from_str_radix(text, 16).unwrap());
+    to - from
+}
+
 /// A container with CAP_SYS_PTRACE may read the entering process: then it is one that has nothing of the daemon.
 #[test]
 fn a_tracer_finds_nothing_of_the_daemon() {
@@ -279,6 +287,11 @@ fn a_tracer_finds_nothing_of_the_daemon() {
                     < 4096
             );
             assert_eq!(held.status("CapEff"), status_of(c.process.pid, "CapEff"));
+            // How far the command is, and not which processes the daemon waits for.
+            let maps = held.proc("maps");
+            let shared = maps.lines().filter(|l| l.contains(" rw-s "));
+            let sizes: Vec<u64> = shared.map(size).collect();
+            assert_eq!(sizes, [64 << 10], "{maps}");
             let memory = File::open(format!("/proc/{}/mem", held.pid)).unwrap();
             let found = held
                 .proc("maps")
