@@ -179,8 +179,13 @@ fn a_sandbox_that_is_being_connected_is_not_mended() {
     });
 }
 
+/// Ports of the node, each perhaps of one of its addresses.
+type Ports = &'static [(Option<&'static str>, u16)];
+/// The number of a sandbox, whether it is there, and what leads to it.
+type Change = (u8, bool, Ports);
+
 /// A sandbox that has not been connected, or is gone, which the packet filter does not ask about.
-fn sandbox(number: u8, ports: &[(Option<&str>, u16)]) -> (String, Arc<Attachment>) {
+fn sandbox(number: u8, ports: Ports) -> (String, Arc<Attachment>) {
     let port = |(ip, host_port): &(Option<&str>, u16)| PortMapping {
         host_ip: ip.map(|ip| ip.parse().unwrap()),
         host_port: *host_port,
@@ -237,12 +242,12 @@ fn what_changes_by_one_sandbox_is_what_all_would_be_told() {
         let machine = Machine::new();
         let filter = &machine.bridge.settings.filter;
         let (mut all, mut step_by_step) = (Attachments::new(), Programmed::default());
-        let at = Some("192.0.2.7");
-        let changes: [&[(u8, bool, &[(Option<&str>, u16)])]; 7] = [
-            &[(1, true, &[(None, 80), (at, 81)])],
+        const AT: Option<&str> = Some("192.0.2.7");
+        let changes: [&[Change]; 7] = [
+            &[(1, true, &[(None, 80), (AT, 81)])],
             &[(2, true, &[])],
             // The newest has the port, and the older one again when that goes.
-            &[(3, true, &[(None, 80), (at, 81), (Some("127.0.0.1"), 82)])],
+            &[(3, true, &[(None, 80), (AT, 81), (Some("127.0.0.1"), 82)])],
             &[(3, false, &[])],
             // Several at once, one of them another sandbox with the same id.
             &[
