@@ -181,7 +181,7 @@ mod tests {
         };
         node.names(&Inputs {
             services: &services,
-            pods: &[of_cni],
+            pods: &[&of_cni],
             node: NodeFacts {
                 pod_cidrs: &["10.244.0.0/24".parse().unwrap()],
                 ..NodeFacts::default()

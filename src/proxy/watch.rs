@@ -113,7 +113,7 @@ pub struct Services {
     /// What each service has.
     pub assigned: BTreeMap<ObjectKey, Assigned>,
     /// The pods of this node.
-    pub pods: Vec<PodFacts>,
+    pub pods: Vec<Arc<PodFacts>>,
     /// What came of it.
     pub built: Built,
     /// `nodeName`.
@@ -136,11 +136,12 @@ impl Services {
     /// Each as people see it, in the order of namespace and name.
     pub fn views(&self) -> Vec<ServiceView> {
         let nothing = Assigned::default();
+        let pods: Vec<&PodFacts> = self.pods.iter().map(Arc::as_ref).collect();
         with_inputs(&self.objects, &self.assigned, |services, slices| {
             let inputs = Inputs {
                 services,
                 slices,
-                pods: &self.pods,
+                pods: &pods,
                 node: NodeFacts {
                     name: &self.node_name,
                     families: &self.families,
@@ -252,7 +253,7 @@ struct Watch {
     began: Moment,
     /// Up to which version of the feed pods were read.
     seen: u64,
-    pods: HashMap<PodUid, (Arc<Pod>, PodFacts)>,
+    pods: HashMap<PodUid, (Arc<Pod>, Arc<PodFacts>)>,
     allocations: Allocations,
     /// The record on the disk says the same.
     is_recorded: bool,
@@ -450,7 +451,7 @@ impl Watch {
     }
 
     /// A pod that nobody wants any more is one that ends, until its status is gone.
-    fn facts(&self, uid: &PodUid) -> Option<(Arc<Pod>, PodFacts)> {
+    fn facts(&self, uid: &PodUid) -> Option<(Arc<Pod>, Arc<PodFacts>)> {
         let status = self.deps.statuses.get(uid)?;
         let wanted = self.deps.pods.get(uid);
         let terminating = wanted.is_none() || is_terminating(&status);
@@ -464,7 +465,7 @@ impl Watch {
             // Its sandbox is gone, and the address would be the node's.
             facts.addresses.clear();
         }
-        Some((pod, facts))
+        Some((pod, Arc::new(facts)))
     }
 
     /// Services and slices, and what each service has. Containers get variables of it from then on.
@@ -490,8 +491,8 @@ impl Watch {
 
     fn services(&mut self) -> Services {
         let (objects, assigned) = self.assign();
-        let mut pods: Vec<PodFacts> = self.pods.values().map(|(_, facts)| facts.clone()).collect();
-        pods.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
+        let pods: Vec<Arc<PodFacts>> = self.pods.values().map(|(_, facts)| facts.clone()).collect();
+        let all: Vec<&PodFacts> = pods.iter().map(Arc::as_ref).collect();
         let own = self.deps.path.addresses();
         let mut addresses = network::node_addresses();
         addresses.retain(|ip| !own.contains(ip));
@@ -500,7 +501,7 @@ impl Watch {
             let inputs = Inputs {
                 services,
                 slices,
-                pods: &pods,
+                pods: &all,
                 node: NodeFacts {
                     name: &self.deps.node_name,
                     addresses: &addresses,

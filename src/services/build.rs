@@ -71,15 +71,15 @@ fn by_precedence<'a>(services: &'a [NamedService<'a>]) -> Vec<&'a NamedService<'
 }
 
 /// One service while it is put into the table.
-struct Building<'a> {
+struct Building<'a, 'n> {
     inputs: &'a Inputs<'a>,
-    lookup: &'a Lookup<'a>,
+    lookup: &'a Lookup<'n>,
     service: &'a NamedService<'a>,
     claims: &'a mut Claims,
     built: &'a mut Built,
 }
 
-impl Building<'_> {
+impl Building<'_, '_> {
     fn run(mut self) {
         let service = self.service.service;
         let candidates = self.lookup.endpoints(self.service).of_ports(service);

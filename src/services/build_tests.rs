@@ -166,7 +166,7 @@ impl World {
         build(&Inputs {
             services: &services,
             slices: &slices,
-            pods: &self.pods,
+            pods: &self.pods.iter().collect::<Vec<_>>(),
             node,
         })
     }

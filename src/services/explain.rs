@@ -47,9 +47,10 @@ pub fn explain(service: &NamedService<'_>, inputs: &Inputs<'_>) -> Explanation {
     let is_selected = |pod: &&PodFacts| {
         pod.namespace == service.namespace && selects(service.service, &pod.labels)
     };
-    let mut selected: Vec<_> = inputs.pods.iter().filter(is_selected).collect();
+    let pods = inputs.pods.iter().copied();
+    let mut selected: Vec<_> = pods.clone().filter(is_selected).collect();
     selected.sort_by_key(|pod| &pod.name);
-    let others = inputs.pods.iter().filter(|pod| !is_selected(pod));
+    let others = pods.filter(|pod| !is_selected(pod));
     let near = near(service, others, selected.is_empty());
     Explanation {
         note: note(service, selected.is_empty()),

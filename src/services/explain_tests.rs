@@ -74,7 +74,7 @@ fn explained(service: &Service, cluster_ips: &[IpAddr], pods: &[PodFacts]) -> Ex
         ..NodeFacts::default()
     };
     let inputs = Inputs {
-        pods,
+        pods: &pods.iter().collect::<Vec<_>>(),
         node,
         ..Inputs::default()
     };

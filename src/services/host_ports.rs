@@ -14,11 +14,13 @@ use crate::api::service::IpFamily;
 /// Claims the host ports of all pods and gives those that have to be led somewhere: a pod on the node's network listens
 /// itself.
 pub(super) fn host_ports(
-    pods: &[PodFacts],
+    pods: &[&PodFacts],
     claims: &mut Claims,
     findings: &mut Vec<Finding>,
 ) -> Vec<HostPort> {
-    let mut pods: Vec<&PodFacts> = pods.iter().filter(|p| counts(p)).collect();
+    let has_one = |pod: &PodFacts| pod.ports.iter().any(|port| port.host_port.is_some());
+    let pods = pods.iter().copied();
+    let mut pods: Vec<&PodFacts> = pods.filter(|p| has_one(p) && counts(p)).collect();
     pods.sort_by_key(|p| (p.terminating, &p.namespace, &p.name));
     let mut found = Vec::new();
     for pod in pods {

@@ -74,7 +74,7 @@ pub struct Inputs<'a> {
     /// In any order.
     pub slices: &'a [NamedSlice<'a>],
     /// The pods of this node, in any order.
-    pub pods: &'a [PodFacts],
+    pub pods: &'a [&'a PodFacts],
     /// This node.
     pub node: NodeFacts<'a>,
 }

@@ -2,6 +2,7 @@
 //!
 //! Invariants: pure. What it finds is what [`endpoints`] finds among all pods.
 
+use std::cell::OnceCell;
 use std::collections::HashMap;
 
 use super::choose::{Candidate, candidates};
@@ -14,11 +15,15 @@ use crate::api::service::{EndpointSlice, IpFamily, Service};
 #[derive(Debug)]
 pub struct Lookup<'a> {
     node: NodeFacts<'a>,
-    /// By namespace, key and value of each label.
-    pods: HashMap<(&'a str, &'a str, &'a str), Vec<&'a PodFacts>>,
+    pods: &'a [&'a PodFacts],
+    /// Made for the first service that asks.
+    by_label: OnceCell<ByLabel<'a>>,
     /// By namespace and name of the service.
     slices: HashMap<(&'a str, &'a str), Vec<&'a EndpointSlice>>,
 }
+
+/// Pods by namespace, key and value of each label.
+type ByLabel<'a> = HashMap<(&'a str, &'a str, &'a str), Vec<&'a PodFacts>>;
 
 /// The endpoints of one service.
 #[derive(Clone, Debug)]
@@ -37,15 +42,10 @@ impl<'a> Lookup<'a> {
     pub fn new(inputs: &Inputs<'a>) -> Self {
         let mut lookup = Self {
             node: inputs.node,
-            pods: HashMap::new(),
+            pods: inputs.pods,
+            by_label: OnceCell::new(),
             slices: HashMap::new(),
         };
-        for pod in inputs.pods {
-            for (key, value) in &pod.labels {
-                let key = (&*pod.namespace, &**key, &**value);
-                lookup.pods.entry(key).or_default().push(pod);
-            }
-        }
         for of in inputs.slices {
             let key = (of.namespace, &*of.slice.service);
             lookup.slices.entry(key).or_default().push(of.slice);
@@ -76,11 +76,23 @@ impl<'a> Lookup<'a> {
 
     /// Pods with the rarest of the labels that the selector wants.
     fn with_a_label_of(&self, of: &NamedService<'_>) -> Vec<&'a PodFacts> {
+        let by_label = self.by_label.get_or_init(|| by_label(self.pods));
         let selector = of.service.selector.iter();
-        let with = selector.map(|(key, value)| self.pods.get(&(of.namespace, &**key, &**value)));
+        let with = selector.map(|(key, value)| by_label.get(&(of.namespace, &**key, &**value)));
         let rarest = with.min_by_key(|pods| pods.map_or(0, Vec::len));
         rarest.flatten().cloned().unwrap_or_default()
     }
+}
+
+fn by_label<'a>(pods: &[&'a PodFacts]) -> ByLabel<'a> {
+    let mut found = ByLabel::new();
+    for pod in pods {
+        for (key, value) in &pod.labels {
+            let key = (&*pod.namespace, &**key, &**value);
+            found.entry(key).or_default().push(pod);
+        }
+    }
+    found
 }
 
 impl ServiceEndpoints<'_> {
@@ -138,8 +150,9 @@ mod tests {
         let (v4, v6) = (slice("s", IpFamily::V4), slice("s", IpFamily::V6));
         let other = slice("t", IpFamily::V4);
         let of = |namespace, slice| NamedSlice { namespace, slice };
+        let all: Vec<&PodFacts> = pods.iter().collect();
         let inputs = Inputs {
-            pods: &pods,
+            pods: &all,
             slices: &[of("n", &v4), of("n", &v6), of("n", &other), of("m", &v4)],
             node: NodeFacts {
                 name: "node",

@@ -144,7 +144,7 @@ mod tests {
                 health_check_node_port: None,
             }],
             slices: &slices,
-            pods: &pods,
+            pods: &pods.iter().collect::<Vec<_>>(),
             node: NodeFacts {
                 families: &[IpFamily::V4],
                 ..NodeFacts::default()

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
 
 use super::attachment::{Attachment, Attachments};
 use crate::api::service::Protocol;
@@ -170,14 +171,24 @@ fn ranges(attachments: &Attachments, family: Family) -> Option<Ranges> {
     if !addresses.any(|ip| is_of(*ip, family)) {
         return None;
     }
-    let all = attachments.values().flat_map(|a| &a.gateways);
-    let of_family = all.filter(|range| family != Family::Bridge && is_of(range.network, family));
-    Some(of_family.map(|r| (r.network, r.prefix)).collect())
+    let mut found = Ranges::new();
+    if family != Family::Bridge {
+        let all = attachments.values().flat_map(|a| &a.gateways);
+        // One by one: almost all say the same, and collecting would sort them first.
+        for range in all.filter(|range| is_of(range.network, family)) {
+            found.insert((range.network, range.prefix));
+        }
+    }
+    Some(found)
 }
 
 /// Those sandboxes that are not among `others`, or are not the same there.
 fn others<'a>(of: &'a Attachments, others: &Attachments) -> Vec<&'a Attachment> {
-    let is_other = |(id, a): &(&String, &_)| others.get(*id) != Some(*a);
+    let mut others = others.iter().peekable();
+    let is_other = |one: &(&String, &Arc<Attachment>)| {
+        while others.next_if(|(id, _)| *id < one.0).is_some() {}
+        others.peek() != Some(one)
+    };
     of.iter().filter(is_other).map(|(_, a)| &**a).collect()
 }
 

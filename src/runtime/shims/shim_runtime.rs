@@ -3,6 +3,7 @@
 //! Invariants: all that is known is in the records; the cache in memory only saves reading what never changes. Shims and
 //! holders are waited for by pid, one at a time, never all children at once: other threads wait for their own.
 
+mod by_pod;
 mod listing;
 mod lost;
 mod mounts;

@@ -1,6 +1,6 @@
 //! What the records say: PLEG's listing, and the lookups of the other operations.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::by_pod::{ByPod, OfPod};
 use super::{CORRUPT, SCHEME, ShimRuntime, is_id, lock};
 use crate::clock::Moment;
 use crate::nsexec;
@@ -25,8 +26,8 @@ use crate::runtime::{
 /// Records that never change, and the last state read.
 #[derive(Default)]
 pub(super) struct Cache {
-    pub(super) containers: HashMap<String, KnownContainer>,
-    pub(super) sandboxes: HashMap<String, KnownSandbox>,
+    pub(super) containers: ByPod<KnownContainer>,
+    pub(super) sandboxes: ByPod<KnownSandbox>,
     /// Records that this runtime is removing.
     pub(super) leaving: HashSet<String>,
     /// The record directories have been read: what is not here and not in the two sets below is not there.
@@ -103,6 +104,18 @@ fn live_state(f: Evidence) -> RuntimeState {
     }
 }
 
+impl OfPod for KnownContainer {
+    fn uid(&self) -> &str {
+        &self.record.pod.uid
+    }
+}
+
+impl OfPod for KnownSandbox {
+    fn uid(&self) -> &str {
+        &self.record.pod.uid
+    }
+}
+
 impl KnownContainer {
     fn process_alive(&self) -> bool {
         self.state
@@ -137,18 +150,18 @@ impl ShimRuntime {
             ))
         })?;
         let cache = lock(&self.cache);
-        let wanted = |uid: &str| pod.is_none_or(|p| p == uid);
-        let sandboxes = cache.sandboxes.values();
-        let containers = cache.containers.values();
-        Ok(Listing {
-            sandboxes: sandboxes
-                .filter(|e| wanted(&e.record.pod.uid))
-                .map(|e| self.sandbox_status(e))
-                .collect(),
-            containers: containers
-                .filter(|e| wanted(&e.record.pod.uid))
-                .map(|e| self.container_status(e))
-                .collect(),
+        let sandbox = |e| self.sandbox_status(e);
+        let container = |e| self.container_status(e);
+        let (sandboxes, containers) = (&cache.sandboxes, &cache.containers);
+        Ok(match pod {
+            None => Listing {
+                sandboxes: sandboxes.values().map(sandbox).collect(),
+                containers: containers.values().map(container).collect(),
+            },
+            Some(uid) => Listing {
+                sandboxes: sandboxes.of(uid).map(sandbox).collect(),
+                containers: containers.of(uid).map(container).collect(),
+            },
         })
     }
 
@@ -179,12 +192,8 @@ impl ShimRuntime {
                 self.refresh_container(&mut cache, id)?;
             }
         }
-        let sandboxes = cache.sandboxes.iter();
-        let sandboxes = sandboxes.filter(|(_, e)| e.record.pod.uid == uid);
-        let sandboxes: Vec<String> = sandboxes.map(|(id, _)| id.clone()).collect();
-        let containers = cache.containers.iter();
-        let containers = containers.filter(|(_, e)| e.record.pod.uid == uid);
-        let containers: Vec<String> = containers.map(|(id, _)| id.clone()).collect();
+        let sandboxes = cache.sandboxes.ids_of(uid).to_vec();
+        let containers = cache.containers.ids_of(uid).to_vec();
         let is_there = |dir: &Path, id: &String| dir.join(id).exists();
         let (of_sandboxes, of_containers) = (self.layout.sandboxes(), self.layout.containers());
         if !sandboxes.iter().all(|id| is_there(&of_sandboxes, id))
@@ -216,10 +225,10 @@ impl ShimRuntime {
         };
         cache
             .containers
-            .retain(|id, _| is_there(&container_ids, &containers, id));
+            .retain(|id| is_there(&container_ids, &containers, id));
         cache
             .sandboxes
-            .retain(|id, _| is_there(&sandbox_ids, &sandboxes, id));
+            .retain(|id| is_there(&sandbox_ids, &sandboxes, id));
         let of_another = |uid: &str| only.is_some_and(|only| only != uid);
         for id in container_ids {
             let known = cache.containers.get(&id);
@@ -268,7 +277,7 @@ impl ShimRuntime {
     /// An error is ours, such as no descriptors: what cannot be looked at is neither gone nor damaged.
     fn refresh_container(&self, cache: &mut Cache, id: String) -> io::Result<()> {
         let dir = self.layout.containers().join(&id);
-        if !cache.containers.contains_key(&id) {
+        if !cache.containers.contains(&id) {
             let read = state::try_read(&dir, CONTAINER)?;
             if read.is_none() && is_gone(&dir) {
                 return Ok(());
@@ -276,7 +285,7 @@ impl ShimRuntime {
             match read.or_else(|| self.rebuilt_container(&id)) {
                 Some(record) => {
                     let record = Arc::new(record);
-                    cache.containers.insert(
+                    cache.containers.add(
                         id.clone(),
                         KnownContainer {
                             record,
@@ -309,7 +318,7 @@ impl ShimRuntime {
 
     fn refresh_sandbox(&self, cache: &mut Cache, id: String) -> io::Result<()> {
         let dir = self.layout.sandboxes().join(&id);
-        if !cache.sandboxes.contains_key(&id) {
+        if !cache.sandboxes.contains(&id) {
             let read = state::try_read(&dir, SANDBOX)?;
             if read.is_none() && is_gone(&dir) {
                 return Ok(());
@@ -317,7 +326,7 @@ impl ShimRuntime {
             match read.or_else(|| self.rebuilt_sandbox(&id)) {
                 Some(record) => {
                     let record = Arc::new(record);
-                    cache.sandboxes.insert(
+                    cache.sandboxes.add(
                         id.clone(),
                         KnownSandbox {
                             record,
@@ -509,7 +518,7 @@ impl ShimRuntime {
             return None;
         }
         if !self.layout.containers().join(id.as_str()).is_dir() {
-            self.restore_if_known(|cache| cache.containers.contains_key(id.as_str()))?;
+            self.restore_if_known(|cache| cache.containers.contains(id.as_str()))?;
         }
         let mut cache = lock(&self.cache);
         self.refresh_container(&mut cache, id.as_str().to_owned())
@@ -531,7 +540,7 @@ impl ShimRuntime {
             return None;
         }
         if !self.layout.sandboxes().join(id.as_str()).is_dir() {
-            self.restore_if_known(|cache| cache.sandboxes.contains_key(id.as_str()))?;
+            self.restore_if_known(|cache| cache.sandboxes.contains(id.as_str()))?;
         }
         let mut cache = lock(&self.cache);
         self.refresh_sandbox(&mut cache, id.as_str().to_owned())
@@ -589,7 +598,7 @@ impl ShimRuntime {
             .join("bundle/config.json");
         let config = Arc::new(nsexec::needed(&serde_json::from_slice(&fs::read(file)?)?));
         // Not both locks at once: whoever writes records again takes them in the other order.
-        let known: HashSet<String> = lock(&self.cache).containers.keys().cloned().collect();
+        let known: HashSet<String> = lock(&self.cache).containers.ids().cloned().collect();
         let mut all = lock(&self.configs);
         all.retain(|id, _| known.contains(id.as_str()));
         all.insert(id.clone(), config.clone());
@@ -602,7 +611,7 @@ impl ShimRuntime {
         };
         // The cache is enough: PLEG keeps it, and a holder in it is checked by its start time, here and when it is entered.
         let newest = |cache: &Cache| {
-            let of_pod = cache.sandboxes.values().filter(|e| e.record.pod.uid == uid);
+            let of_pod = cache.sandboxes.of(uid);
             of_pod
                 .filter_map(|e| Some((e.record.attempt, e.record.host_network, self.holder(e)?)))
                 .max_by_key(|(attempt, ..)| *attempt)

@@ -4,7 +4,7 @@
 //! found also when /run was cleared while no daemon ran; and what runs in a pod's cgroup without any record is ended,
 //! because the pod that it was of is started again.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,6 +13,7 @@ use std::time::SystemTime;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
+use super::by_pod::ByPod;
 use super::listing::{KnownContainer, UNKNOWN};
 use super::start::publish;
 use super::{ShimRuntime, is_id, kill_process, lock};
@@ -66,7 +67,7 @@ impl ShimRuntime {
     /// The holder of a sandbox: its containers name it, else its command line does.
     pub(super) fn rebuilt_holder(
         &self,
-        containers: &HashMap<String, KnownContainer>,
+        containers: &ByPod<KnownContainer>,
         sandbox: &str,
     ) -> Option<SandboxState> {
         let dir = self.layout.sandboxes().join(sandbox);

@@ -341,9 +341,7 @@ impl ShimRuntime {
     fn remove_cgroups_of(&self, uid: &str) {
         let is_last = {
             let cache = lock(&self.cache);
-            if cache.sandboxes.values().any(|s| s.record.pod.uid == uid)
-                || cache.containers.values().any(|c| c.record.pod.uid == uid)
-            {
+            if cache.sandboxes.has_any_of(uid) || cache.containers.has_any_of(uid) {
                 return;
             }
             cache.sandboxes.is_empty()
@@ -382,9 +380,8 @@ impl ShimRuntime {
         self.unused_cgroups.store(false, Ordering::SeqCst);
         let (known, any_sandbox) = {
             let cache = lock(&self.cache);
-            let sandboxes = cache.sandboxes.values().map(|s| s.record.pod.uid.clone());
-            let containers = cache.containers.values().map(|c| c.record.pod.uid.clone());
-            let known: HashSet<String> = sandboxes.chain(containers).collect();
+            let pods = cache.sandboxes.pods().chain(cache.containers.pods());
+            let known: HashSet<String> = pods.cloned().collect();
             (known, !cache.sandboxes.is_empty())
         };
         let shims = self.layout.shims_cgroup();
