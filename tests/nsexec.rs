@@ -469,6 +469,38 @@ fn namespaces_shared_with_the_host_are_left_alone() {
     );
 }
 
+/// As with runc: the namespaces of the container are entered, and that one is not of the container.
+#[test]
+fn a_user_namespace_that_the_first_process_made_is_not_the_commands() {
+    if skip() {
+        return;
+    }
+    for with in [&["-U", "-r"][..], &["-U", "-r", "-m"]] {
+        let c = Container::run(|c| {
+            let mut args = vec!["/bin/busybox", "unshare"];
+            args.extend(with);
+            args.extend(["/bin/sleep", "1000"]);
+            c["process"]["args"] = json!(args);
+            // A user who becomes root there needs no capability for that.
+            c["process"]["user"] = json!({"uid": 1234, "gid": 1234});
+        });
+        let user = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/user")).unwrap();
+        let has_begun = || {
+            let line = fs::read(format!("/proc/{}/cmdline", c.pid)).unwrap();
+            line.starts_with(b"/bin/sleep")
+        };
+        let end = Instant::now() + Duration::from_secs(60);
+        while !has_begun() {
+            assert!(Instant::now() < end, "{with:?}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert_ne!(user(&c.pid.to_string()), user("self"), "{with:?}");
+        same_as_runc(&c);
+        let seen = c.sh("readlink /proc/self/ns/user").1;
+        assert_eq!(Path::new(seen.trim()), user("self"), "{with:?}");
+    }
+}
+
 #[test]
 fn limits_scores_and_no_new_privs_are_the_containers() {
     if skip() {

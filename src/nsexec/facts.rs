@@ -22,9 +22,9 @@ use crate::locks::Locked;
 use crate::sys;
 use crate::sys::task::{PidFd, parse_start_time};
 
-/// Namespace files of `/proc/PID/ns` and their CLONE_NEW* flags.
-const NAMESPACES: [(&str, i32); 7] = [
-    ("user", libc::CLONE_NEWUSER),
+/// Namespace files of `/proc/PID/ns` and their CLONE_NEW* flags. Containers get no user namespace: the first process may have made
+/// one for itself, which is not the commands'.
+const NAMESPACES: [(&str, i32); 6] = [
     ("mnt", libc::CLONE_NEWNS),
     ("pid", libc::CLONE_NEWPID),
     ("net", libc::CLONE_NEWNET),

@@ -129,8 +129,7 @@ impl Plan {
             label: label(process)?,
             seccomp: seccomp(&config["linux"]["seccomp"])?,
             namespaces: known.namespaces,
-            traceable: caps.iter().any(|c| c & SYS_PTRACE != 0)
-                && known.namespaces & libc::CLONE_NEWUSER == 0,
+            traceable: caps.iter().any(|c| c & SYS_PTRACE != 0),
             uid,
             gid,
             caps,
@@ -221,14 +220,10 @@ fn mask(names: &Value) -> u64 {
     strings(names).filter_map(number).fold(0, |m, n| m | 1 << n)
 }
 
-/// Never more than we have ourselves, unless a user namespace gives its own full set.
+/// Never more than we have ourselves.
 fn capabilities(process: &Value, known: &Known) -> [u64; 5] {
     let caps = &process["capabilities"];
-    let ours = if known.namespaces & libc::CLONE_NEWUSER == 0 {
-        known.permitted
-    } else {
-        u64::MAX
-    };
+    let ours = known.permitted;
     let permitted = mask(&caps["permitted"]) & ours;
     let inheritable = mask(&caps["inheritable"]) & ours;
     [
@@ -347,30 +342,19 @@ mod tests {
         let p = json!({"capabilities": {"bounding": ["CAP_CHOWN", "CAP_KILL"], "effective": ["CAP_CHOWN", "CAP_KILL"],
             "permitted": ["CAP_CHOWN", "CAP_KILL", "CAP_NEW"], "inheritable": ["CAP_KILL"], "ambient": ["CAP_KILL", "CAP_CHOWN"]}});
         assert_eq!(capabilities(&p, &known()), [0x21, 0x21, 0x21, 0x20, 0x20]);
-        let mut few = Known {
+        let few = Known {
             permitted: 1,
             ..known()
         };
         assert_eq!(capabilities(&p, &few), [0x21, 1, 1, 0, 0]);
-        few.namespaces = libc::CLONE_NEWUSER;
-        assert_eq!(capabilities(&p, &few), [0x21, 0x21, 0x21, 0x20, 0x20]);
         assert_eq!(capabilities(&json!({}), &known()), [0; 5]);
     }
 
     #[test]
     fn a_container_with_sys_ptrace_may_trace_the_command() {
         let ptrace = json!({"capabilities": {"bounding": ["CAP_SYS_PTRACE"]}});
-        assert!(plan(ptrace.clone()).traceable);
+        assert!(plan(ptrace).traceable);
         assert!(!plan(json!({"capabilities": {"bounding": ["CAP_CHOWN"]}})).traceable);
-        let other = Known {
-            namespaces: libc::CLONE_NEWUSER,
-            ..known()
-        };
-        assert!(
-            !Plan::new(&json!({"process": ptrace}), &["x".into()], &other)
-                .unwrap()
-                .traceable
-        );
     }
 
     #[test]

@@ -273,7 +273,7 @@ mod tests {
             oom_score_adj: Some(-997),
             rlimits: vec![(7, 5, u64::MAX)],
             label: Some((c"/proc/self/attr/exec".into(), b"label".to_vec())),
-            namespaces: libc::CLONE_NEWNS | libc::CLONE_NEWUSER,
+            namespaces: libc::CLONE_NEWNS | libc::CLONE_NEWPID,
             stdio: Stdio::Streams([true, false, true]),
             umask: 0o27,
             caps: [1, 2, 3, 4, u64::MAX],

@@ -83,28 +83,16 @@ fn leave_keyring() -> Result<(), Report> {
     }
 }
 
-/// The capabilities that a process is to lose from its bounding set when it has entered its namespaces: of ours, or of every
-/// capability of the kernel in a user namespace of its own.
+/// The capabilities that a process is to lose from its bounding set when it has entered its namespaces.
 pub(super) fn unbound(o: &Received<'_>) -> u64 {
-    static OURS: OnceLock<[u64; 2]> = OnceLock::new();
+    static OURS: OnceLock<u64> = OnceLock::new();
     // SAFETY: PR_CAPBSET_READ takes numbers only. It fails for what this kernel does not know.
     let read = |cap: libc::c_ulong| unsafe { libc::prctl(libc::PR_CAPBSET_READ, cap, 0, 0, 0) };
-    let [all, ours] = *OURS.get_or_init(|| {
-        (0..64)
-            .map(|cap| (1u64 << cap, read(cap)))
-            .fold([0; 2], |[all, ours], (bit, r)| {
-                [
-                    all | if r >= 0 { bit } else { 0 },
-                    ours | if r > 0 { bit } else { 0 },
-                ]
-            })
+    let ours = OURS.get_or_init(|| {
+        let has = (0..64).filter(|cap| read(*cap) > 0);
+        has.fold(0, |ours, cap| ours | 1u64 << cap)
     });
-    let has = if o.namespaces & libc::CLONE_NEWUSER != 0 {
-        all
-    } else {
-        ours
-    };
-    has & !o.caps[0]
+    ours & !o.caps[0]
 }
 
 /// exec-in-container 3, steps 7 to 12: from here on this process may do no more than the container.
@@ -165,14 +153,8 @@ fn capability_prctl([option, a, b]: [i32; 3]) -> nix::Result<()> {
 fn set_ids(o: &Received<'_>) -> Result<(), Report> {
     // SAFETY: the kernel reads as many group ids as the slice has. Called raw, as is what follows: libc would look for
     // other threads, of which this process has none.
-    let groups = Errno::result(unsafe {
-        libc::syscall(raw::SYS_setgroups, o.groups.len(), o.groups.as_ptr())
-    });
-    // A user namespace may forbid setgroups; then there is none to drop either.
-    let user_namespace = o.namespaces & libc::CLONE_NEWUSER != 0;
-    if !(groups == Err(Errno::EPERM) && o.groups.is_empty() && user_namespace) {
-        groups.at(Step::Groups, 0)?;
-    }
+    Errno::result(unsafe { libc::syscall(raw::SYS_setgroups, o.groups.len(), o.groups.as_ptr()) })
+        .at(Step::Groups, 0)?;
     // SAFETY: setresgid takes three numbers.
     Errno::result(unsafe { libc::syscall(raw::SYS_setresgid, o.gid, o.gid, o.gid) })
         .at(Step::Gid, 0)?;
