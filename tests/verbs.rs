@@ -23,6 +23,7 @@ on_a_node![
     a_pod_that_was_applied_is_the_one_that_is_waited_for,
     several_files_are_applied_and_taken_back,
     what_was_applied_has_been_read_when_the_verb_returns,
+    what_only_the_daemon_refuses_is_told,
     what_is_shown_can_be_applied_again,
     kinds_that_are_not_run_have_one_word_everywhere,
     a_daemon_that_starts_is_waited_for,
@@ -161,6 +162,35 @@ mod tests {
         assert_eq!(code, Some(1));
         let timed_out = "error: timed out waiting for the condition on pods/web-edge\nweb-edge: ";
         assert!(err.contains(timed_out), "{err}");
+        day.end();
+    }
+
+    /// Each file is good by itself: that another one has the UID already is known to the daemon alone.
+    pub(super) fn what_only_the_daemon_refuses_is_told(node: &Node) {
+        let day = Day::begin(node);
+        let with_the_uid = |name: &str| {
+            let mut pod = day.pod(name, FOREVER, json!({}));
+            pod["metadata"]["uid"] = json!("0b5e");
+            write(&day, &format!("{name}.json"), pod)
+        };
+        let (first, second) = (with_the_uid("first"), with_the_uid("second"));
+        let (code, _, err) = client(&day, &format!("apply -f {}", path(&first)));
+        assert_eq!((code, err.as_str()), (Some(0), ""));
+        let (code, _, err) = client(&day, &format!("apply -f {}", path(&second)));
+        let refused = day.node.layout.pods_dir().join("second.json");
+        let expected = format!("{}: not in use: ", refused.display());
+        assert_eq!(code, Some(1), "{err}");
+        assert!(err.contains(&expected) && err.contains("0b5e"), "{err}");
+        let (_, pods, _) = client(&day, "get pods");
+        let row = |name| pods.lines().find(|line| line.starts_with(name));
+        assert!(
+            row("first-edge").is_some_and(|row| row.contains("Running")),
+            "{pods}"
+        );
+        assert!(
+            row("second.json").is_some_and(|row| row.contains("Refused")),
+            "{pods}"
+        );
         day.end();
     }
 
