@@ -202,9 +202,12 @@ pub fn cpu_max(text: &str) -> Option<(Option<u64>, u64)> {
     Some((number(quota), number(period)?))
 }
 
-/// `cpu.weight` as shares of v1, by the formula of OCI runtimes.
+/// `cpu.weight` as shares of v1: the inverse of the formula of runc 1.3.2 and crun 1.23, by which weights are set. As they round
+/// up, small shares come back a little larger.
 pub fn shares_of_weight(weight: u64) -> u64 {
-    2 + (weight.saturating_sub(1)).saturating_mul(262_142) / 9999
+    let exponent = (weight.clamp(1, 10_000) as f64).log10();
+    let l = (15_625.0 + 4.0 * 612.0 * (exponent + 7.0 / 34.0)).sqrt();
+    ((l - 125.0) / 2.0).exp2().round() as u64
 }
 
 /// The figures of an interface.
@@ -429,7 +432,8 @@ mod tests {
         assert_eq!(cpu_max("max 100000\n"), Some((None, 100_000)));
         assert_eq!(cpu_max("25000 100000\n"), Some((Some(25_000), 100_000)));
         assert_eq!(cpu_max(""), None);
-        assert_eq!([1, 10_000].map(shares_of_weight), [2, 262_144]);
+        let shares = [1, 17, 59, 100, 174, 10_000].map(shares_of_weight);
+        assert_eq!(shares, [2, 102, 521, 1024, 2060, 262_144]);
     }
 
     #[test]
