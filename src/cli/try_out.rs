@@ -19,6 +19,7 @@ use super::{live, run};
 use crate::daemon::Daemon;
 use crate::layout::Layout;
 use crate::network::NetworkChoice;
+use crate::remove_tree::remove_tree;
 use crate::settings::RuntimeChoice;
 
 /// Time for stopping every pod at the end, grace periods included.
@@ -213,7 +214,7 @@ impl Drop for Root {
     fn drop(&mut self) {
         if self.fresh
             && !self.kept.get()
-            && let Err(e) = std::fs::remove_dir_all(&self.path)
+            && let Err(e) = remove_tree(&self.path)
         {
             say(&format!(
                 "podprobe: cannot remove {}: {e}",
@@ -273,7 +274,7 @@ mod tests {
             }
             drop(fresh);
             assert_eq!(path.is_dir(), !released);
-            let _ = std::fs::remove_dir_all(path);
+            let _ = remove_tree(&path);
         }
     }
 
