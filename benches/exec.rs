@@ -1,6 +1,6 @@
 //! What an exec probe costs, beside the floor (posix_spawn of the same command on the host) and its peers: processor time
 //! of every process involved, and latency. `RUNS` rounds (default 100); each round runs each of them once, ours also from
-//! a process with 1,000 threads and 200 MB of heap. Then the daemon itself with 50 exec probes a second (exec/daemon.rs).
+//! a process with 1,000 threads and 200 MB of heap. Then the daemon itself with exec probes (exec/daemon.rs).
 //!
 //! The peers' containers are made by the peers themselves, from one configuration, and each runs `busybox true`.
 
@@ -100,12 +100,6 @@ fn main() {
         &cpu_of(BIG),
         &cpu_of(SMALL),
         Some(1.3),
-    );
-    report.ratio(
-        "cpu, a probe of the daemon / posix_spawn between",
-        daemon::CPU,
-        daemon::FLOOR,
-        Some(2.0),
     );
     for (name, ..) in &runners[4..] {
         let target = (*name == "runc exec").then_some(1.0 / 25.0);

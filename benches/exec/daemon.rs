@@ -1,10 +1,12 @@
-//! Exec probes of the real daemon: `PODS` pods (default 10), whose readiness probes together run 50 times a second.
+//! Exec probes of the real daemon: `PODS` pods (default 10), whose readiness probes together run 50 and then 20 times a second,
+//! beside `LOAD` processes that keep a processor busy each (default none).
 //!
 //! The daemon is in a cgroup of its own and all containers are below one; what both used over a window, of which the
 //! window without probes (paused) is taken away, is what the probes cost: daemon, shims, runtime, command.
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use podprobe::api::PodUid;
@@ -19,25 +21,50 @@ use super::support::usage::own_cpu_us;
 use super::support::{Guard, out_dir, setting};
 
 const IMAGE: &str = "bench-busybox:latest";
-/// Of all pods together.
-const PROBES_A_SECOND: usize = 50;
+/// Probes a second of all pods together, and at most how much one may cost, to posix_spawn. Who sleeps longer in between finds
+/// less of itself in the processor's caches.
+const RATES: [(usize, f64); 2] = [(50, 1.5), (20, 1.8)];
+/// The same of all rates beside other work.
+const BESIDE_WORK: f64 = 2.2;
 /// Runs on the host in each window, for the floor.
 const HOST_RUNS: usize = 50;
 
-pub(super) const CPU: &str = "daemon, 50 exec probes a second: cpu a probe";
-pub(super) const FLOOR: &str = "daemon, 50 exec probes a second: cpu of posix_spawn between";
-const MEDIAN: &str = "daemon, 50 exec probes a second: latency, median";
-const P99: &str = "daemon, 50 exec probes a second: latency, p99";
-const FAILED: &str = "daemon, 50 exec probes a second: not successful";
-
 pub(super) fn measure(report: &mut Report) {
+    let load: Vec<Guard> = (0..setting("LOAD", 0)).map(|_| busy()).collect();
+    for (rate, most) in RATES {
+        let [cpu, floor] = at_rate(report, rate);
+        let name = format!("cpu, {rate} probes a second of the daemon / posix_spawn between");
+        let most = if load.is_empty() { most } else { BESIDE_WORK };
+        report.ratio(&name, &cpu, &floor, Some(most));
+    }
+    if !load.is_empty() {
+        report.note(format!("daemon: beside {} busy processes", load.len()));
+    }
+}
+
+/// A process that computes until it is dropped.
+fn busy() -> Guard {
+    let script = "while :; do :; done";
+    let mut child = Command::new(super::BUSYBOX)
+        .args(["sh", "-c", script])
+        .spawn()
+        .unwrap();
+    Guard::new(move || {
+        let _ = child.kill();
+        let _ = child.wait();
+    })
+}
+
+/// The names of the rows: what a probe costs, and the floor.
+fn at_rate(report: &mut Report, rate: usize) -> [String; 2] {
+    let row = |what: &str| format!("daemon, {rate} exec probes a second: {what}");
     let (pods, windows) = (setting("PODS", 10), setting("WINDOWS", 5));
     let node = Node::start("embedded");
     let usage = Usage::of(&node);
     import(&node);
     let names: Vec<String> = (0..pods).map(|n| format!("exec-{n}")).collect();
     for name in &names {
-        node.add(name, &pod(name, pods));
+        node.add(name, &pod(name, pods, rate));
     }
     let mut watch = node.watch();
     let (snapshot, _) = watch.until("every pod to be ready", |s| {
@@ -65,31 +92,29 @@ pub(super) fn measure(report: &mut Report) {
     for _ in 0..windows {
         let window = Duration::from_secs(6);
         let (cpu, runs) = usage.over(&node, window);
-        report.add(
-            CPU,
-            "µs",
-            None,
-            (cpu - idle * window.as_secs_f64()) / runs as f64,
-        );
+        let of_probes = cpu - idle * window.as_secs_f64();
+        report.add(&row("cpu a probe"), "µs", None, of_probes / runs as f64);
         uids.iter()
             .for_each(|uid| latencies.extend(last_runs(&node, uid)));
-        report.add(FLOOR, "µs", None, floor());
+        report.add(&row("cpu of posix_spawn between"), "µs", None, floor(rate));
     }
     let good: Vec<f64> = latencies.iter().copied().flatten().collect();
-    report.add(MEDIAN, "ms", Some(2.0), quantile(&good, 0.5) / 1e3);
-    report.add(P99, "ms", Some(10.0), quantile(&good, 0.99) / 1e3);
-    report.add(FAILED, "", Some(0.0), (latencies.len() - good.len()) as f64);
+    let [median, late] = [0.5, 0.99].map(|part| quantile(&good, part) / 1e3);
+    let failed = (latencies.len() - good.len()) as f64;
+    report.add(&row("latency, median"), "ms", Some(2.0), median);
+    report.add(&row("latency, p99"), "ms", Some(10.0), late);
+    report.add(&row("not successful"), "", Some(0.0), failed);
     report.note(format!(
-        "daemon: {pods} pods, {} runs; {:.0} µs a second without probes, not counted",
-        latencies.len(),
-        idle
+        "daemon, {rate} a second: {pods} pods, {} runs; {idle:.0} µs a second without probes, not counted",
+        latencies.len()
     ));
+    ["cpu a probe", "cpu of posix_spawn between"].map(row)
 }
 
 /// The same command on the host, as often as the probes, from a processor that slept before each: microseconds a run.
-fn floor() -> f64 {
+fn floor(rate: usize) -> f64 {
     let run = |_| {
-        std::thread::sleep(Duration::from_millis(1000 / PROBES_A_SECOND as u64));
+        std::thread::sleep(Duration::from_millis(1000 / rate as u64));
         let before = own_cpu_us();
         host();
         (own_cpu_us() - before) as f64
@@ -98,8 +123,8 @@ fn floor() -> f64 {
 }
 
 /// A pod that sleeps, with a readiness probe that runs `/bin/true`.
-fn pod(name: &str, pods: usize) -> Value {
-    let probe = json!({"exec": {"command": ["/bin/true"]}, "periodMilliseconds": 1000 * pods / PROBES_A_SECOND, "timeoutSeconds": 5});
+fn pod(name: &str, pods: usize, rate: usize) -> Value {
+    let probe = json!({"exec": {"command": ["/bin/true"]}, "periodMilliseconds": 1000 * pods / rate, "timeoutSeconds": 5});
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"terminationGracePeriodSeconds": 0, "containers": [
         {"name": "main", "image": IMAGE, "imagePullPolicy": "Never", "command": ["/bin/sleep", "100000"], "readinessProbe": probe}]}})
 }
