@@ -1,4 +1,4 @@
-//! Where things lie on the node (README.md: "Files on the node"). With `--root DIR` every path lies below DIR.
+//! Where things lie on the node (docs/manual/files-on-the-node.md). With `--root DIR` every path lies below DIR.
 
 use std::path::{Path, PathBuf};
 

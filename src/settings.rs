@@ -28,8 +28,8 @@ use crate::network::cni::{BIN_DIRS, CniSettings};
 use crate::network::{NetworkChoice, NetworkSettings};
 use crate::sys::cgroup_mounts::is_pure_v2;
 
-/// The validated configuration of the daemon. The first word of a field's comment is its key;
-/// README.md's table is made of them.
+/// The validated configuration of the daemon. The first word of a field's comment is its key; the table in
+/// docs/manual/configuration.md is made of them, and their links lead from there.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// `nodeName`: the end of every pod's name, in lower case; empty is the host name.
@@ -38,7 +38,7 @@ pub struct Settings {
     pub static_pod_path: PathBuf,
     /// `fileCheckFrequency`: how often the directory is listed besides being watched; 100ms to 24h.
     pub file_check_frequency: Duration,
-    /// `staticPodURL`: where pods are fetched from besides, http or https ([Pods from a URL](#pods-from-a-url)); empty is nowhere.
+    /// `staticPodURL`: where pods are fetched from besides, http or https ([Pods from a URL](pod-files.md#pods-from-a-url)); empty is nowhere.
     pub static_pod_url: Option<WebUrl>,
     /// `staticPodURLHeader`: headers of these requests, each with its values.
     pub static_pod_url_header: BTreeMap<String, Vec<String>>,
@@ -52,10 +52,9 @@ pub struct Settings {
     pub container_log_max_size: u64,
     /// `containerLogMaxFiles`: how many files of a log are kept, the current one included; 2 to 1000.
     pub container_log_max_files: u32,
-    /// `nodeIP`: the address of pods with hostNetwork, where their probes go; empty is the address of the interface with the
-    /// default route when the daemon starts, or 127.0.0.1 where there is none.
+    /// `nodeIP`: the address of pods with hostNetwork, where their probes go; empty is the node's own ([below](#addresses)).
     pub node_ip: IpAddr,
-    /// `network`: what connects pods: `auto`, `bridge`, `cni` or `none`; auto is CNI where it is configured, else a bridge of podprobe's own where the kernel can, else a loopback interface alone.
+    /// `network`: what connects pods: `auto`, `bridge`, `cni` or `none` ([below](#network-and-proxymode)).
     pub network: NetworkChoice,
     /// `cniConfDir`: the directory of CNI configurations; empty is `etc/cni/net.d` below the root.
     pub cni_conf_dir: Option<PathBuf>,
@@ -65,23 +64,23 @@ pub struct Settings {
     pub pod_cidrs: Vec<Cidr>,
     /// `serviceCIDR`: the addresses of services, in the same form.
     pub service_cidrs: Vec<Cidr>,
-    /// `proxyMode`: what sends clients of services to pods: `auto`, `nftables` or `userspace`; auto is the kernel's packet filter where it can and pods have a network, else the process `podprobe proxy`.
+    /// `proxyMode`: what sends clients of services to pods: `auto`, `nftables` or `userspace` ([below](#network-and-proxymode)).
     pub proxy_mode: ProxyMode,
-    /// `healthzBindAddress`: where the health of services is asked for ([Health](#health)), an address with a port; empty is nowhere.
+    /// `healthzBindAddress`: where the health of services is asked for ([Health](services-and-names.md#health)), an address with a port; empty is nowhere.
     pub healthz_bind_address: Option<SocketAddr>,
-    /// `healthzPort`: the port of the daemon's own health on 127.0.0.1 ([Server](#server)); 0 is nowhere.
+    /// `healthzPort`: the port of the daemon's own health on 127.0.0.1 ([Server](server.md)); 0 is nowhere.
     pub healthz_port: Option<u16>,
     /// `address`: the address of `port`.
     pub address: IpAddr,
-    /// `port`: where the server answers with TLS; it needs the two files of TLS and a way to know clients by; 0 is nowhere.
+    /// `port`: the port where the server answers with TLS; it needs the two files of TLS, and a client CA or a token; 0 is nowhere.
     pub port: Option<u16>,
-    /// `tlsCertFile`: the certificate that the server shows on `port`, with those between it and its CA, in PEM.
+    /// `tlsCertFile`: the certificate that the server shows on `port`, with the intermediate ones, in PEM.
     pub tls_cert_file: Option<PathBuf>,
     /// `tlsPrivateKeyFile`: its key, in PEM, which only its owner can read.
     pub tls_private_key_file: Option<PathBuf>,
-    /// `authentication.x509.clientCAFile`: who shows a certificate on `port` that one of these CAs has signed may do everything.
+    /// `authentication.x509.clientCAFile`: certificate authorities, in PEM; a client on `port` with a certificate of theirs may do everything.
     pub client_ca_file: Option<PathBuf>,
-    /// `authentication.bearerTokenFile`: so may who sends this token; 16 to 4096 characters, in a file that only its owner can read.
+    /// `authentication.bearerTokenFile`: a token; a client that sends it on `port` may do everything; 16 to 4096 characters, in a file that only its owner can read.
     pub bearer_token_file: Option<PathBuf>,
     /// `readOnlyPort`: the port on 127.0.0.1 where everybody gets metrics, pods and the status page; 0 is nowhere.
     pub read_only_port: Option<u16>,
@@ -93,9 +92,9 @@ pub struct Settings {
     pub max_pods: usize,
     /// `podPidsLimit`: how many processes and threads a pod may have; -1 is no limit.
     pub pod_pids_limit: Option<i64>,
-    /// `singleProcessOOMKill`: whether the kernel kills one process of a container that has no memory left, and not all; null is false with cgroups v2, where all end, and true with v1, which can do nothing else.
+    /// `singleProcessOOMKill`: of a container that has no memory left the kernel kills one process (true) or all (false); null goes by the cgroups ([below](#memory)).
     pub single_process_oom_kill: Option<bool>,
-    /// `memorySwap.swapBehavior`: `NoSwap`: no container may be swapped out; `LimitedSwap`: a burstable one may have as large a part of the swap as it requests of the memory. Where the kernel counts no swap, nothing limits it.
+    /// `memorySwap.swapBehavior`: which containers may be swapped out: `NoSwap` or `LimitedSwap` ([below](#memory)).
     pub swap_behavior: SwapBehavior,
     /// `nodeLabels`: labels of the node besides those that every node has.
     pub node_labels: BTreeMap<String, String>,
@@ -103,9 +102,9 @@ pub struct Settings {
     pub allowed_unsafe_sysctls: Vec<String>,
     /// `resolvConf`: the node's resolver file, from which the pods' are made; empty is the resolver of the node itself.
     pub resolv_conf: Option<PathBuf>,
-    /// `clusterDNS`: addresses of the resolver of pods with `dnsPolicy: ClusterFirst`; none is podprobe's own ([Names](#names)), or the node's for pods without a network and where `clusterDomain` is empty.
+    /// `clusterDNS`: addresses of the resolver of pods with `dnsPolicy: ClusterFirst`; none is podprobe's own ([below](#resolvers)).
     pub cluster_dns: Vec<IpAddr>,
-    /// `clusterDomain`: the domain of the cluster, in the names of services and the host names of pods, and in what the pods' resolver searches; empty: there are no names of services.
+    /// `clusterDomain`: the domain of the cluster ([below](#resolvers)); empty: there are no names of services.
     pub cluster_domain: String,
     /// `imageGCHighThresholdPercent`: when the disk is as full as this, pulled images that no container uses are removed; 0 to 100, 100 is never.
     pub image_gc_high_threshold_percent: u8,
@@ -117,15 +116,15 @@ pub struct Settings {
     pub serialize_image_pulls: bool,
     /// `maxParallelImagePulls`: how many images are pulled at once when they are not serialized; null is as many as are wanted.
     pub max_parallel_image_pulls: Option<usize>,
-    /// `registries`: what differs for registries: mirrors, logins, certificates ([Images](#images)).
+    /// `registries`: what differs for registries: mirrors, logins, certificates ([Images](images.md#registries)).
     pub registries: Registries,
     /// `runtime`: `embedded`, or the absolute path of an OCI runtime such as runc or crun.
     pub runtime: RuntimeChoice,
     /// `runtimeClasses`: further runtimes by the name that a pod gives in `runtimeClassName`, each `embedded` or a path.
     pub runtime_classes: BTreeMap<String, RuntimeChoice>,
-    /// `allowUnfilteredDevices`: whether containers run on a node whose kernel cannot filter their devices ([Volumes](#volumes)); there any image can read and write the node's disks.
+    /// `allowUnfilteredDevices`: whether containers run on a node whose kernel cannot filter their devices ([Volumes](volumes.md#devices)); there any image can read and write the node's disks.
     pub allow_unfiltered_devices: bool,
-    /// `loadAppArmorProfile`: whether the daemon loads its own `podprobe-default` when it starts, in place of one of that name ([AppArmor](#apparmor)).
+    /// `loadAppArmorProfile`: whether the daemon loads its own `podprobe-default` when it starts, in place of one of that name ([AppArmor](apparmor.md)).
     pub load_app_armor_profile: bool,
     /// The file as it was read, for who asks for the configuration in force; no key of it.
     pub written: Option<Arc<Value>>,

@@ -60,7 +60,7 @@ fn with_device(node: &Node, device: &Path, type_: &str, privileged: bool, script
     log.lines().map(text).collect::<Vec<_>>().join("\n")
 }
 
-/// A pure v2 node has no device filter on the embedded runtime (README, Volumes).
+/// A pure v2 node has no device filter on the embedded runtime (docs/manual/volumes.md, "Devices").
 fn has_a_device_filter(node: &Node) -> bool {
     let v1 = Path::new("/sys/fs/cgroup/devices").exists();
     v1 || node.settings.runtime != podprobe::settings::RuntimeChoice::Embedded

@@ -1,7 +1,7 @@
-//! README.md says what the code does: its table of configuration keys is made from the code, and it names every field that
-//! refuses a pod.
+//! The manual says what the code does: its table of configuration keys is made from the code, and it names every field that
+//! refuses a pod. README.md stays short, and no link of a page leads nowhere.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
@@ -77,11 +77,11 @@ fn the_table_of_keys_is_made_from_the_code() {
         defaults_by_key.is_empty(),
         "no field has {defaults_by_key:?}"
     );
-    let text = section(&read("README.md"), "Configuration");
+    let text = section(&read("docs/manual/configuration.md"), "Keys");
     let there: Vec<&str> = text.lines().filter(|l| l.starts_with("| `")).collect();
     assert!(
         there == rows,
-        "the rows of README.md are to be\n{}",
+        "the rows of docs/manual/configuration.md are to be\n{}",
         rows.join("\n")
     );
 }
@@ -90,7 +90,7 @@ fn the_table_of_keys_is_made_from_the_code() {
 #[test]
 fn every_field_that_refuses_a_pod_is_named() {
     let rules = read("src/api/support/rules.rs");
-    let text = section(&read("README.md"), "What does not work");
+    let text = section(&read("docs/manual/what-works.md"), "What does not work");
     let mut seen = 0;
     for list in rules
         .split("\nconst ")
@@ -110,7 +110,7 @@ fn every_field_that_refuses_a_pod_is_named() {
             seen += 1;
             assert!(
                 text.contains(&format!("`{name}`")),
-                "README.md leaves out {name}"
+                "docs/manual/what-works.md leaves out {name}"
             );
         }
     }
@@ -118,4 +118,89 @@ fn every_field_that_refuses_a_pod_is_named() {
         seen > 5,
         "only {seen} fields: has the form of the table changed?"
     );
+}
+
+/// The pages that lie right below a directory, each with its path; "" is the top.
+fn pages(dir: &str) -> Vec<String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let entries = fs::read_dir(root.join(dir)).unwrap_or_else(|e| panic!("{dir}: {e}"));
+    let names = entries.map(|e| e.expect("an entry").file_name().into_string());
+    let names = names.map(|name| name.expect("UTF-8"));
+    names
+        .filter(|name| name.ends_with(".md"))
+        .map(|name| match dir {
+            "" => name,
+            _ => format!("{dir}/{name}"),
+        })
+        .collect()
+}
+
+/// The lines of a page outside of its blocks of code.
+fn prose(page: &str) -> impl Iterator<Item = &str> {
+    let mut is_code = false;
+    page.lines().filter(move |line| {
+        let is_fence = line.starts_with("```");
+        is_code ^= is_fence;
+        !is_code && !is_fence && !line.starts_with("    ")
+    })
+}
+
+/// The anchors of a page: its headings, as GitHub turns them into words of a URL.
+fn anchors(page: &str) -> BTreeSet<String> {
+    let anchor = |heading: &str| -> String {
+        let heading = heading.trim_start_matches('#').trim().to_lowercase();
+        let kept = heading
+            .chars()
+            .filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+        kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+    };
+    let headings = prose(page).filter(|line| line.starts_with('#'));
+    headings.map(anchor).collect()
+}
+
+/// The targets of a page's links; what is between backticks is no link.
+fn links(page: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for line in prose(page) {
+        let text: String = line.split('`').step_by(2).collect();
+        let targets = text.split("](").skip(1).filter_map(|t| t.split_once(')'));
+        found.extend(targets.map(|(target, _)| target.to_owned()));
+    }
+    found
+}
+
+#[test]
+fn every_link_of_a_page_leads_somewhere() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut wrong = Vec::new();
+    for from in ["", "docs", "docs/manual"].map(pages).concat() {
+        let text = read(&from);
+        for link in links(&text).iter().filter(|l| !l.contains("://")) {
+            let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
+            let to = match file {
+                "" => root.join(&from),
+                file => root.join(&from).with_file_name(file),
+            };
+            let has_anchor =
+                || fs::read_to_string(&to).is_ok_and(|page| anchors(&page).contains(anchor));
+            if !to.exists() || !anchor.is_empty() && !has_anchor() {
+                wrong.push(format!("{from}: {link}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Who comes for the first time reads all of it; the rest is in the pages that it leads to.
+#[test]
+fn the_readme_is_short_and_leads_to_every_page() {
+    let text = read("README.md");
+    let lines = text.lines().count();
+    assert!(lines <= 200, "README.md has {lines} lines");
+    for page in ["docs", "docs/manual"].map(pages).concat() {
+        assert!(
+            text.contains(&format!("({page})")),
+            "README.md leaves out {page}"
+        );
+    }
 }

@@ -291,7 +291,7 @@ fn the_dashboard_and_the_alerts_use_metrics_that_the_daemon_emits() {
 
 /// Of names that others have given, their own documentation tells.
 #[test]
-fn the_readme_tells_of_every_metric_that_is_podprobe_s_own() {
+fn the_manual_tells_of_every_metric_that_is_podprobe_s_own() {
     let h = eventful();
     h.until_all_is_counted();
     let bodies = h.bodies();
@@ -299,11 +299,11 @@ fn the_readme_tells_of_every_metric_that_is_podprobe_s_own() {
     let families = emitted.filter_map(|l| l.strip_prefix("# TYPE ")?.split(' ').next());
     let own: BTreeSet<&str> = families.filter(|n| n.starts_with("podprobe_")).collect();
     assert!(own.len() >= 20, "{own:?}");
-    let readme = text_of("README.md");
+    let page = text_of("docs/manual/metrics.md");
     let is_there = |name: &str| {
         ['`', '{']
             .iter()
-            .any(|end| readme.contains(&format!("`{name}{end}")))
+            .any(|end| page.contains(&format!("`{name}{end}")))
     };
     let missing: Vec<_> = own.into_iter().filter(|name| !is_there(name)).collect();
     assert_eq!(missing, [""; 0]);
