@@ -60,12 +60,6 @@ fn with_device(node: &Node, device: &Path, type_: &str, privileged: bool, script
     log.lines().map(text).collect::<Vec<_>>().join("\n")
 }
 
-/// A pure v2 node has no device filter on the embedded runtime (docs/manual/volumes.md, "Devices").
-fn has_a_device_filter(node: &Node) -> bool {
-    let v1 = Path::new("/sys/fs/cgroup/devices").exists();
-    v1 || node.settings.runtime != podprobe::settings::RuntimeChoice::Embedded
-}
-
 fn a_block_device_is_read_and_written_by_a_privileged_container_alone(node: &Node) {
     let file = node.dir.path().join("disk");
     fs::write(&file, "hello").unwrap();
@@ -81,24 +75,20 @@ fn a_block_device_is_read_and_written_by_a_privileged_container_alone(node: &Nod
         "block special file\nhello\nHELLO"
     );
     let script = "stat -c %F /disk; head -c 5 /disk 2>&1";
-    if has_a_device_filter(node) {
-        assert_eq!(
-            with_device(node, &device.0, "BlockDevice", false, script),
-            "block special file\nhead: /disk: Operation not permitted"
-        );
-    }
+    assert_eq!(
+        with_device(node, &device.0, "BlockDevice", false, script),
+        "block special file\nhead: /disk: Operation not permitted"
+    );
 }
 
 fn a_character_device_is_as_usable(node: &Node) {
     let kmsg = Path::new("/dev/kmsg");
     let script = "stat -c %F /disk; exec 3</disk && echo open";
-    if has_a_device_filter(node) {
-        let text = with_device(node, kmsg, "CharDevice", false, script);
-        assert!(
-            text.contains("character special file") && text.contains("Operation not permitted"),
-            "{text}"
-        );
-    }
+    let text = with_device(node, kmsg, "CharDevice", false, script);
+    assert!(
+        text.contains("character special file") && text.contains("Operation not permitted"),
+        "{text}"
+    );
     let text = with_device(node, kmsg, "CharDevice", true, script);
     assert!(text.ends_with("open"), "{text}");
     // One that every container has anyway.
