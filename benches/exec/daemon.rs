@@ -21,10 +21,10 @@ use super::support::usage::own_cpu_us;
 use super::support::{Guard, out_dir, setting};
 
 const IMAGE: &str = "bench-busybox:latest";
-/// Probes a second of all pods together, and at most how much one may cost, to posix_spawn. Who sleeps longer in between finds
-/// less of itself in the processor's caches.
+/// Probes a second of all pods together, and what one of them may cost at most, as a multiple of posix_spawn. After a longer
+/// sleep the processor's caches hold less of the daemon.
 const RATES: [(usize, f64); 2] = [(50, 1.5), (20, 1.8)];
-/// The same of all rates beside other work.
+/// What a probe may cost at most beside `LOAD` busy processes, at either rate.
 const BESIDE_WORK: f64 = 2.2;
 /// Runs on the host in each window, for the floor.
 const HOST_RUNS: usize = 50;
