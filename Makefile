@@ -96,7 +96,7 @@ KERNEL ?= 6.1-amd64 6.12-amd64 6.1-arm64
 vm_arch = $(patsubst %-amd64,x86_64,$(patsubst %-arm64,aarch64,$(patsubst %-armhf,armv7,$(1))))
 VM_ARCHS := $(sort $(foreach k,$(KERNEL),$(call vm_arch,$(k))))
 
-vm: ## boot Debian's kernels in QEMU and run tests/vm inside; KERNEL="6.1-amd64 6.1-armhf", ONLY="oom names"
+vm: ## boot Debian's kernels in QEMU and run tests/vm inside; KERNEL="6.1-amd64 6.12-amd64 6.1-arm64", or 6.1-armhf; ONLY="oom names"
 	@tests/vm/run --check $(KERNEL)
 	for arch in $(VM_ARCHS); do $(MAKE) --no-print-directory static vm-guest ARCH=$$arch || exit 1; done
 	tests/vm/run $(foreach k,$(KERNEL),$(k)=target/static/podprobe-$(call vm_arch,$(k)),target/vm/guest-$(call vm_arch,$(k)))
