@@ -14,6 +14,8 @@ mod ends;
 #[allow(dead_code)]
 mod networks;
 mod support;
+#[path = "../tests/support/uninterrupted.rs"]
+mod uninterrupted;
 
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};

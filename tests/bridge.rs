@@ -21,6 +21,7 @@ use support::bridged::{
 };
 use support::daemon::Day;
 use support::netns::{MACHINE, Netns, OUTSIDE, OUTSIDE_V6, ip, try_ip};
+use support::uninterrupted::uninterrupted;
 use support::{Node, wait_until};
 
 #[test]
@@ -103,7 +104,7 @@ fn no_packet_leaves_the_machine_with_the_address_of_a_pod() {
                 .send_to(b"honest", host.local_addr().unwrap())
                 .unwrap();
         });
-        host.recv_from(&mut [0; 100]).unwrap();
+        uninterrupted(|| host.recv_from(&mut [0; 100])).unwrap();
         let mut senders = BTreeSet::new();
         let mut packet = [0; 2000];
         while let Ok(length) = read(&wire, &mut packet) {
@@ -183,9 +184,11 @@ fn reaches(server: &UdpSocket, at: SocketAddr) -> bool {
     server.set_read_timeout(patience).unwrap();
     let mut bytes = [0; 100];
     let asked = client.connect(at).and_then(|()| client.send(b"?"));
-    let come = asked.and_then(|_| server.recv_from(&mut bytes));
+    let come = asked.and_then(|_| uninterrupted(|| server.recv_from(&mut bytes)));
     let answered = come.and_then(|(_, from)| server.send_to(b"!", from));
-    answered.and_then(|_| client.recv(&mut bytes)).is_ok()
+    answered
+        .and_then(|_| uninterrupted(|| client.recv(&mut bytes)))
+        .is_ok()
 }
 
 /// The ports of a pod are podprobe's own on loopback, also while one sandbox follows another: after a change of its file, and
@@ -739,7 +742,7 @@ fn raw_frames_of_a_pod_change_nothing_for_others() {
         let mut bytes = [0; 100];
         node.set_read_timeout(Some(Duration::from_secs(20)))
             .unwrap();
-        let (n, from) = node.recv_from(&mut bytes).unwrap();
+        let (n, from) = uninterrupted(|| node.recv_from(&mut bytes)).unwrap();
         assert_eq!((&bytes[..n], from.ip()), (&b"honest"[..], a));
         let routes = try_ip("-6 route").1 + &try_ip("-6 addr").1;
         assert!(
@@ -794,7 +797,7 @@ fn a_pod_does_not_fill_the_table_of_neighbours() {
                 honest.send_to(text.as_bytes(), to_node).unwrap();
             });
             let mut bytes = [0; 100];
-            let length = node.recv(&mut bytes).unwrap();
+            let length = uninterrupted(|| node.recv(&mut bytes)).unwrap();
             assert_eq!(&bytes[..length], text.as_bytes());
         };
         let neighbours = || try_ip(&format!("-6 neigh show dev {}", bridge())).1;
@@ -883,7 +886,7 @@ fn a_pod_that_claims_to_be_a_neighbour_gets_none_of_its_traffic() {
                 .send_to(b"honest", node.local_addr().unwrap())
                 .unwrap();
         });
-        node.recv_from(&mut [0; 100]).unwrap();
+        uninterrupted(|| node.recv_from(&mut [0; 100])).unwrap();
         all_reached();
         let known = |ip: &str| try_ip(&format!("neigh show {ip}")).1;
         for ip in &b {

@@ -5,6 +5,8 @@
 mod networks;
 #[path = "support/skip.rs"]
 mod skip;
+#[path = "support/uninterrupted.rs"]
+mod uninterrupted;
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};

@@ -4,6 +4,8 @@
 mod dns_message;
 #[path = "support/skip.rs"]
 mod skip;
+#[path = "support/uninterrupted.rs"]
+mod uninterrupted;
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
@@ -26,6 +28,7 @@ use podprobe::clock::Moment;
 use podprobe::proxy::dns::counters::Counters;
 use podprobe::proxy::dns::responder::{Listener, Responder};
 use podprobe::services::names::{EndpointNames, NameTarget, NamedPort, Names, ServiceNames};
+use uninterrupted::uninterrupted;
 
 /// Longer than anything here takes on a slow machine; no test waits for its end to pass.
 const CEILING: Duration = Duration::from_secs(20);
@@ -246,7 +249,7 @@ fn said(bytes: &[u8]) -> Said {
 
 fn receive(socket: &UdpSocket) -> Vec<u8> {
     let mut buffer = [0; 2048];
-    let length = socket.recv(&mut buffer).expect("there is an answer");
+    let length = uninterrupted(|| socket.recv(&mut buffer)).expect("there is an answer");
     buffer[..length].to_vec()
 }
 
@@ -295,7 +298,7 @@ impl Resolver {
         let (seen, stopped) = (asked.clone(), stop.clone());
         let thread = std::thread::spawn(move || {
             let mut buffer = [0; 2048];
-            while let Ok((length, from)) = socket.recv_from(&mut buffer) {
+            while let Ok((length, from)) = uninterrupted(|| socket.recv_from(&mut buffer)) {
                 if stopped.load(Ordering::SeqCst) {
                     break;
                 }
@@ -769,7 +772,7 @@ fn a_client_that_ends_its_side_gets_its_answers() {
     running.later(Duration::from_secs(5));
     assert_eq!(said(&read_framed(&mut tcp)).rcode, SERVFAIL);
     assert_eq!(
-        tcp.read(&mut [0]).unwrap(),
+        uninterrupted(|| tcp.read(&mut [0])).unwrap(),
         0,
         "and then the connection ends"
     );

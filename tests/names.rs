@@ -23,6 +23,7 @@ use dns_message::{answer, question};
 use support::bridged::{address, configure, on_the_bridge};
 use support::daemon::Day;
 use support::netns::{MACHINE, Netns, ip, try_ip};
+use support::uninterrupted::uninterrupted;
 use support::{CEILING, PROGRAM, wait_until};
 
 const DNS: &str = "10.96.0.10";
@@ -126,7 +127,7 @@ fn ask_at(server: &str, name: &str, patience: Duration) -> Option<Vec<u8>> {
     socket.connect((server, 53)).ok()?;
     socket.send(&question(0x1234, name, A)).ok()?;
     let mut buffer = [0; 2048];
-    let length = socket.recv(&mut buffer).ok()?;
+    let length = uninterrupted(|| socket.recv(&mut buffer)).ok()?;
     Some(buffer[..length].to_vec())
 }
 

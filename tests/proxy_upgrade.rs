@@ -6,6 +6,8 @@ mod dns_message;
 mod proxied;
 #[path = "support/skip.rs"]
 mod skip;
+#[path = "support/uninterrupted.rs"]
+mod uninterrupted;
 
 use std::cell::RefCell;
 use std::fs::OpenOptions;
@@ -30,6 +32,7 @@ use proxied::{
     CEILING, PROGRAM, ask_from, at, check_echo, check_refused, check_stream, echo, eventually,
     in_own_network, ip, named, service, udp_ask, udp_client, udp_service,
 };
+use uninterrupted::uninterrupted;
 
 const FOO: &str = "10.96.0.1:80";
 const UDP: &str = "10.96.0.1:81";
@@ -203,7 +206,7 @@ fn look_up(resolver: &UdpSocket, id: u16) {
     let asked = question(id, "web.shop.svc.cluster.local", 1);
     resolver.send(&asked).unwrap();
     let mut bytes = [0; 512];
-    let n = resolver.recv(&mut bytes).expect("an answer");
+    let n = uninterrupted(|| resolver.recv(&mut bytes)).expect("an answer");
     assert_eq!(bytes[..2], id.to_be_bytes());
     assert_eq!(bytes[n - 4..n], [10, 96, 0, 1]);
 }
@@ -343,7 +346,7 @@ fn what_is_under_way_at_an_upgrade_goes_on() {
         assert_ne!(node.process(), old);
         drop(answers);
         let mut bytes = [0; 512];
-        let n = waiting.recv(&mut bytes).expect("an answer");
+        let n = uninterrupted(|| waiting.recv(&mut bytes)).expect("an answer");
         assert_eq!(bytes[..2], 77_u16.to_be_bytes());
         assert_eq!(bytes[n - 4..n], [192, 0, 2, 7]);
         assert_eq!(udp_ask(&flow, "x"), port_before, "it has its flow yet");

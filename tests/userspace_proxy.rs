@@ -4,6 +4,8 @@
 mod proxied;
 #[path = "support/skip.rs"]
 mod skip;
+#[path = "support/uninterrupted.rs"]
+mod uninterrupted;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
@@ -28,6 +30,7 @@ use proxied::{
     check_stream, echo, eventually, in_a_pod, ip, kill, named, named_at, proxied, serve, service,
     udp_ask, udp_client, udp_named, udp_named_at, udp_service,
 };
+use uninterrupted::uninterrupted;
 
 const FOO: &str = "10.96.0.1:80";
 
@@ -118,7 +121,7 @@ fn t7_t9_a_udp_service_that_is_gone_takes_its_clients_with_it() {
         proxy.apply(&[other]);
         assert_eq!(proxy.metrics().flows, 0);
         let _ = client.send(b"abc123");
-        let error = client.recv(&mut [0; 16]).unwrap_err();
+        let error = uninterrupted(|| client.recv(&mut [0; 16])).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
     });
 }
@@ -359,7 +362,7 @@ fn a_udp_service_without_endpoints_refuses() {
         proxy.apply(&[udp_service("foo", &[]), service("bar", &[named("a")])]);
         let client = udp_client(FOO);
         client.send(b"x").unwrap();
-        let error = client.recv(&mut [0; 16]).unwrap_err();
+        let error = uninterrupted(|| client.recv(&mut [0; 16])).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
     });
 }
@@ -378,7 +381,7 @@ fn local_policies_without_a_local_endpoint_drop() {
         let client = udp_client(FOO);
         client.set_read_timeout(Some(brief)).unwrap();
         client.send(b"x").unwrap();
-        let error = client.recv(&mut [0; 16]).unwrap_err();
+        let error = uninterrupted(|| client.recv(&mut [0; 16])).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::WouldBlock);
         // And back.
         proxy.apply(&[
@@ -560,7 +563,7 @@ fn a_udp_portal_answers_from_the_address_that_was_asked() {
             client.set_read_timeout(Some(CEILING)).unwrap();
             client.send_to(b"x", at(&asked)).unwrap();
             let mut bytes = [0; 16];
-            let (n, from) = client.recv_from(&mut bytes).unwrap();
+            let (n, from) = uninterrupted(|| client.recv_from(&mut bytes)).unwrap();
             assert_eq!((&bytes[..n], from), (&b"ux"[..], at(&asked)));
         }
         assert_eq!(answer.portals.len(), 2);
@@ -972,7 +975,7 @@ fn a_role_of_an_earlier_version_gives_way_to_one_that_knows_names() {
         let question = b"\0\x07\x01\0\0\x01\0\0\0\0\0\0\x07cluster\x05local\0\0\x06\0\x01";
         client.send(question).unwrap();
         let mut answer = [0; 512];
-        assert!(client.recv(&mut answer).unwrap() > question.len());
+        assert!(uninterrupted(|| client.recv(&mut answer)).unwrap() > question.len());
         assert_eq!(answer[..4], [0, 7, 0x85, 0x80]);
         // Names alone keep nothing when they go.
         path.set_names(None);

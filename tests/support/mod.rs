@@ -12,6 +12,7 @@ pub(crate) mod netns;
 pub(crate) mod running;
 pub(crate) mod session;
 pub(crate) mod skip;
+pub(crate) mod uninterrupted;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

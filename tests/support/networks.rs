@@ -11,6 +11,7 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use crate::uninterrupted::uninterrupted;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::{CloneFlags, setns, unshare};
@@ -243,13 +244,8 @@ pub(crate) fn udp_client(from: &Namespace, source: &str, to: SocketAddr) -> UdpS
 pub(crate) fn udp_ask(client: &UdpSocket, patience: Duration) -> Answer {
     client.set_read_timeout(Some(patience)).unwrap();
     let mut buffer = [0; 200];
-    let receive = |buffer: &mut [u8]| loop {
-        match client.recv(buffer) {
-            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
-            received => return received,
-        }
-    };
-    let asked = client.send(b"?").and_then(|_| receive(&mut buffer));
+    let asked = client.send(b"?");
+    let asked = asked.and_then(|_| uninterrupted(|| client.recv(&mut buffer)));
     Answer::of(asked.map(|length| buffer[..length].to_vec()))
 }
 

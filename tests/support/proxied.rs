@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
 
+use crate::uninterrupted::uninterrupted;
 use nix::sched::{CloneFlags, unshare};
 use podprobe::api::service::Protocol;
 use podprobe::clock::boot_id;
@@ -240,7 +241,7 @@ pub(crate) fn udp_named_at(at: &str, name: &'static str) -> SocketAddr {
     let address = socket.local_addr().unwrap();
     std::thread::spawn(move || {
         let mut bytes = [0; 65_536];
-        while let Ok((n, from)) = socket.recv_from(&mut bytes) {
+        while let Ok((n, from)) = uninterrupted(|| socket.recv_from(&mut bytes)) {
             let _ = socket.send_to(&[name.as_bytes(), &bytes[..n]].concat(), from);
         }
     });
@@ -298,7 +299,7 @@ pub(crate) fn udp_client(address: &str) -> UdpSocket {
 pub(crate) fn udp_ask(socket: &UdpSocket, text: &str) -> String {
     socket.send(text.as_bytes()).unwrap();
     let mut bytes = [0; 65_536];
-    let n = socket.recv(&mut bytes).unwrap();
+    let n = uninterrupted(|| socket.recv(&mut bytes)).unwrap();
     String::from_utf8(bytes[..n].to_vec()).unwrap()
 }
 
