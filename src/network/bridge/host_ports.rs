@@ -107,6 +107,7 @@ fn is_proxy(owner: &Owner, dir: &Path) -> bool {
 mod tests {
     use std::net::SocketAddrV6;
     use std::os::fd::AsRawFd;
+    use std::sync::atomic::{AtomicU16, Ordering};
 
     use nix::sys::socket::{
         AddressFamily, SockFlag, SockType, SockaddrIn6, bind, setsockopt, socket, sockopt,
@@ -124,10 +125,14 @@ mod tests {
         }
     }
 
+    /// A port of its own for each socket: one that was closed is still open in a child that another test is just starting.
+    static NEXT_PORT: AtomicU16 = AtomicU16::new(8080);
+
     #[track_caller]
     fn check(listens: &str, host_ip: Option<&str>, refused: bool) {
-        let at: SocketAddr = listens.parse().unwrap();
+        let listens: IpAddr = listens.parse().unwrap();
         for protocol in [Protocol::Tcp, Protocol::Udp] {
+            let at = SocketAddr::new(listens, NEXT_PORT.fetch_add(1, Ordering::Relaxed));
             let _tcp = (protocol == Protocol::Tcp).then(|| TcpListener::bind(at).unwrap());
             let _udp = (protocol == Protocol::Udp).then(|| UdpSocket::bind(at).unwrap());
             let done = refuse_taken(&port(host_ip, protocol, at.port()), Path::new("/x"));
@@ -148,13 +153,13 @@ mod tests {
     fn a_process_that_would_lose_its_clients_is_named() {
         in_own_network(|| {
             crate::sys::socket::loopback_up().unwrap();
-            check("0.0.0.0:8080", None, true);
-            check("127.0.0.1:8080", None, true);
-            check("0.0.0.0:8080", Some("127.0.0.1"), true);
-            check("127.0.0.1:8080", Some("127.0.0.2"), false);
-            check("[::]:8080", None, true);
-            check("[::1]:8080", None, false);
-            check("[::1]:8080", Some("::"), true);
+            check("0.0.0.0", None, true);
+            check("127.0.0.1", None, true);
+            check("0.0.0.0", Some("127.0.0.1"), true);
+            check("127.0.0.1", Some("127.0.0.2"), false);
+            check("::", None, true);
+            check("::1", None, false);
+            check("::1", Some("::"), true);
         });
     }
 
