@@ -437,6 +437,15 @@ fn remove_dir_if_there(dir: &Path) -> io::Result<()> {
     }
 }
 
+/// When an exit record is first looked for again without a watch, because there are as many as a user may have: so it is where
+/// many pods go at once. Doubles from there, for all the looks of many are work that grows with the square of their number.
+/// As a rule the shim ends as soon as it has written the record, and that wakes whoever waits.
+const FIRST_LOOK: Duration = Duration::from_millis(10);
+
+fn later(look: &mut Duration) -> Duration {
+    std::mem::replace(look, *look * 2)
+}
+
 /// Whether the exit record is there, waiting for it as long as the shim lives, at most `limit`.
 fn wait_for_exit(dir: &Path, shim: Option<&PidFd>, limit: Duration) -> bool {
     let path = dir.join(EXIT);
@@ -445,6 +454,7 @@ fn wait_for_exit(dir: &Path, shim: Option<&PidFd>, limit: Duration) -> bool {
     let watch = watch
         .and_then(|w| w.add_watch(dir, AddWatchFlags::IN_MOVED_TO).map(|_| w))
         .ok();
+    let mut look = FIRST_LOOK;
     loop {
         if path.exists() {
             return true;
@@ -453,11 +463,10 @@ fn wait_for_exit(dir: &Path, shim: Option<&PidFd>, limit: Duration) -> bool {
         let Some(shim) = shim.filter(|_| !left.is_zero()) else {
             return false;
         };
-        // Without a watch (the user's limit is reached) the record is looked for now and then.
-        let step = if watch.is_some() {
-            left
-        } else {
-            left.min(Duration::from_millis(10))
+        // Without a watch the record is looked for now and then.
+        let step = match watch.is_some() {
+            true => left,
+            false => later(&mut look).min(left),
         };
         let mut fds = vec![PollFd::new(shim.as_fd(), PollFlags::POLLIN)];
         fds.extend(
@@ -473,5 +482,20 @@ fn wait_for_exit(dir: &Path, shim: Option<&PidFd>, limit: Duration) -> bool {
             return path.exists();
         }
         let _ = watch.as_ref().map(Inotify::read_events);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_watch_an_exit_record_is_not_looked_for_all_the_time() {
+        let (mut look, mut waited, mut looks) = (FIRST_LOOK, Duration::ZERO, 0);
+        while waited < SHIM_LIMIT {
+            waited += later(&mut look);
+            looks += 1;
+        }
+        assert!(looks <= 11, "{looks} looks in {SHIM_LIMIT:?}");
     }
 }
