@@ -94,11 +94,9 @@ impl Cache {
 
     /// Every pod the runtime knows, in no order.
     pub fn all(&self) -> Vec<Arc<RuntimePodStatus>> {
-        self.lock()
-            .pods
-            .values()
-            .map(|e| e.status.clone())
-            .collect()
+        let inner = self.lock();
+        let known = inner.pods.values().filter(|e| !super::is_gone(&e.status));
+        known.map(|e| e.status.clone()).collect()
     }
 
     /// Waits for a status read after `than`, at most `ceiling`. Once the cache is closed it gives what there is.
@@ -197,6 +195,17 @@ mod tests {
     use std::sync::atomic::Ordering;
 
     use super::*;
+
+    /// An orphan that is nothing but an empty entry would be ended once more.
+    #[test]
+    fn a_pod_that_is_gone_is_no_pod_that_the_runtime_knows() {
+        let cache = Cache::default();
+        cache.observe("gone".into(), None, Moment::now());
+        assert_eq!(
+            (cache.all(), cache.get(&"gone".into()).uid.as_str()),
+            (vec![], "gone")
+        );
+    }
 
     /// With one condition for all, starting n pods wakes n workers n times.
     #[test]

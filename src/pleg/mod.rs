@@ -9,6 +9,7 @@ pub mod cache;
 pub mod diff;
 pub mod relist;
 
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -30,8 +31,6 @@ use relist::{Records, step};
 
 /// Capacity of the event channel; when it is full, events are dropped and counted.
 pub const EVENTS_CAPACITY: usize = 1000;
-/// Capacity of the queue of single-pod relists; when it is full, requests are dropped with a log line.
-pub const REQUESTS_CAPACITY: usize = 200;
 /// From the end of one relist to the start of the next.
 pub const RELIST_PERIOD: Duration = Duration::from_secs(1);
 /// Unhealthy after this long without a listing that succeeded.
@@ -59,11 +58,15 @@ impl Counters {
     }
 }
 
+/// The pods that are to be relisted by themselves, and since when: at most one entry a pod, however many ask.
+type Requests = BTreeMap<PodUid, Moment>;
+
 /// The handle of the relist thread, shared by everyone who reads.
 pub struct Pleg {
     cache: Arc<Cache>,
     counters: Arc<Counters>,
-    requests: Sender<(PodUid, Moment)>,
+    requests: Arc<Mutex<Requests>>,
+    wake: Sender<()>,
     thread: JoinHandle<()>,
 }
 
@@ -77,13 +80,15 @@ impl Pleg {
         events: Sender<PodLifecycleEvent>,
         stop: Receiver<()>,
     ) -> std::io::Result<Self> {
-        let (requests, queue) = bounded(REQUESTS_CAPACITY);
+        let (wake, woken) = bounded(1);
+        let requests = Arc::<Mutex<Requests>>::default();
         let (cache, counters) = (Arc::new(Cache::default()), Arc::new(Counters::default()));
         let mut worker = Worker {
             runtime,
             events,
             stop,
-            queue,
+            woken,
+            requests: Arc::clone(&requests),
             cache: Arc::clone(&cache),
             counters: Arc::clone(&counters),
             records: Records::default(),
@@ -96,6 +101,7 @@ impl Pleg {
             cache,
             counters,
             requests,
+            wake,
             thread,
         })
     }
@@ -107,11 +113,9 @@ impl Pleg {
 
     /// Asks for a relist of this pod alone, at once: after a sync that did something. Never blocks.
     pub fn request(&self, uid: &PodUid) {
-        if let Err(TrySendError::Full(_)) = self.requests.try_send((uid.clone(), Moment::now())) {
-            log::warn!(
-                "the queue of single-pod relists is full ({REQUESTS_CAPACITY}); pod {uid} waits for the next full relist"
-            );
-        }
+        self.requests.locked().insert(uid.clone(), Moment::now());
+        // Full: it is to be woken anyway.
+        let _ = self.wake.try_send(());
     }
 
     /// Whether a listing has succeeded lately.
@@ -194,7 +198,8 @@ struct Worker {
     runtime: Arc<dyn Runtime>,
     events: Sender<PodLifecycleEvent>,
     stop: Receiver<()>,
-    queue: Receiver<(PodUid, Moment)>,
+    woken: Receiver<()>,
+    requests: Arc<Mutex<Requests>>,
     cache: Arc<Cache>,
     counters: Arc<Counters>,
     records: Records,
@@ -210,13 +215,20 @@ impl Worker {
                 select! {
                     recv(self.stop) -> _ => return,
                     recv(next) -> _ => break,
-                    recv(self.queue) -> request => match request {
-                        Ok((uid, asked)) => self.guarded(|w| w.relist_pod(&uid, asked)),
+                    recv(self.woken) -> woken => match woken {
+                        Ok(()) => self.relist_requested(),
                         // The handle is gone, and so is everyone who reads the cache.
                         Err(_) => return,
                     },
                 }
             }
+        }
+    }
+
+    fn relist_requested(&mut self) {
+        let requests = std::mem::take(&mut *self.requests.locked());
+        for (uid, asked) in requests {
+            self.guarded(|w| w.relist_pod(&uid, asked));
         }
     }
 

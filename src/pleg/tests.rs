@@ -230,6 +230,35 @@ fn a_request_relists_that_pod_at_once() {
     assert_eq!(f.pleg.cache().get(&"1".into()).containers[0].id, "c".into());
 }
 
+/// Every pod worker asks when all pods are removed at once.
+#[test]
+fn no_request_is_dropped_however_many_come_at_once() {
+    const PODS: usize = 300;
+    let f = start(Ok(vec![]), PODS);
+    f.pleg
+        .cache()
+        .get_newer_than(&"1".into(), Moment::default(), CEILING)
+        .unwrap();
+    let fail = || Err(RuntimeError::failed("no"));
+    (0..10).for_each(|_| f.replies.send(fail()).unwrap());
+    let uids: Vec<String> = (0..PODS).map(|n| n.to_string()).collect();
+    let pods = uids
+        .iter()
+        .map(|uid| listed(uid, uid, RuntimeState::Running));
+    {
+        // The thread waits for it.
+        let mut state = f.runtime.state();
+        state.containers = pods.collect();
+        for uid in &uids {
+            f.pleg.request(&uid.as_str().into());
+            f.pleg.request(&uid.as_str().into());
+        }
+    }
+    for _ in 0..PODS {
+        f.events.recv_timeout(CEILING).unwrap();
+    }
+}
+
 #[test]
 fn a_wait_ends_with_a_newer_listing_the_ceiling_or_the_close() {
     let f = start(Ok(vec![]), 10);
@@ -284,7 +313,8 @@ fn relists_are_counted_by_the_kubelet_s_names() {
         runtime: Arc::new(FakeRuntime::default()),
         events,
         stop: crossbeam_channel::never(),
-        queue: crossbeam_channel::never(),
+        woken: crossbeam_channel::never(),
+        requests: Arc::default(),
         cache: Arc::default(),
         counters: Arc::default(),
         records: Records::default(),
@@ -332,7 +362,8 @@ fn a_request_older_than_the_last_full_relist_is_skipped() {
         runtime: Arc::new(runtime),
         events,
         stop: crossbeam_channel::never(),
-        queue: crossbeam_channel::never(),
+        woken: crossbeam_channel::never(),
+        requests: Arc::default(),
         cache: Arc::default(),
         counters: Arc::default(),
         records: Records::default(),
