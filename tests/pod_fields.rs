@@ -102,7 +102,7 @@ fn a_host_name_that_is_too_long(node: &Node) {
         "{error}"
     );
     assert_eq!(rt.list_pods().unwrap(), []);
-    rt.kuberuntime.remove_pod_data(pod.uid()).unwrap();
+    rt.kuberuntime.remove_pod_data(&pod).unwrap();
 }
 
 /// Kernel parameters are the pod's own; one that the kernel does not take is an error of the sandbox.
@@ -143,7 +143,7 @@ fn sysctls(node: &Node) {
         "cannot set sysctl net.ipv4.ip_unprivileged_port_start to \"many\": Invalid argument";
     assert!(error.contains(cause), "{error}");
     assert_eq!(rt.list_pods().unwrap(), []);
-    rt.kuberuntime.remove_pod_data(pod.uid()).unwrap();
+    rt.kuberuntime.remove_pod_data(&pod).unwrap();
 }
 
 /// A terminal is the container's input and outputs, in its own /dev/pts; its lines lose their carriage returns.
@@ -413,6 +413,6 @@ fn a_runtime_class_is_another_runtime() {
             "runtimeclass.node.k8s.io \"kata\" not found: runtimeClasses in the configuration has runc"
         );
         assert_eq!(rt.list_pods().unwrap(), []);
-        rt.kuberuntime.remove_pod_data(unknown.uid()).unwrap();
+        rt.kuberuntime.remove_pod_data(&unknown).unwrap();
     });
 }

@@ -125,6 +125,7 @@ pub(super) fn start(
     let (pod_evicted, evicted) = bounded(1);
     let (room_made, room) = bounded(1);
     let pods_with_data = KubeRuntime::pods_with_data(layout);
+    KubeRuntime::sweep_log_links(layout);
     let restarts = Arc::<Restarts>::default();
     let evictions = evictions(settings, layout, &pods_with_data, pod_evicted);
     forget_those_that_began_anew(&mut restored, &evictions);

@@ -1,7 +1,6 @@
 //! `/var/log/containers/<pod>_<namespace>_<container>-<id>.log`: links to the logs by the names that fluent-bit, promtail
 //! and vector look for (the kubelet's legacy log symlinks).
 
-use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::os::unix::fs::symlink;
@@ -65,41 +64,21 @@ pub(super) fn unlink(
     );
 }
 
-/// Removes every link into the log directory of a pod that is gone: also those of containers whose record was lost.
-pub(super) fn unlink_all(layout: &Layout, logs: &Path) {
-    let entries = fs::read_dir(layout.container_log_links());
-    let begins = logs
-        .file_name()
-        .and_then(|name| name.to_str())
-        .and_then(prefix);
-    let logs = from_links(layout, logs);
-    let may_lead_there = |name: &OsString| {
-        let begins = begins.as_deref().unwrap_or_default();
-        name.as_encoded_bytes().starts_with(begins.as_bytes())
-    };
-    let names = entries
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(|e| e.file_name());
-    // Following the links of all other pods would be work that grows with their number.
-    for name in names.filter(may_lead_there) {
-        let path = layout.container_log_links().join(name);
-        if fs::read_link(&path).is_ok_and(|target| target.starts_with(&logs)) {
+/// Removes the links into log directories that are gone. A container's link goes with its record; those of lost records are
+/// found here, once for all pods.
+pub(super) fn sweep(layout: &Layout) {
+    let links = layout.container_log_links();
+    let ours = from_links(layout, &layout.logs_dir());
+    for entry in fs::read_dir(&links).into_iter().flatten().flatten() {
+        let path = entry.path();
+        let log = fs::read_link(&path).ok().filter(|l| l.starts_with(&ours));
+        // The log itself may be missing for a moment, while it is rotated.
+        let directory = log.and_then(|log| Some(links.join(log.parent()?)));
+        let found = directory.map(fs::metadata);
+        if matches!(found, Some(Err(e)) if e.kind() == io::ErrorKind::NotFound) {
             remove(&path);
         }
     }
-}
-
-/// How the links of a pod begin, from the name of its log directory, `<namespace>_<pod>_<uid>`. No part holds `_`.
-fn prefix(logs: &str) -> Option<String> {
-    let mut parts = logs.split('_');
-    let (namespace, pod) = (parts.next()?, parts.next()?);
-    parts.next()?;
-    let mut prefix = format!("{pod}_{namespace}_");
-    // Longer names are cut.
-    prefix.truncate(MAX_NAME / 2);
-    parts.next().is_none().then_some(prefix)
 }
 
 fn remove(link: &Path) {
@@ -124,33 +103,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_name_of_a_log_directory_tells_how_its_links_begin() {
-        assert_eq!(
-            prefix("default_web-edge_u1").as_deref(),
-            Some("web-edge_default_")
-        );
-        assert_eq!(prefix("default_web"), None);
-        assert_eq!(prefix("a_b_c_d"), None);
-        let id = ContainerId::from("1".repeat(64).as_str());
-        let long = "p".repeat(200);
-        let link = name(&long, "default", "app", id.as_str());
-        assert!(link.starts_with(&prefix(&format!("default_{long}_u")).unwrap()));
-    }
-
-    #[test]
-    fn a_link_leads_to_the_log_and_goes_with_its_container_or_its_pod() {
+    fn a_link_leads_to_the_log_and_goes_with_its_container_or_its_logs() {
         let dir = tempfile::tempdir().unwrap();
         let layout = Layout::new(dir.path());
-        let logs = dir.path().join("logs");
-        fs::create_dir(&logs).unwrap();
-        let log = logs.join("0.log");
-        fs::write(&log, "x").unwrap();
+        let logs = layout.logs_dir().join("default_web_1");
+        let other = layout.logs_dir().join("default_other_2");
+        let [log, rotated] = [&logs, &other].map(|of| of.join("app/0.log"));
+        for log in [&log, &rotated] {
+            fs::create_dir_all(log.parent().unwrap()).unwrap();
+            fs::write(log, "x").unwrap();
+        }
         for id in ["1", "2"] {
             link(&layout, "web", "default", "app", &id.into(), &log);
             link(&layout, "web", "default", "app", &id.into(), &log);
         }
-        let elsewhere = dir.path().join("1.log");
-        link(&layout, "other", "default", "app", &"3".into(), &elsewhere);
+        link(&layout, "other", "default", "app", &"3".into(), &rotated);
         let at = |name: &str| layout.container_log_links().join(name);
         let there = |name| fs::symlink_metadata(at(name)).is_ok();
         assert_eq!(
@@ -160,8 +127,18 @@ mod tests {
         unlink(&layout, "web", "default", "app", &"1".into());
         unlink(&layout, "web", "default", "app", &"1".into());
         assert!(!there("web_default_app-1.log") && there("web_default_app-2.log"));
-        unlink_all(&layout, &logs);
+        // Of somebody else, and into a directory that is gone.
+        let strangers = ["/nowhere/pods/a_b_c/app/0.log", "../elsewhere/0.log"];
+        for (n, target) in strangers.iter().enumerate() {
+            symlink(target, at(&format!("stranger-{n}.log"))).unwrap();
+        }
+        fs::remove_file(&rotated).unwrap();
+        sweep(&layout);
+        assert!(there("web_default_app-2.log") && there("other_default_app-3.log"));
+        fs::remove_dir_all(&logs).unwrap();
+        sweep(&layout);
         assert!(!there("web_default_app-2.log") && there("other_default_app-3.log"));
+        assert!(there("stranger-0.log") && there("stranger-1.log"));
     }
 
     /// A collector mounts the log directory of the node where it likes.
@@ -178,12 +155,6 @@ mod tests {
         fs::rename(layout.container_log_links().parent().unwrap(), &seen).unwrap();
         let link = seen.join("containers/web_default_app-1.log");
         assert_eq!(fs::read_to_string(&link).unwrap(), "x");
-        fs::rename(&seen, layout.container_log_links().parent().unwrap()).unwrap();
-        unlink_all(&layout, &logs);
-        assert_eq!(
-            fs::read_dir(layout.container_log_links()).unwrap().count(),
-            0
-        );
     }
 
     #[test]

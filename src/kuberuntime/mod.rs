@@ -422,11 +422,18 @@ impl KubeRuntime {
             .collect()
     }
 
-    /// Removes what is left of a pod whose containers and sandboxes are gone: volumes and logs. Idempotent.
+    /// Removes the links to logs that are gone: of containers whose records an earlier daemon lost.
+    pub fn sweep_log_links(layout: &Layout) {
+        log_links::sweep(layout);
+    }
+
+    /// Removes what is left of a pod whose containers and sandboxes are gone: volumes and logs. Idempotent. Of a pod that an
+    /// earlier daemon left, only the UID may be known; otherwise no other pod's logs are looked at.
     ///
     /// # Errors
     /// Something of the pod is still there, or the disk does not let go of it.
-    pub fn remove_pod_data(&self, uid: &PodUid) -> Result<(), RuntimeError> {
+    pub fn remove_pod_data(&self, pod: &Pod) -> Result<(), RuntimeError> {
+        let uid = pod.uid();
         let fail = |cause: String| {
             RuntimeError::failed(format!("cannot remove what is left of pod {uid}: {cause}"))
         };
@@ -445,19 +452,30 @@ impl KubeRuntime {
                 "{left} of its containers and sandboxes are still there"
             )));
         }
-        let suffix = format!("_{uid}");
-        for entry in fs::read_dir(self.layout.logs_dir())
-            .into_iter()
-            .flatten()
-            .flatten()
-        {
-            if entry.file_name().to_string_lossy().ends_with(&suffix) {
-                remove_tree(&entry.path()).map_err(|e| fail(e.to_string()))?;
-                log_links::unlink_all(&self.layout, &entry.path());
-            }
+        let is_known = !pod.metadata.name.is_empty();
+        let logs = match is_known {
+            true => vec![self.log_directory(pod)],
+            false => self.log_directories_of(uid),
+        };
+        for logs in logs {
+            remove_tree(&logs).map_err(|e| fail(e.to_string()))?;
+        }
+        if !is_known {
+            log_links::sweep(&self.layout);
         }
         // last, for it tells the next daemon that there is still something to remove
         remove_tree(&self.layout.pod_data(uid)).map_err(|e| fail(e.to_string()))
+    }
+
+    /// The log directories of all pods that had this UID.
+    fn log_directories_of(&self, uid: &PodUid) -> Vec<PathBuf> {
+        let suffix = format!("_{uid}");
+        let entries = fs::read_dir(self.layout.logs_dir());
+        let entries = entries.into_iter().flatten().flatten();
+        entries
+            .filter(|e| e.file_name().to_string_lossy().ends_with(&suffix))
+            .map(|e| e.path())
+            .collect()
     }
 
     fn sandbox_config(

@@ -438,7 +438,7 @@ impl Syncer {
                 },
             };
         }
-        match self.remove_everything(uid) {
+        match self.remove_everything(&work.pod) {
             Ok(()) => {
                 self.deps.evictions.forget(uid);
                 Outcome::Ok
@@ -450,7 +450,8 @@ impl Syncer {
         }
     }
 
-    fn remove_everything(&self, uid: &PodUid) -> Result<(), RuntimeError> {
+    fn remove_everything(&self, pod: &Pod) -> Result<(), RuntimeError> {
+        let uid = pod.uid();
         let left = self.runtime().pod_status(uid)?;
         left.containers.iter().try_for_each(|c| {
             self.deps
@@ -460,7 +461,7 @@ impl Syncer {
         left.sandboxes
             .iter()
             .try_for_each(|s| self.runtime().remove_sandbox(&s.id))?;
-        self.deps.kuberuntime.remove_pod_data(uid)?;
+        self.deps.kuberuntime.remove_pod_data(pod)?;
         self.deps.cache.request_relist(uid);
         Ok(())
     }

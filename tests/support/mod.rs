@@ -247,14 +247,14 @@ impl Node {
             rt.stop_sandbox(&s.id).unwrap();
             rt.remove_sandbox(&s.id).unwrap();
         }
-        rt.kuberuntime.remove_pod_data(pod.uid()).unwrap();
+        rt.kuberuntime.remove_pod_data(pod).unwrap();
         // A process that has been waited for may be in its cgroup for a moment still; each listing tries again.
         let cgroup = self.layout.pod_cgroup(pod.uid());
         wait_until("the pod's cgroups to go", || {
             rt.list_pods().unwrap();
             Cgroups::detect().unwrap().dirs(&cgroup).is_empty()
         });
-        rt.kuberuntime.remove_pod_data(pod.uid()).unwrap();
+        rt.kuberuntime.remove_pod_data(pod).unwrap();
     }
 }
 

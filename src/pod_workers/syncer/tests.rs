@@ -4,6 +4,7 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use serde_json::{Value, json};
 
 use super::*;
@@ -1236,6 +1237,57 @@ fn a_finished_pod_keeps_its_remains_until_it_is_removed() {
     assert_eq!(
         (h.syncer.run(&work, &Cancel::default()), h.calls()),
         (Outcome::Ok, vec![])
+    );
+}
+
+/// Of many pods that go together, each would look at all others.
+#[test]
+fn the_removal_of_a_pod_lists_no_other_pods_logs() {
+    let h = Harness::one();
+    let layout = Layout::new(h.dir.path());
+    for dir in [layout.logs_dir(), layout.container_log_links()] {
+        std::fs::create_dir_all(dir.join("default_other_1")).unwrap();
+    }
+    h.run(Phase::Sync);
+    h.run(Phase::Terminating);
+    let logs = layout.pod_logs("default", "p", h.pod.uid());
+    std::fs::create_dir_all(logs.join("c")).unwrap();
+    let listed = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC).unwrap();
+    for dir in [layout.logs_dir(), layout.container_log_links()] {
+        listed.add_watch(&dir, AddWatchFlags::IN_ACCESS).unwrap();
+    }
+    assert_eq!(h.run(Phase::Terminated), Outcome::Ok);
+    assert!(!logs.exists());
+    // One with a name is of the pod's own directory.
+    let events = listed.read_events().unwrap_or_default();
+    assert!(events.iter().all(|e| e.name.is_some()), "{events:?}");
+}
+
+/// What an earlier daemon left tells no name.
+#[test]
+fn the_logs_of_a_pod_of_which_only_the_uid_is_known_go_too() {
+    let h = Harness::one();
+    let layout = Layout::new(h.dir.path());
+    let [left, other] = ["u", "other"].map(|uid| layout.pod_logs("default", "q", &uid.into()));
+    for dir in [&left, &other] {
+        std::fs::create_dir_all(dir.join("c")).unwrap();
+    }
+    let pod = Pod {
+        metadata: serde_json::from_value(json!({"name": "", "uid": "u"})).unwrap(),
+        ..(*h.pod).clone()
+    };
+    let work = Work {
+        phase: Phase::Terminated,
+        asked: UpdateKind::Sync,
+        pod: Arc::new(pod),
+        grace: 7,
+        runtime_only: true,
+        removed: true,
+    };
+    let outcome = h.syncer.run(&work, &Cancel::default());
+    assert_eq!(
+        (outcome, left.exists(), other.exists()),
+        (Outcome::Ok, false, true)
     );
 }
 
