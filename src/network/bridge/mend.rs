@@ -6,7 +6,7 @@ use std::io;
 use super::attachment::Attachment;
 use super::packet_filter::Since;
 use super::pair::{self, POD_INTERFACE, is_port, open_namespace};
-use super::{Bridge, State};
+use super::{Bridge, State, Told};
 use crate::network::rtnetlink::{Link, Rtnetlink};
 
 /// What a round of mending has to say.
@@ -18,12 +18,19 @@ pub(super) struct Round {
 }
 
 impl Bridge {
-    /// Completes what was removed or changed by hand. Called with the lock held.
-    pub(super) fn mend_locked(&self, state: &mut State, round: &mut Round) -> io::Result<()> {
+    /// Completes what was removed or changed by hand. Called with both locks held.
+    pub(super) fn mend_locked(
+        &self,
+        told: &mut Told,
+        state: &mut State,
+        round: &mut Round,
+    ) -> io::Result<()> {
         let records = &self.settings.records;
         // A record that somebody else has removed is written again while the sandbox lives.
         let is_there = |id: &String, a: &Attachment| records.join(id).exists() || a.holder.alive();
+        let known = state.attachments.len();
         state.attachments.retain(|id, a| is_there(id, a));
+        state.version += u64::from(state.attachments.len() != known);
         let mut kernel = Rtnetlink::open()?;
         let links = kernel.links()?;
         let find = |name: &str| links.iter().find(|l| l.name == name);
@@ -41,7 +48,7 @@ impl Bridge {
             return Ok(());
         }
         let was_there = bridge.is_some();
-        self.mend_filter(state, round)?;
+        self.mend_filter(told, state, round)?;
         let bridge = self.ensure_bridge(&mut kernel, state)?;
         if !was_there {
             let name = &self.settings.name;
@@ -82,16 +89,17 @@ impl Bridge {
 
     /// What somebody else may have changed cannot all be seen, such as the members of a set: after any change of the packet
     /// filter that is not ours, all is told again.
-    fn mend_filter(&self, state: &mut State, round: &mut Round) -> io::Result<()> {
-        let since = self.settings.filter.look_since(&state.programmed);
+    fn mend_filter(&self, told: &mut Told, state: &State, round: &mut Round) -> io::Result<()> {
+        let since = self.settings.filter.look_since(&told.filter);
         let since = since.map_err(io::Error::other)?;
         if since == Since::Same {
             return Ok(());
         }
-        let is_first = state.programmed.is_new();
+        let is_first = told.filter.is_new();
         let filter = &self.settings.filter;
-        let programmed = filter.program_anew(&state.attachments, &mut state.programmed);
+        let programmed = filter.program_anew(state.attachments.clone(), &mut told.filter);
         programmed.map_err(io::Error::other)?;
+        told.version = state.version;
         if since == Since::Ours && !is_first {
             round.mended.push(
                 "the packet filter's tables of podprobe were changed by somebody else: made again"

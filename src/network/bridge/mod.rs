@@ -79,8 +79,12 @@ struct State {
     attachments: Attachments,
     /// The addresses given last, one of each family.
     last: Vec<IpAddr>,
-    /// What the packet filter was told.
-    programmed: Programmed,
+    /// Counts the changes of `attachments`.
+    version: u64,
+    /// The bridge whose kernel parameters a pod has set, and whether it has IPv6. Each round of mending looks at them again: for
+    /// each pod that would take longer the more pods there are, because the kernel finds the parameters of all namespaces by
+    /// one name.
+    parameters_set: Option<(u32, bool)>,
     /// Sandboxes that are being connected right now.
     connecting: BTreeSet<String>,
     /// What the last round could not mend, which the log has.
@@ -91,6 +95,15 @@ struct State {
 pub(super) struct Bridge {
     settings: BridgeSettings,
     state: Mutex<State>,
+    /// What the packet filter was told. Locked before `state`, and while the kernel is told.
+    programmed: Mutex<Told>,
+}
+
+#[derive(Default)]
+struct Told {
+    filter: Programmed,
+    /// Of which version of the attachments.
+    version: u64,
 }
 
 impl Bridge {
@@ -109,6 +122,7 @@ impl Bridge {
         Self {
             settings,
             state: Mutex::new(state),
+            programmed: Mutex::default(),
         }
     }
 
@@ -148,6 +162,7 @@ impl Bridge {
         let (id, attachment) = (sandbox.id.to_owned(), Arc::new(attachment));
         state.connecting.insert(id.clone());
         state.attachments.insert(id, attachment.clone());
+        state.version += 1;
         Ok(attachment)
     }
 
@@ -159,7 +174,7 @@ impl Bridge {
     }
 
     /// The bridge, made or completed where something is missing. Called with the lock held.
-    fn ensure_bridge(&self, kernel: &mut Rtnetlink, state: &State) -> io::Result<Link> {
+    fn ensure_bridge(&self, kernel: &mut Rtnetlink, state: &mut State) -> io::Result<Link> {
         let name = &self.settings.name;
         let there = kernel.link(name)?;
         let have = there.as_ref().map(|link| kernel.addresses(link.index));
@@ -177,7 +192,11 @@ impl Bridge {
                 "the interface {name} of the node is no bridge; rename it"
             ))
         })?;
-        sysctl::of_the_bridge(name, self.has_v6(state));
+        let parameters = Some((link.index, self.has_v6(state)));
+        if state.parameters_set != parameters {
+            sysctl::of_the_bridge(name, self.has_v6(state));
+            state.parameters_set = parameters;
+        }
         let of_pods = state.attachments.values().flat_map(|a| a.gateways.clone());
         let wanted: BTreeSet<Cidr> = self.gateways().chain(of_pods).collect();
         for gateway in wanted.iter().filter(|g| !have.contains(g)) {
@@ -241,9 +260,9 @@ impl Bridge {
 
     fn connect_attached(&self, attachment: &Attachment) -> io::Result<()> {
         let mut kernel = Rtnetlink::open()?;
-        let bridge = self.ensure_bridge(&mut kernel, &self.lock())?;
+        let bridge = self.ensure_bridge(&mut kernel, &mut self.lock())?;
         // Before the pod can send anything.
-        self.program(&mut self.lock())?;
+        self.program()?;
         pair::connect(&mut kernel, &bridge, attachment)
     }
 
@@ -282,13 +301,26 @@ impl Bridge {
         attachment.write(sandbox.record)?;
         let id = sandbox.id.to_owned();
         state.attachments.insert(id, attachment.into());
+        state.version += 1;
         Ok(())
     }
 
-    /// Tells the packet filter of all sandboxes. Called with the lock held.
-    fn program(&self, state: &mut State) -> io::Result<()> {
-        let programmed = (self.settings.filter).program(&state.attachments, &mut state.programmed);
-        programmed.map_err(io::Error::other)
+    /// Tells the packet filter of all sandboxes, or waits until somebody else has done so: of many that come or go at once, those
+    /// who wait for one transaction are told to the kernel by the next one together.
+    fn program(&self) -> io::Result<()> {
+        let wanted = self.lock().version;
+        let mut told = self.programmed.locked();
+        if told.version >= wanted && !told.filter.is_new() {
+            return Ok(());
+        }
+        let (attachments, version) = {
+            let state = self.lock();
+            (state.attachments.clone(), state.version)
+        };
+        let programmed = self.settings.filter.program(attachments, &mut told.filter);
+        programmed.map_err(io::Error::other)?;
+        told.version = version;
+        Ok(())
     }
 
     /// Forgets the sandbox, and with the last one the bridge.
@@ -305,10 +337,12 @@ impl Bridge {
             }
         }
         state.attachments.remove(id);
+        state.version += 1;
         if state.attachments.is_empty() {
             kernel.remove_link(&self.settings.name)?;
         }
-        self.program(&mut state)
+        drop(state);
+        self.program()
     }
 }
 
@@ -374,8 +408,10 @@ impl PodNetwork for Bridge {
 
     fn mend(&self) -> Vec<String> {
         let mut round = Round::default();
+        let mut told = self.programmed.locked();
         let mut state = self.lock();
-        if let Err(e) = self.mend_locked(&mut state, &mut round) {
+        state.parameters_set = None;
+        if let Err(e) = self.mend_locked(&mut told, &mut state, &mut round) {
             let failed = format!("cannot mend the network of pods: {e}");
             round.failed.insert(failed);
         }

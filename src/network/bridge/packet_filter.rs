@@ -91,7 +91,7 @@ impl PacketFilter {
     /// Makes the tables those of these sandboxes; of none, there are no tables. `last` is what they were told before.
     pub(super) fn program(
         &self,
-        attachments: &Attachments,
+        attachments: Attachments,
         last: &mut Programmed,
     ) -> Result<(), NetfilterError> {
         if self.tables.are_none() {
@@ -99,7 +99,8 @@ impl PacketFilter {
         }
         self.ask(|kernel| {
             let before = last.of.take();
-            let difference = before.and_then(|before| self.tables.difference(&before, attachments));
+            let difference =
+                before.and_then(|before| self.tables.difference(&before, &attachments));
             let is_told = match difference {
                 Some(difference) => {
                     let at_first = kernel.generation()?;
@@ -116,10 +117,10 @@ impl PacketFilter {
                 None => false,
             };
             if !is_told {
-                kernel.commit(&self.tables.whole(attachments))?;
+                kernel.commit(&self.tables.whole(&attachments))?;
                 (last.chains, last.generation) = self.look(kernel)?;
             }
-            last.of = Some(attachments.clone());
+            last.of = Some(attachments);
             Ok(())
         })
     }
@@ -127,7 +128,7 @@ impl PacketFilter {
     /// As [`PacketFilter::program`], whatever the tables were told before.
     pub(super) fn program_anew(
         &self,
-        attachments: &Attachments,
+        attachments: Attachments,
         last: &mut Programmed,
     ) -> Result<(), NetfilterError> {
         last.of = None;
@@ -177,7 +178,7 @@ pub(in crate::network) fn abilities() -> (Abilities, Vec<NetfilterError>) {
     let mut errors = Vec::new();
     let mut can = |abilities: Abilities| {
         let filter = PacketFilter::new("check", "check", abilities);
-        let programmed = filter.program(&sample, &mut Programmed::default());
+        let programmed = filter.program(sample.clone(), &mut Programmed::default());
         programmed.map_err(|e| errors.push(e)).is_ok()
     };
     let nat = can(Abilities {

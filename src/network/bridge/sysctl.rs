@@ -1,6 +1,8 @@
 //! Kernel parameters of the bridge and of pods' interfaces.
 
-use std::fs;
+use std::fs::{self, OpenOptions};
+use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 /// Of the node: it forwards between pods and its other interfaces. Of the bridge: nothing that a pod says changes how the
@@ -73,14 +75,27 @@ fn get(name: &str) -> Option<String> {
 
 /// Where it differs. What cannot be set costs what it is for, and no pod.
 fn set(name: &str, value: &str) {
-    if get(name).is_some_and(|now| now == value) {
-        return;
-    }
     let path = Path::new("/proc/sys/net").join(name);
-    match fs::write(&path, value) {
-        Ok(()) => log::debug!("{} is {value} now", path.display()),
+    match change(&path, value) {
+        Ok(false) => {}
+        Ok(true) => log::debug!("{} is {value} now", path.display()),
         // A kernel without IPv6.
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+        Err(e) if e.kind() == ErrorKind::NotFound => {}
+        // Somebody else's doing, on a node whose parameters cannot be written.
+        Err(_) if get(name).is_some_and(|now| now == value) => {}
         Err(e) => log::warn!("cannot set {} to {value}: {e}", path.display()),
     }
+}
+
+/// False where it is so already. One opening for both: the kernel has the parameters of all network namespaces in one list and
+/// looks through that.
+fn change(path: &Path, value: &str) -> io::Result<bool> {
+    let mut file = OpenOptions::new().read(true).write(true).open(path)?;
+    let mut now = String::new();
+    file.read_to_string(&mut now)?;
+    if now.trim() == value {
+        return Ok(false);
+    }
+    file.write_all_at(value.as_bytes(), 0)?;
+    Ok(true)
 }

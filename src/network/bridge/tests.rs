@@ -6,6 +6,7 @@ use std::process::{Child, Command};
 use super::pair::open_namespace;
 use super::*;
 use crate::api::service::Protocol;
+use crate::netfilter::Netfilter;
 use crate::netfilter::own_network::in_own_network;
 use crate::network::NetworkChoice;
 use crate::network::cni::CniSettings;
@@ -266,9 +267,11 @@ fn what_changes_by_one_sandbox_is_what_all_would_be_told() {
                     false => all.remove(&id),
                 };
             }
-            filter.program(&all, &mut step_by_step).unwrap();
+            filter.program(all.clone(), &mut step_by_step).unwrap();
             let told = ruleset();
-            filter.program(&all, &mut Programmed::default()).unwrap();
+            filter
+                .program(all.clone(), &mut Programmed::default())
+                .unwrap();
             assert_eq!(told, ruleset(), "after {change:?}");
         }
         assert_eq!(all.len(), 0);
@@ -283,11 +286,58 @@ fn the_work_for_one_sandbox_does_not_grow_with_the_number_of_all() {
         let bytes = |count: u8| {
             let mut programmed = Programmed::default();
             let mut all: Attachments = (2..count).map(|n| sandbox(n, &[(None, 1)])).collect();
-            tables.program(&all, &mut programmed).unwrap();
+            tables.program(all.clone(), &mut programmed).unwrap();
             all.extend([sandbox(count, &[])]);
             tables.difference(&all, &programmed).unwrap().to_string()
         };
         assert_eq!(bytes(3), bytes(200));
+    });
+}
+
+/// Each transaction looks at all sandboxes: one for each of many that go at once would take a time that grows with their square.
+#[test]
+fn those_who_wait_for_the_packet_filter_are_told_to_it_together() {
+    in_own_network(|| {
+        let machine = Machine::new();
+        let holders: Vec<Holder> = (0..6).map(|_| Holder::new()).collect();
+        let id = |n: usize| format!("sandbox-{n}");
+        for (n, holder) in holders.iter().enumerate() {
+            machine.set_up(&id(n), holder);
+        }
+        let generation = || Netfilter::open().unwrap().generation().unwrap();
+        let (bridge, before) = (&machine.bridge, generation());
+        let others_work = bridge.programmed.locked();
+        let changed = bridge.lock().version;
+        std::thread::scope(|scope| {
+            for n in 1..holders.len() {
+                scope.spawn(move || bridge.detach(&id(n)).unwrap());
+            }
+            while bridge.lock().version < changed + 5 {
+                std::thread::yield_now();
+            }
+            drop(others_work);
+        });
+        assert_eq!(generation() - before, 1);
+        assert_eq!(bridge.programmed.locked().version, changed + 5);
+    });
+}
+
+/// The kernel looks for the parameters of one namespace among those of all.
+#[test]
+fn kernel_parameters_of_the_bridge_are_looked_at_once_and_by_each_round_of_mending() {
+    in_own_network(|| {
+        let machine = Machine::new();
+        let [first, second] = [Holder::new(), Holder::new()];
+        machine.set_up("a", &first);
+        let name = &machine.bridge.settings.name;
+        let parameter = format!("/proc/sys/net/ipv4/conf/{name}/send_redirects");
+        let value = || fs::read_to_string(&parameter).unwrap();
+        assert_eq!(value(), "0\n");
+        fs::write(&parameter, "1").unwrap();
+        machine.set_up("b", &second);
+        assert_eq!(value(), "1\n");
+        machine.bridge.mend();
+        assert_eq!(value(), "0\n");
     });
 }
 
