@@ -20,7 +20,7 @@ const NETWORKS: [&str; 2] = ["none", "bridge"];
 const CEILING: Duration = Duration::from_secs(900);
 
 fn main() {
-    support::begin();
+    support::begin_in_memory();
     let most = support::setting("PODS", 800);
     let counts = [8, 4, 2, 1].map(|part| most / part);
     let mut report = Report::new("many");

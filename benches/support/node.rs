@@ -57,7 +57,7 @@ impl Node {
             std::process::id(),
             runtime.trim_start_matches('/').replace('/', "-")
         );
-        let root = super::out_dir().join(name);
+        let root = super::nodes_dir().join(name);
         let layout = Layout::new(&root);
         let shared = root.join("shared");
         for dir in [&shared, &layout.pods_dir()] {
