@@ -110,6 +110,11 @@ fn a_scripted_day(node: &Node) {
     day.put("bystander", steady(&day, "bystander"));
     day.put("subject", steady(&day, "subject"));
     day.wait_ready("bystander");
+    // The kernel kills a pod before the daemon and what it runs.
+    for pid in [day.pid(), day.shim("bystander").pid] {
+        let score = fs::read_to_string(format!("/proc/{pid}/oom_score_adj"));
+        assert_eq!(score.unwrap(), "-999\n");
+    }
     let bystander = day.process("bystander");
     settle(&mut day, "none", 1);
 

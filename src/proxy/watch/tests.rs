@@ -26,10 +26,10 @@ impl DataPath for Nowhere {
     }
 }
 
-/// Says which table is to come into force, and waits.
+/// Says which table is to come into force, and waits to hear whether it does so or panics.
 struct Halting {
     tables: Sender<ServiceTable>,
-    go: Receiver<()>,
+    go: Receiver<bool>,
 }
 
 impl DataPath for Halting {
@@ -39,7 +39,7 @@ impl DataPath for Halting {
 
     fn apply(&mut self, table: &ServiceTable) -> Result<Applied, ProxyError> {
         self.tables.send(table.clone()).unwrap();
-        self.go.recv().unwrap();
+        assert!(self.go.recv().unwrap(), "a panic, as the test wants it");
         Ok(Applied::default())
     }
 
@@ -53,9 +53,7 @@ fn watch(record: PathBuf) -> Watch {
     Watch::new(deps(record, Box::new(Nowhere)))
 }
 
-fn deps(record: PathBuf, path: Box<dyn DataPath + Send>) -> Deps {
-    let feed = Arc::new(ChangeFeed::default());
-    let all = Objects::new(|| ());
+fn put_service(all: &Objects) {
     let service = "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {selector: {app: web}, ports: [{port: 80}]}\n";
     let source = PodOrigin::File {
         node_name: "node",
@@ -63,6 +61,12 @@ fn deps(record: PathBuf, path: Box<dyn DataPath + Send>) -> Deps {
     };
     let read = objects(service.as_bytes(), &source).unwrap();
     all.replace(PodSource::File, read.objects);
+}
+
+fn deps(record: PathBuf, path: Box<dyn DataPath + Send>) -> Deps {
+    let feed = Arc::new(ChangeFeed::default());
+    let all = Objects::new(|| ());
+    put_service(&all);
     Deps {
         pods: Arc::new(PodManager::new(feed.clone())),
         statuses: Arc::new(StatusManager::new(HashMap::new(), feed.clone())),
@@ -161,8 +165,35 @@ fn what_goes_before_the_end_of_the_daemon_goes() {
     objects.replace(PodSource::File, Default::default());
     drop(stop);
     feed.wake();
-    go.send(()).unwrap();
+    go.send(true).unwrap();
     assert_eq!(services(), 0);
-    go.send(()).unwrap();
+    go.send(true).unwrap();
+    thread.join().unwrap();
+}
+
+/// Nobody knows what a panic has left half done: the table of before may be in force no longer.
+#[test]
+fn after_a_panic_the_table_comes_into_force_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let ceiling = Duration::from_secs(10);
+    let (tables, applied) = bounded(1);
+    let (go, gone) = bounded(1);
+    let path = Halting { tables, go: gone };
+    let deps = deps(dir.path().join("services.json"), Box::new(path));
+    let (feed, objects) = (deps.feed.clone(), deps.objects.clone());
+    let (stop, stopped) = bounded(0);
+    let thread = spawn(deps, stopped, &Roster::default()).unwrap();
+    let services = || applied.recv_timeout(ceiling).unwrap().services.len();
+    assert_eq!(services(), 1);
+    objects.replace(PodSource::File, Default::default());
+    feed.wake();
+    go.send(true).unwrap();
+    assert_eq!(services(), 0);
+    put_service(&objects);
+    go.send(false).unwrap();
+    assert_eq!(services(), 1);
+    go.send(true).unwrap();
+    drop(stop);
+    feed.wake();
     thread.join().unwrap();
 }
