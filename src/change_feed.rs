@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::api::PodUid;
 use crate::locks::Locked;
+use crate::pod_uid::PodUid;
 
 /// Changes that are kept.
 pub const LOG: usize = 1024;

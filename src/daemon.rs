@@ -37,9 +37,9 @@ use crate::layout::Layout;
 use crate::locks::Locked;
 use crate::proxy::userspace::client;
 use crate::runtime::shims::ShimRuntime;
-use crate::runtime::shims::cgroup::Cgroups;
 use crate::server::Backend;
 use crate::settings::Settings;
+use crate::sys::cgroup::Cgroups;
 use crate::sys::process::{LAST, protect_from_the_oom_killer};
 
 /// How long shutdown waits for probes that wait for an answer over the network; their timeouts may be far longer.
@@ -81,7 +81,9 @@ impl Daemon {
         signals::block();
         let lock = root::prepare(&layout)?;
         let store = ImageStore::open(layout.images()).map_err(|e| DaemonError(e.to_string()))?;
-        let runtime = ShimRuntime::new(&layout, &settings, store.clone())
+        let absolute = layout.absolute().map_err(cannot("find the root"))?;
+        let options = settings.shims(&absolute);
+        let runtime = ShimRuntime::new(absolute, options, store.clone())
             .map_err(cannot("set up the runtime"))?;
         runtime.resume_networks();
         let engine = Engine {

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::api::PodUid;
+use crate::pod_uid::PodUid;
 
 pub mod directories;
 
@@ -16,6 +16,14 @@ impl Layout {
     /// Paths below `root`; `/` gives the system's own paths.
     pub fn new(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
+    }
+
+    /// The same for a process with another working directory.
+    ///
+    /// # Errors
+    /// There is no working directory any more.
+    pub fn absolute(&self) -> std::io::Result<Self> {
+        std::path::absolute(&self.root).map(Self::new)
     }
 
     /// The root itself.

@@ -12,6 +12,7 @@
 pub mod admission;
 pub mod api;
 pub mod atomic_file;
+pub mod cancel;
 pub mod change_feed;
 pub mod checkpoint;
 pub mod cli;
@@ -38,6 +39,7 @@ pub mod pleg;
 pub mod pod_actions;
 pub mod pod_config;
 pub mod pod_manager;
+pub mod pod_uid;
 pub mod pod_workers;
 pub mod probe_result;
 pub mod prober;

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::api::PodSource;
 use crate::api::objects::{LocalObject, ObjectContent, ObjectKey, ObjectKind, ObjectSet};
-use crate::api::service::{EndpointSlice, Service};
 use crate::locks::Locked;
+use crate::services::inputs::ServiceObjects;
 
 type Set = BTreeMap<ObjectKey, ObjectContent>;
 type Hook = Arc<dyn Fn() + Send + Sync>;
@@ -72,15 +72,6 @@ impl State {
 /// Shared between the sources, which write, and the volumes and variables of pods and the services, which read.
 pub struct Objects {
     state: Mutex<State>,
-}
-
-/// What services are made of.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct ServiceObjects {
-    /// Each with its key, in the order of keys.
-    pub services: Vec<(ObjectKey, Arc<Service>)>,
-    /// The same; those that mirror an Endpoints object have its key.
-    pub slices: Vec<(ObjectKey, Arc<EndpointSlice>)>,
 }
 
 impl Default for Objects {
@@ -230,6 +221,7 @@ mod tests {
     use super::*;
     use crate::api::objects::ConfigMap;
     use crate::api::service::IpFamily;
+    use crate::api::service::{EndpointSlice, Service};
 
     fn map(name: &str, value: &str) -> LocalObject {
         LocalObject {

@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 use std::{fmt, fs, io};
@@ -19,13 +18,17 @@ use crate::api::decode;
 use crate::api::service::DNS_PLACE;
 use crate::api::sysctls::SysctlAllowlist;
 use crate::api::validation::{is_dns_subdomain, is_qualified_name, is_valid_label_value};
+use crate::container_config::{ClusterDns, ResourcePolicy, SwapBehavior};
 use crate::http_client::WebUrl;
 use crate::images::ImageGcPolicy;
 use crate::images::manager::Parallel;
 use crate::images::registry::Registries;
+use crate::kuberuntime::NodeDns;
 use crate::layout::Layout;
 use crate::network::cni::{BIN_DIRS, CniSettings};
 use crate::network::{NetworkChoice, NetworkSettings};
+use crate::proxy::auto::ProxyMode;
+use crate::runtime::shims::{RuntimeChoice, ShimOptions};
 use crate::sys::cgroup_mounts::is_pure_v2;
 
 /// The validated configuration of the daemon. The first word of a field's comment is its key; the table in
@@ -130,65 +133,6 @@ pub struct Settings {
     pub written: Option<Arc<Value>>,
 }
 
-/// Which OCI runtime the shims drive.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RuntimeChoice {
-    /// This binary's own (`podprobe oci`).
-    Embedded,
-    /// An OCI runtime binary.
-    Path(PathBuf),
-}
-
-/// The choice of the configuration, `memorySwap.swapBehavior`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum SwapBehavior {
-    /// No container may be swapped out.
-    #[default]
-    NoSwap,
-    /// Burstable containers may be, in part.
-    LimitedSwap,
-}
-
-impl FromStr for SwapBehavior {
-    type Err = String;
-
-    fn from_str(s: &str) -> Result<Self, String> {
-        match s {
-            "" | "NoSwap" => Ok(Self::NoSwap),
-            "LimitedSwap" => Ok(Self::LimitedSwap),
-            _ => Err(format!(
-                "\"{s}\" is no swap behavior; it is NoSwap or LimitedSwap"
-            )),
-        }
-    }
-}
-
-/// The choice of the configuration, `proxyMode`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ProxyMode {
-    /// The packet filter where it can.
-    #[default]
-    Auto,
-    /// The packet filter.
-    Nftables,
-    /// The process.
-    Userspace,
-}
-
-impl FromStr for ProxyMode {
-    type Err = String;
-
-    fn from_str(s: &str) -> Result<Self, String> {
-        match s {
-            "auto" => Ok(Self::Auto),
-            "nftables" => Ok(Self::Nftables),
-            "userspace" => Ok(Self::Userspace),
-            _ => Err(format!(
-                "\"{s}\" is no proxy mode; it is auto, nftables or userspace"
-            )),
-        }
-    }
-}
 /// Every key with its default.
 const SHIPPED: &str = include_str!("../config/config.json");
 /// The kernel's most (PID_MAX_LIMIT).
@@ -487,6 +431,40 @@ impl Settings {
                 bin_dirs: self.cni_bin_dirs.clone(),
                 cache_dir: layout.cni_cache(),
             },
+        }
+    }
+
+    /// What the runtime of this node is made with. The layout is absolute.
+    pub fn shims(&self, layout: &Layout) -> ShimOptions {
+        ShimOptions {
+            runtime: self.runtime.clone(),
+            classes: self.runtime_classes.clone(),
+            unfiltered_devices: self.allow_unfiltered_devices,
+            network: self.networks(layout),
+            log_max_size: self.container_log_max_size,
+            log_max_files: self.container_log_max_files,
+        }
+    }
+
+    /// What is said of the resources of pods.
+    pub fn resource_policy(&self) -> ResourcePolicy {
+        ResourcePolicy {
+            pod_pids_limit: self.pod_pids_limit,
+            single_process_oom_kill: self.single_process_oom_kill,
+            swap: self.swap_behavior,
+        }
+    }
+
+    /// What is said about names.
+    pub fn node_dns(&self) -> NodeDns {
+        NodeDns {
+            cluster: ClusterDns {
+                servers: self.cluster_dns.clone(),
+                domain: self.cluster_domain.clone(),
+            },
+            own_dns: self.own_dns(),
+            resolv_conf: self.resolv_conf.clone(),
+            node_ip: self.node_ip,
         }
     }
 

@@ -682,11 +682,12 @@ pub(in crate::sync_loop) mod tests {
     use crate::api::PodSource as Source;
     use crate::api::objects::{LocalObject, ObjectContent, ObjectKey, ObjectKind};
     use crate::api::test_pods;
+    use crate::cancel::Cancel;
     use crate::pleg::EVENTS_CAPACITY;
     use crate::pod_config::merge::UPDATES_CAPACITY;
     use crate::pod_workers::{Outcome, Phase, PodSyncer, Work};
     use crate::runtime::fake::runtime_container_status;
-    use crate::runtime::{Cancel, ContainerId, RuntimeState};
+    use crate::runtime::{ContainerId, RuntimeState};
 
     /// A ceiling for what happens at once unless something is broken.
     pub(super) const SOON: Duration = Duration::from_secs(20);

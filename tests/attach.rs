@@ -11,8 +11,9 @@ use std::time::Duration;
 use nix::sys::socket::{
     AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr, connect, sendmsg, socket,
 };
+use podprobe::cancel::Cancel;
 use podprobe::runtime::shims::state::{ContainerState, Process, STATE};
-use podprobe::runtime::{AttachRequest, Cancel, RuntimeErrorKind, SessionEnd, TerminalSize};
+use podprobe::runtime::{AttachRequest, RuntimeErrorKind, SessionEnd, TerminalSize};
 use serde_json::{Value, json};
 use support::running::Running;
 use support::session::{Client, await_readable, descriptors, read_now};

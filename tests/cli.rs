@@ -17,11 +17,12 @@ use nix::unistd::Pid;
 use podprobe::api::conditions::{ConditionChange, ConditionStatus};
 use podprobe::api::objects::ObjectKind;
 use podprobe::api::{PodUid, ProbeType};
+use podprobe::cancel::Cancel;
 use podprobe::clock::Time;
 use podprobe::events::{Event, EventList};
 use podprobe::layout::Layout;
 use podprobe::prober::trace::Step;
-use podprobe::runtime::{AttachRequest, Cancel, ExecOutcome, ExecRequest, Session, Started};
+use podprobe::runtime::{AttachRequest, ExecOutcome, ExecRequest, Session, Started};
 use podprobe::server::containers::{ContainerName, Unreachable};
 use podprobe::server::health::Check;
 use podprobe::server::protocol::{

@@ -5,8 +5,9 @@ mod support;
 use std::time::Duration;
 
 use podprobe::api::Pod;
-use podprobe::runtime::{Cancel, ContainerId, RuntimeState};
-use podprobe::settings::RuntimeChoice;
+use podprobe::cancel::Cancel;
+use podprobe::runtime::shims::RuntimeChoice;
+use podprobe::runtime::{ContainerId, RuntimeState};
 use serde_json::json;
 use support::{Node, NodeRuntime, on, on_runc, pod, sh, wait_until};
 

@@ -19,6 +19,7 @@ use networks::{
 };
 use podprobe::api::service::{Cidr, Protocol};
 use podprobe::network::service_routes::{self, To};
+use podprobe::proxy::auto::ProxyMode;
 use podprobe::proxy::auto::{self, Auto};
 use podprobe::proxy::nftables::Nftables;
 use podprobe::proxy::role::home::Record;
@@ -27,7 +28,6 @@ use podprobe::proxy::{Applied, DataPath, ProxyError};
 use podprobe::services::table::{
     Backend, Backends, ServicePortEntry, ServicePortName, ServiceTable,
 };
-use podprobe::settings::ProxyMode;
 
 const CLUSTER_IP: &str = "10.96.0.50";
 const CLUSTER_IP_6: &str = "fd00:96::50";

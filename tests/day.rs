@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use podprobe::api::PodUid;
-use podprobe::runtime::shims::cgroup;
+use podprobe::sys::cgroup;
 use podprobe::sys::mountinfo;
 use podprobe::views::Snapshot;
 use serde_json::{Value, json};
@@ -22,7 +22,7 @@ use support::on_both;
 
 /// What does not depend on the OCI runtime.
 macro_rules! on_one {
-    ($($name:ident),* $(,)?) => { $(#[test] fn $name() { support::on(podprobe::settings::RuntimeChoice::Embedded, tests::$name) })* };
+    ($($name:ident),* $(,)?) => { $(#[test] fn $name() { support::on(podprobe::runtime::shims::RuntimeChoice::Embedded, tests::$name) })* };
 }
 
 on_both![
@@ -607,7 +607,7 @@ mod tests {
         );
         assert!(code == Some(1) && why.contains(&sentence), "{code:?} {why}");
 
-        support::on(podprobe::settings::RuntimeChoice::Embedded, |other| {
+        support::on(podprobe::runtime::shims::RuntimeChoice::Embedded, |other| {
             let there = Day::begin(other);
             there.put("same", steady(&there, "same"));
             there.wait_ready("same");

@@ -15,7 +15,7 @@ use nix::mount::MsFlags;
 use podprobe::images::manager::{PullError, PullRequest};
 use podprobe::images::registry::{Bounds, DockerConfig, PullProgress, Registries, RegistryPuller};
 use podprobe::images::{ImageStore, PullStage, Reference};
-use podprobe::settings::RuntimeChoice;
+use podprobe::runtime::shims::RuntimeChoice;
 use podprobe::views::Snapshot;
 use serde_json::{Value, json};
 

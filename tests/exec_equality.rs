@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use podprobe::runtime::ExecOutcome;
-use podprobe::settings::RuntimeChoice;
+use podprobe::runtime::shims::RuntimeChoice;
 use serde_json::{Value, json};
 use support::running::Running;
 use support::sh;

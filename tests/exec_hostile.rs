@@ -18,7 +18,7 @@ use nix::sys::fanotify::{
 };
 use podprobe::nsexec::ExecError;
 use podprobe::runtime::ExecOutcome;
-use podprobe::settings::RuntimeChoice;
+use podprobe::runtime::shims::RuntimeChoice;
 use podprobe::sys::enter::Step;
 use podprobe::sys::task::PidFd;
 use serde_json::{Value, json};

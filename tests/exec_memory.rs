@@ -8,8 +8,8 @@ use std::path::PathBuf;
 
 use podprobe::nsexec::ExecError;
 use podprobe::runtime::ExecOutcome;
+use podprobe::runtime::shims::RuntimeChoice;
 use podprobe::runtime::shims::state::{ContainerState, STATE};
-use podprobe::settings::RuntimeChoice;
 use serde_json::{Value, json};
 use support::running::Running;
 use support::{CEILING, Node, sh, wait_until};

@@ -27,7 +27,7 @@ on_both![
 /// What does not depend on the OCI runtime.
 macro_rules! on_one {
     ($($name:ident),* $(,)?) => {
-        mod one { $(#[test] fn $name() { super::support::on(podprobe::settings::RuntimeChoice::Embedded, super::$name) })* }
+        mod one { $(#[test] fn $name() { super::support::on(podprobe::runtime::shims::RuntimeChoice::Embedded, super::$name) })* }
     };
 }
 

@@ -6,8 +6,8 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
+use podprobe::runtime::shims::RuntimeChoice;
 use podprobe::runtime::shims::state::{STATE, SandboxState};
-use podprobe::settings::RuntimeChoice;
 use serde_json::{Value, json};
 use support::{Node, on, wait_until};
 

@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use nix::mount::{MsFlags, mount};
-use podprobe::settings::RuntimeChoice;
+use podprobe::runtime::shims::RuntimeChoice;
 use podprobe::sys::{cgroup_mounts, mountinfo};
 use serde_json::json;
 use support::daemon::{Day, FOREVER, find};

@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use podprobe::api::Pod;
 use podprobe::kuberuntime::StartErrorReason;
+use podprobe::runtime::shims::RuntimeChoice;
 use podprobe::runtime::shims::state::{CONTAINER, ContainerRecord};
 use podprobe::runtime::{ExecOutcome, RuntimeContainerStatus};
-use podprobe::settings::{RuntimeChoice, Settings};
+use podprobe::settings::Settings;
 use serde_json::{Value, json};
 use support::{CEILING, Node, NodeRuntime, on_both, pod, sh};
 

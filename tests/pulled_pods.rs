@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use fake_registry::{Content, Layer, Reply, Server, noise, tar, zstd_in_window};
 use podprobe::images::{ImageStore, PullStage};
-use podprobe::settings::RuntimeChoice;
+use podprobe::runtime::shims::RuntimeChoice;
 use serde_json::json;
 use support::daemon::{Day, FOREVER, find};
 

@@ -5,10 +5,10 @@ mod support;
 use std::fs;
 use std::path::PathBuf;
 
+use podprobe::runtime::shims::RuntimeChoice;
 use podprobe::runtime::shims::state::{
     CONTAINER, EXIT, EXIT_COPY, Process, SANDBOX, STATE, read, write,
 };
-use podprobe::settings::RuntimeChoice;
 use serde_json::{Map, Value, json};
 use support::daemon::{Day, POLITE, find};
 use support::{Node, on};

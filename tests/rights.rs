@@ -6,7 +6,7 @@ mod support;
 use std::fs;
 
 use nix::libc;
-use podprobe::settings::RuntimeChoice;
+use podprobe::runtime::shims::RuntimeChoice;
 use serde_json::{Value, json};
 use support::daemon::{Day, FOREVER};
 use support::{Node, with_v2_alone};

@@ -7,15 +7,16 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use podprobe::cancel::Cancel;
 use podprobe::images::ImageStore;
 use podprobe::images::manager::ImageWaitReason;
 use podprobe::kuberuntime::StartErrorReason;
-use podprobe::runtime::shims::cgroup::Cgroups;
+use podprobe::runtime::shims::RuntimeChoice;
 use podprobe::runtime::shims::state::{
     CONTAINER, ContainerRecord, ContainerState, EXIT, EXIT_COPY, STATE,
 };
-use podprobe::runtime::{Cancel, ContainerId, ExecOutcome, RuntimeErrorKind, RuntimeState};
-use podprobe::settings::RuntimeChoice;
+use podprobe::runtime::{ContainerId, ExecOutcome, RuntimeErrorKind, RuntimeState};
+use podprobe::sys::cgroup::Cgroups;
 use serde_json::json;
 use support::{Node, on_both, pod, sh, wait_until};
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use podprobe::nsexec::ExecError;
 use podprobe::runtime::ExecOutcome;
-use podprobe::settings::RuntimeChoice;
+use podprobe::runtime::shims::RuntimeChoice;
 use serde_json::{Value, json};
 use support::running::Running;
 use support::{CEILING, Node, pod, sh, wait_until};

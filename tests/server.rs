@@ -95,7 +95,7 @@ fn with_pod(node: &Node, config: Value, script: &str, more: Value, test: impl Fn
 }
 
 fn on_embedded(test: impl FnOnce(&Node)) {
-    support::on(podprobe::settings::RuntimeChoice::Embedded, test);
+    support::on(podprobe::runtime::shims::RuntimeChoice::Embedded, test);
 }
 
 #[test]

@@ -14,8 +14,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use podprobe::layout::Layout;
 use podprobe::proxy::role::home::Record;
-use podprobe::runtime::shims::cgroup::Cgroups;
-use podprobe::settings::RuntimeChoice;
+use podprobe::runtime::shims::RuntimeChoice;
+use podprobe::sys::cgroup::Cgroups;
 use podprobe::sys::task::PidFd;
 use serde_json::{Value, json};
 

@@ -5,10 +5,11 @@ mod support;
 use std::fs;
 use std::time::Duration;
 
-use podprobe::runtime::shims::cgroup::Cgroups;
+use podprobe::cancel::Cancel;
+use podprobe::runtime::shims::RuntimeChoice;
 use podprobe::runtime::shims::state::{ContainerState, STATE, SandboxState};
-use podprobe::runtime::{Cancel, ExecOutcome, RuntimeState};
-use podprobe::settings::RuntimeChoice;
+use podprobe::runtime::{ExecOutcome, RuntimeState};
+use podprobe::sys::cgroup::Cgroups;
 use serde_json::json;
 use support::{CEILING, Node, pod, sh, wait_until};
 

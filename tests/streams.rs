@@ -12,8 +12,9 @@ use nix::mount::{MsFlags, mount};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::{CloneFlags, unshare};
 use podprobe::api::PodUid;
+use podprobe::cancel::Cancel;
 use podprobe::runtime::{
-    Cancel, ContainerId, ExecRequest, Runtime, RuntimeErrorKind, SessionEnd, Started, TerminalSize,
+    ContainerId, ExecRequest, Runtime, RuntimeErrorKind, SessionEnd, Started, TerminalSize,
 };
 use podprobe::wire::dial::DialError;
 use podprobe::wire::socket::Socket;
@@ -461,7 +462,7 @@ on_both!(
 /// On the embedded runtime: what is counted is not the runtime's.
 #[test]
 fn a_thousand_sessions_leave_nothing() {
-    support::on(podprobe::settings::RuntimeChoice::Embedded, |node| {
+    support::on(podprobe::runtime::shims::RuntimeChoice::Embedded, |node| {
         with(node, json!({}), |c| {
             let run = |tty| {
                 start(
@@ -529,7 +530,7 @@ fn terminals_that_are_none_are_not_opened() {
         start(c, &script("echo runs")).check(0, "runs\n", "");
         assert_eq!(leaves(c), 0);
     };
-    support::on(podprobe::settings::RuntimeChoice::Embedded, |node| {
+    support::on(podprobe::runtime::shims::RuntimeChoice::Embedded, |node| {
         own_node_terminals();
         let mut spec = spec(json!({
             "securityContext": {"privileged": true},

@@ -8,7 +8,7 @@ mod support;
 
 use std::fs;
 
-use podprobe::settings::RuntimeChoice;
+use podprobe::runtime::shims::RuntimeChoice;
 use podprobe::views::PodView;
 use podprobe::views::history::{PodHistory, RunOutcome};
 use serde_json::{Value, json};

@@ -21,9 +21,9 @@ use podprobe::proxy::DataPath;
 use podprobe::proxy::role::home::Record;
 use podprobe::proxy::role::message::{HostPorts, Options, Request, ServiceAddresses};
 use podprobe::proxy::userspace::client::{ProxyRole, UserspaceProxy};
-use podprobe::runtime::shims::cgroup::Cgroups;
 use podprobe::services::names::Names;
 use podprobe::services::table::{Backends, HostPort, ServiceTable};
+use podprobe::sys::cgroup::Cgroups;
 use podprobe::sys::task::Process;
 use proxied::{
     CEILING, PROGRAM, ask, ask_from, at, backend, backends_of, check_echo, check_refused,

@@ -10,8 +10,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use podprobe::api::PodUid;
-use podprobe::runtime::shims::cgroup::Cgroups;
 use podprobe::server::protocol::PauseTarget;
+use podprobe::sys::cgroup::Cgroups;
 use serde_json::{Value, json};
 
 use super::host;

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use podprobe::layout::Layout;
-use podprobe::runtime::shims::cgroup::Cgroups;
+use podprobe::sys::cgroup::Cgroups;
 
 use super::node::Node;
 use super::usage::entries;

@@ -13,8 +13,8 @@ use std::time::Instant;
 
 use podprobe::cli::client::Client;
 use podprobe::layout::Layout;
-use podprobe::runtime::shims::cgroup::{self, Cgroups};
 use podprobe::runtime::shims::state::{self, ContainerState, Process, STATE, SandboxState};
+use podprobe::sys::cgroup::{self, Cgroups};
 use podprobe::views::{PodView, Snapshot};
 use serde_json::{Value, json};
 

@@ -16,6 +16,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use super::quantity::Quantity;
 use super::raw_object::RawObject;
 use super::source::PodSource;
+use crate::pod_uid::PodUid;
 
 /// The annotation of how much a pod may receive, in bits a second.
 pub const INGRESS_BANDWIDTH: &str = "kubernetes.io/ingress-bandwidth";
@@ -25,31 +26,6 @@ pub const EGRESS_BANDWIDTH: &str = "kubernetes.io/egress-bandwidth";
 mod names;
 
 pub use names::{HostAlias, PodDnsConfig, PodDnsConfigOption};
-
-/// The identity of a pod: unique over time; that of a static pod changes with the content of its
-/// file (kubelet-probes 6.1).
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct PodUid(pub Arc<str>);
-
-impl PodUid {
-    /// The UID as text, as in `metadata.uid`.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl From<&str> for PodUid {
-    fn from(s: &str) -> Self {
-        Self(s.into())
-    }
-}
-
-impl fmt::Display for PodUid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
 
 /// Names a pod in texts: prints as `<name>_<namespace>(<uid>)`, the kubelet's form.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

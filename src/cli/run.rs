@@ -12,7 +12,8 @@ use crate::daemon::Daemon;
 use crate::layout::Layout;
 use crate::log_pipe;
 use crate::network::NetworkChoice;
-use crate::settings::{Overrides, RuntimeChoice, Settings};
+use crate::runtime::shims::RuntimeChoice;
+use crate::settings::{Overrides, Settings};
 
 /// The time for every thread to end after a signal.
 const SHUTDOWN: Duration = Duration::from_secs(5);

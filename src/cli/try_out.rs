@@ -20,7 +20,7 @@ use crate::daemon::Daemon;
 use crate::layout::Layout;
 use crate::network::NetworkChoice;
 use crate::remove_tree::remove_tree;
-use crate::settings::RuntimeChoice;
+use crate::runtime::shims::RuntimeChoice;
 
 /// Time for stopping every pod at the end, grace periods included.
 const REMOVE: Duration = Duration::from_secs(60);

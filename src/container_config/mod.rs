@@ -16,6 +16,7 @@ mod volume_mount;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 pub use dns::{ClusterDns, DnsWarning, resolver};
 pub use environment::needs_pod_ips;
@@ -29,12 +30,13 @@ use crate::api::quantity::Quantity;
 use crate::api::service::Protocol;
 use crate::api::sysctls::normalized;
 use crate::api::{Container, Pod};
+use crate::network::Bandwidth;
+use crate::network::PortMapping;
 use crate::network::etc_files::EtcFiles;
 use crate::runtime::{
-    Bandwidth, ContainerConfig, ContainerMetadata, ImageSpec, Labels, Mount, NamespaceMode,
-    NamespaceOptions, PortMapping, SandboxConfig, SandboxMetadata, TerminationMessage, labels,
+    ContainerConfig, ContainerMetadata, ImageSpec, Labels, Mount, NamespaceMode, NamespaceOptions,
+    SandboxConfig, SandboxMetadata, TerminationMessage, labels,
 };
-use crate::settings::{Settings, SwapBehavior};
 use crate::volumes::MountedVolumes;
 
 /// What the daemon's configuration says of the resources of pods.
@@ -48,13 +50,26 @@ pub struct ResourcePolicy {
     pub swap: SwapBehavior,
 }
 
-impl ResourcePolicy {
-    /// That of a configuration.
-    pub fn of(settings: &Settings) -> Self {
-        Self {
-            pod_pids_limit: settings.pod_pids_limit,
-            single_process_oom_kill: settings.single_process_oom_kill,
-            swap: settings.swap_behavior,
+/// The choice of the configuration, `memorySwap.swapBehavior`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SwapBehavior {
+    /// No container may be swapped out.
+    #[default]
+    NoSwap,
+    /// Burstable containers may be, in part.
+    LimitedSwap,
+}
+
+impl FromStr for SwapBehavior {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<Self, String> {
+        match s {
+            "" | "NoSwap" => Ok(Self::NoSwap),
+            "LimitedSwap" => Ok(Self::LimitedSwap),
+            _ => Err(format!(
+                "\"{s}\" is no swap behavior; it is NoSwap or LimitedSwap"
+            )),
         }
     }
 }

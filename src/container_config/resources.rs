@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::SwapBehavior;
 use super::{NodeFacts, ResourcePolicy};
 use crate::api::huge_pages::page_size;
 use crate::api::pod::{Pod, ResourceRequirements};
@@ -10,7 +11,6 @@ use crate::api::qos::QosClass;
 use crate::api::quantity::Quantity;
 use crate::api::{Container, pod_resources};
 use crate::runtime::{Limits, PodResources, Resources};
-use crate::settings::SwapBehavior;
 
 /// CFS period in microseconds.
 const PERIOD: i64 = 100_000;

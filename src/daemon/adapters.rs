@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::{Pod, PodStatus, PodUid};
+use crate::cancel::Cancel;
 use crate::change_feed::{Aspect, ChangeFeed};
 use crate::clock::{Moment, Time};
 use crate::kuberuntime::ServiceVariables;
@@ -17,7 +18,7 @@ use crate::prober::results::ProbeResult;
 use crate::proxy::gate::TrafficGate;
 use crate::proxy::known::KnownServices;
 use crate::proxy::watch::FIRST_WAIT;
-use crate::runtime::{Cancel, ContainerId, RuntimeContainerStatus, RuntimePodStatus};
+use crate::runtime::{ContainerId, RuntimeContainerStatus, RuntimePodStatus};
 use crate::status::StatusManager;
 use crate::sync_loop::{ProbeHousekeeping, RuntimeView};
 use crate::views::Records;

@@ -17,6 +17,7 @@ use crate::api::objects::{LocalObject, ObjectKind};
 use crate::api::pod::Volume;
 use crate::api::validation::probe_field;
 use crate::api::{Container, Pod, PodSource, PodStatus, PodUid};
+use crate::cancel::Cancel;
 use crate::change_feed::{Aspect, ChangeFeed};
 use crate::checkpoint::Checkpoint;
 use crate::clock::Moment;
@@ -36,8 +37,7 @@ use crate::proxy::health::Health;
 use crate::proxy::metrics::ProxyMetrics;
 use crate::proxy::watch::ServicesView;
 use crate::runtime::{
-    AttachRequest, Cancel, ExecOutcome, ExecRequest, RuntimePodStatus, RuntimeState, Session,
-    Started,
+    AttachRequest, ExecOutcome, ExecRequest, RuntimePodStatus, RuntimeState, Session, Started,
 };
 use crate::server::containers::{ContainerName, Unreachable};
 use crate::server::health::Check;

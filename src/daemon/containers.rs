@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use super::backend::DaemonBackend;
 use crate::api::Pod;
+use crate::cancel::Cancel;
 use crate::kuberuntime::port_forward;
 use crate::runtime::{
-    AttachRequest, Cancel, ContainerId, ExecOutcome, ExecRequest, LinuxUser, RuntimeError,
+    AttachRequest, ContainerId, ExecOutcome, ExecRequest, LinuxUser, RuntimeError,
     RuntimeErrorKind, RuntimeState, Session, Started,
 };
 use crate::server::ContainerFiles;

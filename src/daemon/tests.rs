@@ -200,7 +200,7 @@ fn a_client_that_asks_for_services_at_once_waits_for_the_first_table() {
             ("web.json", pod(json!({"containers": [container]}))),
         ];
         let settings = Settings {
-            proxy_mode: crate::settings::ProxyMode::Nftables,
+            proxy_mode: crate::proxy::auto::ProxyMode::Nftables,
             ..Settings::default()
         };
         let h = Harness::beside(

@@ -29,14 +29,14 @@ use crate::api::{PodOrigin, PodSource, PodUid, decode};
 use crate::change_feed::{Aspect, ChangeFeed};
 use crate::checkpoint::{self, Checkpoint, Restored};
 use crate::clock::Moment;
-use crate::container_config::{NodeFacts, ResourcePolicy, huge_pages, kernel_version};
+use crate::container_config::{NodeFacts, huge_pages, kernel_version};
 use crate::events::Recorder;
 use crate::eviction::{self, Evictions};
 use crate::images::ImageStore;
 use crate::images::housekeeping::{ImageKeeper, ImageKeeperConfig};
 use crate::images::manager::{ImageManager, ImageService, NoRegistry, Puller};
 use crate::images::registry::{PullStop, RegistryPuller};
-use crate::kuberuntime::{KubeRuntime, NodeDns};
+use crate::kuberuntime::KubeRuntime;
 use crate::layout::Layout;
 use crate::lifecycle::HandlerRunner;
 use crate::network::{self, NetworkKind, Networks};
@@ -407,8 +407,8 @@ fn kuberuntime(
         started: stores.started,
     };
     let kuberuntime = kuberuntime.with_services(Box::new(links));
-    let kuberuntime = kuberuntime.with_resource_policy(ResourcePolicy::of(settings));
-    (kuberuntime.with_dns(NodeDns::of(settings)), stop)
+    let kuberuntime = kuberuntime.with_resource_policy(settings.resource_policy());
+    (kuberuntime.with_dns(settings.node_dns()), stop)
 }
 
 fn prober_manager(

@@ -10,38 +10,36 @@ use crate::container_config::{self, ClusterDns, DnsWarning, HostNames};
 use crate::network::etc_files::{Content, EtcFiles, Hosts};
 use crate::network::resolv_conf::ResolvConf;
 use crate::runtime::RuntimeError;
-use crate::settings::Settings;
 
 /// What the configuration says about names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeDns {
-    cluster: ClusterDns,
+    /// The resolvers that are given, and the domain.
+    pub cluster: ClusterDns,
     /// Where podprobe answers names itself.
-    own_dns: Vec<IpAddr>,
-    resolv_conf: Option<PathBuf>,
-    node_ip: IpAddr,
+    pub own_dns: Vec<IpAddr>,
+    /// The node's file that pods get; None is /etc/resolv.conf.
+    pub resolv_conf: Option<PathBuf>,
+    /// The node's address.
+    pub node_ip: IpAddr,
 }
 
+/// That of a node whose configuration says nothing.
 impl Default for NodeDns {
     fn default() -> Self {
-        Self::of(&Settings::default())
+        Self {
+            cluster: ClusterDns {
+                servers: Vec::new(),
+                domain: "cluster.local".into(),
+            },
+            own_dns: Vec::new(),
+            resolv_conf: Some("/etc/resolv.conf".into()),
+            node_ip: Ipv4Addr::LOCALHOST.into(),
+        }
     }
 }
 
 impl NodeDns {
-    /// The part of the configuration.
-    pub fn of(settings: &Settings) -> Self {
-        Self {
-            cluster: ClusterDns {
-                servers: settings.cluster_dns.clone(),
-                domain: settings.cluster_domain.clone(),
-            },
-            own_dns: settings.own_dns(),
-            resolv_conf: settings.resolv_conf.clone(),
-            node_ip: settings.node_ip,
-        }
-    }
-
     /// What the cluster has for a pod. Of our own addresses it gets those of its families, and none where it has loopback
     /// alone: it could not reach them.
     fn cluster_of(&self, pod: &Pod, addresses: &[IpAddr]) -> ClusterDns {
@@ -143,40 +141,32 @@ mod tests {
     }
 
     #[track_caller]
-    fn check_servers(
-        settings: &Settings,
-        host_network: bool,
-        addresses: &[&str],
-        expected: &[&str],
-    ) {
+    fn check_servers(dns: &NodeDns, host_network: bool, addresses: &[&str], expected: &[&str]) {
         let spec =
             json!({"hostNetwork": host_network, "containers": [{"name": "c", "image": "i"}]});
         let pod = test_pods::pod("p").spec(spec).build();
         let addresses: Vec<IpAddr> = addresses.iter().map(|a| a.parse().unwrap()).collect();
-        let cluster = NodeDns::of(settings).cluster_of(&pod, &addresses);
+        let cluster = dns.cluster_of(&pod, &addresses);
         let servers: Vec<String> = cluster.servers.iter().map(IpAddr::to_string).collect();
         assert_eq!(servers, expected);
     }
 
     #[test]
     fn a_pod_gets_the_address_on_which_podprobe_answers_if_it_can_reach_it() {
-        let mut settings = Settings {
-            service_cidrs: ["10.96.0.0/16", "fd00:96::/112"]
-                .map(|c| c.parse().unwrap())
-                .into(),
-            ..Settings::default()
-        };
         let (v4, v6) = ("10.96.0.10", "fd00:96::a");
-        check_servers(&settings, false, &["10.244.0.2"], &[v4]);
-        check_servers(&settings, false, &["10.244.0.2", "fd00::2"], &[v4, v6]);
-        check_servers(&settings, false, &["127.0.0.1"], &[]);
-        check_servers(&settings, true, &["127.0.0.1"], &[v4, v6]);
-        settings.cluster_dns = vec!["192.0.2.53".parse().unwrap()];
-        check_servers(&settings, false, &["10.244.0.2"], &["192.0.2.53"]);
-        check_servers(&settings, false, &["127.0.0.1"], &["192.0.2.53"]);
-        settings.cluster_dns.clear();
-        settings.cluster_domain.clear();
-        check_servers(&settings, false, &["10.244.0.2"], &[]);
+        let mut dns = NodeDns {
+            own_dns: [v4, v6].map(|ip| ip.parse().unwrap()).into(),
+            ..NodeDns::default()
+        };
+        check_servers(&dns, false, &["10.244.0.2"], &[v4]);
+        check_servers(&dns, false, &["10.244.0.2", "fd00::2"], &[v4, v6]);
+        check_servers(&dns, false, &["127.0.0.1"], &[]);
+        check_servers(&dns, true, &["127.0.0.1"], &[v4, v6]);
+        dns.own_dns.clear();
+        check_servers(&dns, false, &["10.244.0.2"], &[]);
+        dns.cluster.servers = vec!["192.0.2.53".parse().unwrap()];
+        check_servers(&dns, false, &["10.244.0.2"], &["192.0.2.53"]);
+        check_servers(&dns, false, &["127.0.0.1"], &["192.0.2.53"]);
     }
 
     #[test]

@@ -28,6 +28,7 @@ use pull_secrets::PullSecrets;
 use crate::api::pod::ImageVolume;
 use crate::api::references::references;
 use crate::api::{Container, Pod, PodUid};
+use crate::cancel::Cancel;
 use crate::clock::Moment;
 use crate::container_config::{self, DnsWarning, ImageVolumes, NodeFacts, ResourcePolicy};
 use crate::images::Image;
@@ -37,8 +38,7 @@ use crate::network::etc_files::EtcFiles;
 use crate::objects::Objects;
 use crate::remove_tree::remove_tree;
 use crate::runtime::{
-    Cancel, ContainerConfig, ContainerId, ImageSpec, Runtime, RuntimeError, RuntimePodStatus,
-    SandboxConfig,
+    ContainerConfig, ContainerId, ImageSpec, Runtime, RuntimeError, RuntimePodStatus, SandboxConfig,
 };
 use crate::volumes::{Context, LimitedVolume, MountedVolumes, Outdated, VolumeError, Volumes};
 

@@ -1,7 +1,7 @@
 //! Where the variables of services come from (`enableServiceLinks`, services 4).
 
 use crate::api::Pod;
-use crate::runtime::Cancel;
+use crate::cancel::Cancel;
 
 /// What knows the services of this node.
 pub trait ServiceVariables: Send + Sync {

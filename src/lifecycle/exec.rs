@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use super::message::{ExecFailed, MAX_OUTPUT, of_exec};
 use super::{Failure, HookError, HookSubject};
+use crate::cancel::Cancel;
 use crate::clock::go_duration;
-use crate::runtime::{Cancel, ExecOutcome, Runtime, RuntimeError};
+use crate::runtime::{ExecOutcome, Runtime, RuntimeError};
 
 /// Runs the command in the container. Unlike that of a probe it is not expanded, as in the kubelet.
 pub(super) fn run(

@@ -6,10 +6,11 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use crate::api::pod::HttpHeader;
+use crate::cancel::Cancel;
+use crate::cancel::Tied;
 use crate::prober::http::{Get, Until};
 use crate::prober::target::Target;
 use crate::prober::url::ProbeUrl;
-use crate::runtime::{Cancel, Tied};
 use crate::wire::observer::{Observer, Phase};
 
 /// The kubelet's name, with the version whose rules a hook follows.

@@ -18,7 +18,8 @@ mod runner;
 use std::time::Duration;
 
 use crate::api::{Container, HookKind, Pod};
-use crate::runtime::{Cancel, ContainerId};
+use crate::cancel::Cancel;
+use crate::runtime::ContainerId;
 
 pub use runner::HandlerRunner;
 

@@ -11,11 +11,12 @@ use crate::api::pod::HttpGetAction;
 use crate::api::probe_host::ProbeHosts;
 use crate::api::status::PodIp;
 use crate::api::{HookKind, Pod, PodStatus};
+use crate::cancel::Cancel;
 use crate::events::{EventType, Recorder};
 use crate::prober::ports::resolve_port;
 use crate::prober::target::{is_node_address, resolve_target};
 use crate::prober::url::ProbeUrl;
-use crate::runtime::{Cancel, Runtime};
+use crate::runtime::Runtime;
 
 /// The limit of a hook that has none: a year, so that times can be computed with it.
 const NO_LIMIT: Duration = Duration::from_secs(365 * 24 * 3600);

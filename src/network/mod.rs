@@ -11,6 +11,7 @@ mod kernel;
 pub mod resolv_conf;
 pub(crate) mod rtnetlink;
 pub mod service_routes;
+mod wanted;
 pub mod watch;
 
 use std::io;
@@ -24,12 +25,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::cidr::Cidr;
 use crate::locks::Locked;
-use crate::runtime::{Bandwidth, PortMapping};
 use crate::sys::task::Process;
 
 use bridge::{Bridge, BridgeSettings};
 use cni::{CniNetwork, CniSettings};
 pub use kernel::{Missing, Part, lacks};
+pub use wanted::{Bandwidth, PortMapping};
 
 /// A sandbox whose network is set up or taken down.
 #[derive(Clone, Copy, Debug)]
@@ -160,6 +161,26 @@ pub struct NetworkSettings {
     pub proxy: PathBuf,
     /// Where configurations and plugins of CNI are.
     pub cni: CniSettings,
+}
+
+#[cfg(test)]
+impl NetworkSettings {
+    /// Pods have loopback only.
+    pub(crate) fn none(layout: &crate::layout::Layout) -> Self {
+        Self {
+            choice: NetworkChoice::None,
+            node_ip: Ipv4Addr::LOCALHOST.into(),
+            pod_cidrs: Vec::new(),
+            id: layout.id(),
+            records: layout.sandboxes(),
+            proxy: layout.proxy_dir(),
+            cni: CniSettings {
+                conf_dir: layout.cni_conf_dir(),
+                bin_dirs: Vec::new(),
+                cache_dir: layout.cni_cache(),
+            },
+        }
+    }
 }
 
 /// A namespace that nobody connects. Only the pod's own containers and its probes can reach it, because they are in it.

@@ -5,13 +5,14 @@ use std::time::Duration;
 use super::syncer::{Problems, Syncer};
 use super::turns::{Ended, Turns};
 use crate::api::{HookKind, Pod};
+use crate::cancel::Cancel;
 use crate::clock::Moment;
 use crate::events::EventType;
 use crate::lifecycle::{Failure, HookError, HookSubject};
 use crate::pod_actions::{
     self, KillReason, ToKill, grace_of, kill_grace_period, left_of, stop_grace,
 };
-use crate::runtime::{Cancel, RuntimePodStatus, RuntimeState};
+use crate::runtime::{RuntimePodStatus, RuntimeState};
 
 /// The error text of a cancelled run. It is never shown, because a cancelled run is not an error.
 pub(super) const CANCELLED: &str = "cancelled";

@@ -31,9 +31,10 @@ pub use table::{Done, Phase, Update, UpdateKind, Work};
 pub use work_queue::WorkQueue;
 
 use crate::api::{Pod, PodUid};
+use crate::cancel::Cancel;
 use crate::clock::Moment;
 use crate::locks::Locked;
-use crate::runtime::{Cancel, ENDING};
+use crate::runtime::ENDING;
 use crate::sys;
 use crate::wire::dial::come_home;
 use table::{Effect, Next, Table};

@@ -8,6 +8,7 @@ use super::killing::CANCELLED;
 use super::syncer::{Problems, Syncer};
 use crate::api::pod::VolumeMount;
 use crate::api::{Container, HookKind, Pod, PodStatus};
+use crate::cancel::Cancel;
 use crate::clock::{Moment, go_duration};
 use crate::container_config::{DnsWarning, ImageVolumes};
 use crate::events::EventType;
@@ -16,7 +17,7 @@ use crate::kuberuntime::{StartError, StartErrorReason};
 use crate::lifecycle::{Failure, HookError, HookSubject};
 use crate::locks::Locked;
 use crate::pod_actions::{self, KillReason, PodActions, ToKill};
-use crate::runtime::{Cancel, ContainerId, ImageSpec, RuntimePodStatus, RuntimeState};
+use crate::runtime::{ContainerId, ImageSpec, RuntimePodStatus, RuntimeState};
 use crate::volumes::{MountedVolumes, Outdated, VolumeError};
 
 /// How many instances of a container are kept: the newest and the one before it.

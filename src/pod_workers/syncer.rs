@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use super::{Outcome, Phase, PodMetrics, PodSyncer, Restarts, Work};
 use crate::api::{Pod, PodPhase, PodStatus, PodUid};
+use crate::cancel::Cancel;
 use crate::clock::{Moment, Time};
 use crate::events::{EventType, Recorder};
 use crate::eviction::Evictions;
@@ -19,7 +20,7 @@ use crate::locks::Locked;
 use crate::pod_actions::{self, ALL_CONTAINERS_RESTARTING, BackOff, KillReason, ToKill, ToRemove};
 use crate::probe_result::ProbeResult;
 use crate::runtime::{
-    Cancel, ContainerId, ENDING, Runtime, RuntimeContainerStatus, RuntimeError, RuntimePodStatus,
+    ContainerId, ENDING, Runtime, RuntimeContainerStatus, RuntimeError, RuntimePodStatus,
 };
 use crate::status::{self, StartFailure, StatusManager};
 

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::str::FromStr;
 
 use super::dns::counters::Counters;
 use super::nftables::Nftables;
@@ -16,8 +17,33 @@ use crate::api::cidr::Cidr;
 use crate::network::service_routes::{self, To};
 use crate::services::names::Names;
 use crate::services::table::{HostPort, ServiceTable};
-use crate::settings::ProxyMode;
 
+/// The choice of the configuration, `proxyMode`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ProxyMode {
+    /// The packet filter where it can.
+    #[default]
+    Auto,
+    /// The packet filter.
+    Nftables,
+    /// The process.
+    Userspace,
+}
+
+impl FromStr for ProxyMode {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<Self, String> {
+        match s {
+            "auto" => Ok(Self::Auto),
+            "nftables" => Ok(Self::Nftables),
+            "userspace" => Ok(Self::Userspace),
+            _ => Err(format!(
+                "\"{s}\" is no proxy mode; it is auto, nftables or userspace"
+            )),
+        }
+    }
+}
 /// What a node's data path is made from.
 pub struct Deps {
     /// `proxyMode`.

@@ -13,11 +13,12 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use crate::api::Pod;
 use crate::api::objects::ObjectKey;
+use crate::cancel::Cancel;
 use crate::locks::Locked;
-use crate::objects::{Objects, ServiceObjects};
-use crate::runtime::Cancel;
+use crate::objects::Objects;
 use crate::services::allocate::Assigned;
 use crate::services::environment::service_environment;
+use crate::services::inputs::ServiceObjects;
 use crate::services::inputs::with_inputs;
 
 /// See the module.

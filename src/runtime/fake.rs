@@ -7,10 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime};
 
 use super::{
-    AttachRequest, Cancel, ContainerConfig, ContainerId, ContainerRoot, ContainerStatus,
-    ExecOutcome, ExecRequest, Labels, Listing, NetworkNamespace, Runtime, RuntimeContainerStatus,
-    RuntimeError, RuntimeState, SandboxConfig, SandboxStatus, Session, Started,
+    AttachRequest, ContainerConfig, ContainerId, ContainerRoot, ContainerStatus, ExecOutcome,
+    ExecRequest, Labels, Listing, NetworkNamespace, Runtime, RuntimeContainerStatus, RuntimeError,
+    RuntimeState, SandboxConfig, SandboxStatus, Session, Started,
 };
+use crate::cancel::Cancel;
 use crate::clock::Moment;
 use crate::locks::Locked;
 

@@ -8,9 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    AttachRequest, Cancel, ContainerConfig, ContainerId, ContainerRoot, ExecOutcome, ExecRequest,
-    Listing, NetworkNamespace, Runtime, RuntimeError, SandboxConfig, Session, Started,
+    AttachRequest, ContainerConfig, ContainerId, ContainerRoot, ExecOutcome, ExecRequest, Listing,
+    NetworkNamespace, Runtime, RuntimeError, SandboxConfig, Session, Started,
 };
+use crate::cancel::Cancel;
 use crate::clock::Moment;
 use crate::metrics::counters::{Counter, Durations};
 use crate::metrics::{Family, Kind, pairs};

@@ -5,7 +5,6 @@
 //! started. A container id never comes back; every process is named by pid *and* start time, so a reused pid is never
 //! signalled or entered.
 
-mod cancel;
 mod config;
 #[cfg(test)]
 pub(crate) mod fake;
@@ -19,11 +18,10 @@ mod session;
 pub mod shims;
 pub mod signals;
 
-pub use cancel::{Cancel, Tied};
 pub use config::{
-    AppArmorProfile, Bandwidth, ContainerConfig, ContainerMetadata, ImageSpec, Labels, Limits,
-    Mount, NamespaceMode, NamespaceOptions, PodResources, PortMapping, Propagation, Resources,
-    SandboxConfig, SandboxMetadata, SeccompProfile, Security, TerminationMessage, Tmpfs,
+    AppArmorProfile, ContainerConfig, ContainerMetadata, ImageSpec, Labels, Limits, Mount,
+    NamespaceMode, NamespaceOptions, PodResources, Propagation, Resources, SandboxConfig,
+    SandboxMetadata, SeccompProfile, Security, TerminationMessage, Tmpfs,
 };
 pub use pod_status::{RuntimeContainerStatus, RuntimePodStatus, RuntimeSandboxStatus};
 pub use session::{AttachRequest, ExecRequest, Session, SessionEnd, Started, TerminalSize};
@@ -40,6 +38,7 @@ use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
+use crate::cancel::Cancel;
 use crate::clock::Moment;
 use crate::sys::task;
 

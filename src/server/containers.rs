@@ -14,7 +14,8 @@ use super::exchange::Exchange;
 use super::response::TEXT;
 use super::stream::{self, Forward};
 use super::web_socket::{Socket, handshake};
-use crate::runtime::{AttachRequest, Cancel, ExecOutcome, ExecRequest, Started};
+use crate::cancel::Cancel;
+use crate::runtime::{AttachRequest, ExecOutcome, ExecRequest, Started};
 
 /// Ports of one connection.
 const MAX_PORTS: usize = 8;

@@ -49,10 +49,9 @@ use serde_json::Value;
 use crate::api::PodUid;
 use crate::api::conditions::ConditionChange;
 use crate::api::objects::ObjectKind;
+use crate::cancel::Cancel;
 use crate::events::EventList;
-use crate::runtime::{
-    AttachRequest, Cancel, ContainerRoot, ExecOutcome, ExecRequest, Session, Started,
-};
+use crate::runtime::{AttachRequest, ContainerRoot, ExecOutcome, ExecRequest, Session, Started};
 use crate::services::view::ServiceView;
 use crate::views::ProbeReport;
 use crate::views::history::PodHistory;

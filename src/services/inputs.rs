@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use super::allocate::Assigned;
 use super::claims::OwnPort;
@@ -11,7 +12,15 @@ use super::pod_facts::PodFacts;
 use crate::api::objects::ObjectKey;
 use crate::api::service::{Cidr, EndpointSlice, IpFamily, Service};
 use crate::clock::Time;
-use crate::objects::ServiceObjects;
+
+/// What services are made of.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ServiceObjects {
+    /// Each with its key, in the order of keys.
+    pub services: Vec<(ObjectKey, Arc<Service>)>,
+    /// The same; those that mirror an Endpoints object have its key.
+    pub slices: Vec<(ObjectKey, Arc<EndpointSlice>)>,
+}
 
 /// A service with what was allocated for it.
 #[derive(Clone, Copy, Debug)]

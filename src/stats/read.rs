@@ -12,8 +12,8 @@ use nix::unistd::{SysconfVar, sysconf};
 use super::parse::{self, Interface, Io};
 use super::{ContainerUsage, Detail, Figures, NodeUsage, PodUsage, Spec, Usage};
 use crate::layout::Layout;
-use crate::runtime::shims::cgroup::{self, Cgroups};
 use crate::runtime::{RuntimeContainerStatus, RuntimePodStatus, RuntimeState};
+use crate::sys::cgroup::{self, Cgroups};
 
 /// Where the figures come from.
 pub struct Reader {

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use super::*;
 use crate::layout::Layout;
 use crate::runtime::fake::runtime_container_status;
-use crate::runtime::shims::cgroup::Cgroups;
 use crate::runtime::{RuntimeContainerStatus, RuntimeSandboxStatus, RuntimeState};
+use crate::sys::cgroup::Cgroups;
 use crate::sys::mountinfo;
 
 /// A machine in a directory.

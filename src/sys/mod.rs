@@ -6,6 +6,7 @@
 
 pub mod bpf;
 pub mod calls;
+pub mod cgroup;
 pub mod cgroup_mounts;
 pub mod cgroup_tree;
 pub mod enter;

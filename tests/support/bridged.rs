@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use podprobe::api::PodUid;
 use podprobe::network::NetworkChoice;
-use podprobe::settings::{RuntimeChoice, Settings};
+use podprobe::runtime::shims::RuntimeChoice;
+use podprobe::settings::Settings;
 use serde_json::{Value, json};
 
 use super::daemon::{Day, find};

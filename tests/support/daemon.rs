@@ -15,11 +15,11 @@ use nix::unistd::Pid;
 use podprobe::cli::client::Client;
 use podprobe::layout::Layout;
 use podprobe::network::NetworkChoice;
-use podprobe::runtime::shims::cgroup::{self, Cgroups};
+use podprobe::runtime::shims::RuntimeChoice;
 use podprobe::runtime::shims::state::{
     self, CONTAINER, ContainerRecord, ContainerState, Process, STATE,
 };
-use podprobe::settings::RuntimeChoice;
+use podprobe::sys::cgroup::{self, Cgroups};
 use podprobe::views::history::PodHistory;
 use podprobe::views::{PodView, Snapshot};
 use serde_json::{Value, json};

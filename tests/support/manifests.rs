@@ -12,10 +12,10 @@ use podprobe::api::ContainerStatus;
 use podprobe::images::{ImageConfig, ImageStore};
 use podprobe::nsexec;
 use podprobe::runtime::ExecOutcome;
+use podprobe::runtime::shims::RuntimeChoice;
 use podprobe::runtime::shims::state::{
     self, CONTAINER, ContainerRecord, ContainerState, Process, STATE,
 };
-use podprobe::settings::RuntimeChoice;
 use podprobe::views::PodView;
 use serde::Deserialize;
 use serde_json::json;

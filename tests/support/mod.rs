@@ -26,19 +26,19 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
 use podprobe::api::pod::ObjectMeta;
 use podprobe::api::{Container, Pod, PodUid};
+use podprobe::cancel::Cancel;
 use podprobe::container_config::{ImageVolumes, NodeFacts, ResourcePolicy};
 use podprobe::images::manager::{ImageManager, NoRegistry};
 use podprobe::images::{ImageConfig, ImageStore};
-use podprobe::kuberuntime::{KubeRuntime, NodeDns, StartError};
+use podprobe::kuberuntime::{KubeRuntime, StartError};
 use podprobe::layout::Layout;
 use podprobe::network::NetworkChoice;
-use podprobe::runtime::shims::cgroup::{self, Cgroups};
+use podprobe::runtime::shims::RuntimeChoice;
 use podprobe::runtime::shims::shim_runtime::ShimRuntime;
 use podprobe::runtime::shims::state::{ContainerState, Process, STATE, SandboxState};
-use podprobe::runtime::{
-    Cancel, ContainerId, Runtime, RuntimeContainerStatus, RuntimeError, RuntimeState,
-};
-use podprobe::settings::{RuntimeChoice, Settings};
+use podprobe::runtime::{ContainerId, Runtime, RuntimeContainerStatus, RuntimeError, RuntimeState};
+use podprobe::settings::Settings;
+use podprobe::sys::cgroup::{self, Cgroups};
 use podprobe::sys::cgroup_mounts;
 use podprobe::volumes::Volumes;
 use serde::de::DeserializeOwned;
@@ -101,7 +101,7 @@ pub(crate) fn with_v2_alone(inside: impl FnOnce() + Send) {
 /// Makes each of these functions a test on the embedded runtime, and another on runc.
 macro_rules! on_both {
     ($($name:ident),* $(,)?) => {
-        mod embedded { $(#[test] fn $name() { super::support::on(podprobe::settings::RuntimeChoice::Embedded, super::$name) })* }
+        mod embedded { $(#[test] fn $name() { super::support::on(podprobe::runtime::shims::RuntimeChoice::Embedded, super::$name) })* }
         mod runc { $(#[test] fn $name() { super::support::on_runc(super::$name) })* }
     };
 }
@@ -135,10 +135,11 @@ impl Node {
     /// A daemon's runtime; another call is the daemon started again.
     pub(crate) fn runtime(&self) -> NodeRuntime {
         let images = ImageStore::open(self.layout.images()).unwrap();
-        let shims = ShimRuntime::new(&self.layout, &self.settings, images.clone())
+        let layout = self.layout.absolute().unwrap();
+        let options = self.settings.shims(&layout);
+        let shims = ShimRuntime::new(layout.clone(), options, images.clone())
             .unwrap()
             .with_program(PROGRAM);
-        let layout = Layout::new(std::path::absolute(self.layout.root()).unwrap());
         NodeRuntime {
             kuberuntime: KubeRuntime::new(
                 Arc::new(shims),
@@ -148,8 +149,8 @@ impl Node {
                 NodeFacts::read(self.settings.node_ip, self.dir.path()),
                 layout,
             )
-            .with_dns(NodeDns::of(&self.settings))
-            .with_resource_policy(ResourcePolicy::of(&self.settings)),
+            .with_dns(self.settings.node_dns())
+            .with_resource_policy(self.settings.resource_policy()),
         }
     }
 

@@ -4,9 +4,10 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use podprobe::cancel::Cancel;
 use podprobe::runtime::{
-    AttachRequest, Cancel, ContainerConfig, ContainerId, ContainerRoot, ExecOutcome, ExecRequest,
-    Listing, NetworkNamespace, Runtime, RuntimeError, SandboxConfig, Session, Started,
+    AttachRequest, ContainerConfig, ContainerId, ContainerRoot, ExecOutcome, ExecRequest, Listing,
+    NetworkNamespace, Runtime, RuntimeError, SandboxConfig, Session, Started,
 };
 
 /// What a prober asks. The pods are in the node's network, unless it says something else.

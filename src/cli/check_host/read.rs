@@ -20,11 +20,11 @@ use crate::layout::Layout;
 use crate::netfilter::{Family, Netfilter};
 use crate::network;
 use crate::runtime::shims::app_armor::{AppArmor, load};
-use crate::runtime::shims::cgroup::Cgroups;
 use crate::runtime::shims::device_program;
 use crate::settings::{Overrides, Settings};
 use crate::sys;
 use crate::sys::calls::Call;
+use crate::sys::cgroup::Cgroups;
 use crate::sys::cgroup_mounts;
 
 /// Everything, for a daemon with this root.

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::cidr::Cidr;
 use crate::api::service::Protocol;
-use crate::runtime::PortMapping;
+use crate::network::PortMapping;
 use crate::sys::task::Process;
 
 /// The file beside a sandbox's record.

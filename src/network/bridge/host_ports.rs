@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use super::cause;
 use crate::api::service::Protocol;
-use crate::runtime::PortMapping;
+use crate::network::PortMapping;
 use crate::sys::listening::{self, Owner, Waiting};
 
 /// How often a socket is looked for again that no process has: its process is just closing it.

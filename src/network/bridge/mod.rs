@@ -30,7 +30,7 @@ use super::rtnetlink::{Link, Rtnetlink};
 use super::{NetworkSettings, PodNetwork, SandboxNetwork};
 use crate::api::cidr::Cidr;
 use crate::locks::Locked;
-use crate::runtime::Bandwidth;
+use crate::network::Bandwidth;
 use crate::sys::task::Process;
 
 use attachment::{Attachment, Attachments, read_records};

@@ -14,7 +14,7 @@ use crate::netfilter::{
     BaseChain, ChainType, Ct, Element, Family, Fib, Field, Hook, Key, Load, Meta, OnTable,
     Register, Rule, Set, Table, Transaction, Type, Value, Verdict, ct_state, ct_status,
 };
-use crate::runtime::PortMapping;
+use crate::network::PortMapping;
 
 /// Numbers of protocols in an Ethernet frame.
 const ETHER_IPV4: [u8; 2] = [0x08, 0x00];

@@ -13,8 +13,8 @@ use super::exec::Run;
 use super::lock::{SandboxLock, unlocked_input};
 use super::request::{self, Attachment};
 use super::{CniSettings, Limits, Slow, result};
+use crate::cancel::Cancel;
 use crate::clock::Moment;
-use crate::runtime::Cancel;
 
 /// One network with all that its plugins need to run.
 #[derive(Clone, Copy)]

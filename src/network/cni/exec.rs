@@ -18,8 +18,8 @@ use nix::unistd::Pid;
 
 use super::error::Cause;
 use super::{Slow, result};
+use crate::cancel::Cancel;
 use crate::clock::Moment;
-use crate::runtime::Cancel;
 use crate::sys::task::PidFd;
 
 /// The most that a plugin may write on standard output, in bytes.

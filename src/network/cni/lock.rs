@@ -12,8 +12,8 @@ use nix::fcntl::{Flock, FlockArg};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
 use super::Slow;
+use crate::cancel::Cancel;
 use crate::clock::Moment;
-use crate::runtime::Cancel;
 
 /// How often a lock is tried that somebody else holds.
 const AGAIN: Duration = Duration::from_millis(20);

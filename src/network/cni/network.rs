@@ -18,8 +18,8 @@ use super::lock::SandboxLock;
 use super::request::Attachment;
 use super::versions::{self, Memory};
 use super::{CniSettings, Limits, Slow, result};
+use crate::cancel::Cancel;
 use crate::network::{PodNetwork, SandboxNetwork};
-use crate::runtime::Cancel;
 use crate::sys::task::Process;
 
 /// The file in a sandbox's record that names its network from before ADD until after DEL.

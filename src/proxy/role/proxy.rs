@@ -20,7 +20,7 @@ use super::slab::Key;
 use crate::clock::Moment;
 use crate::proxy::dns::part::{self as dns, NamesPart};
 use crate::proxy::userspace::part::{self, Userspace};
-use crate::runtime::shims::cgroup;
+use crate::sys::cgroup;
 use crate::sys::task::PidFd;
 
 /// What the role says on its standard output when the daemon may speak to it; else `error <text>`.

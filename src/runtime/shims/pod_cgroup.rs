@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use nix::unistd::{SysconfVar, sysconf};
 
-use super::cgroup::Cgroups;
 use crate::runtime::{Limits, PodResources};
+use crate::sys::cgroup::Cgroups;
 use crate::sys::wide;
 
 /// The controllers of which a pod has values.

@@ -16,10 +16,10 @@ use nix::unistd::{SysconfVar, sysconf};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::cgroup::Cgroups;
 use super::state::{ContainerRecord, ContainerState, Process};
 use crate::clock::Moment;
 use crate::record_file;
+use crate::sys::cgroup::Cgroups;
 
 /// The role of a shim, as its command line has it.
 pub const SHIM: &str = "shim";

@@ -15,10 +15,11 @@ use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::{SigSet, Signal};
 
+use super::roles;
 use super::state::{self, Process, SANDBOX, STATE, SandboxRecord, SandboxState};
-use super::{cgroup, roles};
 use crate::api::sysctls;
 use crate::runtime::Tmpfs;
+use crate::sys::cgroup;
 
 mod init;
 

@@ -19,7 +19,6 @@ use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
-use super::cgroup::{self, Cgroups};
 use super::console::ConsoleSocket;
 use super::exits;
 use super::output::Output;
@@ -31,6 +30,7 @@ use super::{oci_cli, roles, sandbox, sub_path, termination};
 use crate::clock::{Moment, boot_id};
 use crate::images::overlay;
 use crate::layout::directories::make_private;
+use crate::sys::cgroup::{self, Cgroups};
 use crate::sys::process;
 use crate::sys::task::reap_any;
 use crate::sys::terminal::slave_of;

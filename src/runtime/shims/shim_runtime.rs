@@ -30,8 +30,9 @@ use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
 use ring::rand::{SecureRandom, SystemRandom};
 
-use super::cgroup::Cgroups;
 use super::state::{CONTAINER, ContainerRecord, Process, REMOVING};
+use super::{RuntimeChoice, ShimOptions};
+use crate::cancel::Cancel;
 use crate::images::{ImageStore, ImagesInUse};
 use crate::layout::Layout;
 use crate::locks::Locked;
@@ -39,11 +40,11 @@ use crate::network::Networks;
 use crate::nsexec;
 use crate::remove_tree::remove_tree;
 use crate::runtime::{
-    AttachRequest, Cancel, ContainerConfig, ContainerId, ContainerRoot, ExecOutcome, ExecRequest,
-    Listing, NetworkNamespace, Runtime, RuntimeError, RuntimeErrorKind, SandboxConfig,
-    SandboxMetadata, Session, Sessions, Started,
+    AttachRequest, ContainerConfig, ContainerId, ContainerRoot, ExecOutcome, ExecRequest, Listing,
+    NetworkNamespace, Runtime, RuntimeError, RuntimeErrorKind, SandboxConfig, SandboxMetadata,
+    Session, Sessions, Started,
 };
-use crate::settings::{RuntimeChoice, Settings};
+use crate::sys::cgroup::Cgroups;
 use crate::sys::task;
 use listing::Cache;
 use start::CreatedContainer;
@@ -101,27 +102,26 @@ fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl ShimRuntime {
     /// A runtime over the records below `layout`; makes the directories and clears away what an interrupted start or
-    /// removal has left. The root is made absolute, because the shims do not share our working directory.
+    /// removal has left. The layout is absolute, because the shims do not share our working directory.
     ///
     /// Errors: the directories cannot be made.
-    pub fn new(layout: &Layout, settings: &Settings, images: ImageStore) -> io::Result<Self> {
-        let layout = Layout::new(std::path::absolute(layout.root())?);
+    pub fn new(layout: Layout, options: ShimOptions, images: ImageStore) -> io::Result<Self> {
         for dir in [layout.lib_dir(), layout.logs_dir()] {
             layout.make(&dir)?;
         }
         let interrupt = Cancel::default();
         interrupt.fd()?;
-        let networks = Arc::new(Networks::new(settings.networks(&layout)));
+        let networks = Arc::new(Networks::new(options.network));
         let runtime = Self {
             layout,
             images,
             program: "/proc/self/exe".into(),
-            choice: settings.runtime.clone(),
-            classes: settings.runtime_classes.clone(),
-            unfiltered_devices: settings.allow_unfiltered_devices,
+            choice: options.runtime,
+            classes: options.classes,
+            unfiltered_devices: options.unfiltered_devices,
             networks,
-            log_max_size: settings.container_log_max_size,
-            log_max_files: settings.container_log_max_files,
+            log_max_size: options.log_max_size,
+            log_max_files: options.log_max_files,
             boot_id: crate::clock::boot_id(),
             cache: Mutex::default(),
             configs: Mutex::default(),

@@ -13,11 +13,11 @@ use std::time::SystemTime;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Moment;
+use crate::network::Bandwidth;
 use crate::network::NetworkKind;
+use crate::network::PortMapping;
 pub use crate::record_file::{read, try_read, write};
-use crate::runtime::{
-    Bandwidth, Labels, LinuxUser, PortMapping, Propagation, SandboxMetadata, Tmpfs,
-};
+use crate::runtime::{Labels, LinuxUser, Propagation, SandboxMetadata, Tmpfs};
 pub use crate::sys::task::Process;
 
 /// Written by the daemon before the shim starts.
@@ -192,7 +192,7 @@ pub struct ContainerRecord {
     /// Number of the stop signal.
     #[serde(default = "default_stop_signal")]
     pub stop_signal: i32,
-    /// The cgroup that the shim moves to (see [`super::cgroup::leave_the_daemon`]).
+    /// The cgroup that the shim moves to (see [`crate::sys::cgroup::leave_the_daemon`]).
     #[serde(default)]
     pub shims_cgroup: String,
 }
@@ -287,7 +287,7 @@ pub struct SandboxRecord {
     /// Volumes in memory.
     #[serde(default)]
     pub memory_volumes: Vec<Tmpfs>,
-    /// The cgroup that the holder moves to (see [`super::cgroup::leave_the_daemon`]).
+    /// The cgroup that the holder moves to (see [`crate::sys::cgroup::leave_the_daemon`]).
     #[serde(default)]
     pub shims_cgroup: String,
     /// The cgroup of the pod, below which its first process has one; empty in the record of an older podprobe.

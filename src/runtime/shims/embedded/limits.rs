@@ -9,10 +9,10 @@ use serde_json::Value;
 
 use super::Error;
 use super::cgroups::Hierarchy;
-use crate::runtime::shims::cgroup::Cgroups;
 use crate::runtime::shims::device_program::Rule;
 use crate::runtime::shims::pod_cgroup;
 use crate::runtime::{Limits, PodResources};
+use crate::sys::cgroup::Cgroups;
 
 /// Below this a memory limit is most likely a slip: 64m is 0.064 bytes, which is rounded up to 1.
 const MOST_LIKELY_A_SLIP: u64 = 1024;

@@ -8,7 +8,7 @@ use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::stat::{major, minor};
 
 use super::{Host, HostDevice, capabilities};
-use crate::runtime::shims::cgroup::Cgroups;
+use crate::sys::cgroup::Cgroups;
 use crate::sys::cgroup_mounts;
 
 /// Below /dev, not devices of the node: the container has its own (containerd's getDevices).

@@ -16,8 +16,8 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::{Gid, Uid};
 
-use crate::runtime::shims::cgroup;
 use crate::seccomp;
+use crate::sys::cgroup;
 use crate::sys::process::apply_seccomp;
 use crate::sys::task::reap_any;
 

@@ -655,21 +655,27 @@ fn ids(dir: &Path) -> io::Result<HashSet<String>> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use crate::images::ImageStore;
-    use crate::network::NetworkChoice;
-    use crate::settings::Settings;
+    use crate::network::NetworkSettings;
+    use crate::runtime::shims::{RuntimeChoice, ShimOptions};
 
     #[test]
     fn the_directories_are_read_for_all_pods_and_not_for_one() {
         let dir = tempfile::tempdir().unwrap();
         let layout = crate::layout::Layout::new(dir.path());
-        let settings = Settings {
-            network: NetworkChoice::None,
-            ..Settings::default()
+        let options = ShimOptions {
+            runtime: RuntimeChoice::Embedded,
+            classes: BTreeMap::new(),
+            unfiltered_devices: false,
+            network: NetworkSettings::none(&layout),
+            log_max_size: 10 << 20,
+            log_max_files: 2,
         };
         let images = ImageStore::open(layout.images()).unwrap();
-        let runtime = ShimRuntime::new(&layout, &settings, images).unwrap();
+        let runtime = ShimRuntime::new(layout, options, images).unwrap();
         let passes_after = |pod: Option<&str>| {
             runtime.listing(pod).unwrap();
             lock(&runtime.cache).passes

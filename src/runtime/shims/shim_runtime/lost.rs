@@ -20,12 +20,12 @@ use super::{ShimRuntime, is_id, kill_process, lock};
 use crate::clock::Moment;
 use crate::layout::directories::make_private;
 use crate::network::NetworkKind;
-use crate::runtime::shims::cgroup::{self, Cgroups};
 use crate::runtime::shims::roles;
 use crate::runtime::shims::state::{
     self, CONTAINER, ContainerRecord, ContainerState, EXIT, EXIT_COPY, ExitRecord, Process,
     SANDBOX, STATE, SandboxRecord, SandboxState,
 };
+use crate::sys::cgroup::{self, Cgroups};
 use crate::sys::cgroup_tree;
 
 /// Exit code of a container whose end nobody has seen.

@@ -19,17 +19,18 @@ use crate::clock::Moment;
 use crate::images::{Image, ImageConfig};
 use crate::layout::directories::make_private;
 use crate::runtime::shims::app_armor::AppArmor;
-use crate::runtime::shims::cgroup::Cgroups;
 use crate::runtime::shims::oci_spec::{self, Namespaces};
 use crate::runtime::shims::state::{
     self, CONTAINER, ContainerRecord, Process, REMOVING, SANDBOX, SandboxRecord,
 };
-use crate::runtime::shims::{cgroup, cri_log, pod_cgroup, sandbox, shim};
+use crate::runtime::shims::{cri_log, pod_cgroup, sandbox, shim};
 use crate::runtime::{
     ContainerConfig, ContainerId, ENDING, LinuxUser, NamespaceMode, RuntimeError, RuntimeErrorKind,
     SandboxConfig, SeccompProfile, signals,
 };
 use crate::sys::calls::Call;
+use crate::sys::cgroup;
+use crate::sys::cgroup::Cgroups;
 
 /// The kubelet's limit for one request to its runtime.
 const START_LIMIT: Duration = Duration::from_secs(120);

@@ -16,12 +16,13 @@ use nix::unistd::Pid;
 
 use super::listing::{KnownContainer, UNKNOWN};
 use super::{KILL_LIMIT, ShimRuntime, kill_process, lock};
+use crate::cancel::Cancel;
 use crate::clock::{Moment, go_duration};
 use crate::remove_tree::remove_tree;
-use crate::runtime::shims::cgroup::{self, Cgroups};
 use crate::runtime::shims::state::{self, EXIT, ExitRecord, Process, REMOVING};
 use crate::runtime::shims::{oci_cli, shim, termination};
-use crate::runtime::{Cancel, ContainerId, ENDING, RuntimeError};
+use crate::runtime::{ContainerId, ENDING, RuntimeError};
+use crate::sys::cgroup::{self, Cgroups};
 use crate::sys::cgroup_tree;
 use crate::sys::task::{PidFd, Waited};
 

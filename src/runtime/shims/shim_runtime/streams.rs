@@ -4,10 +4,11 @@ use std::sync::{Arc, Weak};
 
 use super::ShimRuntime;
 use super::listing::KnownContainer;
+use crate::cancel::Cancel;
 use crate::nsexec::{ExecError, Options, Target};
 use crate::runtime::shims::attach::{self, Connection};
 use crate::runtime::{
-    AttachRequest, Cancel, ContainerId, RuntimeError, RuntimeErrorKind, RuntimeState, Session,
+    AttachRequest, ContainerId, RuntimeError, RuntimeErrorKind, RuntimeState, Session,
 };
 
 impl ShimRuntime {

@@ -12,9 +12,9 @@ use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use super::mountinfo::Mount;
+use super::{cgroup_mounts, cgroup_tree};
 use crate::clock::Moment;
-use crate::sys::mountinfo::Mount;
-use crate::sys::{cgroup_mounts, cgroup_tree};
 
 /// How long a cgroup may take to become empty after its processes were killed.
 const EMPTY_LIMIT: Duration = Duration::from_secs(2);

@@ -1,0 +1,29 @@
+//! What a sandbox wants of its network.
+
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::api::service::Protocol;
+
+/// How much a pod may receive and send, in bits a second; None is unlimited.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bandwidth {
+    /// What reaches the pod.
+    pub ingress: Option<u64>,
+    /// What leaves it.
+    pub egress: Option<u64>,
+}
+
+/// A port of the node that leads to a port of a pod.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct PortMapping {
+    /// The address of the node; None is all of them.
+    pub host_ip: Option<IpAddr>,
+    /// The node's port.
+    pub host_port: u16,
+    /// The pod's.
+    pub container_port: u16,
+    /// TCP or UDP.
+    pub protocol: Protocol,
+}
