@@ -180,6 +180,11 @@ impl Layout {
         self.logs_dir().join(format!("{namespace}_{name}_{uid}"))
     }
 
+    /// `/var/lib/podprobe/pods/<uid>/log-links`: an empty file for each link to a log of the pod, of the link's name.
+    pub fn log_link_entries(&self, uid: &PodUid) -> PathBuf {
+        self.pod_data(uid).join("log-links")
+    }
+
     /// `/var/log/containers`: links to the logs, for collectors.
     pub fn container_log_links(&self) -> PathBuf {
         self.root.join("var/log/containers")

@@ -1,37 +1,54 @@
 //! `/var/log/containers/<pod>_<namespace>_<container>-<id>.log`: links to the logs by the names that fluent-bit, promtail
 //! and vector look for (the kubelet's legacy log symlinks).
+//!
+//! Invariant: a link has an entry of its name among the pod's data, written before it. So the links of a pod are found when it goes,
+//! also those of containers whose records were lost, without a look at the links of all others.
 
 use std::fs;
 use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
+use crate::api::PodUid;
 use crate::layout::Layout;
 use crate::runtime::ContainerId;
 
 /// The longest name a file can have.
 const MAX_NAME: usize = 255;
 
+/// A container, as its link names it.
+pub(super) struct Linked<'a> {
+    pub(super) uid: &'a PodUid,
+    pub(super) pod: &'a str,
+    pub(super) namespace: &'a str,
+    pub(super) container: &'a str,
+    pub(super) id: &'a ContainerId,
+}
+
+impl Linked<'_> {
+    /// The part before the id is cut where the whole were too long for a file name, as the kubelet does.
+    fn name(&self) -> String {
+        let suffix = format!("-{}.log", self.id.as_str());
+        let mut prefix = format!("{}_{}_{}", self.pod, self.namespace, self.container);
+        prefix.truncate(MAX_NAME.saturating_sub(suffix.len()));
+        prefix + &suffix
+    }
+}
+
 /// Links the log of a container. Nothing of podprobe needs the link, so a disk that does not take it costs no pod.
-pub(super) fn link(
-    layout: &Layout,
-    pod: &str,
-    namespace: &str,
-    container: &str,
-    id: &ContainerId,
-    log: &Path,
-) {
-    let path = layout
-        .container_log_links()
-        .join(name(pod, namespace, container, id.as_str()));
+pub(super) fn link(layout: &Layout, of: &Linked<'_>, log: &Path) {
+    let name = of.name();
+    let path = layout.container_log_links().join(&name);
     let target = from_links(layout, log);
-    let made =
-        layout
-            .make(&layout.container_log_links())
-            .and_then(|()| match symlink(&target, &path) {
-                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-                other => other,
-            });
+    let entries = layout.log_link_entries(of.uid);
+    let made = layout
+        .make(&entries)
+        .and_then(|()| fs::write(entries.join(&name), ""))
+        .and_then(|()| layout.make(&layout.container_log_links()))
+        .and_then(|()| match symlink(&target, &path) {
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            other => other,
+        });
     if let Err(e) = made {
         log::warn!(
             "cannot link {} to {}: {e}; log collectors do not find the log",
@@ -50,22 +67,21 @@ fn from_links(layout: &Layout, log: &Path) -> PathBuf {
 }
 
 /// Removes the link of a container that is gone.
-pub(super) fn unlink(
-    layout: &Layout,
-    pod: &str,
-    namespace: &str,
-    container: &str,
-    id: &ContainerId,
-) {
-    remove(
-        &layout
-            .container_log_links()
-            .join(name(pod, namespace, container, id.as_str())),
-    );
+pub(super) fn unlink(layout: &Layout, of: &Linked<'_>) {
+    let name = of.name();
+    remove(&layout.container_log_links().join(&name));
+    remove(&layout.log_link_entries(of.uid).join(name));
 }
 
-/// Removes the links into log directories that are gone. A container's link goes with its record; those of lost records are
-/// found here, once for all pods.
+/// Removes the links that a pod has left. Its entries go with its data.
+pub(super) fn unlink_all(layout: &Layout, uid: &PodUid) {
+    let entries = fs::read_dir(layout.log_link_entries(uid));
+    for entry in entries.into_iter().flatten().flatten() {
+        remove(&layout.container_log_links().join(entry.file_name()));
+    }
+}
+
+/// Removes the links into log directories that are gone: of pods whose data somebody else has removed.
 pub(super) fn sweep(layout: &Layout) {
     let links = layout.container_log_links();
     let ours = from_links(layout, &layout.logs_dir());
@@ -90,17 +106,19 @@ fn remove(link: &Path) {
     }
 }
 
-/// The part before the id is cut where the whole were too long for a file name, as the kubelet does.
-fn name(pod: &str, namespace: &str, container: &str, id: &str) -> String {
-    let suffix = format!("-{id}.log");
-    let mut prefix = format!("{pod}_{namespace}_{container}");
-    prefix.truncate(MAX_NAME.saturating_sub(suffix.len()));
-    prefix + &suffix
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn linked<'a>(uid: &'a PodUid, pod: &'a str, id: &'a ContainerId) -> Linked<'a> {
+        Linked {
+            uid,
+            pod,
+            namespace: "default",
+            container: "app",
+            id,
+        }
+    }
 
     #[test]
     fn a_link_leads_to_the_log_and_goes_with_its_container_or_its_logs() {
@@ -113,19 +131,21 @@ mod tests {
             fs::create_dir_all(log.parent().unwrap()).unwrap();
             fs::write(log, "x").unwrap();
         }
-        for id in ["1", "2"] {
-            link(&layout, "web", "default", "app", &id.into(), &log);
-            link(&layout, "web", "default", "app", &id.into(), &log);
+        let ids: [ContainerId; 4] = ["1", "2", "3", "4"].map(Into::into);
+        let uids: [PodUid; 2] = ["u1", "u2"].map(Into::into);
+        for id in [0, 1, 3] {
+            link(&layout, &linked(&uids[0], "web", &ids[id]), &log);
+            link(&layout, &linked(&uids[0], "web", &ids[id]), &log);
         }
-        link(&layout, "other", "default", "app", &"3".into(), &rotated);
+        link(&layout, &linked(&uids[1], "other", &ids[2]), &rotated);
         let at = |name: &str| layout.container_log_links().join(name);
         let there = |name| fs::symlink_metadata(at(name)).is_ok();
         assert_eq!(
             fs::read_to_string(at("web_default_app-1.log")).unwrap(),
             "x"
         );
-        unlink(&layout, "web", "default", "app", &"1".into());
-        unlink(&layout, "web", "default", "app", &"1".into());
+        unlink(&layout, &linked(&uids[0], "web", &ids[0]));
+        unlink(&layout, &linked(&uids[0], "web", &ids[0]));
         assert!(!there("web_default_app-1.log") && there("web_default_app-2.log"));
         // Of somebody else, and into a directory that is gone.
         let strangers = ["/nowhere/pods/a_b_c/app/0.log", "../elsewhere/0.log"];
@@ -139,6 +159,9 @@ mod tests {
         sweep(&layout);
         assert!(!there("web_default_app-2.log") && there("other_default_app-3.log"));
         assert!(there("stranger-0.log") && there("stranger-1.log"));
+        link(&layout, &linked(&uids[0], "web", &ids[3]), &log);
+        unlink_all(&layout, &uids[0]);
+        assert!(!there("web_default_app-4.log") && there("other_default_app-3.log"));
     }
 
     /// A collector mounts the log directory of the node where it likes.
@@ -150,7 +173,7 @@ mod tests {
         fs::create_dir_all(logs.join("app")).unwrap();
         fs::write(logs.join("app/0.log"), "x").unwrap();
         let log = logs.join("app/0.log");
-        link(&layout, "web", "default", "app", &"1".into(), &log);
+        link(&layout, &linked(&"u".into(), "web", &"1".into()), &log);
         let seen = dir.path().join("seen");
         fs::rename(layout.container_log_links().parent().unwrap(), &seen).unwrap();
         let link = seen.join("containers/web_default_app-1.log");
@@ -159,7 +182,8 @@ mod tests {
 
     #[test]
     fn a_name_is_never_too_long_for_a_file() {
-        let long = name(&"p".repeat(253), "default", "app", &"a".repeat(64));
+        let id = ContainerId::from("a".repeat(64).as_str());
+        let long = linked(&"u".into(), &"p".repeat(253), &id).name();
         assert_eq!(long.len(), MAX_NAME);
         assert!(
             long.ends_with(&format!("-{}.log", "a".repeat(64))),

@@ -23,6 +23,7 @@ pub use etc::NodeDns;
 pub use port_forward::port_forward;
 pub use services::{NoServices, ServiceVariables};
 
+use log_links::Linked;
 use pull_secrets::PullSecrets;
 
 use crate::api::pod::ImageVolume;
@@ -369,14 +370,14 @@ impl KubeRuntime {
         self.runtime.start_container(id).map_err(StartError::run)?;
         let log = self.log_directory(pod).join(&config.log_path);
         let m = &pod.metadata;
-        log_links::link(
-            &self.layout,
-            &m.name,
-            &m.namespace,
-            &config.metadata.name,
+        let of = Linked {
+            uid: pod.uid(),
+            pod: &m.name,
+            namespace: &m.namespace,
+            container: &config.metadata.name,
             id,
-            &log,
-        );
+        };
+        log_links::link(&self.layout, &of, &log);
         Ok(())
     }
 
@@ -391,7 +392,14 @@ impl KubeRuntime {
         id: &ContainerId,
     ) -> Result<(), RuntimeError> {
         self.runtime.remove_container(id)?;
-        log_links::unlink(&self.layout, &pod.name, &pod.namespace, name, id);
+        let of = Linked {
+            uid: &pod.uid,
+            pod: &pod.name,
+            namespace: &pod.namespace,
+            container: name,
+            id,
+        };
+        log_links::unlink(&self.layout, &of);
         Ok(())
     }
 
@@ -422,7 +430,7 @@ impl KubeRuntime {
             .collect()
     }
 
-    /// Removes the links to logs that are gone: of containers whose records an earlier daemon lost.
+    /// Removes the links to logs that are gone: of pods whose data somebody else has removed.
     pub fn sweep_log_links(layout: &Layout) {
         log_links::sweep(layout);
     }
@@ -452,17 +460,14 @@ impl KubeRuntime {
                 "{left} of its containers and sandboxes are still there"
             )));
         }
-        let is_known = !pod.metadata.name.is_empty();
-        let logs = match is_known {
-            true => vec![self.log_directory(pod)],
-            false => self.log_directories_of(uid),
+        let logs = match pod.metadata.name.is_empty() {
+            false => vec![self.log_directory(pod)],
+            true => self.log_directories_of(uid),
         };
         for logs in logs {
             remove_tree(&logs).map_err(|e| fail(e.to_string()))?;
         }
-        if !is_known {
-            log_links::sweep(&self.layout);
-        }
+        log_links::unlink_all(&self.layout, uid);
         // last, for it tells the next daemon that there is still something to remove
         remove_tree(&self.layout.pod_data(uid)).map_err(|e| fail(e.to_string()))
     }

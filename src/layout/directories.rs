@@ -96,6 +96,7 @@ pub const DIRECTORIES: &[Directory] = &[
     row("var/lib/podprobe/pods/*", 0o750, Part),
     row("var/lib/podprobe/pods/*/containers", 0o700, Part),
     row("var/lib/podprobe/pods/*/containers/*", 0o700, Part),
+    row("var/lib/podprobe/pods/*/log-links", 0o700, Part),
     row("var/lib/podprobe/pods/*/volumes", 0o700, Part),
     row("var/lib/podprobe/pods/*/volumes/*", 0o700, Part),
     row("var/lib/podprobe/pods/*/volumes/*/*", 0o777, Content),
