@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 use support::Node;
 use support::daemon::{Day, FOREVER, NODE, Watcher, find};
 use support::on_both;
+use support::oom_score::{lowest_oom_score, oom_score};
 
 /// What does not depend on the OCI runtime.
 macro_rules! on_one {
@@ -111,10 +112,8 @@ fn a_scripted_day(node: &Node) {
     day.put("subject", steady(&day, "subject"));
     day.wait_ready("bystander");
     // The kernel kills a pod before the daemon and what it runs.
-    for pid in [day.pid(), day.shim("bystander").pid] {
-        let score = fs::read_to_string(format!("/proc/{pid}/oom_score_adj"));
-        assert_eq!(score.unwrap(), "-999\n");
-    }
+    let scores = [day.pid(), day.shim("bystander").pid].map(oom_score);
+    assert_eq!(scores, [lowest_oom_score(); 2]);
     let bystander = day.process("bystander");
     settle(&mut day, "none", 1);
 

@@ -327,6 +327,18 @@ fn a_group_owns_the_volumes(node: &Node) {
         !day.processes().is_empty() && read(&day, "web", "disk/groups").ends_with('\n')
     });
     assert_eq!(read(&day, "web", "disk/groups"), "1000 4711\n");
+    // A device node in a volume is none there, whatever the cgroup's filter of devices says.
+    let pid = day.process("web").pid;
+    let mounts = fs::read_to_string(format!("/proc/{pid}/mountinfo")).unwrap();
+    for volume in ["/disk", "/mem", "/below", "/data", "/pass"] {
+        let fields = mounts.lines().map(|l| l.split(' ').collect::<Vec<_>>());
+        let options = fields.filter(|f| f[4] == volume).map(|f| f[5]).next_back();
+        let options = options.unwrap_or_else(|| panic!("no mount at {volume}:\n{mounts}"));
+        assert!(
+            options.split(',').any(|o| o == "nodev"),
+            "{volume}: {options}"
+        );
+    }
     assert_eq!(read(&day, "web", "disk/a"), SECRET);
     for (path, expected) in [
         ("disk", 0o2777),

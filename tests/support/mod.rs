@@ -9,6 +9,7 @@
 pub(crate) mod bridged;
 pub(crate) mod daemon;
 pub(crate) mod netns;
+pub(crate) mod oom_score;
 pub(crate) mod running;
 pub(crate) mod session;
 pub(crate) mod skip;
