@@ -84,6 +84,9 @@ pub struct PodStatus {
     pub qos_class: String,
 }
 
+/// The reason why a pod that is being stopped is not ready.
+pub const POD_TERMINATING: &str = "PodTerminating";
+
 impl PodStatus {
     /// The condition of that type.
     pub fn condition(&self, type_: &str) -> Option<&PodCondition> {
@@ -93,6 +96,12 @@ impl PodStatus {
     /// Whether the Ready condition is True.
     pub fn is_ready(&self) -> bool {
         self.condition("Ready").is_some_and(|c| c.status == "True")
+    }
+
+    /// Whether the pod is being stopped.
+    pub fn is_terminating(&self) -> bool {
+        let mut conditions = self.conditions.iter();
+        conditions.any(|c| c.type_ == "Ready" && c.reason == POD_TERMINATING)
     }
 
     /// The status of the container of that name: regular first, then init (kubelet-probes 2.3 row 3).

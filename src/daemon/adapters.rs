@@ -1,24 +1,29 @@
 //! The parts as other parts see them: what each asks of the others, and nothing else of them.
 
 use std::collections::HashSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::api::{Pod, PodStatus, PodUid};
+use crate::api::{Pod, PodSource, PodStatus, PodUid};
 use crate::cancel::Cancel;
 use crate::change_feed::{Aspect, ChangeFeed};
 use crate::clock::{Moment, Time};
 use crate::kuberuntime::ServiceVariables;
+use crate::network::{NetworkKind, Networks};
 use crate::objects::Objects;
 use crate::pleg::{Cache, Pleg};
 use crate::pod_actions::ToKill;
+use crate::pod_config::PodConfig;
+use crate::pod_manager::PodManager;
 use crate::pod_workers::{PodCache, Probes, Traffic};
 use crate::prober::manager::{self, ProberManager, StatusSource};
 use crate::prober::results::ProbeResult;
 use crate::proxy::gate::TrafficGate;
 use crate::proxy::known::KnownServices;
-use crate::proxy::watch::FIRST_WAIT;
-use crate::runtime::{ContainerId, RuntimeContainerStatus, RuntimePodStatus};
+use crate::proxy::watch::{FIRST_WAIT, NodeState};
+use crate::runtime::{ContainerId, Runtime, RuntimeContainerStatus, RuntimePodStatus};
+use crate::services::inputs::ServiceObjects;
 use crate::status::StatusManager;
 use crate::sync_loop::{ProbeHousekeeping, RuntimeView};
 use crate::views::Records;
@@ -90,7 +95,56 @@ impl ServiceVariables for ServiceLinks {
     }
 
     fn of(&self, pod: &Pod) -> Vec<(String, String)> {
-        self.known.variables(pod, &self.objects, SERVICES)
+        (self.known).variables(pod, || self.objects.services(), SERVICES)
+    }
+}
+
+/// The node as the thread `services` sees it.
+pub(super) struct ServiceInputs {
+    pub(super) pods: Arc<PodManager>,
+    pub(super) statuses: Arc<StatusManager>,
+    /// The statuses of an earlier daemon are there.
+    pub(super) restored: bool,
+    pub(super) objects: Arc<Objects>,
+    pub(super) config: Arc<PodConfig>,
+    /// Where objects come from.
+    pub(super) sources: Vec<PodSource>,
+    pub(super) runtime: Arc<dyn Runtime>,
+    pub(super) networks: Arc<Networks>,
+}
+
+impl NodeState for ServiceInputs {
+    fn wanted(&self) -> HashSet<PodUid> {
+        self.pods.uids()
+    }
+
+    fn pod(&self, uid: &PodUid) -> Option<Arc<Pod>> {
+        self.pods.get(uid)
+    }
+
+    fn status(&self, uid: &PodUid) -> Option<Arc<PodStatus>> {
+        self.statuses.get(uid)
+    }
+
+    fn services(&self) -> ServiceObjects {
+        self.objects.services()
+    }
+
+    fn has_all(&self) -> bool {
+        let mut sources = self.sources.iter();
+        self.config.all_seen() && sources.all(|source| self.objects.has_spoken(*source))
+    }
+
+    fn has_statuses(&self) -> bool {
+        self.restored
+    }
+
+    fn network_namespace(&self, uid: &PodUid) -> Option<PathBuf> {
+        Some(self.runtime.network_namespace(uid).ok()??.path)
+    }
+
+    fn has_network(&self) -> bool {
+        self.networks.kind() != NetworkKind::None
     }
 }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
-use super::adapters::{Prober, RuntimeCache, Seen, ServiceLinks, Withdrawal};
+use super::adapters::{Prober, RuntimeCache, Seen, ServiceInputs, ServiceLinks, Withdrawal};
 use super::backend::DaemonBackend;
 use super::counted::Counted;
 use super::error::{DaemonError, cannot};
@@ -700,12 +700,6 @@ fn start_services(
     let kinds = &ObjectKind::OF_SERVICES;
     // The feed says when; what has changed is read as a whole.
     stores.objects.watch(kinds, move || woken.wake());
-    let (objects, config) = (stores.objects.clone(), stores.config.clone());
-    let sources = sources(settings);
-    let has_all = move || {
-        let has_spoken = |source: &PodSource| objects.has_spoken(*source);
-        config.all_seen() && sources.iter().all(has_spoken)
-    };
     let path = Auto::new(auto::Deps {
         mode: settings.proxy_mode,
         loopback_only: networks.kind() == NetworkKind::None,
@@ -713,16 +707,19 @@ fn start_services(
         service_cidrs: settings.service_cidrs.clone(),
         role: ProxyRole::new(layout.proxy_dir(), layout.proxy_cgroup()),
     });
-    let networks = networks.clone();
-    let namespace = move |uid: &PodUid| Some(runtime.network_namespace(uid).ok()??.path);
-    let watch = watch::Deps {
+    let node = ServiceInputs {
         pods: stores.pods.clone(),
         statuses: stores.statuses.clone(),
-        feed,
+        restored: stores.restored,
         objects: stores.objects.clone(),
-        has_all: Box::new(has_all),
-        has_statuses: stores.restored,
-        namespace: Box::new(namespace),
+        config: stores.config.clone(),
+        sources: sources(settings),
+        runtime,
+        networks: networks.clone(),
+    };
+    let watch = watch::Deps {
+        node: Box::new(node),
+        feed,
         path: Box::new(path),
         gate: stores.gate.clone(),
         removal,
@@ -736,7 +733,6 @@ fn start_services(
         pod_cidrs: settings.pod_cidrs.clone(),
         service_cidrs: settings.service_cidrs.clone(),
         names: names(settings),
-        has_network: Box::new(move || networks.kind() != NetworkKind::None),
     };
     let thread =
         watch::spawn(watch, stopped, roster).map_err(cannot("start the thread services"))?;

@@ -15,7 +15,6 @@ use crate::api::Pod;
 use crate::api::objects::ObjectKey;
 use crate::cancel::Cancel;
 use crate::locks::Locked;
-use crate::objects::Objects;
 use crate::services::allocate::Assigned;
 use crate::services::environment::service_environment;
 use crate::services::inputs::ServiceObjects;
@@ -85,15 +84,15 @@ impl KnownServices {
         Ok(())
     }
 
-    /// The variables of a pod's containers. Waits until what `objects` has now is known, at most for `limit`: a service may
-    /// have come in one file with the pod.
+    /// The variables of a pod's containers. Waits until the services that there are now are known, at most for `limit`: a service
+    /// may have come in one file with the pod.
     pub fn variables(
         &self,
         pod: &Pod,
-        objects: &Objects,
+        now: impl Fn() -> ServiceObjects,
         limit: Duration,
     ) -> Vec<(String, String)> {
-        let is_behind = |known: &mut Arc<Known>| known.objects != objects.services();
+        let is_behind = |known: &mut Arc<Known>| known.objects != now();
         let waited = self
             .changed
             .wait_timeout_while(self.lock(), limit, is_behind);
@@ -120,6 +119,7 @@ mod tests {
     use crate::api::objects::{LocalObject, ObjectContent, ObjectKind};
     use crate::api::service::{Protocol, Service, ServicePort, TargetPort};
     use crate::api::test_pods;
+    use crate::objects::Objects;
 
     const LONG: Duration = Duration::from_secs(3600);
 
@@ -156,7 +156,9 @@ mod tests {
     fn hosts(known: &KnownServices, objects: &Objects, limit: Duration) -> Vec<String> {
         let spec = json!({"enableServiceLinks": true, "containers": [{"name": "c", "image": "i"}]});
         let pod = test_pods::pod("a").spec(spec);
-        let all = known.variables(&pod.build(), objects, limit).into_iter();
+        let all = known
+            .variables(&pod.build(), || objects.services(), limit)
+            .into_iter();
         all.map(|(name, _)| name)
             .filter(|name| name.ends_with("_HOST"))
             .collect()

@@ -3,7 +3,7 @@
 //! Invariants: it reads, and changes nothing but the data path and the record of what was allocated. Before every source
 //! has spoken, and the pods have statuses, it programs nothing, so that what an earlier daemon programmed goes on.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io;
 use std::net::IpAddr;
 use std::ops::ControlFlow;
@@ -27,14 +27,12 @@ use super::{Applied, DataPath};
 use crate::api::cidr::Cidr;
 use crate::api::objects::ObjectKey;
 use crate::api::service::IpFamily;
-use crate::api::{Pod, PodUid};
+use crate::api::{Pod, PodStatus, PodUid};
 use crate::atomic_file;
 use crate::change_feed::{Aspect, ChangeFeed, Changes};
 use crate::clock::{Moment, Time};
 use crate::locks::Locked;
 use crate::network;
-use crate::objects::Objects;
-use crate::pod_manager::PodManager;
 use crate::services::allocate::{Allocations, Assigned, allocate};
 use crate::services::build::{Built, build};
 use crate::services::claims::OwnPort;
@@ -44,7 +42,6 @@ use crate::services::names::Names;
 use crate::services::pod_facts::PodFacts;
 use crate::services::table::{Backends, ServiceTable};
 use crate::services::view::{ServiceView, view};
-use crate::status::{StatusManager, is_terminating};
 use crate::threads::{Pulse, Roster};
 
 /// How often it looks whether somebody else has changed what it programmed.
@@ -57,25 +54,32 @@ const STACK: usize = 512 << 10;
 /// What of a pod changes services: whether it is ready and where it is, and its labels and ports.
 const ASPECTS: [Aspect; 2] = [Aspect::Status, Aspect::Spec];
 
-/// Where the network namespace of a pod's sandbox is, if it has one now.
-pub type NamespaceOf = Box<dyn Fn(&PodUid) -> Option<PathBuf> + Send>;
+/// What the thread reads of this node's pods and objects.
+pub trait NodeState: Send {
+    /// The UIDs of the pods that should run.
+    fn wanted(&self) -> HashSet<PodUid>;
+    /// One of the pods that should run.
+    fn pod(&self, uid: &PodUid) -> Option<Arc<Pod>>;
+    /// The status of a pod, also of one that ends.
+    fn status(&self, uid: &PodUid) -> Option<Arc<PodStatus>>;
+    /// Services and slices, of one moment.
+    fn services(&self) -> ServiceObjects;
+    /// Whether every source of pods and objects has spoken.
+    fn has_all(&self) -> bool;
+    /// Whether the statuses of an earlier daemon are there.
+    fn has_statuses(&self) -> bool;
+    /// The network namespace of a pod's sandbox, if it has one now.
+    fn network_namespace(&self, uid: &PodUid) -> Option<PathBuf>;
+    /// Whether pods get addresses of their own.
+    fn has_network(&self) -> bool;
+}
 
 /// What it works with.
 pub struct Deps {
-    /// The pods that should run.
-    pub pods: Arc<PodManager>,
-    /// Their statuses.
-    pub statuses: Arc<StatusManager>,
+    /// Pods, statuses and objects.
+    pub node: Box<dyn NodeState>,
     /// What changes; its readers are woken when objects change, too.
     pub feed: Arc<ChangeFeed>,
-    /// Services and slices.
-    pub objects: Arc<Objects>,
-    /// Every source of pods and objects has spoken.
-    pub has_all: Box<dyn Fn() -> bool + Send>,
-    /// The statuses of an earlier daemon are there.
-    pub has_statuses: bool,
-    /// The network namespace of a pod's sandbox.
-    pub namespace: NamespaceOf,
     /// Where clients are sent.
     pub path: Box<dyn DataPath + Send>,
     /// Who waits until a pod gets no traffic.
@@ -102,8 +106,6 @@ pub struct Deps {
     pub service_cidrs: Vec<Cidr>,
     /// None: podprobe answers no names.
     pub names: Option<NameSettings>,
-    /// Pods get addresses of their own.
-    pub has_network: Box<dyn Fn() -> bool + Send>,
 }
 
 /// The services as they are now.
@@ -359,7 +361,7 @@ impl Watch {
         self.seen = version;
         self.read_pods(changes.as_ref());
         if !is_complete {
-            if (self.deps.has_all)() {
+            if self.deps.node.has_all() {
                 self.assign();
             }
             self.next_look = now + FIRST_LOOK;
@@ -429,9 +431,10 @@ impl Watch {
         if self.applied.is_some() || now.since(self.began) > FIRST_WAIT {
             return true;
         }
-        let is_known = |uid: &PodUid| self.deps.statuses.get(uid).is_some();
-        let are_known = || self.deps.pods.uids().iter().all(is_known);
-        (self.deps.has_all)() && (self.deps.has_statuses || are_known())
+        let node = &self.deps.node;
+        let is_known = |uid: &PodUid| node.status(uid).is_some();
+        let are_known = || node.wanted().iter().all(is_known);
+        node.has_all() && (node.has_statuses() || are_known())
     }
 
     /// The facts of the pods that have changed; of all when it is not known which.
@@ -440,7 +443,7 @@ impl Watch {
             Some(changes) => changes.pods.keys().cloned().collect(),
             None => {
                 let known = self.pods.keys().cloned();
-                known.chain(self.deps.pods.uids()).collect()
+                known.chain(self.deps.node.wanted()).collect()
             }
         };
         for uid in uids {
@@ -453,13 +456,14 @@ impl Watch {
 
     /// A pod that nobody wants any more is one that ends, until its status is gone.
     fn facts(&self, uid: &PodUid) -> Option<(Arc<Pod>, Arc<PodFacts>)> {
-        let status = self.deps.statuses.get(uid)?;
-        let wanted = self.deps.pods.get(uid);
-        let terminating = wanted.is_none() || is_terminating(&status);
+        let node = &self.deps.node;
+        let status = node.status(uid)?;
+        let wanted = node.pod(uid);
+        let terminating = wanted.is_none() || status.is_terminating();
         let pod = wanted.or_else(|| Some(self.pods.get(uid)?.0.clone()))?;
         let is_loopback = |ip: &str| ip.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
         let alone = !pod.spec.host_network && is_loopback(&status.pod_ip);
-        let namespace = alone.then(|| (self.deps.namespace)(uid));
+        let namespace = alone.then(|| node.network_namespace(uid));
         let is_unknown = matches!(namespace, Some(None));
         let mut facts = PodFacts::of(&pod, &status, terminating, namespace.flatten());
         if is_unknown {
@@ -471,7 +475,7 @@ impl Watch {
 
     /// Services and slices, and what each service has. Containers get variables of it from then on.
     fn assign(&mut self) -> (ServiceObjects, BTreeMap<ObjectKey, Assigned>) {
-        let objects = self.deps.objects.services();
+        let objects = self.deps.node.services();
         let assignment = allocate(
             &objects.services,
             &self.deps.service_cidrs,
@@ -479,7 +483,7 @@ impl Watch {
             Time::now(),
         );
         // What a source that has not spoken yet had keeps its addresses.
-        if assignment.record != self.allocations && (self.deps.has_all)() {
+        if assignment.record != self.allocations && self.deps.node.has_all() {
             self.allocations = assignment.record;
             self.is_recorded = false;
         }
@@ -537,7 +541,7 @@ impl Watch {
     /// The names that are to be served, if anybody asks, and what is wrong with them.
     fn names(&self, inputs: &Inputs<'_>) -> Option<(Names, Option<String>)> {
         let settings = self.deps.names.as_ref()?;
-        let has_network = (self.deps.has_network)();
+        let has_network = self.deps.node.has_network();
         let mut pods = self.pods.values();
         let is_asked = !inputs.services.is_empty()
             || pods.any(|(pod, facts)| names::asks(pod, facts, has_network));

@@ -2,6 +2,7 @@
 
 use crate::api::conditions::{ConditionChange, is_kubelets};
 use crate::api::pod::{PodReadinessGate, PodSpec};
+use crate::api::status::POD_TERMINATING;
 use crate::api::{Container, ContainerStatus, PodCondition, PodPhase, PodStatus};
 use crate::clock::Time;
 use crate::pod_actions::{ALL_CONTAINERS_RESTARTING, may_restart_all};
@@ -230,21 +231,18 @@ fn has_room(spec: &PodSpec, conditions: &[PodCondition], type_: &str) -> bool {
 /// containers still answer their readiness probes (lessons A8). The probes continue, and their
 /// results show in the containers and in ContainersReady.
 fn leaving() -> PodCondition {
-    condition(READY, false, TERMINATING, "the pod is being stopped".into())
-}
-
-/// Whether the pod is being stopped.
-pub fn is_terminating(status: &PodStatus) -> bool {
-    let mut conditions = status.conditions.iter();
-    conditions.any(|c| c.type_ == READY && is_leaving(c))
+    condition(
+        READY,
+        false,
+        POD_TERMINATING,
+        "the pod is being stopped".into(),
+    )
 }
 
 /// Whether the condition is the one for a pod that is being stopped.
 fn is_leaving(ready: &PodCondition) -> bool {
-    ready.reason == TERMINATING
+    ready.reason == POD_TERMINATING
 }
-
-const TERMINATING: &str = "PodTerminating";
 
 /// Once True it stays True: init containers that run again belong to a restart, not to the
 /// initialisation.

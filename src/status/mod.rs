@@ -8,7 +8,7 @@ mod manager;
 mod phase;
 
 pub use ages::Ages;
-pub use conditions::{TooManyConditions, conditions_of_others, containers_ready, is_terminating};
+pub use conditions::{TooManyConditions, conditions_of_others, containers_ready};
 pub use container_statuses::{StartFailure, taken_over};
 pub use generate::{DELETED, EVICTED, Inputs, generate, qos_class};
 pub use manager::{StatusManager, finished};

@@ -7,7 +7,10 @@ use crossbeam_channel::{Sender, bounded};
 use super::*;
 use crate::api::decode::objects;
 use crate::api::{PodOrigin, PodPhase, PodSource, PodStatus, test_pods};
+use crate::objects::Objects;
+use crate::pod_manager::PodManager;
 use crate::proxy::{Applied, ProxyError};
+use crate::status::StatusManager;
 use crate::threads::Pulse;
 
 struct Nowhere;
@@ -48,9 +51,51 @@ impl DataPath for Halting {
     }
 }
 
+/// The stores of a daemon without containers.
+struct Stores {
+    pods: PodManager,
+    statuses: StatusManager,
+    objects: Objects,
+}
+
+impl NodeState for Arc<Stores> {
+    fn wanted(&self) -> HashSet<PodUid> {
+        self.pods.uids()
+    }
+
+    fn pod(&self, uid: &PodUid) -> Option<Arc<Pod>> {
+        self.pods.get(uid)
+    }
+
+    fn status(&self, uid: &PodUid) -> Option<Arc<PodStatus>> {
+        self.statuses.get(uid)
+    }
+
+    fn services(&self) -> ServiceObjects {
+        self.objects.services()
+    }
+
+    fn has_all(&self) -> bool {
+        true
+    }
+
+    fn has_statuses(&self) -> bool {
+        true
+    }
+
+    fn network_namespace(&self, _: &PodUid) -> Option<PathBuf> {
+        None
+    }
+
+    fn has_network(&self) -> bool {
+        true
+    }
+}
+
 /// A watch of one service, whose record is this file.
-fn watch(record: PathBuf) -> Watch {
-    Watch::new(deps(record, Box::new(Nowhere)))
+fn watch(record: PathBuf) -> (Watch, Arc<Stores>) {
+    let (deps, stores) = deps(record, Box::new(Nowhere));
+    (Watch::new(deps), stores)
 }
 
 fn put_service(all: &Objects) {
@@ -63,17 +108,16 @@ fn put_service(all: &Objects) {
     all.replace(PodSource::File, read.objects);
 }
 
-fn deps(record: PathBuf, path: Box<dyn DataPath + Send>) -> Deps {
+fn deps(record: PathBuf, path: Box<dyn DataPath + Send>) -> (Deps, Arc<Stores>) {
     let feed = Arc::new(ChangeFeed::default());
-    let all = Objects::new(|| ());
-    put_service(&all);
-    Deps {
-        pods: Arc::new(PodManager::new(feed.clone())),
-        statuses: Arc::new(StatusManager::new(HashMap::new(), feed.clone())),
-        objects: Arc::new(all),
-        has_all: Box::new(|| true),
-        has_statuses: true,
-        namespace: Box::new(|_| None),
+    let stores = Arc::new(Stores {
+        pods: PodManager::new(feed.clone()),
+        statuses: StatusManager::new(HashMap::new(), feed.clone()),
+        objects: Objects::new(|| ()),
+    });
+    put_service(&stores.objects);
+    let deps = Deps {
+        node: Box::new(stores.clone()),
         path,
         gate: Arc::default(),
         removal: Arc::default(),
@@ -82,14 +126,14 @@ fn deps(record: PathBuf, path: Box<dyn DataPath + Send>) -> Deps {
         metrics: Arc::default(),
         own_ports: Vec::new(),
         names: None,
-        has_network: Box::new(|| true),
         view: Arc::default(),
         record,
         node_name: "node".into(),
         pod_cidrs: vec!["10.244.0.0/24".parse().unwrap()],
         service_cidrs: vec!["10.96.0.0/16".parse().unwrap()],
         feed,
-    }
+    };
+    (deps, stores)
 }
 
 #[test]
@@ -97,7 +141,7 @@ fn a_record_that_cannot_be_written_is_tried_again_and_said_once() {
     let dir = tempfile::tempdir().unwrap();
     let below = dir.path().join("later");
     let record = below.join("services.json");
-    let mut watch = watch(record.clone());
+    let (mut watch, _) = watch(record.clone());
     watch.services();
     let said = watch.record_said.clone();
     assert!(said.starts_with(&format!("cannot write {}: ", record.display())));
@@ -117,7 +161,7 @@ fn a_record_that_cannot_be_written_is_tried_again_and_said_once() {
 #[test]
 fn a_changed_label_reaches_services_at_once() {
     let dir = tempfile::tempdir().unwrap();
-    let mut watch = watch(dir.path().join("services.json"));
+    let (mut watch, stores) = watch(dir.path().join("services.json"));
     let ready = PodStatus {
         phase: PodPhase::Running,
         pod_ip: "10.244.0.2".into(),
@@ -129,8 +173,8 @@ fn a_changed_label_reaches_services_at_once() {
     };
     let labelled = |app| test_pods::pod("a").label("app", app).arc();
     let pod = labelled("web");
-    watch.deps.statuses.set(&pod, ready);
-    watch.deps.pods.set(pod);
+    stores.statuses.set(&pod, ready);
+    stores.pods.set(pod);
     let pulse = Pulse::new("services");
     watch.wait(&pulse);
     watch.turn(false);
@@ -141,7 +185,7 @@ fn a_changed_label_reaches_services_at_once() {
     assert!(matches!(endpoints(&watch), Backends::Some(_)));
     // What else happens to pods wakes nobody, and the next look by itself is an hour away.
     watch.next_look = Moment::now() + Duration::from_secs(3600);
-    watch.deps.pods.set(labelled("taken-out"));
+    stores.pods.set(labelled("taken-out"));
     watch.wait(&pulse);
     watch.turn(false);
     assert_eq!(endpoints(&watch), Backends::Reject);
@@ -155,8 +199,8 @@ fn what_goes_before_the_end_of_the_daemon_goes() {
     let (tables, applied) = bounded(1);
     let (go, gone) = bounded(1);
     let path = Halting { tables, go: gone };
-    let deps = deps(dir.path().join("services.json"), Box::new(path));
-    let (feed, objects) = (deps.feed.clone(), deps.objects.clone());
+    let (deps, stores) = deps(dir.path().join("services.json"), Box::new(path));
+    let (feed, objects) = (deps.feed.clone(), &stores.objects);
     let (stop, stopped) = bounded(0);
     let thread = spawn(deps, stopped, &Roster::default()).unwrap();
     let services = || applied.recv_timeout(ceiling).unwrap().services.len();
@@ -179,8 +223,8 @@ fn after_a_panic_the_table_comes_into_force_again() {
     let (tables, applied) = bounded(1);
     let (go, gone) = bounded(1);
     let path = Halting { tables, go: gone };
-    let deps = deps(dir.path().join("services.json"), Box::new(path));
-    let (feed, objects) = (deps.feed.clone(), deps.objects.clone());
+    let (deps, stores) = deps(dir.path().join("services.json"), Box::new(path));
+    let (feed, objects) = (deps.feed.clone(), &stores.objects);
     let (stop, stopped) = bounded(0);
     let thread = spawn(deps, stopped, &Roster::default()).unwrap();
     let services = || applied.recv_timeout(ceiling).unwrap().services.len();
@@ -189,7 +233,7 @@ fn after_a_panic_the_table_comes_into_force_again() {
     feed.wake();
     go.send(true).unwrap();
     assert_eq!(services(), 0);
-    put_service(&objects);
+    put_service(objects);
     go.send(false).unwrap();
     assert_eq!(services(), 1);
     go.send(true).unwrap();
