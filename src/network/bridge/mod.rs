@@ -104,6 +104,9 @@ struct Told {
     filter: Programmed,
     /// Of which version of the attachments.
     version: u64,
+    /// How often it was asked for.
+    #[cfg(test)]
+    times: u32,
 }
 
 impl Bridge {
@@ -317,6 +320,10 @@ impl Bridge {
             let state = self.lock();
             (state.attachments.clone(), state.version)
         };
+        #[cfg(test)]
+        {
+            told.times += 1;
+        }
         let programmed = self.settings.filter.program(attachments, &mut told.filter);
         programmed.map_err(io::Error::other)?;
         told.version = version;
