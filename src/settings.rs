@@ -1082,6 +1082,27 @@ mod tests {
     }
 
     #[test]
+    fn podprobe_answers_names_unless_others_are_named_or_there_is_no_domain() {
+        let mut settings = Settings {
+            service_cidrs: ["10.96.0.0/16", "fd00:96::/112"]
+                .map(|c| c.parse().unwrap())
+                .into(),
+            ..Settings::default()
+        };
+        let own = ["10.96.0.10", "fd00:96::a"].map(|ip| ip.parse::<IpAddr>().unwrap());
+        assert_eq!(settings.node_dns().own_dns, own);
+        settings.cluster_dns = vec!["192.0.2.53".parse().unwrap()];
+        let dns = settings.node_dns();
+        assert_eq!(
+            (dns.own_dns, dns.cluster.servers),
+            (vec![], settings.cluster_dns.clone())
+        );
+        settings.cluster_dns.clear();
+        settings.cluster_domain.clear();
+        assert!(settings.node_dns().own_dns.is_empty());
+    }
+
+    #[test]
     fn the_shipped_file_has_every_key_with_its_default() {
         let defaults = Settings {
             node_name: "host1".into(),

@@ -14,10 +14,8 @@ use std::time::{Duration, Instant};
 
 use cni::{CEILING, Node, Pod, command, greeted, hold, on_a_node, wait_for, with_real_plugins};
 use podprobe::api::service::Protocol;
-use podprobe::network::Bandwidth;
-use podprobe::network::PortMapping;
 use podprobe::network::cni::{CniError, CniNetwork, CniSettings, Limits};
-use podprobe::network::{PodNetwork, SandboxNetwork};
+use podprobe::network::{Bandwidth, PodNetwork, PortMapping, SandboxNetwork};
 use podprobe::sys::task::Process;
 use serde_json::{Value, json};
 

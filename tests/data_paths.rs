@@ -19,8 +19,7 @@ use networks::{
 };
 use podprobe::api::service::{Cidr, Protocol};
 use podprobe::network::service_routes::{self, To};
-use podprobe::proxy::auto::ProxyMode;
-use podprobe::proxy::auto::{self, Auto};
+use podprobe::proxy::auto::{self, Auto, ProxyMode};
 use podprobe::proxy::nftables::Nftables;
 use podprobe::proxy::role::home::Record;
 use podprobe::proxy::userspace::client::ProxyRole;

@@ -30,9 +30,8 @@ use crate::api::quantity::Quantity;
 use crate::api::service::Protocol;
 use crate::api::sysctls::normalized;
 use crate::api::{Container, Pod};
-use crate::network::Bandwidth;
-use crate::network::PortMapping;
 use crate::network::etc_files::EtcFiles;
+use crate::network::{Bandwidth, PortMapping};
 use crate::runtime::{
     ContainerConfig, ContainerMetadata, ImageSpec, Labels, Mount, NamespaceMode, NamespaceOptions,
     SandboxConfig, SandboxMetadata, TerminationMessage, labels,

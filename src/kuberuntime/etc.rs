@@ -18,7 +18,7 @@ pub struct NodeDns {
     pub cluster: ClusterDns,
     /// Where podprobe answers names itself.
     pub own_dns: Vec<IpAddr>,
-    /// The node's file that pods get; None is /etc/resolv.conf.
+    /// The node's file that pods' are made from; None is the resolver of the node itself.
     pub resolv_conf: Option<PathBuf>,
     /// The node's address.
     pub node_ip: IpAddr,

@@ -6,8 +6,7 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use crate::api::pod::HttpHeader;
-use crate::cancel::Cancel;
-use crate::cancel::Tied;
+use crate::cancel::{Cancel, Tied};
 use crate::prober::http::{Get, Until};
 use crate::prober::target::Target;
 use crate::prober::url::ProbeUrl;

@@ -17,8 +17,7 @@ use crate::cancel::Cancel;
 use crate::locks::Locked;
 use crate::services::allocate::Assigned;
 use crate::services::environment::service_environment;
-use crate::services::inputs::ServiceObjects;
-use crate::services::inputs::with_inputs;
+use crate::services::inputs::{ServiceObjects, with_inputs};
 
 /// See the module.
 #[derive(Debug)]

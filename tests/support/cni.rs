@@ -11,10 +11,8 @@ use std::time::{Duration, Instant};
 
 use nix::fcntl::OFlag;
 use nix::sched::{CloneFlags, setns, unshare};
-use podprobe::network::Bandwidth;
-use podprobe::network::PortMapping;
-use podprobe::network::SandboxNetwork;
 use podprobe::network::cni::{BIN_DIRS, CniNetwork, CniSettings, Limits};
+use podprobe::network::{Bandwidth, PortMapping, SandboxNetwork};
 use podprobe::sys::task::Process;
 use serde_json::Value;
 

@@ -81,7 +81,7 @@ fn set(name: &str, value: &str) {
         Ok(true) => log::debug!("{} is {value} now", path.display()),
         // A kernel without IPv6.
         Err(e) if e.kind() == ErrorKind::NotFound => {}
-        // Somebody else's doing, on a node whose parameters cannot be written.
+        // /proc/sys cannot be written, and it is so already.
         Err(_) if get(name).is_some_and(|now| now == value) => {}
         Err(e) => log::warn!("cannot set {} to {value}: {e}", path.display()),
     }

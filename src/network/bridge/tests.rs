@@ -8,10 +8,9 @@ use super::*;
 use crate::api::service::Protocol;
 use crate::netfilter::Netfilter;
 use crate::netfilter::own_network::in_own_network;
-use crate::network::NetworkChoice;
-use crate::network::PortMapping;
 use crate::network::cni::CniSettings;
 use crate::network::rtnetlink::inside;
+use crate::network::{Bandwidth, NetworkChoice, PortMapping};
 use nix::sched::{CloneFlags, unshare};
 
 /// A process in a network namespace of its own.
@@ -96,7 +95,7 @@ impl Machine {
             holder: Some(holder.process()),
             record: &record,
             ports: &[],
-            bandwidth: crate::network::Bandwidth::default(),
+            bandwidth: Bandwidth::default(),
         })
     }
 

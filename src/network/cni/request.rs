@@ -9,9 +9,7 @@ use super::INTERFACE;
 use super::conf::{Plugin, Version};
 use super::error::Command;
 use crate::api::service::Protocol;
-use crate::network::Bandwidth;
-use crate::network::PortMapping;
-use crate::network::SandboxNetwork;
+use crate::network::{Bandwidth, PortMapping, SandboxNetwork};
 
 /// What bandwidth plugins may let through at once, in bits: as containerd asks for.
 const BURST: u64 = u32::MAX as u64;

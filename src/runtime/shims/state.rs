@@ -13,9 +13,7 @@ use std::time::SystemTime;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Moment;
-use crate::network::Bandwidth;
-use crate::network::NetworkKind;
-use crate::network::PortMapping;
+use crate::network::{Bandwidth, NetworkKind, PortMapping};
 pub use crate::record_file::{read, try_read, write};
 use crate::runtime::{Labels, LinuxUser, Propagation, SandboxMetadata, Tmpfs};
 pub use crate::sys::task::Process;
