@@ -174,7 +174,7 @@ mod tests {
             write(&day, &format!("{name}.json"), pod)
         };
         let (first, second) = (with_the_uid("first"), with_the_uid("second"));
-        let (code, _, err) = client(&day, &format!("apply -f {}", path(&first)));
+        let (code, _, err) = client(&day, &format!("apply -f {} --wait", path(&first)));
         assert_eq!((code, err.as_str()), (Some(0), ""));
         let (code, _, err) = client(&day, &format!("apply -f {}", path(&second)));
         let refused = day.node.layout.pods_dir().join("second.json");
