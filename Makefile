@@ -84,7 +84,7 @@ test: ## all tests, also after a failure; ends with how many were skipped for wa
 # The unit tests of ARCH=aarch64 or armv7 under qemu-user, which lacks some calls of the kernel: UNIT chooses.
 QEMU_aarch64 := qemu-aarch64-static
 QEMU_armv7 := qemu-arm-static
-UNIT ?= seccomp:: api:: prober:: pod_workers:: services:: views:: images::
+UNIT ?= seccomp:: api:: prober:: workers:: services:: views:: images::
 test-arch: static-tools
 	PATH="$(STATIC_PATH)$$PATH" $(STATIC_FLAGS) $(CARGO_TARGET)_RUNNER=$(QEMU_$(ARCH)) $(CARGO) test --lib --target $(MUSL) --target-dir target/arch -- $(UNIT)
 

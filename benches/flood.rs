@@ -15,11 +15,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, Builder};
 use std::time::{Duration, Instant};
 
-use podprobe::prober::http;
-use podprobe::prober::manager::STACK_SIZE;
-use podprobe::prober::outcome::{HandlerResult, Outcome};
-use podprobe::prober::target::Target;
-use podprobe::prober::url::ProbeUrl;
+use podprobe::pods::prober::http;
+use podprobe::pods::prober::manager::STACK_SIZE;
+use podprobe::pods::prober::outcome::{HandlerResult, Outcome};
+use podprobe::pods::prober::target::Target;
+use podprobe::pods::prober::url::ProbeUrl;
 use support::figures::{Report, quantile};
 use support::usage::process_cpu;
 use support::{Guard, setting};

@@ -6,10 +6,10 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use podprobe::proxy::role::home::Record;
-use podprobe::runtime::shims::state::Process;
-use podprobe::views::Snapshot;
-use podprobe::views::history::MAX_RUNS;
+use podprobe::engine::shims::state::Process;
+use podprobe::face::views::Snapshot;
+use podprobe::face::views::history::MAX_RUNS;
+use podprobe::net::proxyd::home::Record;
 use serde_json::{Value, json};
 use support::CEILING;
 use support::figures::Report;

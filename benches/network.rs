@@ -24,7 +24,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-use podprobe::views::lateness::{Counts, quantile};
+use podprobe::face::views::lateness::{Counts, quantile};
 use serde_json::Value;
 use support::figures::Report;
 use support::usage::memory;

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fake_registry::{Content, Layer, noise};
-use podprobe::runtime::shims::state::Process;
+use podprobe::engine::shims::state::Process;
 use real_registry::Registry;
 use serde_json::json;
 use support::figures::Report;

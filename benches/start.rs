@@ -10,7 +10,7 @@ mod support;
 use std::fs;
 use std::path::Path;
 
-use podprobe::views::PodView;
+use podprobe::face::views::PodView;
 use serde_json::{Value, json};
 use support::figures::Report;
 use support::node::{Node, pod, set_target, target_rootfs, view};

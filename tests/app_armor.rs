@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 use podprobe::api::PodPhase;
-use podprobe::runtime::shims::RuntimeChoice;
+use podprobe::engine::shims::RuntimeChoice;
 use serde_json::{Value, json};
 use support::daemon::{Day, FOREVER, find};
 

@@ -11,9 +11,9 @@ use std::time::Duration;
 use nix::sys::socket::{
     AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr, connect, sendmsg, socket,
 };
-use podprobe::cancel::Cancel;
-use podprobe::runtime::shims::state::{ContainerState, Process, STATE};
-use podprobe::runtime::{AttachRequest, RuntimeErrorKind, SessionEnd, TerminalSize};
+use podprobe::base::cancel::Cancel;
+use podprobe::engine::runtime::{AttachRequest, RuntimeErrorKind, SessionEnd, TerminalSize};
+use podprobe::engine::shims::state::{ContainerState, Process, STATE};
 use serde_json::{Value, json};
 use support::running::Running;
 use support::session::{Client, await_readable, descriptors, read_now};

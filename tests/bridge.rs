@@ -9,9 +9,9 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
 use nix::unistd::{Pid, read};
-use podprobe::network::NetworkChoice;
-use podprobe::runtime::shims::state::{self, STATE, SandboxState};
-use podprobe::settings::Settings;
+use podprobe::daemon::settings::Settings;
+use podprobe::engine::shims::state::{self, STATE, SandboxState};
+use podprobe::net::network::NetworkChoice;
 use serde_json::{Value, json};
 
 mod support;

@@ -17,23 +17,23 @@ use nix::unistd::Pid;
 use podprobe::api::conditions::{ConditionChange, ConditionStatus};
 use podprobe::api::objects::ObjectKind;
 use podprobe::api::{PodUid, ProbeType};
-use podprobe::cancel::Cancel;
-use podprobe::clock::Time;
-use podprobe::events::{Event, EventList};
-use podprobe::layout::Layout;
-use podprobe::prober::trace::Step;
-use podprobe::runtime::{AttachRequest, ExecOutcome, ExecRequest, Session, Started};
-use podprobe::server::containers::{ContainerName, Unreachable};
-use podprobe::server::health::Check;
-use podprobe::server::protocol::{
+use podprobe::base::cancel::Cancel;
+use podprobe::base::clock::Time;
+use podprobe::base::paths::Layout;
+use podprobe::base::wire::socket::Socket as PortSocket;
+use podprobe::engine::runtime::{AttachRequest, ExecOutcome, ExecRequest, Session, Started};
+use podprobe::face::server::containers::{ContainerName, Unreachable};
+use podprobe::face::server::health::Check;
+use podprobe::face::server::protocol::{
     ConditionSet, DeleteTarget, Deleted, PauseTarget, ProbeTarget, RestartTarget,
 };
-use podprobe::server::{self, Backend, ContainerFiles, Registry, Server, ServerConfig};
-use podprobe::services::view::ServiceView;
-use podprobe::views::ProbeReport;
-use podprobe::views::history::{PodHistory, RunOutcome};
-use podprobe::views::{PodView, Snapshot, SnapshotUpdate};
-use podprobe::wire::socket::Socket as PortSocket;
+use podprobe::face::server::{self, Backend, ContainerFiles, Registry, Server, ServerConfig};
+use podprobe::face::views::ProbeReport;
+use podprobe::face::views::history::{PodHistory, RunOutcome};
+use podprobe::face::views::{PodView, Snapshot, SnapshotUpdate};
+use podprobe::net::services::view::ServiceView;
+use podprobe::pods::events::{Event, EventList};
+use podprobe::pods::prober::trace::Step;
 use serde_json::{Value, json};
 
 #[path = "support/skip.rs"]

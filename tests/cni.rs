@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 
 use cni::{CEILING, Node, Pod, command, greeted, hold, on_a_node, wait_for, with_real_plugins};
 use podprobe::api::service::Protocol;
-use podprobe::network::cni::{CniError, CniNetwork, CniSettings, Limits};
-use podprobe::network::{Bandwidth, PodNetwork, PortMapping, SandboxNetwork};
-use podprobe::sys::task::Process;
+use podprobe::base::sys::task::Process;
+use podprobe::net::network::cni::{CniError, CniNetwork, CniSettings, Limits};
+use podprobe::net::network::{Bandwidth, PodNetwork, PortMapping, SandboxNetwork};
 use serde_json::{Value, json};
 
 const BRIDGE: &str = "{'cniVersion': '1.0.0', 'name': 'pods', 'plugins': [

@@ -10,7 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use podprobe::images::{ImageConfig, ImageStore};
+use podprobe::engine::images::{ImageConfig, ImageStore};
 use serde_json::{Value, json};
 use support::daemon::{Day, FOREVER, NODE};
 use support::{Node, PROGRAM, on_both};
@@ -24,7 +24,7 @@ on_both![
 
 /// What does not depend on the OCI runtime.
 macro_rules! on_one {
-    ($($name:ident),* $(,)?) => { mod one { $(#[test] fn $name() { super::support::on(podprobe::runtime::shims::RuntimeChoice::Embedded, super::$name) })* } };
+    ($($name:ident),* $(,)?) => { mod one { $(#[test] fn $name() { super::support::on(podprobe::engine::shims::RuntimeChoice::Embedded, super::$name) })* } };
 }
 
 on_one![

@@ -5,9 +5,9 @@ mod support;
 use std::time::Duration;
 
 use podprobe::api::Pod;
-use podprobe::cancel::Cancel;
-use podprobe::runtime::shims::RuntimeChoice;
-use podprobe::runtime::{ContainerId, RuntimeState};
+use podprobe::base::cancel::Cancel;
+use podprobe::engine::runtime::{ContainerId, RuntimeState};
+use podprobe::engine::shims::RuntimeChoice;
 use serde_json::json;
 use support::{Node, NodeRuntime, on, on_runc, pod, sh, wait_until};
 

@@ -18,13 +18,13 @@ use networks::{
     Answer, Namespace, PATIENCE, SILENCE, Server, tcp, tcp_ask, tcp_connect, udp_ask, udp_client,
 };
 use podprobe::api::service::{Cidr, Protocol};
-use podprobe::network::service_routes::{self, To};
-use podprobe::proxy::auto::{self, Auto, ProxyMode};
-use podprobe::proxy::nftables::Nftables;
-use podprobe::proxy::role::home::Record;
-use podprobe::proxy::userspace::client::ProxyRole;
-use podprobe::proxy::{Applied, DataPath, ProxyError};
-use podprobe::services::table::{
+use podprobe::net::network::service_routes::{self, To};
+use podprobe::net::proxy::auto::{self, Auto, ProxyMode};
+use podprobe::net::proxy::nftables::Nftables;
+use podprobe::net::proxy::userspace::ProxyRole;
+use podprobe::net::proxy::{Applied, DataPath, ProxyError};
+use podprobe::net::proxyd::home::Record;
+use podprobe::net::services::table::{
     Backend, Backends, ServicePortEntry, ServicePortName, ServiceTable,
 };
 

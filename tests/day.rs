@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use podprobe::api::PodUid;
-use podprobe::sys::cgroup;
-use podprobe::sys::mountinfo;
-use podprobe::views::Snapshot;
+use podprobe::base::sys::cgroup;
+use podprobe::base::sys::mountinfo;
+use podprobe::face::views::Snapshot;
 use serde_json::{Value, json};
 use support::Node;
 use support::daemon::{Day, FOREVER, NODE, Watcher, find};
@@ -23,7 +23,7 @@ use support::oom_score::{lowest_oom_score, oom_score};
 
 /// What does not depend on the OCI runtime.
 macro_rules! on_one {
-    ($($name:ident),* $(,)?) => { $(#[test] fn $name() { support::on(podprobe::runtime::shims::RuntimeChoice::Embedded, tests::$name) })* };
+    ($($name:ident),* $(,)?) => { $(#[test] fn $name() { support::on(podprobe::engine::shims::RuntimeChoice::Embedded, tests::$name) })* };
 }
 
 on_both![
@@ -606,7 +606,7 @@ mod tests {
         );
         assert!(code == Some(1) && why.contains(&sentence), "{code:?} {why}");
 
-        support::on(podprobe::runtime::shims::RuntimeChoice::Embedded, |other| {
+        support::on(podprobe::engine::shims::RuntimeChoice::Embedded, |other| {
             let there = Day::begin(other);
             there.put("same", steady(&there, "same"));
             there.wait_ready("same");
@@ -733,7 +733,7 @@ mod tests {
         day.kill9();
         node.kill_everything();
         fs::remove_dir_all(node.layout.run_dir()).unwrap();
-        let boot = podprobe::clock::boot_id();
+        let boot = podprobe::base::clock::boot_id();
         let rebooted = checkpoint().replace(&boot, "another-boot");
         fs::write(node.layout.checkpoint(), rebooted).unwrap();
         let of_no_pod = node.layout.pod_data(&PodUid::from("of-no-pod"));

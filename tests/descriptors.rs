@@ -2,7 +2,7 @@
 //! the limit applies to the whole process.
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use podprobe::runtime::shims::state::{Process, STATE, try_read, write};
+use podprobe::engine::shims::state::{Process, STATE, try_read, write};
 
 #[test]
 fn without_descriptors_a_process_is_not_taken_for_ended_nor_a_record_for_missing() {

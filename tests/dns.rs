@@ -24,10 +24,10 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::EventFd;
 use podprobe::api::service::{Cidr, Protocol};
-use podprobe::clock::Moment;
-use podprobe::proxy::dns::counters::Counters;
-use podprobe::proxy::dns::responder::{Listener, Responder};
-use podprobe::services::names::{EndpointNames, NameTarget, NamedPort, Names, ServiceNames};
+use podprobe::base::clock::Moment;
+use podprobe::net::proxyd::dns::counters::Counters;
+use podprobe::net::proxyd::dns::responder::{Listener, Responder};
+use podprobe::net::services::names::{EndpointNames, NameTarget, NamedPort, Names, ServiceNames};
 use uninterrupted::uninterrupted;
 
 /// Longer than anything here takes on a slow machine; no test waits for its end to pass.
@@ -834,7 +834,7 @@ fn with_resolv_conf<T: Send>(dir: &Path, content: &str, inside: impl FnOnce() ->
             none,
         )
         .unwrap();
-        podprobe::sys::socket::loopback_up().unwrap();
+        podprobe::base::sys::socket::loopback_up().unwrap();
         inside()
     };
     std::thread::scope(|s| match s.spawn(run).join() {

@@ -12,11 +12,13 @@ use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
 use nix::mount::MsFlags;
-use podprobe::images::manager::{PullError, PullRequest};
-use podprobe::images::registry::{Bounds, DockerConfig, PullProgress, Registries, RegistryPuller};
-use podprobe::images::{ImageStore, PullStage, Reference};
-use podprobe::runtime::shims::RuntimeChoice;
-use podprobe::views::Snapshot;
+use podprobe::engine::images::manager::{PullError, PullRequest};
+use podprobe::engine::images::registry::{
+    Bounds, DockerConfig, PullProgress, Registries, RegistryPuller,
+};
+use podprobe::engine::images::{ImageStore, PullStage, Reference};
+use podprobe::engine::shims::RuntimeChoice;
+use podprobe::face::views::Snapshot;
 use serde_json::{Value, json};
 
 #[path = "support/fake_registry.rs"]

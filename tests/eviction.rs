@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use nix::fcntl::{OFlag, open, openat};
 use nix::sys::stat::{Mode, mkdirat};
 use podprobe::api::PodPhase;
-use podprobe::views::{PodView, Snapshot};
+use podprobe::face::views::{PodView, Snapshot};
 use serde_json::{Value, json};
 use support::Node;
 use support::daemon::{Day, FOREVER, find};

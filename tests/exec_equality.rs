@@ -11,8 +11,8 @@ use std::fs;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use podprobe::runtime::ExecOutcome;
-use podprobe::runtime::shims::RuntimeChoice;
+use podprobe::engine::runtime::ExecOutcome;
+use podprobe::engine::shims::RuntimeChoice;
 use serde_json::{Value, json};
 use support::running::Running;
 use support::sh;

@@ -16,11 +16,11 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::fanotify::{
     EventFFlags, Fanotify, FanotifyResponse, InitFlags, MarkFlags, MaskFlags, Response,
 };
-use podprobe::nsexec::ExecError;
-use podprobe::runtime::ExecOutcome;
-use podprobe::runtime::shims::RuntimeChoice;
-use podprobe::sys::enter::Step;
-use podprobe::sys::task::PidFd;
+use podprobe::base::sys::enter::Step;
+use podprobe::base::sys::task::PidFd;
+use podprobe::engine::nsexec::ExecError;
+use podprobe::engine::runtime::ExecOutcome;
+use podprobe::engine::shims::RuntimeChoice;
 use serde_json::{Value, json};
 use support::daemon::Day;
 use support::running::Running;
@@ -514,7 +514,7 @@ fn a_command_has_none_of_the_daemons_keys() {
     for added in [json!({}), json!({"hostPID": true})] {
         with(added, json!({"securityContext": security}), |c| {
             let before = keyrings();
-            podprobe::sys::process::new_session_keyring().unwrap();
+            podprobe::base::sys::process::new_session_keyring().unwrap();
             let ours: Vec<String> = keyrings()
                 .into_iter()
                 .filter(|k| !before.contains(k))
@@ -1007,8 +1007,8 @@ fn memory(key: &str) -> u64 {
 }
 
 fn leaves(c: &Running<'_>) -> usize {
-    let state: podprobe::runtime::shims::state::ContainerState =
-        c.node.record(&c.id, podprobe::runtime::shims::state::STATE);
+    let state: podprobe::engine::shims::state::ContainerState =
+        c.node.record(&c.id, podprobe::engine::shims::state::STATE);
     let below = state
         .cgroups
         .iter()
@@ -1113,8 +1113,8 @@ fn c2_a_hundred_thousand_timeouts_leave_nothing() {
 #[test]
 fn c2_a_fork_bomb_dies_at_the_timeout() {
     with(json!({}), json!({}), |c| {
-        let state: podprobe::runtime::shims::state::ContainerState =
-            c.node.record(&c.id, podprobe::runtime::shims::state::STATE);
+        let state: podprobe::engine::shims::state::ContainerState =
+            c.node.record(&c.id, podprobe::engine::shims::state::STATE);
         let limited: Vec<&PathBuf> = state
             .cgroups
             .iter()

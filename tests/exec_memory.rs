@@ -6,10 +6,10 @@ mod support;
 use std::fs;
 use std::path::PathBuf;
 
-use podprobe::nsexec::ExecError;
-use podprobe::runtime::ExecOutcome;
-use podprobe::runtime::shims::RuntimeChoice;
-use podprobe::runtime::shims::state::{ContainerState, STATE};
+use podprobe::engine::nsexec::ExecError;
+use podprobe::engine::runtime::ExecOutcome;
+use podprobe::engine::shims::RuntimeChoice;
+use podprobe::engine::shims::state::{ContainerState, STATE};
 use serde_json::{Value, json};
 use support::running::Running;
 use support::{CEILING, Node, sh, wait_until};

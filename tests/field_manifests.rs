@@ -15,7 +15,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use manifests::Images;
-use podprobe::images::ImageConfig;
+use podprobe::engine::images::ImageConfig;
 
 /// A test for each manifest, and one for the directory.
 macro_rules! manifests {

@@ -9,7 +9,7 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use podprobe::images::{ImageConfig, ImageStore};
+use podprobe::engine::images::{ImageConfig, ImageStore};
 use serde_json::{Value, json};
 use support::daemon::{Day, FOREVER, find};
 use support::{CEILING, Node, on_both, wait_until};
@@ -27,7 +27,7 @@ on_both![
 /// What does not depend on the OCI runtime.
 macro_rules! on_one {
     ($($name:ident),* $(,)?) => {
-        mod one { $(#[test] fn $name() { super::support::on(podprobe::runtime::shims::RuntimeChoice::Embedded, super::$name) })* }
+        mod one { $(#[test] fn $name() { super::support::on(podprobe::engine::shims::RuntimeChoice::Embedded, super::$name) })* }
     };
 }
 

@@ -8,8 +8,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use podprobe::api::PodPhase;
-use podprobe::runtime::shims::RuntimeChoice;
-use podprobe::runtime::shims::state::{self, ContainerState, STATE};
+use podprobe::engine::shims::RuntimeChoice;
+use podprobe::engine::shims::state::{self, ContainerState, STATE};
 use serde_json::{Value, json};
 use support::Node;
 use support::daemon::{Day, FOREVER, find};

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, bounded};
-use podprobe::images::housekeeping::{ImageKeeper, ImageKeeperConfig};
-use podprobe::images::{ImageGcPolicy, ImageStore, ImagesInUse};
+use podprobe::engine::images::housekeeping::{ImageKeeper, ImageKeeperConfig};
+use podprobe::engine::images::{ImageGcPolicy, ImageStore, ImagesInUse};
 use serde_json::json;
 
 #[path = "support/skip.rs"]
@@ -79,7 +79,7 @@ impl Fixture {
             on_change: Box::new(move || send.try_send(()).unwrap()),
         };
         self.keeper =
-            Some(ImageKeeper::spawn(config, &podprobe::threads::Roster::default()).unwrap());
+            Some(ImageKeeper::spawn(config, &podprobe::base::threads::Roster::default()).unwrap());
     }
 
     fn path(&self, name: &str) -> PathBuf {

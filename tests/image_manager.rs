@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use podprobe::clock::Moment;
-use podprobe::images::manager::{
+use podprobe::base::clock::Moment;
+use podprobe::engine::images::manager::{
     EnsureError, ImageEvent, ImageManager, ImageRequest, ImageService, ImageWaitReason, NoRegistry,
     PullError, PullPolicy, PullRequest, Puller,
 };
-use podprobe::images::registry::PullProgress;
-use podprobe::images::{
+use podprobe::engine::images::registry::PullProgress;
+use podprobe::engine::images::{
     Image, ImageConfig, ImageError, ImageStore, ImagesInUse, PullStage, Reference,
 };
 

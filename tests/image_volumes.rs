@@ -8,10 +8,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use nix::errno::Errno;
-use podprobe::images::{ImageStore, LoadedImage};
-use podprobe::runtime::shims;
-use podprobe::runtime::shims::state::{self, CONTAINER, ContainerRecord};
-use podprobe::views::PodView;
+use podprobe::engine::images::{ImageStore, LoadedImage};
+use podprobe::engine::shims;
+use podprobe::engine::shims::state::{self, CONTAINER, ContainerRecord};
+use podprobe::face::views::PodView;
 use serde_json::{Value, json};
 use support::Node;
 use support::daemon::{Day, FOREVER, find};

@@ -12,10 +12,10 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use podprobe::images::{
+use podprobe::base::sys::xattr;
+use podprobe::engine::images::{
     ImageConfig, ImageError, ImageStore, ImagesInUse, Limits, LoadedImage, overlay, save_to,
 };
-use podprobe::sys::xattr;
 use serde_json::{Value, json};
 use tar::{EntryType, Header};
 use tempfile::TempDir;

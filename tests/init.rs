@@ -6,8 +6,8 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use podprobe::runtime::shims::RuntimeChoice;
-use podprobe::runtime::shims::state::{STATE, SandboxState};
+use podprobe::engine::shims::RuntimeChoice;
+use podprobe::engine::shims::state::{STATE, SandboxState};
 use serde_json::{Value, json};
 use support::{Node, on, wait_until};
 
@@ -483,7 +483,7 @@ fn a_new_sandbox_begins_with_the_first_init_container() {
             .unwrap()
             .path();
         support::kill9(
-            podprobe::runtime::shims::state::read::<SandboxState>(&sandbox, STATE)
+            podprobe::engine::shims::state::read::<SandboxState>(&sandbox, STATE)
                 .unwrap()
                 .process,
         );

@@ -9,8 +9,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use nix::mount::{MsFlags, mount};
-use podprobe::runtime::shims::RuntimeChoice;
-use podprobe::sys::{cgroup_mounts, mountinfo};
+use podprobe::base::sys::{cgroup_mounts, mountinfo};
+use podprobe::engine::shims::RuntimeChoice;
 use serde_json::json;
 use support::daemon::{Day, FOREVER, find};
 use support::skip::skip;
@@ -98,9 +98,9 @@ fn without(call: &str, inside: impl FnOnce() + Send) {
         "defaultAction": "SCMP_ACT_ALLOW",
         "syscalls": [{"names": [call], "action": "SCMP_ACT_ERRNO", "errnoRet": 38}],
     });
-    let filter = podprobe::seccomp::compile(&profile).unwrap();
+    let filter = podprobe::engine::seccomp::compile(&profile).unwrap();
     on_own_thread(|| {
-        podprobe::sys::process::apply_seccomp(&filter.program, filter.flags).unwrap();
+        podprobe::base::sys::process::apply_seccomp(&filter.program, filter.flags).unwrap();
         inside();
     });
 }

@@ -1,45 +1,70 @@
-//! The architecture's floors: a module knows only modules on lower floors, so that there is no circle between modules; and no
-//! circle between the files of one module.
+//! The architecture's wings and floors: a room knows only rooms on lower floors of its own wing and the wings below, so that
+//! there is no circle between rooms; and no circle between the files of one room.
 
 #[path = "support/sources.rs"]
 mod sources;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use sources::{Source, sources};
+use sources::{Source, root, sources};
 
-/// Modules that have a floor of their own although they lie in another module.
-const NESTED: [&str; 1] = ["runtime::shims"];
+/// Where a room lies: the number of its wing from below, and of its floor in that wing.
+type Place = (usize, usize);
 
-/// The floor of each module, by ARCHITECTURE.md.
-fn floors() -> BTreeMap<String, usize> {
-    let text =
-        std::fs::read_to_string(sources::root().join("ARCHITECTURE.md")).expect("it is there");
-    let mut found = BTreeMap::new();
-    for line in text.lines().filter_map(|l| l.strip_prefix("floor ")) {
-        let (floor, modules) = line.split_once(": ").expect("floor N: modules");
-        for module in modules.split(' ') {
-            let old = found.insert(module.to_owned(), floor.parse().expect("a number"));
-            assert_eq!(old, None, "{module} is on two floors");
-        }
-    }
-    found
+/// The place of each room, by ARCHITECTURE.md: `pods::status` of a wing with rooms, `api` of a wing that is one room.
+#[derive(Default)]
+struct Rooms {
+    places: BTreeMap<String, Place>,
+    /// Wings with rooms.
+    divided: BTreeSet<String>,
 }
 
-/// `runtime::shims::shim` of `runtime/shims/shim.rs`; of a `mod.rs` the module it is of.
+impl Rooms {
+    /// Reads lines such as `wing net: proxy > network > netfilter services`, the highest wing first.
+    fn read() -> Self {
+        let text = std::fs::read_to_string(root().join("ARCHITECTURE.md")).expect("it is there");
+        let lines: Vec<&str> = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("wing "))
+            .collect();
+        let mut rooms = Self::default();
+        for (wing, line) in lines.iter().rev().enumerate() {
+            let (name, floors) = line.split_once(':').unwrap_or((line, ""));
+            let below = floors.split('>').rev().enumerate();
+            for (floor, names) in below.filter(|_| !floors.is_empty()) {
+                rooms.divided.insert(name.to_owned());
+                for room in names.split_whitespace() {
+                    rooms.add(format!("{name}::{room}"), (wing, floor));
+                }
+            }
+            if floors.is_empty() {
+                rooms.add(name.to_owned(), (wing, 0));
+            }
+        }
+        rooms
+    }
+
+    fn add(&mut self, room: String, place: Place) {
+        let old = self.places.insert(room.clone(), place);
+        assert_eq!(old, None, "{room} is in two places");
+    }
+
+    /// The room that a path such as `engine::shims::state` leads into; None for a wing with rooms, by itself, and for items
+    /// of the crate's root.
+    fn of(&self, path: &str) -> Option<String> {
+        let mut parts = path.split("::");
+        let wing = parts.next()?;
+        match self.divided.contains(wing) {
+            true => parts.next().map(|room| format!("{wing}::{room}")),
+            false => Some(wing.to_owned()).filter(|wing| self.places.contains_key(wing)),
+        }
+    }
+}
+
+/// `engine::shims::shim` of `engine/shims/shim.rs`; of a `mod.rs` the module it is of.
 fn module(source: &Source) -> String {
     let path = source.path.trim_end_matches(".rs");
     path.strip_suffix("/mod").unwrap_or(path).replace('/', "::")
-}
-
-/// The module on the list that a path such as `runtime::shims::state` belongs to.
-fn module_of(path: &str) -> &str {
-    let nested = NESTED
-        .iter()
-        .find(|n| path == **n || path.starts_with(&format!("{n}::")));
-    nested
-        .copied()
-        .unwrap_or_else(|| path.split("::").next().unwrap_or(path))
 }
 
 /// Every path that a file names, from the root of the crate: `a::b` for `crate::a::b`, and for `super::` and a child's name
@@ -124,8 +149,8 @@ fn paths_are_read_as_the_compiler_reads_them() {
 }
 
 #[test]
-fn no_module_knows_one_on_its_floor_or_above() {
-    let floor = floors();
+fn no_room_knows_one_on_its_floor_or_above() {
+    let rooms = Rooms::read();
     let mut wrong = Vec::new();
     let mut seen = BTreeSet::new();
     for source in sources() {
@@ -133,34 +158,38 @@ fn no_module_knows_one_on_its_floor_or_above() {
             continue;
         }
         let path = module(&source);
-        let own = module_of(&path);
-        seen.insert(own.to_owned());
-        let Some(own_floor) = floor.get(own) else {
-            wrong.push(format!("{own} has no floor in ARCHITECTURE.md"));
+        let Some(own) = rooms.of(&path) else {
+            let declares = |line: &String| line.is_empty() || line.contains(" mod ");
+            let only_declares = source.lines.iter().all(declares);
+            if !rooms.divided.contains(&path) || !only_declares {
+                wrong.push(format!("{}: in no room of ARCHITECTURE.md", source.path));
+            }
+            continue;
+        };
+        seen.insert(own.clone());
+        let Some(place) = rooms.places.get(&own) else {
+            wrong.push(format!("{own} has no place in ARCHITECTURE.md"));
             continue;
         };
         for path in named(&source) {
-            let other = module_of(&path);
-            if other == own {
+            let other = rooms.of(&path).filter(|other| *other != own);
+            let Some(known) = other.and_then(|other| rooms.places.get(&other)) else {
                 continue;
-            }
-            match floor.get(other) {
-                Some(other_floor) if other_floor < own_floor => {}
-                Some(_) => wrong.push(format!(
-                    "{}: {own} (floor {own_floor}) knows {path}, which is on floor {}",
-                    source.path,
-                    floor.get(other).unwrap_or(&0)
-                )),
-                // A macro or an item of the crate's root.
-                None => {}
+            };
+            let is_below = known.0 < place.0 || known.0 == place.0 && known.1 < place.1;
+            if !is_below {
+                wrong.push(format!(
+                    "{}: {own} knows {path}, which is not below it",
+                    source.path
+                ));
             }
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    let listed: BTreeSet<String> = floor.into_keys().collect();
+    let listed: BTreeSet<String> = rooms.places.into_keys().collect();
     assert_eq!(
         listed, seen,
-        "the floors of ARCHITECTURE.md and the modules there are"
+        "the rooms of ARCHITECTURE.md and those that are there"
     );
 }
 

@@ -12,8 +12,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use nix::libc;
-use podprobe::proxy::role::home::Record;
-use podprobe::sys::task::PidFd;
+use podprobe::base::sys::task::PidFd;
+use podprobe::net::proxyd::home::Record;
 use serde_json::{Value, json};
 
 #[path = "support/dns_message.rs"]

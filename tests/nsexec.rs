@@ -7,9 +7,9 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use podprobe::nsexec::{ExecError, Options, Target, exec_with};
-use podprobe::runtime::ExecOutcome;
-use podprobe::sys::task::start_time;
+use podprobe::base::sys::task::start_time;
+use podprobe::engine::nsexec::{ExecError, Options, Target, exec_with};
+use podprobe::engine::runtime::ExecOutcome;
 use serde_json::{Value, json};
 
 #[path = "support/skip.rs"]

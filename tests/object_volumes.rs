@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use podprobe::layout::directories::{Keeper, row_of};
+use podprobe::base::paths::directories::{Keeper, row_of};
 use serde_json::{Value, json};
 use support::Node;
 use support::daemon::{Day, FOREVER, find};

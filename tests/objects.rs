@@ -4,7 +4,7 @@ mod support;
 
 use std::fs;
 
-use podprobe::runtime::shims::RuntimeChoice;
+use podprobe::engine::shims::RuntimeChoice;
 use support::daemon::{Day, FOREVER, find};
 
 const MAP: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: settings\n";

@@ -14,13 +14,13 @@ use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, close};
 use podprobe::api::{Container, Pod};
-use podprobe::container_config::{self, NodeFacts, SandboxInputs};
-use podprobe::images::ImageConfig;
-use podprobe::network::etc_files::EtcFiles;
-use podprobe::runtime::ContainerId;
-use podprobe::runtime::shims::oci_spec::{Host, Inputs, Namespaces, build};
-use podprobe::sys::task::Process;
-use podprobe::volumes::MountedVolumes;
+use podprobe::base::sys::task::Process;
+use podprobe::engine::images::ImageConfig;
+use podprobe::engine::runtime::ContainerId;
+use podprobe::engine::shims::oci_spec::{Host, Inputs, Namespaces, build};
+use podprobe::net::network::etc_files::EtcFiles;
+use podprobe::pods::container_config::{self, NodeFacts, SandboxInputs};
+use podprobe::pods::volumes::MountedVolumes;
 use serde_json::{Value, json};
 
 #[path = "support/skip.rs"]

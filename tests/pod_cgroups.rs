@@ -10,9 +10,9 @@ use std::process::Command;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::stat::{Mode, umask};
 use podprobe::api::Pod;
-use podprobe::runtime::shims::state::{ContainerState, STATE, SandboxState};
-use podprobe::settings::Settings;
-use podprobe::sys::cgroup::Cgroups;
+use podprobe::base::sys::cgroup::Cgroups;
+use podprobe::daemon::settings::Settings;
+use podprobe::engine::shims::state::{ContainerState, STATE, SandboxState};
 use serde_json::{Value, json};
 use support::oom_score::{lowest_oom_score, oom_score};
 use support::running::Running;
@@ -218,7 +218,7 @@ fn what_keeps_pods_is_killed_last(node: &Node) {
         .id
         .clone();
     let dir = node.layout.sandboxes().join(sandbox.as_str());
-    let holder: SandboxState = podprobe::runtime::shims::state::read(&dir, STATE).unwrap();
+    let holder: SandboxState = podprobe::engine::shims::state::read(&dir, STATE).unwrap();
     let scores = [state.shim.pid, holder.process.pid].map(oom_score);
     c.end();
     assert_eq!(scores, [lowest_oom_score(); 2]);

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use podprobe::api::Pod;
-use podprobe::kuberuntime::StartErrorReason;
-use podprobe::runtime::shims::RuntimeChoice;
-use podprobe::runtime::shims::state::{CONTAINER, ContainerRecord};
-use podprobe::runtime::{ExecOutcome, RuntimeContainerStatus};
-use podprobe::settings::Settings;
+use podprobe::daemon::settings::Settings;
+use podprobe::engine::runtime::{ExecOutcome, RuntimeContainerStatus};
+use podprobe::engine::shims::RuntimeChoice;
+use podprobe::engine::shims::state::{CONTAINER, ContainerRecord};
+use podprobe::pods::kuberuntime::StartErrorReason;
 use serde_json::{Value, json};
 use support::{CEILING, Node, NodeRuntime, on_both, pod, sh};
 

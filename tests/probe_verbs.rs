@@ -4,7 +4,7 @@
 use std::fs;
 use std::process::{Child, Command, Output, Stdio};
 
-use podprobe::settings::Settings;
+use podprobe::daemon::settings::Settings;
 use serde_json::json;
 
 mod support;
@@ -65,7 +65,7 @@ fn after_the_node_was_down_the_cause_of_the_start_says_so() {
         drop(daemon);
         node.kill_everything();
         fs::remove_dir_all(node.layout.run_dir()).unwrap();
-        let boot = podprobe::clock::boot_id();
+        let boot = podprobe::base::clock::boot_id();
         let before = checkpoint().replace(&boot, "another-boot");
         assert!(before.contains("another-boot"), "{before}");
         fs::write(node.layout.checkpoint(), before).unwrap();

@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use podprobe::prober::grpc;
-use podprobe::prober::outcome::{HandlerResult, Outcome, Phase};
-use podprobe::prober::target::Target;
+use podprobe::pods::prober::grpc;
+use podprobe::pods::prober::outcome::{HandlerResult, Outcome, Phase};
+use podprobe::pods::prober::target::Target;
 use serde_json::Value;
 
 #[path = "support/raw_h2.rs"]

@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 use podprobe::api::PodOrigin;
 use podprobe::api::decode::objects;
 use podprobe::api::{Pod, PodStatus, ProbeType};
-use podprobe::events::Recorder;
-use podprobe::prober::prober::{Memory, Prober, Subject};
-use podprobe::runtime::{ContainerId, ExecOutcome, RuntimeError};
+use podprobe::engine::runtime::{ContainerId, ExecOutcome, RuntimeError};
+use podprobe::pods::events::Recorder;
+use podprobe::pods::prober::prober::{Memory, Prober, Subject};
 
 #[path = "support/probed.rs"]
 mod probed;

@@ -16,17 +16,17 @@ use podprobe::api::status::{ContainerState, ContainerStateRunning};
 use podprobe::api::{
     Container, ContainerStatus, Pod, PodPhase, PodStatus, PodUid, Probe, ProbeType,
 };
-use podprobe::clock::Moment;
-use podprobe::events::Recorder;
-use podprobe::prober::manager::{Deps, ProberManager, RestoredReady, Results, StatusSource};
-use podprobe::prober::pauses::ProbeKey;
-use podprobe::prober::results::{Manager, ProbeResult, Update};
-use podprobe::runtime::{
+use podprobe::base::clock::Moment;
+use podprobe::engine::runtime::{
     ContainerId, ExecOutcome, NetworkNamespace, RuntimeError, RuntimeErrorKind,
 };
-use podprobe::views::history::RunOutcome;
-use podprobe::views::lateness::BOUNDS;
-use podprobe::views::{ProbeReport, Records};
+use podprobe::face::views::history::RunOutcome;
+use podprobe::face::views::lateness::BOUNDS;
+use podprobe::face::views::{ProbeReport, Records};
+use podprobe::pods::events::Recorder;
+use podprobe::pods::prober::manager::{Deps, ProberManager, RestoredReady, Results, StatusSource};
+use podprobe::pods::prober::pauses::ProbeKey;
+use podprobe::pods::prober::results::{Manager, ProbeResult, Update};
 use probed::{Probed, ProbedRuntime};
 
 #[path = "support/probed.rs"]
@@ -1178,8 +1178,9 @@ fn a11_a_container_older_than_the_daemon_has_its_events() {
     let p = short("a", "l", 50);
     d.store(&p, 0);
     d.manager.add_pod(&p);
-    let named =
-        |e: &podprobe::events::Event| e.field_path == "spec.containers{c0}" && e.pod == "pod-a";
+    let named = |e: &podprobe::pods::events::Event| {
+        e.field_path == "spec.containers{c0}" && e.pod == "pod-a"
+    };
     until("the event", || {
         d.recorder
             .list()

@@ -13,12 +13,12 @@ use std::time::{Duration, Instant};
 use podprobe::api::PodStatus;
 use podprobe::api::pod::HttpHeader;
 use podprobe::api::probe_host::ProbeHosts;
-use podprobe::prober::outcome::{HandlerResult, Outcome, Phase};
-use podprobe::prober::target::{Target, resolve_target};
-use podprobe::prober::url::ProbeUrl;
-use podprobe::prober::{grpc, http, tcp};
-use podprobe::runtime::NetworkNamespace;
-use podprobe::runtime::shims::state::Process;
+use podprobe::engine::runtime::NetworkNamespace;
+use podprobe::engine::shims::state::Process;
+use podprobe::pods::prober::outcome::{HandlerResult, Outcome, Phase};
+use podprobe::pods::prober::target::{Target, resolve_target};
+use podprobe::pods::prober::url::ProbeUrl;
+use podprobe::pods::prober::{grpc, http, tcp};
 
 #[path = "support/raw_h2.rs"]
 mod raw_h2;
@@ -1073,7 +1073,7 @@ fn a_probe_enters_the_pods_network_namespace_and_comes_back() {
     let (release, wait) = mpsc::sync_channel::<()>(1);
     let pod = std::thread::spawn(move || {
         nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
-        podprobe::sys::socket::loopback_up().unwrap();
+        podprobe::base::sys::socket::loopback_up().unwrap();
         let server = Server::http(|_| reply("200 OK", "", "from inside"));
         let healthy = grpc_server();
         ready

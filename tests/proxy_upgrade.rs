@@ -21,13 +21,13 @@ use std::time::Duration;
 
 use dns_message::{answer, question};
 use podprobe::api::service::{Cidr, Protocol};
-use podprobe::proxy::DataPath;
-use podprobe::proxy::role::home::{Record, SOCKET};
-use podprobe::proxy::role::message::{Options, Request, ServiceAddresses};
-use podprobe::proxy::userspace::client::{ProxyRole, Renewal, UserspaceProxy};
-use podprobe::services::names::{NameTarget, NamedPort, Names, ServiceNames};
-use podprobe::services::table::{Backends, ServicePortEntry, ServiceTable};
-use podprobe::sys::task::Process;
+use podprobe::base::sys::task::Process;
+use podprobe::net::proxy::DataPath;
+use podprobe::net::proxy::userspace::{ProxyRole, Renewal, UserspaceProxy};
+use podprobe::net::proxyd::home::{Record, SOCKET};
+use podprobe::net::proxyd::message::{Options, Request, ServiceAddresses};
+use podprobe::net::services::names::{NameTarget, NamedPort, Names, ServiceNames};
+use podprobe::net::services::table::{Backends, ServicePortEntry, ServiceTable};
 use proxied::{
     CEILING, PROGRAM, ask_from, at, check_echo, check_refused, check_stream, echo, eventually,
     in_own_network, ip, named, service, udp_ask, udp_client, udp_service,

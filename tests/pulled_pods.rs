@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use fake_registry::{Content, Layer, Reply, Server, noise, tar, zstd_in_window};
-use podprobe::images::{ImageStore, PullStage};
-use podprobe::runtime::shims::RuntimeChoice;
+use podprobe::engine::images::{ImageStore, PullStage};
+use podprobe::engine::shims::RuntimeChoice;
 use serde_json::json;
 use support::daemon::{Day, FOREVER, find};
 

@@ -7,7 +7,7 @@ use std::fs;
 use podprobe::api::PodCondition;
 use podprobe::api::conditions::{ConditionChange, ConditionStatus};
 use podprobe::cli::client::Client;
-use podprobe::runtime::shims::RuntimeChoice;
+use podprobe::engine::shims::RuntimeChoice;
 use serde_json::{Value, json};
 use support::daemon::{Day, FOREVER, NODE, find};
 

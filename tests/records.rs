@@ -5,8 +5,8 @@ mod support;
 use std::fs;
 use std::path::PathBuf;
 
-use podprobe::runtime::shims::RuntimeChoice;
-use podprobe::runtime::shims::state::{
+use podprobe::engine::shims::RuntimeChoice;
+use podprobe::engine::shims::state::{
     CONTAINER, EXIT, EXIT_COPY, Process, SANDBOX, STATE, read, write,
 };
 use serde_json::{Map, Value, json};

@@ -8,10 +8,12 @@ use std::sync::{Arc, Barrier, Mutex};
 use std::time::{Duration, Instant};
 
 use nix::mount::MsFlags;
-use podprobe::images::housekeeping::{ImageKeeper, ImageKeeperConfig};
-use podprobe::images::manager::{PullError, PullRequest, Puller};
-use podprobe::images::registry::{Bounds, DockerConfig, PullProgress, Registries, RegistryPuller};
-use podprobe::images::{
+use podprobe::engine::images::housekeeping::{ImageKeeper, ImageKeeperConfig};
+use podprobe::engine::images::manager::{PullError, PullRequest, Puller};
+use podprobe::engine::images::registry::{
+    Bounds, DockerConfig, PullProgress, Registries, RegistryPuller,
+};
+use podprobe::engine::images::{
     ImageConfig, ImageGcPolicy, ImageStore, ImagesInUse, Limits, LoadedImage, Reference,
 };
 use serde_json::{Value, json};
@@ -971,7 +973,7 @@ fn a_full_disk_costs_pulled_images_that_nobody_uses() {
                 },
                 on_change: Box::new(move || _ = changed.try_send(())),
             },
-            &podprobe::threads::Roster::default(),
+            &podprobe::base::threads::Roster::default(),
         );
         (keeper.unwrap(), told)
     };

@@ -3,7 +3,7 @@
 mod support;
 
 use podprobe::api::PodPhase;
-use podprobe::views::{PodView, Snapshot};
+use podprobe::face::views::{PodView, Snapshot};
 use serde_json::json;
 use support::Node;
 use support::daemon::{Day, FOREVER, find};

@@ -6,7 +6,7 @@ mod support;
 use std::fs;
 
 use nix::libc;
-use podprobe::runtime::shims::RuntimeChoice;
+use podprobe::engine::shims::RuntimeChoice;
 use serde_json::{Value, json};
 use support::daemon::{Day, FOREVER};
 use support::{Node, with_v2_alone};
@@ -108,7 +108,7 @@ fn forbid_bpf() {
             0,
         ),
     ];
-    podprobe::sys::process::apply_seccomp(&program, 0).unwrap();
+    podprobe::base::sys::process::apply_seccomp(&program, 0).unwrap();
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //!   "kubelet-probes 2.3 row 8", "exec-in-container 3, steps 3 to 13", "kubelet-probes 5.3 'Reject'".
 //! - "lessons" and a row of its lists, as in "lessons 6" and "lessons A6"; "deviations:" and the name of a row.
 //! - Short forms for kubelet-probes in the comments of Rust files: a section with a point in it, "(8.4)", in parentheses or
-//!   at the beginning of the comment; S, V or O with a number, a row of 9.3, 1.3 or 15; in src/prober "row 8", a row of 2.3.
+//!   at the beginning of the comment; S, V or O with a number, a row of 9.3, 1.3 or 15; in src/pods/prober "row 8", a row of 2.3.
 //!
 //! Several places follow one another with a comma, a semicolon, "and", "to" or a dash.
 
@@ -248,7 +248,7 @@ struct Documents {
 /// Where a text stands, which decides about the short forms.
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
-    /// A comment of a Rust file; of one below src/prober.
+    /// A comment of a Rust file; of one below src/pods/prober.
     Comment { prober: bool },
     /// Code with its texts.
     Code,
@@ -489,7 +489,7 @@ fn deviations() -> Vec<Deviation> {
 /// Consecutive comment lines are one text, so that a reference may be wrapped; a line of code is one of its own.
 fn texts(path: &str, text: &str) -> Vec<(usize, Kind, String)> {
     let rust = path.ends_with(".rs");
-    let prober = path.starts_with("src/prober");
+    let prober = path.starts_with("src/pods/prober");
     let mut found: Vec<(usize, Kind, String)> = Vec::new();
     let mut open = false;
     for (number, line) in (1..).zip(text.lines()) {

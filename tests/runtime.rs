@@ -7,16 +7,16 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use podprobe::cancel::Cancel;
-use podprobe::images::ImageStore;
-use podprobe::images::manager::ImageWaitReason;
-use podprobe::kuberuntime::StartErrorReason;
-use podprobe::runtime::shims::RuntimeChoice;
-use podprobe::runtime::shims::state::{
+use podprobe::base::cancel::Cancel;
+use podprobe::base::sys::cgroup::Cgroups;
+use podprobe::engine::images::ImageStore;
+use podprobe::engine::images::manager::ImageWaitReason;
+use podprobe::engine::runtime::{ContainerId, ExecOutcome, RuntimeErrorKind, RuntimeState};
+use podprobe::engine::shims::RuntimeChoice;
+use podprobe::engine::shims::state::{
     CONTAINER, ContainerRecord, ContainerState, EXIT, EXIT_COPY, STATE,
 };
-use podprobe::runtime::{ContainerId, ExecOutcome, RuntimeErrorKind, RuntimeState};
-use podprobe::sys::cgroup::Cgroups;
+use podprobe::pods::kuberuntime::StartErrorReason;
 use serde_json::json;
 use support::{Node, on_both, pod, sh, wait_until};
 
@@ -530,7 +530,7 @@ fn torn_records(node: &Node) {
     for name in [EXIT, EXIT_COPY] {
         fs::remove_file(dir.join(name)).unwrap();
     }
-    podprobe::runtime::shims::state::write(
+    podprobe::engine::shims::state::write(
         &dir,
         CONTAINER,
         &ContainerRecord {

@@ -6,9 +6,9 @@ mod support;
 use std::fs;
 use std::time::Duration;
 
-use podprobe::nsexec::ExecError;
-use podprobe::runtime::ExecOutcome;
-use podprobe::runtime::shims::RuntimeChoice;
+use podprobe::engine::nsexec::ExecError;
+use podprobe::engine::runtime::ExecOutcome;
+use podprobe::engine::shims::RuntimeChoice;
 use serde_json::{Value, json};
 use support::running::Running;
 use support::{CEILING, Node, pod, sh, wait_until};

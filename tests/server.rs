@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use podprobe::server::request::encoded;
+use podprobe::face::server::request::encoded;
 use serde_json::{Value, json};
 use support::daemon::{Day, FOREVER, NODE};
 use support::{CEILING, Node, on_both, skip, wait_until};
@@ -95,7 +95,7 @@ fn with_pod(node: &Node, config: Value, script: &str, more: Value, test: impl Fn
 }
 
 fn on_embedded(test: impl FnOnce(&Node)) {
-    support::on(podprobe::runtime::shims::RuntimeChoice::Embedded, test);
+    support::on(podprobe::engine::shims::RuntimeChoice::Embedded, test);
 }
 
 #[test]

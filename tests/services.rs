@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 use nix::libc;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use podprobe::layout::Layout;
-use podprobe::proxy::role::home::Record;
-use podprobe::runtime::shims::RuntimeChoice;
-use podprobe::sys::cgroup::Cgroups;
-use podprobe::sys::task::PidFd;
+use podprobe::base::paths::Layout;
+use podprobe::base::sys::cgroup::Cgroups;
+use podprobe::base::sys::task::PidFd;
+use podprobe::engine::shims::RuntimeChoice;
+use podprobe::net::proxyd::home::Record;
 use serde_json::{Value, json};
 
 mod support;

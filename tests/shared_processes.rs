@@ -5,11 +5,11 @@ mod support;
 use std::fs;
 use std::time::Duration;
 
-use podprobe::cancel::Cancel;
-use podprobe::runtime::shims::RuntimeChoice;
-use podprobe::runtime::shims::state::{ContainerState, STATE, SandboxState};
-use podprobe::runtime::{ExecOutcome, RuntimeState};
-use podprobe::sys::cgroup::Cgroups;
+use podprobe::base::cancel::Cancel;
+use podprobe::base::sys::cgroup::Cgroups;
+use podprobe::engine::runtime::{ExecOutcome, RuntimeState};
+use podprobe::engine::shims::RuntimeChoice;
+use podprobe::engine::shims::state::{ContainerState, STATE, SandboxState};
 use serde_json::json;
 use support::{CEILING, Node, pod, sh, wait_until};
 
@@ -198,15 +198,15 @@ fn the_first_process_and_the_sandbox_end_together() {
             let id = rt
                 .start_container(&pod, &sandbox, &pod.spec.containers[0], 0)
                 .unwrap();
-            let holder: SandboxState = podprobe::runtime::shims::state::read(
+            let holder: SandboxState = podprobe::engine::shims::state::read(
                 &node.layout.sandboxes().join(sandbox.as_str()),
                 STATE,
             )
             .unwrap();
             let pid = holder.process.pid;
             let first = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
-            let first = podprobe::runtime::shims::state::Process::of(first.trim().parse().unwrap())
-                .unwrap();
+            let first =
+                podprobe::engine::shims::state::Process::of(first.trim().parse().unwrap()).unwrap();
             support::kill9(if kill_first { first } else { holder.process });
             wait_until("both to end", || !first.alive() && !holder.process.alive());
             // And with them every container.
@@ -311,7 +311,7 @@ fn the_first_process_of_a_pod_stands_in_the_pod_s_cgroup_and_under_a_filter() {
             json!({"shareProcessNamespace": true, "containers": [sh("main", LOOP)]}),
         );
         let sandbox = rt.run_pod_sandbox(&pod, 0).unwrap();
-        let holder: SandboxState = podprobe::runtime::shims::state::read(
+        let holder: SandboxState = podprobe::engine::shims::state::read(
             &node.layout.sandboxes().join(sandbox.as_str()),
             STATE,
         )

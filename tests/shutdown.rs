@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use podprobe::runtime::shims::RuntimeChoice;
-use podprobe::runtime::shims::state::{EXIT, Process, STATE, SandboxState, read};
+use podprobe::engine::shims::RuntimeChoice;
+use podprobe::engine::shims::state::{EXIT, Process, STATE, SandboxState, read};
 use serde_json::{Map, Value, json};
 use support::daemon::{Day, POLITE};
 use support::on;

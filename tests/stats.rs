@@ -5,9 +5,9 @@ mod support;
 use std::fs;
 use std::sync::Arc;
 
-use podprobe::runtime::RuntimePodStatus;
-use podprobe::runtime::shims::state::{ContainerState, STATE};
-use podprobe::stats::{Detail, Figures, Reader, Stats, cadvisor, resource};
+use podprobe::engine::runtime::RuntimePodStatus;
+use podprobe::engine::shims::state::{ContainerState, STATE};
+use podprobe::engine::stats::{Detail, Figures, Reader, Stats, cadvisor, resource};
 use serde_json::json;
 use support::running::Running;
 use support::{Node, on_both, sh};

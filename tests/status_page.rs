@@ -6,7 +6,7 @@ use std::fs;
 use std::net::TcpListener;
 use std::process::{Command, Stdio};
 
-use podprobe::runtime::shims::RuntimeChoice;
+use podprobe::engine::shims::RuntimeChoice;
 use serde_json::json;
 use support::Node;
 use support::daemon::{Day, FOREVER};

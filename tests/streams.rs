@@ -12,12 +12,12 @@ use nix::mount::{MsFlags, mount};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::{CloneFlags, unshare};
 use podprobe::api::PodUid;
-use podprobe::cancel::Cancel;
-use podprobe::runtime::{
+use podprobe::base::cancel::Cancel;
+use podprobe::base::wire::dial::DialError;
+use podprobe::base::wire::socket::Socket;
+use podprobe::engine::runtime::{
     ContainerId, ExecRequest, Runtime, RuntimeErrorKind, SessionEnd, Started, TerminalSize,
 };
-use podprobe::wire::dial::DialError;
-use podprobe::wire::socket::Socket;
 use serde_json::{Value, json};
 use support::running::Running;
 use support::session::{Client, await_readable, descriptors};
@@ -67,8 +67,8 @@ fn start(c: &Running<'_>, request: &ExecRequest) -> Client {
 
 /// Directories of commands in the container's cgroups.
 fn leaves(c: &Running<'_>) -> usize {
-    let state: podprobe::runtime::shims::state::ContainerState =
-        c.node.record(&c.id, podprobe::runtime::shims::state::STATE);
+    let state: podprobe::engine::shims::state::ContainerState =
+        c.node.record(&c.id, podprobe::engine::shims::state::STATE);
     let entries = state
         .cgroups
         .iter()
@@ -426,7 +426,7 @@ fn port_forward(node: &Node) {
 }
 
 fn forward(rt: &dyn Runtime, uid: &PodUid, port: u16) -> Result<Socket, DialError> {
-    podprobe::kuberuntime::port_forward(rt, uid.as_str(), port)
+    podprobe::pods::kuberuntime::port_forward(rt, uid.as_str(), port)
 }
 
 fn read_all(socket: &mut Socket) -> String {
@@ -462,7 +462,7 @@ on_both!(
 /// On the embedded runtime: what is counted is not the runtime's.
 #[test]
 fn a_thousand_sessions_leave_nothing() {
-    support::on(podprobe::runtime::shims::RuntimeChoice::Embedded, |node| {
+    support::on(podprobe::engine::shims::RuntimeChoice::Embedded, |node| {
         with(node, json!({}), |c| {
             let run = |tty| {
                 start(
@@ -530,7 +530,7 @@ fn terminals_that_are_none_are_not_opened() {
         start(c, &script("echo runs")).check(0, "runs\n", "");
         assert_eq!(leaves(c), 0);
     };
-    support::on(podprobe::runtime::shims::RuntimeChoice::Embedded, |node| {
+    support::on(podprobe::engine::shims::RuntimeChoice::Embedded, |node| {
         own_node_terminals();
         let mut spec = spec(json!({
             "securityContext": {"privileged": true},

@@ -10,7 +10,7 @@ use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::pty::{Winsize, openpty};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use podprobe::settings::Settings;
+use podprobe::daemon::settings::Settings;
 use serde_json::json;
 
 #[path = "support/fake_registry.rs"]

@@ -8,9 +8,9 @@ mod support;
 
 use std::fs;
 
-use podprobe::runtime::shims::RuntimeChoice;
-use podprobe::views::PodView;
-use podprobe::views::history::{PodHistory, RunOutcome};
+use podprobe::engine::shims::RuntimeChoice;
+use podprobe::face::views::PodView;
+use podprobe::face::views::history::{PodHistory, RunOutcome};
 use serde_json::{Value, json};
 use support::daemon::{Day, FOREVER, NODE, Watcher, find};
 
@@ -347,7 +347,7 @@ fn a4_readiness_fails_by_its_probe_while_the_pod_ends() {
         let more = |n| of(&before, "readiness").len() + n;
         wait_runs(&day, "old", "readiness", more(3));
         let container_ready = |p: &PodView| p.status.container_statuses.iter().any(|c| c.ready);
-        let view = |s: &podprobe::views::Snapshot| {
+        let view = |s: &podprobe::face::views::Snapshot| {
             find(s, "old").map(|p| (p.terminating, p.status.is_ready(), container_ready(p)))
         };
         let now = view(&day.snapshot().unwrap());
@@ -361,7 +361,7 @@ fn a4_readiness_fails_by_its_probe_while_the_pod_ends() {
             view(s).filter(|(_, _, ready)| !ready)
         });
         assert!(process.alive(), "its probe has said so, not its end");
-        let said = |s: &podprobe::views::Snapshot| {
+        let said = |s: &podprobe::face::views::Snapshot| {
             find(s, "old")?
                 .events
                 .iter()

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http_server::{Reply, Server};
-use podprobe::runtime::shims::RuntimeChoice;
+use podprobe::engine::shims::RuntimeChoice;
 use serde_json::{Value, json};
 use support::daemon::{Day, FOREVER};
 use support::{Node, wait_until};

@@ -17,14 +17,14 @@ use std::time::Duration;
 use nix::sys::signal::{self, Signal};
 use nix::unistd::Pid;
 use podprobe::api::service::{Cidr, Protocol};
-use podprobe::proxy::DataPath;
-use podprobe::proxy::role::home::Record;
-use podprobe::proxy::role::message::{HostPorts, Options, Request, ServiceAddresses};
-use podprobe::proxy::userspace::client::{ProxyRole, UserspaceProxy};
-use podprobe::services::names::Names;
-use podprobe::services::table::{Backends, HostPort, ServiceTable};
-use podprobe::sys::cgroup::Cgroups;
-use podprobe::sys::task::Process;
+use podprobe::base::sys::cgroup::Cgroups;
+use podprobe::base::sys::task::Process;
+use podprobe::net::proxy::DataPath;
+use podprobe::net::proxy::userspace::{ProxyRole, UserspaceProxy};
+use podprobe::net::proxyd::home::Record;
+use podprobe::net::proxyd::message::{HostPorts, Options, Request, ServiceAddresses};
+use podprobe::net::services::names::Names;
+use podprobe::net::services::table::{Backends, HostPort, ServiceTable};
 use proxied::{
     CEILING, PROGRAM, ask, ask_from, at, backend, backends_of, check_echo, check_refused,
     check_stream, echo, eventually, in_a_pod, ip, kill, named, named_at, proxied, serve, service,
@@ -315,7 +315,7 @@ fn clients_of_endpoints_that_all_refuse_are_reset() {
 /// A listener whose packets are dropped: nobody ever answers there.
 fn black_hole() -> TcpListener {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    podprobe::sys::socket::let_nothing_in(listener.as_fd()).unwrap();
+    podprobe::base::sys::socket::let_nothing_in(listener.as_fd()).unwrap();
     listener
 }
 
@@ -688,7 +688,7 @@ fn a_storm_of_resets_leaves_nothing() {
             let port = if n % 3 == 0 { "10.96.0.1:81" } else { FOO };
             let mut stream = TcpStream::connect(port).unwrap();
             let _ = stream.write_all(&[1; 1000]);
-            podprobe::proxy::userspace::sockets::reset_on_close(&stream);
+            podprobe::net::proxyd::userspace::sockets::reset_on_close(&stream);
         }
         check_echo(FOO, b"aaaaa");
         eventually("all are gone", || proxy.metrics().connections == 0);
@@ -701,7 +701,7 @@ fn a_reset_of_the_endpoint_reaches_the_client() {
     proxied(|proxy| {
         let resets = serve(|mut stream| {
             let _ = stream.read(&mut [0; 1]);
-            podprobe::proxy::userspace::sockets::reset_on_close(&stream);
+            podprobe::net::proxyd::userspace::sockets::reset_on_close(&stream);
         });
         proxy.apply(&[service("foo", &[resets])]);
         let mut stream = TcpStream::connect(FOO).unwrap();
@@ -836,8 +836,8 @@ fn the_next_daemon_finds_the_role_and_starts_one_where_it_was_killed() {
         let pid = proxy.pid();
         let mut second = proxied::Proxy::new();
         std::mem::swap(&mut second.dir, &mut proxy.dir);
-        second.role = podprobe::proxy::userspace::client::ProxyRole::new(&second.dir, "")
-            .with_program(PROGRAM);
+        second.role =
+            podprobe::net::proxy::userspace::ProxyRole::new(&second.dir, "").with_program(PROGRAM);
         second.apply(&[service("foo", &[named("b")])]);
         assert_eq!(second.pid(), pid);
         assert_eq!(ask(FOO).unwrap(), "b");
@@ -855,7 +855,7 @@ fn a_table_of_another_boot_is_not_used() {
         proxy.kill();
         let path = proxy.dir.join("table.json");
         let text = std::fs::read_to_string(&path).unwrap();
-        let boot = podprobe::clock::boot_id();
+        let boot = podprobe::base::clock::boot_id();
         std::fs::write(&path, text.replace(&boot, "another")).unwrap();
         assert_eq!(proxy.metrics().listeners, 0);
     });
@@ -876,8 +876,8 @@ fn a_wiped_directory_is_made_anew_and_connections_live_on() {
         });
         assert_eq!(proxy.pid(), pid);
         check_stream(&mut stream, b"aaaaa");
-        let mut next = podprobe::proxy::userspace::client::ProxyRole::new(&proxy.dir, "")
-            .with_program(PROGRAM);
+        let mut next =
+            podprobe::net::proxy::userspace::ProxyRole::new(&proxy.dir, "").with_program(PROGRAM);
         let answer = next.ask(&Request::Metrics {}).unwrap();
         assert_eq!(answer.metrics.unwrap().connections, 1);
         assert_eq!(proxy.pid(), pid);
@@ -908,8 +908,8 @@ fn a_retired_role_ends_with_its_last_connection() {
         let mut stream = TcpStream::connect(FOO).unwrap();
         check_stream(&mut stream, b"aaaaa");
         proxy.role.ask(&Request::Retire {}).unwrap();
-        let mut next = podprobe::proxy::userspace::client::ProxyRole::new(&proxy.dir, "")
-            .with_program(PROGRAM);
+        let mut next =
+            podprobe::net::proxy::userspace::ProxyRole::new(&proxy.dir, "").with_program(PROGRAM);
         next.ask(&Request::Metrics {}).unwrap();
         assert_ne!(proxy.pid(), old.pid);
         check_echo(FOO, b"bbbbb");
@@ -937,7 +937,7 @@ fn a_role_of_an_earlier_version_gives_way_to_one_that_knows_names() {
         let socket = UnixListener::bind(proxy.dir.join("control.sock")).unwrap();
         let mut process = Command::new("sleep").arg("1000").spawn().unwrap();
         let record = Record {
-            boot_id: podprobe::clock::boot_id(),
+            boot_id: podprobe::base::clock::boot_id(),
             process: Process::of(process.id() as i32).unwrap(),
             version: "0.0.1".into(),
             hands_over: false,
@@ -996,7 +996,7 @@ fn what_a_killed_role_has_added_is_taken_back() {
             path.set_names(None);
             path
         };
-        let has_address = || podprobe::network::node_addresses().contains(&ip("10.96.0.1"));
+        let has_address = || podprobe::net::network::node_addresses().contains(&ip("10.96.0.1"));
         let table = ServiceTable {
             services: vec![service("echo", &[echo()])],
             ..ServiceTable::default()

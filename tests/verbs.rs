@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use nix::libc;
-use podprobe::runtime::shims::RuntimeChoice;
+use podprobe::engine::shims::RuntimeChoice;
 use serde_json::{Value, json};
 use support::daemon::{Day, FOREVER, find};
 use support::{Node, PROGRAM, on_own_thread};
@@ -108,7 +108,7 @@ fn forbid_inotify() {
             0,
         ),
     ];
-    podprobe::sys::process::apply_seccomp(&program, 0).unwrap();
+    podprobe::base::sys::process::apply_seccomp(&program, 0).unwrap();
 }
 
 fn path(path: &Path) -> &str {
@@ -145,8 +145,9 @@ mod tests {
             assert_eq!(waited, (Some(0), met, String::new()));
             let snapshot = day.snapshot().unwrap();
             let mut ready = snapshot.pods.iter().filter(|p| p.status.is_ready());
-            let label =
-                |p: &podprobe::views::PodView| p.object["metadata"]["labels"]["version"].clone();
+            let label = |p: &podprobe::face::views::PodView| {
+                p.object["metadata"]["labels"]["version"].clone()
+            };
             assert_eq!(ready.next().map(|p| label(p)), Some(json!(version)));
         }
         assert_ne!(uid(&day, "web"), old);

@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use podprobe::wire::connection::Connection;
-use podprobe::wire::dial::{Address, DialError, Dialer, End};
-use podprobe::wire::grpc::{Call, MAX_HEADERS};
-use podprobe::wire::link::Link;
-use podprobe::wire::socket::Socket;
-use podprobe::wire::{exchange, http1};
+use podprobe::base::wire::connection::Connection;
+use podprobe::base::wire::dial::{Address, DialError, Dialer, End};
+use podprobe::base::wire::grpc::{Call, MAX_HEADERS};
+use podprobe::base::wire::link::Link;
+use podprobe::base::wire::socket::Socket;
+use podprobe::base::wire::{exchange, http1};
 
 #[path = "support/raw_h2.rs"]
 mod raw_h2;
@@ -193,7 +193,7 @@ fn the_wire_knows_nothing_above_it() {
         }
     }
     let mut files = Vec::new();
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/wire");
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/base/wire");
     sources(&dir, &mut files);
     assert!(files.len() > 10, "{files:?}");
     for file in files {
@@ -201,7 +201,7 @@ fn the_wire_knows_nothing_above_it() {
         for (at, _) in text.match_indices("crate::") {
             let path = &text[at + "crate::".len()..];
             assert!(
-                ["sys::", "wire", "skip::"]
+                ["base::sys::", "base::wire", "skip::"]
                     .iter()
                     .any(|room| path.starts_with(room)),
                 "{} names crate::{}",

@@ -10,8 +10,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use podprobe::api::PodUid;
-use podprobe::server::protocol::PauseTarget;
-use podprobe::sys::cgroup::Cgroups;
+use podprobe::base::sys::cgroup::Cgroups;
+use podprobe::face::server::protocol::PauseTarget;
 use serde_json::{Value, json};
 
 use super::host;
@@ -220,7 +220,8 @@ fn last_runs(node: &Node, uid: &PodUid) -> Vec<Option<f64>> {
     let history = node.client().history(uid.clone()).unwrap();
     let runs = history.probes.into_iter().flat_map(|p| p.runs);
     runs.map(|r| {
-        (r.outcome == podprobe::views::history::RunOutcome::Success).then_some(r.micros as f64)
+        (r.outcome == podprobe::face::views::history::RunOutcome::Success)
+            .then_some(r.micros as f64)
     })
     .collect()
 }

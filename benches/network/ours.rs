@@ -13,16 +13,16 @@ use podprobe::api::status::{ContainerState, ContainerStateRunning};
 use podprobe::api::{
     Container, ContainerStatus, Pod, PodPhase, PodStatus, PodUid, Probe, ProbeType,
 };
-use podprobe::change_feed::Aspect;
-use podprobe::clock::{Moment, Time};
-use podprobe::events::Recorder;
-use podprobe::prober::manager::{Deps, ProberManager, RestoredReady, Results, StatusSource};
-use podprobe::prober::outcome::{HandlerResult, Outcome, Phase};
-use podprobe::prober::results;
-use podprobe::runtime::{ContainerId, ExecOutcome, RuntimeError};
-use podprobe::status::StatusManager;
-use podprobe::views::Records;
-use podprobe::views::history::MAX_RUNS;
+use podprobe::base::change_feed::Aspect;
+use podprobe::base::clock::{Moment, Time};
+use podprobe::engine::runtime::{ContainerId, ExecOutcome, RuntimeError};
+use podprobe::face::views::Records;
+use podprobe::face::views::history::MAX_RUNS;
+use podprobe::pods::events::Recorder;
+use podprobe::pods::prober::manager::{Deps, ProberManager, RestoredReady, Results, StatusSource};
+use podprobe::pods::prober::outcome::{HandlerResult, Outcome, Phase};
+use podprobe::pods::prober::results;
+use podprobe::pods::status::StatusManager;
 use serde_json::{Value, json};
 
 use crate::probed::{Probed, ProbedRuntime};

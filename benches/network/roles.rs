@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use crate::support::usage::process_cpu;
 use nix::sys::socket::{setsockopt, sockopt};
-use podprobe::prober::manager::STACK_SIZE;
-use podprobe::views::lateness::Lateness;
+use podprobe::face::views::lateness::Lateness;
+use podprobe::pods::prober::manager::STACK_SIZE;
 use serde_json::{Value, json};
 
 use crate::ours::Ours;

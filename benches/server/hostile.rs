@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use podprobe::wire::tls::trusting_config;
+use podprobe::base::wire::tls::trusting_config;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, StreamOwned};
 use serde::{Deserialize, Serialize};

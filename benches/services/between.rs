@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use podprobe::proxy::DataPath;
-use podprobe::proxy::nftables::Nftables;
-use podprobe::proxy::role::home::Record;
-use podprobe::proxy::role::message::{Options, ServiceAddresses};
-use podprobe::proxy::userspace::client::{ProxyRole, UserspaceProxy};
+use podprobe::net::proxy::DataPath;
+use podprobe::net::proxy::nftables::Nftables;
+use podprobe::net::proxy::userspace::{ProxyRole, UserspaceProxy};
+use podprobe::net::proxyd::home::Record;
+use podprobe::net::proxyd::message::{Options, ServiceAddresses};
 
 use super::networks::Namespace;
 use super::support::usage;

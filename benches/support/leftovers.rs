@@ -4,8 +4,8 @@ use std::collections::{BTreeSet, HashSet};
 use std::fs;
 use std::path::Path;
 
-use podprobe::layout::Layout;
-use podprobe::sys::cgroup::Cgroups;
+use podprobe::base::paths::Layout;
+use podprobe::base::sys::cgroup::Cgroups;
 
 use super::node::Node;
 use super::usage::entries;

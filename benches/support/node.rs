@@ -11,11 +11,11 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
+use podprobe::base::paths::Layout;
+use podprobe::base::sys::cgroup::{self, Cgroups};
 use podprobe::cli::client::Client;
-use podprobe::layout::Layout;
-use podprobe::runtime::shims::state::{self, ContainerState, Process, STATE, SandboxState};
-use podprobe::sys::cgroup::{self, Cgroups};
-use podprobe::views::{PodView, Snapshot};
+use podprobe::engine::shims::state::{self, ContainerState, Process, STATE, SandboxState};
+use podprobe::face::views::{PodView, Snapshot};
 use serde_json::{Value, json};
 
 use super::{CEILING, Guard, program, wait_until};

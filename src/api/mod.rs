@@ -32,7 +32,7 @@ pub mod sysctls;
 pub(crate) mod test_pods;
 pub mod validation;
 
-pub use crate::pod_uid::PodUid;
+pub use crate::base::pod_uid::PodUid;
 pub use pod::{Container, Handler, Hook, HookKind, Pod, PodRef, Probe, ProbeType};
 pub use source::{PodOrigin, PodSource};
 pub use status::{ContainerStatus, PodCondition, PodPhase, PodStatus};

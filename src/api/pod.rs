@@ -16,7 +16,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use super::quantity::Quantity;
 use super::raw_object::RawObject;
 use super::source::PodSource;
-use crate::pod_uid::PodUid;
+use crate::base::pod_uid::PodUid;
 
 /// The annotation of how much a pod may receive, in bits a second.
 pub const INGRESS_BANDWIDTH: &str = "kubernetes.io/ingress-bandwidth";

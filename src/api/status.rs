@@ -1,4 +1,4 @@
-//! `status` of a v1 Pod: the types, in the API's names and JSON form. [`crate::status`] decides
+//! `status` of a v1 Pod: the types, in the API's names and JSON form. [`crate::pods::status`] decides
 //! their values.
 
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::pod::ResourceRequirements;
 use super::quantity::Quantity;
-use crate::clock::Time;
+use crate::base::clock::Time;
 
 /// `status.phase` (kubelet-probes 9.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -20,7 +20,7 @@ use super::huge_pages;
 use super::pod::{HookKind, Pod, ProbeType};
 use super::source::PodSource;
 use super::validation::{NO_BLOCK_VOLUMES, probe_field};
-use crate::spelling;
+use crate::base::spelling;
 
 /// What to do about a field that no type reads.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -24,7 +24,7 @@ use super::pod_files::{self, Content, Input, Objects, Source, Watched, objects};
 use super::validate::{self, Node, Validate};
 use super::wait;
 use crate::api::decode;
-use crate::pod_config::files::is_pod_file;
+use crate::pods::sources::files::is_pod_file;
 
 /// `--wait` without `--timeout`.
 const WAIT: Duration = Duration::from_secs(5 * 60);

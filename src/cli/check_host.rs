@@ -15,7 +15,7 @@ use self::finding::{Finding, Grade};
 use super::args::{self, Opt, ROOT};
 use super::error::CliError;
 use super::terminal::one_line;
-use crate::layout::Layout;
+use crate::base::paths::Layout;
 
 /// `check-host`.
 pub const VERB: args::Verb = args::Verb {

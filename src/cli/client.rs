@@ -1,4 +1,4 @@
-//! The client's side of the unix socket: HTTP on one connection (crate::server).
+//! The client's side of the unix socket: HTTP on one connection (crate::face::server).
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -17,20 +17,20 @@ use super::starting;
 use crate::api::PodUid;
 use crate::api::conditions::ConditionChange;
 use crate::api::objects::ObjectKind;
-use crate::events::EventList;
-use crate::layout::Layout;
-use crate::server::protocol::{
+use crate::base::paths::Layout;
+use crate::base::wire::http1::{Framing, Head, HeadReader};
+use crate::face::server::protocol::{
     API, Condition, ConditionSet, DeleteTarget, Deleted, Pause, PauseTarget, ProbeTarget,
     RestartTarget, Version, WATCH_CEILING,
 };
-use crate::server::request::encoded;
-use crate::server::transport::Transport;
-use crate::server::web_socket::Socket;
-use crate::services::view::ServiceView;
-use crate::views::ProbeReport;
-use crate::views::history::PodHistory;
-use crate::views::{Snapshot, SnapshotUpdate};
-use crate::wire::http1::{Framing, Head, HeadReader};
+use crate::face::server::request::encoded;
+use crate::face::server::transport::Transport;
+use crate::face::server::web_socket::Socket;
+use crate::face::views::ProbeReport;
+use crate::face::views::history::PodHistory;
+use crate::face::views::{Snapshot, SnapshotUpdate};
+use crate::net::services::view::ServiceView;
+use crate::pods::events::EventList;
 
 /// Longest wait for an answer that the daemon can give at once.
 const ANSWER: Duration = Duration::from_secs(10);

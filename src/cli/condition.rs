@@ -10,8 +10,8 @@ use super::error::CliError;
 use super::suggest::did_you_mean;
 use super::{columns, kinds, names};
 use crate::api::conditions::{ConditionChange, ConditionStatus};
-use crate::server::protocol::ConditionSet;
-use crate::views::PodView;
+use crate::face::server::protocol::ConditionSet;
+use crate::face::views::PodView;
 
 /// `condition`.
 pub const VERB: args::Verb = args::Verb {

@@ -17,9 +17,9 @@ use super::client::{Client, ClientError};
 use super::error::CliError;
 use super::logs::choose::container;
 use super::{exec, kinds, names};
-use crate::file_copy::{CopyError, Placement, Root, Source, Target, unpack};
-use crate::server::protocol::API;
-use crate::server::request::encoded;
+use crate::engine::file_copy::{CopyError, Placement, Root, Source, Target, unpack};
+use crate::face::server::protocol::API;
+use crate::face::server::request::encoded;
 
 /// `cp`.
 pub const VERB: args::Verb = args::Verb {

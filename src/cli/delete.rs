@@ -11,8 +11,8 @@ use super::client::Client;
 use super::error::CliError;
 use super::pod_files::{self, Source};
 use super::{columns, kinds, names};
-use crate::server::protocol::DeleteTarget;
-use crate::views::{PodView, Snapshot};
+use crate::face::server::protocol::DeleteTarget;
+use crate::face::views::{PodView, Snapshot};
 
 /// `delete`.
 pub const VERB: args::Verb = args::Verb {

@@ -10,8 +10,8 @@ use super::error::CliError;
 use super::logs::choose;
 use super::stream::{self, SUBPROTOCOL, Streams};
 use super::{columns, kinds, names};
-use crate::server::request::encoded;
-use crate::views::PodView;
+use crate::face::server::request::encoded;
+use crate::face::views::PodView;
 
 const CONTAINER: Opt = Opt::value("container", Some('c'));
 const STDIN: Opt = Opt::flag("stdin", Some('i'));

@@ -13,11 +13,13 @@ use super::run::log_to;
 use super::suggest::did_you_mean;
 use super::table::write_rows;
 use super::terminal::say;
-use crate::images::registry::RegistryPuller;
-use crate::images::{ImageConfig, ImageError, ImageRecord, ImageStore, LoadedImage, save_to};
-use crate::layout::Layout;
-use crate::runtime::shims;
-use crate::settings::Settings;
+use crate::base::paths::Layout;
+use crate::daemon::settings::Settings;
+use crate::engine::images::registry::RegistryPuller;
+use crate::engine::images::{
+    ImageConfig, ImageError, ImageRecord, ImageStore, LoadedImage, save_to,
+};
+use crate::engine::shims;
 
 /// `image`.
 pub const VERB: args::Verb = args::Verb {

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use super::pull_text::{bar, milestone, words};
 use super::terminal::say;
-use crate::images::manager::PullRequest;
-use crate::images::registry::{PullProgress, PullState, RegistryPuller};
-use crate::images::{LoadedImage, Reference};
+use crate::engine::images::manager::PullRequest;
+use crate::engine::images::registry::{PullProgress, PullState, RegistryPuller};
+use crate::engine::images::{LoadedImage, Reference};
 
 /// How often the progress is written.
 const STEP: Duration = Duration::from_millis(200);
@@ -56,7 +56,7 @@ fn show(name: &str, progress: &PullProgress, done: &AtomicBool) {
 
 /// Of the terminal; 80 when it does not say.
 fn columns() -> usize {
-    let size = crate::sys::terminal::size(&std::io::stderr());
+    let size = crate::base::sys::terminal::size(&std::io::stderr());
     size.map_or(80, |(columns, _)| usize::from(columns))
 }
 

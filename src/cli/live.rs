@@ -14,11 +14,11 @@ use super::problems::{write_problems, write_stalled};
 use super::pull_text;
 use super::table::write_rows;
 use super::terminal::{Printable, one_line};
-use crate::clock::Time;
-use crate::events::Event;
-use crate::images::ImagePull;
-use crate::server::Backend;
-use crate::views::{PodView, Snapshot};
+use crate::base::clock::Time;
+use crate::engine::images::ImagePull;
+use crate::face::server::Backend;
+use crate::face::views::{PodView, Snapshot};
+use crate::pods::events::Event;
 
 /// The table is drawn at least this often, because ages grow and the terminal may be resized.
 const REFRESH: Duration = Duration::from_millis(500);
@@ -78,7 +78,7 @@ impl Drop for Screen<'_> {
 
 /// Columns and lines; 80 by 24 when the terminal does not say.
 pub(super) fn terminal_size() -> (usize, usize) {
-    let size = crate::sys::terminal::size(&io::stdout()).unwrap_or((80, 24));
+    let size = crate::base::sys::terminal::size(&io::stdout()).unwrap_or((80, 24));
     (usize::from(size.0).max(20), usize::from(size.1).max(8))
 }
 

@@ -1,6 +1,6 @@
 //! `logs`: prints the logs of containers and follows them until the containers end.
 //!
-//! Invariants: the files are read directly ([`crate::runtime::logs`]); the daemon is only asked where they are and
+//! Invariants: the files are read directly ([`crate::engine::runtime::logs`]); the daemon is only asked where they are and
 //! whether the container still runs. Without a daemon the files say where they are, and the records of shims whether
 //! somebody writes them.
 
@@ -20,11 +20,11 @@ use super::client::{Client, ClientError};
 use super::error::CliError;
 use super::selector::Selector;
 use super::{columns, kinds, names};
-use crate::clock::Time;
-use crate::layout::Layout;
-use crate::runtime::logs::LogOptions;
-use crate::settings::parse_go_duration;
-use crate::views::PodView;
+use crate::base::clock::Time;
+use crate::base::paths::Layout;
+use crate::daemon::settings::parse_go_duration;
+use crate::engine::runtime::logs::LogOptions;
+use crate::face::views::PodView;
 
 /// `logs`.
 pub const VERB: args::Verb = args::Verb {

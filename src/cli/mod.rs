@@ -60,7 +60,7 @@ pub mod wait;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-pub use crate::views::{columns, human, pull_text};
+pub use crate::face::views::{columns, human, pull_text};
 use args::Line;
 use error::CliError;
 use terminal::Printable;

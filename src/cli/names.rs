@@ -5,9 +5,9 @@
 use super::columns;
 use super::suggest::did_you_mean;
 use crate::api::source::SEEN_ANNOTATION;
-use crate::clock::Time;
-use crate::spelling::nearest;
-use crate::views::{PodView, Snapshot};
+use crate::base::clock::Time;
+use crate::base::spelling::nearest;
+use crate::face::views::{PodView, Snapshot};
 
 /// No pod has the name, or several have.
 #[derive(Clone, Debug, PartialEq, Eq)]

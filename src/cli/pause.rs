@@ -10,10 +10,10 @@ use super::client::Client;
 use super::columns;
 use super::error::CliError;
 use super::probe_names::{self, ProbeSelector, select};
-use crate::clock::go_duration;
-use crate::prober::pauses::{MAX_PAUSE, MIN_PAUSE};
-use crate::server::protocol::PauseTarget;
-use crate::settings::parse_go_duration;
+use crate::base::clock::go_duration;
+use crate::daemon::settings::parse_go_duration;
+use crate::face::server::protocol::PauseTarget;
+use crate::pods::prober::pauses::{MAX_PAUSE, MIN_PAUSE};
 
 /// `pause`.
 pub const PAUSE: args::Verb = args::Verb {

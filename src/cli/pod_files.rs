@@ -19,8 +19,8 @@ use super::{columns, validate};
 use crate::api::identity::{content_hash, content_hash_without_uid, static_name};
 use crate::api::objects::ObjectContent;
 use crate::api::{PodOrigin, decode};
-use crate::atomic_file;
-use crate::views::{PodView, Snapshot};
+use crate::base::atomic_file;
+use crate::face::views::{PodView, Snapshot};
 
 /// The objects of a file, `pod/web` or `pod/web in shop`, and the content of each.
 pub(super) type Objects<C> = BTreeMap<String, C>;

@@ -24,7 +24,7 @@ use super::client::Client;
 use super::error::CliError;
 use super::terminal::say;
 use super::{exec, names};
-use crate::server::web_socket::{Received, Socket};
+use crate::face::server::web_socket::{Received, Socket};
 
 /// Connections at a time; the daemon has 64 places for all its clients.
 const MAX_CONNECTIONS: usize = 32;
@@ -357,7 +357,7 @@ impl Tunnel {
 mod tests {
     use super::*;
     use crate::cli::args::testing;
-    use crate::server::transport::Transport;
+    use crate::face::server::transport::Transport;
 
     #[test]
     fn a_client_that_takes_nothing_does_not_keep_the_verb_busy_when_the_daemon_has_gone() {

@@ -13,12 +13,12 @@ use super::probe_text::probe_text;
 use super::terminal::one_line;
 use crate::api::validation::probe_field;
 use crate::api::{Probe, ProbeType};
-use crate::clock::go_duration;
-use crate::prober::prober::MAX_TRIES;
-use crate::server::protocol::ProbeTarget;
-use crate::views::PodView;
-use crate::views::ProbeReport;
-use crate::views::history::RunOutcome;
+use crate::base::clock::go_duration;
+use crate::face::server::protocol::ProbeTarget;
+use crate::face::views::PodView;
+use crate::face::views::ProbeReport;
+use crate::face::views::history::RunOutcome;
+use crate::pods::prober::prober::MAX_TRIES;
 
 /// `probe`.
 pub const VERB: args::Verb = args::Verb {
@@ -157,7 +157,7 @@ fn text(report: &ProbeReport) -> String {
 mod tests {
     use super::*;
     use crate::cli::args::testing;
-    use crate::prober::trace::Step;
+    use crate::pods::prober::trace::Step;
 
     #[test]
     fn steps_have_their_times_and_the_result_its_words() {

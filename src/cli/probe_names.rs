@@ -9,8 +9,8 @@ use super::suggest::did_you_mean;
 use super::{kinds, names};
 use crate::api::ProbeType;
 use crate::api::validation::probe_field;
-use crate::spelling::nearest;
-use crate::views::{PodView, Snapshot};
+use crate::base::spelling::nearest;
+use crate::face::views::{PodView, Snapshot};
 
 /// The probes as named on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]

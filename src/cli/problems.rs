@@ -3,12 +3,12 @@
 
 use std::io::{self, Write};
 
-use crate::views::Snapshot;
+use crate::face::views::Snapshot;
 
 /// One line for each requested file whose present content does not run.
 pub fn problem_lines(snapshot: &Snapshot, asked: impl Fn(&str) -> bool) -> Vec<String> {
     let problems = snapshot.problems.iter().filter(|p| asked(&p.file));
-    let line = |problem: &crate::pod_config::FileProblem| {
+    let line = |problem: &crate::pods::sources::FileProblem| {
         let mut pods = snapshot.pods.iter();
         let runs = pods.any(|p| p.file == problem.file && p.file_error.is_some());
         problem.line(match runs {

@@ -10,7 +10,7 @@ use super::columns;
 use super::error::CliError;
 use super::names;
 use super::probe_names;
-use crate::server::protocol::RestartTarget;
+use crate::face::server::protocol::RestartTarget;
 
 /// `restart`.
 pub const VERB: args::Verb = args::Verb {

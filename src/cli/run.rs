@@ -8,12 +8,12 @@ use std::time::Duration;
 use super::args::{self, Opt, ROOT, Raw};
 use super::error::CliError;
 use super::terminal::printable;
+use crate::base::log_pipe;
+use crate::base::paths::Layout;
 use crate::daemon::Daemon;
-use crate::layout::Layout;
-use crate::log_pipe;
-use crate::network::NetworkChoice;
-use crate::runtime::shims::RuntimeChoice;
-use crate::settings::{Overrides, Settings};
+use crate::daemon::settings::{Overrides, Settings};
+use crate::engine::shims::RuntimeChoice;
+use crate::net::network::NetworkChoice;
 
 /// The time for every thread to end after a signal.
 const SHUTDOWN: Duration = Duration::from_secs(5);
@@ -50,7 +50,7 @@ running without the daemon, and the next daemon with the same root finds them ag
   --node-name NAME         every pod's name ends with it; default the host name
 
 PODPROBE_LOG sets the log level: error, warn, info (default), debug, trace, or a level for each module such as
-'warn,podprobe::prober=debug'.
+'warn,podprobe::pods::prober=debug'.
 ",
     options: &[ROOT, Opt::value("config", None), PODS, RUNTIME, NETWORK, Opt::value("node-name", None)],
     run: |raw, _, _| run(&parse(raw).map_err(CliError::Usage)?),
@@ -163,7 +163,7 @@ pub(super) fn settings(args: &Run, layout: &Layout) -> Result<Settings, String> 
 /// (exec-in-container 4). The name is set again, because the kernel would show that of a descriptor.
 pub(super) fn seal() -> std::io::Result<()> {
     let _ = nix::sys::prctl::set_name(c"podprobe");
-    crate::sys::exe::run_sealed()
+    crate::base::sys::exe::run_sealed()
 }
 
 /// Logs that sealing failed, as it does before Linux 5.12 or without CAP_SYS_ADMIN.
@@ -190,7 +190,7 @@ const LOG_VARIABLE: &str = "PODPROBE_LOG";
 /// The level without this variable.
 const DEFAULT_LOG: &str = "info";
 
-/// Level info unless PODPROBE_LOG says otherwise (`debug`, `warn`, `podprobe::prober=trace`).
+/// Level info unless PODPROBE_LOG says otherwise (`debug`, `warn`, `podprobe::pods::prober=trace`).
 /// Messages quote containers, and the log may be read on a terminal.
 pub(super) fn log_to(target: env_logger::Target) {
     let wanted = std::env::var(LOG_VARIABLE).unwrap_or_default();
@@ -323,7 +323,7 @@ mod tests {
             "WARN",
             "off",
             "podprobe",
-            "warn,podprobe::prober=trace",
+            "warn,podprobe::pods::prober=trace",
             "info/regex",
         ] {
             assert_eq!(unknown_filter(good), None, "{good}");

@@ -10,8 +10,8 @@ use super::describe::lines::{labels, line, put};
 use super::error::CliError;
 use super::names::missing;
 use super::tabwriter;
-use crate::services::explain::PodTraffic;
-use crate::services::view::ServiceView;
+use crate::net::services::explain::PodTraffic;
+use crate::net::services::view::ServiceView;
 
 /// `describe service`.
 #[derive(Clone, Debug, PartialEq)]

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use crate::clock::Moment;
+use crate::base::clock::Moment;
 
 /// The environment variable that names the root where `--root` does not.
 pub const ROOT_VARIABLE: &str = "PODPROBE_ROOT";

@@ -16,9 +16,9 @@ use serde_json::{Value, json};
 
 use super::error::CliError;
 use super::terminal::say;
-use crate::server::channels::{CLOSE, ERROR, RESIZE, STDERR, STDIN, STDOUT};
-use crate::server::web_socket::{Received, Socket};
-use crate::sys::terminal;
+use crate::base::sys::terminal;
+use crate::face::server::channels::{CLOSE, ERROR, RESIZE, STDERR, STDIN, STDOUT};
+use crate::face::server::web_socket::{Received, Socket};
 
 /// The version of the protocol that the verbs speak.
 pub const SUBPROTOCOL: &str = "v5.channel.k8s.io";
@@ -271,7 +271,7 @@ fn pass_on(out: &mut impl Write, data: &[u8]) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::transport::Transport;
+    use crate::face::server::transport::Transport;
 
     #[test]
     fn a_query_asks_for_the_streams() {

@@ -1,6 +1,6 @@
 //! The known word that a person has probably meant, as the end of an error.
 
-use crate::spelling::nearest;
+use crate::base::spelling::nearest;
 
 /// `, did you mean 'x'?`, or nothing; `prefix` stands before the word, as `--` does before an option's.
 pub fn did_you_mean<'a>(

@@ -8,8 +8,8 @@
 
 use std::io::{self, Write};
 
-use crate::text::visible::visible;
-pub use crate::text::visible::{is_unsafe, one_line, printable};
+use crate::base::text::visible::visible;
+pub use crate::base::text::visible::{is_unsafe, one_line, printable};
 
 /// Shows unsafe characters instead of passing them on. Text may come in pieces of any size.
 pub struct Printable<W: Write> {

@@ -27,9 +27,9 @@ use super::names;
 use super::probe_names::{self, NamedProbe, spelled};
 use super::problems::{problem_lines, stalled_line};
 use super::table::write_rows;
-use crate::clock::{Time, go_duration};
-use crate::views::history::{PodHistory, Run, RunOutcome};
-use crate::views::{PodView, Snapshot};
+use crate::base::clock::{Time, go_duration};
+use crate::face::views::history::{PodHistory, Run, RunOutcome};
+use crate::face::views::{PodView, Snapshot};
 
 /// Time between two frames.
 const REFRESH: u16 = 1000;

@@ -16,11 +16,11 @@ use super::image::{self, ImageSource};
 use super::run::{NETWORK, PODS, RUNTIME, Run};
 use super::terminal::say;
 use super::{live, run};
+use crate::base::paths::Layout;
+use crate::base::remove_tree::remove_tree;
 use crate::daemon::Daemon;
-use crate::layout::Layout;
-use crate::network::NetworkChoice;
-use crate::remove_tree::remove_tree;
-use crate::runtime::shims::RuntimeChoice;
+use crate::engine::shims::RuntimeChoice;
+use crate::net::network::NetworkChoice;
 
 /// Time for stopping every pod at the end, grace periods included.
 const REMOVE: Duration = Duration::from_secs(60);

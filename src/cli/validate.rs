@@ -10,12 +10,12 @@ use super::error::CliError;
 use crate::api::decode::{self, Problem};
 use crate::api::probe_host::{ProbeHosts, refused_hosts};
 use crate::api::{Pod, PodOrigin};
-use crate::images::{ImageError, Reference};
-use crate::layout::Layout;
-use crate::network::NetworkChoice;
-use crate::pod_config::files::is_pod_file;
-use crate::prober::target::is_node_address;
-use crate::settings::{Overrides, Settings, SettingsError};
+use crate::base::paths::Layout;
+use crate::daemon::settings::{Overrides, Settings, SettingsError};
+use crate::engine::images::{ImageError, Reference};
+use crate::net::network::NetworkChoice;
+use crate::pods::prober::target::is_node_address;
+use crate::pods::sources::files::is_pod_file;
 
 /// Largest pod file in bytes (kubelet-probes 6.1).
 pub(super) const MAX_FILE: u64 = 10 << 20;

@@ -14,11 +14,11 @@ use super::jsonpath::{JsonPathError, Path, text};
 use super::names::{self, NameError};
 use super::problems::problem_lines;
 use super::{columns, kinds};
-use crate::admission::Rejection;
-use crate::clock::Moment;
-use crate::settings::parse_go_duration;
-use crate::status::DELETED;
-use crate::views::{PodView, Snapshot};
+use crate::base::clock::Moment;
+use crate::daemon::settings::parse_go_duration;
+use crate::face::views::{PodView, Snapshot};
+use crate::pods::admission::Rejection;
+use crate::pods::status::DELETED;
 
 /// Without `--timeout`.
 const TIMEOUT: Duration = Duration::from_secs(30);

@@ -11,50 +11,50 @@ use serde_json::{Value, json};
 
 use super::adapters::Prober;
 use super::counted::Counted;
-use crate::admission;
 use crate::api::conditions::ConditionChange;
 use crate::api::objects::{LocalObject, ObjectKind};
 use crate::api::pod::Volume;
 use crate::api::validation::probe_field;
 use crate::api::{Container, Pod, PodSource, PodStatus, PodUid};
-use crate::cancel::Cancel;
-use crate::change_feed::{Aspect, ChangeFeed};
-use crate::checkpoint::Checkpoint;
-use crate::clock::Moment;
-use crate::events::{Event, EventList, Recorder};
-use crate::eviction::Evictions;
-use crate::images::manager::ImageWaitReason;
-use crate::images::{ImagePull, ImageStore, PullStage};
-use crate::kuberuntime::KubeRuntime;
-use crate::layout::Layout;
-use crate::network::Networks;
-use crate::objects::Objects;
-use crate::pleg::Pleg;
-use crate::pod_config::{FileStates, PodConfig};
-use crate::pod_manager::PodManager;
-use crate::pod_workers::{PodWorkers, Restarts};
-use crate::proxy::health::Health;
-use crate::proxy::metrics::ProxyMetrics;
-use crate::proxy::watch::ServicesView;
-use crate::runtime::{
+use crate::base::cancel::Cancel;
+use crate::base::change_feed::{Aspect, ChangeFeed};
+use crate::base::clock::Moment;
+use crate::base::paths::Layout;
+use crate::base::threads::Roster;
+use crate::base::wire::socket::Socket as PortSocket;
+use crate::daemon::settings::Settings;
+use crate::engine::images::manager::ImageWaitReason;
+use crate::engine::images::{ImagePull, ImageStore, PullStage};
+use crate::engine::runtime::{
     AttachRequest, ExecOutcome, ExecRequest, RuntimePodStatus, RuntimeState, Session, Started,
 };
-use crate::server::containers::{ContainerName, Unreachable};
-use crate::server::health::Check;
-use crate::server::protocol::{
+use crate::engine::stats::Stats;
+use crate::face::server::containers::{ContainerName, Unreachable};
+use crate::face::server::health::Check;
+use crate::face::server::protocol::{
     ConditionSet, DeleteTarget, Deleted, PauseTarget, ProbeTarget, RestartTarget,
 };
-use crate::server::{Backend, ContainerFiles, Registry};
-use crate::services::view::ServiceView;
-use crate::settings::Settings;
-use crate::stats::Stats;
-use crate::status::StatusManager;
-use crate::sync_loop::Heartbeat;
-use crate::threads::Roster;
-use crate::views::ProbeReport;
-use crate::views::history::PodHistory;
-use crate::views::{PodView, Snapshot, SnapshotUpdate};
-use crate::wire::socket::Socket as PortSocket;
+use crate::face::server::{Backend, ContainerFiles, Registry};
+use crate::face::views::ProbeReport;
+use crate::face::views::history::PodHistory;
+use crate::face::views::{PodView, Snapshot, SnapshotUpdate};
+use crate::net::network::Networks;
+use crate::net::proxy::health::Health;
+use crate::net::proxy::metrics::ProxyMetrics;
+use crate::net::proxy::watch::ServicesView;
+use crate::net::services::view::ServiceView;
+use crate::pods::admission;
+use crate::pods::checkpoint::Checkpoint;
+use crate::pods::events::{Event, EventList, Recorder};
+use crate::pods::eviction::Evictions;
+use crate::pods::kuberuntime::KubeRuntime;
+use crate::pods::manager::PodManager;
+use crate::pods::objects::Objects;
+use crate::pods::pleg::Pleg;
+use crate::pods::sources::{FileStates, PodConfig};
+use crate::pods::status::StatusManager;
+use crate::pods::sync_loop::Heartbeat;
+use crate::pods::workers::{PodWorkers, Restarts};
 
 /// For this long after its start the daemon waits for the first reading of every source, and for the first table of services, before it answers
 /// what there is.
@@ -443,9 +443,9 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::base::paths::Layout;
     use crate::daemon::Daemon;
-    use crate::layout::Layout;
-    use crate::settings::Settings;
+    use crate::daemon::settings::Settings;
 
     const CEILING: Duration = Duration::from_secs(60);
 

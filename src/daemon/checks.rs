@@ -5,9 +5,9 @@ use std::path::Path;
 use nix::sys::statvfs::{FsFlags, statvfs};
 
 use super::backend::DaemonBackend;
-use crate::clock::Moment;
-use crate::server::health::Check;
-use crate::sys::wide;
+use crate::base::clock::Moment;
+use crate::base::sys::wide;
+use crate::face::server::health::Check;
 
 /// With less than this in bytes nothing can be written reliably.
 const LEAST_FREE: u64 = 1 << 20;

@@ -3,8 +3,8 @@
 use super::backend::DaemonBackend;
 use crate::api::PodUid;
 use crate::api::conditions::{ConditionChange, ConditionStatus};
-use crate::clock::Time;
-use crate::server::protocol::ConditionSet;
+use crate::base::clock::Time;
+use crate::face::server::protocol::ConditionSet;
 
 impl DaemonBackend {
     /// Backend's `set_condition`.

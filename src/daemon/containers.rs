@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use super::backend::DaemonBackend;
 use crate::api::Pod;
-use crate::cancel::Cancel;
-use crate::kuberuntime::port_forward;
-use crate::runtime::{
+use crate::base::cancel::Cancel;
+use crate::base::wire::socket::Socket as PortSocket;
+use crate::engine::runtime::{
     AttachRequest, ContainerId, ExecOutcome, ExecRequest, LinuxUser, RuntimeError,
     RuntimeErrorKind, RuntimeState, Session, Started,
 };
-use crate::server::ContainerFiles;
-use crate::server::containers::{ContainerName, Unreachable};
-use crate::wire::socket::Socket as PortSocket;
+use crate::face::server::ContainerFiles;
+use crate::face::server::containers::{ContainerName, Unreachable};
+use crate::pods::kuberuntime::port_forward;
 
 impl DaemonBackend {
     /// The pod of that name; one that is being removed counts until it is gone.

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use crate::pod_workers::PodMetrics;
-use crate::runtime::metered::Operations;
-use crate::sync_loop::LoopMetrics;
+use crate::engine::runtime::metered::Operations;
+use crate::pods::sync_loop::LoopMetrics;
+use crate::pods::workers::PodMetrics;
 
 /// Shared between the parts, which count, and the backend, which reads.
 #[derive(Clone, Default)]

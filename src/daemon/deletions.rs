@@ -1,9 +1,9 @@
 //! Ending pods on request, until their files change.
 
 use super::backend::DaemonBackend;
-use crate::admission::Rejection;
-use crate::server::protocol::{DeleteTarget, Deleted};
-use crate::status::EVICTED;
+use crate::face::server::protocol::{DeleteTarget, Deleted};
+use crate::pods::admission::Rejection;
+use crate::pods::status::EVICTED;
 
 /// In seconds: what an int32 holds.
 const MAX_GRACE: i64 = i32::MAX as i64;

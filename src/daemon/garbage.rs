@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use super::adapters::Prober;
-use crate::change_feed::{Aspect, ChangeFeed};
-use crate::clock::Moment;
-use crate::events::Recorder;
-use crate::eviction::Evictions;
-use crate::pod_manager::PodManager;
-use crate::pod_workers::{PodWorkers, Syncer};
-use crate::sync_loop::GarbageCollector;
+use crate::base::change_feed::{Aspect, ChangeFeed};
+use crate::base::clock::Moment;
+use crate::pods::events::Recorder;
+use crate::pods::eviction::Evictions;
+use crate::pods::manager::PodManager;
+use crate::pods::sync_loop::GarbageCollector;
+use crate::pods::workers::{PodWorkers, Syncer};
 
 /// The sync loop's garbage collector. It runs on the loop's thread and touches memory only.
 pub(super) struct Garbage {

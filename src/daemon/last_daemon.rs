@@ -3,9 +3,9 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::api::{ContainerStatus, PodStatus, PodUid};
-use crate::checkpoint::Restored;
-use crate::prober::manager::RestoredReady;
-use crate::runtime::ContainerId;
+use crate::engine::runtime::ContainerId;
+use crate::pods::checkpoint::Restored;
+use crate::pods::prober::manager::RestoredReady;
 
 /// What each part of the new daemon takes over from it, besides the statuses themselves.
 pub(super) struct LastDaemon {

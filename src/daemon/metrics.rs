@@ -12,17 +12,17 @@ use std::time::SystemTime;
 
 use super::backend::DaemonBackend;
 use crate::api::{Pod, PodSource, PodStatus, PodUid};
-use crate::clock::Moment;
-use crate::events::EventType;
-use crate::log_pipe;
-use crate::metrics::{Family, Kind};
-use crate::pod_config::FileProblem;
-use crate::runtime::{RuntimePodStatus, RuntimeState};
-use crate::server::Backend;
-use crate::stats::Disk;
-use crate::text::visible::{is_unsafe, replace};
-use crate::views::kube_node::{NodeState, os_name, write_node};
-use crate::views::kube_state::{NodeLabels, ServiceState, write_pods, write_services};
+use crate::base::clock::Moment;
+use crate::base::log_pipe;
+use crate::base::metrics::{Family, Kind};
+use crate::base::text::visible::{is_unsafe, replace};
+use crate::engine::runtime::{RuntimePodStatus, RuntimeState};
+use crate::engine::stats::Disk;
+use crate::face::server::Backend;
+use crate::face::views::kube_node::{NodeState, os_name, write_node};
+use crate::face::views::kube_state::{NodeLabels, ServiceState, write_pods, write_services};
+use crate::pods::events::EventType;
+use crate::pods::sources::FileProblem;
 
 /// The most refused files that have a series each.
 const MAX_FILES: usize = 20;

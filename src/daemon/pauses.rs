@@ -6,10 +6,10 @@ use std::time::Duration;
 use super::adapters::Prober;
 use super::backend::DaemonBackend;
 use crate::api::{Container, Pod, PodUid, ProbeType};
-use crate::change_feed::Aspect;
-use crate::clock::{Moment, go_duration};
-use crate::prober::pauses::{MAX_PAUSE, MIN_PAUSE, ProbeKey};
-use crate::server::protocol::PauseTarget;
+use crate::base::change_feed::Aspect;
+use crate::base::clock::{Moment, go_duration};
+use crate::face::server::protocol::PauseTarget;
+use crate::pods::prober::pauses::{MAX_PAUSE, MIN_PAUSE, ProbeKey};
 
 impl DaemonBackend {
     /// A pod that runs or is ending.

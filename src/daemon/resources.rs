@@ -5,8 +5,8 @@ use std::path::Path;
 
 use super::backend::DaemonBackend;
 use super::metrics;
-use crate::clock::Moment;
-use crate::stats::{self, Detail, Disk, Figures, NodeFacts, Summary};
+use crate::base::clock::Moment;
+use crate::engine::stats::{self, Detail, Disk, Figures, NodeFacts, Summary};
 
 impl DaemonBackend {
     /// The body of `/metrics/probes`: a registry of its own in the kubelet (kubelet-probes 11.2).

@@ -2,9 +2,9 @@
 
 use super::backend::DaemonBackend;
 use crate::api::{Container, Pod, PodUid};
-use crate::pod_actions::restart_on_request;
-use crate::runtime::{ContainerId, RuntimePodStatus};
-use crate::server::protocol::RestartTarget;
+use crate::engine::runtime::{ContainerId, RuntimePodStatus};
+use crate::face::server::protocol::RestartTarget;
+use crate::pods::actions::restart_on_request;
 
 impl DaemonBackend {
     /// Backend's `restart`. The pod's worker does it, in the order of a sync.
@@ -77,8 +77,8 @@ mod tests {
 
     use super::*;
     use crate::api::test_pods;
-    use crate::runtime::RuntimeState;
-    use crate::runtime::fake::runtime_container_status;
+    use crate::engine::runtime::RuntimeState;
+    use crate::engine::runtime::fake::runtime_container_status;
 
     /// Containers `a` runs, `b` waits for its back-off, `c` has ended well, `s` is a sidecar that runs.
     fn status() -> RuntimePodStatus {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use nix::fcntl::{Flock, FlockArg};
 
 use super::error::{DaemonError, cannot};
-use crate::layout::Layout;
+use crate::base::paths::Layout;
 
 /// How long a new daemon waits for the lock; a daemon that runs keeps it far longer.
 const LOCK_PATIENCE: Duration = Duration::from_secs(3);

@@ -9,15 +9,15 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::api::PodPhase;
-use crate::clock::Moment;
-use crate::http_client::WebUrl;
-use crate::images::manager::ImageService;
-use crate::images::{Image, ImageConfig, ImageError};
-use crate::netfilter::own_network::in_own_network;
-use crate::network::{NetworkChoice, Networks};
-use crate::runtime::ExecOutcome;
-use crate::runtime::fake::{FakeRuntime, end};
-use crate::views::{PodView, Snapshot};
+use crate::base::clock::Moment;
+use crate::base::http_client::WebUrl;
+use crate::engine::images::manager::ImageService;
+use crate::engine::images::{Image, ImageConfig, ImageError};
+use crate::engine::runtime::ExecOutcome;
+use crate::engine::runtime::fake::{FakeRuntime, end};
+use crate::face::views::{PodView, Snapshot};
+use crate::net::netfilter::own_network::in_own_network;
+use crate::net::network::{NetworkChoice, Networks};
 
 /// A ceiling for what happens within seconds unless something is broken.
 const CEILING: Duration = Duration::from_secs(60);
@@ -169,7 +169,7 @@ fn a_pod_runs_restarts_and_goes_on_a_runtime_that_sees_configurations_only() {
 fn what_the_kernel_lacks_for_the_network_is_shown_with_the_pod_and_counted() {
     in_own_network(|| {
         const CAP_NET_ADMIN: u64 = 1 << 12;
-        crate::sys::process::drop_capabilities(CAP_NET_ADMIN).unwrap();
+        crate::base::sys::process::drop_capabilities(CAP_NET_ADMIN).unwrap();
         let (runtime, settings) = (FakeRuntime::default(), Settings::default());
         let h = Harness::connected(runtime, settings, NetworkChoice::Auto);
         let container = json!({"name": "c", "image": "i"});
@@ -200,7 +200,7 @@ fn a_client_that_asks_for_services_at_once_waits_for_the_first_table() {
             ("web.json", pod(json!({"containers": [container]}))),
         ];
         let settings = Settings {
-            proxy_mode: crate::proxy::auto::ProxyMode::Nftables,
+            proxy_mode: crate::net::proxy::auto::ProxyMode::Nftables,
             ..Settings::default()
         };
         let h = Harness::beside(
@@ -209,7 +209,7 @@ fn a_client_that_asks_for_services_at_once_waits_for_the_first_table() {
             settings,
             NetworkChoice::None,
         );
-        let names = |services: Vec<crate::services::view::ServiceView>| {
+        let names = |services: Vec<crate::net::services::view::ServiceView>| {
             services.into_iter().map(|s| s.name).collect::<Vec<_>>()
         };
         assert_eq!(names(h.daemon.backend().services()), ["web"]);
@@ -281,7 +281,7 @@ fn a_pod_that_has_started_anew_is_not_evicted_again_by_the_checkpoint() {
     let layout = Layout::new(dir.path());
     let open = || {
         let pods = ["waits".into(), "runs".into()];
-        crate::eviction::Evictions::open(&layout, &pods, CEILING, bounded(1).0)
+        crate::pods::eviction::Evictions::open(&layout, &pods, CEILING, bounded(1).0)
     };
     fs::create_dir_all(layout.pod_data(&"waits".into())).unwrap();
     open().evict(&"waits".into(), "full. ");
@@ -291,7 +291,7 @@ fn a_pod_that_has_started_anew_is_not_evicted_again_by_the_checkpoint() {
         json!([{"type": "Ready", "status": "False"}, {"type": "lan/joined", "status": "True"}]);
     let statuses = json!({"waits": status("Evicted"), "runs": status("Evicted"), "gated": gated,
         "rejected": status("NodePorts")});
-    let mut restored = crate::checkpoint::Restored {
+    let mut restored = crate::pods::checkpoint::Restored {
         statuses: serde_json::from_value(statuses).unwrap(),
         ..Default::default()
     };

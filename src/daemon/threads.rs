@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
 
-use crate::images::housekeeping::ImageKeeper;
-use crate::images::registry::PullStop;
-use crate::pleg::Pleg;
-use crate::pod_config::{FileSource, HttpSource};
-use crate::proxy::health::Health;
-use crate::runtime::shims::exits::ExitListener;
-use crate::server::Server;
+use crate::engine::images::housekeeping::ImageKeeper;
+use crate::engine::images::registry::PullStop;
+use crate::engine::shims::exits::ExitListener;
+use crate::face::server::Server;
+use crate::net::proxy::health::Health;
+use crate::pods::pleg::Pleg;
+use crate::pods::sources::{FileSource, HttpSource};
 
 /// How often a thread that is told to end is looked at.
 const STEP: Duration = Duration::from_millis(2);

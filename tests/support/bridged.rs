@@ -7,9 +7,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use podprobe::api::PodUid;
-use podprobe::network::NetworkChoice;
-use podprobe::runtime::shims::RuntimeChoice;
-use podprobe::settings::Settings;
+use podprobe::daemon::settings::Settings;
+use podprobe::engine::shims::RuntimeChoice;
+use podprobe::net::network::NetworkChoice;
 use serde_json::{Value, json};
 
 use super::daemon::{Day, find};

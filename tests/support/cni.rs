@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use nix::fcntl::OFlag;
 use nix::sched::{CloneFlags, setns, unshare};
-use podprobe::network::cni::{BIN_DIRS, CniNetwork, CniSettings, Limits};
-use podprobe::network::{Bandwidth, PortMapping, SandboxNetwork};
-use podprobe::sys::task::Process;
+use podprobe::base::sys::task::Process;
+use podprobe::net::network::cni::{BIN_DIRS, CniNetwork, CniSettings, Limits};
+use podprobe::net::network::{Bandwidth, PortMapping, SandboxNetwork};
 use serde_json::Value;
 
 use super::skip::{is_root, skip};
@@ -47,7 +47,7 @@ pub(crate) fn on_a_node(test: impl FnOnce(&Node) + Send) {
     }
     let run = || {
         unshare(CloneFlags::CLONE_NEWNET).unwrap();
-        podprobe::sys::socket::loopback_up().unwrap();
+        podprobe::base::sys::socket::loopback_up().unwrap();
         test(&node);
     };
     std::thread::scope(|s| {
@@ -185,7 +185,7 @@ impl Pod {
     pub(crate) fn new(number: u32) -> Self {
         let begin = || {
             unshare(CloneFlags::CLONE_NEWNET).unwrap();
-            podprobe::sys::socket::loopback_up().unwrap();
+            podprobe::base::sys::socket::loopback_up().unwrap();
             Command::new("sleep").arg("1000").spawn().unwrap()
         };
         let child = std::thread::scope(|s| s.spawn(begin).join().unwrap());

@@ -12,16 +12,16 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use podprobe::base::paths::Layout;
+use podprobe::base::sys::cgroup::{self, Cgroups};
 use podprobe::cli::client::Client;
-use podprobe::layout::Layout;
-use podprobe::network::NetworkChoice;
-use podprobe::runtime::shims::RuntimeChoice;
-use podprobe::runtime::shims::state::{
+use podprobe::engine::shims::RuntimeChoice;
+use podprobe::engine::shims::state::{
     self, CONTAINER, ContainerRecord, ContainerState, Process, STATE,
 };
-use podprobe::sys::cgroup::{self, Cgroups};
-use podprobe::views::history::PodHistory;
-use podprobe::views::{PodView, Snapshot};
+use podprobe::face::views::history::PodHistory;
+use podprobe::face::views::{PodView, Snapshot};
+use podprobe::net::network::NetworkChoice;
 use serde_json::{Value, json};
 
 use super::{CEILING, Node, PROGRAM};
@@ -141,7 +141,7 @@ impl<'a> Day<'a> {
         let pids = || {
             cgroups
                 .iter()
-                .flat_map(|d| podprobe::sys::cgroup_tree::processes(d))
+                .flat_map(|d| podprobe::base::sys::cgroup_tree::processes(d))
         };
         super::wait_until("the cgroups to be empty", || {
             for pid in pids() {

@@ -9,14 +9,14 @@ use std::process::Command;
 use std::time::Instant;
 
 use podprobe::api::ContainerStatus;
-use podprobe::images::{ImageConfig, ImageStore};
-use podprobe::nsexec;
-use podprobe::runtime::ExecOutcome;
-use podprobe::runtime::shims::RuntimeChoice;
-use podprobe::runtime::shims::state::{
+use podprobe::engine::images::{ImageConfig, ImageStore};
+use podprobe::engine::nsexec;
+use podprobe::engine::runtime::ExecOutcome;
+use podprobe::engine::shims::RuntimeChoice;
+use podprobe::engine::shims::state::{
     self, CONTAINER, ContainerRecord, ContainerState, Process, STATE,
 };
-use podprobe::views::PodView;
+use podprobe::face::views::PodView;
 use serde::Deserialize;
 use serde_json::json;
 
@@ -381,7 +381,7 @@ impl Seen<'_> {
                 (seen == *phase, seen)
             }),
             Show::Event(pod, reason, text) => self.status(pod, |p| {
-                let matches = |e: &&std::sync::Arc<podprobe::events::Event>| {
+                let matches = |e: &&std::sync::Arc<podprobe::pods::events::Event>| {
                     e.reason == *reason && e.message.contains(text)
                 };
                 let seen = p.events.iter().any(|e| matches(&e));

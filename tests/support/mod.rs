@@ -27,21 +27,23 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
 use podprobe::api::pod::ObjectMeta;
 use podprobe::api::{Container, Pod, PodUid};
-use podprobe::cancel::Cancel;
-use podprobe::container_config::{ImageVolumes, NodeFacts, ResourcePolicy};
-use podprobe::images::manager::{ImageManager, NoRegistry};
-use podprobe::images::{ImageConfig, ImageStore};
-use podprobe::kuberuntime::{KubeRuntime, StartError};
-use podprobe::layout::Layout;
-use podprobe::network::NetworkChoice;
-use podprobe::runtime::shims::RuntimeChoice;
-use podprobe::runtime::shims::shim_runtime::ShimRuntime;
-use podprobe::runtime::shims::state::{ContainerState, Process, STATE, SandboxState};
-use podprobe::runtime::{ContainerId, Runtime, RuntimeContainerStatus, RuntimeError, RuntimeState};
-use podprobe::settings::Settings;
-use podprobe::sys::cgroup::{self, Cgroups};
-use podprobe::sys::cgroup_mounts;
-use podprobe::volumes::Volumes;
+use podprobe::base::cancel::Cancel;
+use podprobe::base::paths::Layout;
+use podprobe::base::sys::cgroup::{self, Cgroups};
+use podprobe::base::sys::cgroup_mounts;
+use podprobe::daemon::settings::Settings;
+use podprobe::engine::images::manager::{ImageManager, NoRegistry};
+use podprobe::engine::images::{ImageConfig, ImageStore};
+use podprobe::engine::runtime::{
+    ContainerId, Runtime, RuntimeContainerStatus, RuntimeError, RuntimeState,
+};
+use podprobe::engine::shims::RuntimeChoice;
+use podprobe::engine::shims::shim_runtime::ShimRuntime;
+use podprobe::engine::shims::state::{ContainerState, Process, STATE, SandboxState};
+use podprobe::net::network::NetworkChoice;
+use podprobe::pods::container_config::{ImageVolumes, NodeFacts, ResourcePolicy};
+use podprobe::pods::kuberuntime::{KubeRuntime, StartError};
+use podprobe::pods::volumes::Volumes;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use skip::{is_root, skip};
@@ -102,7 +104,7 @@ pub(crate) fn with_v2_alone(inside: impl FnOnce() + Send) {
 /// Makes each of these functions a test on the embedded runtime, and another on runc.
 macro_rules! on_both {
     ($($name:ident),* $(,)?) => {
-        mod embedded { $(#[test] fn $name() { super::support::on(podprobe::runtime::shims::RuntimeChoice::Embedded, super::$name) })* }
+        mod embedded { $(#[test] fn $name() { super::support::on(podprobe::engine::shims::RuntimeChoice::Embedded, super::$name) })* }
         mod runc { $(#[test] fn $name() { super::support::on_runc(super::$name) })* }
     };
 }
@@ -197,7 +199,7 @@ impl Node {
     }
 
     pub(crate) fn record<T: DeserializeOwned>(&self, id: &ContainerId, name: &str) -> T {
-        podprobe::runtime::shims::state::read(&self.layout.containers().join(id.as_str()), name)
+        podprobe::engine::shims::state::read(&self.layout.containers().join(id.as_str()), name)
             .expect(name)
     }
 
@@ -322,14 +324,14 @@ impl Node {
                 .map(|e| e.path())
         };
         for dir in dirs(self.layout.containers()) {
-            if let Some(s) = podprobe::runtime::shims::state::read::<ContainerState>(&dir, STATE) {
+            if let Some(s) = podprobe::engine::shims::state::read::<ContainerState>(&dir, STATE) {
                 kill9(s.shim);
                 s.process.into_iter().for_each(kill9);
                 s.cgroups.iter().for_each(|c| drop(cgroup::remove_tree(c)));
             }
         }
         for dir in dirs(self.layout.sandboxes()) {
-            if let Some(s) = podprobe::runtime::shims::state::read::<SandboxState>(&dir, STATE) {
+            if let Some(s) = podprobe::engine::shims::state::read::<SandboxState>(&dir, STATE) {
                 kill9(s.process);
             }
         }

@@ -4,8 +4,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use podprobe::cancel::Cancel;
-use podprobe::runtime::{
+use podprobe::base::cancel::Cancel;
+use podprobe::engine::runtime::{
     AttachRequest, ContainerConfig, ContainerId, ContainerRoot, ExecOutcome, ExecRequest, Listing,
     NetworkNamespace, Runtime, RuntimeError, SandboxConfig, Session, Started,
 };

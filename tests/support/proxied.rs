@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 use crate::uninterrupted::uninterrupted;
 use nix::sched::{CloneFlags, unshare};
 use podprobe::api::service::Protocol;
-use podprobe::clock::boot_id;
-use podprobe::proxy::role::home::{Record, SOCKET};
-use podprobe::proxy::role::message::{
+use podprobe::base::clock::boot_id;
+use podprobe::net::proxy::userspace::ProxyRole;
+use podprobe::net::proxyd::home::{Record, SOCKET};
+use podprobe::net::proxyd::message::{
     Answer, Configuration, Metrics, Options, Request, ServiceAddresses,
 };
-use podprobe::proxy::userspace::client::ProxyRole;
-use podprobe::services::table::{
+use podprobe::net::services::table::{
     Backend, Backends, HostPort, ServicePortEntry, ServicePortName, ServiceTable,
 };
 
@@ -40,7 +40,7 @@ pub(crate) fn in_own_network(inside: impl FnOnce() + Send) {
     }
     let run = || {
         unshare(CloneFlags::CLONE_NEWNET).unwrap();
-        podprobe::sys::socket::loopback_up().unwrap();
+        podprobe::base::sys::socket::loopback_up().unwrap();
         inside();
     };
     std::thread::scope(|s| {
@@ -314,7 +314,7 @@ pub(crate) fn in_a_pod(name: &'static str) -> (SocketAddr, PathBuf) {
     let (tell, told) = sync_channel(1);
     std::thread::spawn(move || {
         unshare(CloneFlags::CLONE_NEWNET).unwrap();
-        podprobe::sys::socket::loopback_up().unwrap();
+        podprobe::base::sys::socket::loopback_up().unwrap();
         let address = named(name);
         let thread = nix::unistd::gettid();
         let path = format!("/proc/{}/task/{thread}/ns/net", std::process::id());

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use podprobe::api::Pod;
-use podprobe::nsexec::{self, ExecError};
-use podprobe::runtime::shims::state::{ContainerState, Process, STATE};
-use podprobe::runtime::{ContainerId, ExecOutcome};
+use podprobe::engine::nsexec::{self, ExecError};
+use podprobe::engine::runtime::{ContainerId, ExecOutcome};
+use podprobe::engine::shims::state::{ContainerState, Process, STATE};
 use serde_json::Value;
 
 use super::{Node, NodeRuntime, PROGRAM, pod};
@@ -95,7 +95,7 @@ impl<'a> Running<'a> {
         let mut all: Vec<i32> = state
             .cgroups
             .iter()
-            .flat_map(|d| podprobe::sys::cgroup_tree::processes(d))
+            .flat_map(|d| podprobe::base::sys::cgroup_tree::processes(d))
             .collect();
         all.sort_unstable();
         all.dedup();

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use podprobe::runtime::{Session, SessionEnd};
+use podprobe::engine::runtime::{Session, SessionEnd};
 
 use super::CEILING;
 

@@ -11,7 +11,7 @@ pub(crate) fn root() -> &'static Path {
 
 /// A source file.
 pub(crate) struct Source {
-    /// Below `src`, such as `runtime/shims/shim.rs`.
+    /// Below `src`, such as `engine/shims/shim.rs`.
     pub(crate) path: String,
     /// Its production lines, without comments.
     pub(crate) lines: Vec<String>,

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use podprobe::prober::manager::STACK_SIZE;
+use podprobe::pods::prober::manager::STACK_SIZE;
 
 /// Runs that on a thread with a worker's stack; the resident part of its mapping afterwards, in bytes: what was touched.
 pub(crate) fn stack_use(run: impl FnOnce() + Send) -> usize {

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use podprobe::clock::Moment;
-use podprobe::proxy::userspace::balancer::{LoadBalancerRR, is_valid};
-use podprobe::proxy::userspace::ports::{PortAllocator, PortRange};
-use podprobe::services::table::Backend;
+use podprobe::base::clock::Moment;
+use podprobe::net::proxyd::userspace::balancer::{LoadBalancerRR, is_valid};
+use podprobe::net::proxyd::userspace::ports::{PortAllocator, PortRange};
+use podprobe::net::services::table::Backend;
 use serde::Deserialize;
 
 use super::{AS_TOLD, Case, Group, Run, Verdict, duration, ensure, group, same};

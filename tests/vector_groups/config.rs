@@ -12,11 +12,11 @@ use podprobe::api::decode;
 use podprobe::api::identity::static_name;
 use podprobe::api::validation::validate_pod;
 use podprobe::api::{PodOrigin, PodSource};
-use podprobe::http_client::WebUrl;
-use podprobe::pod_config::file::FileSourceConfig;
-use podprobe::pod_config::http::HttpSourceConfig;
-use podprobe::pod_config::merge::Merged;
-use podprobe::pod_config::{
+use podprobe::base::http_client::WebUrl;
+use podprobe::pods::sources::file::FileSourceConfig;
+use podprobe::pods::sources::http::HttpSourceConfig;
+use podprobe::pods::sources::merge::Merged;
+use podprobe::pods::sources::{
     FileSource, FileStates, HttpSource, Outlet, PodConfig, PodOperation, PodUpdate,
 };
 use serde::Deserialize;
@@ -324,7 +324,7 @@ impl Files {
             }),
             outlet: outlet(PodSource::File, send, &states),
         };
-        let source = FileSource::spawn(config, &podprobe::threads::Roster::default())
+        let source = FileSource::spawn(config, &podprobe::base::threads::Roster::default())
             .map_err(|e| e.to_string())?;
         Ok(Self {
             dir,
@@ -401,7 +401,7 @@ impl Fetched {
             }),
             outlet: outlet(PodSource::Http, send, &states),
         };
-        let source = HttpSource::spawn(config, &podprobe::threads::Roster::default())
+        let source = HttpSource::spawn(config, &podprobe::base::threads::Roster::default())
             .map_err(|e| e.to_string())?;
         Ok(Self {
             _dir: dir,

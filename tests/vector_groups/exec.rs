@@ -8,13 +8,13 @@ use std::time::Duration;
 use podprobe::api::expansion::probe_command;
 use podprobe::api::pod::{EnvVar, ExecAction};
 use podprobe::api::{Container, PodStatus, Probe, ProbeType};
-use podprobe::events::Recorder;
-use podprobe::nsexec;
-use podprobe::prober::exec::judge;
-use podprobe::prober::outcome::{HandlerResult, Outcome, Phase};
-use podprobe::prober::prober::{Memory, Prober, Subject, event, verdict};
-use podprobe::prober::worker::Verdict as WorkerVerdict;
-use podprobe::runtime::{ContainerId, ExecOutcome, RuntimeError, RuntimeErrorKind};
+use podprobe::engine::nsexec;
+use podprobe::engine::runtime::{ContainerId, ExecOutcome, RuntimeError, RuntimeErrorKind};
+use podprobe::pods::events::Recorder;
+use podprobe::pods::prober::exec::judge;
+use podprobe::pods::prober::outcome::{HandlerResult, Outcome, Phase};
+use podprobe::pods::prober::prober::{Memory, Prober, Subject, event, verdict};
+use podprobe::pods::prober::worker::Verdict as WorkerVerdict;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -337,7 +337,7 @@ fn exec(command: &[String], limit: usize) -> Result<(i32, Vec<u8>), String> {
         .map_err(|e| e.to_string())?;
     let process = Process(child);
     let pid = process.0.id() as i32;
-    let start_time = podprobe::sys::task::start_time(pid).ok_or("no start time")?;
+    let start_time = podprobe::base::sys::task::start_time(pid).ok_or("no start time")?;
     let config = json!({"ociVersion": "1.0.2", "root": {"path": "/"}, "linux": {"namespaces": []},
         "process": {"user": {"uid": 0, "gid": 0}, "cwd": "/", "args": ["sleep"], "env": ["PATH=/usr/bin:/bin"]}});
     let target = nsexec::Target {

@@ -5,8 +5,8 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use crossbeam_channel::Receiver;
-use podprobe::prober::target::Target;
-use podprobe::prober::{grpc, tcp};
+use podprobe::pods::prober::target::Target;
+use podprobe::pods::prober::{grpc, tcp};
 use serde::Deserialize;
 
 use super::http::Server;
@@ -84,12 +84,12 @@ fn port_exhaustion(case: &Case) -> Verdict {
     for i in 0..600 {
         let port = server.address.port();
         let over_tcp = tcp::probe(&loopback(), port, Duration::from_secs(5));
-        let url = podprobe::prober::url::ProbeUrl::of_probe("http", "127.0.0.1", port, "/");
-        let over_http =
-            podprobe::prober::http::Get::new(url, &[], loopback()).run(Duration::from_secs(5));
+        let url = podprobe::pods::prober::url::ProbeUrl::of_probe("http", "127.0.0.1", port, "/");
+        let over_http = podprobe::pods::prober::http::Get::new(url, &[], loopback())
+            .run(Duration::from_secs(5));
         for got in [over_tcp, over_http] {
             ensure(
-                got.result == podprobe::prober::outcome::HandlerResult::Success,
+                got.result == podprobe::pods::prober::outcome::HandlerResult::Success,
                 &format!("probe {i} succeeds: {got:?}"),
             )?;
         }

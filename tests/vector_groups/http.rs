@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use podprobe::api::pod::HttpHeader;
-use podprobe::prober::outcome::{HandlerResult, Outcome};
-use podprobe::prober::target::Target;
-use podprobe::prober::url::ProbeUrl;
+use podprobe::pods::prober::outcome::{HandlerResult, Outcome};
+use podprobe::pods::prober::target::Target;
+use podprobe::pods::prober::url::ProbeUrl;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -192,7 +192,7 @@ fn get(server: SocketAddr, path: &str, headers: &[HttpHeader], timeout: Duration
         addresses: vec![server.ip()],
         netns: None,
     };
-    podprobe::prober::http::Get::new(url, headers, target).run(timeout)
+    podprobe::pods::prober::http::Get::new(url, headers, target).run(timeout)
 }
 
 /// For cases whose subject is not time.
@@ -577,9 +577,12 @@ pub fn proxy_child() {
         addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)],
         netns: None,
     };
-    let outcome =
-        podprobe::prober::http::Get::new(ProbeUrl::of_probe("http", host, 1, "/"), &[], target)
-            .run(Duration::from_secs(2));
+    let outcome = podprobe::pods::prober::http::Get::new(
+        ProbeUrl::of_probe("http", host, 1, "/"),
+        &[],
+        target,
+    )
+    .run(Duration::from_secs(2));
     println!("{}", outcome.output);
 }
 

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use podprobe::api::pod::{ObjectMeta, PodSpec, RestartPolicy};
 use podprobe::api::{Container, ContainerStatus, Pod, PodPhase, PodRef, PodStatus};
-use podprobe::clock::{Moment, go_duration};
-use podprobe::pleg::diff::events;
-use podprobe::pleg::relist;
-use podprobe::pod_actions::{
+use podprobe::base::clock::{Moment, go_duration};
+use podprobe::engine::runtime::{RuntimePodStatus, RuntimeState};
+use podprobe::pods::actions::{
     BackOff, BackOffKey, KillReason, kill_grace_period, should_be_restarted,
 };
-use podprobe::runtime::{RuntimePodStatus, RuntimeState};
-use podprobe::status::containers_ready;
+use podprobe::pods::pleg::diff::events;
+use podprobe::pods::pleg::relist;
+use podprobe::pods::status::containers_ready;
 use serde::Deserialize;
 use serde_json::{Value, json};
 

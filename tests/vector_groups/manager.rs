@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use crossbeam_channel::bounded;
 use podprobe::api::{PodStatus, PodUid};
-use podprobe::prober::results::{Manager, ProbeResult};
-use podprobe::runtime::ContainerId;
+use podprobe::engine::runtime::ContainerId;
+use podprobe::pods::prober::results::{Manager, ProbeResult};
 use serde::Deserialize;
 use serde_json::{Value, json};
 

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use podprobe::api::ProbeType;
-use podprobe::prober::results::ProbeResult;
+use podprobe::pods::prober::results::ProbeResult;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;

@@ -2,7 +2,7 @@
 
 use podprobe::api::pod::PodSpec;
 use podprobe::api::{ContainerStatus, PodPhase};
-use podprobe::status::{PhaseInputs, phase};
+use podprobe::pods::status::{PhaseInputs, phase};
 use serde::Deserialize;
 use serde_json::{Value, json};
 

@@ -5,11 +5,13 @@ use std::time::{Duration, SystemTime};
 
 use podprobe::api::pod::{ObjectMeta, PodSpec};
 use podprobe::api::{Container, Pod, PodRef};
-use podprobe::clock::Moment;
-use podprobe::container_config::spec_hash;
-use podprobe::kuberuntime::StartErrorReason;
-use podprobe::pod_actions::{BackOff, BackOffKey, Held, Inputs, compute, restart_all_wanted};
-use podprobe::runtime::{ContainerId, RuntimePodStatus, RuntimeSandboxStatus, RuntimeState};
+use podprobe::base::clock::Moment;
+use podprobe::engine::runtime::{
+    ContainerId, RuntimePodStatus, RuntimeSandboxStatus, RuntimeState,
+};
+use podprobe::pods::actions::{BackOff, BackOffKey, Held, Inputs, compute, restart_all_wanted};
+use podprobe::pods::container_config::spec_hash;
+use podprobe::pods::kuberuntime::StartErrorReason;
 use serde::Deserialize;
 use serde_json::{Value, json};
 

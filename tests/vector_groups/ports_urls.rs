@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use podprobe::api::PodStatus;
 use podprobe::api::pod::{ContainerPort, HttpHeader, IntOrString};
 use podprobe::api::probe_host::ProbeHosts;
-use podprobe::prober::http::header_map;
-use podprobe::prober::ports::{port_by_name, resolve_port};
-use podprobe::prober::target::resolve_target;
-use podprobe::prober::url::ProbeUrl;
+use podprobe::pods::prober::http::header_map;
+use podprobe::pods::prober::ports::{port_by_name, resolve_port};
+use podprobe::pods::prober::target::resolve_target;
+use podprobe::pods::prober::url::ProbeUrl;
 use serde::Deserialize;
 use serde_json::Value;
 

@@ -11,7 +11,7 @@ use crossbeam_channel::{Receiver, bounded};
 use podprobe::api::objects::{LocalObject, ObjectKind};
 use podprobe::api::service::{ClusterIps, EndpointSlice, Service};
 use podprobe::api::{PodOrigin, PodSource, decode};
-use podprobe::objects::{ObjectWatch, Objects};
+use podprobe::pods::objects::{ObjectWatch, Objects};
 use serde::Deserialize;
 use serde_json::{Value, json};
 

@@ -5,11 +5,11 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, bounded};
 use podprobe::api::pod::RestartPolicy;
 use podprobe::api::{Pod, PodPhase, PodStatus, PodUid, Probe, ProbeType};
-use podprobe::clock::Moment;
-use podprobe::prober::container_view::ContainerView;
-use podprobe::prober::results::{Manager, ProbeResult, Update};
-use podprobe::prober::worker::{Action, Next, StepInputs, Verdict as Handled, Worker};
-use podprobe::runtime::ContainerId;
+use podprobe::base::clock::Moment;
+use podprobe::engine::runtime::ContainerId;
+use podprobe::pods::prober::container_view::ContainerView;
+use podprobe::pods::prober::results::{Manager, ProbeResult, Update};
+use podprobe::pods::prober::worker::{Action, Next, StepInputs, Verdict as Handled, Worker};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -625,7 +625,7 @@ fn run_sequence(case: &Sequence, probe_type: ProbeType) -> Result<bool, String> 
         if step.new_container_id {
             // One update for the seed; another only when the first result changes it.
             let changes = world.updates.len() - sent;
-            let seed = podprobe::prober::worker::initial_value(probe_type);
+            let seed = podprobe::pods::prober::worker::initial_value(probe_type);
             same(
                 &at("updates"),
                 1 + usize::from(world.cached() != Some(seed)),
@@ -727,7 +727,7 @@ fn kubelet_restart(case: &Case) -> Verdict {
         same(
             "told",
             case.cached.map(Into::into),
-            Some(podprobe::prober::worker::initial_value(probe_type)),
+            Some(podprobe::pods::prober::worker::initial_value(probe_type)),
         )?;
         return Ok(overruled(
             "the gate is off, as it is by default: seeding an older container anew would flip its readiness (lessons A7, 15 O14)",

@@ -10,14 +10,14 @@ use std::time::{Duration, Instant, SystemTime};
 use crossbeam_channel::{Receiver, bounded};
 use podprobe::api::raw_object::RawObject;
 use podprobe::api::{ContainerStatus, Pod, PodPhase, PodStatus, PodUid};
-use podprobe::clock::Moment;
-use podprobe::events::Recorder;
-use podprobe::prober::manager::{Deps, ProberManager, Results, StatusSource};
-use podprobe::prober::results::{Manager, Update};
-use podprobe::runtime::{
+use podprobe::base::clock::Moment;
+use podprobe::engine::runtime::{
     ContainerId, ExecOutcome, RuntimeContainerStatus, RuntimeError, RuntimeErrorKind, RuntimeState,
 };
-use podprobe::views::Records;
+use podprobe::face::views::Records;
+use podprobe::pods::events::Recorder;
+use podprobe::pods::prober::manager::{Deps, ProberManager, Results, StatusSource};
+use podprobe::pods::prober::results::{Manager, Update};
 use serde_json::{Value, json};
 
 use crate::probed::{Probed, ProbedRuntime};

@@ -6,7 +6,7 @@ use super::locate;
 use super::place::{FieldPlace, Syntax};
 use super::tracked;
 use crate::api::field::render;
-use crate::spelling;
+use crate::base::spelling;
 
 /// Reads a configuration.
 ///

@@ -8,7 +8,7 @@ use super::locate;
 use super::place::{FieldPlace, Position, Spot, Syntax};
 use crate::api::field::{aggregate, clip, render};
 use crate::api::validation::{FieldError, FieldErrorKind};
-use crate::spelling;
+use crate::base::spelling;
 
 /// The most problems reported for one file; the rest is counted.
 pub(super) const MOST: usize = 64;

@@ -10,7 +10,7 @@ use super::other_kinds::{NotRun, READ, Standing, not_run_here, standing};
 use super::place::Spot;
 use crate::api::field::{Step, clip};
 use crate::api::objects::ObjectKind;
-use crate::spelling;
+use crate::base::spelling;
 
 /// A kind of object that is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -17,7 +17,7 @@ use crate::api::objects::{
 use crate::api::source::PodSource;
 use crate::api::support::{self, Verdict};
 use crate::api::validation::{NO_BLOCK_VOLUMES, names};
-use crate::spelling;
+use crate::base::spelling;
 
 /// The most bytes that the values of a ConfigMap or Secret may have: 1 MiB.
 const MOST_BYTES: usize = 1 << 20;

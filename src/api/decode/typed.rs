@@ -10,7 +10,7 @@ use crate::api::pod::{Pod, PodObject};
 use crate::api::quantity::Quantity;
 use crate::api::raw_object::RawObject;
 use crate::api::support;
-use crate::spelling;
+use crate::base::spelling;
 
 /// Removes members that are null, which means absent in Kubernetes JSON. In a map of texts null
 /// means the empty text.

@@ -15,7 +15,7 @@ use crate::api::service::written::{
 use crate::api::source::PodSource;
 use crate::api::support::fields::of;
 use crate::api::support::{self, Verdict};
-use crate::spelling;
+use crate::base::spelling;
 
 /// One object in an object.
 pub(super) struct Level {

@@ -59,7 +59,7 @@ impl<'de> Deserializer<'de> for Ask {
 #[cfg(test)]
 mod tests {
     use crate::api::pod::{ExecAction, HostPath};
-    use crate::pod_uid::PodUid;
+    use crate::base::pod_uid::PodUid;
 
     #[test]
     fn a_struct_names_its_fields_as_json_has_them() {

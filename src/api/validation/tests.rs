@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::api::pod::{Container, ProbeType, Volume};
 use crate::api::raw_object::RawObject;
-use crate::layout::Layout;
+use crate::base::paths::Layout;
 
 fn from<T: serde::de::DeserializeOwned>(value: Value) -> T {
     serde_json::from_value(value).unwrap()
@@ -1762,7 +1762,10 @@ fn a_stop_signal_needs_the_name_of_the_system_and_is_one_of_its_signals() {
         "SIGCLD",
     ] {
         check_lifecycle(signal(good), linux.clone(), &[]);
-        assert!(crate::runtime::signals::number(good).is_some(), "{good}");
+        assert!(
+            crate::engine::runtime::signals::number(good).is_some(),
+            "{good}"
+        );
     }
     for bad in ["", "USR1", "sigusr1", "10", "SIGRTMIN+16", "SIGRTMAX-15"] {
         let got = texts(&validate_pod(&pod_with(

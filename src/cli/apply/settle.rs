@@ -8,19 +8,19 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::plan::{Plan, Verdict};
-use crate::admission::Rejection;
 use crate::api::objects::{ObjectKey, ObjectKind};
 use crate::api::source::{SEEN_ANNOTATION, SOURCE_ANNOTATION};
 use crate::api::status::PodPhase;
 use crate::api::{PodOrigin, decode};
+use crate::base::clock::{Moment, Time};
 use crate::cli::client::Client;
 use crate::cli::columns;
 use crate::cli::error::CliError;
 use crate::cli::pod_files::Watched;
-use crate::clock::{Moment, Time};
-use crate::status::DELETED;
-use crate::views::findings::of_pod;
-use crate::views::{PodView, Snapshot};
+use crate::face::views::findings::of_pod;
+use crate::face::views::{PodView, Snapshot};
+use crate::pods::admission::Rejection;
+use crate::pods::status::DELETED;
 
 /// How long the daemon may take to read a file: it does so at once where the kernel tells it of the change.
 const READ: Duration = Duration::from_secs(2);
@@ -69,7 +69,7 @@ impl Expected {
     fn refused(&self, now: &Snapshot, before: Option<&Snapshot>) -> Option<String> {
         let is_ours = |file: &str| self.files.iter().any(|f| f == Path::new(file));
         let mut problems = now.problems.iter().filter(|p| !p.is_in_use);
-        let told = |p: &&crate::pod_config::FileProblem| {
+        let told = |p: &&crate::pods::sources::FileProblem| {
             let is_old = before.is_some_and(|before| before.problems.contains(p));
             is_ours(&p.file) && !is_old
         };

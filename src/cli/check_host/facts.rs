@@ -5,9 +5,9 @@ use std::time::{Duration, SystemTime};
 
 use nix::errno::Errno;
 
-use crate::network::Missing;
-use crate::sys::calls::Call;
-use crate::sys::mountinfo::Mount;
+use crate::base::sys::calls::Call;
+use crate::base::sys::mountinfo::Mount;
+use crate::net::network::Missing;
 
 /// See the module.
 #[derive(Clone, Debug)]

@@ -8,9 +8,9 @@ use nix::errno::Errno;
 use super::facts::{CgroupFacts, Facts};
 use super::finding::Finding;
 use super::resources;
-use crate::network::{Missing, Part};
-use crate::sys::calls::Call;
-use crate::sys::mountinfo::Mount;
+use crate::base::sys::calls::Call;
+use crate::base::sys::mountinfo::Mount;
+use crate::net::network::{Missing, Part};
 
 /// The first kernel on which podprobe is supported.
 const OLDEST_KERNEL: (u32, u32) = (5, 12);
@@ -426,7 +426,7 @@ mod tests {
         let beside = |options: &str| {
             let line = format!("40 30 0:40 / /sys/fs/cgroup/x rw - cgroup x {options}");
             move |f: &mut Facts| {
-                f.cgroups.beside = crate::sys::mountinfo::parse(&line);
+                f.cgroups.beside = crate::base::sys::mountinfo::parse(&line);
                 f.cgroups.missing = vec!["cpu"];
             }
         };

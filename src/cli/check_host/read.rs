@@ -15,17 +15,17 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::statvfs::{FsFlags, statvfs};
 
 use super::facts::{AppArmorFacts, CgroupFacts, Disk, Facts, Inotify, Memory, Share};
-use crate::clock::Moment;
-use crate::layout::Layout;
-use crate::netfilter::{Family, Netfilter};
-use crate::network;
-use crate::runtime::shims::app_armor::{AppArmor, load};
-use crate::runtime::shims::device_program;
-use crate::settings::{Overrides, Settings};
-use crate::sys;
-use crate::sys::calls::Call;
-use crate::sys::cgroup::Cgroups;
-use crate::sys::cgroup_mounts;
+use crate::base::clock::Moment;
+use crate::base::paths::Layout;
+use crate::base::sys;
+use crate::base::sys::calls::Call;
+use crate::base::sys::cgroup::Cgroups;
+use crate::base::sys::cgroup_mounts;
+use crate::daemon::settings::{Overrides, Settings};
+use crate::engine::shims::app_armor::{AppArmor, load};
+use crate::engine::shims::device_program;
+use crate::net::netfilter::{Family, Netfilter};
+use crate::net::network;
 
 /// Everything, for a daemon with this root.
 pub fn facts(layout: &Layout, config: Option<&Path>) -> Facts {

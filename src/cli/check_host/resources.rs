@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime};
 
 use super::facts::{Disk, Facts, Share};
 use super::finding::Finding;
+use crate::base::clock::Time;
 use crate::cli::human::{duration, size};
-use crate::clock::Time;
 
 /// podprobe takes a few of each; containers and other programs of root share them.
 const LEAST_WATCHES: u64 = 64;
@@ -173,7 +173,7 @@ pub(super) mod tests {
             capabilities: u64::MAX,
             kernel: "6.18.44".into(),
             missing_namespaces: vec![],
-            calls: crate::sys::calls::Call::ALL
+            calls: crate::base::sys::calls::Call::ALL
                 .map(|call| (call, Ok(())))
                 .to_vec(),
             cgroups: CgroupFacts {

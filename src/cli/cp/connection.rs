@@ -7,9 +7,9 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use crate::base::wire::http1::{Framing, Head, HeadReader};
 use crate::cli::client::{Client, ClientError};
-use crate::server::protocol::Copied;
-use crate::wire::http1::{Framing, Head, HeadReader};
+use crate::face::server::protocol::Copied;
 
 /// How long the daemon may send nothing and take nothing. A slow disk is no reason to give up soon.
 const STALL: Duration = Duration::from_secs(300);

@@ -13,14 +13,14 @@ use std::time::Duration;
 
 use super::Delete;
 use crate::api::decode;
+use crate::base::clock::Moment;
 use crate::cli::client::Client;
 use crate::cli::columns;
 use crate::cli::error::CliError;
 use crate::cli::output::yaml;
 use crate::cli::pod_files::{self, Input, Objects, Watched, objects, way_out};
-use crate::clock::Moment;
-use crate::server::protocol::DeleteTarget;
-use crate::views::PodView;
+use crate::face::server::protocol::DeleteTarget;
+use crate::face::views::PodView;
 
 /// How long the daemon may take to see that a file is gone.
 const SEEN: Duration = Duration::from_secs(2);

@@ -7,10 +7,10 @@ use super::lines::{put, scalar};
 use crate::api::ContainerStatus;
 use crate::api::Probe;
 use crate::api::status::ContainerState;
+use crate::base::clock::Time;
 use crate::cli::probe_text::probe_text;
 use crate::cli::{human, pull_text};
-use crate::clock::Time;
-use crate::images::ImagePull;
+use crate::engine::images::ImagePull;
 
 /// Writes the section of a list of the pod's containers, unless the list is empty.
 pub(super) fn all(

@@ -1,11 +1,11 @@
 //! The history of probes and restarts in `describe pod`, and which probes are paused.
 
 use super::lines::put;
+use crate::base::clock::{Time, go_duration};
 use crate::cli::human;
 use crate::cli::terminal::one_line;
-use crate::clock::{Time, go_duration};
-use crate::prober::pauses::PausedProbe;
-use crate::views::history::{PodHistory, ProbeHistory, Run};
+use crate::face::views::history::{PodHistory, ProbeHistory, Run};
+use crate::pods::prober::pauses::PausedProbe;
 
 /// Longest text of a probe's result in a row, in characters. The cause of a restart is shown whole.
 const MAX_TEXT: usize = 100;

@@ -22,12 +22,12 @@ use super::error::CliError;
 use super::problems::write_stalled;
 use super::terminal::one_line;
 use super::{human, kinds, names, services, tabwriter};
-use crate::clock::Time;
-use crate::events::Event;
-use crate::views::findings::{self, Finding, Severity};
-use crate::views::hints::hint;
-use crate::views::history::PodHistory;
-use crate::views::{PodView, Snapshot};
+use crate::base::clock::Time;
+use crate::face::views::findings::{self, Finding, Severity};
+use crate::face::views::hints::hint;
+use crate::face::views::history::PodHistory;
+use crate::face::views::{PodView, Snapshot};
+use crate::pods::events::Event;
 
 /// kubectl cuts longer annotations into lines.
 const MAX_ANNOTATION: usize = 140;

@@ -8,13 +8,13 @@ use serde_json::json;
 use super::Get;
 use super::item::{Found, Item};
 use super::printer::Printer;
+use crate::base::clock::Time;
 use crate::cli::client::Client;
 use crate::cli::error::CliError;
 use crate::cli::terminal::one_line;
 use crate::cli::{human, names};
-use crate::clock::Time;
-use crate::events::{Event, EventList};
-use crate::views::Snapshot;
+use crate::face::views::Snapshot;
+use crate::pods::events::{Event, EventList};
 
 /// The requested events, the latest last.
 ///

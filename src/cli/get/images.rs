@@ -4,13 +4,13 @@ use serde_json::{Value, json};
 
 use super::Get;
 use super::item::{Found, Item};
+use crate::base::clock::Time;
+use crate::base::paths::Layout;
 use crate::cli::error::CliError;
 use crate::cli::human;
 use crate::cli::image::{self, cells};
 use crate::cli::suggest::did_you_mean;
-use crate::clock::Time;
-use crate::images::{ImageRecord, Reference};
-use crate::layout::Layout;
+use crate::engine::images::{ImageRecord, Reference};
 
 /// The requested images.
 ///

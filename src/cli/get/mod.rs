@@ -31,10 +31,10 @@ use super::jsonpath::Path;
 use super::names::missing;
 use super::output::{self, Output};
 use super::selector::Selector;
-use crate::clock::Time;
-use crate::layout::Layout;
-use crate::services::view::ServiceView;
-use crate::views::Snapshot;
+use crate::base::clock::Time;
+use crate::base::paths::Layout;
+use crate::face::views::Snapshot;
+use crate::net::services::view::ServiceView;
 
 /// `get`.
 pub const VERB: args::Verb = args::Verb {

@@ -10,14 +10,14 @@ use serde_json::json;
 
 use super::Get;
 use super::item::{Found, Item};
+use crate::base::clock::Time;
 use crate::cli::columns::{self, Row, visible};
 use crate::cli::error::CliError;
 use crate::cli::names::{self, NameError};
 use crate::cli::problems::{problem_lines, stalled_line};
 use crate::cli::terminal::one_line;
-use crate::clock::Time;
-use crate::pod_config::FileProblem;
-use crate::views::{PodView, Snapshot};
+use crate::face::views::{PodView, Snapshot};
+use crate::pods::sources::FileProblem;
 
 /// STATUS of a file that is refused.
 pub const REFUSED: &str = "Refused";

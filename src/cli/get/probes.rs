@@ -7,14 +7,14 @@ use serde_json::{Value, json};
 use super::Get;
 use super::item::{Found, Item};
 use crate::api::Probe;
+use crate::base::clock::{Time, go_duration};
 use crate::cli::describe::history::rounded;
 use crate::cli::probe_names::{self, NamedProbe, ProbeSelector};
 use crate::cli::probe_text::probe_text;
 use crate::cli::terminal::one_line;
 use crate::cli::{columns, human, names};
-use crate::clock::{Time, go_duration};
-use crate::views::history::{MAX_RUNS, PodHistory, Run, RunOutcome};
-use crate::views::{PodView, Snapshot};
+use crate::face::views::history::{MAX_RUNS, PodHistory, Run, RunOutcome};
+use crate::face::views::{PodView, Snapshot};
 
 const NONE: &str = "<none>";
 

@@ -10,10 +10,10 @@ use serde_json::{Map, Value, json};
 
 use super::item::Item;
 use super::kind::Kind;
+use crate::base::clock::Time;
 use crate::cli::human;
 use crate::cli::services::or_none;
-use crate::clock::Time;
-use crate::services::view::{PortView, ServiceView};
+use crate::net::services::view::{PortView, ServiceView};
 
 /// The items of that kind for a service.
 pub fn items(kind: Kind, service: &ServiceView, now: Time) -> Vec<Item> {

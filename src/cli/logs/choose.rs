@@ -5,11 +5,11 @@
 use std::path::{Path, PathBuf};
 
 use super::Wanted;
-use crate::admission::Rejection;
 use crate::cli::columns;
 use crate::cli::suggest::did_you_mean;
-use crate::views::PodView;
-use crate::views::log_instance::attempt;
+use crate::face::views::PodView;
+use crate::face::views::log_instance::attempt;
+use crate::pods::admission::Rejection;
 
 /// Names the container that is meant where a command names none.
 const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";

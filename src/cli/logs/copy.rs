@@ -8,12 +8,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::choose::Target;
+use crate::base::paths::Layout;
 use crate::cli::client::Client;
 use crate::cli::error::CliError;
-use crate::layout::Layout;
-use crate::runtime::logs::{LogError, LogOptions, LogReader, Progress};
-use crate::runtime::shims::is_log_written;
-use crate::views::Snapshot;
+use crate::engine::runtime::logs::{LogError, LogOptions, LogReader, Progress};
+use crate::engine::shims::is_log_written;
+use crate::face::views::Snapshot;
 
 /// Time between two looks at logs that are followed.
 const POLL: Duration = Duration::from_millis(100);

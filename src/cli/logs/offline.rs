@@ -10,11 +10,11 @@ use std::time::SystemTime;
 
 use super::choose::{Choice, Target, defaulted};
 use super::{Logs, Pods, Wanted};
+use crate::base::paths::Layout;
 use crate::cli::names::{self, NameError};
 use crate::cli::suggest::did_you_mean;
-use crate::layout::Layout;
-use crate::settings::{Overrides, Settings};
-use crate::views::log_instance::NoLog;
+use crate::daemon::settings::{Overrides, Settings};
+use crate::face::views::log_instance::NoLog;
 
 /// The directory of a pod's logs, `<namespace>_<name>_<uid>`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -190,7 +190,7 @@ fn choose(pod: &PodLogs, containers: &[(String, Vec<u32>)], logs: &Logs) -> Resu
 mod tests {
     use super::*;
     use crate::cli::selector::Selector;
-    use crate::runtime::logs::LogOptions;
+    use crate::engine::runtime::logs::LogOptions;
 
     /// A directory of logs with these files.
     fn world(files: &[&str]) -> (tempfile::TempDir, Layout) {

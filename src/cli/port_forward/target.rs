@@ -5,8 +5,8 @@
 use crate::api::status::PodPhase;
 use crate::cli::kinds;
 use crate::cli::names::missing;
-use crate::services::view::{PortView, ServiceView};
-use crate::views::{PodView, Snapshot};
+use crate::face::views::{PodView, Snapshot};
+use crate::net::services::view::{PortView, ServiceView};
 
 /// What has the ports.
 #[derive(Clone, Debug, PartialEq, Eq)]

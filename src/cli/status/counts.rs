@@ -7,8 +7,8 @@ use serde::Serialize;
 use crate::api::PodPhase;
 use crate::cli::columns::is_at_work;
 use crate::cli::probe_names;
-use crate::views::findings::{Facts, is_pass, leads_nowhere};
-use crate::views::history::ProbeHistory;
+use crate::face::views::findings::{Facts, is_pass, leads_nowhere};
+use crate::face::views::history::ProbeHistory;
 
 /// How much there is, for the line that says that all is well.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -64,9 +64,9 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::clock::Time;
-    use crate::services::view::ServiceView;
-    use crate::views::Snapshot;
+    use crate::base::clock::Time;
+    use crate::face::views::Snapshot;
+    use crate::net::services::view::ServiceView;
 
     fn pod(uid: &str, phase: &str, ready: &str) -> Value {
         let probe = json!({"tcpSocket": {"port": 1}});

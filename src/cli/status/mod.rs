@@ -15,9 +15,9 @@ use super::client::{Client, ClientError};
 use super::error::CliError;
 use super::human;
 use super::output::json::write_json;
-use crate::clock::Time;
-use crate::layout::Layout;
-use crate::views::findings::{Facts, Finding, findings};
+use crate::base::clock::Time;
+use crate::base::paths::Layout;
+use crate::face::views::findings::{Facts, Finding, findings};
 
 /// Most sentences that are shown.
 const SHOWN: usize = 3;
@@ -186,7 +186,7 @@ fn counted(c: &Counts) -> String {
 mod tests {
     use super::*;
     use crate::cli::args::testing;
-    use crate::views::findings::Severity;
+    use crate::face::views::findings::Severity;
 
     #[test]
     fn status_takes_one_form() {

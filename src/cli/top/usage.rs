@@ -19,7 +19,7 @@ use crate::cli::names;
 use crate::cli::selector::Selector;
 use crate::cli::suggest::did_you_mean;
 use crate::cli::table::write_rows;
-use crate::views::Snapshot;
+use crate::face::views::Snapshot;
 
 /// Between two looks; the daemon makes no rate of less than a second.
 const APART: Duration = Duration::from_millis(1050);
@@ -115,13 +115,13 @@ type Wanted = (String, String, String);
 
 fn wanted(usage: &Usage, snapshot: &Snapshot) -> Result<Vec<Wanted>, CliError> {
     let namespace = usage.namespace.as_deref();
-    let of = |pod: &crate::views::PodView| -> Wanted {
+    let of = |pod: &crate::face::views::PodView| -> Wanted {
         let texts = [pod.uid(), columns::namespace(pod), columns::name(pod)];
         let [uid, namespace, name] = texts.map(str::to_owned);
         (uid, namespace, name)
     };
     if usage.names.is_empty() {
-        let has = |pod: &&crate::views::PodView| {
+        let has = |pod: &&crate::face::views::PodView| {
             let labels = columns::string_map(&pod.object["metadata"]["labels"]);
             usage.selector.as_ref().is_none_or(|s| s.matches(&labels))
         };

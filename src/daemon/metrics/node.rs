@@ -5,10 +5,10 @@ use std::fs;
 
 use nix::unistd::{SysconfVar, sysconf};
 
-use crate::images::ImageStore;
-use crate::layout::Layout;
-use crate::metrics::{Family, Kind};
-use crate::stats::{Disk, parse};
+use crate::base::metrics::{Family, Kind};
+use crate::base::paths::Layout;
+use crate::engine::images::ImageStore;
+use crate::engine::stats::{Disk, parse};
 
 /// The file systems of podprobe's directories. Two of them may be the same.
 pub(super) fn write_disks(layout: &Layout, out: &mut String) {

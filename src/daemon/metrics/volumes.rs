@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::api::Pod;
-use crate::layout::Layout;
-use crate::metrics::{Family, Kind};
-use crate::stats::Disk;
-use crate::volumes::Volumes;
+use crate::base::metrics::{Family, Kind};
+use crate::base::paths::Layout;
+use crate::engine::stats::Disk;
+use crate::pods::volumes::Volumes;
 
 /// How many volumes the active pods have, by type: those that are wanted, and those of pods that have a sandbox.
 pub(super) fn write_counts(

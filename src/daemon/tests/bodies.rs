@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use super::*;
-use crate::runtime::{RuntimeError, RuntimeState};
+use crate::engine::runtime::{RuntimeError, RuntimeState};
 
 /// A container that the image store of these tests does not have, of a registry that refuses connections.
 const MISSING: &str = "127.0.0.1:1/missing:1";
@@ -89,7 +89,8 @@ impl Harness {
         let ended = || {
             let mut state = self.runtime.state();
             let mut all = state.containers.iter_mut();
-            let runs = |c: &&mut crate::runtime::ContainerStatus| c.state == RuntimeState::Running;
+            let runs =
+                |c: &&mut crate::engine::runtime::ContainerStatus| c.state == RuntimeState::Running;
             let init = all.find(|c| c.metadata.name == "init").filter(runs);
             init.map(|c| end(c, 0)).is_some()
         };
@@ -267,7 +268,7 @@ fn the_dashboard_and_the_alerts_use_metrics_that_the_daemon_emits() {
     h.until_all_is_counted();
     let bodies = h.bodies();
     let mut emitted: BTreeSet<&str> = bodies.iter().flat_map(|(_, text)| names(text)).collect();
-    // Prometheus makes it itself. No container of this runtime has a network or a cgroup; src/stats/tests.rs has those series.
+    // Prometheus makes it itself. No container of this runtime has a network or a cgroup; src/engine/stats/tests.rs has those series.
     let of_others = [
         "up",
         "container_network_receive_bytes_total",
@@ -312,7 +313,7 @@ fn the_manual_tells_of_every_metric_that_is_podprobe_s_own() {
 #[test]
 fn what_happened_is_counted_and_series_go_with_their_pod() {
     let h = eventful();
-    crate::server::Backend::panicked(&*h.daemon.running.backend);
+    crate::face::server::Backend::panicked(&*h.daemon.running.backend);
     h.until_all_is_counted();
     let of = r#"container="c",namespace="default",pod="web-node",uid="u""#;
     for line in [
@@ -594,7 +595,7 @@ fn a_real_prometheus_scrapes_every_body_and_evaluates_every_expression() {
         return;
     }
     in_own_network(|| {
-        crate::sys::socket::loopback_up().unwrap();
+        crate::base::sys::socket::loopback_up().unwrap();
         let dir = tempfile::tempdir().unwrap();
         let h = eventful_with(with_port(dir.path()));
         h.until_all_is_counted();

@@ -1,0 +1,186 @@
+//! A flag that ends waits, shared by several threads: for a run that must end early, or for the end
+//! of the daemon.
+//!
+//! Invariants: once cancelled it stays cancelled. It uses descriptors only while a thread waits: one
+//! for the flag, one for each tied socket. [`Cancel::cancel`] never waits.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::sys::socket::{Shutdown, shutdown};
+
+use crate::base::locks::Locked;
+
+/// A wait that has no descriptor to wait for looks at the flag this often.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Cancel {
+    cancelled: AtomicBool,
+    event: OnceLock<EventFd>,
+    tied: Mutex<Vec<OwnedFd>>,
+}
+
+impl Cancel {
+    /// Ends all waits, also later ones.
+    pub fn cancel(&self) {
+        self.cancelled.store(true, Ordering::SeqCst);
+        self.tell();
+        self.sockets().iter().for_each(hang_up);
+    }
+
+    /// Whether it was cancelled.
+    pub fn is_cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::SeqCst)
+    }
+
+    /// A descriptor that becomes readable with the cancellation and stays readable. Poll it; do not
+    /// read it.
+    ///
+    /// # Errors
+    /// There are no descriptors left.
+    pub fn fd(&self) -> io::Result<BorrowedFd<'_>> {
+        if self.event.get().is_none() {
+            let event = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
+            // another thread may have set it first
+            let _ = self.event.set(event);
+        }
+        if self.is_cancelled() {
+            self.tell();
+        }
+        Ok(self.event.get().expect("set above").as_fd())
+    }
+
+    /// Waits, at most for `limit`; returns whether it was cancelled.
+    pub fn wait(&self, limit: Duration) -> bool {
+        let until = Instant::now().checked_add(limit);
+        let left = || until.map(|until| until.saturating_duration_since(Instant::now()));
+        while !self.is_cancelled() && left() != Some(Duration::ZERO) {
+            let left = left().unwrap_or(Duration::MAX);
+            match self.fd() {
+                Ok(event) => {
+                    // Rounded up: poll counts in milliseconds, and waking early would only spin.
+                    let left = left.saturating_add(Duration::from_micros(999));
+                    let left = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+                    let _ = poll(&mut [PollFd::new(event, PollFlags::POLLIN)], left);
+                }
+                Err(_) => std::thread::sleep(left.min(LOOK)),
+            }
+        }
+        self.is_cancelled()
+    }
+
+    /// Ties a socket to it: until [`Tied`] is dropped, a cancellation shuts the socket down, so that
+    /// whoever connects, reads or writes gets an error or an end.
+    ///
+    /// # Errors
+    /// It is cancelled already, or there are no descriptors left.
+    pub fn tie(&self, socket: BorrowedFd<'_>) -> io::Result<Tied<'_>> {
+        let socket = socket.try_clone_to_owned()?;
+        let fd = socket.as_raw_fd();
+        self.sockets().push(socket);
+        let tied = Tied { cancel: self, fd };
+        // Looked at after the push: a cancellation sees the socket, or is seen here.
+        match self.is_cancelled() {
+            true => Err(Errno::ECANCELED.into()),
+            false => Ok(tied),
+        }
+    }
+
+    fn sockets(&self) -> MutexGuard<'_, Vec<OwnedFd>> {
+        self.tied.locked()
+    }
+
+    fn tell(&self) {
+        // it cannot fail before 2^64 - 1 of them
+        let _ = self.event.get().map(|e| e.write(1));
+    }
+}
+
+/// A socket that a cancellation shuts down.
+#[derive(Debug)]
+pub struct Tied<'a> {
+    cancel: &'a Cancel,
+    fd: i32,
+}
+
+impl Drop for Tied<'_> {
+    fn drop(&mut self) {
+        self.cancel.sockets().retain(|s| s.as_raw_fd() != self.fd);
+    }
+}
+
+fn hang_up(socket: &OwnedFd) {
+    // Not connected yet: the connect that follows ends at its own deadline, or is never made.
+    let _ = shutdown(socket.as_raw_fd(), Shutdown::Both);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    fn readable(cancel: &Cancel) -> bool {
+        poll(
+            &mut [PollFd::new(cancel.fd().unwrap(), PollFlags::POLLIN)],
+            PollTimeout::ZERO,
+        )
+        .unwrap()
+            == 1
+    }
+
+    #[test]
+    fn a_wait_ends_whether_it_began_before_or_after() {
+        let before = Cancel::default();
+        assert!(!readable(&before) && !before.is_cancelled());
+        before.cancel();
+        assert!(readable(&before) && readable(&before), "for good");
+        let after = Cancel::default();
+        after.cancel();
+        assert!(readable(&after) && after.is_cancelled());
+    }
+
+    #[test]
+    fn a_wait_takes_its_time_or_ends_with_the_cancellation() {
+        let cancel = Cancel::default();
+        let short = Duration::from_millis(5);
+        let begun = Instant::now();
+        assert!(!cancel.wait(short) && begun.elapsed() >= short);
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| cancel.wait(Duration::MAX));
+            cancel.cancel();
+            assert!(waits.join().unwrap());
+        });
+        assert!(cancel.wait(Duration::ZERO));
+    }
+
+    #[test]
+    fn a_tied_socket_ends_with_the_cancellation() {
+        let cancel = Cancel::default();
+        let (mut near, _far) = UnixStream::pair().unwrap();
+        let (mut untied, far) = UnixStream::pair().unwrap();
+        // A read that nothing ends is an error, not a test that hangs.
+        near.set_read_timeout(Some(Duration::from_secs(20)))
+            .unwrap();
+        drop(cancel.tie(untied.as_fd()).unwrap());
+        std::thread::scope(|scope| {
+            let _tied = cancel.tie(near.as_fd()).unwrap();
+            let reads = scope.spawn(|| near.read(&mut [0; 1]));
+            cancel.cancel();
+            assert_eq!(reads.join().unwrap().unwrap(), 0);
+        });
+        assert!(cancel.tie(untied.as_fd()).is_err(), "it is over");
+        std::io::Write::write_all(&mut &far, b"x").unwrap();
+        assert_eq!(untied.read(&mut [0; 1]).unwrap(), 1);
+        assert!(cancel.sockets().is_empty());
+    }
+}

@@ -1,0 +1,36 @@
+//! The one rule for locks that a panic has poisoned.
+//!
+//! Invariants: a poisoned lock is used on. Whoever panicked was caught at the top of its thread; there the panic is
+//! counted, the thread's state is made anew or doubted ([`crate::base::threads`], the sync loop's heartbeat), and the log says
+//! it. A second panic in every thread that only wants to read would mend nothing.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// A lock, taken by this rule.
+pub trait Locked<T: ?Sized> {
+    /// Waits for the lock. What a thread that panicked has left in it is taken as it is.
+    fn locked(&self) -> MutexGuard<'_, T>;
+}
+
+impl<T: ?Sized> Locked<T> for Mutex<T> {
+    fn locked(&self) -> MutexGuard<'_, T> {
+        self.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_poisoned_lock_is_used_on() {
+        let lock = Mutex::new(1);
+        let poisoned = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            *lock.locked() = 2;
+            let _held = lock.locked();
+            panic!("made up");
+        }));
+        assert!(poisoned.is_err() && lock.is_poisoned());
+        assert_eq!(*lock.locked(), 2);
+    }
+}

@@ -1,0 +1,156 @@
+//! The daemon's log on its way to stderr, by a thread of its own.
+//!
+//! Invariants: whoever logs never waits for whoever reads the log. At most [`MOST`] bytes wait; what does not fit is
+//! dropped and counted, and the log says how much when it goes on.
+
+use std::io::{self, Write};
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+
+use crate::base::clock::Moment;
+use crate::base::threads;
+
+/// Bytes that wait at most.
+const MOST: usize = 256 << 10;
+/// Lines that wait at most.
+const LINES: usize = 1024;
+const STACK: usize = 64 << 10;
+/// How often [`flush`] looks.
+const STEP: Duration = Duration::from_millis(2);
+
+/// Lines that were dropped since the start of this process.
+static DROPPED: AtomicU64 = AtomicU64::new(0);
+/// Bytes that wait for stderr.
+static WAITING: AtomicUsize = AtomicUsize::new(0);
+
+/// Lines that were dropped since the start of this process.
+pub fn dropped() -> u64 {
+    DROPPED.load(Ordering::Relaxed)
+}
+
+/// What the logger writes to, in place of stderr.
+///
+/// # Errors
+/// The node gives no thread.
+pub fn to_stderr() -> io::Result<impl Write + Send + 'static> {
+    start(io::stderr(), &DROPPED, &WAITING)
+}
+
+/// Waits until what was logged is written, at most `limit`: the process ends.
+pub fn flush(limit: Duration) {
+    let end = Moment::now() + limit;
+    while WAITING.load(Ordering::Acquire) > 0 && Moment::now() < end {
+        std::thread::park_timeout(STEP);
+    }
+}
+
+/// The logger's end: a call of `write` is a line.
+struct Pipe {
+    lines: Sender<Vec<u8>>,
+    dropped: &'static AtomicU64,
+    waiting: &'static AtomicUsize,
+}
+
+fn start(
+    out: impl Write + Send + 'static,
+    dropped: &'static AtomicU64,
+    waiting: &'static AtomicUsize,
+) -> io::Result<Pipe> {
+    let (lines, written) = bounded(LINES);
+    let mut drain = Drain {
+        out,
+        written,
+        dropped,
+        waiting,
+        told: 0,
+    };
+    threads::spawn("log", STACK, move |_, _| drain.round())?;
+    Ok(Pipe {
+        lines,
+        dropped,
+        waiting,
+    })
+}
+
+impl Write for Pipe {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let before = self.waiting.fetch_add(line.len(), Ordering::AcqRel);
+        let has_room = before + line.len() <= MOST;
+        if !has_room || self.lines.try_send(line.to_vec()).is_err() {
+            self.waiting.fetch_sub(line.len(), Ordering::AcqRel);
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+struct Drain<W> {
+    out: W,
+    written: Receiver<Vec<u8>>,
+    dropped: &'static AtomicU64,
+    waiting: &'static AtomicUsize,
+    /// How many of those that were dropped the log has told of.
+    told: u64,
+}
+
+impl<W: Write> Drain<W> {
+    fn round(&mut self) -> ControlFlow<()> {
+        let Ok(line) = self.written.recv() else {
+            return ControlFlow::Break(());
+        };
+        // A reader that has gone reads nothing more: that is no error of ours.
+        let _ = self.out.write_all(&line).and_then(|()| self.out.flush());
+        self.waiting.fetch_sub(line.len(), Ordering::AcqRel);
+        let dropped = self.dropped.load(Ordering::Relaxed);
+        // Said when all that waited is written: then the log goes on.
+        if dropped > self.told && self.written.is_empty() {
+            let n = dropped - self.told;
+            let _ = writeln!(
+                self.out,
+                "[podprobe] {n} lines of the log were dropped here, because nobody read it"
+            );
+            self.told = dropped;
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use super::*;
+
+    /// A pipe that nobody reads holds 64 KiB; then a write waits for ever.
+    #[test]
+    fn nobody_waits_for_a_log_that_is_not_read_and_what_is_dropped_is_told_once() {
+        static OF_TEST: AtomicU64 = AtomicU64::new(0);
+        static WAITS: AtomicUsize = AtomicUsize::new(0);
+        let (read, write) = nix::unistd::pipe().unwrap();
+        let out = std::fs::File::from(write);
+        let mut log = start(out, &OF_TEST, &WAITS).unwrap();
+        let line = [b'x'; 1023];
+        let all = 1000_u64;
+        for _ in 0..all {
+            log.write_all(&line).unwrap();
+            log.write_all(b"\n").unwrap();
+        }
+        let dropped = OF_TEST.load(Ordering::Relaxed);
+        assert!(dropped > 0 && dropped < 2 * all, "{dropped}");
+        assert!(WAITS.load(Ordering::Relaxed) <= MOST);
+        drop(log);
+        let mut text = String::new();
+        std::fs::File::from(read).read_to_string(&mut text).unwrap();
+        let told = format!("[podprobe] {dropped} lines of the log were dropped here");
+        assert_eq!(text.matches("were dropped").count(), 1);
+        assert!(text.contains(&told));
+        assert_eq!(WAITS.load(Ordering::Relaxed), 0);
+    }
+}

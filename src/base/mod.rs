@@ -1,0 +1,21 @@
+//! What every wing stands on, and what knows nothing of pods: the clock, files that are replaced as a whole, paths, texts,
+//! threads, and the system calls.
+
+pub mod atomic_file;
+pub mod cancel;
+pub mod change_feed;
+pub mod clock;
+pub mod directory_watch;
+pub mod http_client;
+pub mod locks;
+pub mod log_pipe;
+pub mod metrics;
+pub mod paths;
+pub mod pod_uid;
+pub mod record_file;
+pub mod remove_tree;
+pub(crate) mod spelling;
+pub mod sys;
+pub mod text;
+pub mod threads;
+pub mod wire;

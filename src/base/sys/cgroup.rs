@@ -1,0 +1,557 @@
+//! cgroups as directories: v1, v2 and both at once (hybrid).
+//!
+//! Invariants: nothing here touches a cgroup that is not below a path of ours: a process that a runtime left in the
+//! root of a hierarchy has no directory there as far as we are concerned, so the root is never killed or removed.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::mountinfo::Mount;
+use super::{cgroup_mounts, cgroup_tree};
+use crate::base::clock::Moment;
+
+/// How long a cgroup may take to become empty after its processes were killed.
+const EMPTY_LIMIT: Duration = Duration::from_secs(2);
+/// How often a process makes its cgroup again that is removed while it moves in.
+const JOIN_TRIES: u32 = 20;
+
+/// A mounted hierarchy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Hierarchy {
+    /// Where it is mounted.
+    at: PathBuf,
+    /// What of it is mounted there (`/` unless we are in a container).
+    root: String,
+    /// Super block options of v1 (controllers and `name=`); None for v2.
+    v1_options: Option<Vec<String>>,
+    /// Nothing can be made in it.
+    read_only: bool,
+}
+
+/// The hierarchies of this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cgroups(Vec<Hierarchy>);
+
+impl Cgroups {
+    /// What is mounted now.
+    pub fn detect() -> io::Result<Self> {
+        Ok(Self::of(cgroup_mounts::read()?.used))
+    }
+
+    /// Those of mounts that count.
+    pub(crate) fn of(mounts: Vec<Mount>) -> Self {
+        let mut found: Vec<Hierarchy> = Vec::new();
+        for h in mounts.into_iter().filter_map(hierarchy) {
+            // The same hierarchy mounted twice is one.
+            if !found
+                .iter()
+                .any(|f| f.at == h.at || f.v1_options == h.v1_options)
+            {
+                found.push(h);
+            }
+        }
+        Self(found)
+    }
+
+    /// No hierarchy is mounted: nothing can be limited or counted.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// `v1` and `v2`, as far as hierarchies of them count.
+    pub fn versions(&self) -> Vec<&'static str> {
+        let any = |v2: bool| self.0.iter().any(|h| h.v1_options.is_none() == v2);
+        let versions = [(any(false), "v1"), (any(true), "v2")];
+        versions.iter().filter(|v| v.0).map(|v| v.1).collect()
+    }
+
+    /// A hierarchy, when all of them are mounted read-only: no container can be made, as in a container without privileges.
+    pub fn read_only(&self) -> Option<&Path> {
+        self.0
+            .first()
+            .filter(|_| self.0.iter().all(|h| h.read_only))
+            .map(|h| h.at.as_path())
+    }
+
+    /// Whether a hierarchy carries this controller (`cpu`, `memory`) down to the cgroups we can make.
+    pub fn has(&self, controller: &str) -> bool {
+        self.0.iter().any(|h| match &h.v1_options {
+            Some(options) => options.iter().any(|o| o == controller),
+            None => {
+                let offered =
+                    fs::read_to_string(h.at.join("cgroup.controllers")).unwrap_or_default();
+                offered.split_whitespace().any(|c| c == controller)
+            }
+        })
+    }
+
+    /// Whether a v1 hierarchy carries this controller.
+    pub fn has_v1(&self, controller: &str) -> bool {
+        let options = self.0.iter().filter_map(|h| h.v1_options.as_ref());
+        options.flatten().any(|o| o == controller)
+    }
+
+    /// As [`Self::has`], by the hierarchies in which OCI runtimes set limits: v1 where there is any, else v2.
+    pub fn can_limit(&self, controller: &str) -> bool {
+        let v1 = self.0.iter().filter(|h| h.v1_options.is_some());
+        let v1: Vec<Hierarchy> = v1.cloned().collect();
+        match v1.is_empty() {
+            true => self.has(controller),
+            false => Self(v1).has(controller),
+        }
+    }
+
+    /// The directories of `path` (`/podprobe/…`) that exist, in every hierarchy.
+    pub fn dirs(&self, path: &str) -> Vec<PathBuf> {
+        self.0
+            .iter()
+            .map(|h| h.at.join(path.trim_start_matches('/')))
+            .filter(|d| d.is_dir())
+            .collect()
+    }
+
+    /// The directory of `path` in the hierarchy that counts and limits for this controller: v1's where it has one, else v2.
+    /// None without either. It may not exist.
+    pub fn controller_dir(&self, controller: &str, path: &str) -> Option<PathBuf> {
+        self.of_controller(controller, path).map(|(dir, _)| dir)
+    }
+
+    /// The same, and whether it is of v2.
+    pub fn of_controller(&self, controller: &str, path: &str) -> Option<(PathBuf, bool)> {
+        let v1 = |h: &&Hierarchy| {
+            let options = h.v1_options.as_ref();
+            options.is_some_and(|all| all.iter().any(|o| o == controller))
+        };
+        let all = &self.0;
+        let v2 = || all.iter().find(|h| h.v1_options.is_none());
+        let h = all.iter().find(v1).or_else(v2)?;
+        let dir = h.at.join(path.trim_start_matches('/'));
+        Some((dir, h.v1_options.is_none()))
+    }
+
+    /// Gives a controller of v2 to the cgroup `path`, as far as those above it may. One that holds processes may not.
+    pub fn hand_down(&self, controller: &str, path: &str) {
+        let v2 = self.0.iter().filter(|h| h.v1_options.is_none());
+        for h in v2 {
+            let dir = h.at.join(path.trim_start_matches('/'));
+            let mut above: Vec<&Path> = dir.ancestors().skip(1).collect();
+            above.retain(|a| a.starts_with(&h.at));
+            for dir in above.iter().rev() {
+                let file = dir.join("cgroup.subtree_control");
+                let file = fs::File::options().write(true).open(file);
+                // What is missing then shows by its files.
+                let _ = file.and_then(|mut f| f.write_all(format!("+{controller}").as_bytes()));
+            }
+        }
+    }
+
+    /// The cgroup directories of a process, but only those whose path ends in `path`.
+    pub fn dirs_of(&self, pid: i32, path: &str) -> Vec<PathBuf> {
+        self.match_lines(
+            &fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default(),
+            path,
+        )
+    }
+
+    fn match_lines(&self, proc_cgroup: &str, path: &str) -> Vec<PathBuf> {
+        let ours = path.trim_matches('/');
+        proc_cgroup
+            .lines()
+            .filter_map(|line| {
+                let mut parts = line.splitn(3, ':');
+                let (_, controllers, at) = (parts.next()?, parts.next()?, parts.next()?);
+                let h = self.0.iter().find(|h| h.carries(controllers))?;
+                let below = at
+                    .strip_prefix(h.root.trim_end_matches('/'))?
+                    .trim_start_matches('/');
+                (!ours.is_empty() && Path::new(below).ends_with(ours)).then(|| h.at.join(below))
+            })
+            .collect()
+    }
+
+    /// Moves this process into the cgroup `path`, which is made where it is missing: in every hierarchy where the process
+    /// is below the root, and so in a cgroup that somebody else made for whoever started it. cpuset is left out: a new
+    /// cgroup takes no process there until it is given processors.
+    ///
+    /// # Errors
+    /// It stays where it is in at least one hierarchy.
+    pub fn join(&self, path: &str) -> io::Result<()> {
+        let own = fs::read_to_string("/proc/self/cgroup")?;
+        let results: Vec<_> = self
+            .to_leave(&own)
+            .into_iter()
+            .map(|h| {
+                let dir = h.at.join(path.trim_start_matches('/'));
+                join_dir(&dir).map_err(|e| {
+                    let text = format!("cannot move into the cgroup {}: {e}", dir.display());
+                    io::Error::new(e.kind(), text)
+                })
+            })
+            .collect();
+        results.into_iter().collect()
+    }
+
+    /// The hierarchies in which a process with these lines in `/proc/PID/cgroup` is below the root.
+    fn to_leave(&self, proc_cgroup: &str) -> Vec<&Hierarchy> {
+        let lines = proc_cgroup.lines().filter_map(|line| {
+            let mut parts = line.splitn(3, ':').skip(1);
+            let (controllers, at) = (parts.next()?, parts.next()?);
+            let h = self.0.iter().find(|h| h.carries(controllers))?;
+            let below = at.strip_prefix(h.root.trim_end_matches('/'))?;
+            let is_cpuset = controllers.split(',').any(|c| c == "cpuset");
+            (!below.trim_matches('/').is_empty() && !is_cpuset).then_some(h)
+        });
+        lines.collect()
+    }
+
+    /// Removes the cgroup `path` where no process is in it. One that a process is just leaving is waited for.
+    pub fn remove_unused(&self, path: &str) {
+        for dir in self.dirs(path) {
+            if cgroup_tree::processes(&dir).is_empty() {
+                // Busy: somebody has just moved in.
+                let _ = remove_tree(&dir);
+            }
+        }
+    }
+
+    /// Removes the tree at `path` in every hierarchy. What still has processes stays, and is an error.
+    pub fn remove(&self, path: &str) -> io::Result<()> {
+        self.dirs(path).iter().try_for_each(|d| remove_tree(d))
+    }
+}
+
+impl Hierarchy {
+    fn carries(&self, controllers: &str) -> bool {
+        match &self.v1_options {
+            None => controllers.is_empty(),
+            Some(options) => {
+                !controllers.is_empty()
+                    && controllers
+                        .split(',')
+                        .all(|c| options.iter().any(|o| o == c))
+            }
+        }
+    }
+}
+
+/// A cgroup without processes may be removed by the daemon between the two steps.
+fn join_dir(dir: &Path) -> io::Result<()> {
+    let mut tries = 0;
+    loop {
+        fs::create_dir_all(dir)?;
+        match fs::write(dir.join("cgroup.procs"), "0") {
+            Err(e) if is_gone(&e) && tries < JOIN_TRIES => tries += 1,
+            other => return other,
+        }
+    }
+}
+
+fn is_gone(e: &io::Error) -> bool {
+    e.kind() == io::ErrorKind::NotFound || e.raw_os_error() == Some(Errno::ENODEV as i32)
+}
+
+fn hierarchy(mount: Mount) -> Option<Hierarchy> {
+    let v1_options = match mount.kind.as_str() {
+        "cgroup2" => None,
+        "cgroup" => Some(mount.options),
+        _ => return None,
+    };
+    Some(Hierarchy {
+        at: mount.at,
+        root: mount.root.into_os_string().into_string().ok()?,
+        v1_options,
+        read_only: mount.read_only,
+    })
+}
+
+/// The cgroup of an instance of a container, below that of its pod.
+pub fn of_container(pod: &str, name: &str, attempt: u32) -> String {
+    format!("{pod}/{name}-{attempt}")
+}
+
+/// The cgroup of the first process of a pod whose containers share their processes. No container has the name: theirs end
+/// with a number.
+pub fn of_first_process(pod: &str) -> String {
+    format!("{pod}/pause")
+}
+
+/// Memory of that process in bytes. It does nothing, but a container that may trace it can have it do what it likes.
+const FIRST_PROCESS_MEMORY: &str = "8388608";
+
+/// Moves this process, the first of a pod, into its cgroup in every hierarchy, and limits its memory and its number there. A
+/// limit that the node cannot set is left out, as that of a container is not: nothing was asked for.
+///
+/// # Errors
+/// It cannot be moved.
+pub fn join_as_first_process(path: &str) -> io::Result<()> {
+    for h in Cgroups::detect()?.0 {
+        // A new cgroup of cpuset takes no process until it is given processors.
+        if h.carries("cpuset") {
+            continue;
+        }
+        let dir = h.at.join(path.trim_start_matches('/'));
+        fs::create_dir_all(&dir)?;
+        let limits = match &h.v1_options {
+            None => {
+                delegate(&h.at, path);
+                ["memory.max", "pids.max"]
+            }
+            Some(_) => ["memory.limit_in_bytes", "pids.max"],
+        };
+        for (file, value) in limits.into_iter().zip([FIRST_PROCESS_MEMORY, "1"]) {
+            let _ = fs::write(dir.join(file), value);
+        }
+        join_dir(&dir)?;
+    }
+    Ok(())
+}
+
+/// Has the parents of a cgroup of v2 hand the controllers of memory and processes down.
+fn delegate(root: &Path, path: &str) {
+    let mut dir = root.to_owned();
+    for part in Path::new(path.trim_start_matches('/')) {
+        for controller in ["+memory", "+pids"] {
+            let _ = fs::write(dir.join("cgroup.subtree_control"), controller);
+        }
+        dir.push(part);
+    }
+}
+
+/// Moves this shim or holder out of the daemon's cgroup into `path`: a service manager that stops the daemon kills what is
+/// in there. Where that is not possible it says so on stderr, and the pod runs all the same. True when nothing that is
+/// sent to the daemon's cgroup reaches it any more: then a TERM is of the node's shutdown, or of a person.
+pub fn leave_the_daemon(path: &str) -> bool {
+    // a record of an older podprobe names none
+    if path.is_empty() {
+        return false;
+    }
+    let left = Cgroups::detect().and_then(|c| c.join(path));
+    left.inspect_err(|e| eprintln!("{e}")).is_ok()
+}
+
+/// Removes a cgroup and those below it, deepest first; waits a moment for processes that are about to be gone.
+pub fn remove_tree(dir: &Path) -> io::Result<()> {
+    let limit = Moment::now() + EMPTY_LIMIT;
+    loop {
+        match cgroup_tree::remove(dir) {
+            Err(e) if e.kind() == io::ErrorKind::ResourceBusy && Moment::now() < limit => {
+                std::thread::sleep(Duration::from_millis(2))
+            }
+            other => return other,
+        }
+    }
+}
+
+/// Removes a cgroup if none is below it.
+///
+/// # Errors
+/// It stays.
+pub fn remove_childless(dir: &Path) -> io::Result<()> {
+    let mut entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    match entries.any(|e| e.file_type().is_ok_and(|t| t.is_dir())) {
+        // For a moment the kernel still counts those that have just been removed.
+        false => remove_tree(dir),
+        true => Err(io::ErrorKind::DirectoryNotEmpty.into()),
+    }
+}
+
+/// Kills every process in these cgroups and below: `cgroup.kill` where there is one, else frozen and killed.
+pub fn kill_all(dirs: &[PathBuf]) {
+    for dir in dirs {
+        if fs::write(dir.join("cgroup.kill"), "1").is_err() {
+            kill_frozen(dir);
+        }
+    }
+}
+
+/// Frozen first, so that nothing forks away while the list is read; without a freezer the list is read until it is empty.
+fn kill_frozen(dir: &Path) {
+    let freezer = dir.join("freezer.state");
+    let limit = Moment::now() + Duration::from_millis(500);
+    let has_freezer = fs::write(&freezer, "FROZEN").is_ok();
+    while has_freezer
+        && Moment::now() < limit
+        && !fs::read_to_string(&freezer).is_ok_and(|s| s.starts_with("FROZEN"))
+    {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    for pid in cgroup_tree::processes(dir) {
+        let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+    }
+    if has_freezer {
+        // What is in the container may have frozen itself further below.
+        cgroup_tree::write_to_each(dir, c"freezer.state", "THAWED");
+    }
+}
+
+/// Waits until no process is left, killing again what a race let through; false when some stay.
+pub fn kill_until_empty(dirs: &[PathBuf]) -> bool {
+    let limit = Moment::now() + EMPTY_LIMIT;
+    while dirs.iter().any(|d| !cgroup_tree::processes(d).is_empty()) {
+        if Moment::now() >= limit {
+            return false;
+        }
+        kill_all(dirs);
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    true
+}
+
+/// Whether the kernel killed a process of these cgroups for want of memory.
+pub fn oom_killed(dirs: &[PathBuf]) -> bool {
+    let count = |text: String| {
+        text.lines()
+            .find_map(|l| l.strip_prefix("oom_kill ")?.trim().parse::<u64>().ok())
+            .unwrap_or(0)
+    };
+    let read = |d: &PathBuf| {
+        fs::read_to_string(d.join("memory.events"))
+            .or_else(|_| fs::read_to_string(d.join("memory.oom_control")))
+    };
+    dirs.iter()
+        .filter_map(|d| read(d).ok())
+        .any(|text| count(text) > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::sys::mountinfo;
+
+    const HYBRID: &str = "\
+24 1 0:22 / /sys/fs/cgroup rw - tmpfs tmpfs rw
+25 24 0:23 / /sys/fs/cgroup/cpu,cpuacct rw shared:3 - cgroup cgroup rw,cpu,cpuacct
+26 24 0:24 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory
+27 24 0:25 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,name=systemd
+28 24 0:26 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw
+29 1 8:1 / / rw - ext4 /dev/vda rw";
+    const NESTED: &str = "30 1 0:26 /docker/abc /sys/fs/cgroup rw - cgroup2 cgroup rw";
+    const OURS: &str = "/podprobe/uid/web-0";
+
+    fn parse(text: &str) -> Cgroups {
+        Cgroups::of(mountinfo::parse(text))
+    }
+
+    #[track_caller]
+    fn check(mountinfo: &str, proc_cgroup: &str, expected: &[&str]) {
+        let found = parse(mountinfo).match_lines(proc_cgroup, OURS);
+        assert_eq!(
+            found,
+            expected.iter().map(PathBuf::from).collect::<Vec<_>>()
+        );
+    }
+
+    #[test]
+    fn a_process_is_found_in_every_hierarchy_it_is_ours_in() {
+        let lines = "3:cpu,cpuacct:/podprobe/uid/web-0\n4:memory:/outer/podprobe/uid/web-0\n1:name=systemd:/\n0::/podprobe/uid/web-0";
+        check(
+            HYBRID,
+            lines,
+            &[
+                "/sys/fs/cgroup/cpu,cpuacct/podprobe/uid/web-0",
+                "/sys/fs/cgroup/memory/outer/podprobe/uid/web-0",
+                "/sys/fs/cgroup/unified/podprobe/uid/web-0",
+            ],
+        );
+    }
+
+    #[test]
+    fn a_hierarchy_root_or_a_stranger_is_never_ours() {
+        check(
+            HYBRID,
+            "0::/\n4:memory:/podprobe/uid/web-01\n4:memory:/podprobe/uid",
+            &[],
+        );
+        check(HYBRID, "5:pids:/podprobe/uid/web-0", &[]);
+        assert_eq!(
+            parse(HYBRID).match_lines("0::/anything", "/"),
+            Vec::<PathBuf>::new()
+        );
+    }
+
+    #[test]
+    fn a_shim_leaves_a_cgroup_that_somebody_made_and_no_root() {
+        let left = |mountinfo: &str, lines: &str| {
+            let cgroups = parse(mountinfo);
+            let at = cgroups.to_leave(lines).into_iter().map(|h| h.at.clone());
+            at.map(|at| at.to_str().unwrap().to_owned())
+                .collect::<Vec<_>>()
+        };
+        let service = "4:memory:/\n3:cpu,cpuacct:/system.slice/podprobe.service\n\
+                       1:name=systemd:/system.slice/podprobe.service\n0::/system.slice/podprobe.service";
+        assert_eq!(
+            left(HYBRID, service),
+            [
+                "/sys/fs/cgroup/cpu,cpuacct",
+                "/sys/fs/cgroup/systemd",
+                "/sys/fs/cgroup/unified"
+            ]
+        );
+        assert_eq!(left(HYBRID, "4:memory:/\n0::/"), [""; 0]);
+        assert_eq!(left(NESTED, "0::/docker/abc"), [""; 0]);
+        assert_eq!(left(NESTED, "0::/docker/abc/init"), ["/sys/fs/cgroup"]);
+        let cpuset = "26 24 0:24 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset";
+        assert_eq!(left(cpuset, "4:cpuset:/service"), [""; 0]);
+    }
+
+    #[test]
+    fn a_controller_counts_in_its_hierarchy_of_v1_else_in_v2() {
+        let of = |mountinfo: &str, controller: &str| {
+            let dir = parse(mountinfo).controller_dir(controller, OURS)?;
+            Some(dir.to_str().unwrap().to_owned())
+        };
+        let at = |dir: &str| Some(format!("/sys/fs/cgroup{dir}{OURS}"));
+        assert_eq!(of(HYBRID, "cpuacct"), at("/cpu,cpuacct"));
+        assert_eq!(of(HYBRID, "memory"), at("/memory"));
+        assert_eq!(of(HYBRID, "pids"), at("/unified"));
+        assert_eq!(of(NESTED, "memory"), at(""));
+        assert_eq!(of("", "memory"), None);
+    }
+
+    #[test]
+    fn only_when_nothing_can_be_written_are_cgroups_read_only() {
+        let read_only = HYBRID.replace(" rw ", " ro,nosuid ");
+        assert_eq!(
+            parse(&read_only).read_only(),
+            Some(Path::new("/sys/fs/cgroup/cpu,cpuacct"))
+        );
+        assert_eq!(parse(HYBRID).read_only(), None);
+        assert_eq!(
+            parse(&read_only.replace("unified ro", "unified rw")).read_only(),
+            None
+        );
+        assert_eq!(parse("").read_only(), None);
+    }
+
+    #[test]
+    fn a_controller_is_that_of_a_v1_mount_or_offered_by_v2() {
+        let v2 = tempfile::tempdir().unwrap();
+        let mountinfo = format!("30 1 0:26 / {} rw - cgroup2 cgroup rw", v2.path().display());
+        assert!(!parse(&mountinfo).has("cpu"), "nothing is offered");
+        fs::write(v2.path().join("cgroup.controllers"), "cpuset cpu io\n").unwrap();
+        assert!(parse(&mountinfo).has("cpu") && !parse(&mountinfo).has("memory"));
+        assert!(
+            parse(HYBRID).has("cpu") && parse(HYBRID).has("memory") && !parse(HYBRID).has("pids")
+        );
+        let hybrid = parse(&format!("{HYBRID}\n{mountinfo}"));
+        fs::write(v2.path().join("cgroup.controllers"), "hugetlb\n").unwrap();
+        assert!(parse(&mountinfo).can_limit("hugetlb"));
+        assert!(hybrid.can_limit("cpu") && !hybrid.can_limit("hugetlb"));
+    }
+
+    #[test]
+    fn the_part_of_a_nested_mount_that_we_cannot_see_is_cut_off() {
+        check(
+            NESTED,
+            "0::/docker/abc/podprobe/uid/web-0",
+            &["/sys/fs/cgroup/podprobe/uid/web-0"],
+        );
+        check(NESTED, "0::/other/podprobe/uid/web-0", &[]);
+    }
+}

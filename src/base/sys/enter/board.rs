@@ -1,0 +1,202 @@
+//! The two pages that the daemon, the spawner and the children of one command share. They are kept for later commands.
+//!
+//! Invariant: the process ids stand on a page of their own, which a process that the container may trace does not have:
+//! what the daemon kills and reaps is never the container's to say.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+
+use super::report::Report;
+
+use crate::base::locks::Locked;
+
+/// One page, also of kernels with large ones.
+const PAGE: usize = 64 << 10;
+const SIZE: usize = 2 * PAGE;
+
+/// Boards that are kept, 8 KiB each; more commands at once make their own.
+const KEPT: usize = 4;
+
+static POOL: Mutex<Vec<Board>> = Mutex::new(Vec::new());
+
+/// The first page. All zeros before.
+#[repr(C)]
+struct Processes {
+    first: AtomicI32,
+    second: AtomicI32,
+    /// 1 when the first child has seen the second execute a file or end.
+    seen_off: AtomicU32,
+}
+
+/// The second page. All zeros before.
+#[repr(C)]
+struct Progress {
+    /// See [`Report::encode`].
+    report: AtomicU64,
+    /// 1 when the next thing is execve.
+    ready: AtomicU32,
+}
+
+/// Both pages, mapped.
+pub(super) struct Pages(NonNull<u8>);
+
+// SAFETY: an address of a mapping of this process, used by whoever owns the value and only by atomics.
+unsafe impl Send for Pages {}
+
+impl Pages {
+    pub(super) fn map(fd: BorrowedFd<'_>) -> nix::Result<Self> {
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping anywhere collides with nothing.
+        let at = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                SIZE,
+                access,
+                libc::MAP_SHARED,
+                fd.as_raw_fd(),
+                0,
+            )
+        };
+        if at == libc::MAP_FAILED {
+            return Err(Errno::last());
+        }
+        NonNull::new(at.cast()).map(Self).ok_or(Errno::EFAULT)
+    }
+
+    fn processes(&self) -> &Processes {
+        // SAFETY: the mapping is page aligned, readable and writable and lives as long as `self`; the file has this size
+        // for ever (it is sealed), and all zeros is a valid value. Everyone uses atomics only.
+        unsafe { self.0.cast().as_ref() }
+    }
+
+    fn progress(&self) -> &Progress {
+        // SAFETY: as above; the second page begins within the mapping.
+        unsafe { self.0.byte_add(PAGE).cast().as_ref() }
+    }
+
+    /// Where the kernel writes the first child's process id.
+    pub(super) fn first(&self) -> &AtomicI32 {
+        &self.processes().first
+    }
+
+    /// Where the kernel writes the second child's process id.
+    pub(super) fn second(&self) -> &AtomicI32 {
+        &self.processes().second
+    }
+
+    /// The first child has seen the second execute a file or end.
+    pub(super) fn set_seen_off(&self) {
+        self.processes().seen_off.store(1, Ordering::Release);
+    }
+
+    /// Whether no child uses the spawner's memory any more, now that the first has ended. One that was killed while it
+    /// waited cannot say so: then the second may be about to execute its file.
+    pub(super) fn memory_is_left(&self) -> bool {
+        let failed = self.progress().report.load(Ordering::Acquire) != 0;
+        let alone = self.second().load(Ordering::Acquire) == 0;
+        failed || alone || self.processes().seen_off.load(Ordering::Acquire) != 0
+    }
+
+    pub(super) fn report(&self, report: Report) {
+        self.progress()
+            .report
+            .store(report.encode(), Ordering::Release);
+    }
+
+    pub(super) fn set_ready(&self) {
+        self.progress().ready.store(1, Ordering::Release);
+    }
+
+    /// A child that gets a copy of our memory does not get the process ids.
+    pub(super) fn keep_processes(&self) -> nix::Result<()> {
+        // SAFETY: the first page is a whole part of our mapping; nothing is unmapped or changed in this process.
+        Errno::result(unsafe { libc::madvise(self.0.as_ptr().cast(), PAGE, libc::MADV_DONTFORK) })
+            .map(drop)
+    }
+
+    fn clear(&self) {
+        let (processes, progress) = (self.processes(), self.progress());
+        processes.first.store(0, Ordering::Relaxed);
+        processes.second.store(0, Ordering::Relaxed);
+        processes.seen_off.store(0, Ordering::Relaxed);
+        progress.report.store(0, Ordering::Relaxed);
+        progress.ready.store(0, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, and no reference into it outlives `self`.
+        unsafe { libc::munmap(self.0.as_ptr().cast(), SIZE) };
+    }
+}
+
+/// The daemon's side: how far a command has come.
+pub struct Board {
+    fd: OwnedFd,
+    pages: Pages,
+}
+
+impl Board {
+    /// A board that was given back, or a new one.
+    ///
+    /// # Errors
+    /// No descriptors or no memory are left.
+    pub fn take() -> nix::Result<Self> {
+        let kept = POOL.locked().pop();
+        kept.map_or_else(Self::new, Ok)
+    }
+
+    fn new() -> nix::Result<Self> {
+        let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+        let fd = memfd_create(c"nsexec-board", flags)?;
+        nix::unistd::ftruncate(&fd, SIZE as i64)?;
+        // Whoever maps it cannot make it shorter under us.
+        let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
+        fcntl(&fd, FcntlArg::F_ADD_SEALS(seals))?;
+        let pages = Pages::map(fd.as_fd())?;
+        Ok(Self { fd, pages })
+    }
+
+    /// The first child's process id once it exists.
+    pub fn first(&self) -> Option<i32> {
+        Some(self.pages.first().load(Ordering::Acquire)).filter(|p| *p > 0)
+    }
+
+    /// The process id of the command's process once it exists.
+    pub fn second(&self) -> Option<i32> {
+        Some(self.pages.second().load(Ordering::Acquire)).filter(|p| *p > 0)
+    }
+
+    /// Whether the command's process came as far as execve.
+    pub fn ready(&self) -> bool {
+        self.pages.progress().ready.load(Ordering::Acquire) != 0
+    }
+
+    /// Which step failed.
+    pub fn report(&self) -> Option<Report> {
+        Report::decode(self.pages.progress().report.load(Ordering::Acquire))
+    }
+
+    /// For the next command. Only when both children have ended or executed a file, and the container could not trace
+    /// the second: it may have kept the page.
+    pub fn give_back(self) {
+        self.pages.clear();
+        let mut pool = POOL.locked();
+        if pool.len() < KEPT {
+            pool.push(self);
+        }
+    }
+}
+
+impl AsFd for Board {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}

@@ -1,0 +1,182 @@
+//! The first child: outside of the container's process namespace, where the container cannot see it. It enters
+//! everything else and drops every privilege, so that the second has nothing left to lose.
+
+use std::convert::Infallible;
+use std::ffi::c_void;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::Ordering;
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl, open};
+use nix::sched::{CloneFlags, setns};
+use nix::sys::stat::{Mode, SFlag, fstat};
+use nix::unistd::{Gid, Uid, chroot, close, fchdir, fchown, getegid, geteuid};
+
+use super::report::{At, Report, Step};
+use super::rights::{drop_privileges, take_limits};
+use super::second::second;
+use super::shared_steps::exit;
+use super::{Start, Stdio};
+use crate::base::sys::raw;
+
+pub(super) extern "C" fn first(arg: *const c_void) -> ! {
+    // SAFETY: the spawner passes a `Start` of its own frame, and waits while this process uses it.
+    let s = unsafe { &*arg.cast::<Start<'_>>() };
+    let report = match enter(s) {
+        Ok(never) => match never {},
+        Err(report) => report,
+    };
+    s.pages.report(report);
+    exit()
+}
+
+fn enter(s: &Start<'_>) -> Result<Infallible, Report> {
+    let o = &s.orders;
+    // So that the daemon sees the end of the spawner, not ours.
+    let _ = close(s.socket.as_raw_fd());
+    if let Some(score) = o.oom_score_adj {
+        // Lowering it without CAP_SYS_RESOURCE is refused; the command keeps ours, the lowest it may have.
+        let flags = OFlag::O_WRONLY | OFlag::O_CLOEXEC;
+        if let Ok(file) = open(c"/proc/self/oom_score_adj", flags, Mode::empty()) {
+            let _ = nix::unistd::write(&file, score);
+        }
+    }
+    join_cgroups(s)?;
+    take_limits(o)?;
+    if o.namespaces != 0 {
+        let flags = CloneFlags::from_bits_retain(o.namespaces);
+        setns(&s.fds.container, flags).at(Step::Setns, 0)?;
+    }
+    fchdir(&s.fds.root).at(Step::Root, 0)?;
+    chroot(c".").at(Step::Root, 1)?;
+    place_stdio(s)?;
+    if o.traceable {
+        // What the daemon believes must not be where the container can write.
+        s.pages.keep_processes().at(Step::Clone, 0)?;
+    }
+    drop_privileges(o, s.unbound)?;
+    // Nothing stays open for the process that the container will see.
+    close_from(3).at(Step::Close, 0)?;
+    start_second(s)
+}
+
+/// By v1's `tasks`, not `cgroup.procs`: for the one thread that we are it is the same, and the kernel moves a thread that
+/// moves itself without the lock of all processes, whose writer waits for a grace period (up to tens of milliseconds).
+fn join_cgroups(s: &Start<'_>) -> Result<(), Report> {
+    let join = |i: usize, file: OwnedFd| nix::unistd::write(&file, b"0").at(Step::Cgroup, i);
+    let flags = OFlag::O_WRONLY | OFlag::O_CLOEXEC;
+    for (i, path) in s.orders.cgroups.iter().enumerate() {
+        join(i, open(*path, flags, Mode::empty()).at(Step::Cgroup, i)?)?;
+    }
+    if let (true, Some(dir)) = (s.unborn, &s.fds.born) {
+        let i = s.orders.cgroups.len();
+        let file = nix::fcntl::openat(dir, c"cgroup.procs", flags, Mode::empty());
+        join(i, file.at(Step::Cgroup, i)?)?;
+    }
+    Ok(())
+}
+
+/// What comes with the orders, and the container's null device for the rest.
+fn place_stdio(s: &Start<'_>) -> Result<(), Report> {
+    let (uid, gid) = (Uid::from_raw(s.orders.uid), Gid::from_raw(s.orders.gid));
+    // What the daemon makes is of the ids that it has, which are ours.
+    let ours = (geteuid(), getegid()) == (uid, gid);
+    // So that a command of another uid can open /dev/stdout; an unmapped id is no reason to fail.
+    let own = |from: &OwnedFd, gid| {
+        if !ours {
+            let _ = fchown(from, Some(uid), gid);
+        }
+    };
+    let mut given = s.fds.stdio.iter();
+    let streams = match s.orders.stdio {
+        Stdio::Streams(streams) => streams,
+        Stdio::Terminal => {
+            // Terminals keep their group, tty.
+            given.clone().for_each(|slave| own(slave, None));
+            let mut slaves = given.cycle().zip(0..3);
+            return slaves.try_for_each(|(slave, to)| place(slave, to));
+        }
+    };
+    for (to, is_given) in (0..).zip(streams) {
+        let from = if is_given { given.next() } else { None };
+        match from {
+            Some(from) => {
+                place(from, to)?;
+                own(from, Some(gid));
+            }
+            None => place(&null(to)?, to)?,
+        }
+    }
+    Ok(())
+}
+
+fn place(from: &OwnedFd, to: i32) -> Result<(), Report> {
+    // SAFETY: dup3 takes numbers only. Descriptors 0 to 2 were the spawner's; its values of them are not used here.
+    Errno::result(unsafe { libc::dup3(from.as_raw_fd(), to, 0) })
+        .at(Step::Stdio, to as usize)
+        .map(drop)
+}
+
+/// The container's own `/dev/null` (a descriptor of the host's would let the container change its mode), or, where that is
+/// not the null device, one end of a pipe whose other end is closed.
+fn null(to: i32) -> Result<OwnedFd, Report> {
+    let access = if to == 0 {
+        OFlag::O_RDONLY
+    } else {
+        OFlag::O_WRONLY
+    };
+    let flags = access | OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
+    let null = match open(c"/dev/null", flags, Mode::empty())
+        .ok()
+        .filter(is_null)
+    {
+        Some(null) => null,
+        None => {
+            let (read, write) = nix::unistd::pipe2(OFlag::O_CLOEXEC).at(Step::Stdio, 0)?;
+            if to == 0 { read } else { write }
+        }
+    };
+    let _ = fcntl(&null, FcntlArg::F_SETFL(OFlag::empty()));
+    Ok(null)
+}
+
+fn is_null(file: &OwnedFd) -> bool {
+    fstat(file).is_ok_and(|s| {
+        s.st_mode & SFlag::S_IFMT.bits() == SFlag::S_IFCHR.bits()
+            && s.st_rdev == libc::makedev(1, 3)
+    })
+}
+
+/// Starts the second child and ends when that one has executed a file or ended.
+fn start_second(s: &Start<'_>) -> Result<Infallible, Report> {
+    let mut flags = libc::CLONE_PARENT | libc::CLONE_VFORK | libc::CLONE_PARENT_SETTID;
+    if !s.orders.traceable {
+        flags |= libc::CLONE_VM;
+    }
+    let given = [
+        flags as usize,
+        s.stack_end as usize,
+        s.pages.second().as_ptr() as usize,
+        0,
+        0,
+    ];
+    // Has the kernel find the page in place. To a copy it is new, and where the container has no memory for it the process
+    // id would be lost: nobody could reap the second child, and the container's namespace would never end.
+    s.pages.second().store(0, Ordering::Relaxed);
+    let arg: *const Start<'_> = s;
+    // SAFETY: the stack is used by nobody else; `s` stays, as this process waits in the call until the second child has
+    // executed a file or ended; the kernel writes one int to the shared page.
+    let pid = unsafe { raw::clone(libc::SYS_clone, given, second, arg.cast()) };
+    if pid < 0 {
+        return Err(Errno::from_raw(-pid as i32)).at(Step::Clone, 1);
+    }
+    s.pages.set_seen_off();
+    exit()
+}
+
+/// Closes that descriptor and all above it.
+fn close_from(from: u32) -> nix::Result<()> {
+    // SAFETY: takes numbers only. The owners of the descriptors closed here never run again in this process: it ends by
+    // _exit.
+    Errno::result(unsafe { libc::syscall(libc::SYS_close_range, from, u32::MAX, 0) }).map(drop)
+}

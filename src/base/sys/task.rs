@@ -1,0 +1,270 @@
+//! Processes of others: by pid *and* start time, and by descriptor. A pid may be another process's by the time it is used;
+//! these are not.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::kill;
+use nix::unistd::Pid;
+use serde::{Deserialize, Serialize};
+
+use crate::base::clock::Moment;
+
+/// A process, safe against reuse of its pid. The default is one that has ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Process {
+    /// On the host.
+    pub pid: i32,
+    /// Field 22 of `/proc/<pid>/stat`.
+    pub start_time: u64,
+}
+
+impl Process {
+    /// The running process `pid`.
+    pub fn of(pid: i32) -> Option<Self> {
+        start_time(pid).map(|start_time| Self { pid, start_time })
+    }
+
+    /// Whether it still runs; a zombie does not. Where that cannot be told, because no descriptors are left, whoever has
+    /// the pid is taken for it: a lack of ours must not end a container.
+    pub fn alive(self) -> bool {
+        look(self.pid).map_or_else(
+            |_| kill(Pid::from_raw(self.pid), None).is_ok(),
+            |t| t == Some(self.start_time),
+        )
+    }
+
+    /// A descriptor of it; None when it has ended.
+    pub fn open(self) -> io::Result<Option<PidFd>> {
+        // 0 would be refused, and is nobody's.
+        if self.pid <= 0 {
+            return Ok(None);
+        }
+        match PidFd::open(self.pid, self.start_time) {
+            Ok(fd) => Ok(Some(fd)),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+}
+
+/// Field 22 of `/proc/<pid>/stat` (clock ticks since boot), or None when the process is gone or only its zombie is left.
+/// A pid and its start time name one process for as long as the machine runs.
+pub fn start_time(pid: i32) -> Option<u64> {
+    look(pid).ok().flatten()
+}
+
+/// As [`start_time`], for those who must not take "cannot be told" for "is gone".
+///
+/// # Errors
+/// It cannot be told right now: no descriptors or no memory are left.
+pub fn look(pid: i32) -> io::Result<Option<u64>> {
+    // One read: the first 22 fields are far shorter. Each process that runs for a pod is looked at once a second.
+    let mut stat = [0; 1024];
+    let read = File::open(format!("/proc/{pid}/stat")).and_then(|mut f| f.read(&mut stat));
+    match read {
+        Ok(length) => Ok(parse_start_time(&stat[..length])),
+        Err(e) if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ESRCH)) => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+/// As [`start_time`], of what is in the file.
+///
+/// The name in parentheses may hold anything, so the fields are counted from the last parenthesis.
+pub fn parse_start_time(stat: &[u8]) -> Option<u64> {
+    let after = stat.iter().rposition(|&b| b == b')')? + 1;
+    let fields = std::str::from_utf8(&stat[after..]).ok()?;
+    let mut fields = fields.split_ascii_whitespace();
+    let state = fields.next()?;
+    if matches!(state, "Z" | "X" | "x") {
+        return None;
+    }
+    fields.nth(18)?.parse().ok()
+}
+
+/// How a wait for a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waited {
+    /// The process has ended.
+    Ended,
+    /// It lives on.
+    TimedOut,
+    /// Somebody had the wait end.
+    Told,
+}
+
+/// A descriptor of a process: signals through it never reach another process that got the same pid.
+#[derive(Debug)]
+pub struct PidFd(OwnedFd);
+
+impl PidFd {
+    /// Opens whichever process has that pid now; `NotFound` when there is none. Close-on-exec.
+    pub fn of(pid: i32) -> io::Result<Self> {
+        // SAFETY: pidfd_open takes two numbers.
+        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+        let fd = Errno::result(fd).map_err(gone)?;
+        // SAFETY: the kernel just made this descriptor and nobody else knows it.
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd as i32) }))
+    }
+
+    /// Opens the process `pid` if it is the one that started at `expected_start`; `NotFound` when it is gone or another.
+    pub fn open(pid: i32, expected_start: u64) -> io::Result<Self> {
+        let fd = Self::of(pid)?;
+        // Compared after the open: from here on the pid cannot be given to another process behind our back.
+        match look(pid)? {
+            Some(t) if t == expected_start => Ok(fd),
+            _ => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    /// Sends any signal, real-time ones too; `NotFound` when the process has ended.
+    pub fn send(&self, signal: i32) -> io::Result<()> {
+        let none = std::ptr::null::<libc::siginfo_t>();
+        let fd = self.0.as_raw_fd();
+        // SAFETY: a null siginfo stands for what kill(2) sends; the rest are numbers.
+        let r = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, fd, signal, none, 0) };
+        Errno::result(r).map(drop).map_err(gone)
+    }
+
+    /// Reaps it, our child: its exit code, 128 + signal when a signal ended it, or None while it still runs.
+    pub fn reap(&self) -> nix::Result<Option<i32>> {
+        reap(libc::P_PIDFD, self.0.as_raw_fd())
+    }
+
+    /// Waits until the process has ended; false when it lives on after `timeout`.
+    pub fn wait(&self, timeout: Duration) -> io::Result<bool> {
+        Ok(self.wait_unless(timeout, [])? == Waited::Ended)
+    }
+
+    /// As [`Self::wait`], but no longer than until one of `told` is readable or closed.
+    pub fn wait_unless<'a>(
+        &self,
+        timeout: Duration,
+        told: impl IntoIterator<Item = BorrowedFd<'a>>,
+    ) -> io::Result<Waited> {
+        let mut fds = vec![PollFd::new(self.0.as_fd(), PollFlags::POLLIN)];
+        fds.extend(
+            told.into_iter()
+                .map(|fd| PollFd::new(fd, PollFlags::POLLIN)),
+        );
+        let limit = Moment::now() + timeout;
+        loop {
+            // Rounded up, so that the last wait is not a busy loop.
+            let left = limit.since(Moment::now()) + Duration::from_micros(999);
+            match poll(
+                &mut fds,
+                PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX),
+            ) {
+                Ok(0) if Moment::now() < limit => {}
+                Ok(0) => return Ok(Waited::TimedOut),
+                Ok(_) if fds[0].any() == Some(true) => return Ok(Waited::Ended),
+                Ok(_) => return Ok(Waited::Told),
+                Err(Errno::EINTR) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+    }
+}
+
+impl AsFd for PidFd {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+fn gone(e: Errno) -> io::Error {
+    if e == Errno::ESRCH {
+        io::ErrorKind::NotFound.into()
+    } else {
+        e.into()
+    }
+}
+
+/// As [`PidFd::reap`], of a child that nobody else reaps, so that its pid is still its own.
+pub fn reap_pid(pid: i32) -> nix::Result<Option<i32>> {
+    reap(libc::P_PID, pid)
+}
+
+/// How a child has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// Which child.
+    pub pid: i32,
+    /// Its exit code, or 128 and the signal.
+    pub code: i32,
+    /// The signal that ended it, of real time too: nix has no names for those, and its waitpid fails after it has reaped.
+    pub signal: Option<i32>,
+}
+
+/// Reaps one of this process's children that have ended; None when there is none.
+pub fn reap_any() -> Option<Ended> {
+    reap_one(libc::P_ALL, 0).ok().flatten()
+}
+
+fn reap(kind: libc::idtype_t, id: i32) -> nix::Result<Option<i32>> {
+    Ok(reap_one(kind, id)?.map(|ended| ended.code))
+}
+
+fn reap_one(kind: libc::idtype_t, id: i32) -> nix::Result<Option<Ended>> {
+    // SAFETY: all zeros is a valid siginfo_t, plain data.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    let flags = libc::WEXITED | libc::WNOHANG | libc::__WALL;
+    // SAFETY: waitid writes one siginfo_t, which `info` is.
+    Errno::result(unsafe { libc::waitid(kind, id.cast_unsigned(), &mut info, flags) })?;
+    // SAFETY: waitid filled the fields of SIGCHLD, or left all of them zero.
+    let (pid, status) = unsafe { (info.si_pid(), info.si_status()) };
+    let (code, signal) = match info.si_code {
+        libc::CLD_EXITED => (status, None),
+        _ => (128 + status, Some(status)),
+    };
+    Ok((pid != 0).then_some(Ended { pid, code, signal }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(stat: &str, expected: Option<u64>) {
+        assert_eq!(parse_start_time(stat.as_bytes()), expected);
+    }
+
+    #[test]
+    fn the_start_time_is_field_22_whatever_the_name() {
+        let rest = "1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 777 20";
+        check(&format!("5 (sh) S {rest}"), Some(777));
+        check(&format!("5 (a) S 1 (b) c) S {rest}"), Some(777));
+        check(&format!("5 (sh) Z {rest}"), None);
+        check("5 (sh) S 1 2", None);
+        check("", None);
+    }
+
+    #[test]
+    fn a_pidfd_opens_only_the_process_that_was_recorded() {
+        let mut child = std::process::Command::new("/bin/sleep")
+            .arg("100")
+            .spawn()
+            .unwrap();
+        let pid = child.id() as i32;
+        let start = start_time(pid).unwrap();
+        assert_eq!(
+            PidFd::open(pid, start + 1).unwrap_err().kind(),
+            io::ErrorKind::NotFound
+        );
+        let fd = PidFd::open(pid, start).unwrap();
+        assert!(!fd.wait(Duration::from_millis(1)).unwrap());
+        fd.send(libc::SIGKILL).unwrap();
+        assert!(fd.wait(Duration::from_secs(10)).unwrap());
+        assert_eq!(start_time(pid), None, "a zombie is gone");
+        child.wait().unwrap();
+        assert_eq!(
+            fd.send(libc::SIGKILL).unwrap_err().kind(),
+            io::ErrorKind::NotFound
+        );
+    }
+}

@@ -1,0 +1,353 @@
+//! Opens a connection, if necessary from another network namespace.
+//!
+//! Invariants: a thread is in a foreign namespace only while it makes a socket; a thread that
+//! cannot return panics with [`namespace_lost`] set, and its owner has it [`come_home`] before it does anything else. No
+//! connection leaves a socket in TIME-WAIT. The kubelet sets SO_LINGER of one second for this
+//! purpose (kubelet-probes 3.4, 3.5), which has no such effect on Linux. The server always sees an
+//! end before any reset. There are two ways to end ([`End`]).
+
+use std::cell::Cell;
+use std::fmt;
+use std::fs::File;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sched::{CloneFlags, setns};
+use nix::sys::socket::{
+    AddressFamily, SockFlag, SockType, SockaddrStorage, UnixAddr, connect, setsockopt, socket,
+    sockopt,
+};
+
+use super::observer::Observer;
+use super::socket::{Socket, left_until};
+use super::text::go_errno;
+
+/// How often a lost thread tries to come back, …
+const HOME_TRIES: u32 = 50;
+/// … and the pause in between: the kernel may have lacked memory.
+const HOME_PAUSE: Duration = Duration::from_millis(100);
+
+thread_local! {
+    static NAMESPACE_LOST: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this thread is stuck in a foreign network namespace and must end.
+pub fn namespace_lost() -> bool {
+    NAMESPACE_LOST.get()
+}
+
+/// Brings a thread that is lost back to the network namespace of the process, before anything goes on on it: what it
+/// starts would be lost, too. False when the kernel still does not let it.
+pub fn come_home() -> bool {
+    if !namespace_lost() {
+        return true;
+    }
+    for _ in 0..HOME_TRIES {
+        // That of the first thread, which enters none.
+        let home = File::open("/proc/self/ns/net");
+        if home.is_ok_and(|home| setns(home, CloneFlags::CLONE_NEWNET).is_ok()) {
+            NAMESPACE_LOST.set(false);
+            return true;
+        }
+        std::thread::park_timeout(HOME_PAUSE);
+    }
+    false
+}
+
+/// The peer of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Address<'a> {
+    /// An address and a port.
+    Tcp(SocketAddr),
+    /// The path of a unix socket.
+    Unix(&'a Path),
+}
+
+/// The address as Go writes it, with the network before it.
+impl fmt::Display for Address<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(addr) => write!(f, "tcp {addr}"),
+            Self::Unix(path) => write!(f, "unix {}", path.display()),
+        }
+    }
+}
+
+/// A network namespace that is open.
+#[derive(Debug)]
+pub struct Namespace<'a> {
+    /// The open file.
+    pub file: File,
+    /// The path from which it was opened, for error texts.
+    pub path: &'a Path,
+}
+
+impl Namespace<'_> {
+    /// The error of a namespace that cannot be entered.
+    pub fn refused(path: &Path, cause: impl fmt::Display) -> DialError {
+        DialError::Ours(format!(
+            "cannot enter the network namespace {}: {cause}",
+            path.display()
+        ))
+    }
+}
+
+/// Why there is no connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DialError {
+    /// The other side caused it.
+    Failed(String),
+    /// The deadline passed. The other side caused this too.
+    TimedOut(String),
+    /// We caused it (no descriptors, no namespace), so it shows nothing about the other side
+    /// (lessons 16).
+    Ours(String),
+}
+
+impl fmt::Display for DialError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Failed(text) | Self::TimedOut(text) | Self::Ours(text) => f.write_str(text),
+        }
+    }
+}
+
+impl std::error::Error for DialError {}
+
+/// How a TCP connection ends. A unix socket ends when it is dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// By [`Socket::hang_up`]; a drop without it is a reset. A FIN is sent first; then a close with
+    /// linger zero drops the socket. In between no packet is accepted, because a server that
+    /// answers our FIN with its own before the close would bring the socket to TIME-WAIT. For a
+    /// server that may end the connection at the same time, as http servers do.
+    HangUp,
+    /// By the drop: it sends a FIN, whose acknowledgement ends the socket. This costs half as much
+    /// and suits a connection without any data: only a server that hangs up within the same
+    /// microseconds leaves a socket in TIME-WAIT.
+    Close,
+}
+
+/// How connections are opened: from which namespace and until when.
+pub struct Dialer<'a> {
+    /// The namespace in which sockets are made; None is the caller's own.
+    pub namespace: Option<Namespace<'a>>,
+    /// The deadline.
+    pub deadline: Instant,
+    /// Is told of each connection.
+    pub observer: &'a dyn Observer,
+}
+
+impl Dialer<'_> {
+    /// Connects to the first address that answers.
+    ///
+    /// # Errors
+    /// The error of the first address.
+    pub fn dial_first<'s>(
+        &self,
+        addresses: impl IntoIterator<Item = Address<'s>>,
+        end: End,
+    ) -> Result<Socket, DialError> {
+        let mut first = None;
+        for address in addresses {
+            match self.dial(address, end) {
+                Ok(socket) => return Ok(socket),
+                Err(e) => _ = first.get_or_insert(e),
+            }
+        }
+        Err(first.unwrap_or_else(|| DialError::Failed("dial tcp: no address to connect to".into())))
+    }
+
+    /// Connects to `address`.
+    ///
+    /// # Errors
+    /// Texts in Go's form: `dial tcp <addr>: connect: connection refused`, `dial tcp <addr>: i/o timeout`.
+    pub fn dial(&self, address: Address<'_>, end: End) -> Result<Socket, DialError> {
+        let dialed = self.dial_unobserved(address, end);
+        match &dialed {
+            Ok(socket) => self.observer.note(format_args!(
+                "connected to {} from {}",
+                Bare(address),
+                socket.local()
+            )),
+            Err(e) => self.observer.note(format_args!("{e}")),
+        }
+        dialed
+    }
+
+    fn dial_unobserved(&self, address: Address<'_>, end: End) -> Result<Socket, DialError> {
+        let fd = match &self.namespace {
+            None => make_socket(address),
+            Some(namespace) => in_namespace(namespace, || make_socket(address))?,
+        };
+        let fd = fd.map_err(|e| failed(address, "socket", e))?;
+        let peer = match address {
+            Address::Tcp(addr) => {
+                prepare_end(&fd, end).map_err(|e| failed(address, "setsockopt", e))?;
+                Some(addr)
+            }
+            Address::Unix(_) => None,
+        };
+        self.observer.opened(fd.as_fd()).map_err(DialError::Ours)?;
+        let socket = Socket::connected(fd, peer);
+        let left = left_until(self.deadline).ok_or_else(|| timed_out(address))?;
+        // A blocking socket needs four system calls less than a polled one.
+        socket
+            .set_write_timeout(left)
+            .map_err(|e| failed(address, "setsockopt", errno_of(&e)))?;
+        match (connect_to(&socket, address), address) {
+            (Ok(()), _) => {}
+            // The time is up, or a signal came: the connect continues.
+            (Err(Errno::EINPROGRESS | Errno::EINTR), Address::Tcp(_)) => {
+                await_connected(&socket, address, self.deadline)?;
+            }
+            // The server's queue stayed full until the deadline.
+            (Err(Errno::EAGAIN), Address::Unix(_)) => return Err(timed_out(address)),
+            (Err(e), _) => return Err(failed(address, "connect", e)),
+        }
+        Ok(socket)
+    }
+}
+
+fn errno_of(e: &std::io::Error) -> Errno {
+    e.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
+}
+
+/// An address without its network.
+struct Bare<'a>(Address<'a>);
+
+impl fmt::Display for Bare<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Address::Tcp(addr) => write!(f, "{addr}"),
+            Address::Unix(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+fn make_socket(address: Address<'_>) -> nix::Result<OwnedFd> {
+    let family = match address {
+        Address::Tcp(SocketAddr::V4(_)) => AddressFamily::Inet,
+        Address::Tcp(SocketAddr::V6(_)) => AddressFamily::Inet6,
+        Address::Unix(_) => AddressFamily::Unix,
+    };
+    socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)
+}
+
+fn prepare_end(fd: &OwnedFd, end: End) -> nix::Result<()> {
+    match end {
+        End::HangUp => setsockopt(
+            fd,
+            sockopt::Linger,
+            &nix::libc::linger {
+                l_onoff: 1,
+                l_linger: 0,
+            },
+        ),
+        End::Close => crate::base::sys::socket::skip_fin_wait(fd.as_fd()),
+    }
+}
+
+fn connect_to(socket: &Socket, address: Address<'_>) -> nix::Result<()> {
+    let fd = socket.as_fd().as_raw_fd();
+    match address {
+        Address::Tcp(addr) => connect(fd, &SockaddrStorage::from(addr)),
+        Address::Unix(path) => {
+            let path = UnixAddr::new(path)?;
+            // A signal ends a connect to a unix socket before it has begun.
+            loop {
+                match connect(fd, &path) {
+                    Err(Errno::EINTR) => {}
+                    done => return done,
+                }
+            }
+        }
+    }
+}
+
+#[inline(never)]
+fn await_connected(
+    socket: &Socket,
+    address: Address<'_>,
+    deadline: Instant,
+) -> Result<(), DialError> {
+    loop {
+        let left = left_until(deadline).ok_or_else(|| timed_out(address))?;
+        match poll(
+            &mut [PollFd::new(socket.as_fd(), PollFlags::POLLOUT)],
+            round_up(left),
+        ) {
+            Ok(0) | Err(Errno::EINTR) => {}
+            Ok(_) => break,
+            Err(e) => return Err(failed(address, "poll", e)),
+        }
+    }
+    match nix::sys::socket::getsockopt(socket, sockopt::SocketError) {
+        Ok(0) => Ok(()),
+        Ok(code) => Err(failed(address, "connect", Errno::from_raw(code))),
+        Err(e) => Err(failed(address, "getsockopt", e)),
+    }
+}
+
+/// Whole milliseconds, never zero: less than a millisecond is waited for, without a busy loop.
+pub(super) fn round_up(left: Duration) -> PollTimeout {
+    let ms = left.as_nanos().div_ceil(1_000_000).min(60_000);
+    PollTimeout::from(u16::try_from(ms).unwrap_or(60_000))
+}
+
+fn timed_out(address: Address<'_>) -> DialError {
+    DialError::TimedOut(format!("dial {address}: i/o timeout"))
+}
+
+fn failed(address: Address<'_>, call: &str, errno: Errno) -> DialError {
+    let text = format!("dial {address}: {call}: {}", go_errno(errno));
+    match errno {
+        Errno::EMFILE | Errno::ENFILE | Errno::ENOBUFS | Errno::ENOMEM => DialError::Ours(text),
+        _ => DialError::Failed(text),
+    }
+}
+
+/// Runs `f` with this thread in a network namespace.
+#[inline(never)]
+fn in_namespace<T>(namespace: &Namespace<'_>, f: impl FnOnce() -> T) -> Result<T, DialError> {
+    let refused = |e: &dyn fmt::Display| Namespace::refused(namespace.path, e);
+    let own = File::open("/proc/thread-self/ns/net").map_err(|e| refused(&e))?;
+    setns(&namespace.file, CloneFlags::CLONE_NEWNET).map_err(|e| refused(&e))?;
+    let value = f();
+    if let Err(e) = setns(&own, CloneFlags::CLONE_NEWNET) {
+        NAMESPACE_LOST.set(true);
+        panic!(
+            "cannot return from the network namespace {}: {e}",
+            namespace.path.display()
+        );
+    }
+    Ok(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lost_thread_comes_home() {
+        if !crate::skip::is_root() {
+            return;
+        }
+        let own = || std::fs::read_link("/proc/thread-self/ns/net").unwrap();
+        let home = own();
+        let lost = std::thread::spawn(move || {
+            nix::sched::unshare(CloneFlags::CLONE_NEWNET).unwrap();
+            NAMESPACE_LOST.set(true);
+            let away = own();
+            assert!(come_home() && !namespace_lost());
+            (away, own())
+        });
+        let (away, back) = lost.join().unwrap();
+        assert_ne!(away, home);
+        assert_eq!(back, home);
+    }
+}

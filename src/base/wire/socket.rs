@@ -1,0 +1,216 @@
+//! A connected stream socket, of TCP or of a unix path.
+//!
+//! Invariants: a write to a connection that is closed raises no signal. Errors of reads and writes
+//! are Go's: `read tcp <from>-><to>: read: connection reset by peer`. A timeout and a call that
+//! would block keep their error kind and number, so that a caller can tell them from the end of a
+//! connection.
+
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::sys::socket::{
+    MsgFlags, Shutdown, SockaddrLike, SockaddrStorage, UnixAddr, getpeername, getsockname, recv,
+    send, setsockopt, shutdown, sockopt,
+};
+use nix::sys::time::{TimeVal, TimeValLike};
+
+use super::text::go_errno;
+
+/// A connected stream socket. Dropping it closes it.
+#[derive(Debug)]
+pub struct Socket {
+    fd: OwnedFd,
+    /// The peer; None for a unix socket.
+    peer: Option<SocketAddr>,
+}
+
+impl Socket {
+    /// A socket that is connected to `peer`; None is a unix socket.
+    pub(super) fn connected(fd: OwnedFd, peer: Option<SocketAddr>) -> Self {
+        Self { fd, peer }
+    }
+
+    /// Whether it is a TCP socket.
+    pub fn is_tcp(&self) -> bool {
+        self.peer.is_some()
+    }
+
+    /// Limits the wait of a read.
+    ///
+    /// # Errors
+    /// The call's own.
+    pub fn set_read_timeout(&self, timeout: Duration) -> io::Result<()> {
+        Ok(setsockopt(
+            &self.fd,
+            sockopt::ReceiveTimeout,
+            &as_timeout(timeout),
+        )?)
+    }
+
+    /// Limits the wait of a write.
+    ///
+    /// # Errors
+    /// The call's own.
+    pub fn set_write_timeout(&self, timeout: Duration) -> io::Result<()> {
+        Ok(setsockopt(
+            &self.fd,
+            sockopt::SendTimeout,
+            &as_timeout(timeout),
+        )?)
+    }
+
+    /// Makes the socket nonblocking.
+    ///
+    /// # Errors
+    /// The call's own.
+    pub fn set_nonblocking(&self) -> io::Result<()> {
+        let flags = OFlag::from_bits_retain(fcntl(&self.fd, FcntlArg::F_GETFL)?);
+        fcntl(&self.fd, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))?;
+        Ok(())
+    }
+
+    /// Sends a small write without waiting for the acknowledgement of the one before. A unix socket
+    /// never waits.
+    ///
+    /// # Errors
+    /// The call's own.
+    pub fn set_nodelay(&self) -> io::Result<()> {
+        if self.is_tcp() {
+            setsockopt(&self.fd, sockopt::TcpNoDelay, &true)?;
+        }
+        Ok(())
+    }
+
+    /// Sends as much as the socket takes at once, which may be nothing.
+    ///
+    /// # Errors
+    /// The connection is closed.
+    pub fn send_now(&self, bytes: &[u8]) -> io::Result<usize> {
+        match self.send(bytes, MsgFlags::MSG_DONTWAIT) {
+            Err(e) if is_transient(&e) => Ok(0),
+            done => done,
+        }
+    }
+
+    /// Ends a connection so that the other side reads an end of file and no TIME-WAIT stays here.
+    /// Call it right before the drop, on a socket that was dialed with
+    /// [`End::HangUp`](super::dial::End). A unix socket has no such state.
+    pub fn hang_up(&self) {
+        if !self.is_tcp() {
+            return;
+        }
+        // Without the filter (no memory for it) there is only a TIME-WAIT if the server answers
+        // before the close.
+        let _ = crate::base::sys::socket::let_nothing_in(self.fd.as_fd());
+        if !self.has_ended() {
+            // An error means that the other side was faster.
+            let _ = shutdown(self.fd.as_raw_fd(), Shutdown::Write);
+        }
+    }
+
+    /// Whether the other side's FIN was received. Unread data makes the close a reset anyway.
+    fn has_ended(&self) -> bool {
+        let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
+        recv(self.fd.as_raw_fd(), &mut [0; 1], flags) == Ok(0)
+    }
+
+    fn send(&self, bytes: &[u8], flags: MsgFlags) -> io::Result<usize> {
+        send(self.fd.as_raw_fd(), bytes, flags | MsgFlags::MSG_NOSIGNAL)
+            .map_err(|e| self.named("write", e))
+    }
+
+    /// The error of a failed call, in Go's words.
+    fn named(&self, call: &str, errno: Errno) -> io::Error {
+        let e = io::Error::from(errno);
+        if is_transient(&e) {
+            return e;
+        }
+        // TimedOut means our own deadline, and this is not our deadline.
+        let kind = match e.kind() {
+            io::ErrorKind::TimedOut => io::ErrorKind::ConnectionAborted,
+            kind => kind,
+        };
+        io::Error::new(
+            kind,
+            format!("{call} {}: {call}: {}", self.ends(), go_errno(errno)),
+        )
+    }
+
+    /// `tcp 10.0.0.1:41234->10.0.0.2:80` or `unix @->/run/x.sock`.
+    fn ends(&self) -> String {
+        match self.peer {
+            Some(peer) => format!("tcp {}->{peer}", self.local()),
+            None => format!("unix @->{}", self.unix_peer()),
+        }
+    }
+
+    /// This end's address, looked up when it is shown.
+    pub fn local(&self) -> impl fmt::Display + '_ {
+        Local(self)
+    }
+
+    fn unix_peer(&self) -> String {
+        let path = getpeername::<UnixAddr>(self.fd.as_raw_fd()).ok();
+        path.and_then(|a| a.path().map(|p| p.display().to_string()))
+            .unwrap_or_default()
+    }
+}
+
+/// Whether a call may be made again: it would have waited, or a signal came.
+fn is_transient(e: &io::Error) -> bool {
+    matches!(
+        e.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+    )
+}
+
+struct Local<'a>(&'a Socket);
+
+impl fmt::Display for Local<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match getsockname::<SockaddrStorage>(self.0.fd.as_raw_fd()) {
+            Ok(a) if a.family().is_some() && self.0.is_tcp() => write!(f, "{a}"),
+            Ok(_) => f.write_str("@"),
+            Err(e) => write!(f, "{}", go_errno(e)),
+        }
+    }
+}
+
+/// A timeout for a socket, never zero, because zero would switch it off.
+fn as_timeout(timeout: Duration) -> TimeVal {
+    let micros = i64::try_from(timeout.as_nanos().div_ceil(1000)).unwrap_or(i64::MAX);
+    TimeVal::microseconds(micros.max(1))
+}
+
+/// The time left until `deadline`; None when it has passed.
+pub(super) fn left_until(deadline: Instant) -> Option<Duration> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    (!left.is_zero()).then_some(left)
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Read for Socket {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        recv(self.fd.as_raw_fd(), buf, MsgFlags::empty()).map_err(|e| self.named("read", e))
+    }
+}
+
+impl Write for Socket {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.send(buf, MsgFlags::empty())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,253 @@
+//! The daemon: starts every part, holds the lock of its root, and ends all threads in order.
+
+mod adapters;
+mod backend;
+mod checks;
+mod conditions;
+mod containers;
+mod counted;
+mod deletions;
+mod error;
+mod garbage;
+mod last_daemon;
+mod metrics;
+mod pauses;
+mod resources;
+mod restarts;
+mod root;
+pub mod settings;
+mod signals;
+#[cfg(test)]
+mod tests;
+mod threads;
+mod wiring;
+
+use std::fs::File;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant, SystemTime};
+
+use nix::fcntl::Flock;
+use nix::sys::signal::Signal;
+
+pub use self::error::DaemonError;
+use self::error::cannot;
+use self::threads::{Threads, late};
+use self::wiring::{Engine, Running};
+use crate::base::locks::Locked;
+use crate::base::paths::Layout;
+use crate::base::sys::cgroup::Cgroups;
+use crate::base::sys::process::{LAST, protect_from_the_oom_killer};
+use crate::daemon::settings::Settings;
+use crate::engine::images::ImageStore;
+use crate::engine::shims::ShimRuntime;
+use crate::face::server::Backend;
+use crate::net::proxy::userspace;
+
+/// How long shutdown waits for probes that wait for an answer over the network; their timeouts may be far longer.
+const PROBES_LIMIT: Duration = Duration::from_secs(1);
+
+/// A running daemon.
+pub struct Daemon {
+    running: Running,
+    /// None once they have been told to end.
+    threads: Mutex<Option<Threads>>,
+    /// Held until the process ends: one daemon a root.
+    _lock: Flock<File>,
+}
+
+/// Without the daemon nothing is probed or started again, so the kernel is to spare it before any pod.
+fn protect() {
+    if let Some(score) = protect_from_the_oom_killer().filter(|score| *score > LAST) {
+        log::info!(
+            "when memory is short, the kernel may kill the daemon before pods: its oom_score_adj is {score}, and without \
+             CAP_SYS_RESOURCE it cannot be {LAST}"
+        );
+    }
+}
+
+impl Daemon {
+    /// Blocks the signals that [`Self::wait_for_signal`] waits for, and those that mean nothing. Before the first thread of
+    /// the process: a thread that does not block them would be ended by them, and the daemon with it.
+    pub fn block_signals() {
+        signals::block();
+    }
+
+    /// Starts every part. Containers of an earlier daemon of this root are found and kept.
+    ///
+    /// # Errors
+    /// Another daemon holds the root, or a directory, the runtime, the socket or a thread is not to be had.
+    pub fn start(settings: Settings, layout: Layout) -> Result<Self, DaemonError> {
+        crate::base::sys::harden_process();
+        protect();
+        signals::block();
+        let lock = root::prepare(&layout)?;
+        let store = ImageStore::open(layout.images()).map_err(|e| DaemonError(e.to_string()))?;
+        let absolute = layout.absolute().map_err(cannot("find the root"))?;
+        let options = settings.shims(&absolute);
+        let runtime = ShimRuntime::new(absolute, options, store.clone())
+            .map_err(cannot("set up the runtime"))?;
+        runtime.resume_networks();
+        let engine = Engine {
+            networks: (runtime.networks(), runtime.sandboxes()),
+            runtime: Arc::new(runtime),
+            images: Arc::new(store.clone()),
+            store,
+        };
+        engine
+            .runtime
+            .check()
+            .map_err(|e| DaemonError(e.to_string()))?;
+        Self::wire(&settings, &layout, lock, engine)
+    }
+
+    fn wire(
+        settings: &Settings,
+        layout: &Layout,
+        lock: Flock<File>,
+        engine: Engine,
+    ) -> Result<Self, DaemonError> {
+        let (running, threads) = wiring::start(settings, layout, engine)?;
+        log::info!(
+            "podprobe {} runs as node {}, pods from {}",
+            env!("CARGO_PKG_VERSION"),
+            settings.node_name,
+            settings.static_pod_path.display()
+        );
+        Ok(Self {
+            running,
+            threads: Mutex::new(Some(threads)),
+            _lock: lock,
+        })
+    }
+
+    /// What clients and the live table read.
+    pub fn backend(&self) -> Arc<dyn Backend> {
+        self.running.backend.clone()
+    }
+
+    /// Waits for TERM, INT or HUP.
+    pub fn wait_for_signal(&self) -> Signal {
+        signals::wait()
+    }
+
+    /// Ends every thread; containers go on.
+    ///
+    /// # Errors
+    /// Names the threads that have not ended within `limit`.
+    pub fn shutdown(&self, limit: Duration) -> Result<(), String> {
+        let deadline = Instant::now() + limit;
+        let left = || deadline.saturating_duration_since(Instant::now());
+        let Running {
+            backend, runtime, ..
+        } = &self.running;
+        let Some(threads) = self.threads().take() else {
+            return Ok(());
+        };
+        let (ending, stop_services) = threads.stop();
+        // Before the runtime's calls fail: a run that was cancelled counts nothing as a failure.
+        backend.workers.stop();
+        runtime.interrupt();
+        backend.pleg.cache().close();
+        // a thread that waits for a change looks whether it is to end
+        backend.feed.wake();
+        let workers = backend.workers.shutdown(left());
+        // After the workers: of a pod that has just ended nothing stays in force.
+        drop(stop_services);
+        backend.feed.wake();
+        let probes = backend.prober.manager.shutdown(left().min(PROBES_LIMIT));
+        if probes > 0 {
+            // They hold nothing and change nothing any more. They end with the process.
+            log::info!("{probes} probes still wait for an answer; they are given up");
+        }
+        let workers = workers.iter().map(|pod| format!("the worker of pod {pod}"));
+        let late: Vec<String> = workers.chain(late(ending, deadline)).collect();
+        if late.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("{} did not end within {limit:?}", late.join(", ")))
+        }
+    }
+
+    /// Stops and removes every pod, as if every file had gone.
+    ///
+    /// # Errors
+    /// Names the pods of which something is left after `limit`.
+    pub fn remove_all_pods(&self, limit: Duration) -> Result<(), String> {
+        let deadline = Instant::now() + limit;
+        let Running {
+            backend,
+            runtime,
+            sources,
+            updates,
+            ..
+        } = &self.running;
+        if let Some(threads) = &*self.threads()
+            && !threads.stop_sources(deadline)
+        {
+            return Err("cannot remove the pods: a source of pods does not end".into());
+        }
+        for source in sources {
+            let none = backend.config.merge(*source, Vec::new(), SystemTime::now());
+            for update in none.updates {
+                updates
+                    .send_timeout(update, limit)
+                    .map_err(|e| format!("cannot remove the pods: {e}"))?;
+            }
+        }
+        loop {
+            let version = backend.feed.version();
+            let left = runtime.list_pods().map_err(|e| e.message)?;
+            if left.is_empty() && backend.workers.working().is_empty() {
+                self.remove_services(deadline);
+                return self.remove_cgroups();
+            }
+            if Instant::now() >= deadline {
+                let names: Vec<_> = left
+                    .iter()
+                    .map(|p| format!("{}_{}", p.name, p.namespace))
+                    .collect();
+                return Err(format!(
+                    "not removed within {limit:?}: {}",
+                    names.join(", ")
+                ));
+            }
+            backend.feed.wait_newer(version, Duration::from_millis(50));
+        }
+    }
+
+    /// The cgroups of what has just ended go with a listing; one of another thread may have begun before that.
+    fn remove_cgroups(&self) -> Result<(), String> {
+        let end = Instant::now() + Duration::from_secs(2);
+        let top = &self.running.cgroup;
+        let is_left = || Cgroups::detect().is_ok_and(|c| !c.dirs(top).is_empty());
+        loop {
+            let listed = self.running.runtime.list_pods();
+            listed.map_err(|e| e.message)?;
+            if !is_left() || Instant::now() >= end {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Nobody is sent to pods any more that are gone.
+    fn remove_services(&self, deadline: Instant) {
+        let Running {
+            backend,
+            removal,
+            proxy,
+            ..
+        } = &self.running;
+        removal.order();
+        backend.feed.wake();
+        while !removal.is_done() && Instant::now() < deadline {
+            let version = backend.feed.version();
+            backend.feed.wait_newer(version, Duration::from_millis(50));
+        }
+        userspace::end(proxy, Duration::from_secs(1));
+    }
+
+    fn threads(&self) -> MutexGuard<'_, Option<Threads>> {
+        self.threads.locked()
+    }
+}

@@ -1,0 +1,117 @@
+//! Where the files of a stream go: the directory that holds them, and their names in it.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use nix::errno::Errno;
+
+use super::error::{CopyError, shown};
+use super::names::{base_name, names_a_directory, parent};
+use super::place::Root;
+use crate::engine::images::tarstream::{Kind, TarEntry};
+use crate::engine::images::tree;
+
+/// What the destination means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// As `cp -r`: into a directory that is there, else the new name.
+    Copy,
+    /// A directory that is there: each entry goes below it.
+    Extract,
+}
+
+/// Where to.
+pub struct Target<'a> {
+    /// Where the path begins.
+    pub root: &'a Root,
+    /// As it was typed.
+    pub path: &'a [u8],
+    /// Whose the new files are: user and group; None: of this process.
+    pub owner: Option<(u32, u32)>,
+    /// What the path means.
+    pub placement: Placement,
+}
+
+/// How the path of an entry becomes one below the base.
+#[derive(Default)]
+pub(super) struct Way {
+    /// The first name of every entry, which is left away.
+    source: Option<Vec<u8>>,
+    /// What comes in its place.
+    name: Option<Vec<u8>>,
+}
+
+impl Way {
+    /// Empty for the base itself.
+    pub(super) fn of(&self, path: &[u8]) -> Result<Vec<u8>, &'static str> {
+        let path = tree::clean(path)?;
+        let rest = match &self.source {
+            None => path.as_slice(),
+            Some(source) => match path.strip_prefix(source.as_slice()) {
+                Some(rest @ ([] | [b'/', ..])) => rest,
+                _ => return Err("the stream has two beginnings"),
+            },
+        };
+        let parts = [self.name.as_deref().unwrap_or_default(), rest];
+        tree::clean(&parts.join(&b'/'))
+    }
+}
+
+pub(super) fn write_failed(path: &[u8], e: impl Into<io::Error>) -> CopyError {
+    CopyError::of_file("write", path, e)
+}
+
+impl Target<'_> {
+    /// Finds the base by the first entry, which is what a person has named.
+    pub(super) fn begin(&self, first: &TarEntry) -> Result<(OwnedFd, Way), CopyError> {
+        if self.placement == Placement::Extract {
+            let dir = self.root.dir(self.path);
+            return Ok((dir.map_err(|e| write_failed(self.path, e))?, Way::default()));
+        }
+        let refused = |why| CopyError::refused("write", &first.path, why);
+        let source = tree::clean(&first.path).map_err(refused)?;
+        if source.contains(&b'/') {
+            return Err(refused(
+                "the stream begins with something inside a directory",
+            ));
+        }
+        // The content of a directory has no name.
+        let source = (!source.is_empty()).then_some(source);
+        if let Some(dir) = self.existing_dir(first.kind == Kind::Directory)? {
+            let name = source.clone();
+            return Ok((dir, Way { source, name }));
+        }
+        let missing = || write_failed(self.path, Errno::ENOENT);
+        let name = base_name(self.path).ok_or_else(missing)?;
+        let name = Some(name.to_vec());
+        Ok((self.parent()?, Way { source, name }))
+    }
+
+    /// The directory at the path; None when the path is a new name, or that of a file that is replaced.
+    fn existing_dir(&self, is_dir: bool) -> Result<Option<OwnedFd>, CopyError> {
+        let path = self.path;
+        match self.root.dir(path) {
+            Ok(dir) => Ok(Some(dir)),
+            Err(Errno::ENOTDIR) if is_dir || names_a_directory(path) => {
+                Err(CopyError::refused("write", path, "it is not a directory"))
+            }
+            Err(Errno::ENOENT) if !is_dir && names_a_directory(path) => {
+                Err(write_failed(path, Errno::ENOENT))
+            }
+            Err(Errno::ENOTDIR | Errno::ENOENT) => Ok(None),
+            Err(e) => Err(write_failed(path, e)),
+        }
+    }
+
+    fn parent(&self) -> Result<OwnedFd, CopyError> {
+        let (path, above) = (self.path, parent(self.path));
+        self.root.dir(above).map_err(|e| match e {
+            Errno::ENOENT => CopyError::NotFound(format!(
+                "cannot write {}: the directory {} does not exist; make it first",
+                shown(path),
+                shown(above)
+            )),
+            e => write_failed(path, e),
+        })
+    }
+}

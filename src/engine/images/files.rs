@@ -1,0 +1,427 @@
+//! The store's directory: its lock, and its files, each read and replaced as a whole.
+//!
+//! Invariants: a file is replaced by a rename of one that is on the disk already, so a reader
+//! without the lock and a power loss see the old content or the new one. A file has the digest of
+//! its content, so a file that another program changed or cut is detected.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
+
+use nix::fcntl::{Flock, FlockArg};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::config::ImageConfig;
+use super::error::ImageError;
+use super::{reference, stream};
+use crate::base::clock::Time;
+
+/// The file that maps names to image ids.
+pub const NAMES: &str = "names.json";
+
+/// Its content.
+pub(super) type Names = BTreeMap<String, String>;
+
+/// `engine/images/<hex>.json`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Record {
+    pub(super) id: String,
+    pub(super) config: ImageConfig,
+    /// Bottom first.
+    pub(super) diff_ids: Vec<String>,
+    pub(super) created: Option<Time>,
+    pub(super) size: u64,
+    /// Digests of the manifests and indexes that led to it, for `name@sha256:…`.
+    pub(super) digests: BTreeSet<String>,
+    /// Its names, from which a lost [`NAMES`] is made again. None in a record of an older version
+    /// that did not store them.
+    #[serde(default)]
+    pub(super) names: Option<BTreeSet<String>>,
+    /// Those of its names that it was pulled under; the others were given by hand.
+    #[serde(default)]
+    pub(super) pulled: BTreeSet<String>,
+}
+
+/// `layers/<hex>/layer.json`.
+#[derive(Serialize, Deserialize)]
+pub(super) struct LayerRecord {
+    pub(super) bytes: u64,
+}
+
+/// The form of every file of the store. A file without a digest comes from an older version.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Sealed {
+    sha256: String,
+    content: Value,
+}
+
+/// The store's directory; holds no descriptor and no lock between calls.
+#[derive(Clone, Debug)]
+pub(super) struct StoreDir {
+    path: PathBuf,
+}
+
+/// A name no other process or thread uses at the moment.
+pub(super) fn unique() -> String {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let nanos = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .map_or(0, |d| d.as_nanos());
+    format!(
+        "{}-{}-{nanos}",
+        std::process::id(),
+        COUNT.fetch_add(1, Ordering::Relaxed)
+    )
+}
+
+fn hex(digest: &str) -> &str {
+    digest.strip_prefix("sha256:").unwrap_or(digest)
+}
+
+/// The directory below `pulls/` in which one pull unpacks its layers. It goes with the value; of a process that was killed,
+/// the next writer removes it.
+#[derive(Debug)]
+pub(super) struct PullDir {
+    path: PathBuf,
+    _lock: Flock<File>,
+}
+
+impl PullDir {
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for PullDir {
+    fn drop(&mut self) {
+        // What stays is removed by the next writer.
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+pub(super) fn private_dir(path: &Path) -> Result<(), ImageError> {
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
+    made.map_err(|e| ImageError::io(format!("create {}", path.display()), e))
+}
+
+pub(super) fn sync_dir(path: &Path) -> Result<(), ImageError> {
+    File::open(path)
+        .and_then(|d| d.sync_all())
+        .map_err(|e| ImageError::io(format!("write {}", path.display()), e))
+}
+
+impl StoreDir {
+    pub(super) fn new(path: PathBuf) -> Self {
+        Self { path }
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Creates the directory with its parts.
+    pub(super) fn create(&self) -> Result<(), ImageError> {
+        if let Some(above) = self.path.parent() {
+            fs::create_dir_all(above)
+                .map_err(|e| ImageError::io(format!("create {}", above.display()), e))?;
+        }
+        ["", "images", "layers", "tmp", "pulls"]
+            .iter()
+            .try_for_each(|sub| private_dir(&self.path.join(sub)))
+    }
+
+    fn lock_file(&self) -> Result<File, ImageError> {
+        let path = self.path.join("lock");
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&path);
+        file.map_err(|e| ImageError::io(format!("open {}", path.display()), e))
+    }
+
+    /// Waits for the lock. Removes the temporary files of a writer that died.
+    pub(super) fn lock(&self) -> Result<Flock<File>, ImageError> {
+        let lock = Flock::lock(self.lock_file()?, FlockArg::LockExclusive);
+        let lock =
+            lock.map_err(|(_, e)| ImageError::io(format!("lock {}", self.path.display()), e))?;
+        self.clear_tmp();
+        self.clear_pulls();
+        Ok(lock)
+    }
+
+    /// As [`Self::lock`], without waiting: None while another process writes and `tmp/` has its
+    /// files.
+    pub(super) fn try_lock(&self) -> Result<Option<Flock<File>>, ImageError> {
+        let lock = Flock::lock(self.lock_file()?, FlockArg::LockExclusiveNonblock).ok();
+        if lock.is_some() {
+            self.clear_tmp();
+            self.clear_pulls();
+        }
+        Ok(lock)
+    }
+
+    /// Empties `tmp/`. Only under the lock. A file that cannot be removed stays until the next
+    /// time; it only costs space.
+    pub(super) fn clear_tmp(&self) {
+        for entry in fs::read_dir(self.tmp()).into_iter().flatten().flatten() {
+            let path = entry.path();
+            let is_dir = entry.file_type().is_ok_and(|t| t.is_dir());
+            let removed = if is_dir {
+                fs::remove_dir_all(&path)
+            } else {
+                fs::remove_file(&path)
+            };
+            if let Err(e) = removed {
+                log::warn!("cannot remove the leftover {}: {e}", path.display());
+            }
+        }
+    }
+
+    /// A place for the layers of a pull, which takes too long for the store's lock. It has a lock of its own.
+    pub(super) fn pull_dir(&self) -> Result<PullDir, ImageError> {
+        let failed = |e: io::Error| ImageError::io(format!("write {}", self.pulls().display()), e);
+        loop {
+            let path = self.pulls().join(unique());
+            private_dir(&path)?;
+            let name = path.join("lock");
+            let file = match File::create_new(&name) {
+                Ok(file) => file,
+                // another process took it for a leftover
+                Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+                Err(e) => return Err(failed(e)),
+            };
+            let lock = Flock::lock(file, FlockArg::LockExclusive);
+            let lock = lock.map_err(|(_, e)| failed(e.into()))?;
+            if name.exists() {
+                return Ok(PullDir { path, _lock: lock });
+            }
+        }
+    }
+
+    /// Removes the layers of pulls whose process has died.
+    fn clear_pulls(&self) {
+        for entry in fs::read_dir(self.pulls()).into_iter().flatten().flatten() {
+            let path = entry.path();
+            let lock = File::open(path.join("lock"))
+                .map(|file| Flock::lock(file, FlockArg::LockExclusiveNonblock));
+            if matches!(lock, Ok(Err(_))) {
+                continue;
+            }
+            if let Err(e) = fs::remove_dir_all(&path) {
+                log::warn!("cannot remove the leftover {}: {e}", path.display());
+            }
+        }
+    }
+
+    fn pulls(&self) -> PathBuf {
+        self.path.join("pulls")
+    }
+
+    pub(super) fn tmp(&self) -> PathBuf {
+        self.path.join("tmp")
+    }
+
+    pub(super) fn names_path(&self) -> PathBuf {
+        self.path.join(NAMES)
+    }
+
+    pub(super) fn layer_dir(&self, diff_id: &str) -> PathBuf {
+        self.path.join("layers").join(hex(diff_id))
+    }
+
+    /// Whether the layer's files exist.
+    pub(super) fn has_layer(&self, diff_id: &str) -> bool {
+        self.layer_dir(diff_id).join("fs").is_dir()
+    }
+
+    /// Bytes of a layer's files; counted again when the number was lost.
+    pub(super) fn layer_bytes(&self, diff_id: &str) -> Result<u64, ImageError> {
+        let dir = self.layer_dir(diff_id);
+        match self.read_json::<LayerRecord>(&dir.join("layer.json")) {
+            Ok(Some(record)) => return Ok(record.bytes),
+            Ok(None) | Err(ImageError::Corrupt { .. }) => {}
+            Err(e) => return Err(e),
+        }
+        let bytes = size_of_files(&dir.join("fs"))
+            .map_err(|e| ImageError::io(format!("read {}", dir.display()), e))?;
+        self.write_json(&dir.join("layer.json"), &LayerRecord { bytes })?;
+        Ok(bytes)
+    }
+
+    pub(super) fn record_path(&self, id: &str) -> PathBuf {
+        self.path.join("images").join(format!("{}.json", hex(id)))
+    }
+
+    pub(super) fn record(&self, id: &str) -> Result<Option<Record>, ImageError> {
+        let path = self.record_path(id);
+        match self.read_json::<Record>(&path)? {
+            Some(record) if record.id != id => Err(damaged_file(&path, "it is of another image")),
+            other => Ok(other),
+        }
+    }
+
+    pub(super) fn write_record(&self, record: &Record) -> Result<(), ImageError> {
+        self.write_json(&self.record_path(&record.id), record)
+    }
+
+    pub(super) fn ids(&self) -> Result<Vec<String>, ImageError> {
+        let files = self.entries("images")?;
+        Ok(files
+            .iter()
+            .filter_map(|f| f.strip_suffix(".json"))
+            .filter(|h| reference::is_hex64(h))
+            .map(|h| format!("sha256:{h}"))
+            .collect())
+    }
+
+    /// The names in one of the store's directories, sorted.
+    pub(super) fn entries(&self, sub: &str) -> Result<Vec<String>, ImageError> {
+        let dir = self.path.join(sub);
+        let list = fs::read_dir(&dir).and_then(|d| {
+            d.map(|e| e.map(|e| e.file_name().to_string_lossy().into_owned()))
+                .collect::<io::Result<Vec<_>>>()
+        });
+        let mut list = list.map_err(|e| ImageError::io(format!("read {}", dir.display()), e))?;
+        list.sort();
+        Ok(list)
+    }
+
+    /// [`ImageError::Corrupt`] when the file is not one that we wrote.
+    pub(super) fn read_json<T: DeserializeOwned>(
+        &self,
+        path: &Path,
+    ) -> Result<Option<T>, ImageError> {
+        match fs::read(path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(ImageError::io(format!("read {}", path.display()), e)),
+            Ok(bytes) => unseal(&bytes)
+                .map(Some)
+                .map_err(|why| damaged_file(path, why)),
+        }
+    }
+
+    /// Replaces a file as a whole: after a power loss it has the old content or the new one. Only under the lock.
+    pub(super) fn write_json(&self, path: &Path, value: &impl Serialize) -> Result<(), ImageError> {
+        let new = self.tmp().join(unique());
+        write_file(&new, value)?;
+        fs::rename(&new, path)
+            .map_err(|e| ImageError::io(format!("write {}", path.display()), e))?;
+        sync_dir(path.parent().unwrap_or(&self.path))
+    }
+
+    /// Renames a damaged file, so that a person can look at it. Returns its new name.
+    pub(super) fn move_aside(&self, path: &Path) -> Result<PathBuf, ImageError> {
+        let mut aside = path.as_os_str().to_owned();
+        aside.push(".damaged");
+        fs::rename(path, &aside)
+            .map_err(|e| ImageError::io(format!("move {} aside", path.display()), e))?;
+        Ok(aside.into())
+    }
+}
+
+fn damaged_file(path: &Path, why: impl std::fmt::Display) -> ImageError {
+    let why = format!("it is damaged ({why}); load its images again");
+    ImageError::corrupt(path.display().to_string(), why)
+}
+
+pub(super) fn write_file(path: &Path, value: &impl Serialize) -> Result<(), ImageError> {
+    let write = || -> io::Result<()> {
+        let mut file = File::create(path)?;
+        file.write_all(&seal(value)?)?;
+        file.sync_all()
+    };
+    write().map_err(|e| {
+        let _ = fs::remove_file(path);
+        ImageError::io(format!("write {}", path.display()), e)
+    })
+}
+
+fn seal(value: &impl Serialize) -> serde_json::Result<Vec<u8>> {
+    let content = serde_json::to_value(value)?;
+    let sha256 = stream::sha256(content.to_string().as_bytes());
+    serde_json::to_vec_pretty(&Sealed { sha256, content })
+}
+
+fn unseal<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
+    let value: Value = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
+    let content = if value.get("sha256").is_some() {
+        let sealed: Sealed = serde_json::from_value(value).map_err(|e| e.to_string())?;
+        if stream::sha256(sealed.content.to_string().as_bytes()) != sealed.sha256 {
+            return Err("its content does not have its digest".into());
+        }
+        sealed.content
+    } else {
+        value
+    };
+    serde_json::from_value(content).map_err(|e| e.to_string())
+}
+
+/// Bytes of the regular files below `dir`, a hard link counted once.
+fn size_of_files(dir: &Path) -> io::Result<u64> {
+    let (mut bytes, mut seen, mut todo) = (0, BTreeSet::new(), vec![dir.to_owned()]);
+    while let Some(dir) = todo.pop() {
+        for entry in fs::read_dir(dir)? {
+            let entry = entry?;
+            let meta = entry.metadata()?;
+            if meta.is_dir() {
+                todo.push(entry.path());
+            } else if meta.is_file() && (meta.nlink() == 1 || seen.insert(meta.ino())) {
+                bytes += meta.len();
+            }
+        }
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pull_keeps_its_directory_until_it_ends_and_one_that_died_loses_it() {
+        let temp = tempfile::tempdir().unwrap();
+        let store = StoreDir::new(temp.path().to_owned());
+        store.create().unwrap();
+        let dead = temp.path().join("pulls/dead");
+        fs::create_dir(&dead).unwrap();
+        fs::write(dead.join("lock"), "").unwrap();
+        fs::create_dir(temp.path().join("pulls/begun")).unwrap();
+        let running = store.pull_dir().unwrap();
+        drop(store.lock().unwrap());
+        assert_eq!(store.entries("pulls").unwrap().len(), 1);
+        assert!(running.path().is_dir());
+        drop(running);
+        assert!(store.entries("pulls").unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_file_tells_when_something_else_changed_it() {
+        let names = Names::from([("a:1".to_owned(), "sha256:x".to_owned())]);
+        let sealed = String::from_utf8(seal(&names).unwrap()).unwrap();
+        let read = |text: &str| unseal::<Names>(text.as_bytes());
+        assert_eq!(read(&sealed).unwrap(), names);
+        assert_eq!(
+            read(r#"{"a:1": "sha256:x"}"#).unwrap(),
+            names,
+            "an older version's"
+        );
+        for damaged in [
+            sealed.replace("a:1", "a:2"),
+            sealed[..sealed.len() - 2].to_owned(),
+            sealed.replace("content", "contend"),
+            String::new(),
+            "\0\0\0\0".to_owned(),
+        ] {
+            assert!(read(&damaged).is_err(), "{damaged}");
+        }
+    }
+}

@@ -1,0 +1,652 @@
+//! Makes sure that an image is on the node before its container is made: pull policy, back-off and
+//! events, as the kubelet's image manager (pkg/kubelet/images/image_manager.go,
+//! `EnsureImageExists`).
+//!
+//! Invariants: only [`should_pull`] decides whether to pull. No lock is held while an image is
+//! pulled. If no registry serves an image, a present image is used whatever the policy, and a
+//! container waits for a missing one to be loaded. An image that somebody loaded by hand is never
+//! replaced by one of a registry, and one that was pulled is used while its registry cannot be
+//! reached (deviations: pull-always).
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, SystemTime};
+
+use super::error::ImageError;
+use super::pull_metrics::{PullMetrics, Pulled};
+use super::pulls::{ImagePull, PullStage, Pulls};
+use super::reference::Reference;
+use super::registry::slots::{Slot, Slots};
+use super::registry::{DockerConfig, PullProgress};
+use super::store::{Image, ImageStore};
+use crate::base::clock::{Moment, Time, go_duration};
+use crate::base::locks::Locked;
+
+/// Delay after the first failed pull of an image for a pod; doubles up to [`MAX_DELAY`].
+const FIRST_DELAY: Duration = Duration::from_secs(10);
+/// Longest delay. A failure is forgotten after twice as long.
+const MAX_DELAY: Duration = Duration::from_secs(300);
+
+/// `imagePullPolicy`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PullPolicy {
+    /// Pulled for each start.
+    Always,
+    /// Pulled when it is missing.
+    IfNotPresent,
+    /// Never pulled.
+    Never,
+}
+
+impl PullPolicy {
+    /// The policy of that name in a defaulted and validated pod.
+    pub fn named(name: &str) -> Self {
+        match name {
+            "Always" => Self::Always,
+            "Never" => Self::Never,
+            _ => Self::IfNotPresent,
+        }
+    }
+}
+
+/// The images of the node (CRI `ImageService`).
+pub trait ImageService: Send + Sync {
+    /// The image that a reference names.
+    ///
+    /// # Errors
+    /// [`ImageError::NotFound`] when it is not on the node.
+    fn image(&self, reference: &str) -> Result<Image, ImageError>;
+}
+
+impl ImageService for ImageStore {
+    fn image(&self, reference: &str) -> Result<Image, ImageError> {
+        self.resolve(reference)
+    }
+}
+
+/// One pull.
+#[derive(Clone, Copy)]
+pub struct PullRequest<'a> {
+    /// What to pull.
+    pub image: &'a Reference,
+    /// Logins to try before the node's own: the pull secrets of a pod.
+    pub credentials: &'a [DockerConfig],
+    /// Whether nobody wants it any more.
+    pub cancelled: &'a dyn Fn() -> bool,
+}
+
+/// Pulls images from a registry to the node.
+pub trait Puller: Send + Sync {
+    /// Whether there is a registry for this image.
+    fn serves(&self, image: &Reference) -> bool;
+
+    /// Pulls an image and stores it under its name; returns its size in bytes. Writes into `progress` how far it is.
+    /// Blocks until it is stored; called for several images at once.
+    ///
+    /// # Errors
+    /// The pull failed; no part of the image is kept.
+    fn pull(
+        &self,
+        request: &PullRequest<'_>,
+        progress: &Arc<PullProgress>,
+    ) -> Result<u64, PullError>;
+}
+
+/// Nothing is pulled (`"pull": false` in `registries`): images are loaded by people.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoRegistry;
+
+impl Puller for NoRegistry {
+    fn serves(&self, _: &Reference) -> bool {
+        false
+    }
+
+    fn pull(&self, request: &PullRequest<'_>, _: &Arc<PullProgress>) -> Result<u64, PullError> {
+        Err(PullError::Failed(format!(
+            "cannot pull {}: nothing is pulled on this node",
+            request.image
+        )))
+    }
+}
+
+/// Why an image was not pulled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PullError {
+    /// The registry does not answer.
+    RegistryUnavailable(String),
+    /// The caller does not want it any more.
+    Cancelled,
+    /// Anything else.
+    Failed(String),
+}
+
+impl fmt::Display for PullError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::RegistryUnavailable(why) => write!(f, "RegistryUnavailable: {why}"),
+            Self::Cancelled => f.write_str("the pull was cancelled"),
+            Self::Failed(why) => f.write_str(why),
+        }
+    }
+}
+
+impl std::error::Error for PullError {}
+
+/// The container that needs an image.
+#[derive(Clone, Copy)]
+pub struct ImageRequest<'a> {
+    /// UID of the pod: each pod has a back-off of its own.
+    pub pod_uid: &'a str,
+    /// The image as the container names it.
+    pub image: &'a str,
+    /// The container's policy.
+    pub policy: PullPolicy,
+    /// The pod's pull secrets.
+    pub credentials: &'a [DockerConfig],
+    /// Whether the container is not to start any more.
+    pub cancelled: &'a dyn Fn() -> bool,
+}
+
+/// An event to record of the container, in the kubelet's reasons and texts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImageEvent {
+    /// Type `Warning` instead of `Normal`.
+    pub warning: bool,
+    /// `Pulled`, `Pulling`, `Failed`, `BackOff`, `InspectFailed`, `ErrImageNeverPull` or
+    /// `FailedToRetrieveImagePullSecret`.
+    pub reason: &'static str,
+    /// The text.
+    pub message: String,
+}
+
+/// The reason a container shows while it waits for its image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ImageWaitReason {
+    /// The image is missing and is not pulled.
+    ErrImageNeverPull,
+    /// The name is not an image name.
+    InvalidImageName,
+    /// The image is present and cannot be used.
+    ImageInspectError,
+    /// The pull has just failed.
+    ErrImagePull,
+    /// The registry has just not answered.
+    RegistryUnavailable,
+    /// A pull failed, and the next try is later.
+    ImagePullBackOff,
+}
+
+impl ImageWaitReason {
+    /// All reasons, to find containers that wait for an image.
+    pub const ALL: [Self; 6] = [
+        Self::ErrImageNeverPull,
+        Self::InvalidImageName,
+        Self::ImageInspectError,
+        Self::ErrImagePull,
+        Self::RegistryUnavailable,
+        Self::ImagePullBackOff,
+    ];
+
+    /// As in `state.waiting.reason`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::ErrImageNeverPull => "ErrImageNeverPull",
+            Self::InvalidImageName => "InvalidImageName",
+            Self::ImageInspectError => "ImageInspectError",
+            Self::ErrImagePull => "ErrImagePull",
+            Self::RegistryUnavailable => "RegistryUnavailable",
+            Self::ImagePullBackOff => "ImagePullBackOff",
+        }
+    }
+}
+
+/// Why a container has no image to start with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EnsureError {
+    /// For `state.waiting.reason`.
+    pub reason: ImageWaitReason,
+    /// For `state.waiting.message`.
+    pub message: String,
+    /// When the back-off ends, if there is one.
+    pub retry_at: Option<Moment>,
+}
+
+impl fmt::Display for EnsureError {
+    /// The reason alone, as in the kubelet's event `Error: ErrImagePull`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.reason.as_str())
+    }
+}
+
+impl std::error::Error for EnsureError {}
+
+/// What the node has of an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Present {
+    Missing,
+    /// Somebody put it there by hand.
+    Loaded,
+    Pulled,
+}
+
+/// Whether to pull an image that a registry serves.
+fn should_pull(policy: PullPolicy, present: Present) -> bool {
+    match policy {
+        PullPolicy::Always => present != Present::Loaded,
+        PullPolicy::IfNotPresent => present == Present::Missing,
+        PullPolicy::Never => false,
+    }
+}
+
+/// How many images are pulled at once (`serializeImagePulls`, `maxParallelImagePulls`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parallel {
+    /// One after the other.
+    Serial,
+    /// As many as are wanted.
+    Unlimited,
+    /// At most so many.
+    AtMost(usize),
+}
+
+/// The image manager of a node.
+pub struct ImageManager {
+    images: Arc<dyn ImageService>,
+    puller: Box<dyn Puller>,
+    back_off: Mutex<BackOff>,
+    /// None without a limit.
+    slots: Option<Slots>,
+    pulls: Pulls,
+    metrics: PullMetrics,
+}
+
+impl ImageManager {
+    /// A manager of these images and this registry, which pulls one image at a time.
+    pub fn new(images: Arc<dyn ImageService>, puller: Box<dyn Puller>) -> Self {
+        Self {
+            images,
+            puller,
+            back_off: Mutex::default(),
+            slots: Some(Slots::new(1)),
+            pulls: Pulls::default(),
+            metrics: PullMetrics::default(),
+        }
+    }
+
+    /// The same with so many pulls at a time.
+    pub fn parallel(self, parallel: Parallel) -> Self {
+        let slots = match parallel {
+            Parallel::Serial => Some(Slots::new(1)),
+            Parallel::Unlimited => None,
+            Parallel::AtMost(n) => Some(Slots::new(n)),
+        };
+        Self { slots, ..self }
+    }
+
+    /// Returns the image; pulls it when the policy asks for it. Blocks during a pull. Passes events
+    /// to `record` as they happen; `clock` returns the time.
+    pub fn ensure(
+        &self,
+        request: ImageRequest<'_>,
+        clock: &dyn Fn() -> Moment,
+        record: &mut dyn FnMut(ImageEvent),
+    ) -> Result<Image, EnsureError> {
+        let image = request.image;
+        let found = self.images.image(image);
+        let present = match &found {
+            Ok(found) if found.pulled => Present::Pulled,
+            Ok(_) => Present::Loaded,
+            Err(ImageError::NotFound { .. }) => Present::Missing,
+            Err(e @ ImageError::InvalidName { .. }) => {
+                let message = format!("Failed to apply default image tag {image:?}: {e}");
+                record(warning("InspectFailed", &message));
+                return Err(error(ImageWaitReason::InvalidImageName, message));
+            }
+            Err(e) => {
+                let message = format!("Failed to inspect image {image:?}: {e}");
+                record(warning("InspectFailed", &message));
+                return Err(error(ImageWaitReason::ImageInspectError, message));
+            }
+        };
+        // An image given by its id has no registry.
+        let reference = Reference::parse(image).ok();
+        let served = reference.filter(|r| self.puller.serves(r));
+        match (served, found) {
+            (Some(reference), found) if should_pull(request.policy, present) => {
+                self.pull_or(found.ok(), request, &reference, clock, record)
+            }
+            (_, Ok(found)) => {
+                record(normal("Pulled", present_on_machine(image)));
+                Ok(found)
+            }
+            (_, Err(e)) => {
+                let message = match request.policy {
+                    PullPolicy::Never => format!(
+                        "Container image {image:?} is not present with pull policy of Never: {e}"
+                    ),
+                    _ => e.to_string(),
+                };
+                record(warning("ErrImageNeverPull", &message));
+                Err(error(ImageWaitReason::ErrImageNeverPull, message))
+            }
+        }
+    }
+
+    /// Pulls. While the registry cannot be reached, an image that is there is used.
+    fn pull_or(
+        &self,
+        present: Option<Image>,
+        request: ImageRequest<'_>,
+        reference: &Reference,
+        clock: &dyn Fn() -> Moment,
+        record: &mut dyn FnMut(ImageEvent),
+    ) -> Result<Image, EnsureError> {
+        let key = (request.pod_uid.to_owned(), request.image.to_owned());
+        let held = self.lock().held(&key, clock());
+        let unreachable = match held {
+            Some(held) if held.unavailable && present.is_some() => true,
+            Some(held) => return Err(hold_back(request.image, held, record)),
+            None => false,
+        };
+        let failed = match unreachable {
+            true => None,
+            false => match self.pull(key, request, reference, clock, record) {
+                Ok(image) => return Ok(image),
+                Err(e) => Some(e),
+            },
+        };
+        let is = |e: &EnsureError| e.reason == ImageWaitReason::RegistryUnavailable;
+        match (present, failed) {
+            (Some(image), failed) if failed.as_ref().is_none_or(is) => {
+                let text = format!(
+                    "Container image {:?} already present on machine; its registry cannot be reached",
+                    request.image
+                );
+                record(normal("Pulled", text));
+                Ok(image)
+            }
+            (_, Some(e)) => Err(e),
+            // `present` is there whenever nothing was tried
+            (_, None) => Err(error(ImageWaitReason::ErrImagePull, String::new())),
+        }
+    }
+
+    fn pull(
+        &self,
+        key: Key,
+        request: ImageRequest<'_>,
+        reference: &Reference,
+        clock: &dyn Fn() -> Moment,
+        record: &mut dyn FnMut(ImageEvent),
+    ) -> Result<Image, EnsureError> {
+        let image = request.image;
+        let asked = clock();
+        let pull = self.pulls.begin(request.pod_uid, image, asked);
+        // An event wakes who watches the pod, so each change of its pulls comes before one.
+        record(normal("Pulling", format!("Pulling image {image:?}")));
+        let slot = self.slot(request.cancelled)?;
+        let started = clock();
+        let wanted = PullRequest {
+            image: reference,
+            credentials: request.credentials,
+            cancelled: request.cancelled,
+        };
+        let pulled = self.puller.pull(&wanted, &pull.starts());
+        drop((slot, pull));
+        let now = clock();
+        let how = match &pulled {
+            Ok(_) => Pulled::Success,
+            Err(PullError::Cancelled) => Pulled::Cancelled,
+            Err(PullError::Failed(_)) => Pulled::Failed,
+            Err(PullError::RegistryUnavailable(_)) => Pulled::RegistryUnavailable,
+        };
+        self.metrics.pulled(reference, how, now.since(started));
+        let size = pulled.map_err(|e| self.failed(key, image, &e, now, record))?;
+        record(normal(
+            "Pulled",
+            format!(
+                "Successfully pulled image {image:?} in {} ({} including waiting). Image size: {size} bytes.",
+                took(started, now),
+                took(asked, now)
+            ),
+        ));
+        self.lock().forget_old(now);
+        self.images.image(image).map_err(|e| {
+            let message = format!("Failed to inspect image {image:?}: {e}");
+            record(warning("InspectFailed", &message));
+            error(ImageWaitReason::ImageInspectError, message)
+        })
+    }
+
+    /// What was counted of pulls.
+    pub fn metrics(&self) -> &PullMetrics {
+        &self.metrics
+    }
+
+    /// How far the pulls for a pod are, and those that wait to be tried again.
+    pub fn pulls_of(&self, pod_uid: &str, now: Moment) -> Vec<ImagePull> {
+        let mut pulls = self.pulls.of(pod_uid, now);
+        let at = |moment: Moment| Time::from(SystemTime::now() + moment.since(now));
+        let held = self.lock().all_held(pod_uid, now);
+        pulls.extend(held.into_iter().map(|(image, retry_at)| ImagePull {
+            image,
+            stage: PullStage::BackOff {
+                until: at(retry_at),
+            },
+        }));
+        pulls
+    }
+
+    /// The UIDs of pods with a pull under way whose watchers have been told nothing of it for half a second. They count
+    /// as told from now on.
+    pub fn pulls_to_tell(&self, now: Moment) -> Vec<String> {
+        self.pulls.due(now)
+    }
+
+    /// Waits for its turn.
+    fn slot(&self, cancelled: &dyn Fn() -> bool) -> Result<Option<Slot>, EnsureError> {
+        match &self.slots {
+            None => Ok(None),
+            Some(slots) => match slots.take(cancelled) {
+                Some(slot) => Ok(Some(slot)),
+                None => Err(pull_error("", &PullError::Cancelled)),
+            },
+        }
+    }
+
+    /// Records a failed pull, and holds the next one back. A cancelled pull has not failed.
+    fn failed(
+        &self,
+        key: Key,
+        image: &str,
+        e: &PullError,
+        now: Moment,
+        record: &mut dyn FnMut(ImageEvent),
+    ) -> EnsureError {
+        let failed = pull_error(image, e);
+        if *e != PullError::Cancelled {
+            let unavailable = failed.reason == ImageWaitReason::RegistryUnavailable;
+            let text = format!("{failed}: {}", failed.message);
+            self.lock().advance(key, now, text, unavailable);
+            let text = format!("Failed to pull image {image:?}: {e}");
+            record(warning("Failed", &text));
+        }
+        failed
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BackOff> {
+        self.back_off.locked()
+    }
+}
+
+fn hold_back(image: &str, held: Held, record: &mut dyn FnMut(ImageEvent)) -> EnsureError {
+    let text = format!("Back-off pulling image {image:?}");
+    let message = format!("{text}: {}", held.error);
+    record(normal("BackOff", text));
+    EnsureError {
+        retry_at: Some(held.retry_at),
+        ..error(ImageWaitReason::ImagePullBackOff, message)
+    }
+}
+
+/// In milliseconds, as Go writes it.
+fn took(from: Moment, to: Moment) -> String {
+    let milliseconds = u64::try_from(to.since(from).as_millis()).unwrap_or(u64::MAX);
+    go_duration(Duration::from_millis(milliseconds))
+}
+
+/// The text of today's kubelets, which check who may use an image.
+fn present_on_machine(image: &str) -> String {
+    format!("Container image {image:?} already present on machine and can be accessed by the pod")
+}
+
+fn pull_error(image: &str, e: &PullError) -> EnsureError {
+    match e {
+        PullError::RegistryUnavailable(why) => error(
+            ImageWaitReason::RegistryUnavailable,
+            format!("image pull failed for {image} because the registry is unavailable: {why}"),
+        ),
+        PullError::Failed(why) => error(ImageWaitReason::ErrImagePull, why.clone()),
+        PullError::Cancelled => error(ImageWaitReason::ErrImagePull, e.to_string()),
+    }
+}
+
+fn error(reason: ImageWaitReason, message: String) -> EnsureError {
+    EnsureError {
+        reason,
+        message,
+        retry_at: None,
+    }
+}
+
+fn normal(reason: &'static str, message: String) -> ImageEvent {
+    ImageEvent {
+        warning: false,
+        reason,
+        message,
+    }
+}
+
+fn warning(reason: &'static str, message: &str) -> ImageEvent {
+    ImageEvent {
+        warning: true,
+        reason,
+        message: message.to_owned(),
+    }
+}
+
+/// Pod UID and image.
+type Key = (String, String);
+
+/// Failed pulls (client-go's flowcontrol.Backoff, 10 s to 5 min).
+#[derive(Debug, Default)]
+struct BackOff(HashMap<Key, FailedPull>);
+
+#[derive(Debug)]
+struct FailedPull {
+    delay: Duration,
+    at: Moment,
+    /// `ErrImagePull: …`.
+    error: String,
+    unavailable: bool,
+}
+
+/// A pull that has to wait.
+#[derive(Debug, PartialEq, Eq)]
+struct Held {
+    retry_at: Moment,
+    /// The last error.
+    error: String,
+    /// Whether that was a registry that cannot be reached.
+    unavailable: bool,
+}
+
+impl FailedPull {
+    fn is_forgotten(&self, now: Moment) -> bool {
+        now.since(self.at) > 2 * MAX_DELAY
+    }
+}
+
+impl BackOff {
+    /// None when the image may be pulled now.
+    fn held(&self, key: &Key, now: Moment) -> Option<Held> {
+        let failed = self.0.get(key).filter(|f| !f.is_forgotten(now))?;
+        let retry_at = failed.at + failed.delay;
+        (now < retry_at).then(|| Held {
+            retry_at,
+            error: failed.error.clone(),
+            unavailable: failed.unavailable,
+        })
+    }
+
+    /// The images that may not be pulled for a pod now, and until when.
+    fn all_held(&self, pod_uid: &str, now: Moment) -> Vec<(String, Moment)> {
+        let of_pod = self.0.keys().filter(|(uid, _)| uid == pod_uid);
+        of_pod
+            .filter_map(|key| Some((key.1.clone(), self.held(key, now)?.retry_at)))
+            .collect()
+    }
+
+    fn advance(&mut self, key: Key, now: Moment, error: String, unavailable: bool) {
+        self.forget_old(now);
+        let before = self.0.get(&key);
+        let delay = before.map_or(FIRST_DELAY, |f| (f.delay * 2).min(MAX_DELAY));
+        let failed = FailedPull {
+            delay,
+            at: now,
+            error,
+            unavailable,
+        };
+        self.0.insert(key, failed);
+    }
+
+    fn forget_old(&mut self, now: Moment) {
+        self.0.retain(|_, f| !f.is_forgotten(now));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_policy_decides() {
+        for (policy, decided) in [
+            ("Always", [true, false, true]),
+            ("IfNotPresent", [false, false, true]),
+            ("Never", [false, false, false]),
+        ] {
+            let policy = PullPolicy::named(policy);
+            let states = [Present::Pulled, Present::Loaded, Present::Missing];
+            assert_eq!(
+                states.map(|p| should_pull(policy, p)),
+                decided,
+                "{policy:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_delay_doubles_from_10_s_to_5_min_and_is_forgotten_after_10_min() {
+        let key = || ("u".to_owned(), "i".to_owned());
+        let mut back_off = BackOff::default();
+        let mut now = Moment::from_boot(Duration::from_secs(1000));
+        for delay in [10, 20, 40, 80, 160, 300, 300] {
+            assert_eq!(back_off.held(&key(), now), None);
+            back_off.advance(key(), now, format!("after {delay}"), false);
+            let retry_at = now + Duration::from_secs(delay);
+            let held = Some(Held {
+                retry_at,
+                error: format!("after {delay}"),
+                unavailable: false,
+            });
+            assert_eq!(back_off.held(&key(), now), held);
+            assert_eq!(back_off.held(&("other".into(), "i".into()), now), None);
+            now = retry_at;
+        }
+        now = now + 2 * MAX_DELAY;
+        back_off.advance(key(), now, String::new(), false);
+        assert_eq!(back_off.held(&key(), now + FIRST_DELAY), None);
+    }
+}

@@ -1,0 +1,208 @@
+//! The pulls under way, for people: a status says of them what a kubelet's says, and that is not how far they are.
+//!
+//! Invariants: nothing is decided from it. A pull is on the list until it has ended, however it ends. The lock is held for
+//! a look at the list only.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::registry::{PullProgress, PullState};
+use crate::base::clock::{Moment, Time};
+use crate::base::locks::Locked;
+
+/// Watchers are told of a pull at most so often.
+const EVERY: Duration = Duration::from_millis(500);
+
+/// A pull for a pod as it is shown beside the pod's status.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ImagePull {
+    /// As the container names it.
+    pub image: String,
+    /// How far it is.
+    pub stage: PullStage,
+}
+
+/// How far a pull is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub enum PullStage {
+    /// It has waited for its turn for so many milliseconds (`serializeImagePulls`).
+    Queued {
+        /// See there.
+        millis: u64,
+    },
+    /// It runs.
+    Pulling {
+        /// The figures.
+        state: PullState,
+        /// Why a layer was cut that waits to be continued.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cut_off: Option<String>,
+    },
+    /// The last try has failed.
+    BackOff {
+        /// The next one is then.
+        until: Time,
+    },
+}
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Pulls(Mutex<List>);
+
+#[derive(Default)]
+struct List {
+    next: u64,
+    pulls: Vec<Pull>,
+}
+
+struct Pull {
+    id: u64,
+    pod_uid: String,
+    image: String,
+    asked: Moment,
+    /// None until it has its turn.
+    progress: Option<Arc<PullProgress>>,
+    /// When its watchers were last told.
+    told: Moment,
+}
+
+/// A pull on the list; dropped, it is off it.
+pub(super) struct UnderWay<'a> {
+    pulls: &'a Pulls,
+    id: u64,
+}
+
+impl Pulls {
+    /// A pull is asked for.
+    pub(super) fn begin(&self, pod_uid: &str, image: &str, now: Moment) -> UnderWay<'_> {
+        let mut list = self.lock();
+        list.next += 1;
+        let id = list.next;
+        list.pulls.push(Pull {
+            id,
+            pod_uid: pod_uid.to_owned(),
+            image: image.to_owned(),
+            asked: now,
+            progress: None,
+            told: now,
+        });
+        UnderWay { pulls: self, id }
+    }
+
+    /// Those for a pod.
+    pub(super) fn of(&self, pod_uid: &str, now: Moment) -> Vec<ImagePull> {
+        let list = self.lock();
+        let of_pod = list.pulls.iter().filter(|p| p.pod_uid == pod_uid);
+        of_pod.map(|p| p.shown(now)).collect()
+    }
+
+    /// The UIDs of pods whose watchers are to be told now.
+    pub(super) fn due(&self, now: Moment) -> Vec<String> {
+        let mut list = self.lock();
+        let due = list.pulls.iter_mut();
+        let due = due.filter(|p| now.since(p.told) >= EVERY);
+        due.map(|p| {
+            p.told = now;
+            p.pod_uid.clone()
+        })
+        .collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, List> {
+        self.0.locked()
+    }
+}
+
+impl Pull {
+    fn shown(&self, now: Moment) -> ImagePull {
+        let stage = match &self.progress {
+            None => PullStage::Queued {
+                millis: u64::try_from(now.since(self.asked).as_millis()).unwrap_or(u64::MAX),
+            },
+            Some(progress) => PullStage::Pulling {
+                state: progress.state(),
+                cut_off: progress.cut_off(),
+            },
+        };
+        ImagePull {
+            image: self.image.clone(),
+            stage,
+        }
+    }
+}
+
+impl UnderWay<'_> {
+    /// It has its turn. Gives what it is to write its progress to.
+    pub(super) fn starts(&self) -> Arc<PullProgress> {
+        let progress = Arc::<PullProgress>::default();
+        let mut list = self.pulls.lock();
+        let own = list.pulls.iter_mut().find(|p| p.id == self.id);
+        if let Some(own) = own {
+            own.progress = Some(progress.clone());
+        }
+        progress
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.pulls.lock().pulls.retain(|p| p.id != self.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Moment {
+        Moment::from_boot(Duration::from_millis(millis))
+    }
+
+    #[test]
+    fn a_pull_is_shown_for_its_pod_until_it_ends() {
+        let pulls = Pulls::default();
+        let (web, db) = (
+            pulls.begin("web", "app:1", at(0)),
+            pulls.begin("db", "app:1", at(100)),
+        );
+        let queued = |millis| {
+            vec![ImagePull {
+                image: "app:1".into(),
+                stage: PullStage::Queued { millis },
+            }]
+        };
+        assert_eq!(pulls.of("web", at(1500)), queued(1500));
+        let progress = web.starts();
+        let PullStage::Pulling { state, cut_off } = pulls.of("web", at(1500)).remove(0).stage
+        else {
+            panic!("it has begun");
+        };
+        assert_eq!((state.of_bytes, cut_off), (progress.state().of_bytes, None));
+        drop(web);
+        assert_eq!(pulls.of("web", at(1500)), []);
+        assert_eq!(pulls.of("db", at(1500)), queued(1400));
+        drop(db);
+        assert!(pulls.lock().pulls.is_empty());
+    }
+
+    #[test]
+    fn watchers_are_told_of_a_pull_twice_a_second_at_most() {
+        let pulls = Pulls::default();
+        let _web = pulls.begin("web", "app:1", at(1000));
+        let _db = pulls.begin("db", "app:1", at(1200));
+        let told: Vec<_> = (1000..3000)
+            .step_by(50)
+            .flat_map(|now| pulls.due(at(now)).into_iter().map(move |uid| (now, uid)))
+            .collect();
+        let of = |uid: &str| {
+            let of = told.iter().filter(|(_, of)| of == uid);
+            of.map(|(now, _)| *now).collect::<Vec<_>>()
+        };
+        assert_eq!(of("web"), [1500, 2000, 2500]);
+        assert_eq!(of("db"), [1700, 2200, 2700]);
+    }
+}

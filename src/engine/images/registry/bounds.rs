@@ -1,0 +1,86 @@
+//! How long a pull waits, and how much it takes from a server.
+
+use std::time::Duration;
+
+use crate::base::http_client::Pacing;
+
+/// The bounds of one pull. The defaults are those of a daemon; tests use shorter ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// For a connection to one address; default 10 s.
+    pub connect: Duration,
+    /// A connection that gives less than [`Bounds::least`] in this time of waiting is given up; default 60 s.
+    pub idle: Duration,
+    /// See [`Bounds::idle`]; default 4 KiB.
+    pub least: u64,
+    /// For a manifest, a configuration or a token as a whole; default 2 minutes.
+    pub document: Duration,
+    /// How often a layer is continued after a cut without [`Bounds::progress`] in between; default 5.
+    pub retries: u32,
+    /// Bytes of a layer after which cuts are counted anew; default 64 KiB.
+    pub progress: u64,
+    /// Before the first continuation; doubles with each, at most 30 s; default 1 s.
+    pub first_delay: Duration,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(10),
+            idle: Duration::from_secs(60),
+            least: 4 << 10,
+            document: Duration::from_secs(120),
+            retries: 5,
+            progress: 64 << 10,
+            first_delay: Duration::from_secs(1),
+        }
+    }
+}
+
+impl Bounds {
+    /// Those of a connection.
+    pub(super) fn pacing(&self) -> Pacing {
+        Pacing {
+            connect: self.connect,
+            idle: self.idle,
+            least: self.least,
+        }
+    }
+
+    /// The wait before continuation number `n`, counted from 1.
+    pub(super) fn delay(&self, n: u32) -> Duration {
+        let doubled = self.first_delay.saturating_mul(1 << (n - 1).min(16));
+        doubled.min(Duration::from_secs(30))
+    }
+}
+
+/// Largest manifest or index in bytes, as registries bound it.
+pub(super) const MAX_MANIFEST: u64 = 4 << 20;
+/// Largest image configuration in bytes.
+pub(super) const MAX_CONFIG: u64 = 4 << 20;
+/// Largest answer of a token server in bytes.
+pub(super) const MAX_TOKEN: u64 = 256 << 10;
+/// A layer may always unpack to this many bytes, …
+pub(super) const MIN_UNPACKED: u64 = 256 << 20;
+/// … and to this many times its compressed size. Deflate alone reaches 1000 with zeros.
+pub(super) const MAX_RATIO: u64 = 100;
+
+/// The bound of a layer's uncompressed bytes: this much of a bomb is unpacked at most.
+pub(super) fn unpacked(compressed: u64, most: u64) -> u64 {
+    most.min(compressed.saturating_mul(MAX_RATIO).max(MIN_UNPACKED))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delays_double_and_layers_may_grow() {
+        let bounds = Bounds::default();
+        let seconds = |n| bounds.delay(n).as_secs();
+        assert_eq!([1, 2, 3, 6, 99].map(seconds), [1, 2, 4, 30, 30]);
+        assert_eq!(unpacked(1, 16 << 30), MIN_UNPACKED);
+        assert_eq!(unpacked(10 << 20, 16 << 30), 1000 << 20);
+        assert_eq!(unpacked(u64::MAX, 16 << 30), 16 << 30);
+    }
+}

@@ -1,0 +1,333 @@
+//! Which servers are asked for the images of a registry. Decides.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
+use ureq::http::Uri;
+
+use crate::base::http_client::redirect;
+
+/// The key `registries` of the configuration.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub struct Registries {
+    /// `pull`: whether missing images are pulled at all.
+    pub pull: bool,
+    /// `dockerConfig`: the config.json with passwords; empty is the first of the usual places.
+    #[serde(deserialize_with = "path")]
+    pub docker_config: Option<PathBuf>,
+    /// `hosts`: what differs for a registry or mirror, by its host name and port as in an image's name.
+    pub hosts: BTreeMap<String, RegistryHost>,
+}
+
+impl Default for Registries {
+    fn default() -> Self {
+        Self {
+            pull: true,
+            docker_config: None,
+            hosts: BTreeMap::new(),
+        }
+    }
+}
+
+/// What differs for one registry.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub struct RegistryHost {
+    /// `mirrors`: asked first, in this order: `https://HOST[:PORT][/PREFIX]`, or with http.
+    pub mirrors: Vec<Mirror>,
+    /// `plainHTTP`: without TLS; by default only for loopback addresses that have no `caFile`.
+    #[serde(rename = "plainHTTP")]
+    pub plain_http: Option<bool>,
+    /// `caFile`: certificates (PEM) to trust besides those of the system.
+    #[serde(deserialize_with = "path")]
+    pub ca_file: Option<PathBuf>,
+    /// `tokenServers`: hosts that get the login of this registry when it names them, besides those of its own domain.
+    pub token_servers: Vec<String>,
+}
+
+/// The address of a mirror.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mirror(Endpoint);
+
+/// A server, and where it has the repositories.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Endpoint {
+    pub(super) plain_http: bool,
+    /// Host and port.
+    pub(super) authority: String,
+    /// Goes before the name of a repository; empty, or `PREFIX/`.
+    prefix: String,
+    /// What its credentials are found by: the host and port of the image's name or of the mirror.
+    pub(super) name: String,
+}
+
+impl Endpoint {
+    /// `https://HOST/v2/REPOSITORY/`.
+    pub(super) fn base(&self, repository: &str) -> String {
+        let scheme = if self.plain_http { "http" } else { "https" };
+        format!(
+            "{scheme}://{}/v2/{}{repository}/",
+            self.authority, self.prefix
+        )
+    }
+
+    /// The repository with which its token is asked for.
+    pub(super) fn repository(&self, repository: &str) -> String {
+        format!("{}{repository}", self.prefix)
+    }
+
+    /// What a config.json of docker is searched for.
+    pub(super) fn credential_key(&self, repository: &str) -> String {
+        format!("{}/{}{repository}", self.name, self.prefix)
+    }
+}
+
+fn path<'de, D: Deserializer<'de>>(d: D) -> Result<Option<PathBuf>, D::Error> {
+    match Option::<PathBuf>::deserialize(d)? {
+        None => Ok(None),
+        Some(path) if path.as_os_str().is_empty() => Ok(None),
+        Some(path) if path.is_absolute() => Ok(Some(path)),
+        Some(path) => Err(D::Error::custom(format!(
+            "\"{}\" is not an absolute path",
+            path.display()
+        ))),
+    }
+}
+
+impl<'de> Deserialize<'de> for Mirror {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(d)?;
+        mirror(&text).map(Self).ok_or_else(|| {
+            // the text may hold a password
+            D::Error::custom("not the address of a mirror, such as \"https://mirror.example:5000\"")
+        })
+    }
+}
+
+fn mirror(text: &str) -> Option<Endpoint> {
+    let uri: Uri = text.parse().ok()?;
+    redirect::web(&uri).ok()?;
+    let prefix = uri.path().trim_matches('/');
+    let clean = prefix.is_empty() || prefix.split('/').all(|p| !matches!(p, "" | "." | ".."));
+    if uri.query().is_some() || !clean {
+        return None;
+    }
+    let prefix = if prefix.is_empty() {
+        String::new()
+    } else {
+        format!("{prefix}/")
+    };
+    Some(Endpoint {
+        plain_http: !redirect::is_tls(&uri),
+        authority: uri.authority()?.to_string(),
+        prefix,
+        name: uri.authority()?.to_string(),
+    })
+}
+
+impl Registries {
+    /// The servers to ask for images of a registry: its mirrors, then itself.
+    pub(super) fn endpoints(&self, registry: &str) -> Vec<Endpoint> {
+        let host = self.hosts.get(registry).cloned().unwrap_or_default();
+        let authority = match registry {
+            "docker.io" => "registry-1.docker.io",
+            other => other,
+        };
+        let plain = || is_loopback(registry) && host.ca_file.is_none();
+        let own = Endpoint {
+            plain_http: host.plain_http.unwrap_or_else(plain),
+            authority: authority.to_owned(),
+            prefix: String::new(),
+            name: registry.to_owned(),
+        };
+        let mirrors = host.mirrors.iter().map(|m| m.0.clone());
+        mirrors.chain([own]).collect()
+    }
+
+    /// Whether the login of a registry, by its name in images, may go to a token server: to the registry itself, to another
+    /// host of its domain, and to those that the configuration names.
+    pub(super) fn is_token_server(&self, registry: &Endpoint, host: &str) -> bool {
+        let own = host_name(&registry.authority);
+        let host = host.to_ascii_lowercase();
+        let listed = self.hosts.get(&registry.name);
+        let mut listed = listed.into_iter().flat_map(|of| &of.token_servers);
+        host == own
+            || domain(&own).is_some_and(|domain| is_within(&host, domain))
+            || listed.any(|listed| host == host_name(listed))
+    }
+
+    /// The certificates that a server's may be signed by, besides the system's.
+    pub(super) fn ca_file(&self, authority: &str) -> Option<&Path> {
+        let name = match authority {
+            "registry-1.docker.io" => "docker.io",
+            other => other,
+        };
+        self.hosts.get(name)?.ca_file.as_deref()
+    }
+}
+
+/// In lower case and without a port.
+fn host_name(authority: &str) -> String {
+    let host = match authority.rsplit_once(':') {
+        Some((host, port)) if port.bytes().all(|b| b.is_ascii_digit()) => host,
+        _ => authority,
+    };
+    host.to_ascii_lowercase()
+}
+
+/// The domain that a host name lies in, if it is likely to be of one owner: `docker.io` of `registry-1.docker.io`. A name with
+/// nothing but a country's or a general ending above it has none, such as `a.io` and `a.co.uk`.
+fn domain(host: &str) -> Option<&str> {
+    let is_name = host.chars().any(|c| c.is_ascii_alphabetic()) && !host.starts_with('[');
+    let (_, above) = host.split_once('.').filter(|_| is_name)?;
+    let labels: Vec<&str> = above.split('.').collect();
+    match labels[..] {
+        [] | [_] => None,
+        // `co.uk`, `com.au`, `or.jp`: where a country has a second level of its own
+        [second, country] if country.len() == 2 && second.len() <= 3 => None,
+        _ => Some(above),
+    }
+}
+
+fn is_within(host: &str, domain: &str) -> bool {
+    let before = host.strip_suffix(domain);
+    before.is_some_and(|name| name.is_empty() || name.ends_with('.'))
+}
+
+/// As containerd: these have no TLS unless they are said to.
+fn is_loopback(registry: &str) -> bool {
+    let host = match registry.rsplit_once(':') {
+        Some((host, port)) if port.bytes().all(|b| b.is_ascii_digit()) => host,
+        _ => registry,
+    };
+    let address = host.trim_start_matches('[').trim_end_matches(']');
+    let loopback = |ip: std::net::IpAddr| ip.is_loopback();
+    host == "localhost" || address.parse().is_ok_and(loopback)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn registries(json: &str) -> Result<Registries, String> {
+        serde_json::from_str(json).map_err(|e| e.to_string())
+    }
+
+    #[track_caller]
+    fn check(json: &str, registry: &str, expected: &[&str]) {
+        let endpoints = registries(json).unwrap().endpoints(registry);
+        let bases: Vec<String> = endpoints.iter().map(|e| e.base("a/b")).collect();
+        assert_eq!(bases, expected);
+    }
+
+    #[test]
+    fn mirrors_come_first() {
+        check("{}", "quay.io", &["https://quay.io/v2/a/b/"]);
+        check("{}", "docker.io", &["https://registry-1.docker.io/v2/a/b/"]);
+        check("{}", "localhost:5000", &["http://localhost:5000/v2/a/b/"]);
+        check("{}", "127.0.0.1:5000", &["http://127.0.0.1:5000/v2/a/b/"]);
+        check("{}", "[::1]:5000", &["http://[::1]:5000/v2/a/b/"]);
+        check(
+            r#"{"hosts": {"localhost": {"caFile": "/c"}}}"#,
+            "localhost",
+            &["https://localhost/v2/a/b/"],
+        );
+        check(
+            r#"{"hosts": {"r:1": {"plainHTTP": true}}}"#,
+            "r:1",
+            &["http://r:1/v2/a/b/"],
+        );
+        check(
+            r#"{"hosts": {"docker.io": {"mirrors": ["https://m.lan:5000/", "http://h.lan/hub"]}}}"#,
+            "docker.io",
+            &[
+                "https://m.lan:5000/v2/a/b/",
+                "http://h.lan/v2/hub/a/b/",
+                "https://registry-1.docker.io/v2/a/b/",
+            ],
+        );
+        let r =
+            registries(r#"{"hosts": {"docker.io": {"mirrors": ["http://h.lan/hub"]}}}"#).unwrap();
+        let keys = r
+            .endpoints("docker.io")
+            .into_iter()
+            .map(|e| e.credential_key("library/a"));
+        assert_eq!(
+            keys.collect::<Vec<_>>(),
+            ["h.lan/hub/library/a", "docker.io/library/a"]
+        );
+    }
+
+    #[test]
+    fn a_login_stays_in_the_registrys_domain() {
+        let r = registries(
+            r#"{"hosts": {"registry.connect.redhat.com": {"tokenServers": ["sso.redhat.com"]}}}"#,
+        )
+        .unwrap();
+        let check = |registry: &str, server: &str, expected: bool| {
+            let endpoint = r.endpoints(registry).pop().unwrap();
+            let may = r.is_token_server(&endpoint, server);
+            assert_eq!(may, expected, "{registry} {server}");
+        };
+        for (registry, server) in [
+            ("docker.io", "auth.docker.io"),
+            ("index.docker.io", "auth.docker.io"),
+            ("registry.gitlab.com", "gitlab.com"),
+            ("docker.elastic.co", "docker-auth.elastic.co"),
+            ("ghcr.io", "GHCR.io"),
+            ("r.example.com:5000", "auth.example.com"),
+            ("127.0.0.1:5000", "127.0.0.1"),
+            ("registry.connect.redhat.com", "sso.redhat.com"),
+        ] {
+            check(registry, server, true);
+        }
+        for (registry, server) in [
+            ("docker.io", "auth.docker.com"),
+            ("docker.io", "evildocker.io"),
+            ("ghcr.io", "quay.io"),
+            ("r.co.uk", "a.co.uk"),
+            ("r.com.au", "com.au"),
+            ("127.0.0.1:5000", "127.0.0.2"),
+            ("10.0.0.1", "9.0.0.1"),
+            ("registry.lan", "auth.lan"),
+            ("localhost:5000", "auth.localhost"),
+            ("registry.gitlab.com", "sso.redhat.com"),
+        ] {
+            check(registry, server, false);
+        }
+    }
+
+    #[test]
+    fn wrong_values_are_refused_by_name() {
+        for (json, why) in [
+            (
+                r#"{"hosts": {"r": {"mirrors": ["m.lan"]}}}"#,
+                "not the address of a mirror",
+            ),
+            (
+                r#"{"hosts": {"r": {"mirrors": ["file:///x"]}}}"#,
+                "not the address of a mirror",
+            ),
+            (
+                r#"{"hosts": {"r": {"mirrors": ["https://u:p@m"]}}}"#,
+                "not the address of a mirror",
+            ),
+            (
+                r#"{"hosts": {"r": {"mirrors": ["https://m/a/../b"]}}}"#,
+                "not the address of a mirror",
+            ),
+            (
+                r#"{"hosts": {"r": {"caFile": "ca.pem"}}}"#,
+                "not an absolute path",
+            ),
+            (r#"{"hosts": {"r": {"insecure": true}}}"#, "unknown field"),
+            (r#"{"hosts": {"r": {"plainHTTP": "yes"}}}"#, "invalid type"),
+        ] {
+            let error = registries(json).unwrap_err();
+            assert!(error.contains(why), "{json}: {error}");
+        }
+    }
+}

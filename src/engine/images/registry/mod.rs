@@ -1,0 +1,32 @@
+//! Images from registries (OCI distribution v2): verified, and unpacked while they arrive.
+//!
+//! ```text
+//! puller ─▶ pull ─▶ session (login) ─▶ crate::base::http_client
+//!             │        └▶ challenge, docker_config
+//!             ├▶ resolve ─▶ manifest (decides)
+//!             └▶ layers ─▶ blob (a reader that continues after a cut) ─▶ images::staging ─▶ images::store
+//! ```
+//!
+//! Invariants: a registry is not trusted: every size, count, time and digest is checked, and what fails leaves nothing on
+//! the node. Credentials go to the server they are for, and nowhere else. Every thread of a pull ends with it.
+
+mod blob;
+mod bounds;
+mod challenge;
+mod docker_config;
+mod flights;
+mod hosts;
+mod layers;
+mod manifest;
+mod progress;
+mod pull;
+mod puller;
+mod resolve;
+mod session;
+pub(super) mod slots;
+
+pub use bounds::Bounds;
+pub use docker_config::DockerConfig;
+pub use hosts::{Mirror, Registries, RegistryHost};
+pub use progress::{PullProgress, PullState};
+pub use puller::{PullStop, RegistryPuller};

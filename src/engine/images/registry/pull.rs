@@ -1,0 +1,140 @@
+//! One pull: the mirrors and the registry in their order, each with the logins for it in theirs.
+//!
+//! Invariant: another login is tried only when one is refused, another server after any other error.
+
+use std::sync::{Arc, Mutex};
+
+use super::docker_config::{Credential, DockerConfig, read_first};
+use super::hosts::Endpoint;
+use super::layers::{Layers, Shared, Wanted};
+use super::resolve::Resolved;
+use super::session::Session;
+use crate::base::http_client::{Client, Dialer, FetchError, Kind, WaysOut};
+use crate::base::locks::Locked;
+use crate::engine::images::store::LoadedImage;
+
+/// What a person can do about a registry that TLS does not work with.
+const WAYS_OUT: WaysOut = WaysOut {
+    without_tls: |host| {
+        format!("a registry without TLS needs \"plainHTTP\": true in registries.hosts[{host:?}]")
+    },
+    own_authority: |host| {
+        format!("name the registry's own authority with caFile in registries.hosts[{host:?}]")
+    },
+};
+
+/// Most logins tried at one server.
+const MAX_CREDENTIALS: usize = 8;
+
+/// Pulls and commits. Blocks until it is done or stopped.
+pub(super) fn pull(shared: &Arc<Shared>, wanted: &Wanted) -> Result<LoadedImage, FetchError> {
+    let (registry, repository) = wanted
+        .image
+        .repository
+        .split_once('/')
+        .ok_or_else(|| FetchError::failed("the name has no registry"))?;
+    let own = read_first(&shared.docker_configs);
+    if let Some(Err(e)) = &own {
+        log::warn!("{e}; images are pulled without it");
+    }
+    let mut failed: Vec<String> = Vec::new();
+    let endpoints = shared.registries.endpoints(registry);
+    let count = endpoints.len();
+    for (n, endpoint) in endpoints.iter().enumerate() {
+        let server = Server {
+            shared,
+            wanted,
+            endpoint,
+            repository,
+        };
+        match server.pull(own.as_ref()) {
+            Ok(loaded) => return Ok(loaded),
+            Err(e) if e.kind == Kind::Cancelled => return Err(e),
+            Err(e) if n + 1 < count => failed.push(format!("mirror {}: {e}", endpoint.name)),
+            Err(e) => {
+                failed.push(e.text);
+                return Err(FetchError::new(e.kind, failed.join("; ")));
+            }
+        }
+    }
+    Err(FetchError::failed("there is no server for it"))
+}
+
+/// One server of a pull.
+struct Server<'a> {
+    shared: &'a Arc<Shared>,
+    wanted: &'a Wanted,
+    endpoint: &'a Endpoint,
+    repository: &'a str,
+}
+
+impl Server<'_> {
+    /// Tries each login until one is allowed.
+    fn pull(&self, own: Option<&Result<DockerConfig, String>>) -> Result<LoadedImage, FetchError> {
+        let key = self.endpoint.credential_key(self.repository);
+        let configs = self.wanted.credentials.iter();
+        let configs: Vec<&DockerConfig> =
+            configs.chain(own.and_then(|o| o.as_ref().ok())).collect();
+        let found = configs.iter().flat_map(|c| c.lookup(&key));
+        let mut logins: Vec<Option<Credential>> = found.take(MAX_CREDENTIALS).map(Some).collect();
+        if logins.is_empty() {
+            logins.push(None);
+        }
+        let mut last = None;
+        for login in logins {
+            match self.pull_as(login) {
+                Err(e) if e.kind == Kind::Unauthorized => last = Some(e),
+                other => return other,
+            }
+        }
+        let mut e = last.unwrap_or_else(|| FetchError::failed("no login was tried"));
+        let broken = own.and_then(|o| o.as_ref().err().cloned());
+        let helper = configs.iter().find_map(|c| c.helper(&key));
+        for why in [helper, broken].into_iter().flatten() {
+            e.text = format!("{}; {why}", e.text);
+        }
+        Err(e)
+    }
+
+    fn pull_as(&self, login: Option<Credential>) -> Result<LoadedImage, FetchError> {
+        // Ends the other layers when one has failed.
+        let stop = self.wanted.stop.child();
+        let Shared {
+            sources, bounds, ..
+        } = &**self.shared;
+        let (sources, registries) = (sources.clone(), self.shared.registries.clone());
+        let known: Mutex<Option<(String, Arc<rustls::ClientConfig>)>> = Mutex::default();
+        let client = Client::new(Dialer {
+            stop: stop.clone(),
+            pacing: bounds.pacing(),
+            // Read for each pull: a long-lived process has no bundle in its memory, and takes a new one.
+            trust: Arc::new(move |authority| {
+                let mut known = known.locked();
+                if let Some((_, config)) = known.as_ref().filter(|(a, _)| a == authority) {
+                    return Ok(config.clone());
+                }
+                let config =
+                    sources.client_config(authority, registries.ca_file(authority), WAYS_OUT)?;
+                *known = Some((authority.to_owned(), config.clone()));
+                Ok(config)
+            }),
+            ways_out: WAYS_OUT,
+        });
+        let session = Session::new(
+            client,
+            *bounds,
+            (self.endpoint, self.shared.registries.clone()),
+            self.repository,
+            login,
+        );
+        let image = Resolved::of(&session, &self.wanted.image, *bounds)?;
+        let layers = Layers {
+            shared: self.shared,
+            wanted: self.wanted,
+            session: &session,
+            image: &image,
+            stop: &stop,
+        };
+        layers.pull()
+    }
+}

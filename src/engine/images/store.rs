@@ -1,0 +1,697 @@
+//! The image store: one directory, shared by the daemon and the command line.
+//!
+//! ```text
+//! lock                   held (flock) by whoever writes
+//! names.json             name -> image id
+//! engine/images/<hex>.json      one record per image
+//! layers/<hex>/fs        an unpacked layer by its diff id, complete and never changed
+//! layers/<hex>/layer.json
+//! tmp/                   what is being made; emptied by the next writer
+//! pulls/<name>/          layers of a pull under way, with a lock of its own
+//! dropped.json           see `dropped`
+//! ```
+//!
+//! Invariants: readers need no lock, because everything appears by rename, after it is on the disk,
+//! in the order layer, record, name. Nothing that a container uses is removed, even when files of
+//! the store are lost. The directory is 0700, so the node's users cannot reach a setuid file of an
+//! image.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::Flock;
+use serde::Serialize;
+
+use super::archive::{self, Blob, Found, Naming, stem};
+use super::config::{ImageConfig, OciConfig};
+use super::error::ImageError;
+use super::files::{Names, PullDir, Record, StoreDir, sync_dir, unique};
+use super::image_gc::DiskUsage;
+use super::in_use::ImagesInUse;
+use super::layer::Limits;
+use super::reference::{self, Reference};
+use super::repair;
+use super::source::Source;
+use super::space::Space;
+use super::staging::{Staged, Staging};
+use super::stream;
+use crate::base::clock::Time;
+
+/// A handle on the store; holds no descriptor and no lock between calls. May be used from several threads and
+/// processes at once.
+#[derive(Clone, Debug)]
+pub struct ImageStore {
+    dir: StoreDir,
+    limits: Limits,
+}
+
+/// An image that a load or import put into the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoadedImage {
+    /// `sha256:…` of the configuration.
+    pub id: String,
+    /// Its names, normalised.
+    pub names: Vec<String>,
+    /// Bytes of the files of its layers.
+    pub size: u64,
+    /// Parts of its files that could not be kept (an attribute unknown to the file system), at most
+    /// 20 per layer.
+    pub warnings: Vec<String>,
+}
+
+/// A row of `image list`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImageRecord {
+    /// Normalised; None when the name went to another image, or was removed while a container used it.
+    pub name: Option<String>,
+    /// `sha256:…`.
+    pub id: String,
+    /// Bytes of the files of its layers; layers shared with other images count for each.
+    pub size: u64,
+    /// When it was built, according to the image.
+    pub created: Option<Time>,
+}
+
+/// An image, ready to be run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Image {
+    /// `sha256:…` of the configuration.
+    pub id: String,
+    /// The resolved reference, normalised.
+    pub name: String,
+    /// Whether this name came from a registry; else somebody loaded or imported it.
+    pub pulled: bool,
+    /// The image's defaults for its process.
+    pub config: ImageConfig,
+    /// The unpacked layers, topmost first: the order of overlayfs and of [`super::overlay::mount`].
+    pub layers: Vec<PathBuf>,
+}
+
+/// What the store knows of an image, for people and programs.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ImageDetails {
+    /// `sha256:…` of the configuration.
+    pub id: String,
+    /// Its names.
+    pub names: Vec<String>,
+    /// Those of its names that came from a registry.
+    pub pulled: Vec<String>,
+    /// Digests of the manifest and of the index that led to it.
+    pub digests: Vec<String>,
+    /// When it was built, according to the image.
+    pub created: Option<Time>,
+    /// Bytes of the files of its layers.
+    pub size: u64,
+    /// Defaults for its process.
+    pub config: ImageConfig,
+    /// Diff ids, bottom first.
+    pub layers: Vec<String>,
+}
+
+/// The result of a removal.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Removed {
+    /// Removed names.
+    pub names: Vec<String>,
+    /// Ids of the images removed with their last name.
+    pub images: Vec<String>,
+    /// Ids that have no name any more and stay because they are in use; a later `remove` or `prune`
+    /// removes them.
+    pub in_use: Vec<String>,
+}
+
+impl ImageStore {
+    /// Opens the store at `dir`, creating it. Unless another process is writing, leftovers of a writer that died are
+    /// removed, and what is damaged is repaired.
+    pub fn open(dir: PathBuf) -> Result<Self, ImageError> {
+        let store = Self {
+            dir: StoreDir::new(dir),
+            limits: Limits::default(),
+        };
+        store.dir.create()?;
+        // Readable images are useful also when nothing can be written.
+        if let Err(e) = store.tidy() {
+            log::warn!("{e}; images can be used, but not loaded or removed");
+        }
+        Ok(store)
+    }
+
+    /// Repairs the store, unless another process is writing.
+    fn tidy(&self) -> Result<(), ImageError> {
+        match self.dir.try_lock()? {
+            Some(_lock) => repair::repair(&self.dir).map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// The same store with other limits.
+    pub fn with_limits(self, limits: Limits) -> Self {
+        Self { limits, ..self }
+    }
+
+    /// Loads the images of an OCI layout (directory, or tar, which may be compressed) or of a docker archive, and
+    /// returns them once they are on the disk. Blocks while another process writes.
+    ///
+    /// Names come from the archive: `io.containerd.image.name`, `org.opencontainers.image.ref.name`, `RepoTags`.
+    pub fn load(&self, path: &Path) -> Result<Vec<LoadedImage>, ImageError> {
+        self.load_as(path, None)
+    }
+
+    /// As [`Self::load`]; when the archive has one image, it is given `name` too.
+    pub fn load_as(&self, path: &Path, name: Option<&str>) -> Result<Vec<LoadedImage>, ImageError> {
+        self.load_named(
+            path,
+            Naming {
+                stem: &stem(path),
+                name,
+                fall_back: false,
+            },
+        )
+    }
+
+    /// Makes an image of a root file system: a directory, which is copied, or a tar of one, which may be compressed.
+    /// Other file systems mounted below the directory are left out. A statically linked program becomes an image of
+    /// `/bin/PROGRAM` alone, which it runs unless `config` says otherwise. The same content and configuration give the
+    /// same id.
+    pub fn import(
+        &self,
+        path: &Path,
+        name: &str,
+        config: ImageConfig,
+    ) -> Result<LoadedImage, ImageError> {
+        let name = Reference::parse(name)?.to_string();
+        let (_lock, names) = self.lock()?;
+        let mut config = config;
+        let mut staged = if path.is_dir() {
+            self.staging().stage_directory(path)?
+        } else {
+            let (staged, program) = self.staging().stage_file(path)?;
+            if let Some(program) = program
+                && config.entrypoint.is_empty()
+                && config.cmd.is_empty()
+            {
+                config.entrypoint.push(program);
+            }
+            staged
+        };
+        let oci = OciConfig::of(&config, None, vec![staged.diff_id.clone()]);
+        let bytes = serde_json::to_vec(&oci)
+            .map_err(|e| ImageError::io("write the image configuration", e))?;
+        let record = Record {
+            id: stream::sha256(&bytes),
+            config,
+            diff_ids: vec![staged.diff_id.clone()],
+            created: Some(Time::now()),
+            size: staged.bytes,
+            digests: BTreeSet::new(),
+            names: None,
+            pulled: BTreeSet::new(),
+        };
+        let warnings = std::mem::take(&mut staged.warnings);
+        self.commit(names, &[&staged], vec![(record, vec![name])])
+            .map(|mut loaded| LoadedImage {
+                warnings,
+                ..loaded.remove(0)
+            })
+    }
+
+    /// One row per name: by repository, the newest image of each first; then the images without a name, newest first.
+    pub fn list(&self) -> Result<Vec<ImageRecord>, ImageError> {
+        let names = self.names()?;
+        let mut unnamed: BTreeSet<String> = self.dir.ids()?.into_iter().collect();
+        let mut rows = Vec::new();
+        for (name, id) in &names {
+            unnamed.remove(id);
+            rows.push((Some(name.clone()), id.clone()));
+        }
+        rows.extend(unnamed.into_iter().map(|id| (None, id)));
+        let row = |(name, id): (Option<String>, String)| {
+            // Removed by another process meanwhile, or damaged: it still has a row, so that it can be removed.
+            let record = self.dir.record(&id).ok().flatten();
+            ImageRecord {
+                name,
+                id,
+                size: record.as_ref().map_or(0, |r| r.size),
+                created: record.and_then(|r| r.created),
+            }
+        };
+        let mut rows: Vec<ImageRecord> = rows.into_iter().map(row).collect();
+        rows.sort_by_cached_key(order);
+        Ok(rows)
+    }
+
+    /// The image a reference means: a name, a name with a digest, or the id (`sha256:…`) itself.
+    pub fn resolve(&self, reference: &str) -> Result<Image, ImageError> {
+        let names = self.names()?;
+        let not_found = |similar| ImageError::NotFound {
+            reference: reference.into(),
+            similar,
+        };
+        if reference::is_digest(reference) {
+            let record = self
+                .dir
+                .record(reference)?
+                .ok_or_else(|| not_found(Vec::new()))?;
+            return self.image(record, reference.into());
+        }
+        let wanted = Reference::parse(reference)?;
+        let id = match &wanted.digest {
+            Some(digest) => self.id_by_digest(digest)?,
+            None => names.get(&wanted.to_string()).cloned(),
+        };
+        let id = id.ok_or_else(|| {
+            not_found(reference::similar(
+                &wanted,
+                names.keys().map(String::as_str),
+            ))
+        })?;
+        let record = match self.dir.record(&id) {
+            Ok(Some(record)) => record,
+            Ok(None) => return Err(damaged(&id, "its record is missing")),
+            Err(ImageError::Corrupt { .. }) => {
+                return Err(damaged(&id, "its record is damaged"));
+            }
+            Err(e) => return Err(e),
+        };
+        self.image(record, wanted.to_string())
+    }
+
+    /// What is known of the image that a reference means, as [`Self::resolve`].
+    pub fn inspect(&self, reference: &str) -> Result<ImageDetails, ImageError> {
+        let image = self.resolve(reference)?;
+        let names = repair::names_for(&self.names()?, &image.id);
+        let record = self.dir.record(&image.id)?;
+        let record = record.ok_or_else(|| damaged(&image.id, "its record is missing"))?;
+        Ok(ImageDetails {
+            id: record.id,
+            pulled: record.pulled.intersection(&names).cloned().collect(),
+            names: names.into_iter().collect(),
+            digests: record.digests.into_iter().collect(),
+            created: record.created,
+            size: record.size,
+            config: record.config,
+            layers: record.diff_ids,
+        })
+    }
+
+    /// Removes a name, or all names of an id (`sha256:…`). An image without a name is removed with
+    /// the layers that no other image has, unless a container uses it. `in_use` is called while the
+    /// store is locked, and only when something would be removed.
+    pub fn remove(
+        &self,
+        name: &str,
+        in_use: &dyn Fn() -> ImagesInUse,
+    ) -> Result<Removed, ImageError> {
+        let (_lock, mut names) = self.lock()?;
+        let by_id = reference::is_digest(name);
+        let gone: Vec<String> = if by_id {
+            repair::names_for(&names, name).into_iter().collect()
+        } else {
+            let wanted = Reference::parse(name)?;
+            names
+                .contains_key(&wanted.to_string())
+                .then(|| wanted.to_string())
+                .into_iter()
+                .collect()
+        };
+        let record = match by_id {
+            true => self.dir.record(name)?,
+            false => None,
+        };
+        if gone.is_empty() && record.is_none() {
+            let similar = Reference::parse(name)
+                .map(|r| reference::similar(&r, names.keys().map(String::as_str)));
+            return Err(ImageError::NotFound {
+                reference: name.into(),
+                similar: similar.unwrap_or_default(),
+            });
+        }
+        // An image whose names were lost is removed too when a person names it.
+        if let Some(record) = record.filter(|r| r.names.is_none()) {
+            self.dir.write_record(&Record {
+                names: Some(BTreeSet::new()),
+                ..record
+            })?;
+        }
+        names.retain(|name, _| !gone.contains(name));
+        repair::write_names(&self.dir, &names)?;
+        self.collect(&names, in_use).map(|done| Removed {
+            names: gone,
+            ..done
+        })
+    }
+
+    /// Removes images without a name and layers without an image, except those in use by a
+    /// container. `in_use` is called while the store is locked, and only when something would be
+    /// removed.
+    pub fn prune(&self, in_use: &dyn Fn() -> ImagesInUse) -> Result<Removed, ImageError> {
+        let (_lock, names) = self.lock()?;
+        self.collect(&names, in_use)
+    }
+
+    /// The ids of the images that have names of registries only.
+    pub(super) fn pulled(&self) -> Result<Vec<String>, ImageError> {
+        let names = self.names()?;
+        let ids = self.dir.ids()?.into_iter();
+        // One that cannot be read is not known to be pulled.
+        let is_pulled = |id: &String| {
+            let record = self.dir.record(id).ok().flatten();
+            record.is_some_and(|record| is_pulled(&record, &repair::names_for(&names, id)))
+        };
+        Ok(ids.filter(is_pulled).collect())
+    }
+
+    /// Removes an image that still is as [`Self::pulled`] says and that no container uses; None when it is not.
+    pub(super) fn remove_pulled(
+        &self,
+        id: &str,
+        in_use: &dyn Fn() -> ImagesInUse,
+    ) -> Result<Option<Removed>, ImageError> {
+        let (_lock, mut names) = self.lock()?;
+        let own = repair::names_for(&names, id);
+        let record = self.dir.record(id)?;
+        if !record.is_some_and(|record| is_pulled(&record, &own)) {
+            return Ok(None);
+        }
+        let used = in_use();
+        if used.image(id) {
+            return Ok(None);
+        }
+        names.retain(|name, _| !own.contains(name));
+        repair::write_names(&self.dir, &names)?;
+        let removed = self.collect(&names, &|| used.clone())?;
+        Ok(Some(Removed {
+            names: own.into_iter().collect(),
+            ..removed
+        }))
+    }
+
+    /// How full the file system of the store is.
+    pub(super) fn disk(&self) -> Result<DiskUsage, ImageError> {
+        let failed = |e| ImageError::io(format!("look how full {} is", self.dir().display()), e);
+        Space::of(self.dir())?.usage().map_err(failed)
+    }
+
+    /// The store's directory; [`NAMES`](super::NAMES) in it is replaced with every change of a
+    /// name.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub(super) fn files(&self) -> &StoreDir {
+        &self.dir
+    }
+
+    fn staging(&self) -> Staging<'_> {
+        Staging {
+            dir: &self.dir,
+            limits: self.limits,
+            at: self.dir.tmp(),
+        }
+    }
+
+    /// For the layers of a pull, in its own directory, each within its own limit of bytes.
+    pub(super) fn staging_in<'a>(&'a self, at: &PullDir, bytes: u64) -> Staging<'a> {
+        Staging {
+            dir: &self.dir,
+            limits: Limits {
+                bytes,
+                ..self.limits
+            },
+            at: at.path().to_owned(),
+        }
+    }
+
+    /// The limits of a layer.
+    pub(super) fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// For a reader: the next writer repairs damage.
+    fn names(&self) -> Result<Names, ImageError> {
+        repair::read_names(&self.dir)
+    }
+
+    /// For a writer: repairs damage first.
+    fn lock(&self) -> Result<(Flock<File>, Names), ImageError> {
+        let lock = self.dir.lock()?;
+        Ok((lock, repair::repair(&self.dir)?))
+    }
+
+    pub(super) fn load_named(
+        &self,
+        path: &Path,
+        naming: Naming<'_>,
+    ) -> Result<Vec<LoadedImage>, ImageError> {
+        let (_lock, names) = self.lock()?;
+        let source = Source::open(path, &self.dir.tmp())?;
+        let found = archive::read(&source, naming)?;
+        let staging = self.staging();
+        let new = self.new_layers(&found);
+        let bytes = new.iter().map(|(blob, _)| source.size(&blob.path)).sum();
+        staging.require(bytes, &source.name())?;
+        let staged = new
+            .into_iter()
+            .map(|(blob, diff_id)| staging.stage_blob(&source, blob, diff_id))
+            .collect::<Result<Vec<_>, _>>()?;
+        let by_reference: Vec<&Staged> = staged.iter().collect();
+        let records = found
+            .into_iter()
+            .map(|f| self.found_record(f, &by_reference))
+            .collect::<Result<Vec<_>, _>>()?;
+        let warnings: Vec<String> = staged.iter().flat_map(|s| s.warnings.clone()).collect();
+        let mut loaded = self.commit(names, &by_reference, records)?;
+        if let Some(first) = loaded.first_mut() {
+            first.warnings = warnings;
+        }
+        Ok(loaded)
+    }
+
+    /// The layers missing in the store, each once, with their diff ids.
+    fn new_layers<'a>(&self, found: &'a [Found]) -> Vec<(&'a Blob, &'a str)> {
+        let mut seen = BTreeSet::new();
+        let all = found
+            .iter()
+            .flat_map(|image| image.layers.iter().zip(&image.config.rootfs.diff_ids));
+        all.map(|(blob, diff_id)| (blob, diff_id.as_str()))
+            .filter(|(_, diff_id)| !self.dir.has_layer(diff_id) && seen.insert(*diff_id))
+            .collect()
+    }
+
+    fn found_record(
+        &self,
+        found: Found,
+        staged: &[&Staged],
+    ) -> Result<(Record, Vec<String>), ImageError> {
+        let mut size = 0;
+        for diff_id in &found.config.rootfs.diff_ids {
+            size += match staged.iter().find(|s| s.diff_id == *diff_id) {
+                Some(layer) => layer.bytes,
+                None => self.dir.layer_bytes(diff_id)?,
+            };
+        }
+        let record = Record {
+            id: found.id,
+            config: found.config.image_config(),
+            created: found.config.created(),
+            diff_ids: found.config.rootfs.diff_ids,
+            size,
+            digests: found.digests.into_iter().collect(),
+            names: None,
+            pulled: BTreeSet::new(),
+        };
+        Ok((record, found.names))
+    }
+
+    /// Makes a pulled image visible. None when a layer that was on the node, and so was not pulled, has been removed
+    /// meanwhile.
+    pub(super) fn commit_pulled(
+        &self,
+        found: Found,
+        staged: &[&Staged],
+    ) -> Result<Option<LoadedImage>, ImageError> {
+        let (_lock, names) = self.lock()?;
+        let is_there = |diff_id: &String| {
+            let unpacked = |s: &&Staged| s.diff_id == *diff_id && s.is_there();
+            self.dir.has_layer(diff_id) || staged.iter().any(unpacked)
+        };
+        if !found.config.rootfs.diff_ids.iter().all(is_there) {
+            return Ok(None);
+        }
+        let (mut record, new_names) = self.found_record(found, staged)?;
+        record.pulled.extend(new_names.iter().cloned());
+        let mut loaded = self.commit(names, staged, vec![(record, new_names)])?;
+        Ok(loaded.pop())
+    }
+
+    /// Makes everything visible: layers, then records, then names, each after the one before is on
+    /// the disk.
+    fn commit(
+        &self,
+        mut names: Names,
+        staged: &[&Staged],
+        images: Vec<(Record, Vec<String>)>,
+    ) -> Result<Vec<LoadedImage>, ImageError> {
+        self.staging().commit_layers(staged)?;
+        let mut loaded = Vec::new();
+        for (mut record, new_names) in images {
+            names.extend(new_names.iter().map(|n| (n.clone(), record.id.clone())));
+            record.names = Some(repair::names_for(&names, &record.id));
+            // The same image from another archive: it keeps its earlier digests.
+            let before = self.dir.record(&record.id).ok().flatten();
+            if let Some(before) = before {
+                record.digests.extend(before.digests);
+                // A name that is now given by hand is one no more that was pulled.
+                let other = before.pulled.into_iter().filter(|n| !new_names.contains(n));
+                record.pulled.extend(other);
+            }
+            self.dir.write_record(&record)?;
+            loaded.push(LoadedImage {
+                id: record.id,
+                names: new_names,
+                size: record.size,
+                warnings: Vec::new(),
+            });
+        }
+        repair::write_names(&self.dir, &names)?;
+        Ok(loaded)
+    }
+
+    fn image(&self, record: Record, name: String) -> Result<Image, ImageError> {
+        // overlayfs takes a directory once. What a layer does again has its effect at the top.
+        let mut seen = BTreeSet::new();
+        let layers: Vec<PathBuf> = record
+            .diff_ids
+            .iter()
+            .rev()
+            .filter(|d| seen.insert(d.as_str()))
+            .map(|d| self.dir.layer_dir(d).join("fs"))
+            .collect();
+        match layers.iter().find(|l| !l.is_dir()) {
+            Some(missing) => Err(damaged(
+                &record.id,
+                &format!("its layer {} is missing", missing.display()),
+            )),
+            None => Ok(Image {
+                id: record.id,
+                pulled: record.pulled.contains(&name),
+                name,
+                config: record.config,
+                layers,
+            }),
+        }
+    }
+
+    fn id_by_digest(&self, digest: &str) -> Result<Option<String>, ImageError> {
+        let known = |id: &String| {
+            let record = self.dir.record(id).ok().flatten();
+            id == digest || record.is_some_and(|r| r.digests.contains(digest))
+        };
+        Ok(self.dir.ids()?.into_iter().find(known))
+    }
+
+    /// Removes records without a name and layers without a record, unless they are in use.
+    fn collect(
+        &self,
+        names: &Names,
+        in_use: &dyn Fn() -> ImagesInUse,
+    ) -> Result<Removed, ImageError> {
+        let named: BTreeSet<&String> = names.values().collect();
+        let (mut needed, mut nameless) = (BTreeSet::new(), Vec::new());
+        for id in self.dir.ids()? {
+            let record = self.dir.record(&id)?;
+            // A record without a list of names may have a name that was lost.
+            if !named.contains(&id) && record.as_ref().is_some_and(|r| r.names.is_some()) {
+                nameless.extend(record);
+            } else {
+                needed.extend(record.into_iter().flat_map(|r| r.diff_ids));
+            }
+        }
+        let unneeded = |needed: &BTreeSet<String>| -> Result<Vec<String>, ImageError> {
+            let mut layers = self.dir.entries("layers")?;
+            layers.retain(|l| !needed.contains(&format!("sha256:{l}")));
+            Ok(layers)
+        };
+        let mut done = Removed::default();
+        if nameless.is_empty() && unneeded(&needed)?.is_empty() {
+            return Ok(done);
+        }
+        let in_use = in_use();
+        for record in nameless {
+            if in_use.image(&record.id) {
+                needed.extend(record.diff_ids);
+                done.in_use.push(record.id);
+            } else {
+                let path = self.dir.record_path(&record.id);
+                fs::remove_file(&path)
+                    .map_err(|e| ImageError::io(format!("remove {}", path.display()), e))?;
+                done.images.push(record.id);
+            }
+        }
+        sync_dir(&self.dir().join("images"))?;
+        for layer in unneeded(&needed)?.iter().filter(|l| !in_use.layer(l)) {
+            // Renamed at once, then removed file by file.
+            let (from, to) = (
+                self.dir().join("layers").join(layer),
+                self.dir.tmp().join(unique()),
+            );
+            fs::rename(&from, &to)
+                .map_err(|e| ImageError::io(format!("remove {}", from.display()), e))?;
+        }
+        self.dir.clear_tmp();
+        Ok(done)
+    }
+}
+
+/// The sort key of a list: repository, newest first, name; nameless images last.
+fn order(row: &ImageRecord) -> impl Ord + use<> {
+    let reference = row.name.as_deref().map(Reference::parse);
+    let repository = reference.and_then(Result::ok).map(|r| r.repository);
+    (
+        row.name.is_none(),
+        repository,
+        std::cmp::Reverse(row.created),
+        row.name.clone(),
+    )
+}
+
+/// Whether it has names, and all of them came from a registry.
+fn is_pulled(record: &Record, names: &BTreeSet<String>) -> bool {
+    !names.is_empty() && names.is_subset(&record.pulled)
+}
+
+fn damaged(id: &str, why: &str) -> ImageError {
+    ImageError::corrupt(format!("image {id}"), format!("{why}; load it again"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_is_by_repository_and_the_newest_first() {
+        let row = |name: Option<&str>, created: Option<&str>| ImageRecord {
+            name: name.map(str::to_owned),
+            id: String::new(),
+            size: 0,
+            created: created.map(|t| serde_json::from_value(t.into()).unwrap()),
+        };
+        let (old, new) = (Some("2024-01-01T00:00:00Z"), Some("2025-01-01T00:00:00Z"));
+        let sorted = [
+            row(Some("docker.io/library/a:9"), old),
+            row(Some("docker.io/library/b:10"), new),
+            row(Some("docker.io/library/b:1"), old),
+            row(Some("docker.io/library/b:2"), old),
+            row(Some("docker.io/library/b:3"), None),
+            row(Some("quay.io/a:1"), new),
+            row(None, new),
+            row(None, old),
+        ];
+        let mut rows = sorted.to_vec();
+        rows.reverse();
+        rows.sort_by_cached_key(order);
+        assert_eq!(rows, sorted);
+    }
+}

@@ -1,0 +1,9 @@
+//! What runs containers: images, the runtime and its shims, commands inside containers, and what containers use.
+
+pub mod file_copy;
+pub mod images;
+pub mod nsexec;
+pub mod runtime;
+pub mod seccomp;
+pub mod shims;
+pub mod stats;

@@ -1,0 +1,120 @@
+//! Why a command could not be run: always ours or the container's state, never the command's own failure.
+
+use std::fmt;
+
+use nix::errno::Errno;
+
+use crate::base::sys::enter::{Report, Step};
+
+/// Nothing can be said of the container: the probe's result is *unknown*, not *failure* (kubelet-probes 3.2).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ExecError {
+    /// The container's first process has ended, or its pid belongs to another process by now.
+    NotRunning {
+        /// The pid asked for.
+        pid: i32,
+    },
+    /// The container is frozen; nothing can run in it before it is thawed.
+    Paused,
+    /// The request or the container's config.json cannot be acted on.
+    Invalid(String),
+    /// The container has no file system of terminals of its own, or it gives none.
+    Terminal(String),
+    /// A step in the child failed.
+    Step {
+        /// Which one.
+        step: Step,
+        /// What it worked on: a limit, a cgroup file, a directory.
+        object: String,
+        /// The errno.
+        errno: i32,
+    },
+    /// A call of the daemon failed: out of descriptors, of processes, of memory.
+    Os {
+        /// `cannot <verb> <object>`.
+        what: String,
+        /// The errno.
+        errno: i32,
+    },
+    /// The start did not come to an end in time, in seconds.
+    StartTimeout(u64),
+    /// The child was killed before it could become the command.
+    Killed,
+    /// The daemon ends, and its commands with it.
+    Interrupted,
+    /// The caller gave the command up.
+    Cancelled,
+    /// The process that makes the command's processes ended before the command was executed, each time.
+    SpawnerLost,
+    /// The process that makes the commands' processes does not do it.
+    Helper(String),
+}
+
+impl ExecError {
+    pub(super) fn os(what: impl Into<String>, errno: Errno) -> Self {
+        Self::Os {
+            what: what.into(),
+            errno: errno as i32,
+        }
+    }
+
+    pub(super) fn io(what: impl Into<String>, e: &std::io::Error) -> Self {
+        Self::Os {
+            what: what.into(),
+            errno: e.raw_os_error().unwrap_or(libc::EIO),
+        }
+    }
+
+    pub(super) fn step(r: Report, object: String) -> Self {
+        Self::Step {
+            step: r.step,
+            object,
+            errno: r.errno as i32,
+        }
+    }
+}
+
+fn verb(step: Step) -> &'static str {
+    match step {
+        Step::Cgroup => "join cgroup",
+        Step::Rlimit => "set limit",
+        Step::Keyring => "leave our session keyring for that of",
+        Step::Label => "set security label",
+        Step::Setns => "enter namespaces of",
+        Step::Root => "enter root directory of",
+        Step::Stdio => "open standard streams in",
+        Step::Bounding => "drop bounding capability",
+        Step::Groups => "set groups",
+        Step::Gid => "set group id",
+        Step::Uid => "set user id",
+        Step::Capabilities => "set capabilities",
+        Step::Cwd => "change to working directory",
+        Step::NoNewPrivs => "set no_new_privs in",
+        Step::Seccomp => "apply the seccomp profile of",
+        Step::Close => "close descriptors in",
+        Step::Clone => "start process in",
+        Step::Session => "start session in",
+        Step::Exec => "execute",
+    }
+}
+
+impl fmt::Display for ExecError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotRunning { pid } => write!(f, "cannot enter container: its process {pid} has ended"),
+            Self::Paused => f.write_str("cannot enter container: it is paused"),
+            Self::Invalid(why) => write!(f, "cannot enter container: {why}"),
+            Self::Terminal(why) => write!(f, "cannot make a terminal in container: {why}; without a terminal (tty) the command can run"),
+            Self::Step { step, object, errno } => write!(f, "cannot {} {object}: {}", verb(*step), Errno::from_raw(*errno).desc()),
+            Self::Os { what, errno } => write!(f, "{what}: {}", Errno::from_raw(*errno).desc()),
+            Self::StartTimeout(s) => write!(f, "cannot enter container: the command did not start within {s} s"),
+            Self::Killed => f.write_str("cannot enter container: killed while entering, the container is ending or out of memory"),
+            Self::SpawnerLost => f.write_str("cannot enter container: the exec helper ended while entering it, each time: the container or the node may be out of memory"),
+            Self::Interrupted => f.write_str("cannot run command to its end: podprobe is stopping"),
+            Self::Cancelled => f.write_str("cannot run command to its end: it is cancelled"),
+            Self::Helper(why) => write!(f, "cannot run exec helper: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for ExecError {}

@@ -1,0 +1,297 @@
+//! What `/proc` says of the container's first process and of us.
+//!
+//! Invariants: the pidfd is opened first and looked at again by the caller after the last read, so everything here is of
+//! the process that it names; and that one is the process that was meant, by its start time. What does not change while
+//! a container runs is read once and kept as numbers and texts, never as descriptors: nothing of a container outlives it
+//! here but a small [`Seen`].
+
+use std::collections::BTreeMap;
+use std::ffi::{CStr, CString};
+use std::io::Read;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use nix::errno::Errno;
+use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, open, openat, openat2};
+use nix::sys::stat::{Mode, fstat, fstatat};
+
+use super::Target;
+use super::cgroup::{self, Place};
+use super::error::ExecError;
+use crate::base::locks::Locked;
+use crate::base::sys;
+use crate::base::sys::task::{PidFd, parse_start_time};
+
+/// Namespace files of `/proc/PID/ns` and their CLONE_NEW* flags. Containers get no user namespace: the first process may have made
+/// one for itself, which is not the commands'.
+const NAMESPACES: [(&str, i32); 6] = [
+    ("mnt", libc::CLONE_NEWNS),
+    ("pid", libc::CLONE_NEWPID),
+    ("net", libc::CLONE_NEWNET),
+    ("ipc", libc::CLONE_NEWIPC),
+    ("uts", libc::CLONE_NEWUTS),
+    ("cgroup", libc::CLONE_NEWCGROUP),
+];
+
+/// The largest passwd file of a container that is read, in bytes.
+const PASSWD_LIMIT: u64 = 1 << 20;
+
+/// The most that is read of a file of `/proc`, in bytes; those read here have a few hundred.
+const PROC_LIMIT: u64 = 1 << 20;
+
+/// Containers of which something is kept. A node has some hundred; more than that many are forgotten and read again.
+const SEEN_LIMIT: usize = 512;
+
+#[derive(Debug)]
+pub(super) struct Facts {
+    pub(super) pidfd: PidFd,
+    /// The container's root directory.
+    pub(super) root: OwnedFd,
+    /// Its cgroups.
+    pub(super) seen: Arc<Seen>,
+    pub(super) known: Known,
+}
+
+/// What stays as it is while a container's first process runs, and its cgroups until it is moved.
+#[derive(Debug)]
+pub(super) struct Seen {
+    /// The inode of its pidfd, where the kernel gives each process one of its own (Linux 6.9): that of no other process of
+    /// this boot.
+    pub(super) inode: Option<u64>,
+    /// CLONE_NEW* flags of the namespaces that are not our process's.
+    pub(super) namespaces: i32,
+    /// Lines of `/proc/PID/cgroup`.
+    pub(super) cgroups: String,
+    pub(super) places: Vec<Place>,
+}
+
+/// By pid and start time.
+pub(super) static SEEN: Mutex<BTreeMap<(i32, u64), Arc<Seen>>> = Mutex::new(BTreeMap::new());
+
+/// The part that the plan decides by.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Known {
+    /// CLONE_NEW* flags of the namespaces that are not ours.
+    pub(super) namespaces: i32,
+    /// Our permitted capabilities.
+    pub(super) permitted: u64,
+    /// The container's `/etc/passwd`, empty when it has none that can be read.
+    pub(super) passwd: String,
+}
+
+impl Facts {
+    pub(super) fn read(target: &Target<'_>) -> Result<Facts, ExecError> {
+        let gone = |e: Errno, what: &str| match e {
+            Errno::ESRCH | Errno::ENOENT | Errno::EINVAL => {
+                forget(target);
+                ExecError::NotRunning { pid: target.pid }
+            }
+            e => ExecError::os(format!("cannot {what} of process {}", target.pid), e),
+        };
+        if target.pid <= 0 {
+            return Err(ExecError::NotRunning { pid: target.pid });
+        }
+        let proc = host_proc().map_err(|e| ExecError::os("cannot open /proc", e))?;
+        let pidfd = PidFd::of(target.pid).map_err(|e| match e.raw_os_error() {
+            Some(errno) => gone(Errno::from_raw(errno), "open a pidfd"),
+            None => gone(Errno::ESRCH, "open a pidfd"),
+        })?;
+        let seen = Seen::of(target, proc, &pidfd, &gone)?;
+        let path = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let root = path_of(target.pid, "root");
+        let root = openat(proc, root.as_c_str(), path, Mode::empty())
+            .map_err(|e| gone(e, "open the root directory"))?;
+        let known = Known {
+            namespaces: seen.namespaces,
+            permitted: sys::permitted_capabilities()
+                .map_err(|e| ExecError::os("cannot read our capabilities", e))?,
+            passwd: String::new(),
+        };
+        Ok(Facts {
+            pidfd,
+            root,
+            seen,
+            known,
+        })
+    }
+
+    /// Whether the container's first process still runs: what was read before is of it.
+    pub(super) fn still_running(&self) -> bool {
+        self.pidfd
+            .wait(std::time::Duration::ZERO)
+            .is_ok_and(|ended| !ended)
+    }
+}
+
+/// The passwd file below a container's root, empty when it has none that can be read. Never leaves the root and never waits on
+/// what is not a plain file.
+pub(super) fn passwd_below(root: &OwnedFd) -> String {
+    let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
+    let how = OpenHow::new()
+        .flags(flags)
+        .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
+    let opened = openat2(root, "etc/passwd", how).map(std::fs::File::from);
+    let plain = opened
+        .ok()
+        .filter(|f| f.metadata().is_ok_and(|m| m.is_file()));
+    let mut bytes = Vec::new();
+    if let Some(file) = plain {
+        let _ = file.take(PASSWD_LIMIT).read_to_end(&mut bytes);
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+impl Seen {
+    /// What is known of the process, read where it is not. Fails when the pid belongs to another process by now.
+    fn of(
+        target: &Target<'_>,
+        proc: BorrowedFd<'static>,
+        pidfd: &PidFd,
+        gone: &dyn Fn(Errno, &str) -> ExecError,
+    ) -> Result<Arc<Seen>, ExecError> {
+        let inode = inode(pidfd);
+        let key = (target.pid, target.start_time);
+        let old = SEEN.locked().get(&key).cloned();
+        // start times count in hundredths of a second: the inode tells two processes of one moment apart
+        if old.as_ref().is_some_and(|s| s.inode != inode) {
+            return Err(gone(Errno::ESRCH, "find the process"));
+        }
+        if old.is_none() || inode.is_none() {
+            check_start(target, proc, gone)?;
+        }
+        let cgroups = read_at(proc, &path_of(target.pid, "cgroup"))
+            .map_err(|e| gone(e, "read the cgroups"))?;
+        if let Some(old) = old.as_ref().filter(|o| o.cgroups == cgroups) {
+            return Ok(old.clone());
+        }
+        let namespaces = match old {
+            Some(old) => old.namespaces,
+            None => namespaces(proc, target.pid).map_err(|e| gone(e, "read the namespaces"))?,
+        };
+        check_time_namespace(proc, target.pid)?;
+        let seen = Arc::new(Seen {
+            inode,
+            namespaces,
+            places: cgroup::places_of(&cgroups),
+            cgroups,
+        });
+        let mut all = SEEN.locked();
+        if all.len() >= SEEN_LIMIT {
+            all.clear();
+        }
+        all.insert(key, seen.clone());
+        Ok(seen)
+    }
+}
+
+fn forget(target: &Target<'_>) {
+    SEEN.locked().remove(&(target.pid, target.start_time));
+}
+
+/// The host's `/proc`, opened once.
+pub(super) fn host_proc() -> Result<BorrowedFd<'static>, Errno> {
+    static PROC: OnceLock<OwnedFd> = OnceLock::new();
+    if let Some(proc) = PROC.get() {
+        return Ok(proc.as_fd());
+    }
+    let opened = open(
+        "/proc",
+        OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC,
+        Mode::empty(),
+    )?;
+    Ok(PROC.get_or_init(|| opened).as_fd())
+}
+
+/// `PID/name`.
+fn path_of(pid: i32, name: &str) -> CString {
+    CString::new(format!("{pid}/{name}")).unwrap_or_default()
+}
+
+/// The inode of a pidfd, where it says which process it is.
+fn inode(pidfd: &PidFd) -> Option<u64> {
+    /// `PID_FS_MAGIC`.
+    const PIDFS: u64 = 0x5049_4446;
+    // Before, every pidfd is the same anonymous inode. What one pidfd is, all are.
+    static UNIQUE: OnceLock<bool> = OnceLock::new();
+    let unique =
+        || nix::sys::statfs::fstatfs(pidfd).is_ok_and(|s| s.filesystem_type().0 as u64 == PIDFS);
+    if !*UNIQUE.get_or_init(unique) {
+        return None;
+    }
+    Some(fstat(pidfd).ok()?.st_ino)
+}
+
+/// Whether the process was started when the container's was, and has not ended.
+fn check_start(
+    target: &Target<'_>,
+    proc: BorrowedFd<'_>,
+    gone: &dyn Fn(Errno, &str) -> ExecError,
+) -> Result<(), ExecError> {
+    let stat = read_at(proc, &path_of(target.pid, "stat")).map_err(|e| gone(e, "read stat"))?;
+    if parse_start_time(stat.as_bytes()) == Some(target.start_time) {
+        return Ok(());
+    }
+    forget(target);
+    Err(ExecError::NotRunning { pid: target.pid })
+}
+
+/// Reads a small file of the kernel's.
+pub(super) fn read_at(dir: BorrowedFd<'_>, name: &CStr) -> Result<String, Errno> {
+    let fd = openat(dir, name, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty())?;
+    // One reading gives all that fits.
+    let mut first = [0u8; 2048];
+    let n = nix::unistd::read(&fd, &mut first)?;
+    let mut bytes = first[..n].to_vec();
+    if n == first.len() {
+        let read = std::fs::File::from(fd)
+            .take(PROC_LIMIT)
+            .read_to_end(&mut bytes);
+        read.map_err(|e| e.raw_os_error().map_or(Errno::EIO, Errno::from_raw))?;
+    }
+    // A process gives itself its name, and that may be no text.
+    Ok(String::from_utf8(bytes)
+        .unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned()))
+}
+
+fn namespaces(proc: BorrowedFd<'static>, pid: i32) -> Result<i32, Errno> {
+    let mut flags = 0;
+    for (name, flag) in NAMESPACES {
+        if identity(proc, &path_of(pid, &format!("ns/{name}")))? != own(proc, name)? {
+            flags |= flag;
+        }
+    }
+    Ok(flags)
+}
+
+/// Device and inode of a namespace.
+type Identity = (libc::dev_t, libc::ino_t);
+
+fn identity(dir: BorrowedFd<'_>, path: &CStr) -> Result<Identity, Errno> {
+    let stat = fstatat(dir, path, AtFlags::empty())?;
+    Ok((stat.st_dev, stat.st_ino))
+}
+
+/// A namespace of our process. All of its threads are in it for good, but for that of the network.
+fn own(proc: BorrowedFd<'static>, name: &str) -> Result<Identity, Errno> {
+    identity(
+        proc,
+        &CString::new(format!("self/ns/{name}")).unwrap_or_default(),
+    )
+}
+
+/// No process that shares its memory may enter a time namespace, and nothing for Kubernetes makes one.
+fn check_time_namespace(proc: BorrowedFd<'static>, pid: i32) -> Result<(), ExecError> {
+    let same =
+        own(proc, "time").and_then(|ours| Ok(ours == identity(proc, &path_of(pid, "ns/time"))?));
+    match same {
+        Ok(false) => Err(ExecError::Invalid(
+            "it has a time namespace of its own, which is not supported".into(),
+        )),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+pub(super) fn inode_of(pid: i32) -> Option<u64> {
+    inode(&PidFd::of(pid).unwrap())
+}

@@ -1,0 +1,426 @@
+//! From config.json and what `/proc` says to the exact values of every step. Pure.
+//!
+//! Invariants: what the container's first process was given is what a command gets (capabilities, ids, limits,
+//! environment, directory); nothing comes from the daemon's own environment. What cannot be given exactly is an error.
+
+use std::ffi::CString;
+
+use serde_json::Value;
+
+use super::error::ExecError;
+use super::facts::Known;
+use crate::api::capabilities::CAPABILITIES;
+use crate::engine::seccomp::Filter;
+
+const SYS_PTRACE: u64 = 1 << 19;
+
+/// Resource limits by name; the numbers differ between architectures, their type between glibc and musl.
+#[allow(clippy::unnecessary_cast)]
+const LIMITS: [(&str, u32); 16] = [
+    ("RLIMIT_AS", libc::RLIMIT_AS as u32),
+    ("RLIMIT_CORE", libc::RLIMIT_CORE as u32),
+    ("RLIMIT_CPU", libc::RLIMIT_CPU as u32),
+    ("RLIMIT_DATA", libc::RLIMIT_DATA as u32),
+    ("RLIMIT_FSIZE", libc::RLIMIT_FSIZE as u32),
+    ("RLIMIT_LOCKS", libc::RLIMIT_LOCKS as u32),
+    ("RLIMIT_MEMLOCK", libc::RLIMIT_MEMLOCK as u32),
+    ("RLIMIT_MSGQUEUE", libc::RLIMIT_MSGQUEUE as u32),
+    ("RLIMIT_NICE", libc::RLIMIT_NICE as u32),
+    ("RLIMIT_NOFILE", libc::RLIMIT_NOFILE as u32),
+    ("RLIMIT_NPROC", libc::RLIMIT_NPROC as u32),
+    ("RLIMIT_RSS", libc::RLIMIT_RSS as u32),
+    ("RLIMIT_RTPRIO", libc::RLIMIT_RTPRIO as u32),
+    ("RLIMIT_RTTIME", libc::RLIMIT_RTTIME as u32),
+    ("RLIMIT_SIGPENDING", libc::RLIMIT_SIGPENDING as u32),
+    ("RLIMIT_STACK", libc::RLIMIT_STACK as u32),
+];
+
+/// Everything about the command that does not need a descriptor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Plan {
+    pub(super) argv: Vec<CString>,
+    pub(super) envp: Vec<CString>,
+    /// Files to try in order.
+    pub(super) files: Vec<CString>,
+    pub(super) cwd: CString,
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+    pub(super) groups: Vec<u32>,
+    pub(super) umask: u32,
+    /// Bounding, effective, permitted, inheritable, ambient.
+    pub(super) caps: [u64; 5],
+    pub(super) no_new_privs: bool,
+    pub(super) rlimits: Vec<(u32, u64, u64)>,
+    pub(super) limit_names: Vec<String>,
+    pub(super) oom_score_adj: Option<i64>,
+    pub(super) label: Option<(CString, Vec<u8>)>,
+    /// Not inherited by entering (exec-in-container 2).
+    pub(super) seccomp: Option<Filter>,
+    pub(super) namespaces: i32,
+    /// Whether the container may trace the command's process as soon as it sees it (exec-in-container 4).
+    pub(super) traceable: bool,
+}
+
+/// The part of a config.json that an exec reads. The rest, mounts and limits and hooks, is several times as much.
+pub fn needed(config: &Value) -> Value {
+    serde_json::json!({"process": config["process"], "linux": {"seccomp": config["linux"]["seccomp"]}})
+}
+
+/// Whether the config names no home directory, so that the container's passwd file is needed.
+pub(super) fn needs_passwd(config: &Value) -> bool {
+    !strings(&config["process"]["env"]).any(|e| e.starts_with("HOME=") && e.len() > 5)
+}
+
+fn strings(v: &Value) -> impl Iterator<Item = &str> {
+    v.as_array().into_iter().flatten().filter_map(Value::as_str)
+}
+
+fn c(s: &str, what: &str) -> Result<CString, ExecError> {
+    CString::new(s).map_err(|_| ExecError::Invalid(format!("{what} contains a NUL character")))
+}
+
+impl Plan {
+    pub(super) fn new(
+        config: &Value,
+        command: &[String],
+        known: &Known,
+    ) -> Result<Plan, ExecError> {
+        let process = &config["process"];
+        if !process.is_object() {
+            return Err(ExecError::Invalid("its config.json has no process".into()));
+        }
+        let Some(name) = command.first() else {
+            return Err(ExecError::Invalid("the command is empty".into()));
+        };
+        let user = &process["user"];
+        let (uid, gid) = (id(&user["uid"])?, id(&user["gid"])?);
+        let env = environment(process, uid, &known.passwd);
+        let (rlimits, limit_names) = limits(process)?;
+        let caps = capabilities(process, known);
+        Ok(Plan {
+            argv: command
+                .iter()
+                .map(|a| c(a, "the command"))
+                .collect::<Result<_, _>>()?,
+            envp: env
+                .iter()
+                .map(|e| c(e, "the environment"))
+                .collect::<Result<_, _>>()?,
+            files: candidates(name, &env)
+                .iter()
+                .map(|f| c(f, "the command"))
+                .collect::<Result<_, _>>()?,
+            cwd: c(
+                process["cwd"]
+                    .as_str()
+                    .filter(|s| !s.is_empty())
+                    .unwrap_or("/"),
+                "the working directory",
+            )?,
+            groups: user["additionalGids"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .map(id)
+                .collect::<Result<_, _>>()?,
+            umask: user["umask"].as_u64().map_or(0o022, |u| u as u32 & 0o777),
+            no_new_privs: process["noNewPrivileges"].as_bool().unwrap_or(false),
+            oom_score_adj: process["oomScoreAdj"].as_i64(),
+            label: label(process)?,
+            seccomp: seccomp(&config["linux"]["seccomp"])?,
+            namespaces: known.namespaces,
+            traceable: caps.iter().any(|c| c & SYS_PTRACE != 0),
+            uid,
+            gid,
+            caps,
+            rlimits,
+            limit_names,
+        })
+    }
+}
+
+impl Plan {
+    /// With a terminal a command has TERM, as from containerd.
+    pub(super) fn add_term(&mut self) {
+        if !self.envp.iter().any(|e| e.to_bytes().starts_with(b"TERM=")) {
+            self.envp.push(c"TERM=xterm".into());
+        }
+    }
+}
+
+fn seccomp(profile: &Value) -> Result<Option<Filter>, ExecError> {
+    let failed = |why| ExecError::Invalid(format!("cannot apply its seccomp profile: {why}"));
+    if profile.is_null() {
+        Ok(None)
+    } else {
+        crate::engine::seccomp::compiled(profile)
+            .map(Some)
+            .map_err(failed)
+    }
+}
+
+fn id(v: &Value) -> Result<u32, ExecError> {
+    match v {
+        Value::Null => Ok(0),
+        v => v
+            .as_u64()
+            .and_then(|n| u32::try_from(n).ok())
+            .filter(|n| *n != u32::MAX)
+            .ok_or_else(|| {
+                ExecError::Invalid(format!(
+                    "{v} in process.user of its config.json is not a user or group id"
+                ))
+            }),
+    }
+}
+
+/// The config's environment; HOME comes from the passwd file where it is missing, as OCI runtimes do.
+fn environment(process: &Value, uid: u32, passwd: &str) -> Vec<String> {
+    let mut env: Vec<String> = strings(&process["env"]).map(str::to_owned).collect();
+    if !env.iter().any(|e| e.starts_with("HOME=") && e.len() > 5) {
+        env.retain(|e| e != "HOME=");
+        env.push(format!("HOME={}", home(passwd, uid).unwrap_or("/")));
+    }
+    env
+}
+
+fn home(passwd: &str, uid: u32) -> Option<&str> {
+    let fields = passwd.lines().map(|l| l.split(':').collect::<Vec<_>>());
+    fields
+        .filter(|f| f.len() >= 6 && f[2].parse() == Ok(uid))
+        .map(|f| f[5])
+        .find(|h| !h.is_empty())
+}
+
+/// A name with a slash is the file; a bare one is looked for in the container's PATH. Relative entries of PATH are
+/// passed over, as runc's lookup refuses them.
+fn candidates(name: &str, env: &[String]) -> Vec<String> {
+    if name.contains('/') {
+        return vec![name.to_owned()];
+    }
+    if name.is_empty() {
+        return Vec::new();
+    }
+    // Of two entries of one name the last wins, as in the process of the container itself.
+    let path = env
+        .iter()
+        .rev()
+        .find_map(|e| e.strip_prefix("PATH="))
+        .unwrap_or("");
+    path.split(':')
+        .filter(|d| d.starts_with('/'))
+        .map(|d| format!("{}/{name}", d.trim_end_matches('/')))
+        .collect()
+}
+
+fn mask(names: &Value) -> u64 {
+    let number = |n: &str| {
+        let name = n.strip_prefix("CAP_")?;
+        CAPABILITIES.iter().position(|c| *c == name)
+    };
+    // Unknown names are passed over, as runc does: this kernel cannot grant them.
+    strings(names).filter_map(number).fold(0, |m, n| m | 1 << n)
+}
+
+/// Never more than we have ourselves.
+fn capabilities(process: &Value, known: &Known) -> [u64; 5] {
+    let caps = &process["capabilities"];
+    let ours = known.permitted;
+    let permitted = mask(&caps["permitted"]) & ours;
+    let inheritable = mask(&caps["inheritable"]) & ours;
+    [
+        mask(&caps["bounding"]),
+        mask(&caps["effective"]) & permitted,
+        permitted,
+        inheritable,
+        mask(&caps["ambient"]) & permitted & inheritable,
+    ]
+}
+
+type Limits = (Vec<(u32, u64, u64)>, Vec<String>);
+
+fn limits(process: &Value) -> Result<Limits, ExecError> {
+    let mut out = Limits::default();
+    for limit in process["rlimits"].as_array().into_iter().flatten() {
+        let name = limit["type"].as_str().unwrap_or_default();
+        let known = LIMITS.iter().find(|(n, _)| *n == name);
+        let (Some((_, number)), Some(soft), Some(hard)) =
+            (known, limit["soft"].as_u64(), limit["hard"].as_u64())
+        else {
+            return Err(ExecError::Invalid(format!(
+                "{limit} in process.rlimits of its config.json is not a limit"
+            )));
+        };
+        out.0.push((*number, soft, hard));
+        out.1.push(format!("{name} to {soft}:{hard}"));
+    }
+    Ok(out)
+}
+
+/// The security label to write and the file to write it to.
+fn label(process: &Value) -> Result<Option<(CString, Vec<u8>)>, ExecError> {
+    let text = |key: &str| process[key].as_str().filter(|s| !s.is_empty());
+    match (text("apparmorProfile"), text("selinuxLabel")) {
+        (None, None) => Ok(None),
+        (Some(profile), None) => Ok(Some((
+            c"/proc/self/attr/apparmor/exec".into(),
+            format!("exec {profile}").into_bytes(),
+        ))),
+        (None, Some(label)) => Ok(Some((
+            c"/proc/self/attr/exec".into(),
+            label.as_bytes().to_vec(),
+        ))),
+        (Some(_), Some(_)) => Err(ExecError::Invalid(
+            "its config.json sets both an AppArmor profile and an SELinux label".into(),
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn known() -> Known {
+        Known {
+            permitted: u64::MAX,
+            ..Known::default()
+        }
+    }
+
+    #[track_caller]
+    fn plan(process: Value) -> Plan {
+        Plan::new(
+            &json!({"process": process}),
+            &["/bin/true".into()],
+            &known(),
+        )
+        .unwrap()
+    }
+
+    #[track_caller]
+    fn check_files(name: &str, env: &[&str], expected: &[&str]) {
+        let env: Vec<String> = env.iter().map(|s| (*s).to_owned()).collect();
+        assert_eq!(candidates(name, &env), expected);
+    }
+
+    #[test]
+    fn bare_names_are_looked_for_in_the_containers_path() {
+        check_files("sh", &["PATH=/bin:/usr/bin/"], &["/bin/sh", "/usr/bin/sh"]);
+        check_files("sh", &["PATH=/a", "PATH=/b"], &["/b/sh"]);
+        check_files("sh", &["PATH=:rel:/b"], &["/b/sh"]);
+        check_files("sh", &[], &[]);
+        check_files("./sh", &["PATH=/bin"], &["./sh"]);
+        check_files("", &["PATH=/bin"], &[]);
+    }
+
+    #[test]
+    fn home_comes_from_passwd_only_where_it_is_missing() {
+        let passwd = "root:x:0:0:root:/root:/bin/sh\nbad\napp:x:7:7::/srv:\n";
+        let env = |process: Value, uid| environment(&process, uid, passwd);
+        assert_eq!(env(json!({"env": ["A=1"]}), 7), ["A=1", "HOME=/srv"]);
+        assert_eq!(env(json!({"env": ["HOME="]}), 0), ["HOME=/root"]);
+        assert_eq!(env(json!({}), 8), ["HOME=/"]);
+        assert_eq!(env(json!({"env": ["HOME=/x"]}), 0), ["HOME=/x"]);
+        assert!(needs_passwd(&json!({"process": {"env": ["HOME="]}})));
+        assert!(!needs_passwd(&json!({"process": {"env": ["HOME=/x"]}})));
+    }
+
+    #[test]
+    fn term_is_given_only_where_it_is_missing() {
+        let env = |env: &[&str]| {
+            let mut plan = plan(json!({"env": env}));
+            plan.add_term();
+            let texts = plan.envp.iter().map(|e| e.to_string_lossy().into_owned());
+            texts.filter(|e| e.starts_with("TERM")).collect::<Vec<_>>()
+        };
+        assert_eq!(env(&["A=1"]), ["TERM=xterm"]);
+        assert_eq!(env(&["TERM=vt100"]), ["TERM=vt100"]);
+        assert_eq!(env(&["TERMINFO=/x"]), ["TERMINFO=/x", "TERM=xterm"]);
+    }
+
+    #[test]
+    fn capabilities_are_the_containers_and_never_more_than_ours() {
+        let p = json!({"capabilities": {"bounding": ["CAP_CHOWN", "CAP_KILL"], "effective": ["CAP_CHOWN", "CAP_KILL"],
+            "permitted": ["CAP_CHOWN", "CAP_KILL", "CAP_NEW"], "inheritable": ["CAP_KILL"], "ambient": ["CAP_KILL", "CAP_CHOWN"]}});
+        assert_eq!(capabilities(&p, &known()), [0x21, 0x21, 0x21, 0x20, 0x20]);
+        let few = Known {
+            permitted: 1,
+            ..known()
+        };
+        assert_eq!(capabilities(&p, &few), [0x21, 1, 1, 0, 0]);
+        assert_eq!(capabilities(&json!({}), &known()), [0; 5]);
+    }
+
+    #[test]
+    fn a_container_with_sys_ptrace_may_trace_the_command() {
+        let ptrace = json!({"capabilities": {"bounding": ["CAP_SYS_PTRACE"]}});
+        assert!(plan(ptrace).traceable);
+        assert!(!plan(json!({"capabilities": {"bounding": ["CAP_CHOWN"]}})).traceable);
+    }
+
+    #[test]
+    fn limits_are_taken_by_name_or_refused() {
+        let p = plan(
+            json!({"rlimits": [{"type": "RLIMIT_NOFILE", "soft": 5, "hard": 18446744073709551615u64}]}),
+        );
+        let nofile = LIMITS
+            .iter()
+            .find(|(n, _)| *n == "RLIMIT_NOFILE")
+            .unwrap()
+            .1;
+        assert_eq!(p.rlimits, [(nofile, 5, u64::MAX)]);
+        assert!(limits(&json!({"rlimits": [{"type": "RLIMIT_X", "soft": 5, "hard": 5}]})).is_err());
+        assert!(
+            limits(&json!({"rlimits": [{"type": "RLIMIT_CPU", "soft": -5, "hard": 5}]})).is_err()
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_given_exactly_is_refused() {
+        let new = |config: Value, command: &[&str]| {
+            let command: Vec<String> = command.iter().map(|s| (*s).to_owned()).collect();
+            Plan::new(&config, &command, &known()).map(|_| ())
+        };
+        assert!(
+            new(json!({"process": {}, "linux": {"seccomp": {}}}), &["x"])
+                .is_err_and(|e| e.to_string().contains("seccomp profile"))
+        );
+        assert_eq!(
+            new(
+                json!({"process": {}, "linux": {"seccomp": {"defaultAction": "SCMP_ACT_ALLOW"}}}),
+                &["x"]
+            ),
+            Ok(())
+        );
+        assert_eq!(new(json!({"process": {}}), &["x"]), Ok(()));
+        assert!(new(json!({"process": {}}), &[]).is_err());
+        assert!(new(json!({"process": {}}), &["a\0b"]).is_err());
+        assert!(new(json!({}), &["x"]).is_err());
+        assert!(new(json!({"process": {"user": {"uid": -1}}}), &["x"]).is_err());
+        assert!(new(json!({"process": {"user": {"uid": 4294967295u32}}}), &["x"]).is_err());
+        assert!(
+            new(
+                json!({"process": {"apparmorProfile": "a", "selinuxLabel": "b"}}),
+                &["x"]
+            )
+            .is_err()
+        );
+    }
+
+    #[test]
+    fn labels_and_scores_are_written_only_where_asked_for() {
+        let p = plan(json!({"apparmorProfile": "cri", "oomScoreAdj": 0}));
+        assert_eq!(p.label.unwrap().1, b"exec cri");
+        assert_eq!(p.oom_score_adj, Some(0));
+        let p = plan(json!({"selinuxLabel": "l", "oomScoreAdj": 7, "user": {"umask": 63}}));
+        assert_eq!(
+            (p.label.unwrap().0, p.oom_score_adj, p.umask),
+            (c"/proc/self/attr/exec".into(), Some(7), 0o077)
+        );
+        assert_eq!(
+            (plan(json!({})).umask, plan(json!({})).cwd),
+            (0o022, c"/".into())
+        );
+    }
+}

@@ -1,0 +1,410 @@
+//! Waits for a command that was started: its report, its output, its end, its time.
+//!
+//! Invariants: no wait is without a limit; only pids that are our children, unreaped, are killed or waited for; a child
+//! that does not die in time (a frozen or hung one) is parked with its memory and reaped by a later exec.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout};
+
+use super::Limits;
+use super::cgroup::Leaf;
+use super::error::ExecError;
+use super::spawner::{Answer, Spawner};
+use super::tracer;
+use crate::base::locks::Locked;
+use crate::base::sys::enter::{Board, Report};
+use crate::base::sys::task::{PidFd, reap_pid};
+
+/// How long a killed process may take to end.
+const DEATH_LIMIT: Duration = Duration::from_secs(5);
+/// How long one that has ended may stay with who traces it, before that one is ended.
+const TRACER_LIMIT: Duration = Duration::from_secs(1);
+/// How often it is asked for meanwhile: its descriptor says that it has ended and does not say when it can be reaped.
+const TRACER_PAUSE: Duration = Duration::from_millis(10);
+/// How much output is read away beyond the limit before the pipe is closed; the command gets EPIPE then.
+const DRAIN_LIMIT: usize = 64 << 20;
+
+fn remaining(until: Instant) -> PollTimeout {
+    // Rounded up: poll counts in milliseconds, and waking early would only spin.
+    let left = until.saturating_duration_since(Instant::now()) + Duration::from_micros(999);
+    PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
+}
+
+/// Processes that did not die in time.
+static PARKED: Mutex<Vec<Procs>> = Mutex::new(Vec::new());
+
+/// Reaps what earlier execs had to leave. Called before each exec.
+pub(super) fn sweep() {
+    let parked = std::mem::take(&mut *PARKED.locked());
+    for mut p in parked {
+        if !p.try_reap() {
+            PARKED.locked().push(p);
+        }
+    }
+}
+
+/// The two children of one exec, with what they write on.
+pub(super) struct Procs {
+    /// Until both have ended.
+    board: Option<Board>,
+    first_reaped: bool,
+    second: Option<PidFd>,
+    second_code: Option<i32>,
+    leaf: Option<Leaf>,
+    /// Whether the container may have kept the board.
+    traceable: bool,
+    /// Whether the second child had come as far as execve when both had ended.
+    executed: bool,
+}
+
+impl Procs {
+    pub(super) fn new(board: Board, leaf: Option<Leaf>, traceable: bool) -> Self {
+        Self {
+            board: Some(board),
+            first_reaped: false,
+            second: None,
+            second_code: None,
+            leaf,
+            traceable,
+            executed: false,
+        }
+    }
+
+    fn first(&self) -> Option<i32> {
+        self.board.as_ref().and_then(Board::first)
+    }
+
+    /// Opens the pidfd of the second child once there is one. It is our child, so its pid is not another's before we
+    /// have reaped it.
+    fn find_second(&mut self) {
+        if let (None, Some(pid)) = (&self.second, self.board.as_ref().and_then(Board::second)) {
+            self.second = PidFd::of(pid).ok();
+        }
+    }
+
+    /// What a child said of its failure.
+    pub(super) fn failed(&self) -> Option<Report> {
+        self.board.as_ref().and_then(Board::report)
+    }
+
+    /// The command's process, as a descriptor of the caller's own.
+    pub(super) fn process(&self) -> std::io::Result<OwnedFd> {
+        let second = self.second.as_ref().map(|s| s.as_fd().try_clone_to_owned());
+        second.unwrap_or_else(|| Err(std::io::ErrorKind::NotFound.into()))
+    }
+
+    pub(super) fn kill(&mut self) {
+        if let Some(leaf) = &self.leaf {
+            leaf.kill();
+        }
+        if let (false, Some(first)) = (self.first_reaped, self.first()) {
+            kill_child(first);
+        }
+        self.find_second();
+        if let (None, Some(second)) = (self.second_code, &self.second) {
+            let _ = second.send(libc::SIGKILL);
+            if self.leaf.is_none() {
+                kill_group(self.board.as_ref().and_then(Board::second));
+            }
+        }
+    }
+
+    /// Reaps whatever has ended.
+    pub(super) fn reap(&mut self) {
+        // Someone else reaped it (SIGCHLD ignored): gone all the same, the code is lost.
+        let code = |reaped: nix::Result<Option<i32>>| reaped.unwrap_or(Some(255));
+        if !self.first_reaped {
+            self.first_reaped = self
+                .first()
+                .is_none_or(|first| code(reap_pid(first)).is_some());
+        }
+        // The first child is the one that makes the second: only when it is gone, "no second" is final.
+        self.find_second();
+        if let (None, Some(second)) = (self.second_code, &self.second) {
+            self.second_code = code(second.reap());
+        }
+    }
+
+    /// The same, and frees everything when all has ended.
+    fn try_reap(&mut self) -> bool {
+        self.reap();
+        let known = self.board.as_ref().and_then(Board::second);
+        let unknown = self.second.is_none() && known.is_some();
+        let done =
+            self.first_reaped && !unknown && (self.second.is_none() || self.second_code.is_some());
+        if done {
+            if let Some(board) = self.board.take() {
+                self.executed = board.ready();
+                if !self.traceable {
+                    board.give_back();
+                }
+            }
+            if self.leaf.as_ref().is_some_and(|l| !l.remove()) {
+                return false;
+            }
+            self.leaf = None;
+        }
+        done
+    }
+
+    /// Waits for the ends of both, at most `limit`.
+    fn wait(&mut self, limit: Duration) -> bool {
+        let until = Instant::now() + limit;
+        let mut held_since = None;
+        loop {
+            if self.try_reap() {
+                return true;
+            }
+            let now = Instant::now();
+            if now >= until {
+                return false;
+            }
+            if let Some(since) = held_since {
+                if now >= since + TRACER_LIMIT {
+                    self.end_tracer();
+                }
+                std::thread::sleep(TRACER_PAUSE);
+            }
+            let left = until.saturating_duration_since(now);
+            let ended = match (self.first_reaped, self.first(), &self.second) {
+                (false, Some(first), _) => PidFd::of(first).and_then(|first| first.wait(left)),
+                (true, _, Some(second)) => second.wait(left),
+                _ => return false,
+            };
+            if !ended.unwrap_or(false) {
+                return false;
+            }
+            held_since = held_since.or(Some(now));
+        }
+    }
+
+    /// Ends who keeps the one that has ended.
+    fn end_tracer(&self) {
+        let second = self.board.as_ref().and_then(Board::second);
+        let held = if self.first_reaped {
+            second
+        } else {
+            self.first()
+        };
+        let container = self.leaf.as_ref().and_then(Leaf::container);
+        if let Some(held) = held {
+            tracer::end(held, container);
+        }
+    }
+
+    /// Ends everything: kill, reap, remove; what does not die in time is parked.
+    pub(super) fn finish(mut self) -> Finished {
+        if !self.try_reap() {
+            self.kill();
+        }
+        if self.wait(DEATH_LIMIT) {
+            return Finished {
+                code: self.second_code,
+                executed: self.executed,
+            };
+        }
+        log::warn!(
+            "cannot end a command in a container: it does not die within {} s, its remains are collected later",
+            DEATH_LIMIT.as_secs()
+        );
+        let code = self.second_code;
+        PARKED.locked().push(self);
+        Finished {
+            code,
+            executed: true,
+        }
+    }
+}
+
+/// How a command has ended.
+pub(super) struct Finished {
+    /// Its exit code.
+    pub(super) code: Option<i32>,
+    /// It came as far as execve, or that cannot be told.
+    pub(super) executed: bool,
+}
+
+/// Kills a child of ours that nobody has reaped.
+fn kill_child(pid: i32) {
+    let _ = PidFd::of(pid).and_then(|fd| fd.send(libc::SIGKILL));
+}
+
+/// Without a leaf the session's first process group is all that can be named.
+fn kill_group(pid: Option<i32>) {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| log::warn!("no cgroup v2 or freezer hierarchy can be used: a probe's background processes outlive its timeout"));
+    if let Some(pid) = pid {
+        let _ = nix::sys::signal::killpg(
+            nix::unistd::Pid::from_raw(pid),
+            nix::sys::signal::Signal::SIGKILL,
+        );
+    }
+}
+
+/// Waits until the command runs. The spawner waits for the end of the first child, and that one until the second has
+/// executed its file or ended.
+pub(super) fn started(procs: &mut Procs, spawner: Spawner<'_>) -> Result<(), Started> {
+    let answer = spawner.answer();
+    if answer == Answer::Over {
+        spawner.give_back();
+    } else {
+        drop(spawner);
+    }
+    let Some(board) = &procs.board else {
+        return Err(Started::Killed);
+    };
+    if let Some(report) = board.report() {
+        return Err(Started::Failed(report));
+    }
+    match (answer, board.ready()) {
+        (Answer::Late, _) => return Err(Started::Late),
+        (Answer::Over, false) => return Err(Started::Killed),
+        (Answer::Ended, false) => return Err(Started::Lost),
+        (_, true) => {}
+    }
+    procs.find_second();
+    if procs.second.is_some() {
+        Ok(())
+    } else {
+        Err(Started::Os(Errno::EMFILE))
+    }
+}
+
+/// Why a command did not start.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Started {
+    Failed(Report),
+    /// The spawner ended before the command was executed.
+    Lost,
+    Killed,
+    Late,
+    Os(Errno),
+    /// There was no spawner to ask.
+    Unasked(ExecError),
+}
+
+/// One of stdout and stderr.
+struct Stream {
+    fd: Option<OwnedFd>,
+    kept: Vec<u8>,
+    read: usize,
+}
+
+impl Stream {
+    fn new(fd: OwnedFd) -> Self {
+        Self {
+            fd: Some(fd),
+            kept: Vec::new(),
+            read: 0,
+        }
+    }
+
+    /// Reads at most one buffer; the descriptor is closed at the end or at the drain limit. False when there is no more now.
+    fn read_some(&mut self, limit: usize, buffer: &mut [u8]) -> bool {
+        let Some(fd) = &self.fd else { return false };
+        match nix::unistd::read(fd, buffer) {
+            Ok(n) if n > 0 && self.read < DRAIN_LIMIT => {
+                self.read += n;
+                let room = limit.saturating_sub(self.kept.len()).min(n);
+                self.kept.extend_from_slice(&buffer[..room]);
+                true
+            }
+            Err(Errno::EAGAIN) => false,
+            Err(Errno::EINTR) => true,
+            _ => {
+                self.fd = None;
+                false
+            }
+        }
+    }
+}
+
+/// Why waiting ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum End {
+    Exited,
+    TimedOut,
+    /// See [`Limits::told`].
+    Told(ExecError),
+}
+
+/// Whether there is something to read, or the other end is closed.
+pub(super) fn is_readable(fd: BorrowedFd<'_>) -> bool {
+    let mut fds = [PollFd::new(fd, PollFlags::POLLIN)];
+    nix::poll::poll(&mut fds, PollTimeout::ZERO).is_ok_and(|n| n > 0)
+}
+
+/// Reads both pipes until the command's process ends or its time is over. A pipe held open by others is not waited for.
+/// The output is stdout then stderr, cut.
+pub(super) fn wait(procs: &Procs, [out, err]: [OwnedFd; 2], limits: Limits<'_>) -> (End, Vec<u8>) {
+    let limit = limits.output;
+    let until = Instant::now()
+        .checked_add(limits.timeout)
+        .unwrap_or_else(|| Instant::now() + Duration::from_secs(86400 * 365));
+    let mut streams = [Stream::new(out), Stream::new(err)];
+    let mut buffer = vec![0u8; 16 << 10];
+    let Some(second) = &procs.second else {
+        return (End::Exited, Vec::new());
+    };
+    let end = loop {
+        let watched = streams
+            .iter()
+            .filter_map(|s| s.fd.as_ref())
+            .map(AsFd::as_fd)
+            .chain(limits.interrupt)
+            .chain(limits.cancel)
+            .chain([second.as_fd()]);
+        let mut fds: Vec<PollFd<'_>> = watched.map(|f| PollFd::new(f, PollFlags::POLLIN)).collect();
+        // A wait that is longer than poll can count goes on.
+        let _ = nix::poll::poll(&mut fds, remaining(until));
+        let ended = fds.last().is_some_and(|f| f.any().unwrap_or(false));
+        if ended {
+            break End::Exited;
+        }
+        if Instant::now() >= until {
+            break End::TimedOut;
+        }
+        if let Some(why) = limits.told() {
+            break End::Told(why);
+        }
+        for s in &mut streams {
+            s.read_some(limit, &mut buffer);
+        }
+    };
+    for s in &mut streams {
+        // What is in the pipe now, and no more: a child that writes on forever may hold it.
+        for _ in 0..(1 << 20) / buffer.len() {
+            if !s.read_some(limit, &mut buffer) {
+                break;
+            }
+        }
+    }
+    let [out, err] = streams.map(|s| s.kept);
+    let mut output = out;
+    output.extend_from_slice(&err);
+    output.truncate(limit);
+    (end, output)
+}
+
+/// A pipe whose read end does not block.
+pub(super) fn pipe() -> Result<(OwnedFd, OwnedFd), ExecError> {
+    pipe_with(|[read, _]| read)
+}
+
+/// A pipe whose write end does not block.
+pub(super) fn input_pipe() -> Result<(OwnedFd, OwnedFd), ExecError> {
+    pipe_with(|[_, write]| write)
+}
+
+fn pipe_with(ours: fn([&OwnedFd; 2]) -> &OwnedFd) -> Result<(OwnedFd, OwnedFd), ExecError> {
+    use nix::fcntl::{FcntlArg, OFlag, fcntl};
+    let failed = |e| ExecError::os("cannot make a pipe", e);
+    let (r, w) = nix::unistd::pipe2(OFlag::O_CLOEXEC).map_err(failed)?;
+    fcntl(ours([&r, &w]), FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).map_err(failed)?;
+    debug_assert!(r.as_raw_fd() > 2, "the Rust runtime opens 0 to 2");
+    Ok((r, w))
+}

@@ -1,0 +1,73 @@
+//! Who traces a command that has ended. The kernel tells a tracer of the end first, and us when that one has waited or has ended: a
+//! process of the container that does neither would keep the command's remains for ever, and whoever waits for them.
+//!
+//! Invariants: nobody is ended but a process of the container, which is in another pid namespace than we, or in its cgroups.
+
+use std::fs;
+use std::path::Path;
+
+use super::cgroup::places_of;
+use crate::base::sys::task::PidFd;
+
+/// Ends the tracer of a process, if it is one of the container whose cgroups are below `cgroup`.
+pub(super) fn end(traced: i32, cgroup: Option<&Path>) {
+    let Some(tracer) = tracer_of(traced) else {
+        return;
+    };
+    // Opened first: what is found out then is of this process.
+    let Ok(fd) = PidFd::of(tracer) else {
+        return;
+    };
+    let is_it = tracer_of(traced) == Some(tracer) && is_of_container(tracer, cgroup);
+    if is_it && fd.send(libc::SIGKILL).is_ok() {
+        log::warn!(
+            "process {tracer} of a container traces a command there and does not wait for its end: it is killed"
+        );
+    }
+}
+
+/// The process one of whose threads traces that one.
+fn tracer_of(pid: i32) -> Option<i32> {
+    let thread = in_status(pid, "TracerPid:").filter(|thread| *thread > 0)?;
+    in_status(thread, "Tgid:")
+}
+
+fn in_status(pid: i32, name: &str) -> Option<i32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|l| l.strip_prefix(name))?;
+    line.trim().parse().ok()
+}
+
+fn is_of_container(pid: i32, cgroup: Option<&Path>) -> bool {
+    let namespace = |of: &str| fs::read_link(format!("/proc/{of}/ns/pid")).ok();
+    let theirs = namespace(&pid.to_string());
+    if theirs.is_some() && theirs != namespace("self") {
+        return true;
+    }
+    let cgroups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    let is_below = |above: &Path| {
+        places_of(&cgroups)
+            .iter()
+            .any(|p| p.dir().starts_with(above))
+    };
+    cgroup.is_some_and(is_below)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_of_the_node_is_of_no_container() {
+        let own = fs::read_to_string("/proc/self/cgroup").unwrap();
+        let own = places_of(&own).first().map(|p| p.dir().to_owned());
+        let pid = std::process::id() as i32;
+        assert!(!is_of_container(pid, None));
+        assert!(!is_of_container(
+            pid,
+            Some(Path::new("/sys/fs/cgroup/none"))
+        ));
+        assert_eq!(is_of_container(pid, own.as_deref()), own.is_some());
+        assert_eq!((tracer_of(pid), tracer_of(-1)), (None, None));
+    }
+}

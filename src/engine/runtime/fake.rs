@@ -1,0 +1,383 @@
+//! A CRI-shaped runtime for tests that runs nothing: it sees only configurations and remembers
+//! them. Containers start and end only when a call or a test says so.
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, SystemTime};
+
+use super::{
+    AttachRequest, ContainerConfig, ContainerId, ContainerRoot, ContainerStatus, ExecOutcome,
+    ExecRequest, Labels, Listing, NetworkNamespace, Runtime, RuntimeContainerStatus, RuntimeError,
+    RuntimeState, SandboxConfig, SandboxStatus, Session, Started,
+};
+use crate::base::cancel::Cancel;
+use crate::base::clock::Moment;
+use crate::base::locks::Locked;
+
+/// Called at each exec with the container's name and the command.
+type OnExec = dyn Fn(&str, &[String]) -> Result<ExecOutcome, RuntimeError> + Send + Sync;
+/// Called at each command with streams, with the container's name.
+type OnExecStream = dyn Fn(&str, &ExecRequest) -> Result<Started, RuntimeError> + Send + Sync;
+/// Called for each client that is to be attached, with the container's name.
+type OnAttach = dyn Fn(&str, AttachRequest) -> Result<Box<dyn Session>, RuntimeError> + Send + Sync;
+/// Called before each listing, with the pod that is asked for.
+type OnList = dyn Fn(Option<&str>, &mut FakeState) -> Result<(), RuntimeError> + Send + Sync;
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct FakeRuntime {
+    state: Mutex<FakeState>,
+    on_exec: Option<Box<OnExec>>,
+    on_exec_stream: Option<Box<OnExecStream>>,
+    on_attach: Option<Box<OnAttach>>,
+    on_list: Option<Box<OnList>>,
+}
+
+/// What the runtime remembers, and the failures it must produce.
+#[derive(Default)]
+pub(crate) struct FakeState {
+    /// Newest first.
+    pub(crate) containers: Vec<ContainerStatus>,
+    /// Newest first.
+    pub(crate) sandboxes: Vec<SandboxStatus>,
+    /// The calls, in order.
+    pub(crate) calls: Vec<String>,
+    /// Every configuration it was given.
+    pub(crate) configs: Vec<ContainerConfig>,
+    /// Every sandbox configuration it was given.
+    pub(crate) sandbox_configs: Vec<SandboxConfig>,
+    /// Each creation takes one and fails with it; without one it succeeds.
+    pub(crate) create_errors: VecDeque<RuntimeError>,
+    /// Each start takes one and fails with it; without one it succeeds.
+    pub(crate) start_errors: VecDeque<RuntimeError>,
+    /// Every creation of a sandbox fails with this.
+    pub(crate) sandbox_error: Option<RuntimeError>,
+    /// Every stop of a container fails with this.
+    pub(crate) stop_error: Option<RuntimeError>,
+    /// Whether a stop cancels its caller.
+    pub(crate) cancel_in_stop: bool,
+    next_id: u32,
+}
+
+impl FakeState {
+    fn id(&mut self) -> ContainerId {
+        self.next_id += 1;
+        ContainerId::new("fake", &self.next_id.to_string())
+    }
+
+    fn container(&mut self, id: &ContainerId) -> Result<&mut ContainerStatus, RuntimeError> {
+        let found = self.containers.iter_mut().find(|c| c.id == *id);
+        found.ok_or_else(|| RuntimeError::failed(format!("no container {id}")))
+    }
+}
+
+/// Ends a container, as of now.
+pub(crate) fn end(c: &mut ContainerStatus, code: i32) {
+    (c.state, c.exit_code) = (RuntimeState::Exited, code);
+    (c.finished, c.finished_at) = (Some(Moment::now()), Some(SystemTime::now()));
+}
+
+/// The status of a container with defaults for everything else.
+pub(crate) fn container_status(id: &str, labels: Labels, state: RuntimeState) -> ContainerStatus {
+    ContainerStatus {
+        id: id.into(),
+        sandbox: ContainerId::default(),
+        metadata: Default::default(),
+        state,
+        image: String::new(),
+        image_id: String::new(),
+        created_at: SystemTime::UNIX_EPOCH,
+        started_at: None,
+        started: None,
+        finished_at: None,
+        finished: None,
+        exit_code: 0,
+        signal: None,
+        reason: String::new(),
+        message: String::new(),
+        pid: None,
+        log_path: Default::default(),
+        user: None,
+        labels: Arc::new(labels),
+        annotations: Arc::default(),
+    }
+}
+
+/// The status of an instance as the pod workers see it, with defaults for everything else.
+pub(crate) fn runtime_container_status(
+    name: &str,
+    id: &str,
+    state: RuntimeState,
+    exit_code: i32,
+) -> RuntimeContainerStatus {
+    RuntimeContainerStatus {
+        id: id.into(),
+        name: name.into(),
+        sandbox: "sandbox".into(),
+        state,
+        attempt: 0,
+        image: String::new(),
+        image_id: String::new(),
+        hash: 0,
+        created_at: SystemTime::UNIX_EPOCH,
+        started_at: None,
+        started: None,
+        finished_at: None,
+        finished: None,
+        exit_code,
+        signal: None,
+        reason: String::new(),
+        message: String::new(),
+        pid: None,
+        log_path: Default::default(),
+        user: None,
+    }
+}
+
+impl FakeRuntime {
+    /// Exec is answered by `answer`.
+    pub(crate) fn with_exec(
+        answer: impl Fn(&str, &[String]) -> Result<ExecOutcome, RuntimeError> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            on_exec: Some(Box::new(answer)),
+            ..Self::default()
+        }
+    }
+
+    /// `before` is called before each listing; the listing fails when it fails.
+    pub(crate) fn with_list(
+        before: impl Fn(Option<&str>, &mut FakeState) -> Result<(), RuntimeError>
+        + Send
+        + Sync
+        + 'static,
+    ) -> Self {
+        Self {
+            on_list: Some(Box::new(before)),
+            ..Self::default()
+        }
+    }
+
+    /// Commands with streams are answered by `answer`, most often with a [`FakeSession`].
+    #[must_use]
+    pub(crate) fn on_exec_stream(
+        mut self,
+        answer: impl Fn(&str, &ExecRequest) -> Result<Started, RuntimeError> + Send + Sync + 'static,
+    ) -> Self {
+        self.on_exec_stream = Some(Box::new(answer));
+        self
+    }
+
+    /// Clients are attached by `answer`, most often to a [`FakeSession`].
+    #[must_use]
+    pub(crate) fn on_attach(
+        mut self,
+        answer: impl Fn(&str, AttachRequest) -> Result<Box<dyn Session>, RuntimeError>
+        + Send
+        + Sync
+        + 'static,
+    ) -> Self {
+        self.on_attach = Some(Box::new(answer));
+        self
+    }
+
+    /// Remembers a call; the container's name.
+    fn called(&self, id: &ContainerId, verb: &str, what: &str) -> Result<String, RuntimeError> {
+        let mut s = self.state();
+        let name = s.container(id)?.metadata.name.clone();
+        s.calls
+            .push(format!("{verb} {name} {what}").trim_end().to_owned());
+        Ok(name)
+    }
+
+    /// What it remembers.
+    pub(crate) fn state(&self) -> MutexGuard<'_, FakeState> {
+        self.state.locked()
+    }
+}
+
+impl Runtime for FakeRuntime {
+    fn check(&self) -> Result<(), RuntimeError> {
+        Ok(())
+    }
+
+    fn list(&self, pod: Option<&str>) -> Result<Listing, RuntimeError> {
+        let mut s = self.state();
+        if let Some(before) = &self.on_list {
+            before(pod, &mut s)?;
+        }
+        let uid = |labels: &Labels| labels.get(super::labels::POD_UID).cloned();
+        let wanted = |of: Option<String>| pod.is_none_or(|p| of.as_deref() == Some(p));
+        let mut listing = Listing {
+            sandboxes: s.sandboxes.clone(),
+            containers: s.containers.clone(),
+        };
+        listing
+            .sandboxes
+            .retain(|s| wanted(Some(s.metadata.uid.clone())));
+        listing.containers.retain(|c| wanted(uid(&c.labels)));
+        Ok(listing)
+    }
+
+    fn run_sandbox(&self, config: &SandboxConfig) -> Result<ContainerId, RuntimeError> {
+        let mut s = self.state();
+        s.calls.push(format!("sandbox {}", config.metadata.attempt));
+        s.sandbox_configs.push(config.clone());
+        if let Some(e) = s.sandbox_error.clone() {
+            return Err(e);
+        }
+        let status = SandboxStatus {
+            id: s.id(),
+            metadata: config.metadata.clone(),
+            ready: true,
+            network: config.namespaces.network,
+            created_at: SystemTime::now(),
+            ips: vec!["127.0.0.1".parse().expect("an address")],
+        };
+        let id = status.id.clone();
+        s.sandboxes.insert(0, status);
+        Ok(id)
+    }
+
+    fn stop_sandbox(&self, id: &ContainerId) -> Result<(), RuntimeError> {
+        let mut s = self.state();
+        s.calls.push("stop sandbox".into());
+        let found = s.sandboxes.iter_mut().filter(|s| s.id == *id);
+        found.for_each(|s| s.ready = false);
+        Ok(())
+    }
+
+    fn remove_sandbox(&self, id: &ContainerId) -> Result<(), RuntimeError> {
+        let mut s = self.state();
+        s.calls.push("remove sandbox".into());
+        s.sandboxes.retain(|s| s.id != *id);
+        Ok(())
+    }
+
+    fn create_container(
+        &self,
+        sandbox: &ContainerId,
+        config: &ContainerConfig,
+        _: &SandboxConfig,
+    ) -> Result<ContainerId, RuntimeError> {
+        let mut s = self.state();
+        let (name, attempt) = (&config.metadata.name, config.metadata.attempt);
+        s.calls.push(format!("create {name} {attempt}"));
+        s.configs.push(config.clone());
+        if let Some(e) = s.create_errors.pop_front() {
+            return Err(e);
+        }
+        let id = s.id();
+        let status = ContainerStatus {
+            id: id.clone(),
+            sandbox: sandbox.clone(),
+            metadata: config.metadata.clone(),
+            image: config.image.name.clone(),
+            image_id: config.image.id.clone(),
+            created_at: SystemTime::now(),
+            annotations: Arc::new(config.annotations.clone()),
+            ..container_status("", config.labels.clone(), RuntimeState::Created)
+        };
+        s.containers.insert(0, status);
+        Ok(id)
+    }
+
+    fn start_container(&self, id: &ContainerId) -> Result<(), RuntimeError> {
+        let mut s = self.state();
+        let error = s.start_errors.pop_front();
+        let c = s.container(id)?;
+        let call = format!("start {} {}", c.metadata.name, c.metadata.attempt);
+        match &error {
+            Some(_) => {
+                end(c, 128);
+                c.reason = "StartError".into();
+            }
+            None => {
+                c.state = RuntimeState::Running;
+                (c.started, c.started_at) = (Some(Moment::now()), Some(SystemTime::now()));
+            }
+        }
+        s.calls.push(call);
+        error.map_or(Ok(()), Err)
+    }
+
+    fn stop_container(
+        &self,
+        id: &ContainerId,
+        grace: Duration,
+        cancel: &Cancel,
+    ) -> Result<(), RuntimeError> {
+        let mut s = self.state();
+        s.calls.push(format!("stop {id} {}", grace.as_secs()));
+        if let Some(e) = s.stop_error.clone() {
+            if s.cancel_in_stop {
+                cancel.cancel();
+            }
+            return Err(e);
+        }
+        end(s.container(id)?, 137);
+        Ok(())
+    }
+
+    fn remove_container(&self, id: &ContainerId) -> Result<(), RuntimeError> {
+        let mut s = self.state();
+        s.calls.push(format!("remove {id}"));
+        s.containers.retain(|c| c.id != *id);
+        Ok(())
+    }
+
+    fn exec(
+        &self,
+        id: &ContainerId,
+        command: &[String],
+        _: Duration,
+        _: usize,
+        _: Option<&Cancel>,
+    ) -> Result<ExecOutcome, RuntimeError> {
+        let name = self.called(id, "exec", &command.join(" "))?;
+        match &self.on_exec {
+            Some(answer) => answer(&name, command),
+            None => Err(RuntimeError::failed("this runtime executes nothing")),
+        }
+    }
+
+    fn exec_stream(
+        &self,
+        id: &ContainerId,
+        request: &ExecRequest,
+    ) -> Result<Started, RuntimeError> {
+        let name = self.called(id, "exec stream", &request.command.join(" "))?;
+        match &self.on_exec_stream {
+            Some(answer) => answer(&name, request),
+            None => Err(RuntimeError::failed("this runtime executes nothing")),
+        }
+    }
+
+    fn attach(
+        &self,
+        id: &ContainerId,
+        request: AttachRequest,
+    ) -> Result<Box<dyn Session>, RuntimeError> {
+        let name = self.called(id, "attach", "")?;
+        match &self.on_attach {
+            Some(answer) => answer(&name, request),
+            None => Err(RuntimeError::failed("this runtime attaches nobody")),
+        }
+    }
+
+    fn volumes_root(&self, _: &ContainerId) -> Result<OwnedFd, RuntimeError> {
+        let root = std::fs::File::open("/").map(OwnedFd::from);
+        root.map_err(|e| RuntimeError::failed(e.to_string()))
+    }
+
+    fn container_root(&self, _: &ContainerId) -> Result<ContainerRoot, RuntimeError> {
+        Err(RuntimeError::failed("this runtime has no files"))
+    }
+
+    fn pod_network(&self, _: &str) -> Result<Option<NetworkNamespace>, RuntimeError> {
+        Ok(None)
+    }
+
+    fn interrupt(&self) {}
+}

@@ -1,0 +1,300 @@
+//! The runtime status of each pod: the runtime's listing, grouped by the labels of the containers
+//! (kubelet `kubecontainer.PodStatus`).
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use super::{
+    ContainerId, ContainerStatus, LinuxUser, Listing, NamespaceMode, NetworkNamespace, Runtime,
+    RuntimeError, RuntimeState, SandboxStatus, labels,
+};
+use crate::api::PodUid;
+use crate::base::clock::Moment;
+
+/// One instance of a container as the runtime sees it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RuntimeContainerStatus {
+    /// The id of the instance.
+    pub id: ContainerId,
+    /// The container's name in the pod spec.
+    pub name: String,
+    /// The sandbox it was created in.
+    pub sandbox: ContainerId,
+    /// Its state.
+    pub state: RuntimeState,
+    /// Number of instances before this one (the restart count).
+    pub attempt: u32,
+    /// Image as in the spec.
+    pub image: String,
+    /// The image id that it resolved to (`sha256:…`).
+    pub image_id: String,
+    /// Spec hash at creation: name and image (kubelet-probes 8.3).
+    pub hash: u32,
+    /// Wall clock, display only.
+    pub created_at: SystemTime,
+    /// Wall clock, display only.
+    pub started_at: Option<SystemTime>,
+    /// Boot clock, for the initial delay; None when the record is of an earlier boot.
+    pub started: Option<Moment>,
+    /// Wall clock, display only.
+    pub finished_at: Option<SystemTime>,
+    /// Boot clock, for the crash-loop back-off; None when the record is of an earlier boot.
+    pub finished: Option<Moment>,
+    /// Exit code, 128 + signal when a signal ended it; 0 unless exited.
+    pub exit_code: i32,
+    /// The signal that ended it.
+    pub signal: Option<i32>,
+    /// `Completed`, `Error`, `OOMKilled`, `StartError`, `ContainerStatusUnknown`; empty unless exited.
+    pub reason: String,
+    /// Termination message (kubelet-probes 8.8).
+    pub message: String,
+    /// Host pid of the first process while it runs.
+    pub pid: Option<i32>,
+    /// The log file of this instance.
+    pub log_path: PathBuf,
+    /// Whom its first process was started as; None where the runtime does not say.
+    pub user: Option<LinuxUser>,
+}
+
+/// A pod's sandbox: the holder of its namespaces.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RuntimeSandboxStatus {
+    /// The id of the sandbox.
+    pub id: ContainerId,
+    /// The number of sandboxes of this pod before it.
+    pub attempt: u32,
+    /// Whether its holder is alive.
+    pub ready: bool,
+    /// Whether it uses the node's network.
+    pub host_network: bool,
+    /// Wall clock.
+    pub created_at: SystemTime,
+    /// The pod's addresses, primary first.
+    pub ips: Vec<IpAddr>,
+}
+
+/// Everything the runtime knows of a pod.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RuntimePodStatus {
+    /// `metadata.uid`.
+    pub uid: PodUid,
+    /// `metadata.name`.
+    pub name: String,
+    /// `metadata.namespace`.
+    pub namespace: String,
+    /// Newest first by creation.
+    pub containers: Vec<RuntimeContainerStatus>,
+    /// Newest first by attempt.
+    pub sandboxes: Vec<RuntimeSandboxStatus>,
+}
+
+impl RuntimePodStatus {
+    /// The newest instance of a container.
+    pub fn container(&self, name: &str) -> Option<&RuntimeContainerStatus> {
+        self.containers.iter().find(|c| c.name == name)
+    }
+
+    /// The addresses of the newest sandbox.
+    pub fn ips(&self) -> &[IpAddr] {
+        self.sandboxes.first().map_or(&[], |s| &s.ips)
+    }
+
+    /// Whether any container or sandbox of the pod still lives.
+    pub fn is_running(&self) -> bool {
+        self.containers
+            .iter()
+            .any(|c| c.state == RuntimeState::Running)
+            || self.sandboxes.iter().any(|s| s.ready)
+    }
+}
+
+impl dyn Runtime + '_ {
+    /// Every pod that has a sandbox or a container, dead ones too.
+    pub fn list_pods(&self) -> Result<Vec<RuntimePodStatus>, RuntimeError> {
+        self.list(None).map(by_pod)
+    }
+
+    /// The status of one pod, read from the runtime now; an unknown UID gives an empty status.
+    pub fn pod_status(&self, uid: &PodUid) -> Result<RuntimePodStatus, RuntimeError> {
+        let found = by_pod(self.list(Some(uid.as_str()))?).into_iter().next();
+        Ok(found.unwrap_or_else(|| RuntimePodStatus {
+            uid: uid.clone(),
+            ..Default::default()
+        }))
+    }
+
+    /// The network of a pod's newest sandbox; None when the pod uses the node's network.
+    pub fn network_namespace(
+        &self,
+        uid: &PodUid,
+    ) -> Result<Option<NetworkNamespace>, RuntimeError> {
+        self.pod_network(uid.as_str())
+    }
+}
+
+/// Groups a listing by pod, in the order of the UIDs, with the newest containers and sandboxes
+/// first. A container without the labels of a pod was made by another program and is left out.
+fn by_pod(listing: Listing) -> Vec<RuntimePodStatus> {
+    let mut pods = BTreeMap::new();
+    for s in listing.sandboxes {
+        let m = s.metadata.clone();
+        pod_of(&mut pods, &m.uid, &m.name, &m.namespace)
+            .sandboxes
+            .push(sandbox_status(s));
+    }
+    for c in listing.containers {
+        let of_container = c.labels.clone();
+        let label = |key| of_container.get(key);
+        let (Some(uid), Some(name), Some(namespace)) = (
+            label(labels::POD_UID),
+            label(labels::POD_NAME),
+            label(labels::POD_NAMESPACE),
+        ) else {
+            continue;
+        };
+        pod_of(&mut pods, uid, name, namespace)
+            .containers
+            .push(container_status(c));
+    }
+    let mut pods: Vec<RuntimePodStatus> = pods.into_values().collect();
+    for p in &mut pods {
+        p.containers.sort_by(|a, b| {
+            (b.created_at, b.attempt, &b.id).cmp(&(a.created_at, a.attempt, &a.id))
+        });
+        p.sandboxes.sort_by(|a, b| {
+            (b.attempt, b.created_at, &b.id).cmp(&(a.attempt, a.created_at, &a.id))
+        });
+    }
+    pods
+}
+
+fn pod_of<'a>(
+    pods: &'a mut BTreeMap<String, RuntimePodStatus>,
+    uid: &str,
+    name: &str,
+    namespace: &str,
+) -> &'a mut RuntimePodStatus {
+    pods.entry(uid.to_owned())
+        .or_insert_with(|| RuntimePodStatus {
+            uid: uid.into(),
+            name: name.into(),
+            namespace: namespace.into(),
+            ..Default::default()
+        })
+}
+
+fn sandbox_status(s: SandboxStatus) -> RuntimeSandboxStatus {
+    RuntimeSandboxStatus {
+        id: s.id,
+        attempt: s.metadata.attempt,
+        ready: s.ready,
+        host_network: s.network == NamespaceMode::Node,
+        created_at: s.created_at,
+        ips: s.ips,
+    }
+}
+
+fn container_status(c: ContainerStatus) -> RuntimeContainerStatus {
+    let hash = c.annotations.get(labels::CONTAINER_HASH);
+    RuntimeContainerStatus {
+        hash: hash
+            .and_then(|h| u32::from_str_radix(h, 16).ok())
+            .unwrap_or(0),
+        name: c.metadata.name,
+        attempt: c.metadata.attempt,
+        id: c.id,
+        sandbox: c.sandbox,
+        state: c.state,
+        image: c.image,
+        image_id: c.image_id,
+        created_at: c.created_at,
+        started_at: c.started_at,
+        started: c.started,
+        finished_at: c.finished_at,
+        finished: c.finished,
+        exit_code: c.exit_code,
+        signal: c.signal,
+        reason: match c.reason.as_str() {
+            // The runtime's reason for an end that was not recorded.
+            "Unknown" => "ContainerStatusUnknown".into(),
+            _ => c.reason,
+        },
+        message: c.message,
+        pid: c.pid,
+        log_path: c.log_path,
+        user: c.user,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::engine::runtime::fake::container_status as status;
+    use crate::engine::runtime::{Labels, SandboxMetadata};
+
+    fn labels(uid: &str) -> Labels {
+        let all = [
+            (labels::POD_UID, uid),
+            (labels::POD_NAME, "web"),
+            (labels::POD_NAMESPACE, "default"),
+        ];
+        all.map(|(k, v)| (k.to_owned(), v.to_owned())).into()
+    }
+
+    fn sandbox(uid: &str, attempt: u32) -> SandboxStatus {
+        SandboxStatus {
+            id: attempt.to_string().as_str().into(),
+            metadata: SandboxMetadata {
+                name: "web".into(),
+                namespace: "default".into(),
+                uid: uid.into(),
+                attempt,
+            },
+            ready: true,
+            network: NamespaceMode::Node,
+            created_at: SystemTime::UNIX_EPOCH,
+            ips: vec![],
+        }
+    }
+
+    #[test]
+    fn a_listing_is_grouped_by_pods_the_newest_first_and_strangers_are_left_out() {
+        let old = status("old", labels("u1"), RuntimeState::Exited);
+        let mut new = status("new", labels("u1"), RuntimeState::Running);
+        new.created_at += Duration::from_secs(1);
+        let listing = Listing {
+            sandboxes: vec![sandbox("u1", 0), sandbox("u1", 1), sandbox("u2", 0)],
+            containers: vec![
+                old,
+                new,
+                status("stranger", Labels::new(), RuntimeState::Running),
+            ],
+        };
+        let pods = by_pod(listing);
+        let uids: Vec<_> = pods.iter().map(|p| p.uid.as_str()).collect();
+        assert_eq!(uids, ["u1", "u2"]);
+        let ids: Vec<_> = pods[0].containers.iter().map(|c| c.id.as_str()).collect();
+        assert_eq!(ids, ["new", "old"]);
+        let attempts: Vec<_> = pods[0].sandboxes.iter().map(|s| s.attempt).collect();
+        assert_eq!(attempts, [1, 0]);
+        assert!(pods[0].sandboxes[0].host_network && pods[1].containers.is_empty());
+    }
+
+    #[test]
+    fn what_the_pod_level_wrote_into_a_container_is_read_again() {
+        let mut c = status("a", labels("u1"), RuntimeState::Exited);
+        let hash = (labels::CONTAINER_HASH.to_owned(), "beef".to_owned());
+        c.annotations = Arc::new([hash].into());
+        c.reason = "Unknown".into();
+        let read = container_status(c);
+        assert_eq!(
+            (read.hash, read.reason.as_str()),
+            (0xbeef, "ContainerStatusUnknown")
+        );
+    }
+}

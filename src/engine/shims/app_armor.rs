@@ -1,0 +1,217 @@
+//! Which AppArmor profile the processes of a container get, as containerd's CRI plugin decides.
+//!
+//! Invariants: what the kernel has is read at each start of a container, because profiles come and go while the daemon
+//! runs; podprobe loads one at its start, where the configuration allows it ([`load`]). A profile that is asked for and cannot be had is an error, never left out.
+
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+
+pub mod load;
+
+use crate::engine::runtime::AppArmorProfile;
+
+/// The profile of `RuntimeDefault`.
+pub const RUNTIME_DEFAULT: &str = "podprobe-default";
+
+/// The kernel's files.
+#[derive(Clone, Debug)]
+pub struct AppArmor {
+    /// Whether it is switched on: a file that begins with `Y`.
+    enabled: PathBuf,
+    /// Its directory in securityfs, with the list of the loaded profiles.
+    directory: PathBuf,
+}
+
+impl AppArmor {
+    /// Those of the running kernel.
+    pub fn of_the_kernel() -> Self {
+        Self {
+            enabled: "/sys/module/apparmor/parameters/enabled".into(),
+            directory: "/sys/kernel/security/apparmor".into(),
+        }
+    }
+
+    /// Whether the kernel enforces profiles, and securityfs is mounted where runtimes look for it.
+    pub fn is_enabled(&self) -> bool {
+        let switch = fs::read(&self.enabled).unwrap_or_default();
+        switch.first() == Some(&b'Y') && self.directory.exists()
+    }
+
+    /// Whether the profile of `RuntimeDefault` is loaded; None where the list cannot be read, which is root's.
+    pub fn has_default(&self) -> Option<bool> {
+        let loaded = self.loaded().ok()?;
+        Some(loaded.iter().any(|name| name == RUNTIME_DEFAULT))
+    }
+
+    /// The name for `process.apparmorProfile`; None is no profile.
+    ///
+    /// # Errors
+    /// containerd's text, and the way out.
+    pub fn choose(
+        &self,
+        wanted: &AppArmorProfile,
+        privileged: bool,
+    ) -> Result<Option<String>, String> {
+        let loaded = self.is_enabled().then(|| self.loaded());
+        let loaded = loaded.transpose().map_err(|e| {
+            let list = self.directory.join("profiles");
+            error(&format!("cannot read {}: {e}", list.display()))
+        })?;
+        choose(wanted, privileged, loaded.as_deref()).map_err(|cause| error(&cause))
+    }
+
+    /// A line of the list is `name (mode)`; the name may have spaces.
+    fn loaded(&self) -> io::Result<Vec<String>> {
+        let text = fs::read_to_string(self.directory.join("profiles"))?;
+        let name = |line: &str| Some(line.rsplit_once(" (")?.0.to_owned());
+        Ok(text.lines().filter_map(name).collect())
+    }
+}
+
+fn error(cause: &str) -> String {
+    format!("failed to get container spec opts: failed to generate apparmor spec opts: {cause}")
+}
+
+/// `loaded` is None where AppArmor is off.
+fn choose(
+    wanted: &AppArmorProfile,
+    privileged: bool,
+    loaded: Option<&[String]>,
+) -> Result<Option<String>, String> {
+    use AppArmorProfile::{Localhost, RuntimeDefault, Unconfined, Unspecified};
+    let is_loaded = |name: &str| loaded.is_some_and(|all| all.iter().any(|l| l == name));
+    match wanted {
+        Unconfined => Ok(None),
+        Unspecified if privileged || !is_loaded(RUNTIME_DEFAULT) => Ok(None),
+        RuntimeDefault | Localhost(_) if loaded.is_none() => Err(
+            "apparmor is not supported: it is not enabled on the host; use type Unconfined".into(),
+        ),
+        RuntimeDefault if privileged => Ok(None),
+        Unspecified | RuntimeDefault if is_loaded(RUNTIME_DEFAULT) => {
+            Ok(Some(RUNTIME_DEFAULT.into()))
+        }
+        Unspecified | RuntimeDefault => Err(format!(
+            "apparmor profile not found {RUNTIME_DEFAULT}; set loadAppArmorProfile, load one of that name with apparmor_parser, or use type Localhost"
+        )),
+        Localhost(name) if is_loaded(name) => Ok(Some(name.clone())),
+        Localhost(name) => Err(format!(
+            "apparmor profile not found {name}; load it with apparmor_parser"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use AppArmorProfile::{Localhost, RuntimeDefault, Unconfined, Unspecified};
+
+    #[track_caller]
+    fn check(
+        wanted: AppArmorProfile,
+        privileged: bool,
+        loaded: Option<&[&str]>,
+        expected: Result<Option<&str>, &str>,
+    ) {
+        let loaded = loaded.map(|all| all.iter().map(|l| (*l).to_owned()).collect::<Vec<_>>());
+        let got = choose(&wanted, privileged, loaded.as_deref());
+        match (&got, expected) {
+            (Ok(got), Ok(expected)) => assert_eq!(got.as_deref(), expected),
+            (Err(text), Err(start)) => assert!(text.starts_with(start), "{text}"),
+            _ => panic!("{wanted:?} {privileged} {loaded:?}: {got:?}"),
+        }
+    }
+
+    #[test]
+    fn a_profile_is_chosen_as_containerd_chooses_it() {
+        let all = Some(&["podprobe-default", "mine"][..]);
+        let few = Some(&["/usr/sbin/tcpdump"][..]);
+        let mine = || Localhost("mine".into());
+        check(Unspecified, false, all, Ok(Some("podprobe-default")));
+        check(RuntimeDefault, false, all, Ok(Some("podprobe-default")));
+        check(mine(), false, all, Ok(Some("mine")));
+        check(Unconfined, false, all, Ok(None));
+        // A privileged container is confined only by a profile that it names.
+        check(Unspecified, true, all, Ok(None));
+        check(RuntimeDefault, true, all, Ok(None));
+        check(RuntimeDefault, true, few, Ok(None));
+        check(mine(), true, all, Ok(Some("mine")));
+        // A node where nobody has loaded them.
+        check(Unspecified, false, few, Ok(None));
+        let default =
+            Err("apparmor profile not found podprobe-default; set loadAppArmorProfile, load one");
+        check(RuntimeDefault, false, few, default);
+        check(
+            mine(),
+            false,
+            few,
+            Err("apparmor profile not found mine; load it"),
+        );
+        check(Unconfined, false, few, Ok(None));
+        // A node without AppArmor.
+        check(Unspecified, false, None, Ok(None));
+        check(Unconfined, true, None, Ok(None));
+        check(
+            RuntimeDefault,
+            false,
+            None,
+            Err("apparmor is not supported"),
+        );
+        check(RuntimeDefault, true, None, Err("apparmor is not supported"));
+        check(mine(), false, None, Err("apparmor is not supported"));
+    }
+
+    /// Files as a kernel with AppArmor has them.
+    pub(super) fn fake(enabled: &str, profiles: Option<&str>) -> (tempfile::TempDir, AppArmor) {
+        let dir = tempfile::tempdir().unwrap();
+        let files = AppArmor {
+            enabled: dir.path().join("enabled"),
+            directory: dir.path().join("apparmor"),
+        };
+        fs::write(&files.enabled, enabled).unwrap();
+        if let Some(profiles) = profiles {
+            fs::create_dir(&files.directory).unwrap();
+            fs::write(files.directory.join("profiles"), profiles).unwrap();
+        }
+        (dir, files)
+    }
+
+    #[test]
+    fn the_kernel_s_files_say_what_there_is() {
+        let list =
+            "podprobe-default (enforce)\nmy profile (complain)\n:ns:sub (enforce)\nhalf a line\n";
+        let (_dir, on) = fake("Y\n", Some(list));
+        assert!(on.is_enabled());
+        assert_eq!(
+            on.loaded().unwrap(),
+            ["podprobe-default", "my profile", ":ns:sub"]
+        );
+        assert_eq!(on.has_default(), Some(true));
+        let (_other, without) = fake("Y\n", Some("podprobe-default-2 (enforce)\n"));
+        assert_eq!(without.has_default(), Some(false));
+        let chosen = on.choose(&Localhost("my profile".into()), false);
+        assert_eq!(chosen, Ok(Some("my profile".into())));
+        assert_eq!(
+            on.choose(&Localhost("my".into()), false),
+            Err("failed to get container spec opts: failed to generate apparmor spec opts: apparmor profile not found my; load it with apparmor_parser".into())
+        );
+        for (_dir, off) in [
+            fake("N\n", Some(list)),
+            fake("Y\n", None),
+            fake("", Some(list)),
+        ] {
+            assert!(!off.is_enabled());
+            assert_eq!(off.choose(&Unspecified, false), Ok(None));
+        }
+    }
+
+    #[test]
+    fn a_list_that_cannot_be_read_leaves_no_container_without_its_profile() {
+        let (dir, on) = fake("Y\n", Some(""));
+        fs::remove_file(dir.path().join("apparmor/profiles")).unwrap();
+        assert_eq!(on.has_default(), None);
+        let error = on.choose(&RuntimeDefault, false).unwrap_err();
+        assert!(error.contains("apparmor/profiles: No such file"), "{error}");
+    }
+}

@@ -1,0 +1,213 @@
+//! Loading the profile of `RuntimeDefault` at the start of the daemon, where the configuration allows it.
+//!
+//! Invariants: the text is the one that is built into the program, so that an upgrade mends it. The parser is root's own
+//! program, found in fixed directories and not by `PATH`. It is waited for at most [`LIMIT`], and the daemon starts without it.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use nix::sys::memfd::{MFdFlags, memfd_create};
+
+use super::{AppArmor, RUNTIME_DEFAULT};
+use crate::base::sys::task::PidFd;
+
+/// The profile, with a comment at its begin.
+pub const PROFILE: &str = include_str!("../../../../config/apparmor.d/podprobe-default");
+/// How long the parser may take. A slow board needs a second.
+pub const LIMIT: Duration = Duration::from_secs(20);
+/// Where distributions have the parser.
+const DIRECTORIES: [&str; 2] = ["/sbin", "/usr/sbin"];
+/// The most of the parser's own words in a message.
+const MOST_WORDS: u64 = 2048;
+
+/// The parser of this node.
+pub fn parser() -> Option<PathBuf> {
+    find(&DIRECTORIES)
+}
+
+fn find(directories: &[impl AsRef<Path>]) -> Option<PathBuf> {
+    let paths = directories.iter();
+    let mut paths = paths.map(|dir| dir.as_ref().join("apparmor_parser"));
+    paths.find(|path| {
+        let found = path.metadata();
+        found.is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
+    })
+}
+
+/// What became of the profile.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Loaded {
+    /// `loadAppArmorProfile` is false.
+    NotAllowed,
+    /// The kernel enforces no profiles.
+    NoAppArmor,
+    /// The kernel has this one now, for containers that start and for those that run under it.
+    Replaced,
+}
+
+/// Has the kernel take the profile, where `allowed`.
+///
+/// # Errors
+/// For people: what failed, what follows, and what to do.
+pub fn load(
+    allowed: bool,
+    kernel: &AppArmor,
+    parser: Option<&Path>,
+    limit: Duration,
+) -> Result<Loaded, String> {
+    match (allowed, kernel.is_enabled(), parser) {
+        (false, ..) => Ok(Loaded::NotAllowed),
+        (_, false, _) => Ok(Loaded::NoAppArmor),
+        (.., None) => Err(format!(
+            "loadAppArmorProfile: cannot load {RUNTIME_DEFAULT}: there is no apparmor_parser in {}; install the package apparmor, and start \
+             podprobe again",
+            DIRECTORIES.join(" or ")
+        )),
+        (.., Some(parser)) => match run(parser, limit) {
+            Ok(()) => Ok(Loaded::Replaced),
+            Err(cause) => Err(format!(
+                "loadAppArmorProfile: cannot load {RUNTIME_DEFAULT}: {}: {cause}; what was loaded before stays in force",
+                parser.display()
+            )),
+        },
+    }
+}
+
+/// Gives the parser the profile. What it says goes to a file in memory, so that nobody waits for whom it has started.
+fn run(parser: &Path, limit: Duration) -> Result<(), String> {
+    let failed = |e: io::Error| e.to_string();
+    let mut input = in_memory().map_err(failed)?;
+    let mut said = in_memory().map_err(failed)?;
+    input.write_all(PROFILE.as_bytes()).map_err(failed)?;
+    input.rewind().map_err(failed)?;
+    let mut command = Command::new(parser);
+    // A cache of another profile of this name is not asked, and none is written.
+    command.args(["--skip-cache", "--replace"]);
+    command.env_clear().current_dir("/");
+    command.stdin(input).stdout(Stdio::null());
+    command.stderr(said.try_clone().map_err(failed)?);
+    let mut child = command.spawn().map_err(failed)?;
+    let ended = PidFd::of(child.id() as i32).and_then(|process| process.wait(limit));
+    if !ended.as_ref().is_ok_and(|ended| *ended) {
+        let _ = child.kill();
+    }
+    let status = child.wait().map_err(failed)?;
+    if !ended.map_err(failed)? {
+        return Err(format!("it had not ended after {} s", limit.as_secs_f32()));
+    }
+    if status.success() {
+        return Ok(());
+    }
+    let mut words = Vec::new();
+    let _ = said.rewind();
+    let _ = said.take(MOST_WORDS).read_to_end(&mut words);
+    let words = String::from_utf8_lossy(&words);
+    Err(format!("{status}: {}", one_line(&words)))
+}
+
+fn in_memory() -> io::Result<File> {
+    Ok(memfd_create(c"apparmor", MFdFlags::MFD_CLOEXEC)?.into())
+}
+
+fn one_line(text: &str) -> String {
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    lines.collect::<Vec<_>>().join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::time::Instant;
+
+    use super::super::tests::fake;
+    use super::*;
+
+    /// A program in the parser's place. Written by another process, for one that is open for writing cannot be executed.
+    fn script(dir: &Path, body: &str) -> PathBuf {
+        let path = dir.join("apparmor_parser");
+        let write = "printf '#!/bin/sh\\n%s\\n' \"$1\" > \"$0\" && chmod 755 \"$0\"";
+        let mut shell = Command::new("/bin/sh");
+        shell.args(["-c", write]).arg(&path).arg(body);
+        assert!(shell.status().unwrap().success());
+        path
+    }
+
+    fn loaded_by(body: &str, limit: Duration) -> (tempfile::TempDir, Result<Loaded, String>) {
+        let (dir, kernel) = fake("Y\n", Some(""));
+        let parser = script(dir.path(), body);
+        let loaded = load(true, &kernel, Some(&parser), limit);
+        let place = format!("{}", parser.display());
+        (dir, loaded.map_err(|text| text.replace(&place, "PARSER")))
+    }
+
+    #[test]
+    fn it_is_loaded_only_where_it_is_allowed_and_means_something() {
+        let (dir, on) = fake("Y\n", Some(""));
+        let (_dir, off) = fake("N\n", None);
+        let ran = dir.path().join("ran");
+        let parser = script(dir.path(), &format!("echo > {}", ran.display()));
+        let parser = Some(parser.as_path());
+        assert_eq!(load(false, &on, parser, LIMIT), Ok(Loaded::NotAllowed));
+        assert_eq!(load(false, &off, None, LIMIT), Ok(Loaded::NotAllowed));
+        assert_eq!(load(true, &off, parser, LIMIT), Ok(Loaded::NoAppArmor));
+        assert_eq!(load(true, &off, None, LIMIT), Ok(Loaded::NoAppArmor));
+        assert!(!ran.exists());
+        assert_eq!(load(true, &on, parser, LIMIT), Ok(Loaded::Replaced));
+        assert!(ran.exists());
+    }
+
+    #[test]
+    fn without_a_parser_it_is_said_what_to_install() {
+        let (_dir, on) = fake("Y\n", Some(""));
+        assert_eq!(
+            load(true, &on, None, LIMIT).unwrap_err(),
+            "loadAppArmorProfile: cannot load podprobe-default: there is no apparmor_parser in /sbin or /usr/sbin; install the package \
+             apparmor, and start podprobe again"
+        );
+    }
+
+    #[test]
+    fn the_parser_gets_the_profile_of_the_program_and_no_environment() {
+        let write = "cat > \"${0%/*}/got\"; echo \"$@\" > \"${0%/*}/arguments\"; echo \"$HOME\" >> \"${0%/*}/arguments\"";
+        let (dir, loaded) = loaded_by(write, LIMIT);
+        assert_eq!(loaded, Ok(Loaded::Replaced));
+        let read = |name| fs::read_to_string(dir.path().join(name)).unwrap();
+        assert_eq!(read("got"), PROFILE);
+        assert_eq!(read("arguments"), "--skip-cache --replace\n\n");
+        let named = format!("\nprofile {RUNTIME_DEFAULT} flags=");
+        assert!(PROFILE.contains(&named));
+    }
+
+    #[test]
+    fn what_the_parser_says_is_told() {
+        let (_dir, loaded) = loaded_by("echo 'no such' >&2; echo 'abi' >&2; exit 3", LIMIT);
+        assert_eq!(
+            loaded.unwrap_err(),
+            "loadAppArmorProfile: cannot load podprobe-default: PARSER: exit status: 3: no such; abi; what was loaded before stays in force"
+        );
+    }
+
+    #[test]
+    fn a_parser_that_hangs_is_ended() {
+        let began = Instant::now();
+        let limit = Duration::from_millis(50);
+        let (_dir, loaded) = loaded_by("exec sleep 1000", limit);
+        let text = loaded.unwrap_err();
+        assert!(text.contains("it had not ended after 0.05 s"), "{text}");
+        assert!(began.elapsed() < Duration::from_secs(100));
+    }
+
+    #[test]
+    fn the_parser_is_an_executable_file_of_the_first_directory_that_has_one() {
+        let dirs = [(); 3].map(|()| tempfile::tempdir().unwrap());
+        assert_eq!(find(&dirs), None);
+        fs::write(dirs[0].path().join("apparmor_parser"), "text").unwrap();
+        let second = script(dirs[1].path(), "");
+        script(dirs[2].path(), "");
+        assert_eq!(find(&dirs), Some(second));
+    }
+}

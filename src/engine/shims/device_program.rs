@@ -1,0 +1,282 @@
+//! The device filter of a container on cgroup v2: the rules of the OCI specification as a program of the kernel.
+//!
+//! On cgroup v1 the controller `devices` keeps such rules itself. On v2 a program of type BPF_PROG_TYPE_CGROUP_DEVICE is
+//! asked whenever a process of the cgroup makes or opens a device.
+//!
+//! Invariants:
+//! - What no rule allows is refused.
+//! - For each kind of access the last rule that names the device decides, as with cgroup v1. A request for several kinds
+//!   is allowed when each of them is.
+//! - The program is attached before any process of the container runs. It goes with the cgroup, and holds for the cgroups
+//!   of commands, which lie below.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::base::sys::bpf::{self, Instruction, ProgramType};
+
+/// Making a device node.
+const MAKE: u8 = 1;
+/// Opening it for reading.
+const READ: u8 = 2;
+/// Opening it for writing.
+const WRITE: u8 = 4;
+/// All three.
+const ALL: u8 = MAKE | READ | WRITE;
+
+/// Which devices a rule is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Any,
+    Block,
+    Char,
+}
+
+/// One rule of `linux.resources.devices`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rule {
+    allow: bool,
+    kind: Kind,
+    /// `None` is every number.
+    major: Option<u32>,
+    /// `None` is every number.
+    minor: Option<u32>,
+    access: u8,
+}
+
+const fn allow(kind: Kind, numbers: (Option<u32>, Option<u32>), access: u8) -> Rule {
+    Rule {
+        allow: true,
+        kind,
+        major: numbers.0,
+        minor: numbers.1,
+        access,
+    }
+}
+
+/// What every container may do, as runc has it: make any node, and open null, zero, full, random, urandom, tty,
+/// terminals, and tun, whose interfaces are those of the network namespace.
+const EVERY_CONTAINER: [Rule; 11] = [
+    allow(Kind::Char, (None, None), MAKE),
+    allow(Kind::Block, (None, None), MAKE),
+    allow(Kind::Char, (Some(1), Some(3)), ALL),
+    allow(Kind::Char, (Some(1), Some(5)), ALL),
+    allow(Kind::Char, (Some(1), Some(7)), ALL),
+    allow(Kind::Char, (Some(1), Some(8)), ALL),
+    allow(Kind::Char, (Some(1), Some(9)), ALL),
+    allow(Kind::Char, (Some(5), Some(0)), ALL),
+    allow(Kind::Char, (Some(5), Some(2)), ALL),
+    allow(Kind::Char, (Some(10), Some(200)), ALL),
+    allow(Kind::Char, (Some(136), None), ALL),
+];
+
+impl Rule {
+    /// As the file `devices.allow` or `devices.deny` of cgroup v1 takes it, and which of the two.
+    pub(crate) fn on_v1(&self) -> (&'static str, String) {
+        let file = if self.allow {
+            "devices.allow"
+        } else {
+            "devices.deny"
+        };
+        let kind = match self.kind {
+            Kind::Any => return (file, "a".into()),
+            Kind::Block => 'b',
+            Kind::Char => 'c',
+        };
+        let number = |n: Option<u32>| n.map_or_else(|| "*".into(), |n| n.to_string());
+        let letters = [(READ, 'r'), (WRITE, 'w'), (MAKE, 'm')].into_iter();
+        let access = letters
+            .filter(|(bit, _)| self.access & bit != 0)
+            .map(|(_, l)| l);
+        let access: String = access.collect();
+        (
+            file,
+            format!(
+                "{kind} {}:{} {access}",
+                number(self.major),
+                number(self.minor)
+            ),
+        )
+    }
+}
+
+/// The rules of a configuration, and then those of every container.
+///
+/// # Errors
+/// A rule that cannot be read, with its place.
+pub(crate) fn rules(config: &Value) -> Result<Vec<Rule>, String> {
+    let listed = config.pointer("/linux/resources/devices");
+    let listed = listed.and_then(Value::as_array).into_iter().flatten();
+    let own = listed.enumerate().map(|(i, rule)| {
+        read(rule).map_err(|why| format!("config.json: linux.resources.devices[{i}]: {why}"))
+    });
+    own.chain(EVERY_CONTAINER.map(Ok)).collect()
+}
+
+fn read(rule: &Value) -> Result<Rule, String> {
+    let kind = match rule["type"].as_str() {
+        None | Some("a" | "") => Kind::Any,
+        Some("b") => Kind::Block,
+        Some("c" | "u") => Kind::Char,
+        Some(other) => return Err(format!("type {other:?} is not a, b or c")),
+    };
+    let mut access = 0;
+    for letter in rule["access"].as_str().unwrap_or("rwm").chars() {
+        access |= match letter {
+            'r' => READ,
+            'w' => WRITE,
+            'm' => MAKE,
+            other => return Err(format!("access has {other:?}; it is of r, w and m")),
+        };
+    }
+    Ok(Rule {
+        allow: rule["allow"] == Value::Bool(true),
+        kind,
+        major: number(&rule["major"], "major")?,
+        minor: number(&rule["minor"], "minor")?,
+        access,
+    })
+}
+
+/// Absent and -1 are every number.
+fn number(value: &Value, what: &str) -> Result<Option<u32>, String> {
+    match value {
+        Value::Null => Ok(None),
+        v if v.as_i64() == Some(-1) => Ok(None),
+        v => {
+            let n = v.as_u64().and_then(|n| u32::try_from(n).ok());
+            n.map(Some)
+                .ok_or_else(|| format!("{what} {v} is no device number"))
+        }
+    }
+}
+
+/// Whether the last rule allows everything, as for a privileged container. It needs no program.
+pub(crate) fn allows_everything(rules: &[Rule]) -> bool {
+    let own = rules.strip_suffix(&EVERY_CONTAINER).unwrap_or(rules);
+    own.last().is_some_and(|r| {
+        r.allow && r.kind == Kind::Any && (r.major, r.minor) == (None, None) && r.access == ALL
+    })
+}
+
+// Registers, as this program uses them. r1 is the kernel's context: three 32-bit numbers, of which the first has the type
+// of the device in its lower half and the access in its upper half.
+const VERDICT: u8 = 0;
+const CONTEXT: u8 = 1;
+const TYPE: u8 = 2;
+/// The kinds of access that no rule has allowed yet.
+const WANTED: u8 = 3;
+const MAJOR: u8 = 4;
+const MINOR: u8 = 5;
+
+// Operations (Documentation/bpf/standardization/instruction-set.rst of the kernel).
+const LOAD_WORD: u8 = 0x61;
+const MOVE: u8 = 0xb7;
+const MOVE_REGISTER: u8 = 0xbf;
+const AND: u8 = 0x57;
+const SHIFT_RIGHT: u8 = 0x77;
+const JUMP_IF_NOT: u8 = 0x55;
+const JUMP_IF: u8 = 0x15;
+/// As JUMP_IF_NOT, of the lower 32 bits: the constant is not taken as a number with a sign.
+const JUMP_IF_NOT_32: u8 = 0x56;
+const EXIT: u8 = 0x95;
+
+/// `BPF_DEVCG_DEV_BLOCK` and `BPF_DEVCG_DEV_CHAR`.
+const BLOCK_DEVICE: u32 = 1;
+const CHAR_DEVICE: u32 = 2;
+
+fn instruction(code: u8, to: u8, from: u8, offset: i16, constant: u32) -> Instruction {
+    let [o0, o1] = offset.to_ne_bytes();
+    let [c0, c1, c2, c3] = constant.to_ne_bytes();
+    [code, to | from << 4, o0, o1, c0, c1, c2, c3]
+}
+
+fn answer(allowed: bool) -> [Instruction; 2] {
+    [
+        instruction(MOVE, VERDICT, 0, 0, u32::from(allowed)),
+        instruction(EXIT, 0, 0, 0, 0),
+    ]
+}
+
+/// The program of these rules. The last rule is asked first: it takes what it allows off the wanted kinds of access, and
+/// refuses the request when it denies one of them.
+pub(crate) fn program(rules: &[Rule]) -> Vec<Instruction> {
+    let mut program = vec![
+        instruction(LOAD_WORD, TYPE, CONTEXT, 0, 0),
+        instruction(MOVE_REGISTER, WANTED, TYPE, 0, 0),
+        instruction(AND, TYPE, 0, 0, 0xffff),
+        instruction(SHIFT_RIGHT, WANTED, 0, 0, 16),
+        instruction(LOAD_WORD, MAJOR, CONTEXT, 4, 0),
+        instruction(LOAD_WORD, MINOR, CONTEXT, 8, 0),
+    ];
+    for rule in rules.iter().rev() {
+        program.extend(one(rule));
+    }
+    program.extend(answer(false));
+    program
+}
+
+fn one(rule: &Rule) -> Vec<Instruction> {
+    let verdict = answer(rule.allow);
+    let decide: Vec<Instruction> = if rule.allow {
+        // Goes on to the next rule, past the two instructions of the answer, while something is left.
+        let left = [
+            instruction(AND, WANTED, 0, 0, u32::from(ALL & !rule.access)),
+            instruction(JUMP_IF_NOT, WANTED, 0, 2, 0),
+        ];
+        left.into_iter().chain(verdict).collect()
+    } else {
+        let denied = [
+            instruction(MOVE_REGISTER, VERDICT, WANTED, 0, 0),
+            instruction(AND, VERDICT, 0, 0, u32::from(rule.access)),
+            instruction(JUMP_IF, VERDICT, 0, 2, 0),
+        ];
+        denied.into_iter().chain(verdict).collect()
+    };
+    let kind = match rule.kind {
+        Kind::Any => None,
+        Kind::Block => Some(BLOCK_DEVICE),
+        Kind::Char => Some(CHAR_DEVICE),
+    };
+    let wanted = [(TYPE, kind), (MAJOR, rule.major), (MINOR, rule.minor)];
+    let wanted: Vec<(u8, u32)> = wanted
+        .into_iter()
+        .filter_map(|(register, number)| Some((register, number?)))
+        .collect();
+    let mut all = Vec::with_capacity(wanted.len() + decide.len());
+    for (i, (register, number)) in wanted.iter().enumerate() {
+        let rest = wanted.len() - i - 1 + decide.len();
+        all.push(instruction(
+            JUMP_IF_NOT_32,
+            *register,
+            0,
+            rest as i16,
+            *number,
+        ));
+    }
+    all.extend(decide);
+    all
+}
+
+/// Has the kernel filter devices by these rules for all that will ever run in that directory of cgroup v2.
+///
+/// # Errors
+/// As bpf(2): EPERM without CAP_BPF and CAP_NET_ADMIN, ENOSYS or EINVAL in a kernel without CONFIG_CGROUP_BPF.
+pub(crate) fn attach(rules: &[Rule], cgroup: &Path) -> io::Result<()> {
+    let loaded = bpf::load(ProgramType::CgroupDevice, &program(rules))?;
+    bpf::attach_to_cgroup(&loaded, &File::open(cgroup)?)
+}
+
+/// Whether the kernel takes such a program from this process. Nothing is attached.
+///
+/// # Errors
+/// As [`attach`].
+pub(crate) fn attempt() -> io::Result<()> {
+    bpf::load(ProgramType::CgroupDevice, &program(&EVERY_CONTAINER)).map(drop)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,303 @@
+//! `create` and `start`.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::stat::Mode;
+use serde_json::Value;
+
+use super::cgroups::{self, Hierarchy};
+use super::config::{cgroups_path, prepare};
+use super::first_process::{FirstProcess, joins_processes};
+use super::record::{self, Record};
+use super::root::open_root;
+use super::{Error, limits, process};
+use crate::base::clock::Moment;
+use crate::engine::nsexec;
+use crate::engine::shims::device_program;
+
+/// Longest time from the start signal to execve; no step in between waits for anything.
+const START_LIMIT: Duration = Duration::from_secs(30);
+/// Of the text of a failed execve, in bytes.
+const MOST_TEXT: usize = 4096;
+
+/// What `create` is asked for.
+pub(super) struct Request<'a> {
+    /// `--root`.
+    pub root: &'a Path,
+    pub id: &'a str,
+    pub bundle: &'a Path,
+    pub pid_file: Option<&'a Path>,
+    pub console_socket: Option<&'a Path>,
+    /// Goes on where the kernel cannot filter the container's devices.
+    pub unfiltered_devices: bool,
+    /// Where the procfs of the process namespace that it joins is mounted.
+    pub pod_proc: Option<&'a Path>,
+}
+
+/// Makes the container, up to but without its own program. Its stdio is ours, or a terminal that is sent to the socket.
+pub(super) fn create(request: &Request<'_>) -> Result<(), Error> {
+    let Request { root, id, .. } = *request;
+    let what = || format!("create container {id}");
+    single_threaded().map_err(|e| Error::new(what(), e))?;
+    seal().map_err(|e| Error::new(what(), e))?;
+    let bundle = fs::canonicalize(request.bundle)
+        .map_err(|e| Error::new(format!("open bundle {}", request.bundle.display()), e))?;
+    let hierarchies = cgroups::hierarchies()?;
+    let config = prepare(&bundle, id, &hierarchies).map_err(|e| Error::new(what(), e))?;
+    let record = Record {
+        bundle,
+        cgroups_path: cgroups_path(&config, id),
+        ..Default::default()
+    };
+    claim(root, id).map_err(|e| Error::new(what(), e))?;
+    let made = make(request, &config, record.clone(), &hierarchies);
+    if made.is_err() {
+        // The first error is the one to tell; what could not be removed now, `delete --force` will find by the record.
+        if cgroups::kill_and_remove(&hierarchies, &record.cgroups_path).is_ok() {
+            let _ = process::remove_state(root, id);
+        }
+    }
+    made.map_err(|e| Error::new(what(), e.0))
+}
+
+/// The container's process is a copy of this one: another thread that holds the allocator's lock would stop it for ever.
+fn single_threaded() -> Result<(), String> {
+    let tasks = fs::read_dir("/proc/self/task")
+        .map_err(|e| format!("/proc/self/task: {e}"))?
+        .count();
+    if tasks == 1 {
+        Ok(())
+    } else {
+        Err(format!(
+            "this process has {tasks} threads; it must be a process of its own with one"
+        ))
+    }
+}
+
+/// What a container can reach of us cannot be written; at once when the daemon, and so this, runs sealed already. Where the
+/// kernel cannot do that there is only non-dumpability and ETXTBSY while we run.
+fn seal() -> std::io::Result<()> {
+    match crate::base::sys::exe::run_sealed() {
+        Err(e)
+            if matches!(
+                e.raw_os_error().map(Errno::from_raw),
+                Some(Errno::ENOSYS | Errno::EPERM | Errno::EINVAL)
+            ) =>
+        {
+            Ok(())
+        }
+        other => other,
+    }
+}
+
+/// Where no controller of v1 filters devices, a program on v2 does. It is attached before any process of the container
+/// exists. A container that is not privileged is not made without a filter, unless the configuration allows that.
+fn filter_devices(
+    config: &Value,
+    record: &Record,
+    hierarchies: &[Hierarchy],
+    unfiltered: bool,
+) -> Result<(), Error> {
+    let rules = device_program::rules(config).map_err(Error)?;
+    if let Some(v1) = hierarchies.iter().find(|h| h.is_of("devices")) {
+        return limits::filter_devices(v1, &record.cgroups_path, &rules);
+    }
+    if device_program::allows_everything(&rules) {
+        return Ok(());
+    }
+    let attached = match hierarchies.iter().find(|h| h.v2) {
+        Some(h) => device_program::attach(&rules, &h.dir(&record.cgroups_path)),
+        None => Err(std::io::Error::other(
+            "no cgroup file system can do that here",
+        )),
+    };
+    match attached {
+        Err(_) if unfiltered => Ok(()),
+        Err(e) => Err(Error(format!(
+            "cannot filter the container's devices: {e}; without a filter any image could read and write the node's disks. \
+             'podprobe check-host' says what is missing; \"allowUnfilteredDevices\": true in the configuration does without"
+        ))),
+        Ok(()) => Ok(()),
+    }
+}
+
+/// The id is ours from here on, or somebody else's.
+fn claim(root: &Path, id: &str) -> Result<(), String> {
+    let dir = record::dir(root, id);
+    fs::create_dir_all(root).map_err(|e| format!("{}: {e}", root.display()))?;
+    fs::create_dir(&dir).map_err(|e| match e.kind() {
+        std::io::ErrorKind::AlreadyExists => "a container of that id exists".to_owned(),
+        _ => format!("{}: {e}", dir.display()),
+    })
+}
+
+fn make(
+    request: &Request<'_>,
+    config: &Value,
+    mut record: Record,
+    hierarchies: &[Hierarchy],
+) -> Result<(), Error> {
+    let Request { root, id, .. } = *request;
+    record.save(root, id)?;
+    let console = console(config, request.console_socket).map_err(Error)?;
+    check_app_armor(config).map_err(Error)?;
+    let rootfs = open_root(config).map_err(|e| Error::new("open the root", e))?;
+    let orders = nsexec::orders_of_first_process(config, &rootfs, joins_processes(config))
+        .map_err(|e| Error(e.to_string()))?;
+    drop(rootfs);
+    let (report, start) = (
+        fifo(&record::report(root, id))?,
+        fifo(&record::start(root, id))?,
+    );
+    cgroups::make(hierarchies, &record.cgroups_path)?;
+    filter_devices(config, &record, hierarchies, request.unfiltered_devices)?;
+    // The container must not depend on how the daemon was started.
+    nix::sys::stat::umask(Mode::from_bits_truncate(0o022));
+    nix::unistd::setgroups(&[]).map_err(|e| Error::new("drop supplementary groups", e))?;
+    // Only a dumpable process may write its own score; the children inherit it.
+    if let Some(score) = orders.oom_score_adj {
+        fs::write("/proc/self/oom_score_adj", score.to_string())
+            .map_err(|e| Error::new("write /proc/self/oom_score_adj", e))?;
+    }
+    // Nobody in a namespace that is joined can look into this process or its children.
+    crate::base::sys::harden_process();
+    crate::base::sys::process::close_on_exec_from(3)
+        .map_err(|e| Error::new("have what is open closed later", e))?;
+    let first = FirstProcess {
+        config,
+        orders,
+        hierarchies,
+        cgroups_path: &record.cgroups_path,
+        pod_proc: request.pod_proc,
+        bound_devices: in_user_namespace(),
+        start,
+        report,
+        console,
+    };
+    record.pid = first.launch().map_err(Error)?;
+    record.start_time = record::stat(record.pid).map_or(0, |s| s.1);
+    record.save(root, id)?;
+    match request.pid_file {
+        Some(file) => fs::write(file, record.pid.to_string())
+            .map_err(|e| Error::new(format!("write {}", file.display()), e)),
+        None => Ok(()),
+    }
+}
+
+/// A terminal and its socket belong together.
+fn console(config: &Value, socket: Option<&Path>) -> Result<Option<UnixStream>, String> {
+    match (config["process"]["terminal"] == Value::Bool(true), socket) {
+        (true, None) => Err("process.terminal needs --console-socket".into()),
+        (false, Some(_)) => Err("--console-socket needs process.terminal".into()),
+        (_, None) => Ok(None),
+        (_, Some(socket)) => UnixStream::connect(socket)
+            .map(Some)
+            .map_err(|e| format!("connect to {}: {e}", socket.display())),
+    }
+}
+
+/// Without AppArmor there is no file to write the profile to; that says less than this.
+fn check_app_armor(config: &Value) -> Result<(), String> {
+    let Some(profile) = config["process"]["apparmorProfile"].as_str() else {
+        return Ok(());
+    };
+    let enabled = fs::read_to_string("/sys/module/apparmor/parameters/enabled");
+    match enabled.is_ok_and(|text| text.trim() == "Y") {
+        true => Ok(()),
+        false => Err(format!(
+            "AppArmor is not enabled here, and the profile is {profile}"
+        )),
+    }
+}
+
+/// As root of one that is not the node's first this process may make no devices.
+fn in_user_namespace() -> bool {
+    let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    let whole = ["0", "0", "4294967295"];
+    !map.is_empty() && !map.split_whitespace().eq(whole)
+}
+
+/// Both ends open, so that neither this open nor a write of the other side ever blocks.
+fn fifo(path: &Path) -> Result<File, Error> {
+    nix::unistd::mkfifo(path, Mode::S_IRUSR | Mode::S_IWUSR)
+        .map_err(|e| Error::new(format!("make {}", path.display()), e))?;
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(path)
+        .map_err(|e| Error::new(format!("open {}", path.display()), e))
+}
+
+/// What the container's process says before it ends; nothing when its program runs, because no descriptor is left then.
+///
+/// Another container of the pod may be able to trace that process and keep its descriptors: neither the time nor the text is
+/// without a limit.
+fn hear(report: &mut File) -> Result<String, String> {
+    let end = Moment::now() + START_LIMIT;
+    let mut text = Vec::new();
+    loop {
+        let mut part = [0; 1024];
+        match report.read(&mut part) {
+            Ok(0) => break,
+            Ok(_) if text.len() >= MOST_TEXT => break,
+            Ok(n) => text.extend_from_slice(&part[..n]),
+            Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                let left =
+                    PollTimeout::try_from(end.since(Moment::now())).unwrap_or(PollTimeout::ZERO);
+                let ready = poll(&mut [PollFd::new(report.as_fd(), PollFlags::POLLIN)], left);
+                if !matches!(ready, Ok(1) | Err(Errno::EINTR)) {
+                    let limit = START_LIMIT.as_secs();
+                    return Err(format!("its program did not run within {limit} s"));
+                }
+            }
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(e) => return Err(e.to_string()),
+        }
+    }
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
+/// Lets the container's own program run. Returns when it does; an execve that failed is an error.
+pub(super) fn start(root: &Path, id: &str) -> Result<(), Error> {
+    let what = || format!("start container {id}");
+    let mut record =
+        Record::load(root, id)?.ok_or_else(|| Error::new(what(), "container does not exist"))?;
+    if record.started || !record.is_alive() {
+        return Err(Error::new(
+            what(),
+            if record.started {
+                "it was started before"
+            } else {
+                "its process has ended"
+            },
+        ));
+    }
+    let mut report = File::options()
+        .read(true)
+        .custom_flags(nix::libc::O_NONBLOCK)
+        .open(record::report(root, id))
+        .map_err(|e| Error::new(what(), e))?;
+    record.started = true;
+    record.save(root, id)?;
+    // Without blocking it is an error that nobody waits there.
+    File::options()
+        .write(true)
+        .custom_flags(nix::libc::O_NONBLOCK)
+        .open(record::start(root, id))
+        .and_then(|mut start| start.write_all(&[1]))
+        .map_err(|e| Error::new(what(), format!("its process does not wait for it: {e}")))?;
+    let text = hear(&mut report).map_err(|e| Error::new(what(), e))?;
+    if text.is_empty() {
+        Ok(())
+    } else {
+        Err(Error::new(what(), text))
+    }
+}

@@ -1,0 +1,375 @@
+//! The container's first process, from a copy of `podprobe oci create` to the container's own program.
+//!
+//! Invariants:
+//! - Every privilege is dropped before another process of the container can see this one. In a process namespace of its own
+//!   it is alone until then. One that the containers of a pod share it enters last, as a copy that has nothing left to lose:
+//!   another container of the pod may have CAP_SYS_PTRACE, and can do as it likes with every process in there.
+//! - What it is given goes through the steps by which commands are given it ([`crate::base::sys::enter`]).
+//! - Of what it has open nothing outlives its execve but its standard streams.
+//! - It says once how it went: `ready`, or why not. Whoever hears neither knows that it was killed.
+
+use std::convert::Infallible;
+use std::ffi::CStr;
+use std::fs::File;
+use std::io::{IoSlice, PipeReader, PipeWriter, Read, Write, stderr, stdin, stdout};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::fcntl::OFlag;
+use nix::sched::{CloneFlags, setns, unshare};
+use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
+use nix::sys::wait::waitpid;
+use nix::unistd::{AccessFlags, Pid, access, dup2_stderr, dup2_stdin, dup2_stdout, execve, setsid};
+use serde_json::Value;
+
+use super::cgroups::{self, Hierarchy};
+use super::limits;
+use super::root::{Root, Sources, is_null};
+use crate::base::sys::enter::{Orders, Report, drop_to, take_on};
+use crate::base::sys::process::{OneThread, Parent, apply_seccomp, copy, end_now, reset_signals};
+use crate::base::sys::terminal::{become_controlling, set_size, slave_of, unlock};
+use crate::engine::nsexec;
+
+/// What it says when it waits for its start.
+const READY: &str = "ready";
+
+/// What it is made of.
+pub(super) struct FirstProcess<'a> {
+    pub config: &'a Value,
+    pub orders: Orders,
+    pub hierarchies: &'a [Hierarchy],
+    pub cgroups_path: &'a str,
+    /// Where the procfs of the process namespace that it joins is mounted.
+    pub pod_proc: Option<&'a Path>,
+    /// Devices are the node's own files: this process may make none.
+    pub bound_devices: bool,
+    /// A byte comes out of it when the container's program is to run.
+    pub start: File,
+    /// Takes the text of a failed execve; `start` reads it at the other end, and sees its end when that worked.
+    pub report: File,
+    /// Takes the terminal.
+    pub console: Option<UnixStream>,
+}
+
+/// How it is heard of.
+struct Voice {
+    /// [`READY`], or why not.
+    word: PipeWriter,
+    /// The pid of its copy, where it goes on as one.
+    copy: PipeWriter,
+}
+
+/// The other ends.
+struct Ears {
+    word: PipeReader,
+    copy: PipeReader,
+}
+
+/// The namespaces of a configuration.
+struct Namespaces {
+    joined: Vec<(CloneFlags, File, String)>,
+    made: CloneFlags,
+}
+
+impl Namespaces {
+    fn read(config: &Value) -> Result<Self, String> {
+        let mut all = Self {
+            joined: Vec::new(),
+            made: CloneFlags::empty(),
+        };
+        let listed = config["linux"]["namespaces"].as_array();
+        for n in listed.into_iter().flatten() {
+            let kind = n["type"].as_str().unwrap_or_default();
+            let flag = match kind {
+                "mount" => CloneFlags::CLONE_NEWNS,
+                "pid" => CloneFlags::CLONE_NEWPID,
+                "network" => CloneFlags::CLONE_NEWNET,
+                "ipc" => CloneFlags::CLONE_NEWIPC,
+                "uts" => CloneFlags::CLONE_NEWUTS,
+                "cgroup" => CloneFlags::CLONE_NEWCGROUP,
+                _ => return Err(format!("a namespace of type {kind:?} is not supported")),
+            };
+            match n["path"].as_str() {
+                Some(path) => {
+                    let file = File::open(path).map_err(|e| format!("open {path}: {e}"))?;
+                    all.joined.push((flag, file, path.to_owned()));
+                }
+                None => all.made |= flag,
+            }
+        }
+        match all.made.contains(CloneFlags::CLONE_NEWNS) {
+            true => Ok(all),
+            false => Err("it has no mount namespace of its own".into()),
+        }
+    }
+
+    /// Of process namespaces only what is started from here on becomes a part.
+    fn enter(&self) -> Result<(), String> {
+        for (flag, file, path) in &self.joined {
+            setns(file, *flag).map_err(|e| format!("enter the namespace {path}: {}", e.desc()))?;
+        }
+        unshare(self.made).map_err(|e| format!("make namespaces: {}", e.desc()))
+    }
+}
+
+/// Whether it enters a process namespace that others are in.
+pub(super) fn joins_processes(config: &Value) -> bool {
+    let all = config["linux"]["namespaces"].as_array();
+    all.into_iter()
+        .flatten()
+        .any(|n| n["type"] == "pid" && n["path"].is_string())
+}
+
+impl FirstProcess<'_> {
+    /// Makes the process, which waits for its start. Returns its pid.
+    ///
+    /// # Errors
+    /// Why it cannot be made; nothing of it runs then.
+    pub(super) fn launch(self) -> Result<i32, String> {
+        let namespaces = Namespaces::read(self.config)?;
+        if joins_processes(self.config) && self.pod_proc.is_none() {
+            return Err("a process namespace that is joined needs --pod-proc".into());
+        }
+        let pipe = || std::io::pipe().map_err(|e| format!("make a pipe: {e}"));
+        let ((word_end, word), (copy_end, copy_pid)) = (pipe()?, pipe()?);
+        let (ears, voice) = (
+            Ears {
+                word: word_end,
+                copy: copy_end,
+            },
+            Voice {
+                word,
+                copy: copy_pid,
+            },
+        );
+        let one = OneThread::check()
+            .map_err(|e| format!("copy a process of several threads: {}", e.desc()))?;
+        let limit = self.config["linux"]["resources"]["memory"]["limit"].as_u64();
+        match copy(&one, Parent::This).map_err(|e| format!("make a process: {}", e.desc()))? {
+            Some(pid) => {
+                drop(voice);
+                ears.hear(pid, limit)
+            }
+            None => {
+                drop(ears);
+                self.run(&one, &namespaces, voice)
+            }
+        }
+    }
+
+    fn run(mut self, one: &OneThread, namespaces: &Namespaces, mut voice: Voice) -> ! {
+        if let Err(text) = self.prepare(one, namespaces, &mut voice) {
+            let _ = voice.word.write_all(text.as_bytes());
+            end_now(1);
+        }
+        // Whoever would read it is gone, and has not written down that there is a container.
+        if voice.word.write_all(READY.as_bytes()).is_err() {
+            end_now(1);
+        }
+        drop(voice);
+        let (text, code) = match self.wait_and_execute() {
+            Ok(never) => match never {},
+            Err(failed) => failed,
+        };
+        let _ = self.report.write_all(text.as_bytes());
+        end_now(code)
+    }
+
+    /// All but the container's own program.
+    fn prepare(
+        &mut self,
+        one: &OneThread,
+        namespaces: &Namespaces,
+        voice: &mut Voice,
+    ) -> Result<(), String> {
+        let failed = |r: Report, orders: &Orders| nsexec::failed_step(r, orders).to_string();
+        cgroups::join(self.hierarchies, self.cgroups_path).map_err(|e| e.0)?;
+        limits::apply(self.config, self.cgroups_path).map_err(|e| e.0)?;
+        take_on(&self.orders).map_err(|r| failed(r, &self.orders))?;
+        namespaces.enter()?;
+        let sources = Sources::open(self.config, self.pod_proc, self.bound_devices)?;
+        // The procfs of a process namespace is made by a process inside. In this one there is nobody else.
+        if namespaces.made.contains(CloneFlags::CLONE_NEWPID) {
+            go_on_as_copy(one, voice)?;
+        }
+        let root = sources.enter(self.config)?;
+        let terminal = match self.console.take() {
+            Some(socket) => Some(self.make_terminal(&root, &socket)?),
+            None => None,
+        };
+        place_streams(&root, terminal)?;
+        root.finish(self.config)?;
+        drop(root);
+        drop_to(&self.orders).map_err(|r| failed(r, &self.orders))?;
+        if joins_processes(self.config) {
+            go_on_as_copy(one, voice)?;
+        }
+        setsid().map_err(|e| format!("make a session: {}", e.desc()))?;
+        if self.config["process"]["terminal"] == Value::Bool(true) {
+            become_controlling(0).map_err(|e| format!("take the terminal: {}", e.desc()))?;
+        }
+        self.program().map(drop)
+    }
+
+    /// In the container's own file system of terminals, and its console.
+    fn make_terminal(&self, root: &Root, socket: &UnixStream) -> Result<OwnedFd, String> {
+        let failed = |e: std::io::Error| format!("cannot make a terminal: {e}");
+        let step = |e: Errno| failed(e.into());
+        let master = root.terminals().map_err(step)?;
+        unlock(&master).map_err(step)?;
+        let slave = slave_of(&master).map_err(step)?;
+        let size = &self.config["process"]["consoleSize"];
+        let length = |key: &str| size[key].as_u64().and_then(|n| u16::try_from(n).ok());
+        if let (Some(width), Some(height)) = (length("width"), length("height")) {
+            set_size(&master, (width, height)).map_err(step)?;
+        }
+        root.mount_console(&slave).map_err(failed)?;
+        let name = [IoSlice::new(b"/dev/ptmx")];
+        let fds = [master.as_raw_fd()];
+        let rights = [ControlMessage::ScmRights(&fds)];
+        sendmsg::<()>(
+            socket.as_raw_fd(),
+            &name,
+            &rights,
+            MsgFlags::MSG_NOSIGNAL,
+            None,
+        )
+        .map_err(step)?;
+        Ok(slave.into())
+    }
+
+    fn program(&self) -> Result<PathBuf, String> {
+        let name = self
+            .orders
+            .argv
+            .first()
+            .map_or("".into(), |w| w.to_string_lossy());
+        let mut tried = self.orders.files.iter().map(|f| executable(f));
+        if name.contains('/') {
+            let found = tried.next().unwrap_or(Err(Errno::ENOENT));
+            return found.map_err(|e| format!("exec: {name:?}: {}", e.desc().to_lowercase()));
+        }
+        tried.find_map(Result::ok).ok_or_else(|| {
+            let mut variables = self.orders.envp.iter().rev().map(|v| v.to_string_lossy());
+            let path = variables.find_map(|v| v.strip_prefix("PATH=").map(str::to_owned));
+            format!(
+                "exec: {name:?}: executable file not found in $PATH ({})",
+                path.unwrap_or_default()
+            )
+        })
+    }
+
+    /// The text and the exit code where that fails.
+    fn wait_and_execute(&mut self) -> Result<Infallible, (String, i32)> {
+        let mut byte = [0];
+        if let Err(e) = self.start.read_exact(&mut byte) {
+            return Err((format!("wait for the start: {e}"), 126));
+        }
+        let program = self.program().map_err(|text| (text, 127))?;
+        let path = self.orders.files.iter().find(|f| as_path(f) == program);
+        let path = path.map_or(c"", |f| f.as_c_str());
+        let late = self.orders.no_new_privs && !self.orders.traceable;
+        reset_signals();
+        if let (true, Some((filter, flags))) = (late, &self.orders.seccomp) {
+            apply_seccomp(filter, *flags)
+                .map_err(|e| (format!("cannot apply the seccomp profile: {e}"), 126))?;
+        }
+        execve(path, &self.orders.argv, &self.orders.envp).map_err(|e| {
+            let code = if e == Errno::ENOENT { 127 } else { 126 };
+            (format!("exec: {program:?}: {}", describe(e)), code)
+        })
+    }
+}
+
+/// Returns in the copy, which has this process's parent. This process says the pid of the copy as the node knows it, and ends.
+fn go_on_as_copy(one: &OneThread, voice: &mut Voice) -> Result<(), String> {
+    match copy(one, Parent::Same) {
+        Ok(None) => Ok(()),
+        Ok(Some(pid)) => {
+            let _ = voice.copy.write_all(pid.to_string().as_bytes());
+            end_now(0)
+        }
+        Err(e) => Err(format!(
+            "start a process in its process namespace (its seccomp profile must allow clone): {}",
+            e.desc()
+        )),
+    }
+}
+
+impl Ears {
+    /// Waits until everything is said. Returns the pid of the process that waits for its start.
+    fn hear(mut self, first: i32, memory_limit: Option<u64>) -> Result<i32, String> {
+        let failed = |e: std::io::Error| format!("hear of its first process: {e}");
+        let (mut word, mut copy) = (String::new(), String::new());
+        self.word.read_to_string(&mut word).map_err(failed)?;
+        self.copy.read_to_string(&mut copy).map_err(failed)?;
+        let pid = copy.parse().unwrap_or(first);
+        if pid != first {
+            let _ = waitpid(Pid::from_raw(first), None);
+        }
+        if word == READY {
+            return Ok(pid);
+        }
+        let _ = waitpid(Pid::from_raw(pid), None);
+        match memory_limit {
+            _ if !word.is_empty() => Err(word),
+            Some(limit) => Err(format!(
+                "its first process was killed while it was made: a memory limit of {limit} B may be too small for it; raise \
+                 resources.limits.memory"
+            )),
+            None => Err("its first process was killed while it was made".into()),
+        }
+    }
+}
+
+/// The terminal in place of the standard streams; and in place of the node's null device the container's, whose owner and mode
+/// it may change.
+fn place_streams(root: &Root, terminal: Option<OwnedFd>) -> Result<(), String> {
+    let failed = |e: Errno| format!("place the standard streams: {}", e.desc());
+    if let Some(slave) = terminal {
+        let placed = dup2_stdin(&slave).and_then(|()| dup2_stdout(&slave));
+        return placed.and_then(|()| dup2_stderr(&slave)).map_err(failed);
+    }
+    // Where the container has none, what its streams lead to is nothing all the same.
+    let Ok(null) = root.null(OFlag::O_RDWR | OFlag::O_NOCTTY) else {
+        return Ok(());
+    };
+    let placed = [
+        is_null(&stdin()).then(|| dup2_stdin(&null)),
+        is_null(&stdout()).then(|| dup2_stdout(&null)),
+        is_null(&stderr()).then(|| dup2_stderr(&null)),
+    ];
+    placed
+        .into_iter()
+        .flatten()
+        .collect::<Result<_, _>>()
+        .map_err(failed)
+}
+
+fn as_path(file: &CStr) -> PathBuf {
+    std::ffi::OsStr::from_bytes(file.to_bytes()).into()
+}
+
+/// ENOENT of a file that is there is the kernel's word for a missing interpreter or dynamic loader.
+fn describe(e: Errno) -> String {
+    match e {
+        Errno::ENOENT => {
+            "no such file or directory (its interpreter or dynamic loader is not in the image)"
+                .into()
+        }
+        e => e.desc().to_lowercase(),
+    }
+}
+
+fn executable(file: &CStr) -> Result<PathBuf, Errno> {
+    let path = as_path(file);
+    let found = std::fs::metadata(&path)
+        .map_err(|e| e.raw_os_error().map_or(Errno::EIO, Errno::from_raw))?;
+    if found.is_dir() {
+        return Err(Errno::EISDIR);
+    }
+    access(&path, AccessFlags::X_OK).map(|()| path)
+}

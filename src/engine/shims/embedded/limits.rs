@@ -1,0 +1,195 @@
+//! What the container's cgroup is limited to: `linux.resources` of the configuration, as files of cgroup v1 or v2.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::Path;
+
+use nix::errno::Errno;
+use serde_json::Value;
+
+use super::Error;
+use super::cgroups::Hierarchy;
+use crate::base::sys::cgroup::Cgroups;
+use crate::engine::runtime::{Limits, PodResources};
+use crate::engine::shims::device_program::Rule;
+use crate::engine::shims::pod_cgroup;
+
+/// Below this a memory limit is most likely a slip: 64m is 0.064 bytes, which is rounded up to 1.
+const MOST_LIKELY_A_SLIP: u64 = 1024;
+
+/// Sets the limits of the cgroup at that path. Its first process is in it already: what that one uses counts.
+///
+/// # Errors
+/// A value that the kernel does not take, or a controller that is not there.
+pub(super) fn apply(config: &Value, cgroups_path: &str) -> Result<(), Error> {
+    let resources = &config["linux"]["resources"];
+    let cgroups = Cgroups::detect().map_err(|e| Error::new("find the cgroups", e))?;
+    for controller in ["cpu", "memory", "hugetlb"] {
+        let Some((dir, v2)) = cgroups.of_controller(controller, cgroups_path) else {
+            continue;
+        };
+        for (file, value) in values(controller, resources, v2) {
+            write(&dir, &file, &value).map_err(|e| refused(controller, resources, &e))?;
+        }
+    }
+    let unified = resources["unified"].as_object().into_iter().flatten();
+    for (file, value) in unified {
+        let set = |why: &str| Error::new(format!("set {file} of cgroup v2"), why);
+        let controller = file.split('.').next().unwrap_or_default();
+        let dir = cgroups.of_controller(controller, cgroups_path);
+        let (Some((dir, true)), false) = (dir, file.contains('/')) else {
+            return Err(set("it is no file of this node's cgroups"));
+        };
+        write(&dir, file, value.as_str().unwrap_or_default()).map_err(|e| set(&e.to_string()))?;
+    }
+    Ok(())
+}
+
+/// Has the controller of v1 filter devices.
+///
+/// # Errors
+/// A rule that the kernel does not take: the cgroup above allows less.
+pub(super) fn filter_devices(h: &Hierarchy, path: &str, rules: &[Rule]) -> Result<(), Error> {
+    let dir = h.dir(path);
+    rules.iter().try_for_each(|rule| {
+        let (file, text) = rule.on_v1();
+        write(&dir, file, &text)
+            .map_err(|e| Error::new(format!("write {text:?} to {}", dir.join(file).display()), e))
+    })
+}
+
+fn write(dir: &Path, file: &str, value: &str) -> io::Result<()> {
+    let mut file = fs::File::options().write(true).open(dir.join(file))?;
+    file.write_all(value.as_bytes())
+}
+
+/// Files and their values, in the order in which they are written.
+fn values(controller: &str, resources: &Value, v2: bool) -> Vec<(String, String)> {
+    let (cpu, memory) = (&resources["cpu"], &resources["memory"]);
+    let limits = Limits {
+        cpu_shares: cpu["shares"].as_i64().unwrap_or_default(),
+        cpu_quota: cpu["quota"].as_i64(),
+        cpu_period: cpu["period"].as_i64().unwrap_or(100_000),
+        memory_limit: memory["limit"].as_i64(),
+    };
+    let all = PodResources {
+        limits,
+        pids_limit: None,
+    };
+    let given = match controller {
+        "hugetlb" => return huge_pages(resources, v2),
+        controller => pod_cgroup::values(controller, &all, v2),
+    };
+    let no_shares = cpu["shares"].is_null();
+    let given = given
+        .into_iter()
+        .filter(|(file, _)| !(no_shares && matches!(*file, "cpu.shares" | "cpu.weight")));
+    let mut given: Vec<(String, String)> = given.map(|(f, v)| (f.to_owned(), v)).collect();
+    if let ("memory", Some(both)) = (controller, memory["swap"].as_i64()) {
+        let swap = both.saturating_sub(limits.memory_limit.unwrap_or_default());
+        given.push(match v2 {
+            true => ("memory.swap.max".into(), swap.to_string()),
+            false => ("memory.memsw.limit_in_bytes".into(), both.to_string()),
+        });
+    }
+    given
+}
+
+fn huge_pages(resources: &Value, v2: bool) -> Vec<(String, String)> {
+    let listed = resources["hugepageLimits"].as_array().into_iter().flatten();
+    let last = if v2 { "max" } else { "limit_in_bytes" };
+    let of = |l: &Value| {
+        let size = l["pageSize"].as_str().unwrap_or_default();
+        (format!("hugetlb.{size}.{last}"), l["limit"].to_string())
+    };
+    listed.map(of).collect()
+}
+
+fn refused(controller: &str, resources: &Value, e: &io::Error) -> Error {
+    let limit = resources["memory"]["limit"].as_u64();
+    // More is used already: only v1 says so, v2 kills.
+    let is_busy = e.raw_os_error() == Some(Errno::EBUSY as i32);
+    match (controller, limit) {
+        ("memory", Some(limit)) if is_busy => Error(too_small(limit)),
+        _ => Error::new(format!("set the {controller} limits"), e),
+    }
+}
+
+/// A memory limit in which no container can start.
+pub(super) fn too_small(limit: u64) -> String {
+    let suffix = match limit {
+        ..MOST_LIKELY_A_SLIP => " (the suffix m means thousandths, M and Mi megabytes)",
+        _ => "",
+    };
+    format!(
+        "cannot set a memory limit of {limit} B: a container needs more to start; raise resources.limits.memory{suffix}"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(resources: Value, v2: bool, expected: &[(&str, &str)]) {
+        let found = ["cpu", "memory", "hugetlb"].map(|c| values(c, &resources, v2));
+        let found = found.concat();
+        let found: Vec<_> = found
+            .iter()
+            .map(|(f, v)| (f.as_str(), v.as_str()))
+            .collect();
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn limits_are_files_of_v1_or_v2() {
+        let all = || {
+            json!({
+                "cpu": {"shares": 1024, "quota": 50_000, "period": 100_000},
+                "memory": {"limit": 4096, "swap": 8192},
+                "hugepageLimits": [{"pageSize": "2MB", "limit": 4_194_304}],
+            })
+        };
+        let v1 = [
+            ("cpu.shares", "1024"),
+            ("cpu.cfs_period_us", "100000"),
+            ("cpu.cfs_quota_us", "50000"),
+            ("memory.limit_in_bytes", "4096"),
+            ("memory.memsw.limit_in_bytes", "8192"),
+            ("hugetlb.2MB.limit_in_bytes", "4194304"),
+        ];
+        check(all(), false, &v1);
+        let v2 = [
+            ("cpu.weight", "100"),
+            ("cpu.max", "50000 100000"),
+            ("memory.max", "4096"),
+            ("memory.swap.max", "4096"),
+            ("hugetlb.2MB.max", "4194304"),
+        ];
+        check(all(), true, &v2);
+        check(json!({}), true, &[]);
+        check(
+            json!({"cpu": {"quota": 1000, "period": 2000}}),
+            true,
+            &[("cpu.max", "1000 2000")],
+        );
+    }
+
+    #[test]
+    fn a_memory_limit_that_cannot_be_set_is_one_sentence() {
+        let busy = io::Error::from_raw_os_error(Errno::EBUSY as i32);
+        let said = |limit: u64| refused("memory", &json!({"memory": {"limit": limit}}), &busy).0;
+        assert_eq!(
+            said(4096),
+            "cannot set a memory limit of 4096 B: a container needs more to start; raise resources.limits.memory"
+        );
+        assert!(said(1).ends_with("(the suffix m means thousandths, M and Mi megabytes)"));
+        let other = refused("cpu", &json!({}), &io::Error::from_raw_os_error(22)).0;
+        assert_eq!(
+            other,
+            "cannot set the cpu limits: Invalid argument (os error 22)"
+        );
+    }
+}

@@ -1,0 +1,135 @@
+//! `kill`, `delete` and `state`: by the record.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use super::record::{self, Record};
+use super::{Error, cgroups};
+use crate::base::sys::task::PidFd;
+
+/// Longest wait for a killed first process to be gone.
+const KILL_LIMIT: Duration = Duration::from_secs(10);
+
+fn load(root: &Path, id: &str, verb: &str) -> Result<Record, Error> {
+    Record::load(root, id)?
+        .ok_or_else(|| Error::new(format!("{verb} container {id}"), "container does not exist"))
+}
+
+/// Sends a signal to the container's first process, or to all of them.
+pub(super) fn kill(root: &Path, id: &str, signal: i32, all: bool) -> Result<(), Error> {
+    let record = load(root, id, "kill")?;
+    let sent =
+        signal_init(&record, signal).map_err(|e| Error::new(format!("kill container {id}"), e))?;
+    if all {
+        let hierarchies = cgroups::hierarchies()?;
+        for pid in cgroups::pids(&hierarchies, &record.cgroups_path)
+            .into_iter()
+            .filter(|p| *p != record.pid)
+        {
+            let _ = PidFd::of(pid).and_then(|fd| fd.send(signal));
+        }
+        return Ok(());
+    }
+    if sent {
+        Ok(())
+    } else {
+        Err(Error::new(
+            format!("kill container {id}"),
+            "container not running",
+        ))
+    }
+}
+
+/// false when it has ended. The start time is compared after the descriptor is open, so that it is of the same process.
+fn signal_init(record: &Record, signal: i32) -> io::Result<bool> {
+    if record.pid <= 0 {
+        return Ok(false);
+    }
+    let fd = match PidFd::of(record.pid) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
+        other => other?,
+    };
+    if !record.is_alive() {
+        return Ok(false);
+    }
+    match fd.send(signal) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+        other => other.map(|()| true),
+    }
+}
+
+/// Removes what `create` made: processes, cgroups in every hierarchy, state. With `force` also when it runs or is
+/// only half made, and one that does not exist is no error.
+pub(super) fn delete(root: &Path, id: &str, force: bool) -> Result<(), Error> {
+    let record = match Record::load(root, id) {
+        // Whoever forces it ends processes and cgroups by what it knows itself: the shim, or the daemon in its place.
+        Err(Error(text)) if force => {
+            eprintln!("{text}; its state is removed all the same");
+            None
+        }
+        other => other?,
+    };
+    let Some(record) = record else {
+        let left = record::dir(root, id).exists();
+        return match (force, left) {
+            (true, _) => remove_state(root, id),
+            (false, _) => Err(Error::new(
+                format!("delete container {id}"),
+                "container does not exist",
+            )),
+        };
+    };
+    if record.started && record.is_alive() && !force {
+        return Err(Error::new(
+            format!("delete container {id}"),
+            "container is running; stop it first, or use --force",
+        ));
+    }
+    end_init(&record);
+    cgroups::kill_and_remove(&cgroups::hierarchies()?, &record.cgroups_path)?;
+    remove_state(root, id)
+}
+
+/// Ends the first process: with its pid namespace go all the others.
+fn end_init(record: &Record) {
+    let Ok(fd) = PidFd::of(record.pid) else {
+        return;
+    };
+    if record.is_alive() && fd.send(nix::libc::SIGKILL).is_ok() {
+        cgroups::wait_end(&fd, Instant::now() + KILL_LIMIT);
+    }
+}
+
+/// While the directory is there, `delete` can be tried again.
+pub(super) fn remove_state(root: &Path, id: &str) -> Result<(), Error> {
+    for dir in [record::old_dir(root, id), record::dir(root, id)] {
+        match fs::remove_dir_all(&dir) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => {
+                return Err(Error::new(format!("remove {}", dir.display()), e));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// The OCI state on stdout.
+pub(super) fn state(root: &Path, id: &str) -> Result<(), Error> {
+    let record = load(root, id, "show")?;
+    let status = match (record.pid, record.is_alive(), record.started) {
+        (0, ..) => "creating",
+        (_, true, false) => "created",
+        (_, true, true) => "running",
+        (_, false, _) => "stopped",
+    };
+    let pid = if record.is_alive() { record.pid } else { 0 };
+    println!(
+        "{:#}",
+        json!({ "ociVersion": "1.0.2", "id": id, "status": status, "pid": pid, "bundle": record.bundle })
+    );
+    Ok(())
+}

@@ -1,0 +1,840 @@
+//! The container's root file system, made from inside.
+//!
+//! Two steps. [`Sources::open`] runs with the node's root: it opens what the configuration names by paths of the node, the root
+//! directory and the sources of the mounts, and takes copies of these mounts, which are attached nowhere. [`Sources::enter`]
+//! makes the container's root the only one there is, and everything after it is done in there.
+//!
+//! Invariants:
+//! - With the node's root nothing is made, and no path is followed that an image or a volume has a say in: these paths are
+//!   podprobe's own.
+//! - From then on a path of the node does not exist for this process. An image or another container of the pod, which may
+//!   change a volume at any time, can lead it to another place of the same container at most.
+//! - Each path is resolved with the container's root as the root, and no link of /proc into a process is followed: in the
+//!   node's process namespace one would lead to the node's root. What was found is used by its descriptor.
+//! - No mount covers a file of the container's /proc (CVE-2019-16884, CVE-2025-52881), by runc's rule.
+//! - The file systems of processes and of the kernel's objects are mounted on directories that no link leads to, as in runc: what
+//!   is mounted later could turn the link elsewhere, and what is to be masked in them would not be found (CVE-2019-19921).
+
+use std::collections::VecDeque;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, open, openat2, readlinkat};
+use nix::libc::{dev_t, ino_t};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sys::stat::{FileStat, Mode, SFlag, fstat, makedev, mkdirat, mknodat, umask};
+use nix::sys::statfs::{PROC_SUPER_MAGIC, fstatfs};
+use nix::unistd::{
+    Gid, Uid, UnlinkatFlags, chdir, fchdir, fchownat, pivot_root, symlinkat, unlinkat,
+};
+use serde_json::Value;
+
+use crate::base::sys::mount_tree::{self, Attributes, MountTree, Ties};
+
+/// What lxcfs and the like may replace, as in runc.
+const ALLOWED_BELOW_PROC: [&str; 11] = [
+    "/proc/cpuinfo",
+    "/proc/diskstats",
+    "/proc/meminfo",
+    "/proc/stat",
+    "/proc/swaps",
+    "/proc/uptime",
+    "/proc/loadavg",
+    "/proc/slabinfo",
+    "/proc/net/dev",
+    "/proc/sys/kernel/ns_last_pid",
+    "/proc/sys/crypto/fips_enabled",
+];
+
+/// Links followed on the way to what is made, as the kernel has it.
+const MAX_LINKS: usize = 40;
+/// How often a path is resolved anew that others were changing meanwhile.
+const TRIES: usize = 64;
+
+/// Devices of every container, as runc has them: name, major and minor number.
+const DEVICES: [(&str, u64, u64); 6] = [
+    ("/dev/null", 1, 3),
+    ("/dev/zero", 1, 5),
+    ("/dev/full", 1, 7),
+    ("/dev/random", 1, 8),
+    ("/dev/urandom", 1, 9),
+    ("/dev/tty", 5, 0),
+];
+
+/// Links in the /dev of every container, as runc has them. That to the memory of the kernel only where there is such a file.
+const LINKS: [(&str, &str); 4] = [
+    ("fd", "/proc/self/fd"),
+    ("stdin", "/proc/self/fd/0"),
+    ("stdout", "/proc/self/fd/1"),
+    ("stderr", "/proc/self/fd/2"),
+];
+
+/// One mount, with its source at hand.
+struct Mount {
+    destination: String,
+    /// For errors: what is mounted.
+    name: String,
+    /// Parts of it are taken away by their paths later, so these must stay what they are now.
+    is_protected: bool,
+    what: What,
+}
+
+impl Mount {
+    fn is_at_dev(&self) -> bool {
+        self.destination.trim_end_matches('/') == "/dev"
+    }
+}
+
+enum What {
+    /// A copy of a mount of the node.
+    Copy {
+        tree: MountTree,
+        is_dir: bool,
+        is_procfs: bool,
+    },
+    /// A new file system. One of processes is that of whoever makes it, so that is done in the container.
+    New { kind: String, options: Options },
+}
+
+/// The options of a mount.
+#[derive(Debug, Default, PartialEq)]
+struct Options {
+    recursive: bool,
+    attributes: Attributes,
+    ties: Option<Ties>,
+    /// The file system's own.
+    rest: Vec<(String, Option<String>)>,
+}
+
+impl Options {
+    fn read(words: &Value) -> Self {
+        let mut all = Self::default();
+        let words = words.as_array().into_iter().flatten();
+        for word in words.filter_map(Value::as_str) {
+            all.add(word);
+        }
+        all
+    }
+
+    fn add(&mut self, word: &str) {
+        let attribute = match word {
+            "ro" => Attributes::READ_ONLY,
+            "nosuid" => Attributes::NO_SUID,
+            "nodev" => Attributes::NO_DEV,
+            "noexec" => Attributes::NO_EXEC,
+            "noatime" => Attributes::NO_ATIME,
+            "strictatime" => Attributes::STRICT_ATIME,
+            "nodiratime" => Attributes::NO_DIR_ATIME,
+            // What a mount is anyway.
+            "rw" | "suid" | "dev" | "exec" | "relatime" | "atime" | "diratime" | "defaults"
+            | "bind" => return,
+            "rbind" => return self.recursive = true,
+            "private" | "rprivate" => return self.ties = Some(Ties::Private),
+            "slave" | "rslave" => return self.ties = Some(Ties::Slave),
+            "shared" | "rshared" => return self.ties = Some(Ties::Shared),
+            own => {
+                let (name, value) = own
+                    .split_once('=')
+                    .map_or((own, None), |(n, v)| (n, Some(v)));
+                return self.rest.push((name.to_owned(), value.map(str::to_owned)));
+            }
+        };
+        self.attributes = self.attributes.and(attribute);
+    }
+}
+
+/// A device to make.
+struct Device {
+    path: String,
+    kind: SFlag,
+    number: (u64, u64),
+    mode: u32,
+    owner: (u32, u32),
+    /// The node's own, where this process may make none: in a user namespace.
+    of_node: Option<MountTree>,
+}
+
+/// Everything that comes from the node.
+pub(super) struct Sources {
+    path: PathBuf,
+    root: MountTree,
+    mounts: Vec<Mount>,
+    devices: Vec<Device>,
+}
+
+impl Sources {
+    /// Opens them, in the container's mount namespace, which is still a copy of the node's. `proc` is where the procfs of the
+    /// process namespace that is joined is mounted. With `bound` devices are the node's own files: this process may make
+    /// none.
+    ///
+    /// # Errors
+    /// What cannot be opened, with what it is for.
+    pub(super) fn open(config: &Value, proc: Option<&Path>, bound: bool) -> Result<Self, String> {
+        let path = PathBuf::from(config["root"]["path"].as_str().unwrap_or_default());
+        let root = source(&path, true)
+            .and_then(|(tree, _)| tree.tie(Ties::Private).map(|()| tree))
+            .map_err(|e| format!("cannot mount the root {}: {}", path.display(), why(&e)))?;
+        let mounts = config["mounts"].as_array().into_iter().flatten();
+        let mounts = mounts
+            .map(|m| read_mount(m, proc))
+            .collect::<Result<Vec<_>, _>>()?;
+        let is_bound = |m: &Mount| m.is_at_dev() && matches!(m.what, What::Copy { .. });
+        // As in runc: a /dev of the pod's own is complete.
+        let devices = match mounts.iter().any(is_bound) {
+            true => Vec::new(),
+            false => devices(config, bound)?,
+        };
+        Ok(Self {
+            path,
+            root,
+            mounts,
+            devices,
+        })
+    }
+
+    /// Makes the container's root the only one, and everything in it but what [`Root::finish`] does.
+    ///
+    /// # Errors
+    /// What cannot be mounted or made.
+    pub(super) fn enter(self, config: &Value) -> Result<Root, String> {
+        let root = Root::enter(&self.path, &self.root)
+            .map_err(|e| format!("cannot enter the root {}: {}", self.path.display(), why(&e)))?;
+        let ties = match config["linux"]["rootfsPropagation"].as_str() {
+            Some("shared" | "rshared") => MsFlags::MS_SHARED,
+            Some("slave" | "rslave") => MsFlags::MS_SLAVE,
+            _ => MsFlags::MS_PRIVATE,
+        };
+        mount(None::<&str>, "/", None::<&str>, ties, None::<&str>)
+            .map_err(|e| format!("cannot tie the root to the node's mounts: {}", e.desc()))?;
+        let mut dev = None;
+        for m in self.mounts {
+            let (name, at, is_at_dev) = (m.name.clone(), m.destination.clone(), m.is_at_dev());
+            root.mount(m)
+                .map_err(|why| format!("cannot mount {name} at {at}: {why}"))?;
+            if is_at_dev {
+                dev = root.identity("/dev");
+            }
+        }
+        // By another name for /dev, or a link of the image, a volume may be there now. Nothing is made in the node's files.
+        let is_covered = dev.is_some() && root.identity("/dev") != dev;
+        if !self.devices.is_empty() && !is_covered {
+            root.make_dev(&self.devices)?;
+        }
+        let cwd = config["process"]["cwd"].as_str().unwrap_or("/");
+        // Where nothing can be made, to change to it says so.
+        let _ = root.make(Path::new(cwd), Kind::Directory);
+        Ok(root)
+    }
+}
+
+/// Follows links: the paths are the node's.
+fn source(path: &Path, recursive: bool) -> io::Result<(MountTree, OwnedFd)> {
+    let opened = open(path, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty())?;
+    let tree = match recursive {
+        true => MountTree::copy(&opened)?,
+        false => MountTree::copy_one(&opened)?,
+    };
+    Ok((tree, opened))
+}
+
+fn read_mount(m: &Value, proc: Option<&Path>) -> Result<Mount, String> {
+    let text = |key: &str| m[key].as_str().unwrap_or_default().to_owned();
+    let (destination, kind, from) = (text("destination"), text("type"), text("source"));
+    if !destination.starts_with('/') {
+        return Err(format!(
+            "mount destination {destination:?} is not an absolute path"
+        ));
+    }
+    let is_mapped = |key: &str| !m[key].is_null();
+    if is_mapped("uidMappings") || is_mapped("gidMappings") {
+        return Err(format!(
+            "mount destination {destination}: mappings of ids are not supported"
+        ));
+    }
+    let options = Options::read(&m["options"]);
+    let words = m["options"].as_array().into_iter().flatten();
+    let is_protected = matches!(kind.as_str(), "proc" | "sysfs");
+    let is_bind = kind == "bind" || words.clone().any(|w| w == "bind" || w == "rbind");
+    let from = match (kind.as_str(), proc) {
+        // Nobody but a process inside can make it, and none of ours is to be there with the rights for that.
+        ("proc", Some(proc)) => proc.to_owned(),
+        _ if is_bind => PathBuf::from(&from),
+        _ => {
+            let name = if from.is_empty() { kind.clone() } else { from };
+            let what = What::New { kind, options };
+            return Ok(Mount {
+                destination,
+                name,
+                is_protected,
+                what,
+            });
+        }
+    };
+    let name = from.display().to_string();
+    let what = copied(&from, &options)
+        .map_err(|why| format!("cannot mount {name} at {destination}: {why}"))?;
+    Ok(Mount {
+        destination,
+        name,
+        is_protected,
+        what,
+    })
+}
+
+fn copied(from: &Path, options: &Options) -> Result<What, String> {
+    if let Some((name, _)) = options.rest.first() {
+        return Err(format!("{name} is no option of a bind mount"));
+    }
+    let copied = source(from, options.recursive).and_then(|(tree, opened)| {
+        if options.attributes != Attributes::default() {
+            tree.add(options.attributes)?;
+        }
+        tree.tie(options.ties.unwrap_or(Ties::Private))?;
+        let is_dir = is(&fstat(&opened)?, SFlag::S_IFDIR);
+        Ok(What::Copy {
+            is_dir,
+            is_procfs: is_procfs(&opened)?,
+            tree,
+        })
+    });
+    copied.map_err(|e| why(&e))
+}
+
+fn devices(config: &Value, bound: bool) -> Result<Vec<Device>, String> {
+    let listed = config["linux"]["devices"].as_array().into_iter().flatten();
+    let mut all = listed.map(device).collect::<Result<Vec<_>, _>>()?;
+    for (path, major, minor) in DEVICES {
+        if all.iter().all(|d| d.path != path) {
+            all.push(Device {
+                path: path.into(),
+                kind: SFlag::S_IFCHR,
+                number: (major, minor),
+                mode: 0o666,
+                owner: (0, 0),
+                of_node: None,
+            });
+        }
+    }
+    for d in all.iter_mut().filter(|_| bound) {
+        let (tree, _) = source(Path::new(&d.path), false)
+            .map_err(|e| format!("cannot open the node's {}: {}", d.path, why(&e)))?;
+        d.of_node = Some(tree);
+    }
+    Ok(all)
+}
+
+fn device(d: &Value) -> Result<Device, String> {
+    let path = d["path"].as_str().unwrap_or_default();
+    let number = |key: &str| d[key].as_u64();
+    let kind = match d["type"].as_str() {
+        Some("b") => SFlag::S_IFBLK,
+        Some("c" | "u") => SFlag::S_IFCHR,
+        _ => return Err(format!("device {path:?} is neither of type b nor c")),
+    };
+    let id = |key: &str| number(key).and_then(|n| u32::try_from(n).ok()).unwrap_or(0);
+    match (path.starts_with("/dev/"), number("major"), number("minor")) {
+        (true, Some(major), Some(minor)) => Ok(Device {
+            path: path.into(),
+            kind,
+            number: (major, minor),
+            mode: number("fileMode").map_or(0o666, |m| m as u32 & 0o7777),
+            owner: (id("uid"), id("gid")),
+            of_node: None,
+        }),
+        (false, ..) => Err(format!("device {path:?} is not below /dev")),
+        _ => Err(format!("device {path:?} has no major and minor number")),
+    }
+}
+
+/// What is made where nothing is.
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Directory,
+    File,
+}
+
+/// The container's root, which is this process's.
+pub(super) struct Root(OwnedFd);
+
+impl Root {
+    /// The old root is gone afterwards, with all that was mounted in it.
+    fn enter(path: &Path, tree: &MountTree) -> io::Result<Self> {
+        let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+        mount(None::<&str>, "/", None::<&str>, private, None::<&str>)?;
+        tree.attach(path)?;
+        fchdir(tree)?;
+        // Puts the old root over the new one, from where it can be taken away.
+        pivot_root(".", ".")?;
+        umount2(".", MntFlags::MNT_DETACH)?;
+        chdir("/")?;
+        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        Ok(Self(open("/", flags, Mode::empty())?))
+    }
+
+    fn open(&self, path: &Path, flags: OFlag) -> nix::Result<OwnedFd> {
+        self.resolve(path, flags, ResolveFlag::RESOLVE_NO_MAGICLINKS)
+    }
+
+    fn resolve(&self, path: &Path, flags: OFlag, links: ResolveFlag) -> nix::Result<OwnedFd> {
+        let resolve = ResolveFlag::RESOLVE_IN_ROOT | links;
+        let how = OpenHow::new()
+            .flags(flags | OFlag::O_CLOEXEC)
+            .resolve(resolve);
+        let mut tries = 0;
+        loop {
+            match openat2(&self.0, path, how) {
+                Err(Errno::EAGAIN) if tries < TRIES => tries += 1,
+                other => return other,
+            }
+        }
+    }
+
+    /// What is at `path`, made where nothing is, with the directories above it. A link that leads nowhere leads to what is made.
+    fn make(&self, path: &Path, kind: Kind) -> nix::Result<OwnedFd> {
+        let mut todo: VecDeque<OsString> = names(path).collect();
+        let (mut done, mut links) = (PathBuf::from("/"), 0);
+        let mut at = self.open(&done, OFlag::O_PATH)?;
+        while let Some(name) = todo.pop_front() {
+            let next = done.join(&name);
+            at = match self.open(&next, OFlag::O_PATH) {
+                Err(Errno::ENOENT) => {
+                    if let Ok(target) = readlinkat(&at, name.as_os_str()) {
+                        links += 1;
+                        if links > MAX_LINKS {
+                            return Err(Errno::ELOOP);
+                        }
+                        let target = PathBuf::from(target);
+                        names(&target).rev().for_each(|n| todo.push_front(n));
+                        if target.is_absolute() {
+                            done = "/".into();
+                            at = self.open(&done, OFlag::O_PATH)?;
+                        }
+                        continue;
+                    }
+                    let kind = if todo.is_empty() {
+                        kind
+                    } else {
+                        Kind::Directory
+                    };
+                    make_one(&at, &name, kind)?;
+                    self.open(&next, OFlag::O_PATH)?
+                }
+                other => other?,
+            };
+            done = next;
+        }
+        Ok(at)
+    }
+
+    fn mount(&self, m: Mount) -> Result<(), String> {
+        let text = |e: io::Error| why(&e);
+        let (tree, is_dir, is_procfs) = match m.what {
+            What::Copy {
+                tree,
+                is_dir,
+                is_procfs,
+            } => (tree, is_dir, is_procfs),
+            What::New { kind, options } => {
+                let source = [("source", Some(m.name.as_str()))];
+                let rest = options
+                    .rest
+                    .iter()
+                    .map(|(name, value)| (name.as_str(), value.as_deref()));
+                let all: Vec<_> = source.into_iter().chain(rest).collect();
+                let tree = MountTree::new(&kind, &all, options.attributes).map_err(text)?;
+                (tree, true, kind == "proc")
+            }
+        };
+        let kind = if is_dir { Kind::Directory } else { Kind::File };
+        let at = self
+            .make(Path::new(&m.destination), kind)
+            .map_err(|e| e.desc())?;
+        if m.is_protected && self.leads_a_link_to(&m.destination) {
+            return Err("its destination must be a directory, not a link".into());
+        }
+        self.check(&m.destination, &at, is_procfs)?;
+        tree.attach_on(&at).map_err(text)
+    }
+
+    /// Which file is at `path`; None where none is.
+    fn identity(&self, path: &str) -> Option<(dev_t, ino_t)> {
+        let found = self.open(Path::new(path), OFlag::O_PATH);
+        let found = found.and_then(|found| fstat(&found)).ok()?;
+        Some((found.st_dev, found.st_ino))
+    }
+
+    fn leads_a_link_to(&self, destination: &str) -> bool {
+        let links = ResolveFlag::RESOLVE_NO_SYMLINKS;
+        self.resolve(Path::new(destination), OFlag::O_PATH, links)
+            .is_err()
+    }
+
+    /// runc's `checkProcMount`, by what the destination is and not by its name.
+    fn check(
+        &self,
+        destination: &str,
+        at: &OwnedFd,
+        is_procfs_itself: bool,
+    ) -> Result<(), &'static str> {
+        let unknown = |_| "its destination cannot be looked at";
+        let found = fstat(at).map_err(unknown)?;
+        let is_same = |path: &str| self.identity(path) == Some((found.st_dev, found.st_ino));
+        if is_procfs(at).map_err(|_| "its destination cannot be looked at")? {
+            return match ALLOWED_BELOW_PROC.contains(&destination) {
+                true => Ok(()),
+                false => Err("nothing can be mounted below /proc"),
+            };
+        }
+        if is_same("/proc") && !is_procfs_itself {
+            return Err("only a proc file system can be mounted on /proc");
+        }
+        match is_same("/") {
+            true => Err("nothing can be mounted over the root"),
+            false => Ok(()),
+        }
+    }
+
+    fn make_dev(&self, devices: &[Device]) -> Result<(), String> {
+        let failed = |path: &str, e: io::Error| format!("cannot make {path}: {}", why(&e));
+        let old = umask(Mode::empty());
+        let made = devices
+            .iter()
+            .try_for_each(|d| self.make_device(d).map_err(|e| failed(&d.path, e)));
+        umask(old);
+        made?;
+        self.make_links()
+            .map_err(|e| failed("the links in /dev", e.into()))
+    }
+
+    /// One that is there already stays, as in runc.
+    fn make_device(&self, d: &Device) -> io::Result<()> {
+        let path = Path::new(&d.path);
+        let (Some(above), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(Errno::EINVAL.into());
+        };
+        if let Some(tree) = &d.of_node {
+            let at = self.make(path, Kind::File)?;
+            return tree.attach_on(&at);
+        }
+        let above = self.make(above, Kind::Directory)?;
+        let mode = Mode::from_bits_truncate(d.mode);
+        match mknodat(&above, name, d.kind, mode, makedev(d.number.0, d.number.1)) {
+            Err(Errno::EEXIST) => return Ok(()),
+            other => other?,
+        }
+        if d.owner != (0, 0) {
+            let (uid, gid) = (Uid::from_raw(d.owner.0), Gid::from_raw(d.owner.1));
+            fchownat(
+                &above,
+                name,
+                Some(uid),
+                Some(gid),
+                AtFlags::AT_SYMLINK_NOFOLLOW,
+            )?;
+        }
+        Ok(())
+    }
+
+    fn make_links(&self) -> nix::Result<()> {
+        let dev = self.make(Path::new("/dev"), Kind::Directory)?;
+        let kcore = self.open(Path::new("/proc/kcore"), OFlag::O_PATH);
+        let core = kcore.is_ok().then_some(("core", "/proc/kcore"));
+        for (name, target) in LINKS.into_iter().chain(core) {
+            match symlinkat(target, &dev, name) {
+                Err(Errno::EEXIST) => {}
+                other => other?,
+            }
+        }
+        match unlinkat(&dev, "ptmx", UnlinkatFlags::NoRemoveDir) {
+            Err(Errno::ENOENT) => {}
+            other => other?,
+        }
+        symlinkat("pts/ptmx", &dev, "ptmx")
+    }
+
+    /// Opens the container's own null device.
+    ///
+    /// # Errors
+    /// ENODEV where what is there is another file.
+    pub(super) fn null(&self, flags: OFlag) -> nix::Result<OwnedFd> {
+        let null = self.open(Path::new("/dev/null"), flags)?;
+        match is_null(&null) {
+            true => Ok(null),
+            false => Err(Errno::ENODEV),
+        }
+    }
+
+    /// Opens the multiplexer of the container's terminals.
+    pub(super) fn terminals(&self) -> nix::Result<OwnedFd> {
+        self.open(Path::new("/dev/pts/ptmx"), OFlag::O_RDWR | OFlag::O_NOCTTY)
+    }
+
+    /// Makes a terminal the container's console.
+    pub(super) fn mount_console(&self, slave: &impl AsFd) -> io::Result<()> {
+        let at = self.make(Path::new("/dev/console"), Kind::File)?;
+        MountTree::copy_one(slave)?.attach_on(&at)
+    }
+
+    /// Takes away what the container is not to write or see.
+    ///
+    /// # Errors
+    /// What cannot be taken away.
+    pub(super) fn finish(&self, config: &Value) -> Result<(), String> {
+        if config["root"]["readonly"] == Value::Bool(true) {
+            mount_tree::add_attributes(&self.0, Attributes::READ_ONLY)
+                .map_err(|e| format!("cannot make the root read-only: {}", why(&e)))?;
+        }
+        let each = |list: &str, step: &dyn Fn(&OwnedFd) -> io::Result<()>| {
+            let paths = config["linux"][list].as_array().into_iter().flatten();
+            let mut paths = paths.filter_map(Value::as_str);
+            paths.try_for_each(|path| match self.open(Path::new(path), OFlag::O_PATH) {
+                Err(Errno::ENOENT | Errno::ENOTDIR) => Ok(()),
+                other => other
+                    .map_err(Into::into)
+                    .and_then(|at| step(&at))
+                    .map_err(|e| format!("cannot protect {path} ({list}): {}", why(&e))),
+            })
+        };
+        each("readonlyPaths", &|at| {
+            let tree = MountTree::copy(at)?;
+            tree.make_read_only()?;
+            tree.attach_on(at)
+        })?;
+        each("maskedPaths", &|at| {
+            let mask = match is(&fstat(at)?, SFlag::S_IFDIR) {
+                true => {
+                    MountTree::new("tmpfs", &[("source", Some("tmpfs"))], Attributes::READ_ONLY)?
+                }
+                false => MountTree::copy_one(&self.null(OFlag::O_PATH)?)?,
+            };
+            mask.attach_on(at)
+        })
+    }
+}
+
+fn make_one(above: &OwnedFd, name: &OsStr, kind: Kind) -> nix::Result<()> {
+    let mode = Mode::from_bits_truncate(0o755);
+    let made = match kind {
+        Kind::Directory => mkdirat(above, name, mode),
+        Kind::File => mknodat(
+            above,
+            name,
+            SFlag::S_IFREG,
+            Mode::from_bits_truncate(0o644),
+            0,
+        ),
+    };
+    match made {
+        // Somebody else has made it meanwhile.
+        Err(Errno::EEXIST) => Ok(()),
+        other => other,
+    }
+}
+
+/// Names and `..`.
+fn names(path: &Path) -> impl DoubleEndedIterator<Item = OsString> + '_ {
+    let all = path.components();
+    all.filter(|c| matches!(c, Component::Normal(_) | Component::ParentDir))
+        .map(|c| OsStr::from_bytes(c.as_os_str().as_bytes()).to_owned())
+}
+
+fn is(file: &FileStat, kind: SFlag) -> bool {
+    file.st_mode & SFlag::S_IFMT.bits() == kind.bits()
+}
+
+/// Whether it is the null device.
+pub(super) fn is_null(file: &impl AsFd) -> bool {
+    fstat(file).is_ok_and(|f| is(&f, SFlag::S_IFCHR) && f.st_rdev == makedev(1, 3))
+}
+
+fn is_procfs(file: &impl AsFd) -> nix::Result<bool> {
+    Ok(fstatfs(file)?.filesystem_type() == PROC_SUPER_MAGIC)
+}
+
+/// Without Rust's "(os error 2)".
+fn why(e: &io::Error) -> String {
+    let errno = e.raw_os_error().map(Errno::from_raw);
+    errno.map_or_else(|| e.to_string(), |errno| errno.desc().to_owned())
+}
+
+/// The root directory of a configuration, as a descriptor.
+///
+/// # Errors
+/// The kernel's.
+pub(super) fn open_root(config: &Value) -> io::Result<OwnedFd> {
+    let path = config["root"]["path"].as_str().unwrap_or_default();
+    Ok(File::open(path)?.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn root(path: &Path) -> Root {
+        Root(File::open(path).unwrap().into())
+    }
+
+    #[test]
+    fn what_is_made_stays_below_the_root_whatever_the_links() {
+        let dir = tempfile::tempdir().unwrap();
+        let (inside, outside) = (dir.path().join("root"), dir.path().join("outside"));
+        fs::create_dir_all(inside.join("a")).unwrap();
+        fs::create_dir(&outside).unwrap();
+        for (name, target) in [
+            ("out", outside.to_str().unwrap()),
+            ("a/up", "../../../new"),
+            ("var", "/run"),
+            ("loop", "/loop/x"),
+        ] {
+            symlink(target, inside.join(name)).unwrap();
+        }
+        let root = root(&inside);
+        let make = |path: &str, kind| root.make(Path::new(path), kind).map(drop);
+        let made = |path: &Path| fs::metadata(path).map(|m| m.is_dir()).ok();
+        assert_eq!(make("/out/x", Kind::Directory), Ok(()));
+        assert_eq!(made(&outside.join("x")), None);
+        let same = inside.join(outside.strip_prefix("/").unwrap()).join("x");
+        assert_eq!(made(&same), Some(true));
+        assert_eq!(make("/a/up/b", Kind::File), Ok(()));
+        assert_eq!(made(&inside.join("new/b")), Some(false));
+        assert_eq!(make("/var/lock/../log", Kind::Directory), Ok(()));
+        assert_eq!(made(&inside.join("run/log")), Some(true));
+        assert_eq!(make("/../../b", Kind::Directory), Ok(()));
+        assert_eq!(made(&inside.join("b")), Some(true));
+        assert_eq!(make("/loop", Kind::Directory), Err(Errno::ELOOP));
+        // What is there stays what it is.
+        assert_eq!(make("/new/b", Kind::Directory), Ok(()));
+        assert_eq!(made(&inside.join("new/b")), Some(false));
+        assert_eq!(make("/new/b/c", Kind::Directory), Err(Errno::ENOTDIR));
+    }
+
+    #[test]
+    fn no_link_of_a_process_is_followed() {
+        let root = root(Path::new("/"));
+        for link in ["/proc/self/root/tmp", "/proc/self/cwd", "/proc/self/fd/0"] {
+            let found = root.make(Path::new(link), Kind::Directory).map(drop);
+            assert_eq!(found, Err(Errno::ELOOP), "{link}");
+        }
+    }
+
+    #[test]
+    fn nothing_covers_a_file_of_proc_or_the_root() {
+        let root = root(Path::new("/"));
+        let check = |path: &str, is_procfs: bool| {
+            let at = root.open(Path::new(path), OFlag::O_PATH).unwrap();
+            root.check(path, &at, is_procfs)
+        };
+        for allowed in ["/proc/uptime", "/proc/meminfo", "/tmp", "/sys"] {
+            assert_eq!(check(allowed, false), Ok(()), "{allowed}");
+        }
+        let below = Err("nothing can be mounted below /proc");
+        for refused in [
+            "/proc",
+            "/proc/self/attr",
+            "/proc/1/status",
+            "/sys/../proc/uptime",
+        ] {
+            assert_eq!(check(refused, false), below, "{refused}");
+        }
+        assert_eq!(
+            check("/", false),
+            Err("nothing can be mounted over the root")
+        );
+        // Before there is a procfs.
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("proc")).unwrap();
+        symlink("proc", dir.path().join("link")).unwrap();
+        let root = super::tests::root(dir.path());
+        for path in ["/proc", "/link"] {
+            let at = root.open(Path::new(path), OFlag::O_PATH).unwrap();
+            let only = Err("only a proc file system can be mounted on /proc");
+            assert_eq!(root.check(path, &at, false), only);
+            assert_eq!(root.check(path, &at, true), Ok(()));
+        }
+    }
+
+    #[test]
+    fn options_are_attributes_ties_or_the_file_systems_own() {
+        let read = |words: Value| Options::read(&words);
+        let shm = read(json!([
+            "nosuid",
+            "nodev",
+            "mode=1777",
+            "size=64k",
+            "newinstance"
+        ]));
+        assert_eq!(shm.attributes, Attributes::NO_SUID.and(Attributes::NO_DEV));
+        let own = |name: &str, value: Option<&str>| (name.to_owned(), value.map(str::to_owned));
+        let expected = [
+            own("mode", Some("1777")),
+            own("size", Some("64k")),
+            own("newinstance", None),
+        ];
+        assert_eq!(shm.rest, expected);
+        let volume = read(json!(["rbind", "rslave", "ro"]));
+        assert_eq!((volume.recursive, volume.ties), (true, Some(Ties::Slave)));
+        assert_eq!(volume.attributes, Attributes::READ_ONLY);
+        assert_eq!(read(json!(["bind", "rw", "exec"])), Options::default());
+        assert_eq!(read(Value::Null), Options::default());
+        let odd = copied(Path::new("/tmp"), &read(json!(["bind", "size=1"]))).err();
+        assert_eq!(odd.as_deref(), Some("size is no option of a bind mount"));
+    }
+
+    #[test]
+    fn a_mount_that_cannot_be_done_as_it_says_is_refused() {
+        let refused = |m: Value| read_mount(&m, None).err();
+        let relative = json!({"destination": "v", "type": "tmpfs"});
+        let why = "mount destination \"v\" is not an absolute path";
+        assert_eq!(refused(relative).as_deref(), Some(why));
+        for key in ["uidMappings", "gidMappings"] {
+            let mapped = json!({"destination": "/v", "type": "tmpfs", key: []});
+            let why = "mount destination /v: mappings of ids are not supported";
+            assert_eq!(refused(mapped).as_deref(), Some(why), "{key}");
+        }
+    }
+
+    #[test]
+    fn devices_are_the_listed_ones_and_those_of_every_container() {
+        let listed = |d: Value| devices(&json!({"linux": {"devices": d}}), false);
+        let all = listed(json!([
+            {"path": "/dev/sda", "type": "b", "major": 8, "minor": 0, "fileMode": 432, "gid": 6},
+            {"path": "/dev/null", "type": "c", "major": 1, "minor": 3, "fileMode": 384},
+        ]))
+        .unwrap();
+        let shown: Vec<_> = all
+            .iter()
+            .map(|d| (d.path.as_str(), d.mode, d.owner))
+            .collect();
+        assert_eq!(
+            shown[..2],
+            [("/dev/sda", 0o660, (0, 6)), ("/dev/null", 0o600, (0, 0))]
+        );
+        assert_eq!(shown.len(), 1 + DEVICES.len());
+        for (wrong, why) in [
+            (
+                json!([{"path": "/etc/x", "type": "c", "major": 1, "minor": 3}]),
+                "device \"/etc/x\" is not below /dev",
+            ),
+            (
+                json!([{"path": "/dev/x", "type": "p"}]),
+                "device \"/dev/x\" is neither of type b nor c",
+            ),
+            (
+                json!([{"path": "/dev/x", "type": "c"}]),
+                "device \"/dev/x\" has no major and minor number",
+            ),
+        ] {
+            assert_eq!(listed(wrong).err().as_deref(), Some(why));
+        }
+    }
+}

@@ -1,0 +1,350 @@
+//! The OCI configuration (`config.json`) of a container, as containerd's CRI plugin 1.7 writes it for the same
+//! configuration.
+//!
+//! Invariants: no decision depends on anything but the [`Inputs`]; the only files read are `etc/passwd` and
+//! `etc/group` of the image's layers. Facts of the node come in as [`Host`]. What a configuration asks for and cannot get is an
+//! error, never left out.
+
+mod capabilities;
+mod host;
+mod process;
+mod resources;
+mod user;
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value, json};
+
+use crate::engine::images::ImageConfig;
+use crate::engine::runtime::{
+    ContainerConfig, ContainerId, NamespaceMode, Propagation, RuntimeError, RuntimeErrorKind,
+    SandboxConfig, SeccompProfile,
+};
+
+/// The namespaces that exist already, by path. Mount (and on cgroup v2 cgroup) namespaces are always new.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Namespaces {
+    /// The sandbox's network; None shares the node's.
+    pub net: Option<PathBuf>,
+    /// The sandbox's System V IPC; None shares the node's.
+    pub ipc: Option<PathBuf>,
+    /// The sandbox's host name; None shares the node's.
+    pub uts: Option<PathBuf>,
+    /// The sandbox's processes; None makes a new namespace, or shares the node's with `hostPID`.
+    pub pid: Option<PathBuf>,
+}
+
+/// A bind mount whose source is ready.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Bind {
+    /// Absolute path on the node.
+    pub source: PathBuf,
+    /// Absolute path in the container. A destination that equals a default one (`/dev/shm`) replaces it.
+    pub destination: String,
+    /// `ro`.
+    pub read_only: bool,
+    /// `noexec` and `nosuid`.
+    pub no_exec: bool,
+    /// `nodev`: no device below it can be opened.
+    pub no_dev: bool,
+    /// How it is tied to the node's mounts.
+    pub propagation: Propagation,
+}
+
+/// A device node of the node, for privileged containers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostDevice {
+    /// Absolute path, the same inside.
+    pub path: String,
+    /// Block, else character.
+    pub block: bool,
+    /// Major and minor number.
+    pub number: (u64, u64),
+    /// Permission bits.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+}
+
+/// What the configuration depends on and only the node knows; see `Host::read`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Host {
+    /// The capabilities of this process's bounding set, one bit each: nothing beyond them can be given.
+    pub bounding: u64,
+    /// Lowest `oom_score_adj` that can be set: this process's own when it lacks CAP_SYS_RESOURCE, else None.
+    pub oom_score_adj_floor: Option<i32>,
+    /// The most open files that a process may be allowed: this process's own limit when it lacks CAP_SYS_RESOURCE, else None.
+    pub open_files_ceiling: Option<u64>,
+    /// Only cgroup v2, mounted at /sys/fs/cgroup.
+    pub cgroup_v2_only: bool,
+    /// Which of the cgroup controllers `cpu`, `memory` and `hugetlb` this node lacks.
+    pub missing_controllers: Vec<&'static str>,
+    /// The kernel counts what is swapped out by cgroup.
+    pub counts_swap: bool,
+    /// Everything under /dev, for privileged containers.
+    pub devices: Vec<HostDevice>,
+}
+
+/// Everything a container's `config.json` depends on.
+#[derive(Clone, Debug)]
+pub struct Inputs<'a> {
+    /// What was asked for.
+    pub config: &'a ContainerConfig,
+    /// Its sandbox.
+    pub sandbox_config: &'a SandboxConfig,
+    /// Id of the sandbox, for the annotations.
+    pub sandbox: &'a ContainerId,
+    /// What the image says.
+    pub image: &'a ImageConfig,
+    /// Unpacked layers in overlayfs form (whiteouts are 0/0 character devices), topmost first.
+    pub layers: &'a [PathBuf],
+    /// Absolute path of the mounted root file system.
+    pub rootfs: &'a Path,
+    /// Namespaces to join.
+    pub namespaces: Namespaces,
+    /// Bind mounts, in the order of the configuration; sorted here so that parents come first.
+    pub mounts: Vec<Bind>,
+    /// Absolute in each hierarchy.
+    pub cgroups_path: String,
+    /// Facts of the node.
+    pub host: &'a Host,
+    /// The profile of [`SeccompProfile::Localhost`], in the form of `linux.seccomp`.
+    pub localhost_seccomp: Option<Value>,
+    /// The name of an AppArmor profile that is loaded.
+    pub app_armor: Option<String>,
+}
+
+/// The whole `config.json`.
+///
+/// # Errors
+/// Kind `InvalidConfig`: no command at all, a user or group that the image does not have, an unknown capability or one
+/// that this process cannot give, a limit whose controller the node lacks.
+pub fn build(i: &Inputs<'_>) -> Result<Value, RuntimeError> {
+    config(i).map_err(|cause| RuntimeError::new(RuntimeErrorKind::InvalidConfig, cause))
+}
+
+fn config(i: &Inputs<'_>) -> Result<Value, String> {
+    let process = process::process(i)?;
+    let linux = linux(i, &process)?;
+    Ok(json!({
+        "ociVersion": "1.0.2",
+        "process": process,
+        "root": { "path": i.rootfs, "readonly": i.config.security.read_only_root },
+        "mounts": mounts(i),
+        "annotations": annotations(i),
+        "linux": linux,
+    }))
+}
+
+/// `linux.seccomp`.
+fn seccomp(i: &Inputs<'_>, bounding: &Value) -> Result<Option<Value>, String> {
+    match (&i.config.security.seccomp, &i.localhost_seccomp) {
+        (SeccompProfile::Unconfined, _) => Ok(None),
+        (SeccompProfile::RuntimeDefault, _) => {
+            let bounding: Vec<&str> = bounding
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter_map(Value::as_str)
+                .collect();
+            Ok(Some(crate::engine::seccomp::default::profile(&bounding)))
+        }
+        (SeccompProfile::Localhost(_), Some(own)) => Ok(Some(own.clone())),
+        (SeccompProfile::Localhost(file), None) => Err(format!(
+            "cannot apply seccomp profile {}: it was not read",
+            file.display()
+        )),
+    }
+}
+
+fn linux(i: &Inputs<'_>, process: &Value) -> Result<Value, String> {
+    let privileged = i.config.security.privileged;
+    let mut resources = resources::linux_resources(&i.config.resources, i.host)?;
+    // Nothing is allowed here: the runtimes themselves add what every container needs (null, zero, tty, pts, mknod).
+    resources.insert(
+        "devices".into(),
+        json!([{ "allow": privileged, "access": "rwm" }]),
+    );
+    let mut linux = json!({
+        "resources": resources,
+        "cgroupsPath": i.cgroups_path,
+        "namespaces": namespaces(i),
+    });
+    if let Some(profile) = seccomp(i, &process["capabilities"]["bounding"])? {
+        linux["seccomp"] = profile;
+    }
+    if let Some(propagation) = rootfs_propagation(&i.mounts) {
+        linux["rootfsPropagation"] = propagation.into();
+    }
+    if privileged {
+        linux["devices"] = i.host.devices.iter().map(device).collect();
+    } else {
+        linux["maskedPaths"] = json!(i.config.security.masked_paths);
+        linux["readonlyPaths"] = json!(i.config.security.readonly_paths);
+    }
+    Ok(linux)
+}
+
+/// A mount passes on what the mount around it does, as in containerd.
+fn rootfs_propagation(mounts: &[Bind]) -> Option<&'static str> {
+    let any = |p| mounts.iter().any(|m| m.propagation == p);
+    match () {
+        () if any(Propagation::Bidirectional) => Some("rshared"),
+        () if any(Propagation::HostToContainer) => Some("rslave"),
+        () => None,
+    }
+}
+
+fn device(d: &HostDevice) -> Value {
+    json!({
+        "path": d.path, "type": if d.block { "b" } else { "c" }, "major": d.number.0, "minor": d.number.1,
+        "fileMode": d.mode, "uid": d.uid, "gid": d.gid,
+    })
+}
+
+/// A namespace that is left out is the node's own. Cgroup namespaces as in containerd: on cgroup v2, unprivileged.
+fn namespaces(i: &Inputs<'_>) -> Value {
+    let n = &i.namespaces;
+    let mut list = vec![json!({ "type": "mount" })];
+    if i.sandbox_config.namespaces.pid != NamespaceMode::Node {
+        list.push(namespace("pid", n.pid.as_deref()));
+    }
+    for (name, path) in [("network", &n.net), ("ipc", &n.ipc), ("uts", &n.uts)] {
+        list.extend(path.as_deref().map(|p| namespace(name, Some(p))));
+    }
+    if i.host.cgroup_v2_only && !i.config.security.privileged {
+        list.push(json!({ "type": "cgroup" }));
+    }
+    list.into()
+}
+
+fn namespace(name: &str, path: Option<&Path>) -> Value {
+    path.map_or_else(
+        || json!({ "type": name }),
+        |p| json!({ "type": name, "path": p }),
+    )
+}
+
+/// containerd's own mounts, then the pod's. A destination of the pod replaces a default one.
+fn mounts(i: &Inputs<'_>) -> Vec<Value> {
+    let taken = |destination: &str| {
+        i.mounts
+            .iter()
+            .any(|m| clean(&m.destination) == destination)
+    };
+    let mut list: Vec<Value> = default_mounts(i)
+        .into_iter()
+        .filter(|m| m["destination"].as_str().is_none_or(|d| !taken(d)))
+        .collect();
+    let mut own: Vec<&Bind> = i.mounts.iter().collect();
+    // Stable, by depth: a volume inside another is mounted after it, as containerd does (sort.Stable(orderedMounts)).
+    own.sort_by_key(|m| clean(&m.destination).matches('/').count());
+    list.extend(own.into_iter().map(bind));
+    list
+}
+
+fn clean(destination: &str) -> &str {
+    let trimmed = destination.trim_end_matches('/');
+    if trimmed.is_empty() { "/" } else { trimmed }
+}
+
+fn bind(m: &Bind) -> Value {
+    let propagation = match m.propagation {
+        Propagation::Private => "rprivate",
+        Propagation::HostToContainer => "rslave",
+        Propagation::Bidirectional => "rshared",
+    };
+    let access = if m.read_only { "ro" } else { "rw" };
+    let mut options = vec!["rbind", propagation, access];
+    if m.no_exec {
+        options.extend(["noexec", "nosuid"]);
+    }
+    if m.no_dev {
+        options.push("nodev");
+    }
+    json!({ "destination": m.destination, "type": "bind", "source": m.source, "options": options })
+}
+
+fn default_mounts(i: &Inputs<'_>) -> Vec<Value> {
+    let access = if i.config.security.privileged {
+        "rw"
+    } else {
+        "ro"
+    };
+    let mount = |destination: &str, kind: &str, source: &str, options: &[&str]| json!({ "destination": destination, "type": kind, "source": source, "options": options });
+    vec![
+        mount("/proc", "proc", "proc", &["nosuid", "noexec", "nodev"]),
+        mount(
+            "/dev",
+            "tmpfs",
+            "tmpfs",
+            &["nosuid", "strictatime", "mode=755", "size=65536k"],
+        ),
+        mount(
+            "/dev/pts",
+            "devpts",
+            "devpts",
+            &[
+                "nosuid",
+                "noexec",
+                "newinstance",
+                "ptmxmode=0666",
+                "mode=0620",
+                "gid=5",
+            ],
+        ),
+        mount(
+            "/dev/mqueue",
+            "mqueue",
+            "mqueue",
+            &["nosuid", "noexec", "nodev"],
+        ),
+        mount(
+            "/sys",
+            "sysfs",
+            "sysfs",
+            &["nosuid", "noexec", "nodev", access],
+        ),
+        mount(
+            "/sys/fs/cgroup",
+            "cgroup",
+            "cgroup",
+            &["nosuid", "noexec", "nodev", "relatime", access],
+        ),
+        if i.sandbox_config.namespaces.ipc == NamespaceMode::Node {
+            mount("/dev/shm", "bind", "/dev/shm", &["rbind", "rprivate", "rw"])
+        } else {
+            // One per container unless the caller binds the sandbox's, which replaces this one.
+            mount(
+                "/dev/shm",
+                "tmpfs",
+                "shm",
+                &["nosuid", "noexec", "nodev", "mode=1777", "size=65536k"],
+            )
+        },
+    ]
+}
+
+/// By these, tools find a container's pod (exec-in-container 7).
+fn annotations(i: &Inputs<'_>) -> Value {
+    let m = &i.sandbox_config.metadata;
+    let pairs = [
+        ("container-type", "container"),
+        ("container-name", i.config.metadata.name.as_str()),
+        ("image-name", &i.config.image.name),
+        ("sandbox-id", i.sandbox.as_str()),
+        ("sandbox-name", &m.name),
+        ("sandbox-namespace", &m.namespace),
+        ("sandbox-uid", &m.uid),
+    ];
+    pairs
+        .into_iter()
+        .map(|(k, v)| (format!("io.kubernetes.cri.{k}"), Value::from(v)))
+        .collect::<Map<_, _>>()
+        .into()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,196 @@
+//! `linux.resources`: cpu, memory and huge pages.
+
+use serde_json::{Map, Value, json};
+
+use super::Host;
+use crate::api::huge_pages::cgroup_size;
+use crate::engine::runtime::Resources;
+
+/// Only what is asked for. A limit whose controller the node lacks is an error; a weight (which every container has) is
+/// left out, as all containers are without it. So are the limits of huge pages, as in containerd.
+pub(super) fn linux_resources(r: &Resources, host: &Host) -> Result<Map<String, Value>, String> {
+    let mut out = Map::new();
+    let lacks = |name| host.missing_controllers.contains(&name);
+    if lacks("cpu") && r.limits.cpu_quota.is_some() {
+        return Err(no_controller("cpu"));
+    }
+    if lacks("memory") && r.limits.memory_limit.is_some() {
+        return Err(no_controller("memory"));
+    }
+    if !lacks("cpu") {
+        let mut cpu = json!({ "shares": r.limits.cpu_shares });
+        if let Some(quota) = r.limits.cpu_quota {
+            cpu["quota"] = quota.into();
+            cpu["period"] = r.limits.cpu_period.into();
+        }
+        out.insert("cpu".into(), cpu);
+    }
+    if let Some(limit) = r.limits.memory_limit {
+        let mut memory = json!({ "limit": limit });
+        // v1 counts memory and swap together.
+        if host.counts_swap && !host.cgroup_v2_only {
+            memory["swap"] = limit.saturating_add_unsigned(r.swap_limit).into();
+        }
+        out.insert("memory".into(), memory);
+    }
+    if host.cgroup_v2_only && !lacks("memory") {
+        let files = unified(r, host);
+        if !files.is_empty() {
+            out.insert("unified".into(), files.into());
+        }
+    }
+    if !lacks("hugetlb") && !r.huge_pages.is_empty() {
+        let limit =
+            |(size, bytes): &(u64, u64)| json!({ "pageSize": cgroup_size(*size), "limit": bytes });
+        let limits: Vec<Value> = r.huge_pages.iter().map(limit).collect();
+        out.insert("hugepageLimits".into(), limits.into());
+    }
+    Ok(out)
+}
+
+/// Files of cgroup v2 that `memory` cannot express: a container without a memory limit has no `swap` there, and 0 is none.
+fn unified(r: &Resources, host: &Host) -> Map<String, Value> {
+    let mut files = Map::new();
+    if host.counts_swap {
+        let most = r.swap_limit.to_string();
+        files.insert("memory.swap.max".into(), most.into());
+    }
+    if r.oom_group {
+        files.insert("memory.oom.group".into(), "1".into());
+    }
+    files
+}
+
+fn no_controller(name: &str) -> String {
+    let boot = if name == "memory" {
+        " (often by booting with cgroup_enable=memory)"
+    } else {
+        ""
+    };
+    format!(
+        "cannot set resources.limits.{name}: this node has no {name} cgroup controller; enable it{boot}, or remove the limit"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::runtime::Limits;
+
+    fn memory_limit(bytes: i64) -> Limits {
+        Limits {
+            memory_limit: Some(bytes),
+            ..Limits::default()
+        }
+    }
+
+    #[track_caller]
+    fn check_swap(host: &Host, r: &Resources, expected: Value) {
+        let mut found = Value::Object(linux_resources(r, host).unwrap());
+        found.as_object_mut().unwrap().remove("cpu");
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn swap_is_limited_where_the_kernel_counts_it() {
+        let (free, limited) = (
+            Resources::default(),
+            Resources {
+                limits: memory_limit(1000),
+                ..Resources::default()
+            },
+        );
+        let memory = json!({ "memory": { "limit": 1000 } });
+        let v1 = |counts_swap| Host {
+            counts_swap,
+            ..Host::default()
+        };
+        check_swap(&v1(false), &limited, memory.clone());
+        check_swap(&v1(true), &free, json!({}));
+        let both = json!({ "memory": { "limit": 1000, "swap": 1000 } });
+        check_swap(&v1(true), &limited, both);
+        let v2 = |counts_swap| Host {
+            cgroup_v2_only: true,
+            counts_swap,
+            ..Host::default()
+        };
+        check_swap(&v2(false), &limited, memory);
+        let none = json!({ "memory.swap.max": "0" });
+        check_swap(&v2(true), &free, json!({ "unified": none }));
+        let some = Resources {
+            swap_limit: 7,
+            ..limited
+        };
+        let some_of_it =
+            json!({ "memory": { "limit": 1000 }, "unified": { "memory.swap.max": "7" } });
+        check_swap(&v2(true), &some, some_of_it);
+        let without_memory = Host {
+            missing_controllers: vec!["memory"],
+            ..v2(true)
+        };
+        check_swap(&without_memory, &free, json!({}));
+    }
+
+    #[test]
+    fn a_container_that_dies_as_a_whole_says_so_to_the_kernel() {
+        let whole = Resources {
+            oom_group: true,
+            ..Resources::default()
+        };
+        let host = Host {
+            cgroup_v2_only: true,
+            ..Host::default()
+        };
+        let group = json!({ "unified": { "memory.oom.group": "1" } });
+        check_swap(&host, &whole, group);
+    }
+
+    #[test]
+    fn a_missing_controller_costs_the_weight_and_refuses_the_limit() {
+        let plain = Resources::default();
+        let memory = Resources {
+            limits: memory_limit(1000),
+            ..plain.clone()
+        };
+        let cpu = Resources {
+            limits: Limits {
+                cpu_quota: Some(50_000),
+                ..Limits::default()
+            },
+            ..plain.clone()
+        };
+        let of = |r: &Resources, missing: &[&'static str]| {
+            let host = Host {
+                missing_controllers: missing.to_vec(),
+                ..Host::default()
+            };
+            linux_resources(r, &host).map(Value::Object)
+        };
+        assert_eq!(of(&plain, &["cpu", "memory"]), Ok(json!({})));
+        assert_eq!(
+            of(&memory, &["cpu"]),
+            Ok(json!({ "memory": { "limit": 1000 } }))
+        );
+        assert_eq!(
+            of(&cpu, &[]),
+            Ok(json!({ "cpu": { "shares": 2, "quota": 50_000, "period": 100_000 } }))
+        );
+        let huge = Resources {
+            huge_pages: vec![(2 << 20, 4 << 20), (1 << 30, 0)],
+            ..plain.clone()
+        };
+        assert_eq!(of(&huge, &["cpu", "hugetlb"]), Ok(json!({})));
+        let limits =
+            json!([{ "pageSize": "2MB", "limit": 4 << 20 }, { "pageSize": "1GB", "limit": 0 }]);
+        assert_eq!(of(&huge, &["cpu"]), Ok(json!({ "hugepageLimits": limits })));
+        for (name, r) in [("cpu", cpu), ("memory", memory)] {
+            let text = of(&r, &[name]).unwrap_err();
+            assert!(
+                text.starts_with(&format!(
+                    "cannot set resources.limits.{name}: this node has no {name} cgroup controller"
+                )),
+                "{text}"
+            );
+        }
+    }
+}

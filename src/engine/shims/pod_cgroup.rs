@@ -1,0 +1,242 @@
+//! The cgroup of a pod: weight and limits of all its containers together, as the kubelet sets them on its pod level.
+//!
+//! There is no level for the classes of service, as the kubelet has one (deviations: qos-level).
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use nix::unistd::{SysconfVar, sysconf};
+
+use crate::base::sys::cgroup::Cgroups;
+use crate::base::sys::wide;
+use crate::engine::runtime::{Limits, PodResources};
+
+/// The controllers of which a pod has values.
+const CONTROLLERS: [&str; 3] = ["cpu", "memory", "pids"];
+/// Weight of one processor in cgroup v1.
+const SHARES: i64 = 1024;
+
+/// Why a pod's cgroup is not as it should be.
+#[derive(Debug)]
+pub enum PodCgroupError {
+    /// It cannot be made.
+    Make(PathBuf, io::Error),
+    /// A value cannot be set.
+    Set(PathBuf, String, io::Error),
+    /// Its processes are to be limited, and the node cannot do it.
+    NoPids(i64),
+}
+
+impl std::fmt::Display for PodCgroupError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Make(dir, e) => write!(f, "cannot make the cgroup {}: {e}", dir.display()),
+            Self::Set(file, value, e) => {
+                write!(f, "cannot write {value} to {}: {e}", file.display())
+            }
+            Self::NoPids(limit) => write!(
+                f,
+                "cannot limit the pod to {limit} processes (podPidsLimit): this node has no pids cgroup controller; enable \
+                 it, or remove podPidsLimit"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for PodCgroupError {}
+
+/// Makes the cgroup `path` of a pod where it is missing, and sets its values. The cgroup of all pods above it weighs as much
+/// as the node's processors together, as the kubelet's kubepods. What a pod cannot have there without harm is in the answer.
+///
+/// # Errors
+/// Processes cannot be limited.
+pub fn prepare(
+    cgroups: &Cgroups,
+    path: &str,
+    r: &PodResources,
+) -> Result<Vec<PodCgroupError>, PodCgroupError> {
+    let top = Path::new(path).parent().and_then(Path::to_str);
+    let of_all = PodResources {
+        limits: Limits {
+            cpu_shares: processors() * SHARES,
+            ..Limits::default()
+        },
+        pids_limit: None,
+    };
+    let mut failed = Vec::new();
+    for (path, r) in top.map(|top| (top, &of_all)).into_iter().chain([(path, r)]) {
+        for controller in CONTROLLERS {
+            match set(cgroups, controller, path, r) {
+                Err(e) if controller == "pids" => return Err(e),
+                Err(e) => failed.push(e),
+                Ok(()) => {}
+            }
+        }
+    }
+    Ok(failed)
+}
+
+fn processors() -> i64 {
+    let online = sysconf(SysconfVar::_NPROCESSORS_ONLN);
+    online.ok().flatten().map_or(1, wide)
+}
+
+fn set(
+    cgroups: &Cgroups,
+    controller: &str,
+    path: &str,
+    r: &PodResources,
+) -> Result<(), PodCgroupError> {
+    let no_controller = || match (controller, r.pids_limit) {
+        ("pids", Some(limit)) => Err(PodCgroupError::NoPids(limit)),
+        _ => Ok(()),
+    };
+    let Some((dir, v2)) = cgroups.of_controller(controller, path) else {
+        return no_controller();
+    };
+    let made = fs::create_dir_all(&dir);
+    made.map_err(|e| PodCgroupError::Make(dir.clone(), e))?;
+    if v2 {
+        cgroups.hand_down(controller, path);
+    }
+    for (file, value) in values(controller, r, v2) {
+        let file = dir.join(file);
+        let opened = fs::File::options().write(true).open(&file);
+        match opened.and_then(|mut f| f.write_all(value.as_bytes())) {
+            // v2 shows only the files of the controllers that it has here.
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return no_controller(),
+            written => written.map_err(|e| PodCgroupError::Set(file, value, e))?,
+        }
+    }
+    Ok(())
+}
+
+/// Files of a controller and their values, in the order in which they are written.
+pub(super) fn values(controller: &str, r: &PodResources, v2: bool) -> Vec<(&'static str, String)> {
+    let l = &r.limits;
+    let (quota, period) = (l.cpu_quota, l.cpu_period);
+    let text = |n: Option<i64>| n.map(|n| n.to_string());
+    let all = match (controller, v2) {
+        ("cpu", false) => vec![
+            ("cpu.shares", text(Some(l.cpu_shares))),
+            ("cpu.cfs_period_us", text(quota.and(Some(period)))),
+            ("cpu.cfs_quota_us", text(quota)),
+        ],
+        ("cpu", true) => vec![
+            ("cpu.weight", text(Some(weight(l.cpu_shares)))),
+            ("cpu.max", quota.map(|quota| format!("{quota} {period}"))),
+        ],
+        ("memory", false) => vec![("memory.limit_in_bytes", text(l.memory_limit))],
+        ("memory", true) => vec![("memory.max", text(l.memory_limit))],
+        _ => vec![("pids.max", text(r.pids_limit))],
+    };
+    let given = all.into_iter();
+    given.filter_map(|(file, v)| Some((file, v?))).collect()
+}
+
+/// `cpu.weight` of v2 for `cpu.shares` of v1, by the formula of runc 1.3.2 and crun 1.23: 2 is 1, 1024 is 100, 262144 is
+/// 10000.
+fn weight(shares: i64) -> i64 {
+    let l = (shares.clamp(2, 262_144) as f64).log2();
+    let exponent = (l * l + 125.0 * l) / 612.0 - 7.0 / 34.0;
+    (10_f64.powf(exponent).ceil() as i64).clamp(1, 10_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::sys::mountinfo;
+
+    #[test]
+    fn shares_are_weights_by_runc_s_formula() {
+        let weights = [2, 102, 512, 1024, 2048, 262_144].map(weight);
+        assert_eq!(weights, [1, 17, 59, 100, 174, 10_000]);
+    }
+
+    const POD: PodResources = PodResources {
+        limits: Limits {
+            cpu_shares: 1536,
+            cpu_quota: Some(150_000),
+            cpu_period: 100_000,
+            memory_limit: Some(1 << 20),
+        },
+        pids_limit: Some(64),
+    };
+
+    #[track_caller]
+    fn check(r: &PodResources, v2: bool, expected: &[(&str, &str)]) {
+        let found: Vec<_> = CONTROLLERS.map(|c| values(c, r, v2)).concat();
+        let found: Vec<_> = found.iter().map(|(f, v)| (*f, v.as_str())).collect();
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn v1_and_v2_have_the_same_in_their_own_files() {
+        let v1 = [
+            ("cpu.shares", "1536"),
+            ("cpu.cfs_period_us", "100000"),
+            ("cpu.cfs_quota_us", "150000"),
+            ("memory.limit_in_bytes", "1048576"),
+            ("pids.max", "64"),
+        ];
+        check(&POD, false, &v1);
+        let v2 = [
+            ("cpu.weight", "138"),
+            ("cpu.max", "150000 100000"),
+            ("memory.max", "1048576"),
+            ("pids.max", "64"),
+        ];
+        check(&POD, true, &v2);
+        check(&PodResources::default(), false, &[("cpu.shares", "2")]);
+        check(&PodResources::default(), true, &[("cpu.weight", "1")]);
+    }
+
+    /// Plain files in the place of v2's, so what is not there must not be made.
+    fn v2_of_files(there: &[&str]) -> (tempfile::TempDir, Cgroups) {
+        let dir = tempfile::tempdir().unwrap();
+        for level in ["podprobe", "podprobe/uid"] {
+            fs::create_dir(dir.path().join(level)).unwrap();
+            for file in there {
+                fs::write(dir.path().join(level).join(file), "").unwrap();
+            }
+        }
+        let at = dir.path().display();
+        let line = format!("30 1 0:26 / {at} rw - cgroup2 cgroup rw");
+        (dir, Cgroups::of(mountinfo::parse(&line)))
+    }
+
+    #[test]
+    fn a_pod_has_its_values_and_all_pods_weigh_as_much_as_the_node() {
+        let files = ["cpu.weight", "cpu.max", "memory.max", "pids.max"];
+        let (dir, cgroups) = v2_of_files(&files);
+        let failed = prepare(&cgroups, "/podprobe/uid", &POD).unwrap();
+        assert!(failed.is_empty(), "{failed:?}");
+        let read = |file: &str| fs::read_to_string(dir.path().join(file)).unwrap();
+        let of_pod = files.map(|file| read(&format!("podprobe/uid/{file}")));
+        assert_eq!(of_pod, ["138", "150000 100000", "1048576", "64"]);
+        let of_all = read("podprobe/cpu.weight").parse().unwrap();
+        assert!((100..=10_000).contains(&of_all), "{of_all}");
+        assert_eq!(read("podprobe/memory.max"), "");
+    }
+
+    #[test]
+    fn without_a_controller_only_a_limit_of_processes_is_missed() {
+        let (dir, cgroups) = v2_of_files(&[]);
+        let limitless = PodResources {
+            pids_limit: None,
+            ..POD
+        };
+        assert!(
+            prepare(&cgroups, "/podprobe/uid", &limitless)
+                .unwrap()
+                .is_empty()
+        );
+        let refusal = prepare(&cgroups, "/podprobe/uid", &POD).unwrap_err();
+        assert!(matches!(refusal, PodCgroupError::NoPids(64)), "{refusal}");
+        let made = fs::read_dir(dir.path().join("podprobe/uid")).unwrap();
+        assert_eq!(made.count(), 0);
+        let nowhere = Cgroups::of(Vec::new());
+        assert!(prepare(&nowhere, "/podprobe/uid", &POD).is_err());
+    }
+}

@@ -1,0 +1,150 @@
+//! Pid 1 of a pod with `shareProcessNamespace`, `podprobe sandbox init`: reaps what the containers leave, and is the pod's
+//! process namespace. The kubelet's pause container does the same.
+//!
+//! Invariants: it lives exactly as long as the holder, which started it; the containers see it, and one of them may be
+//! able to trace it. So it has an empty read-only root, no privilege, no environment and no descriptor of the node, runs under
+//! RuntimeDefault, and stands in a small cgroup below its pod's.
+
+use std::ffi::OsStr;
+use std::io::{self, Write};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, ExitCode, Stdio};
+
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::signal::{SigSet, Signal};
+use nix::unistd::{Gid, Uid};
+
+use crate::base::sys::cgroup;
+use crate::base::sys::process::apply_seccomp;
+use crate::base::sys::task::reap_any;
+use crate::engine::seccomp;
+
+/// User and group, as of the kubelet's pause container.
+const NOBODY: u32 = 65535;
+
+/// Said on stdout when the namespace is ready to be joined.
+const READY: &[u8] = b"ready\n";
+
+/// In the holder, after it has made the namespace: starts it in that cgroup and waits until it is ready. `dir` is the
+/// sandbox's. Below it the procfs of the namespace is mounted, for nobody but a process inside can mount it, and this one is
+/// the last of ours that is inside with the rights for that.
+pub(super) fn start(dir: &Path, cgroup: &str) -> io::Result<Child> {
+    std::fs::create_dir_all(dir.join(super::PROC))?;
+    let mut command = Command::new("/proc/self/exe");
+    command
+        .arg0("podprobe-pause")
+        .args(["sandbox", "init", cgroup])
+        .env_clear()
+        .current_dir(dir);
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let mut said = String::new();
+    let mut stdout = child
+        .stdout
+        .take()
+        .ok_or_else(|| io::Error::other("it has no output"))?;
+    io::Read::read_to_string(&mut stdout, &mut said)?;
+    if said.as_bytes() == READY {
+        Ok(child)
+    } else {
+        Err(io::Error::other(
+            "the first process of the pod ended at once",
+        ))
+    }
+}
+
+/// The role.
+pub(super) fn main(cgroup: &OsStr) -> ExitCode {
+    let made = settle(cgroup).and_then(|()| mount_proc());
+    let ready = made.and_then(|()| confine()).and_then(|()| {
+        let said = io::stdout().write_all(READY);
+        close_stdio();
+        said
+    });
+    match ready {
+        Ok(()) => reap(),
+        Err(e) => {
+            eprintln!("podprobe sandbox init: {e}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// For the containers, in the mount namespace of the holder.
+fn mount_proc() -> io::Result<()> {
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+    let (source, at, none) = (Some("proc"), super::PROC, None::<&str>);
+    mount(source, at, Some("proc"), flags, none).map_err(Into::into)
+}
+
+/// In its cgroup, bound to the holder, and blocking every signal: the containers' are for the containers.
+fn settle(cgroup: &OsStr) -> io::Result<()> {
+    cgroup::join_as_first_process(&cgroup.to_string_lossy())?;
+    // As the kubelet's pause container. Without CAP_SYS_RESOURCE it stays as it is.
+    let _ = std::fs::write("/proc/self/oom_score_adj", "-998");
+    let _ = nix::sys::prctl::set_name(c"podprobe-pause");
+    nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
+    SigSet::all().thread_set_mask()?;
+    nix::unistd::setsid()?;
+    Ok(())
+}
+
+/// All three: nobody talks with it any more, and there is no /dev/null where it is.
+fn close_stdio() {
+    for fd in 0..3 {
+        let _ = nix::unistd::close(fd);
+    }
+}
+
+/// An empty root of its own, and nothing to do there.
+fn confine() -> io::Result<()> {
+    unshare(CloneFlags::CLONE_NEWNS)?;
+    super::private_mounts()?;
+    let flags = MsFlags::MS_RDONLY | MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+    mount(
+        Some("podprobe"),
+        ".",
+        Some("tmpfs"),
+        flags,
+        Some("size=4k,mode=555"),
+    )?;
+    let root = std::env::current_dir()?;
+    std::env::set_current_dir(&root)?;
+    nix::unistd::pivot_root(".", ".")?;
+    umount2(".", MntFlags::MNT_DETACH)?;
+    std::env::set_current_dir("/")?;
+    nix::sys::prctl::set_no_new_privs()?;
+    nix::unistd::setgroups(&[])?;
+    let (uid, gid) = (Uid::from_raw(NOBODY), Gid::from_raw(NOBODY));
+    nix::unistd::setresgid(gid, gid, gid)?;
+    nix::unistd::setresuid(uid, uid, uid)?;
+    // A change of user clears both.
+    nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
+    crate::base::sys::harden_process();
+    filter_system_calls()
+}
+
+/// RuntimeDefault of a container without capabilities.
+fn filter_system_calls() -> io::Result<()> {
+    let profile = seccomp::default::profile(&[]);
+    let filter = seccomp::compile(&profile).map_err(io::Error::other)?;
+    match apply_seccomp(&filter.program, filter.flags) {
+        // The kernel has no filters; then no container has one.
+        Err(e) if matches!(e.raw_os_error(), Some(libc::ENOSYS | libc::EINVAL)) => Ok(()),
+        other => other,
+    }
+}
+
+/// Waits for every child there will be. Only the holder's end ends it.
+fn reap() -> ExitCode {
+    let mut child = SigSet::empty();
+    child.add(Signal::SIGCHLD);
+    loop {
+        while reap_any().is_some() {}
+        let _ = child.wait();
+    }
+}

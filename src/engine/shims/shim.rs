@@ -1,0 +1,560 @@
+//! The shim, `podprobe shim DIR`: the parent of one container, from its creation to the record of its end.
+//!
+//! Invariants: single-threaded, without a logger, small; it needs nothing of the daemon after it has said that the
+//! container started, and no signal but KILL ends it before its container. It has left the daemon's cgroup, so a TERM is
+//! of the node's shutdown: it ends its container by the stop signal, and by KILL after [`SHUTDOWN_GRACE`]; every mount of the container is made in a
+//! mount namespace of the shim's own, so nothing has to be unmounted by anyone. It waits for every child it inherits
+//! (it is a subreaper), and nobody else waits for them.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::SystemTime;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sched::{CloneFlags, setns, unshare};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+
+use super::console::ConsoleSocket;
+use super::exits;
+use super::output::Output;
+use super::state::{
+    self, CONTAINER, ContainerRecord, ContainerState, EXIT, EXIT_COPY, ExitRecord, ImageMount,
+    Process, REMOVING, STATE,
+};
+use super::{oci_cli, roles, sandbox, sub_path, termination};
+use crate::base::clock::{Moment, boot_id};
+use crate::base::paths::directories::make_private;
+use crate::base::sys::cgroup::{self, Cgroups};
+use crate::base::sys::process;
+use crate::base::sys::task::reap_any;
+use crate::base::sys::terminal::slave_of;
+use crate::engine::images::overlay;
+
+/// What the shim tells the daemon when the container is created; else `error <kind> <text>`.
+pub const CREATED: &str = "created\n";
+/// What the daemon answers.
+pub const START: &str = "start\n";
+/// What the shim tells the daemon when the container runs; else `error <kind> <text>`.
+pub const STARTED: &str = "started\n";
+/// Reason and exit code of a container that never ran, which are containerd's.
+pub(super) const CANNOT_RUN: &str = "StartError";
+pub(super) const NEVER_RAN: i32 = 128;
+/// Kind of an error that lies in the container's configuration.
+pub const INVALID: &str = "invalid";
+/// Kind of every other error.
+const FAILED: &str = "failed";
+
+/// The role: the one argument is the container's record directory.
+pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let Some(dir) = args.into_iter().next().map(PathBuf::from) else {
+        eprintln!("podprobe shim: this role is started by the daemon, with a container directory");
+        return ExitCode::from(2);
+    };
+    match Shim::new(dir) {
+        Ok(shim) => shim.run(),
+        Err(e) => {
+            report(&format!("error {FAILED} {e}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The daemon may be gone; the container is not the worse for it.
+fn report(text: &str) {
+    let mut out = io::stdout();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+/// What a container may take to end at the node's shutdown, in seconds: the API's default grace period. An init system that
+/// waits less kills it sooner.
+const SHUTDOWN_GRACE: u32 = 30;
+
+/// Why there is no container.
+struct Failure {
+    kind: &'static str,
+    text: String,
+}
+
+impl Failure {
+    fn prepare(what: &str, cause: impl std::fmt::Display) -> Self {
+        Self::plain(format!("cannot {what}: {cause}"))
+    }
+
+    fn plain(text: String) -> Self {
+        Self { kind: FAILED, text }
+    }
+
+    /// In containerd's words.
+    fn image(cause: &str) -> Self {
+        Self::plain(format!(
+            "failed to mount image volume: ImageVolumeMountFailed: {cause}"
+        ))
+    }
+
+    fn sub_path(s: &state::SubPath, cause: &io::Error) -> Self {
+        if !s.image.is_empty() {
+            let (path, image) = (&s.path, &s.image);
+            return Self::image(&format!(
+                "failed to ensure image subpath {path:?} in {image:?}: {cause}"
+            ));
+        }
+        let volume = s.volume.display();
+        let text = match s.path.as_os_str().is_empty() {
+            true => format!("cannot mount {volume}: {cause}"),
+            false => format!("cannot mount subPath {:?} of {volume}: {cause}", s.path),
+        };
+        Self {
+            kind: INVALID,
+            text,
+        }
+    }
+}
+
+/// Makes the place of an image, and the directories that stand for missing layers.
+fn mount_image(image: &ImageMount) -> Result<(), String> {
+    let padding = image
+        .layers
+        .iter()
+        .filter(|l| image.target.parent() == l.parent());
+    for dir in padding.chain([&image.target]) {
+        make_private(dir).map_err(|e| format!("cannot make {}: {e}", dir.display()))?;
+    }
+    overlay::mount_read_only(&image.layers, &image.target).map_err(|e| e.to_string())
+}
+
+struct Shim {
+    dir: PathBuf,
+    record: ContainerRecord,
+    state: ContainerState,
+    /// Ends of children; a shutdown, and the end of its grace period.
+    signals: SignalFd,
+    /// A TERM is of the node's shutdown.
+    heeds_term: bool,
+    /// Of the record, for a daemon that finds it damaged or gone.
+    _copy: Option<OwnedFd>,
+}
+
+impl Shim {
+    fn new(dir: PathBuf) -> io::Result<Self> {
+        let _ = nix::sys::prctl::set_name(c"podprobe-shim");
+        std::env::set_current_dir("/")?;
+        nix::unistd::setsid()?;
+        nix::sys::prctl::set_child_subreaper(true)?;
+        process::protect_from_the_oom_killer();
+        // The container must not depend on how the daemon was started.
+        process::usual_priority();
+        let signals = block_signals()?;
+        let record: ContainerRecord = state::read(&dir, CONTAINER)
+            .ok_or_else(|| io::Error::other("the container record cannot be read"))?;
+        let shim = Process::of(std::process::id() as i32)
+            .ok_or_else(|| io::Error::other("/proc is not mounted"))?;
+        let state = ContainerState {
+            boot_id: boot_id(),
+            shim,
+            process: None,
+            cgroups: Vec::new(),
+            started_at: None,
+            started: None,
+        };
+        let mut me = Self {
+            dir,
+            _copy: roles::keep_copy(&record),
+            record,
+            state,
+            signals,
+            heeds_term: false,
+        };
+        me.save()?;
+        me.heeds_term = cgroup::leave_the_daemon(&me.record.shims_cgroup);
+        Ok(me)
+    }
+
+    fn run(mut self) -> ExitCode {
+        let prepared = self.prepare_mounts();
+        if daemon_is_gone() {
+            self.take_back();
+            return ExitCode::FAILURE;
+        }
+        // Nothing has run yet, and the daemon removes what there is.
+        if let Err(f) = prepared {
+            report(&format!("error {} {}", f.kind, f.text));
+            return ExitCode::FAILURE;
+        }
+        report(CREATED);
+        match told_to_start() {
+            Ok(()) => {}
+            Err(why) => {
+                self.record_exit(NEVER_RAN, None, CANNOT_RUN, &why);
+                return ExitCode::FAILURE;
+            }
+        }
+        match self.start() {
+            Ok((pid, output)) => {
+                sandbox::detach_stdio();
+                self.look_after(pid, output);
+                ExitCode::SUCCESS
+            }
+            Err(f) => {
+                self.record_exit(NEVER_RAN, None, CANNOT_RUN, &f.text);
+                report(&format!("error {} {}", f.kind, f.text));
+                self.clean_up();
+                ExitCode::FAILURE
+            }
+        }
+    }
+
+    /// Leaves no instance of a creation that nobody waits for any more: it would count as a restart. The next daemon clears
+    /// away what lies below, which are mount points here.
+    fn take_back(&self) {
+        let mut aside = self.dir.clone().into_os_string();
+        aside.push(REMOVING);
+        let _ = fs::rename(&self.dir, aside);
+    }
+
+    fn save(&self) -> io::Result<()> {
+        state::write(&self.dir, STATE, &self.state, false)
+    }
+
+    /// Creates and starts the container; on an error nothing of it runs any more.
+    fn start(&mut self) -> Result<(i32, Output), Failure> {
+        let mut output = Output::new(&self.record);
+        output.clients.listen(&self.dir);
+        let pid = self.create(&mut output)?;
+        self.state.process = Process::of(pid);
+        self.state.cgroups = Cgroups::detect()
+            .map(|c| c.dirs_of(pid, &self.record.cgroup))
+            .unwrap_or_default();
+        self.save()
+            .map_err(|e| Failure::prepare("record the container", e))?;
+        if daemon_is_gone() {
+            return Err(Failure::plain(
+                "cannot start the container: the daemon ended before it was started".into(),
+            ));
+        }
+        let stderr = self.dir.join("start.err");
+        let to = File::create(&stderr).map_err(|e| Failure::prepare("start the container", e))?;
+        let ok = self
+            .runtime(&["start"])
+            .stdout(Stdio::null())
+            .stderr(to)
+            .status();
+        if !ok.as_ref().is_ok_and(std::process::ExitStatus::success) {
+            let text = ok.map_or_else(
+                |e| e.to_string(),
+                |_| fs::read_to_string(&stderr).unwrap_or_default(),
+            );
+            return Err(Failure::plain(format!(
+                "cannot start the container: {}",
+                oci_cli::useful_sentence(&text)
+            )));
+        }
+        let _ = fs::remove_file(stderr);
+        (self.state.started_at, self.state.started) =
+            (Some(SystemTime::now()), Some(Moment::now()));
+        // A container that runs without this record is found all the same by its process; it only lacks a start time.
+        let _ = self.save();
+        report(STARTED);
+        Ok((pid, output))
+    }
+
+    /// The holder's mount namespace has the memory volumes; the copy made of it is the container's own.
+    fn prepare_mounts(&self) -> Result<(), Failure> {
+        let r = &self.record;
+        let of_node = r
+            .sub_paths
+            .iter()
+            .map(|s| sub_path::of_node(s).map_err(|e| Failure::sub_path(s, &e)))
+            .collect::<Result<Vec<_>, _>>()?;
+        let namespace = File::open(format!("/proc/{}/ns/mnt", r.holder.pid))
+            .map_err(|e| Failure::prepare("enter the sandbox", e))?;
+        if !r.holder.alive() {
+            return Err(Failure::prepare(
+                "enter the sandbox",
+                "its holder has ended",
+            ));
+        }
+        setns(namespace, CloneFlags::CLONE_NEWNS)
+            .map_err(|e| Failure::prepare("enter the sandbox", e))?;
+        unshare(CloneFlags::CLONE_NEWNS)
+            .map_err(|e| Failure::prepare("make a mount namespace", e))?;
+        sandbox::slave_mounts().map_err(|e| Failure::prepare("set mount propagation", e))?;
+        let (upper, work) = (r.data.join("upper"), r.data.join("work"));
+        overlay::mount(&r.layers, &upper, &work, &r.rootfs, r.devices)
+            .map_err(|e| Failure::plain(e.to_string()))?;
+        for image in &r.image_mounts {
+            mount_image(image).map_err(|e| Failure::image(&e))?;
+        }
+        for (s, of_node) in r.sub_paths.iter().zip(of_node) {
+            sub_path::bind(s, of_node).map_err(|e| Failure::sub_path(s, &e))?;
+        }
+        Ok(())
+    }
+
+    /// `<runtime> --root R <verb…> ID`, with no input.
+    fn runtime(&self, verb: &[&str]) -> Command {
+        let mut c = oci_cli::command(&self.record.runtime, &self.record.oci_root);
+        c.args(verb).arg(&self.record.id).stdin(Stdio::null());
+        c
+    }
+
+    /// Creates the container with our pipes. What is in them when it returns is the runtime's, not the container's.
+    fn create(&mut self, output: &mut Output) -> Result<i32, Failure> {
+        let (stdout, stderr) = output
+            .open(self.record.user)
+            .map_err(|e| Failure::prepare("make pipes", e))?;
+        let stdin = output
+            .open_input(&self.record)
+            .map_err(|e| Failure::prepare("make pipes", e))?;
+        let console = self.record.tty.then(|| ConsoleSocket::listen(&self.dir));
+        let console = console
+            .transpose()
+            .map_err(|e| Failure::prepare("make a console socket", e))?;
+        let pid_file = self.dir.join("pid");
+        let bundle = self.dir.join("bundle");
+        let mut command = oci_cli::command(&self.record.runtime, &self.record.oci_root);
+        command
+            .arg("create")
+            .arg("--bundle")
+            .arg(bundle)
+            .arg("--pid-file")
+            .arg(&pid_file);
+        if let Some(console) = &console {
+            command.arg("--console-socket").arg(console.path());
+        }
+        command
+            .arg(&self.record.id)
+            .stdin(stdin)
+            .stdout(stdout)
+            .stderr(stderr);
+        let result = unblocked(|| command.spawn()).and_then(|mut child| child.wait());
+        drop(command);
+        let said = output.take_unlogged();
+        let run = |text: &str| {
+            Failure::plain(format!(
+                "cannot create the container: {}",
+                oci_cli::useful_sentence(text)
+            ))
+        };
+        match result {
+            Ok(status) if status.success() => {}
+            Ok(status) if said.is_empty() => {
+                return Err(run(&format!(
+                    "{} ended with {status}",
+                    self.record.runtime[0].display()
+                )));
+            }
+            Ok(_) => return Err(run(&said)),
+            Err(e) => {
+                return Err(Failure::prepare(
+                    &format!("run {}", self.record.runtime[0].display()),
+                    e,
+                ));
+            }
+        }
+        if let Some(console) = console {
+            self.take_terminal(&console, output)
+                .map_err(|e| Failure::prepare("take the container's terminal", e))?;
+        }
+        let pid = fs::read_to_string(&pid_file)
+            .ok()
+            .and_then(|p| p.trim().parse().ok());
+        pid.ok_or_else(|| run("the OCI runtime wrote no pid"))
+    }
+
+    /// The terminal takes the place of the pipes. Its user owns it, so that it can be opened again.
+    fn take_terminal(&self, console: &ConsoleSocket, output: &mut Output) -> io::Result<()> {
+        let master = console.receive()?;
+        let slave = slave_of(&master)?;
+        nix::unistd::fchown(&slave, Some(self.record.user.into()), None)?;
+        output.take_terminal(master, slave)
+    }
+
+    /// Copies output and waits for children until the container's first process has ended; then records the end.
+    fn look_after(&mut self, pid: i32, mut output: Output) {
+        let status = loop {
+            output.wait(self.signals.as_fd());
+            while let Ok(Some(signal)) = self.signals.read_signal() {
+                self.end_container(pid, signal.ssi_signo.cast_signed());
+            }
+            if let Some(status) = reap(pid) {
+                break status;
+            }
+        };
+        let cgroups = &self.state.cgroups;
+        cgroup::kill_all(cgroups);
+        cgroup::kill_until_empty(cgroups);
+        output.drain();
+        let (code, signal) = status;
+        let oom_killed = cgroup::oom_killed(cgroups);
+        let r = &self.record;
+        let message =
+            termination::message(&r.termination_log, r.message_from_log, code, &r.log_path);
+        self.record_exit(
+            code,
+            signal,
+            termination::reason(code, oom_killed),
+            &message,
+        );
+        output.clients.end(code);
+        self.clean_up();
+    }
+
+    /// At the node's shutdown. Its first process is our child and not reaped yet, so the pid is its own.
+    fn end_container(&self, pid: i32, signal: i32) {
+        let send = |signal| {
+            let process = Process::of(pid).and_then(|p| p.open().ok().flatten());
+            process.map(|p| p.send(signal));
+        };
+        let Some(step) = at_shutdown(signal, self.record.stop_signal, self.heeds_term) else {
+            return;
+        };
+        send(step.send);
+        if let Some(seconds) = step.alarm {
+            nix::unistd::alarm::set(seconds);
+        }
+    }
+
+    fn record_exit(&self, code: i32, signal: Option<i32>, reason: &str, message: &str) {
+        let record = ExitRecord {
+            code,
+            signal,
+            reason: reason.into(),
+            message: message.into(),
+            finished_at: SystemTime::now(),
+            finished: Moment::now(),
+            boot_id: boot_id(),
+        };
+        // A full disk: without the record the daemon sees an unknown end once we are gone, and goes on.
+        // The copy first, so that it is there whenever the record is.
+        let _ = state::write(&self.dir, EXIT_COPY, &record, false);
+        let _ = state::write(&self.dir, EXIT, &record, true);
+        exits::tell(&self.record.exits, &self.record.pod.uid);
+    }
+
+    /// Nothing of the container is left afterwards but its records, its overlay and its log.
+    fn clean_up(&self) {
+        let _ = self
+            .runtime(&["delete", "--force"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status();
+        cgroup::kill_all(&self.state.cgroups);
+        for dir in &self.state.cgroups {
+            let _ = cgroup::remove_tree(dir);
+        }
+        let _ = Cgroups::detect().and_then(|c| c.remove(&self.record.cgroup));
+        while reap_any().is_some() {}
+    }
+}
+
+/// What a signal asks of the shim at the node's shutdown.
+#[derive(Debug, PartialEq, Eq)]
+struct ShutdownStep {
+    /// For the container.
+    send: i32,
+    /// Seconds until the shim gets ALRM.
+    alarm: Option<u32>,
+}
+
+/// None for a signal that is not of a shutdown.
+fn at_shutdown(signal: i32, stop_signal: i32, heeds_term: bool) -> Option<ShutdownStep> {
+    match signal {
+        libc::SIGTERM if heeds_term => Some(ShutdownStep {
+            send: stop_signal,
+            alarm: Some(SHUTDOWN_GRACE),
+        }),
+        libc::SIGALRM => Some(ShutdownStep {
+            send: libc::SIGKILL,
+            alarm: None,
+        }),
+        _ => None,
+    }
+}
+
+/// Runs `f` with USR1 and USR2 not blocked. A process inherits the mask, and runc hands these two on to the container,
+/// where they would do nothing as stop signals; the others it resets.
+fn unblocked<T>(f: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    let users = SigSet::from_iter([Signal::SIGUSR1, Signal::SIGUSR2]);
+    users.thread_unblock()?;
+    let result = f();
+    users.thread_block()?;
+    result
+}
+
+/// HUP, INT and the like are not for us, and neither is TERM where the shim could not leave the daemon's cgroup: a service
+/// manager that ends the daemon must not end its containers.
+fn block_signals() -> io::Result<SignalFd> {
+    let mut blocked = SigSet::empty();
+    blocked.extend([
+        Signal::SIGTERM,
+        Signal::SIGHUP,
+        Signal::SIGINT,
+        Signal::SIGQUIT,
+        Signal::SIGUSR1,
+        Signal::SIGUSR2,
+    ]);
+    blocked.thread_block()?;
+    let read = SigSet::from_iter([Signal::SIGCHLD, Signal::SIGTERM, Signal::SIGALRM]);
+    read.thread_block()?;
+    Ok(SignalFd::with_flags(
+        &read,
+        SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK,
+    )?)
+}
+
+/// Waits for the daemon's word; an error when the daemon ends before, or gives the container up.
+fn told_to_start() -> Result<(), String> {
+    let mut word = [0; START.len()];
+    let read = io::stdin().read_exact(&mut word);
+    match read {
+        Ok(()) if word == *START.as_bytes() => Ok(()),
+        Ok(()) => Err("cannot start the container: the daemon said something else".into()),
+        Err(_) => Err("cannot start the container: the daemon ended before it was started".into()),
+    }
+}
+
+/// The daemon holds the other end of stdin until it has our answer.
+fn daemon_is_gone() -> bool {
+    let stdin = io::stdin();
+    let mut fds = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
+    poll(&mut fds, PollTimeout::ZERO).is_ok_and(|n| n > 0)
+}
+
+/// Waits for every child that has ended; the exit code and signal of `pid` if it was among them.
+fn reap(pid: i32) -> Option<(i32, Option<i32>)> {
+    let mut found = None;
+    while let Some(ended) = reap_any() {
+        if ended.pid == pid {
+            found = Some((ended.code, ended.signal));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shutdown_asks_with_the_stop_signal_and_kills_after_the_grace_period() {
+        let asked = ShutdownStep {
+            send: libc::SIGUSR1,
+            alarm: Some(30),
+        };
+        let of = |signal, heeds_term| at_shutdown(signal, libc::SIGUSR1, heeds_term);
+        assert_eq!(of(libc::SIGTERM, true), Some(asked));
+        let killed = ShutdownStep {
+            send: libc::SIGKILL,
+            alarm: None,
+        };
+        assert_eq!(of(libc::SIGALRM, true), Some(killed));
+        // The daemon's end is no shutdown, and neither is the end of a child.
+        assert_eq!(of(libc::SIGTERM, false), None);
+        assert_eq!(of(libc::SIGCHLD, true), None);
+    }
+}

@@ -1,0 +1,105 @@
+//! What is mounted in a container besides its root: by the shim first, then by the OCI runtime.
+
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+use crate::engine::images::{ImageStore, overlay};
+use crate::engine::runtime::{ContainerConfig, ImageSpec, Mount, Propagation, RuntimeError};
+use crate::engine::shims::oci_spec::Bind;
+use crate::engine::shims::state::{ImageMount, SubPath};
+
+/// The mounts of a container, by who makes them.
+#[derive(Debug, Default)]
+pub(super) struct Mounts {
+    /// By the OCI runtime.
+    pub(super) binds: Vec<Bind>,
+    /// By the shim, before [`Self::sub_paths`].
+    pub(super) images: Vec<ImageMount>,
+    /// By the shim: parts of a volume, and what is more than a runtime can do with it.
+    pub(super) sub_paths: Vec<SubPath>,
+}
+
+/// Whether a mount of that path of the node is for its devices: a device, or a part of /dev. Any other mount of a container
+/// that is not privileged has no use for them.
+fn holds_devices(path: &Path) -> bool {
+    let is_device = path.metadata().is_ok_and(|m| {
+        let kind = m.file_type();
+        kind.is_block_device() || kind.is_char_device()
+    });
+    is_device
+        || path
+            .canonicalize()
+            .is_ok_and(|real| real.starts_with("/dev"))
+}
+
+impl Mounts {
+    /// The mounts of a container whose record directory is `dir`; what the shim mounts lies in it.
+    ///
+    /// # Errors
+    /// An image of a volume is not there any more.
+    pub(super) fn of(
+        c: &ContainerConfig,
+        dir: &Path,
+        images: &ImageStore,
+    ) -> Result<Self, RuntimeError> {
+        let mut all = Self::default();
+        for m in &c.mounts {
+            let volume = match &m.image {
+                Some(image) => all.mount_image(image, dir, images)?,
+                None => m.host_path.clone(),
+            };
+            let source = all.source(m, volume, dir);
+            all.binds.push(Bind {
+                source,
+                destination: m.container_path.clone(),
+                read_only: m.read_only || m.image.is_some(),
+                no_exec: m.image.is_some(),
+                no_dev: m.image.is_some()
+                    || (!c.security.privileged && !holds_devices(&m.host_path)),
+                propagation: m.propagation,
+            });
+        }
+        Ok(all)
+    }
+
+    /// Where the image is mounted: once, also when several mounts are of it.
+    fn mount_image(
+        &mut self,
+        image: &ImageSpec,
+        dir: &Path,
+        images: &ImageStore,
+    ) -> Result<PathBuf, RuntimeError> {
+        if let Some(there) = self.images.iter().find(|i| i.id == image.id) {
+            return Ok(there.target.clone());
+        }
+        let found = images.resolve(&image.id);
+        let found = found.map_err(|e| RuntimeError::failed(e.to_string()))?;
+        let at = dir.join(format!("engine/images/{}", self.images.len()));
+        let target = at.join("mounted");
+        self.images.push(ImageMount {
+            id: found.id,
+            layers: overlay::padded(found.layers, &at),
+            target: target.clone(),
+        });
+        Ok(target)
+    }
+
+    /// What the OCI runtime binds: the volume, or where the shim binds a part of it. An image has nothing mounted below it,
+    /// so there `recursiveReadOnly` asks for nothing more.
+    fn source(&mut self, m: &Mount, volume: PathBuf, dir: &Path) -> PathBuf {
+        let read_only = m.recursive_read_only && m.image.is_none();
+        if m.sub_path.is_none() && m.propagation == Propagation::Private && !read_only {
+            return volume;
+        }
+        let target = dir.join(format!("subpaths/{}", self.sub_paths.len()));
+        self.sub_paths.push(SubPath {
+            volume,
+            image: m.image.as_ref().map(|i| i.name.clone()).unwrap_or_default(),
+            path: m.sub_path.clone().unwrap_or_default(),
+            target: target.clone(),
+            propagation: m.propagation,
+            read_only,
+        });
+        target
+    }
+}

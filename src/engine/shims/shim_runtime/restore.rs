@@ -1,0 +1,115 @@
+//! Records that somebody else has removed, written again from memory.
+//!
+//! Invariants: nothing but this runtime ends the record of a container, so a directory that is gone without its doing was
+//! taken by whoever cleared /run, while the processes run on. Only memory knows them then: the next daemon would start
+//! every pod a second time beside the first.
+
+use std::collections::HashSet;
+use std::fs::{self, Permissions};
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use super::listing::{Cache, KnownContainer, KnownSandbox};
+use super::start::publish;
+use super::{ShimRuntime, lock};
+use crate::base::paths::directories::make_private;
+use crate::engine::runtime::ContainerId;
+use crate::engine::shims::SCHEME;
+use crate::engine::shims::state::{self, CONTAINER, EXIT, NETWORK, SANDBOX, STATE};
+
+impl ShimRuntime {
+    /// Makes the directories that all records lie in.
+    pub(super) fn make_directories(&self) -> io::Result<()> {
+        let layout = &self.layout;
+        let mut dirs = [
+            layout.sandboxes(),
+            layout.containers(),
+            layout.exits(),
+            layout.oci_state(),
+        ]
+        .into_iter();
+        dirs.try_for_each(|dir| layout.make(&dir))?;
+        // Another part may have made it first, for root alone.
+        fs::set_permissions(layout.run_dir(), Permissions::from_mode(0o711))
+    }
+
+    /// Writes every known record that is not among these ids and that this runtime is not removing or starting.
+    pub(super) fn restore_records(
+        &self,
+        cache: &Cache,
+        container_ids: &HashSet<String>,
+        sandbox_ids: &HashSet<String>,
+    ) -> io::Result<()> {
+        let (containers, sandboxes) = (self.layout.containers(), self.layout.sandboxes());
+        let is_lost = |id: &String, listed: &HashSet<String>, dir: &Path| {
+            !listed.contains(id) && !cache.leaving.contains(id) && !dir.join(id).exists()
+        };
+        let lost_containers: Vec<_> = cache
+            .containers
+            .iter()
+            .filter(|(id, _)| is_lost(id, container_ids, &containers))
+            .filter(|(id, _)| !lock(&self.starting).contains(*id))
+            .collect();
+        let lost_sandboxes: Vec<_> = cache
+            .sandboxes
+            .iter()
+            .filter(|(id, _)| is_lost(id, sandbox_ids, &sandboxes))
+            .collect();
+        if lost_containers.is_empty() && lost_sandboxes.is_empty() {
+            return Ok(());
+        }
+        self.make_directories()?;
+        for (id, e) in &lost_sandboxes {
+            self.restore_sandbox(&sandboxes.join(id), e)?;
+        }
+        for (id, e) in &lost_containers {
+            self.restore_container(&containers.join(id), e)?;
+        }
+        log::warn!(
+            "the records of {} containers and {} sandboxes below {} were removed by somebody else; they are written again \
+             from memory",
+            lost_containers.len(),
+            lost_sandboxes.len(),
+            self.layout.run_dir().display()
+        );
+        Ok(())
+    }
+
+    /// Of the OCI configuration what an exec needs, if there has been one.
+    fn restore_container(&self, dir: &Path, e: &KnownContainer) -> io::Result<()> {
+        let id = ContainerId::new(SCHEME, &e.record.id);
+        let config = lock(&self.configs).get(&id).cloned();
+        publish(dir, |new| {
+            make_private(&new.join("rootfs"))?;
+            make_private(&new.join("bundle"))?;
+            if let Some(config) = config {
+                fs::write(
+                    new.join("bundle/config.json"),
+                    serde_json::to_vec(&*config)?,
+                )?;
+            }
+            if let Some(s) = &e.state {
+                state::write(new, STATE, s, false)?;
+            }
+            if let Some(exit) = &e.exit {
+                state::write(new, EXIT, &**exit, false)?;
+            }
+            state::write(new, CONTAINER, &*e.record, false)
+        })
+    }
+
+    fn restore_sandbox(&self, dir: &Path, e: &KnownSandbox) -> io::Result<()> {
+        let network = self.networks.of(e.record.network());
+        publish(dir, |new| {
+            if let Some(s) = &e.state {
+                state::write(new, STATE, s, false)?;
+            }
+            if let Some(n) = &e.network {
+                state::write(new, NETWORK, n, false)?;
+            }
+            network.restore(&e.record.id, new)?;
+            state::write(new, SANDBOX, &*e.record, false)
+        })
+    }
+}

@@ -1,0 +1,249 @@
+//! The channels of a stream over a WebSocket: which byte carries what, and how an end is said (`channel.k8s.io`).
+//!
+//! Invariants: pure. The first byte of a message is its channel.
+
+use serde_json::{Value, json};
+
+use crate::engine::runtime::TerminalSize;
+
+/// A version of the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// `channel.k8s.io`, or none named: an error is plain text, and a success is nothing.
+    V1,
+    /// `v4.channel.k8s.io`: the end is a Status in JSON, with the exit code.
+    V4,
+    /// `v5.channel.k8s.io`: the client can close a channel.
+    V5,
+}
+
+/// By name, the best first.
+const PROTOCOLS: [(&str, Protocol); 3] = [
+    ("v5.channel.k8s.io", Protocol::V5),
+    ("v4.channel.k8s.io", Protocol::V4),
+    ("channel.k8s.io", Protocol::V1),
+];
+
+/// The client's input.
+pub const STDIN: u8 = 0;
+/// The output.
+pub const STDOUT: u8 = 1;
+/// The errors.
+pub const STDERR: u8 = 2;
+/// How it has ended.
+pub const ERROR: u8 = 3;
+/// The size of the client's terminal.
+pub const RESIZE: u8 = 4;
+/// With the channel that the client closes.
+pub const CLOSE: u8 = 255;
+
+impl Protocol {
+    /// The first of the client's that is spoken here, with its name to answer with.
+    ///
+    /// # Errors
+    /// None of them is.
+    pub fn choose(offered: &[String]) -> Result<(Self, Option<&'static str>), String> {
+        if offered.is_empty() {
+            return Ok((Self::V1, None));
+        }
+        let known = |name: &String| PROTOCOLS.iter().find(|(known, _)| name == known);
+        match offered.iter().find_map(known) {
+            Some((name, protocol)) => Ok((*protocol, Some(name))),
+            None => Err(format!(
+                "none of the subprotocols {offered:?} is spoken here; {} are",
+                PROTOCOLS.map(|(name, _)| name).join(", ")
+            )),
+        }
+    }
+
+    /// What the channel [`ERROR`] says of an end; None says nothing.
+    pub fn end(self, end: &StreamEnd) -> Option<Vec<u8>> {
+        match (self, end) {
+            (Self::V1, StreamEnd::Exited { code: 0, .. }) => None,
+            (Self::V1, end) => Some(end.text().into_bytes()),
+            (_, end) => Some(end.status().to_string().into_bytes()),
+        }
+    }
+}
+
+/// How a stream has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StreamEnd {
+    /// The command has ended by itself.
+    Exited {
+        /// 0 is a success.
+        code: i32,
+        /// Empty for a container's own process.
+        command: Vec<String>,
+    },
+    /// It could not go on.
+    Failed(String),
+}
+
+impl StreamEnd {
+    /// In the words of containerd and the kubelet.
+    fn text(&self) -> String {
+        match self {
+            Self::Exited { code, command } => format!(
+                "command terminated with non-zero exit code: error executing command [{}], exit code {code}",
+                command.join(" ")
+            ),
+            Self::Failed(why) => format!("Internal error occurred: {why}"),
+        }
+    }
+
+    /// A v1 Status.
+    fn status(&self) -> Value {
+        match self {
+            Self::Exited { code: 0, .. } => json!({"metadata": {}, "status": "Success"}),
+            Self::Exited { code, .. } => json!({
+                "metadata": {},
+                "status": "Failure",
+                "message": self.text(),
+                "reason": "NonZeroExitCode",
+                "details": {"causes": [{"reason": "ExitCode", "message": code.to_string()}]},
+            }),
+            Self::Failed(why) => json!({
+                "metadata": {},
+                "status": "Failure",
+                "message": self.text(),
+                "reason": "InternalError",
+                "details": {"causes": [{"message": why}]},
+                "code": 500,
+            }),
+        }
+    }
+}
+
+/// What a client says.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Said<'a> {
+    /// Input.
+    Input(&'a [u8]),
+    /// There is no more input.
+    InputEnds,
+    /// The size of its terminal.
+    Size(TerminalSize),
+    /// Nothing that is acted on.
+    Nothing,
+}
+
+/// Reads a message of a client.
+///
+/// # Errors
+/// It is none of the protocol: the connection ends.
+pub fn said(protocol: Protocol, message: &[u8]) -> Result<Said<'_>, String> {
+    match message {
+        [] => Err("a message has no channel".into()),
+        [STDIN, data @ ..] => Ok(match data {
+            [] => Said::Nothing,
+            data => Said::Input(data),
+        }),
+        [RESIZE, size @ ..] => size_of(size).map(Said::Size),
+        [CLOSE, channel @ ..] if protocol == Protocol::V5 => match channel {
+            [STDIN] => Ok(Said::InputEnds),
+            [_] => Ok(Said::Nothing),
+            _ => Err("a channel is closed with one byte: its number".into()),
+        },
+        [channel, ..] => Err(format!("a client does not write to channel {channel}")),
+    }
+}
+
+/// `{"Width":80,"Height":24}`.
+fn size_of(json: &[u8]) -> Result<TerminalSize, String> {
+    let value: Value = serde_json::from_slice(json)
+        .map_err(|e| format!("the size of a terminal cannot be read: {e}"))?;
+    let side = |name: &str| {
+        let n = value[name].as_u64().and_then(|n| u16::try_from(n).ok());
+        n.ok_or_else(|| format!("{name} of a terminal must be 0 to 65535"))
+    };
+    Ok(TerminalSize {
+        width: side("Width")?,
+        height: side("Height")?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn offered(names: &[&str]) -> Result<(Protocol, Option<&'static str>), String> {
+        Protocol::choose(&names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn the_client_s_first_that_is_spoken_here_counts() {
+        assert_eq!(offered(&[]), Ok((Protocol::V1, None)));
+        let v5 = Some("v5.channel.k8s.io");
+        assert_eq!(
+            offered(&["v9.channel.k8s.io", "v5.channel.k8s.io", "channel.k8s.io"]),
+            Ok((Protocol::V5, v5))
+        );
+        assert_eq!(
+            offered(&["channel.k8s.io", "v5.channel.k8s.io"]).map(|(p, _)| p),
+            Ok(Protocol::V1)
+        );
+        assert!(
+            offered(&["base64.channel.k8s.io"])
+                .unwrap_err()
+                .contains("v4.channel.k8s.io")
+        );
+    }
+
+    #[test]
+    fn an_end_has_the_form_of_its_version() {
+        let exited = |code| StreamEnd::Exited {
+            code,
+            command: vec!["sh".into(), "-c".into()],
+        };
+        let text = |p: Protocol, end: &StreamEnd| {
+            p.end(end).map(|bytes| String::from_utf8(bytes).unwrap())
+        };
+        assert_eq!(text(Protocol::V1, &exited(0)), None);
+        assert_eq!(
+            text(Protocol::V4, &exited(0)).unwrap(),
+            r#"{"metadata":{},"status":"Success"}"#
+        );
+        let failed = "command terminated with non-zero exit code: error executing command [sh -c], exit code 3";
+        assert_eq!(text(Protocol::V1, &exited(3)).unwrap(), failed);
+        let status: Value = serde_json::from_str(&text(Protocol::V5, &exited(3)).unwrap()).unwrap();
+        assert_eq!(status["message"], failed);
+        assert_eq!(status["reason"], "NonZeroExitCode");
+        assert_eq!(
+            status["details"]["causes"],
+            json!([{"reason": "ExitCode", "message": "3"}])
+        );
+        let lost = StreamEnd::Failed("no memory".into());
+        let status: Value = serde_json::from_str(&text(Protocol::V4, &lost).unwrap()).unwrap();
+        assert_eq!(status["code"], 500);
+        assert_eq!(status["message"], "Internal error occurred: no memory");
+    }
+
+    #[test]
+    fn messages_are_what_their_channel_says() {
+        let v5 = |message: &'static [u8]| said(Protocol::V5, message);
+        assert_eq!(v5(b"\0abc"), Ok(Said::Input(b"abc")));
+        assert_eq!(v5(b"\0"), Ok(Said::Nothing));
+        assert_eq!(v5(b"\xff\0"), Ok(Said::InputEnds));
+        assert_eq!(v5(b"\xff\x01"), Ok(Said::Nothing));
+        assert!(v5(b"\xff").is_err() && v5(b"\xff\0\0").is_err());
+        assert!(said(Protocol::V4, b"\xff\0").is_err(), "unknown before v5");
+        let size = TerminalSize {
+            width: 120,
+            height: 40,
+        };
+        let json = b"\x04{\"Width\":120,\"Height\":40}";
+        assert_eq!(v5(json), Ok(Said::Size(size)));
+        for bad in [
+            &b""[..],
+            b"\x01x",
+            b"\x03",
+            b"\x04",
+            b"\x04{}",
+            b"\x04{\"Width\":-1,\"Height\":1}",
+            b"\x04{\"Width\":65536,\"Height\":1}",
+        ] {
+            assert!(said(Protocol::V5, bad).is_err(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,395 @@
+//! The paths that reach into containers: `/exec`, `/run`, `/attach` and `/portForward` (11.2).
+//!
+//! Invariants: each use is in the log, with who, where, what and how it ended. Whether it is allowed was decided before.
+
+use std::cell::Cell;
+use std::fmt;
+use std::io;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::Backend;
+use super::channels::{Protocol, StreamEnd};
+use super::exchange::Exchange;
+use super::response::TEXT;
+use super::stream::{self, Forward};
+use super::web_socket::{Socket, handshake};
+use crate::base::cancel::Cancel;
+use crate::engine::runtime::{AttachRequest, ExecOutcome, ExecRequest, Started};
+
+/// Ports of one connection.
+const MAX_PORTS: usize = 8;
+/// How long a command of `/run` may take, and how much of its output is kept, in bytes. It is answered when it has ended.
+const RUN_LIMIT: Duration = Duration::from_secs(240);
+const MAX_OUTPUT: usize = 1 << 20;
+/// Of a thread that waits for a client to leave.
+const WATCH_STACK: usize = 64 << 10;
+/// What the log has of a command.
+const MAX_LOGGED: usize = 300;
+
+/// A container, by the names in a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContainerName {
+    /// `metadata.namespace` of its pod.
+    pub namespace: String,
+    /// `metadata.name` of its pod.
+    pub pod: String,
+    /// `metadata.uid`, where the path names it.
+    pub uid: Option<String>,
+    /// Its name; empty for the pod as a whole.
+    pub container: String,
+}
+
+impl ContainerName {
+    /// Of `NAMESPACE/POD[/UID]/CONTAINER`.
+    pub fn of_container(parts: &[&str]) -> Option<Self> {
+        match *parts {
+            [namespace, pod, container] => Some(Self::new(namespace, pod, None, container)),
+            [namespace, pod, uid, container] => {
+                Some(Self::new(namespace, pod, Some(uid), container))
+            }
+            _ => None,
+        }
+    }
+
+    /// Of `NAMESPACE/POD[/UID]`.
+    pub fn of_pod(parts: &[&str]) -> Option<Self> {
+        match *parts {
+            [namespace, pod] => Some(Self::new(namespace, pod, None, "")),
+            [namespace, pod, uid] => Some(Self::new(namespace, pod, Some(uid), "")),
+            _ => None,
+        }
+    }
+
+    fn new(namespace: &str, pod: &str, uid: Option<&str>, container: &str) -> Self {
+        Self {
+            namespace: namespace.into(),
+            pod: pod.into(),
+            uid: uid.map(str::to_owned),
+            container: container.into(),
+        }
+    }
+}
+
+impl fmt::Display for ContainerName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.pod)?;
+        match self.container.is_empty() {
+            true => Ok(()),
+            false => write!(f, "/{}", self.container),
+        }
+    }
+}
+
+/// Why a container cannot be reached: the status of the answer and a sentence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unreachable {
+    /// 404, 422 or 500.
+    pub status: u16,
+    /// In the kubelet's words where it has some.
+    pub text: String,
+}
+
+impl Unreachable {
+    /// There is no such pod.
+    pub fn no_pod() -> Self {
+        Self::not_found("pod does not exist")
+    }
+
+    /// There is something else that does not exist.
+    pub fn not_found(text: impl Into<String>) -> Self {
+        Self {
+            status: 404,
+            text: text.into(),
+        }
+    }
+
+    /// It cannot be reached now.
+    pub fn failed(text: impl Into<String>) -> Self {
+        Self {
+            status: 500,
+            text: text.into(),
+        }
+    }
+}
+
+/// What a client wants of the streams, as its query says.
+struct Wanted {
+    stdin: bool,
+    stdout: bool,
+    stderr: bool,
+    tty: bool,
+}
+
+impl Wanted {
+    /// With a terminal the errors are part of the output, as with a kubelet.
+    fn of(exchange: &Exchange<'_>) -> Result<Self, &'static str> {
+        let flag = |name: &str| exchange.request.flag(name);
+        let tty = flag("tty");
+        let wanted = Self {
+            stdin: flag("input") || flag("stdin"),
+            stdout: flag("output") || flag("stdout"),
+            stderr: (flag("error") || flag("stderr")) && !tty,
+            tty,
+        };
+        match wanted.stdin || wanted.stdout || wanted.stderr {
+            true => Ok(wanted),
+            false => Err("you must specify at least 1 of stdin, stdout, stderr"),
+        }
+    }
+}
+
+/// One line in the log for each use, and one for its end.
+pub(super) struct Audit {
+    what: String,
+    begun: Instant,
+    is_over: Cell<bool>,
+}
+
+impl Audit {
+    pub(super) fn begin(
+        verb: &str,
+        name: &ContainerName,
+        command: &[String],
+        client: &str,
+    ) -> Self {
+        let mut text = match command {
+            [] => String::new(),
+            command => format!(" {command:?}"),
+        };
+        if text.len() > MAX_LOGGED {
+            text.truncate(text.floor_char_boundary(MAX_LOGGED));
+            text.push('…');
+        }
+        let what = format!("audit: {verb} {name}{text} by {client}");
+        log::info!("{what}");
+        Self {
+            what,
+            begun: Instant::now(),
+            is_over: Cell::new(false),
+        }
+    }
+
+    pub(super) fn end(&self, how: &str) {
+        self.is_over.set(true);
+        let seconds = self.begun.elapsed().as_secs_f64();
+        log::info!("{}: {how} after {seconds:.1} s", self.what);
+    }
+
+    fn end_of(&self, end: &StreamEnd, has_left: bool) {
+        let how = match end {
+            StreamEnd::Exited { code, .. } => format!("exit code {code}"),
+            StreamEnd::Failed(why) => why.clone(),
+        };
+        match has_left {
+            true => self.end(&format!("the client left; {how}")),
+            false => self.end(&how),
+        }
+    }
+}
+
+impl Drop for Audit {
+    fn drop(&mut self) {
+        if !self.is_over.get() {
+            self.end("broken off");
+        }
+    }
+}
+
+/// `/exec/NAMESPACE/POD[/UID]/CONTAINER`.
+pub(super) fn exec(
+    mut exchange: Exchange<'_>,
+    backend: &dyn Backend,
+    name: &ContainerName,
+) -> io::Result<()> {
+    let command: Vec<String> = exchange
+        .request
+        .values("command")
+        .map(str::to_owned)
+        .collect();
+    let wanted = match Wanted::of(&exchange) {
+        Ok(wanted) if !command.is_empty() => wanted,
+        Ok(_) => return exchange.error(400, "the query needs a command"),
+        Err(why) => return exchange.error(400, why),
+    };
+    let (protocol, head) = match upgrade(&exchange) {
+        Ok(found) => found,
+        Err((status, why)) => return exchange.error(status, &why),
+    };
+    let audit = Audit::begin("exec", name, &command, &exchange.client());
+    let request = ExecRequest {
+        command: command.clone(),
+        stdin: wanted.stdin,
+        stdout: wanted.stdout,
+        stderr: wanted.stderr,
+        tty: wanted.tty,
+        size: None,
+    };
+    // Started before the upgrade, so that what cannot be found is a status as of a kubelet.
+    let started = match backend.exec(name, &request) {
+        Ok(started) => started,
+        Err(why) => {
+            audit.end(&why.text);
+            return exchange.error(why.status, &why.text);
+        }
+    };
+    let stop = exchange.stop();
+    let (transport, begun) = exchange.upgrade(&head)?;
+    let socket = Socket::of_client(transport, begun);
+    match started {
+        Started::Running(session) => {
+            let outcome = stream::serve(socket, protocol, session, &command, stop);
+            audit.end_of(&outcome.end, outcome.has_left);
+        }
+        Started::NotExecuted { code, message } => {
+            let end = StreamEnd::Exited { code, command };
+            stream::not_executed(socket, protocol, &message, &end, stop);
+            audit.end(&message);
+        }
+    }
+    Ok(())
+}
+
+/// `/attach/NAMESPACE/POD[/UID]/CONTAINER`.
+pub(super) fn attach(
+    mut exchange: Exchange<'_>,
+    backend: &dyn Backend,
+    name: &ContainerName,
+) -> io::Result<()> {
+    let wanted = match Wanted::of(&exchange) {
+        Ok(wanted) => wanted,
+        Err(why) => return exchange.error(400, why),
+    };
+    let (protocol, head) = match upgrade(&exchange) {
+        Ok(found) => found,
+        Err((status, why)) => return exchange.error(status, &why),
+    };
+    let audit = Audit::begin("attach", name, &[], &exchange.client());
+    let request = AttachRequest {
+        stdin: wanted.stdin,
+        stdout: wanted.stdout,
+        stderr: wanted.stderr,
+    };
+    let session = match backend.attach(name, request) {
+        Ok(session) => session,
+        Err(why) => {
+            audit.end(&why.text);
+            return exchange.error(why.status, &why.text);
+        }
+    };
+    let stop = exchange.stop();
+    let (transport, begun) = exchange.upgrade(&head)?;
+    let outcome = stream::serve(
+        Socket::of_client(transport, begun),
+        protocol,
+        session,
+        &[],
+        stop,
+    );
+    audit.end_of(&outcome.end, outcome.has_left);
+    Ok(())
+}
+
+/// `/portForward/NAMESPACE/POD[/UID]?port=N`.
+pub(super) fn forward(
+    mut exchange: Exchange<'_>,
+    backend: &dyn Backend,
+    name: &ContainerName,
+) -> io::Result<()> {
+    let ports: Result<Vec<u16>, _> = exchange.request.values("port").map(str::parse).collect();
+    let ports = match ports {
+        Ok(ports) if (1..=MAX_PORTS).contains(&ports.len()) && !ports.contains(&0) => ports,
+        _ => return exchange.error(400, "the query needs 1 to 8 ports, each 1 to 65535"),
+    };
+    let (_, head) = match upgrade(&exchange) {
+        Ok(found) => found,
+        Err((status, why)) => return exchange.error(status, &why),
+    };
+    let audit = Audit::begin("port-forward", name, &[], &exchange.client());
+    let mut streams = Vec::with_capacity(ports.len());
+    for port in ports {
+        match backend.dial(name, port) {
+            Ok(stream) => streams.push((port, Ok(stream))),
+            Err(why) if why.status == 404 => {
+                audit.end(&why.text);
+                return exchange.error(404, &why.text);
+            }
+            Err(why) => streams.push((port, Err(why.text))),
+        }
+    }
+    let stop = exchange.stop();
+    let (transport, begun) = exchange.upgrade(&head)?;
+    Forward::new(Socket::of_client(transport, begun), streams, stop)?.run();
+    audit.end("over");
+    Ok(())
+}
+
+fn upgrade(exchange: &Exchange<'_>) -> Result<(Protocol, String), (u16, String)> {
+    let request = &exchange.request;
+    let (protocol, name) =
+        Protocol::choose(&request.websocket_protocols).map_err(|why| (400, why))?;
+    let head = handshake(request, name).map_err(|(status, why)| (status, why.to_owned()))?;
+    Ok((protocol, head))
+}
+
+/// The command ends with its client.
+fn run_while_asked(
+    exchange: &Exchange<'_>,
+    backend: &dyn Backend,
+    name: &ContainerName,
+    command: &[String],
+) -> Result<ExecOutcome, Unreachable> {
+    let cancel = Cancel::default();
+    let over = cancel
+        .fd()
+        .map_err(|e| Unreachable::failed(format!("cannot follow the client: {e}")))?;
+    thread::scope(|scope| {
+        let watches = thread::Builder::new().name("run-client".into());
+        let watches = watches.stack_size(WATCH_STACK).spawn_scoped(scope, || {
+            exchange.until_gone(over);
+            cancel.cancel();
+        });
+        watches.map_err(|e| Unreachable::failed(format!("cannot follow the client: {e}")))?;
+        let outcome = backend.run(name, command, (RUN_LIMIT, MAX_OUTPUT), &cancel);
+        cancel.cancel();
+        outcome
+    })
+}
+
+/// `POST /run/NAMESPACE/POD[/UID]/CONTAINER?cmd=…`: the output as the body, at most [`MAX_OUTPUT`] of it.
+pub(super) fn run(
+    exchange: &mut Exchange<'_>,
+    backend: &dyn Backend,
+    name: &ContainerName,
+) -> io::Result<()> {
+    let words = exchange.request.value("cmd").unwrap_or_default();
+    let words = words.split(' ').filter(|word| !word.is_empty());
+    let command: Vec<String> = words.map(str::to_owned).collect();
+    if command.is_empty() {
+        return exchange.error(400, "the query needs cmd: a command, split at spaces");
+    }
+    let audit = Audit::begin("run", name, &command, &exchange.client());
+    match run_while_asked(exchange, backend, name, &command) {
+        Ok(ExecOutcome::Exited { code: 0, output }) => {
+            audit.end("exit code 0");
+            exchange.reply(200, TEXT, &output)
+        }
+        Ok(ExecOutcome::Exited { code, mut output }) => {
+            audit.end(&format!("exit code {code}"));
+            output.extend_from_slice(
+                format!("\ncommand terminated with exit code {code}\n").as_bytes(),
+            );
+            exchange.reply(500, TEXT, &output)
+        }
+        Ok(ExecOutcome::TimedOut { mut output }) => {
+            audit.end("timed out");
+            let limit = RUN_LIMIT.as_secs();
+            output.extend_from_slice(format!("\ncommand was killed after {limit} s\n").as_bytes());
+            exchange.reply(500, TEXT, &output)
+        }
+        Err(why) => {
+            audit.end(&why.text);
+            exchange.error(why.status, &why.text)
+        }
+    }
+}

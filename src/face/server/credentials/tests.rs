@@ -1,0 +1,387 @@
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use nix::poll::{PollFd, PollTimeout, poll};
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
+
+use super::*;
+
+/// An authority, and a certificate for 127.0.0.1 that it has signed, for servers and clients.
+const CA: &[u8] = include_bytes!("../../../../tests/data/probe-server.crt.der");
+const LEAF: &[u8] = include_bytes!("../../../../tests/data/probe-leaf.crt.der");
+const LEAF_KEY: &[u8] = include_bytes!("../../../../tests/data/probe-leaf.key.der");
+pub(in crate::face::server) const TOKEN: &str = "0123456789abcdef-token";
+
+/// The files of a server with both kinds of credentials.
+pub(in crate::face::server) struct Place {
+    dir: tempfile::TempDir,
+}
+
+fn pem(label: &str, der: &[u8]) -> String {
+    let text = BASE64_STANDARD.encode(der);
+    format!("-----BEGIN {label}-----\n{text}\n-----END {label}-----\n")
+}
+
+impl Place {
+    pub(in crate::face::server) fn new() -> Self {
+        let place = Self {
+            dir: tempfile::tempdir().unwrap(),
+        };
+        place.write("ca", &pem("CERTIFICATE", CA), 0o644);
+        place.write("certificate", &pem("CERTIFICATE", LEAF), 0o644);
+        place.write("key", &pem("PRIVATE KEY", LEAF_KEY), 0o600);
+        place.write("token", &format!("{TOKEN}\n"), 0o600);
+        place
+    }
+
+    /// A new file in the place of the old one.
+    pub(in crate::face::server) fn write(&self, name: &str, text: &str, mode: u32) {
+        let path = self.dir.path().join(name);
+        let fresh = self.dir.path().join("fresh");
+        fs::write(&fresh, text).unwrap();
+        fs::set_permissions(&fresh, fs::Permissions::from_mode(mode)).unwrap();
+        fs::rename(fresh, path).unwrap();
+    }
+
+    /// The client CA is one that has signed nothing.
+    pub(in crate::face::server) fn change_ca(&self) {
+        self.write("ca", &pem("CERTIFICATE", LEAF), 0o644);
+    }
+
+    fn chmod(&self, name: &str, mode: u32) {
+        let path = self.dir.path().join(name);
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    pub(in crate::face::server) fn files(&self) -> CredentialFiles {
+        let path = |name| self.dir.path().join(name);
+        CredentialFiles {
+            certificate: path("certificate"),
+            key: path("key"),
+            client_ca: Some(path("ca")),
+            token: Some(path("token")),
+        }
+    }
+
+    fn read(&self) -> Result<KnownCredentials, String> {
+        KnownCredentials::read(self.files()).map_err(|e| e.to_string())
+    }
+
+    #[track_caller]
+    fn refused(&self, text: &str) {
+        let refused = self.read().err().expect("it is refused");
+        assert!(refused.contains(text), "{refused}");
+    }
+}
+
+/// A client over TLS, which has a certificate or none.
+pub(in crate::face::server) fn tls_client(
+    socket: TcpStream,
+    with_certificate: bool,
+) -> StreamOwned<ClientConnection, TcpStream> {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from(CA)).unwrap();
+    let builder = ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots);
+    let key = PrivateKeyDer::try_from(LEAF_KEY).unwrap();
+    let config = match with_certificate {
+        true => builder.with_client_auth_cert(vec![CertificateDer::from(LEAF)], key),
+        false => Ok(builder.with_no_client_auth()),
+    };
+    let name = "127.0.0.1".try_into().unwrap();
+    let client = ClientConnection::new(Arc::new(config.unwrap()), name).unwrap();
+    StreamOwned::new(client, socket)
+}
+
+/// The server's side of a client that has sent a byte.
+fn connected(known: &KnownCredentials, with_certificate: bool) -> Transport {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let client = std::thread::spawn(move || {
+        use std::io::Write;
+        let mut client = tls_client(TcpStream::connect(address).unwrap(), with_certificate);
+        client.write_all(b"x").unwrap();
+        client
+    });
+    let mut transport = Transport::tls(listener.accept().unwrap().0, known.config()).unwrap();
+    while let Err(e) = transport.read(&mut [0]) {
+        assert_eq!(e.kind(), io::ErrorKind::WouldBlock);
+        let mut fds = [PollFd::new(transport.as_fd(), transport.events())];
+        let ceiling = PollTimeout::try_from(Duration::from_secs(20)).unwrap();
+        assert_eq!(poll(&mut fds, ceiling), Ok(1));
+    }
+    client.join().unwrap();
+    transport
+}
+
+fn holds(known: &KnownCredentials, transport: &Transport, token: Option<&str>) -> bool {
+    known.of(transport, token) == Credentials::Valid
+}
+
+fn fits(known: &KnownCredentials, given: &str) -> bool {
+    known.token.value.as_ref().is_some_and(|t| t.fits(given))
+}
+
+/// Reads again what has changed; nothing is to be said.
+#[track_caller]
+fn renew(known: &mut KnownCredentials) {
+    assert_eq!(known.renew(), []);
+}
+
+/// Reads again what has changed; one problem is said, with these words in it.
+#[track_caller]
+fn problem(known: &mut KnownCredentials, words: &[&str]) {
+    match known.renew().as_slice() {
+        [News::Problem(text)] => {
+            assert!(words.iter().all(|words| text.contains(words)), "{text}");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Reads again what has changed; it is said that a file under this key is in force again.
+#[track_caller]
+fn solved(known: &mut KnownCredentials, key: &str) {
+    match known.renew().as_slice() {
+        [News::Solved(text)] => {
+            assert!(text.starts_with(key) && text.ends_with(": in force again"));
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+const OTHER_TOKEN: &str = "another-token-0123456789";
+const STAYS: &str = "; what was read before stays in force";
+const CLOSED: &str = "; it lets nobody in";
+
+#[test]
+fn a_token_fits_as_a_whole() {
+    let place = Place::new();
+    let known = place.read().unwrap();
+    assert!(fits(&known, TOKEN), "without the line end of the file");
+    let length = TOKEN.len();
+    let last = format!("{}N", &TOKEN[..length - 1]);
+    let longer = format!("{TOKEN}2");
+    let upper = TOKEN.to_uppercase();
+    for wrong in ["", "0", &TOKEN[..length - 1], &last, &longer, &upper] {
+        assert!(!fits(&known, wrong), "{wrong:?}");
+    }
+}
+
+#[test]
+fn a_certificate_or_the_token_is_enough_and_neither_is_not() {
+    let place = Place::new();
+    let known = place.read().unwrap();
+    let (with, without) = (connected(&known, true), connected(&known, false));
+    assert!(holds(&known, &with, None));
+    assert!(holds(&known, &without, Some(TOKEN)));
+    assert!(!holds(&known, &without, None));
+    assert!(!holds(&known, &without, Some("")));
+}
+
+#[test]
+fn what_is_not_configured_lets_nobody_in() {
+    let place = Place::new();
+    let files = CredentialFiles {
+        client_ca: None,
+        token: None,
+        ..place.files()
+    };
+    let known = KnownCredentials::read(files).unwrap();
+    let transport = connected(&known, true);
+    assert!(!holds(&known, &transport, Some(TOKEN)));
+    assert!(!holds(&known, &transport, Some("")));
+}
+
+/// The connection was there before.
+#[test]
+fn a_certificate_is_worth_nothing_once_its_authority_is_not_trusted() {
+    let place = Place::new();
+    let mut known = place.read().unwrap();
+    let transport = connected(&known, true);
+    place.change_ca();
+    assert!(holds(&known, &transport, None));
+    renew(&mut known);
+    assert!(!holds(&known, &transport, None));
+}
+
+#[test]
+fn files_are_read_again_when_they_change_and_only_then() {
+    let place = Place::new();
+    let mut known = place.read().unwrap();
+    let config = known.config();
+    renew(&mut known);
+    assert!(Arc::ptr_eq(&config, &known.config()));
+    place.write("certificate", &pem("CERTIFICATE", CA), 0o644);
+    problem(&mut known, &["it does not fit tlsCertFile", STAYS]);
+    assert!(Arc::ptr_eq(&config, &known.config()), "the last good one");
+    renew(&mut known);
+    place.write("certificate", &pem("CERTIFICATE", LEAF), 0o644);
+    solved(&mut known, "tlsPrivateKeyFile ");
+    assert!(!Arc::ptr_eq(&config, &known.config()));
+    let config = known.config();
+    place.write("key", &pem("PRIVATE KEY", LEAF_KEY), 0o600);
+    renew(&mut known);
+    assert!(!Arc::ptr_eq(&config, &known.config()));
+    place.write("token", OTHER_TOKEN, 0o600);
+    renew(&mut known);
+    assert!(fits(&known, OTHER_TOKEN) && !fits(&known, TOKEN));
+}
+
+/// A renewed key with the wrong mode, and then a leaked token and a lost client that are locked out.
+#[test]
+fn a_bad_file_keeps_no_other_from_being_withdrawn() {
+    let place = Place::new();
+    let mut known = place.read().unwrap();
+    let transport = connected(&known, true);
+    place.chmod("key", 0o640);
+    problem(&mut known, &["tlsPrivateKeyFile ", "(mode 0640)", STAYS]);
+    place.write("token", OTHER_TOKEN, 0o600);
+    renew(&mut known);
+    assert!(fits(&known, OTHER_TOKEN) && !fits(&known, TOKEN));
+    let config = known.config();
+    place.change_ca();
+    renew(&mut known);
+    assert!(!holds(&known, &transport, None));
+    assert!(!Arc::ptr_eq(&config, &known.config()), "of the new CA");
+    place.chmod("key", 0o600);
+    solved(&mut known, "tlsPrivateKeyFile ");
+}
+
+/// Taken away, or replaced by something that cannot be used: who was let in by it is not any more.
+#[test]
+fn what_cannot_be_used_any_more_lets_nobody_in() {
+    let place = Place::new();
+    let files = place.files();
+    let mut known = place.read().unwrap();
+    let transport = connected(&known, true);
+    fs::remove_file(files.token.unwrap()).unwrap();
+    problem(
+        &mut known,
+        &["authentication.bearerTokenFile ", "No such file", CLOSED],
+    );
+    assert!(!fits(&known, TOKEN) && holds(&known, &transport, None));
+    fs::remove_file(files.client_ca.unwrap()).unwrap();
+    problem(
+        &mut known,
+        &["authentication.x509.clientCAFile ", "No such file", CLOSED],
+    );
+    assert!(!holds(&known, &transport, None));
+    let next = connected(&known, true);
+    assert!(next.certificates().is_empty(), "none is asked for");
+    place.write("ca", &pem("CERTIFICATE", CA), 0o644);
+    solved(&mut known, "authentication.x509.clientCAFile ");
+    assert!(holds(&known, &transport, None));
+    assert!(holds(&known, &connected(&known, true), None));
+    place.write("ca", "nothing", 0o644);
+    problem(&mut known, &["no certificate in PEM in it", CLOSED]);
+    assert!(!holds(&known, &transport, None));
+    fs::remove_file(files.certificate).unwrap();
+    problem(&mut known, &["tlsCertFile ", "No such file", STAYS]);
+}
+
+#[test]
+fn a_problem_is_said_once_until_it_is_solved() {
+    let place = Place::new();
+    let mut known = place.read().unwrap();
+    for _ in 0..2 {
+        place.chmod("key", 0o640);
+        problem(&mut known, &["(mode 0640)"]);
+        place.write("key", "the mode is the same", 0o640);
+        renew(&mut known);
+        place.write("key", &pem("PRIVATE KEY", LEAF_KEY), 0o600);
+        solved(&mut known, "tlsPrivateKeyFile ");
+        renew(&mut known);
+    }
+}
+
+/// There were no descriptors: the file has not changed, and is good.
+#[test]
+fn a_file_that_could_not_be_read_is_read_without_a_change() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    static FAILS: AtomicBool = AtomicBool::new(false);
+    let place = Place::new();
+    let read = |paths: &[PathBuf]| match FAILS.load(Ordering::SeqCst) {
+        true => super::read("key", &paths[0].join("none"), 1).map(|_| None),
+        false => Ok(Some(())),
+    };
+    let mut watched = Watched::new(vec![place.files().key], read).unwrap();
+    let mut news = Vec::new();
+    FAILS.store(true, Ordering::SeqCst);
+    place.chmod("key", 0o400);
+    assert!(watched.renew(Some(None), &mut news));
+    watched.renew(Some(None), &mut news);
+    assert_eq!((watched.value, news.len()), (None, 1), "{news:?}");
+    FAILS.store(false, Ordering::SeqCst);
+    assert!(watched.renew(Some(None), &mut news));
+    assert_eq!((watched.value, news.len()), (Some(()), 2), "{news:?}");
+}
+
+/// Each handshake is a whole one: the certificate is looked at.
+#[test]
+fn no_session_is_resumed() {
+    let place = Place::new();
+    let known = place.read().unwrap();
+    assert_eq!(known.config().send_tls13_tickets, 0);
+    assert!(!known.config().session_storage.can_cache());
+}
+
+/// The content is as it was: what the log asks for is enough.
+#[test]
+fn a_secret_that_is_made_private_is_read() {
+    let place = Place::new();
+    let mut known = place.read().unwrap();
+    place.write("token", OTHER_TOKEN, 0o644);
+    problem(&mut known, &["(mode 0644): chmod 600 ", CLOSED]);
+    assert!(!fits(&known, TOKEN) && !fits(&known, OTHER_TOKEN));
+    place.chmod("token", 0o600);
+    solved(&mut known, "authentication.bearerTokenFile ");
+    assert!(fits(&known, OTHER_TOKEN));
+}
+
+#[test]
+fn secrets_that_others_can_read_or_write_are_refused() {
+    let place = Place::new();
+    for name in ["key", "token"] {
+        for mode in [0o640, 0o620, 0o610, 0o604, 0o602, 0o601] {
+            place.chmod(name, mode);
+            place.refused(&format!("(mode {mode:04o}): chmod 600 "));
+        }
+        place.chmod(name, 0o400);
+        assert!(place.read().is_ok());
+    }
+}
+
+#[test]
+fn files_that_cannot_be_used_are_named() {
+    let place = Place::new();
+    let refused = |name: &str, text: &str, why: &str| {
+        let good = fs::read_to_string(place.dir.path().join(name)).unwrap();
+        place.write(name, text, 0o600);
+        place.refused(why);
+        place.write(name, &good, 0o600);
+        assert!(place.read().is_ok());
+    };
+    refused(
+        "token",
+        "0123456789abcde\n",
+        "a token needs 16 characters or more",
+    );
+    let long = |length: u64| "x".repeat(length as usize);
+    refused("token", &long(MAX_TOKEN + 1), "longer than 4096 bytes");
+    refused("ca", &long(MAX_PEM + 1), "longer than 1048576 bytes");
+    refused("ca", "", "clientCAFile");
+    refused("ca", "nothing", "no certificate in PEM in it");
+    refused("certificate", "nothing", "tlsCertFile");
+    refused("key", "nothing", "no private key in PEM");
+    place.write("token", &long(MAX_TOKEN), 0o600);
+    assert!(place.read().is_ok());
+    place.write("token", &long(MIN_TOKEN as u64), 0o600);
+    assert!(place.read().is_ok());
+}

@@ -1,0 +1,487 @@
+//! One request and its answer, on a thread of its own.
+//!
+//! Invariants: a wait ends when the server stops, when the client has gone, and when the time of the answer is over:
+//! [`ANSWER`] for one that does not stream, [`STALL`] without progress for one that does. Nothing of an answer is kept but a
+//! buffer.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use super::request::{Length, Request};
+use super::response::{self, Body, TEXT};
+use super::transport::Transport;
+use crate::base::wire::http1::{Chunks, Framing};
+
+/// For the body of a request and an answer that does not stream.
+pub const ANSWER: Duration = Duration::from_secs(300);
+/// How long a client may take no byte of an answer that streams.
+pub const STALL: Duration = Duration::from_secs(300);
+/// Bytes of an answer that are sent at once.
+const BUFFER: usize = 32 << 10;
+/// Bytes of a body that are read at once.
+const CHUNK: usize = 64 << 10;
+
+/// The client's side of a thread: its stream, and what ends every wait.
+pub struct Line<'a> {
+    transport: Transport,
+    /// Readable once the server stops.
+    stop: BorrowedFd<'a>,
+    until: Instant,
+    /// Moves `until` with each byte.
+    streams: bool,
+}
+
+impl Line<'_> {
+    /// Waits until the stream can go on.
+    fn wait(&self, events: PollFlags) -> io::Result<()> {
+        loop {
+            let left = self.until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(ErrorKind::TimedOut.into());
+            }
+            let mut fds = [
+                PollFd::new(self.transport.as_fd(), events),
+                PollFd::new(self.stop, PollFlags::POLLIN),
+            ];
+            // Rounded up: poll counts in milliseconds, and waking early would only spin.
+            let left = PollTimeout::try_from(left + Duration::from_micros(999));
+            match poll(&mut fds, left.unwrap_or(PollTimeout::MAX)) {
+                Err(Errno::EINTR) => continue,
+                Err(e) => return Err(e.into()),
+                Ok(_) => {}
+            }
+            if fds[1].any() == Some(true) {
+                return Err(io::Error::new(
+                    ErrorKind::ConnectionAborted,
+                    "the server stops",
+                ));
+            }
+            if fds[0].any() == Some(true) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Waits for so long, or until the client has gone or the server stops; true when nobody waits any more.
+    fn pause(&self, length: Duration) -> bool {
+        let hang_up = PollFlags::from_bits_retain(libc::POLLRDHUP);
+        let mut fds = [
+            PollFd::new(self.transport.as_fd(), hang_up),
+            PollFd::new(self.stop, PollFlags::POLLIN),
+        ];
+        let length = PollTimeout::try_from(length).unwrap_or(PollTimeout::MAX);
+        !matches!(poll(&mut fds, length), Ok(0) | Err(Errno::EINTR))
+    }
+
+    fn until_gone(&self, wake: BorrowedFd<'_>) {
+        let hang_up = PollFlags::from_bits_retain(libc::POLLRDHUP);
+        let mut fds = [
+            PollFd::new(self.transport.as_fd(), hang_up),
+            PollFd::new(self.stop, PollFlags::POLLIN),
+            PollFd::new(wake, PollFlags::POLLIN),
+        ];
+        while poll(&mut fds, PollTimeout::NONE) == Err(Errno::EINTR) {}
+    }
+
+    fn progress(&mut self) {
+        if self.streams {
+            self.until = Instant::now() + STALL;
+        }
+    }
+}
+
+impl Read for Line<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match self.transport.read(bytes) {
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                    self.wait(self.transport.events())?
+                }
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                read => {
+                    self.progress();
+                    return read;
+                }
+            }
+        }
+    }
+}
+
+impl Write for Line<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        loop {
+            match self.transport.write(bytes) {
+                Err(e) if e.kind() == ErrorKind::WouldBlock => self.wait(PollFlags::POLLOUT)?,
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                written => {
+                    self.progress();
+                    return written;
+                }
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        loop {
+            match self.transport.flush() {
+                Err(e) if e.kind() == ErrorKind::WouldBlock => self.wait(PollFlags::POLLOUT)?,
+                flushed => return flushed,
+            }
+        }
+    }
+}
+
+/// One request that is being answered.
+pub struct Exchange<'a> {
+    /// What is asked.
+    pub request: Request,
+    line: Line<'a>,
+    /// What has come after the head.
+    input: Vec<u8>,
+    /// Where the body ends; None once it is read.
+    body: Option<Framing>,
+    is_answered: bool,
+    /// The next request can follow.
+    keep_alive: bool,
+}
+
+impl<'a> Exchange<'a> {
+    /// Of a request whose head has come; `input` is what has come since, and `stop` is readable once the server stops.
+    pub fn new(
+        request: Request,
+        (transport, input): (Transport, Vec<u8>),
+        stop: BorrowedFd<'a>,
+    ) -> Self {
+        let body = match request.length {
+            Length::Known(0) => None,
+            Length::Known(n) => Some(Framing::Length(n)),
+            Length::Chunked => Some(Framing::Chunked(Chunks::default())),
+        };
+        Self {
+            keep_alive: request.keep_alive,
+            line: Line {
+                transport,
+                stop,
+                until: Instant::now() + ANSWER,
+                streams: false,
+            },
+            request,
+            input,
+            body,
+            is_answered: false,
+        }
+    }
+
+    /// The whole body; None when it is longer than `limit`, which the client has been told.
+    ///
+    /// # Errors
+    /// The client has gone or sends no chunks.
+    pub fn read_body(&mut self, limit: usize) -> io::Result<Option<Vec<u8>>> {
+        if let Length::Known(n) = self.request.length
+            && n > limit as u64
+        {
+            self.refuse_body(limit)?;
+            return Ok(None);
+        }
+        let mut whole = Vec::new();
+        self.body().take(limit as u64 + 1).read_to_end(&mut whole)?;
+        if whole.len() > limit {
+            self.refuse_body(limit)?;
+            return Ok(None);
+        }
+        Ok(Some(whole))
+    }
+
+    fn refuse_body(&mut self, limit: usize) -> io::Result<()> {
+        self.error(
+            413,
+            &format!("the body of the request is longer than {limit} bytes"),
+        )
+    }
+
+    /// The body as it comes.
+    pub fn body(&mut self) -> BodyReader<'_, 'a> {
+        BodyReader {
+            exchange: self,
+            piece: Vec::new(),
+            taken: 0,
+        }
+    }
+
+    /// The body as it comes, for as long as the client sends.
+    pub fn body_that_streams(&mut self) -> BodyReader<'_, 'a> {
+        self.line.streams = true;
+        self.body()
+    }
+
+    /// Answers with these bytes.
+    ///
+    /// # Errors
+    /// The client has gone.
+    pub fn reply(&mut self, status: u16, content_type: &str, body: &[u8]) -> io::Result<()> {
+        let head = self.head(status, content_type, Body::Length(body.len()));
+        self.line.write_all(head.as_bytes())?;
+        if !self.request.is_head() {
+            self.line.write_all(body)?;
+        }
+        self.line.flush()
+    }
+
+    /// Answers with a sentence.
+    ///
+    /// # Errors
+    /// The client has gone.
+    pub fn error(&mut self, status: u16, text: &str) -> io::Result<()> {
+        self.reply(status, TEXT, format!("{text}\n").as_bytes())
+    }
+
+    /// Answers with what `write` writes, as it comes; with `streams` for as long as the client takes it.
+    ///
+    /// # Errors
+    /// The client has gone, or `write` failed: the answer is cut off then, so that nobody takes it for whole.
+    pub fn stream(
+        &mut self,
+        content_type: &str,
+        streams: bool,
+        write: impl FnOnce(&mut AnswerWriter<'_, 'a>) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let body = match self.request.is_old {
+            true => Body::Connection,
+            false => Body::Chunked,
+        };
+        let head = self.head(200, content_type, body);
+        self.line.streams = streams;
+        self.line.write_all(head.as_bytes())?;
+        if self.request.is_head() {
+            return self.line.flush();
+        }
+        let mut writer = AnswerWriter::new(&mut self.line, body == Body::Chunked);
+        let written = write(&mut writer).and_then(|()| writer.finish());
+        if written.is_err() {
+            self.keep_alive = false;
+        }
+        written
+    }
+
+    fn head(&mut self, status: u16, content_type: &str, body: Body) -> String {
+        self.is_answered = true;
+        // What is left of a body would be read as the next request.
+        self.keep_alive &= self.body.is_none() && body != Body::Connection;
+        response::head(status, content_type, body, self.keep_alive)
+    }
+
+    /// Whether the client has hung up. One that has only ended what it sends counts as gone too: nobody waits that way.
+    pub fn is_gone(&self) -> bool {
+        self.pause(Duration::ZERO)
+    }
+
+    /// Waits for so long, or until the client has gone or the server stops; true when nobody waits any more.
+    pub fn pause(&self, length: Duration) -> bool {
+        self.line.pause(length)
+    }
+
+    /// Waits until the client has gone, the server stops, or `wake` is readable.
+    pub fn until_gone(&self, wake: BorrowedFd<'_>) {
+        self.line.until_gone(wake);
+    }
+
+    /// Who asks, for the log.
+    pub fn client(&self) -> String {
+        match (self.line.transport.unix_peer(), self.line.transport.peer()) {
+            (Some((uid, pid)), _) => format!("uid {uid} (pid {pid})"),
+            (None, Some(address)) => address.to_string(),
+            (None, None) => "a client that has gone".into(),
+        }
+    }
+
+    /// The stream itself, after the head of a `101`; what has come of it, and what ends every wait.
+    ///
+    /// # Errors
+    /// The client has gone.
+    pub fn upgrade(mut self, head: &str) -> io::Result<(Transport, Vec<u8>)> {
+        self.line.write_all(head.as_bytes())?;
+        self.line.flush()?;
+        Ok((self.line.transport, self.input))
+    }
+
+    /// Readable once the server stops.
+    pub fn stop(&self) -> BorrowedFd<'a> {
+        self.line.stop
+    }
+
+    /// The connection, when it can carry another request, and what has come of that.
+    pub fn finish(mut self) -> Option<(Transport, Vec<u8>)> {
+        if self.keep_alive && self.is_answered {
+            return Some((self.line.transport, self.input));
+        }
+        self.line.transport.close();
+        // A reset could overtake the answer: what the client still sends is read, for a moment.
+        self.line.until = Instant::now() + Duration::from_secs(1);
+        self.line.streams = false;
+        let _ = io::copy(&mut (&mut self.line).take(CHUNK as u64), &mut io::sink());
+        None
+    }
+}
+
+/// Reads the body of a request.
+pub struct BodyReader<'e, 'a> {
+    exchange: &'e mut Exchange<'a>,
+    /// What of the body has come and was not read.
+    piece: Vec<u8>,
+    taken: usize,
+}
+
+impl BodyReader<'_, '_> {
+    /// Takes the next piece from the stream; false at the end.
+    fn fill(&mut self) -> io::Result<bool> {
+        self.piece.clear();
+        self.taken = 0;
+        let exchange = &mut *self.exchange;
+        while self.piece.is_empty() {
+            let Some(framing) = &mut exchange.body else {
+                return Ok(false);
+            };
+            if std::mem::take(&mut exchange.request.expects_continue) {
+                exchange.line.write_all(b"HTTP/1.1 100 Continue\r\n\r\n")?;
+                exchange.line.flush()?;
+            }
+            if exchange.input.is_empty() {
+                exchange.input.resize(CHUNK, 0);
+                let read = exchange.line.read(&mut exchange.input);
+                exchange.input.truncate(*read.as_ref().unwrap_or(&0));
+                if read? == 0 {
+                    return Err(ErrorKind::UnexpectedEof.into());
+                }
+            }
+            let ends = match framing {
+                Framing::Length(left) => {
+                    let n = exchange
+                        .input
+                        .len()
+                        .min(usize::try_from(*left).unwrap_or(usize::MAX));
+                    self.piece.extend(exchange.input.drain(..n));
+                    *left -= n as u64;
+                    *left == 0
+                }
+                framing => {
+                    let input = std::mem::take(&mut exchange.input);
+                    // Nobody says where the chunks ended in the piece.
+                    exchange.keep_alive = false;
+                    framing
+                        .push(&input, &mut self.piece, usize::MAX)
+                        .map_err(|e| io::Error::new(ErrorKind::InvalidData, e))?
+                }
+            };
+            if ends {
+                exchange.body = None;
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl Read for BodyReader<'_, '_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        if self.taken == self.piece.len() && !self.fill()? {
+            return Ok(0);
+        }
+        let n = bytes.len().min(self.piece.len() - self.taken);
+        bytes[..n].copy_from_slice(&self.piece[self.taken..self.taken + n]);
+        self.taken += n;
+        Ok(n)
+    }
+}
+
+/// Sends an answer in chunks of a buffer's size, or of what a flush finds.
+pub struct AnswerWriter<'e, 'a> {
+    line: &'e mut Line<'a>,
+    /// Room for the size of the chunk, then the chunk.
+    buffer: Vec<u8>,
+    is_chunked: bool,
+}
+
+/// The size of a chunk and its line end; zeros may lead.
+const SIZE_LINE: &[u8] = b"000000\r\n";
+
+impl<'e, 'a> AnswerWriter<'e, 'a> {
+    fn new(line: &'e mut Line<'a>, is_chunked: bool) -> Self {
+        let mut buffer = Vec::with_capacity(SIZE_LINE.len() + BUFFER + 2);
+        buffer.extend_from_slice(SIZE_LINE);
+        Self {
+            line,
+            buffer,
+            is_chunked,
+        }
+    }
+
+    fn send(&mut self) -> io::Result<()> {
+        let size = self.buffer.len() - SIZE_LINE.len();
+        if size == 0 {
+            return Ok(());
+        }
+        let sent = match self.is_chunked {
+            true => {
+                let digits = format!("{size:06x}");
+                self.buffer[..digits.len()].copy_from_slice(digits.as_bytes());
+                self.buffer.extend_from_slice(b"\r\n");
+                self.line.write_all(&self.buffer)
+            }
+            false => self.line.write_all(&self.buffer[SIZE_LINE.len()..]),
+        };
+        self.buffer.truncate(SIZE_LINE.len());
+        sent
+    }
+
+    /// A chunk of its own, which is not copied.
+    fn send_directly(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if !self.is_chunked {
+            return self.line.write(bytes);
+        }
+        self.line
+            .write_all(format!("{:x}\r\n", bytes.len()).as_bytes())?;
+        self.line.write_all(bytes)?;
+        self.line.write_all(b"\r\n")?;
+        Ok(bytes.len())
+    }
+
+    /// Waits for so long, or until the client has gone or the server stops; true when nobody waits any more.
+    pub fn pause(&self, length: Duration) -> bool {
+        self.line.pause(length)
+    }
+
+    fn finish(mut self) -> io::Result<()> {
+        self.send()?;
+        if self.is_chunked {
+            self.line.write_all(b"0\r\n\r\n")?;
+        }
+        self.line.flush()
+    }
+}
+
+impl Write for AnswerWriter<'_, '_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if bytes.len() >= BUFFER {
+            self.send()?;
+            return self.send_directly(bytes);
+        }
+        let room = SIZE_LINE.len() + BUFFER - self.buffer.len();
+        let taken = room.min(bytes.len());
+        self.buffer.extend_from_slice(&bytes[..taken]);
+        if taken == room {
+            self.send()?;
+        }
+        Ok(taken)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.send()?;
+        self.line.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,266 @@
+//! `/containerLogs/NAMESPACE/POD/CONTAINER`: what a container has written, with the kubelet's options (11.2).
+//!
+//! Invariants: the log is read in pieces and sent as it is read. A log that is followed ends with its container.
+
+use std::io::{self, Write};
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use super::Backend;
+use super::containers::ContainerName;
+use super::exchange::Exchange;
+use super::request::Request;
+use super::response::TEXT;
+use crate::base::clock::Time;
+use crate::engine::runtime::logs::{LogError, LogOptions, LogReader, LogStream, Progress};
+use crate::face::views::PodView;
+use crate::face::views::log_instance::attempt;
+
+/// Time between two looks at a log that is followed.
+const POLL: Duration = Duration::from_millis(100);
+/// At every fifth look the container is looked at too.
+const LOOK_EVERY: u32 = 5;
+
+/// What a query asks for.
+#[derive(Debug, PartialEq, Eq)]
+struct Wanted {
+    follow: bool,
+    previous: bool,
+    options: LogOptions,
+}
+
+/// Why a query is refused. The kubelet tells what it cannot read from what it may not be.
+#[derive(Debug, PartialEq, Eq)]
+enum Refusal {
+    /// 400: it is no number or no time.
+    Unreadable(String),
+    /// 422: it is out of range, or does not go with another one.
+    Invalid(String),
+}
+
+/// Reads the options; an error is the kubelet's sentence, or ours.
+fn wanted(request: &Request, now: SystemTime) -> Result<Wanted, Refusal> {
+    let number = |name: &str, least: i64| number(request, name, least);
+    // The older name wins, as in the kubelet, unless it is empty.
+    let tail = match request.value("tail") {
+        None | Some("") => number("tailLines", 0)?,
+        Some("all") => None,
+        Some(_) => number("tail", 0)?,
+    };
+    Ok(Wanted {
+        follow: request.flag("follow"),
+        previous: request.flag("previous"),
+        options: LogOptions {
+            tail_lines: tail,
+            since: since(request, number("sinceSeconds", 1)?, now)?,
+            timestamps: request.flag("timestamps"),
+            limit_bytes: number("limitBytes", 1)?,
+            stream: stream(request)?,
+        },
+    })
+}
+
+/// A number that is at least so large.
+fn number(request: &Request, name: &str, least: i64) -> Result<Option<u64>, Refusal> {
+    let Some(text) = request.value(name) else {
+        return Ok(None);
+    };
+    let why = format!("{name} must be a number of {least} or more, not {text:?}");
+    match text.parse::<i64>() {
+        Err(_) => Err(Refusal::Unreadable(why)),
+        Ok(n) if n < least => Err(Refusal::Invalid(why)),
+        Ok(n) => Ok(u64::try_from(n).ok()),
+    }
+}
+
+fn since(
+    request: &Request,
+    seconds: Option<u64>,
+    now: SystemTime,
+) -> Result<Option<SystemTime>, Refusal> {
+    match (request.value("sinceTime"), seconds) {
+        (Some(_), Some(_)) => Err(Refusal::Invalid(
+            "at most one of `sinceTime` or `sinceSeconds` may be specified".into(),
+        )),
+        (None, seconds) => Ok(seconds.map(|s| {
+            let before = now.checked_sub(Duration::from_secs(s));
+            before.unwrap_or(SystemTime::UNIX_EPOCH)
+        })),
+        (Some(text), None) => {
+            let time = Time::instant(text);
+            let why =
+                format!("sinceTime must be a time such as 2026-11-21T08:00:00Z, not {text:?}");
+            time.map(Some).ok_or(Refusal::Unreadable(why))
+        }
+    }
+}
+
+fn stream(request: &Request) -> Result<LogStream, Refusal> {
+    match request.value("stream") {
+        None | Some("" | "All") => Ok(LogStream::All),
+        Some("Stdout") => Ok(LogStream::Stdout),
+        Some("Stderr") => Ok(LogStream::Stderr),
+        Some(other) => Err(Refusal::Invalid(format!(
+            "stream must be All, Stdout or Stderr, not {other:?}"
+        ))),
+    }
+}
+
+fn has_container(pod: &PodView, name: &str) -> bool {
+    let spec = &pod.object["spec"];
+    let lists = ["containers", "initContainers"].map(|list| spec[list].as_array());
+    lists
+        .into_iter()
+        .flatten()
+        .flatten()
+        .any(|c| c["name"] == name)
+}
+
+/// Answers the request.
+pub(super) fn serve(
+    exchange: &mut Exchange<'_>,
+    backend: &dyn Backend,
+    name: &ContainerName,
+) -> io::Result<()> {
+    let (pod_name, container) = (&name.pod, &name.container);
+    let wanted = match wanted(&exchange.request, SystemTime::now()) {
+        Ok(wanted) => wanted,
+        Err(Refusal::Unreadable(why)) => return exchange.error(400, &why),
+        Err(Refusal::Invalid(why)) => return exchange.error(422, &why),
+    };
+    let Some(pod) = backend.pod(name) else {
+        return exchange.error(404, &format!("pod \"{pod_name}\" does not exist"));
+    };
+    if !has_container(&pod, container) {
+        let text = format!("container \"{container}\" not found in pod \"{pod_name}\"");
+        return exchange.error(404, &text);
+    }
+    let attempt = match attempt(pod.status.container(container), wanted.previous) {
+        Ok(attempt) => attempt,
+        Err(why) => return exchange.error(400, &why.text(container, pod_name)),
+    };
+    let dir = Path::new(&pod.log_dir).join(container);
+    let log = LogReader::open(&dir.join(format!("{attempt}.log")), &wanted.options);
+    let mut log = match log {
+        Ok(log) => log,
+        Err(e) => return exchange.error(500, &format!("cannot read the log: {e}")),
+    };
+    let runs = || {
+        let pod = backend.pod(name);
+        let status = pod.as_ref().and_then(|p| p.status.container(container));
+        status.is_some_and(|s| s.state.running.is_some() && s.restart_count == attempt)
+    };
+    exchange.stream(TEXT, true, |out| {
+        for look in 0_u32.. {
+            // Looked at before the last read, so that everything the container wrote is in the file by then.
+            let goes_on = wanted.follow && (!look.is_multiple_of(LOOK_EVERY) || runs());
+            let progress = log.copy(&mut *out).map_err(failed)?;
+            out.flush()?;
+            if !goes_on || progress == Progress::Full || out.pause(POLL) {
+                break;
+            }
+        }
+        log.finish(out)
+    })
+}
+
+fn failed(e: LogError) -> io::Error {
+    match e {
+        LogError::Read(e) => io::Error::other(e),
+        LogError::Write(e) => e,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::face::server::request;
+
+    const NOW: Duration = Duration::from_secs(1_800_000_000);
+
+    fn parsed(query: &str) -> Result<Wanted, Refusal> {
+        let head = format!("GET /containerLogs/a/b/c?{query} HTTP/1.1\r\n\r\n");
+        let (request, _) = request::read(head.as_bytes(), 0).unwrap().unwrap();
+        wanted(&request, SystemTime::UNIX_EPOCH + NOW)
+    }
+
+    #[test]
+    fn options_are_the_kubelet_s() {
+        let all = parsed(
+            "follow=true&previous=true&timestamps=true&tailLines=7&sinceSeconds=60&limitBytes=9&stream=Stderr",
+        );
+        let options = LogOptions {
+            tail_lines: Some(7),
+            since: Some(SystemTime::UNIX_EPOCH + NOW - Duration::from_secs(60)),
+            timestamps: true,
+            limit_bytes: Some(9),
+            stream: LogStream::Stderr,
+        };
+        let expected = Wanted {
+            follow: true,
+            previous: true,
+            options,
+        };
+        assert_eq!(all, Ok(expected));
+        let none = parsed("follow=false&stream=All").unwrap();
+        assert_eq!((none.follow, none.options), (false, LogOptions::default()));
+        assert_eq!(parsed("tail=3").unwrap().options.tail_lines, Some(3));
+        let tail = |query: &str| parsed(query).unwrap().options.tail_lines;
+        assert_eq!(tail("tail=all"), None);
+        // The kubelet's rule for its older name.
+        assert_eq!(tail("tail=3&tailLines=7"), Some(3));
+        assert_eq!(tail("tail=all&tailLines=7"), None);
+        assert_eq!(tail("tail=&tailLines=7"), Some(7));
+        let since = parsed("sinceTime=1970-01-01T00:00:05Z")
+            .unwrap()
+            .options
+            .since;
+        assert_eq!(since, Some(SystemTime::UNIX_EPOCH + Duration::from_secs(5)));
+    }
+
+    #[test]
+    fn what_is_out_of_range_is_named() {
+        let refused = |query: &str, text: &str| {
+            assert_eq!(parsed(query), Err(Refusal::Invalid(text.into())));
+        };
+        let unreadable = |query: &str, text: &str| {
+            assert_eq!(parsed(query), Err(Refusal::Unreadable(text.into())));
+        };
+        unreadable(
+            "tailLines=abc",
+            "tailLines must be a number of 0 or more, not \"abc\"",
+        );
+        unreadable(
+            "tail=abc",
+            "tail must be a number of 0 or more, not \"abc\"",
+        );
+        unreadable(
+            "limitBytes=",
+            "limitBytes must be a number of 1 or more, not \"\"",
+        );
+        refused(
+            "tailLines=-1",
+            "tailLines must be a number of 0 or more, not \"-1\"",
+        );
+        refused(
+            "sinceSeconds=0",
+            "sinceSeconds must be a number of 1 or more, not \"0\"",
+        );
+        refused(
+            "limitBytes=0",
+            "limitBytes must be a number of 1 or more, not \"0\"",
+        );
+        refused(
+            "stream=out",
+            "stream must be All, Stdout or Stderr, not \"out\"",
+        );
+        unreadable(
+            "sinceTime=now",
+            "sinceTime must be a time such as 2026-11-21T08:00:00Z, not \"now\"",
+        );
+        refused(
+            "sinceTime=1970-01-01T00:00:05Z&sinceSeconds=1",
+            "at most one of `sinceTime` or `sinceSeconds` may be specified",
+        );
+    }
+}

@@ -1,0 +1,86 @@
+//! Texts as they stand in a page.
+
+use std::borrow::Cow;
+
+use super::MAX_TEXT;
+use crate::base::clock::Time;
+use crate::base::text::visible::one_line;
+use crate::face::views::human;
+
+/// Text as it may stand in a page, or in a value of an attribute.
+pub(in crate::face::server) fn escaped(text: &str) -> Cow<'_, str> {
+    if !text.contains(['<', '>', '&', '"', '\'']) {
+        return text.into();
+    }
+    let mut out = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        match c {
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '&' => out.push_str("&amp;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            c => out.push(c),
+        }
+    }
+    out.into()
+}
+
+/// One line of at most [`MAX_TEXT`] characters, escaped. What a text browser would send on to its terminal is written out.
+pub(super) fn text(text: &str) -> String {
+    let line = one_line(text.trim());
+    match line.char_indices().nth(MAX_TEXT) {
+        Some((at, _)) => format!("{}…", escaped(&line[..at])),
+        None => escaped(&line).into_owned(),
+    }
+}
+
+/// The text in a cell of a table: of one that is too long, both ends, and the whole where a mouse rests on it.
+pub(super) fn cell(whole: &str, width: usize) -> String {
+    let line = one_line(whole);
+    let length = line.chars().count();
+    if length <= width {
+        return text(whole);
+    }
+    let (head, tail) = (width / 2, width - width / 2 - 1);
+    let begin: String = line.chars().take(head).collect();
+    let end: String = line.chars().skip(length - tail).collect();
+    format!(
+        "<span title=\"{}\">{}…{}</span>",
+        text(whole),
+        escaped(&begin),
+        escaped(&end)
+    )
+}
+
+/// `web`, or `shop/web` outside of the namespace `default`.
+pub(super) fn named(namespace: &str, name: &str) -> String {
+    match namespace {
+        "default" => name.into(),
+        namespace => format!("{namespace}/{name}"),
+    }
+}
+
+/// `12s ago`, with the time itself.
+pub(super) fn time_ago(then: Time, now: Time) -> String {
+    format!(
+        "<time datetime=\"{then}\" title=\"{then}\">{} ago</time>",
+        human::since(Some(then), now)
+    )
+}
+
+/// `1 pod`, `2 pods`.
+pub(super) fn plural(n: usize, what: &str) -> String {
+    match n {
+        1 => format!("1 {what}"),
+        n => format!("{n} {what}s"),
+    }
+}
+
+/// Says how many of `all` the page leaves out.
+pub(super) fn left_out(all: usize, shown: usize, what: &str) -> String {
+    match all.saturating_sub(shown) {
+        0 => String::new(),
+        n => format!("<p class=\"soft\">{} left out</p>\n", plural(n, what)),
+    }
+}

@@ -1,0 +1,211 @@
+//! podprobe's own part of the server's interface, below [`API`]: what its verbs ask besides the kubelet's paths.
+//!
+//! Invariants: both sides use these types and paths and nothing else. A body is JSON of at most [`MAX_BODY`] bytes. An answer is
+//! the JSON of the type that the path names, or a status of 400 and more with a sentence.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::api::conditions::ConditionChange;
+use crate::api::{PodUid, ProbeType};
+
+/// Where podprobe's own paths are; a change that older clients cannot read takes another number.
+pub const API: &str = "/podprobe/v1";
+
+/// Largest body of a request in bytes.
+pub const MAX_BODY: usize = 64 << 10;
+
+/// Longest time a `watch` waits for a change before it is answered with what there is.
+pub const WATCH_CEILING: Duration = Duration::from_secs(30);
+
+/// One probe: the body of `POST /podprobe/v1/probe`, which runs it and answers with a
+/// [`ProbeReport`](crate::face::views::ProbeReport).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ProbeTarget {
+    /// Of which pod.
+    pub uid: PodUid,
+    /// Of which container.
+    pub container: String,
+    /// Which of the three.
+    pub probe_type: ProbeType,
+}
+
+/// Some probes of a pod: the body of `POST /podprobe/v1/resume`, which answers with their names.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PauseTarget {
+    /// Of which pod.
+    pub uid: PodUid,
+    /// Of which container; None means all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container: Option<String>,
+    /// Which of the three; None means all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub probe_type: Option<ProbeType>,
+}
+
+/// The body of `POST /podprobe/v1/pause`, which answers with the names of the probes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pause {
+    /// Which ones.
+    #[serde(flatten)]
+    pub target: PauseTarget,
+    /// For how long; 1 to 604800, a week.
+    pub seconds: u64,
+}
+
+/// The body of `POST /podprobe/v1/restart`, which answers with the names of the containers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RestartTarget {
+    /// Of which pod.
+    pub uid: PodUid,
+    /// Which container; None means all that can restart.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container: Option<String>,
+}
+
+/// The body of `POST /podprobe/v1/delete`, which answers with a [`Deleted`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct DeleteTarget {
+    /// Which pod.
+    pub uid: PodUid,
+    /// 0 to 2147483647 seconds; None is the pod's own grace period.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grace_period_seconds: Option<i64>,
+}
+
+/// A pod that ends and stays ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Deleted {
+    /// The file whose change lets it start anew.
+    pub file: String,
+}
+
+/// The body of `POST /podprobe/v1/condition`, which answers with a [`ConditionSet`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Condition {
+    /// Of which pod.
+    pub uid: PodUid,
+    /// Which one, and what it is to be; without a status it is removed.
+    #[serde(flatten)]
+    pub change: ConditionChange,
+}
+
+/// What has become of a change of a condition.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ConditionSet {
+    /// It was not as it was to be.
+    pub changed: bool,
+    /// Why it is not on disk, so that it ends with the daemon.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_stored: Option<String>,
+}
+
+/// The answer of `PUT /podprobe/v1/files/…`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Copied {
+    /// Files and links that were written.
+    pub files: u64,
+    /// Bytes of them.
+    pub bytes: u64,
+    /// What was left out, in sentences.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+}
+
+/// The answer of `GET /version`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Version {
+    /// The daemon's.
+    pub version: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::conditions::ConditionStatus;
+
+    #[track_caller]
+    fn check<T>(body: &T, json: &str)
+    where
+        T: Serialize + serde::de::DeserializeOwned + PartialEq + std::fmt::Debug,
+    {
+        assert_eq!(serde_json::to_string(body).unwrap(), json);
+        assert_eq!(&serde_json::from_str::<T>(json).unwrap(), body);
+    }
+
+    #[test]
+    fn bodies_have_one_form() {
+        let target = ProbeTarget {
+            uid: "u".into(),
+            container: "c".into(),
+            probe_type: ProbeType::Startup,
+        };
+        check(
+            &target,
+            r#"{"uid":"u","container":"c","probeType":"Startup"}"#,
+        );
+        let all = PauseTarget {
+            uid: "u".into(),
+            container: None,
+            probe_type: None,
+        };
+        check(&all, r#"{"uid":"u"}"#);
+        let pause = Pause {
+            target: PauseTarget {
+                container: Some("c".into()),
+                probe_type: Some(ProbeType::Liveness),
+                ..all
+            },
+            seconds: 60,
+        };
+        check(
+            &pause,
+            r#"{"uid":"u","container":"c","probeType":"Liveness","seconds":60}"#,
+        );
+        let restart = RestartTarget {
+            uid: "u".into(),
+            container: Some("c".into()),
+        };
+        check(&restart, r#"{"uid":"u","container":"c"}"#);
+        let delete = DeleteTarget {
+            uid: "u".into(),
+            grace_period_seconds: Some(1),
+        };
+        check(&delete, r#"{"uid":"u","gracePeriodSeconds":1}"#);
+        let condition = |status| Condition {
+            uid: "u".into(),
+            change: ConditionChange {
+                type_: "a/b".into(),
+                status,
+                reason: String::new(),
+                message: String::new(),
+            },
+        };
+        check(
+            &condition(Some(ConditionStatus::False)),
+            r#"{"uid":"u","type":"a/b","status":"False"}"#,
+        );
+        check(&condition(None), r#"{"uid":"u","type":"a/b"}"#);
+    }
+
+    #[test]
+    fn the_longest_condition_fits_into_a_body() {
+        let change = ConditionChange {
+            type_: format!("{}a/{}", "a.".repeat(126), "b".repeat(63)),
+            status: Some(ConditionStatus::Unknown),
+            reason: "r".repeat(128),
+            message: "\"".repeat(1024),
+        };
+        assert_eq!(change.check(), Ok(()));
+        let uid = "u".repeat(128).as_str().into();
+        let body = serde_json::to_vec(&Condition { uid, change }).unwrap();
+        assert!(body.len() < MAX_BODY, "{}", body.len());
+    }
+}

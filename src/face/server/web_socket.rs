@@ -1,0 +1,256 @@
+//! A WebSocket of a client: its handshake, and messages in both directions.
+//!
+//! Invariants: nothing here waits. A message of a client has at most [`MAX_MESSAGE`] bytes, however many frames it comes in. What
+//! waits to be sent is bounded: whoever sends asks [`Socket::has_backlog`] first.
+
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use nix::poll::PollFlags;
+use ring::digest;
+use tungstenite::protocol::frame::coding::CloseCode;
+use tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
+use tungstenite::{Error, Message, WebSocket};
+
+use super::request::Request;
+use super::transport::Transport;
+
+/// Longest message of a client in bytes.
+const MAX_MESSAGE: usize = 1 << 20;
+/// Read at once.
+const READ_BUFFER: usize = 16 << 10;
+/// What may wait to be sent: two pieces of output, and what the protocol itself says.
+const WRITE_BUFFER: usize = 256 << 10;
+
+/// What the key of a handshake is hashed with (RFC 6455).
+const GUID: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+
+/// The answer's field for a client's key.
+pub fn accept_key(key: &str) -> String {
+    let text = format!("{key}{GUID}");
+    let hash = digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, text.as_bytes());
+    BASE64_STANDARD.encode(hash)
+}
+
+/// The head that answers a handshake.
+///
+/// # Errors
+/// Status and sentence: it is none.
+pub fn handshake(
+    request: &Request,
+    subprotocol: Option<&str>,
+) -> Result<String, (u16, &'static str)> {
+    let is_upgrade = request.upgrade.as_deref() == Some("websocket");
+    let (true, "GET") = (is_upgrade, request.method.as_str()) else {
+        return Err((
+            426,
+            "this path needs a WebSocket (v5.channel.k8s.io, v4.channel.k8s.io, channel.k8s.io); SPDY is not spoken here",
+        ));
+    };
+    if request.websocket_version.as_deref() != Some("13") {
+        return Err((426, "Sec-WebSocket-Version must be 13"));
+    }
+    let key = request.websocket_key.as_deref().unwrap_or_default();
+    if BASE64_STANDARD.decode(key).map(|k| k.len()) != Ok(16) {
+        return Err((400, "Sec-WebSocket-Key must be 16 bytes in base64"));
+    }
+    let accept = accept_key(key);
+    let subprotocol = subprotocol.map_or(String::new(), |name| {
+        format!("Sec-WebSocket-Protocol: {name}\r\n")
+    });
+    Ok(format!(
+        "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: {accept}\r\n{subprotocol}\r\n"
+    ))
+}
+
+/// One WebSocket.
+pub struct Socket {
+    inner: WebSocket<Transport>,
+    has_backlog: bool,
+}
+
+/// What came of a read.
+pub enum Received {
+    /// A message.
+    Message(Vec<u8>),
+    /// Nothing now.
+    Nothing,
+    /// The client has closed it.
+    Closed,
+}
+
+impl Socket {
+    /// A client's, after its handshake; `begun` is what has come since.
+    pub fn of_client(transport: Transport, begun: Vec<u8>) -> Self {
+        Self::new(transport, begun, Role::Server)
+    }
+
+    /// The one that a verb of ours has opened.
+    pub fn of_server(transport: Transport, begun: Vec<u8>) -> Self {
+        Self::new(transport, begun, Role::Client)
+    }
+
+    fn new(transport: Transport, begun: Vec<u8>, role: Role) -> Self {
+        let config = WebSocketConfig::default()
+            .read_buffer_size(READ_BUFFER)
+            .write_buffer_size(0)
+            .max_write_buffer_size(WRITE_BUFFER)
+            .max_message_size(Some(MAX_MESSAGE))
+            .max_frame_size(Some(MAX_MESSAGE));
+        let inner = WebSocket::from_partially_read(transport, begun, role, Some(config));
+        Self {
+            inner,
+            has_backlog: false,
+        }
+    }
+
+    /// The next message, however many pings come before it.
+    ///
+    /// # Errors
+    /// As of [`Self::receive_one`].
+    pub fn receive(&mut self) -> io::Result<Received> {
+        loop {
+            if let Some(received) = self.receive_one()? {
+                return Ok(received);
+            }
+        }
+    }
+
+    /// The next message; None when a ping, or the answer to one, has come instead.
+    ///
+    /// # Errors
+    /// The connection is broken, or what comes is no WebSocket.
+    pub fn receive_one(&mut self) -> io::Result<Option<Received>> {
+        let received = match self.inner.read() {
+            Ok(Message::Binary(data)) => Received::Message(data.into()),
+            Ok(Message::Text(text)) => Received::Message(text.as_bytes().to_vec()),
+            Ok(Message::Close(_)) => Received::Closed,
+            // The flush answers it.
+            Ok(_) => return self.flush().map(|()| None),
+            Err(Error::Io(e)) if e.kind() == ErrorKind::WouldBlock => Received::Nothing,
+            Err(Error::ConnectionClosed | Error::AlreadyClosed) => Received::Closed,
+            Err(e) => return Err(broken(e)),
+        };
+        Ok(Some(received))
+    }
+
+    /// Sends a message on a channel.
+    ///
+    /// # Errors
+    /// The connection is broken, or more is sent than may wait.
+    pub fn send(&mut self, channel: u8, data: &[u8]) -> io::Result<()> {
+        let mut message = Vec::with_capacity(data.len() + 1);
+        message.push(channel);
+        message.extend_from_slice(data);
+        // With a flush: a write alone may end in the buffer of the TLS session.
+        let sent = self.inner.send(Message::Binary(message.into()));
+        self.settle(sent)
+    }
+
+    /// Sends what waits.
+    ///
+    /// # Errors
+    /// The connection is broken.
+    pub fn flush(&mut self) -> io::Result<()> {
+        let flushed = self.inner.flush();
+        self.settle(flushed)
+    }
+
+    /// Says that it is over; the client answers with the same.
+    ///
+    /// # Errors
+    /// The connection is broken.
+    pub fn close(&mut self, why: Option<&str>) -> io::Result<()> {
+        let code = match why {
+            None => CloseCode::Normal,
+            Some(_) => CloseCode::Protocol,
+        };
+        // A frame has room for 123 bytes of a reason.
+        let why = why.unwrap_or_default();
+        let end = why.floor_char_boundary(120);
+        let closed = self.inner.close(Some(CloseFrame {
+            code,
+            reason: why[..end].to_owned().into(),
+        }));
+        self.settle(closed)
+    }
+
+    fn settle(&mut self, done: Result<(), Error>) -> io::Result<()> {
+        self.has_backlog = false;
+        match done {
+            Ok(()) => Ok(()),
+            Err(Error::Io(e)) if e.kind() == ErrorKind::WouldBlock => {
+                self.has_backlog = true;
+                Ok(())
+            }
+            Err(Error::ConnectionClosed | Error::AlreadyClosed) => {
+                Err(ErrorKind::ConnectionAborted.into())
+            }
+            Err(e) => Err(broken(e)),
+        }
+    }
+
+    /// Whether something waits to be sent: nothing more is to be sent before that has gone.
+    pub fn has_backlog(&self) -> bool {
+        self.has_backlog || self.inner.get_ref().events().contains(PollFlags::POLLOUT)
+    }
+
+    /// What to wait for; `reads` when messages are wanted.
+    pub fn events(&self, reads: bool) -> PollFlags {
+        let hang_up = PollFlags::from_bits_retain(libc::POLLRDHUP);
+        let mut events = self.inner.get_ref().events() | hang_up;
+        events.set(PollFlags::POLLIN, reads);
+        if self.has_backlog() {
+            events |= PollFlags::POLLOUT;
+        }
+        events
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.inner.get_ref().as_fd()
+    }
+}
+
+fn broken(e: Error) -> io::Error {
+    match e {
+        Error::Io(e) => e,
+        e => io::Error::new(ErrorKind::InvalidData, e.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::face::server::request;
+
+    fn asked(head: &str) -> Request {
+        request::read(head.as_bytes(), 0).unwrap().unwrap().0
+    }
+
+    const HEAD: &str = "GET /exec HTTP/1.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+        Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+
+    #[test]
+    fn a_handshake_is_answered_as_in_rfc_6455() {
+        let head = handshake(&asked(HEAD), Some("v5.channel.k8s.io")).unwrap();
+        assert!(head.contains("\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n"));
+        assert!(head.contains("\r\nSec-WebSocket-Protocol: v5.channel.k8s.io\r\n"));
+        assert!(head.ends_with("\r\n\r\n"));
+        assert!(!handshake(&asked(HEAD), None).unwrap().contains("Protocol:"));
+    }
+
+    #[test]
+    fn what_is_no_handshake_is_told_what_is_missing() {
+        let status = |head: &str| handshake(&asked(head), None).unwrap_err().0;
+        assert_eq!(status("GET /exec HTTP/1.1\r\n\r\n"), 426);
+        assert_eq!(status(&HEAD.replace("GET", "POST")), 426);
+        assert_eq!(status(&HEAD.replace("websocket", "SPDY/3.1")), 426);
+        assert_eq!(status(&HEAD.replace(": 13", ": 8")), 426);
+        assert_eq!(status(&HEAD.replace("dGhl", "")), 400);
+        assert_eq!(status(&HEAD.replace("dGhl", "%%%%")), 400);
+    }
+}

@@ -1,0 +1,163 @@
+//! The threads `server-client`: each answers one request.
+//!
+//! Invariants: a thread ends with its answer, and gives the connection back when it can carry another request. A panic ends
+//! that connection alone, and is counted.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use nix::sys::eventfd::{EfdFlags, EventFd};
+
+use super::Backend;
+use super::access::Door;
+use super::exchange::Exchange;
+use super::request::Request;
+use super::routes;
+use super::transport::Transport;
+
+use crate::base::locks::Locked;
+
+/// Stack of a thread in bytes; writing a snapshot as JSON needs the most of it.
+pub(super) const STACK: usize = 256 << 10;
+
+/// As many as there are kinds of [`Door`]: the clients of one take no places of another's.
+const DOORS: usize = 4;
+
+/// A connection on its way back, with its door and what has come of its next request.
+type Returned = (Transport, Door, Vec<u8>);
+
+/// What all threads of the server share.
+pub(super) struct Shared {
+    pub(super) backend: Arc<dyn Backend>,
+    /// `enableDebuggingHandlers`.
+    pub(super) debugging: bool,
+    /// Readable once the server stops.
+    pub(super) stop: OwnedFd,
+    /// Readable when a connection has come back.
+    pub(super) wake: EventFd,
+    /// Requests that are being answered, by door.
+    pub(super) busy: [AtomicUsize; DOORS],
+    returned: Mutex<Vec<Returned>>,
+    pub(super) stopping: AtomicBool,
+    /// As if the node had no thread left.
+    #[cfg(test)]
+    pub(super) no_threads: AtomicBool,
+}
+
+impl Shared {
+    pub(super) fn new(
+        backend: Arc<dyn Backend>,
+        debugging: bool,
+        stop: OwnedFd,
+    ) -> io::Result<Self> {
+        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
+        Ok(Self {
+            backend,
+            debugging,
+            stop,
+            wake: EventFd::from_flags(flags)?,
+            busy: Default::default(),
+            returned: Mutex::default(),
+            stopping: AtomicBool::new(false),
+            #[cfg(test)]
+            no_threads: AtomicBool::new(false),
+        })
+    }
+
+    pub(super) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::SeqCst)
+    }
+
+    /// Whether no request is being answered.
+    pub(super) fn is_idle(&self) -> bool {
+        self.busy.iter().all(|n| n.load(Ordering::SeqCst) == 0)
+    }
+
+    /// The connections that have come back.
+    pub(super) fn returned(&self) -> Vec<Returned> {
+        let _ = self.wake.read();
+        std::mem::take(&mut *self.returned.locked())
+    }
+
+    fn spawn(&self, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        #[cfg(test)]
+        if self.no_threads.load(Ordering::SeqCst) {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let thread = thread::Builder::new().name("server-client".into());
+        thread.stack_size(STACK).spawn(work).map(drop)
+    }
+
+    fn give_back(&self, connection: Returned) {
+        let mut returned = self.returned.locked();
+        returned.push(connection);
+        let _ = self.wake.write(1);
+    }
+}
+
+/// Counted among the busy ones, for as long as its thread lives.
+struct Seat(Arc<Shared>, Door);
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.0.busy[self.1 as usize].fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// A request and its connection.
+pub(super) struct Job {
+    pub(super) request: Request,
+    pub(super) connection: (Transport, Vec<u8>),
+}
+
+/// Has a thread answer a request.
+///
+/// # Errors
+/// Gives the job back: the node has no thread for it.
+pub(super) fn start(
+    shared: &Arc<Shared>,
+    door: Door,
+    job: Job,
+) -> Result<(), Box<(Job, io::Error)>> {
+    shared.busy[door as usize].fetch_add(1, Ordering::SeqCst);
+    let seat = Seat(shared.clone(), door);
+    // A thread that does not start takes what it was given with it.
+    let parcel = Arc::new(Mutex::new(Some(job)));
+    let take = |parcel: &Mutex<Option<Job>>| {
+        let mut parcel = parcel.locked();
+        parcel.take()
+    };
+    let taken = parcel.clone();
+    let spawned = shared.spawn(move || {
+        if let Some(Job {
+            request,
+            connection,
+        }) = take(&taken)
+        {
+            serve(&seat, door, request, connection);
+        }
+    });
+    let Err(e) = spawned else { return Ok(()) };
+    take(&parcel).map_or(Ok(()), |job| Err(Box::new((job, e))))
+}
+
+fn serve(seat: &Seat, door: Door, request: Request, connection: (Transport, Vec<u8>)) {
+    let shared = &seat.0;
+    let path = request.path.clone();
+    let exchange = Exchange::new(request, connection, shared.stop.as_fd());
+    let answered = catch_unwind(AssertUnwindSafe(|| {
+        routes::serve(exchange, &*shared.backend)
+    }));
+    match answered {
+        Ok(Some((transport, buffer))) => shared.give_back((transport, door, buffer)),
+        Ok(None) => {}
+        Err(_) => {
+            shared.backend.panicked();
+            log::error!("answering {path} panicked; the others go on; please report this");
+        }
+    }
+}

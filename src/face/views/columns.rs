@@ -1,0 +1,686 @@
+//! The columns of `get pods` for one pod, as kubectl's printer (`printPod`) fills them; pure functions.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use serde_json::Value;
+
+use super::human;
+use crate::api::status::{ContainerState, PodPhase};
+use crate::api::{ContainerStatus, PodStatus};
+use crate::base::clock::Time;
+use crate::face::views::PodView;
+use crate::pods::status::{DELETED, EVICTED};
+
+/// One row, in words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// `metadata.namespace`.
+    pub namespace: String,
+    /// `metadata.name`.
+    pub name: String,
+    /// `1/2`: ready containers of all.
+    pub ready: String,
+    /// `Running`, `CrashLoopBackOff`, …
+    pub status: String,
+    /// `3 (12s ago)`.
+    pub restarts: String,
+    /// Since the pod was first seen.
+    pub age: String,
+    /// The primary address, `<none>`, or `loopback` where nothing outside of the pod reaches it.
+    pub ip: String,
+    /// `spec.nodeName` or `<none>`.
+    pub node: String,
+    /// `1/2`: readiness gates whose condition is True of all, or `<none>`.
+    pub gates: String,
+    /// Paused probes and for how long, `main/liveness (29m)`, or `<none>`.
+    pub paused: String,
+    /// The file the pod comes from.
+    pub file: String,
+}
+
+impl Row {
+    /// The row of a pod at `now`.
+    pub fn new(view: &PodView, now: Time) -> Self {
+        let (count, last) = restarts(view);
+        let none = || "<none>".to_owned();
+        Self {
+            namespace: namespace(view).into(),
+            name: name(view).into(),
+            ready: ready(view),
+            status: status_word(view),
+            restarts: match last {
+                Some(_) if count > 0 => format!("{count} ({} ago)", human::since(last, now)),
+                _ => count.to_string(),
+            },
+            // Without either time the daemon has just read the pod.
+            age: human::since(first_seen(view).or(Some(now)), now),
+            ip: match view.status.pod_ip.as_str() {
+                "" => none(),
+                _ if is_loopback_only(view) => "loopback".into(),
+                ip => ip.into(),
+            },
+            node: view.object["spec"]["nodeName"]
+                .as_str()
+                .map_or_else(none, str::to_owned),
+            gates: gates(view).unwrap_or_else(none),
+            paused: paused(view, now).unwrap_or_else(none),
+            file: view.file.clone(),
+        }
+    }
+}
+
+/// The types of condition that the pod's readiness gates name, in their order.
+pub fn readiness_gates(view: &PodView) -> Vec<&str> {
+    listed(view, "readinessGates")
+        .filter_map(|gate| gate["conditionType"].as_str())
+        .collect()
+}
+
+fn gates(view: &PodView) -> Option<String> {
+    let all = readiness_gates(view);
+    let is_open = |type_: &&&str| {
+        view.status
+            .condition(type_)
+            .is_some_and(|c| c.status == "True")
+    };
+    (!all.is_empty()).then(|| format!("{}/{}", all.iter().filter(is_open).count(), all.len()))
+}
+
+fn paused(view: &PodView, now: Time) -> Option<String> {
+    let one = |p: &crate::pods::prober::pauses::PausedProbe| {
+        format!(
+            "{}/{} ({})",
+            p.container,
+            p.probe_type.word(),
+            human::since(Some(now), p.until)
+        )
+    };
+    let all: Vec<String> = view.paused.iter().map(one).collect();
+    (!all.is_empty()).then(|| all.join(", "))
+}
+
+/// Whether the pod has a network of its own with nothing but loopback in it.
+pub fn is_loopback_only(view: &PodView) -> bool {
+    let is_loopback = |ip: &str| ip.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
+    view.object["spec"]["hostNetwork"] != true && is_loopback(&view.status.pod_ip)
+}
+
+/// `metadata.name`.
+pub fn name(view: &PodView) -> &str {
+    view.object["metadata"]["name"].as_str().unwrap_or_default()
+}
+
+/// `metadata.namespace`.
+pub fn namespace(view: &PodView) -> &str {
+    view.object["metadata"]["namespace"]
+        .as_str()
+        .unwrap_or("default")
+}
+
+/// Names of the pod's regular containers in spec order.
+pub fn containers(view: &PodView) -> Vec<&str> {
+    names_in(view, "containers").collect()
+}
+
+/// Names of its init containers, sidecars included, in spec order.
+pub fn init_containers(view: &PodView) -> Vec<&str> {
+    names_in(view, "initContainers").collect()
+}
+
+fn names_in<'a>(view: &'a PodView, list: &str) -> impl Iterator<Item = &'a str> {
+    listed(view, list).filter_map(|c| c["name"].as_str())
+}
+
+fn listed<'a>(view: &'a PodView, list: &str) -> impl Iterator<Item = &'a Value> {
+    view.object["spec"][list].as_array().into_iter().flatten()
+}
+
+/// Whether the init container of that name keeps running beside the others.
+fn is_sidecar(view: &PodView, name: &str) -> bool {
+    listed(view, "initContainers").any(|c| c["name"] == name && c["restartPolicy"] == "Always")
+}
+
+/// Total of restarts, as the column has it.
+pub fn restart_count(view: &PodView) -> u32 {
+    restarts(view).0
+}
+
+/// `metadata.creationTimestamp`, else the start time. A static pod has no timestamp until an API
+/// server has its mirror.
+fn first_seen(view: &PodView) -> Option<Time> {
+    let created = serde_json::from_value(view.object["metadata"]["creationTimestamp"].clone()).ok();
+    created.or(view.status.start_time)
+}
+
+/// `1/2`. A container counts when it runs and is ready, of the regular ones and the sidecars in the spec.
+pub fn ready(view: &PodView) -> String {
+    let regular = if counts(view).1 {
+        &view.status.container_statuses[..]
+    } else {
+        &[]
+    };
+    let sidecars = view
+        .status
+        .init_container_statuses
+        .iter()
+        .filter(|c| is_sidecar(view, &c.name) && c.started == Some(true));
+    let ready =
+        regular.iter().filter(|c| is_ready(c)).count() + sidecars.filter(|c| c.ready).count();
+    let all = containers(view).len()
+        + init_containers(view)
+            .into_iter()
+            .filter(|n| is_sidecar(view, n))
+            .count();
+    format!("{ready}/{all}")
+}
+
+/// As in the printer: a container that waits or has ended does not count, whatever its `ready` is.
+fn is_ready(c: &ContainerStatus) -> bool {
+    c.ready
+        && c.state.running.is_some()
+        && c.state.terminated.is_none()
+        && waiting_reason(&c.state).is_none()
+}
+
+/// The status word during initialisation, and whether the regular containers count for the columns.
+fn counts(view: &PodView) -> (Option<String>, bool) {
+    let word = init_word(view);
+    let initialized = view
+        .status
+        .condition("Initialized")
+        .is_some_and(|c| c.status == "True");
+    let regular = initialized || word.is_none();
+    (word, regular)
+}
+
+/// Restarts and when the last one ended: of the init containers while the pod is being initialised, afterwards of the
+/// sidecars and the regular containers.
+fn restarts(view: &PodView) -> (u32, Option<Time>) {
+    let PodStatus {
+        init_container_statuses: init,
+        container_statuses: regular,
+        ..
+    } = &*view.status;
+    let counted: Vec<&ContainerStatus> = match counts(view).1 {
+        false => init.iter().collect(),
+        true => init
+            .iter()
+            .filter(|c| is_sidecar(view, &c.name))
+            .chain(regular)
+            .collect(),
+    };
+    let last = counted
+        .iter()
+        .filter_map(|c| c.last_state.terminated.as_ref()?.finished_at)
+        .max();
+    (
+        counted
+            .iter()
+            .map(|c| c.restart_count)
+            .fold(0, u32::saturating_add),
+        last,
+    )
+}
+
+/// STATUS of a pod that is being stopped.
+const TERMINATING: &str = "Terminating";
+
+fn has_running(status: &PodStatus) -> bool {
+    let mut all = status
+        .init_container_statuses
+        .iter()
+        .chain(&status.container_statuses);
+    all.any(|c| c.state.running.is_some())
+}
+
+/// Whether a pod is being stopped: by its file, or by `delete`.
+pub fn is_terminating(view: &PodView) -> bool {
+    let status = &view.status;
+    let is_deleted = status.reason == DELETED && has_running(status);
+    is_deleted || view.terminating && !status.phase.is_terminal()
+}
+
+/// STATUS: the phase, unless there is a more specific word from the pod's reason, an init
+/// container, or the first container that waits or has ended.
+pub fn status_word(view: &PodView) -> String {
+    let status = &view.status;
+    if is_terminating(view) {
+        return TERMINATING.into();
+    }
+    let phase = if status.reason.is_empty() {
+        status.phase.as_str()
+    } else {
+        &status.reason
+    };
+    if [EVICTED, DELETED].contains(&status.reason.as_str()) {
+        return phase.into();
+    }
+    match counts(view) {
+        (Some(word), false) => word,
+        (word, _) => container_word(status).unwrap_or_else(|| word.unwrap_or_else(|| phase.into())),
+    }
+}
+
+/// The word of the first init container that is not done. A plain one is done when it has ended
+/// well, a sidecar when it has started.
+fn init_word(view: &PodView) -> Option<String> {
+    let inits = &view.status.init_container_statuses;
+    let completed = |c: &ContainerStatus| {
+        c.state
+            .terminated
+            .as_ref()
+            .is_some_and(|t| t.exit_code == 0)
+    };
+    let done = |c: &ContainerStatus| {
+        completed(c) || (is_sidecar(view, &c.name) && c.started == Some(true))
+    };
+    let (at, c) = inits.iter().enumerate().find(|(_, c)| !done(c))?;
+    Some(match (ended(&c.state), waiting_reason(&c.state)) {
+        (Some(word), _) => format!("Init:{word}"),
+        (None, Some(reason)) if reason != "PodInitializing" => format!("Init:{reason}"),
+        _ => format!("Init:{at}/{}", init_containers(view).len()),
+    })
+}
+
+/// The word of the first container that has one; a pod whose other containers still run is not `Completed`.
+fn container_word(status: &PodStatus) -> Option<String> {
+    let all = || status.container_statuses.iter();
+    let word = all().find_map(|c| {
+        waiting_reason(&c.state)
+            .map(str::to_owned)
+            .or_else(|| ended(&c.state))
+    })?;
+    match word == "Completed" && all().any(is_ready) {
+        true if status.is_ready() => Some("Running".into()),
+        true => Some("NotReady".into()),
+        false => Some(word),
+    }
+}
+
+fn waiting_reason(state: &ContainerState) -> Option<&str> {
+    state
+        .waiting
+        .as_ref()
+        .map(|w| w.reason.as_str())
+        .filter(|r| !r.is_empty())
+}
+
+fn ended(state: &ContainerState) -> Option<String> {
+    let t = state.terminated.as_ref()?;
+    Some(match (t.reason.as_str(), t.signal) {
+        ("", Some(signal)) if signal != 0 => format!("Signal:{signal}"),
+        ("", _) => format!("ExitCode:{}", t.exit_code),
+        (reason, _) => reason.into(),
+    })
+}
+
+/// Whether the pod is to run, or has failed to: it is neither on its way out, nor done with its work, nor was it ended by
+/// `delete`.
+pub fn is_at_work(view: &PodView) -> bool {
+    let status = &view.status;
+    !view.terminating && status.phase != PodPhase::Succeeded && status.reason != DELETED
+}
+
+/// The contents of a row without its times, which change all the time.
+pub fn visible(pod: &PodView) -> (String, String, u32, &str, Option<String>, &str) {
+    let status = status_word(pod);
+    let uid = pod.object["metadata"]["uid"].as_str().unwrap_or_default();
+    (
+        ready(pod),
+        status,
+        restart_count(pod),
+        &pod.status.pod_ip,
+        gates(pod),
+        uid,
+    )
+}
+
+/// The labels or annotations of an object, by key.
+pub fn string_map(map: &Value) -> BTreeMap<&str, &str> {
+    let entries = map.as_object().into_iter().flatten();
+    entries
+        .filter_map(|(k, v)| Some((k.as_str(), v.as_str()?)))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// The status as JSON, in the API's form; the columns READY, STATUS, RESTARTS at 2026-01-01T00:01:00Z.
+    #[track_caller]
+    fn check(status: Value, terminating: bool, expected: [&str; 3]) {
+        let containers: Vec<Value> =
+            (0..status["containerStatuses"].as_array().map_or(1, Vec::len))
+                .map(|i| json!({"name": format!("c{i}")}))
+                .collect();
+        // an init container named `sidecar` is one
+        let init = |c: &Value| json!({"name": c["name"], "restartPolicy": (c["name"] == "sidecar").then_some("Always")});
+        let inits: Vec<Value> = status["initContainerStatuses"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(init)
+            .collect();
+        let view = PodView {
+            object: json!({"metadata": {"name": "p"}, "spec": {"containers": containers, "initContainers": inits}}).into(),
+            status: serde_json::from_value(status).unwrap(),
+            file: "f".into(),
+            warnings: vec![],
+            file_error: None,
+            terminating,
+            log_dir: String::new(),
+            events: vec![],
+            paused: vec![],
+            pulls: vec![],
+            network_lacks: vec![],
+        };
+        let now = serde_json::from_value(json!("2026-01-01T00:01:00Z")).unwrap();
+        let row = Row::new(&view, now);
+        assert_eq!([row.ready.as_str(), &row.status, &row.restarts], expected);
+    }
+
+    fn running(ready: bool) -> Value {
+        json!({"name": "c", "ready": ready, "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}})
+    }
+
+    fn ended(reason: &str, code: i32, signal: Option<i32>) -> Value {
+        json!({"name": "c", "state": {"terminated": {"reason": reason, "exitCode": code, "signal": signal}}})
+    }
+
+    fn waiting(reason: &str) -> Value {
+        json!({"name": "c", "state": {"waiting": {"reason": reason}}})
+    }
+
+    fn pod(phase: &str, containers: &[Value]) -> Value {
+        json!({"phase": phase, "containerStatuses": containers})
+    }
+
+    #[test]
+    fn nothing_known_is_the_phase() {
+        check(json!({"phase": "Pending"}), false, ["0/1", "Pending", "0"]);
+        check(
+            pod("Pending", &[waiting("")]),
+            false,
+            ["0/1", "Pending", "0"],
+        );
+        check(
+            json!({"phase": "Failed", "reason": "Evicted"}),
+            false,
+            ["0/1", "Evicted", "0"],
+        );
+    }
+
+    #[test]
+    fn an_evicted_pod_is_evicted_however_its_containers_ended() {
+        let ended =
+            json!({"name": "c", "state": {"terminated": {"exitCode": 0, "reason": "Completed"}}});
+        let evicted = json!({"phase": "Failed", "reason": "Evicted", "containerStatuses": [ended]});
+        check(evicted, false, ["0/1", "Evicted", "0"]);
+    }
+
+    #[test]
+    fn a_deleted_pod_is_terminating_until_its_containers_have_ended() {
+        let deleted = |container: Value| json!({"phase": "Failed", "reason": "Deleted", "containerStatuses": [container]});
+        check(deleted(running(true)), false, ["1/1", "Terminating", "0"]);
+        let ended = ended("Error", 137, None);
+        check(deleted(ended), false, ["0/1", "Deleted", "0"]);
+    }
+
+    #[test]
+    fn running_counts_ready_containers() {
+        check(
+            pod("Running", &[running(true)]),
+            false,
+            ["1/1", "Running", "0"],
+        );
+        check(
+            pod("Running", &[running(true), running(false)]),
+            false,
+            ["1/2", "Running", "0"],
+        );
+    }
+
+    #[test]
+    fn a_waiting_container_gives_its_reason() {
+        check(
+            pod("Pending", &[waiting("ContainerCreating")]),
+            false,
+            ["0/1", "ContainerCreating", "0"],
+        );
+        check(
+            pod("Running", &[running(true), waiting("CrashLoopBackOff")]),
+            false,
+            ["1/2", "CrashLoopBackOff", "0"],
+        );
+        check(
+            pod(
+                "Pending",
+                &[waiting("ErrImageNeverPull"), ended("Error", 1, None)],
+            ),
+            false,
+            ["0/2", "ErrImageNeverPull", "0"],
+        );
+    }
+
+    /// A status may briefly call a container ready that no longer runs.
+    #[test]
+    fn only_what_runs_counts_as_ready() {
+        for (mut c, word) in [
+            (waiting("CrashLoopBackOff"), "CrashLoopBackOff"),
+            (ended("Error", 1, None), "Error"),
+        ] {
+            c["ready"] = true.into();
+            check(pod("Running", &[c]), false, ["0/1", word, "0"]);
+        }
+    }
+
+    #[test]
+    fn an_ended_container_gives_reason_signal_or_code() {
+        check(
+            pod("Succeeded", &[ended("Completed", 0, None)]),
+            false,
+            ["0/1", "Completed", "0"],
+        );
+        check(
+            pod("Failed", &[ended("Error", 3, None)]),
+            false,
+            ["0/1", "Error", "0"],
+        );
+        check(
+            pod("Failed", &[ended("OOMKilled", 137, Some(9))]),
+            false,
+            ["0/1", "OOMKilled", "0"],
+        );
+        check(
+            pod("Failed", &[ended("", 3, None)]),
+            false,
+            ["0/1", "ExitCode:3", "0"],
+        );
+        check(
+            pod("Failed", &[ended("", 137, Some(9))]),
+            false,
+            ["0/1", "Signal:9", "0"],
+        );
+        check(
+            pod("Failed", &[ended("", 4, Some(0))]),
+            false,
+            ["0/1", "ExitCode:4", "0"],
+        );
+    }
+
+    #[test]
+    fn completed_beside_a_running_one_is_not_completed() {
+        let mut status = pod("Running", &[ended("Completed", 0, None), running(true)]);
+        check(status.clone(), false, ["1/2", "NotReady", "0"]);
+        status["conditions"] =
+            json!([{"type": "Ready", "status": "True", "lastTransitionTime": null}]);
+        check(status, false, ["1/2", "Running", "0"]);
+        check(
+            pod("Running", &[ended("Error", 1, None), running(true)]),
+            false,
+            ["1/2", "Error", "0"],
+        );
+        check(
+            pod("Running", &[ended("Completed", 0, None), running(false)]),
+            false,
+            ["0/2", "Completed", "0"],
+        );
+    }
+
+    #[test]
+    fn terminating_wins_unless_the_phase_is_final() {
+        check(
+            pod("Running", &[running(true)]),
+            true,
+            ["1/1", "Terminating", "0"],
+        );
+        check(
+            pod("Succeeded", &[ended("Completed", 0, None)]),
+            true,
+            ["0/1", "Completed", "0"],
+        );
+    }
+
+    #[test]
+    fn restarts_add_up_and_say_when() {
+        let restarted = |n: u32, finished: &str| {
+            let mut c = running(true);
+            c["restartCount"] = n.into();
+            c["lastState"] = json!({"terminated": {"exitCode": 1, "finishedAt": finished}});
+            c
+        };
+        let two = [
+            restarted(1, "2026-01-01T00:00:10Z"),
+            restarted(2, "2026-01-01T00:00:48Z"),
+        ];
+        check(
+            pod("Running", &two),
+            false,
+            ["2/2", "Running", "3 (12s ago)"],
+        );
+        let mut never = running(true);
+        never["restartCount"] = 4.into();
+        check(pod("Running", &[never]), false, ["1/1", "Running", "4"]);
+    }
+
+    #[test]
+    fn init_containers_come_first_until_initialized() {
+        let with_init = |inits: &[Value], initialized: &str| {
+            json!({"phase": "Pending", "initContainerStatuses": inits, "containerStatuses": [waiting("PodInitializing")],
+                   "conditions": [{"type": "Initialized", "status": initialized, "lastTransitionTime": null}]})
+        };
+        check(
+            with_init(&[ended("Completed", 0, None), running(false)], "False"),
+            false,
+            ["0/1", "Init:1/2", "0"],
+        );
+        check(
+            with_init(&[ended("Error", 1, None)], "False"),
+            false,
+            ["0/1", "Init:Error", "0"],
+        );
+        check(
+            with_init(&[ended("", 2, None)], "False"),
+            false,
+            ["0/1", "Init:ExitCode:2", "0"],
+        );
+        check(
+            with_init(&[waiting("CrashLoopBackOff")], "False"),
+            false,
+            ["0/1", "Init:CrashLoopBackOff", "0"],
+        );
+        check(
+            with_init(&[waiting("PodInitializing")], "False"),
+            false,
+            ["0/1", "Init:0/1", "0"],
+        );
+        check(
+            with_init(&[ended("Completed", 0, None)], "True"),
+            false,
+            ["0/1", "PodInitializing", "0"],
+        );
+        let mut restarted = waiting("CrashLoopBackOff");
+        restarted["restartCount"] = 4.into();
+        check(
+            with_init(&[restarted], "False"),
+            false,
+            ["0/1", "Init:CrashLoopBackOff", "4"],
+        );
+    }
+
+    #[test]
+    fn sidecars_count_beside_the_regular_containers() {
+        let sidecar = |started: bool, ready: bool| json!({"name": "sidecar", "started": started, "ready": ready, "restartCount": 2, "state": {"running": {"startedAt": null}}});
+        let with = |inits: &[Value], app: Value, phase: &str, initialized: &str| {
+            json!({"phase": phase, "initContainerStatuses": inits, "containerStatuses": [app],
+                   "conditions": [{"type": "Initialized", "status": initialized, "lastTransitionTime": null}]})
+        };
+        let done = ended("Completed", 0, None);
+        check(
+            with(
+                &[sidecar(true, true), done.clone()],
+                running(true),
+                "Running",
+                "True",
+            ),
+            false,
+            ["2/2", "Running", "2"],
+        );
+        check(
+            with(&[sidecar(true, false)], running(true), "Running", "True"),
+            false,
+            ["1/2", "Running", "2"],
+        );
+        check(
+            with(
+                &[sidecar(false, false)],
+                waiting("PodInitializing"),
+                "Pending",
+                "False",
+            ),
+            false,
+            ["0/2", "Init:0/1", "2"],
+        );
+        // the restarts of a plain init container are shown only until it is done
+        let mut slow = done;
+        slow["restartCount"] = 7.into();
+        check(
+            with(
+                &[slow, sidecar(true, true)],
+                running(true),
+                "Running",
+                "True",
+            ),
+            false,
+            ["2/2", "Running", "2"],
+        );
+    }
+
+    #[test]
+    fn age_is_since_creation_or_start() {
+        let mut view = PodView {
+            object: json!({"metadata": {"name": "p"}, "spec": {}}).into(),
+            status: serde_json::from_value(json!({"startTime": "2026-01-01T00:00:00Z"})).unwrap(),
+            file: String::new(),
+            warnings: vec![],
+            file_error: None,
+            terminating: false,
+            log_dir: String::new(),
+            events: vec![],
+            paused: vec![],
+            pulls: vec![],
+            network_lacks: vec![],
+        };
+        let now = serde_json::from_value(json!("2026-01-01T00:01:00Z")).unwrap();
+        assert_eq!(Row::new(&view, now).age, "60s");
+        view.object = json!({"metadata": {"creationTimestamp": "2025-12-31T23:57:00Z"}}).into();
+        assert_eq!(Row::new(&view, now).age, "4m");
+        view.object = json!({"metadata": {"creationTimestamp": null}}).into();
+        view.status = Default::default();
+        assert_eq!(Row::new(&view, now).age, "0s");
+    }
+}

@@ -1,0 +1,193 @@
+//! What is wrong on the node, and why: sentences in the order of how much they matter, each with its way out.
+//!
+//! Invariants: pure. A pod has one sentence, the one that matters most. What is on its way out or has done its work is
+//! well.
+
+mod pods;
+
+use std::collections::{HashMap, HashSet};
+
+use serde::Serialize;
+
+pub use self::pods::of_pod;
+use super::history::{PodHistory, RunOutcome};
+use super::{Snapshot, columns};
+use crate::base::clock::Time;
+use crate::base::text::visible::one_line;
+use crate::net::services::explain::PodTraffic;
+use crate::net::services::view::ServiceView;
+use crate::pods::sources::FileProblem;
+
+/// How much it matters; the first one most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub enum Severity {
+    /// The daemon stands still: what is shown may be old.
+    Stalled,
+    /// The disk of the daemon's files is full.
+    DiskFull,
+    /// A container ends again and again.
+    CrashLoop,
+    /// A file is refused, and no pod of it runs.
+    Refused,
+    /// A pod has failed for good.
+    Failed,
+    /// A container cannot be made or started, or has no image.
+    CannotStart,
+    /// A pod runs and is not ready.
+    NotReady,
+    /// A pod is ready, and was restarted often of late.
+    Flapping,
+    /// A file is refused, and its last good version runs.
+    Outdated,
+    /// A pod has not started yet.
+    Waiting,
+    /// A service sends its clients nowhere, or is not as its file asks for.
+    Service,
+    /// A file is in use, and has objects of a kind whose pods are not run here.
+    NotRun,
+}
+
+/// One sentence.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Finding {
+    /// How much it matters.
+    pub severity: Severity,
+    /// `pod/NAME`, `service/NAME`, a file, or `podprobe`.
+    pub subject: String,
+    /// What is wrong and why.
+    pub message: String,
+    /// What to do, or the command that shows more; empty where the message says it.
+    pub way_out: String,
+}
+
+/// Everything that is looked at.
+pub struct Facts<'a> {
+    /// The pods and files.
+    pub snapshot: &'a Snapshot,
+    /// The services.
+    pub services: &'a [ServiceView],
+    /// By UID; a pod without probes and restarts may be missing.
+    pub histories: HashMap<&'a str, &'a PodHistory>,
+    /// What is said of the disk, when it is full.
+    pub disk: Option<String>,
+    /// When.
+    pub now: Time,
+}
+
+/// What is wrong, the worst first.
+pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
+    let snapshot = facts.snapshot;
+    let stalled = snapshot
+        .stalled
+        .iter()
+        .map(|why| finding(Severity::Stalled, "podprobe", why, ""));
+    let disk = facts.disk.iter().map(|why| {
+        finding(
+            Severity::DiskFull,
+            "podprobe",
+            why,
+            "podprobe image list shows what takes room; remove something",
+        )
+    });
+    let files = snapshot.problems.iter().map(|p| file(snapshot, p));
+    let none = PodHistory::default();
+    let mut wrong_pods: HashSet<(&str, &str)> = HashSet::new();
+    let mut pods = Vec::new();
+    for pod in &snapshot.pods {
+        let history = facts.histories.get(pod.uid()).copied().unwrap_or(&none);
+        if let Some(finding) = of_pod(pod, history, facts.now) {
+            wrong_pods.insert((columns::namespace(pod), columns::name(pod)));
+            pods.push(finding);
+        }
+    }
+    // A service that leads nowhere because of its pods is no other thing than they are.
+    let is_of_pods = |service: &&ServiceView| {
+        let told = |pod: &PodTraffic| wrong_pods.contains(&(&pod.namespace, &pod.name));
+        let has_own = !service.problems.is_empty() || service.pods.is_empty();
+        !has_own && service.pods.iter().all(told)
+    };
+    let services = facts.services.iter().filter(|s| !is_of_pods(s));
+    let services = services.filter_map(of_service);
+    let mut all: Vec<Finding> = stalled
+        .chain(disk)
+        .chain(files)
+        .chain(pods)
+        .chain(services)
+        .collect();
+    all.sort_by_key(|f| f.severity);
+    all
+}
+
+fn finding(severity: Severity, subject: &str, message: &str, way_out: &str) -> Finding {
+    Finding {
+        severity,
+        subject: one_line(subject),
+        message: one_line(message.trim()),
+        way_out: one_line(way_out),
+    }
+}
+
+/// The subject has the place in the file.
+fn file(snapshot: &Snapshot, problem: &FileProblem) -> Finding {
+    if problem.is_in_use {
+        // The error has the way out.
+        return finding(Severity::NotRun, &problem.file, &problem.error, "");
+    }
+    let of_it = || snapshot.pods.iter().filter(|p| p.file == problem.file);
+    let severity = match of_it().next() {
+        Some(_) => Severity::Outdated,
+        None => Severity::Refused,
+    };
+    let what = match of_it().any(|p| p.file_error.is_some()) {
+        true => "last good version runs",
+        false => "not in use",
+    };
+    let line = problem.line(what);
+    let parts = line.split_once(&format!(": {what}: "));
+    let (place, error) = parts.unwrap_or((&problem.file, &problem.error));
+    let way_out = format!("podprobe validate {}", problem.file);
+    finding(severity, place, &format!("{what}: {error}"), &way_out)
+}
+
+fn of_service(service: &ServiceView) -> Option<Finding> {
+    let message = match service.problems.first() {
+        Some(problem) => problem.clone(),
+        None if !leads_nowhere(service) => return None,
+        None => format!("its clients are sent nowhere: {}", why_nowhere(service)),
+    };
+    let namespace = match service.namespace.as_str() {
+        "default" => String::new(),
+        other => format!(" -n {other}"),
+    };
+    let way_out = format!("podprobe describe service {}{namespace}", service.name);
+    Some(finding(
+        Severity::Service,
+        &format!("service/{}", service.name),
+        &message,
+        &way_out,
+    ))
+}
+
+/// Whether it has ports, and none of them an endpoint.
+pub fn leads_nowhere(service: &ServiceView) -> bool {
+    let is_elsewhere = service.type_ == "ExternalName" || service.ports.is_empty();
+    !is_elsewhere && service.ports.iter().all(|p| p.endpoints.is_empty())
+}
+
+fn why_nowhere(service: &ServiceView) -> String {
+    let why = service.pods.iter().find(|p| !p.why.is_empty());
+    match why {
+        Some(pod) => format!("{}: {}", pod.name, pod.why.join("; ")),
+        None if service.note.is_empty() => "it has no endpoints".into(),
+        None => service.note.clone(),
+    }
+}
+
+/// Whether a run of a probe counts as good.
+pub fn is_pass(outcome: RunOutcome) -> bool {
+    matches!(outcome, RunOutcome::Success | RunOutcome::Warning)
+}
+
+#[cfg(test)]
+mod tests;

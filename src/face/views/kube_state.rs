@@ -1,0 +1,609 @@
+//! The state of pods and services by the names of kube-state-metrics: its types and labels, so that its dashboards and rules
+//! work.
+//!
+//! Invariants: pure. A series exists while its pod does; a reason is a label of the one series whose value is 1.
+
+use std::net::IpAddr;
+
+use crate::api::pod::RestartPolicy;
+use crate::api::service::Service;
+use crate::api::status::ContainerStateTerminated;
+use crate::api::{Container, ContainerStatus, Pod, PodPhase, PodStatus};
+use crate::base::clock::Time;
+use crate::base::metrics::{Family, Kind, pairs};
+use crate::net::services::table::{Backends, ServiceTable};
+use crate::net::services::view::type_name;
+
+/// A pod and its status.
+pub type PodState<'a> = (&'a Pod, &'a PodStatus);
+
+/// The node, as labels name it.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeLabels<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// The address of pods in its network.
+    pub ip: IpAddr,
+}
+
+/// Appends the families of all pods.
+pub fn write_pods(pods: &[PodState<'_>], node: NodeLabels<'_>, out: &mut String) {
+    let pods: Vec<OfPod<'_>> = pods.iter().map(|p| OfPod::new(*p)).collect();
+    write_infos(&pods, node, out);
+    write_times(&pods, out);
+    write_phases(&pods, out);
+    for (is_init, prefix) in [
+        (false, "kube_pod_container"),
+        (true, "kube_pod_init_container"),
+    ] {
+        let of_kind = pods.iter().flat_map(|p| &p.containers);
+        let of_kind: Vec<&OfContainer<'_>> = of_kind.filter(|c| c.is_init == is_init).collect();
+        write_containers(prefix, &of_kind, out);
+        write_resources(prefix, &of_kind, node.name, out);
+    }
+}
+
+struct OfPod<'a> {
+    /// `namespace="…",pod="…",uid="…"`.
+    pairs: String,
+    pod: &'a Pod,
+    status: &'a PodStatus,
+    containers: Vec<OfContainer<'a>>,
+}
+
+struct OfContainer<'a> {
+    /// `container="…",` and those of the pod.
+    pairs: String,
+    spec: &'a Container,
+    status: Option<&'a ContainerStatus>,
+    is_init: bool,
+}
+
+impl<'a> OfPod<'a> {
+    fn new((pod, status): PodState<'a>) -> Self {
+        let m = &pod.metadata;
+        let of_pod = pairs(&[
+            ("namespace", &m.namespace),
+            ("pod", &m.name),
+            ("uid", m.uid.as_str()),
+        ]);
+        let container = |(list, _, spec): (&str, usize, &'a Container)| OfContainer {
+            pairs: format!("{},{of_pod}", pairs(&[("container", &spec.name)])),
+            spec,
+            status: status.container(&spec.name),
+            is_init: list == "initContainers",
+        };
+        Self {
+            containers: pod.spec.listed().map(container).collect(),
+            pairs: of_pod,
+            pod,
+            status,
+        }
+    }
+}
+
+/// `,name="value"`, to follow other pairs.
+fn more(labels: &[(&str, &str)]) -> String {
+    format!(",{}", pairs(labels))
+}
+
+fn gauge<'a>(out: &'a mut String, name: &'a str, help: &'a str) -> Family<'a> {
+    Family::new(out, name, Kind::Gauge, help)
+}
+
+fn write_infos(pods: &[OfPod<'_>], node: NodeLabels<'_>, out: &mut String) {
+    let host_ip = node.ip.to_string();
+    let mut family = gauge(out, "kube_pod_info", "Information about pod.");
+    for p in pods {
+        let spec = &p.pod.spec;
+        let labels = [
+            ("created_by_kind", "Node"),
+            ("created_by_name", node.name),
+            ("host_ip", host_ip.as_str()),
+            ("host_network", truth(spec.host_network)),
+            ("node", node.name),
+            ("pod_ip", &p.status.pod_ip),
+            ("priority_class", &spec.priority_class_name),
+        ];
+        family.value_of(&[&p.pairs, &more(&labels)], 1);
+    }
+    // As the mirror pod of a static pod.
+    let owner = more(&[
+        ("owner_is_controller", "true"),
+        ("owner_kind", "Node"),
+        ("owner_name", node.name),
+    ]);
+    let help = "Information about the Pod's owner.";
+    let mut family = gauge(out, "kube_pod_owner", help);
+    for p in pods {
+        family.value_of(&[&p.pairs, &owner], 1);
+    }
+    let help = "Describes the restart policy in use by this pod.";
+    let mut family = gauge(out, "kube_pod_restart_policy", help);
+    for p in pods {
+        let policy = match p.pod.spec.restart_policy {
+            RestartPolicy::Always => "Always",
+            RestartPolicy::OnFailure => "OnFailure",
+            RestartPolicy::Never => "Never",
+        };
+        family.value_of(&[&p.pairs, &more(&[("type", policy)])], 1);
+    }
+}
+
+fn truth(is: bool) -> &'static str {
+    if is { "true" } else { "false" }
+}
+
+fn seconds(t: Time) -> u64 {
+    u64::try_from(t.unix_seconds()).unwrap_or(0)
+}
+
+fn write_times(pods: &[OfPod<'_>], out: &mut String) {
+    let help = "Start time in unix timestamp for a pod.";
+    let mut family = gauge(out, "kube_pod_start_time", help);
+    for p in pods {
+        if let Some(start) = p.status.start_time {
+            family.value_of(&[&p.pairs], seconds(start));
+        }
+    }
+    let help = "Completion time in unix timestamp for a pod.";
+    let mut family = gauge(out, "kube_pod_completion_time", help);
+    for p in pods.iter().filter(|p| p.status.phase.is_terminal()) {
+        let ends = p.containers.iter().filter_map(|c| c.status);
+        let ends = ends.filter_map(|s| s.state.terminated.as_ref()?.finished_at);
+        if let Some(last) = ends.max() {
+            family.value_of(&[&p.pairs], seconds(last));
+        }
+    }
+}
+
+fn write_phases(pods: &[OfPod<'_>], out: &mut String) {
+    const PHASES: [PodPhase; 5] = [
+        PodPhase::Pending,
+        PodPhase::Succeeded,
+        PodPhase::Failed,
+        PodPhase::Unknown,
+        PodPhase::Running,
+    ];
+    let phases = PHASES.map(|phase| (phase, more(&[("phase", phase.as_str())])));
+    let mut family = gauge(out, "kube_pod_status_phase", "The pods current phase.");
+    for p in pods {
+        for (phase, pairs) in &phases {
+            let is = u64::from(p.status.phase == *phase);
+            family.value_of(&[&p.pairs, pairs], is);
+        }
+    }
+    let answers = ["true", "false", "unknown"].map(|a| (a, more(&[("condition", a)])));
+    let help = "Describes whether the pod is ready to serve requests.";
+    let mut family = gauge(out, "kube_pod_status_ready", help);
+    for p in pods {
+        let ready = p.status.condition("Ready").map_or("", |c| &c.status);
+        for (answer, pairs) in &answers {
+            let is = u64::from(ready.eq_ignore_ascii_case(answer));
+            family.value_of(&[&p.pairs, pairs], is);
+        }
+    }
+    let mut family = gauge(out, "kube_pod_status_reason", "The pod status reasons");
+    for p in pods.iter().filter(|p| !p.status.reason.is_empty()) {
+        let reason = more(&[("reason", &p.status.reason)]);
+        family.value_of(&[&p.pairs, &reason], 1);
+    }
+}
+
+/// Suffix, help and value of a family.
+type Number = (
+    &'static str,
+    &'static str,
+    fn(&ContainerStatus) -> Option<u64>,
+);
+
+const NUMBERS: [Number; 8] = [
+    (
+        "_status_waiting",
+        "Describes whether the container is currently in waiting state.",
+        |s| Some(s.state.waiting.is_some().into()),
+    ),
+    (
+        "_status_running",
+        "Describes whether the container is currently in running state.",
+        |s| Some(s.state.running.is_some().into()),
+    ),
+    (
+        "_status_terminated",
+        "Describes whether the container is currently in terminated state.",
+        |s| Some(s.state.terminated.is_some().into()),
+    ),
+    (
+        "_status_ready",
+        "Describes whether the containers readiness check succeeded.",
+        |s| Some(s.ready.into()),
+    ),
+    (
+        "_status_restarts_total",
+        "The number of container restarts per container.",
+        |s| Some(s.restart_count.into()),
+    ),
+    (
+        "_state_started",
+        "Start time in unix timestamp for a pod container.",
+        |s| {
+            let running = s.state.running.as_ref().and_then(|r| r.started_at);
+            let ended = s.state.terminated.as_ref().and_then(|t| t.started_at);
+            running.or(ended).map(seconds)
+        },
+    ),
+    (
+        "_status_last_terminated_exitcode",
+        "Describes the exit code for the last container in terminated state.",
+        |s| u64::try_from(last_end(s)?.exit_code).ok(),
+    ),
+    (
+        "_status_last_terminated_timestamp",
+        "Last terminated time for a pod container in unix timestamp.",
+        |s| last_end(s)?.finished_at.map(seconds),
+    ),
+];
+
+fn last_end(s: &ContainerStatus) -> Option<&ContainerStateTerminated> {
+    s.last_state.terminated.as_ref()
+}
+
+/// Suffix, help and the reason that is a label.
+type Reason = (
+    &'static str,
+    &'static str,
+    fn(&ContainerStatus) -> Option<&str>,
+);
+
+const REASONS: [Reason; 3] = [
+    (
+        "_status_waiting_reason",
+        "Describes the reason the container is currently in waiting state.",
+        |s| s.state.waiting.as_ref().map(|w| w.reason.as_str()),
+    ),
+    (
+        "_status_terminated_reason",
+        "Describes the reason the container is currently in terminated state.",
+        |s| s.state.terminated.as_ref().map(|t| t.reason.as_str()),
+    ),
+    (
+        "_status_last_terminated_reason",
+        "Describes the last reason the container was in terminated state.",
+        |s| last_end(s).map(|t| t.reason.as_str()),
+    ),
+];
+
+/// Those that have no status yet have no series, as in kube-state-metrics.
+fn write_containers(prefix: &str, containers: &[&OfContainer<'_>], out: &mut String) {
+    let with_status = || {
+        containers
+            .iter()
+            .filter_map(|c| Some((&c.pairs, c.spec, c.status?)))
+    };
+    let name = format!("{prefix}_info");
+    let mut family = gauge(out, &name, "Information about a container in a pod.");
+    for (pairs, spec, status) in with_status() {
+        let labels = more(&[
+            ("container_id", &status.container_id),
+            ("image", &status.image),
+            ("image_id", &status.image_id),
+            ("image_spec", &spec.image),
+        ]);
+        family.value_of(&[pairs, &labels], 1);
+    }
+    for (suffix, help, value) in NUMBERS {
+        let kind = match suffix.ends_with("_total") {
+            true => Kind::Counter,
+            false => Kind::Gauge,
+        };
+        let name = format!("{prefix}{suffix}");
+        let mut family = Family::new(out, &name, kind, help);
+        for (pairs, _, status) in with_status() {
+            if let Some(value) = value(status) {
+                family.value_of(&[pairs], value);
+            }
+        }
+    }
+    for (suffix, help, reason) in REASONS {
+        let name = format!("{prefix}{suffix}");
+        let mut family = gauge(out, &name, help);
+        for (pairs, _, status) in with_status() {
+            if let Some(reason) = reason(status).filter(|r| !r.is_empty()) {
+                family.value_of(&[pairs, &more(&[("reason", reason)])], 1);
+            }
+        }
+    }
+}
+
+fn write_resources(prefix: &str, containers: &[&OfContainer<'_>], node: &str, out: &mut String) {
+    for (suffix, what) in [
+        ("_resource_requests", "requested"),
+        ("_resource_limits", "limit"),
+    ] {
+        let name = format!("{prefix}{suffix}");
+        let help = format!("The number of {what} resource by a container.");
+        let mut family = gauge(out, &name, &help);
+        for c in containers {
+            let resources = match suffix {
+                "_resource_limits" => &c.spec.resources.limits,
+                _ => &c.spec.resources.requests,
+            };
+            for (resource, amount) in resources {
+                let Some(milli) = amount.milli_value() else {
+                    continue;
+                };
+                let unit = if resource == "cpu" { "core" } else { "byte" };
+                let resource = resource.replace(['-', '/', '.'], "_");
+                let labels = [
+                    ("node", node),
+                    ("resource", resource.as_str()),
+                    ("unit", unit),
+                ];
+                family.real_of(&[&c.pairs, &more(&labels)], milli as f64 / 1000.0);
+            }
+        }
+    }
+}
+
+/// A service and what it got.
+#[derive(Clone, Copy, Debug)]
+pub struct ServiceState<'a> {
+    /// Its namespace.
+    pub namespace: &'a str,
+    /// Its name.
+    pub name: &'a str,
+    /// The service.
+    pub service: &'a Service,
+    /// The primary one.
+    pub cluster_ip: Option<IpAddr>,
+}
+
+/// Appends the families of all services; `table` has the endpoints that are in force.
+pub fn write_services(services: &[ServiceState<'_>], table: &ServiceTable, out: &mut String) {
+    let labels = |s: &ServiceState<'_>| pairs(&[("namespace", s.namespace), ("service", s.name)]);
+    let all: Vec<_> = services.iter().map(|s| (labels(s), s)).collect();
+    let mut family = gauge(out, "kube_service_info", "Information about service.");
+    for (pairs, s) in &all {
+        let text = |ip: Option<&IpAddr>| ip.map(IpAddr::to_string).unwrap_or_default();
+        let cluster_ip = match s.service.is_headless() {
+            true => "None".to_owned(),
+            false => text(s.cluster_ip.as_ref()),
+        };
+        let labels = [
+            ("cluster_ip", cluster_ip.as_str()),
+            ("external_name", &s.service.external_name),
+            ("load_balancer_ip", &text(s.service.ingress_ips.first())),
+        ];
+        family.value_of(&[pairs, &more(&labels)], 1);
+    }
+    let mut family = gauge(out, "kube_service_spec_type", "Type about service.");
+    for (pairs, s) in &all {
+        let type_ = type_name(s.service.type_);
+        family.value_of(&[pairs, &more(&[("type", type_)])], 1);
+    }
+    let help = "Endpoints that clients on the node and in pods are sent to, by port of a service.";
+    let mut family = gauge(out, "podprobe_service_endpoints", help);
+    for entry in &table.services {
+        let (name, port) = (&entry.name, entry.port.to_string());
+        let protocol = name.protocol.to_string();
+        let endpoints = match &entry.internal {
+            Backends::Some(all) => all.len() as u64,
+            Backends::Reject | Backends::Drop => 0,
+        };
+        let labels = [
+            ("namespace", name.namespace.as_str()),
+            ("service", &name.service),
+            ("port", &port),
+            ("protocol", &protocol),
+        ];
+        family.value(&labels, endpoints);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::api::service::{ClusterIps, Protocol, ServiceType};
+    use crate::api::test_pods;
+    use crate::net::services::table::{ServicePortEntry, ServicePortName};
+
+    const NODE: NodeLabels<'static> = NodeLabels {
+        name: "edge",
+        ip: IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1)),
+    };
+
+    fn status(value: Value) -> PodStatus {
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn text(pod: &Pod, status: &PodStatus) -> String {
+        let mut out = String::new();
+        write_pods(&[(pod, status)], NODE, &mut out);
+        out
+    }
+
+    #[track_caller]
+    fn has(text: &str, lines: &[&str]) {
+        for line in lines {
+            assert!(text.lines().any(|l| l == *line), "{line} in\n{text}");
+        }
+    }
+
+    fn web() -> Pod {
+        let spec = json!({"initContainers": [{"name": "init", "image": "setup"}],
+            "containers": [{"name": "c", "image": "web", "resources":
+                {"limits": {"cpu": "250m", "memory": "64Mi", "hugepages-2Mi": "2Mi"}}}]});
+        test_pods::pod("web").uid("u").spec(spec).build()
+    }
+
+    #[test]
+    fn a_pod_that_runs_again_after_it_was_killed_for_memory() {
+        let status = status(
+            json!({"phase": "Running", "podIP": "10.0.0.9", "startTime": "1970-01-01T00:01:00Z",
+            "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": null}],
+            "initContainerStatuses": [{"name": "init", "state": {"terminated": {"exitCode": 0, "reason": "Completed"}}}],
+            "containerStatuses": [{"name": "c", "ready": true, "restartCount": 3, "image": "web:1", "imageID": "sha256:1",
+                "containerID": "podprobe://x", "state": {"running": {"startedAt": "1970-01-01T00:02:00Z"}},
+                "lastState": {"terminated": {"exitCode": 137, "reason": "OOMKilled", "finishedAt": "1970-01-01T00:01:50Z"}}}]}),
+        );
+        let pod = web();
+        let text = text(&pod, &status);
+        let of = r#"namespace="default",pod="web",uid="u""#;
+        let c = format!(r#"container="c",{of}"#);
+        let init = format!(r#"container="init",{of}"#);
+        has(
+            &text,
+            &[
+                &format!(
+                    r#"kube_pod_info{{{of},created_by_kind="Node",created_by_name="edge",host_ip="192.0.2.1",host_network="false",node="edge",pod_ip="10.0.0.9",priority_class=""}} 1"#
+                ),
+                &format!("kube_pod_start_time{{{of}}} 60"),
+                &format!(r#"kube_pod_restart_policy{{{of},type="Always"}} 1"#),
+                &format!(r#"kube_pod_status_phase{{{of},phase="Running"}} 1"#),
+                &format!(r#"kube_pod_status_phase{{{of},phase="Pending"}} 0"#),
+                &format!(r#"kube_pod_status_ready{{{of},condition="true"}} 1"#),
+                &format!(r#"kube_pod_status_ready{{{of},condition="false"}} 0"#),
+                &format!(
+                    r#"kube_pod_container_info{{{c},container_id="podprobe://x",image="web:1",image_id="sha256:1",image_spec="web"}} 1"#
+                ),
+                &format!("kube_pod_container_status_restarts_total{{{c}}} 3"),
+                "# TYPE kube_pod_container_status_restarts_total counter",
+                &format!("kube_pod_container_status_running{{{c}}} 1"),
+                &format!("kube_pod_container_status_ready{{{c}}} 1"),
+                &format!("kube_pod_container_state_started{{{c}}} 120"),
+                &format!(
+                    r#"kube_pod_container_status_last_terminated_reason{{{c},reason="OOMKilled"}} 1"#
+                ),
+                &format!("kube_pod_container_status_last_terminated_exitcode{{{c}}} 137"),
+                &format!("kube_pod_container_status_last_terminated_timestamp{{{c}}} 110"),
+                &format!(
+                    r#"kube_pod_container_resource_limits{{{c},node="edge",resource="cpu",unit="core"}} 0.25"#
+                ),
+                &format!(
+                    r#"kube_pod_container_resource_limits{{{c},node="edge",resource="memory",unit="byte"}} 67108864"#
+                ),
+                &format!(
+                    r#"kube_pod_container_resource_limits{{{c},node="edge",resource="hugepages_2Mi",unit="byte"}} 2097152"#
+                ),
+                &format!(
+                    r#"kube_pod_init_container_status_terminated_reason{{{init},reason="Completed"}} 1"#
+                ),
+            ],
+        );
+        assert!(!text.contains("waiting_reason{"), "nothing waits");
+        assert!(!text.contains("kube_pod_status_reason"), "it has none");
+    }
+
+    #[test]
+    fn a_pod_that_waits_or_was_refused_says_why_and_has_no_time_that_is_unknown() {
+        let waits = status(json!({"phase": "Pending", "containerStatuses":
+            [{"name": "c", "state": {"waiting": {"reason": "ImagePullBackOff"}}}]}));
+        let pod = web();
+        let text_of = |status: &PodStatus| text(&pod, status);
+        let text = text_of(&waits);
+        let of = r#"container="c",namespace="default",pod="web",uid="u""#;
+        has(
+            &text,
+            &[
+                &format!(
+                    r#"kube_pod_container_status_waiting_reason{{{of},reason="ImagePullBackOff"}} 1"#
+                ),
+                &format!("kube_pod_container_status_waiting{{{of}}} 1"),
+                &format!("kube_pod_container_status_running{{{of}}} 0"),
+            ],
+        );
+        for unknown in [
+            "kube_pod_start_time",
+            "state_started",
+            "exitcode",
+            "kube_pod_init_container_info",
+        ] {
+            assert!(!text.contains(unknown), "{unknown} in\n{text}");
+        }
+        let refused = status(json!({"phase": "Failed", "reason": "NodePorts"}));
+        let of = r#"namespace="default",pod="web",uid="u""#;
+        has(
+            &text_of(&refused),
+            &[&format!(
+                r#"kube_pod_status_reason{{{of},reason="NodePorts"}} 1"#
+            )],
+        );
+        let ended = json!([{"name": "c", "state": {"terminated": {"exitCode": 0, "finishedAt": "1970-01-01T00:03:00Z"}}}]);
+        let ended = status(json!({"phase": "Succeeded", "containerStatuses": ended}));
+        let text = text_of(&ended);
+        has(&text, &[&format!("kube_pod_completion_time{{{of}}} 180")]);
+        assert!(!text.contains("_reason{"), "an empty one is none:\n{text}");
+    }
+
+    #[test]
+    fn a_service_has_its_address_its_type_and_its_endpoints() {
+        let web = Service::default();
+        let outside = Service {
+            type_: ServiceType::ExternalName,
+            external_name: "db.example".into(),
+            ..Service::default()
+        };
+        let headless = Service {
+            cluster_ips: ClusterIps::Headless,
+            ..Service::default()
+        };
+        let state = |name, service, cluster_ip| ServiceState {
+            namespace: "default",
+            name,
+            service,
+            cluster_ip,
+        };
+        let address = Some(IpAddr::from([10, 96, 0, 7]));
+        let all = [
+            state("web", &web, address),
+            state("db", &outside, None),
+            state("all", &headless, None),
+        ];
+        let entry = |port: &str, number, backends| {
+            let name = ServicePortName {
+                namespace: "default".into(),
+                service: "web".into(),
+                port: port.into(),
+                protocol: Protocol::Tcp,
+            };
+            ServicePortEntry::new(name, number, vec![], backends)
+        };
+        let one = std::net::SocketAddr::from(([10, 0, 0, 9], 8080));
+        let table = ServiceTable {
+            services: vec![
+                entry("a", 80, Backends::Some(vec![one.into()])),
+                entry("b", 81, Backends::Reject),
+            ],
+            ..ServiceTable::default()
+        };
+        let mut out = String::new();
+        write_services(&all, &table, &mut out);
+        let of = |name: &str| format!(r#"namespace="default",service="{name}""#);
+        let none = r#"external_name="",load_balancer_ip="""#;
+        has(
+            &out,
+            &[
+                &format!(
+                    r#"kube_service_info{{{},cluster_ip="10.96.0.7",{none}}} 1"#,
+                    of("web")
+                ),
+                &format!(
+                    r#"kube_service_info{{{},cluster_ip="None",{none}}} 1"#,
+                    of("all")
+                ),
+                &format!(
+                    r#"kube_service_info{{{},cluster_ip="",external_name="db.example",load_balancer_ip=""}} 1"#,
+                    of("db")
+                ),
+                &format!(
+                    r#"kube_service_spec_type{{{},type="ExternalName"}} 1"#,
+                    of("db")
+                ),
+                r#"podprobe_service_endpoints{namespace="default",port="80",protocol="TCP",service="web"} 1"#,
+                r#"podprobe_service_endpoints{namespace="default",port="81",protocol="TCP",service="web"} 0"#,
+            ],
+        );
+    }
+}

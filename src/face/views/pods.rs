@@ -1,0 +1,266 @@
+//! Pods as they are shown: all of them at one moment, and what has changed since.
+//!
+//! Invariants: a view shares the object, the status and the events with those who keep them, so that making one copies
+//! next to nothing. A status is written once in an answer.
+
+use std::ops::Deref;
+use std::sync::{Arc, OnceLock};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
+
+use crate::api::validation::probe_field;
+use crate::api::{Pod, PodStatus, ProbeType};
+use crate::engine::images::ImagePull;
+use crate::pods::events::Event;
+use crate::pods::prober::pauses::PausedProbe;
+use crate::pods::sources::FileProblem;
+
+/// One pod as a person sees it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PodView {
+    /// The v1 Pod object, defaults and annotations included, without its live status.
+    pub object: Manifest,
+    /// Its status.
+    pub status: Arc<PodStatus>,
+    /// The file the pod comes from.
+    pub file: String,
+    /// Fields of the file that are not acted on, and other advice; one sentence each.
+    pub warnings: Vec<String>,
+    /// Set when the file has turned bad and this is its last good version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file_error: Option<String>,
+    /// The pod is being stopped.
+    pub terminating: bool,
+    /// Directory of its logs: `<dir>/<container>/<attempt>.log`.
+    pub log_dir: String,
+    /// Its events, oldest first.
+    pub events: Vec<Arc<Event>>,
+    /// Its probes that a person has paused.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub paused: Vec<PausedProbe>,
+    /// The pulls that its containers wait for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pulls: Vec<ImagePull>,
+    /// What its network lacks, because the kernel does; a sentence each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub network_lacks: Vec<String>,
+}
+
+impl PodView {
+    /// A probe as it stands in the object; null when there is none.
+    pub fn probe(&self, container: &str, probe_type: ProbeType) -> &Value {
+        let spec = &self.object["spec"];
+        let lists = ["initContainers", "containers"].map(|list| spec[list].as_array());
+        let mut all = lists.into_iter().flatten().flatten();
+        let found = all.find(|c| c["name"] == container);
+        found.map_or(&Value::Null, |c| &c[probe_field(probe_type)])
+    }
+
+    /// `metadata.uid`.
+    pub fn uid(&self) -> &str {
+        self.object["metadata"]["uid"].as_str().unwrap_or_default()
+    }
+
+    /// The whole v1 object with its live status, as the API would give it.
+    pub fn v1(&self) -> Value {
+        let mut object = Value::clone(&self.object);
+        object["status"] = serde_json::to_value(&self.status).unwrap_or_default();
+        object
+    }
+
+    fn place(&self) -> (&str, &str, &str) {
+        let metadata = &self.object["metadata"];
+        let text = |key: &str| metadata[key].as_str().unwrap_or_default();
+        (text("namespace"), text("name"), text("uid"))
+    }
+}
+
+/// The object of a pod: the daemon's own, or one that was read.
+#[derive(Clone, Debug, Default)]
+pub struct Manifest {
+    pod: Option<Arc<Pod>>,
+    /// Read when somebody looks into it. The daemon only writes it out, and then keeps no tree.
+    object: OnceLock<Value>,
+}
+
+impl From<Arc<Pod>> for Manifest {
+    fn from(pod: Arc<Pod>) -> Self {
+        Self {
+            pod: Some(pod),
+            object: OnceLock::new(),
+        }
+    }
+}
+
+impl From<Value> for Manifest {
+    fn from(object: Value) -> Self {
+        Self {
+            pod: None,
+            object: object.into(),
+        }
+    }
+}
+
+impl Deref for Manifest {
+    type Target = Value;
+
+    fn deref(&self) -> &Value {
+        let read = || self.pod.as_ref().map(|pod| pod.raw.value());
+        self.object.get_or_init(|| read().unwrap_or_default())
+    }
+}
+
+impl PartialEq for Manifest {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl Serialize for Manifest {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match &self.pod {
+            Some(pod) => pod.raw.serialize(serializer),
+            None => self.object.get().serialize(serializer),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Manifest {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Value::deserialize(deserializer).map(Self::from)
+    }
+}
+
+/// Everything the client verbs show, at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Snapshot {
+    /// Grows with every change; a watcher asks for the next one after it.
+    pub version: u64,
+    /// Suffix of every static pod's name.
+    pub node_name: String,
+    /// Sorted by namespace and name.
+    pub pods: Vec<Arc<PodView>>,
+    /// Sorted by file.
+    pub problems: Vec<FileProblem>,
+    /// The sync loop stands still, so that all this may be old: since when, and what to do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stalled: Option<String>,
+}
+
+impl Snapshot {
+    /// The snapshot after `update`.
+    pub fn updated(&self, update: SnapshotUpdate) -> Self {
+        let mut pods = update.pods;
+        if !update.complete {
+            let replaced = |old: &Arc<PodView>| pods.iter().any(|new| new.uid() == old.uid());
+            let gone = |old: &Arc<PodView>| update.gone.iter().any(|uid| uid == old.uid());
+            let kept = self.pods.iter().filter(|old| !replaced(old) && !gone(old));
+            let kept: Vec<_> = kept.cloned().collect();
+            pods.extend(kept);
+        }
+        pods.sort_by(|a, b| a.place().cmp(&b.place()));
+        Self {
+            version: update.version,
+            node_name: update.node_name,
+            pods,
+            problems: update.problems.unwrap_or_else(|| self.problems.clone()),
+            stalled: update.stalled,
+        }
+    }
+}
+
+/// What has changed of a [`Snapshot`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SnapshotUpdate {
+    /// The version of the snapshot after it.
+    pub version: u64,
+    /// Suffix of every static pod's name.
+    pub node_name: String,
+    /// The pods are all there are: what the reader has is not to be kept.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub complete: bool,
+    /// Pods that are new or have changed.
+    pub pods: Vec<Arc<PodView>>,
+    /// UIDs of pods that are gone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gone: Vec<String>,
+    /// Set when the problems of files have changed: all of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problems: Option<Vec<FileProblem>>,
+    /// As in the snapshot.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stalled: Option<String>,
+}
+
+impl From<&Snapshot> for SnapshotUpdate {
+    /// The update that leads to that snapshot from any other.
+    fn from(to: &Snapshot) -> Self {
+        Self {
+            version: to.version,
+            node_name: to.node_name.clone(),
+            complete: true,
+            pods: to.pods.clone(),
+            gone: Vec::new(),
+            problems: Some(to.problems.clone()),
+            stalled: to.stalled.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn view(name: &str, phase: &str) -> Arc<PodView> {
+        let view = json!({"object": {"metadata": {"name": name, "namespace": "default", "uid": name}}, "status": {"phase": phase},
+            "file": "", "warnings": [], "terminating": false, "logDir": "", "events": []});
+        serde_json::from_value(view).unwrap()
+    }
+
+    fn shown(snapshot: &Snapshot) -> Vec<(&str, &str)> {
+        let pods = snapshot.pods.iter();
+        pods.map(|p| (p.uid(), p.status.phase.as_str())).collect()
+    }
+
+    #[test]
+    fn an_update_replaces_adds_and_removes() {
+        let before = Snapshot {
+            pods: ["a", "b", "c"].map(|n| view(n, "Pending")).to_vec(),
+            problems: vec![FileProblem {
+                file: "f".into(),
+                error: "e".into(),
+                is_in_use: false,
+            }],
+            ..Default::default()
+        };
+        let update = SnapshotUpdate {
+            version: 7,
+            pods: vec![view("d", "Pending"), view("b", "Running")],
+            gone: vec!["a".into(), "unknown".into()],
+            ..Default::default()
+        };
+        let read = serde_json::from_str(&serde_json::to_string(&update).unwrap());
+        let after = before.updated(read.unwrap());
+        let expected = [("b", "Running"), ("c", "Pending"), ("d", "Pending")];
+        assert_eq!((after.version, shown(&after)), (7, expected.to_vec()));
+        assert_eq!(after.problems, before.problems);
+        let all = Snapshot::default().updated(SnapshotUpdate::from(&after));
+        assert_eq!(all, after);
+        assert_eq!(before.updated(SnapshotUpdate::from(&all)), all);
+    }
+
+    #[test]
+    fn the_object_of_a_view_has_its_status() {
+        let v1 = view("a", "Failed").v1();
+        assert_eq!(v1["metadata"]["name"], "a");
+        assert_eq!(v1["status"]["phase"], "Failed");
+        let written = serde_json::to_string(&view("a", "Failed")).unwrap();
+        assert_eq!(written.matches("Failed").count(), 1, "{written}");
+    }
+}

@@ -1,0 +1,111 @@
+//! The veth pair of a pod: one end is a port of the bridge, the other one the pod's interface.
+
+use std::fs::File;
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::AsFd;
+
+use super::attachment::Attachment;
+use super::{BRIDGE_MAC, cause, sysctl};
+use crate::api::cidr::Cidr;
+use crate::base::sys::task::{self, Process};
+use crate::net::network::rtnetlink::{Link, Rtnetlink, Veth, inside};
+
+/// What a pod calls its interface, as with every other network of pods.
+pub(super) const POD_INTERFACE: &str = "eth0";
+/// The beginning of the names of the node's ends of the pairs.
+pub(super) const PORT_PREFIX: &str = "ppv";
+
+/// Connects the sandbox's namespace; what is there already stays.
+pub(super) fn connect(
+    kernel: &mut Rtnetlink,
+    bridge: &Link,
+    attachment: &Attachment,
+) -> io::Result<()> {
+    let namespace = open_namespace(attachment.holder)?;
+    kernel
+        .add_veth(&Veth {
+            name: &attachment.interface,
+            bridge: bridge.index,
+            peer: POD_INTERFACE,
+            peer_mac: attachment.mac,
+            peer_namespace: namespace.as_fd(),
+            mtu: bridge.mtu,
+        })
+        .map_err(|e| cause(&format!("make the interface {}", attachment.interface), &e))?;
+    let port = kernel.link(&attachment.interface)?;
+    let port = port.ok_or_else(|| io::Error::other("the new interface is gone"))?;
+    fix_port(kernel, bridge, &port, attachment)?;
+    inside(&namespace, || configure(attachment))
+        .map_err(|e| cause(&format!("set {POD_INTERFACE} of the pod up"), &e))
+}
+
+/// Ties the port to its pod: nobody else's frames come in there, and what is for the pod goes nowhere else.
+pub(super) fn fix_port(
+    kernel: &mut Rtnetlink,
+    bridge: &Link,
+    port: &Link,
+    attachment: &Attachment,
+) -> io::Result<()> {
+    sysctl::of_a_port(&port.name);
+    kernel.set_port(port.index)?;
+    kernel.fix_port_of(attachment.mac, port.index)?;
+    for ip in &attachment.addresses {
+        kernel.fix_neighbour(*ip, attachment.mac, bridge.index)?;
+    }
+    Ok(())
+}
+
+/// Whether it is the node's end of a pair at this bridge. Without the bridge nobody can say whose it is.
+pub(super) fn is_port(link: &Link, bridge: Option<&Link>) -> bool {
+    let at_bridge = link.master.is_some() && link.master == bridge.map(|b| b.index);
+    link.is_veth && at_bridge && link.name.starts_with(PORT_PREFIX)
+}
+
+/// Sets the pod's end up; on a thread in its namespace.
+fn configure(attachment: &Attachment) -> io::Result<()> {
+    let mut kernel = Rtnetlink::open()?;
+    let link = kernel.link(POD_INTERFACE)?;
+    let index = link
+        .ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?
+        .index;
+    let has_v6 = attachment.addresses.iter().any(IpAddr::is_ipv6);
+    sysctl::of_a_pod(POD_INTERFACE, has_v6);
+    for address in &attachment.addresses {
+        kernel.add_address(index, Cidr::single(*address))?;
+    }
+    kernel.set_up(index)?;
+    for gateway in attachment.gateways.iter().map(|g| g.network) {
+        kernel.fix_neighbour(gateway, BRIDGE_MAC, index)?;
+        kernel.add_route(Cidr::single(gateway), None, index)?;
+        kernel.add_route(everything(gateway), Some(gateway), index)?;
+    }
+    Ok(())
+}
+
+/// The destination of a default route.
+fn everything(family: IpAddr) -> Cidr {
+    let network = match family {
+        IpAddr::V4(_) => [0; 4].into(),
+        IpAddr::V6(_) => [0; 16].into(),
+    };
+    Cidr { network, prefix: 0 }
+}
+
+/// The namespace, if it is still the holder's.
+pub(super) fn open_namespace(holder: Process) -> io::Result<File> {
+    let file = File::open(format!("/proc/{}/ns/net", holder.pid))?;
+    match task::look(holder.pid)? == Some(holder.start_time) {
+        true => Ok(file),
+        false => Err(io::Error::other("the sandbox has ended")),
+    }
+}
+
+/// As the plugins of CNI make it: an address that comes back has the hardware address that its neighbours remember.
+pub(super) fn mac(ip: IpAddr) -> [u8; 6] {
+    let tail = match ip {
+        IpAddr::V4(ip) => ip.octets(),
+        IpAddr::V6(ip) => ip.octets()[12..].try_into().unwrap_or_default(),
+    };
+    [0x0a, 0x58, tail[0], tail[1], tail[2], tail[3]]
+}

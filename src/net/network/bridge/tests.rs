@@ -1,0 +1,376 @@
+//! The bridge with real namespaces for pods, on a machine of the test's own. Containers in them are in tests/bridge.rs.
+
+use std::fs;
+use std::process::{Child, Command};
+
+use super::pair::open_namespace;
+use super::*;
+use crate::api::service::Protocol;
+use crate::net::netfilter::Netfilter;
+use crate::net::netfilter::own_network::in_own_network;
+use crate::net::network::cni::CniSettings;
+use crate::net::network::rtnetlink::inside;
+use crate::net::network::{Bandwidth, NetworkChoice, PortMapping};
+use nix::sched::{CloneFlags, unshare};
+
+/// A process in a network namespace of its own.
+struct Holder(Child);
+
+impl Holder {
+    fn new() -> Self {
+        let start = || {
+            unshare(CloneFlags::CLONE_NEWNET).unwrap();
+            Command::new("sleep").arg("1000").spawn().unwrap()
+        };
+        Self(std::thread::scope(|s| s.spawn(start).join()).unwrap())
+    }
+
+    fn process(&self) -> Process {
+        Process::of(self.0.id() as i32).unwrap()
+    }
+
+    /// `ip` in it.
+    fn ip(&self, line: &str) {
+        let namespace = open_namespace(self.process()).unwrap();
+        let run = || {
+            ip(line);
+            Ok(())
+        };
+        inside(&namespace, run).unwrap();
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn ip(line: &str) {
+    let done = Command::new("ip").args(line.split(' ')).output().unwrap();
+    assert!(done.status.success(), "ip {line}: {done:?}");
+}
+
+struct Machine {
+    bridge: Bridge,
+    records: tempfile::TempDir,
+}
+
+impl Machine {
+    fn new() -> Self {
+        let records = tempfile::tempdir().unwrap();
+        let settings = NetworkSettings {
+            choice: NetworkChoice::Bridge,
+            node_ip: [192, 0, 2, 1].into(),
+            pod_cidrs: ["10.244.0.0/24", "fd00::/64"]
+                .map(|range| range.parse().unwrap())
+                .into(),
+            id: "podprobe-test".into(),
+            records: records.path().to_owned(),
+            proxy: PathBuf::new(),
+            cni: CniSettings {
+                conf_dir: PathBuf::new(),
+                bin_dirs: Vec::new(),
+                cache_dir: PathBuf::new(),
+            },
+        };
+        let (can, errors) = packet_filter::abilities();
+        assert_eq!(errors, []);
+        Self {
+            bridge: Bridge::new(BridgeSettings::of(settings, can)),
+            records,
+        }
+    }
+
+    /// Calls `f` with the sandbox of that id.
+    fn with<T>(&self, id: &str, holder: &Holder, f: impl FnOnce(&SandboxNetwork<'_>) -> T) -> T {
+        let record = self.records.path().join(id);
+        fs::create_dir_all(&record).unwrap();
+        f(&SandboxNetwork {
+            id,
+            name: id,
+            namespace: "default",
+            uid: id,
+            holder: Some(holder.process()),
+            record: &record,
+            ports: &[],
+            bandwidth: Bandwidth::default(),
+        })
+    }
+
+    fn set_up(&self, id: &str, holder: &Holder) {
+        let set_up = |sandbox: &SandboxNetwork<'_>| self.bridge.set_up(sandbox);
+        self.with(id, holder, set_up).unwrap();
+    }
+}
+
+const AGAIN: &str = "interface ppvb of the pod with the address 10.244.0.3 was gone: made again";
+
+#[test]
+fn what_fails_is_said_once_and_what_was_mended_each_time() {
+    if !crate::skip::has("ip", "iproute2") {
+        return;
+    }
+    in_own_network(|| {
+        let (machine, bad, good) = (Machine::new(), Holder::new(), Holder::new());
+        machine.set_up("a", &bad);
+        machine.set_up("b", &good);
+        assert_eq!(machine.bridge.mend(), [""; 0]);
+        // A pod that has another interface of this name cannot be connected.
+        ip("link del ppva");
+        bad.ip("link add eth0 type veth peer name other");
+        let said = machine.bridge.mend();
+        let failed = "cannot connect the pod with the address 10.244.0.2 again: ";
+        assert!(said.len() == 1 && said[0].starts_with(failed), "{said:?}");
+        assert_eq!(machine.bridge.mend(), [""; 0]);
+        for _ in 0..2 {
+            ip("link del ppvb");
+            assert_eq!(machine.bridge.mend(), [AGAIN]);
+        }
+        bad.ip("link del eth0");
+        let mended = AGAIN.replace("ppvb", "ppva").replace(".3", ".2");
+        assert_eq!(machine.bridge.mend(), [mended]);
+        ip("link del ppva");
+        bad.ip("link add eth0 type veth peer name other");
+        assert_eq!(machine.bridge.mend(), said, "it has been right meanwhile");
+    });
+}
+
+#[test]
+fn a_pod_that_cannot_be_mended_keeps_no_other_from_it() {
+    if !crate::skip::has("ip", "iproute2") {
+        return;
+    }
+    in_own_network(|| {
+        let (machine, bad, good) = (Machine::new(), Holder::new(), Holder::new());
+        machine.set_up("a", &bad);
+        machine.set_up("b", &good);
+        ip("link del ppva");
+        bad.ip("link add eth0 type veth peer name other");
+        ip("link del ppvb");
+        let said = machine.bridge.mend();
+        assert_eq!((said.len(), said[0].as_str()), (2, AGAIN), "{said:?}");
+        let mut kernel = Rtnetlink::open().unwrap();
+        assert!(kernel.link("ppvb").unwrap().is_some_and(|port| port.up));
+    });
+}
+
+/// The thread that mends comes between the moment when a sandbox is known and that when it is connected.
+#[test]
+fn a_sandbox_that_is_being_connected_is_not_mended() {
+    if !crate::skip::has("ip", "iproute2") {
+        return;
+    }
+    in_own_network(|| {
+        let (machine, holder) = (Machine::new(), Holder::new());
+        let attach =
+            |sandbox: &SandboxNetwork<'_>| machine.bridge.attach(sandbox, holder.process());
+        let attachment = machine.with("a", &holder, attach).unwrap();
+        machine.bridge.mend();
+        let mut kernel = Rtnetlink::open().unwrap();
+        assert!(kernel.link("ppva").unwrap().is_none());
+        machine.bridge.connect_attached(&attachment).unwrap();
+        machine.bridge.lock().connecting.clear();
+        assert_eq!(machine.bridge.mend(), [""; 0]);
+        // Once it is connected it is looked after.
+        machine.set_up("b", &Holder::new());
+        assert!(machine.bridge.lock().connecting.is_empty());
+    });
+}
+
+/// Ports of the node, each perhaps of one of its addresses.
+type Ports = &'static [(Option<&'static str>, u16)];
+/// The number of a sandbox, whether it is there, and what leads to it.
+type Change = (u8, bool, Ports);
+
+/// A sandbox that has not been connected, or is gone, which the packet filter does not ask about.
+fn sandbox(number: u8, ports: Ports) -> (String, Arc<Attachment>) {
+    let port = |(ip, host_port): &(Option<&str>, u16)| PortMapping {
+        host_ip: ip.map(|ip| ip.parse().unwrap()),
+        host_port: *host_port,
+        container_port: 1000 + u16::from(number),
+        protocol: Protocol::Tcp,
+    };
+    let attachment = Attachment {
+        interface: format!("ppv{number}"),
+        holder: Process {
+            pid: 1,
+            start_time: number.into(),
+        },
+        mac: [2, 0, 0, 0, 0, number],
+        addresses: vec![
+            [10, 244, 0, number].into(),
+            format!("fd00::{number}").parse().unwrap(),
+        ],
+        gateways: ["10.244.0.0/24", "fd00::/64"]
+            .map(|range| addresses::gateway(range.parse().unwrap()))
+            .into(),
+        ports: ports.iter().map(port).collect(),
+    };
+    (number.to_string(), attachment.into())
+}
+
+/// What the kernel has in our tables, in one order.
+fn ruleset() -> Vec<String> {
+    let list = |family: &str| {
+        let table = ["list", "table", family, "podprobe-test-network"];
+        let listed = Command::new("nft").args(table).output();
+        String::from_utf8(listed.unwrap().stdout).unwrap()
+    };
+    let text = ["ip", "ip6", "bridge"].map(list).concat();
+    // Elements stand behind one another, in an order of the kernel's own.
+    let words = text.split([',', '\n']);
+    let mut words: Vec<String> = words
+        .map(|w| {
+            w.replace("elements = {", "")
+                .replace('}', "")
+                .trim()
+                .to_owned()
+        })
+        .collect();
+    words.sort();
+    words
+}
+
+#[test]
+fn what_changes_by_one_sandbox_is_what_all_would_be_told() {
+    if !crate::skip::has("nft", "nftables") {
+        return;
+    }
+    in_own_network(|| {
+        let machine = Machine::new();
+        let filter = &machine.bridge.settings.filter;
+        let (mut all, mut step_by_step) = (Attachments::new(), Programmed::default());
+        const AT: Option<&str> = Some("192.0.2.7");
+        let changes: [&[Change]; 7] = [
+            &[(1, true, &[(None, 80), (AT, 81)])],
+            &[(2, true, &[])],
+            // The newest has the port, and the older one again when that goes.
+            &[(3, true, &[(None, 80), (AT, 81), (Some("127.0.0.1"), 82)])],
+            &[(3, false, &[])],
+            // Several at once, one of them another sandbox with the same id.
+            &[
+                (2, true, &[(Some("::2"), 83)]),
+                (4, true, &[]),
+                (1, false, &[]),
+            ],
+            &[(2, false, &[])],
+            &[(4, false, &[])],
+        ];
+        for change in changes {
+            for (number, is_there, ports) in change {
+                let (id, attachment) = sandbox(*number, ports);
+                match is_there {
+                    true => all.insert(id, attachment),
+                    false => all.remove(&id),
+                };
+            }
+            filter.program(all.clone(), &mut step_by_step).unwrap();
+            let told = ruleset();
+            filter
+                .program(all.clone(), &mut Programmed::default())
+                .unwrap();
+            assert_eq!(told, ruleset(), "after {change:?}");
+        }
+        assert_eq!(all.len(), 0);
+    });
+}
+
+#[test]
+fn the_work_for_one_sandbox_does_not_grow_with_the_number_of_all() {
+    in_own_network(|| {
+        let machine = Machine::new();
+        let tables = &machine.bridge.settings.filter;
+        let bytes = |count: u8| {
+            let mut programmed = Programmed::default();
+            let mut all: Attachments = (2..count).map(|n| sandbox(n, &[(None, 1)])).collect();
+            tables.program(all.clone(), &mut programmed).unwrap();
+            all.extend([sandbox(count, &[])]);
+            tables.difference(&all, &programmed).unwrap().to_string()
+        };
+        assert_eq!(bytes(3), bytes(200));
+    });
+}
+
+/// Each transaction looks at all sandboxes: one for each of many that go at once would take a time that grows with their square.
+#[test]
+fn those_who_wait_for_the_packet_filter_are_told_to_it_together() {
+    in_own_network(|| {
+        let machine = Machine::new();
+        let holders: Vec<Holder> = (0..6).map(|_| Holder::new()).collect();
+        let id = |n: usize| format!("sandbox-{n}");
+        for (n, holder) in holders.iter().enumerate() {
+            machine.set_up(&id(n), holder);
+        }
+        let generation = || Netfilter::open().unwrap().generation().unwrap();
+        let (bridge, before) = (&machine.bridge, generation());
+        let others_work = bridge.programmed.locked();
+        let (times, changed) = (others_work.times, bridge.lock().version);
+        std::thread::scope(|scope| {
+            for n in 1..holders.len() {
+                scope.spawn(move || bridge.detach(&id(n)).unwrap());
+            }
+            while bridge.lock().version < changed + 5 {
+                std::thread::yield_now();
+            }
+            drop(others_work);
+        });
+        assert_eq!(generation() - before, 1);
+        let told = bridge.programmed.locked();
+        assert_eq!((told.times - times, told.version), (1, changed + 5));
+    });
+}
+
+/// The kernel looks for the parameters of one namespace among those of all.
+#[test]
+fn kernel_parameters_of_the_bridge_are_looked_at_once_and_by_each_round_of_mending() {
+    in_own_network(|| {
+        let machine = Machine::new();
+        let [first, second] = [Holder::new(), Holder::new()];
+        machine.set_up("a", &first);
+        let name = &machine.bridge.settings.name;
+        let parameter = format!("/proc/sys/net/ipv4/conf/{name}/send_redirects");
+        let value = || fs::read_to_string(&parameter).unwrap();
+        assert_eq!(value(), "0\n");
+        fs::write(&parameter, "1").unwrap();
+        machine.set_up("b", &second);
+        assert_eq!(value(), "1\n");
+        machine.bridge.mend();
+        assert_eq!(value(), "0\n");
+    });
+}
+
+#[test]
+fn what_somebody_else_changed_between_two_sandboxes_is_mended() {
+    if !crate::skip::has("nft", "nftables") {
+        return;
+    }
+    in_own_network(|| {
+        let machine = Machine::new();
+        let holders = [Holder::new(), Holder::new(), Holder::new()];
+        machine.set_up("a", &holders[0]);
+        machine.bridge.mend();
+        let told = ruleset();
+        machine.set_up("b", &holders[1]);
+        let line = "delete element ip podprobe-test-network pods { 10.244.0.2 }";
+        let done = Command::new("nft").arg(line).output().unwrap();
+        assert!(done.status.success(), "{done:?}");
+        machine.set_up("c", &holders[2]);
+        machine.bridge.mend();
+        for id in ["b", "c"] {
+            let tear_down = |sandbox: &SandboxNetwork<'_>| machine.bridge.tear_down(sandbox);
+            machine.with(id, &holders[1], tear_down).unwrap();
+        }
+        assert_eq!(ruleset(), told);
+        // The kernel does not delete an element that is not there: then all is told.
+        machine.set_up("b", &holders[1]);
+        let done = Command::new("nft").arg(line).output().unwrap();
+        assert!(done.status.success(), "{done:?}");
+        for id in ["a", "b"] {
+            let tear_down = |sandbox: &SandboxNetwork<'_>| machine.bridge.tear_down(sandbox);
+            machine.with(id, &holders[0], tear_down).unwrap();
+        }
+        assert_eq!(ruleset(), [""]);
+    });
+}

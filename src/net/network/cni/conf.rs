@@ -1,0 +1,398 @@
+//! Configuration lists: what a text means, and what in it is wrong (cni-plugins 2). Pure.
+//!
+//! Invariant: a [`NetworkList`] has a valid name, at least one version and at least one plugin.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value, json};
+
+use super::error::ConfProblem;
+use crate::api::field::FieldError;
+use crate::base::spelling::nearest;
+
+/// The versions of the specification that podprobe speaks.
+pub const VERSIONS: [&str; 7] = [
+    "0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0",
+];
+
+/// The longest name of a network, in bytes: it is part of a file name in the cache.
+const LONGEST_NAME: usize = 160;
+
+/// One of [`VERSIONS`], ordered by age.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Version(usize);
+
+impl Version {
+    /// The first, which a configuration without a version has.
+    pub const FIRST: Self = Self(0);
+    /// The first in which a result has lists of interfaces and addresses.
+    pub const LISTS: Self = Self(2);
+    /// The first with CHECK, and with a result for DEL.
+    pub const CHECK: Self = Self(4);
+    /// The first in which addresses do not name their family.
+    pub const PLAIN: Self = Self(5);
+    /// The first with STATUS and GC.
+    pub const STATUS: Self = Self(6);
+
+    /// The version of that name.
+    pub fn parse(text: &str) -> Option<Self> {
+        VERSIONS.iter().position(|v| *v == text).map(Self)
+    }
+
+    /// Its name.
+    pub fn as_str(self) -> &'static str {
+        VERSIONS[self.0]
+    }
+}
+
+/// A network: its plugins in the order of ADD.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NetworkList {
+    /// Unique on the node.
+    pub name: String,
+    /// Those that the configuration is written for and that podprobe speaks, oldest first.
+    pub versions: Vec<Version>,
+    /// CHECK must not be called.
+    pub disable_check: bool,
+    /// GC must not be called.
+    pub disable_gc: bool,
+    /// Plugins in files of a directory with the network's name do not count.
+    pub only_inlined: bool,
+    /// Never empty once files are read too.
+    pub plugins: Vec<Plugin>,
+}
+
+/// One plugin of a network.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plugin {
+    /// `type`: the name of its program.
+    pub kind: String,
+    /// The capabilities that are switched on.
+    pub capabilities: BTreeSet<String>,
+    /// Everything that is written for it.
+    pub conf: Map<String, Value>,
+}
+
+impl NetworkList {
+    /// The list as the cache keeps it: with every plugin, and with the version that was used.
+    pub fn with_version(&self, version: Version) -> Value {
+        let plugins: Vec<&Map<String, Value>> = self.plugins.iter().map(|p| &p.conf).collect();
+        json!({
+            "cniVersion": version.as_str(),
+            "name": self.name,
+            "disableCheck": self.disable_check,
+            "disableGC": self.disable_gc,
+            "loadOnlyInlinedPlugins": true,
+            "plugins": plugins,
+        })
+    }
+}
+
+/// Reads a list, the content of a `.conflist` file. Its plugins may be in other files.
+///
+/// # Errors
+/// Everything that is wrong with it.
+pub fn parse_list(text: &[u8]) -> Result<NetworkList, ConfProblem> {
+    let root = object(text)?;
+    if root.contains_key("type") && !root.contains_key("plugins") {
+        let detail = "this is the configuration of one plugin: put it into the list \"plugins\", or rename the file so that it ends in .conf";
+        return Err(FieldError::forbidden("type", detail).into());
+    }
+    read_list(&root)
+}
+
+/// Reads the configuration of one plugin as a network, the content of a `.conf` or `.json` file.
+///
+/// # Errors
+/// Everything that is wrong with it.
+pub fn parse_single(text: &[u8]) -> Result<NetworkList, ConfProblem> {
+    let root = object(text)?;
+    if root.contains_key("plugins") && !root.contains_key("type") {
+        let detail = "this is a list of plugins: rename the file so that it ends in .conflist";
+        return Err(FieldError::forbidden("plugins", detail).into());
+    }
+    let mut errors = Vec::new();
+    let (name, versions) = (name(&root, &mut errors), versions(&root, &mut errors));
+    let plugin = plugin(&root, "", &mut errors);
+    done(
+        NetworkList {
+            name,
+            versions,
+            disable_check: false,
+            disable_gc: false,
+            only_inlined: true,
+            plugins: plugin.into_iter().collect(),
+        },
+        errors,
+    )
+}
+
+/// Reads one plugin of a network, the content of a file in the directory with the network's name.
+///
+/// # Errors
+/// Everything that is wrong with it.
+pub fn parse_plugin(text: &[u8]) -> Result<Plugin, ConfProblem> {
+    let mut errors = Vec::new();
+    let plugin = plugin(&object(text)?, "", &mut errors);
+    plugin.ok_or(ConfProblem::Fields(errors))
+}
+
+fn read_list(root: &Map<String, Value>) -> Result<NetworkList, ConfProblem> {
+    let mut errors = Vec::new();
+    let list = NetworkList {
+        name: name(root, &mut errors),
+        versions: versions(root, &mut errors),
+        disable_check: flag(root, "disableCheck", &mut errors),
+        disable_gc: flag(root, "disableGC", &mut errors),
+        only_inlined: flag(root, "loadOnlyInlinedPlugins", &mut errors),
+        plugins: plugins(root, &mut errors),
+    };
+    done(list, errors)
+}
+
+fn done(list: NetworkList, errors: Vec<FieldError>) -> Result<NetworkList, ConfProblem> {
+    if errors.is_empty() {
+        Ok(list)
+    } else {
+        Err(ConfProblem::Fields(errors))
+    }
+}
+
+fn object(text: &[u8]) -> Result<Map<String, Value>, ConfProblem> {
+    if text.trim_ascii().is_empty() {
+        return Err(ConfProblem::Empty);
+    }
+    match serde_json::from_slice(text).map_err(ConfProblem::Syntax)? {
+        Value::Object(root) => Ok(root),
+        other => Err(ConfProblem::NoObject(kind_of(&other))),
+    }
+}
+
+/// What JSON calls a value.
+fn kind_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
+}
+
+/// A field that must be a string; a missing one is none, and one of another type is an error and empty.
+fn string<'a>(
+    object: &'a Map<String, Value>,
+    key: &str,
+    at: &str,
+    errors: &mut Vec<FieldError>,
+) -> Option<&'a str> {
+    match object.get(key) {
+        None | Some(Value::Null) => None,
+        Some(Value::String(text)) => Some(text),
+        Some(other) => {
+            let detail = format!("must be a string, not {}", kind_of(other));
+            errors.push(FieldError::invalid(at, other.clone(), detail));
+            Some("")
+        }
+    }
+}
+
+/// The key that was likely meant by a missing one.
+fn meant(object: &Map<String, Value>, missing: &str) -> String {
+    match nearest(missing, object.keys().map(String::as_str)) {
+        Some(key) if key != missing => format!("; it has \"{key}\": keys are case-sensitive"),
+        _ => String::new(),
+    }
+}
+
+fn name(root: &Map<String, Value>, errors: &mut Vec<FieldError>) -> String {
+    let before = errors.len();
+    let name = string(root, "name", "name", errors).unwrap_or_default();
+    if errors.len() > before {
+        return String::new();
+    }
+    if name.is_empty() {
+        let detail = format!("the name of the network{}", meant(root, "name"));
+        errors.push(FieldError::required("name", detail));
+    } else if !is_name(name) {
+        let detail = "must begin with a letter or digit and have only letters, digits, '_', '.' and '-' after it";
+        errors.push(FieldError::invalid("name", name, detail));
+    } else if name.len() > LONGEST_NAME {
+        let detail = format!("must have at most {LONGEST_NAME} characters");
+        errors.push(FieldError::invalid("name", name, detail));
+    }
+    name.to_owned()
+}
+
+/// As libcni checks names of networks and of containers.
+fn is_name(name: &str) -> bool {
+    let inner = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
+    name.starts_with(|c: char| c.is_ascii_alphanumeric()) && name.chars().all(inner)
+}
+
+/// `cniVersion` and `cniVersions` (cni-plugins 2.3).
+fn versions(root: &Map<String, Value>, errors: &mut Vec<FieldError>) -> Vec<Version> {
+    let before = errors.len();
+    let one = string(root, "cniVersion", "cniVersion", errors);
+    let Some(several) = root.get("cniVersions") else {
+        if errors.len() > before {
+            return Vec::new();
+        }
+        let Some(text) = one.filter(|text| !text.is_empty()) else {
+            return vec![Version::FIRST];
+        };
+        return match Version::parse(text) {
+            Some(version) => vec![version],
+            None => {
+                errors.push(FieldError::not_supported("cniVersion", text, &VERSIONS));
+                Vec::new()
+            }
+        };
+    };
+    let mut found = version_list(several, errors);
+    found.extend(one.and_then(Version::parse));
+    found.sort_unstable();
+    found.dedup();
+    if found.is_empty() && errors.len() == before {
+        let known = FieldError::not_supported("cniVersions", several.clone(), &VERSIONS);
+        errors.push(known);
+    }
+    found
+}
+
+/// Versions that are newer than podprobe are left out.
+fn version_list(several: &Value, errors: &mut Vec<FieldError>) -> Vec<Version> {
+    let Some(items) = several.as_array() else {
+        let detail = "must be a list of strings";
+        errors.push(FieldError::invalid("cniVersions", several.clone(), detail));
+        return Vec::new();
+    };
+    let mut found = Vec::new();
+    for (i, item) in items.iter().enumerate() {
+        let numbers = |text: &str| text.split('.').all(|n| n.parse::<u32>().is_ok());
+        match item.as_str().filter(|text| numbers(text)) {
+            Some(text) => found.extend(Version::parse(text)),
+            None => {
+                let at = format!("cniVersions[{i}]");
+                let detail = "must be a string such as \"1.1.0\"";
+                errors.push(FieldError::invalid(at, item.clone(), detail));
+            }
+        }
+    }
+    found
+}
+
+/// A boolean; libcni takes the words as strings too.
+fn flag(root: &Map<String, Value>, key: &str, errors: &mut Vec<FieldError>) -> bool {
+    match root.get(key) {
+        None => false,
+        Some(Value::Bool(value)) => *value,
+        Some(Value::String(text)) if text.eq_ignore_ascii_case("true") => true,
+        Some(Value::String(text)) if text.eq_ignore_ascii_case("false") => false,
+        Some(other) => {
+            errors.push(FieldError::invalid(
+                key,
+                other.clone(),
+                "must be true or false",
+            ));
+            false
+        }
+    }
+}
+
+fn plugins(root: &Map<String, Value>, errors: &mut Vec<FieldError>) -> Vec<Plugin> {
+    let items = match root.get("plugins") {
+        // They may lie in files of their own, unless that is switched off.
+        None if root.get("loadOnlyInlinedPlugins") != Some(&Value::Bool(true)) => {
+            return Vec::new();
+        }
+        None => {
+            let detail = "loadOnlyInlinedPlugins is true, so the plugins must be in this list";
+            errors.push(FieldError::required("plugins", detail));
+            return Vec::new();
+        }
+        Some(Value::Array(items)) if !items.is_empty() => items,
+        Some(Value::Array(_)) => {
+            errors.push(FieldError::required("plugins", "at least one plugin"));
+            return Vec::new();
+        }
+        Some(other) => {
+            let detail = format!("must be a list of objects, not {}", kind_of(other));
+            errors.push(FieldError::invalid("plugins", other.clone(), detail));
+            return Vec::new();
+        }
+    };
+    let read = |(i, item): (usize, &Value)| {
+        let at = format!("plugins[{i}]");
+        match item {
+            Value::Object(conf) => plugin(conf, &format!("{at}."), errors),
+            other => {
+                let detail = format!("must be an object, not {}", kind_of(other));
+                errors.push(FieldError::invalid(at, other.clone(), detail));
+                None
+            }
+        }
+    };
+    items.iter().enumerate().filter_map(read).collect()
+}
+
+/// `prefix` is the path of the object with its point, or empty.
+fn plugin(conf: &Map<String, Value>, prefix: &str, errors: &mut Vec<FieldError>) -> Option<Plugin> {
+    let before = errors.len();
+    let at = format!("{prefix}type");
+    let kind = string(conf, "type", &at, errors);
+    if errors.len() == before {
+        check_type(kind.unwrap_or_default(), &at, conf, errors);
+    }
+    let capabilities = capabilities(conf, prefix, errors);
+    let ok = errors.len() == before;
+    ok.then(|| Plugin {
+        kind: kind.unwrap_or_default().to_owned(),
+        capabilities,
+        conf: conf.clone(),
+    })
+}
+
+fn check_type(kind: &str, at: &str, conf: &Map<String, Value>, errors: &mut Vec<FieldError>) {
+    if kind.is_empty() {
+        let detail = format!("the name of the plugin's program{}", meant(conf, "type"));
+        errors.push(FieldError::required(at, detail));
+    } else if kind.contains(['/', '\\', '\0']) || kind == "." || kind == ".." {
+        let detail = "must be the name of a program in the plugin directories, without a path";
+        errors.push(FieldError::invalid(at, kind, detail));
+    }
+}
+
+fn capabilities(
+    conf: &Map<String, Value>,
+    prefix: &str,
+    errors: &mut Vec<FieldError>,
+) -> BTreeSet<String> {
+    let at = format!("{prefix}capabilities");
+    let entries = match conf.get("capabilities") {
+        None | Some(Value::Null) => return BTreeSet::new(),
+        Some(Value::Object(entries)) => entries,
+        Some(other) => {
+            let detail = "must be an object such as {\"portMappings\": true}";
+            errors.push(FieldError::invalid(at, other.clone(), detail));
+            return BTreeSet::new();
+        }
+    };
+    let mut found = BTreeSet::new();
+    for (name, on) in entries {
+        match on.as_bool() {
+            Some(true) => _ = found.insert(name.clone()),
+            Some(false) => {}
+            None => {
+                let at = format!("{at}.{name}");
+                errors.push(FieldError::invalid(at, on.clone(), "must be true or false"));
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+#[path = "conf/tests.rs"]
+mod tests;

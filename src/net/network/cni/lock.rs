@@ -1,0 +1,225 @@
+//! One sandbox, one plugin at a time (cni-plugins 5.2): a lock in the file system that a running plugin shares through its standard
+//! input, so that it holds for plugins of a daemon that was killed, too.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+
+use super::Slow;
+use crate::base::cancel::Cancel;
+use crate::base::clock::Moment;
+
+/// How often a lock is tried that somebody else holds.
+const AGAIN: Duration = Duration::from_millis(20);
+
+/// The lock of one sandbox. Dropping it ends it, also for plugins that still have it open.
+#[derive(Debug)]
+pub(super) struct SandboxLock {
+    file: Flock<File>,
+    path: PathBuf,
+}
+
+impl SandboxLock {
+    /// Waits for the lock, at most for `limit`. None when somebody still holds it then.
+    ///
+    /// # Errors
+    /// The file cannot be made, or the wait was cancelled.
+    pub(super) fn take(
+        dir: &Path,
+        id: &str,
+        limit: Duration,
+        slow: Slow<'_>,
+        cancel: &Cancel,
+    ) -> io::Result<Option<Self>> {
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(dir)?;
+        let path = dir.join(id);
+        let began = Moment::now();
+        let until = began + limit;
+        let mut says = Some(began + slow.after);
+        loop {
+            match try_lock(&path)? {
+                Some(file) => return Ok(Some(Self { file, path })),
+                None if Moment::now() >= until => return Ok(None),
+                None if cancel.wait(AGAIN) => return Err(Errno::ECANCELED.into()),
+                None if says.take_if(|at| Moment::now() >= *at).is_some() => (slow.say)(),
+                None => {}
+            }
+        }
+    }
+
+    /// The standard input of a plugin, with this content. Whoever has it open holds the lock.
+    pub(super) fn input(&self, content: &[u8]) -> io::Result<File> {
+        let file = &*self.file;
+        let written = file.set_len(0).and_then(|()| file.write_all_at(content, 0));
+        match written {
+            Ok(()) => {
+                let file = file.try_clone()?;
+                io::Seek::rewind(&mut &file)?;
+                Ok(file)
+            }
+            // A full disk must not keep a network from being released.
+            Err(_) => unlocked_input(content),
+        }
+    }
+
+    /// Removes the files of locks that nobody holds, but those of these sandboxes.
+    pub(super) fn sweep(dir: &Path, but: &[&str]) {
+        for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let stale = name.to_str().is_none_or(|name| !but.contains(&name));
+            if let (true, Ok(Some(_held))) = (stale, try_lock(&entry.path())) {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+    }
+
+    /// Ends the lock and removes its file: nothing is left of the sandbox.
+    pub(super) fn remove(self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+impl Drop for SandboxLock {
+    fn drop(&mut self) {
+        // What it holds may be secret, and is of no more use.
+        let _ = self.file.set_len(0);
+    }
+}
+
+/// The standard input of a plugin that needs no lock.
+pub(super) fn unlocked_input(content: &[u8]) -> io::Result<File> {
+    let mut file = File::from(memfd_create(c"cni-request", MFdFlags::MFD_CLOEXEC)?);
+    file.write_all(content)?;
+    io::Seek::rewind(&mut file)?;
+    Ok(file)
+}
+
+fn try_lock(path: &Path) -> io::Result<Option<Flock<File>>> {
+    let mut options = File::options();
+    options.create(true).truncate(false).read(true).write(true);
+    lock_opened(options.mode(0o600).open(path)?, path)
+}
+
+fn lock_opened(file: File, path: &Path) -> io::Result<Option<Flock<File>>> {
+    let file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+        Ok(file) => file,
+        Err((_, Errno::EWOULDBLOCK)) => return Ok(None),
+        Err((_, e)) => return Err(e.into()),
+    };
+    // Whoever held it may have removed the file meanwhile.
+    let same = fs::metadata(path).is_ok_and(|there| {
+        let ours = file.metadata();
+        ours.is_ok_and(|ours| (ours.dev(), ours.ino()) == (there.dev(), there.ino()))
+    });
+    Ok(same.then_some(file))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsRawFd;
+
+    use super::*;
+
+    const SILENT: Slow<'_> = Slow {
+        after: Duration::from_secs(60),
+        say: &|| (),
+    };
+
+    /// Until it is said the lock is held.
+    #[test]
+    fn of_a_wait_that_takes_long_it_is_said_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let held = std::cell::RefCell::new(take(dir.path(), Duration::ZERO));
+        assert!(held.borrow().is_some());
+        let said = std::cell::Cell::new(0);
+        let say = || {
+            said.set(said.get() + 1);
+            held.take();
+        };
+        let (after, limit) = (Duration::from_millis(10), Duration::from_secs(60));
+        let slow = Slow { after, say: &say };
+        let taken = SandboxLock::take(dir.path(), "a", limit, slow, &Cancel::default());
+        assert!(taken.unwrap().is_some());
+        assert_eq!(said.get(), 1);
+    }
+
+    fn take(dir: &Path, limit: Duration) -> Option<SandboxLock> {
+        SandboxLock::take(dir, "a", limit, SILENT, &Cancel::default()).unwrap()
+    }
+
+    #[test]
+    fn a_lock_has_one_holder_and_its_file_goes_when_nothing_is_left() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = take(dir.path(), Duration::ZERO).unwrap();
+        assert!(take(dir.path(), Duration::ZERO).is_none());
+        assert!(
+            SandboxLock::take(dir.path(), "b", Duration::ZERO, SILENT, &Cancel::default())
+                .unwrap()
+                .is_some()
+        );
+        first.remove();
+        assert!(!dir.path().join("a").exists());
+        assert!(take(dir.path(), Duration::ZERO).is_some());
+    }
+
+    #[test]
+    fn the_lock_of_a_file_that_was_removed_meanwhile_is_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a");
+        let first = take(dir.path(), Duration::ZERO).unwrap();
+        let [before_removal, before_the_next] = [(); 2].map(|()| File::open(&path).unwrap());
+        first.remove();
+        assert!(lock_opened(before_removal, &path).unwrap().is_none());
+        let _next = take(dir.path(), Duration::ZERO).unwrap();
+        assert!(lock_opened(before_the_next, &path).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_plugin_holds_the_lock_of_a_daemon_that_is_gone() {
+        let dir = tempfile::tempdir().unwrap();
+        let lock = take(dir.path(), Duration::ZERO).unwrap();
+        let mut sleep = std::process::Command::new("sleep");
+        sleep.arg("60").stdin(lock.input(b"request").unwrap());
+        let mut plugin = sleep.spawn().unwrap();
+        drop(sleep);
+        // The end of a killed process closes its descriptors, and ends nothing else.
+        nix::unistd::close(lock.file.as_raw_fd()).unwrap();
+        std::mem::forget(lock);
+        let held = take(dir.path(), Duration::ZERO).is_none();
+        plugin.kill().unwrap();
+        plugin.wait().unwrap();
+        assert!(held);
+        assert!(take(dir.path(), Duration::from_secs(60)).is_some());
+    }
+
+    #[test]
+    fn files_of_sandboxes_that_are_gone_are_swept() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["a", "b", "c"] {
+            fs::write(dir.path().join(name), "").unwrap();
+        }
+        let _held = take(dir.path(), Duration::ZERO).unwrap();
+        SandboxLock::sweep(dir.path(), &["b"]);
+        let left = ["a", "b", "c"].map(|name| dir.path().join(name).exists());
+        assert_eq!(left, [true, true, false]);
+    }
+
+    #[test]
+    fn a_wait_for_a_lock_ends_with_the_daemon() {
+        let dir = tempfile::tempdir().unwrap();
+        let _held = take(dir.path(), Duration::ZERO);
+        let cancel = Cancel::default();
+        cancel.cancel();
+        let waited = SandboxLock::take(dir.path(), "a", Duration::from_secs(60), SILENT, &cancel);
+        assert_eq!(waited.unwrap_err().raw_os_error(), Some(libc::ECANCELED));
+    }
+}

@@ -1,0 +1,240 @@
+//! What a plugin is given: its environment and its standard input (cni-plugins 3). Pure.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value, json};
+
+use super::INTERFACE;
+use super::conf::{Plugin, Version};
+use super::error::Command;
+use crate::api::service::Protocol;
+use crate::net::network::{Bandwidth, PortMapping, SandboxNetwork};
+
+/// What bandwidth plugins may let through at once, in bits: as containerd asks for.
+const BURST: u64 = u32::MAX as u64;
+
+/// Where iptables, tc and ip are, for a daemon whose own PATH lacks it.
+const USUAL_PATH: [&str; 6] = [
+    "/usr/local/sbin",
+    "/usr/local/bin",
+    "/usr/sbin",
+    "/usr/bin",
+    "/sbin",
+    "/bin",
+];
+
+/// The sandbox of a call, as the plugins see it. Empty for calls that concern no sandbox.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Attachment {
+    /// `CNI_CONTAINERID`.
+    pub(super) container_id: String,
+    /// `CNI_NETNS`; empty when the namespace is gone.
+    pub(super) netns: PathBuf,
+    /// `CNI_ARGS`.
+    pub(super) args: Vec<(String, String)>,
+    /// Values for the capabilities of plugins.
+    pub(super) capabilities: Map<String, Value>,
+}
+
+impl Attachment {
+    /// That of a sandbox.
+    ///
+    /// # Errors
+    /// The name of the argument that cannot be handed on.
+    pub(super) fn of(sandbox: &SandboxNetwork<'_>, netns: PathBuf) -> Result<Self, &'static str> {
+        Ok(Self {
+            container_id: sandbox.id.to_owned(),
+            netns,
+            args: args(sandbox)?,
+            capabilities: capabilities(sandbox.ports, sandbox.bandwidth),
+        })
+    }
+}
+
+/// The arguments that every container runtime of Kubernetes gives.
+fn args(sandbox: &SandboxNetwork<'_>) -> Result<Vec<(String, String)>, &'static str> {
+    let args = [
+        ("IgnoreUnknown", "1"),
+        ("K8S_POD_NAMESPACE", sandbox.namespace),
+        ("K8S_POD_NAME", sandbox.name),
+        ("K8S_POD_INFRA_CONTAINER_ID", sandbox.id),
+        ("K8S_POD_UID", sandbox.uid),
+    ];
+    // There is no way to quote them: such a value would become arguments of its own.
+    match args
+        .iter()
+        .find(|(_, value)| value.contains([';', '=', '\0']))
+    {
+        Some((key, _)) => Err(key),
+        None => Ok(args.map(|(key, value)| (key.into(), value.into())).into()),
+    }
+}
+
+fn capabilities(ports: &[PortMapping], bandwidth: Bandwidth) -> Map<String, Value> {
+    let mut found = Map::new();
+    if !ports.is_empty() {
+        let ports = ports.iter().map(port).collect();
+        found.insert("portMappings".into(), Value::Array(ports));
+    }
+    let mut limits = Map::new();
+    for (name, rate) in [("ingress", bandwidth.ingress), ("egress", bandwidth.egress)] {
+        if let Some(rate) = rate {
+            limits.insert(format!("{name}Rate"), rate.into());
+            limits.insert(format!("{name}Burst"), BURST.into());
+        }
+    }
+    if !limits.is_empty() {
+        found.insert("bandwidth".into(), limits.into());
+    }
+    found
+}
+
+fn port(mapping: &PortMapping) -> Value {
+    let protocol = match mapping.protocol {
+        Protocol::Tcp => "tcp",
+        Protocol::Udp => "udp",
+    };
+    let mut port = json!({
+        "hostPort": mapping.host_port,
+        "containerPort": mapping.container_port,
+        "protocol": protocol,
+    });
+    if let Some(address) = mapping.host_ip {
+        port["hostIP"] = address.to_string().into();
+    }
+    port
+}
+
+/// What a plugin reads: its configuration, with what the specification adds and removes. `previous` is the result of the
+/// plugin before it, or of the whole ADD.
+pub(super) fn input(
+    plugin: &Plugin,
+    network: &str,
+    version: Version,
+    previous: Option<&Value>,
+    attachment: &Attachment,
+) -> Vec<u8> {
+    let mut conf = base(plugin, network, version);
+    let values = attachment.capabilities.iter();
+    let asked: Map<String, Value> = values
+        .filter(|(name, _)| plugin.capabilities.contains(*name))
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect();
+    if !asked.is_empty() {
+        conf.insert("runtimeConfig".into(), asked.into());
+    }
+    if let Some(previous) = previous {
+        conf.insert("prevResult".into(), previous.clone());
+    }
+    bytes(conf)
+}
+
+/// What a plugin reads for STATUS.
+pub(super) fn status_input(plugin: &Plugin, network: &str, version: Version) -> Vec<u8> {
+    bytes(base(plugin, network, version))
+}
+
+/// What a plugin reads for GC: the sandboxes that are still connected.
+pub(super) fn gc_input(
+    plugin: &Plugin,
+    network: &str,
+    version: Version,
+    valid: &[&str],
+) -> Vec<u8> {
+    let mut conf = base(plugin, network, version);
+    let valid: Vec<Value> = valid
+        .iter()
+        .map(|id| json!({"containerID": id, "ifname": INTERFACE}))
+        .collect();
+    // libcni has written the second name, too, since its first release took it from a draft.
+    conf.insert("cni.dev/valid-attachments".into(), valid.clone().into());
+    conf.insert("cni.dev/attachments".into(), valid.into());
+    bytes(conf)
+}
+
+/// What a plugin reads for VERSION.
+pub(super) fn version_input() -> Vec<u8> {
+    bytes(Map::from_iter([(
+        "cniVersion".to_owned(),
+        Value::from(super::conf::VERSIONS[super::conf::VERSIONS.len() - 1]),
+    )]))
+}
+
+fn base(plugin: &Plugin, network: &str, version: Version) -> Map<String, Value> {
+    let mut conf = plugin.conf.clone();
+    conf.retain(|key, _| {
+        !["capabilities", "prevResult"].contains(&key.as_str()) && !key.starts_with("cni.dev/")
+    });
+    conf.insert("cniVersion".into(), version.as_str().into());
+    conf.insert("name".into(), network.into());
+    conf
+}
+
+fn bytes(conf: Map<String, Value>) -> Vec<u8> {
+    Value::Object(conf).to_string().into_bytes()
+}
+
+/// All that a plugin sees of the environment. `path` is the daemon's PATH.
+pub(super) fn environment(
+    command: Command,
+    attachment: &Attachment,
+    bin_dirs: &[PathBuf],
+    path: Option<OsString>,
+) -> Vec<(&'static str, OsString)> {
+    let args: Vec<String> = attachment
+        .args
+        .iter()
+        .map(|(key, value)| format!("{key}={value}"))
+        .collect();
+    let mut found = vec![
+        ("PATH", whole_path(path.as_deref())),
+        ("CNI_COMMAND", command.as_str().into()),
+        ("CNI_PATH", joined(bin_dirs.iter().map(PathBuf::as_path))),
+    ];
+    if command == Command::Version {
+        // Plugins that were built with the first versions of the library want them for every command.
+        found.extend([
+            ("CNI_NETNS", "dummy".into()),
+            ("CNI_IFNAME", "dummy".into()),
+        ]);
+    }
+    if !attachment.container_id.is_empty() {
+        found.extend([
+            ("CNI_CONTAINERID", attachment.container_id.clone().into()),
+            ("CNI_NETNS", attachment.netns.clone().into()),
+            ("CNI_IFNAME", INTERFACE.into()),
+            ("CNI_ARGS", args.join(";").into()),
+        ]);
+    }
+    found
+}
+
+fn whole_path(own: Option<&OsStr>) -> OsString {
+    let own: Vec<PathBuf> = own
+        .map(|p| std::env::split_paths(p).collect())
+        .unwrap_or_default();
+    let own = own.iter().map(PathBuf::as_path).filter(|p| p.is_absolute());
+    let mut all: Vec<&Path> = own.collect();
+    for dir in USUAL_PATH.map(Path::new) {
+        if !all.contains(&dir) {
+            all.push(dir);
+        }
+    }
+    joined(all.into_iter())
+}
+
+fn joined<'a>(dirs: impl Iterator<Item = &'a Path>) -> OsString {
+    let mut found = OsString::new();
+    for dir in dirs {
+        if !found.is_empty() {
+            found.push(":");
+        }
+        found.push(dir);
+    }
+    found
+}
+
+#[cfg(test)]
+#[path = "request/tests.rs"]
+mod tests;

@@ -1,0 +1,150 @@
+//! What the kernel can do for the network of pods.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+
+use nix::sched::{CloneFlags, unshare};
+
+use super::bridge::packet_filter::{self, Abilities};
+use super::rtnetlink::{Rtnetlink, Veth};
+use crate::net::netfilter::NetfilterError;
+
+/// See the module.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Kernel {
+    /// Bridges and veth pairs.
+    pub(super) can_bridge: bool,
+    /// The packet filter.
+    pub(super) filter: Abilities,
+    /// What it cannot.
+    pub(super) missing: Vec<Missing>,
+}
+
+/// Something that the kernel cannot do for the network of pods.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Missing {
+    /// What it is.
+    pub what: Part,
+    /// What follows from it and why, a sentence for people.
+    pub text: String,
+}
+
+/// What the network of pods needs of the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Bridges and veth pairs.
+    Bridge,
+    /// Translation of addresses.
+    Nat,
+    /// The filter of frames.
+    FrameFilter,
+}
+
+impl Part {
+    /// Its name in metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Bridge => "bridge",
+            Self::Nat => "nat",
+            Self::FrameFilter => "frame-filter",
+        }
+    }
+}
+
+/// Tries everything, in a namespace that ends with the call.
+pub(super) fn look() -> Kernel {
+    let tried = std::thread::Builder::new()
+        .name("network-check".into())
+        .stack_size(256 << 10)
+        .spawn(|| {
+            unshare(CloneFlags::CLONE_NEWNET)?;
+            Ok(try_all())
+        })
+        .and_then(|thread| {
+            let panicked = |_| Err(io::Error::other("the check panicked"));
+            thread.join().unwrap_or_else(panicked)
+        });
+    tried.unwrap_or_else(|e: io::Error| Kernel {
+        missing: vec![without_bridge(&format!(
+            "network namespaces cannot be made: {e}"
+        ))],
+        ..Kernel::default()
+    })
+}
+
+/// What the kernel cannot do for the network of pods, for who asks without a daemon. Leaves nothing.
+pub fn lacks() -> Vec<Missing> {
+    look().missing
+}
+
+fn try_all() -> Kernel {
+    if let Err(why) = try_bridge() {
+        return Kernel {
+            missing: vec![without_bridge(&why)],
+            ..Kernel::default()
+        };
+    }
+    let (filter, errors) = packet_filter::abilities();
+    let mut missing = Vec::new();
+    let mut errors = errors.into_iter();
+    if !filter.nat {
+        let text = "pods do not reach other machines, and hostPort leads nowhere";
+        missing.push(lack(Part::Nat, text, errors.next()));
+    }
+    if !filter.frames {
+        let text = "a pod that may send raw packets can send them with addresses of others";
+        missing.push(lack(Part::FrameFilter, text, errors.next()));
+    }
+    Kernel {
+        can_bridge: true,
+        filter,
+        missing,
+    }
+}
+
+fn try_bridge() -> Result<(), String> {
+    let mut kernel = Rtnetlink::open().map_err(fail("no rtnetlink"))?;
+    kernel
+        .add_bridge("check", [2, 0, 0, 0, 0, 1], 1500)
+        .map_err(fail("no bridges (CONFIG_BRIDGE, module bridge)"))?;
+    let bridge = kernel.link("check").map_err(fail("no bridges"))?;
+    let here = File::open("/proc/thread-self/ns/net").map_err(fail("/proc is not mounted"))?;
+    kernel
+        .add_veth(&Veth {
+            name: "check0",
+            bridge: bridge.map_or(0, |b| b.index),
+            peer: "check1",
+            peer_mac: [2, 0, 0, 0, 0, 2],
+            peer_namespace: here.as_fd(),
+            mtu: 1500,
+        })
+        .map_err(fail("no veth pairs (CONFIG_VETH, module veth)"))
+}
+
+fn fail(what: &str) -> impl FnOnce(io::Error) -> String {
+    move |e| format!("{what}: {}", meaning(&e))
+}
+
+fn meaning(e: &io::Error) -> String {
+    match e.raw_os_error() {
+        Some(libc::EOPNOTSUPP) => "the kernel has them not".into(),
+        Some(libc::EPERM) => "not permitted; the daemon needs CAP_NET_ADMIN".into(),
+        _ => e.to_string(),
+    }
+}
+
+fn lack(what: Part, text: &str, error: Option<NetfilterError>) -> Missing {
+    let cause = error.map_or(String::new(), |e| e.to_string());
+    Missing {
+        what,
+        text: format!("{text}: {cause}"),
+    }
+}
+
+fn without_bridge(cause: &str) -> Missing {
+    Missing {
+        what: Part::Bridge,
+        text: format!("pods have only a loopback interface: {cause}"),
+    }
+}

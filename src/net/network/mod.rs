@@ -1,0 +1,455 @@
+//! The network of a pod: its addresses, and the files in its containers that hold them.
+//!
+//! Invariants: a kind of network is one implementor of [`PodNetwork`]; nothing outside this module asks what a kind does.
+//! What is known of a sandbox's network lies with its record, so that nothing can disagree with it after a crash. A
+//! sandbox keeps the network that it was made with.
+
+mod bridge;
+pub mod cni;
+pub mod etc_files;
+mod kernel;
+pub mod resolv_conf;
+pub(crate) mod rtnetlink;
+pub mod service_routes;
+mod wanted;
+pub mod watch;
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::api::cidr::Cidr;
+use crate::base::locks::Locked;
+use crate::base::sys::task::Process;
+
+use bridge::{Bridge, BridgeSettings};
+use cni::{CniNetwork, CniSettings};
+pub use kernel::{Missing, Part, lacks};
+pub use wanted::{Bandwidth, PortMapping};
+
+/// A sandbox whose network is set up or taken down.
+#[derive(Clone, Copy, Debug)]
+pub struct SandboxNetwork<'a> {
+    /// 64 hex digits.
+    pub id: &'a str,
+    /// Name of the pod.
+    pub name: &'a str,
+    /// Namespace of the pod.
+    pub namespace: &'a str,
+    /// UID of the pod.
+    pub uid: &'a str,
+    /// The process whose network namespace it is; None when it has ended.
+    pub holder: Option<Process>,
+    /// Directory of the sandbox's record. A kind may keep a file of its own name there.
+    pub record: &'a Path,
+    /// Ports of the node that lead to it.
+    pub ports: &'a [PortMapping],
+    /// Of the annotations `kubernetes.io/ingress-bandwidth` and `kubernetes.io/egress-bandwidth`.
+    pub bandwidth: Bandwidth,
+}
+
+/// A way to connect pods. The runtime calls it from several threads; a call blocks until it is done.
+pub trait PodNetwork: Send + Sync {
+    /// Connects a sandbox whose network namespace has just been made, and returns its addresses, primary first. What a
+    /// failed call has begun is undone by [`PodNetwork::tear_down`].
+    ///
+    /// # Errors
+    /// The sandbox is removed again; the text is shown to the user.
+    fn set_up(&self, sandbox: &SandboxNetwork<'_>) -> io::Result<Vec<IpAddr>>;
+
+    /// Undoes what `set_up` did. Idempotent; also called for a sandbox whose holder has ended.
+    ///
+    /// # Errors
+    /// The caller tries again with the next removal.
+    fn tear_down(&self, sandbox: &SandboxNetwork<'_>) -> io::Result<()>;
+
+    /// Goes on with a living sandbox of an earlier daemon, before anybody is given an address: what it keeps of the sandbox may be
+    /// lost or damaged. `addresses` are those of the sandbox's own record; None where that is lost, or was never written.
+    /// Returns its addresses, or None where it has no network any more and has to be made anew.
+    ///
+    /// # Errors
+    /// It has no network now, and the text says why.
+    fn resume(
+        &self,
+        sandbox: &SandboxNetwork<'_>,
+        addresses: Option<&[IpAddr]>,
+    ) -> io::Result<Option<Vec<IpAddr>>> {
+        let _ = sandbox;
+        Ok(addresses.map(<[IpAddr]>::to_vec))
+    }
+
+    /// Writes again what it keeps beside the sandbox's record, which somebody else has removed.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    fn restore(&self, id: &str, record: &Path) -> io::Result<()> {
+        let _ = (id, record);
+        Ok(())
+    }
+
+    /// Looks whether all that was set up is still there, and mends what is not. Returns a sentence for each thing that was
+    /// mended or cannot be.
+    fn mend(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+/// Which network a sandbox has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum NetworkKind {
+    /// The node's own (`hostNetwork: true`).
+    Host,
+    /// Only a loopback interface, which the sandbox sets up itself.
+    #[default]
+    None,
+    /// The bridge of this node.
+    Bridge,
+    /// What CNI plugins make.
+    Cni,
+}
+
+/// The choice of the configuration, `network`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NetworkChoice {
+    /// CNI where it is configured, else the bridge where the kernel can, else none.
+    #[default]
+    Auto,
+    /// CNI; pods wait where it is not configured.
+    Cni,
+    /// The bridge; pods wait where the kernel cannot.
+    Bridge,
+    /// None.
+    None,
+}
+
+impl FromStr for NetworkChoice {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<Self, String> {
+        match s {
+            "auto" => Ok(Self::Auto),
+            "cni" => Ok(Self::Cni),
+            "bridge" => Ok(Self::Bridge),
+            "none" => Ok(Self::None),
+            _ => Err(format!(
+                "\"{s}\" is no network; it is auto, bridge, cni or none"
+            )),
+        }
+    }
+}
+
+/// What the networks of a node are made from.
+#[derive(Clone, Debug)]
+pub struct NetworkSettings {
+    /// `network`.
+    pub choice: NetworkChoice,
+    /// The address of pods that use the node's network.
+    pub node_ip: IpAddr,
+    /// `podCIDR`: at most one of each family.
+    pub pod_cidrs: Vec<Cidr>,
+    /// Part of the names of what the whole node shares ([`crate::base::paths::Layout::id`]).
+    pub id: String,
+    /// Directory of the sandboxes' records.
+    pub records: PathBuf,
+    /// Directory of the role `proxy`.
+    pub proxy: PathBuf,
+    /// Where configurations and plugins of CNI are.
+    pub cni: CniSettings,
+}
+
+#[cfg(test)]
+impl NetworkSettings {
+    /// Pods have loopback only.
+    pub(crate) fn none(layout: &crate::base::paths::Layout) -> Self {
+        Self {
+            choice: NetworkChoice::None,
+            node_ip: Ipv4Addr::LOCALHOST.into(),
+            pod_cidrs: Vec::new(),
+            id: layout.id(),
+            records: layout.sandboxes(),
+            proxy: layout.proxy_dir(),
+            cni: CniSettings {
+                conf_dir: layout.cni_conf_dir(),
+                bin_dirs: Vec::new(),
+                cache_dir: layout.cni_cache(),
+            },
+        }
+    }
+}
+
+/// A namespace that nobody connects. Only the pod's own containers and its probes can reach it, because they are in it.
+struct Unconnected {
+    address: IpAddr,
+}
+
+impl PodNetwork for Unconnected {
+    fn set_up(&self, _: &SandboxNetwork<'_>) -> io::Result<Vec<IpAddr>> {
+        Ok(vec![self.address])
+    }
+    fn tear_down(&self, _: &SandboxNetwork<'_>) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// CNI, once what earlier sandboxes have left is released: the plugins would take a new sandbox for one of them.
+struct Collected {
+    network: CniNetwork,
+    is_done: Mutex<bool>,
+    done: Condvar,
+}
+
+impl Collected {
+    fn new(settings: CniSettings) -> Self {
+        Self {
+            network: CniNetwork::new(settings),
+            is_done: Mutex::default(),
+            done: Condvar::new(),
+        }
+    }
+
+    fn done(&self) {
+        *self.lock() = true;
+        self.done.notify_all();
+    }
+
+    /// Calls `say` when it takes longer than `slow`.
+    fn wait(&self, slow: Duration, say: impl FnOnce()) {
+        let waits = |is_done: &mut bool| !*is_done;
+        let waited = self.done.wait_timeout_while(self.lock(), slow, waits);
+        let (is_done, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+        drop(is_done);
+        if waited.timed_out() {
+            say();
+            let waited = self.done.wait_while(self.lock(), waits);
+            drop(waited.unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, bool> {
+        self.is_done.locked()
+    }
+}
+
+/// Says that it is collected when it is dropped.
+struct Done<'a>(&'a Collected);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        self.0.done();
+    }
+}
+
+impl PodNetwork for Collected {
+    fn set_up(&self, sandbox: &SandboxNetwork<'_>) -> io::Result<Vec<IpAddr>> {
+        self.wait(cni::SLOW, || {
+            log::warn!(
+                "pod {}/{} waits for its network: what earlier sandboxes left is released first",
+                sandbox.namespace,
+                sandbox.name
+            );
+        });
+        self.network.set_up(sandbox)
+    }
+
+    fn tear_down(&self, sandbox: &SandboxNetwork<'_>) -> io::Result<()> {
+        self.network.tear_down(sandbox)
+    }
+
+    fn restore(&self, id: &str, record: &Path) -> io::Result<()> {
+        self.network.restore(id, record)
+    }
+}
+
+/// The addresses of all interfaces in the caller's network namespace; none where they cannot be read. The interfaces themselves,
+/// of which each pod has one, are not asked for.
+pub fn node_addresses() -> Vec<IpAddr> {
+    let read = || rtnetlink::Rtnetlink::open()?.every_address();
+    let all = read().ok().into_iter().flatten();
+    all.map(|(_, address)| address.network).collect()
+}
+
+/// The networks of this node.
+pub struct Networks {
+    host: Unconnected,
+    none: Unconnected,
+    bridge: Bridge,
+    cni: Collected,
+    choice: NetworkChoice,
+    /// For new sandboxes where CNI is not chosen.
+    kind: NetworkKind,
+    /// What the kernel lacks.
+    missing: Vec<Missing>,
+    pod_cidrs: Vec<Cidr>,
+}
+
+impl Networks {
+    /// Looks what the kernel can, and which sandboxes there are.
+    pub fn new(settings: NetworkSettings) -> Self {
+        // Sandboxes of another configuration keep the bridge.
+        let is_used = bridge::is_used(&settings.records);
+        let kernel = match settings.choice {
+            NetworkChoice::None | NetworkChoice::Cni if !is_used => kernel::Kernel::default(),
+            _ => kernel::look(),
+        };
+        let kind = match settings.choice {
+            NetworkChoice::None => NetworkKind::None,
+            NetworkChoice::Cni => NetworkKind::Cni,
+            NetworkChoice::Auto if !kernel.can_bridge => NetworkKind::None,
+            NetworkChoice::Auto | NetworkChoice::Bridge => NetworkKind::Bridge,
+        };
+        for missing in &kernel.missing {
+            log::warn!("{}", missing.text);
+        }
+        Self {
+            host: Unconnected {
+                address: settings.node_ip,
+            },
+            none: Unconnected {
+                address: Ipv4Addr::LOCALHOST.into(),
+            },
+            choice: settings.choice,
+            pod_cidrs: settings.pod_cidrs.clone(),
+            cni: Collected::new(settings.cni.clone()),
+            bridge: Bridge::new(BridgeSettings::of(settings, kernel.filter)),
+            kind,
+            missing: kernel.missing,
+        }
+    }
+
+    /// What a new sandbox gets that does not use the node's network. A configuration of CNI may come and go at any time.
+    pub fn kind(&self) -> NetworkKind {
+        match self.choice {
+            // One that cannot be used is an error that somebody must see.
+            NetworkChoice::Auto if !matches!(self.cni.network.configured(), Ok(None)) => {
+                NetworkKind::Cni
+            }
+            _ => self.kind,
+        }
+    }
+
+    /// What the kernel lacks for the network of pods.
+    pub fn missing(&self) -> &[Missing] {
+        &self.missing
+    }
+
+    /// What of this a pod with such an address feels, that does not use the node's network.
+    pub fn missing_for(&self, address: IpAddr) -> impl Iterator<Item = &Missing> {
+        let at_bridge = self.pod_cidrs.iter().any(|range| range.contains(address));
+        let feels = move |part| match part {
+            Part::Bridge => address.is_loopback(),
+            Part::Nat | Part::FrameFilter => at_bridge,
+        };
+        self.missing.iter().filter(move |m| feels(m.what))
+    }
+
+    /// The addresses of each sandbox of this kind; None where each has its own.
+    pub fn fixed(&self, kind: NetworkKind) -> Option<Vec<IpAddr>> {
+        match kind {
+            NetworkKind::Host => Some(vec![self.host.address]),
+            NetworkKind::None => Some(vec![self.none.address]),
+            NetworkKind::Bridge | NetworkKind::Cni => None,
+        }
+    }
+
+    /// The network of that kind.
+    pub fn of(&self, kind: NetworkKind) -> &dyn PodNetwork {
+        match kind {
+            NetworkKind::Host => &self.host,
+            NetworkKind::None => &self.none,
+            NetworkKind::Bridge => &self.bridge,
+            NetworkKind::Cni => &self.cni,
+        }
+    }
+
+    /// Has CNI plugins release what belongs to none of these sandboxes. Nobody is connected by CNI before this is done.
+    pub fn collect(&self, valid: &[String]) {
+        // Also after a panic: pods wait for it.
+        let _done = Done(&self.cni);
+        let valid: Vec<&str> = valid.iter().map(String::as_str).collect();
+        if let Err(e) = self.cni.network.gc(&valid) {
+            log::warn!("cannot release networks of sandboxes that are gone: {e}");
+        }
+    }
+
+    /// Ends what waits for plugins: the daemon ends.
+    pub fn stop(&self) {
+        self.cni.network.stop();
+        self.cni.done();
+    }
+
+    /// See [`PodNetwork::mend`].
+    pub fn mend(&self) -> Vec<String> {
+        self.bridge.mend()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::net::netfilter::own_network::in_own_network;
+
+    #[test]
+    fn a_pod_that_waits_long_for_what_others_left_says_so() {
+        let collected = Collected::new(CniSettings {
+            conf_dir: PathBuf::new(),
+            bin_dirs: Vec::new(),
+            cache_dir: PathBuf::new(),
+        });
+        let mut said = false;
+        collected.wait(Duration::ZERO, || {
+            said = true;
+            collected.done();
+        });
+        assert!(said);
+        collected.wait(Duration::ZERO, || panic!("it is done"));
+    }
+
+    /// As on a kernel that cannot, or where it may not.
+    #[test]
+    fn what_the_kernel_lacks_is_told_to_the_pods_that_feel_it() {
+        in_own_network(|| {
+            const CAP_NET_ADMIN: u64 = 1 << 12;
+            crate::base::sys::process::drop_capabilities(CAP_NET_ADMIN).unwrap();
+            let mut networks = Networks::new(NetworkSettings {
+                choice: NetworkChoice::Auto,
+                node_ip: [192, 0, 2, 1].into(),
+                pod_cidrs: vec!["10.244.0.0/24".parse().unwrap()],
+                id: "podprobe-test".into(),
+                records: PathBuf::from("/nowhere"),
+                proxy: PathBuf::from("/nowhere"),
+                cni: CniSettings {
+                    conf_dir: PathBuf::from("/nowhere"),
+                    bin_dirs: Vec::new(),
+                    cache_dir: PathBuf::from("/nowhere"),
+                },
+            });
+            assert_eq!(networks.kind(), NetworkKind::None);
+            let of = |networks: &Networks, ip: &str| -> Vec<&str> {
+                let missing = networks.missing_for(ip.parse().unwrap());
+                missing.map(|m| m.what.as_str()).collect()
+            };
+            assert_eq!(of(&networks, "127.0.0.1"), ["bridge"]);
+            assert_eq!(of(&networks, "10.244.0.2"), [""; 0]);
+            let text = &networks.missing()[0].text;
+            let cause = "not permitted; the daemon needs CAP_NET_ADMIN";
+            assert!(
+                text.starts_with("pods have only a loopback interface: ") && text.ends_with(cause),
+                "{text}"
+            );
+            let lack = |what| Missing {
+                what,
+                text: String::new(),
+            };
+            networks.missing = [Part::Nat, Part::FrameFilter].map(lack).into();
+            assert_eq!(of(&networks, "127.0.0.1"), [""; 0]);
+            assert_eq!(of(&networks, "10.244.0.2"), ["nat", "frame-filter"]);
+            assert_eq!(of(&networks, "10.77.0.2"), [""; 0], "of CNI plugins");
+        });
+    }
+}

@@ -1,0 +1,270 @@
+//! The data path of this node: the kernel's packet filter where it can, else a process of the role `proxy`. With the
+//! packet filter the process serves what the filter cannot: host ports on 127.0.0.1 and ::1, and names.
+//!
+//! Invariants: what the other data path has left of an earlier configuration is taken back once this one is in force. A
+//! node that has nothing to serve has no tables and no process of ours.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use super::nftables::Nftables;
+use super::userspace::{ProxyRole, UserspaceProxy};
+use super::{Applied, DataPath, ProxyError};
+use crate::api::cidr::Cidr;
+use crate::net::network::service_routes::{self, To};
+use crate::net::proxyd::dns::counters::Counters;
+use crate::net::proxyd::message::{HostPorts, Options, ServiceAddresses};
+use crate::net::services::names::Names;
+use crate::net::services::table::{HostPort, ServiceTable};
+
+/// The choice of the configuration, `proxyMode`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ProxyMode {
+    /// The packet filter where it can.
+    #[default]
+    Auto,
+    /// The packet filter.
+    Nftables,
+    /// The process.
+    Userspace,
+}
+
+impl FromStr for ProxyMode {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<Self, String> {
+        match s {
+            "auto" => Ok(Self::Auto),
+            "nftables" => Ok(Self::Nftables),
+            "userspace" => Ok(Self::Userspace),
+            _ => Err(format!(
+                "\"{s}\" is no proxy mode; it is auto, nftables or userspace"
+            )),
+        }
+    }
+}
+/// What a node's data path is made from.
+pub struct Deps {
+    /// `proxyMode`.
+    pub mode: ProxyMode,
+    /// Pods have loopback alone: the process enters their namespaces, which the packet filter cannot.
+    pub loopback_only: bool,
+    /// Part of the names of tables ([`crate::base::paths::Layout::id`]).
+    pub id: String,
+    /// `serviceCIDR`.
+    pub service_cidrs: Vec<Cidr>,
+    /// The process.
+    pub role: ProxyRole,
+}
+
+/// See the module.
+pub struct Auto {
+    filter: Result<Nftables, ProxyError>,
+    /// Services are in the packet filter.
+    uses_filter: bool,
+    /// The other one has nothing left of an earlier configuration.
+    is_clean: bool,
+    role: UserspaceProxy,
+    /// What the process has of the table.
+    of_role: ServiceTable,
+    service_cidrs: Vec<Cidr>,
+}
+
+impl Auto {
+    /// Finds out what the kernel can.
+    pub fn new(deps: Deps) -> Self {
+        let filter = Nftables::new(&deps.id).map_err(ProxyError::from);
+        let uses_filter = match deps.mode {
+            ProxyMode::Nftables => true,
+            ProxyMode::Userspace => false,
+            ProxyMode::Auto => filter.is_ok() && !deps.loopback_only,
+        };
+        if let (ProxyMode::Auto, Err(e)) = (deps.mode, &filter) {
+            log::warn!("{e}; a process, podprobe proxy, serves instead");
+        }
+        // A local route without a process of ours is somebody else's.
+        let is_clean = uses_filter && !deps.role.runs();
+        Self {
+            filter,
+            uses_filter,
+            is_clean,
+            role: UserspaceProxy::new(deps.role, Options::default()),
+            of_role: ServiceTable::default(),
+            service_cidrs: deps.service_cidrs,
+        }
+    }
+
+    fn filter(&mut self) -> Result<&mut Nftables, ProxyError> {
+        self.filter.as_mut().map_err(|e| e.clone())
+    }
+
+    fn apply_in_filter(&mut self, table: &ServiceTable) -> Result<Applied, ProxyError> {
+        if table.services.is_empty() {
+            return self.remove_from_filter().map(|_| Applied::default());
+        }
+        let mut applied = self.filter()?.apply(table)?;
+        // After the table: what went along the route without one would be tracked as it is.
+        if let Err(e) = service_routes::ensure(&self.service_cidrs, To::PacketFilter) {
+            // Only the node's own processes may miss services.
+            applied.warn(e.to_string());
+        }
+        Ok(applied)
+    }
+
+    /// A route without tables of ours is somebody else's.
+    fn remove_from_filter(&mut self) -> Result<bool, ProxyError> {
+        let removed = self.filter()?.remove()?;
+        if removed {
+            self.remove_routes(To::PacketFilter);
+        }
+        Ok(removed)
+    }
+
+    fn remove_routes(&self, to: To) {
+        if let Err(e) = service_routes::remove(&self.service_cidrs, to) {
+            log::warn!("services: cannot remove the route to serviceCIDR: {e}");
+        }
+    }
+
+    /// What of a table the process has: with the packet filter host ports alone, for the addresses that the filter does not
+    /// see.
+    fn for_role(&self, table: &ServiceTable) -> ServiceTable {
+        if !self.uses_filter {
+            return table.clone();
+        }
+        let host_ports = table.host_ports.iter();
+        let unseen = |port: &&HostPort| port.host_ip.is_none_or(is_loopback_or_any);
+        ServiceTable {
+            host_ports: host_ports.filter(unseen).cloned().collect(),
+            ..ServiceTable::default()
+        }
+    }
+
+    /// Has the process serve its part of the table, and names.
+    fn apply_to_role(&mut self) -> Result<Applied, ProxyError> {
+        let table = std::mem::take(&mut self.of_role);
+        let applied = match (self.is_needless(&table), self.uses_filter) {
+            (true, _) => self.remove_from_role().map(|_| Applied::default()),
+            (false, true) => self.apply_beside_filter(&table),
+            (false, false) => self.apply_in_role(&table),
+        };
+        self.of_role = table;
+        applied
+    }
+
+    fn is_needless(&self, table: &ServiceTable) -> bool {
+        table.services.is_empty() && table.host_ports.is_empty() && !self.role.has_names()
+    }
+
+    fn apply_beside_filter(&mut self, table: &ServiceTable) -> Result<Applied, ProxyError> {
+        self.role.set_options(Options {
+            host_ports: HostPorts::Localhost,
+            ..Options::default()
+        });
+        self.role.apply(table)
+    }
+
+    fn apply_in_role(&mut self, table: &ServiceTable) -> Result<Applied, ProxyError> {
+        let ours = table.services.iter().flat_map(|service| {
+            let external = service.external_ips.iter();
+            let external = external.chain(&service.load_balancer_ips);
+            service.cluster_ips.iter().chain(external)
+        });
+        let ours: BTreeSet<IpAddr> = ours.copied().collect();
+        let is_bindable = |ip: &IpAddr| match ip {
+            IpAddr::V4(_) => true,
+            // It is an address together with an interface only.
+            IpAddr::V6(ip) => !ip.is_unicast_link_local(),
+        };
+        let node = crate::net::network::node_addresses().into_iter();
+        let node: BTreeSet<IpAddr> = node
+            .filter(|ip| is_bindable(ip) && !ours.contains(ip))
+            .collect();
+        self.role.set_options(Options {
+            service_addresses: ServiceAddresses::Bound,
+            node_addresses: node.into_iter().collect(),
+            node_ports: true,
+            host_ports: HostPorts::All,
+            ..Options::default()
+        });
+        let routed = service_routes::ensure(&self.service_cidrs, To::Listeners);
+        let mut applied = self.role.apply(table)?;
+        if let Err(e) = routed {
+            applied.warn(e.to_string());
+        }
+        Ok(applied)
+    }
+
+    fn remove_from_role(&mut self) -> Result<bool, ProxyError> {
+        let removed = self.role.remove()?;
+        if removed && !self.uses_filter {
+            self.remove_routes(To::Listeners);
+        }
+        Ok(removed)
+    }
+}
+
+fn is_loopback_or_any(ip: IpAddr) -> bool {
+    ip.is_loopback() || ip.is_unspecified()
+}
+
+impl DataPath for Auto {
+    fn name(&self) -> &'static str {
+        match self.uses_filter {
+            true => "nftables",
+            false => self.role.name(),
+        }
+    }
+
+    fn apply(&mut self, table: &ServiceTable) -> Result<Applied, ProxyError> {
+        self.of_role = self.for_role(table);
+        if !self.uses_filter {
+            let applied = self.apply_to_role()?;
+            if !self.is_clean && self.filter.is_ok() {
+                self.remove_from_filter()?;
+            }
+            self.is_clean = true;
+            return Ok(applied);
+        }
+        let mut applied = self.apply_in_filter(table)?;
+        if !self.is_clean {
+            self.remove_routes(To::Listeners);
+            self.is_clean = true;
+        }
+        // Services are in force whatever becomes of the rest.
+        match self.apply_to_role() {
+            Ok(Applied {
+                warning: Some(text),
+                ..
+            }) => applied.warn(text),
+            Ok(_) => {}
+            Err(e) => applied.warn(e.to_string()),
+        }
+        Ok(applied)
+    }
+
+    fn set_names(&mut self, names: Option<Names>) {
+        self.role.set_names(names);
+    }
+
+    fn apply_names(&mut self) -> Result<Applied, ProxyError> {
+        self.apply_to_role()
+    }
+
+    fn name_counters(&self) -> Option<Counters> {
+        self.role.name_counters()
+    }
+
+    fn addresses(&self) -> BTreeSet<IpAddr> {
+        self.role.addresses()
+    }
+
+    fn remove(&mut self) -> Result<bool, ProxyError> {
+        let filter = match self.filter {
+            Ok(_) => self.remove_from_filter()?,
+            Err(_) => false,
+        };
+        Ok(self.remove_from_role()? || filter)
+    }
+}

@@ -1,0 +1,86 @@
+//! A way to wait until a pod that ends gets no traffic any more.
+//!
+//! Invariants: a version of the change feed is passed when no client is sent to an endpoint that was gone by then. Before
+//! the first version is passed, clients may be sent wherever an earlier daemon has sent them. Nobody waits where there are
+//! no services, and nobody waits longer than the limit that is given.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::base::locks::Locked;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct TrafficGate {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The version of the change feed that the data path is not behind of.
+    passed: Option<u64>,
+    /// Clients are sent to some endpoint, or find one by its name.
+    has_traffic: bool,
+}
+
+impl TrafficGate {
+    /// Data path and names have seen this version; `has_traffic`: they send clients to some endpoint.
+    pub fn pass(&self, version: u64, has_traffic: bool) {
+        *self.lock() = State {
+            passed: Some(version),
+            has_traffic,
+        };
+        self.changed.notify_all();
+    }
+
+    /// Waits until that version is passed, at most for `limit`; false when the limit was reached.
+    pub fn wait(&self, version: u64, limit: Duration) -> bool {
+        let is_behind = |state: &mut State| match state.passed {
+            Some(passed) => state.has_traffic && passed < version,
+            None => true,
+        };
+        let waited = self
+            .changed
+            .wait_timeout_while(self.lock(), limit, is_behind);
+        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.locked()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(3600);
+
+    #[test]
+    fn a_waiter_goes_on_when_its_version_is_passed() {
+        let gate = TrafficGate::default();
+        gate.pass(3, true);
+        assert!(gate.wait(3, Duration::ZERO));
+        assert!(!gate.wait(4, Duration::ZERO));
+        std::thread::scope(|s| {
+            let waits = s.spawn(|| gate.wait(4, LONG));
+            gate.pass(5, true);
+            assert!(waits.join().unwrap());
+        });
+    }
+
+    #[test]
+    fn nobody_waits_where_no_client_is_sent_anywhere() {
+        let gate = TrafficGate::default();
+        assert!(!gate.wait(0, Duration::ZERO), "of an earlier daemon");
+        gate.pass(1, false);
+        assert!(gate.wait(9, LONG));
+        gate.pass(3, true);
+        std::thread::scope(|s| {
+            let waits = s.spawn(|| gate.wait(9, LONG));
+            gate.pass(4, false);
+            assert!(waits.join().unwrap());
+        });
+    }
+}

@@ -1,0 +1,149 @@
+//! The connections of the health servers: each has one question, one answer and an end.
+//!
+//! Invariants: nothing blocks. There are at most [`MAX`], each lives at most [`LIMIT`] and keeps at most
+//! [`MAX_HEAD`] bytes of what its client sends.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, SystemTime};
+
+use nix::poll::PollFlags;
+
+use super::Health;
+use super::answer::{Asked, MAX_HEAD, question};
+use crate::base::clock::Moment;
+
+/// How many there may be. One more takes the place of the oldest, so that clients who hold theirs keep nobody out.
+pub(super) const MAX: usize = 64;
+/// For question and answer together.
+const LIMIT: Duration = Duration::from_secs(5);
+/// What a client may send that nobody reads, for example a body: a reset could overtake the answer.
+const MAX_LEFT: usize = 64 << 10;
+
+/// One client.
+pub(super) struct Connection {
+    socket: TcpStream,
+    asked: Asked,
+    until: Moment,
+    step: Step,
+}
+
+enum Step {
+    /// The head so far.
+    Reads(Vec<u8>),
+    /// The answer, and how much of it is sent.
+    Writes(Vec<u8>, usize),
+    /// The answer is sent; how much has come since.
+    Drains(usize),
+}
+
+/// What a step has come to.
+enum Then {
+    /// There is more to do at once.
+    Next(Step),
+    /// The client must act first.
+    Waits,
+    /// It is over.
+    Over,
+}
+
+impl Connection {
+    pub(super) fn new(socket: TcpStream, asked: Asked, now: Moment) -> Self {
+        Self {
+            socket,
+            asked,
+            until: now + LIMIT,
+            step: Step::Reads(Vec::new()),
+        }
+    }
+
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// What it waits for.
+    pub(super) fn events(&self) -> PollFlags {
+        match self.step {
+            Step::Reads(_) | Step::Drains(_) => PollFlags::POLLIN,
+            Step::Writes(..) => PollFlags::POLLOUT,
+        }
+    }
+
+    /// When its time is over.
+    pub(super) fn until(&self) -> Moment {
+        self.until
+    }
+
+    /// Goes on as far as it can without waiting; false when it is over.
+    pub(super) fn advance(&mut self, health: &Health, now: Moment) -> bool {
+        loop {
+            let then = match &mut self.step {
+                Step::Reads(head) => read(&mut self.socket, head, &self.asked, health, now),
+                Step::Writes(answer, sent) => write(&mut self.socket, answer, sent),
+                Step::Drains(left) => drain(&mut self.socket, left),
+            };
+            match then {
+                Then::Next(step) => self.step = step,
+                Then::Waits => return true,
+                Then::Over => return false,
+            }
+        }
+    }
+}
+
+fn read(
+    socket: &mut TcpStream,
+    head: &mut Vec<u8>,
+    asked: &Asked,
+    health: &Health,
+    now: Moment,
+) -> Then {
+    let mut piece = [0; MAX_HEAD];
+    let room = MAX_HEAD - head.len();
+    let before = head.len();
+    match socket.read(&mut piece[..room]) {
+        Ok(0) => return Then::Over,
+        Ok(n) => head.extend_from_slice(&piece[..n]),
+        Err(e) => return after(&e),
+    }
+    match question(head, before) {
+        Some(question) => {
+            let answer = health.answer(asked, &question, now, SystemTime::now());
+            Then::Next(Step::Writes(answer, 0))
+        }
+        None => Then::Next(Step::Reads(std::mem::take(head))),
+    }
+}
+
+fn write(socket: &mut TcpStream, answer: &[u8], sent: &mut usize) -> Then {
+    match socket.write(&answer[*sent..]) {
+        Ok(0) => Then::Over,
+        Ok(n) if *sent + n < answer.len() => {
+            *sent += n;
+            Then::Waits
+        }
+        Ok(_) => match socket.shutdown(Shutdown::Write) {
+            Ok(()) => Then::Next(Step::Drains(0)),
+            Err(_) => Then::Over,
+        },
+        Err(e) => after(&e),
+    }
+}
+
+fn drain(socket: &mut TcpStream, left: &mut usize) -> Then {
+    let mut piece = [0; MAX_HEAD];
+    match socket.read(&mut piece) {
+        Ok(0) => Then::Over,
+        Ok(n) if *left + n > MAX_LEFT => Then::Over,
+        Ok(n) => Then::Next(Step::Drains(*left + n)),
+        Err(e) => after(&e),
+    }
+}
+
+fn after(e: &std::io::Error) -> Then {
+    match e.kind() {
+        ErrorKind::WouldBlock | ErrorKind::Interrupted => Then::Waits,
+        _ => Then::Over,
+    }
+}

@@ -1,0 +1,157 @@
+//! Health checks: of the data path on `healthzBindAddress`, and of services on their `healthCheckNodePort` (services 8).
+//!
+//! Invariants: whoever writes never waits for the thread that answers, and no client makes anybody wait.
+
+pub mod answer;
+mod connections;
+mod server;
+pub mod state;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard};
+use std::time::SystemTime;
+
+use nix::sys::eventfd::{EfdFlags, EventFd};
+
+pub use self::server::spawn;
+
+use self::answer::{Asked, Counted, Question, answer};
+use self::state::HealthState;
+use crate::base::clock::Moment;
+use crate::base::locks::Locked;
+use crate::net::services::build::HealthCheck;
+
+/// What the thread `services` says and the thread `proxy-health` answers.
+#[derive(Debug)]
+pub struct Health {
+    inner: Mutex<Inner>,
+    wake: EventFd,
+    stopped: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Inner {
+    state: HealthState,
+    /// By path and code.
+    answers: BTreeMap<(Counted, u16), u64>,
+    /// Where nobody can be answered, and why.
+    failed: BTreeMap<Asked, String>,
+}
+
+impl Health {
+    /// Of a data path that has done nothing yet.
+    ///
+    /// # Errors
+    /// There are no descriptors left.
+    pub fn new() -> io::Result<Self> {
+        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
+        Ok(Self {
+            inner: Mutex::new(Inner {
+                state: HealthState::new("none", Moment::now()),
+                answers: BTreeMap::new(),
+                failed: BTreeMap::new(),
+            }),
+            wake: EventFd::from_flags(flags)?,
+            stopped: AtomicBool::new(false),
+        })
+    }
+
+    /// The name of the data path that will be looked at.
+    pub fn set_mode(&self, mode: &'static str) {
+        self.lock().state.set_mode(mode);
+    }
+
+    /// The data path `mode` was looked at. `checks` are those of the services where all there is to do is in force, else
+    /// none: a load balancer must not send clients before that.
+    pub fn look(&self, now: Moment, mode: &'static str, checks: Option<&[HealthCheck]>) {
+        let mut inner = self.lock();
+        inner.state.look(now, SystemTime::now(), checks.is_some());
+        inner.state.set_mode(mode);
+        let moves = checks.is_some_and(|checks| inner.state.set_checks(checks));
+        drop(inner);
+        if moves {
+            self.wake();
+        }
+    }
+
+    /// Why the health of a service cannot be asked for.
+    pub fn problem(&self, namespace: &str, name: &str) -> Option<String> {
+        let asked = Asked::Service {
+            namespace: namespace.into(),
+            name: name.into(),
+        };
+        self.lock().failed.get(&asked).cloned()
+    }
+
+    /// How often which path of the proxy was answered with which code.
+    pub fn answers(&self) -> Vec<((Counted, u16), u64)> {
+        let inner = self.lock();
+        inner.answers.iter().map(|(of, n)| (*of, *n)).collect()
+    }
+
+    /// The name of the data path.
+    pub fn mode(&self) -> &'static str {
+        self.lock().state.mode()
+    }
+
+    /// Tells the thread to end.
+    pub fn stop(&self) {
+        self.stopped.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Acquire)
+    }
+
+    fn wake(&self) {
+        // It can be full only after 2^64 writes; it is readable then, too.
+        let _ = self.wake.write(1);
+    }
+
+    fn wake_fd(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
+
+    fn clear_wake(&self) {
+        let _ = self.wake.read();
+    }
+
+    /// Where to listen for what.
+    fn wanted(&self, proxy: Option<SocketAddr>) -> BTreeMap<Asked, SocketAddr> {
+        let inner = self.lock();
+        let of_services = inner.state.checks().iter().map(|check| {
+            let asked = Asked::Service {
+                namespace: check.namespace.clone(),
+                name: check.service.clone(),
+            };
+            (asked, (Ipv6Addr::UNSPECIFIED, check.port).into())
+        });
+        let proxy = proxy.map(|at| (Asked::Proxy, at));
+        of_services.chain(proxy).collect()
+    }
+
+    fn set_failed(&self, failed: &BTreeMap<Asked, String>) {
+        self.lock().failed = failed.clone();
+    }
+
+    /// The answer as it is sent.
+    fn answer(&self, asked: &Asked, question: &Question, now: Moment, wall: SystemTime) -> Vec<u8> {
+        let mut inner = self.lock();
+        let answer = answer(asked, question, &inner.state, now, wall);
+        if let Some(counted) = answer.counted {
+            *inner.answers.entry((counted, answer.code)).or_default() += 1;
+        }
+        answer.bytes
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.locked()
+    }
+}

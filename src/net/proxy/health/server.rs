@@ -1,0 +1,230 @@
+//! The thread `proxy-health`: listens where health is asked for, and answers.
+//!
+//! Invariants: it waits in `poll` only. A port that is in use is said once and tried again; the others go on.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, ErrorKind};
+use std::net::{SocketAddr, TcpListener};
+use std::ops::ControlFlow;
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use super::Health;
+use super::answer::Asked;
+use super::connections::{Connection, MAX};
+use crate::base::clock::Moment;
+use crate::base::threads::Roster;
+use crate::base::wire::listen::{is_of_client, listener};
+
+/// How often a port that is in use is tried again.
+const INTERVAL: Duration = Duration::from_secs(10);
+/// After a panic, and while there are no descriptors.
+const PAUSE: Duration = Duration::from_secs(1);
+const STACK: usize = 256 << 10;
+
+/// Starts it; it ends after [`Health::stop`].
+///
+/// # Errors
+/// The node gives no thread.
+pub fn spawn(
+    health: Arc<Health>,
+    proxy: Option<SocketAddr>,
+    roster: &Roster,
+) -> io::Result<JoinHandle<()>> {
+    let mut server = Server::new(health, proxy);
+    roster.spawn("proxy-health", STACK, move |_, panicked| {
+        if panicked {
+            server.connections.clear();
+        }
+        server.rounds();
+        ControlFlow::Break(())
+    })
+}
+
+pub(super) struct Server {
+    health: Arc<Health>,
+    /// `healthzBindAddress`.
+    proxy: Option<SocketAddr>,
+    listeners: BTreeMap<Asked, (SocketAddr, TcpListener)>,
+    /// Where it cannot listen, and what the log has of it.
+    failed: BTreeMap<Asked, String>,
+    /// The oldest first.
+    connections: Vec<Connection>,
+    /// When to try again to listen.
+    retry: Option<Moment>,
+    /// Until when nobody is let in, for want of descriptors.
+    rests: Option<Moment>,
+}
+
+impl Server {
+    pub(super) fn new(health: Arc<Health>, proxy: Option<SocketAddr>) -> Self {
+        Self {
+            health,
+            proxy,
+            listeners: BTreeMap::new(),
+            failed: BTreeMap::new(),
+            connections: Vec::new(),
+            retry: Some(Moment::now()),
+            rests: None,
+        }
+    }
+
+    fn rounds(&mut self) {
+        while !self.health.is_stopped() {
+            self.turn();
+        }
+    }
+
+    /// Waits for somebody, and serves who is there.
+    pub(super) fn turn(&mut self) {
+        self.turn_for(Duration::MAX);
+    }
+
+    /// The same, with at most so much waiting.
+    pub(super) fn turn_for(&mut self, limit: Duration) {
+        let now = Moment::now();
+        if self.retry.is_some_and(|at| at <= now) {
+            self.listen(now);
+        }
+        self.rests = self.rests.filter(|until| *until > now);
+        let (is_woken, callers, ready) = self.wait(now, limit);
+        let now = Moment::now();
+        self.serve(&ready, now);
+        for asked in callers {
+            self.let_in(&asked, now);
+        }
+        if is_woken {
+            self.listen(now);
+        }
+    }
+
+    /// Whether the ports have changed, where somebody calls, and which connections can go on.
+    fn wait(&self, now: Moment, limit: Duration) -> (bool, Vec<Asked>, BTreeSet<i32>) {
+        let mut fds = vec![PollFd::new(self.health.wake_fd(), PollFlags::POLLIN)];
+        let listeners: Vec<_> = match self.rests {
+            None => self.listeners.iter().collect(),
+            Some(_) => Vec::new(),
+        };
+        let of_listeners = listeners.iter().map(|(_, (_, socket))| socket.as_fd());
+        fds.extend(of_listeners.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
+        let connections = self.connections.iter();
+        fds.extend(connections.map(|c| PollFd::new(c.fd(), c.events())));
+        let left = self.next().map_or(limit, |at| at.since(now).min(limit));
+        // Rounded up: poll counts in milliseconds, and waking early would only spin.
+        let left = left.saturating_add(Duration::from_micros(999));
+        let left = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+        if poll(&mut fds, left).is_err() {
+            return (false, Vec::new(), BTreeSet::new());
+        }
+        let is_ready = |fd: &PollFd<'_>| fd.revents().is_none_or(|events| !events.is_empty());
+        let (of_listeners, of_connections) = fds[1..].split_at(listeners.len());
+        let called = listeners.iter().zip(of_listeners);
+        let called = called.filter(|(_, fd)| is_ready(fd));
+        let ready = of_connections.iter().filter(|fd| is_ready(fd));
+        (
+            is_ready(&fds[0]),
+            called.map(|((asked, _), _)| (*asked).clone()).collect(),
+            ready.map(|fd| fd.as_fd().as_raw_fd()).collect(),
+        )
+    }
+
+    fn next(&self) -> Option<Moment> {
+        let connections = self.connections.iter().map(Connection::until);
+        connections.chain(self.retry).chain(self.rests).min()
+    }
+
+    fn serve(&mut self, ready: &BTreeSet<i32>, now: Moment) {
+        let health = &self.health;
+        self.connections.retain_mut(|connection| {
+            let is_ready = ready.contains(&connection.fd().as_raw_fd());
+            connection.until() > now && (!is_ready || connection.advance(health, now))
+        });
+    }
+
+    /// Everybody who calls, but not more than there is place for.
+    fn let_in(&mut self, asked: &Asked, now: Moment) {
+        for _ in 0..MAX {
+            let Some((_, listener)) = self.listeners.get(asked) else {
+                return;
+            };
+            match listener.accept() {
+                Ok((socket, _)) => {
+                    let is_set = socket.set_nonblocking(true).is_ok();
+                    let mut connection = Connection::new(socket, asked.clone(), now);
+                    if is_set && connection.advance(&self.health, now) {
+                        self.keep(connection);
+                    }
+                }
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return,
+                // They are of the client that has gone.
+                Err(e) if is_of_client(&e) => {}
+                Err(e) => {
+                    log::debug!("cannot let in who asks for health: {e}");
+                    self.rests = Some(now + PAUSE);
+                    return;
+                }
+            }
+        }
+    }
+
+    fn keep(&mut self, connection: Connection) {
+        if self.connections.len() >= MAX {
+            self.connections.remove(0);
+        }
+        self.connections.push(connection);
+    }
+
+    /// Listens where health is asked for now, and nowhere else.
+    fn listen(&mut self, now: Moment) {
+        self.health.clear_wake();
+        let wanted = self.health.wanted(self.proxy);
+        self.listeners
+            .retain(|asked, (at, _)| wanted.get(asked) == Some(at));
+        self.failed.retain(|asked, _| wanted.contains_key(asked));
+        self.retry = None;
+        for (asked, at) in wanted {
+            if !self.listeners.contains_key(&asked) && !self.listen_at(&asked, at) {
+                self.retry = Some(now + INTERVAL);
+            }
+        }
+        self.health.set_failed(&self.failed);
+    }
+
+    fn listen_at(&mut self, asked: &Asked, at: SocketAddr) -> bool {
+        match listener(at) {
+            Ok(listener) => {
+                if self.failed.remove(asked).is_some() {
+                    log::info!("{}: answered now", asked.field(at));
+                }
+                self.listeners.insert(asked.clone(), (at, listener));
+                true
+            }
+            Err(e) => {
+                let text = format!(
+                    "{}: cannot listen: {e}; tried again every {} s",
+                    asked.field(at),
+                    INTERVAL.as_secs()
+                );
+                if self.failed.get(asked) != Some(&text) {
+                    log::warn!("{text}");
+                    self.failed.insert(asked.clone(), text);
+                }
+                false
+            }
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn address(&self, asked: &Asked) -> Option<SocketAddr> {
+        self.listeners.get(asked)?.1.local_addr().ok()
+    }
+
+    #[cfg(test)]
+    pub(super) fn connections(&self) -> usize {
+        self.connections.len()
+    }
+}

@@ -1,0 +1,141 @@
+//! Whether the data path of services is healthy, by kube-proxy's rule (services 8).
+//!
+//! Invariants: pure; the clocks are arguments.
+
+use std::time::{Duration, SystemTime};
+
+use crate::base::clock::Moment;
+use crate::net::services::build::HealthCheck;
+
+/// A change that is not in force for so long makes the data path unhealthy: twice the time after which what failed is tried
+/// again, as in kube-proxy.
+pub const LIMIT: Duration = Duration::from_secs(20);
+
+/// What is known of the data path.
+#[derive(Clone, Debug)]
+pub struct HealthState {
+    /// Its name.
+    mode: &'static str,
+    /// Since when something is not in force.
+    pending: Option<Moment>,
+    /// When somebody last looked whether something has changed.
+    looked: Moment,
+    /// When the data path was last brought up to date, for people.
+    updated: Option<SystemTime>,
+    /// Of services, sorted.
+    checks: Vec<HealthCheck>,
+}
+
+impl HealthState {
+    /// Nothing is in force yet.
+    pub fn new(mode: &'static str, now: Moment) -> Self {
+        Self {
+            mode,
+            pending: Some(now),
+            looked: now,
+            updated: None,
+            checks: Vec::new(),
+        }
+    }
+
+    /// Somebody has looked; `is_current`: all there is to do is in force.
+    pub fn look(&mut self, now: Moment, wall: SystemTime, is_current: bool) {
+        self.looked = now;
+        match is_current {
+            true => {
+                self.pending = None;
+                self.updated = Some(wall);
+            }
+            false => _ = self.pending.get_or_insert(now),
+        }
+    }
+
+    /// Clients are sent by another data path from now on.
+    pub fn set_mode(&mut self, mode: &'static str) {
+        self.mode = mode;
+    }
+
+    /// The ports of services that are asked, and what they answer; whether other ports are to be listened on.
+    pub fn set_checks(&mut self, checks: &[HealthCheck]) -> bool {
+        let port = |c: &HealthCheck| (c.namespace.clone(), c.service.clone(), c.port);
+        let moves = !self.checks.iter().map(port).eq(checks.iter().map(port));
+        self.checks = checks.to_vec();
+        moves
+    }
+
+    /// See [`LIMIT`]. A thread that hangs is no better than a data path that refuses.
+    pub fn is_healthy(&self, now: Moment) -> bool {
+        let is_young = |since: Moment| now.since(since) < LIMIT;
+        is_young(self.looked) && self.pending.is_none_or(is_young)
+    }
+
+    /// The name of the data path.
+    pub fn mode(&self) -> &'static str {
+        self.mode
+    }
+
+    /// When it was last brought up to date.
+    pub fn updated(&self) -> Option<SystemTime> {
+        self.updated
+    }
+
+    /// Those of services.
+    pub fn checks(&self) -> &[HealthCheck] {
+        &self.checks
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Moment {
+        Moment::from_boot(Duration::from_secs(seconds))
+    }
+
+    const WALL: SystemTime = SystemTime::UNIX_EPOCH;
+
+    #[test]
+    fn the_oldest_change_that_is_not_in_force_counts() {
+        let mut state = HealthState::new("nftables", at(0));
+        state.look(at(15), WALL, false);
+        assert!(state.is_healthy(at(19)), "it starts");
+        assert!(!state.is_healthy(at(20)), "it has never worked");
+        state.look(at(30), WALL, true);
+        assert!(state.is_healthy(at(30)));
+        for now in [40, 50, 59] {
+            state.look(at(now), WALL, false);
+            assert!(state.is_healthy(at(now)), "{now}");
+        }
+        state.look(at(60), WALL, false);
+        assert!(!state.is_healthy(at(60)));
+        state.look(at(61), WALL, true);
+        assert!(state.is_healthy(at(61)));
+    }
+
+    #[test]
+    fn nobody_looks_any_more() {
+        let mut state = HealthState::new("nftables", at(0));
+        state.look(at(100), WALL, true);
+        assert!(state.is_healthy(at(119)));
+        assert!(!state.is_healthy(at(120)));
+    }
+
+    #[test]
+    fn only_other_ports_are_listened_on_anew() {
+        let check = |service: &str, port, local_endpoints| HealthCheck {
+            namespace: "n".into(),
+            service: service.into(),
+            port,
+            local_endpoints,
+        };
+        let mut state = HealthState::new("nftables", at(0));
+        assert!(!state.set_checks(&[]));
+        assert!(state.set_checks(&[check("a", 1, 0)]));
+        assert!(!state.set_checks(&[check("a", 1, 2)]));
+        assert_eq!(state.checks()[0].local_endpoints, 2);
+        assert!(state.set_checks(&[check("a", 2, 2)]));
+        assert!(state.set_checks(&[check("b", 2, 2)]));
+        assert!(state.set_checks(&[]));
+    }
+}

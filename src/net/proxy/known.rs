@@ -1,0 +1,208 @@
+//! The services with their addresses, for the variables of containers: known before the data path has them.
+//!
+//! Invariants: nobody waits longer than the limit that is given. The variables are of services of one moment.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+
+use crate::api::Pod;
+use crate::api::objects::ObjectKey;
+use crate::base::cancel::Cancel;
+use crate::base::locks::Locked;
+use crate::net::services::allocate::Assigned;
+use crate::net::services::environment::service_environment;
+use crate::net::services::inputs::{ServiceObjects, with_inputs};
+
+/// See the module.
+#[derive(Debug)]
+pub struct KnownServices {
+    known: Mutex<Arc<Known>>,
+    changed: Condvar,
+    /// Readable from the first time on that services are known. Pods that end wait for it too, so it can be polled.
+    first: Option<EventFd>,
+}
+
+/// The services of one moment.
+#[derive(Debug, Default, PartialEq)]
+struct Known {
+    objects: ServiceObjects,
+    assigned: BTreeMap<ObjectKey, Assigned>,
+}
+
+impl Default for KnownServices {
+    fn default() -> Self {
+        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
+        Self {
+            known: Mutex::default(),
+            changed: Condvar::new(),
+            // Without descriptors nobody waits.
+            first: EventFd::from_flags(flags).ok(),
+        }
+    }
+}
+
+impl KnownServices {
+    /// What services there are, and what each has.
+    pub fn set(&self, objects: &ServiceObjects, assigned: &BTreeMap<ObjectKey, Assigned>) {
+        let mut known = self.lock();
+        if known.objects != *objects || known.assigned != *assigned {
+            *known = Arc::new(Known {
+                objects: objects.clone(),
+                assigned: assigned.clone(),
+            });
+            self.changed.notify_all();
+        }
+        drop(known);
+        if let Some(first) = &self.first {
+            // It can be full only after 2^64 writes; it is readable then, too.
+            let _ = first.write(1);
+        }
+    }
+
+    /// Waits until services were known for the first time, at most for `limit`, or until `cancel` is cancelled.
+    pub fn wait_first(&self, cancel: &Cancel, limit: Duration) {
+        if let Err(e) = self.poll_first(cancel, limit) {
+            log::debug!("cannot wait for services: {e}");
+        }
+    }
+
+    fn poll_first(&self, cancel: &Cancel, limit: Duration) -> io::Result<()> {
+        let Some(first) = &self.first else {
+            return Ok(());
+        };
+        let watch = |fd| PollFd::new(fd, PollFlags::POLLIN);
+        let mut both = [watch(first.as_fd()), watch(cancel.fd()?)];
+        let limit = PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX);
+        poll(&mut both, limit)?;
+        Ok(())
+    }
+
+    /// The variables of a pod's containers. Waits until the services that there are now are known, at most for `limit`: a service
+    /// may have come in one file with the pod.
+    pub fn variables(
+        &self,
+        pod: &Pod,
+        now: impl Fn() -> ServiceObjects,
+        limit: Duration,
+    ) -> Vec<(String, String)> {
+        let is_behind = |known: &mut Arc<Known>| known.objects != now();
+        let waited = self
+            .changed
+            .wait_timeout_while(self.lock(), limit, is_behind);
+        let known = waited.unwrap_or_else(PoisonError::into_inner).0.clone();
+        let namespace = &pod.metadata.namespace;
+        with_inputs(&known.objects, &known.assigned, |services, _| {
+            service_environment(services, namespace, pod.spec.enable_service_links)
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Arc<Known>> {
+        self.known.locked()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::api::PodSource;
+    use crate::api::objects::{LocalObject, ObjectContent, ObjectKind};
+    use crate::api::service::{Protocol, Service, ServicePort, TargetPort};
+    use crate::api::test_pods;
+    use crate::pods::objects::Objects;
+
+    const LONG: Duration = Duration::from_secs(3600);
+
+    fn key(name: &str) -> ObjectKey {
+        ObjectKey::new(ObjectKind::Service, "default", name)
+    }
+
+    fn service(name: &str) -> LocalObject {
+        let service = Service {
+            ports: vec![ServicePort {
+                name: String::new(),
+                protocol: Protocol::Tcp,
+                port: 80,
+                target_port: TargetPort::Number(80),
+                node_port: None,
+                app_protocol: None,
+            }],
+            ..Service::default()
+        };
+        LocalObject {
+            key: key(name),
+            content: ObjectContent::Service(Arc::new(service)),
+        }
+    }
+
+    fn assigned(names: &[&str]) -> BTreeMap<ObjectKey, Assigned> {
+        let has = Assigned {
+            cluster_ips: vec![[10, 96, 0, 5].into()],
+            ..Assigned::default()
+        };
+        names.iter().map(|n| (key(n), has.clone())).collect()
+    }
+
+    fn hosts(known: &KnownServices, objects: &Objects, limit: Duration) -> Vec<String> {
+        let spec = json!({"enableServiceLinks": true, "containers": [{"name": "c", "image": "i"}]});
+        let pod = test_pods::pod("a").spec(spec);
+        let all = known
+            .variables(&pod.build(), || objects.services(), limit)
+            .into_iter();
+        all.map(|(name, _)| name)
+            .filter(|name| name.ends_with("_HOST"))
+            .collect()
+    }
+
+    #[test]
+    fn a_pod_waits_for_the_first_time_only_and_not_when_it_ends() {
+        let known = KnownServices::default();
+        let began = Instant::now();
+        known.wait_first(&Cancel::default(), Duration::from_millis(1));
+        let cancel = Cancel::default();
+        std::thread::scope(|s| {
+            let waits = s.spawn(|| known.wait_first(&cancel, LONG));
+            cancel.cancel();
+            waits.join().unwrap();
+        });
+        std::thread::scope(|s| {
+            let waits = s.spawn(|| known.wait_first(&Cancel::default(), LONG));
+            known.set(&ServiceObjects::default(), &BTreeMap::new());
+            waits.join().unwrap();
+        });
+        known.wait_first(&Cancel::default(), LONG);
+        assert!(began.elapsed() < LONG);
+    }
+
+    #[test]
+    fn a_service_that_came_with_the_pod_is_waited_for() {
+        let (known, objects) = (KnownServices::default(), Objects::default());
+        objects.replace(PodSource::File, vec![service("web")]);
+        known.set(&objects.services(), &assigned(&["web"]));
+        assert_eq!(hosts(&known, &objects, LONG), ["WEB_SERVICE_HOST"]);
+        objects.replace(PodSource::File, vec![service("db"), service("web")]);
+        std::thread::scope(|s| {
+            let waits = s.spawn(|| hosts(&known, &objects, LONG));
+            // Only so that one that does not wait is seen.
+            for _ in 0..20 {
+                assert!(!waits.is_finished());
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            known.set(&objects.services(), &assigned(&["db", "web"]));
+            let both = ["DB_SERVICE_HOST", "WEB_SERVICE_HOST"];
+            assert_eq!(waits.join().unwrap(), both);
+        });
+        objects.replace(PodSource::File, vec![]);
+        let late = hosts(&known, &objects, Duration::ZERO);
+        assert_eq!(late.len(), 2, "those that are known");
+    }
+}

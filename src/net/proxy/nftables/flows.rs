@@ -1,0 +1,102 @@
+//! Which tracked flows have to end: those of UDP that would go on to an endpoint that is gone (kube-proxy's rule), and those
+//! of TCP to a clusterIP that began while nothing translated them.
+//!
+//! All others of TCP are left alone: an endpoint that is gone closes its connections itself, and one that is only unready may
+//! finish. What was not translated reaches nobody, but its entry would keep a client's port from the service for as long as
+//! two minutes: a client that uses the port again would be refused.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+
+use super::plan::changed_services;
+use super::service::{is_of, number, reachable};
+use crate::net::netfilter::{Family, Flow};
+use crate::net::services::table::{ServicePortEntry, ServiceTable};
+
+/// IPPROTO_TCP
+pub(super) const TCP: u8 = 6;
+/// IPPROTO_UDP
+pub(super) const UDP: u8 = 17;
+
+/// The addresses that clients sent to, and the endpoints that a flow to each may have.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Ending {
+    addresses: BTreeMap<SocketAddr, BTreeSet<SocketAddr>>,
+    node_ports: BTreeMap<u16, BTreeSet<SocketAddr>>,
+    /// TCP to these was not translated.
+    untranslated: BTreeSet<SocketAddr>,
+}
+
+impl Ending {
+    /// Of the services that differ between two tables; `before` is none where nothing was in force.
+    pub(super) fn of(before: Option<&ServiceTable>, next: &ServiceTable, family: Family) -> Self {
+        let mut ending = Self::default();
+        if before.is_none() {
+            let services = next.services.iter().filter(|e| number(e) == TCP);
+            let addresses = services.flat_map(|e| {
+                let ips = e.cluster_ips.iter().filter(|ip| is_of(family, ip));
+                ips.map(|ip| SocketAddr::new(*ip, e.port))
+            });
+            ending.untranslated = addresses.collect();
+        }
+        let nothing = ServiceTable::default();
+        let before = before.unwrap_or(&nothing);
+        for (old, new) in changed_services(before, next) {
+            for entry in [old, new].into_iter().flatten() {
+                // Of an old entry the addresses alone count: its endpoints may be gone.
+                ending.note(
+                    entry,
+                    family,
+                    new.is_some_and(|new| std::ptr::eq(new, entry)),
+                );
+            }
+        }
+        ending
+    }
+
+    fn note(&mut self, entry: &ServicePortEntry, family: Family, endpoints: bool) {
+        if number(entry) != UDP {
+            return;
+        }
+        let backends = entry.lists().into_iter().filter(|_| endpoints);
+        let backends: BTreeSet<SocketAddr> = backends
+            .flat_map(|b| reachable(b, family))
+            .map(|b| b.address)
+            .collect();
+        let ips = [
+            &entry.cluster_ips,
+            &entry.external_ips,
+            &entry.load_balancer_ips,
+        ];
+        for ip in ips.into_iter().flatten().filter(|ip| is_of(family, ip)) {
+            let address = SocketAddr::new(*ip, entry.port);
+            self.addresses.entry(address).or_default().extend(&backends);
+        }
+        if let Some(port) = entry.node_port {
+            self.node_ports.entry(port).or_default().extend(backends);
+        }
+    }
+
+    /// Of which protocols flows may have to end.
+    pub(super) fn protocols(&self) -> impl Iterator<Item = u8> {
+        let udp = !self.addresses.is_empty() || !self.node_ports.is_empty();
+        let tcp = !self.untranslated.is_empty();
+        [(UDP, udp), (TCP, tcp)]
+            .into_iter()
+            .filter_map(|(protocol, any)| any.then_some(protocol))
+    }
+
+    /// Whether the flow leads to a service and not to one of its endpoints. A flow to a node port counts only where it is
+    /// translated; somebody else may use the number elsewhere.
+    pub(super) fn ends(&self, flow: &Flow) -> bool {
+        let (to, from) = (flow.original.destination, flow.reply.source);
+        if flow.protocol == TCP {
+            return to == from && self.untranslated.contains(&to);
+        }
+        if let Some(endpoints) = self.addresses.get(&to) {
+            return !endpoints.contains(&from);
+        }
+        let endpoints = self.node_ports.get(&to.port());
+        endpoints.is_some_and(|endpoints| to != from && !endpoints.contains(&from))
+    }
+}

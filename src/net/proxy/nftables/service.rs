@@ -1,0 +1,368 @@
+//! What one service port is in the table of one family.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use super::base::{self, Fate, MASQUERADE, from_node, from_pod, refusal};
+use super::names::{
+    FIREWALL_IPS, NO_ENDPOINT_NODEPORTS, NO_ENDPOINT_SERVICES, Names, SERVICE_IPS,
+    SERVICE_NODEPORTS,
+};
+use crate::api::service::Protocol;
+use crate::net::netfilter::{
+    AnonymousSet, Change, Element, Expression, Family, Field, Key, Load, Meta, Register, Rule,
+    Type, Value, Verdict, intervals,
+};
+use crate::net::services::table::{Backend, Backends, ServicePortEntry};
+
+/// Chains, sets and elements of a service port.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Parts {
+    /// Name and rules.
+    pub(super) chains: Vec<(String, Vec<Rule>)>,
+    /// Names of the sets of clients that keep an endpoint.
+    pub(super) affinities: BTreeSet<String>,
+    /// Map, key and verdict.
+    pub(super) elements: Vec<(&'static str, Key, Verdict)>,
+}
+
+pub(super) fn is_of(family: Family, address: &IpAddr) -> bool {
+    address.is_ipv4() == (family == Family::Ip)
+}
+
+/// Those of the family that the kernel can reach.
+pub(super) fn reachable(backends: &Backends, family: Family) -> Vec<&Backend> {
+    match backends {
+        Backends::Some(all) => all
+            .iter()
+            .filter(|b| b.namespace.is_none() && is_of(family, &b.address.ip()))
+            .collect(),
+        Backends::Reject | Backends::Drop => Vec::new(),
+    }
+}
+
+fn fate(backends: &Backends, family: Family) -> Fate {
+    match backends {
+        Backends::Drop => Fate::Drop,
+        _ if reachable(backends, family).is_empty() => Fate::Reject,
+        _ => Fate::Serve,
+    }
+}
+
+impl Parts {
+    /// Of a service port in the table of `family`.
+    pub(super) fn of(entry: &ServicePortEntry, family: Family) -> Self {
+        let names = Names::of(&entry.name);
+        let mut parts = Self::default();
+        let internal = fate(&entry.internal, family);
+        let inside = fate(entry.inside(), family);
+        let outside = fate(&entry.external, family);
+        parts.addresses(entry, family, &names, internal, (inside, outside));
+        if internal == Fate::Serve {
+            let rules = Pick::of(entry, &entry.internal, family, &names).rules();
+            parts.chains.push((names.service.clone(), rules));
+        }
+        if is_external(entry) && (inside == Fate::Serve || outside == Fate::Serve) {
+            if inside == Fate::Serve && *entry.inside() != entry.internal {
+                let rules = Pick::of(entry, entry.inside(), family, &names).rules();
+                parts.chains.push((names.inside.clone(), rules));
+            }
+            let rules = external_rules(entry, family, &names, (inside, outside));
+            parts.chains.push((names.external.clone(), rules));
+        }
+        if let Some(time) = entry.affinity {
+            parts.endpoints(entry, family, &names, time);
+        }
+        parts.firewall(entry, family, names.firewall);
+        parts
+    }
+
+    /// A chain and a set for each endpoint.
+    fn endpoints(
+        &mut self,
+        entry: &ServicePortEntry,
+        family: Family,
+        names: &Names,
+        time: Duration,
+    ) {
+        let backends = entry.lists().into_iter();
+        let backends = backends.flat_map(|all| reachable(all, family));
+        let endpoints: BTreeSet<SocketAddr> = backends.map(|b| b.address).collect();
+        for endpoint in endpoints {
+            let names = names.endpoint(endpoint);
+            self.affinities.insert(names.affinity.clone());
+            let affinity = (names.affinity, time);
+            let rules = endpoint_rules(number(entry), family, endpoint, affinity);
+            self.chains.push((names.chain, rules));
+        }
+    }
+
+    /// Leads the addresses to the chains, or to refusals.
+    fn addresses(
+        &mut self,
+        entry: &ServicePortEntry,
+        family: Family,
+        names: &Names,
+        internal: Fate,
+        (inside, outside): (Fate, Fate),
+    ) {
+        let of_family = |ips: &[IpAddr]| -> Vec<Key> {
+            let ips = ips.iter().filter(|ip| is_of(family, ip));
+            ips.map(|ip| service_key(entry, *ip)).collect()
+        };
+        let mut external = of_family(&entry.external_ips);
+        external.extend(of_family(&entry.load_balancer_ips));
+        let places = (SERVICE_IPS, NO_ENDPOINT_SERVICES);
+        for key in of_family(&entry.cluster_ips) {
+            self.element(places, key, &names.service, (internal, internal));
+        }
+        for key in external {
+            self.element(places, key, &names.external, (inside, outside));
+        }
+        let places = (SERVICE_NODEPORTS, NO_ENDPOINT_NODEPORTS);
+        if let Some(port) = entry.node_port.filter(|_| has_family(entry, family)) {
+            let key = Key::of(&[Field::Protocol(number(entry)), Field::Port(port)]);
+            self.element(places, key, &names.external, (inside, outside));
+        }
+    }
+
+    /// An address in the map that serves it, in the one that refuses it, or in both, for clients of either kind.
+    fn element(
+        &mut self,
+        (serve, refuse): (&'static str, &'static str),
+        key: Key,
+        chain: &str,
+        (inside, outside): (Fate, Fate),
+    ) {
+        if inside == Fate::Serve || outside == Fate::Serve {
+            let goto = Verdict::Goto(chain.to_owned());
+            self.elements.push((serve, key.clone(), goto));
+        }
+        if inside != Fate::Serve || outside != Fate::Serve {
+            self.elements.push((refuse, key, refusal(inside, outside)));
+        }
+    }
+
+    /// Who may not use the load balancer's addresses. Where ranges are given, a family without one is closed
+    /// (deviations: closed-family).
+    fn firewall(&mut self, entry: &ServicePortEntry, family: Family, name: String) {
+        let ips = entry.load_balancer_ips.iter();
+        let ips: Vec<_> = ips.filter(|ip| is_of(family, ip)).collect();
+        if entry.source_ranges.is_empty() || ips.is_empty() {
+            return;
+        }
+        let ranges = entry.source_ranges.iter().map(|c| (c.network, c.prefix));
+        let ranges: Vec<_> = ranges.filter(|(ip, _)| is_of(family, ip)).collect();
+        let mut rule = Rule::new();
+        if !ranges.is_empty() {
+            let set = AnonymousSet::of_intervals(base::address(family), intervals(&ranges));
+            rule = rule.not_in_set(&[Load::source(family)], set);
+        }
+        for ip in ips {
+            let goto = Verdict::Goto(name.clone());
+            self.elements
+                .push((FIREWALL_IPS, service_key(entry, *ip), goto));
+        }
+        self.chains.push((name, vec![rule.verdict(Verdict::Drop)]));
+    }
+}
+
+fn is_external(entry: &ServicePortEntry) -> bool {
+    entry.node_port.is_some()
+        || !entry.external_ips.is_empty()
+        || !entry.load_balancer_ips.is_empty()
+}
+
+/// Whether the service is one of this family, where no address of its own says so: a node port.
+fn has_family(entry: &ServicePortEntry, family: Family) -> bool {
+    entry.cluster_ips.iter().any(|ip| is_of(family, ip))
+        || entry
+            .lists()
+            .into_iter()
+            .any(|backends| !reachable(backends, family).is_empty())
+}
+
+fn service_key(entry: &ServicePortEntry, ip: IpAddr) -> Key {
+    Key::of(&[
+        Field::Address(ip),
+        Field::Protocol(number(entry)),
+        Field::Port(entry.port),
+    ])
+}
+
+pub(super) fn number(entry: &ServicePortEntry) -> u8 {
+    match entry.name.protocol {
+        Protocol::Tcp => 6,
+        Protocol::Udp => 17,
+    }
+}
+
+/// The chain of external addresses and of the node port: no traffic policy counts for clients inside, those outside keep
+/// their address with `externalTrafficPolicy: Local`.
+fn external_rules(
+    entry: &ServicePortEntry,
+    family: Family,
+    names: &Names,
+    (inside, outside): (Fate, Fate),
+) -> Vec<Rule> {
+    // A client keeps its endpoint whichever address of the service it uses, where the endpoints are the same.
+    let chain = match *entry.inside() == entry.internal {
+        true => &names.service,
+        false => &names.inside,
+    };
+    let to_inside = match inside {
+        Fate::Serve => Verdict::Goto(chain.clone()),
+        // It is refused where it goes next.
+        Fate::Reject | Fate::Drop => Verdict::Return,
+    };
+    let mut rules = vec![
+        from_pod(family).verdict(to_inside.clone()),
+        // The node's source may be the service's address itself, to which no endpoint can answer.
+        from_node().mark(MASQUERADE).verdict(to_inside),
+    ];
+    if outside == Fate::Serve {
+        if !entry.external_local {
+            rules.push(Rule::new().mark(MASQUERADE));
+        }
+        let (is_internal, is_inside) = (
+            entry.external == entry.internal,
+            entry.external == *entry.inside(),
+        );
+        match (is_internal, is_inside) {
+            (true, _) => rules.push(Rule::new().goto(&names.service)),
+            (_, true) => rules.push(Rule::new().goto(&names.inside)),
+            _ => rules.extend(Pick::of(entry, &entry.external, family, names).rules()),
+        }
+    }
+    rules
+}
+
+/// The choice of an endpoint.
+struct Pick<'a> {
+    family: Family,
+    protocol: u8,
+    backends: Vec<&'a Backend>,
+    names: &'a Names,
+    /// Clients keep their endpoint.
+    affinity: bool,
+}
+
+/// Where the endpoint's address is loaded, its port right behind it.
+const ENDPOINT: Register = Register(0);
+
+impl<'a> Pick<'a> {
+    fn of(
+        entry: &'a ServicePortEntry,
+        backends: &'a Backends,
+        family: Family,
+        names: &'a Names,
+    ) -> Self {
+        Self {
+            family,
+            protocol: number(entry),
+            backends: reachable(backends, family),
+            names,
+            affinity: entry.affinity.is_some(),
+        }
+    }
+
+    /// With affinity the chain of an endpoint is asked for first that has seen the client.
+    fn rules(&self) -> Vec<Rule> {
+        if !self.affinity {
+            return vec![self.random()];
+        }
+        let kept = self.backends.iter().map(|backend| {
+            let names = self.names.endpoint(backend.address);
+            let client = [Load::source(self.family)];
+            let rule = Rule::new().in_set(&client, names.affinity.as_str());
+            rule.goto(&names.chain)
+        });
+        let mut rules: Vec<Rule> = kept.collect();
+        rules.push(self.random_chain());
+        rules
+    }
+
+    fn modulus(&self) -> [Load; 1] {
+        let modulus = self.backends.len() as u32;
+        [Load::Random { modulus }]
+    }
+
+    fn numbered(&self, value: impl Fn(&Backend) -> Value) -> Vec<Element> {
+        let backends = (0..).zip(&self.backends);
+        let element = |(number, backend): (u32, &&Backend)| {
+            Element::mapping(Key::of(&[Field::Number(number)]), value(backend))
+        };
+        backends.map(element).collect()
+    }
+
+    fn random(&self) -> Rule {
+        let elements = self.numbered(|backend| {
+            let (ip, port) = (backend.address.ip(), backend.address.port());
+            Value::Data(Key::of(&[Field::Address(ip), Field::Port(port)]))
+        });
+        let value = [base::address(self.family), Type::Port];
+        let map = AnonymousSet::map(&[Type::Number], &value, elements);
+        let rule = of_protocol(self.protocol).map(&self.modulus(), map, ENDPOINT);
+        dnat(rule, self.family)
+    }
+
+    fn random_chain(&self) -> Rule {
+        let elements = self.numbered(|backend| {
+            let chain = self.names.endpoint(backend.address).chain;
+            Value::Verdict(Verdict::Goto(chain))
+        });
+        let map = AnonymousSet::verdicts(&[Type::Number], elements);
+        Rule::new().dispatch(&self.modulus(), map)
+    }
+}
+
+fn of_protocol(protocol: u8) -> Rule {
+    Rule::new().is(Load::Meta(Meta::TransportProtocol), &[protocol])
+}
+
+fn dnat(rule: Rule, family: Family) -> Rule {
+    rule.dnat(family, ENDPOINT, Some(port_register(family)))
+}
+
+fn port_register(family: Family) -> Register {
+    ENDPOINT.after(Load::destination(family).length())
+}
+
+/// The chain of an endpoint whose clients keep it: they have it from now on for `time`. Where too many do, this one is served
+/// without that, because a full set ends the first rule only.
+///
+/// One map from clients to endpoints would take one lookup for all of them, but `nft list` 1.0.6 aborts on a rule that looks
+/// up what it has looked up.
+fn endpoint_rules(
+    protocol: u8,
+    family: Family,
+    endpoint: SocketAddr,
+    (affinity, time): (String, Duration),
+) -> Vec<Rule> {
+    let client = Rule::new().load(&[Load::source(family)], Register(0));
+    let keep = client.with(Expression::Change {
+        set: affinity,
+        change: Change::Update,
+        key: Register(0),
+        value: None,
+        timeout: Some(time),
+    });
+    let rule = of_protocol(protocol)
+        .with(Expression::Immediate {
+            to: ENDPOINT,
+            value: octets(endpoint.ip()),
+        })
+        .with(Expression::Immediate {
+            to: port_register(family),
+            value: endpoint.port().to_be_bytes().to_vec(),
+        });
+    vec![keep, dnat(rule, family)]
+}
+
+fn octets(ip: IpAddr) -> Vec<u8> {
+    match ip {
+        IpAddr::V4(a) => a.octets().to_vec(),
+        IpAddr::V6(a) => a.octets().to_vec(),
+    }
+}

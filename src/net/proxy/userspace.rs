@@ -1,0 +1,493 @@
+//! The daemon's end of the userspace data path: it starts the role, finds it again, and sends it tables.
+//!
+//! Invariants: a role that runs is used, whoever has started it; where it runs another program than the daemon, a new process
+//! takes its work over once. One that cannot be replaced goes on. Every wait has a limit. The role is a new program, never
+//! a fork of the daemon, and no descriptor of the daemon is left open in it.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs::{DirBuilder, File};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::IpAddr;
+use std::os::fd::AsFd;
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use crate::base::clock::{Moment, boot_id};
+use crate::net::proxy::{Applied, DataPath, ProxyError};
+use crate::net::proxyd::dns::counters::Counters;
+use crate::net::proxyd::home::{ADDRESSES, ORDERS, Orders, Record, SOCKET, TABLE, replace};
+use crate::net::proxyd::message::{
+    Answer, Configuration, LONGEST, Metrics, NotBound, Options, Request,
+};
+use crate::net::proxyd::program;
+use crate::net::proxyd::proxy::{READY, TAKE_OVER};
+use crate::net::services::names::Names;
+use crate::net::services::table::ServiceTable;
+
+/// How long the role may take to answer, and to start.
+const LIMIT: Duration = Duration::from_secs(5);
+/// How often a role that runs but does not listen yet is tried.
+const PAUSE: Duration = Duration::from_millis(10);
+/// The longest answer.
+const LONGEST_ANSWER: u64 = LONGEST as u64;
+
+/// The role as its clients see it.
+pub struct ProxyRole {
+    dir: PathBuf,
+    program: PathBuf,
+    orders: Orders,
+    stream: Option<BufReader<UnixStream>>,
+    /// If this process has started it.
+    child: Option<Child>,
+}
+
+impl ProxyRole {
+    /// The role of a directory; it moves to `cgroup` when it starts.
+    pub fn new(dir: impl Into<PathBuf>, cgroup: impl Into<String>) -> Self {
+        Self {
+            dir: dir.into(),
+            program: "/proc/self/exe".into(),
+            orders: Orders {
+                cgroup: cgroup.into(),
+            },
+            stream: None,
+            child: None,
+        }
+    }
+
+    /// Takes the role from another binary than this process's own; for tests, whose own binary has none.
+    #[must_use]
+    pub fn with_program(mut self, program: impl Into<PathBuf>) -> Self {
+        self.program = program.into();
+        self
+    }
+
+    /// Asks the role, which is started where there is none.
+    ///
+    /// # Errors
+    /// It cannot be started, or does not answer in time, or does not understand.
+    pub fn ask(&mut self, request: &Request) -> Result<Answer, ProxyError> {
+        let frame = frame(request)?;
+        // The role may have been killed since the last request.
+        let answer = self.exchange(&frame).or_else(|_| self.exchange(&frame));
+        let answer = answer.map_err(|e| {
+            let dir = self.dir.display();
+            failed(format!("cannot reach the proxy in {dir}: {e}"))
+        })?;
+        match answer.error {
+            Some(error) => Err(failed(format!("the proxy refused a request: {error}"))),
+            None => Ok(answer),
+        }
+    }
+
+    /// Whether there is one.
+    pub fn runs(&self) -> bool {
+        Record::running(&self.dir).is_some()
+    }
+
+    /// Whether it runs, or was killed and has left what it had claimed.
+    fn has_left(&self) -> bool {
+        Record::read(&self.dir).is_some_and(|r| r.boot_id == boot_id())
+    }
+
+    /// The addresses that one which was killed has left.
+    fn left_addresses(&self) -> Vec<IpAddr> {
+        let recorded = std::fs::read(self.dir.join(ADDRESSES)).unwrap_or_default();
+        serde_json::from_slice(&recorded).unwrap_or_default()
+    }
+
+    /// One that starts serves nothing.
+    fn forget_table(&self) {
+        let _ = std::fs::remove_file(self.dir.join(TABLE));
+    }
+
+    /// The next request goes to whichever role runs then.
+    fn hang_up(&mut self) {
+        self.stream = None;
+    }
+
+    fn exchange(&mut self, frame: &[u8]) -> io::Result<Answer> {
+        let mut stream = match self.stream.take() {
+            Some(stream) => stream,
+            None => BufReader::new(self.connect()?),
+        };
+        stream.get_mut().write_all(frame)?;
+        let mut line = Vec::new();
+        (&mut stream)
+            .take(LONGEST_ANSWER)
+            .read_until(b'\n', &mut line)?;
+        if line.is_empty() {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let answer = serde_json::from_slice(&line)?;
+        self.stream = Some(stream);
+        Ok(answer)
+    }
+
+    fn connect(&mut self) -> io::Result<UnixStream> {
+        let limit = Moment::now() + LIMIT;
+        loop {
+            match UnixStream::connect(self.dir.join(SOCKET)) {
+                Ok(stream) => {
+                    stream.set_read_timeout(Some(LIMIT))?;
+                    stream.set_write_timeout(Some(LIMIT))?;
+                    return Ok(stream);
+                }
+                Err(_) if Record::running(&self.dir).is_none() => self.start()?,
+                Err(e) if Moment::now() >= limit => return Err(e),
+                // It is starting, or makes its directory anew.
+                Err(_) => std::thread::sleep(PAUSE),
+            }
+        }
+    }
+
+    /// Has a new process take the work of one over that runs another program. Where there is none, or it runs this one,
+    /// nothing happens.
+    ///
+    /// # Errors
+    /// For people: why the process that runs stays.
+    pub fn bring_up_to_date(&mut self) -> Result<Renewal, String> {
+        let Some(record) = Record::running(&self.dir) else {
+            return Ok(Renewal::Needless);
+        };
+        let old = record.process.pid;
+        let same = program::is_run_by(&self.program, old)
+            .map_err(|e| format!("cannot tell which program process {old} runs: {e}"))?;
+        if same {
+            return Ok(Renewal::Needless);
+        }
+        if !record.hands_over {
+            return Err(format!(
+                "process {old} is of podprobe {}, which cannot hand its work over; to have it replaced, end it with `kill -9 {old}` \
+                 when its connections may break",
+                record.version
+            ));
+        }
+        self.hang_up();
+        self.spawn(&[TAKE_OVER.as_ref()])
+            .map_err(|e| format!("process {old} cannot hand its work over: {e}"))?;
+        let new = Record::running(&self.dir).map_or(0, |r| r.process.pid);
+        Ok(Renewal::TakenOver { old, new })
+    }
+
+    /// Starts the role and waits until it listens.
+    fn start(&mut self) -> io::Result<()> {
+        if self.has_left() {
+            log::warn!(
+                "the process podprobe proxy has ended, or was killed: another one is started"
+            );
+        }
+        self.spawn(&[])
+    }
+
+    /// Starts the program and waits until it serves; what else it is told follows the directory. What it says on stderr is
+    /// kept there.
+    fn spawn(&mut self, more: &[&OsStr]) -> io::Result<()> {
+        self.reap();
+        let mut make = DirBuilder::new();
+        make.recursive(true).mode(0o700).create(&self.dir)?;
+        replace(
+            &self.dir.join(ORDERS),
+            &[&serde_json::to_vec(&self.orders)?],
+        )?;
+        // One that still runs writes to the file it has.
+        let stderr = self.dir.join("stderr");
+        let _ = std::fs::remove_file(&stderr);
+        let stderr = File::create(stderr)?;
+        let mut command = Command::new(&self.program);
+        command.arg0("podprobe").arg("proxy").arg(&self.dir);
+        command.args(more);
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(stderr)
+            .spawn()?;
+        let said = child.stdout.take().map_or(Ok(String::new()), first_line);
+        if said.is_err() {
+            // It would be in the way of the next one.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        let said = said?;
+        self.child = Some(child);
+        match said {
+            line if line == READY => Ok(()),
+            line => {
+                let why = line.strip_prefix("error ").unwrap_or("it ended").trim_end();
+                Err(io::Error::other(format!("it does not start: {why}")))
+            }
+        }
+    }
+
+    fn reap(&mut self) {
+        if let Some(child) = &mut self.child
+            && !matches!(child.try_wait(), Ok(None))
+        {
+            self.child = None;
+        }
+    }
+}
+
+/// What became of a role at the start of the daemon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Renewal {
+    /// There is none, or it runs the same program.
+    Needless,
+    /// A new process serves.
+    TakenOver {
+        /// The process that goes on with its connections.
+        old: i32,
+        /// The one that takes clients now.
+        new: i32,
+    },
+}
+
+/// Ends the role of a directory, with the connections that it still has after `limit`.
+pub fn end(dir: &Path, limit: Duration) {
+    let Some(Ok(Some(process))) = Record::running(dir).map(|r| r.process.open()) else {
+        return;
+    };
+    if !matches!(process.wait(limit), Ok(true)) {
+        let _ = process.send(nix::libc::SIGKILL);
+        let _ = process.wait(limit);
+    }
+}
+
+fn failed(sentence: impl Into<String>) -> ProxyError {
+    ProxyError::Role(sentence.into())
+}
+
+fn frame(request: &Request) -> Result<Vec<u8>, ProxyError> {
+    let body = serde_json::to_vec(request)
+        .map_err(|e| failed(format!("cannot write a request to the proxy: {e}")))?;
+    if body.len() > LONGEST {
+        return Err(failed(format!(
+            "the table of services has {} bytes as JSON, and the proxy takes {LONGEST}: remove services or endpoints",
+            body.len()
+        )));
+    }
+    Ok([&(body.len() as u32).to_be_bytes()[..], &body].concat())
+}
+
+/// What a role says when it has started, or has not.
+fn first_line(stdout: std::process::ChildStdout) -> io::Result<String> {
+    let timeout = PollTimeout::try_from(LIMIT).unwrap_or(PollTimeout::MAX);
+    let mut polled = [PollFd::new(stdout.as_fd(), PollFlags::POLLIN)];
+    if poll(&mut polled, timeout)? == 0 {
+        let text = format!("it does not listen after {} s", LIMIT.as_secs());
+        return Err(io::Error::new(io::ErrorKind::TimedOut, text));
+    }
+    let mut line = String::new();
+    // It writes the line at once, or ends.
+    BufReader::new(stdout.take(64 * 1024)).read_line(&mut line)?;
+    Ok(line)
+}
+
+/// The userspace data path.
+pub struct UserspaceProxy {
+    role: ProxyRole,
+    options: Options,
+    names: Option<Names>,
+    version: u64,
+    /// What the role was given last, if it took it.
+    sent: Option<Sent>,
+    last: Answer,
+    /// What it had counted of names.
+    counters: Option<Counters>,
+    /// It is no role of a podprobe without names.
+    knows_names: bool,
+    /// It has been looked at whether it runs another program.
+    is_current: bool,
+}
+
+struct Sent {
+    options: Options,
+    names: Option<Names>,
+    table: ServiceTable,
+}
+
+impl UserspaceProxy {
+    /// Through this role, with these options.
+    pub fn new(role: ProxyRole, options: Options) -> Self {
+        let mut proxy = Self {
+            role,
+            options,
+            names: None,
+            version: 0,
+            sent: None,
+            last: Answer::default(),
+            counters: None,
+            knows_names: false,
+            is_current: false,
+        };
+        // One that runs already says which addresses are its own.
+        if proxy.role.runs() {
+            let _ = proxy.metrics();
+        } else if proxy.role.has_left() {
+            proxy.last.addresses = proxy.role.left_addresses();
+        }
+        proxy
+    }
+
+    /// Other options count from the next table on.
+    pub fn set_options(&mut self, options: Options) {
+        self.options = options;
+    }
+
+    /// Names are answered.
+    pub fn has_names(&self) -> bool {
+        self.names.is_some()
+    }
+
+    /// Addresses that could not be bound when the role was asked last.
+    pub fn not_bound(&self) -> &[NotBound] {
+        &self.last.failed
+    }
+
+    /// What the role has counted. What could not be bound is brought up to date, too.
+    ///
+    /// # Errors
+    /// As [`ProxyRole::ask`].
+    pub fn metrics(&mut self) -> Result<Metrics, ProxyError> {
+        let mut answer = self.role.ask(&Request::Metrics {})?;
+        let metrics = answer.metrics.take();
+        self.counters = answer.names.take();
+        self.knows_names |= self.counters.is_some();
+        self.last = answer;
+        metrics.ok_or_else(|| failed("the proxy answered without metrics"))
+    }
+
+    /// Whether the role still works by what it was given. A large table is not sent every time for that.
+    fn is_up_to_date(&mut self, table: &ServiceTable) -> Result<bool, ProxyError> {
+        let same = |sent: &Sent| {
+            sent.options == self.options && sent.table == *table && sent.names == self.names
+        };
+        if !self.sent.as_ref().is_some_and(same) {
+            return Ok(false);
+        }
+        self.metrics()?;
+        Ok(self.last.applied == Some(self.version))
+    }
+
+    /// A role of an earlier podprobe would leave names aside. It goes on with its connections, and another one starts.
+    fn replace_an_older_role(&mut self) -> Result<(), ProxyError> {
+        if self.names.is_none() || self.knows_names || !self.role.runs() {
+            return Ok(());
+        }
+        self.metrics()?;
+        if !self.knows_names {
+            self.remove()?;
+            // What starts now is this program.
+            self.knows_names = true;
+        }
+        Ok(())
+    }
+
+    /// An upgrade of the daemon is one of the role, too. A try that failed is not made again before the next daemon.
+    fn bring_role_up_to_date(&mut self) {
+        if std::mem::replace(&mut self.is_current, true) {
+            return;
+        }
+        match self.role.bring_up_to_date() {
+            Ok(Renewal::Needless) => {}
+            Ok(Renewal::TakenOver { old, new }) => log::info!(
+                "podprobe proxy: process {new} has taken over from process {old}, which ran another program and ends with its connections"
+            ),
+            Err(e) => {
+                log::warn!("podprobe proxy goes on with another program than the daemon's: {e}")
+            }
+        }
+    }
+
+    fn send(&mut self, table: &ServiceTable) -> Result<(), ProxyError> {
+        self.replace_an_older_role()?;
+        self.bring_role_up_to_date();
+        self.sent = None;
+        self.version += 1;
+        let answer = self.role.ask(&Request::Apply(Box::new(Configuration {
+            version: self.version,
+            boot_id: boot_id(),
+            options: self.options.clone(),
+            table: table.clone(),
+            names: self.names.clone(),
+        })))?;
+        if answer.applied != Some(self.version) {
+            return Err(failed(format!(
+                "the proxy applied {:?} instead of version {}",
+                answer.applied, self.version
+            )));
+        }
+        self.last = answer;
+        self.sent = Some(Sent {
+            options: self.options.clone(),
+            names: self.names.clone(),
+            table: table.clone(),
+        });
+        Ok(())
+    }
+}
+
+impl DataPath for UserspaceProxy {
+    fn name(&self) -> &'static str {
+        "userspace"
+    }
+
+    fn apply(&mut self, table: &ServiceTable) -> Result<Applied, ProxyError> {
+        if self.is_up_to_date(table)? {
+            return Ok(Applied {
+                warning: not_bound(&self.last),
+                ..Applied::default()
+            });
+        }
+        let same = |sent: &Sent| sent.table == *table && sent.names == self.names;
+        let before = self.sent.as_ref().map(same);
+        let (repaired, full) = (before == Some(true), before != Some(false));
+        self.send(table)?;
+        Ok(Applied {
+            changed: true,
+            full,
+            repaired,
+            warning: not_bound(&self.last),
+            ..Applied::default()
+        })
+    }
+
+    fn set_names(&mut self, names: Option<Names>) {
+        self.names = names;
+    }
+
+    fn name_counters(&self) -> Option<Counters> {
+        self.counters.clone()
+    }
+
+    fn addresses(&self) -> BTreeSet<IpAddr> {
+        self.last.addresses.iter().copied().collect()
+    }
+
+    /// The role ends when its last connection has. What one that was killed has left is taken back by another one.
+    fn remove(&mut self) -> Result<bool, ProxyError> {
+        self.sent = None;
+        self.counters = None;
+        if !self.role.has_left() {
+            return Ok(false);
+        }
+        if !self.role.runs() {
+            self.role.forget_table();
+        }
+        self.last = self.role.ask(&Request::Retire {})?;
+        self.role.hang_up();
+        Ok(true)
+    }
+}
+
+fn not_bound(answer: &Answer) -> Option<String> {
+    let all: Vec<&str> = answer.failed.iter().map(|n| n.error.as_str()).collect();
+    (!all.is_empty()).then(|| all.join("; "))
+}

@@ -1,0 +1,725 @@
+//! The thread `services`: what changes of pods and services comes into force.
+//!
+//! Invariants: it reads, and changes nothing but the data path and the record of what was allocated. Before every source
+//! has spoken, and the pods have statuses, it programs nothing, so that what an earlier daemon programmed goes on.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::io;
+use std::net::IpAddr;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime};
+
+use crossbeam_channel::{Receiver, TryRecvError};
+
+use super::gate::TrafficGate;
+use super::health::Health;
+use super::known::KnownServices;
+use super::listening::{self, Listening};
+use super::metrics::ProxyMetrics;
+use super::names::{self, NameSettings, Node, Versions};
+use super::pace::{Pace, Step};
+use super::{Applied, DataPath};
+use crate::api::cidr::Cidr;
+use crate::api::objects::ObjectKey;
+use crate::api::service::IpFamily;
+use crate::api::{Pod, PodStatus, PodUid};
+use crate::base::atomic_file;
+use crate::base::change_feed::{Aspect, ChangeFeed, Changes};
+use crate::base::clock::{Moment, Time};
+use crate::base::locks::Locked;
+use crate::base::threads::{Pulse, Roster};
+use crate::net::network;
+use crate::net::proxyd::dns::counters::Counters;
+use crate::net::services::allocate::{Allocations, Assigned, allocate};
+use crate::net::services::build::{Built, build};
+use crate::net::services::claims::OwnPort;
+use crate::net::services::inputs::{Inputs, NamedService, NodeFacts, ServiceObjects, with_inputs};
+use crate::net::services::names::Names;
+use crate::net::services::pod_facts::PodFacts;
+use crate::net::services::table::{Backends, ServiceTable};
+use crate::net::services::view::{ServiceView, view};
+
+/// How often it looks whether somebody else has changed what it programmed.
+const INTERVAL: Duration = Duration::from_secs(10);
+/// A source that has not spoken, or a pod without a status, keeps services waiting for so long.
+pub const FIRST_WAIT: Duration = Duration::from_secs(10);
+/// How soon it looks again until it knows all that an earlier daemon knew.
+const FIRST_LOOK: Duration = Duration::from_millis(10);
+const STACK: usize = 512 << 10;
+/// What of a pod changes services: whether it is ready and where it is, and its labels and ports.
+const ASPECTS: [Aspect; 2] = [Aspect::Status, Aspect::Spec];
+
+/// What the thread reads of this node's pods and objects.
+pub trait NodeState: Send {
+    /// The UIDs of the pods that should run.
+    fn wanted(&self) -> HashSet<PodUid>;
+    /// One of the pods that should run.
+    fn pod(&self, uid: &PodUid) -> Option<Arc<Pod>>;
+    /// The status of a pod, also of one that ends.
+    fn status(&self, uid: &PodUid) -> Option<Arc<PodStatus>>;
+    /// Services and slices, of one moment.
+    fn services(&self) -> ServiceObjects;
+    /// Whether every source of pods and objects has spoken.
+    fn has_all(&self) -> bool;
+    /// Whether the statuses of an earlier daemon are there.
+    fn has_statuses(&self) -> bool;
+    /// The network namespace of a pod's sandbox, if it has one now.
+    fn network_namespace(&self, uid: &PodUid) -> Option<PathBuf>;
+    /// Whether pods get addresses of their own.
+    fn has_network(&self) -> bool;
+}
+
+/// What it works with.
+pub struct Deps {
+    /// Pods, statuses and objects.
+    pub node: Box<dyn NodeState>,
+    /// What changes; its readers are woken when objects change, too.
+    pub feed: Arc<ChangeFeed>,
+    /// Where clients are sent.
+    pub path: Box<dyn DataPath + Send>,
+    /// Who waits until a pod gets no traffic.
+    pub gate: Arc<TrafficGate>,
+    /// Whether all of it is to be removed.
+    pub removal: Arc<Removal>,
+    /// Of which services containers get variables.
+    pub known: Arc<KnownServices>,
+    /// Who is asked whether services are up to date.
+    pub health: Arc<Health>,
+    /// What is counted.
+    pub metrics: Arc<ProxyMetrics>,
+    /// What clients of the daemon see.
+    pub view: Arc<ServicesView>,
+    /// The record of what was allocated.
+    pub record: PathBuf,
+    /// `nodeName`.
+    pub node_name: String,
+    /// Where podprobe itself listens.
+    pub own_ports: Vec<OwnPort>,
+    /// `podCIDR`.
+    pub pod_cidrs: Vec<Cidr>,
+    /// `serviceCIDR`.
+    pub service_cidrs: Vec<Cidr>,
+    /// None: podprobe answers no names.
+    pub names: Option<NameSettings>,
+}
+
+/// The services as they are now.
+#[derive(Clone, Debug, Default)]
+pub struct Services {
+    /// Services and slices as they are written.
+    pub objects: ServiceObjects,
+    /// What each service has.
+    pub assigned: BTreeMap<ObjectKey, Assigned>,
+    /// The pods of this node.
+    pub pods: Vec<Arc<PodFacts>>,
+    /// What came of it.
+    pub built: Built,
+    /// `nodeName`.
+    pub node_name: String,
+    /// Of the pods' addresses, primary first.
+    pub families: Vec<IpFamily>,
+    /// The names that are served.
+    pub names: Option<Names>,
+    /// Why names outside of the cluster may lead nowhere.
+    pub names_finding: Option<String>,
+    /// What was counted of names.
+    pub name_counters: Option<Counters>,
+    /// Why the data path is not as it should be; empty when it is.
+    pub error: String,
+    /// Node ports on which a process of the node listened.
+    pub listening: Listening,
+}
+
+impl Services {
+    /// Each as people see it, in the order of namespace and name.
+    pub fn views(&self) -> Vec<ServiceView> {
+        let nothing = Assigned::default();
+        let pods: Vec<&PodFacts> = self.pods.iter().map(Arc::as_ref).collect();
+        with_inputs(&self.objects, &self.assigned, |services, slices| {
+            let inputs = Inputs {
+                services,
+                slices,
+                pods: &pods,
+                node: NodeFacts {
+                    name: &self.node_name,
+                    families: &self.families,
+                    ..NodeFacts::default()
+                },
+            };
+            let keyed = services.iter().zip(&self.objects.services);
+            let one = |(service, (key, _)): (&NamedService<'_>, &(ObjectKey, _))| {
+                let assigned = self.assigned.get(key).unwrap_or(&nothing);
+                let mut view = view(service, assigned, &inputs, &self.built);
+                if let Some(names) = &self.names {
+                    let domain = &names.domain;
+                    view.dns_name = format!("{}.{}.svc.{domain}", view.name, view.namespace);
+                }
+                let taken = self.listening.of(&key.namespace, &key.name);
+                view.problems.extend(taken.map(str::to_owned));
+                if !self.error.is_empty() {
+                    view.problems.push(self.error.clone());
+                }
+                view
+            };
+            keyed.map(one).collect()
+        })
+    }
+}
+
+/// The order to take back what was programmed; nothing is programmed afterwards.
+#[derive(Debug, Default)]
+pub struct Removal {
+    wanted: AtomicBool,
+    done: AtomicBool,
+}
+
+impl Removal {
+    /// Gives the order; the thread follows when the feed is woken.
+    pub fn order(&self) {
+        self.wanted.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether it was followed, as far as the kernel let it.
+    pub fn is_done(&self) -> bool {
+        self.done.load(Ordering::SeqCst)
+    }
+}
+
+/// What the thread has last made, for who wants to read it.
+#[derive(Debug, Default)]
+pub struct ServicesView {
+    /// None before the first.
+    services: Mutex<Option<Arc<Services>>>,
+    made: Condvar,
+}
+
+impl ServicesView {
+    /// The services as they are now; none before the first are made.
+    pub fn get(&self) -> Arc<Services> {
+        self.lock().clone().unwrap_or_default()
+    }
+
+    /// As [`Self::get`], but waits for the first, at most `ceiling`.
+    pub fn first(&self, ceiling: Duration) -> Arc<Services> {
+        let none_yet = |services: &mut Option<_>| services.is_none();
+        let waited = self.made.wait_timeout_while(self.lock(), ceiling, none_yet);
+        let (services, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        services.clone().unwrap_or_default()
+    }
+
+    fn set(&self, services: Services) {
+        *self.lock() = Some(Arc::new(services));
+        self.made.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Arc<Services>>> {
+        self.services.locked()
+    }
+}
+
+/// Starts it; it ends when `stop` closes and the feed is woken, after a last turn: with the last pod that asks for names its
+/// process ends, too.
+///
+/// # Errors
+/// The node gives no thread.
+pub fn spawn(deps: Deps, stop: Receiver<()>, roster: &Roster) -> io::Result<JoinHandle<()>> {
+    deps.health.set_mode(deps.path.name());
+    let mut watch = Watch::new(deps);
+    roster.spawn("services", STACK, move |pulse, panicked| {
+        let is_stopped = || matches!(stop.try_recv(), Err(TryRecvError::Disconnected));
+        if panicked {
+            if is_stopped() {
+                return ControlFlow::Break(());
+            }
+            watch.doubt();
+        }
+        if !is_stopped() {
+            watch.wait(pulse);
+        }
+        // In this order, so that what changed before the stop comes into force.
+        let is_last = is_stopped();
+        watch.turn(is_last);
+        match is_last {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        }
+    })
+}
+
+struct Watch {
+    deps: Deps,
+    began: Moment,
+    /// Up to which version of the feed pods were read.
+    seen: u64,
+    pods: HashMap<PodUid, (Arc<Pod>, Arc<PodFacts>)>,
+    allocations: Allocations,
+    /// The record on the disk says the same.
+    is_recorded: bool,
+    /// Why it does not, as the log has it.
+    record_said: String,
+    applied: Option<ServiceTable>,
+    pace: Pace,
+    /// The names that are in force.
+    applied_names: Option<Names>,
+    names_pace: Pace,
+    versions: Versions,
+    /// When to look again though nothing has changed.
+    next_look: Moment,
+    /// When what is gathered comes into force.
+    due: Option<Moment>,
+    failed: String,
+    listening: Listening,
+    /// Findings that the log has.
+    said: BTreeSet<String>,
+    /// What the data path could not do, as the log has it.
+    warned: Option<String>,
+    /// It rests until then, and changes gather.
+    rests_until: Moment,
+}
+
+/// Each turn reads all pods and services, so that one for each change of many pods would take a time that grows with their
+/// square: it rests so many times as long as a turn took …
+const REST: u32 = 3;
+/// … and at most so long: who waits for a table waits for it, too.
+const LONGEST_REST: Duration = Duration::from_millis(200);
+
+impl Watch {
+    fn new(deps: Deps) -> Self {
+        let now = Moment::now();
+        Self {
+            allocations: read_allocations(&deps.record),
+            is_recorded: true,
+            record_said: String::new(),
+            deps,
+            began: now,
+            seen: 0,
+            pods: HashMap::new(),
+            applied: None,
+            pace: Pace::default(),
+            applied_names: None,
+            names_pace: Pace::default(),
+            versions: Versions::default(),
+            next_look: now,
+            due: None,
+            failed: String::new(),
+            listening: Listening::default(),
+            said: BTreeSet::new(),
+            warned: None,
+            rests_until: now,
+        }
+    }
+
+    /// What comes meanwhile is looked at in one turn.
+    fn rest(&self) {
+        let left = self.rests_until.since(Moment::now());
+        if !left.is_zero() && !self.deps.removal.wanted.load(Ordering::SeqCst) {
+            std::thread::sleep(left);
+        }
+    }
+
+    /// Everything is read again and brought into force as a whole.
+    fn doubt(&mut self) {
+        self.seen = 0;
+        self.pods.clear();
+        (self.applied, self.applied_names) = (None, None);
+        (self.due, self.next_look) = (None, Moment::now());
+    }
+
+    /// Waits for a change or for its time.
+    fn wait(&self, pulse: &Pulse) {
+        let next = self
+            .due
+            .map_or(self.next_look, |due| due.min(self.next_look));
+        let left = next.since(Moment::now());
+        let feed = &self.deps.feed;
+        pulse.rest(|| {
+            feed.wait_newer_of_any(&ASPECTS, self.seen, left);
+            self.rest();
+        });
+    }
+
+    /// Brings the data path up to date. After the last turn nothing is gathered any more.
+    fn turn(&mut self, is_last: bool) {
+        if self.deps.removal.wanted.load(Ordering::SeqCst) {
+            return self.remove();
+        }
+        let now = Moment::now();
+        self.look(now, is_last);
+        let end = Moment::now();
+        self.rests_until = end + (end.since(now) * REST).min(LONGEST_REST);
+    }
+
+    fn look(&mut self, now: Moment, is_last: bool) {
+        // Before the pods are read: they may be handed over in between.
+        let is_complete = self.is_complete(now);
+        let (changes, version) = self.deps.feed.since(self.seen);
+        self.seen = version;
+        self.read_pods(changes.as_ref());
+        if !is_complete {
+            if self.deps.node.has_all() {
+                self.assign();
+            }
+            self.next_look = now + FIRST_LOOK;
+            return;
+        }
+        let services = self.services();
+        self.say(&services);
+        let step = self.bring_into_force(&services, version, now, is_last);
+        let is_current = !matches!(step, Step::Wait(_)) && self.failed.is_empty();
+        let checks = is_current.then_some(&*services.built.health_checks);
+        self.deps.health.look(now, self.deps.path.name(), checks);
+        let error = match (self.failed.as_str(), &self.warned) {
+            ("", Some(warned)) => warned.clone(),
+            (failed, _) => failed.to_owned(),
+        };
+        self.deps.view.set(Services {
+            error,
+            name_counters: self.deps.path.name_counters(),
+            listening: self.listening.clone(),
+            ..services
+        });
+    }
+
+    fn bring_into_force(
+        &mut self,
+        services: &Services,
+        version: u64,
+        now: Moment,
+        is_last: bool,
+    ) -> Step {
+        let (wanted, names) = (&services.built.table, services.names.as_ref());
+        let step = match &self.applied {
+            Some(applied) => self.pace.step(now, applied, wanted),
+            None => Step::Apply,
+        };
+        let applied = self.applied.clone().unwrap_or_default();
+        let metrics = &self.deps.metrics;
+        metrics.look(step, now, SystemTime::now(), &applied, wanted);
+        let applied_names = self.applied_names.as_ref();
+        let names_step = self.names_pace.step_names(now, applied_names, names);
+        let waits = [step, names_step].into_iter().filter_map(Step::wait);
+        self.due = waits.min();
+        match (step, names_step) {
+            (Step::Apply, _) => self.apply(services, version, now),
+            _ if now >= self.next_look || is_last && self.due.is_some() => {
+                self.apply(services, version, now);
+            }
+            (_, Step::Apply) => {
+                self.apply_names(names);
+                self.pass(version);
+            }
+            _ => self.pass(version),
+        }
+        step
+    }
+
+    /// What is in force is not behind of this version.
+    fn pass(&self, version: u64) {
+        let leads = self.applied_names.as_ref().is_some_and(Names::lead_to_pods);
+        let sends = self.applied.as_ref().is_some_and(has_traffic);
+        self.deps.gate.pass(version, leads || sends);
+    }
+
+    /// Both what every source says, and how every pod is that was there before. Without the statuses of an earlier daemon it
+    /// takes a sync of each pod to know. A source that does not answer keeps the others' services waiting for a while only.
+    fn is_complete(&self, now: Moment) -> bool {
+        if self.applied.is_some() || now.since(self.began) > FIRST_WAIT {
+            return true;
+        }
+        let node = &self.deps.node;
+        let is_known = |uid: &PodUid| node.status(uid).is_some();
+        let are_known = || node.wanted().iter().all(is_known);
+        node.has_all() && (node.has_statuses() || are_known())
+    }
+
+    /// The facts of the pods that have changed; of all when it is not known which.
+    fn read_pods(&mut self, changes: Option<&Changes>) {
+        let uids: BTreeSet<PodUid> = match changes {
+            Some(changes) => changes.pods.keys().cloned().collect(),
+            None => {
+                let known = self.pods.keys().cloned();
+                known.chain(self.deps.node.wanted()).collect()
+            }
+        };
+        for uid in uids {
+            match self.facts(&uid) {
+                Some(facts) => drop(self.pods.insert(uid, facts)),
+                None => drop(self.pods.remove(&uid)),
+            }
+        }
+    }
+
+    /// A pod that nobody wants any more is one that ends, until its status is gone.
+    fn facts(&self, uid: &PodUid) -> Option<(Arc<Pod>, Arc<PodFacts>)> {
+        let node = &self.deps.node;
+        let status = node.status(uid)?;
+        let wanted = node.pod(uid);
+        let terminating = wanted.is_none() || status.is_terminating();
+        let pod = wanted.or_else(|| Some(self.pods.get(uid)?.0.clone()))?;
+        let is_loopback = |ip: &str| ip.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
+        let alone = !pod.spec.host_network && is_loopback(&status.pod_ip);
+        let namespace = alone.then(|| node.network_namespace(uid));
+        let is_unknown = matches!(namespace, Some(None));
+        let mut facts = PodFacts::of(&pod, &status, terminating, namespace.flatten());
+        if is_unknown {
+            // Its sandbox is gone, and the address would be the node's.
+            facts.addresses.clear();
+        }
+        Some((pod, Arc::new(facts)))
+    }
+
+    /// Services and slices, and what each service has. Containers get variables of it from then on.
+    fn assign(&mut self) -> (ServiceObjects, BTreeMap<ObjectKey, Assigned>) {
+        let objects = self.deps.node.services();
+        let assignment = allocate(
+            &objects.services,
+            &self.deps.service_cidrs,
+            &self.allocations,
+            Time::now(),
+        );
+        // What a source that has not spoken yet had keeps its addresses.
+        if assignment.record != self.allocations && self.deps.node.has_all() {
+            self.allocations = assignment.record;
+            self.is_recorded = false;
+        }
+        if let Some(failed) = self.record() {
+            log::warn!("{failed}");
+        }
+        self.deps.known.set(&objects, &assignment.services);
+        (objects, assignment.services)
+    }
+
+    fn services(&mut self) -> Services {
+        let (objects, assigned) = self.assign();
+        let pods: Vec<Arc<PodFacts>> = self.pods.values().map(|(_, facts)| facts.clone()).collect();
+        let all: Vec<&PodFacts> = pods.iter().map(Arc::as_ref).collect();
+        let own = self.deps.path.addresses();
+        let mut addresses = network::node_addresses();
+        addresses.retain(|ip| !own.contains(ip));
+        let families = self.families();
+        let (built, names) = with_inputs(&objects, &assigned, |services, slices| {
+            let inputs = Inputs {
+                services,
+                slices,
+                pods: &all,
+                node: NodeFacts {
+                    name: &self.deps.node_name,
+                    addresses: &addresses,
+                    own_ports: &self.deps.own_ports,
+                    pod_cidrs: &self.deps.pod_cidrs,
+                    service_cidrs: &self.deps.service_cidrs,
+                    families: &families,
+                },
+            };
+            (build(&inputs), self.names(&inputs))
+        });
+        let (names, names_finding) = names.unzip();
+        let number = |names| {
+            let seconds = Time::now().unix_seconds();
+            self.versions.number(names, seconds.try_into().unwrap_or(0))
+        };
+        Services {
+            objects,
+            assigned,
+            pods,
+            built,
+            node_name: self.deps.node_name.clone(),
+            families,
+            names: names.map(number),
+            names_finding: names_finding.flatten(),
+            name_counters: None,
+            error: String::new(),
+            listening: Listening::default(),
+        }
+    }
+
+    /// The names that are to be served, if anybody asks, and what is wrong with them.
+    fn names(&self, inputs: &Inputs<'_>) -> Option<(Names, Option<String>)> {
+        let settings = self.deps.names.as_ref()?;
+        let has_network = self.deps.node.has_network();
+        let mut pods = self.pods.values();
+        let is_asked = !inputs.services.is_empty()
+            || pods.any(|(pod, facts)| names::asks(pod, facts, has_network));
+        let resolvers = || names::read_resolvers(settings.resolv_conf.as_deref());
+        let node = is_asked.then(resolvers);
+        let node = Node {
+            settings,
+            addresses: inputs.node.addresses,
+            resolvers: &node?,
+        };
+        Some((node.names(inputs)?, node.loop_finding()))
+    }
+
+    /// Of the pods' addresses, primary first.
+    fn families(&self) -> Vec<IpFamily> {
+        let ranges = self.deps.pod_cidrs.iter();
+        ranges.map(|r| IpFamily::of(r.network)).collect()
+    }
+
+    fn apply(&mut self, services: &Services, version: u64, now: Moment) {
+        let table = &services.built.table;
+        self.next_look = now + INTERVAL;
+        // A node without services and names has no tables of ours, and no process.
+        let has_names = services.names.is_some() || self.applied_names.is_some();
+        if !has_names && is_empty(table) && self.applied.as_ref().is_some_and(is_empty) {
+            self.applied = Some(table.clone());
+            return self.pass(version);
+        }
+        let began = Moment::now();
+        self.deps.path.set_names(services.names.clone());
+        let done = self.deps.path.apply(table);
+        let end = Moment::now();
+        let took = end.since(began);
+        match done {
+            Ok(applied) => {
+                let wall = SystemTime::now();
+                self.deps.metrics.synced(took, end, wall, table);
+                log::debug!("services in force: {}", summary(table));
+                self.applied = Some(table.clone());
+                self.applied_names.clone_from(&services.names);
+                self.pass(version);
+                self.failed.clear();
+                self.say_of_ports(table);
+                if applied.repaired && applied.full && version > 0 {
+                    log::warn!("services: the tables were changed by somebody else: made again");
+                }
+                self.warn(applied.warning);
+            }
+            Err(e) => {
+                self.deps.metrics.failed(took);
+                let text = e.to_string();
+                if self.failed != text {
+                    log::error!("{text}; trying again every {} s", INTERVAL.as_secs());
+                    self.failed = text;
+                }
+            }
+        }
+    }
+
+    /// Services stay as they are. What fails is tried again with the next look.
+    fn apply_names(&mut self, names: Option<&Names>) {
+        self.deps.path.set_names(names.cloned());
+        self.applied_names = names.cloned();
+        let applied = self.deps.path.apply_names();
+        let applied = applied.unwrap_or_else(|e| Applied {
+            warning: Some(e.to_string()),
+            ..Applied::default()
+        });
+        self.warn(applied.warning);
+    }
+
+    fn remove(&mut self) {
+        self.next_look = Moment::now() + INTERVAL;
+        if self.deps.removal.is_done() {
+            return;
+        }
+        if let Err(e) = self.deps.path.remove() {
+            log::warn!("services stay in force: {e}");
+        }
+        self.deps.removal.done.store(true, Ordering::SeqCst);
+        self.deps.feed.wake();
+    }
+
+    /// The packet filter takes clients away from a process that listens. Another data path cannot listen itself then, and says so.
+    fn say_of_ports(&mut self, table: &ServiceTable) {
+        if self.deps.path.name() != "nftables" {
+            return;
+        }
+        for taken in self.listening.look(table, listening::of_node) {
+            let (namespace, service) = (&taken.name.namespace, &taken.name.service);
+            log::warn!("service {namespace}/{service}: {}", taken.message);
+        }
+    }
+
+    fn warn(&mut self, text: Option<String>) {
+        if let Some(new) = text.as_ref().filter(|_| text != self.warned) {
+            log::warn!("services: {new}");
+        }
+        self.warned = text;
+    }
+
+    /// What is wrong is said once, and again when it has been right meanwhile.
+    fn say(&mut self, services: &Services) {
+        let refused = services.assigned.iter().flat_map(|(key, assigned)| {
+            let problems = assigned.problems.iter();
+            problems.map(move |p| format!("service {}/{}: {p}", key.namespace, key.name))
+        });
+        let found = services.built.findings.iter().map(ToString::to_string);
+        let of_names = services.names_finding.iter().cloned();
+        let all: BTreeSet<String> = refused.chain(found).chain(of_names).collect();
+        for new in all.difference(&self.said) {
+            log::warn!("{new}");
+        }
+        self.said = all;
+    }
+
+    /// Writes down what was allocated, if it is not. Returns what there is to say: a failure is tried again with each turn,
+    /// and said once.
+    fn record(&mut self) -> Option<String> {
+        if self.is_recorded {
+            return None;
+        }
+        let path = &self.deps.record;
+        let json = serde_json::to_vec(&self.allocations).unwrap_or_default();
+        let failed = atomic_file::replace(path, &json).err().map(|e| {
+            format!(
+                "cannot write {}: {e}; trying again; until then services keep their addresses only while the daemon runs",
+                path.display()
+            )
+        });
+        self.is_recorded = failed.is_none();
+        let text = failed.unwrap_or_default();
+        let is_new = !text.is_empty() && text != self.record_said;
+        self.record_said.clone_from(&text);
+        is_new.then_some(text)
+    }
+}
+
+/// `default/web:http to 10.244.0.2:80 10.244.0.3:80`, for the log.
+fn summary(table: &ServiceTable) -> String {
+    let backends = |b: &Backends| match b {
+        Backends::Some(all) => all.iter().map(|b| format!(" {}", b.address)).collect(),
+        Backends::Reject | Backends::Drop => " nobody".to_owned(),
+    };
+    let services = table.services.iter();
+    let each = services.map(|s| format!("{} to{}", s.name, backends(&s.internal)));
+    each.collect::<Vec<_>>().join(", ")
+}
+
+fn is_empty(table: &ServiceTable) -> bool {
+    table.services.is_empty() && table.host_ports.is_empty()
+}
+
+fn has_traffic(table: &ServiceTable) -> bool {
+    let leads_somewhere = |b: &Backends| matches!(b, Backends::Some(_));
+    let mut services = table.services.iter();
+    services.any(|s| s.lists().into_iter().any(leads_somewhere))
+}
+
+/// Nothing where it is missing or cannot be read: the same services get the same again.
+fn read_allocations(path: &Path) -> Allocations {
+    match std::fs::read(path) {
+        Ok(json) => serde_json::from_slice(&json).unwrap_or_else(|e| {
+            log::warn!(
+                "cannot use {}: {e}; services may get other addresses",
+                path.display()
+            );
+            Allocations::default()
+        }),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Allocations::default(),
+        Err(e) => {
+            log::warn!(
+                "cannot read {}: {e}; services may get other addresses",
+                path.display()
+            );
+            Allocations::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,244 @@
+//! Turns of the thread with a data path that does nothing, or cannot.
+
+use std::fs;
+
+use crossbeam_channel::{Sender, bounded};
+
+use super::*;
+use crate::api::decode::objects;
+use crate::api::{PodOrigin, PodPhase, PodSource, PodStatus, test_pods};
+use crate::base::threads::Pulse;
+use crate::net::proxy::{Applied, ProxyError};
+use crate::pods::manager::PodManager;
+use crate::pods::objects::Objects;
+use crate::pods::status::StatusManager;
+
+struct Nowhere;
+
+impl DataPath for Nowhere {
+    fn name(&self) -> &'static str {
+        "nowhere"
+    }
+
+    fn apply(&mut self, _: &ServiceTable) -> Result<Applied, ProxyError> {
+        Ok(Applied::default())
+    }
+
+    fn remove(&mut self) -> Result<bool, ProxyError> {
+        Ok(false)
+    }
+}
+
+/// Says which table is to come into force, and waits to hear whether it does so or panics.
+struct Halting {
+    tables: Sender<ServiceTable>,
+    go: Receiver<bool>,
+}
+
+impl DataPath for Halting {
+    fn name(&self) -> &'static str {
+        "halting"
+    }
+
+    fn apply(&mut self, table: &ServiceTable) -> Result<Applied, ProxyError> {
+        self.tables.send(table.clone()).unwrap();
+        assert!(self.go.recv().unwrap(), "a panic, as the test wants it");
+        Ok(Applied::default())
+    }
+
+    fn remove(&mut self) -> Result<bool, ProxyError> {
+        Ok(false)
+    }
+}
+
+/// The stores of a daemon without containers.
+struct Stores {
+    pods: PodManager,
+    statuses: StatusManager,
+    objects: Objects,
+}
+
+impl NodeState for Arc<Stores> {
+    fn wanted(&self) -> HashSet<PodUid> {
+        self.pods.uids()
+    }
+
+    fn pod(&self, uid: &PodUid) -> Option<Arc<Pod>> {
+        self.pods.get(uid)
+    }
+
+    fn status(&self, uid: &PodUid) -> Option<Arc<PodStatus>> {
+        self.statuses.get(uid)
+    }
+
+    fn services(&self) -> ServiceObjects {
+        self.objects.services()
+    }
+
+    fn has_all(&self) -> bool {
+        true
+    }
+
+    fn has_statuses(&self) -> bool {
+        true
+    }
+
+    fn network_namespace(&self, _: &PodUid) -> Option<PathBuf> {
+        None
+    }
+
+    fn has_network(&self) -> bool {
+        true
+    }
+}
+
+/// A watch of one service, whose record is this file.
+fn watch(record: PathBuf) -> (Watch, Arc<Stores>) {
+    let (deps, stores) = deps(record, Box::new(Nowhere));
+    (Watch::new(deps), stores)
+}
+
+fn put_service(all: &Objects) {
+    let service = "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {selector: {app: web}, ports: [{port: 80}]}\n";
+    let source = PodOrigin::File {
+        node_name: "node",
+        path: Path::new("/pods/web.yaml"),
+    };
+    let read = objects(service.as_bytes(), &source).unwrap();
+    all.replace(PodSource::File, read.objects);
+}
+
+fn deps(record: PathBuf, path: Box<dyn DataPath + Send>) -> (Deps, Arc<Stores>) {
+    let feed = Arc::new(ChangeFeed::default());
+    let stores = Arc::new(Stores {
+        pods: PodManager::new(feed.clone()),
+        statuses: StatusManager::new(HashMap::new(), feed.clone()),
+        objects: Objects::new(|| ()),
+    });
+    put_service(&stores.objects);
+    let deps = Deps {
+        node: Box::new(stores.clone()),
+        path,
+        gate: Arc::default(),
+        removal: Arc::default(),
+        known: Arc::default(),
+        health: Arc::new(Health::new().unwrap()),
+        metrics: Arc::default(),
+        own_ports: Vec::new(),
+        names: None,
+        view: Arc::default(),
+        record,
+        node_name: "node".into(),
+        pod_cidrs: vec!["10.244.0.0/24".parse().unwrap()],
+        service_cidrs: vec!["10.96.0.0/16".parse().unwrap()],
+        feed,
+    };
+    (deps, stores)
+}
+
+#[test]
+fn a_record_that_cannot_be_written_is_tried_again_and_said_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let below = dir.path().join("later");
+    let record = below.join("services.json");
+    let (mut watch, _) = watch(record.clone());
+    watch.services();
+    let said = watch.record_said.clone();
+    assert!(said.starts_with(&format!("cannot write {}: ", record.display())));
+    assert_eq!(watch.record(), None, "the log has it");
+    fs::create_dir(&below).unwrap();
+    // Nothing has changed meanwhile.
+    watch.services();
+    assert!(fs::read_to_string(&record).unwrap().contains("web"));
+    fs::remove_dir_all(&below).unwrap();
+    watch.services();
+    assert!(!below.exists(), "it is written when it changes");
+    watch.is_recorded = false;
+    assert_eq!(watch.record(), Some(said), "it has been right meanwhile");
+}
+
+/// People take a pod out of rotation so, and wait for it.
+#[test]
+fn a_changed_label_reaches_services_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut watch, stores) = watch(dir.path().join("services.json"));
+    let ready = PodStatus {
+        phase: PodPhase::Running,
+        pod_ip: "10.244.0.2".into(),
+        conditions: serde_json::from_value(
+            serde_json::json!([{"type": "Ready", "status": "True"}]),
+        )
+        .unwrap(),
+        ..PodStatus::default()
+    };
+    let labelled = |app| test_pods::pod("a").label("app", app).arc();
+    let pod = labelled("web");
+    stores.statuses.set(&pod, ready);
+    stores.pods.set(pod);
+    let pulse = Pulse::new("services");
+    watch.wait(&pulse);
+    watch.turn(false);
+    let endpoints = |watch: &Watch| {
+        let table = watch.applied.clone().unwrap();
+        table.services[0].internal.clone()
+    };
+    assert!(matches!(endpoints(&watch), Backends::Some(_)));
+    // What else happens to pods wakes nobody, and the next look by itself is an hour away.
+    watch.next_look = Moment::now() + Duration::from_secs(3600);
+    stores.pods.set(labelled("taken-out"));
+    watch.wait(&pulse);
+    watch.turn(false);
+    assert_eq!(endpoints(&watch), Backends::Reject);
+}
+
+/// Else its process, and its addresses, stay when the daemon ends right after the last service has gone.
+#[test]
+fn what_goes_before_the_end_of_the_daemon_goes() {
+    let dir = tempfile::tempdir().unwrap();
+    let ceiling = Duration::from_secs(10);
+    let (tables, applied) = bounded(1);
+    let (go, gone) = bounded(1);
+    let path = Halting { tables, go: gone };
+    let (deps, stores) = deps(dir.path().join("services.json"), Box::new(path));
+    let (feed, objects) = (deps.feed.clone(), &stores.objects);
+    let (stop, stopped) = bounded(0);
+    let thread = spawn(deps, stopped, &Roster::default()).unwrap();
+    let services = || applied.recv_timeout(ceiling).unwrap().services.len();
+    assert_eq!(services(), 1);
+    // While the thread is busy with the service, that is removed and the daemon is told to end.
+    objects.replace(PodSource::File, Default::default());
+    drop(stop);
+    feed.wake();
+    go.send(true).unwrap();
+    assert_eq!(services(), 0);
+    go.send(true).unwrap();
+    thread.join().unwrap();
+}
+
+/// Nobody knows what a panic has left half done: the table of before may be in force no longer.
+#[test]
+fn after_a_panic_the_table_comes_into_force_again() {
+    let dir = tempfile::tempdir().unwrap();
+    // Sooner than the look every 10 s, which would bring it into force too.
+    let ceiling = Duration::from_secs(5);
+    let (tables, applied) = bounded(1);
+    let (go, gone) = bounded(1);
+    let path = Halting { tables, go: gone };
+    let (deps, stores) = deps(dir.path().join("services.json"), Box::new(path));
+    let (feed, objects) = (deps.feed.clone(), &stores.objects);
+    let (stop, stopped) = bounded(0);
+    let thread = spawn(deps, stopped, &Roster::default()).unwrap();
+    let services = || applied.recv_timeout(ceiling).unwrap().services.len();
+    assert_eq!(services(), 1);
+    objects.replace(PodSource::File, Default::default());
+    feed.wake();
+    go.send(true).unwrap();
+    assert_eq!(services(), 0);
+    put_service(objects);
+    go.send(false).unwrap();
+    assert_eq!(services(), 1);
+    go.send(true).unwrap();
+    drop(stop);
+    feed.wake();
+    thread.join().unwrap();
+}

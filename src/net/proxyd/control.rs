@@ -1,0 +1,320 @@
+//! The socket on which the daemon speaks to the role.
+//!
+//! Invariants: only root and the user of the role are heard. Whatever a client sends, or leaves half sent, costs its own
+//! connection and nothing else. Requests are taken from here by the loop; nothing here acts on them.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::time::Duration;
+
+use nix::sys::epoll::EpollFlags;
+use nix::sys::socket::{getsockopt, sockopt};
+use nix::unistd::geteuid;
+
+use super::hand_over;
+use super::message::{Answer, LONGEST, Request};
+use super::poller::{Part, Poller, Token};
+use super::slab::{Key, Queue, Slab};
+use crate::base::clock::Moment;
+
+/// The number of this part in tokens.
+pub const PART: u8 = 0;
+/// Its listener.
+const LISTENER: u8 = 0;
+/// A client.
+const CLIENT: u8 = 1;
+
+/// The socket of a role that is about to have the directory.
+const NEXT_SOCKET: &str = "control.next";
+/// Clients at a time; the one that was silent longest makes room.
+const CLIENTS: usize = 8;
+/// How long a client may take to send a request whose begin is there, or to read an answer.
+const LIMIT: Duration = Duration::from_secs(10);
+/// Bytes read from a client before others have a turn.
+const TURN: usize = 256 * 1024;
+
+struct Client {
+    stream: UnixStream,
+    received: Vec<u8>,
+    to_send: Vec<u8>,
+    /// They go after `to_send`.
+    descriptors: VecDeque<OwnedFd>,
+    /// When it last sent or took something.
+    last: Moment,
+    /// It gets its answer, and then nothing more.
+    closing: bool,
+}
+
+impl Client {
+    fn is_idle(&self) -> bool {
+        self.received.is_empty() && self.to_send.is_empty() && self.descriptors.is_empty()
+    }
+
+    fn send_some(&mut self) -> io::Result<()> {
+        if self.to_send.is_empty() {
+            return Ok(hand_over::send(&self.stream, &mut self.descriptors)?);
+        }
+        let sent = self.stream.write(&self.to_send)?;
+        self.to_send.drain(..sent);
+        Ok(())
+    }
+}
+
+/// See the module.
+pub struct Control {
+    listener: UnixListener,
+    clients: Slab<Client>,
+    /// Those that were silent longest first.
+    order: Queue,
+    requests: Vec<(Key, Request)>,
+}
+
+impl Control {
+    /// Listens in a directory. A socket that an earlier role has left is replaced.
+    ///
+    /// # Errors
+    /// The socket cannot be made.
+    pub fn listen(dir: &Path, poller: &Poller) -> io::Result<Self> {
+        Self::listen_at(&dir.join(super::home::SOCKET), poller)
+    }
+
+    /// Listens where nobody looks before [`Self::publish`].
+    ///
+    /// # Errors
+    /// The socket cannot be made.
+    pub fn prepare(dir: &Path, poller: &Poller) -> io::Result<Self> {
+        Self::listen_at(&dir.join(NEXT_SOCKET), poller)
+    }
+
+    /// Puts a socket that was prepared in the place of that of another role; there is one at every moment.
+    ///
+    /// # Errors
+    /// The directory has gone.
+    pub fn publish(dir: &Path) -> io::Result<()> {
+        fs::rename(dir.join(NEXT_SOCKET), dir.join(super::home::SOCKET))
+    }
+
+    fn listen_at(path: &Path, poller: &Poller) -> io::Result<Self> {
+        match fs::remove_file(path) {
+            Err(e) if e.kind() != ErrorKind::NotFound => return Err(e),
+            _ => {}
+        }
+        let listener = UnixListener::bind(path)?;
+        fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
+        listener.set_nonblocking(true)?;
+        poller.add(&listener, token(LISTENER, None), EpollFlags::EPOLLIN)?;
+        Ok(Self {
+            listener,
+            clients: Slab::default(),
+            order: Queue::default(),
+            requests: Vec::new(),
+        })
+    }
+
+    /// What was asked since the last call.
+    pub fn requests(&mut self) -> Vec<(Key, Request)> {
+        std::mem::take(&mut self.requests)
+    }
+
+    /// Answers a client, if it is still there.
+    pub fn answer(&mut self, key: Key, answer: &Answer, poller: &Poller) {
+        let Some(client) = self.clients.get_mut(key) else {
+            return;
+        };
+        client
+            .to_send
+            .extend(serde_json::to_vec(answer).unwrap_or_default());
+        client.to_send.push(b'\n');
+        self.send(key, poller);
+    }
+
+    /// The same, and the descriptors that belong to the answer.
+    pub fn answer_with(
+        &mut self,
+        key: Key,
+        answer: &Answer,
+        descriptors: Vec<OwnedFd>,
+        poller: &Poller,
+    ) {
+        if let Some(client) = self.clients.get_mut(key) {
+            client.descriptors.extend(descriptors);
+        }
+        self.answer(key, answer, poller);
+    }
+
+    fn send(&mut self, key: Key, poller: &Poller) {
+        let Some(client) = self.clients.get_mut(key) else {
+            return;
+        };
+        while !client.to_send.is_empty() || !client.descriptors.is_empty() {
+            match client.send_some() {
+                Ok(()) => {}
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                    let events = EpollFlags::EPOLLOUT;
+                    let _ = poller.change(&client.stream, token(CLIENT, Some(key)), events);
+                    return;
+                }
+                Err(_) => return self.close(key),
+            }
+        }
+        client.to_send = Vec::new();
+        if client.closing {
+            return self.close(key);
+        }
+        let _ = poller.change(
+            &client.stream,
+            token(CLIENT, Some(key)),
+            EpollFlags::EPOLLIN,
+        );
+    }
+
+    fn take_clients(&mut self, now: Moment, poller: &Poller) {
+        while let Ok((stream, _)) = self.listener.accept() {
+            if !may_speak(&stream) || stream.set_nonblocking(true).is_err() {
+                continue;
+            }
+            if self.clients.len() >= CLIENTS
+                && let Some(oldest) = self.clients.first(&self.order)
+            {
+                self.close(oldest);
+            }
+            let key = self.clients.insert(Client {
+                stream,
+                received: Vec::new(),
+                to_send: Vec::new(),
+                descriptors: VecDeque::new(),
+                last: now,
+                closing: false,
+            });
+            self.clients.enqueue(&mut self.order, key);
+            let added = self.clients.get(key).is_some_and(|c| {
+                let token = token(CLIENT, Some(key));
+                poller.add(&c.stream, token, EpollFlags::EPOLLIN).is_ok()
+            });
+            if !added {
+                self.close(key);
+            }
+        }
+    }
+
+    fn receive(&mut self, key: Key, poller: &Poller) {
+        let Some(client) = self.clients.get_mut(key) else {
+            return;
+        };
+        let mut part = [0; 16 * 1024];
+        for _ in 0..TURN / part.len() {
+            match client.stream.read(&mut part) {
+                Ok(0) => return self.close(key),
+                Ok(n) => client.received.extend_from_slice(&part[..n]),
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == ErrorKind::WouldBlock => break,
+                Err(_) => return self.close(key),
+            }
+        }
+        self.read_requests(key, poller);
+    }
+
+    fn read_requests(&mut self, key: Key, poller: &Poller) {
+        while let Some(client) = self.clients.get_mut(key) {
+            match take_frame(&mut client.received) {
+                Ok(None) => return,
+                Ok(Some(request)) => self.requests.push((key, request)),
+                Err(error) => {
+                    client.received = Vec::new();
+                    client.closing = true;
+                    let answer = Answer {
+                        error: Some(error),
+                        ..Answer::default()
+                    };
+                    return self.answer(key, &answer, poller);
+                }
+            }
+        }
+    }
+
+    fn close(&mut self, key: Key) {
+        self.clients.dequeue(&mut self.order, key);
+        self.clients.remove(key);
+    }
+
+    fn touch(&mut self, key: Key, now: Moment) {
+        if let Some(client) = self.clients.get_mut(key) {
+            client.last = now;
+            self.clients.dequeue(&mut self.order, key);
+            self.clients.enqueue(&mut self.order, key);
+        }
+    }
+}
+
+/// The first request of what was received.
+fn take_frame(received: &mut Vec<u8>) -> Result<Option<Request>, String> {
+    let Some((head, rest)) = received.split_first_chunk::<4>() else {
+        return Ok(None);
+    };
+    let length = u32::from_be_bytes(*head) as usize;
+    if length > LONGEST {
+        return Err(format!(
+            "a request of {length} bytes is longer than {LONGEST}"
+        ));
+    }
+    let Some(frame) = rest.get(..length) else {
+        return Ok(None);
+    };
+    let request =
+        serde_json::from_slice(frame).map_err(|e| format!("cannot read the request: {e}"));
+    // What a large table took is given back.
+    *received = rest[length..].to_vec();
+    request.map(Some)
+}
+
+fn may_speak(stream: &UnixStream) -> bool {
+    let peer = getsockopt(stream, sockopt::PeerCredentials);
+    peer.is_ok_and(|p| p.uid() == 0 || p.uid() == geteuid().as_raw())
+}
+
+fn token(kind: u8, key: Option<Key>) -> Token {
+    Token {
+        part: PART,
+        kind,
+        generation: key.map_or(0, |k| k.generation),
+        index: key.map_or(0, |k| k.index),
+    }
+}
+
+impl Part for Control {
+    fn ready(&mut self, token: Token, events: EpollFlags, now: Moment, poller: &Poller) {
+        let key = Key {
+            index: token.index,
+            generation: token.generation,
+        };
+        match token.kind {
+            LISTENER => self.take_clients(now, poller),
+            _ => {
+                self.touch(key, now);
+                if events.contains(EpollFlags::EPOLLOUT) {
+                    self.send(key, poller);
+                } else {
+                    self.receive(key, poller);
+                }
+            }
+        }
+    }
+
+    fn deadline(&self) -> Option<Moment> {
+        let busy = self.clients.iter().filter(|(_, c)| !c.is_idle());
+        busy.map(|(_, c)| c.last + LIMIT).min()
+    }
+
+    fn expire(&mut self, now: Moment, _: &Poller) {
+        let late = self.clients.iter();
+        let late = late.filter(|(_, c)| !c.is_idle() && c.last + LIMIT <= now);
+        let late: Vec<Key> = late.map(|(key, _)| key).collect();
+        late.into_iter().for_each(|key| self.close(key));
+    }
+}

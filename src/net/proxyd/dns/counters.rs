@@ -1,0 +1,87 @@
+//! What the responder counts.
+
+use serde::{Deserialize, Serialize};
+
+use crate::base::metrics::{Family, Kind};
+
+/// The codes of answers that there are.
+const CODES: [&str; 6] = [
+    "NOERROR", "FORMERR", "SERVFAIL", "NXDOMAIN", "NOTIMP", "REFUSED",
+];
+
+/// Since its start. A process of another version may not count all of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Counters {
+    /// Questions over UDP.
+    pub udp_requests: u64,
+    /// Questions over TCP.
+    pub tcp_requests: u64,
+    /// Answers by their code: 0 NOERROR, 1 FORMERR, 2 SERVFAIL, 3 NXDOMAIN, 4 NOTIMP, 5 REFUSED.
+    pub responses: [u64; 16],
+    /// Answers that say that they were cut short.
+    pub truncated: u64,
+    /// Messages of addresses that get no answers, and their connections.
+    pub strangers: u64,
+    /// Messages that are no questions.
+    pub ignored: u64,
+    /// Questions that gave way to those of other clients before anybody looked at them.
+    pub crowded: u64,
+    /// Answers that the kernel did not take: its queue is full, or the client is gone.
+    pub unsent: u64,
+    /// Connections that gave way to others.
+    pub connections_displaced: u64,
+    /// Questions that other resolvers were asked.
+    pub forwards: u64,
+    /// Tries of them.
+    pub forward_tries: u64,
+    /// Tries that nobody answered in time.
+    pub forward_timeouts: u64,
+    /// Tries that failed at once, or that a resolver did not want to answer.
+    pub forward_failures: u64,
+    /// Questions that gave way to others.
+    pub forwards_displaced: u64,
+}
+
+impl Counters {
+    /// An answer goes out.
+    pub fn answered(&mut self, message: &[u8]) {
+        let Some(flags) = message.get(2..4) else {
+            return;
+        };
+        self.responses[usize::from(flags[1] & 0xf)] += 1;
+        self.truncated += u64::from(flags[0] >> 1 & 1);
+    }
+
+    /// In the text format, under podprobe's names.
+    pub fn write_metrics(&self, out: &mut String) {
+        let help = "Questions of clients to the responder of names.";
+        let mut family = Family::new(out, "podprobe_dns_requests_total", Kind::Counter, help);
+        family.value(&[("transport", "udp")], self.udp_requests);
+        family.value(&[("transport", "tcp")], self.tcp_requests);
+        let help = "Answers of the responder of names, by their code.";
+        let mut family = Family::new(out, "podprobe_dns_responses_total", Kind::Counter, help);
+        for (code, n) in CODES.iter().zip(self.responses) {
+            family.value(&[("rcode", code)], n);
+        }
+        let help = "What clients of the responder of names got no answer to.";
+        let mut family = Family::new(out, "podprobe_dns_unanswered_total", Kind::Counter, help);
+        family.value(&[("reason", "stranger")], self.strangers);
+        family.value(&[("reason", "no_question")], self.ignored);
+        family.value(&[("reason", "crowded")], self.crowded);
+        family.value(&[("reason", "not_sent")], self.unsent);
+        family.value(&[("reason", "displaced")], self.connections_displaced);
+        let help = "Answers that say that they were cut short.";
+        Family::new(out, "podprobe_dns_truncated_total", Kind::Counter, help)
+            .value(&[], self.truncated);
+        let help = "Questions that the node's resolvers were asked.";
+        Family::new(out, "podprobe_dns_forwards_total", Kind::Counter, help)
+            .value(&[], self.forwards);
+        let help = "Tries of these questions that failed, and questions that gave way to others.";
+        let name = "podprobe_dns_forward_failures_total";
+        let mut family = Family::new(out, name, Kind::Counter, help);
+        family.value(&[("reason", "timeout")], self.forward_timeouts);
+        family.value(&[("reason", "error")], self.forward_failures);
+        family.value(&[("reason", "displaced")], self.forwards_displaced);
+    }
+}

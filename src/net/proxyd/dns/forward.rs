@@ -1,0 +1,347 @@
+//! Questions that other resolvers are asked: their tries, their limits, and what the clients get in the end.
+//!
+//! Invariants: every question ends in one answer, at the latest [`TOTAL`] after it was asked. At most [`MOST`] wait at a
+//! time, [`MOST_STREAMS`] of them over TCP; then the oldest of the client that has the most of them gives way, so a client that floods
+//! harms itself. An answer
+//! counts only where it comes from the resolver that was asked, to the socket of this try, with its number and its question.
+
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use domain::base::iana::Rcode;
+
+use crate::base::clock::Moment;
+
+use super::message::{Query, Reply};
+use super::record::{OwnedName, Records};
+use super::reply::Answered;
+use super::upstreams::Upstreams;
+
+/// How many may wait at a time.
+pub const MOST: usize = 512;
+/// How long one try waits.
+pub const TRY: Duration = Duration::from_secs(2);
+/// How long a question waits in all.
+pub const TOTAL: Duration = Duration::from_secs(5);
+
+/// How many may be asked over TCP at a time: their answers are large.
+pub const MOST_STREAMS: usize = 64;
+
+/// How a resolver is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// One datagram each way.
+    Udp,
+    /// A connection, for answers that do not fit into a datagram.
+    Tcp,
+}
+
+/// A question for others.
+#[derive(Clone, Debug)]
+pub struct Question<C> {
+    /// Who gets the answer.
+    pub client: C,
+    /// Its address.
+    pub from: IpAddr,
+    /// What it asked.
+    pub query: Query,
+    /// How many bytes it takes.
+    pub limit: usize,
+    /// It takes any answer, so one that was cut short is fetched whole.
+    pub whole: bool,
+    /// What others are asked.
+    pub name: OwnedName,
+    /// What goes before their answer.
+    pub aliases: Vec<Records>,
+}
+
+/// What to do now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step<C> {
+    /// Ask, over a new socket in place of the one that this question had.
+    Send {
+        /// Names the question.
+        key: u64,
+        /// Whom.
+        upstream: SocketAddr,
+        /// How.
+        transport: Transport,
+        /// What.
+        bytes: Vec<u8>,
+    },
+    /// The question is over.
+    Done {
+        /// Names the question.
+        key: u64,
+        /// Who gets the answer.
+        client: C,
+        /// The answer.
+        bytes: Vec<u8>,
+    },
+}
+
+struct Waiting<C> {
+    question: Question<C>,
+    began: Moment,
+    due: Moment,
+    upstream: SocketAddr,
+    transport: Transport,
+    id: u16,
+    tried: Vec<SocketAddr>,
+    /// What the last resolver said that could not answer.
+    refusal: Option<Vec<u8>>,
+}
+
+/// What has happened, for metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Questions that others were to be asked.
+    pub questions: u64,
+    /// Tries of them, the first one of each included.
+    pub tries: u64,
+    /// Tries that nobody answered in time.
+    pub timeouts: u64,
+    /// Tries that failed at once, or that a resolver did not want to answer.
+    pub failures: u64,
+    /// Questions that gave way to others.
+    pub displaced: u64,
+}
+
+/// See the module.
+pub struct Forwards<C> {
+    upstreams: Upstreams,
+    waiting: BTreeMap<u64, Waiting<C>>,
+    due: BTreeSet<(Moment, u64)>,
+    /// How many each client has waiting; none of them 0.
+    by_client: HashMap<IpAddr, usize>,
+    next_key: u64,
+    tally: Tally,
+}
+
+impl<C> Default for Forwards<C> {
+    fn default() -> Self {
+        Self {
+            upstreams: Upstreams::default(),
+            waiting: BTreeMap::new(),
+            due: BTreeSet::new(),
+            by_client: HashMap::new(),
+            next_key: 0,
+            tally: Tally::default(),
+        }
+    }
+}
+
+impl<C> Forwards<C> {
+    /// The resolvers to ask from now on.
+    pub fn set_upstreams(&mut self, addresses: impl IntoIterator<Item = SocketAddr>) {
+        self.upstreams.set(addresses);
+    }
+
+    /// What has happened so far.
+    pub fn tally(&self) -> Tally {
+        self.tally
+    }
+
+    /// How many wait.
+    pub fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Whether none waits.
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// When [`Self::expire`] is wanted.
+    pub fn deadline(&self) -> Option<Moment> {
+        self.due.first().map(|(due, _)| *due)
+    }
+
+    /// A new question. `id` is random.
+    pub fn ask(&mut self, question: Question<C>, id: u16, now: Moment) -> Vec<Step<C>> {
+        let key = self.next_key;
+        self.next_key += 1;
+        self.tally.questions += 1;
+        let Some(upstream) = self.upstreams.pick(now, &[]) else {
+            return vec![fail(key, question, None)];
+        };
+        let mut steps = Vec::with_capacity(1);
+        if self.waiting.len() >= MOST {
+            let most = self.by_client.iter().max_by_key(|(_, count)| **count);
+            let most = most.map(|(from, _)| *from);
+            steps.extend(most.and_then(|from| self.displace(from, |_| true)));
+        }
+        let waiting = Waiting {
+            question,
+            began: now,
+            due: now,
+            upstream,
+            transport: Transport::Udp,
+            id,
+            tried: Vec::new(),
+            refusal: None,
+        };
+        steps.push(self.send(key, waiting, now));
+        steps
+    }
+
+    /// A message has come to the socket of a question. No step: it is not its answer, or nobody waits for it.
+    pub fn answered(&mut self, key: u64, bytes: &[u8], id: u16, now: Moment) -> Vec<Step<C>> {
+        let Some(waiting) = self.waiting.get(&key) else {
+            return Vec::new();
+        };
+        let question = &waiting.question;
+        let (name, rtype) = (&question.name, question.query.rtype);
+        let Some(answer) = Answered::read(bytes, waiting.id, name, rtype) else {
+            return Vec::new();
+        };
+        let Some(mut waiting) = self.take(key) else {
+            return Vec::new();
+        };
+        self.upstreams.answered(waiting.upstream);
+        if answer.is_broken() {
+            self.tally.failures += 1;
+            return vec![self.again(key, waiting, true, id, now)];
+        }
+        let question = &waiting.question;
+        let relayed = answer.relay(&question.query, &question.aliases, question.limit);
+        if answer.is_failure() {
+            self.tally.failures += 1;
+            waiting.refusal = Some(relayed);
+            return vec![self.again(key, waiting, true, id, now)];
+        }
+        if answer.is_truncated() && question.whole && waiting.transport == Transport::Udp {
+            let mut steps: Vec<Step<C>> = self.make_room_for_a_stream().into_iter().collect();
+            waiting.transport = Transport::Tcp;
+            waiting.id = id;
+            steps.push(self.send(key, waiting, now));
+            return steps;
+        }
+        vec![Step::Done {
+            key,
+            client: waiting.question.client,
+            bytes: relayed,
+        }]
+    }
+
+    /// The socket of a question has failed.
+    pub fn failed(&mut self, key: u64, id: u16, now: Moment) -> Option<Step<C>> {
+        let waiting = self.take(key)?;
+        self.tally.failures += 1;
+        self.upstreams.failed(waiting.upstream, true, now);
+        Some(self.again(key, waiting, true, id, now))
+    }
+
+    /// What is due. `random` gives numbers.
+    pub fn expire(&mut self, now: Moment, mut random: impl FnMut() -> u16) -> Vec<Step<C>> {
+        let mut steps = Vec::new();
+        while let Some((_, key)) = self.due.first().copied().filter(|(due, _)| *due <= now) {
+            let Some(waiting) = self.take(key) else {
+                break;
+            };
+            self.tally.timeouts += 1;
+            self.upstreams.failed(waiting.upstream, false, now);
+            steps.push(self.again(key, waiting, false, random(), now));
+        }
+        steps
+    }
+
+    /// The next try, or the end. After a refusal the same resolver is not asked again: it would say the same.
+    fn again(
+        &mut self,
+        key: u64,
+        mut waiting: Waiting<C>,
+        refused: bool,
+        id: u16,
+        now: Moment,
+    ) -> Step<C> {
+        waiting.tried.push(waiting.upstream);
+        let has_time = now < waiting.began + TOTAL;
+        let mut next = self
+            .upstreams
+            .pick(now, &waiting.tried)
+            .filter(|_| has_time);
+        if next.is_none() && !refused && has_time {
+            waiting.tried.clear();
+            next = self.upstreams.pick(now, &[]);
+        }
+        let Some(upstream) = next else {
+            return fail(key, waiting.question, waiting.refusal);
+        };
+        waiting.upstream = upstream;
+        waiting.transport = Transport::Udp;
+        waiting.id = id;
+        self.send(key, waiting, now)
+    }
+
+    fn send(&mut self, key: u64, mut waiting: Waiting<C>, now: Moment) -> Step<C> {
+        self.tally.tries += 1;
+        waiting.due = (now + TRY).min(waiting.began + TOTAL);
+        let mut bytes = waiting.question.query.request(&waiting.question.name);
+        if let Some(number) = bytes.get_mut(..2) {
+            number.copy_from_slice(&waiting.id.to_be_bytes());
+        }
+        let step = Step::Send {
+            key,
+            upstream: waiting.upstream,
+            transport: waiting.transport,
+            bytes,
+        };
+        self.due.insert((waiting.due, key));
+        *self.by_client.entry(waiting.question.from).or_default() += 1;
+        self.waiting.insert(key, waiting);
+        step
+    }
+
+    fn make_room_for_a_stream(&mut self) -> Option<Step<C>> {
+        let streams = self.waiting.values();
+        let streams = streams.filter(|w| w.transport == Transport::Tcp);
+        let mut by_client: HashMap<IpAddr, usize> = HashMap::new();
+        for waiting in streams {
+            *by_client.entry(waiting.question.from).or_default() += 1;
+        }
+        if by_client.values().sum::<usize>() < MOST_STREAMS {
+            return None;
+        }
+        let (from, _) = by_client.into_iter().max_by_key(|(_, count)| *count)?;
+        self.displace(from, |w| w.transport == Transport::Tcp)
+    }
+
+    fn take(&mut self, key: u64) -> Option<Waiting<C>> {
+        let waiting = self.waiting.remove(&key)?;
+        self.due.remove(&(waiting.due, key));
+        if let Entry::Occupied(mut count) = self.by_client.entry(waiting.question.from) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
+        Some(waiting)
+    }
+
+    /// Ends the oldest such question of a client.
+    fn displace(&mut self, from: IpAddr, is_one: impl Fn(&Waiting<C>) -> bool) -> Option<Step<C>> {
+        let mut oldest_first = self.waiting.iter();
+        let key = *oldest_first
+            .find(|(_, w)| w.question.from == from && is_one(w))?
+            .0;
+        self.tally.displaced += 1;
+        let waiting = self.take(key)?;
+        Some(fail(key, waiting.question, None))
+    }
+}
+
+/// The end without an answer: what a resolver said, else SERVFAIL.
+fn fail<C>(key: u64, question: Question<C>, refusal: Option<Vec<u8>>) -> Step<C> {
+    let bytes = refusal.unwrap_or_else(|| {
+        let reply = Reply::error(Rcode::SERVFAIL);
+        question.query.answer(&reply, question.limit)
+    });
+    Step::Done {
+        key,
+        client: question.client,
+        bytes,
+    }
+}

@@ -1,0 +1,156 @@
+//! The resolvers of the node: whose turn it is, and which of them do not answer.
+//!
+//! Invariants: one that does not answer gets one question each [`DEAD`], and the others get the rest. Where none answers,
+//! all are asked: nobody knows better.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::base::clock::Moment;
+
+/// How long one that does not answer is left alone.
+pub const DEAD: Duration = Duration::from_secs(10);
+/// One packet may get lost; so many in a row do not.
+const FAILURES: u32 = 2;
+
+struct Upstream {
+    address: SocketAddr,
+    /// In a row.
+    failures: u32,
+    dead_until: Option<Moment>,
+}
+
+/// See the module.
+#[derive(Default)]
+pub struct Upstreams {
+    all: Vec<Upstream>,
+    next: usize,
+}
+
+impl Upstreams {
+    /// These from now on, without repetitions. What is known of one that stays is kept.
+    pub fn set(&mut self, addresses: impl IntoIterator<Item = SocketAddr>) {
+        let mut all: Vec<Upstream> = Vec::new();
+        for address in addresses {
+            if all.iter().any(|u| u.address == address) {
+                continue;
+            }
+            let known = self.all.iter().position(|u| u.address == address);
+            all.push(known.map_or_else(
+                || Upstream {
+                    address,
+                    failures: 0,
+                    dead_until: None,
+                },
+                |at| self.all.swap_remove(at),
+            ));
+        }
+        self.all = all;
+        self.next = 0;
+    }
+
+    /// The one to ask now, in turn; not one of `tried`.
+    pub fn pick(&mut self, now: Moment, tried: &[SocketAddr]) -> Option<SocketAddr> {
+        let count = self.all.len();
+        let turns = (0..count).map(|n| (self.next + n) % count);
+        let untried = |at: &usize| !tried.contains(&self.all[*at].address);
+        let turns: Vec<usize> = turns.filter(untried).collect();
+        let alive = |at: &&usize| self.all[**at].dead_until.is_none_or(|until| until <= now);
+        let at = *turns.iter().find(alive).or_else(|| turns.first())?;
+        let picked = &mut self.all[at];
+        if picked.dead_until.is_some() {
+            // Whether it is back, this question finds out; others need not wait for it.
+            picked.dead_until = Some(now + DEAD);
+        }
+        self.next = at + 1;
+        Some(picked.address)
+    }
+
+    /// It has answered.
+    pub fn answered(&mut self, address: SocketAddr) {
+        if let Some(upstream) = self.of(address) {
+            upstream.failures = 0;
+            upstream.dead_until = None;
+        }
+    }
+
+    /// It has not. `refused`: the network says that nobody is there.
+    pub fn failed(&mut self, address: SocketAddr, refused: bool, now: Moment) {
+        if let Some(upstream) = self.of(address) {
+            upstream.failures += 1;
+            if refused || upstream.failures >= FAILURES {
+                upstream.dead_until = Some(now + DEAD);
+            }
+        }
+    }
+
+    fn of(&mut self, address: SocketAddr) -> Option<&mut Upstream> {
+        self.all.iter_mut().find(|u| u.address == address)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(n: u8) -> SocketAddr {
+        SocketAddr::from(([192, 0, 2, n], 53))
+    }
+
+    fn at(seconds: u64) -> Moment {
+        Moment::from_boot(Duration::from_secs(seconds))
+    }
+
+    fn three() -> Upstreams {
+        let mut upstreams = Upstreams::default();
+        upstreams.set([1, 2, 1, 3].map(address));
+        upstreams
+    }
+
+    #[track_caller]
+    fn check(upstreams: &mut Upstreams, now: Moment, expected: &[u8]) {
+        for n in expected {
+            assert_eq!(upstreams.pick(now, &[]), Some(address(*n)));
+        }
+    }
+
+    #[test]
+    fn each_is_asked_in_turn() {
+        check(&mut three(), at(0), &[1, 2, 3, 1]);
+        assert_eq!(Upstreams::default().pick(at(0), &[]), None);
+        assert_eq!(three().pick(at(0), &[1, 2, 3].map(address)), None);
+    }
+
+    #[test]
+    fn one_that_does_not_answer_is_left_alone_for_a_while() {
+        let mut upstreams = three();
+        upstreams.failed(address(2), false, at(0));
+        check(&mut upstreams, at(0), &[1, 2, 3]);
+        upstreams.failed(address(2), false, at(1));
+        check(&mut upstreams, at(10), &[1, 3, 1]);
+        // One question finds out, the others do not wait for it.
+        check(&mut upstreams, at(11), &[2, 3, 1, 3]);
+        upstreams.answered(address(2));
+        check(&mut upstreams, at(11), &[1, 2, 3]);
+    }
+
+    #[test]
+    fn one_that_is_not_there_is_left_alone_at_once() {
+        let mut upstreams = three();
+        upstreams.failed(address(1), true, at(0));
+        check(&mut upstreams, at(0), &[2, 3, 2]);
+        for n in [2, 3] {
+            upstreams.failed(address(n), true, at(0));
+        }
+        // None is known to answer: all are asked.
+        check(&mut upstreams, at(0), &[3, 1, 2]);
+    }
+
+    #[test]
+    fn a_new_list_keeps_what_is_known() {
+        let mut upstreams = three();
+        upstreams.failed(address(3), true, at(0));
+        upstreams.set([3, 4].map(address));
+        check(&mut upstreams, at(1), &[4, 4]);
+    }
+}

@@ -1,0 +1,195 @@
+//! How a process of the role takes the work of another one over, which runs another program.
+//!
+//! The new process asks for the sockets ([`Request::HandOver`]), prepares all that may fail, and has the old one let go
+//! ([`Request::LetGo`]). Clients that come in between wait in the queues of the sockets, which belong to both.
+//!
+//! Invariants: until the old process is asked to let go, nothing of it has changed, and it goes on where the new one fails.
+//! From then on the new one serves, whatever else is lost. Every wait has a limit.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice, IoSliceMut, Write};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use nix::cmsg_space;
+use nix::errno::Errno;
+use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
+
+use super::home::{Record, SOCKET};
+use super::message::{Answer, Handed, LONGEST, Request};
+use crate::base::sys::task::PidFd;
+use crate::base::sys::terminal::received;
+
+/// How long the old process may take for an answer: half of what the daemon waits for the new one.
+const LIMIT: Duration = Duration::from_secs(2);
+/// Descriptors of one message; the kernel's limit is 253.
+const AT_ONCE: usize = 128;
+
+/// Sends as many descriptors as go into one message, with a byte that means nothing.
+///
+/// # Errors
+/// EAGAIN where the other end reads too slowly; all are still there then.
+pub fn send(stream: &UnixStream, descriptors: &mut VecDeque<OwnedFd>) -> nix::Result<()> {
+    let some = descriptors.iter().take(AT_ONCE);
+    let some: Vec<RawFd> = some.map(AsRawFd::as_raw_fd).collect();
+    let rights = [ControlMessage::ScmRights(&some)];
+    let byte = [IoSlice::new(b".")];
+    sendmsg::<()>(
+        stream.as_raw_fd(),
+        &byte,
+        &rights,
+        MsgFlags::MSG_NOSIGNAL,
+        None,
+    )?;
+    descriptors.drain(..some.len());
+    Ok(())
+}
+
+/// The process that has the work.
+pub struct Predecessor {
+    stream: UnixStream,
+    process: PidFd,
+}
+
+impl Predecessor {
+    /// The one that has a directory.
+    ///
+    /// # Errors
+    /// There is none, or it does not listen.
+    pub fn find(dir: &Path) -> io::Result<Self> {
+        let none = || io::Error::new(io::ErrorKind::NotFound, "there is no process to take over");
+        let record = Record::running(dir).ok_or_else(none)?;
+        let process = record.process.open()?.ok_or_else(none)?;
+        let stream = UnixStream::connect(dir.join(SOCKET))?;
+        stream.set_read_timeout(Some(LIMIT))?;
+        stream.set_write_timeout(Some(LIMIT))?;
+        Ok(Self { stream, process })
+    }
+
+    /// Its sockets and its lock. It goes on with them.
+    ///
+    /// # Errors
+    /// It does not answer in time, or cannot.
+    pub fn hand_over(&mut self) -> io::Result<Gift> {
+        let mut gift = self.ask(&Request::HandOver {})?;
+        match self.receive(&mut gift) {
+            Ok(()) => Ok(gift),
+            Err(e) => Err(io::Error::new(e.kind(), format!("its sockets: {e}"))),
+        }
+    }
+
+    /// From the return on it takes no more clients. What it had beside sockets may be lost where it ends meanwhile.
+    ///
+    /// # Errors
+    /// It goes on.
+    pub fn let_go(&mut self) -> io::Result<Gift> {
+        match self.ask(&Request::LetGo {}) {
+            Ok(mut gift) => {
+                let _ = self.receive(&mut gift);
+                Ok(gift)
+            }
+            // It was killed: its work is ours all the same.
+            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Ok(Gift::default()),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// The process, which may have connections for a long time yet.
+    pub fn process(self) -> PidFd {
+        self.process
+    }
+
+    /// Asks, and reads the line of the answer.
+    fn ask(&mut self, request: &Request) -> io::Result<Gift> {
+        let body = serde_json::to_vec(request)?;
+        let frame = [&(body.len() as u32).to_be_bytes()[..], &body].concat();
+        self.stream.write_all(&frame)?;
+        let mut gift = Gift::default();
+        let mut line = Vec::new();
+        while line.last() != Some(&b'\n') {
+            if line.len() > LONGEST {
+                return Err(io::Error::other("its answer has no end"));
+            }
+            self.read(&mut line, &mut gift.descriptors)?;
+            // The bytes of descriptors come after the line, and may come with it.
+            if let Some(end) = line.iter().rposition(|b| *b == b'\n') {
+                line.truncate(end + 1);
+            }
+        }
+        let answer: Answer = serde_json::from_slice(&line)?;
+        match answer.error {
+            Some(error) => Err(io::Error::other(format!("it refuses: {error}"))),
+            None => {
+                gift.handed = answer.handed.map(|h| *h).unwrap_or_default();
+                Ok(gift)
+            }
+        }
+    }
+
+    /// Reads until all descriptors of an answer are there.
+    fn receive(&mut self, gift: &mut Gift) -> io::Result<()> {
+        while gift.descriptors.len() < gift.handed.descriptors() {
+            self.read(&mut Vec::new(), &mut gift.descriptors)?;
+        }
+        Ok(())
+    }
+
+    /// A read without room for descriptors would lose them.
+    fn read(&self, bytes: &mut Vec<u8>, descriptors: &mut VecDeque<OwnedFd>) -> io::Result<()> {
+        let mut buffer = [0; 16 * 1024];
+        let mut parts = [IoSliceMut::new(&mut buffer)];
+        let mut space = cmsg_space!([RawFd; 253]);
+        let flags = MsgFlags::MSG_CMSG_CLOEXEC;
+        let fd = self.stream.as_raw_fd();
+        let got = match recvmsg::<()>(fd, &mut parts, Some(&mut space), flags) {
+            Err(Errno::EAGAIN) => {
+                let text = format!("it does not answer within {} s", LIMIT.as_secs());
+                return Err(io::Error::new(io::ErrorKind::TimedOut, text));
+            }
+            Err(Errno::EINTR) => return Ok(()),
+            // It ended with something of ours unread.
+            Err(Errno::ECONNRESET) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            other => other?,
+        };
+        for message in got.cmsgs()? {
+            if let ControlMessageOwned::ScmRights(numbers) = message {
+                descriptors.extend(numbers.into_iter().map(received));
+            }
+        }
+        let length = got.bytes;
+        if length == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        bytes.extend_from_slice(&buffer[..length]);
+        Ok(())
+    }
+}
+
+/// What an answer gives, and its descriptors in the order of [`Handed`].
+#[derive(Default)]
+pub struct Gift {
+    /// What the descriptors are.
+    pub handed: Handed,
+    /// The descriptors; fewer than are named where the other process ended while it sent them.
+    pub descriptors: VecDeque<OwnedFd>,
+}
+
+impl Gift {
+    /// The lock of the directory.
+    pub fn take_lock(&mut self) -> Option<OwnedFd> {
+        let is_there = std::mem::take(&mut self.handed.home);
+        is_there.then(|| self.descriptors.pop_front())?
+    }
+
+    /// Names things that are given, each with its descriptor, which come next.
+    pub fn take<T>(&mut self, of: impl FnOnce(&mut Handed) -> &mut Vec<T>) -> Vec<(T, OwnedFd)> {
+        let named = std::mem::take(of(&mut self.handed));
+        let count = named.len().min(self.descriptors.len());
+        named
+            .into_iter()
+            .zip(self.descriptors.drain(..count))
+            .collect()
+    }
+}

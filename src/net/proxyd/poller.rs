@@ -1,0 +1,171 @@
+//! One epoll for all parts of the role.
+
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+
+use crate::base::clock::Moment;
+
+/// The most events of one wait.
+const EVENTS: usize = 256;
+/// The longest wait, so that a timeout fits.
+const LONGEST: Duration = Duration::from_secs(3600);
+
+/// What an event belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Token {
+    /// The part of the role; the top byte.
+    pub part: u8,
+    /// What kind of descriptor of that part.
+    pub kind: u8,
+    /// Tells a descriptor from a later one in the same place.
+    pub generation: u16,
+    /// Which one.
+    pub index: u32,
+}
+
+impl From<Token> for u64 {
+    fn from(t: Token) -> u64 {
+        u64::from(t.part) << 56
+            | u64::from(t.kind) << 48
+            | u64::from(t.generation) << 32
+            | u64::from(t.index)
+    }
+}
+
+impl From<u64> for Token {
+    fn from(n: u64) -> Self {
+        Self {
+            part: (n >> 56) as u8,
+            kind: (n >> 48) as u8,
+            generation: (n >> 32) as u16,
+            index: n as u32,
+        }
+    }
+}
+
+/// A part of the role: it owns descriptors that it has registered with the poller.
+pub trait Part {
+    /// One of its descriptors is ready.
+    fn ready(&mut self, token: Token, events: EpollFlags, now: Moment, poller: &Poller);
+
+    /// When it wants [`Part::expire`] next; a moment that has passed is at once, after the events that wait.
+    fn deadline(&self) -> Option<Moment>;
+
+    /// Its deadline has passed.
+    fn expire(&mut self, now: Moment, poller: &Poller);
+}
+
+/// Waits for the descriptors of all parts.
+pub struct Poller {
+    epoll: Epoll,
+}
+
+impl Poller {
+    /// A poller without descriptors.
+    ///
+    /// # Errors
+    /// No descriptor or no memory is left.
+    pub fn new() -> nix::Result<Self> {
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        Ok(Self { epoll })
+    }
+
+    /// The epoll itself, for a part that makes its tokens as numbers.
+    pub fn epoll(&self) -> &Epoll {
+        &self.epoll
+    }
+
+    /// Watches a descriptor until it is closed or [`Self::remove`]d.
+    ///
+    /// # Errors
+    /// No memory, or `fs.epoll.max_user_watches` is reached.
+    pub fn add(&self, fd: impl AsFd, token: Token, events: EpollFlags) -> nix::Result<()> {
+        self.epoll.add(fd, EpollEvent::new(events, token.into()))
+    }
+
+    /// Watches it for other events.
+    ///
+    /// # Errors
+    /// It is not watched.
+    pub fn change(&self, fd: impl AsFd, token: Token, events: EpollFlags) -> nix::Result<()> {
+        self.epoll
+            .modify(fd, &mut EpollEvent::new(events, token.into()))
+    }
+
+    /// Watches it no more.
+    ///
+    /// # Errors
+    /// It is not watched.
+    pub fn remove(&self, fd: impl AsFd) -> nix::Result<()> {
+        self.epoll.delete(fd)
+    }
+
+    /// Waits for events, at most until the deadline.
+    pub fn wait<'e>(
+        &self,
+        events: &'e mut Events,
+        deadline: Option<Moment>,
+    ) -> impl Iterator<Item = (Token, EpollFlags)> + use<'e> {
+        let timeout = timeout(deadline.map(|d| d.since(Moment::now())));
+        let count = match self.epoll.wait(&mut events.0, timeout) {
+            Ok(count) => count,
+            Err(Errno::EINTR) => 0,
+            // The kernel lacks memory: not a reason to end what works.
+            Err(_) => {
+                std::thread::sleep(Duration::from_millis(100));
+                0
+            }
+        };
+        events.0[..count]
+            .iter()
+            .map(|e| (Token::from(e.data()), e.events()))
+    }
+}
+
+/// Rounded up, so that a deadline has passed when the wait ends.
+fn timeout(left: Option<Duration>) -> EpollTimeout {
+    let Some(left) = left else {
+        return EpollTimeout::NONE;
+    };
+    let ms = left.min(LONGEST).as_nanos().div_ceil(1_000_000) as i32;
+    EpollTimeout::try_from(ms).unwrap_or(EpollTimeout::ZERO)
+}
+
+/// Room for the events of one wait.
+pub struct Events(Vec<EpollEvent>);
+
+impl Default for Events {
+    fn default() -> Self {
+        Self(vec![EpollEvent::empty(); EVENTS])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_one_number_with_the_part_in_its_top_byte() {
+        let token = Token {
+            part: 0xfe,
+            kind: 3,
+            generation: 0xabcd,
+            index: u32::MAX - 1,
+        };
+        assert_eq!(u64::from(token) >> 56, 0xfe);
+        assert_eq!(Token::from(u64::from(token)), token);
+    }
+
+    #[test]
+    fn a_wait_is_never_shorter_than_what_is_left() {
+        assert_eq!(timeout(None), EpollTimeout::NONE);
+        let ms = |d| timeout(Some(d)).as_millis();
+        assert_eq!(ms(Duration::ZERO), Some(0));
+        assert_eq!(ms(Duration::from_nanos(1)), Some(1));
+        assert_eq!(ms(Duration::from_micros(1500)), Some(2));
+        assert_eq!(ms(Duration::from_secs(1 << 40)), Some(3_600_000));
+    }
+}

@@ -1,0 +1,465 @@
+//! The process of the role: what it sets up, and its loop.
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::process::ExitCode;
+
+use nix::sys::epoll::EpollFlags;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+
+use super::control::{self, Control};
+use super::hand_over::{Gift, Predecessor};
+use super::home::Home;
+use super::message::{Answer, Configuration, Handed, HandedSocket, Owner, Request};
+use super::poller::{Events, Part, Poller, Token};
+use super::slab::Key;
+use crate::base::clock::Moment;
+use crate::base::sys::cgroup;
+use crate::base::sys::task::PidFd;
+use crate::net::proxyd::dns::part::{self as dns, NamesPart};
+use crate::net::proxyd::userspace::part::{self, Userspace};
+
+/// What the role says on its standard output when the daemon may speak to it; else `error <text>`.
+pub const READY: &str = "ready\n";
+
+/// The most descriptors that are asked for: the kernel's own limit of a process without a special setting.
+const DESCRIPTORS: u64 = 1 << 20;
+/// The number of the loop's own descriptors in tokens.
+const LOOP: u8 = 255;
+/// Of these: something has happened to the directory, …
+const HOME: u8 = 0;
+/// … the node shuts down, …
+const SHUTDOWN: u8 = 1;
+/// … and the process that has handed its work over has ended.
+const PREDECESSOR: u8 = 2;
+
+/// The argument after the directory with which the role takes over from the process that has it.
+pub const TAKE_OVER: &str = "take-over";
+
+/// The role. Its arguments are its directory and, at an upgrade, [`TAKE_OVER`].
+pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let mut args = args.into_iter();
+    let Some(dir) = args.next() else {
+        eprintln!("podprobe proxy: this role is started by the daemon, with a directory");
+        return ExitCode::from(2);
+    };
+    let takes_over = args.next().is_some_and(|word| word == TAKE_OVER);
+    let role = leave_the_daemon_behind().and_then(|()| {
+        let dir = std::path::absolute(dir)?;
+        match takes_over {
+            true => Role::take_over(&dir),
+            false => Role::new(&dir),
+        }
+    });
+    match role {
+        Ok(role) => {
+            say(READY);
+            detach();
+            role.run()
+        }
+        Err(e) => {
+            say(&format!("error {e}\n"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Nobody needs to listen.
+fn say(text: &str) {
+    let mut out = io::stdout();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+/// The daemon's pipes are not held open.
+fn detach() {
+    let null = std::fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/null");
+    if let Ok(null) = null {
+        let _ = nix::unistd::dup2_stdin(&null);
+        let _ = nix::unistd::dup2_stdout(&null);
+    }
+}
+
+/// TERM, as a descriptor of the loop. It is heard where the role has left the daemon's cgroup: then it is of the node's
+/// shutdown.
+fn shutdown(poller: &Poller) -> io::Result<SignalFd> {
+    let mut term = SigSet::empty();
+    term.add(Signal::SIGTERM);
+    let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
+    let signal = SignalFd::with_flags(&term, flags)?;
+    poller.add(&signal, of_loop(SHUTDOWN), EpollFlags::EPOLLIN)?;
+    Ok(signal)
+}
+
+fn of_loop(kind: u8) -> Token {
+    Token {
+        part: LOOP,
+        kind,
+        generation: 0,
+        index: 0,
+    }
+}
+
+struct Role {
+    /// None once another role may have the directory.
+    home: Option<Home>,
+    poller: Poller,
+    control: Control,
+    userspace: Userspace,
+    names: NamesPart,
+    /// The version of the table that counts.
+    applied: Option<u64>,
+    retired: bool,
+    /// Who has asked for the sockets.
+    heir: Option<Key>,
+    /// The process that had the sockets before, while it has connections. This one outlives it: it keeps the addresses of
+    /// those connections, and a process that takes over from this one waits for this one alone.
+    predecessor: Option<PidFd>,
+    /// Readable at the node's shutdown; None where a TERM may be for the daemon.
+    _shutdown: Option<SignalFd>,
+}
+
+impl Role {
+    fn new(dir: &Path) -> io::Result<Self> {
+        let home = Home::take(dir)?;
+        let userspace = Userspace::new(dir, raise_descriptors());
+        let mut role = Self::serving(home, userspace, NamesPart::default(), Control::listen)?;
+        role.watch();
+        Ok(role)
+    }
+
+    /// Takes the work of the process over that has the directory. That one goes on where this fails.
+    fn take_over(dir: &Path) -> io::Result<Self> {
+        let mut userspace = Userspace::new(dir, raise_descriptors());
+        let mut names = NamesPart::default();
+        let mut predecessor = Predecessor::find(dir)?;
+        let mut gift = predecessor.hand_over()?;
+        let lock = gift.take_lock();
+        let lock = lock.ok_or_else(|| io::Error::other("it has not given its lock"))?;
+        let sockets = gift.take(|handed| &mut handed.sockets).into_iter();
+        let (of_names, others) = sockets.partition(|(s, _)| s.owner == Owner::Names);
+        names.inherit(of_names);
+        userspace.inherit(others);
+        let home = Home::inherit(dir, lock);
+        home.prepare_record()?;
+        let mut role = Self::serving(home, userspace, names, Control::prepare)?;
+        // The last step that may fail.
+        let gift = predecessor.let_go()?;
+        role.adopt(gift);
+        role.succeed(predecessor.process());
+        Ok(role)
+    }
+
+    /// Serves clients by the last table, before the daemon has said anything.
+    fn serving(
+        home: Home,
+        mut userspace: Userspace,
+        mut names: NamesPart,
+        control: impl FnOnce(&Path, &Poller) -> io::Result<Control>,
+    ) -> io::Result<Self> {
+        let poller = Poller::new()?;
+        let has_left = cgroup::leave_the_daemon(&home.orders().cgroup);
+        let shutdown = has_left.then(|| shutdown(&poller)).transpose()?;
+        let last = home.last();
+        if let Some(last) = &last {
+            userspace.apply(last, Moment::now(), &poller);
+            names.apply(last, Moment::now(), &poller);
+        }
+        let control = control(home.dir(), &poller)?;
+        Ok(Self {
+            home: Some(home),
+            poller,
+            control,
+            userspace,
+            names,
+            applied: last.map(|last| last.version),
+            retired: false,
+            heir: None,
+            predecessor: None,
+            _shutdown: shutdown,
+        })
+    }
+
+    /// Goes on with what the other process had beside its sockets.
+    fn adopt(&mut self, mut gift: Gift) {
+        let now = Moment::now();
+        let flows = gift.take(|handed| &mut handed.flows);
+        let questioners = gift.take(|handed| &mut handed.questioners);
+        let affinities = gift.handed.affinities;
+        self.userspace.adopt(flows, affinities, now, &self.poller);
+        self.names.adopt(questioners, now, &self.poller);
+    }
+
+    /// The directory is this process's. Clients are served from now on, even if the daemon finds the way only later.
+    fn succeed(&mut self, predecessor: PidFd) {
+        if let Some(home) = &self.home {
+            let published = home.publish_record();
+            if let Err(e) = published.and_then(|()| Control::publish(home.dir())) {
+                eprintln!("cannot take the directory over: {e}");
+            }
+        }
+        self.watch();
+        let token = of_loop(PREDECESSOR);
+        let watched = self.poller.add(&predecessor, token, EpollFlags::EPOLLIN);
+        match watched {
+            Ok(()) => self.predecessor = Some(predecessor),
+            Err(_) => self.userspace.is_alone(),
+        }
+    }
+
+    /// Nothing is left to do.
+    fn is_done(&self) -> bool {
+        self.retired
+            && self.userspace.is_unused()
+            && self.names.is_unused()
+            && self.predecessor.is_none()
+    }
+
+    fn run(mut self) -> ExitCode {
+        let mut events = Events::default();
+        while !self.is_done() {
+            let deadlines = [
+                self.control.deadline(),
+                self.userspace.deadline(),
+                self.names.deadline(),
+            ];
+            let deadline = deadlines.into_iter().flatten().min();
+            let ready = self.poller.wait(&mut events, deadline);
+            let now = Moment::now();
+            for (token, events) in ready {
+                match token.part {
+                    control::PART => self.control.ready(token, events, now, &self.poller),
+                    part::PART => self.userspace.ready(token, events, now, &self.poller),
+                    dns::PART => self.names.ready(token, events, now, &self.poller),
+                    LOOP if token.kind == SHUTDOWN => return ExitCode::SUCCESS,
+                    LOOP if token.kind == PREDECESSOR => {
+                        self.predecessor = None;
+                        self.userspace.is_alone();
+                    }
+                    _ => self.mend(),
+                }
+            }
+            if deadline.is_some_and(|d| d <= now) {
+                self.control.expire(now, &self.poller);
+                self.userspace.expire(now, &self.poller);
+                self.names.expire(now, &self.poller);
+            }
+            for (client, request) in self.control.requests() {
+                self.obey(client, request);
+            }
+        }
+        ExitCode::SUCCESS
+    }
+
+    fn obey(&mut self, client: Key, request: Request) {
+        let answer = match request {
+            Request::Apply(configuration) => self.apply(&configuration),
+            Request::Metrics {} => {
+                // The daemon asks every ten seconds.
+                self.userspace.mend();
+                Answer {
+                    metrics: Some(self.userspace.metrics()),
+                    names: Some(self.names.counters()),
+                    ..self.state()
+                }
+            }
+            Request::Retire {} => {
+                self.retire();
+                self.state()
+            }
+            Request::HandOver {} => return self.hand_over(client),
+            Request::LetGo {} => return self.let_go(client),
+        };
+        self.control.answer(client, &answer, &self.poller);
+    }
+
+    fn apply(&mut self, configuration: &Configuration) -> Answer {
+        if self.retired {
+            return refused(RETIRED.into());
+        }
+        let now = Moment::now();
+        // It claims the addresses that names need, too.
+        self.userspace.apply(configuration, now, &self.poller);
+        self.names.apply(configuration, now, &self.poller);
+        self.userspace.forget_inherited();
+        self.names.forget_inherited();
+        // Without it the table counts all the same, until this process ends.
+        if let Some(Err(e)) = self.home.as_ref().map(|h| h.keep(configuration)) {
+            eprintln!("cannot keep the table: {e}");
+        }
+        self.applied = Some(configuration.version);
+        self.state()
+    }
+
+    fn state(&self) -> Answer {
+        let mut failed = self.userspace.not_bound();
+        failed.extend_from_slice(self.names.not_bound());
+        Answer {
+            applied: self.applied,
+            addresses: self.userspace.addresses(),
+            failed,
+            portals: self.userspace.portals(),
+            ..Answer::default()
+        }
+    }
+
+    /// Gives a client the sockets and the lock, and goes on with them.
+    fn hand_over(&mut self, client: Key) {
+        let (answer, descriptors) = match self.offer() {
+            Ok((handed, descriptors)) => {
+                self.heir = Some(client);
+                (given(handed), descriptors)
+            }
+            Err(e) => (refused(format!("cannot hand over: {e}")), Vec::new()),
+        };
+        self.control
+            .answer_with(client, &answer, descriptors, &self.poller);
+    }
+
+    fn offer(&self) -> io::Result<(Handed, Vec<OwnedFd>)> {
+        let Some(home) = &self.home else {
+            return Err(io::Error::other(RETIRED));
+        };
+        let mut descriptors = vec![home.lock()?];
+        let mut sockets = Vec::new();
+        let of_userspace = self.userspace.to_hand_over();
+        let of_userspace = of_userspace.into_iter().map(|(s, fd)| (s, fd.as_fd()));
+        let all: Vec<(HandedSocket, BorrowedFd<'_>)> =
+            of_userspace.chain(self.names.to_hand_over()).collect();
+        for (socket, fd) in all {
+            descriptors.push(fd.try_clone_to_owned()?);
+            sockets.push(socket);
+        }
+        let handed = Handed {
+            home: true,
+            sockets,
+            ..Handed::default()
+        };
+        Ok((handed, descriptors))
+    }
+
+    /// The client has the sockets: it serves from now on, and this process ends with its connections.
+    fn let_go(&mut self, client: Key) {
+        if self.home.is_none() || self.heir != Some(client) {
+            let answer = refused("the sockets were not handed over".into());
+            return self.control.answer(client, &answer, &self.poller);
+        }
+        let now = Moment::now();
+        self.retired = true;
+        // Its files are the other process's; so is its lock, once it is closed here.
+        self.home = None;
+        let affinities = self.userspace.affinities(now);
+        let (flows, of_flows): (Vec<_>, Vec<_>) =
+            self.userspace.let_go(now, &self.poller).into_iter().unzip();
+        let (questioners, of_questioners): (Vec<_>, Vec<_>) =
+            self.names.let_go(now, &self.poller).into_iter().unzip();
+        let answer = given(Handed {
+            flows,
+            questioners,
+            affinities,
+            ..Handed::default()
+        });
+        let descriptors = of_flows.into_iter().chain(of_questioners).collect();
+        self.control
+            .answer_with(client, &answer, descriptors, &self.poller);
+    }
+
+    fn retire(&mut self) {
+        self.retired = true;
+        if let Some(home) = self.home.take() {
+            home.leave();
+        }
+        // Before their addresses go.
+        self.names.retire();
+        self.userspace.retire();
+    }
+
+    /// Somebody has removed our directory, or a file of it. It is made anew; if another role has taken the place, this
+    /// one ends with its connections.
+    fn mend(&mut self) {
+        let damaged = self.home.as_ref().filter(|home| home.is_damaged());
+        let Some(dir) = damaged.map(|home| home.dir().to_owned()) else {
+            return;
+        };
+        // Its lock would keep us out where only a file is gone.
+        self.home = None;
+        let taken = Home::take(&dir).and_then(|home| {
+            let control = Control::listen(&dir, &self.poller)?;
+            Ok((home, control))
+        });
+        match taken {
+            Ok((home, control)) => {
+                self.control = control;
+                self.home = Some(home);
+                self.watch();
+            }
+            Err(_) => self.retire(),
+        }
+    }
+
+    fn watch(&mut self) {
+        let Some(home) = &mut self.home else {
+            return;
+        };
+        home.watch();
+        if let Some(watched) = home.watched() {
+            let _ = self.poller.add(watched, of_loop(HOME), EpollFlags::EPOLLIN);
+        }
+    }
+}
+
+/// Why a role that has left its place does nothing more.
+const RETIRED: &str = "this role is retired: another one has its place";
+
+fn refused(error: String) -> Answer {
+    Answer {
+        error: Some(error),
+        ..Answer::default()
+    }
+}
+
+fn given(handed: Handed) -> Answer {
+    Answer {
+        handed: Some(Box::new(handed)),
+        ..Answer::default()
+    }
+}
+
+/// Nothing that ends the daemon ends this process ([`shutdown`] is what does), and the kernel kills it last for want of memory.
+fn leave_the_daemon_behind() -> io::Result<()> {
+    let _ = nix::sys::prctl::set_name(c"podprobe-proxy");
+    std::env::set_current_dir("/")?;
+    // It is the leader of its session already when a person has started it.
+    let _ = nix::unistd::setsid();
+    crate::base::sys::process::protect_from_the_oom_killer();
+    let mut ignored = SigSet::empty();
+    ignored.extend([
+        Signal::SIGTERM,
+        Signal::SIGHUP,
+        Signal::SIGINT,
+        Signal::SIGQUIT,
+        Signal::SIGUSR1,
+        Signal::SIGUSR2,
+        // A splice to a closed socket.
+        Signal::SIGPIPE,
+    ]);
+    Ok(ignored.thread_block()?)
+}
+
+/// As many descriptors as there may be; what there are then.
+fn raise_descriptors() -> u64 {
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((1024, 1024));
+    for wanted in [DESCRIPTORS, hard] {
+        let most = hard.max(wanted);
+        if wanted > soft && setrlimit(Resource::RLIMIT_NOFILE, wanted, most).is_ok() {
+            return wanted;
+        }
+    }
+    soft
+}

@@ -1,0 +1,357 @@
+//! The addresses that are bound for clients.
+//!
+//! Invariants: what a new table does not want is released before anything is claimed. A socket that stays wanted stays
+//! open, whatever service it now belongs to. One that cannot be bound holds up no other; it is tried again.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::sys::epoll::EpollFlags;
+
+use super::plan::{Place, Plan, Wanted};
+use super::ports::{PortAllocator, PortRange};
+use super::sockets;
+use crate::api::service::Protocol;
+use crate::base::clock::{Moment, random_fraction};
+use crate::net::proxyd::message::{
+    Action, HandedSocket, NotBound, Owner, Portal, ServiceAddresses,
+};
+use crate::net::proxyd::poller::{Poller, Token};
+use crate::net::proxyd::slab::{Key, Slab};
+
+/// How often an address that could not be bound is tried again.
+const RETRY: Duration = Duration::from_secs(1);
+/// Ports of the range that are tried for one portal: other programs may have some.
+const PORTS_TRIED: u32 = 32;
+
+/// An address for clients.
+#[derive(Debug)]
+pub struct Listener {
+    /// None where the kernel refuses clients without one.
+    pub socket: Option<OwnedFd>,
+    /// Where it is bound.
+    pub at: SocketAddr,
+    /// What it is for.
+    pub wanted: Wanted,
+}
+
+/// See the module.
+pub struct Listeners {
+    listeners: Slab<Listener>,
+    by_place: BTreeMap<Place, Key>,
+    failed: Vec<(Wanted, NotBound)>,
+    conflicts: Vec<NotBound>,
+    retry_at: Option<Moment>,
+    ports: PortAllocator,
+    range: Option<PortRange>,
+    /// Sockets of another process that no table has asked for yet.
+    inherited: BTreeMap<HandedSocket, OwnedFd>,
+    /// Makes the token of a listener.
+    token: fn(Protocol, Key) -> Token,
+}
+
+impl Listeners {
+    /// None yet; `token` makes the token of each.
+    pub fn new(token: fn(Protocol, Key) -> Token) -> Self {
+        Self {
+            listeners: Slab::default(),
+            by_place: BTreeMap::new(),
+            failed: Vec::new(),
+            conflicts: Vec::new(),
+            retry_at: None,
+            ports: PortAllocator::new(None),
+            range: None,
+            inherited: BTreeMap::new(),
+            token,
+        }
+    }
+
+    /// A listener.
+    pub fn get(&self, key: Key) -> Option<&Listener> {
+        self.listeners.get(key)
+    }
+
+    /// How many serve clients.
+    pub fn serving(&self) -> usize {
+        let serves = |(_, l): &(Key, &Listener)| l.wanted.action == Action::Serve;
+        self.listeners.iter().filter(serves).count()
+    }
+
+    /// What could not be bound.
+    pub fn not_bound(&self) -> Vec<NotBound> {
+        let failed = self.failed.iter().map(|(_, why)| why);
+        self.conflicts.iter().chain(failed).cloned().collect()
+    }
+
+    /// Where connections must be redirected to.
+    pub fn portals(&self) -> Vec<Portal> {
+        let mut found = Vec::new();
+        for key in self.by_place.values() {
+            let Some(listener) = self.listeners.get(*key) else {
+                continue;
+            };
+            found.extend(listener.wanted.portal_of.iter().map(|address| Portal {
+                address: *address,
+                protocol: listener.wanted.protocol(),
+                proxy_port: listener.at.port(),
+            }));
+        }
+        found
+    }
+
+    /// Releases what is not wanted any more, and gives its keys.
+    pub fn release(&mut self, plan: &Plan, service_addresses: ServiceAddresses) -> Vec<Key> {
+        self.choose_ports(service_addresses);
+        let wanted: BTreeMap<&Place, &Wanted> = plan.wanted.iter().map(|w| (&w.place, w)).collect();
+        let gone = |place: &Place| !wanted.contains_key(place);
+        let places: Vec<Place> = self.by_place.keys().filter(|p| gone(p)).cloned().collect();
+        self.failed.clear();
+        self.conflicts = plan.conflicts.clone();
+        places.iter().filter_map(|p| self.close(p)).collect()
+    }
+
+    /// Another range of ports counts for portals that are opened from now on.
+    fn choose_ports(&mut self, service_addresses: ServiceAddresses) {
+        let range = match service_addresses {
+            ServiceAddresses::Portals { first, last } if first > 0 => {
+                format!("{first}-{last}").parse().ok()
+            }
+            _ => None,
+        };
+        if range == self.range {
+            return;
+        }
+        self.range = range;
+        self.ports = PortAllocator::new(range);
+        for (_, listener) in self.listeners.iter() {
+            self.ports.claim(listener.at.port());
+        }
+    }
+
+    /// Binds what is wanted and not there yet. Gives the keys of listeners that were closed for it.
+    pub fn claim(&mut self, plan: &Plan, now: Moment, poller: &Poller) -> Vec<Key> {
+        let mut closed = Vec::new();
+        for wanted in &plan.wanted {
+            closed.extend(self.ensure(wanted, poller));
+        }
+        self.plan_retry(now);
+        closed
+    }
+
+    /// Tries again what could not be bound.
+    pub fn retry(&mut self, now: Moment, poller: &Poller) {
+        if self.retry_at.is_none_or(|at| at > now) {
+            return;
+        }
+        for (wanted, _) in std::mem::take(&mut self.failed) {
+            self.ensure(&wanted, poller);
+        }
+        self.plan_retry(now);
+    }
+
+    /// When [`Self::retry`] should be called.
+    pub fn retry_at(&self) -> Option<Moment> {
+        self.retry_at
+    }
+
+    fn plan_retry(&mut self, now: Moment) {
+        self.retry_at = (!self.failed.is_empty()).then(|| now + RETRY);
+    }
+
+    fn ensure(&mut self, wanted: &Wanted, poller: &Poller) -> Option<Key> {
+        let known = self.by_place.get(&wanted.place).copied();
+        if let Some(listener) = known.and_then(|key| self.listeners.get_mut(key)) {
+            let old = std::mem::replace(&mut listener.wanted, wanted.clone());
+            match self.change(known?, old.action, poller) {
+                Ok(()) => return None,
+                // It is opened anew.
+                Err(_) => self.close(&wanted.place),
+            };
+        }
+        if let Err((at, e)) = self.open(wanted, poller) {
+            let service = wanted.name.to_string();
+            let not_bound = NotBound {
+                address: at,
+                protocol: wanted.protocol(),
+                error: sockets::why_not_bound(at, wanted.protocol(), &service, e),
+                service,
+            };
+            self.failed.push((wanted.clone(), not_bound));
+        }
+        known
+    }
+
+    /// From refusing to serving and back without a moment in which the port is free.
+    fn change(&mut self, key: Key, old: Action, poller: &Poller) -> nix::Result<()> {
+        let listener = self.listeners.get(key).ok_or(Errno::ENOENT)?;
+        let protocol = listener.wanted.protocol();
+        match (protocol, old, listener.wanted.action, &listener.socket) {
+            (_, old, new, _) if old == new => Ok(()),
+            (Protocol::Tcp, Action::Serve, Action::Refuse, Some(socket)) => {
+                poller.remove(socket)?;
+                sockets::stop_listening(socket)
+            }
+            (Protocol::Tcp, Action::Refuse, Action::Serve, Some(socket)) => {
+                sockets::start_listening(socket)?;
+                poller.add(socket, (self.token)(protocol, key), EpollFlags::EPOLLIN)
+            }
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    fn open(&mut self, wanted: &Wanted, poller: &Poller) -> Result<(), (SocketAddr, Errno)> {
+        let (at, socket) = match &wanted.place {
+            Place::Address(protocol, at) => {
+                let inherited = handed(*protocol, *at, wanted.action);
+                let socket = match self.inherited.remove(&inherited) {
+                    Some(socket) => Ok(Some(socket)),
+                    None => sockets::open(*protocol, *at, wanted.action, wanted.is_routed),
+                };
+                (*at, socket.map_err(|e| (*at, e))?)
+            }
+            Place::Portal(_, _, v6) => self.open_portal(wanted, *v6)?,
+        };
+        let listener = Listener {
+            socket,
+            at,
+            wanted: wanted.clone(),
+        };
+        let key = self.listeners.insert(listener);
+        self.by_place.insert(wanted.place.clone(), key);
+        let socket = self.listeners.get(key).and_then(|l| l.socket.as_ref());
+        if let Some(socket) = socket.filter(|_| wanted.action == Action::Serve) {
+            let token = (self.token)(wanted.protocol(), key);
+            let added = poller.add(socket, token, EpollFlags::EPOLLIN);
+            if let Err(e) = added {
+                self.close(&wanted.place);
+                return Err((at, e));
+            }
+        }
+        Ok(())
+    }
+
+    /// A refusing portal of UDP gets a port as the others do: nobody listens on it.
+    fn open_portal(
+        &mut self,
+        wanted: &Wanted,
+        v6: bool,
+    ) -> Result<(SocketAddr, Option<OwnedFd>), (SocketAddr, Errno)> {
+        let ip: IpAddr = match v6 {
+            false => Ipv4Addr::UNSPECIFIED.into(),
+            true => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let mut busy = Vec::new();
+        let opened = loop {
+            let Ok(port) = self.ports.allocate_next(random_fraction()) else {
+                break Err(((ip, 0).into(), Errno::EADDRINUSE));
+            };
+            let at = SocketAddr::new(ip, port);
+            match sockets::open(wanted.protocol(), at, wanted.action, false) {
+                Ok(socket) => {
+                    let chosen = socket.as_ref().and_then(sockets::port_of);
+                    break Ok((SocketAddr::new(ip, chosen.unwrap_or(port)), socket));
+                }
+                Err(Errno::EADDRINUSE) if port > 0 && busy.len() < PORTS_TRIED as usize => {
+                    busy.push(port);
+                }
+                Err(e) => {
+                    self.ports.release(port);
+                    break Err((at, e));
+                }
+            }
+        };
+        busy.iter().for_each(|port| self.ports.release(*port));
+        opened
+    }
+
+    fn close(&mut self, place: &Place) -> Option<Key> {
+        let key = self.by_place.remove(place)?;
+        let listener = self.listeners.remove(key)?;
+        if matches!(place, Place::Portal(..)) {
+            self.ports.release(listener.at.port());
+        }
+        Some(key)
+    }
+
+    /// Closes everything.
+    pub fn close_all(&mut self) -> Vec<Key> {
+        self.failed.clear();
+        self.retry_at = None;
+        let places: Vec<Place> = self.by_place.keys().cloned().collect();
+        places.iter().filter_map(|p| self.close(p)).collect()
+    }
+
+    /// These sockets are used where a table wants them, in place of new ones.
+    pub fn inherit(&mut self, sockets: Vec<(HandedSocket, OwnedFd)>) {
+        self.inherited.extend(sockets);
+    }
+
+    /// What no table has wanted is closed.
+    pub fn forget_inherited(&mut self) {
+        self.inherited.clear();
+    }
+
+    /// What could not be bound is tried at once.
+    pub fn retry_now(&mut self, now: Moment) {
+        self.retry_at = (!self.failed.is_empty()).then_some(now);
+    }
+
+    /// What is bound to an address of its own.
+    pub fn find(&self, protocol: Protocol, at: SocketAddr) -> Option<Key> {
+        self.by_place.get(&Place::Address(protocol, at)).copied()
+    }
+
+    /// Every socket that another process can go on with. It gets other ports of the proxy than these.
+    pub fn to_hand_over(&self) -> Vec<(HandedSocket, &OwnedFd)> {
+        let places = self.by_place.iter();
+        let bound = places.filter_map(|(place, key)| match place {
+            Place::Address(protocol, at) => {
+                let listener = self.listeners.get(*key)?;
+                let action = listener.wanted.action;
+                Some((handed(*protocol, *at, action), listener.socket.as_ref()?))
+            }
+            Place::Portal(..) => None,
+        });
+        bound.collect()
+    }
+
+    /// Closes everything; another process has the same sockets. The poller would tell of them for as long as that lives.
+    pub fn give_up(&mut self, poller: &Poller) {
+        for (_, listener) in self.listeners.iter() {
+            // It is not watched where clients are refused.
+            let _ = listener.socket.as_ref().map(|s| poller.remove(s));
+        }
+        self.close_all();
+        self.inherited.clear();
+    }
+
+    /// Takes connections of a listener, or lets them wait.
+    pub fn set_accepting(&self, key: Key, accepting: bool, poller: &Poller) {
+        let Some(listener) = self.listeners.get(key) else {
+            return;
+        };
+        let events = match accepting {
+            true => EpollFlags::EPOLLIN,
+            false => EpollFlags::empty(),
+        };
+        if let Some(socket) = &listener.socket {
+            let _ = poller.change(
+                socket,
+                (self.token)(listener.wanted.protocol(), key),
+                events,
+            );
+        }
+    }
+}
+
+fn handed(protocol: Protocol, at: SocketAddr, action: Action) -> HandedSocket {
+    HandedSocket {
+        owner: Owner::Userspace,
+        protocol,
+        at,
+        action,
+    }
+}

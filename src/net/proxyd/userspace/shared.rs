@@ -1,0 +1,158 @@
+//! What connections and flows have in common: where they may go, and what is counted.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use super::addresses::Addresses;
+use super::dial::Namespaces;
+use super::plan::{Entrance, Wanted, is_in};
+use super::pools::Pools;
+use crate::api::service::Cidr;
+use crate::net::proxyd::message::{Clients, Configuration, Metrics};
+use crate::net::proxyd::slab::Key;
+
+/// Descriptors that are no connections'.
+const RESERVE: u64 = 256;
+/// Connections of all service ports, where the options name no number and there are descriptors for so many.
+const CONNECTIONS: usize = 32_768;
+/// UDP clients of all service ports.
+const FLOWS: usize = 16_384;
+
+/// How much there may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Connections of all service ports.
+    pub connections: usize,
+    /// Connections of one.
+    pub connections_per_port: u32,
+    /// UDP clients of all service ports.
+    pub flows: usize,
+    /// UDP clients of one.
+    pub flows_per_port: u32,
+}
+
+impl Limits {
+    /// With so many descriptors. A connection has two, and half of them have a pipe at the worst. A service port leaves a
+    /// quarter of the room to others.
+    pub fn of(configuration: &Configuration, descriptors: u64) -> Self {
+        let options = &configuration.options;
+        let room = descriptors.saturating_sub(RESERVE).max(8) as usize;
+        let or = |n: u32, default: usize, most: usize| match n {
+            0 => default,
+            n => most.min(n as usize),
+        };
+        let connections = or(options.max_connections, CONNECTIONS.min(room / 3), room / 3);
+        let of_port = connections - connections / 4;
+        let flows = FLOWS.min(room / 4);
+        Self {
+            connections,
+            connections_per_port: or(options.max_connections_per_port, of_port, connections) as u32,
+            flows,
+            flows_per_port: or(options.max_flows_per_port, flows, flows) as u32,
+        }
+    }
+}
+
+/// What TCP and UDP both use.
+pub struct Shared {
+    /// Where clients go.
+    pub pools: Pools,
+    /// Networks of pods.
+    pub namespaces: Namespaces,
+    /// Addresses of services.
+    pub addresses: Addresses,
+    /// What is counted.
+    pub metrics: Metrics,
+    /// How much there may be.
+    pub limits: Limits,
+    /// How long a UDP client may be silent.
+    pub udp_idle: Duration,
+    /// Clients in these are inside.
+    pub inside: Vec<Cidr>,
+    /// Clients with these are, too.
+    pub node_addresses: Vec<IpAddr>,
+}
+
+impl Shared {
+    /// Whose endpoints a client gets; None when it may not come.
+    pub fn admit(&mut self, wanted: &Wanted, client: IpAddr) -> Option<Clients> {
+        if !wanted.source_ranges.is_empty() && !is_in(&wanted.source_ranges, client) {
+            self.metrics.refused += 1;
+            return None;
+        }
+        if wanted.entrance == Entrance::Cluster {
+            return Some(Clients::Internal);
+        }
+        let is_inside = client.is_loopback()
+            || self.node_addresses.contains(&client)
+            // The node's own processes come from the service's address, which is the node's.
+            || wanted.is_at(client)
+            || is_in(&self.inside, client);
+        Some(match is_inside {
+            true => Clients::Inside,
+            false => Clients::External,
+        })
+    }
+
+    /// A connection has begun.
+    pub fn count_in(&mut self, port: Key, claimed: Option<Key>) {
+        self.metrics.accepted += 1;
+        if let Some(port) = self.pools.port(port) {
+            port.connections += 1;
+        }
+        if let Some(claimed) = claimed {
+            self.addresses.count_in(claimed);
+        }
+    }
+
+    /// It has ended.
+    pub fn count_out(&mut self, port: Key, claimed: Option<Key>) {
+        if let Some(port) = self.pools.port(port) {
+            port.connections -= 1;
+        }
+        if let Some(claimed) = claimed {
+            self.addresses.count_out(claimed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::net::proxyd::message::Options;
+
+    #[track_caller]
+    fn check(options: Options, descriptors: u64, expected: (usize, u32, usize, u32)) {
+        let configuration = Configuration {
+            options,
+            ..Configuration::default()
+        };
+        let l = Limits::of(&configuration, descriptors);
+        let got = (
+            l.connections,
+            l.connections_per_port,
+            l.flows,
+            l.flows_per_port,
+        );
+        assert_eq!(got, expected);
+    }
+
+    #[test]
+    fn limits_follow_the_options_and_never_exceed_the_descriptors() {
+        let options = |all, of_port| Options {
+            max_connections: all,
+            max_connections_per_port: of_port,
+            ..Options::default()
+        };
+        check(options(0, 0), 1 << 20, (32_768, 24_576, 16_384, 1024));
+        check(options(0, 0), 1024, (256, 192, 192, 192));
+        check(options(0, 0), 0, (2, 2, 2, 2));
+        check(
+            options(100_000, 0),
+            1 << 20,
+            (100_000, 75_000, 16_384, 1024),
+        );
+        check(options(100_000, 7), 1024, (256, 7, 192, 192));
+        check(options(10, 100), 1 << 20, (10, 10, 16_384, 1024));
+    }
+}

@@ -1,0 +1,323 @@
+//! TCP connections of clients to services.
+//!
+//! Invariants: an endpoint that does not answer costs only its own client time. Each connection is in the slab until
+//! both its sockets are closed, and its service port counts it until then.
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
+
+use nix::sys::epoll::EpollFlags;
+use nix::sys::socket::SockType;
+
+use super::connection::{ATTEMPTS, Connection, Next, Wait};
+use super::dial::is_shortage;
+use super::pipes::Pipes;
+use super::pools::fingerprint;
+use super::shared::Shared;
+use super::sockets;
+use super::transfer::{Direction, SCRATCH, Tools};
+use crate::base::clock::Moment;
+use crate::net::proxyd::message::Clients;
+use crate::net::proxyd::poller::{Poller, Token};
+use crate::net::proxyd::slab::{Key, Queue, Slab};
+
+/// Every event of a connection's socket, each told once.
+const EVENTS: EpollFlags = EpollFlags::EPOLLIN
+    .union(EpollFlags::EPOLLOUT)
+    .union(EpollFlags::EPOLLRDHUP)
+    .union(EpollFlags::EPOLLET);
+
+/// Which socket of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// The client's.
+    Client,
+    /// The endpoint's.
+    Backend,
+}
+
+/// A client that was taken.
+pub struct Newcomer {
+    /// Its socket.
+    pub socket: OwnedFd,
+    /// Its address.
+    pub address: IpAddr,
+    /// Whose endpoints it gets.
+    pub clients: Clients,
+    /// The service port.
+    pub port: Key,
+    /// The address of the service, if it must be kept for the connection.
+    pub claimed: Option<Key>,
+}
+
+/// See the module.
+pub struct Tcp {
+    connections: Slab<Connection>,
+    queues: [Queue; Wait::QUEUES],
+    again: VecDeque<Key>,
+    scratch: Vec<u8>,
+    pipes: Pipes,
+    token: fn(Side, Key) -> Token,
+}
+
+impl Tcp {
+    /// No connections yet; `token` makes the token of each.
+    pub fn new(token: fn(Side, Key) -> Token) -> Self {
+        Self {
+            connections: Slab::default(),
+            queues: Default::default(),
+            again: VecDeque::new(),
+            scratch: vec![0; SCRATCH],
+            pipes: Pipes::default(),
+            token,
+        }
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.connections.len()
+    }
+
+    /// There is none.
+    pub fn is_empty(&self) -> bool {
+        self.connections.is_empty()
+    }
+
+    /// A connection that was taken waits for descriptors. Newcomers would take them from it, for as long as they stay.
+    pub fn is_short(&self) -> bool {
+        let queue = &self.queues[Wait::Descriptors(0).queue()];
+        self.connections.first(queue).is_some()
+    }
+
+    /// Looks for an endpoint for a client.
+    pub fn begin(&mut self, new: Newcomer, shared: &mut Shared, now: Moment, poller: &Poller) {
+        shared.count_in(new.port, new.claimed);
+        let key = self.connections.insert(Connection {
+            client: new.socket,
+            backend: None,
+            address: new.address,
+            clients: new.clients,
+            port: new.port,
+            claimed: new.claimed,
+            tried: [0; ATTEMPTS.len()],
+            open: false,
+            again: false,
+            wait: None,
+            since: now,
+            up: Direction::default(),
+            down: Direction::default(),
+        });
+        let added = self.connections.get(key).map(|c| {
+            let token = (self.token)(Side::Client, key);
+            poller.add(&c.client, token, EVENTS)
+        });
+        match added {
+            Some(Ok(())) => self.dial(key, 0, shared, now, poller),
+            _ => self.end(key, true, shared),
+        }
+    }
+
+    /// Tries one endpoint after another from this attempt on, until a connect is under way.
+    fn dial(&mut self, key: Key, first: u8, shared: &mut Shared, now: Moment, poller: &Poller) {
+        for attempt in first..ATTEMPTS.len() as u8 {
+            let Some(c) = self.connections.get_mut(key) else {
+                return;
+            };
+            let tried = &c.tried[..usize::from(attempt)];
+            let next = shared.pools.next(c.port, c.clients, c.address, tried, now);
+            let Some(backend) = next else { break };
+            c.tried[usize::from(attempt)] = fingerprint(&backend);
+            shared.metrics.retries += u64::from(attempt > 0);
+            let dialed = shared.namespaces.dial(&backend, SockType::Stream);
+            let dialed = dialed.and_then(|socket| {
+                poller.add(&socket, (self.token)(Side::Backend, key), EVENTS)?;
+                Ok(socket)
+            });
+            let wait = match dialed {
+                Ok(socket) => {
+                    c.backend = Some(socket);
+                    Wait::Endpoint(attempt)
+                }
+                Err(e) if is_shortage(e) => Wait::Descriptors(attempt),
+                Err(_) => continue,
+            };
+            return self.wait(key, Some(wait), now);
+        }
+        shared.metrics.failed += 1;
+        self.end(key, true, shared);
+    }
+
+    /// Puts a connection into the queue of what it waits for.
+    fn wait(&mut self, key: Key, wait: Option<Wait>, now: Moment) {
+        let Some(c) = self.connections.get_mut(key) else {
+            return;
+        };
+        c.since = now;
+        let old = std::mem::replace(&mut c.wait, wait);
+        if let Some(old) = old {
+            self.connections.dequeue(&mut self.queues[old.queue()], key);
+        }
+        if let Some(wait) = wait {
+            self.connections
+                .enqueue(&mut self.queues[wait.queue()], key);
+        }
+    }
+
+    /// One of the sockets is ready.
+    pub fn ready(
+        &mut self,
+        (side, key): (Side, Key),
+        events: EpollFlags,
+        shared: &mut Shared,
+        now: Moment,
+        poller: &Poller,
+    ) {
+        let Some(c) = self.connections.get_mut(key) else {
+            return;
+        };
+        let failed = events.intersects(EpollFlags::EPOLLERR | EpollFlags::EPOLLHUP);
+        match side {
+            Side::Client => c.client_is(events),
+            Side::Backend => c.backend_is(events),
+        }
+        match (c.open, side) {
+            (true, _) => self.turn(key, shared, now),
+            (false, Side::Client) if failed => self.end(key, true, shared),
+            (false, Side::Client) => {}
+            (false, Side::Backend) if failed => self.next_endpoint(key, shared, now, poller),
+            (false, Side::Backend) => {
+                c.open = true;
+                self.wait(key, Some(Wait::Age), now);
+                self.turn(key, shared, now);
+            }
+        }
+    }
+
+    /// The endpoint has refused, or has not answered in time.
+    fn next_endpoint(&mut self, key: Key, shared: &mut Shared, now: Moment, poller: &Poller) {
+        let Some(c) = self.connections.get_mut(key) else {
+            return;
+        };
+        c.backend = None;
+        // What the events of the last endpoint meant is not true of the next one.
+        c.down = Direction::default();
+        let attempt = match c.wait {
+            Some(Wait::Endpoint(attempt)) => attempt + 1,
+            // Nothing was tried: the attempt is made again.
+            Some(Wait::Descriptors(attempt)) => attempt,
+            _ => 0,
+        };
+        self.wait(key, None, now);
+        self.dial(key, attempt, shared, now, poller);
+    }
+
+    fn turn(&mut self, key: Key, shared: &mut Shared, now: Moment) {
+        let Some(c) = self.connections.get_mut(key) else {
+            return;
+        };
+        let mut tools = Tools {
+            scratch: &mut self.scratch,
+            pipes: &mut self.pipes,
+        };
+        let before = (c.up.moved, c.down.moved, c.is_half_closed());
+        let next = c.turn(&mut tools);
+        let (up, down) = (c.up.moved - before.0, c.down.moved - before.1);
+        shared.metrics.bytes_to_endpoints += up;
+        shared.metrics.bytes_to_clients += down;
+        let half_closed = c.is_half_closed();
+        if next == Next::Again && !c.again {
+            c.again = true;
+            self.again.push_back(key);
+        }
+        match next {
+            Next::Finish => self.end(key, false, shared),
+            Next::Break => {
+                shared.metrics.broken += 1;
+                self.end(key, true, shared);
+            }
+            // The limit counts from the last byte.
+            _ if half_closed && (!before.2 || up + down > 0) => {
+                self.wait(key, Some(Wait::SecondEnd), now);
+            }
+            Next::Wait | Next::Again => {}
+        }
+    }
+
+    /// Closes both sockets; `reset`: both ends see that this was no proper end.
+    fn end(&mut self, key: Key, reset: bool, shared: &mut Shared) {
+        self.wait(key, None, Moment::default());
+        let Some(mut c) = self.connections.remove(key) else {
+            return;
+        };
+        let mut tools = Tools {
+            scratch: &mut self.scratch,
+            pipes: &mut self.pipes,
+        };
+        c.up.stop(&mut tools);
+        c.down.stop(&mut tools);
+        if reset {
+            sockets::reset_on_close(&c.client);
+            c.backend.iter().for_each(sockets::reset_on_close);
+        }
+        shared.count_out(c.port, c.claimed);
+    }
+
+    /// When [`Self::expire`] should be called next.
+    pub fn deadline(&self) -> Option<Moment> {
+        if !self.again.is_empty() {
+            return Some(Moment::default());
+        }
+        Wait::all()
+            .filter_map(|wait| Some(self.first_of(wait)?.1))
+            .min()
+    }
+
+    /// The connection that has waited longest, and its limit.
+    fn first_of(&self, wait: Wait) -> Option<(Key, Moment)> {
+        let key = self.connections.first(&self.queues[wait.queue()])?;
+        let since = self.connections.get(key)?.since;
+        Some((key, since + wait.limit()))
+    }
+
+    /// Goes on with what has more to do, and ends waits that took too long.
+    pub fn expire(&mut self, shared: &mut Shared, now: Moment, poller: &Poller) {
+        for _ in 0..self.again.len() {
+            let Some(key) = self.again.pop_front() else {
+                break;
+            };
+            if let Some(c) = self.connections.get_mut(key) {
+                c.again = false;
+                self.turn(key, shared, now);
+            }
+        }
+        for wait in Wait::all() {
+            while let Some((key, limit)) = self.first_of(wait)
+                && limit <= now
+            {
+                self.waited(key, wait, shared, now, poller);
+            }
+        }
+    }
+
+    fn waited(&mut self, key: Key, wait: Wait, shared: &mut Shared, now: Moment, poller: &Poller) {
+        match wait {
+            Wait::Endpoint(_) | Wait::Descriptors(_) => {
+                self.next_endpoint(key, shared, now, poller)
+            }
+            Wait::Age => {
+                self.wait(key, None, now);
+                if let Some(c) = self.connections.get(key) {
+                    [Some(&c.client), c.backend.as_ref()]
+                        .into_iter()
+                        .flatten()
+                        .for_each(sockets::keep_alive);
+                }
+            }
+            Wait::SecondEnd => {
+                shared.metrics.lingered += 1;
+                self.end(key, true, shared);
+            }
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! A service that addresses and ports are given to.
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::Hash;
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::api::field::FieldError;
+use crate::api::objects::ObjectKey;
+use crate::api::service::Service;
+use crate::base::clock::Time;
+
+/// What one service has, given or allocated.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Held {
+    #[serde(rename = "clusterIPs")]
+    pub(super) cluster_ips: Vec<IpAddr>,
+    /// By the name of the port.
+    pub(super) node_ports: BTreeMap<String, u16>,
+    pub(super) health_check_node_port: Option<u16>,
+    /// When it was first seen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) since: Option<Time>,
+}
+
+/// A service, what it had and what it gets.
+pub(super) struct Candidate<'s> {
+    pub(super) key: &'s ObjectKey,
+    pub(super) name: String,
+    pub(super) service: &'s Service,
+    pub(super) held: Held,
+    pub(super) cluster_ips: Vec<IpAddr>,
+    pub(super) node_ports: Vec<Option<u16>>,
+    pub(super) health_check_node_port: Option<u16>,
+    pub(super) problems: Vec<FieldError>,
+    /// It cannot be as it is written, and gets nothing.
+    pub(super) is_refused: bool,
+}
+
+/// `namespace/name`.
+pub(super) fn name(key: &ObjectKey) -> String {
+    format!("{}/{}", key.namespace, key.name)
+}
+
+impl<'s> Candidate<'s> {
+    pub(super) fn new(key: &'s ObjectKey, name: String, service: &'s Service, held: Held) -> Self {
+        Self {
+            key,
+            name,
+            service,
+            held,
+            cluster_ips: Vec::new(),
+            node_ports: vec![None; service.ports.len()],
+            health_check_node_port: None,
+            problems: Vec::new(),
+            is_refused: false,
+        }
+    }
+
+    /// What it has now, for the record.
+    pub(super) fn holds(&self) -> Held {
+        let ports = self.service.ports.iter().zip(&self.node_ports);
+        Held {
+            cluster_ips: self.cluster_ips.clone(),
+            node_ports: ports
+                .filter_map(|(port, number)| Some((port.name.clone(), (*number)?)))
+                .collect(),
+            health_check_node_port: self.health_check_node_port,
+            since: self.held.since,
+        }
+    }
+}
+
+/// Which service has what, by its place among the candidates.
+pub(super) struct Owners<K>(HashMap<K, usize>);
+
+impl<K: Eq + Hash + Copy> Owners<K> {
+    pub(super) fn new() -> Self {
+        Self(HashMap::new())
+    }
+
+    /// Takes it, unless another one has it, who is the error.
+    pub(super) fn claim(&mut self, what: K, who: usize) -> Result<K, usize> {
+        match *self.0.entry(what).or_insert(who) {
+            owner if owner == who => Ok(what),
+            owner => Err(owner),
+        }
+    }
+
+    pub(super) fn has(&self, what: &K) -> bool {
+        self.0.contains_key(what)
+    }
+}
+
+/// The way out of a claim to what another one has.
+pub(super) fn has_it(owner: &Candidate<'_>) -> String {
+    format!(
+        "the Service {} has it: leave it out here, or write another one",
+        owner.name
+    )
+}

@@ -1,0 +1,285 @@
+//! Why a pod gets the traffic of a service or not, for people (services 3).
+//!
+//! Invariants: pure. It asks the same functions that make the table, so that it cannot say something else.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::choose::{Choice, of_pod};
+use super::endpoints::{PodEndpoint, selects, target_port};
+use super::inputs::{Inputs, NamedService};
+use super::lookup::Lookup;
+use super::pod_facts::PodFacts;
+use crate::api::service::{IpFamily, ServicePort, TargetPort};
+use crate::base::spelling::nearest;
+
+/// At most so many pods are named that the selector does not match.
+const MOST_NEAR: usize = 5;
+
+/// A pod and what it gets of a service.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PodTraffic {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Some clients are sent to it.
+    pub gets_traffic: bool,
+    /// Why not, or what is special; empty where all is well.
+    pub why: Vec<String>,
+}
+
+/// What becomes of each pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Explanation {
+    /// The pods that the selector matches, by name.
+    pub selected: Vec<PodTraffic>,
+    /// Pods that it nearly matches, by how near they are; none of them gets traffic.
+    pub near: Vec<PodTraffic>,
+    /// What holds for all; empty where pods are selected.
+    pub note: String,
+}
+
+/// Explains one service. It need not be one that is served, and need not be among those of `inputs`.
+pub fn explain(service: &NamedService<'_>, inputs: &Inputs<'_>) -> Explanation {
+    let explainer = Explainer::new(service, inputs);
+    let is_selected = |pod: &&PodFacts| {
+        pod.namespace == service.namespace && selects(service.service, &pod.labels)
+    };
+    let pods = inputs.pods.iter().copied();
+    let mut selected: Vec<_> = pods.clone().filter(is_selected).collect();
+    selected.sort_by_key(|pod| &pod.name);
+    let others = pods.filter(|pod| !is_selected(pod));
+    let near = near(service, others, selected.is_empty());
+    Explanation {
+        note: note(service, selected.is_empty()),
+        selected: selected.iter().map(|pod| explainer.pod(pod)).collect(),
+        near,
+    }
+}
+
+fn note(service: &NamedService<'_>, none: bool) -> String {
+    let selector = &service.service.selector;
+    if selector.is_empty() {
+        return "no selector: its endpoints come from EndpointSlices".into();
+    }
+    match none {
+        false => String::new(),
+        true => format!(
+            "no pod of namespace {} has the labels {}",
+            service.namespace,
+            text(selector)
+        ),
+    }
+}
+
+fn text(labels: &BTreeMap<String, String>) -> String {
+    let pairs: Vec<String> = labels.iter().map(|(k, v)| format!("{k}={v}")).collect();
+    pairs.join(",")
+}
+
+/// What is the same for all pods of a service.
+struct Explainer<'a> {
+    service: &'a NamedService<'a>,
+    families: Vec<IpFamily>,
+    endpoints: Vec<PodEndpoint>,
+    choices: Vec<Choice>,
+}
+
+impl<'a> Explainer<'a> {
+    fn new(service: &'a NamedService<'a>, inputs: &Inputs<'_>) -> Self {
+        let of = Lookup::new(inputs).endpoints(service);
+        let of_ports = of.of_ports(service.service);
+        Self {
+            service,
+            choices: of_ports.iter().map(|c| Choice::of(c)).collect(),
+            families: of.families,
+            endpoints: of.pods,
+        }
+    }
+
+    fn pod(&self, pod: &PodFacts) -> PodTraffic {
+        let gets_traffic = !self.service.lacks_address() && self.is_used(pod);
+        PodTraffic {
+            namespace: pod.namespace.clone(),
+            name: pod.name.clone(),
+            gets_traffic,
+            why: match never(pod) {
+                Some(never) => vec![never],
+                None => self.why(pod, gets_traffic),
+            },
+        }
+    }
+
+    /// A headless service has no data path: names lead to its ready pods.
+    fn is_used(&self, pod: &PodFacts) -> bool {
+        let is_of = |e: &&PodEndpoint| {
+            let target = e.endpoint.target.as_ref();
+            target.is_some_and(|(ns, name)| *ns == pod.namespace && *name == pod.name)
+        };
+        let mut own = self.endpoints.iter().filter(is_of);
+        if self.service.service.is_headless() {
+            return own.any(|e| e.endpoint.conditions.ready);
+        }
+        own.any(|endpoint| {
+            let ports = self.service.service.ports.iter().zip(&self.choices);
+            let uses = |(port, choice): (&ServicePort, &Choice)| {
+                of_pod(port, endpoint).is_some_and(|c| choice.uses(&c.backend))
+            };
+            ports.into_iter().any(uses)
+        })
+    }
+
+    fn why(&self, pod: &PodFacts, gets_traffic: bool) -> Vec<String> {
+        if self.service.lacks_address() {
+            return vec!["the service has no address".into()];
+        }
+        let missing = self.families.iter();
+        let missing = missing.filter(|f| pod.addresses_of(**f).next().is_none());
+        let mut why: Vec<String> = missing
+            .map(|family| format!("no address of family {family}"))
+            .collect();
+        let ports = self.service.service.ports.iter();
+        why.extend(ports.filter_map(|port| no_port(port, pod)));
+        why.extend(self.condition(pod, gets_traffic));
+        why
+    }
+
+    fn condition(&self, pod: &PodFacts, gets_traffic: bool) -> Option<String> {
+        let condition = match (pod.serving, pod.terminating) {
+            (true, false) => return None,
+            (true, true) => "terminating".to_owned(),
+            (false, false) => format!("not ready: {}", pod.not_serving),
+            (false, true) => format!("terminating, and not ready: {}", pod.not_serving),
+        };
+        let published = self.service.service.publish_not_ready_addresses;
+        Some(match (gets_traffic, published) {
+            (false, _) => condition,
+            (true, true) => {
+                format!("{condition}; gets traffic because of publishNotReadyAddresses")
+            }
+            (true, false) => format!("{condition}; gets traffic because no endpoint is ready"),
+        })
+    }
+}
+
+/// Why the pod is no endpoint of any service.
+fn never(pod: &PodFacts) -> Option<String> {
+    if pod.phase.is_terminal() {
+        return Some(format!("phase {}", pod.phase));
+    }
+    let none = pod.addresses.is_empty();
+    none.then(|| "no address yet".to_owned())
+}
+
+fn no_port(port: &ServicePort, pod: &PodFacts) -> Option<String> {
+    let TargetPort::Name(name) = &port.target_port else {
+        return None;
+    };
+    if target_port(port, pod).is_some() {
+        return None;
+    }
+    let protocol = port.protocol;
+    let same_name = pod.ports.iter().find(|p| p.name == *name);
+    let names = || pod.ports.iter().filter(|p| p.protocol == protocol);
+    let hint = match same_name {
+        Some(other) => format!("; the one of that name is {}", other.protocol),
+        None => nearest(name, names().map(|p| &*p.name))
+            .map_or_else(String::new, |near| format!("; did you mean \"{near}\"?")),
+    };
+    Some(format!("no port named \"{name}\" for {protocol}{hint}"))
+}
+
+/// The pods that the selector nearly matches. Those with a slip in a label always; those with only some of the labels where
+/// no pod is selected.
+fn near<'a>(
+    service: &NamedService<'_>,
+    others: impl Iterator<Item = &'a PodFacts>,
+    none_selected: bool,
+) -> Vec<PodTraffic> {
+    let mut found: Vec<(usize, &PodFacts, Vec<String>)> = others
+        .filter_map(|pod| {
+            let misses = misses(service, pod);
+            let counts = misses.is_slip || none_selected && misses.some_match;
+            let weight = misses.why.len() + usize::from(!misses.is_slip);
+            counts.then_some((weight, pod, misses.why))
+        })
+        .collect();
+    found.sort_by_key(|(weight, pod, _)| (*weight, &pod.namespace, &pod.name));
+    let found = found.into_iter().take(MOST_NEAR);
+    let near = found.map(|(_, pod, why)| PodTraffic {
+        namespace: pod.namespace.clone(),
+        name: pod.name.clone(),
+        gets_traffic: false,
+        why,
+    });
+    near.collect()
+}
+
+/// What keeps a selector from a pod.
+struct Misses {
+    why: Vec<String>,
+    /// Each of them looks like a typing error.
+    is_slip: bool,
+    /// A part of the selector matches.
+    some_match: bool,
+}
+
+fn misses(service: &NamedService<'_>, pod: &PodFacts) -> Misses {
+    let selector = &service.service.selector;
+    if pod.namespace != service.namespace {
+        return elsewhere(service, pod);
+    }
+    let mut misses = Misses {
+        why: Vec::new(),
+        is_slip: !selector.is_empty(),
+        some_match: false,
+    };
+    for (key, value) in selector {
+        let (why, is_slip) = match pod.labels.get(key) {
+            Some(own) if own == value => {
+                misses.some_match = true;
+                continue;
+            }
+            Some(own) => wrong_value(key, value, own),
+            None => no_label(key, value, pod),
+        };
+        misses.why.push(why);
+        misses.is_slip &= is_slip;
+    }
+    misses
+}
+
+fn wrong_value(key: &str, value: &str, own: &str) -> (String, bool) {
+    let why = format!("its label {key} is \"{own}\", the selector wants \"{value}\"");
+    (why, nearest(value, [own]).is_some())
+}
+
+fn no_label(key: &str, value: &str, pod: &PodFacts) -> (String, bool) {
+    let same_value = pod.labels.iter().filter(|(_, v)| *v == value);
+    match nearest(key, same_value.map(|(k, _)| &**k)) {
+        Some(own) => {
+            let why = format!("it has the label {own}={value}, the selector wants {key}={value}");
+            (why, true)
+        }
+        None => (format!("no label {key}={value}"), false),
+    }
+}
+
+/// A pod of another namespace is near where it has all the labels and is all there is.
+fn elsewhere(service: &NamedService<'_>, pod: &PodFacts) -> Misses {
+    let why = format!(
+        "it is in namespace {}; a service selects pods of its own, {}",
+        pod.namespace, service.namespace
+    );
+    Misses {
+        why: vec![why],
+        is_slip: false,
+        some_match: selects(service.service, &pod.labels),
+    }
+}
+
+#[cfg(test)]
+#[path = "explain_tests.rs"]
+mod tests;

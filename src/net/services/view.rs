@@ -1,0 +1,177 @@
+//! A service as people see it: its addresses, its ports, its endpoints, and what becomes of each pod.
+//!
+//! Invariants: pure. It goes to clients as JSON, so a field is only ever added.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::allocate::Assigned;
+use super::build::Built;
+use super::explain::{PodTraffic, explain};
+use super::findings::Subject;
+use super::inputs::{Inputs, NamedService};
+use super::lookup::Lookup;
+use crate::api::service::{ClusterIps, ServicePort, ServiceType, TargetPort, TrafficPolicy};
+use crate::base::clock::Time;
+
+/// A service as it is now.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ServiceView {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// When it was first seen.
+    pub created: Option<Time>,
+    /// `ClusterIP`, `NodePort`, `LoadBalancer` or `ExternalName`.
+    pub type_: String,
+    /// Primary first, or `None`; empty where it has none.
+    pub cluster_ips: Vec<String>,
+    /// Those of `externalIPs` and of the load balancer, or the external name.
+    pub external: Vec<String>,
+    /// Where clients in pods find it; empty where podprobe answers no names.
+    pub dns_name: String,
+    /// In the order of the file.
+    pub ports: Vec<PortView>,
+    /// `key=value`.
+    pub selector: Vec<String>,
+    /// `None`, or `ClientIP` with its time.
+    pub session_affinity: String,
+    /// `Cluster` or `Local`.
+    pub internal_traffic_policy: String,
+    /// The same, where it has an effect.
+    pub external_traffic_policy: String,
+    /// The pods that the selector matches.
+    pub pods: Vec<PodTraffic>,
+    /// Those that it nearly matches.
+    pub near: Vec<PodTraffic>,
+    /// What holds for all pods.
+    pub note: String,
+    /// What is not as the file asks for.
+    pub problems: Vec<String>,
+}
+
+/// A port of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PortView {
+    /// May be empty.
+    pub name: String,
+    /// `TCP` or `UDP`.
+    pub protocol: String,
+    /// Its number.
+    pub port: u16,
+    /// A number or a name.
+    pub target_port: String,
+    /// On the node.
+    pub node_port: Option<u16>,
+    /// Where its clients are sent: `address:port`.
+    pub endpoints: Vec<String>,
+}
+
+/// The view of one service.
+pub fn view(
+    service: &NamedService<'_>,
+    assigned: &Assigned,
+    inputs: &Inputs<'_>,
+    built: &Built,
+) -> ServiceView {
+    let s = service.service;
+    let explanation = explain(service, inputs);
+    let subject = Subject::Service(service.namespace.into(), service.name.into());
+    let findings = built.findings.iter().filter(|f| f.subject == subject);
+    let refused = assigned.problems.iter().map(ToString::to_string);
+    let is_external = matches!(s.type_, ServiceType::NodePort | ServiceType::LoadBalancer)
+        || !s.external_ips.is_empty();
+    ServiceView {
+        namespace: service.namespace.into(),
+        name: service.name.into(),
+        labels: s.labels.clone(),
+        created: assigned.since,
+        type_: type_name(s.type_).into(),
+        cluster_ips: match s.cluster_ips {
+            ClusterIps::Headless => vec!["None".into()],
+            _ => service
+                .cluster_ips
+                .iter()
+                .map(ToString::to_string)
+                .collect(),
+        },
+        external: match s.type_ {
+            ServiceType::ExternalName => vec![s.external_name.clone()],
+            _ => {
+                let all = s.external_ips.iter().chain(&s.ingress_ips);
+                all.map(ToString::to_string).collect()
+            }
+        },
+        dns_name: String::new(),
+        ports: ports(service, inputs),
+        selector: s.selector.iter().map(|(k, v)| format!("{k}={v}")).collect(),
+        session_affinity: match s.session_affinity {
+            None => "None".into(),
+            Some(time) => format!("ClientIP ({} s)", time.as_secs()),
+        },
+        internal_traffic_policy: policy(s.internal_traffic_policy).into(),
+        external_traffic_policy: match is_external {
+            true => policy(s.external_traffic_policy).into(),
+            false => String::new(),
+        },
+        pods: explanation.selected,
+        near: explanation.near,
+        note: explanation.note,
+        problems: refused.chain(findings.map(|f| f.message.clone())).collect(),
+    }
+}
+
+/// The endpoints are those of all clients, whatever their policy.
+fn ports(service: &NamedService<'_>, inputs: &Inputs<'_>) -> Vec<PortView> {
+    let endpoints = Lookup::new(inputs).endpoints(service);
+    let of_ports = endpoints.of_ports(service.service);
+    let ports = service.service.ports.iter().zip(&of_ports).enumerate();
+    ports
+        .map(|(index, (port, candidates))| PortView {
+            name: port.name.clone(),
+            protocol: port.protocol.to_string(),
+            port: port.port,
+            target_port: target(port),
+            node_port: service.node_ports.get(index).copied().flatten(),
+            endpoints: used(candidates),
+        })
+        .collect()
+}
+
+fn used(candidates: &[super::choose::Candidate]) -> Vec<String> {
+    use super::table::Backends;
+    match super::choose::Choice::of(candidates).backends(TrafficPolicy::Cluster) {
+        Backends::Some(backends) => backends.iter().map(|b| b.address.to_string()).collect(),
+        Backends::Reject | Backends::Drop => Vec::new(),
+    }
+}
+
+fn target(port: &ServicePort) -> String {
+    match &port.target_port {
+        TargetPort::Number(number) => number.to_string(),
+        TargetPort::Name(name) => name.clone(),
+    }
+}
+
+/// The API's word.
+pub fn type_name(type_: ServiceType) -> &'static str {
+    match type_ {
+        ServiceType::ClusterIp => "ClusterIP",
+        ServiceType::NodePort => "NodePort",
+        ServiceType::LoadBalancer => "LoadBalancer",
+        ServiceType::ExternalName => "ExternalName",
+    }
+}
+
+fn policy(policy: TrafficPolicy) -> &'static str {
+    match policy {
+        TrafficPolicy::Cluster => "Cluster",
+        TrafficPolicy::Local => "Local",
+    }
+}

@@ -1,0 +1,96 @@
+//! The restart of all containers by a rule of one of them (kubelet-probes 8.6): every instance is removed, then the pod
+//! starts as at its beginning.
+
+use super::restart::restarts_all;
+use crate::api::pod::PodSpec;
+use crate::api::{Container, Pod, PodStatus};
+use crate::engine::runtime::{ContainerId, RuntimeContainerStatus, RuntimePodStatus, RuntimeState};
+
+/// The condition that is True while all containers are removed because a rule of one of them asked
+/// for a restart of all.
+pub const ALL_CONTAINERS_RESTARTING: &str = "AllContainersRestarting";
+/// The reason in the status of a container that a restart of all has removed, both terminated and
+/// waiting.
+pub const RESTARTING_ALL_CONTAINERS: &str = "RestartingAllContainers";
+
+/// An instance to remove.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ToRemove {
+    /// The id of the instance.
+    pub id: ContainerId,
+    /// The container's name.
+    pub name: String,
+    /// Whether it still runs, so that it is killed first.
+    pub kill: bool,
+}
+
+/// Whether a rule of some container can ask for a restart of all; such pods have the condition
+/// AllContainersRestarting.
+pub fn may_restart_all(spec: &PodSpec) -> bool {
+    let asks = |c: &Container| {
+        c.restart_policy.is_some()
+            && c.restart_policy_rules
+                .iter()
+                .any(|r| r.action == "RestartAllContainers")
+    };
+    spec.all_containers().any(asks)
+}
+
+/// Whether the newest instance of a container has ended in a way that asks for a restart of all.
+pub fn restart_all_wanted(pod: &Pod, status: &RuntimePodStatus) -> bool {
+    restart_all_asked_by(pod, status).is_some()
+}
+
+/// The first instance whose end asks for a restart of all.
+pub fn restart_all_asked_by<'a>(
+    pod: &Pod,
+    status: &'a RuntimePodStatus,
+) -> Option<&'a RuntimeContainerStatus> {
+    pod.spec.all_containers().find_map(|c| {
+        let newest = status.container(&c.name);
+        newest.filter(|s| s.state == RuntimeState::Exited && restarts_all(c, s.exit_code))
+    })
+}
+
+/// Whether the API status shows such an end, or the restart is under way already (2.5).
+pub fn restart_all_going_on(spec: &PodSpec, status: &PodStatus) -> bool {
+    let asks = |c: &Container| {
+        let ended = status
+            .container(&c.name)
+            .and_then(|s| s.state.terminated.as_ref());
+        ended.is_some_and(|t| restarts_all(c, t.exit_code))
+    };
+    status
+        .condition(ALL_CONTAINERS_RESTARTING)
+        .is_some_and(|c| c.status == "True")
+        || spec.all_containers().any(asks)
+}
+
+/// Every instance in spec order: regular containers, then init containers. The ones that asked for
+/// the restart come last, so that the cause stays visible to the end.
+pub(super) fn removals(pod: &Pod, status: &RuntimePodStatus) -> Vec<ToRemove> {
+    let (mut first, mut last) = (Vec::new(), Vec::new());
+    for container in pod.spec.containers.iter().chain(&pod.spec.init_containers) {
+        for (age, s) in status
+            .containers
+            .iter()
+            .filter(|s| s.name == container.name)
+            .enumerate()
+        {
+            let trigger =
+                age == 0 && s.state == RuntimeState::Exited && restarts_all(container, s.exit_code);
+            let remove = ToRemove {
+                id: s.id.clone(),
+                name: s.name.clone(),
+                kill: s.state != RuntimeState::Exited,
+            };
+            if trigger {
+                last.push(remove)
+            } else {
+                first.push(remove)
+            }
+        }
+    }
+    first.append(&mut last);
+    first
+}

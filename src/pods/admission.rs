@@ -1,0 +1,717 @@
+//! Admission: may this pod run on this node, beside the pods that do (kubelet-probes 10)? Pure.
+//!
+//! A pod is rejected for the first reason in the order of the law. No pod is evicted to make room for another, and
+//! taints do not count: static pods tolerate them. Who waits for room, and in which order, is the sync loop's
+//! (`pods/sync_loop/places.rs`).
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::api::pod::{
+    ContainerPort, NodeSelectorRequirement, NodeSelectorTerm, ResourceRequirements,
+};
+use crate::api::priority::is_critical;
+use crate::api::quantity::Quantity;
+use crate::api::sysctls::SysctlAllowlist;
+use crate::api::{Pod, PodRef, PodStatus, app_armor, huge_pages, pod_resources};
+
+/// The label of a node's and a pod's operating system.
+const OS_LABEL: &str = "kubernetes.io/os";
+/// The reason of a pod whose host port another pod has.
+const NODE_PORTS: &str = "NodePorts";
+/// The start of the reason of a pod for which the node lacks a resource, which follows.
+const OUT_OF: &str = "OutOf";
+
+/// What the node has for pods.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Node {
+    /// `nodeName`.
+    pub name: String,
+    /// The labels of [`node_labels`].
+    pub labels: BTreeMap<String, String>,
+    /// Thousandths of a processor; 0 is unknown, and then no pod is refused for lack of processors.
+    pub cpu_milli: i64,
+    /// Bytes, huge pages included; 0 when unknown.
+    pub memory: i64,
+    /// Bytes of huge pages by resource, `hugepages-2Mi`.
+    pub huge_pages: BTreeMap<String, i64>,
+    /// `maxPods`.
+    pub max_pods: usize,
+    /// The kernel parameters that pods may set.
+    pub sysctls: SysctlAllowlist,
+    /// Whether the kernel enforces AppArmor profiles.
+    pub app_armor: bool,
+}
+
+/// The labels of the node: the ones that every kubelet sets, replaced and extended by the
+/// configured ones.
+pub fn node_labels(name: &str, configured: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let arch = match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        "x86" => "386",
+        other => other,
+    };
+    let own = [
+        ("kubernetes.io/hostname", name),
+        (OS_LABEL, "linux"),
+        ("kubernetes.io/arch", arch),
+        ("beta.kubernetes.io/os", "linux"),
+        ("beta.kubernetes.io/arch", arch),
+    ];
+    let own = own.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    own.into_iter().chain(configured.clone()).collect()
+}
+
+/// Why a pod is refused. `reason` becomes `status.reason`; `message` follows `Pod was rejected: `
+/// in `status.message`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rejection {
+    /// One word.
+    pub reason: Cow<'static, str>,
+    /// The kubelet's sentence, and the part of the pod that it is about.
+    pub message: String,
+}
+
+/// The start of the message of a pod that is rejected.
+const REJECTED: &str = "Pod was rejected: ";
+/// The start of the message of a pod for which there will be room as soon as pods that are ending have ended.
+const WAITING: &str = "Pod waits until other pods have ended: ";
+
+impl Rejection {
+    fn new(reason: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
+        let (reason, message) = (reason.into(), message.into());
+        Self { reason, message }
+    }
+
+    /// The refusal that a status tells of; None when admission has nothing against the pod.
+    pub fn of(status: &PodStatus) -> Option<Self> {
+        let message = status.message.strip_prefix(REJECTED);
+        let message = message.or_else(|| status.message.strip_prefix(WAITING))?;
+        Some(Self::new(status.reason.clone(), message))
+    }
+
+    /// The message of the status of a rejected pod.
+    pub fn text(&self) -> String {
+        format!("{REJECTED}{}", self.message)
+    }
+
+    /// The message of the status of a pod for which there is room as soon as pods that are ending have ended.
+    pub fn waiting_text(&self) -> String {
+        format!("{WAITING}{}", self.message)
+    }
+
+    /// Whether it is for want of room, which comes when other pods go. Any other reason lasts until the pod's file or the
+    /// configuration is another.
+    pub fn is_for_room(&self) -> bool {
+        self.reason == NODE_PORTS || self.reason.starts_with(OUT_OF)
+    }
+}
+
+/// What pods take of the node together.
+#[derive(Clone, Debug, Default)]
+pub struct Taken {
+    pods: usize,
+    /// By resource: thousandths of a processor, else units.
+    resources: BTreeMap<String, i64>,
+    ports: Vec<TakenPort>,
+}
+
+#[derive(Clone, Debug)]
+struct TakenPort {
+    port: ContainerPort,
+    holder: PodRef,
+}
+
+impl Taken {
+    /// What these pods take.
+    pub fn by<'a>(pods: impl IntoIterator<Item = &'a Pod>) -> Self {
+        let mut taken = Self::default();
+        pods.into_iter().for_each(|pod| taken.add(pod));
+        taken
+    }
+
+    /// One more pod.
+    pub fn add(&mut self, pod: &Pod) {
+        self.pods += 1;
+        for name in resource_names(pod) {
+            let amount = needs(pod, name);
+            if amount != 0 {
+                let sum = self.resources.entry(name.to_owned()).or_default();
+                *sum = sum.saturating_add(amount);
+            }
+        }
+        self.ports.extend(host_ports(pod).map(|port| TakenPort {
+            port: port.clone(),
+            holder: pod.reference(),
+        }));
+    }
+
+    fn of(&self, resource: &str) -> i64 {
+        self.resources.get(resource).copied().unwrap_or(0)
+    }
+}
+
+/// Checks `pod` against the node and what the other active pods take of it.
+///
+/// # Errors
+/// The first refusal.
+pub fn admit(pod: &Pod, node: &Node, taken: &Taken) -> Result<(), Rejection> {
+    sysctls(pod, node)?;
+    operating_system(pod, node)?;
+    let resources = resources(pod, node, taken);
+    if !is_critical(pod) {
+        resources.clone()?;
+    }
+    affinity(pod, node)?;
+    node_name(pod, node)?;
+    free_ports(pod, taken)?;
+    // For a critical pod a lack of resources is reported after all else but AppArmor (10).
+    resources?;
+    app_armor(pod, node)
+}
+
+fn app_armor(pod: &Pod, node: &Node) -> Result<(), Rejection> {
+    if node.app_armor || app_armor::required(pod).next().is_none() {
+        return Ok(());
+    }
+    Err(Rejection::new(
+        "AppArmor",
+        "Cannot enforce AppArmor: AppArmor is not enabled on the host",
+    ))
+}
+
+fn sysctls(pod: &Pod, node: &Node) -> Result<(), Rejection> {
+    let s = &pod.spec;
+    let mut all = s.security_context.sysctls.iter();
+    all.try_for_each(|sysctl| {
+        node.sysctls
+            .check(&sysctl.name, s.host_network, s.host_ipc)
+            .map_err(|why| Rejection::new("SysctlForbidden", format!("forbidden sysctl: {why}")))
+    })
+}
+
+fn operating_system(pod: &Pod, node: &Node) -> Result<(), Rejection> {
+    let wanted = pod.metadata.labels.get(OS_LABEL);
+    if wanted.is_some() && wanted != node.labels.get(OS_LABEL) {
+        return Err(Rejection::new(
+            "PodOSSelectorNodeLabelDoesNotMatch",
+            "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label",
+        ));
+    }
+    if pod.spec.os.as_ref().is_some_and(|os| os.name != "linux") {
+        return Err(Rejection::new(
+            "PodOSNotSupported",
+            "Failed to admit pod as the OS field doesn't match node OS",
+        ));
+    }
+    Ok(())
+}
+
+/// What a pod needs of a resource at any one time: thousandths of a processor, else units.
+fn needs(pod: &Pod, name: &str) -> i64 {
+    let containers = pod_resources::needed(pod, |c| request(&c.resources, name));
+    containers.saturating_add(amount(pod.spec.overhead.get(name), name))
+}
+
+/// The request, or the limit when there is no request (kubelet-probes 1.1).
+fn request(resources: &ResourceRequirements, name: &str) -> i64 {
+    amount(
+        resources.requests.get(name).or(resources.limits.get(name)),
+        name,
+    )
+}
+
+fn amount(given: Option<&Quantity>, name: &str) -> i64 {
+    let amount = given.and_then(|q| {
+        if name == "cpu" {
+            q.milli_value()
+        } else {
+            q.value()
+        }
+    });
+    amount.unwrap_or(0)
+}
+
+/// The resources that the pod asks for.
+fn resource_names(pod: &Pod) -> BTreeSet<&str> {
+    let names = pod.spec.all_containers().flat_map(|c| {
+        let r = &c.resources;
+        r.requests.keys().chain(r.limits.keys())
+    });
+    let names = names.chain(pod.spec.overhead.keys());
+    names.map(String::as_str).collect()
+}
+
+fn resources(pod: &Pod, node: &Node, taken: &Taken) -> Result<(), Rejection> {
+    let [count, most] = [taken.pods, node.max_pods].map(|n| i64::try_from(n).unwrap_or(i64::MAX));
+    fits("pods", 1, count, most)?;
+    for (name, capacity) in capacities(pod, node) {
+        fits(name, needs(pod, name), taken.of(name), capacity)?;
+    }
+    Ok(())
+}
+
+/// What the node has of each resource that the pod may lack. An unknown amount is left out; huge pages are not memory for
+/// other uses.
+fn capacities<'a>(pod: &'a Pod, node: &Node) -> Vec<(&'a str, i64)> {
+    let huge = node.huge_pages.values();
+    let memory = huge.fold(node.memory, |left, huge| left.saturating_sub(*huge).max(0));
+    let mut all = Vec::new();
+    all.extend((node.cpu_milli > 0).then_some(("cpu", node.cpu_milli)));
+    all.extend((node.memory > 0).then_some(("memory", memory)));
+    let of_node = |name: &str| node.huge_pages.get(name).copied().unwrap_or(0);
+    let huge = resource_names(pod)
+        .into_iter()
+        .filter(|name| huge_pages::is_resource(name));
+    all.extend(huge.map(|name| (name, of_node(name))));
+    all
+}
+
+fn fits(name: &str, requested: i64, used: i64, capacity: i64) -> Result<(), Rejection> {
+    if requested == 0 || requested <= capacity.saturating_sub(used) {
+        return Ok(());
+    }
+    let more = match huge_pages::is_resource(name) {
+        true => "; /sys/kernel/mm/hugepages is where the node reserves them",
+        false => "",
+    };
+    Err(Rejection::new(
+        format!("{OUT_OF}{name}"),
+        format!(
+            "Node didn't have enough resource: {name}, requested: {requested}, used: {used}, capacity: {capacity}{more}"
+        ),
+    ))
+}
+
+fn affinity(pod: &Pod, node: &Node) -> Result<(), Rejection> {
+    let selected = pod.spec.node_selector.iter();
+    let mut missing = selected.filter(|(key, value)| node.labels.get(*key) != Some(value));
+    let why = match missing.next() {
+        Some((key, value)) => format!("nodeSelector wants the label {key}={value}"),
+        None => {
+            let affinity = pod.spec.affinity.as_ref();
+            let required = affinity.and_then(|a| a.node_affinity.as_ref()?.required.as_ref());
+            let Some(required) = required else {
+                return Ok(());
+            };
+            if required
+                .node_selector_terms
+                .iter()
+                .any(|term| term_matches(term, node))
+            {
+                return Ok(());
+            }
+            "no term of nodeAffinity matches the node's labels".to_owned()
+        }
+    };
+    Err(Rejection::new(
+        "NodeAffinity",
+        format!(
+            "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector: {why}; nodeLabels in the configuration sets labels"
+        ),
+    ))
+}
+
+fn term_matches(term: &NodeSelectorTerm, node: &Node) -> bool {
+    let label = |r: &NodeSelectorRequirement| {
+        requirement_matches(r, node.labels.get(&r.key).map(String::as_str))
+    };
+    let field = |r: &NodeSelectorRequirement| {
+        requirement_matches(r, (r.key == "metadata.name").then_some(node.name.as_str()))
+    };
+    let empty = term.match_expressions.is_empty() && term.match_fields.is_empty();
+    !empty && term.match_expressions.iter().all(label) && term.match_fields.iter().all(field)
+}
+
+fn requirement_matches(requirement: &NodeSelectorRequirement, value: Option<&str>) -> bool {
+    let listed = || value.is_some_and(|value| requirement.values.iter().any(|v| v == value));
+    let compared = || {
+        let wanted = requirement.values.first()?.parse::<i64>().ok()?;
+        Some(value?.parse::<i64>().ok()?.cmp(&wanted))
+    };
+    match requirement.operator.as_str() {
+        "In" => listed(),
+        "NotIn" => !listed(),
+        "Exists" => value.is_some(),
+        "DoesNotExist" => value.is_none(),
+        "Gt" => compared() == Some(std::cmp::Ordering::Greater),
+        "Lt" => compared() == Some(std::cmp::Ordering::Less),
+        _ => false,
+    }
+}
+
+fn node_name(pod: &Pod, node: &Node) -> Result<(), Rejection> {
+    let wanted = &pod.spec.node_name;
+    if wanted.is_empty() || *wanted == node.name {
+        return Ok(());
+    }
+    Err(Rejection::new(
+        "NodeName",
+        "Predicate NodeName failed: node(s) didn't match the requested node name",
+    ))
+}
+
+fn free_ports(pod: &Pod, taken: &Taken) -> Result<(), Rejection> {
+    let wanted: Vec<&ContainerPort> = host_ports(pod).collect();
+    let mut held = taken.ports.iter();
+    let held = held.find_map(|held| {
+        let port = wanted.iter().find(|port| conflict(port, &held.port))?;
+        Some((port, &held.holder))
+    });
+    let Some((port, holder)) = held else {
+        return Ok(());
+    };
+    Err(Rejection::new(
+        NODE_PORTS,
+        format!(
+            "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports: {}/{} is held by pod {}_{}",
+            port.protocol, port.host_port, holder.name, holder.namespace
+        ),
+    ))
+}
+
+fn host_ports(pod: &Pod) -> impl Iterator<Item = &ContainerPort> {
+    let lasting = pod.spec.containers.iter().chain(pod.spec.sidecars());
+    lasting.flat_map(|c| &c.ports).filter(|p| p.host_port > 0)
+}
+
+/// Whether two ports conflict: protocol and port are the same, and the addresses are equal or one
+/// of them is every address.
+fn conflict(a: &ContainerPort, b: &ContainerPort) -> bool {
+    let every = |ip: &str| ip.is_empty() || ip == "0.0.0.0";
+    a.protocol == b.protocol
+        && a.host_port == b.host_port
+        && (every(&a.host_ip) || every(&b.host_ip) || a.host_ip == b.host_ip)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::api::test_pods::{self, PodBuilder};
+
+    fn node() -> Node {
+        let configured = [
+            ("disk".to_owned(), "ssd".to_owned()),
+            ("slots".to_owned(), "4".to_owned()),
+        ];
+        Node {
+            name: "n".into(),
+            labels: node_labels("n", &configured.into()),
+            cpu_milli: 2000,
+            memory: 1 << 30,
+            huge_pages: BTreeMap::new(),
+            max_pods: 3,
+            sysctls: SysctlAllowlist::new((6, 1), &["net.core.*".to_owned()]).unwrap(),
+            app_armor: false,
+        }
+    }
+
+    fn with(name: &str, spec: Value) -> PodBuilder {
+        test_pods::pod(name).spec(spec)
+    }
+
+    fn asking(cpu: &str, memory: &str) -> Value {
+        json!({"containers": [{"name": "a", "resources": {"requests": {"cpu": cpu, "memory": memory}}}]})
+    }
+
+    fn admit_beside<'a>(
+        pod: &Pod,
+        node: &Node,
+        others: impl IntoIterator<Item = &'a Pod>,
+    ) -> Result<(), Rejection> {
+        let others = others.into_iter().filter(|o| o.uid() != pod.uid());
+        admit(pod, node, &Taken::by(others))
+    }
+
+    /// The reason for which `pod` is rejected beside these others.
+    fn reason(pod: PodBuilder, others: &[Pod]) -> Option<&'static str> {
+        let rejected = admit_beside(&pod.build(), &node(), others).err()?;
+        Some(rejected.reason.into_owned().leak())
+    }
+
+    fn pod(uid: &str, port: Value) -> Pod {
+        with(uid, json!({"containers": [{"name": "a", "ports": [port]}]})).build()
+    }
+
+    #[test]
+    fn a_status_tells_of_its_rejection_and_whether_room_would_mend_it() {
+        let status = |reason: &str, message: String| PodStatus {
+            reason: reason.to_owned(),
+            message,
+            ..PodStatus::default()
+        };
+        for (reason, for_room) in [
+            ("OutOfcpu", true),
+            ("OutOfhugepages-2Mi", true),
+            ("NodePorts", true),
+            ("NodeAffinity", false),
+            ("AppArmor", false),
+        ] {
+            let rejection = Rejection::new(reason, "why");
+            assert_eq!(rejection.is_for_room(), for_room, "{reason}");
+            for text in [rejection.text(), rejection.waiting_text()] {
+                let found = Rejection::of(&status(reason, text));
+                assert_eq!(found.as_ref(), Some(&rejection));
+            }
+        }
+        assert_eq!(Rejection::of(&status("Evicted", "full".into())), None);
+    }
+
+    #[test]
+    fn capacity_is_shared_by_the_active_pods() {
+        let half = || with("h", asking("1", "512Mi")).build();
+        assert_eq!(reason(with("a", asking("2", "1Gi")), &[]), None);
+        assert_eq!(reason(with("a", asking("1", "512Mi")), &[half()]), None);
+        assert_eq!(
+            reason(with("a", asking("1001m", "1")), &[half()]),
+            Some("OutOfcpu")
+        );
+        assert_eq!(
+            reason(with("a", asking("0", "513Mi")), &[half()]),
+            Some("OutOfmemory")
+        );
+        let limits = json!({"containers": [{"name": "a", "resources": {"limits": {"cpu": "3"}}}]});
+        let error = admit_beside(&with("a", limits).build(), &node(), [&half()]).unwrap_err();
+        assert_eq!(
+            error.message,
+            "Node didn't have enough resource: cpu, requested: 3000, used: 1000, capacity: 2000"
+        );
+        let three = ["b", "c", "d"].map(|name| test_pods::pod(name).build());
+        assert_eq!(reason(test_pods::pod("a"), &three[..2]), None);
+        assert_eq!(reason(test_pods::pod("a"), &three), Some("OutOfpods"));
+        assert_eq!(
+            reason(test_pods::pod("b"), &three),
+            None,
+            "it is one of the three"
+        );
+    }
+
+    #[test]
+    fn without_app_armor_only_a_pod_that_asks_for_it_is_rejected() {
+        let of_pod = |profile: Value| {
+            let context = json!({"appArmorProfile": profile});
+            with(
+                "a",
+                json!({"securityContext": context, "containers": [{"name": "c"}]}),
+            )
+        };
+        for (profile, expected) in [
+            (json!({"type": "RuntimeDefault"}), Some("AppArmor")),
+            (
+                json!({"type": "Localhost", "localhostProfile": "x"}),
+                Some("AppArmor"),
+            ),
+            (json!({"type": "Unconfined"}), None),
+            (Value::Null, None),
+        ] {
+            assert_eq!(reason(of_pod(profile.clone()), &[]), expected);
+            let enabled = Node {
+                app_armor: true,
+                ..node()
+            };
+            assert_eq!(admit_beside(&of_pod(profile).build(), &enabled, []), Ok(()));
+        }
+        let key = "container.apparmor.security.beta.kubernetes.io/c";
+        let annotated = of_pod(Value::Null).annotation(key, "runtime/default");
+        let rejected = admit_beside(&annotated.build(), &node(), []).unwrap_err();
+        assert_eq!(
+            rejected.message,
+            "Cannot enforce AppArmor: AppArmor is not enabled on the host"
+        );
+    }
+
+    #[test]
+    fn huge_pages_are_what_the_node_has_of_them_and_no_memory() {
+        let asking = |name: &str, pages: &str| {
+            let resources = json!({"limits": {"memory": "1Mi", name: pages}});
+            with(
+                "a",
+                json!({"containers": [{"name": "c", "resources": resources}]}),
+            )
+            .build()
+        };
+        let node = Node {
+            huge_pages: [("hugepages-2Mi".to_owned(), 8 << 20)].into(),
+            ..node()
+        };
+        let other = with("b", asking_pages("4Mi")).build();
+        let reason = |pod: &Pod| {
+            let rejected = admit_beside(pod, &node, [&other]).err();
+            rejected.map(|r| (r.reason.into_owned(), r.message))
+        };
+        assert_eq!(reason(&asking("hugepages-2Mi", "4Mi")), None);
+        let (why, text) = reason(&asking("hugepages-2Mi", "6Mi")).unwrap();
+        assert_eq!(why, "OutOfhugepages-2Mi");
+        assert_eq!(
+            text,
+            "Node didn't have enough resource: hugepages-2Mi, requested: 6291456, used: 4194304, capacity: 8388608; \
+             /sys/kernel/mm/hugepages is where the node reserves them"
+        );
+        let (why, _) = reason(&asking("hugepages-1Gi", "1Gi")).unwrap();
+        assert_eq!(why, "OutOfhugepages-1Gi");
+        assert_eq!(reason(&asking("hugepages-1Gi", "0")), None);
+        // 1 GiB less the 8 MiB, and 1 MiB that the other has.
+        let memory = |amount: &str| with("a", self::asking("0", amount)).build();
+        assert_eq!(reason(&memory("1015Mi")), None);
+        assert_eq!(reason(&memory("1016Mi")).unwrap().0, "OutOfmemory");
+    }
+
+    fn asking_pages(pages: &str) -> Value {
+        let resources = json!({"limits": {"memory": "1Mi", "hugepages-2Mi": pages}});
+        json!({"containers": [{"name": "c", "resources": resources}]})
+    }
+
+    #[test]
+    fn init_containers_count_one_at_a_time_and_sidecars_with_what_follows() {
+        let c =
+            |name: &str, cpu: &str| json!({"name": name, "resources": {"requests": {"cpu": cpu}}});
+        let mut sidecar = c("s", "300m");
+        sidecar["restartPolicy"] = "Always".into();
+        let needs = |init: Value| {
+            let spec = json!({"initContainers": init, "containers": [c("a", "500m")]});
+            super::needs(&with("p", spec).build(), "cpu")
+        };
+        assert_eq!(needs(json!([c("i", "400m"), c("j", "700m")])), 700);
+        assert_eq!(needs(json!([c("i", "600m"), sidecar, c("j", "600m")])), 900);
+        assert_eq!(needs(json!([sidecar])), 800);
+    }
+
+    #[test]
+    fn overhead_counts_beside_the_containers() {
+        let overhead = |cpu: &str, memory: &str| {
+            let mut spec = asking("500m", "1Mi");
+            spec["overhead"] = json!({"cpu": cpu, "memory": memory});
+            with("a", spec)
+        };
+        assert_eq!(super::needs(&overhead("250m", "0").build(), "cpu"), 750);
+        assert_eq!(reason(overhead("1500m", "1Mi"), &[]), None);
+        assert_eq!(reason(overhead("1501m", "1Mi"), &[]), Some("OutOfcpu"));
+        assert_eq!(reason(overhead("0", "1Gi"), &[]), Some("OutOfmemory"));
+        let other = overhead("1", "0").build();
+        let one = with("b", asking("501m", "0"));
+        assert_eq!(reason(one, &[other]), Some("OutOfcpu"));
+        let pages = with(
+            "a",
+            json!({"overhead": {"hugepages-2Mi": "2Mi"}, "containers": [{"name": "c"}]}),
+        );
+        assert_eq!(reason(pages, &[]), Some("OutOfhugepages-2Mi"));
+    }
+
+    #[test]
+    fn the_selector_and_the_required_affinity_are_matched_with_the_nodes_labels() {
+        let selector = |key: &str, value: &str| with("a", json!({"nodeSelector": {key: value}}));
+        assert_eq!(reason(selector("disk", "ssd"), &[]), None);
+        assert_eq!(reason(selector("kubernetes.io/os", "linux"), &[]), None);
+        assert_eq!(reason(selector("disk", "hdd"), &[]), Some("NodeAffinity"));
+        let check = |terms: Value, matches: bool| {
+            let required = json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}});
+            let pod = with("a", json!({"affinity": {"nodeAffinity": required}}));
+            let expected = (!matches).then_some("NodeAffinity");
+            assert_eq!(reason(pod, &[]), expected, "{terms}");
+        };
+        let label = |key: &str, operator: &str, values: Value| json!({"matchExpressions": [{"key": key, "operator": operator, "values": values}]});
+        check(json!([label("disk", "In", json!(["hdd", "ssd"]))]), true);
+        check(json!([label("disk", "NotIn", json!(["ssd"]))]), false);
+        check(json!([label("none", "NotIn", json!(["ssd"]))]), true);
+        check(json!([label("disk", "Exists", json!([]))]), true);
+        check(json!([label("disk", "DoesNotExist", json!([]))]), false);
+        check(json!([label("slots", "Gt", json!(["3"]))]), true);
+        check(json!([label("slots", "Lt", json!(["4"]))]), false);
+        check(json!([label("disk", "Gt", json!(["3"]))]), false);
+        check(json!([{}, label("disk", "Exists", json!([]))]), true);
+        check(json!([{}]), false);
+        let named = |name: &str| json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": [name]}]});
+        check(json!([named("n")]), true);
+        check(json!([named("m")]), false);
+    }
+
+    #[test]
+    fn another_system_or_node_is_refused() {
+        let labelled = |os: &str| test_pods::pod("a").label("kubernetes.io/os", os);
+        assert_eq!(reason(labelled("linux"), &[]), None);
+        assert_eq!(
+            reason(labelled("windows"), &[]),
+            Some("PodOSSelectorNodeLabelDoesNotMatch")
+        );
+        let os = with("a", json!({"os": {"name": "windows"}}));
+        assert_eq!(reason(os, &[]), Some("PodOSNotSupported"));
+        assert_eq!(
+            reason(with("a", json!({"nodeName": "m"})), &[]),
+            Some("NodeName")
+        );
+        assert_eq!(reason(with("a", json!({"nodeName": "n"})), &[]), None);
+    }
+
+    #[test]
+    fn a_sysctl_that_is_not_allowed_is_refused_before_anything_else() {
+        let setting = |name: &str| {
+            let sysctls = json!([{"name": name, "value": "1"}]);
+            let labelled = test_pods::pod("a").label("kubernetes.io/os", "windows");
+            let spec = json!({"securityContext": {"sysctls": sysctls}, "containers": []});
+            admit_beside(&labelled.spec(spec).build(), &node(), []).unwrap_err()
+        };
+        let refused = setting("kernel.msgmax");
+        assert_eq!(refused.reason, "SysctlForbidden");
+        let message = "forbidden sysctl: \"kernel.msgmax\" not allowlisted";
+        assert_eq!(refused.message, message);
+        for allowed in ["net.core.somaxconn", "net.ipv4.tcp_rmem"] {
+            assert_ne!(setting(allowed).reason, "SysctlForbidden");
+        }
+    }
+
+    #[test]
+    fn of_a_critical_pod_a_lack_of_resources_is_told_last() {
+        let mut spec = asking("9", "1");
+        spec["nodeSelector"] = json!({"disk": "hdd"});
+        let api = with("a", spec.clone()).annotation("kubernetes.io/config.source", "api");
+        assert_eq!(reason(api, &[]), Some("OutOfcpu"));
+        assert_eq!(reason(with("a", spec), &[]), Some("NodeAffinity"));
+    }
+
+    #[track_caller]
+    fn check(a: Value, b: Value, admitted: bool) {
+        let (a, b) = (pod("a", a), pod("b", b));
+        let got = admit_beside(&a, &node(), [&a, &b]);
+        assert_eq!(got.is_ok(), admitted, "{got:?}");
+    }
+
+    #[test]
+    fn host_ports_conflict_by_protocol_port_and_address() {
+        let port = |protocol: &str, n: i32, ip: &str| json!({"protocol": protocol, "hostPort": n, "hostIP": ip});
+        check(port("TCP", 80, ""), port("TCP", 80, ""), false);
+        check(port("TCP", 80, ""), port("TCP", 80, "10.0.0.1"), false);
+        check(
+            port("TCP", 80, "0.0.0.0"),
+            port("TCP", 80, "10.0.0.1"),
+            false,
+        );
+        check(
+            port("TCP", 80, "10.0.0.1"),
+            port("TCP", 80, "10.0.0.1"),
+            false,
+        );
+        check(
+            port("TCP", 80, "10.0.0.2"),
+            port("TCP", 80, "10.0.0.1"),
+            true,
+        );
+        check(port("TCP", 80, ""), port("UDP", 80, ""), true);
+        check(port("TCP", 80, ""), port("TCP", 81, ""), true);
+        check(port("TCP", 0, ""), port("TCP", 0, ""), true);
+    }
+
+    #[test]
+    fn the_refusal_names_the_holder() {
+        let port = || json!({"protocol": "TCP", "hostPort": 80});
+        let error = admit_beside(&pod("a", port()), &node(), [&pod("b", port())]).unwrap_err();
+        assert_eq!(error.reason, "NodePorts");
+        assert!(
+            error.message.ends_with("TCP/80 is held by pod b_default"),
+            "{}",
+            error.message
+        );
+    }
+}

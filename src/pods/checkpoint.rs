@@ -1,0 +1,454 @@
+//! The statuses of the last daemon, on disk: so that readiness, start times and restart counts survive its restart.
+//!
+//! Invariants: when the file is missing, old or corrupt, only history is lost, and the conditions that
+//! clients have set. It is replaced atomically (temporary file, fsync, rename) at once after a status
+//! has changed, in the long run at most once in [`INTERVAL`]; besides, whenever a client waits for it.
+//! A full disk is logged once.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io::{self, BufWriter, Write};
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, TryRecvError};
+use serde::{Deserialize, Serialize};
+
+use crate::api::{PodStatus, PodUid};
+use crate::base::atomic_file;
+use crate::base::change_feed::Aspect;
+use crate::base::clock::{self, Moment, Time};
+use crate::base::locks::Locked;
+use crate::base::threads::Roster;
+use crate::pods::status::{Ages, StatusManager};
+
+/// The time between two writes when there are many, and the longest wait of the thread.
+const INTERVAL: Duration = Duration::from_secs(2);
+/// Shortest time between two writes.
+const PAUSE: Duration = Duration::from_millis(5);
+/// Writes that may follow one another after [`PAUSE`]; one more for each [`INTERVAL`] that has passed.
+const BURST: u32 = 30;
+/// Stack of the thread: it serialises a map.
+const STACK: usize = 256 * 1024;
+
+/// `Status` is a [`PodStatus`]. The writer uses shared ones, because copies at every change would
+/// be most of what the daemon allocates.
+#[derive(Serialize, Deserialize)]
+struct Content<Status> {
+    version: u32,
+    statuses: HashMap<PodUid, Status>,
+    /// The boot in which the moments in `ages` are valid.
+    #[serde(default)]
+    boot_id: String,
+    #[serde(default)]
+    ages: Ages,
+}
+
+/// The content of the file.
+#[derive(Debug, Default, PartialEq)]
+pub struct Restored {
+    /// The last status of each pod.
+    pub statuses: HashMap<PodUid, PodStatus>,
+    /// How long the pods have been active.
+    pub ages: Ages,
+    /// The node was started again since the file was written, so that no container of these statuses runs.
+    pub rebooted: bool,
+}
+
+const VERSION: u32 = 1;
+
+/// Reads the file; a bad one is set aside as `*.corrupt` and logged (lessons F4).
+pub fn read(path: &Path) -> Restored {
+    let bytes = match fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Restored::default(),
+        Err(e) => {
+            log::warn!(
+                "cannot read {}: {e}; going on without the last daemon's statuses",
+                path.display()
+            );
+            return Restored::default();
+        }
+    };
+    match serde_json::from_slice::<Content<PodStatus>>(&bytes) {
+        Ok(content) if content.version == VERSION => {
+            let Content {
+                statuses,
+                boot_id,
+                ages,
+                ..
+            } = content;
+            let same_boot = boot_id == clock::boot_id();
+            let ages = ages.restored(same_boot, &statuses, Moment::now(), Time::now());
+            Restored {
+                statuses,
+                ages,
+                rebooted: !same_boot,
+            }
+        }
+        Ok(content) => {
+            // Another podprobe may run here again, and this one would write over it.
+            let aside = path.with_extension(format!("json.version-{}", content.version));
+            log::warn!(
+                "{} has version {}, and this podprobe reads version {VERSION}; it is kept as {}; going on without the last \
+                 daemon's statuses",
+                path.display(),
+                content.version,
+                aside.display()
+            );
+            if let Err(e) = fs::rename(path, &aside) {
+                log::warn!("cannot keep {}: {e}", path.display());
+            }
+            Restored::default()
+        }
+        Err(e) => {
+            let aside = path.with_extension("json.corrupt");
+            log::warn!(
+                "{} is damaged ({e}); it is kept as {}; going on without the last daemon's statuses",
+                path.display(),
+                aside.display()
+            );
+            let _ = fs::rename(path, aside);
+            Restored::default()
+        }
+    }
+}
+
+/// The file, for those who write it.
+pub struct Checkpoint {
+    path: PathBuf,
+    statuses: Arc<StatusManager>,
+    /// The version of the statuses in the file; None before the first write. Held while the file is
+    /// written, so that an older copy never replaces a newer one.
+    written: Mutex<Option<u64>>,
+}
+
+impl Checkpoint {
+    /// Writes nothing yet.
+    pub fn new(path: PathBuf, statuses: Arc<StatusManager>) -> Self {
+        Self {
+            path,
+            statuses,
+            written: Mutex::default(),
+        }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Writes the file if a status has changed since it was written, and says whether it did. What
+    /// was in the statuses before the call is on disk after it.
+    ///
+    /// # Errors
+    /// The file cannot be written; the old one stays.
+    pub fn save(&self) -> io::Result<bool> {
+        let mut written = self.written();
+        // read before the statuses: a change in between is written again
+        let version = self.statuses.feed().version_of(Aspect::Status);
+        if *written == Some(version) {
+            return Ok(false);
+        }
+        self.write()?;
+        *written = Some(version);
+        Ok(true)
+    }
+
+    fn write(&self) -> io::Result<()> {
+        let content = Content {
+            version: VERSION,
+            statuses: self.statuses.all(),
+            boot_id: clock::boot_id(),
+            ages: self.statuses.ages(),
+        };
+        atomic_file::replace_with(&self.path, |file| {
+            let mut out = BufWriter::new(file);
+            serde_json::to_writer(&mut out, &content)?;
+            out.flush()
+        })
+    }
+
+    fn written(&self) -> MutexGuard<'_, Option<u64>> {
+        self.written.locked()
+    }
+}
+
+/// Whether a failed write is a warning: the first of a row is. The write at the daemon's end is none: it is not tried
+/// again, and the next daemon looks at the containers.
+fn is_told(at_the_end: bool, failed_before: bool) -> bool {
+    !at_the_end && !failed_before
+}
+
+/// How soon one write may follow another. A few writes follow at once, so that a status that a
+/// person has seen survives a `kill -9`; when there are many, one follows each [`INTERVAL`].
+struct Pace {
+    left: u32,
+    refilled: Moment,
+}
+
+impl Pace {
+    fn new(now: Moment) -> Self {
+        Self {
+            left: BURST,
+            refilled: now,
+        }
+    }
+
+    /// After a write: how long to wait before the next.
+    fn pause(&mut self, now: Moment) -> Duration {
+        let more = u32::try_from(now.since(self.refilled).as_nanos() / INTERVAL.as_nanos())
+            .unwrap_or(u32::MAX);
+        self.left = self.left.saturating_add(more).min(BURST);
+        self.refilled = self.refilled + INTERVAL.saturating_mul(more);
+        match self.left.checked_sub(1) {
+            Some(left) => {
+                self.left = left;
+                PAUSE
+            }
+            None => INTERVAL,
+        }
+    }
+}
+
+/// Keeps the file current until `stop` closes, and writes it once more then; who closes it wakes the thread by the feed.
+/// `save_others` is called at each turn, at least once in [`INTERVAL`], and writes other small files.
+///
+/// # Errors
+/// The thread cannot be started.
+pub fn spawn(
+    checkpoint: Arc<Checkpoint>,
+    stop: Receiver<()>,
+    mut save_others: impl FnMut() + Send + 'static,
+    roster: &Roster,
+) -> io::Result<JoinHandle<()>> {
+    let (mut failed, mut pace) = (false, Pace::new(Moment::now()));
+    roster.spawn("checkpoint", STACK, move |pulse, _| {
+        let feed = checkpoint.statuses.feed();
+        let is_stopped = || stop.try_recv() == Err(TryRecvError::Disconnected);
+        let written = *checkpoint.written();
+        if let (Some(version), false) = (written, is_stopped()) {
+            pulse.rest(|| feed.wait_newer_of(Aspect::Status, version, INTERVAL));
+        }
+        // in this order, so that a change before the stop is written
+        let stopped = is_stopped();
+        let pause = match checkpoint.save() {
+            Ok(wrote) => {
+                failed = false;
+                if wrote {
+                    pace.pause(Moment::now())
+                } else {
+                    Duration::ZERO
+                }
+            }
+            Err(e) => {
+                if is_told(stopped, std::mem::replace(&mut failed, true)) {
+                    let path = checkpoint.path.display();
+                    log::warn!(
+                        "cannot write {path}: {e}; statuses are kept in memory, trying again"
+                    );
+                }
+                INTERVAL
+            }
+        };
+        save_others();
+        if stopped {
+            return ControlFlow::Break(());
+        }
+        let _ = pulse.rest(|| stop.recv_timeout(pause));
+        ControlFlow::Continue(())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use crossbeam_channel::bounded;
+
+    use super::*;
+    use crate::api::PodPhase;
+
+    fn statuses(phase: PodPhase) -> HashMap<PodUid, PodStatus> {
+        HashMap::from([(
+            "u".into(),
+            PodStatus {
+                phase,
+                ..PodStatus::default()
+            },
+        )])
+    }
+
+    fn pod() -> crate::api::Pod {
+        crate::api::Pod {
+            metadata: serde_json::from_value(serde_json::json!({"uid": "u"})).unwrap(),
+            spec: Default::default(),
+            raw: Default::default(),
+        }
+    }
+
+    /// The file, the checkpoint and the statuses of a daemon whose pod is in that phase.
+    fn daemon(dir: &Path, phase: PodPhase) -> (PathBuf, Arc<Checkpoint>, Arc<StatusManager>) {
+        let path = dir.join("checkpoint.json");
+        let manager = Arc::new(StatusManager::new(statuses(phase), Arc::default()));
+        let checkpoint = Arc::new(Checkpoint::new(path.clone(), manager.clone()));
+        (path, checkpoint, manager)
+    }
+
+    fn written_by(dir: &Path, phase: PodPhase) -> PathBuf {
+        let (path, checkpoint, _) = daemon(dir, phase);
+        let (stop, stopped) = bounded(0);
+        let thread = spawn(checkpoint, stopped, || (), &Roster::default()).unwrap();
+        drop(stop);
+        thread.join().unwrap();
+        path
+    }
+
+    #[test]
+    fn the_last_statuses_are_written_at_the_end_and_read_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = written_by(dir.path(), PodPhase::Running);
+        assert_eq!(read(&path).statuses, statuses(PodPhase::Running));
+        written_by(dir.path(), PodPhase::Failed);
+        assert_eq!(read(&path).statuses, statuses(PodPhase::Failed));
+        let mode =
+            std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&path).unwrap().permissions());
+        assert_eq!(
+            mode & 0o777,
+            0o600,
+            "termination messages are the container's own"
+        );
+    }
+
+    #[test]
+    fn the_file_of_another_version_is_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("checkpoint.json");
+        let newer = r#"{"version": 7, "statuses": {}, "new": 1}"#;
+        fs::write(&path, newer).unwrap();
+        assert_eq!(read(&path), Restored::default());
+        written_by(dir.path(), PodPhase::Running);
+        let kept = fs::read_to_string(dir.path().join("checkpoint.json.version-7"));
+        assert_eq!(kept.unwrap(), newer);
+    }
+
+    #[test]
+    fn few_writes_follow_at_once_and_many_at_intervals() {
+        let at = |ms| Moment::from_boot(Duration::from_millis(ms));
+        let mut pace = Pace::new(at(0));
+        assert!((0..BURST).all(|_| pace.pause(at(1)) == PAUSE));
+        assert_eq!(
+            (pace.pause(at(2)), pace.pause(at(1999))),
+            (INTERVAL, INTERVAL)
+        );
+        assert_eq!(
+            (pace.pause(at(2000)), pace.pause(at(2001))),
+            (PAUSE, INTERVAL)
+        );
+        assert!((0..BURST).all(|_| pace.pause(at(3_600_000)) == PAUSE));
+        assert_eq!(pace.pause(at(3_600_000)), INTERVAL);
+    }
+
+    #[test]
+    fn a_panic_costs_a_turn_and_the_file_is_kept_current() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, checkpoint, _) = daemon(dir.path(), PodPhase::Pending);
+        let (stop, stopped) = bounded(0);
+        let (turns, turned) = bounded(100);
+        // Poisoned, as by a writer that panicked.
+        let poisoned = checkpoint.clone();
+        let panicked = std::thread::spawn(move || {
+            let _written = poisoned.written();
+            panic!("made up");
+        });
+        assert!(panicked.join().is_err());
+        let mut panics = true;
+        let roster = Roster::default();
+        let save_others = move || {
+            assert!(!std::mem::take(&mut panics), "made up");
+            let _ = turns.try_send(());
+        };
+        let thread = spawn(checkpoint, stopped, save_others, &roster).unwrap();
+        turned.recv().unwrap();
+        assert_eq!(roster.panics(), [("checkpoint", 1)]);
+        assert_eq!(read(&path).statuses, statuses(PodPhase::Pending));
+        drop(stop);
+        thread.join().unwrap();
+    }
+
+    /// Lessons A7: a daemon that is killed right after a person has seen a pod become ready finds it ready.
+    #[test]
+    fn a_change_is_on_disk_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, checkpoint, manager) = daemon(dir.path(), PodPhase::Pending);
+        let (stop, stopped) = bounded(0);
+        let (turns, turned) = bounded(100);
+        let thread = spawn(
+            checkpoint,
+            stopped,
+            move || {
+                let _ = turns.try_send(Moment::now());
+            },
+            &Roster::default(),
+        )
+        .unwrap();
+        turned.recv().unwrap();
+        let pod = pod();
+        let changed = Moment::now();
+        manager.set(&pod, statuses(PodPhase::Running).remove(pod.uid()).unwrap());
+        let seen = turned.recv().unwrap();
+        assert_eq!(read(&path).statuses, statuses(PodPhase::Running));
+        assert!(seen.since(changed) < INTERVAL, "{:?}", seen.since(changed));
+        drop(stop);
+        manager.feed().wake();
+        thread.join().unwrap();
+    }
+
+    /// A client that changes something is answered after this.
+    #[test]
+    fn what_is_saved_is_on_disk_at_once_and_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, checkpoint, manager) = daemon(dir.path(), PodPhase::Pending);
+        assert!(checkpoint.save().unwrap());
+        assert!(!checkpoint.save().unwrap(), "nothing is new");
+        manager.set(
+            &pod(),
+            statuses(PodPhase::Running).remove(pod().uid()).unwrap(),
+        );
+        fs::remove_file(&path).unwrap();
+        assert!(checkpoint.save().unwrap());
+        assert_eq!(read(&path).statuses, statuses(PodPhase::Running));
+        let nowhere = Checkpoint::new("/proc/nowhere/checkpoint.json".into(), manager);
+        assert!(nowhere.save().is_err() && nowhere.save().is_err());
+    }
+
+    #[test]
+    fn f4_a_damaged_file_is_set_aside() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = written_by(dir.path(), PodPhase::Running);
+        let whole = fs::read(&path).unwrap();
+        for length in [0, 1, whole.len() / 2, whole.len() - 1] {
+            fs::write(&path, &whole[..length]).unwrap();
+            assert!(
+                read(&path) == Restored::default(),
+                "{length} bytes of {}",
+                whole.len()
+            );
+            assert!(!path.exists() && dir.path().join("checkpoint.json.corrupt").exists());
+        }
+        assert!(read(&path) == Restored::default(), "a missing file is fine");
+    }
+
+    #[test]
+    fn a_write_that_is_not_tried_again_says_nothing_of_it() {
+        assert!(is_told(false, false));
+        assert!(!is_told(false, true));
+        assert!(!is_told(true, false));
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_written_ends_nothing() {
+        written_by(Path::new("/proc/nowhere"), PodPhase::Running);
+    }
+}

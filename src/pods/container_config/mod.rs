@@ -1,0 +1,326 @@
+//! Makes the configurations of a pod's sandbox and containers for a runtime: the kubelet's
+//! `generatePodSandboxConfig` and `generateContainerConfig`.
+//!
+//! Invariants: pure. A configuration depends on the [`Inputs`] alone; files, volumes and images
+//! exist already. A request of a pod that a configuration cannot express is an error; it is never
+//! left out.
+
+mod dns;
+mod environment;
+mod host_names;
+mod node;
+mod resources;
+mod security;
+mod volume_mount;
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+pub use dns::{ClusterDns, DnsWarning, resolver};
+pub use environment::needs_pod_ips;
+pub use host_names::{HostNames, host_names};
+pub use node::{NodeFacts, huge_pages, kernel_version};
+
+use crate::api::field_ref::PodFacts;
+use crate::api::objects::ObjectSet;
+use crate::api::pod::{ContainerPort, EGRESS_BANDWIDTH, INGRESS_BANDWIDTH};
+use crate::api::quantity::Quantity;
+use crate::api::service::Protocol;
+use crate::api::sysctls::normalized;
+use crate::api::{Container, Pod};
+use crate::engine::runtime::{
+    ContainerConfig, ContainerMetadata, ImageSpec, Labels, Mount, NamespaceMode, NamespaceOptions,
+    SandboxConfig, SandboxMetadata, TerminationMessage, labels,
+};
+use crate::net::network::etc_files::EtcFiles;
+use crate::net::network::{Bandwidth, PortMapping};
+use crate::pods::volumes::MountedVolumes;
+
+/// What the daemon's configuration says of the resources of pods.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ResourcePolicy {
+    /// Processes and threads of a pod; None is no limit.
+    pub pod_pids_limit: Option<i64>,
+    /// The kernel kills one process of a container for want of memory, not all; None is as the node's cgroups have it.
+    pub single_process_oom_kill: Option<bool>,
+    /// Which containers may be swapped out.
+    pub swap: SwapBehavior,
+}
+
+/// The choice of the configuration, `memorySwap.swapBehavior`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SwapBehavior {
+    /// No container may be swapped out.
+    #[default]
+    NoSwap,
+    /// Burstable containers may be, in part.
+    LimitedSwap,
+}
+
+impl FromStr for SwapBehavior {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<Self, String> {
+        match s {
+            "" | "NoSwap" => Ok(Self::NoSwap),
+            "LimitedSwap" => Ok(Self::LimitedSwap),
+            _ => Err(format!(
+                "\"{s}\" is no swap behavior; it is NoSwap or LimitedSwap"
+            )),
+        }
+    }
+}
+
+/// Everything a sandbox's configuration depends on.
+pub struct SandboxInputs<'a> {
+    /// Validated and defaulted.
+    pub pod: &'a Pod,
+    /// Sandboxes of the pod before this one.
+    pub attempt: u32,
+    /// The host name that processes see: [`HostNames::kernel`].
+    pub hostname: &'a str,
+    /// Directory of the pod's logs.
+    pub log_directory: PathBuf,
+    /// Cgroup of the pod.
+    pub cgroup_parent: String,
+    /// Of the daemon's configuration.
+    pub resource_policy: ResourcePolicy,
+    /// The pod's volumes.
+    pub volumes: &'a MountedVolumes,
+}
+
+/// The configuration of a pod's sandbox.
+pub fn sandbox(i: &SandboxInputs<'_>) -> SandboxConfig {
+    let m = &i.pod.metadata;
+    SandboxConfig {
+        metadata: SandboxMetadata {
+            name: m.name.clone(),
+            namespace: m.namespace.clone(),
+            uid: m.uid.to_string(),
+            attempt: i.attempt,
+        },
+        hostname: i.hostname.to_owned(),
+        log_directory: i.log_directory.clone(),
+        cgroup_parent: i.cgroup_parent.clone(),
+        resources: resources::pod_resources(i.pod, i.resource_policy),
+        namespaces: namespaces(i.pod),
+        runtime_handler: i.pod.spec.runtime_class_name.clone().unwrap_or_default(),
+        sysctls: sysctls(i.pod),
+        tmpfs: i.volumes.tmpfs().to_vec(),
+        port_mappings: port_mappings(i.pod),
+        bandwidth: bandwidth(i.pod),
+        labels: pod_labels(i.pod),
+    }
+}
+
+/// Of the pod's annotations, which validation has read; a fraction of a bit counts as one.
+fn bandwidth(pod: &Pod) -> Bandwidth {
+    let rate = |key: &str| {
+        let text = pod.metadata.annotations.get(key)?;
+        let value = Quantity(text.clone()).value()?;
+        u64::try_from(value).ok()
+    };
+    Bandwidth {
+        ingress: rate(INGRESS_BANDWIDTH),
+        egress: rate(EGRESS_BANDWIDTH),
+    }
+}
+
+/// Of every container that asks for a port of the node. Where the pod uses the node's network, the port is its own.
+fn port_mappings(pod: &Pod) -> Vec<PortMapping> {
+    if pod.spec.host_network {
+        return Vec::new();
+    }
+    let ports = pod.spec.all_containers().flat_map(|c| &c.ports);
+    let mapping = |port: &ContainerPort| {
+        Some(PortMapping {
+            host_ip: port
+                .host_ip
+                .parse()
+                .ok()
+                .filter(|ip: &IpAddr| !ip.is_unspecified()),
+            host_port: u16::try_from(port.host_port).ok().filter(|n| *n > 0)?,
+            container_port: u16::try_from(port.container_port).ok()?,
+            protocol: match port.protocol.as_str() {
+                "UDP" => Protocol::Udp,
+                "TCP" => Protocol::Tcp,
+                _ => return None,
+            },
+        })
+    };
+    ports.filter_map(mapping).collect()
+}
+
+fn sysctls(pod: &Pod) -> Vec<(String, String)> {
+    let all = pod.spec.security_context.sysctls.iter();
+    all.map(|s| (normalized(&s.name), s.value.clone()))
+        .collect()
+}
+
+fn namespaces(pod: &Pod) -> NamespaceOptions {
+    let s = &pod.spec;
+    let of_node = |node, otherwise| if node { NamespaceMode::Node } else { otherwise };
+    NamespaceOptions {
+        network: of_node(s.host_network, NamespaceMode::Pod),
+        ipc: of_node(s.host_ipc, NamespaceMode::Pod),
+        pid: match s.share_process_namespace {
+            true => NamespaceMode::Pod,
+            false => of_node(s.host_pid, NamespaceMode::Container),
+        },
+    }
+}
+
+/// The images that volumes have resolved to, by the name of the volume.
+pub type ImageVolumes = BTreeMap<String, ImageSpec>;
+
+/// Everything a container's configuration depends on.
+pub struct Inputs<'a> {
+    /// Validated and defaulted.
+    pub pod: &'a Pod,
+    /// One of the pod's containers.
+    pub container: &'a Container,
+    /// Instances of the container before this one.
+    pub attempt: u32,
+    /// `sha256:…` of the image that its reference resolved to.
+    pub image_id: &'a str,
+    /// `user[:group]` of the image, names or numbers; empty is root.
+    pub image_user: &'a str,
+    /// The pod's volumes.
+    pub volumes: &'a MountedVolumes,
+    /// The images of the volumes that the container mounts, by volume.
+    pub image_volumes: &'a ImageVolumes,
+    /// The pod's generated files.
+    pub etc_files: &'a EtcFiles,
+    /// File for the container's last words, if it has one.
+    pub termination_log: Option<PathBuf>,
+    /// Directory of the profiles of type `Localhost`.
+    pub seccomp_profiles: &'a Path,
+    /// Facts of the node.
+    pub node: &'a NodeFacts,
+    /// Of the daemon's configuration.
+    pub resource_policy: ResourcePolicy,
+    /// The objects that the pod refers to.
+    pub objects: &'a ObjectSet,
+    /// Variables of services, in their order.
+    pub services: &'a [(String, String)],
+    /// The pod's addresses, primary first; may be empty where [`needs_pod_ips`] says so.
+    pub pod_ips: &'a [IpAddr],
+}
+
+/// The configuration of a container.
+///
+/// # Errors
+/// Why there is no configuration, for people: a mount of a volume that the pod does not have, a bad
+/// quantity, `runAsNonRoot` for an image that runs as root, a variable from an object that is missing.
+pub fn container(i: &Inputs<'_>) -> Result<ContainerConfig, String> {
+    let c = i.container;
+    let variables = environment::Sources {
+        pod: i.pod,
+        container: c,
+        objects: i.objects,
+        facts: &PodFacts {
+            host_ips: i.node.host_ips.clone(),
+            pod_ips: i.pod_ips.iter().map(ToString::to_string).collect(),
+            allocatable: i.node.allocatable,
+        },
+        services: i.services,
+    }
+    .variables()?;
+    Ok(ContainerConfig {
+        metadata: ContainerMetadata {
+            name: c.name.clone(),
+            attempt: i.attempt,
+        },
+        image: ImageSpec {
+            id: i.image_id.to_owned(),
+            name: c.image.clone(),
+        },
+        command: environment::expand_words(&c.command, &variables),
+        args: environment::expand_words(&c.args, &variables),
+        working_dir: c.working_dir.clone(),
+        mounts: mounts(i, &variables)?,
+        env: variables,
+        resources: resources::resources(i.pod, c, i.node, i.resource_policy)?,
+        security: security::security(i)?,
+        stdin: c.stdin,
+        stdin_once: c.stdin_once,
+        tty: c.tty,
+        log_path: format!("{}/{}.log", c.name, i.attempt).into(),
+        stop_signal: c.stop_signal().map(str::to_owned),
+        termination_message: i.termination_log.clone().map(|file| TerminationMessage {
+            file,
+            fall_back_to_log: c.termination_message_policy == "FallbackToLogsOnError",
+        }),
+        labels: container_labels(i.pod, c),
+        annotations: Labels::from([(
+            labels::CONTAINER_HASH.to_owned(),
+            format!("{:x}", spec_hash(c)),
+        )]),
+    })
+}
+
+fn pod_labels(pod: &Pod) -> Labels {
+    let m = &pod.metadata;
+    let own = [
+        (labels::POD_NAME, m.name.as_str()),
+        (labels::POD_NAMESPACE, &m.namespace),
+        (labels::POD_UID, m.uid.as_str()),
+    ];
+    own.map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .into()
+}
+
+fn container_labels(pod: &Pod, container: &Container) -> Labels {
+    let mut all = pod_labels(pod);
+    all.insert(labels::CONTAINER_NAME.to_owned(), container.name.clone());
+    all
+}
+
+/// Hash of name and image, whose change makes a container a new one (kubelet-probes 8.3). FNV-1a,
+/// 32 bits.
+pub fn spec_hash(container: &Container) -> u32 {
+    let text = serde_json::json!({"name": container.name, "image": container.image}).to_string();
+    text.bytes().fold(0x811c_9dc5, |h, b| {
+        (h ^ u32::from(b)).wrapping_mul(0x0100_0193)
+    })
+}
+
+/// The mounts: volumes, then the generated files unless a volume is mounted over them.
+fn mounts(i: &Inputs<'_>, variables: &[(String, String)]) -> Result<Vec<Mount>, String> {
+    let c = i.container;
+    let mut all = Vec::with_capacity(c.volume_mounts.len() + 4);
+    for m in &c.volume_mounts {
+        all.push(volume_mount::mount(i, m, variables)?);
+    }
+    let read_only_root = c.security_context.read_only_root_filesystem == Some(true);
+    let last_words = c.termination_message_destination();
+    let generated = [
+        (Some(&i.etc_files.hosts), "/etc/hosts", false),
+        // The containers of the pod share these two files: a container with a read-only root may
+        // not write them either.
+        (Some(&i.etc_files.hostname), "/etc/hostname", read_only_root),
+        (
+            Some(&i.etc_files.resolv_conf),
+            "/etc/resolv.conf",
+            read_only_root,
+        ),
+        (i.termination_log.as_ref(), last_words.as_ref(), false),
+    ];
+    for (file, path, read_only) in generated {
+        let taken = |m: &Mount| Path::new(&m.container_path) == Path::new(path);
+        if let Some(file) = file.filter(|_| !all.iter().any(taken)) {
+            all.push(Mount {
+                host_path: file.clone(),
+                container_path: path.to_owned(),
+                read_only,
+                ..Default::default()
+            });
+        }
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,154 @@
+//! What a container's processes may do (the kubelet's `determineEffectiveSecurityContext` and `pkg/securitycontext`).
+
+use super::Inputs;
+use crate::api::app_armor;
+use crate::api::capabilities::{canonical, has_prefix};
+use crate::api::pod::{AppArmorProfile as Profile, Capabilities, SeccompProfile as Wanted};
+use crate::api::{Container, Pod};
+use crate::engine::runtime::{AppArmorProfile, SeccompProfile, Security};
+
+/// Paths that the kubelet tells every runtime to hide (pkg/securitycontext/util.go).
+const MASKED: [&str; 12] = [
+    "/proc/asound",
+    "/proc/acpi",
+    "/proc/interrupts",
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/latency_stats",
+    "/proc/timer_list",
+    "/proc/timer_stats",
+    "/proc/sched_debug",
+    "/proc/scsi",
+    "/sys/firmware",
+    "/sys/devices/virtual/powercap",
+];
+
+/// Paths that are read-only, from the same list.
+const READONLY: [&str; 5] = [
+    "/proc/bus",
+    "/proc/fs",
+    "/proc/irq",
+    "/proc/sys",
+    "/proc/sysrq-trigger",
+];
+
+/// The privileges: the container's own fields, else the pod's.
+pub(super) fn security(i: &Inputs<'_>) -> Result<Security, String> {
+    let (c, p) = (&i.container.security_context, &i.pod.spec.security_context);
+    let run_as_user = c.run_as_user.or(p.run_as_user);
+    if c.run_as_non_root.or(p.run_as_non_root) == Some(true) {
+        verify_non_root(i, run_as_user)?;
+    }
+    let privileged = c.privileged == Some(true);
+    let owned = |paths: &[&str]| paths.iter().map(|p| (*p).to_owned()).collect::<Vec<_>>();
+    let mut masked_paths = owned(&MASKED);
+    masked_paths.extend(i.node.thermal_throttle.iter().cloned());
+    let id = |value: Option<i64>, field| value.map(|v| id(v, field)).transpose();
+    Ok(Security {
+        privileged,
+        add_capabilities: granted(&c.capabilities),
+        drop_capabilities: names(&c.capabilities, |c| &c.drop),
+        run_as_user: id(run_as_user, "runAsUser")?,
+        run_as_group: id(c.run_as_group.or(p.run_as_group), "runAsGroup")?,
+        supplemental_groups: p
+            .supplemental_groups
+            .iter()
+            .map(|gid| (*gid, "supplementalGroups"))
+            .chain(p.fs_group.map(|gid| (gid, "fsGroup")))
+            .filter_map(|(gid, field)| id(Some(gid), field).transpose())
+            .collect::<Result<_, _>>()?,
+        strict_groups: p.supplemental_groups_policy.as_deref() == Some("Strict"),
+        read_only_root: c.read_only_root_filesystem == Some(true),
+        no_new_privileges: c.allow_privilege_escalation == Some(false),
+        seccomp: match seccomp_profile(i.pod, i.container) {
+            // A privileged container never has a profile, as in containerd.
+            Some(_) if privileged => SeccompProfile::Unconfined,
+            None => SeccompProfile::Unconfined,
+            Some(wanted) => seccomp(i, wanted)?,
+        },
+        app_armor: app_armor(app_armor::profile(i.pod, i.container))?,
+        masked_paths: if privileged { vec![] } else { masked_paths },
+        readonly_paths: if privileged { vec![] } else { owned(&READONLY) },
+    })
+}
+
+/// What is added. As with containerd, a name that is written with `CAP_` grants nothing.
+fn granted(all: &Capabilities) -> Vec<String> {
+    let plain = all.add.iter().filter(|name| !has_prefix(name)).cloned();
+    let plain = Capabilities {
+        add: plain.collect(),
+        ..Capabilities::default()
+    };
+    names(&plain, |c| &c.add)
+}
+
+/// Names in upper case and without `CAP_`. An unknown name is passed on to the runtime, which
+/// refuses it.
+fn names(all: &Capabilities, which: impl Fn(&Capabilities) -> &Vec<String>) -> Vec<String> {
+    let plain = |name: &String| match canonical(name) {
+        Some(known) => known.to_owned(),
+        None => name.to_ascii_uppercase(),
+    };
+    which(all).iter().map(plain).collect()
+}
+
+/// The container's own profile, else the pod's.
+fn seccomp_profile<'a>(pod: &'a Pod, container: &'a Container) -> Option<&'a Wanted> {
+    let of_pod = pod.spec.security_context.seccomp_profile.as_ref();
+    container
+        .security_context
+        .seccomp_profile
+        .as_ref()
+        .or(of_pod)
+}
+
+fn seccomp(i: &Inputs<'_>, wanted: &Wanted) -> Result<SeccompProfile, String> {
+    match (wanted.type_.as_str(), &wanted.localhost_profile) {
+        ("Unconfined", _) => Ok(SeccompProfile::Unconfined),
+        ("RuntimeDefault", _) => Ok(SeccompProfile::RuntimeDefault),
+        ("Localhost", Some(name)) => Ok(SeccompProfile::Localhost(i.seccomp_profiles.join(name))),
+        (other, _) => Err(format!("cannot apply seccompProfile {other}")),
+    }
+}
+
+fn app_armor(wanted: Option<Profile>) -> Result<AppArmorProfile, String> {
+    let Some(wanted) = wanted else {
+        return Ok(AppArmorProfile::Unspecified);
+    };
+    match (wanted.type_.as_str(), wanted.localhost_profile) {
+        ("Unconfined", _) => Ok(AppArmorProfile::Unconfined),
+        ("RuntimeDefault", _) => Ok(AppArmorProfile::RuntimeDefault),
+        ("Localhost", Some(name)) => Ok(AppArmorProfile::Localhost(name)),
+        (other, _) => Err(format!("cannot apply appArmorProfile {other}")),
+    }
+}
+
+/// `verifyRunAsNonRoot` of the kubelet. A user name is refused whatever its uid, because the image
+/// itself maps names to uids.
+fn verify_non_root(i: &Inputs<'_>, run_as_user: Option<i64>) -> Result<(), String> {
+    let whose = format!(
+        "(pod: \"{}\", container: {})",
+        i.pod.reference(),
+        i.container.name
+    );
+    let name = i.image_user.split(':').next().unwrap_or_default();
+    match (run_as_user, name, name.parse::<u32>()) {
+        (Some(0), ..) => Err(format!(
+            "container's runAsUser breaks non-root policy {whose}"
+        )),
+        (Some(_), ..) | (None, _, Ok(1..)) => Ok(()),
+        (None, "", _) | (None, _, Ok(0)) => Err(format!(
+            "container has runAsNonRoot and image will run as root {whose}"
+        )),
+        (None, name, Err(_)) => Err(format!(
+            "container has runAsNonRoot and image has non-numeric user ({name}), cannot verify user is non-root {whose}"
+        )),
+    }
+}
+
+fn id(value: i64, field: &str) -> Result<u32, String> {
+    u32::try_from(value)
+        .ok()
+        .filter(|v| *v <= i32::MAX as u32)
+        .ok_or_else(|| format!("cannot use {value} as {field}: must be between 0 and 2147483647"))
+}

@@ -1,0 +1,160 @@
+//! A volume in a container (the kubelet's `makeMounts`): its sub path, propagation, and how read-only it is.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use super::Inputs;
+use crate::api::expansion::expand;
+use crate::api::pod::VolumeMount;
+use crate::engine::runtime::{Mount, Propagation};
+
+/// The mount of one of the pod's volumes.
+pub(super) fn mount(
+    i: &Inputs<'_>,
+    m: &VolumeMount,
+    variables: &[(String, String)],
+) -> Result<Mount, String> {
+    let image = i.image_volumes.get(&m.name);
+    let source = match image {
+        Some(_) => Path::new(""),
+        None => i.volumes.source(&m.name).ok_or_else(|| {
+            format!(
+                "cannot mount volume {:?}: the pod has no such volume",
+                m.name
+            )
+        })?,
+    };
+    let propagation = propagation(m)?;
+    let in_memory = i.volumes.tmpfs().iter().any(|t| t.path == source);
+    let of_pod = image
+        .map(|_| "an image")
+        .or(in_memory.then_some("in the memory of the pod"));
+    if let (Propagation::Bidirectional, Some(what)) = (propagation, of_pod) {
+        return Err(format!(
+            "cannot mount volume {:?} with mountPropagation Bidirectional: it is {what}, where the node sees no mount",
+            m.name
+        ));
+    }
+    Ok(Mount {
+        host_path: source.to_owned(),
+        image: image.cloned(),
+        sub_path: sub_path(m, variables)?,
+        container_path: m.destination().into_owned(),
+        read_only: m.read_only || i.volumes.is_read_only(&m.name),
+        recursive_read_only: recursive_read_only(m, i.node.recursive_read_only)?,
+        // The node mounts nothing in there.
+        propagation: match of_pod {
+            Some(_) => Propagation::Private,
+            None => propagation,
+        },
+    })
+}
+
+fn sub_path(m: &VolumeMount, variables: &[(String, String)]) -> Result<Option<PathBuf>, String> {
+    if m.sub_path_expr.is_empty() {
+        return Ok((!m.sub_path.is_empty()).then(|| m.sub_path.clone().into()));
+    }
+    let path = expanded(&m.sub_path_expr, variables)?;
+    if path.starts_with('/') {
+        return Err(format!(
+            "error SubPath `{path}` must not be an absolute path"
+        ));
+    }
+    if path.split('/').any(|part| part == "..") {
+        return Err(format!(
+            "unable to provision SubPath `{path}`: must not contain '..'"
+        ));
+    }
+    Ok((!path.is_empty()).then(|| path.into()))
+}
+
+/// Unlike in a command, each name must have a value.
+fn expanded(text: &str, variables: &[(String, String)]) -> Result<String, String> {
+    let missing = RefCell::new(BTreeSet::new());
+    let path = expand(text, |name| {
+        let value = variables.iter().find(|v| v.0 == name).map(|v| v.1.clone());
+        if value.as_ref().is_none_or(String::is_empty) {
+            missing.borrow_mut().insert(name.to_owned());
+        }
+        value
+    });
+    let missing = missing.into_inner();
+    if missing.is_empty() {
+        return Ok(path);
+    }
+    let names: Vec<String> = missing.into_iter().collect();
+    Err(format!("missing value for {}", names.join(", ")))
+}
+
+fn propagation(m: &VolumeMount) -> Result<Propagation, String> {
+    match m.mount_propagation.as_deref() {
+        None | Some("None") => Ok(Propagation::Private),
+        Some("HostToContainer") => Ok(Propagation::HostToContainer),
+        Some("Bidirectional") => Ok(Propagation::Bidirectional),
+        Some(other) => Err(format!("invalid MountPropagation mode: {other:?}")),
+    }
+}
+
+fn recursive_read_only(m: &VolumeMount, possible: bool) -> Result<bool, String> {
+    match m.recursive_read_only.as_deref() {
+        Some("IfPossible") => Ok(possible),
+        Some("Enabled") if possible => Ok(true),
+        Some("Enabled") => Err(format!(
+            "failed to resolve recursive read-only mode: volume {:?} requested recursive read-only mode, but it is not supported by the runtime: it needs Linux 5.12",
+            m.name
+        )),
+        _ => Ok(false),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn expr(text: &str) -> Result<Option<PathBuf>, String> {
+        let m = VolumeMount {
+            sub_path_expr: text.into(),
+            ..Default::default()
+        };
+        let variables = [("A", "a"), ("UP", ".."), ("ROOT", "/etc"), ("EMPTY", "")]
+            .map(|(k, v)| (k.to_owned(), v.to_owned()));
+        sub_path(&m, &variables)
+    }
+
+    #[test]
+    fn a_sub_path_expression_has_a_value_for_each_name() {
+        assert_eq!(expr("x/$(A)/$$(A)"), Ok(Some("x/a/$(A)".into())));
+        assert_eq!(expr(""), Ok(None));
+        assert_eq!(
+            expr("$(Z)/$(EMPTY)/$(A)/$(B)"),
+            Err("missing value for B, EMPTY, Z".into())
+        );
+        assert_eq!(
+            expr("$(ROOT)"),
+            Err("error SubPath `/etc` must not be an absolute path".into())
+        );
+        assert_eq!(
+            expr("a/$(UP)"),
+            Err("unable to provision SubPath `a/..`: must not contain '..'".into())
+        );
+    }
+
+    #[test]
+    fn recursive_read_only_where_it_is_possible() {
+        let of = |mode: &str, possible| {
+            let m = VolumeMount {
+                name: "v".into(),
+                recursive_read_only: Some(mode.into()),
+                ..Default::default()
+            };
+            recursive_read_only(&m, possible)
+        };
+        assert_eq!(of("Disabled", true), Ok(false));
+        assert_eq!(of("IfPossible", false), Ok(false));
+        assert_eq!(of("IfPossible", true), Ok(true));
+        assert_eq!(of("Enabled", true), Ok(true));
+        let error = of("Enabled", false).unwrap_err();
+        assert!(error.contains("not supported by the runtime"), "{error}");
+    }
+}

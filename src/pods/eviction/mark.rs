@@ -1,0 +1,197 @@
+//! What is known of a pod that was evicted or deleted, and its file: pure but for reading and writing that.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::base::atomic_file;
+use crate::base::clock::{self, Moment};
+use crate::pods::status::{DELETED, EVICTED};
+
+/// An evicted pod. It is on the disk from the decision until the pod starts anew.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Mark {
+    /// Why.
+    pub(super) message: String,
+    pub(super) stage: Stage,
+    /// A person wants it, and no limit of a volume.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) deletion: Option<Deletion>,
+}
+
+/// What a person wants of a pod that is deleted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Deletion {
+    /// Of the pod that is deleted: any other content of its file is not.
+    pub(super) content: String,
+    /// The grace period in seconds; None is the pod's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) grace: Option<i64>,
+    /// The file has changed already, so that the pod starts anew as soon as it has ended.
+    #[serde(skip)]
+    pub(super) is_over: bool,
+}
+
+/// How far an eviction has got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) enum Stage {
+    /// Its containers are being stopped and its volumes emptied.
+    Ending,
+    /// Nothing is left of it since then; it starts anew after the delay.
+    Waiting { since: Moment, delay: Duration },
+    /// It does not start again.
+    ForGood,
+}
+
+/// The file.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Record {
+    /// The boot in which the moments are valid.
+    boot_id: String,
+    #[serde(flatten)]
+    mark: Mark,
+}
+
+impl Mark {
+    pub(super) fn ending(message: String) -> Self {
+        Self {
+            message,
+            stage: Stage::Ending,
+            deletion: None,
+        }
+    }
+
+    /// The reason in the pod's status.
+    pub(super) fn reason(&self) -> &'static str {
+        match self.deletion {
+            Some(_) => DELETED,
+            None => EVICTED,
+        }
+    }
+
+    /// Why its containers start again.
+    pub(super) fn cause(&self) -> String {
+        match self.deletion {
+            Some(_) => "the pod was deleted, and its file has changed since".into(),
+            None => format!("the pod was evicted: {}", self.message.trim_end()),
+        }
+    }
+
+    /// Whether the pod may start anew.
+    pub(super) fn is_over(&self, now: Moment) -> bool {
+        match self.stage {
+            Stage::Waiting { since, delay } => now.since(since) >= delay,
+            Stage::Ending | Stage::ForGood => false,
+        }
+    }
+
+    /// As [`crate::pods::actions::BackOff`]: what ended in an earlier boot is not held back.
+    fn in_boot(self, same: bool, now: Moment) -> Self {
+        let stage = match self.stage {
+            Stage::Waiting { .. } if !same => Stage::Waiting {
+                since: now,
+                delay: Duration::ZERO,
+            },
+            stage => stage,
+        };
+        Self { stage, ..self }
+    }
+}
+
+/// None without a file.
+///
+/// # Errors
+/// It cannot be read, or is damaged.
+pub(super) fn read(path: &Path) -> io::Result<Option<Mark>> {
+    let bytes = match fs::read(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        bytes => bytes?,
+    };
+    let Record { boot_id, mark } = serde_json::from_slice(&bytes)?;
+    Ok(Some(
+        mark.in_boot(boot_id == clock::boot_id(), Moment::now()),
+    ))
+}
+
+/// The file is on the disk when it returns.
+///
+/// # Errors
+/// It cannot be written; what was there stays.
+pub(super) fn write(path: &Path, mark: &Mark) -> io::Result<()> {
+    let record = Record {
+        boot_id: clock::boot_id(),
+        mark: mark.clone(),
+    };
+    atomic_file::replace(path, &serde_json::to_vec(&record)?)
+}
+
+/// # Errors
+/// The file is still there.
+pub(super) fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Moment {
+        Moment::from_boot(Duration::from_secs(seconds))
+    }
+
+    fn waiting() -> Mark {
+        let stage = Stage::Waiting {
+            since: at(100),
+            delay: Duration::from_secs(10),
+        };
+        Mark {
+            stage,
+            ..Mark::ending("why".into())
+        }
+    }
+
+    #[test]
+    fn only_what_has_waited_starts_anew() {
+        let over = |stage, now| Mark { stage, ..waiting() }.is_over(at(now));
+        assert!(!over(waiting().stage, 109) && over(waiting().stage, 110));
+        assert!(!over(Stage::Ending, 999) && !over(Stage::ForGood, 999));
+    }
+
+    #[test]
+    fn a_mark_is_read_back_and_a_damaged_one_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("evicted.json");
+        assert_eq!(read(&path).unwrap(), None);
+        for stage in [Stage::Ending, waiting().stage, Stage::ForGood] {
+            let mark = Mark { stage, ..waiting() };
+            write(&path, &mark).unwrap();
+            assert_eq!(read(&path).unwrap(), Some(mark));
+        }
+        let whole = fs::read(&path).unwrap();
+        for length in 0..whole.len() {
+            fs::write(&path, &whole[..length]).unwrap();
+            assert!(read(&path).is_err(), "{length} bytes");
+        }
+        remove(&path).unwrap();
+        remove(&path).unwrap();
+        assert_eq!(read(&path).unwrap(), None);
+    }
+
+    #[test]
+    fn no_wait_outlasts_the_boot() {
+        assert!(waiting().in_boot(false, at(3)).is_over(at(3)));
+        assert_eq!(waiting().in_boot(true, at(103)), waiting());
+        let ending = Mark::ending("why".into());
+        assert_eq!(ending.clone().in_boot(false, at(3)), ending);
+    }
+}

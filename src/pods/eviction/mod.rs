@@ -1,0 +1,350 @@
+//! Evictions: the pods that were ended because a volume had outgrown its limit, and when each starts anew (the kubelet's
+//! eviction manager, `localStorageEviction`; kubelet-volumes 6; deviations: evicted-pods-come-back); and the pods that a
+//! person has deleted, until their files change (deviations: delete-until-changed).
+//!
+//! Invariants: a pod has a mark from the decision to end it until it starts anew, or until it is removed; while it has one
+//! that is not over, its status is Failed with reason Evicted or Deleted. The mark is on the disk before anything is stopped, and gone
+//! from there before anything starts, so that a daemon that is killed in between neither forgets the pod nor ends it twice.
+//! What asks from the sync loop touches memory only. The lock is not held across a write.
+
+mod mark;
+mod pace;
+mod watch;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
+
+use crossbeam_channel::Sender;
+
+pub use watch::{Watch, spawn};
+
+use crate::api::identity::content_hash;
+use crate::api::pod::RestartPolicy;
+use crate::api::{Pod, PodUid};
+use crate::base::clock::Moment;
+use crate::base::locks::Locked;
+use crate::base::metrics::counters::Counter;
+use crate::base::paths::Layout;
+use crate::pods::actions::{BackOff, BackOffKey};
+use mark::{Deletion, Mark, Stage};
+
+/// The grace period of an evicted pod, in seconds (the kubelet's `immediateEvictionGracePeriodSeconds`).
+const GRACE_SECONDS: i64 = 1;
+
+/// The evicted pods.
+pub struct Evictions {
+    layout: Layout,
+    state: Mutex<State>,
+    /// Tells the sync loop that there is a pod to end.
+    wake: Sender<()>,
+    evicted: Counter,
+    /// Held by who writes a mark: the last that is written is the one that counts.
+    writing: Mutex<()>,
+    /// Called between the write of a mark and its entry.
+    #[cfg(test)]
+    between: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+}
+
+struct State {
+    marks: HashMap<PodUid, Mark>,
+    back_off: BackOff,
+}
+
+impl Evictions {
+    /// Goes on with what an earlier daemon knew of these pods. `ceiling` is the longest wait.
+    pub fn open(layout: &Layout, pods: &[PodUid], ceiling: Duration, wake: Sender<()>) -> Self {
+        let (mut marks, mut back_off) = (HashMap::new(), BackOff::new(ceiling));
+        for uid in pods {
+            let Some(mark) = restored(layout, uid) else {
+                continue;
+            };
+            if let Stage::Waiting { since, delay } = mark.stage {
+                back_off.resume(BackOffKey::of_pod(uid), delay, since);
+            }
+            marks.insert(uid.clone(), mark);
+        }
+        Self {
+            layout: layout.clone(),
+            state: Mutex::new(State { marks, back_off }),
+            wake,
+            evicted: Counter::default(),
+            writing: Mutex::default(),
+            #[cfg(test)]
+            between: Mutex::default(),
+        }
+    }
+
+    /// How many pods this daemon has evicted.
+    pub fn total(&self) -> u64 {
+        self.evicted.get()
+    }
+
+    // ---- for the sync loop ----
+
+    /// Whether the pod is evicted, and does not start anew yet.
+    pub fn is_evicted(&self, uid: &PodUid, now: Moment) -> bool {
+        self.lock().marks.get(uid).is_some_and(|m| !m.is_over(now))
+    }
+
+    /// Whether the pod is evicted and will start anew, so that its place on the node is kept.
+    pub fn comes_back(&self, uid: &PodUid) -> bool {
+        let state = self.lock();
+        let mark = state.marks.get(uid);
+        mark.is_some_and(|m| m.stage != Stage::ForGood)
+    }
+
+    /// The pods that are to end.
+    pub fn ending(&self) -> Vec<PodUid> {
+        self.those(|mark| mark.stage == Stage::Ending)
+    }
+
+    /// The pods that are to start anew.
+    pub fn due(&self, now: Moment) -> Vec<PodUid> {
+        self.those(|mark| mark.is_over(now))
+    }
+
+    /// The pod's file is gone: one that comes back waits for nothing.
+    pub fn release(&self, uid: &PodUid, now: Moment) {
+        if let Some(mark) = self.lock().marks.get_mut(uid)
+            && mark.stage != Stage::Ending
+        {
+            mark.stage = Stage::Waiting {
+                since: now,
+                delay: Duration::ZERO,
+            };
+        }
+    }
+
+    /// The pod as its file has it now: one that was deleted with another content starts anew.
+    pub fn seen(&self, pod: &Pod, now: Moment) {
+        let mut state = self.lock();
+        let Some(mark) = state.marks.get_mut(pod.uid()) else {
+            return;
+        };
+        let Some(deletion) = mark.deletion.as_mut() else {
+            return;
+        };
+        deletion.is_over = deletion.content != content_hash(pod);
+        if deletion.is_over && mark.stage == Stage::ForGood {
+            mark.stage = Stage::Waiting {
+                since: now,
+                delay: Duration::ZERO,
+            };
+        }
+    }
+
+    /// Forgets the pods outside `known`, whose files go with their data.
+    pub fn retain(&self, known: &HashSet<PodUid>, now: Moment) {
+        let mut state = self.lock();
+        state.marks.retain(|uid, _| known.contains(uid));
+        state.back_off.collect_garbage(now);
+    }
+
+    // ---- for a pod's worker and the watch; these write ----
+
+    /// Evicts a pod, unless a person has deleted it.
+    pub fn evict(&self, uid: &PodUid, message: &str) {
+        let is_deleted = |mark: &Mark| mark.deletion.is_some();
+        let done = self.change(uid, |mark, _| {
+            (!mark.is_some_and(is_deleted)).then(|| Mark::ending(message.to_owned()))
+        });
+        match done {
+            Ok(false) => return,
+            Ok(true) => {}
+            Err(e) => said(uid, &e),
+        }
+        self.evicted.count();
+        // full means that the sync loop is told already
+        let _ = self.wake.try_send(());
+    }
+
+    /// Ends a pod until its file changes. It is on the disk when this returns. `grace` is in seconds; None is the pod's own.
+    ///
+    /// # Errors
+    /// The disk does not take it: nothing is ended, because the next daemon would not know of it.
+    pub fn delete(&self, pod: &Pod, message: &str, grace: Option<i64>) -> std::io::Result<()> {
+        let uid = pod.uid();
+        let content = content_hash(pod);
+        let _writing = self.writing();
+        self.change_written(uid, true, |mark, _| {
+            let has_ended = mark.is_some_and(|mark| mark.stage != Stage::Ending);
+            Some(Mark {
+                message: message.to_owned(),
+                stage: match has_ended {
+                    true => Stage::ForGood,
+                    false => Stage::Ending,
+                },
+                deletion: Some(Deletion {
+                    content: content.clone(),
+                    grace,
+                    is_over: false,
+                }),
+            })
+        })?;
+        // full means that the sync loop is told already
+        let _ = self.wake.try_send(());
+        Ok(())
+    }
+
+    /// The reason and the text of the pod's status; None when it is not evicted or deleted, or may start anew.
+    pub fn message(&self, uid: &PodUid, now: Moment) -> Option<(&'static str, String)> {
+        let state = self.lock();
+        let mark = state.marks.get(uid).filter(|mark| !mark.is_over(now));
+        mark.map(|mark| (mark.reason(), mark.message.clone()))
+    }
+
+    /// The grace period of a pod in seconds, which is `own` for one that is not to end.
+    pub fn grace(&self, uid: &PodUid, own: i64, now: Moment) -> i64 {
+        let state = self.lock();
+        let mark = state.marks.get(uid).filter(|mark| !mark.is_over(now));
+        match mark.map(|mark| &mark.deletion) {
+            Some(Some(deletion)) => deletion.grace.unwrap_or(own),
+            Some(None) => own.min(GRACE_SECONDS),
+            None => own,
+        }
+    }
+
+    /// Nothing runs of the pod any more: an evicted one's wait begins, unless its policy is never to start again.
+    pub fn ended(&self, pod: &Pod, now: Moment) {
+        let uid = pod.uid();
+        let done = self.change(uid, |mark, back_off| {
+            let mut mark = mark.filter(|m| m.stage == Stage::Ending)?.clone();
+            let is_over = mark.deletion.as_ref().map(|d| d.is_over);
+            mark.stage = match (is_over, pod.spec.restart_policy) {
+                (Some(true), _) => Stage::Waiting {
+                    since: now,
+                    delay: Duration::ZERO,
+                },
+                (Some(false), _) | (None, RestartPolicy::Never) => Stage::ForGood,
+                (None, RestartPolicy::Always | RestartPolicy::OnFailure) => Stage::Waiting {
+                    since: now,
+                    delay: back_off.hold(&BackOffKey::of_pod(uid), now),
+                },
+            };
+            Some(mark)
+        });
+        if let Err(e) = done {
+            said(uid, &e);
+        }
+    }
+
+    /// Why the pod's containers start again, when it may start anew now.
+    pub fn over(&self, uid: &PodUid, now: Moment) -> Option<String> {
+        let state = self.lock();
+        let mark = state.marks.get(uid).filter(|mark| mark.is_over(now));
+        mark.map(Mark::cause)
+    }
+
+    /// The pod starts anew.
+    ///
+    /// # Errors
+    /// The disk keeps the mark, so that the next daemon would end the pod.
+    pub fn begin_anew(&self, uid: &PodUid, now: Moment) -> std::io::Result<()> {
+        let _writing = self.writing();
+        mark::remove(&self.layout.eviction(uid))?;
+        let mut state = self.lock();
+        if let Some(Mark {
+            stage: Stage::Waiting { since, .. },
+            deletion: None,
+            ..
+        }) = state.marks.remove(uid)
+        {
+            // longer the next time
+            let _ = state.back_off.start(&BackOffKey::of_pod(uid), since, now);
+        }
+        Ok(())
+    }
+
+    /// The pod was removed, or had ended by itself when it was to be evicted.
+    pub fn forget(&self, uid: &PodUid) {
+        let _writing = self.writing();
+        if self.lock().marks.remove(uid).is_some()
+            && let Err(e) = mark::remove(&self.layout.eviction(uid))
+        {
+            log::warn!("cannot remove the record of an eviction of pod {uid}: {e}");
+        }
+    }
+
+    /// Changes a mark, on the disk first; whether there was anything to change. The sync loop writes none and waits for no
+    /// disk, so a mark may become another during the write: then the change is made anew from that one.
+    ///
+    /// # Errors
+    /// The disk does not take it. What cannot be written is kept in memory: only a daemon that is killed would forget it, and
+    /// it measures anew.
+    fn change(
+        &self,
+        uid: &PodUid,
+        change: impl Fn(Option<&Mark>, &mut BackOff) -> Option<Mark>,
+    ) -> std::io::Result<bool> {
+        let _writing = self.writing();
+        self.change_written(uid, false, change)
+    }
+
+    /// As [`Self::change`]; `strictly`: what cannot be written is not kept. Called with `writing` held.
+    fn change_written(
+        &self,
+        uid: &PodUid,
+        strictly: bool,
+        change: impl Fn(Option<&Mark>, &mut BackOff) -> Option<Mark>,
+    ) -> std::io::Result<bool> {
+        loop {
+            let (before, after) = {
+                let mut state = self.lock();
+                let State { marks, back_off } = &mut *state;
+                let before = marks.get(uid);
+                let Some(after) = change(before, back_off) else {
+                    return Ok(false);
+                };
+                (before.cloned(), after)
+            };
+            let written = mark::write(&self.layout.eviction(uid), &after);
+            if strictly && written.is_err() {
+                return written.map(|()| true);
+            }
+            #[cfg(test)]
+            if let Some(between) = self.between.locked().take() {
+                between();
+            }
+            let mut state = self.lock();
+            if state.marks.get(uid) == before.as_ref() {
+                state.marks.insert(uid.clone(), after);
+                return written.map(|()| true);
+            }
+        }
+    }
+
+    fn writing(&self) -> MutexGuard<'_, ()> {
+        self.writing.locked()
+    }
+
+    fn those(&self, are: impl Fn(&Mark) -> bool) -> Vec<PodUid> {
+        let state = self.lock();
+        let found = state.marks.iter().filter(|(_, mark)| are(mark));
+        found.map(|(uid, _)| uid.clone()).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.locked()
+    }
+}
+
+fn said(uid: &PodUid, e: &std::io::Error) {
+    log::warn!("cannot record the eviction of pod {uid}: {e}; it is kept in memory");
+}
+
+/// A record that cannot be read is as none: the pod runs, and its volumes are measured.
+fn restored(layout: &Layout, uid: &PodUid) -> Option<Mark> {
+    let path = layout.eviction(uid);
+    mark::read(&path).unwrap_or_else(|e| {
+        log::warn!(
+            "cannot read {}: {e}; the pod starts as if it had not been evicted",
+            path.display()
+        );
+        let _ = mark::remove(&path);
+        None
+    })
+}
+
+#[cfg(test)]
+mod tests;

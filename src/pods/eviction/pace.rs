@@ -1,0 +1,106 @@
+//! When a volume is looked at, and what follows from what is found: pure.
+//!
+//! Invariants: of a processor's time a walk takes a tenth while it lasts, and a hundredth in the long run. Only a second
+//! walk right after the first evicts, because a walk counts a file twice that is renamed while it runs.
+
+use std::time::Duration;
+
+use crate::base::clock::Moment;
+
+/// The rest after a step, in times of the step.
+const STEP_REST: u32 = 9;
+/// The rest after a walk, in times of the walk.
+const WALK_REST: u32 = 99;
+
+/// What a step of a walk has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    /// It is not at its end.
+    More,
+    /// The volume keeps its limit.
+    Under,
+    /// It does not.
+    Over,
+}
+
+/// What is known of a volume.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Pace {
+    /// When it is looked at next.
+    pub(super) due: Moment,
+    /// The time that the walk has taken so far.
+    spent: Duration,
+    /// The walk before this one found it over its limit.
+    was_over: bool,
+}
+
+impl Pace {
+    /// After a step from `began` to `now`; returns whether the pod is to be evicted.
+    pub(super) fn stepped(
+        &mut self,
+        found: Found,
+        began: Moment,
+        now: Moment,
+        interval: Duration,
+    ) -> bool {
+        let took = now.since(began);
+        let spent = self.spent + took;
+        let evict = found == Found::Over && self.was_over;
+        let (rest, spent) = match found {
+            Found::More => (took * STEP_REST, spent),
+            Found::Over if !evict => (took * STEP_REST, Duration::ZERO),
+            Found::Over | Found::Under => (interval.max(spent * WALK_REST), Duration::ZERO),
+        };
+        *self = Self {
+            due: now + rest,
+            spent,
+            was_over: match found {
+                Found::More => self.was_over,
+                Found::Under => false,
+                Found::Over => !evict,
+            },
+        };
+        evict
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Found::{More, Over, Under};
+    use super::*;
+
+    const INTERVAL: Duration = Duration::from_secs(1);
+
+    fn at(ms: u64) -> Moment {
+        Moment::from_boot(Duration::from_millis(ms))
+    }
+
+    /// The delay after the step in milliseconds, and whether it evicts.
+    fn step(pace: &mut Pace, found: Found, took: u64) -> (u64, bool) {
+        let evict = pace.stepped(found, at(1000), at(1000 + took), INTERVAL);
+        let rest = pace.due.since(at(1000 + took));
+        (rest.as_millis().try_into().unwrap(), evict)
+    }
+
+    #[test]
+    fn a_small_volume_is_measured_at_the_interval_and_a_large_one_takes_a_hundredth() {
+        let mut pace = Pace::default();
+        assert_eq!(step(&mut pace, Under, 1), (1000, false));
+        assert_eq!(step(&mut pace, Under, 20), (1980, false));
+        assert_eq!(step(&mut pace, More, 20), (180, false));
+        assert_eq!(step(&mut pace, More, 40), (360, false));
+        assert_eq!(step(&mut pace, Under, 5), (65 * 99, false));
+        assert_eq!(step(&mut pace, Under, 1), (1000, false));
+    }
+
+    #[test]
+    fn only_two_walks_in_a_row_evict() {
+        let mut pace = Pace::default();
+        assert_eq!(step(&mut pace, Over, 2), (18, false));
+        assert_eq!(step(&mut pace, Under, 1), (1000, false));
+        assert_eq!(step(&mut pace, Over, 2), (18, false));
+        assert_eq!(step(&mut pace, More, 2), (18, false));
+        assert_eq!(step(&mut pace, Over, 2), (1000, true));
+        assert_eq!(step(&mut pace, Over, 2), (18, false));
+    }
+}

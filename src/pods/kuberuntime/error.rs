@@ -1,0 +1,97 @@
+//! Why a container does not start, in the kubelet's words.
+
+use std::fmt;
+
+use crate::base::clock::Moment;
+use crate::engine::images::manager::{EnsureError, ImageWaitReason};
+use crate::engine::runtime::{RuntimeError, RuntimeErrorKind};
+
+/// A value of `state.waiting.reason` (kubelet-probes 8.4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StartErrorReason {
+    /// Held back by the crash-loop back-off.
+    CrashLoopBackOff,
+    /// Its image is not there.
+    Image(ImageWaitReason),
+    /// The spec cannot become a container (unknown user, missing volume, …).
+    CreateContainerConfigError,
+    /// The runtime could not create it.
+    CreateContainerError,
+    /// It was created and did not start (missing binary, …).
+    RunContainerError,
+    /// Its postStart hook failed, and it was killed.
+    PostStartHookError,
+}
+
+impl StartErrorReason {
+    /// The kubelet's word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::CrashLoopBackOff => "CrashLoopBackOff",
+            Self::Image(reason) => reason.as_str(),
+            Self::CreateContainerConfigError => "CreateContainerConfigError",
+            Self::CreateContainerError => "CreateContainerError",
+            Self::RunContainerError => "RunContainerError",
+            Self::PostStartHookError => "PostStartHookError",
+        }
+    }
+}
+
+/// A step of a container's start that failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StartError {
+    /// Becomes `state.waiting.reason`.
+    pub reason: StartErrorReason,
+    /// Becomes `state.waiting.message`; says what to do where there is something to do.
+    pub message: String,
+    /// When it is worth another try, where that is known.
+    pub retry_at: Option<Moment>,
+}
+
+impl StartError {
+    /// An error of that reason.
+    pub fn new(reason: StartErrorReason, message: impl Into<String>) -> Self {
+        Self {
+            reason,
+            message: message.into(),
+            retry_at: None,
+        }
+    }
+
+    pub(super) fn config(message: impl Into<String>) -> Self {
+        Self::new(StartErrorReason::CreateContainerConfigError, message)
+    }
+
+    pub(super) fn create(e: RuntimeError) -> Self {
+        let reason = match e.kind {
+            RuntimeErrorKind::InvalidConfig => StartErrorReason::CreateContainerConfigError,
+            _ => StartErrorReason::CreateContainerError,
+        };
+        Self::new(reason, e.message)
+    }
+
+    pub(super) fn run(e: RuntimeError) -> Self {
+        Self::new(StartErrorReason::RunContainerError, e.message)
+    }
+}
+
+impl From<EnsureError> for StartError {
+    fn from(e: EnsureError) -> Self {
+        Self {
+            retry_at: e.retry_at,
+            ..Self::new(StartErrorReason::Image(e.reason), e.message)
+        }
+    }
+}
+
+impl fmt::Display for StartError {
+    /// As in the kubelet's event `Error: …`: of an image the reason alone, for its own event has the text.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.reason {
+            StartErrorReason::Image(reason) => f.write_str(reason.as_str()),
+            _ => f.write_str(&self.message),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}

@@ -1,0 +1,193 @@
+//! `/var/log/containers/<pod>_<namespace>_<container>-<id>.log`: links to the logs by the names that fluent-bit, promtail
+//! and vector look for (the kubelet's legacy log symlinks).
+//!
+//! Invariant: a link has an entry of its name among the pod's data, written before it. So the links of a pod are found when it goes,
+//! also those of containers whose records were lost, without a look at the links of all others.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use crate::api::PodUid;
+use crate::base::paths::Layout;
+use crate::engine::runtime::ContainerId;
+
+/// The longest name a file can have.
+const MAX_NAME: usize = 255;
+
+/// A container, as its link names it.
+pub(super) struct Linked<'a> {
+    pub(super) uid: &'a PodUid,
+    pub(super) pod: &'a str,
+    pub(super) namespace: &'a str,
+    pub(super) container: &'a str,
+    pub(super) id: &'a ContainerId,
+}
+
+impl Linked<'_> {
+    /// The part before the id is cut where the whole were too long for a file name, as the kubelet does.
+    fn name(&self) -> String {
+        let suffix = format!("-{}.log", self.id.as_str());
+        let mut prefix = format!("{}_{}_{}", self.pod, self.namespace, self.container);
+        prefix.truncate(MAX_NAME.saturating_sub(suffix.len()));
+        prefix + &suffix
+    }
+}
+
+/// Links the log of a container. Nothing of podprobe needs the link, so a disk that does not take it costs no pod.
+pub(super) fn link(layout: &Layout, of: &Linked<'_>, log: &Path) {
+    let name = of.name();
+    let path = layout.container_log_links().join(&name);
+    let target = from_links(layout, log);
+    let entries = layout.log_link_entries(of.uid);
+    let made = layout
+        .make(&entries)
+        .and_then(|()| fs::write(entries.join(&name), ""))
+        .and_then(|()| layout.make(&layout.container_log_links()))
+        .and_then(|()| match symlink(&target, &path) {
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            other => other,
+        });
+    if let Err(e) = made {
+        log::warn!(
+            "cannot link {} to {}: {e}; log collectors do not find the log",
+            path.display(),
+            log.display()
+        );
+    }
+}
+
+/// The path of a log as seen from the links. A collector that has the log directory at another path than the daemon, as
+/// with another root than `/`, finds the log (deviations: log-links).
+fn from_links(layout: &Layout, log: &Path) -> PathBuf {
+    let links = layout.container_log_links();
+    let beside = links.parent().and_then(|top| log.strip_prefix(top).ok());
+    beside.map_or_else(|| log.to_owned(), |below| Path::new("..").join(below))
+}
+
+/// Removes the link of a container that is gone.
+pub(super) fn unlink(layout: &Layout, of: &Linked<'_>) {
+    let name = of.name();
+    remove(&layout.container_log_links().join(&name));
+    remove(&layout.log_link_entries(of.uid).join(name));
+}
+
+/// Removes the links that a pod has left. Its entries go with its data.
+pub(super) fn unlink_all(layout: &Layout, uid: &PodUid) {
+    let entries = fs::read_dir(layout.log_link_entries(uid));
+    for entry in entries.into_iter().flatten().flatten() {
+        remove(&layout.container_log_links().join(entry.file_name()));
+    }
+}
+
+/// Removes the links into log directories that are gone: of pods whose data somebody else has removed.
+pub(super) fn sweep(layout: &Layout) {
+    let links = layout.container_log_links();
+    let ours = from_links(layout, &layout.logs_dir());
+    for entry in fs::read_dir(&links).into_iter().flatten().flatten() {
+        let path = entry.path();
+        let log = fs::read_link(&path).ok().filter(|l| l.starts_with(&ours));
+        // The log itself may be missing for a moment, while it is rotated.
+        let directory = log.and_then(|log| Some(links.join(log.parent()?)));
+        let found = directory.map(fs::metadata);
+        if matches!(found, Some(Err(e)) if e.kind() == io::ErrorKind::NotFound) {
+            remove(&path);
+        }
+    }
+}
+
+fn remove(link: &Path) {
+    match fs::remove_file(link) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => {
+            log::warn!("cannot remove {}: {e}", link.display());
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn linked<'a>(uid: &'a PodUid, pod: &'a str, id: &'a ContainerId) -> Linked<'a> {
+        Linked {
+            uid,
+            pod,
+            namespace: "default",
+            container: "app",
+            id,
+        }
+    }
+
+    #[test]
+    fn a_link_leads_to_the_log_and_goes_with_its_container_or_its_logs() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = Layout::new(dir.path());
+        let logs = layout.logs_dir().join("default_web_1");
+        let other = layout.logs_dir().join("default_other_2");
+        let [log, rotated] = [&logs, &other].map(|of| of.join("app/0.log"));
+        for log in [&log, &rotated] {
+            fs::create_dir_all(log.parent().unwrap()).unwrap();
+            fs::write(log, "x").unwrap();
+        }
+        let ids: [ContainerId; 4] = ["1", "2", "3", "4"].map(Into::into);
+        let uids: [PodUid; 2] = ["u1", "u2"].map(Into::into);
+        for id in [0, 1, 3] {
+            link(&layout, &linked(&uids[0], "web", &ids[id]), &log);
+            link(&layout, &linked(&uids[0], "web", &ids[id]), &log);
+        }
+        link(&layout, &linked(&uids[1], "other", &ids[2]), &rotated);
+        let at = |name: &str| layout.container_log_links().join(name);
+        let there = |name| fs::symlink_metadata(at(name)).is_ok();
+        assert_eq!(
+            fs::read_to_string(at("web_default_app-1.log")).unwrap(),
+            "x"
+        );
+        unlink(&layout, &linked(&uids[0], "web", &ids[0]));
+        unlink(&layout, &linked(&uids[0], "web", &ids[0]));
+        assert!(!there("web_default_app-1.log") && there("web_default_app-2.log"));
+        // Of somebody else, and into a directory that is gone.
+        let strangers = ["/nowhere/pods/a_b_c/app/0.log", "../elsewhere/0.log"];
+        for (n, target) in strangers.iter().enumerate() {
+            symlink(target, at(&format!("stranger-{n}.log"))).unwrap();
+        }
+        fs::remove_file(&rotated).unwrap();
+        sweep(&layout);
+        assert!(there("web_default_app-2.log") && there("other_default_app-3.log"));
+        fs::remove_dir_all(&logs).unwrap();
+        sweep(&layout);
+        assert!(!there("web_default_app-2.log") && there("other_default_app-3.log"));
+        assert!(there("stranger-0.log") && there("stranger-1.log"));
+        link(&layout, &linked(&uids[0], "web", &ids[3]), &log);
+        unlink_all(&layout, &uids[0]);
+        assert!(!there("web_default_app-4.log") && there("other_default_app-3.log"));
+    }
+
+    /// A collector mounts the log directory of the node where it likes.
+    #[test]
+    fn a_link_leads_to_the_log_wherever_the_log_directory_is_seen() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = Layout::new(dir.path().join("node"));
+        let logs = layout.logs_dir().join("default_web_1");
+        fs::create_dir_all(logs.join("app")).unwrap();
+        fs::write(logs.join("app/0.log"), "x").unwrap();
+        let log = logs.join("app/0.log");
+        link(&layout, &linked(&"u".into(), "web", &"1".into()), &log);
+        let seen = dir.path().join("seen");
+        fs::rename(layout.container_log_links().parent().unwrap(), &seen).unwrap();
+        let link = seen.join("containers/web_default_app-1.log");
+        assert_eq!(fs::read_to_string(&link).unwrap(), "x");
+    }
+
+    #[test]
+    fn a_name_is_never_too_long_for_a_file() {
+        let id = ContainerId::from("a".repeat(64).as_str());
+        let long = linked(&"u".into(), &"p".repeat(253), &id).name();
+        assert_eq!(long.len(), MAX_NAME);
+        assert!(
+            long.ends_with(&format!("-{}.log", "a".repeat(64))),
+            "{long}"
+        );
+    }
+}

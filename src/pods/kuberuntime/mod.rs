@@ -1,0 +1,549 @@
+//! Between pods and the runtime (the kubelet's `kuberuntime`): the steps by which a pod becomes a sandbox and containers.
+//!
+//! Invariants: a step does one thing and is called by itself: pod directory, volumes, sandbox; then for each container
+//! image, configuration, create, start. Whoever calls them decides about order, events and back-off
+//! ([`crate::pods::workers`]). What a configuration contains is [`crate::pods::container_config`]'s to decide.
+
+mod error;
+mod etc;
+mod log_links;
+mod port_forward;
+mod pull_secrets;
+mod services;
+
+use std::fs::{self, Permissions};
+use std::io;
+use std::net::IpAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+pub use error::{StartError, StartErrorReason};
+pub use etc::NodeDns;
+pub use port_forward::port_forward;
+pub use services::{NoServices, ServiceVariables};
+
+use log_links::Linked;
+use pull_secrets::PullSecrets;
+
+use crate::api::pod::ImageVolume;
+use crate::api::references::references;
+use crate::api::{Container, Pod, PodUid};
+use crate::base::cancel::Cancel;
+use crate::base::clock::Moment;
+use crate::base::paths::Layout;
+use crate::base::remove_tree::remove_tree;
+use crate::engine::images::Image;
+use crate::engine::images::manager::{
+    ImageEvent, ImageManager, ImageRequest, ImageWaitReason, PullPolicy,
+};
+use crate::engine::runtime::{
+    ContainerConfig, ContainerId, ImageSpec, Runtime, RuntimeError, RuntimePodStatus, SandboxConfig,
+};
+use crate::net::network::etc_files::EtcFiles;
+use crate::pods::container_config::{self, DnsWarning, ImageVolumes, NodeFacts, ResourcePolicy};
+use crate::pods::objects::Objects;
+use crate::pods::volumes::{
+    Context, LimitedVolume, MountedVolumes, Outdated, VolumeError, Volumes,
+};
+
+/// See the module. Every method blocks for as long as the disk or the runtime does.
+pub struct KubeRuntime {
+    runtime: Arc<dyn Runtime>,
+    images: ImageManager,
+    volumes: Volumes,
+    objects: Arc<Objects>,
+    node: NodeFacts,
+    resource_policy: ResourcePolicy,
+    dns: NodeDns,
+    services: Box<dyn ServiceVariables>,
+    layout: Layout,
+}
+
+impl KubeRuntime {
+    /// Pods of this node, run by `runtime`, with their files below `layout`.
+    pub fn new(
+        runtime: Arc<dyn Runtime>,
+        images: ImageManager,
+        volumes: Volumes,
+        objects: Arc<Objects>,
+        node: NodeFacts,
+        layout: Layout,
+    ) -> Self {
+        Self {
+            runtime,
+            images,
+            volumes,
+            objects,
+            node,
+            resource_policy: ResourcePolicy::default(),
+            dns: NodeDns::default(),
+            services: Box::new(NoServices),
+            layout,
+        }
+    }
+
+    /// With the resolver and the cluster's names of the configuration.
+    #[must_use]
+    pub fn with_dns(mut self, dns: NodeDns) -> Self {
+        self.dns = dns;
+        self
+    }
+
+    /// With what the configuration says of the resources of pods.
+    #[must_use]
+    pub fn with_resource_policy(mut self, policy: ResourcePolicy) -> Self {
+        self.resource_policy = policy;
+        self
+    }
+
+    /// With variables of services.
+    #[must_use]
+    pub fn with_services(mut self, services: Box<dyn ServiceVariables>) -> Self {
+        self.services = services;
+        self
+    }
+
+    /// What gives containers variables of services.
+    pub fn services(&self) -> &dyn ServiceVariables {
+        &*self.services
+    }
+
+    /// The runtime itself: for stopping, removing, listing and exec.
+    pub fn runtime(&self) -> &Arc<dyn Runtime> {
+        &self.runtime
+    }
+
+    /// The images: how far their pulls are.
+    pub fn images(&self) -> &ImageManager {
+        &self.images
+    }
+
+    /// Makes the pod's directory.
+    ///
+    /// # Errors
+    /// The disk does not take it.
+    pub fn make_pod_dir(&self, pod: &Pod) -> io::Result<()> {
+        self.layout.make(&self.layout.pod_data(pod.uid()))
+    }
+
+    /// The types of volumes.
+    pub fn volumes(&self) -> &Volumes {
+        &self.volumes
+    }
+
+    /// Makes the pod's volumes ready; harmless when they are.
+    ///
+    /// # Errors
+    /// The first that is not ready.
+    pub fn set_up_volumes(&self, pod: &Pod) -> Result<MountedVolumes, VolumeError> {
+        self.with_context(pod, |of, dir| self.volumes.set_up(of, dir))
+    }
+
+    /// Makes the volumes of a sandbox ready for its containers: those of objects get their content,
+    /// and with `is_new`, while no container has used them, the others the pod's group.
+    ///
+    /// # Errors
+    /// The sandbox is not running.
+    pub fn fill_volumes(
+        &self,
+        sandbox: &ContainerId,
+        volumes: &MountedVolumes,
+        is_new: bool,
+    ) -> Result<Vec<Outdated>, RuntimeError> {
+        if !volumes.need_root() {
+            return Ok(Vec::new());
+        }
+        let root = self.runtime.volumes_root(sandbox)?;
+        if is_new {
+            // As in the kubelet, a file that the group does not get stops nothing.
+            let left = volumes.give_to_group(&root);
+            left.iter().for_each(|e| log::warn!("{e}"));
+        }
+        Ok(volumes.fill(&root))
+    }
+
+    /// Brings the content of a running pod's volumes up to date with the objects. Returns the volumes
+    /// that keep their old content.
+    ///
+    /// # Errors
+    /// The sandbox is not running.
+    pub fn update_volumes(
+        &self,
+        pod: &Pod,
+        sandbox: &ContainerId,
+    ) -> Result<Vec<Outdated>, RuntimeError> {
+        let volumes = self.with_context(pod, |of, dir| self.volumes.update(of, dir));
+        self.fill_volumes(sandbox, &volumes, false)
+    }
+
+    fn with_context<T>(&self, pod: &Pod, f: impl FnOnce(&Context<'_>, &Path) -> T) -> T {
+        let context = Context {
+            pod,
+            objects: &self.objects.of(references(pod)),
+            allocatable: self.node.allocatable,
+            claims: &self.layout.claims(),
+        };
+        f(&context, &self.layout.pod_data(pod.uid()))
+    }
+
+    /// Runs a new sandbox, and writes /etc/hosts and the like for its containers. What is to be said of its resolver is given to
+    /// `warn`.
+    ///
+    /// # Errors
+    /// The disk's or the runtime's; the pod's host name is too long.
+    pub fn run_sandbox(
+        &self,
+        pod: &Pod,
+        attempt: u32,
+        volumes: &MountedVolumes,
+        warn: &mut dyn FnMut(DnsWarning),
+    ) -> Result<ContainerId, RuntimeError> {
+        let config = self.sandbox_config(pod, attempt, volumes)?;
+        let files = EtcFiles::below(&self.layout.pod_data(pod.uid()));
+        files.forget().map_err(|e| {
+            RuntimeError::failed(format!("cannot remove {}: {e}", files.hosts.display()))
+        })?;
+        let id = self.runtime.run_sandbox(&config)?;
+        match self.write_etc_files(pod, &files) {
+            Ok(warnings) => warnings.into_iter().for_each(warn),
+            Err(e) => {
+                let _ = self.runtime.remove_sandbox(&id);
+                return Err(e);
+            }
+        }
+        Ok(id)
+    }
+
+    /// They hold the addresses of the sandbox. They are written once a sandbox: running containers have them mounted, and may
+    /// have changed them.
+    fn write_etc_files(
+        &self,
+        pod: &Pod,
+        files: &EtcFiles,
+    ) -> Result<Vec<DnsWarning>, RuntimeError> {
+        let status = self.runtime.pod_status(pod.uid())?;
+        self.dns.write(pod, status.ips(), files)
+    }
+
+    /// The image that a container is made of; a cancelled pull ends soon. Events are given to `record` as they happen.
+    ///
+    /// # Errors
+    /// There is none to start a container with.
+    pub fn image(
+        &self,
+        pod: &Pod,
+        container: &Container,
+        cancel: &Cancel,
+        record: &mut dyn FnMut(ImageEvent),
+    ) -> Result<Image, StartError> {
+        let policy = PullPolicy::named(&container.image_pull_policy);
+        self.ensure_image(pod, &container.image, policy, cancel, record)
+    }
+
+    /// The image that a volume is, as [`Self::image`].
+    ///
+    /// # Errors
+    /// There is none to mount.
+    pub fn volume_image(
+        &self,
+        pod: &Pod,
+        volume: &ImageVolume,
+        cancel: &Cancel,
+        record: &mut dyn FnMut(ImageEvent),
+    ) -> Result<ImageSpec, StartError> {
+        let policy = PullPolicy::named(&volume.pull_policy);
+        let image = self.ensure_image(pod, &volume.reference, policy, cancel, record)?;
+        Ok(ImageSpec {
+            id: image.id,
+            name: volume.reference.clone(),
+        })
+    }
+
+    fn ensure_image(
+        &self,
+        pod: &Pod,
+        image: &str,
+        policy: PullPolicy,
+        cancel: &Cancel,
+        record: &mut dyn FnMut(ImageEvent),
+    ) -> Result<Image, StartError> {
+        let secrets = PullSecrets::of(pod, &self.objects.of(references(pod)));
+        let request = ImageRequest {
+            pod_uid: pod.uid().as_str(),
+            image,
+            policy,
+            credentials: &secrets.configs,
+            cancelled: &|| cancel.is_cancelled(),
+        };
+        let ensured = self.images.ensure(request, &Moment::now, record);
+        let failed = ensured
+            .as_ref()
+            .is_err_and(|e| e.reason == ImageWaitReason::ErrImagePull);
+        if let Some(message) = secrets.warning().filter(|_| failed) {
+            record(ImageEvent {
+                warning: true,
+                reason: "FailedToRetrieveImagePullSecret",
+                message,
+            });
+        }
+        Ok(ensured?)
+    }
+
+    /// The configuration of one instance. Also makes the file for its last words.
+    ///
+    /// # Errors
+    /// The pod's spec cannot become a container.
+    pub fn container_config(
+        &self,
+        pod: &Pod,
+        container: &Container,
+        attempt: u32,
+        image: &Image,
+        volumes: &MountedVolumes,
+        image_volumes: &ImageVolumes,
+    ) -> Result<ContainerConfig, StartError> {
+        let termination_log = self.termination_log(pod, container, attempt).map_err(|e| {
+            StartError::new(
+                StartErrorReason::CreateContainerError,
+                format!("cannot make the termination log: {e}"),
+            )
+        })?;
+        let etc_files = EtcFiles::below(&self.layout.pod_data(pod.uid()));
+        if !etc_files.are_written() {
+            // The daemon that made the sandbox was killed before it could.
+            self.write_etc_files(pod, &etc_files)
+                .map_err(StartError::create)?;
+        }
+        container_config::container(&container_config::Inputs {
+            pod,
+            container,
+            attempt,
+            image_id: &image.id,
+            image_user: &image.config.user,
+            volumes,
+            image_volumes,
+            etc_files: &etc_files,
+            termination_log,
+            seccomp_profiles: &self.layout.seccomp(),
+            node: &self.node,
+            resource_policy: self.resource_policy,
+            objects: &self.objects.of(references(pod)),
+            services: &self.services.of(pod),
+            pod_ips: &self.pod_ips(pod, container),
+        })
+        .map_err(StartError::config)
+    }
+
+    /// Nothing where no variable of the container needs them.
+    fn pod_ips(&self, pod: &Pod, container: &Container) -> Vec<IpAddr> {
+        if !container_config::needs_pod_ips(container) {
+            return Vec::new();
+        }
+        let status = self.runtime.pod_status(pod.uid());
+        status.map_or_else(|_| Vec::new(), |status| status.ips().to_vec())
+    }
+
+    /// Creates a container.
+    ///
+    /// # Errors
+    /// The runtime's; nothing is left of it.
+    pub fn create_container(
+        &self,
+        pod: &Pod,
+        sandbox: &ContainerId,
+        config: &ContainerConfig,
+        volumes: &MountedVolumes,
+    ) -> Result<ContainerId, StartError> {
+        // The attempt of the sandbox plays no part in a container.
+        self.sandbox_config(pod, 0, volumes)
+            .and_then(|of| self.runtime.create_container(sandbox, config, &of))
+            .map_err(StartError::create)
+    }
+
+    /// Starts a created container, and links its log where log collectors look for it.
+    ///
+    /// # Errors
+    /// The runtime's; the container is left as one that has failed.
+    pub fn start_container(
+        &self,
+        pod: &Pod,
+        config: &ContainerConfig,
+        id: &ContainerId,
+    ) -> Result<(), StartError> {
+        self.runtime.start_container(id).map_err(StartError::run)?;
+        let log = self.log_directory(pod).join(&config.log_path);
+        let m = &pod.metadata;
+        let of = Linked {
+            uid: pod.uid(),
+            pod: &m.name,
+            namespace: &m.namespace,
+            container: &config.metadata.name,
+            id,
+        };
+        log_links::link(&self.layout, &of, &log);
+        Ok(())
+    }
+
+    /// Forgets a stopped container of a pod.
+    ///
+    /// # Errors
+    /// The runtime's.
+    pub fn remove_container(
+        &self,
+        pod: &RuntimePodStatus,
+        name: &str,
+        id: &ContainerId,
+    ) -> Result<(), RuntimeError> {
+        self.runtime.remove_container(id)?;
+        let of = Linked {
+            uid: &pod.uid,
+            pod: &pod.name,
+            namespace: &pod.namespace,
+            container: name,
+            id,
+        };
+        log_links::unlink(&self.layout, &of);
+        Ok(())
+    }
+
+    /// Removes what only a pod that runs needs: its emptyDirs.
+    ///
+    /// # Errors
+    /// Something stays.
+    pub fn tear_down_volumes(&self, pod: &Pod) -> io::Result<()> {
+        self.volumes
+            .tear_down(pod, &self.layout.pod_data(pod.uid()))
+    }
+
+    /// The pod's volumes on the disk whose size has a limit.
+    pub fn limited_volumes(&self, pod: &Pod) -> Vec<LimitedVolume> {
+        let dir = self.layout.pod_data(pod.uid());
+        self.volumes.limited(pod, &dir)
+    }
+
+    /// Pods that have data on the disk. Housekeeping removes that of pods which no longer exist: a daemon that was killed
+    /// while it removed a pod has left it.
+    pub fn pods_with_data(layout: &Layout) -> Vec<PodUid> {
+        let entries = fs::read_dir(layout.lib_dir().join("pods"));
+        entries
+            .into_iter()
+            .flatten()
+            .flatten()
+            .filter_map(|e| e.file_name().to_str().map(PodUid::from))
+            .collect()
+    }
+
+    /// Removes the links to logs that are gone: of pods whose data somebody else has removed.
+    pub fn sweep_log_links(layout: &Layout) {
+        log_links::sweep(layout);
+    }
+
+    /// Removes what is left of a pod whose containers and sandboxes are gone: volumes and logs. Idempotent. Of a pod that an
+    /// earlier daemon left, only the UID may be known; otherwise no other pod's logs are looked at.
+    ///
+    /// # Errors
+    /// Something of the pod is still there, or the disk does not let go of it.
+    pub fn remove_pod_data(&self, pod: &Pod) -> Result<(), RuntimeError> {
+        let uid = pod.uid();
+        let fail = |cause: String| {
+            RuntimeError::failed(format!("cannot remove what is left of pod {uid}: {cause}"))
+        };
+        let name = uid.as_str();
+        if name.is_empty() || name.contains(['/', '\0']) || name.starts_with('.') {
+            return Err(fail("not a pod's UID".into()));
+        }
+        let RuntimePodStatus {
+            containers,
+            sandboxes,
+            ..
+        } = self.runtime.pod_status(uid)?;
+        let left = containers.len() + sandboxes.len();
+        if left > 0 {
+            return Err(fail(format!(
+                "{left} of its containers and sandboxes are still there"
+            )));
+        }
+        let logs = match pod.metadata.name.is_empty() {
+            false => vec![self.log_directory(pod)],
+            true => self.log_directories_of(uid),
+        };
+        for logs in logs {
+            remove_tree(&logs).map_err(|e| fail(e.to_string()))?;
+        }
+        log_links::unlink_all(&self.layout, uid);
+        // last, for it tells the next daemon that there is still something to remove
+        remove_tree(&self.layout.pod_data(uid)).map_err(|e| fail(e.to_string()))
+    }
+
+    /// The log directories of all pods that had this UID.
+    fn log_directories_of(&self, uid: &PodUid) -> Vec<PathBuf> {
+        let suffix = format!("_{uid}");
+        let entries = fs::read_dir(self.layout.logs_dir());
+        let entries = entries.into_iter().flatten().flatten();
+        entries
+            .filter(|e| e.file_name().to_string_lossy().ends_with(&suffix))
+            .map(|e| e.path())
+            .collect()
+    }
+
+    fn sandbox_config(
+        &self,
+        pod: &Pod,
+        attempt: u32,
+        volumes: &MountedVolumes,
+    ) -> Result<SandboxConfig, RuntimeError> {
+        let names = self.dns.host_names(pod)?;
+        Ok(container_config::sandbox(
+            &container_config::SandboxInputs {
+                pod,
+                attempt,
+                hostname: &names.kernel,
+                log_directory: self.log_directory(pod),
+                cgroup_parent: self.layout.pod_cgroup(pod.uid()),
+                resource_policy: self.resource_policy,
+                volumes,
+            },
+        ))
+    }
+
+    /// The number of the newest instance of a container that has left a log.
+    pub fn newest_log(&self, pod: &Pod, container: &str) -> Option<u32> {
+        let entries = fs::read_dir(self.log_directory(pod).join(container)).ok()?;
+        let number = |name: &str| {
+            let (number, rest) = name.split_once(".log")?;
+            let rotated = rest.is_empty() || rest.starts_with('.');
+            rotated.then(|| number.parse().ok()).flatten()
+        };
+        entries
+            .filter_map(|e| number(e.ok()?.file_name().to_str()?))
+            .max()
+    }
+
+    fn log_directory(&self, pod: &Pod) -> PathBuf {
+        let m = &pod.metadata;
+        self.layout.pod_logs(&m.namespace, &m.name, pod.uid())
+    }
+
+    /// A file that every user may write, of this instance alone.
+    fn termination_log(
+        &self,
+        pod: &Pod,
+        container: &Container,
+        attempt: u32,
+    ) -> io::Result<Option<PathBuf>> {
+        if container.termination_message_path.is_empty() {
+            return Ok(None);
+        }
+        let dir = self
+            .layout
+            .pod_data(pod.uid())
+            .join("containers")
+            .join(&container.name);
+        self.layout.make(&dir)?;
+        let file = dir.join(attempt.to_string());
+        fs::write(&file, "")?;
+        fs::set_permissions(&file, Permissions::from_mode(0o666))?;
+        Ok(Some(file))
+    }
+}

@@ -1,0 +1,119 @@
+//! The logins that a pod's `imagePullSecrets` give.
+
+use crate::api::Pod;
+use crate::api::objects::{DOCKER_CONFIG_JSON, DOCKERCFG, ObjectSet, Secret};
+use crate::engine::images::registry::DockerConfig;
+
+/// What the Secrets that a pod names hold.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct PullSecrets {
+    /// In the pod's order.
+    pub(super) configs: Vec<DockerConfig>,
+    /// The names of those that give none, some with why.
+    unusable: Vec<String>,
+}
+
+impl PullSecrets {
+    /// `objects` holds what the pod refers to and is there.
+    pub(super) fn of(pod: &Pod, objects: &ObjectSet) -> Self {
+        let mut all = Self::default();
+        let names = pod.spec.image_pull_secrets.iter().map(|r| r.name.as_str());
+        // The API accepts an empty name, which names nothing.
+        for name in names.filter(|name| !name.is_empty()) {
+            match objects.secret(&pod.metadata.namespace, name) {
+                None => all.unusable.push(name.to_owned()),
+                Some(secret) => match config(secret, name) {
+                    Ok(config) => all.configs.push(config),
+                    Err(why) => all.unusable.push(format!("{name}: {why}")),
+                },
+            }
+        }
+        all
+    }
+
+    /// The kubelet's event for an image that was not pulled, perhaps for want of a login.
+    pub(super) fn warning(&self) -> Option<String> {
+        (!self.unusable.is_empty()).then(|| {
+            format!(
+                "Unable to retrieve some image pull secrets ({}); attempting to pull the image may not succeed.",
+                self.unusable.join(", ")
+            )
+        })
+    }
+}
+
+fn config(secret: &Secret, name: &str) -> Result<DockerConfig, String> {
+    let source = format!("Secret {name}");
+    let of = |key: &str| secret.data.get(key).map(Vec::as_slice).unwrap_or_default();
+    match secret.type_.as_str() {
+        t if t == DOCKER_CONFIG_JSON.0 => DockerConfig::parse(of(DOCKER_CONFIG_JSON.1), &source),
+        t if t == DOCKERCFG.0 => DockerConfig::parse_dockercfg(of(DOCKERCFG.1), &source),
+        other => Err(format!(
+            "its type is {other}, and a login has {} or {}",
+            DOCKER_CONFIG_JSON.0, DOCKERCFG.0
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::api::objects::{LocalObject, ObjectContent, ObjectKey, ObjectKind};
+    use crate::api::test_pods;
+
+    fn secret(name: &str, type_: &str, key: &str, text: &str) -> LocalObject {
+        LocalObject {
+            key: ObjectKey::new(ObjectKind::Secret, "default", name),
+            content: ObjectContent::Secret(Arc::new(Secret {
+                type_: type_.into(),
+                data: [(key.to_owned(), text.as_bytes().to_vec())].into(),
+                ..Secret::default()
+            })),
+        }
+    }
+
+    fn of(names: &[&str]) -> PullSecrets {
+        let auths = r#"{"r.example": {"username": "u", "password": "p"}}"#;
+        let whole = format!("{{\"auths\": {auths}}}");
+        let objects = [
+            secret("new", DOCKER_CONFIG_JSON.0, DOCKER_CONFIG_JSON.1, &whole),
+            secret("old", DOCKERCFG.0, DOCKERCFG.1, auths),
+            secret("other", "Opaque", DOCKER_CONFIG_JSON.1, &whole),
+            secret(
+                "bad",
+                DOCKER_CONFIG_JSON.0,
+                DOCKER_CONFIG_JSON.1,
+                "{\"auths\": 5}",
+            ),
+        ];
+        let names: Vec<_> = names.iter().map(|name| json!({"name": name})).collect();
+        let spec = json!({"imagePullSecrets": names, "containers": [{"name": "c", "image": "i"}]});
+        let pod = test_pods::pod("p").spec(spec).build();
+        PullSecrets::of(&pod, &objects.into_iter().collect())
+    }
+
+    #[test]
+    fn both_forms_of_a_login_are_read_in_the_pods_order() {
+        let both = of(&["old", "", "new"]);
+        assert_eq!(both.configs.len(), 2);
+        assert_eq!(both.warning(), None);
+        assert_eq!(of(&["new", "old"]).configs[0], both.configs[1]);
+    }
+
+    #[test]
+    fn what_gives_no_login_is_named_and_the_others_count() {
+        let all = of(&["none", "new", "other", "bad"]);
+        assert_eq!(all.configs.len(), 1);
+        let text = all.warning().unwrap();
+        let start = "Unable to retrieve some image pull secrets (none, other: its type is Opaque, and a login has kubernetes.io/dockerconfigjson or kubernetes.io/dockercfg, bad: cannot use Secret bad: ";
+        assert!(
+            text.starts_with(start)
+                && text.ends_with("); attempting to pull the image may not succeed."),
+            "{text}"
+        );
+    }
+}

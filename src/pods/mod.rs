@@ -1,0 +1,20 @@
+//! What a kubelet does: from the sources of pods to their status.
+
+pub mod actions;
+pub mod admission;
+pub mod checkpoint;
+pub mod container_config;
+pub mod events;
+pub mod eviction;
+pub mod kuberuntime;
+pub mod lifecycle;
+pub mod manager;
+pub mod objects;
+pub mod pleg;
+pub mod probe_result;
+pub mod prober;
+pub mod sources;
+pub mod status;
+pub mod sync_loop;
+pub mod volumes;
+pub mod workers;

@@ -1,0 +1,393 @@
+//! The objects beside pods, of all sources.
+//!
+//! Invariants: a source always hands over its full set, in which an object whose file has become bad
+//! is still as it was. When two sources have the same object, the first of [`PodSource`]'s order is
+//! used. Each reader of changes has an account of its own, so that none takes anything away from another. Hooks run outside
+//! the lock.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use crate::api::PodSource;
+use crate::api::objects::{LocalObject, ObjectContent, ObjectKey, ObjectKind, ObjectSet};
+use crate::base::locks::Locked;
+use crate::net::services::inputs::ServiceObjects;
+
+type Set = BTreeMap<ObjectKey, ObjectContent>;
+type Hook = Arc<dyn Fn() + Send + Sync>;
+
+/// What has changed for one reader.
+struct Account {
+    /// The kinds that it asks for.
+    kinds: &'static [ObjectKind],
+    /// Those that have changed, come or gone since it last asked.
+    changed: BTreeSet<ObjectKey>,
+    hook: Hook,
+}
+
+impl Account {
+    /// Takes in what concerns the reader; whether anything does.
+    fn note(&mut self, changed: &[ObjectKey]) -> bool {
+        let mine = changed.iter().filter(|key| self.kinds.contains(&key.kind));
+        let mine: Vec<ObjectKey> = mine.cloned().collect();
+        self.changed.extend(mine.iter().cloned());
+        !mine.is_empty()
+    }
+}
+
+struct State {
+    sets: BTreeMap<PodSource, Set>,
+    /// Of the sync loop.
+    of_pods: Account,
+    /// Of the others.
+    watches: Vec<Account>,
+}
+
+impl State {
+    fn get(&self, key: &ObjectKey) -> Option<&ObjectContent> {
+        self.sets.values().find_map(|set| set.get(key))
+    }
+
+    /// Every object that is used, in the order of their keys.
+    fn used(&self) -> BTreeMap<&ObjectKey, &ObjectContent> {
+        // The first source comes last, so that it wins.
+        self.sets.values().rev().flatten().collect()
+    }
+
+    /// Takes in what has changed; gives the hooks that are to be called.
+    fn note(&mut self, changed: &[ObjectKey], is_first: bool) -> Vec<Hook> {
+        let of_pods = self
+            .of_pods
+            .note(changed)
+            .then(|| self.of_pods.hook.clone());
+        let watches = self.watches.iter_mut();
+        let told = watches.filter_map(|watch| {
+            let concerned = watch.note(changed);
+            (concerned || is_first).then(|| watch.hook.clone())
+        });
+        of_pods.into_iter().chain(told).collect()
+    }
+}
+
+/// Shared between the sources, which write, and the volumes and variables of pods and the services, which read.
+pub struct Objects {
+    state: Mutex<State>,
+}
+
+impl Default for Objects {
+    fn default() -> Self {
+        Self::new(|| {})
+    }
+}
+
+impl Objects {
+    /// Starts empty. `on_change` is called after each change of an object that pods may refer to, on the thread of a source;
+    /// it must not block.
+    pub fn new(on_change: impl Fn() + Send + Sync + 'static) -> Self {
+        let of_pods = Account {
+            kinds: &ObjectKind::OF_PODS,
+            changed: BTreeSet::new(),
+            hook: Arc::new(on_change),
+        };
+        let state = State {
+            sets: BTreeMap::new(),
+            of_pods,
+            watches: Vec::new(),
+        };
+        Self {
+            state: Mutex::new(state),
+        }
+    }
+
+    /// Those of the objects that are there.
+    pub fn of(&self, keys: BTreeSet<ObjectKey>) -> ObjectSet {
+        let state = self.lock();
+        let there = |key: ObjectKey| {
+            let content = state.get(&key)?.clone();
+            Some(LocalObject { key, content })
+        };
+        keys.into_iter().filter_map(there).collect()
+    }
+
+    /// Every object of a kind, in the order of namespace and name.
+    pub fn of_kind(&self, kind: ObjectKind) -> Vec<LocalObject> {
+        let state = self.lock();
+        let of_kind = state.used().into_iter().filter(|(key, _)| key.kind == kind);
+        let object = |(key, content): (&ObjectKey, &ObjectContent)| LocalObject {
+            key: key.clone(),
+            content: content.clone(),
+        };
+        of_kind.map(object).collect()
+    }
+
+    /// Every Service and every slice, of one moment.
+    pub fn services(&self) -> ServiceObjects {
+        let mut found = ServiceObjects::default();
+        for (key, content) in self.lock().used() {
+            match content {
+                ObjectContent::Service(service) => {
+                    found.services.push((key.clone(), service.clone()));
+                }
+                ObjectContent::EndpointSlice(slice) => {
+                    found.slices.push((key.clone(), slice.clone()));
+                }
+                ObjectContent::Endpoints(slices) => {
+                    let keyed = slices.iter().map(|slice| (key.clone(), slice.clone()));
+                    found.slices.extend(keyed);
+                }
+                ObjectContent::ConfigMap(_)
+                | ObjectContent::Secret(_)
+                | ObjectContent::PersistentVolumeClaim(_) => {}
+            }
+        }
+        found
+    }
+
+    /// Whether that source has handed over its objects, be it none. Before that, what is not here may still come.
+    pub fn has_spoken(&self, source: PodSource) -> bool {
+        self.lock().sets.contains_key(&source)
+    }
+
+    /// Replaces the set of a source.
+    pub fn replace(&self, source: PodSource, objects: Vec<LocalObject>) {
+        let new: Set = objects.into_iter().map(|o| (o.key, o.content)).collect();
+        let mut state = self.lock();
+        let old = state.sets.insert(source, new);
+        let is_first = old.is_none();
+        let old = old.unwrap_or_default();
+        let new = &state.sets[&source];
+        let differs = |key: &&ObjectKey| old.get(*key) != new.get(*key);
+        let changed: Vec<ObjectKey> = old
+            .keys()
+            .chain(new.keys())
+            .filter(differs)
+            .cloned()
+            .collect();
+        let hooks = state.note(&changed, is_first);
+        drop(state);
+        hooks.iter().for_each(|hook| hook());
+    }
+
+    /// The objects that pods may refer to and that have changed, come or gone since the last call. For the sync loop.
+    pub fn take_changed(&self) -> BTreeSet<ObjectKey> {
+        std::mem::take(&mut self.lock().of_pods.changed)
+    }
+
+    /// One more reader of changes. `on_change` is called after each change of an object of these kinds, and when a source
+    /// has spoken for the first time; on the thread of a source, so it must not block. What is there already counts as come,
+    /// without a call.
+    pub fn watch(
+        self: &Arc<Self>,
+        kinds: &'static [ObjectKind],
+        on_change: impl Fn() + Send + Sync + 'static,
+    ) -> ObjectWatch {
+        let mut state = self.lock();
+        let there: Vec<ObjectKey> = state.used().into_keys().cloned().collect();
+        let mut account = Account {
+            kinds,
+            changed: BTreeSet::new(),
+            hook: Arc::new(on_change),
+        };
+        account.note(&there);
+        state.watches.push(account);
+        ObjectWatch {
+            objects: self.clone(),
+            place: state.watches.len() - 1,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.locked()
+    }
+}
+
+/// A reader of changes; see [`Objects::watch`].
+pub struct ObjectWatch {
+    objects: Arc<Objects>,
+    place: usize,
+}
+
+impl ObjectWatch {
+    /// The objects of its kinds that have changed, come or gone since the last call.
+    pub fn take_changed(&self) -> BTreeSet<ObjectKey> {
+        std::mem::take(&mut self.objects.lock().watches[self.place].changed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::api::objects::ConfigMap;
+    use crate::api::service::IpFamily;
+    use crate::api::service::{EndpointSlice, Service};
+
+    fn map(name: &str, value: &str) -> LocalObject {
+        LocalObject {
+            key: ObjectKey::new(ObjectKind::ConfigMap, "default", name),
+            content: ObjectContent::ConfigMap(Arc::new(ConfigMap {
+                data: [("k".to_owned(), value.to_owned())].into(),
+                ..ConfigMap::default()
+            })),
+        }
+    }
+
+    fn service(name: &str, port: u16) -> LocalObject {
+        let service = Service {
+            health_check_node_port: Some(port),
+            ..Service::default()
+        };
+        LocalObject {
+            key: ObjectKey::new(ObjectKind::Service, "default", name),
+            content: ObjectContent::Service(Arc::new(service)),
+        }
+    }
+
+    fn slice(service: &str) -> Arc<EndpointSlice> {
+        Arc::new(EndpointSlice {
+            service: service.to_owned(),
+            family: IpFamily::V4,
+            endpoints: Vec::new(),
+            ports: Vec::new(),
+        })
+    }
+
+    fn object(kind: ObjectKind, name: &str, content: ObjectContent) -> LocalObject {
+        let key = ObjectKey::new(kind, "default", name);
+        LocalObject { key, content }
+    }
+
+    fn value(objects: &Objects, name: &str) -> Option<String> {
+        let found = objects.of([map(name, "").key].into());
+        let map = found.config_map("default", name)?;
+        map.data.get("k").cloned()
+    }
+
+    fn names(changed: BTreeSet<ObjectKey>) -> Vec<String> {
+        changed.into_iter().map(|key| key.name).collect()
+    }
+
+    #[test]
+    fn a_change_is_told_once_and_names_what_has_changed() {
+        let calls = Arc::new(AtomicUsize::new(0));
+        let seen = Arc::clone(&calls);
+        let objects = Objects::new(move || _ = seen.fetch_add(1, Ordering::Relaxed));
+        objects.replace(PodSource::File, vec![map("a", "1"), map("b", "1")]);
+        assert_eq!(names(objects.take_changed()), ["a", "b"]);
+        objects.replace(PodSource::File, vec![map("a", "1"), map("b", "2")]);
+        objects.replace(PodSource::File, vec![map("a", "1"), map("b", "2")]);
+        assert_eq!(calls.load(Ordering::Relaxed), 2);
+        objects.replace(PodSource::File, vec![map("b", "2")]);
+        assert_eq!(names(objects.take_changed()), ["a", "b"]);
+        assert_eq!(names(objects.take_changed()), [""; 0]);
+        assert_eq!(value(&objects, "a"), None);
+        assert_eq!(value(&objects, "b").as_deref(), Some("2"));
+        let found = objects.of([map("a", "").key, map("b", "").key].into());
+        assert!(found.config_map("default", "b").is_some());
+        assert!(found.secret("default", "b").is_none());
+        assert!(found.config_map("other", "b").is_none());
+    }
+
+    #[test]
+    fn of_two_sources_the_file_comes_first() {
+        let objects = Objects::default();
+        objects.replace(PodSource::Http, vec![map("a", "http")]);
+        assert_eq!(value(&objects, "a").as_deref(), Some("http"));
+        objects.replace(PodSource::File, vec![map("a", "file")]);
+        assert_eq!(value(&objects, "a").as_deref(), Some("file"));
+        objects.replace(PodSource::File, Vec::new());
+        assert_eq!(value(&objects, "a").as_deref(), Some("http"));
+    }
+
+    #[test]
+    fn the_objects_of_a_kind_are_those_in_use() {
+        let objects = Objects::default();
+        objects.replace(PodSource::Http, vec![map("b", "1"), map("a", "http")]);
+        objects.replace(PodSource::File, vec![map("a", "file"), service("web", 1)]);
+        let of_kind = objects.of_kind(ObjectKind::ConfigMap);
+        let shown: Vec<_> = of_kind
+            .iter()
+            .map(|o| (o.key.name.as_str(), o.v1()["data"]["k"].clone()))
+            .collect();
+        assert_eq!(shown, [("a", "file".into()), ("b", "1".into())]);
+    }
+
+    #[test]
+    fn each_reader_learns_of_its_own_kinds_and_takes_nothing_from_the_other() {
+        let calls = Arc::new(AtomicUsize::new(0));
+        let objects = Arc::new(Objects::default());
+        objects.replace(PodSource::File, vec![map("a", "1"), service("web", 1)]);
+        let seen = calls.clone();
+        let watch = objects.watch(&ObjectKind::OF_SERVICES, move || {
+            _ = seen.fetch_add(1, Ordering::Relaxed);
+        });
+        let called = || calls.swap(0, Ordering::Relaxed);
+        assert_eq!(called(), 0);
+        assert_eq!(
+            names(watch.take_changed()),
+            ["web"],
+            "what was there before"
+        );
+        assert_eq!(names(objects.take_changed()), ["a"]);
+        objects.replace(PodSource::File, vec![map("a", "2"), service("web", 1)]);
+        assert_eq!(called(), 0);
+        objects.replace(PodSource::File, vec![map("a", "2"), service("web", 2)]);
+        assert_eq!(called(), 1);
+        assert_eq!(names(objects.take_changed()), ["a"]);
+        assert_eq!(names(watch.take_changed()), ["web"]);
+        objects.replace(PodSource::File, vec![]);
+        assert_eq!(names(watch.take_changed()), ["web"], "it has gone");
+        assert_eq!(names(watch.take_changed()), [""; 0]);
+    }
+
+    #[test]
+    fn a_source_that_has_nothing_has_spoken_all_the_same() {
+        let calls = Arc::new(AtomicUsize::new(0));
+        let seen = calls.clone();
+        let objects = Arc::new(Objects::new(|| panic!("no object of a pod has changed")));
+        let hook = move || _ = seen.fetch_add(1, Ordering::Relaxed);
+        let _watch = objects.watch(&ObjectKind::OF_SERVICES, hook);
+        assert!(!objects.has_spoken(PodSource::File));
+        objects.replace(PodSource::File, vec![]);
+        assert!(objects.has_spoken(PodSource::File) && !objects.has_spoken(PodSource::Http));
+        objects.replace(PodSource::File, vec![]);
+        assert_eq!(calls.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn services_and_slices_are_those_of_all_sources_and_the_first_wins() {
+        let objects = Objects::default();
+        let of_slices = |name: &str| {
+            let content = ObjectContent::EndpointSlice(slice(name));
+            object(ObjectKind::EndpointSlice, "s", content)
+        };
+        let mirrored = ObjectContent::Endpoints(vec![slice("web"), slice("web")]);
+        let mirrored = object(ObjectKind::Endpoints, "web", mirrored);
+        objects.replace(PodSource::File, vec![service("web", 1), of_slices("file")]);
+        let http = vec![
+            service("web", 2),
+            service("db", 3),
+            of_slices("http"),
+            mirrored,
+        ];
+        objects.replace(PodSource::Http, http);
+        let found = objects.services();
+        let services = found.services.iter().map(|(key, service)| {
+            let port = service.health_check_node_port.unwrap();
+            format!("{key} {port}")
+        });
+        let expected = ["Service default/db 3", "Service default/web 1"];
+        assert_eq!(services.collect::<Vec<_>>(), expected);
+        let slices = found.slices.iter();
+        let slices: Vec<_> = slices
+            .map(|(key, s)| format!("{key} {}", s.service))
+            .collect();
+        let mirror = "Endpoints default/web web";
+        assert_eq!(slices, ["EndpointSlice default/s file", mirror, mirror]);
+        objects.replace(PodSource::File, vec![]);
+        let found = objects.services();
+        assert_eq!(found.services[1].1.health_check_node_port, Some(2));
+        assert_eq!(found.slices[0].1.service, "http");
+    }
+}

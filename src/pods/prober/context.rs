@@ -1,0 +1,82 @@
+//! What all workers of a manager share: the statuses they read, the prober they use, and the caches
+//! for their results.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::container_view::StatusSource;
+use super::outcome::Outcome;
+use super::pauses::Pauses;
+use super::prober::Prober;
+use super::results::Results;
+use super::worker::Verdict;
+use crate::api::{PodRef, PodUid, ProbeType};
+use crate::base::clock::Moment;
+use crate::engine::runtime::ContainerId;
+
+/// Records what probes do, for people: no decision uses it.
+pub trait ProbeRecords: Send + Sync {
+    /// The record of one probe, from the start of its worker on.
+    fn open(&self, pod: &PodRef, container: &str, probe_type: ProbeType) -> Box<dyn ProbeRecord>;
+}
+
+/// The record of one probe. Called on the worker's thread; must not block.
+pub trait ProbeRecord: Send {
+    /// A run begins this long after it was due.
+    fn begun(&self, late: Duration);
+    /// A run has ended.
+    fn ran(&self, verdict: Verdict, outcome: &Outcome);
+    /// The worker has ended.
+    fn close(&self);
+}
+
+/// What an earlier daemon knew about a container that still runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RestoredReady {
+    /// It was ready.
+    pub ready: bool,
+    /// Its startup probe had passed, or it has none.
+    pub started: bool,
+}
+
+/// Names a worker.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct WorkerKey {
+    pub(super) uid: PodUid,
+    pub(super) container: String,
+    pub(super) probe_type: ProbeType,
+}
+
+impl WorkerKey {
+    /// `readiness:web`.
+    pub(super) fn thread_name(&self) -> String {
+        format!("{}:{}", self.probe_type.word(), self.container)
+    }
+}
+
+/// What all workers of a manager share.
+pub(super) struct Context {
+    pub(super) statuses: Arc<dyn StatusSource>,
+    pub(super) results: Results,
+    pub(super) prober: Prober,
+    /// When the manager was made.
+    pub(super) started: Moment,
+    pub(super) restored: HashMap<ContainerId, RestoredReady>,
+    pub(super) pauses: Arc<Pauses>,
+    pub(super) records: Arc<dyn ProbeRecords>,
+    pub(super) panics: AtomicU64,
+}
+
+impl Context {
+    /// Whether an earlier daemon knew this container.
+    pub(super) fn is_restored(&self, id: &ContainerId) -> bool {
+        self.restored.contains_key(id)
+    }
+
+    /// A worker has panicked.
+    pub(super) fn count_panic(&self) {
+        self.panics.fetch_add(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,503 @@
+//! The httpGet handler of probes and hooks (kubelet-probes 3.4, 8.5): header rules, redirects within the host, what a
+//! status means to a probe.
+//!
+//! Invariants: one request is one connection. One deadline covers redirects and bodies. The
+//! environment has no effect. Redirects are followed only within the host of the first request, so
+//! that a server cannot send a probe to another host.
+
+use std::borrow::Cow;
+use std::io;
+use std::time::{Duration, Instant};
+
+use super::outcome::{HandlerResult, MAX_OUTPUT, Outcome, Phase};
+use super::progress::Progress;
+use super::target::Target;
+use super::trace::note;
+use super::url::{ProbeUrl, is_relative};
+use crate::api::pod::HttpHeader;
+use crate::base::wire::connection::Connection;
+use crate::base::wire::dial::{DialError, End};
+use crate::base::wire::exchange::{self, ExchangeError};
+use crate::base::wire::http1::RequestHead;
+use crate::base::wire::observer::{self, Observer};
+use crate::base::wire::text::quote;
+use crate::base::wire::{http2, tls};
+
+/// The probe's user agent: the kubelet's name, with the version whose rules it follows.
+pub const USER_AGENT: &str = "kube-probe/1.36";
+
+/// The most requests of one probe, redirects included.
+const MAX_REQUESTS: usize = 10;
+
+/// The headers of a spec in canonical form, grouped by name in order of first use; every value is kept.
+pub fn header_map(spec: &[HttpHeader]) -> Vec<(String, Vec<String>)> {
+    let mut map: Vec<(String, Vec<String>)> = Vec::new();
+    for h in spec {
+        let name = canonical(&h.name);
+        match map.iter_mut().find(|(n, _)| *n == name) {
+            Some((_, values)) => values.push(h.value.clone()),
+            None => map.push((name, vec![h.value.clone()])),
+        }
+    }
+    map
+}
+
+fn canonical(name: &str) -> String {
+    let word = |w: &str| {
+        w.chars()
+            .take(1)
+            .flat_map(char::to_uppercase)
+            .chain(w.chars().skip(1).map(|c| c.to_ascii_lowercase()))
+            .collect()
+    };
+    name.split('-').map(word).collect::<Vec<String>>().join("-")
+}
+
+/// Passes the headers to `send` one by one, `Host` first: the headers of the spec and the default
+/// ones, which an empty value in the spec removes. Headers that the client itself sets
+/// (Content-Length, Transfer-Encoding, Trailer) are left out, as in Go's client. After a redirect a
+/// `Referer` is sent, unless the spec has one. Ends with the first error of `send`.
+fn each_header<E>(
+    spec: &[HttpHeader],
+    agent: &str,
+    authority: &str,
+    referer: Option<&str>,
+    mut send: impl FnMut(&str, &str) -> Result<(), E>,
+) -> Result<(), E> {
+    let map = header_map(spec);
+    let first = |name: &str| {
+        map.iter()
+            .find(|(n, _)| n == name)
+            .map(|(_, values)| values[0].as_str())
+    };
+    send(
+        "Host",
+        first("Host").filter(|h| !h.is_empty()).unwrap_or(authority),
+    )?;
+    match first("User-Agent") {
+        Some("") => {}
+        own => send("User-Agent", own.unwrap_or(agent))?,
+    }
+    let decided = [
+        "Host",
+        "User-Agent",
+        "Content-Length",
+        "Transfer-Encoding",
+        "Trailer",
+    ];
+    let removed =
+        |name: &str| decided.contains(&name) || (name == "Accept" && first("Accept") == Some(""));
+    let mut closes = false;
+    for (name, values) in map.iter().filter(|(n, _)| !removed(n)) {
+        for value in values.iter().map(|v| v.trim()) {
+            closes |= name == "Connection" && value.eq_ignore_ascii_case("close");
+            send(name, value)?;
+        }
+    }
+    if first("Accept").is_none() {
+        send("Accept", "*/*")?;
+    }
+    if let Some(referer) = referer.filter(|_| first("Referer").is_none_or(str::is_empty)) {
+        send("Referer", referer)?;
+    }
+    if closes {
+        Ok(())
+    } else {
+        send("Connection", "close")
+    }
+}
+
+/// A GET of a probe, ready to be sent any number of times.
+pub struct Get {
+    url: ProbeUrl,
+    headers: Vec<HttpHeader>,
+    agent: &'static str,
+    target: Target,
+    request: Result<String, String>,
+}
+
+/// What ends a request of a hook before its time.
+pub struct Until<'a> {
+    /// For everything from the lookup to the last byte of the body.
+    pub timeout: Duration,
+    /// Is told of each socket, and may refuse it.
+    pub sockets: &'a dyn Observer,
+    /// Whether the caller waits no longer; asked during a lookup.
+    pub given_up: &'a dyn Fn() -> bool,
+}
+
+impl Get {
+    /// A GET of `url`, whose host is at `target`.
+    pub fn new(url: ProbeUrl, headers: &[HttpHeader], target: Target) -> Self {
+        Self::by(USER_AGENT, url, headers, target)
+    }
+
+    /// A GET by another user agent than a probe's.
+    pub fn by(agent: &'static str, url: ProbeUrl, headers: &[HttpHeader], target: Target) -> Self {
+        let request = request(&url, agent, headers, None);
+        Self {
+            url,
+            headers: headers.into(),
+            agent,
+            target,
+            request,
+        }
+    }
+
+    /// Sends the request, follows redirects and reads the head and some of the body of the answer,
+    /// whatever its status is.
+    ///
+    /// # Errors
+    /// There is no answer; the text is that of Go's client.
+    #[inline(never)]
+    pub fn reach(&self, until: &Until<'_>) -> Result<u16, String> {
+        let deadline = Instant::now() + until.timeout;
+        let looked_up = (self.target).looked_up_unless(until.timeout, until.given_up);
+        let target = looked_up.map_err(|e| client_error(&self.url, &format!("dial tcp: {e}")))?;
+        let client = Client {
+            target: &target,
+            deadline,
+            progress: Progress::with_sockets(until.sockets),
+        };
+        let answer = self
+            .answer(&client)
+            .map_err(|o| o.error.unwrap_or(o.output))?;
+        let status = answer.status();
+        // What comes after the head changes nothing; it is read so that the server can end.
+        let _ = answer.into_body();
+        Ok(status)
+    }
+
+    /// Sends the request and judges the answer; `timeout` covers everything from the lookup to the
+    /// last byte of the body.
+    #[inline(never)]
+    pub fn run(&self, timeout: Duration) -> Outcome {
+        let deadline = Instant::now() + timeout;
+        let target = match self.target.looked_up(timeout) {
+            Ok(target) => target,
+            Err(e) => {
+                return failure(&self.url, &format!("dial tcp: {e}"), Phase::Connect);
+            }
+        };
+        let client = Client {
+            target: &target,
+            deadline,
+            progress: Progress::new(),
+        };
+        match self.answer(&client) {
+            Ok(answer) => finish(answer),
+            Err(outcome) => outcome,
+        }
+    }
+
+    /// The last answer. Err is the outcome of a probe without one.
+    fn answer(&self, client: &Client<'_>) -> Result<Answer, Outcome> {
+        let first = Hop {
+            url: &self.url,
+            agent: self.agent,
+            headers: &self.headers,
+            referer: None,
+        };
+        let answer = client.get(&first, &self.request)?;
+        match answer.location().is_some() {
+            true => self.follow(client, answer),
+            false => Ok(answer),
+        }
+    }
+
+    /// Follows redirects to the end, within the host.
+    #[inline(never)]
+    fn follow(&self, client: &Client<'_>, mut answer: Answer) -> Result<Answer, Outcome> {
+        let failure =
+            |url: &dyn std::fmt::Display, cause: &str| Err(failure(url, cause, Phase::Read));
+        let (mut url, mut headers) = (
+            Cow::Borrowed(&self.url),
+            Cow::Borrowed(self.headers.as_slice()),
+        );
+        for count in 1.. {
+            let Some(to) = answer.location().map(Cow::into_owned) else {
+                return Ok(answer);
+            };
+            let next = match url.join(&to) {
+                Ok(next) => next,
+                Err(e) => {
+                    let to = quote(to.as_bytes());
+                    return failure(&url, &format!("failed to parse Location header {to}: {e}"));
+                }
+            };
+            note(|| format!("status {}, redirected to {to}", answer.status()));
+            if next.host != self.url.host {
+                return Ok(answer);
+            }
+            if count == MAX_REQUESTS {
+                return failure(&to, "stopped after 10 redirects");
+            }
+            // A Host header of the spec is kept only for a redirect to the same host.
+            if !is_relative(&to) && next.authority() != url.authority() {
+                headers
+                    .to_mut()
+                    .retain(|h| !h.name.eq_ignore_ascii_case("host"));
+            }
+            let referer = (url.scheme != "https" || next.scheme != "http").then(|| url.to_string());
+            url = Cow::Owned(next);
+            // Ends this connection before the next one is made.
+            drop(answer);
+            let hop = Hop {
+                url: &url,
+                agent: self.agent,
+                headers: &headers,
+                referer: referer.as_deref(),
+            };
+            let request = request(&url, self.agent, &headers, hop.referer);
+            answer = client.get(&hop, &request)?;
+        }
+        unreachable!("the loop ends at MAX_REQUESTS")
+    }
+}
+
+/// One request of a probe.
+struct Hop<'a> {
+    url: &'a ProbeUrl,
+    agent: &'a str,
+    headers: &'a [HttpHeader],
+    /// The request that was redirected here.
+    referer: Option<&'a str>,
+}
+
+/// The bytes to send, or an error that names a header name or value that the client refuses.
+fn request(
+    url: &ProbeUrl,
+    agent: &str,
+    headers: &[HttpHeader],
+    referer: Option<&str>,
+) -> Result<String, String> {
+    let mut request = RequestHead::new(&url.path, url.query.as_deref());
+    let bad = |what: &str, name: &str| format!("net/http: invalid header field {what} {name:?}");
+    each_header(
+        headers,
+        agent,
+        &url.host_header(),
+        referer,
+        |name, value| request.header(name, value).map_err(|what| bad(what, name)),
+    )?;
+    Ok(request.finish())
+}
+
+/// The request for HTTP/2, which has no headers about the connection.
+fn http2_request(hop: &Hop<'_>) -> http::Result<http::Request<()>> {
+    let (mut request, mut authority) = (http::Request::get("/"), String::new());
+    let url = hop.url;
+    each_header(
+        hop.headers,
+        hop.agent,
+        &url.host_header(),
+        hop.referer,
+        |name, value| -> http::Result<()> {
+            match name {
+                "Host" => value.clone_into(&mut authority),
+                "Connection" | "Keep-Alive" | "Proxy-Connection" | "Upgrade" => {}
+                _ => request = std::mem::take(&mut request).header(name, value),
+            }
+            Ok(())
+        },
+    )?;
+    let path = if url.path.is_empty() { "/" } else { &url.path };
+    let query = url.query.as_ref().map(|q| format!("?{q}"));
+    let uri = format!(
+        "{}://{authority}{path}{}",
+        url.scheme,
+        query.unwrap_or_default()
+    );
+    request.uri(uri).version(http::Version::HTTP_2).body(())
+}
+
+/// A failure of the probe, in the form of Go's client errors.
+fn failure(url: &dyn std::fmt::Display, cause: &str, phase: Phase) -> Outcome {
+    Outcome::new(HandlerResult::Failure, client_error(url, cause), phase)
+}
+
+fn client_error(url: &dyn std::fmt::Display, cause: &str) -> String {
+    format!("Get \"{url}\": {cause}")
+}
+
+/// An answer whose head has come.
+enum Answer {
+    Http1(exchange::Reply),
+    Http2(Box<http2::Reply>),
+}
+
+impl Answer {
+    fn status(&self) -> u16 {
+        match self {
+            Self::Http1(reply) => reply.head.status,
+            Self::Http2(reply) => reply.status,
+        }
+    }
+
+    /// The redirect target.
+    fn location(&self) -> Option<Cow<'_, str>> {
+        if !matches!(self.status(), 301 | 302 | 303 | 307 | 308) {
+            return None;
+        }
+        match self {
+            Self::Http1(reply) => reply.head.location.as_deref().map(Cow::Borrowed),
+            Self::Http2(reply) => {
+                let location = reply.headers.get(http::header::LOCATION)?;
+                Some(String::from_utf8_lossy(location.as_bytes())).filter(|l| !l.is_empty())
+            }
+        }
+    }
+
+    fn into_body(self) -> io::Result<Vec<u8>> {
+        match self {
+            Self::Http1(reply) => reply.into_body(),
+            Self::Http2(reply) => reply.into_body(MAX_OUTPUT),
+        }
+    }
+}
+
+/// One probe's requests and answers.
+struct Client<'a> {
+    target: &'a Target,
+    deadline: Instant,
+    progress: Progress<'a>,
+}
+
+/// Why a request has no answer.
+enum NoAnswer {
+    /// The other side caused it.
+    Theirs(String),
+    /// We caused it, so it shows nothing about the container.
+    Ours(String),
+}
+
+impl Client<'_> {
+    /// Sends one request and reads the head of the answer. Err is the outcome of a probe without an
+    /// answer.
+    #[inline(never)]
+    fn get(&self, hop: &Hop<'_>, request: &Result<String, String>) -> Result<Answer, Outcome> {
+        let url = hop.url;
+        if url.scheme != "http" && url.scheme != "https" {
+            let text = format!(
+                "unsupported protocol scheme {}",
+                quote(url.scheme.as_bytes())
+            );
+            return Err(failure(url, &text, Phase::Prepare));
+        }
+        let request = match request {
+            Ok(request) => request,
+            Err(text) => return Err(failure(url, text, Phase::Prepare)),
+        };
+        note(|| format!("GET {url}"));
+        self.exchange(hop, request).map_err(|e| match e {
+            NoAnswer::Theirs(cause) => failure(url, &cause, self.progress.phase()),
+            NoAnswer::Ours(cause) => {
+                Outcome::error(client_error(url, &cause), self.progress.phase())
+            }
+        })
+    }
+
+    fn exchange(&self, hop: &Hop<'_>, request: &str) -> Result<Answer, NoAnswer> {
+        let connection = self.connect(hop.url)?;
+        if connection.is_http2() {
+            return self.exchange_http2(connection, hop);
+        }
+        let reply = exchange::exchange(connection, request.as_bytes(), MAX_OUTPUT, &self.progress)?;
+        Ok(Answer::Http1(reply))
+    }
+
+    fn connect(&self, url: &ProbeUrl) -> Result<Connection, NoAnswer> {
+        self.progress.begin(observer::Phase::Connect);
+        let dialer = self.target.dialer(self.deadline, &self.progress)?;
+        let addresses = self.target.at_port(url.port_or_default());
+        let socket = dialer.dial_first(addresses, End::HangUp)?;
+        if url.scheme != "https" {
+            return Ok(Connection::plain(socket, self.deadline));
+        }
+        let config = tls::trusting_config();
+        let connection = Connection::tls(socket, self.deadline, &url.host, config, &self.progress)?;
+        Ok(connection)
+    }
+
+    #[inline(never)]
+    fn exchange_http2(&self, connection: Connection, hop: &Hop<'_>) -> Result<Answer, NoAnswer> {
+        let request = http2_request(hop).map_err(|e| NoAnswer::Theirs(e.to_string()))?;
+        let reply = http2::exchange(connection, request, self.deadline, &self.progress)?;
+        Ok(Answer::Http2(Box::new(reply)))
+    }
+}
+
+/// Reads the body and judges the status. A truncated body is an error of the probe; a long one is
+/// cut.
+#[inline(never)]
+fn finish(answer: Answer) -> Outcome {
+    let status = answer.status();
+    note(|| format!("status {status}"));
+    let body = match answer.into_body() {
+        Ok(body) => String::from_utf8(body)
+            .unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned()),
+        Err(e) => {
+            let text = io_cause(
+                &e,
+                "Client.Timeout or context cancellation while reading body",
+            );
+            return Outcome {
+                error: Some(text),
+                ..Outcome::new(HandlerResult::Failure, "", Phase::Read)
+            };
+        }
+    };
+    match status {
+        200..=299 => Outcome::new(HandlerResult::Success, body, Phase::Read),
+        300..=399 => Outcome::new(
+            HandlerResult::Warning,
+            format!("Probe terminated redirects, Response body: {body}"),
+            Phase::Read,
+        ),
+        _ => Outcome::new(
+            HandlerResult::Failure,
+            format!("HTTP probe failed with statuscode: {status}"),
+            Phase::Read,
+        ),
+    }
+}
+
+/// The text that Go's client adds to a timeout before the head of the answer.
+const AWAITING_HEADERS: &str = "Client.Timeout exceeded while awaiting headers";
+
+impl From<DialError> for NoAnswer {
+    fn from(e: DialError) -> Self {
+        match e {
+            DialError::Ours(text) => Self::Ours(text),
+            DialError::Failed(text) => Self::Theirs(text),
+            DialError::TimedOut(text) => Self::Theirs(format!("{text} ({AWAITING_HEADERS})")),
+        }
+    }
+}
+
+impl From<io::Error> for NoAnswer {
+    fn from(e: io::Error) -> Self {
+        Self::Theirs(io_cause(&e, AWAITING_HEADERS))
+    }
+}
+
+impl From<ExchangeError> for NoAnswer {
+    fn from(e: ExchangeError) -> Self {
+        match e {
+            ExchangeError::Io(e) => e.into(),
+            broken @ ExchangeError::Broken(_) => Self::Theirs(broken.to_string()),
+        }
+    }
+}
+
+/// The text of a connection error; `at_deadline` is added to a timeout.
+fn io_cause(e: &io::Error, at_deadline: &str) -> String {
+    if let Some(text) = tls::error_text(e) {
+        return text;
+    }
+    match e.kind() {
+        io::ErrorKind::TimedOut => format!("context deadline exceeded ({at_deadline})"),
+        io::ErrorKind::UnexpectedEof => "EOF".into(),
+        _ => e.to_string(),
+    }
+}

@@ -1,0 +1,55 @@
+//! The phase of a network probe, and its steps for the trace.
+
+use std::cell::Cell;
+use std::fmt;
+use std::os::fd::BorrowedFd;
+
+use super::outcome::Phase;
+use super::trace::note;
+use crate::base::wire::observer::{self, Observer};
+
+/// The phase of one probe; the notes of the wire become steps of the trace.
+pub(super) struct Progress<'a> {
+    phase: Cell<Phase>,
+    /// Is told of each socket.
+    sockets: &'a dyn Observer,
+}
+
+impl<'a> Progress<'a> {
+    /// A probe that has not begun.
+    pub(super) fn new() -> Self {
+        Self::with_sockets(&())
+    }
+
+    /// The same; `sockets` is told of each socket.
+    pub(super) fn with_sockets(sockets: &'a dyn Observer) -> Self {
+        Self {
+            phase: Cell::new(Phase::Prepare),
+            sockets,
+        }
+    }
+
+    /// The last phase that began.
+    pub(super) fn phase(&self) -> Phase {
+        self.phase.get()
+    }
+}
+
+impl Observer for Progress<'_> {
+    fn opened(&self, socket: BorrowedFd<'_>) -> Result<(), String> {
+        self.sockets.opened(socket)
+    }
+
+    fn begin(&self, phase: observer::Phase) {
+        self.phase.set(match phase {
+            observer::Phase::Connect => Phase::Connect,
+            observer::Phase::Tls => Phase::Tls,
+            observer::Phase::Write => Phase::Send,
+            observer::Phase::Read => Phase::Read,
+        });
+    }
+
+    fn note(&self, step: fmt::Arguments<'_>) {
+        note(|| step.to_string());
+    }
+}

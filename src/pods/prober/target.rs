@@ -1,0 +1,329 @@
+//! The target of a network probe: its host, whether it is allowed, and the network namespace to
+//! use.
+//!
+//! Invariants: only the pod's own addresses and loopback may be probed, and from the node's network the node's addresses,
+//! unless the configuration allows the host ([`crate::api::probe_host`]). Loopback is the pod's and is probed from its
+//! namespace, everything else from the node's.
+
+use std::borrow::Cow;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::RecvTimeoutError;
+
+use crate::api::PodStatus;
+use crate::api::probe_host::{ProbeHosts, host_address, host_refused};
+use crate::base::wire::dial::{Address, DialError, Dialer, Namespace};
+use crate::base::wire::observer::Observer;
+use crate::engine::runtime::NetworkNamespace;
+use crate::net::network::node_addresses;
+
+/// The most name lookups at a time: a lookup that hangs keeps its helper thread.
+const MAX_LOOKUPS: usize = 8;
+
+/// A lookup looks this often whether it was given up.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// A host and how to reach it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// The host as in URLs and texts, IPv6 without brackets.
+    pub host: String,
+    /// Addresses to try, in order; empty for a name that was not looked up yet.
+    pub addresses: Vec<IpAddr>,
+    /// The network namespace to open sockets in; None is the daemon's own.
+    pub netns: Option<NetworkNamespace>,
+}
+
+/// The target of a probe with this `host` field (empty: the pod's own address). Without `netns` the
+/// pod is on the node's network.
+///
+/// # Errors
+/// The host is neither the pod's nor loopback nor allowed; the text says how to allow it.
+pub fn resolve_target(
+    host: &str,
+    status: &PodStatus,
+    netns: Option<&NetworkNamespace>,
+    hosts: &ProbeHosts<'_>,
+) -> Result<Target, String> {
+    let own = |host: &str, addresses: Vec<IpAddr>| Target {
+        host: host.into(),
+        netns: netns.filter(|_| addresses.iter().any(is_loopback)).cloned(),
+        addresses,
+    };
+    if host.is_empty() {
+        let ip = if status.pod_ip.is_empty() {
+            "127.0.0.1"
+        } else {
+            &status.pod_ip
+        };
+        let address = ip
+            .parse()
+            .map_err(|_| format!("cannot probe the pod's address \"{ip}\": not an IP address"))?;
+        return Ok(own(ip, vec![address]));
+    }
+    if host.eq_ignore_ascii_case("localhost") {
+        return Ok(own(
+            host,
+            vec![
+                IpAddr::V4(Ipv4Addr::LOCALHOST),
+                IpAddr::V6(Ipv6Addr::LOCALHOST),
+            ],
+        ));
+    }
+    let address = host_address(host);
+    let bare = address.map_or_else(|| host.to_owned(), |a| a.to_string());
+    let is_own = |a: IpAddr| is_loopback(&a) || pod_addresses(status).any(|ip| ip == a);
+    if let Some(a) = address.filter(|a| is_own(*a)) {
+        return Ok(own(&bare, vec![a]));
+    }
+    match host_refused(host, netns.is_none(), hosts) {
+        None => Ok(Target {
+            host: bare,
+            addresses: address.into_iter().collect(),
+            netns: None,
+        }),
+        Some(why) => Err(format!("cannot probe host \"{host}\": {why}")),
+    }
+}
+
+/// Whether an interface of this network namespace has the address.
+pub fn is_node_address(address: IpAddr) -> bool {
+    node_addresses().contains(&address)
+}
+
+fn is_loopback(address: &IpAddr) -> bool {
+    address.to_canonical().is_loopback()
+}
+
+fn pod_addresses(status: &PodStatus) -> impl Iterator<Item = IpAddr> {
+    let all = std::iter::once(&status.pod_ip).chain(status.pod_ips.iter().map(|p| &p.ip));
+    all.filter_map(|ip| ip.parse().ok())
+}
+
+impl Target {
+    /// `target 10.0.0.7 in network namespace /proc/7/ns/net`.
+    pub(super) fn description(&self) -> String {
+        let place = match &self.netns {
+            Some(netns) => format!("network namespace {}", netns.path.display()),
+            None => "the node's network namespace".into(),
+        };
+        format!("target {} in {place}", self.host)
+    }
+
+    /// Its addresses with a port.
+    pub(super) fn at_port(&self, port: u16) -> impl Iterator<Item = Address<'_>> {
+        self.addresses
+            .iter()
+            .map(move |ip| Address::Tcp(SocketAddr::new(*ip, port)))
+    }
+
+    /// Opens connections from its network namespace until `deadline`. It never uses another
+    /// namespace, even when the pid that leads to it belongs to another process now.
+    ///
+    /// # Errors
+    /// The namespace cannot be opened.
+    pub(super) fn dialer<'a>(
+        &'a self,
+        deadline: Instant,
+        observer: &'a dyn Observer,
+    ) -> Result<Dialer<'a>, DialError> {
+        let open = |netns: &'a NetworkNamespace| match netns.open() {
+            Ok(file) => Ok(Namespace {
+                file,
+                path: &netns.path,
+            }),
+            Err(e) => Err(Namespace::refused(&netns.path, e)),
+        };
+        Ok(Dialer {
+            namespace: self.netns.as_ref().map(open).transpose()?,
+            deadline,
+            observer,
+        })
+    }
+
+    /// The target with its addresses; a name that was not looked up yet is looked up, at most for
+    /// `limit`.
+    ///
+    /// # Errors
+    /// The lookup failed or took too long; the text is Go's.
+    pub fn looked_up(&self, limit: Duration) -> Result<Cow<'_, Self>, String> {
+        self.looked_up_unless(limit, &|| false)
+    }
+
+    /// The same; ends soon after `given_up` returns true.
+    pub(super) fn looked_up_unless(
+        &self,
+        limit: Duration,
+        given_up: &dyn Fn() -> bool,
+    ) -> Result<Cow<'_, Self>, String> {
+        if self.addresses.is_empty() {
+            let addresses = look_up(&self.host, limit, given_up)?;
+            return Ok(Cow::Owned(Self {
+                addresses,
+                ..self.clone()
+            }));
+        }
+        Ok(Cow::Borrowed(self))
+    }
+}
+
+#[inline(never)]
+fn look_up(
+    host: &str,
+    limit: Duration,
+    given_up: &dyn Fn() -> bool,
+) -> Result<Vec<IpAddr>, String> {
+    static UNDER_WAY: AtomicUsize = AtomicUsize::new(0);
+    struct Slot;
+    impl Drop for Slot {
+        fn drop(&mut self) {
+            UNDER_WAY.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+    if UNDER_WAY.fetch_add(1, Ordering::Relaxed) >= MAX_LOOKUPS {
+        UNDER_WAY.fetch_sub(1, Ordering::Relaxed);
+        return Err(format!(
+            "lookup {host}: {MAX_LOOKUPS} lookups are still waiting for the name server"
+        ));
+    }
+    let slot = Slot;
+    let (tx, rx) = crossbeam_channel::bounded(1);
+    let name: Arc<str> = host.into();
+    let helper = std::thread::Builder::new().name("lookup".into()).spawn({
+        let name = name.clone();
+        move || {
+            let _slot = slot;
+            let _ = tx.try_send(
+                (&*name, 0_u16)
+                    .to_socket_addrs()
+                    .map(|all| all.map(|a| a.ip()).collect::<Vec<_>>()),
+            );
+        }
+    });
+    helper.map_err(|e| format!("lookup {host}: cannot start a thread: {e}"))?;
+    let until = Instant::now() + limit;
+    let mut answer = rx.recv_timeout(limit.min(LOOK));
+    let waits = |answer: &Result<_, _>| matches!(answer, Err(RecvTimeoutError::Timeout));
+    while waits(&answer) && Instant::now() < until && !given_up() {
+        answer = rx.recv_timeout(until.saturating_duration_since(Instant::now()).min(LOOK));
+    }
+    match answer {
+        Ok(Ok(all)) if !all.is_empty() => Ok(all),
+        Ok(Ok(_)) => Err(format!("lookup {host}: no such host")),
+        Ok(Err(e)) => Err(format!("lookup {host}: {e}")),
+        Err(_) => Err(format!("lookup {host}: i/o timeout")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::api::status::PodIp;
+
+    /// Checks on a node whose only address is [`NODE`].
+    fn only(allowed: &[String]) -> ProbeHosts<'_> {
+        ProbeHosts {
+            allowed,
+            is_node_address: &|a| a.to_string() == NODE,
+        }
+    }
+
+    const NODE: &str = "192.168.7.2";
+
+    #[test]
+    fn a_pod_on_the_nodes_network_may_name_an_address_of_the_node() {
+        let status = PodStatus {
+            pod_ip: "192.168.7.1".into(),
+            ..Default::default()
+        };
+        let target = resolve_target(NODE, &status, None, &only(&[])).unwrap();
+        assert_eq!((target.host.as_str(), target.netns), (NODE, None));
+        assert!(resolve_target("192.168.7.3", &status, None, &only(&[])).is_err());
+        check(NODE, &[], None);
+    }
+
+    #[test]
+    fn the_addresses_of_this_node_are_those_of_its_interfaces() {
+        assert!(is_node_address(IpAddr::V4(Ipv4Addr::LOCALHOST)));
+        // Documentation addresses (RFC 5737) are on no interface.
+        assert!(!is_node_address(Ipv4Addr::new(192, 0, 2, 77).into()));
+    }
+
+    #[track_caller]
+    fn check(host: &str, allowed: &[&str], expected: Option<(&str, bool)>) {
+        let status = PodStatus {
+            pod_ip: "10.1.2.3".into(),
+            pod_ips: vec![PodIp {
+                ip: "fd00::7".into(),
+            }],
+            ..Default::default()
+        };
+        let allowed: Vec<_> = allowed.iter().map(|s| s.to_string()).collect();
+        let got = resolve_target(
+            host,
+            &status,
+            Some(&NetworkNamespace::from(PathBuf::from("/ns"))),
+            &only(&allowed),
+        );
+        match expected {
+            Some((host, inside)) => {
+                let target = got.unwrap();
+                assert_eq!(
+                    (target.host.as_str(), target.netns.is_some()),
+                    (host, inside)
+                );
+            }
+            None => assert!(got.unwrap_err().contains("allowProbeHosts")),
+        }
+    }
+
+    #[test]
+    fn loopback_is_in_the_pod_and_its_addresses_are_reached_from_the_node() {
+        for (host, shown) in [
+            ("", "10.1.2.3"),
+            ("10.1.2.3", "10.1.2.3"),
+            ("fd00::7", "fd00::7"),
+        ] {
+            check(host, &[], Some((shown, false)));
+        }
+        for (host, shown) in [
+            ("127.0.0.1", "127.0.0.1"),
+            ("127.9.9.9", "127.9.9.9"),
+            ("::1", "::1"),
+            ("[::1]", "::1"),
+            ("localhost", "localhost"),
+            ("LocalHost", "LocalHost"),
+        ] {
+            check(host, &[], Some((shown, true)));
+        }
+    }
+
+    #[test]
+    fn anything_else_is_refused_unless_allowed() {
+        for host in [
+            "169.254.169.254",
+            "10.1.2.4",
+            "example.com",
+            "localhost.example.com",
+            "0.0.0.0",
+            "127.0.0.1@example.com",
+            "2130706433",
+        ] {
+            check(host, &[], None);
+            check(host, &["other"], None);
+            check(host, &[host], Some((host, false)));
+        }
+        check("::ffff:169.254.169.254", &[], None);
+    }
+
+    #[test]
+    fn a_pod_without_an_address_is_probed_at_loopback() {
+        let target = resolve_target("", &PodStatus::default(), None, &only(&[])).unwrap();
+        assert_eq!(target.addresses, [IpAddr::V4(Ipv4Addr::LOCALHOST)]);
+    }
+}

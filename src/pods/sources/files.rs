@@ -1,0 +1,1071 @@
+//! What a listing of the pods directory means: which pods, which problems, which log lines (kubelet-probes 6.3).
+//! The answers of a pod URL are versions of one file here.
+//!
+//! Invariants: pure. A file that is bad, unreadable or half written keeps the pods of its last good
+//! version; the pods of a file end only when the file is missing for [`REMOVAL_SETTLE`]. The same
+//! holds across a restart of the daemon: see [`Files::restore`]. Each pod name and each UID has one
+//! file. A problem is logged once while it stays the same.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::problem::FileProblem;
+use super::states::PodFile;
+use crate::api::decode::{Decoded, DecodedPod};
+use crate::api::objects::{LocalObject, ObjectKey};
+use crate::api::{Pod, PodUid};
+use crate::base::clock::Moment;
+
+/// How long a file must be missing before its pods are removed. Some editors and configuration
+/// tools move the old file away before they write the new one; without this time each save would
+/// restart the pod.
+pub const REMOVAL_SETTLE: Duration = Duration::from_millis(100);
+
+/// Turns the bytes of a file into objects; the error says where in the file and what to do, without the file's name.
+pub type Decode = Arc<dyn Fn(&[u8], &Path) -> Result<Decoded, String> + Send + Sync>;
+
+/// SHA-256 of a file's content.
+pub type Digest = [u8; 32];
+
+/// Equal signatures mean the same file with the same content: any write changes `ctime`, any
+/// replacement changes the inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Signature {
+    /// Device and inode of the file behind all links.
+    pub inode: (u64, u64),
+    /// Bytes.
+    pub size: u64,
+    /// Seconds and nanoseconds.
+    pub mtime: (i64, i64),
+    /// Seconds and nanoseconds.
+    pub ctime: (i64, i64),
+}
+
+/// The result of reading a name in the directory. `signature` is None when the file was changed so
+/// recently that a further write could leave the signature the same; the file is then read again
+/// next time.
+#[derive(Clone, Debug)]
+pub enum Reading {
+    /// The signature is the known one; the file was not opened.
+    Unchanged,
+    /// The file was opened, and its content is the same.
+    SameContent {
+        /// The signature to compare next time.
+        signature: Option<Signature>,
+    },
+    /// The file was opened, and its content is new.
+    Parsed {
+        /// To be compared next time.
+        signature: Option<Signature>,
+        /// The digest of the content.
+        digest: Digest,
+        /// The result of decoding.
+        result: Result<Decoded, String>,
+    },
+    /// It could not be read.
+    Failed(String),
+    /// Not a regular file: `a directory`, `a FIFO`, …
+    Skipped(&'static str),
+}
+
+/// The listing of the configured path.
+#[derive(Clone, Debug)]
+pub enum Listing {
+    /// A directory: its pod files, each with its reading.
+    Dir(Vec<(PathBuf, Reading)>),
+    /// One file.
+    File(Reading),
+    /// Nothing is there; the text says so.
+    Missing(String),
+    /// It exists and cannot be listed.
+    Unreadable(String),
+}
+
+/// The consequences of a listing.
+#[derive(Debug, Default)]
+pub struct Step {
+    /// The full set of pods if it has changed; None also while the set is not known yet.
+    pub set: Option<Vec<Arc<Pod>>>,
+    /// The full set of objects beside pods; None while it is not known yet.
+    pub objects: Option<Vec<LocalObject>>,
+    /// The file of every pod of the set.
+    pub pods: BTreeMap<PodUid, PodFile>,
+    /// Sorted by file.
+    pub problems: Vec<FileProblem>,
+    /// Log lines for new problems.
+    pub log: Vec<String>,
+    /// Log lines for problems that are gone.
+    pub mended: Vec<String>,
+    /// The time of the next listing, even if nothing happens.
+    pub wake: Option<Moment>,
+}
+
+#[derive(Clone)]
+struct GoodPod {
+    pod: Arc<Pod>,
+    warnings: Vec<String>,
+}
+
+/// What is known of one pod file.
+#[derive(Default)]
+struct KnownFile {
+    signature: Option<Signature>,
+    digest: Option<Digest>,
+    good: Vec<GoodPod>,
+    objects: Vec<LocalObject>,
+    /// What of the last good version is not acted on, besides the warnings of its pods.
+    notes: Vec<String>,
+    /// Which pods are not there because their kinds are not run here.
+    not_run: Vec<String>,
+    /// The digest of the content that these came from.
+    accepted: Option<Digest>,
+    /// Why this daemon refuses the last good version of an earlier one.
+    refused: Option<String>,
+    read_error: Option<String>,
+    decode_error: Option<String>,
+    vanished: Option<Moment>,
+    /// When the file appeared, if after the first listing.
+    appeared: Option<Moment>,
+}
+
+impl KnownFile {
+    /// Editors such as `sed -i` write a copy beside the file and rename it into place, so for a
+    /// moment two files have the same pod. Until the time returned here this is not reported.
+    fn may_be_a_copy_until(&self, now: Moment) -> Option<Moment> {
+        let until = self.appeared? + REMOVAL_SETTLE;
+        (self.vanished.is_none() && now < until).then_some(until)
+    }
+
+    /// Whether the pods of a new file wait until other files are seen to have gone: a file that was renamed, or a
+    /// directory that was brought up to date, takes away before it gives. A new file of the same pod waits for nothing.
+    fn comes_after(&self, leaving: &HashSet<String>, now: Moment) -> bool {
+        let replaces = |good: &GoodPod| leaving.contains(&good.pod.full_name());
+        !leaving.is_empty()
+            && self.may_be_a_copy_until(now).is_some()
+            && !self.good.iter().any(replaces)
+    }
+
+    fn take(&mut self, reading: Reading) {
+        self.vanished = None;
+        match reading {
+            Reading::Unchanged | Reading::Skipped(_) => {}
+            Reading::SameContent { signature } => {
+                self.signature = signature;
+                self.read_error = None;
+            }
+            Reading::Failed(e) => {
+                self.signature = None;
+                self.read_error = Some(e);
+            }
+            Reading::Parsed {
+                signature,
+                digest,
+                result,
+            } => {
+                self.signature = signature;
+                self.digest = Some(digest);
+                self.read_error = None;
+                self.decode_error = match result.and_then(|new| self.may_become(new)) {
+                    Ok(decoded) => {
+                        self.accept(digest, decoded);
+                        None
+                    }
+                    Err(e) => Some(e),
+                };
+            }
+        }
+    }
+
+    fn accept(&mut self, digest: Digest, decoded: Decoded) {
+        self.good = decoded
+            .pods
+            .into_iter()
+            .map(|DecodedPod { pod, warnings }| GoodPod {
+                pod: Arc::new(pod),
+                warnings,
+            })
+            .collect();
+        (self.objects, self.notes) = (decoded.objects, decoded.notes);
+        self.not_run = decoded.not_run;
+        (self.accepted, self.refused) = (Some(digest), None);
+    }
+
+    /// Refuses what may not take the place of the last good version: a pod that has a new name under
+    /// its old UID, because it would keep running under the old name; and new data of an immutable
+    /// object.
+    fn may_become(&self, new: Decoded) -> Result<Decoded, String> {
+        let old = self.good.iter().map(|old| (old.pod.uid(), old));
+        let old: HashMap<&PodUid, &GoodPod> = old.collect();
+        for DecodedPod { pod, .. } in &new.pods {
+            let old = old.get(pod.uid());
+            if let Some(old) = old.filter(|old| old.pod.full_name() != pod.full_name()) {
+                let (was, is) = (&old.pod.metadata, &pod.metadata);
+                return Err(format!(
+                    "metadata.name: {}/{} has become {}/{} under the same metadata.uid {}: change the uid too, or leave it out",
+                    was.namespace, was.name, is.namespace, is.name, is.uid
+                ));
+            }
+        }
+        let old = self.objects.iter().map(|old| (&old.key, old));
+        let old: BTreeMap<&ObjectKey, &LocalObject> = old.collect();
+        for object in &new.objects {
+            let old = old.get(&object.key);
+            if let Some(Err(field)) = old.map(|old| old.may_become(object)) {
+                return Err(format!(
+                    "{field}: Forbidden: field is immutable when `immutable` is set: {} keeps its data; remove it from the file first, or give the new one another name",
+                    object.key
+                ));
+            }
+        }
+        Ok(new)
+    }
+
+    fn error(&self) -> Option<String> {
+        let error = self.read_error.as_ref().or(self.decode_error.as_ref())?;
+        let why_none = match &self.refused {
+            Some(why) if self.good.is_empty() && why == error => {
+                "; an earlier version of podprobe accepted this content, this one does not: its pod does not run until the file is corrected"
+            }
+            Some(why) if self.good.is_empty() => {
+                return Some(format!(
+                    "{error}; this version of podprobe refuses its last good version too, so its pod does not run: {why}"
+                ));
+            }
+            _ => "",
+        };
+        Some(format!("{error}{why_none}"))
+    }
+
+    /// The log text about the pods that keep running although the file is bad. Views have their own
+    /// text.
+    fn consequence(&self) -> &'static str {
+        match self.good.len() {
+            0 if self.objects.is_empty() => "",
+            0 => "; its last good version stays",
+            1 => "; the last good version of its pod stays",
+            _ => "; the last good versions of its pods stay",
+        }
+    }
+}
+
+/// Everything known about the pod files between two listings.
+pub struct Files {
+    path: PathBuf,
+    entries: BTreeMap<PathBuf, KnownFile>,
+    skipped: BTreeMap<PathBuf, &'static str>,
+    /// Problems of the last listing, by file.
+    reported: BTreeMap<String, Vec<String>>,
+    sent: Option<Vec<Arc<Pod>>>,
+    /// Pods of the last set; before the first set, the pods that an earlier daemon ran.
+    held: HashSet<PodUid>,
+    /// The files of these pods.
+    holders: HashSet<PathBuf>,
+    /// The file of each object of the last listing.
+    object_files: BTreeMap<ObjectKey, PathBuf>,
+}
+
+impl Files {
+    /// Starts without knowledge; `path` is the configured directory or file. When several files
+    /// have the same pod, the file whose pod is in `running` wins.
+    pub fn new(path: PathBuf, running: HashSet<PodUid>) -> Self {
+        Self {
+            path,
+            entries: BTreeMap::new(),
+            skipped: BTreeMap::new(),
+            reported: BTreeMap::new(),
+            sent: None,
+            held: running,
+            holders: HashSet::new(),
+            object_files: BTreeMap::new(),
+        }
+    }
+
+    /// Whether a file with this signature has to be opened.
+    pub fn wants(&self, path: &Path, signature: &Signature) -> bool {
+        self.entries
+            .get(path)
+            .is_none_or(|e| e.signature.as_ref() != Some(signature))
+    }
+
+    /// Digest of the content last read from the file.
+    pub fn digest(&self, path: &Path) -> Option<&Digest> {
+        self.entries.get(path).and_then(|e| e.digest.as_ref())
+    }
+
+    /// Digest of the content that the file's pods come from: of its last good version.
+    pub fn accepted(&self, path: &Path) -> Option<&Digest> {
+        self.entries.get(path).and_then(|e| e.accepted.as_ref())
+    }
+
+    /// The known files: the existing ones, and the ones that vanished less than [`REMOVAL_SETTLE`]
+    /// ago.
+    pub fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.entries.keys().map(PathBuf::as_path)
+    }
+
+    /// Takes the last good version of a file from an earlier daemon, as if it had been read before
+    /// the present content. Call it before the first [`Files::step`], for files that
+    /// [`needs_last_good`]. If this version no longer decodes, its error is shown while the file
+    /// itself is bad too.
+    pub fn restore(&mut self, path: &Path, digest: Digest, last_good: Result<Decoded, String>) {
+        let entry = self.entries.entry(path.to_owned()).or_default();
+        match last_good {
+            Ok(pods) => entry.accept(digest, pods),
+            Err(why) => entry.refused = Some(why),
+        }
+    }
+
+    /// Draws the conclusions of a listing.
+    pub fn step(&mut self, now: Moment, listing: Listing) -> Step {
+        let mut step = Step::default();
+        let mut problems: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        let (mut is_known, mut single) = (true, false);
+        match listing {
+            Listing::Dir(files) => self.take(now, files, &mut step.log),
+            Listing::File(reading) => {
+                single = true;
+                self.take(now, vec![(self.path.clone(), reading)], &mut step.log);
+            }
+            Listing::Missing(text) => {
+                self.take(now, Vec::new(), &mut step.log);
+                problems
+                    .entry(self.path.display().to_string())
+                    .or_default()
+                    .push(text);
+            }
+            Listing::Unreadable(text) => {
+                is_known = false;
+                problems
+                    .entry(self.path.display().to_string())
+                    .or_default()
+                    .push(text);
+            }
+        }
+        let set = self.choose(now, &mut step.pods, &mut problems);
+        self.held = set.iter().map(|pod| pod.uid().clone()).collect();
+        self.holders = step
+            .pods
+            .values()
+            .map(|file| PathBuf::from(&file.file))
+            .collect();
+        // A single file that was never good does not show which pods are wanted (6.3 "bad single
+        // file").
+        is_known &= !(single
+            && self.sent.is_none()
+            && self
+                .entries
+                .values()
+                .any(|e| e.error().is_some() && e.accepted.is_none()));
+        if is_known && self.sent.as_ref().is_none_or(|sent| !same_pods(sent, &set)) {
+            self.sent = Some(set.clone());
+            step.set = Some(set);
+        }
+        let objects = self.choose_objects(now, &mut problems);
+        step.objects = is_known.then_some(objects);
+        step.wake = self
+            .entries
+            .values()
+            .flat_map(|e| {
+                let gone = e.vanished.map(|m| m + REMOVAL_SETTLE);
+                [gone, e.may_be_a_copy_until(now)]
+            })
+            .flatten()
+            .min();
+        self.log_changes(&problems, &mut step);
+        let refused = problems.iter().map(|(file, e)| FileProblem {
+            file: file.clone(),
+            error: e.join("; "),
+            is_in_use: false,
+        });
+        step.problems = refused.chain(self.not_run()).collect();
+        // Stable: what is wrong with a file comes before what of it is not run.
+        step.problems.sort_by(|a, b| a.file.cmp(&b.file));
+        self.reported = problems;
+        step
+    }
+
+    /// What of the files in use is not run here.
+    fn not_run(&self) -> impl Iterator<Item = FileProblem> {
+        let there = self.entries.iter().filter(|(_, e)| e.vanished.is_none());
+        let told = there.filter(|(_, e)| !e.not_run.is_empty());
+        told.map(|(path, entry)| FileProblem {
+            file: path.display().to_string(),
+            error: entry.not_run.join("; "),
+            is_in_use: true,
+        })
+    }
+
+    /// Stores the readings and ages the files that have vanished.
+    fn take(&mut self, now: Moment, files: Vec<(PathBuf, Reading)>, log: &mut Vec<String>) {
+        let mut there: HashMap<PathBuf, Reading> = files.into_iter().collect();
+        let skipped: BTreeMap<PathBuf, &'static str> = there
+            .iter()
+            .filter_map(|(p, r)| {
+                if let Reading::Skipped(what) = r {
+                    Some((p.clone(), *what))
+                } else {
+                    None
+                }
+            })
+            .collect();
+        for (path, what) in &skipped {
+            if self.skipped.get(path) != Some(what) {
+                log.push(format!(
+                    "skipped {}: it is {what}, and pods are read from regular files",
+                    path.display()
+                ));
+            }
+        }
+        there.retain(|path, _| !skipped.contains_key(path));
+        self.skipped = skipped;
+        self.entries.retain(|path, entry| {
+            let since = *entry.vanished.get_or_insert(now);
+            there.contains_key(path) || now.since(since) < REMOVAL_SETTLE
+        });
+        let appeared = self.sent.is_some().then_some(now);
+        for (path, reading) in there {
+            let new = || KnownFile {
+                appeared,
+                ..KnownFile::default()
+            };
+            let is_new = matches!(reading, Reading::Parsed { result: Ok(_), .. });
+            let entry = self.entries.entry(path.clone()).or_insert_with(new);
+            entry.take(reading);
+            // Those of a pod are shown with the pod.
+            if is_new && entry.good.is_empty() && entry.error().is_none() {
+                let line = |note: &String| format!("{}: {note}", path.display());
+                log.extend(entry.notes.iter().map(line));
+            }
+        }
+    }
+
+    /// Whether a pod of the file is in the last set; a new file with the same pod does not replace
+    /// it.
+    fn holds(&self, path: &Path, entry: &KnownFile) -> bool {
+        self.holders.contains(path) || entry.good.iter().any(|g| self.held.contains(g.pod.uid()))
+    }
+
+    /// The names of the pods whose files have vanished just now.
+    fn leaving(&self) -> HashSet<String> {
+        let vanished = self.entries.values().filter(|e| e.vanished.is_some());
+        let pods = vanished.flat_map(|e| &e.good);
+        pods.map(|good| good.pod.full_name()).collect()
+    }
+
+    /// Chooses one file for each name and UID: existing files before vanished ones, files of
+    /// running pods before others, then the first by path.
+    fn choose(
+        &self,
+        now: Moment,
+        files: &mut BTreeMap<PodUid, PodFile>,
+        problems: &mut BTreeMap<String, Vec<String>>,
+    ) -> Vec<Arc<Pod>> {
+        let mut names: HashMap<String, &Path> = HashMap::new();
+        let mut set = Vec::new();
+        let mut entries: Vec<_> = self.entries.iter().collect();
+        entries.sort_by_key(|(path, e)| (e.vanished.is_some(), !self.holds(path, e)));
+        let leaving = self.leaving();
+        for (path, entry) in entries {
+            let file = path.display().to_string();
+            let error = entry.error();
+            if entry.vanished.is_none() {
+                let texts = problems.entry(file.clone()).or_default();
+                texts.extend(error.clone());
+            }
+            if !self.holds(path, entry) && entry.comes_after(&leaving, now) {
+                continue;
+            }
+            let mut notes = entry.notes.clone();
+            for GoodPod { pod, warnings } in &entry.good {
+                let taken = names.get(&pod.full_name()).map(|p| (*p, "pod"));
+                let taken = taken.or_else(|| {
+                    files
+                        .get(pod.uid())
+                        .map(|f| (Path::new(&f.file), "metadata.uid"))
+                });
+                if let Some((other, what)) = taken {
+                    if entry.vanished.is_none() && entry.may_be_a_copy_until(now).is_none() {
+                        let text = duplicate(pod, path, other, what);
+                        problems.entry(file.clone()).or_default().push(text);
+                    }
+                    continue;
+                }
+                names.insert(pod.full_name(), path);
+                files.insert(
+                    pod.uid().clone(),
+                    PodFile {
+                        file: file.clone(),
+                        warnings: [std::mem::take(&mut notes), warnings.clone()].concat(),
+                        file_error: error.clone(),
+                    },
+                );
+                set.push(Arc::clone(pod));
+            }
+        }
+        problems.retain(|_, texts| !texts.is_empty());
+        set
+    }
+
+    /// Chooses one file for each object: existing files before vanished ones, the file of the last
+    /// listing before others, then the first by path.
+    fn choose_objects(
+        &mut self,
+        now: Moment,
+        problems: &mut BTreeMap<String, Vec<String>>,
+    ) -> Vec<LocalObject> {
+        let mut all: Vec<(&PathBuf, &KnownFile, &LocalObject)> = Vec::new();
+        for (path, entry) in &self.entries {
+            all.extend(entry.objects.iter().map(|object| (path, entry, object)));
+        }
+        let held = |path: &PathBuf, key| self.object_files.get(key) == Some(path);
+        all.sort_by_key(|(path, e, object)| (e.vanished.is_some(), !held(path, &object.key)));
+        let mut files: BTreeMap<ObjectKey, PathBuf> = BTreeMap::new();
+        let mut chosen = Vec::new();
+        for (path, entry, object) in all {
+            if let Some(other) = files.get(&object.key) {
+                if entry.vanished.is_none() && entry.may_be_a_copy_until(now).is_none() {
+                    let text = duplicate_object(&object.key, path, other);
+                    let file = path.display().to_string();
+                    problems.entry(file).or_default().push(text);
+                }
+                continue;
+            }
+            files.insert(object.key.clone(), path.clone());
+            chosen.push(object.clone());
+        }
+        self.object_files = files;
+        chosen
+    }
+
+    /// Adds log lines for problems that are new or gone since the last listing.
+    fn log_changes(&self, problems: &BTreeMap<String, Vec<String>>, step: &mut Step) {
+        for (file, texts) in problems {
+            let old = self.reported.get(file).into_iter().flatten();
+            let old: HashSet<&String> = old.collect();
+            let new = texts.iter().filter(|text| !old.contains(text));
+            // Errors of decoding begin with file, line and column.
+            let entry = self.entries.get(Path::new(file));
+            step.log.extend(new.map(|text| {
+                let entry = entry.filter(|e| e.error().as_ref() == Some(text));
+                let consequence = entry.map_or("", KnownFile::consequence);
+                if text.starts_with(file.as_str()) {
+                    format!("{text}{consequence}")
+                } else {
+                    format!("{file}: {text}{consequence}")
+                }
+            }));
+        }
+        let over = self
+            .reported
+            .keys()
+            .filter(|file| !problems.contains_key(*file));
+        step.mended
+            .extend(over.map(|file| format!("{file}: no problem any more")));
+    }
+}
+
+/// Whether the last good version of an earlier daemon matters besides the present file. It also
+/// matters for a good file, because a pod may not change its name under the same UID.
+pub fn needs_last_good(reading: &Reading, kept: &Digest) -> bool {
+    match reading {
+        Reading::Skipped(_) => false,
+        Reading::Parsed {
+            digest,
+            result: Ok(_),
+            ..
+        } => digest != kept,
+        _ => true,
+    }
+}
+
+/// Whether a name in the directory is the name of a pod file. The kubelet excludes names with a
+/// leading dot; this also excludes the temporary files of editors: vim's `4913`, `*.swp` and
+/// `*.swx`, emacs' `#x#`, backups `*~`, and `*.tmp` of programs that rename into place.
+pub fn is_pod_file(name: &OsStr) -> bool {
+    let name = name.as_encoded_bytes();
+    let ends = |suffix: &str| name.ends_with(suffix.as_bytes());
+    let leftover = name == b"4913"
+        || ends("~")
+        || ends(".swp")
+        || ends(".swx")
+        || ends(".tmp")
+        || (name.starts_with(b"#") && ends("#"));
+    !name.starts_with(b".") && !leftover
+}
+
+fn duplicate_object(key: &ObjectKey, path: &Path, other: &Path) -> String {
+    format!(
+        "{key} in {} is ignored: {} has it too and comes first; remove one of the two",
+        path.display(),
+        other.display()
+    )
+}
+
+fn duplicate(pod: &Pod, path: &Path, other: &Path, what: &str) -> String {
+    let (namespace, name, uid) = (&pod.metadata.namespace, &pod.metadata.name, pod.uid());
+    let object = if what == "pod" {
+        format!("pod {namespace}/{name}")
+    } else {
+        format!("pod {namespace}/{name} with metadata.uid {uid}")
+    };
+    if path == other {
+        return format!(
+            "{object} is ignored: an earlier item of {} has the same {what}; remove one of the two",
+            path.display()
+        );
+    }
+    format!(
+        "{object} in {} is ignored: {} has the same {what} and comes first; remove one of the two",
+        path.display(),
+        other.display()
+    )
+}
+
+fn same_pods(a: &[Arc<Pod>], b: &[Arc<Pod>]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| Arc::ptr_eq(a, b) || a == b)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::api::test_pods;
+    use serde_json::json;
+
+    /// Makes a pod from the text `name[@uid][#content]`; without a uid the UID depends on content
+    /// and path, as in 6.1.
+    pub(crate) fn decode(bytes: &[u8], path: &Path) -> Result<Decoded, String> {
+        let text = std::str::from_utf8(bytes).map_err(|e| e.to_string())?;
+        let one = |line: &str| {
+            let line = line.strip_suffix(';').ok_or("truncated")?;
+            let (rest, content) = line.split_once('#').unwrap_or((line, ""));
+            let (name, uid) = rest
+                .split_once('@')
+                .map_or((rest, format!("{line} {}", path.display())), |(n, u)| {
+                    (n, u.to_owned())
+                });
+            let pod = test_pods::pod(name)
+                .uid(&uid)
+                .spec(json!({"hostname": content}));
+            Ok(DecodedPod {
+                pod: pod.build(),
+                warnings: vec![],
+            })
+        };
+        let pods: Result<Vec<_>, String> = text.lines().map(one).collect();
+        Ok(Decoded {
+            pods: pods?,
+            ..Decoded::default()
+        })
+    }
+
+    fn at(ms: u64) -> Moment {
+        Moment::from_boot(Duration::from_millis(ms))
+    }
+
+    fn signature(n: u64) -> Signature {
+        Signature {
+            inode: (1, n),
+            size: 1,
+            mtime: (0, 0),
+            ctime: (0, 0),
+        }
+    }
+
+    fn parsed(path: &str, text: &str) -> (PathBuf, Reading) {
+        let digest = [text.len() as u8; 32];
+        let result = decode(text.as_bytes(), Path::new(path));
+        (
+            path.into(),
+            Reading::Parsed {
+                signature: Some(signature(1)),
+                digest,
+                result,
+            },
+        )
+    }
+
+    fn unchanged(path: &str) -> (PathBuf, Reading) {
+        (path.into(), Reading::Unchanged)
+    }
+
+    fn files() -> Files {
+        Files::new("/p".into(), HashSet::new())
+    }
+
+    fn uids(step: &Step) -> Option<Vec<&str>> {
+        step.set
+            .as_ref()
+            .map(|s| s.iter().map(|p| p.uid().as_str()).collect())
+    }
+
+    #[track_caller]
+    fn check(step: &Step, expected: Option<&[&str]>, problems: &[&str]) {
+        assert_eq!(uids(step), expected.map(<[&str]>::to_vec));
+        assert_eq!(
+            step.problems
+                .iter()
+                .map(|p| format!("{} {}", p.file, p.error))
+                .collect::<Vec<_>>(),
+            problems
+        );
+    }
+
+    const BAD: &str = "/p/a truncated";
+
+    #[test]
+    fn a_bad_file_keeps_its_last_good_pod_and_says_it_once() {
+        let mut f = files();
+        check(
+            &f.step(at(0), Listing::Dir(vec![parsed("/p/a", "a@1;")])),
+            Some(&["1"]),
+            &[],
+        );
+        let bad = f.step(at(1), Listing::Dir(vec![parsed("/p/a", "a@1")]));
+        check(&bad, None, &[BAD]);
+        assert_eq!(
+            bad.pods[&"1".into()].file_error.as_deref(),
+            Some("truncated")
+        );
+        assert_eq!(
+            bad.log,
+            ["/p/a: truncated; the last good version of its pod stays"]
+        );
+        let again = f.step(at(500), Listing::Dir(vec![unchanged("/p/a")]));
+        check(&again, None, &[BAD]);
+        assert!(again.log.is_empty());
+        let mended = f.step(at(600), Listing::Dir(vec![parsed("/p/a", "a@1#x;")]));
+        check(&mended, Some(&["1"]), &[]);
+        assert_eq!(
+            (mended.log.len(), mended.mended),
+            (0, vec!["/p/a: no problem any more".to_owned()])
+        );
+        assert_eq!(mended.pods[&"1".into()].file_error, None);
+    }
+
+    #[test]
+    fn an_unreadable_file_keeps_its_pod_until_it_reads_the_same_again() {
+        let mut f = files();
+        f.step(at(0), Listing::Dir(vec![parsed("/p/a", "a@1;")]));
+        let failed = f.step(
+            at(1),
+            Listing::Dir(vec![("/p/a".into(), Reading::Failed("EIO".into()))]),
+        );
+        check(&failed, None, &["/p/a EIO"]);
+        assert!(
+            f.wants(Path::new("/p/a"), &signature(1)),
+            "an unread file is read next time"
+        );
+        let same = Reading::SameContent {
+            signature: Some(signature(1)),
+        };
+        check(
+            &f.step(at(2), Listing::Dir(vec![("/p/a".into(), same)])),
+            None,
+            &[],
+        );
+        assert!(!f.wants(Path::new("/p/a"), &signature(1)));
+    }
+
+    #[test]
+    fn a_deleted_file_takes_its_pod_only_when_it_stays_away() {
+        let mut f = files();
+        f.step(at(0), Listing::Dir(vec![parsed("/p/a", "a@1;")]));
+        let gone = f.step(at(10), Listing::Dir(vec![]));
+        check(&gone, None, &[]);
+        assert_eq!(gone.wake, Some(at(110)));
+        check(
+            &f.step(at(60), Listing::Dir(vec![unchanged("/p/a")])),
+            None,
+            &[],
+        );
+        check(&f.step(at(70), Listing::Dir(vec![])), None, &[]);
+        check(&f.step(at(169), Listing::Dir(vec![])), None, &[]);
+        check(&f.step(at(170), Listing::Dir(vec![])), Some(&[]), &[]);
+    }
+
+    #[test]
+    fn an_emptied_store_never_comes_back() {
+        // kubelet-probes 15 O10: the kubelet sends stale pods again with the next one.
+        let mut f = files();
+        f.step(at(0), Listing::Dir(vec![parsed("/p/a", "a@1;")]));
+        f.step(at(10), Listing::Dir(vec![]));
+        f.step(at(200), Listing::Dir(vec![]));
+        check(
+            &f.step(at(300), Listing::Dir(vec![parsed("/p/b", "b@2;")])),
+            Some(&["2"]),
+            &[],
+        );
+    }
+
+    #[test]
+    fn the_pods_of_a_new_file_come_with_the_removal_of_those_whose_file_has_gone() {
+        let mut f = files();
+        f.step(at(0), Listing::Dir(vec![parsed("/p/a", "a@1;")]));
+        let renamed = vec![parsed("/p/b", "b@2;")];
+        check(&f.step(at(10), Listing::Dir(renamed)), None, &[]);
+        let both = f.step(at(110), Listing::Dir(vec![unchanged("/p/b")]));
+        check(&both, Some(&["2"]), &[]);
+    }
+
+    /// Nothing but this pod goes, so there is nothing to wait for.
+    #[test]
+    fn a_pod_whose_file_is_renamed_is_replaced_at_once() {
+        let mut f = files();
+        f.step(at(0), Listing::Dir(vec![parsed("/p/a", "a@1;")]));
+        let renamed = vec![parsed("/p/b", "a@2;")];
+        check(&f.step(at(10), Listing::Dir(renamed)), Some(&["2"]), &[]);
+    }
+
+    #[test]
+    fn a_new_file_whose_pod_is_known_stays_when_another_goes() {
+        let mut f = files();
+        f.step(at(0), Listing::Dir(vec![parsed("/p/a", "a@1;")]));
+        let both = vec![unchanged("/p/a"), parsed("/p/b", "b@2;")];
+        check(&f.step(at(10), Listing::Dir(both)), Some(&["1", "2"]), &[]);
+        let gone = f.step(at(20), Listing::Dir(vec![unchanged("/p/b")]));
+        check(&gone, Some(&["2", "1"]), &[]);
+    }
+
+    /// While files go one after another, no new one waits longer than any of them.
+    #[test]
+    fn a_new_file_waits_a_short_time_for_those_that_go() {
+        let mut f = files();
+        let all = vec![parsed("/p/a", "a@1;"), parsed("/p/c", "c@3;")];
+        f.step(at(0), Listing::Dir(all));
+        let first = vec![parsed("/p/b", "b@2;"), unchanged("/p/c")];
+        let held = f.step(at(10), Listing::Dir(first));
+        check(&held, Some(&["3", "1"]), &[]);
+        assert_eq!(held.wake, Some(at(110)));
+        f.step(at(90), Listing::Dir(vec![unchanged("/p/b")]));
+        let later = f.step(at(110), Listing::Dir(vec![unchanged("/p/b")]));
+        check(&later, Some(&["2", "3"]), &[]);
+    }
+
+    #[test]
+    fn a_renamed_file_keeps_a_pod_with_its_own_uid_and_renews_one_without() {
+        let mut f = files();
+        f.step(at(0), Listing::Dir(vec![parsed("/p/a", "a@1;\nx;")]));
+        let renamed = f.step(at(10), Listing::Dir(vec![parsed("/p/b", "a@1;\nx;")]));
+        check(&renamed, Some(&["1", "x /p/b"]), &[]);
+        assert_eq!(renamed.pods[&"1".into()].file, "/p/b");
+    }
+
+    #[test]
+    fn the_first_of_two_files_with_one_pod_wins_until_it_goes() {
+        let mut f = files();
+        let both = f.step(
+            at(0),
+            Listing::Dir(vec![parsed("/p/b", "a@2;"), parsed("/p/a", "a@1;")]),
+        );
+        let text = "/p/b pod default/a in /p/b is ignored: /p/a has the same pod and comes first; remove one of the two";
+        check(&both, Some(&["1"]), &[text]);
+        check(
+            &f.step(at(10), Listing::Dir(vec![unchanged("/p/b")])),
+            Some(&["2"]),
+            &[],
+        );
+    }
+
+    #[test]
+    fn a_second_file_with_a_pod_does_not_end_the_first_ones() {
+        let mut f = files();
+        f.step(at(0), Listing::Dir(vec![parsed("/p/b", "a@2;")]));
+        let text = "/p/a pod default/a in /p/a is ignored: /p/b has the same pod and comes first; remove one of the two";
+        let newcomer = f.step(
+            at(10),
+            Listing::Dir(vec![parsed("/p/a", "a@1;"), unchanged("/p/b")]),
+        );
+        check(&newcomer, None, &[]);
+        let settled = newcomer.wake.unwrap();
+        assert_eq!(settled, at(110));
+        check(
+            &f.step(
+                settled,
+                Listing::Dir(vec![unchanged("/p/a"), unchanged("/p/b")]),
+            ),
+            None,
+            &[text],
+        );
+        // nor does an edit of the first file, nor a later daemon
+        check(
+            &f.step(
+                at(120),
+                Listing::Dir(vec![unchanged("/p/a"), parsed("/p/b", "a@3;")]),
+            ),
+            Some(&["3"]),
+            &[text],
+        );
+        let mut later = Files::new("/p".into(), ["3".into()].into());
+        check(
+            &later.step(
+                at(0),
+                Listing::Dir(vec![parsed("/p/a", "a@1;"), parsed("/p/b", "a@3;")]),
+            ),
+            Some(&["3"]),
+            &[text],
+        );
+    }
+
+    #[test]
+    fn an_edit_through_a_copy_beside_the_file_is_not_told() {
+        let mut f = files();
+        f.step(at(0), Listing::Dir(vec![parsed("/p/a", "a@1;")]));
+        let copy = f.step(
+            at(10),
+            Listing::Dir(vec![unchanged("/p/a"), parsed("/p/aXyZ", "a@1#new;")]),
+        );
+        check(&copy, None, &[]);
+        let renamed = f.step(at(12), Listing::Dir(vec![parsed("/p/a", "a@1#new;")]));
+        check(&renamed, Some(&["1"]), &[]);
+        let later = f.step(at(112), Listing::Dir(vec![unchanged("/p/a")]));
+        check(&later, None, &[]);
+        let lines = [copy.log, renamed.log, later.log, later.mended].concat();
+        assert_eq!(lines, [""; 0]);
+    }
+
+    #[test]
+    fn a_log_line_names_its_file_once() {
+        let mut f = files();
+        let parsed =
+            |text: &str| Listing::Dir(vec![(PathBuf::from("/p/a"), Reading::Failed(text.into()))]);
+        assert_eq!(
+            f.step(at(0), parsed("/p/a:1:2: not JSON")).log,
+            ["/p/a:1:2: not JSON"]
+        );
+        assert_eq!(f.step(at(1), parsed("broken")).log, ["/p/a: broken"]);
+    }
+
+    #[test]
+    fn two_files_cannot_share_a_uid() {
+        let text = "/p/b pod default/b with metadata.uid 1 in /p/b is ignored: /p/a has the same metadata.uid and comes first; remove one of the two";
+        check(
+            &files().step(
+                at(0),
+                Listing::Dir(vec![parsed("/p/a", "a@1;"), parsed("/p/b", "b@1;")]),
+            ),
+            Some(&["1"]),
+            &[text],
+        );
+    }
+
+    #[test]
+    fn a_pod_that_changes_its_name_but_not_its_uid_is_bad() {
+        let mut f = files();
+        f.step(at(0), Listing::Dir(vec![parsed("/p/a", "a@1;")]));
+        let step = f.step(at(1), Listing::Dir(vec![parsed("/p/a", "b@1;")]));
+        assert!(
+            step.set.is_none()
+                && step.problems[0]
+                    .error
+                    .contains("default/a has become default/b"),
+            "{step:?}"
+        );
+    }
+
+    #[test]
+    fn a_missing_path_is_an_empty_set_said_once() {
+        let mut f = files();
+        let first = f.step(at(0), Listing::Missing("missing".into()));
+        check(&first, Some(&[]), &["/p missing"]);
+        assert_eq!(first.log.len(), 1);
+        let second = f.step(at(1000), Listing::Missing("missing".into()));
+        check(&second, None, &["/p missing"]);
+        assert!(second.log.is_empty());
+    }
+
+    #[test]
+    fn an_unreadable_listing_keeps_everything() {
+        let mut f = files();
+        check(
+            &f.step(at(0), Listing::Unreadable("EACCES".into())),
+            None,
+            &["/p EACCES"],
+        );
+        f.step(at(1), Listing::Dir(vec![parsed("/p/a", "a@1;")]));
+        check(
+            &f.step(at(500), Listing::Unreadable("EIO".into())),
+            None,
+            &["/p EIO"],
+        );
+        check(
+            &f.step(at(1000), Listing::Unreadable("EIO".into())),
+            None,
+            &["/p EIO"],
+        );
+        assert_eq!(
+            f.step(at(1001), Listing::Unreadable("EIO".into()))
+                .pods
+                .len(),
+            1
+        );
+    }
+
+    #[test]
+    fn a_bad_single_file_says_nothing_and_a_bad_file_in_a_directory_an_empty_set() {
+        check(
+            &files().step(at(0), Listing::File(parsed("/p", "x").1)),
+            None,
+            &["/p truncated"],
+        );
+        check(
+            &files().step(at(0), Listing::Dir(vec![parsed("/p/a", "x")])),
+            Some(&[]),
+            &["/p/a truncated"],
+        );
+        check(
+            &files().step(at(0), Listing::File(parsed("/p", "x@1;").1)),
+            Some(&["1"]),
+            &[],
+        );
+    }
+
+    #[test]
+    fn other_kinds_are_skipped_with_one_line() {
+        let mut f = files();
+        let listing = || Listing::Dir(vec![("/p/d".into(), Reading::Skipped("a directory"))]);
+        assert_eq!(
+            f.step(at(0), listing()).log,
+            ["skipped /p/d: it is a directory, and pods are read from regular files"]
+        );
+        assert!(f.step(at(1), listing()).log.is_empty());
+    }
+
+    #[test]
+    fn names_that_are_no_pod_files() {
+        let count = |names: &[&str]| names.iter().filter(|n| is_pod_file(OsStr::new(n))).count();
+        assert_eq!(
+            count(&[
+                ".a.json",
+                "..data",
+                "a.json~",
+                ".a.json.swp",
+                "a.swp",
+                "a.swx",
+                "#a.json#",
+                "a.json.tmp",
+                "4913"
+            ]),
+            0
+        );
+        assert_eq!(
+            count(&["a.json", "web", "4913.json", "#a", "a.yaml", "tmp"]),
+            6
+        );
+    }
+
+    #[test]
+    fn a_recently_written_file_is_read_again() {
+        let mut f = files();
+        let (path, mut reading) = parsed("/p/a", "a@1;");
+        let Reading::Parsed { signature: s, .. } = &mut reading else {
+            unreachable!()
+        };
+        *s = None;
+        f.step(at(0), Listing::Dir(vec![(path, reading)]));
+        assert!(f.wants(Path::new("/p/a"), &signature(1)));
+        assert!(f.digest(Path::new("/p/a")).is_some());
+    }
+}

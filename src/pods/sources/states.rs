@@ -1,0 +1,165 @@
+//! The state of the pod files for readers: the file of each pod, and the problems of files.
+//!
+//! Invariants: each source writes its own part, before it sends the pods; the change hook runs outside the lock.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Mutex, MutexGuard};
+
+use super::problem::FileProblem;
+use crate::api::{PodSource, PodUid};
+use crate::base::locks::Locked;
+
+/// How many removed pods are remembered, so that a pod that is being stopped still shows its file.
+const MAX_REMOVED: usize = 200;
+
+/// The file of a pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodFile {
+    /// Path of the file.
+    pub file: String,
+    /// Advice from decoding, one sentence each.
+    pub warnings: Vec<String>,
+    /// The error of the file when it has become bad and the pod runs from its last good version.
+    pub file_error: Option<String>,
+}
+
+#[derive(Default)]
+struct PodFiles {
+    sources: BTreeMap<PodSource, OfSource>,
+    removed: VecDeque<(PodUid, PodFile)>,
+}
+
+#[derive(Default, PartialEq)]
+struct OfSource {
+    pods: BTreeMap<PodUid, PodFile>,
+    problems: Vec<FileProblem>,
+}
+
+/// Called with the pods whose file or its state has changed.
+type OnChange = dyn Fn(&[PodUid]) + Send + Sync;
+
+/// Shared between the sources, which write, and the snapshot, which reads.
+pub struct FileStates {
+    files: Mutex<PodFiles>,
+    on_change: Box<OnChange>,
+}
+
+impl FileStates {
+    /// Starts empty. `on_change` is called after each change, with the pods concerned, on a
+    /// source's thread; it must not block.
+    pub fn new(on_change: impl Fn(&[PodUid]) + Send + Sync + 'static) -> Self {
+        Self {
+            files: Mutex::default(),
+            on_change: Box::new(on_change),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, PodFiles> {
+        self.files.locked()
+    }
+
+    /// The file of a pod, also when the file was removed recently. None when the pod did not come
+    /// from a file.
+    pub fn get(&self, uid: &PodUid) -> Option<PodFile> {
+        let files = self.lock();
+        let removed = || {
+            files
+                .removed
+                .iter()
+                .rev()
+                .find(|(u, _)| u == uid)
+                .map(|(_, f)| f)
+        };
+        let of_source = |s: &'_ OfSource| s.pods.get(uid).cloned();
+        let there = files.sources.values().find_map(of_source);
+        there.or_else(|| removed().cloned())
+    }
+
+    /// Whether a source has told of a problem.
+    pub fn has_problem(&self, source: PodSource) -> bool {
+        let files = self.lock();
+        let of_source = files.sources.get(&source);
+        of_source.is_some_and(|s| s.problems.iter().any(|p| !p.is_in_use))
+    }
+
+    /// All problems, by source and file.
+    pub fn problems(&self) -> Vec<FileProblem> {
+        let files = self.lock();
+        let of_sources = files.sources.values();
+        of_sources.flat_map(|s| s.problems.clone()).collect()
+    }
+
+    /// The same by source.
+    pub fn problems_by_source(&self) -> BTreeMap<PodSource, Vec<FileProblem>> {
+        let files = self.lock();
+        let of_sources = files.sources.iter();
+        of_sources
+            .map(|(of, s)| (*of, s.problems.clone()))
+            .collect()
+    }
+
+    /// Replaces everything of a source; calls the hook when something has changed.
+    pub(super) fn replace(
+        &self,
+        source: PodSource,
+        pods: BTreeMap<PodUid, PodFile>,
+        problems: Vec<FileProblem>,
+    ) {
+        let new = OfSource { pods, problems };
+        let mut files = self.lock();
+        let of_source = files.sources.entry(source).or_default();
+        if *of_source == new {
+            return;
+        }
+        let old = std::mem::replace(of_source, new);
+        let new = &of_source.pods;
+        let all = old.pods.keys().chain(new.keys());
+        let changed = all.filter(|uid| old.pods.get(*uid) != new.get(*uid));
+        let changed: Vec<PodUid> = changed.cloned().collect();
+        let gone = old
+            .pods
+            .into_iter()
+            .filter(|(uid, _)| !new.contains_key(uid));
+        let gone: Vec<_> = gone.collect();
+        let PodFiles { sources, removed } = &mut *files;
+        removed.extend(gone);
+        let excess = removed.len().saturating_sub(MAX_REMOVED);
+        removed.drain(..excess);
+        removed.retain(|(uid, _)| !sources.values().any(|s| s.pods.contains_key(uid)));
+        drop(files);
+        (self.on_change)(&changed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[test]
+    fn a_change_is_told_once_and_a_removed_pod_keeps_its_file() {
+        let calls = Arc::new(AtomicUsize::new(0));
+        let seen = Arc::clone(&calls);
+        let states = FileStates::new(move |_| {
+            seen.fetch_add(1, Ordering::Relaxed);
+        });
+        let pods = || {
+            BTreeMap::from([(
+                PodUid::from("1"),
+                PodFile {
+                    file: "/p/a.json".into(),
+                    ..PodFile::default()
+                },
+            )])
+        };
+        states.replace(PodSource::File, pods(), vec![]);
+        states.replace(PodSource::File, pods(), vec![]);
+        assert_eq!(calls.load(Ordering::Relaxed), 1);
+        states.replace(PodSource::Http, BTreeMap::new(), vec![]);
+        assert_eq!(calls.load(Ordering::Relaxed), 1);
+        states.replace(PodSource::File, BTreeMap::new(), vec![]);
+        assert_eq!(states.get(&"1".into()).unwrap().file, "/p/a.json");
+        assert_eq!(calls.load(Ordering::Relaxed), 2);
+    }
+}

@@ -1,0 +1,547 @@
+//! Places on the node: which pods are admitted, and in which order the others wait for room (kubelet-probes 5.3, 10;
+//! deviations: rejected-pods-wait).
+//!
+//! Invariants: a pod that waits has no worker and takes nothing of the node. A pod that ends takes what it has until
+//! nothing of it runs. A pod that runs keeps its place, whatever came before it. Nothing is stopped to make room.
+
+use std::borrow::Cow;
+use std::cmp::Reverse;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use super::Parts;
+use crate::api::{Pod, PodPhase, PodStatus, PodUid};
+use crate::base::clock::{Moment, Time};
+use crate::pods::admission::{self, Node, Rejection, Taken};
+use crate::pods::events::EventType;
+use crate::pods::status;
+use crate::pods::workers::UpdateKind;
+
+/// The pods that wait for room.
+#[derive(Default)]
+pub struct Places(HashMap<PodUid, Waiting>);
+
+struct Waiting {
+    since: Time,
+    /// The reason that an event has told of.
+    told: Option<Cow<'static, str>>,
+}
+
+impl Places {
+    pub(super) fn waits(&self, uid: &PodUid) -> bool {
+        self.0.contains_key(uid)
+    }
+
+    pub(super) fn forget(&mut self, uid: &PodUid) {
+        self.0.remove(uid);
+    }
+}
+
+/// What is taken of the node.
+struct Room {
+    /// By the pods that stay.
+    staying: Taken,
+    /// By those that stay and those that are ending.
+    now: Taken,
+    ending: Vec<Arc<Pod>>,
+}
+
+impl Room {
+    fn take(&mut self, pod: &Pod) {
+        self.staying.add(pod);
+        self.now.add(pod);
+    }
+
+    /// An older version of the pod that is ending is not in its way: its worker waits for the end of that one.
+    fn beside_older_versions(&self, pod: &Pod) -> Cow<'_, Taken> {
+        let name = pod.full_name();
+        if self.ending.iter().all(|e| e.full_name() != name) {
+            return Cow::Borrowed(&self.now);
+        }
+        let mut taken = self.staying.clone();
+        let others = self.ending.iter().filter(|e| e.full_name() != name);
+        others.for_each(|pod| taken.add(pod));
+        Cow::Owned(taken)
+    }
+}
+
+impl Parts {
+    pub(super) fn handle_additions(&self, pods: Vec<Arc<Pod>>) {
+        pods.iter()
+            .for_each(|p| self.evictions.seen(p, Moment::now()));
+        self.end_predecessors(&pods);
+        let (ended, new): (Vec<_>, Vec<_>) = pods.into_iter().partition(|pod| {
+            let has_ended = self.phase(pod.uid()).is_terminal() && !self.is_rejected(pod.uid());
+            has_ended || self.workers.is_terminating(pod.uid())
+        });
+        for pod in ended {
+            self.pods.set(pod.clone());
+            self.dispatch(pod, UpdateKind::Create);
+        }
+        self.admit(new);
+    }
+
+    pub(super) fn handle_update(&self, pod: Arc<Pod>) {
+        self.evictions.seen(&pod, Moment::now());
+        let ends = pod.metadata.deletion_timestamp.is_some();
+        if !ends && self.is_rejected(pod.uid()) && !self.workers.contains(pod.uid()) {
+            return self.admit(vec![pod]);
+        }
+        self.pods.set(pod.clone());
+        self.dispatch(pod, UpdateKind::Update);
+    }
+
+    /// Starts these pods, beside those that wait already, as far as there is room.
+    pub(super) fn admit(&self, pods: Vec<Arc<Pod>>) {
+        if pods.is_empty() {
+            return;
+        }
+        let now = Time::now();
+        for pod in pods {
+            let status = self.statuses.get(pod.uid());
+            let rejected = status.filter(|s| Rejection::of(s).is_some());
+            let since = rejected.and_then(|s| s.start_time).unwrap_or(now);
+            let waiting = Waiting { since, told: None };
+            self.places
+                .borrow_mut()
+                .0
+                .insert(pod.uid().clone(), waiting);
+            self.pods.set(pod);
+        }
+        self.admit_waiting();
+    }
+
+    /// Starts the pods for which there is room now. One that does not fit holds up none that does.
+    pub(super) fn admit_waiting(&self) {
+        let waiting = self.waiting_in_order();
+        if waiting.is_empty() {
+            return;
+        }
+        // People reserve them while the daemon runs.
+        let node = Node {
+            huge_pages: (self.huge_pages)(),
+            ..self.node.clone()
+        };
+        let mut room = self.room();
+        for pod in waiting {
+            match admission::admit(&pod, &node, &room.beside_older_versions(&pod)) {
+                Err(why) if !why.is_for_room() => self.reject(&pod, &why),
+                Err(why) if !self.runs(pod.uid()) => {
+                    // For the pods behind it, what it is about to get is taken.
+                    match admission::admit(&pod, &node, &room.staying) {
+                        Ok(()) => {
+                            room.take(&pod);
+                            self.keep_waiting(&pod, &why);
+                        }
+                        Err(_) => self.reject(&pod, &why),
+                    }
+                }
+                Ok(()) | Err(_) => {
+                    room.take(&pod);
+                    self.start(pod);
+                }
+            }
+        }
+    }
+
+    /// A pod that had its place comes before those that have waited for one, higher priorities before lower ones, then
+    /// who has waited longer. Static pods carry no creation time; the name makes the order the same at every start.
+    fn waiting_in_order(&self) -> Vec<Arc<Pod>> {
+        let places = self.places.borrow();
+        let pods = places.0.iter().filter_map(|(uid, waiting)| {
+            let pod = self.pods.get(uid)?;
+            let priority = pod.spec.priority.unwrap_or(0);
+            let rank = (!self.had_its_place(uid), Reverse(priority), waiting.since);
+            Some((rank, pod.full_name(), pod))
+        });
+        let mut pods: Vec<_> = pods.collect();
+        pods.sort_by(|a, b| (&a.0, &a.1).cmp(&(&b.0, &b.1)));
+        pods.into_iter().map(|(_, _, pod)| pod).collect()
+    }
+
+    /// Whether the pod had a place when it came: an earlier daemon ran it, or it was evicted and starts anew.
+    fn had_its_place(&self, uid: &PodUid) -> bool {
+        let status = self.statuses.get(uid);
+        let was_active =
+            status.is_some_and(|s| !s.phase.is_terminal() && Rejection::of(&s).is_none());
+        was_active || self.evictions.comes_back(uid) || self.runs(uid)
+    }
+
+    fn runs(&self, uid: &PodUid) -> bool {
+        self.runtime.pod(uid).is_running()
+    }
+
+    fn is_rejected(&self, uid: &PodUid) -> bool {
+        let status = self.statuses.get(uid);
+        status.is_some_and(|s| Rejection::of(&s).is_some())
+    }
+
+    /// A pod that has ended has no place on the node any more, unless it starts anew. One that is ending has its place
+    /// until nothing of it runs.
+    fn room(&self) -> Room {
+        let places = self.places.borrow();
+        let is_active = |uid: &PodUid| !self.phase(uid).is_terminal();
+        let stays = |pod: &Arc<Pod>| {
+            let uid = pod.uid();
+            !places.waits(uid) && (is_active(uid) || self.evictions.comes_back(uid))
+        };
+        let staying: Vec<_> = self.pods.all().into_iter().filter(stays).collect();
+        let uids: HashSet<&PodUid> = staying.iter().map(|pod| pod.uid()).collect();
+        let mut ending = self.workers.ending();
+        ending.retain(|pod| {
+            let uid = pod.uid();
+            !uids.contains(uid) && (is_active(uid) || self.runs(uid))
+        });
+        let staying = Taken::by(staying.iter().map(AsRef::as_ref));
+        let mut now = staying.clone();
+        ending.iter().for_each(|pod| now.add(pod));
+        Room {
+            staying,
+            now,
+            ending,
+        }
+    }
+
+    fn start(&self, pod: Arc<Pod>) {
+        let waited = self.places.borrow_mut().0.remove(pod.uid());
+        if self.is_rejected(pod.uid()) {
+            let status = PodStatus {
+                phase: PodPhase::Pending,
+                qos_class: status::qos_class(&pod).into(),
+                ..PodStatus::default()
+            };
+            self.statuses.begin_anew(&pod, status);
+        }
+        if waited.is_some_and(|w| w.told.is_some()) {
+            let text = "There is room for the pod now";
+            self.recorder
+                .record(&pod.reference(), "", EventType::Normal, "Admitted", text);
+        }
+        self.dispatch(pod, UpdateKind::Create);
+    }
+
+    /// Pods that are ending have what the pod needs.
+    fn keep_waiting(&self, pod: &Pod, why: &Rejection) {
+        self.refuse(pod, PodPhase::Pending, why, why.waiting_text());
+    }
+
+    /// kubelet-probes 5.3 "Reject". A pod that lacks room is looked at again; any other is not, until its file changes or
+    /// the daemon is started again.
+    pub(super) fn reject(&self, pod: &Pod, why: &Rejection) {
+        self.tell(pod, why);
+        self.refuse(pod, PodPhase::Failed, why, why.text());
+        if !why.is_for_room() {
+            self.places.borrow_mut().forget(pod.uid());
+        }
+    }
+
+    /// Tells of a rejection, but not again while its reason is the same.
+    fn tell(&self, pod: &Pod, why: &Rejection) {
+        let Rejection { reason, message } = why;
+        if let Some(waiting) = self.places.borrow_mut().0.get_mut(pod.uid())
+            && waiting.told.replace(reason.clone()).as_ref() == Some(reason)
+        {
+            return;
+        }
+        self.metrics.rejected(reason);
+        self.recorder
+            .record(&pod.reference(), "", EventType::Warning, reason, message);
+    }
+
+    fn refuse(&self, pod: &Pod, phase: PodPhase, why: &Rejection, message: String) {
+        let places = self.places.borrow();
+        let since = places.0.get(pod.uid()).map(|waiting| waiting.since);
+        drop(places);
+        let status = PodStatus {
+            phase,
+            reason: why.reason.to_string(),
+            message,
+            qos_class: status::qos_class(pod).into(),
+            start_time: since,
+            ..PodStatus::default()
+        };
+        self.statuses.set(pod, status);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, SystemTime};
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::api::test_pods;
+    use crate::engine::runtime::fake::runtime_container_status;
+    use crate::engine::runtime::{RuntimePodStatus, RuntimeState};
+    use crate::pods::sources::PodOperation;
+    use crate::pods::sync_loop::tests::{Harness, SOON};
+    use crate::pods::workers::Phase;
+
+    /// A node with two processors.
+    fn harness() -> Harness {
+        let mut h = Harness::new();
+        h.parts.node.cpu_milli = 2000;
+        h.seen();
+        h
+    }
+
+    fn pod(name: &str, cpu: &str) -> Arc<Pod> {
+        prioritized(name, cpu, 0)
+    }
+
+    fn prioritized(name: &str, cpu: &str, priority: i32) -> Arc<Pod> {
+        let resources = json!({"requests": {"cpu": cpu}});
+        let container = json!({"name": "c", "image": "i", "resources": resources});
+        let spec = json!({"priority": priority, "containers": [container]});
+        test_pods::pod(name).uid(name).spec(spec).arc()
+    }
+
+    #[track_caller]
+    fn shows(h: &Harness, uid: &str, phase: PodPhase, reason: &str) {
+        let status = h.parts.statuses.get(&uid.into()).unwrap();
+        assert_eq!((status.phase, status.reason.as_str()), (phase, reason));
+    }
+
+    fn add(h: &Harness, pods: &[Arc<Pod>]) {
+        h.config(PodOperation::Add, pods);
+    }
+
+    fn remove(h: &Harness, pod: &Arc<Pod>) {
+        h.config(PodOperation::Remove, std::slice::from_ref(pod));
+    }
+
+    /// Waits until nothing runs of any pod that is ending.
+    fn until_ended(h: &Harness) {
+        let deadline = std::time::Instant::now() + SOON;
+        while !h.parts.workers.ending().is_empty() {
+            assert!(std::time::Instant::now() < deadline, "a pod does not end");
+            std::thread::yield_now();
+        }
+    }
+
+    /// Waits for the first sync of the pod, and takes what has run before it.
+    #[track_caller]
+    fn starts(h: &Harness, uid: &str) {
+        let wanted = (uid.to_owned(), Phase::Sync);
+        while h.ran.recv_timeout(SOON).expect("a run") != wanted {}
+    }
+
+    /// A worker is there from the moment on that its pod is to start.
+    #[track_caller]
+    fn starts_not(h: &Harness, uid: &str) {
+        assert!(!h.parts.workers.contains(&uid.into()));
+    }
+
+    /// A renamed pod on a full node: the old one still ends when the new one comes.
+    #[test]
+    fn a_pod_that_takes_the_place_of_one_that_is_ending_starts_when_that_has_ended() {
+        let mut h = harness();
+        let (old, new) = (pod("old", "2"), pod("new", "2"));
+        add(&h, std::slice::from_ref(&old));
+        h.expect("old", Phase::Sync);
+        remove(&h, &old);
+        add(&h, &[new]);
+        shows(&h, "new", PodPhase::Pending, "OutOfcpu");
+        let status = h.parts.statuses.get(&"new".into()).unwrap();
+        assert_eq!(
+            status.message,
+            "Pod waits until other pods have ended: Node didn't have enough resource: cpu, requested: 2000, used: 2000, capacity: 2000"
+        );
+        h.parts.admit_waiting();
+        starts_not(&h, "new");
+        h.open();
+        until_ended(&h);
+        h.parts.admit_waiting();
+        starts(&h, "new");
+        shows(&h, "new", PodPhase::Pending, "");
+    }
+
+    /// The other order of a rename: the new file is seen first.
+    #[test]
+    fn a_pod_that_was_rejected_for_want_of_room_starts_when_room_comes() {
+        let mut h = harness();
+        h.open();
+        let (old, new) = (pod("old", "2"), pod("new", "1"));
+        add(&h, std::slice::from_ref(&old));
+        h.expect("old", Phase::Sync);
+        add(&h, &[new]);
+        shows(&h, "new", PodPhase::Failed, "OutOfcpu");
+        h.parts.handle_housekeeping();
+        h.parts.handle_sync_tick(Moment::now());
+        starts_not(&h, "new");
+        remove(&h, &old);
+        until_ended(&h);
+        h.parts.handle_sync_tick(Moment::now());
+        starts(&h, "new");
+        let events = h.parts.recorder.list();
+        let told: Vec<_> = events.iter().map(|e| (&*e.reason, e.count)).collect();
+        assert_eq!(
+            told,
+            [("OutOfcpu", 1), ("Admitted", 1)],
+            "each is told once"
+        );
+    }
+
+    #[test]
+    fn a_pod_that_has_completed_makes_room() {
+        let mut h = harness();
+        h.open();
+        let (job, next) = (pod("job", "2"), pod("next", "2"));
+        add(&h, std::slice::from_ref(&job));
+        h.expect("job", Phase::Sync);
+        add(&h, &[next]);
+        let done = PodStatus {
+            phase: PodPhase::Succeeded,
+            ..PodStatus::default()
+        };
+        h.parts.statuses.set(&job, done);
+        h.parts.handle_sync_tick(Moment::now());
+        h.expect("next", Phase::Sync);
+    }
+
+    #[test]
+    fn the_higher_priority_and_then_the_longer_wait_comes_first_and_a_large_one_holds_up_none() {
+        let mut h = harness();
+        h.open();
+        let old = pod("old", "2");
+        add(&h, std::slice::from_ref(&old));
+        h.expect("old", Phase::Sync);
+        let waits_since = |pod: &Arc<Pod>, seconds: u64| {
+            let status = PodStatus {
+                phase: PodPhase::Failed,
+                reason: "OutOfcpu".into(),
+                message: "Pod was rejected: no room".into(),
+                start_time: Some((SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)).into()),
+                ..PodStatus::default()
+            };
+            h.parts.statuses.set(pod, status);
+            add(&h, std::slice::from_ref(pod));
+        };
+        let (first, second) = (pod("z-first", "1"), pod("a-second", "1"));
+        let (large, urgent) = (
+            prioritized("large", "3", 9),
+            prioritized("urgent", "500m", 5),
+        );
+        for (pod, seconds) in [(&second, 200), (&first, 100), (&large, 1), (&urgent, 300)] {
+            waits_since(pod, seconds);
+        }
+        remove(&h, &old);
+        until_ended(&h);
+        h.parts.admit_waiting();
+        for (uid, phase, reason) in [
+            ("large", PodPhase::Failed, "OutOfcpu"),
+            ("urgent", PodPhase::Pending, ""),
+            ("z-first", PodPhase::Pending, ""),
+            ("a-second", PodPhase::Failed, "OutOfcpu"),
+        ] {
+            shows(&h, uid, phase, reason);
+        }
+    }
+
+    /// The statuses are those of an earlier daemon.
+    #[test]
+    fn after_a_restart_who_ran_keeps_its_place_and_who_was_rejected_waits_on() {
+        let mut h = harness();
+        h.open();
+        let (runs, waits) = (pod("z-runs", "2"), pod("a-waits", "2"));
+        let running = PodStatus {
+            phase: PodPhase::Running,
+            ..PodStatus::default()
+        };
+        h.parts.statuses.set(&runs, running);
+        let rejected = PodStatus {
+            phase: PodPhase::Failed,
+            reason: "OutOfcpu".into(),
+            message: "Pod was rejected: no room".into(),
+            ..PodStatus::default()
+        };
+        h.parts.statuses.set(&waits, rejected);
+        add(&h, &[runs.clone(), waits]);
+        h.expect("z-runs", Phase::Sync);
+        shows(&h, "a-waits", PodPhase::Failed, "OutOfcpu");
+        remove(&h, &runs);
+        until_ended(&h);
+        h.parts.handle_sync_tick(Moment::now());
+        starts(&h, "a-waits");
+    }
+
+    /// Another source may have spoken first.
+    #[test]
+    fn a_pod_that_runs_is_not_rejected_for_want_of_room() {
+        let mut h = harness();
+        h.open();
+        let live = RuntimePodStatus {
+            uid: "runs".into(),
+            name: "runs".into(),
+            containers: vec![runtime_container_status("c", "1", RuntimeState::Running, 0)],
+            ..RuntimePodStatus::default()
+        };
+        h.runtime.pods.lock().unwrap().push(Arc::new(live));
+        add(&h, &[pod("other", "2")]);
+        h.expect("other", Phase::Sync);
+        add(&h, &[pod("runs", "2")]);
+        h.expect("runs", Phase::Sync);
+    }
+
+    /// Node labels and the like are those of the configuration, which is read at the start.
+    #[test]
+    fn a_pod_rejected_for_another_reason_waits_for_its_file_or_a_restart() {
+        let mut h = harness();
+        h.open();
+        let selects = json!({"nodeSelector": {"disk": "ssd"}, "containers": [{"name": "c"}]});
+        let picky = test_pods::pod("picky").uid("picky").spec(selects).arc();
+        add(&h, std::slice::from_ref(&picky));
+        shows(&h, "picky", PodPhase::Failed, "NodeAffinity");
+        h.parts.node.labels = [("disk".to_owned(), "ssd".to_owned())].into();
+        h.parts.handle_sync_tick(Moment::now());
+        starts_not(&h, "picky");
+        // as the next daemon does
+        add(&h, std::slice::from_ref(&picky));
+        h.expect("picky", Phase::Sync);
+    }
+
+    #[test]
+    fn an_edit_of_a_rejected_pod_is_admitted() {
+        let mut h = harness();
+        h.open();
+        add(&h, &[pod("a", "3")]);
+        shows(&h, "a", PodPhase::Failed, "OutOfcpu");
+        h.config(PodOperation::Update, &[pod("a", "1")]);
+        h.expect("a", Phase::Sync);
+        shows(&h, "a", PodPhase::Pending, "");
+    }
+
+    #[test]
+    fn an_edit_of_a_pod_on_a_full_node_does_not_wait_for_room_but_for_its_older_version() {
+        let h = harness();
+        let old = pod("old", "2");
+        add(&h, std::slice::from_ref(&old));
+        h.expect("old", Phase::Sync);
+        remove(&h, &old);
+        let mut edited = Pod::clone(&pod("edited", "2"));
+        edited.metadata.name = old.metadata.name.clone();
+        edited.metadata.namespace = old.metadata.namespace.clone();
+        add(&h, &[Arc::new(edited)]);
+        assert!(h.parts.workers.contains(&"edited".into()));
+        assert!(h.parts.statuses.get(&"edited".into()).is_none());
+    }
+
+    #[test]
+    fn a_pod_that_is_removed_while_it_waits_does_not_start() {
+        let mut h = harness();
+        h.open();
+        let (old, new) = (pod("old", "2"), pod("new", "2"));
+        add(&h, &[old.clone(), new.clone()]);
+        // the order is that of the names
+        h.expect("new", Phase::Sync);
+        shows(&h, "old", PodPhase::Failed, "OutOfcpu");
+        remove(&h, &old);
+        remove(&h, &new);
+        assert!(h.parts.places.borrow().0.is_empty());
+        until_ended(&h);
+        h.parts.handle_sync_tick(Moment::now());
+        let mut ran = h.ran.try_iter();
+        assert!(!ran.any(|(uid, phase)| uid == "old" && phase == Phase::Sync));
+    }
+}

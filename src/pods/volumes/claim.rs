@@ -1,0 +1,69 @@
+//! `persistentVolumeClaim`: a directory of the node that outlives its pods.
+//!
+//! Invariant: podprobe never removes it, nor anything in it.
+
+use std::fs::{self, Permissions};
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use super::{Context, SetUp, VolumeType};
+use crate::api::pod::Volume;
+use crate::base::paths::directories::make_private;
+
+/// The volume type `persistentVolumeClaim`.
+pub struct ClaimVolume;
+
+impl VolumeType for ClaimVolume {
+    fn plugin_name(&self) -> &'static str {
+        "kubernetes.io/local-volume"
+    }
+
+    fn supports(&self, volume: &Volume) -> bool {
+        volume.persistent_volume_claim.is_some()
+    }
+
+    fn set_up(&self, of: &Context<'_>, volume: &Volume, _: &Path) -> Result<SetUp, String> {
+        let claim = volume.persistent_volume_claim.as_ref();
+        let name = &claim.ok_or("it names no claim")?.claim_name;
+        let namespace = &of.pod.metadata.namespace;
+        let source = of.claims.join(namespace).join(name);
+        // The name of an object that is there is a good name for a directory; any other may be none.
+        if !of.objects.has_claim(namespace, name) {
+            let missing = format!("persistentvolumeclaim {name:?} not found");
+            return Ok(SetUp {
+                missing: Some(missing),
+                ..SetUp::at(source)
+            });
+        }
+        make(&source).map_err(|e| format!("cannot make {}: {e}", source.display()))?;
+        Ok(SetUp::at(source))
+    }
+
+    fn is_read_only(&self, volume: &Volume) -> bool {
+        let claim = volume.persistent_volume_claim.as_ref();
+        claim.is_some_and(|claim| claim.read_only)
+    }
+
+    fn takes_group(&self, volume: &Volume) -> bool {
+        !self.is_read_only(volume)
+    }
+
+    /// It outlives the pod.
+    fn tear_down(&self, _: &Path) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Every user of a container may write into a new one, as with local-path provisioners; what is there already keeps
+/// its mode. No user of the node reaches it: the directory above is root's.
+fn make(dir: &Path) -> io::Result<()> {
+    if dir.is_dir() {
+        return Ok(());
+    }
+    if let Some(parent) = dir.parent() {
+        make_private(parent)?;
+    }
+    fs::create_dir(dir)?;
+    fs::set_permissions(dir, Permissions::from_mode(0o777))
+}

@@ -1,0 +1,317 @@
+//! Volumes: the types of volumes, and how each makes a directory on the node.
+//!
+//! Invariants: a type of volume is one implementor of [`VolumeType`], in a file of its own and in
+//! the list of [`Volumes::new`]; nothing outside this module asks which type a volume has. A volume
+//! lives in the directory `<pod>/volumes/<type>/<name>` until its pod has finished. Setting up a
+//! volume again does no harm.
+//!
+//! The content of a volume of objects lies in a tmpfs that the sandbox mounts in its own mount
+//! namespace, so it is never on a disk and never seen on the node. It is written from outside, below
+//! [`crate::engine::runtime::Runtime::volumes_root`], before the containers start and whenever it changes.
+
+mod atomic_writer;
+mod below;
+mod claim;
+mod config_map;
+mod downward_api;
+mod empty_dir;
+mod host_path;
+mod image;
+mod mounted;
+mod nested;
+mod ownership;
+mod payload;
+mod projected;
+mod secret;
+mod usage;
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+pub use mounted::{MountedVolumes, Outdated};
+pub use payload::Payload;
+pub use usage::{Usage, Walk};
+
+use crate::api::Pod;
+use crate::api::field_ref::Allocatable;
+use crate::api::objects::ObjectSet;
+use crate::api::pod::{ImageVolume, Volume};
+use crate::api::quantity::Quantity;
+use crate::base::paths::directories::make_private;
+use crate::base::remove_tree::remove_tree;
+use crate::engine::runtime::Tmpfs;
+use mounted::Content;
+use ownership::FsGroup;
+
+/// What a volume is made of.
+#[derive(Clone, Copy)]
+pub struct Context<'a> {
+    /// The pod.
+    pub pod: &'a Pod,
+    /// What it refers to.
+    pub objects: &'a ObjectSet,
+    /// For the limits in a downwardAPI volume.
+    pub allocatable: Allocatable,
+    /// The directory of the claims.
+    pub claims: &'a Path,
+}
+
+/// A type of volume (the kubelet's volume plugin).
+pub trait VolumeType: Send + Sync {
+    /// As in Kubernetes, `kubernetes.io/empty-dir`.
+    fn plugin_name(&self) -> &'static str;
+
+    /// Whether the volume is of this type.
+    fn supports(&self, volume: &Volume) -> bool;
+
+    /// Makes the volume ready for containers; `dir` is its own directory, which may not exist yet.
+    /// Idempotent: data of containers stays.
+    ///
+    /// # Errors
+    /// The cause, for people. The pod waits with ContainerCreating, and the set-up is tried again.
+    fn set_up(&self, of: &Context<'_>, volume: &Volume, dir: &Path) -> Result<SetUp, String>;
+
+    /// The files of a volume of objects, or the kubelet's text why there are none; None for other
+    /// types.
+    fn content(&self, _: &Context<'_>, _: &Volume) -> Option<Result<Payload, String>> {
+        None
+    }
+
+    /// The image that the runtime mounts instead of a path of the node; None for other types.
+    fn image<'v>(&self, _: &'v Volume) -> Option<&'v ImageVolume> {
+        None
+    }
+
+    /// Whether every mount of it is read-only.
+    fn is_read_only(&self, _: &Volume) -> bool {
+        false
+    }
+
+    /// Whether what is in it is given to the pod's `fsGroup`.
+    fn takes_group(&self, _: &Volume) -> bool {
+        false
+    }
+
+    /// The most that may lie in it on the disk; None for no limit, and where something else keeps it.
+    fn size_limit<'v>(&self, _: &'v Volume) -> Option<&'v Quantity> {
+        None
+    }
+
+    /// Removes the volume if it belongs only to the pod. Called when the pod has finished; `dir`
+    /// may not exist.
+    ///
+    /// # Errors
+    /// The volume could not be removed; this is tried again.
+    fn tear_down(&self, dir: &Path) -> io::Result<()> {
+        remove_tree(dir)
+    }
+}
+
+/// A volume that is ready.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SetUp {
+    /// The path that containers mount.
+    pub source: PathBuf,
+    /// A tmpfs that the sandbox mounts there first.
+    pub tmpfs: Option<Tmpfs>,
+    /// Why no new sandbox may use it yet. One that runs is not ended for this.
+    pub missing: Option<String>,
+}
+
+impl SetUp {
+    /// A volume at that path.
+    fn at(source: PathBuf) -> Self {
+        Self {
+            source,
+            tmpfs: None,
+            missing: None,
+        }
+    }
+
+    /// A volume whose content is written into memory; `dir` is made. Its mode is the kubelet's: 1777 if it is `is_sticky`, else
+    /// 0777.
+    fn in_memory(dir: &Path, is_sticky: bool) -> Result<Self, String> {
+        make_private(dir).map_err(|e| format!("cannot make {}: {e}", dir.display()))?;
+        let tmpfs = Tmpfs {
+            path: dir.to_owned(),
+            size: None,
+            page_size: None,
+            is_sticky,
+        };
+        Ok(Self {
+            tmpfs: Some(tmpfs),
+            ..Self::at(dir.to_owned())
+        })
+    }
+}
+
+/// A volume on the disk whose size has a limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LimitedVolume {
+    /// Its name in the pod.
+    pub name: String,
+    /// Its directory, which may not exist yet.
+    pub dir: PathBuf,
+    /// Bytes, at least 1.
+    pub limit: u64,
+    /// The limit as written.
+    pub written: String,
+}
+
+/// A volume is not ready.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeError {
+    /// Name of the volume.
+    pub volume: String,
+    /// The cause.
+    pub cause: String,
+}
+
+impl fmt::Display for VolumeError {
+    /// The kubelet's words.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { volume, cause } = self;
+        write!(
+            f,
+            "MountVolume.SetUp failed for volume {volume:?} : {cause}"
+        )
+    }
+}
+
+impl std::error::Error for VolumeError {}
+
+/// The types of volumes that this node has.
+pub struct Volumes {
+    /// The first type that supports a volume is its type.
+    types: Vec<Box<dyn VolumeType>>,
+}
+
+impl Default for Volumes {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Volumes {
+    /// Every type.
+    pub fn new() -> Self {
+        Self {
+            types: vec![
+                Box::new(host_path::HostPathVolume),
+                Box::new(config_map::ConfigMapVolume),
+                Box::new(secret::SecretVolume),
+                Box::new(downward_api::DownwardApiVolume),
+                Box::new(projected::ProjectedVolume),
+                Box::new(claim::ClaimVolume),
+                Box::new(image::ImageVolume),
+                Box::new(empty_dir::EmptyDirVolume),
+            ],
+        }
+    }
+
+    /// Adds a type that is asked before the others.
+    #[must_use]
+    pub fn with(mut self, more: Box<dyn VolumeType>) -> Self {
+        self.types.insert(0, more);
+        self
+    }
+
+    /// The kubelet's name of the type of a volume; None for one that no type supports.
+    pub fn plugin_name(&self, volume: &Volume) -> Option<&'static str> {
+        Some(self.type_of(volume).ok()?.plugin_name())
+    }
+
+    /// Makes every volume of a pod ready. `pod_dir` is the pod's directory. What keeps a new sandbox
+    /// from being made is in [`MountedVolumes::check`].
+    ///
+    /// # Errors
+    /// The first volume that is not ready.
+    pub fn set_up(&self, of: &Context<'_>, pod_dir: &Path) -> Result<MountedVolumes, VolumeError> {
+        let mut mounted = MountedVolumes::new(FsGroup::of(of.pod));
+        for volume in &of.pod.spec.volumes {
+            let error = |cause| VolumeError {
+                volume: volume.name.clone(),
+                cause,
+            };
+            let t = self.type_of(volume).map_err(error)?;
+            let dir = directory(t, volume, pod_dir);
+            let ready = t.set_up(of, volume, &dir).map_err(error)?;
+            mounted.add(volume, ready, t);
+        }
+        mounted.contents = self.contents(of, pod_dir);
+        Ok(mounted)
+    }
+
+    /// The volumes of objects, with what should be in them; none for most pods.
+    pub fn update(&self, of: &Context<'_>, pod_dir: &Path) -> MountedVolumes {
+        let mut mounted = MountedVolumes::new(FsGroup::of(of.pod));
+        mounted.contents = self.contents(of, pod_dir);
+        mounted
+    }
+
+    fn contents(&self, of: &Context<'_>, pod_dir: &Path) -> Vec<Content> {
+        let volumes = of.pod.spec.volumes.iter();
+        let content = |volume: &Volume| {
+            let t = self.type_of(volume).ok()?;
+            Some(Content {
+                volume: volume.name.clone(),
+                dir: directory(t, volume, pod_dir),
+                mount_points: nested::mount_points(of.pod, &volume.name),
+                payload: t.content(of, volume)?.and_then(Payload::checked),
+            })
+        };
+        volumes.filter_map(content).collect()
+    }
+
+    /// Removes the volumes that belong only to the pod. Called when nothing of the pod runs any
+    /// more.
+    ///
+    /// # Errors
+    /// A part could not be removed; the rest is gone.
+    pub fn tear_down(&self, pod: &Pod, pod_dir: &Path) -> io::Result<()> {
+        let mut result = Ok(());
+        for volume in &pod.spec.volumes {
+            if let Ok(t) = self.type_of(volume) {
+                result = result.and(t.tear_down(&directory(t, volume, pod_dir)));
+            }
+        }
+        result
+    }
+
+    /// The volumes whose size has a limit that nothing but a look at them keeps; none for most pods.
+    pub fn limited(&self, pod: &Pod, pod_dir: &Path) -> Vec<LimitedVolume> {
+        let limited = |volume: &Volume| {
+            let t = self.type_of(volume).ok()?;
+            let quantity = t.size_limit(volume)?;
+            Some(LimitedVolume {
+                name: volume.name.clone(),
+                dir: directory(t, volume, pod_dir),
+                limit: positive(quantity)?,
+                written: quantity.0.clone(),
+            })
+        };
+        pod.spec.volumes.iter().filter_map(limited).collect()
+    }
+
+    fn type_of(&self, volume: &Volume) -> Result<&dyn VolumeType, String> {
+        let mut all = self.types.iter().map(|t| &**t);
+        all.find(|t| t.supports(volume))
+            .ok_or_else(|| "no type of volume that podprobe has".to_owned())
+    }
+}
+
+/// A limit in bytes. As in the kubelet 0 is no limit.
+fn positive(limit: &Quantity) -> Option<u64> {
+    let bytes = limit.value().and_then(|n| u64::try_from(n).ok());
+    bytes.filter(|&n| n > 0)
+}
+
+/// `<pod>/volumes/kubernetes.io~empty-dir/<name>`.
+fn directory(t: &dyn VolumeType, volume: &Volume, pod_dir: &Path) -> PathBuf {
+    let plugin = t.plugin_name().replace('/', "~");
+    pod_dir.join("volumes").join(plugin).join(&volume.name)
+}
+
+#[cfg(test)]
+mod tests;

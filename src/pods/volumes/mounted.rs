@@ -1,0 +1,173 @@
+//! The volumes of one pod, and how their content comes to lie in them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
+
+use super::below::open_volume;
+use super::ownership::FsGroup;
+use super::payload::Payload;
+use super::{SetUp, VolumeError, VolumeType, atomic_writer};
+use crate::api::pod::{ImageVolume, Volume};
+use crate::engine::runtime::Tmpfs;
+
+/// What should be in a volume of objects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Content {
+    pub(super) volume: String,
+    pub(super) dir: PathBuf,
+    /// Directories in it that other volumes are mounted on.
+    pub(super) mount_points: BTreeSet<PathBuf>,
+    pub(super) payload: Result<Payload, String>,
+}
+
+/// The volumes of one pod, ready.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MountedVolumes {
+    sources: BTreeMap<String, PathBuf>,
+    /// Those that have no path, because they are images.
+    images: BTreeMap<String, ImageVolume>,
+    read_only: BTreeSet<String>,
+    tmpfs: Vec<Tmpfs>,
+    missing: Vec<VolumeError>,
+    /// Those that the group takes.
+    of_group: Vec<String>,
+    group: Option<FsGroup>,
+    pub(super) contents: Vec<Content>,
+}
+
+/// A volume that has not been brought up to date.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outdated {
+    /// Why.
+    pub error: VolumeError,
+    /// Whether it has older content, with which containers can run.
+    pub usable: bool,
+}
+
+impl MountedVolumes {
+    pub(super) fn new(group: Option<FsGroup>) -> Self {
+        Self {
+            group,
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn add(&mut self, volume: &Volume, ready: SetUp, t: &dyn VolumeType) {
+        let name = &volume.name;
+        if t.is_read_only(volume) {
+            self.read_only.insert(name.clone());
+        }
+        if t.takes_group(volume) {
+            self.of_group.push(name.clone());
+        }
+        let missing = ready.missing.map(|cause| error(name, cause));
+        self.missing.extend(missing);
+        match t.image(volume) {
+            Some(image) => drop(self.images.insert(name.clone(), image.clone())),
+            None => drop(self.sources.insert(name.clone(), ready.source)),
+        }
+        self.tmpfs.extend(ready.tmpfs);
+    }
+
+    /// The path of the volume of this name; an image has none.
+    pub fn source(&self, name: &str) -> Option<&Path> {
+        self.sources.get(name).map(PathBuf::as_path)
+    }
+
+    /// The image that the volume of this name is.
+    pub fn image(&self, name: &str) -> Option<&ImageVolume> {
+        self.images.get(name)
+    }
+
+    /// Whether every mount of the volume is read-only.
+    pub fn is_read_only(&self, name: &str) -> bool {
+        self.read_only.contains(name)
+    }
+
+    /// The tmpfs that the sandbox must mount.
+    pub fn tmpfs(&self) -> &[Tmpfs] {
+        &self.tmpfs
+    }
+
+    /// Whether a new sandbox can use the volumes.
+    ///
+    /// # Errors
+    /// The first volume whose objects are missing.
+    pub fn check(&self) -> Result<(), VolumeError> {
+        let no_content = |c: &Content| Some(error(&c.volume, c.payload.clone().err()?));
+        let mut missing = self.missing.iter().cloned();
+        let first = missing
+            .next()
+            .or_else(|| self.contents.iter().find_map(no_content));
+        first.map_or(Ok(()), Err)
+    }
+
+    /// Whether something is to be done in a sandbox before its containers start.
+    pub fn need_root(&self) -> bool {
+        !self.contents.is_empty() || (self.group.is_some() && !self.of_group.is_empty())
+    }
+
+    /// Gives the volumes of a sandbox without containers to the pod's group. `root` is
+    /// [`crate::engine::runtime::Runtime::volumes_root`].
+    ///
+    /// # Errors
+    /// The volumes of which some files could not be given.
+    pub fn give_to_group(&self, root: &OwnedFd) -> Vec<VolumeError> {
+        let Some(group) = self.group else {
+            return Vec::new();
+        };
+        let give = |name: &String| {
+            let given = open_volume(root, self.source(name)?).and_then(|v| group.take(&v));
+            let cause = given.err()?;
+            Some(error(name, format!("cannot set its group: {cause}")))
+        };
+        self.of_group.iter().filter_map(give).collect()
+    }
+
+    /// Brings the content of the volumes up to date. Returns those that are not.
+    pub fn fill(&self, root: &OwnedFd) -> Vec<Outdated> {
+        let contents = self.contents.iter();
+        contents.filter_map(|c| self.fill_one(root, c)).collect()
+    }
+
+    fn fill_one(&self, root: &OwnedFd, content: &Content) -> Option<Outdated> {
+        let outdated = |cause, usable| Outdated {
+            error: error(&content.volume, cause),
+            usable,
+        };
+        let volume = match open_in_memory(root, &content.dir) {
+            Ok(volume) => volume,
+            Err(cause) => return Some(outdated(cause, false)),
+        };
+        let group = self.group.map(|group| group.gid);
+        let written = content.payload.as_ref().map_err(String::clone);
+        let written = written.and_then(|payload| {
+            let written =
+                atomic_writer::make_mount_points(&volume, payload, &content.mount_points, group)
+                    .and_then(|()| atomic_writer::write(&volume, payload, group));
+            written.map_err(|e| format!("cannot write its files: {e}"))
+        });
+        let cause = written.err()?;
+        Some(outdated(cause, atomic_writer::is_written(&volume)))
+    }
+}
+
+/// Opens a volume whose content must not be on a disk.
+fn open_in_memory(root: &OwnedFd, dir: &Path) -> Result<OwnedFd, String> {
+    let volume = open_volume(root, dir).map_err(|e| format!("cannot open its directory: {e}"))?;
+    match fstatfs(&volume).map(|fs| fs.filesystem_type()) {
+        Ok(TMPFS_MAGIC) => Ok(volume),
+        Ok(_) => Err("its directory is not in memory".to_owned()),
+        Err(e) => Err(format!("cannot look at its directory: {e}")),
+    }
+}
+
+fn error(volume: &str, cause: String) -> VolumeError {
+    VolumeError {
+        volume: volume.to_owned(),
+        cause,
+    }
+}

@@ -1,0 +1,203 @@
+//! Killing containers: single ones, all at once, sidecars in their turn (kubelet-probes 8.5).
+
+use std::time::Duration;
+
+use super::syncer::{Problems, Syncer};
+use super::turns::{Ended, Turns};
+use crate::api::{HookKind, Pod};
+use crate::base::cancel::Cancel;
+use crate::base::clock::Moment;
+use crate::engine::runtime::{RuntimePodStatus, RuntimeState};
+use crate::pods::actions::{
+    self, KillReason, ToKill, grace_of, kill_grace_period, left_of, stop_grace,
+};
+use crate::pods::events::EventType;
+use crate::pods::lifecycle::{Failure, HookError, HookSubject};
+
+/// The error text of a cancelled run. It is never shown, because a cancelled run is not an error.
+pub(super) const CANCELLED: &str = "cancelled";
+/// Stack of a thread that only waits for one container to end.
+const KILL_STACK: usize = 256 * 1024;
+
+impl Syncer {
+    /// Kills every running container at once, sidecars in their turn, then the sandboxes (8.5).
+    pub(super) fn kill_pod(
+        &self,
+        pod: &Pod,
+        runtime: &RuntimePodStatus,
+        grace: Option<i64>,
+        problems: &mut Problems<'_>,
+    ) {
+        let alive = runtime
+            .containers
+            .iter()
+            .filter(|c| c.state != RuntimeState::Exited);
+        let kills: Vec<ToKill> = alive
+            .map(|c| ToKill {
+                id: c.id.clone(),
+                name: c.name.clone(),
+                message: format!("Stopping container {}", c.name),
+                reason: KillReason::None,
+            })
+            .collect();
+        self.kill_in_turn(pod, &kills, grace, problems);
+        // What was left running still needs its network and its volumes.
+        if problems.cancel.is_cancelled() {
+            return;
+        }
+        for sandbox in &runtime.sandboxes {
+            if let Err(e) = self.runtime().stop_sandbox(&sandbox.id) {
+                self.event(
+                    pod,
+                    "",
+                    EventType::Warning,
+                    "FailedKillPod",
+                    &format!("error killing pod: {e}"),
+                );
+                problems.add(e.message);
+            }
+        }
+    }
+
+    /// Kills containers in parallel; returns when the slowest has ended.
+    pub(super) fn kill_all(
+        &self,
+        pod: &Pod,
+        kills: &[ToKill],
+        grace: Option<i64>,
+        problems: &mut Problems<'_>,
+    ) {
+        self.kill_each(pod, kills, grace, None, problems);
+    }
+
+    /// Also in parallel. A sidecar first waits for the containers that must end before it, at most
+    /// for its grace period.
+    fn kill_in_turn(
+        &self,
+        pod: &Pod,
+        kills: &[ToKill],
+        grace: Option<i64>,
+        problems: &mut Problems<'_>,
+    ) {
+        let turns = Turns::new(kills.iter().map(|k| k.name.as_str()));
+        self.kill_each(pod, kills, grace, Some(&turns), problems);
+    }
+
+    fn kill_each(
+        &self,
+        pod: &Pod,
+        kills: &[ToKill],
+        grace: Option<i64>,
+        turns: Option<&Turns>,
+        problems: &mut Problems<'_>,
+    ) {
+        let cancel = problems.cancel;
+        let errors: Vec<String> = match kills {
+            [] => return,
+            [one] => self
+                .kill(pod, one, grace, None, cancel)
+                .err()
+                .into_iter()
+                .collect(),
+            many => std::thread::scope(|scope| {
+                let spawn = |kill| {
+                    let thread = std::thread::Builder::new()
+                        .name("kill".into())
+                        .stack_size(KILL_STACK);
+                    thread
+                        .spawn_scoped(scope, move || self.kill(pod, kill, grace, turns, cancel))
+                        .map_err(|e| (kill, e))
+                };
+                let threads: Vec<_> = many.iter().map(spawn).collect();
+                let end = |t: Result<
+                    std::thread::ScopedJoinHandle<'_, Result<(), String>>,
+                    (&ToKill, std::io::Error),
+                >| match t {
+                    Ok(handle) => handle
+                        .join()
+                        .unwrap_or_else(|_| Err("killing panicked".into())),
+                    // no thread could be started: this container is killed here, without waiting
+                    // for its turn
+                    Err((kill, _)) => {
+                        let _ended = turns.map(|turns| Ended(turns, &kill.name));
+                        self.kill(pod, kill, grace, None, cancel)
+                    }
+                };
+                threads.into_iter().filter_map(|t| end(t).err()).collect()
+            }),
+        };
+        problems.errors.extend(errors);
+    }
+
+    fn kill(
+        &self,
+        pod: &Pod,
+        kill: &ToKill,
+        grace: Option<i64>,
+        turns: Option<&Turns>,
+        cancel: &Cancel,
+    ) -> Result<(), String> {
+        // also on failure and on panic, so that the containers that wait for this one go on
+        let _ended = turns.map(|turns| Ended(turns, &kill.name));
+        self.deps.probes.killing(pod, kill);
+        self.event(pod, &kill.name, EventType::Normal, "Killing", &kill.message);
+        let own = || kill_grace_period(pod, pod.container(&kill.name), kill.reason);
+        let given = grace_of(grace.unwrap_or_else(own));
+        // The hook first, so that the hooks of all containers run while sidecars wait for their turn.
+        let left = left_of(given, self.pre_stop(pod, kill, given, cancel));
+        let waited = turns
+            .filter(|_| !left.is_zero())
+            .map(|turns| turns.wait(&actions::ends_after(&pod.spec, &kill.name), left))
+            .unwrap_or_default();
+        // hook and wait may have ended by a cancel
+        if cancel.is_cancelled() {
+            return Err(CANCELLED.to_owned());
+        }
+        let left = stop_grace(left_of(left, waited));
+        self.runtime()
+            .stop_container(&kill.id, left, cancel)
+            .map_err(|e| {
+                if cancel.is_cancelled() {
+                    return CANCELLED.to_owned();
+                }
+                self.event(
+                    pod,
+                    &kill.name,
+                    EventType::Warning,
+                    "FailedKillPod",
+                    &format!("error killing pod: {e}"),
+                );
+                format!("cannot stop container {}: {e}", kill.name)
+            })
+    }
+
+    /// Runs the container's preStop hook, at most for the grace period; with none it is not run.
+    /// Returns how long that took. The container is stopped afterwards, also when the hook failed.
+    fn pre_stop(&self, pod: &Pod, kill: &ToKill, grace: Duration, cancel: &Cancel) -> Duration {
+        let Some(container) = pod.container(&kill.name).filter(|_| !grace.is_zero()) else {
+            return Duration::ZERO;
+        };
+        let subject = HookSubject {
+            pod,
+            container,
+            id: &kill.id,
+        };
+        let began = Moment::now();
+        if let Err(e) = self.deps.hooks.pre_stop(subject, grace, cancel) {
+            self.hook_failed(HookKind::PreStop, subject, &e);
+        }
+        Moment::now().since(began)
+    }
+
+    /// Tells a person: the event has no cause, because it may be a secret; the log has it.
+    pub(super) fn hook_failed(&self, kind: HookKind, subject: HookSubject<'_>, e: &HookError) {
+        let HookSubject { pod, container, .. } = subject;
+        if let HookError::Failed(Failure { text, .. }) = e {
+            let (of, name, hook) = (pod.reference(), &container.name, kind.field());
+            log::warn!("pod {of}, container {name}: {hook}: {text}");
+        }
+        if let Some((reason, text)) = e.event(kind) {
+            self.event(pod, &container.name, EventType::Warning, reason, &text);
+        }
+    }
+}

@@ -1,0 +1,558 @@
+//! What a sync does, in the order of kubelet-probes 8.4: kill, volumes, sandbox; then for each container image,
+//! configuration, create, start, postStart.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::killing::CANCELLED;
+use super::syncer::{Problems, Syncer};
+use crate::api::pod::VolumeMount;
+use crate::api::{Container, HookKind, Pod, PodStatus};
+use crate::base::cancel::Cancel;
+use crate::base::clock::{Moment, go_duration};
+use crate::base::locks::Locked;
+use crate::engine::images::manager::ImageEvent;
+use crate::engine::runtime::{ContainerId, ImageSpec, RuntimePodStatus, RuntimeState};
+use crate::pods::actions::{self, KillReason, PodActions, ToKill};
+use crate::pods::container_config::{DnsWarning, ImageVolumes};
+use crate::pods::events::EventType;
+use crate::pods::kuberuntime::{StartError, StartErrorReason};
+use crate::pods::lifecycle::{Failure, HookError, HookSubject};
+use crate::pods::volumes::{MountedVolumes, Outdated, VolumeError};
+
+/// How many instances of a container are kept: the newest and the one before it.
+const KEPT_INSTANCES: usize = 2;
+
+/// The sandbox and volumes that a pod's containers start in.
+struct ReadySandbox {
+    id: ContainerId,
+    volumes: MountedVolumes,
+    /// By volume, those that this sync has ensured: once for all containers that mount it.
+    images: BTreeMap<String, Result<ImageSpec, StartError>>,
+}
+
+impl Syncer {
+    /// Kill, volumes, sandbox, start: the order of kubelet-probes 8.4.
+    pub(super) fn carry_out(
+        &self,
+        pod: &Arc<Pod>,
+        runtime: Arc<RuntimePodStatus>,
+        actions: &PodActions,
+        problems: &mut Problems<'_>,
+    ) {
+        let Some(runtime) = self.kill_first(pod, runtime, actions, problems) else {
+            return;
+        };
+        if !actions.starts() {
+            return;
+        }
+        let Some(volumes) = self.volumes(pod, actions.create_sandbox, problems) else {
+            return;
+        };
+        let sandbox = match actions.create_sandbox {
+            true => {
+                let created = self.create_sandbox(pod, actions.attempt, &volumes, problems);
+                created.inspect(|_| self.forget_sandboxes(&runtime))
+            }
+            false => runtime.sandboxes.first().map(|s| s.id.clone()),
+        };
+        let Some(id) = sandbox else {
+            return;
+        };
+        let is_new = !runtime.containers.iter().any(|c| c.sandbox == id);
+        if self.fill_volumes(pod, &id, &volumes, is_new, problems) {
+            let mut sandbox = ReadySandbox {
+                id,
+                volumes,
+                images: BTreeMap::new(),
+            };
+            self.start_all(pod, &mut sandbox, &runtime, actions, problems);
+        }
+    }
+
+    /// Kills the pod or single containers, and removes the init containers that a new sandbox makes run again. Returns what
+    /// the runtime has then; None when something did not work.
+    fn kill_first(
+        &self,
+        pod: &Arc<Pod>,
+        mut runtime: Arc<RuntimePodStatus>,
+        actions: &PodActions,
+        problems: &mut Problems<'_>,
+    ) -> Option<Arc<RuntimePodStatus>> {
+        if actions.kill_pod {
+            if actions.create_sandbox && !runtime.sandboxes.is_empty() {
+                self.say_that_the_sandbox_changes(pod, &runtime);
+            }
+            self.kill_pod(pod, &runtime, None, problems);
+        } else {
+            self.kill_all(pod, &actions.kill, None, problems);
+        }
+        if !problems.errors.is_empty() {
+            return None;
+        }
+        if actions.kill_pod || !actions.kill.is_empty() {
+            // What was killed has a finish time now: the back-off counts from it (lessons E2).
+            match self.runtime().pod_status(pod.uid()) {
+                Ok(fresh) => runtime = Arc::new(fresh),
+                Err(e) => {
+                    problems.add(e.message);
+                    return None;
+                }
+            }
+        }
+        if actions.create_sandbox {
+            match self.purge_init_containers(pod, &runtime) {
+                Ok(left) => runtime = Arc::new(left),
+                Err(e) => {
+                    problems.add(e);
+                    return None;
+                }
+            }
+        }
+        Some(runtime)
+    }
+
+    fn say_that_the_sandbox_changes(&self, pod: &Arc<Pod>, runtime: &RuntimePodStatus) {
+        let text = "Pod sandbox changed, it will be killed and re-created.";
+        self.event(pod, "", EventType::Normal, "SandboxChanged", text);
+        let init = |name: &str| pod.spec.init_containers.iter().any(|c| c.name == name);
+        let affected = runtime
+            .containers
+            .iter()
+            .filter(|c| c.state != RuntimeState::Exited || init(&c.name));
+        for c in affected {
+            let cause = "the pod's sandbox was made anew";
+            self.deps.probes.renewing(pod, &c.name, cause);
+        }
+    }
+
+    /// The pod's directory and volumes. Until they are ready the pod waits with ContainerCreating. A
+    /// pod that has a sandbox has had everything its volumes refer to.
+    fn volumes(
+        &self,
+        pod: &Pod,
+        for_new_sandbox: bool,
+        problems: &mut Problems<'_>,
+    ) -> Option<MountedVolumes> {
+        let kuberuntime = &self.deps.kuberuntime;
+        if let Err(e) = kuberuntime.make_pod_dir(pod) {
+            let text = format!("error making pod data directories: {e}");
+            let reason = "FailedToMakePodDataDirectories";
+            self.event(pod, "", EventType::Warning, reason, &text);
+            problems.add(text);
+            return None;
+        }
+        let volumes = kuberuntime.set_up_volumes(pod).and_then(|volumes| {
+            if for_new_sandbox {
+                volumes.check()?;
+            }
+            Ok(volumes)
+        });
+        let failed = |e: VolumeError| self.failed_mount(pod, e.to_string(), problems);
+        volumes.map_err(failed).ok()
+    }
+
+    fn failed_mount(&self, pod: &Pod, text: String, problems: &mut Problems<'_>) {
+        self.event(pod, "", EventType::Warning, "FailedMount", &text);
+        problems.add(text);
+    }
+
+    /// Writes the content of the volumes of a sandbox; returns whether containers can start. Older
+    /// content is good enough for that.
+    fn fill_volumes(
+        &self,
+        pod: &Pod,
+        sandbox: &ContainerId,
+        volumes: &MountedVolumes,
+        is_new: bool,
+        problems: &mut Problems<'_>,
+    ) -> bool {
+        let filled = self.deps.kuberuntime.fill_volumes(sandbox, volumes, is_new);
+        match filled {
+            Ok(outdated) => {
+                self.say_outdated(pod, outdated.iter().filter(|o| o.usable));
+                let mut unusable = outdated.into_iter().filter(|o| !o.usable).peekable();
+                let can_start = unusable.peek().is_none();
+                unusable.for_each(|o| self.failed_mount(pod, o.error.to_string(), problems));
+                can_start
+            }
+            Err(e) => {
+                self.failed_mount(pod, e.message, problems);
+                false
+            }
+        }
+    }
+
+    /// Brings the volumes of a running pod up to date. What does not work keeps its old content and
+    /// has an event; it is tried again at the next sync.
+    pub(super) fn update_volumes(&self, pod: &Pod, runtime: &RuntimePodStatus) {
+        let Some(sandbox) = runtime.sandboxes.first().filter(|s| s.ready) else {
+            return;
+        };
+        match self.deps.kuberuntime.update_volumes(pod, &sandbox.id) {
+            Ok(outdated) => self.say_outdated(pod, outdated.iter()),
+            Err(e) => log::warn!("cannot update the volumes of pod {}: {e}", pod.reference()),
+        }
+    }
+
+    fn say_outdated<'o>(&self, pod: &Pod, outdated: impl Iterator<Item = &'o Outdated>) {
+        for volume in outdated {
+            let text = volume.error.to_string();
+            self.event(pod, "", EventType::Warning, "FailedMount", &text);
+        }
+    }
+
+    /// Starts init containers, then regular ones, in order. A plain init container that does not
+    /// start ends the list; a sidecar that does not start is skipped and tried again at the next
+    /// sync.
+    fn start_all(
+        &self,
+        pod: &Pod,
+        sandbox: &mut ReadySandbox,
+        runtime: &RuntimePodStatus,
+        actions: &PodActions,
+        problems: &mut Problems<'_>,
+    ) {
+        for container in actions
+            .init_start
+            .iter()
+            .filter_map(|i| pod.spec.init_containers.get(*i))
+        {
+            if !self.start(pod, sandbox, container, runtime, problems)
+                && !container.always_restarts()
+            {
+                return;
+            }
+        }
+        for container in actions
+            .start
+            .iter()
+            .filter_map(|i| pod.spec.containers.get(*i))
+        {
+            self.start(pod, sandbox, container, runtime, problems);
+        }
+    }
+
+    /// Removes the init containers of the old sandbox, so that their ends do not count for the new
+    /// one. Returns what is left of the runtime's status.
+    fn purge_init_containers(
+        &self,
+        pod: &Pod,
+        runtime: &RuntimePodStatus,
+    ) -> Result<RuntimePodStatus, String> {
+        let mut left = runtime.clone();
+        let init = |name: &str| pod.spec.init_containers.iter().any(|c| c.name == name);
+        for old in left.containers.extract_if(.., |c| init(&c.name)) {
+            self.deps
+                .kuberuntime
+                .remove_container(runtime, &old.name, &old.id)
+                .map_err(|e| e.message)?;
+        }
+        Ok(left)
+    }
+
+    /// Creates the sandbox. If that fails, the containers wait with ContainerCreating and the event
+    /// has the cause.
+    fn create_sandbox(
+        &self,
+        pod: &Pod,
+        attempt: u32,
+        volumes: &MountedVolumes,
+        problems: &mut Problems<'_>,
+    ) -> Option<ContainerId> {
+        let mut warn = |w: DnsWarning| {
+            self.event(pod, "", EventType::Warning, w.reason, &w.message);
+        };
+        self.deps.metrics.sandbox();
+        match self
+            .deps
+            .kuberuntime
+            .run_sandbox(pod, attempt, volumes, &mut warn)
+        {
+            Ok(id) => Some(id),
+            Err(e) => {
+                self.deps.metrics.sandbox_failed();
+                let text = format!("Failed to create pod sandbox: {e}");
+                self.event(pod, "", EventType::Warning, "FailedCreatePodSandBox", &text);
+                self.forget_failures(pod.uid());
+                problems.add(text);
+                None
+            }
+        }
+    }
+
+    /// Forgets the old sandboxes. They were stopped before the new one was made.
+    fn forget_sandboxes(&self, runtime: &RuntimePodStatus) {
+        for old in &runtime.sandboxes {
+            if let Err(e) = self.runtime().remove_sandbox(&old.id) {
+                log::warn!("cannot remove an ended sandbox: {e}; it goes with the pod");
+            }
+        }
+    }
+
+    /// Starts one container unless its back-off holds it back; returns whether it was started.
+    fn start(
+        &self,
+        pod: &Pod,
+        sandbox: &mut ReadySandbox,
+        container: &Container,
+        runtime: &RuntimePodStatus,
+        problems: &mut Problems<'_>,
+    ) -> bool {
+        if problems.cancel.is_cancelled() || self.is_held_back(pod, container, runtime, problems) {
+            return false;
+        }
+        self.prune(container, runtime);
+        let attempt = next_attempt(
+            container,
+            runtime,
+            self.deps.statuses.get(pod.uid()).as_deref(),
+            || self.deps.kuberuntime.newest_log(pod, &container.name),
+        );
+        let is_init = pod
+            .spec
+            .init_containers
+            .iter()
+            .any(|c| c.name == container.name);
+        self.deps.metrics.container(is_init);
+        match self.start_steps(pod, sandbox, container, attempt, problems.cancel) {
+            Ok(()) => {
+                self.failures
+                    .locked()
+                    .remove(&(pod.uid().clone(), container.name.clone()));
+                if attempt > 0 {
+                    let before = runtime.container(&container.name);
+                    self.deps
+                        .probes
+                        .restarted(pod, &container.name, attempt, before);
+                }
+                true
+            }
+            Err(_) if problems.cancel.is_cancelled() => {
+                problems.add(CANCELLED.to_owned());
+                false
+            }
+            Err(e) => {
+                self.deps
+                    .metrics
+                    .container_failed(is_init, e.reason.as_str());
+                self.remember(pod.uid(), &container.name, e.reason.as_str(), &e.message);
+                if let Some(at) = e.retry_at {
+                    problems.held_until(at);
+                }
+                problems.add(format!("cannot start container {}: {e}", container.name));
+                false
+            }
+        }
+    }
+
+    /// Runs the steps image, configuration, create, start and hook, each with its event.
+    fn start_steps(
+        &self,
+        pod: &Pod,
+        sandbox: &mut ReadySandbox,
+        container: &Container,
+        attempt: u32,
+        cancel: &Cancel,
+    ) -> Result<(), StartError> {
+        let kuberuntime = &self.deps.kuberuntime;
+        let name = &container.name;
+        let failed = |e: StartError| {
+            let text = format!("Error: {e}");
+            self.event(pod, name, EventType::Warning, "Failed", &text);
+            e
+        };
+        let done = |reason, text| self.event(pod, name, EventType::Normal, reason, text);
+
+        let image_volumes = self.image_volumes(pod, sandbox, container, cancel)?;
+        let image = kuberuntime.image(pod, container, cancel, &mut |e| {
+            self.image_event(pod, name, &e);
+        });
+        let image = image.map_err(failed)?;
+        let volumes = &sandbox.volumes;
+        self.wait_for_services(cancel)?;
+        let config = kuberuntime
+            .container_config(pod, container, attempt, &image, volumes, &image_volumes)
+            .map_err(failed)?;
+        let id = kuberuntime
+            .create_container(pod, &sandbox.id, &config, volumes)
+            .map_err(failed)?;
+        done("Created", "Container created");
+        kuberuntime
+            .start_container(pod, &config, &id)
+            .map_err(failed)?;
+        done("Started", "Container started");
+        self.post_start(pod, container, &id, cancel)
+    }
+
+    /// A container keeps the variables that it starts with.
+    fn wait_for_services(&self, cancel: &Cancel) -> Result<(), StartError> {
+        self.deps.kuberuntime.services().wait(cancel);
+        match cancel.is_cancelled() {
+            true => Err(StartError::new(
+                StartErrorReason::CreateContainerConfigError,
+                CANCELLED,
+            )),
+            false => Ok(()),
+        }
+    }
+
+    /// The images of the volumes that a container mounts. Of several that cannot be had each has its event, and the last
+    /// one is why the container waits (kubelet-volumes 9).
+    fn image_volumes(
+        &self,
+        pod: &Pod,
+        sandbox: &mut ReadySandbox,
+        container: &Container,
+        cancel: &Cancel,
+    ) -> Result<ImageVolumes, StartError> {
+        let mut ready = ImageVolumes::new();
+        let mut failed = None;
+        for VolumeMount { name, .. } in &container.volume_mounts {
+            let Some(volume) = sandbox.volumes.image(name) else {
+                continue;
+            };
+            let ensure = || {
+                let record = &mut |e: ImageEvent| self.image_event(pod, "", &e);
+                let kuberuntime = &self.deps.kuberuntime;
+                kuberuntime.volume_image(pod, volume, cancel, record)
+            };
+            let ensured = sandbox.images.entry(name.clone()).or_insert_with(ensure);
+            match ensured.clone() {
+                Ok(image) => drop(ready.insert(name.clone(), image)),
+                Err(e) => {
+                    let text = format!("Error: {e}");
+                    self.event(pod, &container.name, EventType::Warning, "Failed", &text);
+                    failed = Some(e);
+                }
+            }
+        }
+        failed.map_or(Ok(ready), Err)
+    }
+
+    /// Without a container it is an event of the pod.
+    fn image_event(&self, pod: &Pod, container: &str, e: &ImageEvent) {
+        let type_ = match e.warning {
+            true => EventType::Warning,
+            false => EventType::Normal,
+        };
+        self.event(pod, container, type_, e.reason, &e.message);
+    }
+
+    /// Runs the postStart hook. A container whose hook fails is killed. One whose hook was cancelled
+    /// is left to whoever cancelled it.
+    fn post_start(
+        &self,
+        pod: &Pod,
+        container: &Container,
+        id: &ContainerId,
+        cancel: &Cancel,
+    ) -> Result<(), StartError> {
+        let subject = HookSubject { pod, container, id };
+        let Err(e) = self.deps.hooks.post_start(subject, cancel) else {
+            return Ok(());
+        };
+        self.hook_failed(HookKind::PostStart, subject, &e);
+        let failed = |cause| Err(StartError::new(StartErrorReason::PostStartHookError, cause));
+        let HookError::Failed(Failure { text: cause, .. }) = e else {
+            return failed(String::new());
+        };
+        let kill = ToKill {
+            id: id.clone(),
+            name: container.name.clone(),
+            message: "FailedPostStartHook".into(),
+            reason: KillReason::None,
+        };
+        let mut problems = Problems::new(cancel);
+        self.kill_all(pod, &[kill], None, &mut problems);
+        failed(cause)
+    }
+
+    /// Whether the crash-loop back-off keeps the container from starting now. One that a person wants to be restarted is
+    /// not held back, and that is no crash: its delay stays as it is.
+    fn is_held_back(
+        &self,
+        pod: &Pod,
+        container: &Container,
+        runtime: &RuntimePodStatus,
+        problems: &mut Problems<'_>,
+    ) -> bool {
+        if self.deps.restarts.is_asked(pod.uid(), &container.name) {
+            return false;
+        }
+        let Err(held) = self.check_back_off(pod, container, runtime) else {
+            return false;
+        };
+        let name = &container.name;
+        let of = pod.reference();
+        let event = format!("Back-off restarting failed container {name} in pod {of}");
+        self.event(pod, name, EventType::Warning, "BackOff", &event);
+        let delay = go_duration(held.delay);
+        let message = format!("back-off {delay} restarting failed container={name} pod={of}");
+        let reason = StartErrorReason::CrashLoopBackOff.as_str();
+        self.remember(pod.uid(), name, reason, &message);
+        problems.held_until(held.retry_at);
+        true
+    }
+
+    fn check_back_off(
+        &self,
+        pod: &Pod,
+        container: &Container,
+        runtime: &RuntimePodStatus,
+    ) -> Result<(), actions::Held> {
+        self.back_off
+            .locked()
+            .check(&pod.reference(), container, runtime, Moment::now())
+    }
+
+    /// Removes all ended instances but the newest, so that [`KEPT_INSTANCES`] are left with the new
+    /// one.
+    fn prune(&self, container: &Container, runtime: &RuntimePodStatus) {
+        let ended = runtime
+            .containers
+            .iter()
+            .filter(|c| c.name == container.name && c.state != RuntimeState::Running);
+        for old in ended.skip(KEPT_INSTANCES - 1) {
+            let removed = self
+                .deps
+                .kuberuntime
+                .remove_container(runtime, &old.name, &old.id);
+            if let Err(e) = removed {
+                log::warn!(
+                    "cannot remove an ended instance of container {}: {e}; trying again at its next restart",
+                    container.name
+                );
+            }
+        }
+    }
+}
+
+/// The newest known instance + 1 (8.4, last paragraph). When the runtime knows none, the last
+/// status decides: its count already includes a container that vanished (9.3 S3), but not one that
+/// ended. When neither knows an instance, the newest log decides. An instance that was created and
+/// did not start counts, as for the kubelet; one that could not be created does not.
+fn next_attempt(
+    container: &Container,
+    runtime: &RuntimePodStatus,
+    old: Option<&PodStatus>,
+    newest_log: impl FnOnce() -> Option<u32>,
+) -> u32 {
+    let newest = runtime
+        .containers
+        .iter()
+        .filter(|c| c.name == container.name)
+        .map(|c| c.attempt)
+        .max();
+    let counted = || {
+        let before = old?.container(&container.name)?;
+        let next = before.restart_count + u32::from(!before.container_id.is_empty());
+        (next > 0).then_some(next)
+    };
+    let logged = || Some(newest_log()? + 1);
+    newest
+        .map(|n| n + 1)
+        .or_else(counted)
+        .or_else(logged)
+        .unwrap_or(0)
+}

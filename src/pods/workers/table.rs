@@ -1,0 +1,694 @@
+//! The state of every pod worker, and what an update does to it (kubelet-probes 8.1): pure.
+//!
+//! Invariants: sync → terminating → terminated → finished, never back; the grace period of a terminating pod only
+//! shrinks; at most one pod of a name runs, the others wait in order of arrival; a worker has at most one run at a time.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+
+use crate::api::{Pod, PodUid};
+use crate::pods::actions::pod_grace_period;
+
+/// What an update asks of a worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UpdateKind {
+    /// The pod is new here.
+    Create,
+    /// The pod changed.
+    Update,
+    /// Sync it again.
+    Sync,
+    /// End it: the pod was removed, or no source has it.
+    Kill {
+        /// Lowers the grace period, in seconds.
+        grace_override: Option<i64>,
+    },
+}
+
+/// An update of a pod.
+#[derive(Clone, Debug)]
+pub struct Update {
+    /// What is asked of the worker.
+    pub kind: UpdateKind,
+    /// The pod; a pod that only the runtime knows has metadata only.
+    pub pod: Arc<Pod>,
+    /// Only the runtime knows this pod: it can be killed and removed, nothing else.
+    pub runtime_only: bool,
+    /// Its stored phase is Succeeded or Failed.
+    pub phase_is_terminal: bool,
+    /// The runtime shows a live container or sandbox of it.
+    pub is_running: bool,
+}
+
+/// Which of the three syncs a worker runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Phase {
+    /// Make it run.
+    Sync,
+    /// Make it end.
+    Terminating,
+    /// Clear up.
+    Terminated,
+}
+
+/// One run of a worker.
+#[derive(Clone, Debug)]
+pub struct Work {
+    /// Which sync.
+    pub phase: Phase,
+    /// What asked for it; of several, the one that asks for most.
+    pub asked: UpdateKind,
+    /// The pod, newest version.
+    pub pod: Arc<Pod>,
+    /// Grace period of a terminating run, in seconds, at least 1.
+    pub grace: i64,
+    /// See [`Update::runtime_only`].
+    pub runtime_only: bool,
+    /// The pod was removed (not merely finished): its files are removed too.
+    pub removed: bool,
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Done {
+    /// It did its work.
+    Ok,
+    /// A sync found the pod in a terminal phase.
+    Terminal,
+    /// It failed and is to be tried again.
+    Failed,
+}
+
+/// What an update led to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Nothing to do now: the worker has finished, or the update is kept for later.
+    Nothing,
+    /// A new worker: start its thread.
+    Spawn,
+    /// Wake the worker's thread.
+    Wake,
+    /// Wake the thread and cancel the run under way: the pod must end from now on, or in less time.
+    Overtake,
+}
+
+/// What follows a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Run again at once: the phase changed or an update came meanwhile.
+    Again,
+    /// Run again after the resync interval.
+    Resync,
+    /// Run again after the retry interval.
+    Retry,
+    /// The worker is done; wake the one that waited for its name.
+    Finished {
+        /// The pod that may start now.
+        wake: Option<PodUid>,
+    },
+}
+
+#[derive(Debug)]
+struct WorkerState {
+    pod: Arc<Pod>,
+    phase: Phase,
+    asked: UpdateKind,
+    finished: bool,
+    pending: bool,
+    grace: i64,
+    runtime_only: bool,
+    removed: bool,
+    restart_requested: bool,
+}
+
+/// All workers.
+#[derive(Debug, Default)]
+pub struct Table {
+    workers: HashMap<PodUid, WorkerState>,
+    /// The pod that runs under a name.
+    running: HashMap<String, PodUid>,
+    /// The pods that wait for a name.
+    waiting: HashMap<String, VecDeque<PodUid>>,
+}
+
+impl Table {
+    /// Applies an update.
+    pub fn update(&mut self, update: Update) -> Effect {
+        let uid = update.pod.uid().clone();
+        let Some(worker) = self.workers.get_mut(&uid) else {
+            return self.insert(uid, update);
+        };
+        if worker.finished || worker.phase != Phase::Sync {
+            if update.kind == UpdateKind::Create {
+                worker.restart_requested = true;
+                return Effect::Nothing;
+            }
+            if worker.finished {
+                return Effect::Nothing;
+            }
+        }
+        let (phase, grace) = (worker.phase, worker.grace);
+        worker.merge(&update);
+        match worker.phase != phase || worker.grace < grace {
+            true => Effect::Overtake,
+            false => Effect::Wake,
+        }
+    }
+
+    fn insert(&mut self, uid: PodUid, update: Update) -> Effect {
+        let killed = matches!(update.kind, UpdateKind::Kill { .. });
+        if matches!(update.kind, UpdateKind::Sync) {
+            return Effect::Nothing;
+        }
+        let ended = update.phase_is_terminal && !update.is_running && !killed;
+        let mut worker = WorkerState {
+            pod: update.pod.clone(),
+            phase: if ended {
+                Phase::Terminated
+            } else {
+                Phase::Sync
+            },
+            asked: UpdateKind::Sync,
+            finished: false,
+            pending: true,
+            grace: 0,
+            runtime_only: update.runtime_only,
+            removed: false,
+            restart_requested: false,
+        };
+        worker.merge(&update);
+        if worker.runtime_only && killed {
+            // A pod that an earlier daemon started still has the name: no other pod starts beside
+            // it.
+            self.running
+                .entry(update.pod.full_name())
+                .or_insert_with(|| uid.clone());
+        }
+        if worker.phase == Phase::Sync {
+            self.waiting
+                .entry(update.pod.full_name())
+                .or_default()
+                .push_back(uid.clone());
+        }
+        self.workers.insert(uid, worker);
+        Effect::Spawn
+    }
+
+    /// Schedules another run for a pod that only the runtime knows; returns false for any other
+    /// pod.
+    pub fn look_again(&mut self, uid: &PodUid) -> bool {
+        let orphan = self
+            .workers
+            .get_mut(uid)
+            .filter(|e| e.runtime_only && !e.finished);
+        orphan.map(|e| e.pending = true).is_some()
+    }
+
+    /// Schedules another run for a pod that is to run; returns false for any other pod.
+    pub fn sync_again(&mut self, uid: &PodUid) -> bool {
+        let runs = self
+            .workers
+            .get_mut(uid)
+            .filter(|e| e.phase == Phase::Sync && !e.finished);
+        runs.map(|e| e.pending = true).is_some()
+    }
+
+    /// The next run of a worker, if there is one to do now.
+    pub fn begin(&mut self, uid: &PodUid) -> Option<Work> {
+        let worker = self.workers.get(uid)?;
+        if worker.finished
+            || !worker.pending
+            || (worker.phase == Phase::Sync && !self.allowed_to_start(uid))
+        {
+            return None;
+        }
+        let worker = self.workers.get_mut(uid)?;
+        worker.pending = false;
+        Some(Work {
+            phase: worker.phase,
+            asked: std::mem::replace(&mut worker.asked, UpdateKind::Sync),
+            pod: worker.pod.clone(),
+            grace: worker.grace,
+            runtime_only: worker.runtime_only,
+            removed: worker.removed,
+        })
+    }
+
+    /// Static pods of one name start one at a time, in order of arrival.
+    fn allowed_to_start(&mut self, uid: &PodUid) -> bool {
+        let Some(worker) = self.workers.get(uid) else {
+            return false;
+        };
+        let name = worker.pod.full_name();
+        if let Some(holder) = self.running.get(&name) {
+            return holder == uid;
+        }
+        if self.next_waiting(&name).as_ref() != Some(uid) {
+            return false;
+        }
+        self.waiting
+            .get_mut(&name)
+            .expect("it has a front")
+            .pop_front();
+        self.running.insert(name, uid.clone());
+        true
+    }
+
+    /// Records the end of a run. `ran` is the phase that ran; if the worker has moved on meanwhile,
+    /// its new phase counts.
+    pub fn complete(&mut self, uid: &PodUid, ran: Phase, done: Done) -> Next {
+        let Some(worker) = self.workers.get_mut(uid) else {
+            return Next::Finished { wake: None };
+        };
+        match (ran, done) {
+            (_, Done::Failed) => {}
+            (Phase::Sync, Done::Terminal) => worker.move_on(Phase::Terminating),
+            (Phase::Sync, Done::Ok) => {}
+            (Phase::Terminating, _) => worker.move_on(Phase::Terminated),
+            (Phase::Terminated, _) => return self.finish(uid),
+        }
+        match worker.pending {
+            true => Next::Again,
+            false if done == Done::Failed => Next::Retry,
+            false => Next::Resync,
+        }
+    }
+
+    fn finish(&mut self, uid: &PodUid) -> Next {
+        let worker = self.workers.get_mut(uid).expect("looked up by the caller");
+        worker.finished = true;
+        worker.pending = false;
+        let name = worker.pod.full_name();
+        if self.running.get(&name) == Some(uid) {
+            self.running.remove(&name);
+        }
+        Next::Finished {
+            wake: self.next_waiting(&name),
+        }
+    }
+
+    /// The pod that may start under a name next. A pod that was killed while it waited is left out.
+    fn next_waiting(&mut self, name: &str) -> Option<PodUid> {
+        let queue = self.waiting.get_mut(name)?;
+        queue.retain(|u| {
+            self.workers
+                .get(u)
+                .is_some_and(|e| e.phase == Phase::Sync && !e.finished)
+        });
+        let next = queue.front().cloned();
+        if next.is_none() {
+            self.waiting.remove(name);
+        }
+        next
+    }
+
+    /// Drops finished workers that are no longer desired, or whose pod was re-created with the same UID (lessons A10).
+    /// Returns the dropped.
+    pub fn sync_known(&mut self, desired: &HashSet<PodUid>) -> Vec<PodUid> {
+        let gone = |(uid, e): (&PodUid, &WorkerState)| {
+            (e.finished && (!desired.contains(uid) || e.restart_requested)).then(|| uid.clone())
+        };
+        let dropped: Vec<PodUid> = self.workers.iter().filter_map(gone).collect();
+        for uid in &dropped {
+            self.workers.remove(uid);
+        }
+        dropped
+    }
+
+    /// UIDs whose probes may run: syncing or terminating (kubelet-probes 5.5).
+    pub fn probed(&self) -> HashSet<PodUid> {
+        let alive = |(uid, e): (&PodUid, &WorkerState)| {
+            (e.phase != Phase::Terminated && !e.finished).then(|| uid.clone())
+        };
+        self.workers.iter().filter_map(alive).collect()
+    }
+
+    /// Whether there is a worker, finished or not.
+    pub fn contains(&self, uid: &PodUid) -> bool {
+        self.workers.contains_key(uid)
+    }
+
+    /// Whether the worker has been told to end, or has ended.
+    pub fn is_terminating(&self, uid: &PodUid) -> bool {
+        self.workers
+            .get(uid)
+            .is_some_and(|e| e.finished || e.phase != Phase::Sync)
+    }
+
+    /// The pod of an unfinished worker.
+    pub fn pod(&self, uid: &PodUid) -> Option<Arc<Pod>> {
+        let worker = self.workers.get(uid);
+        let worker = worker.filter(|e| !e.finished && !e.runtime_only);
+        worker.map(|e| e.pod.clone())
+    }
+
+    /// The pods that are ending and of which something may still run.
+    pub fn ending(&self) -> Vec<Arc<Pod>> {
+        let is_ending =
+            |e: &&WorkerState| e.phase == Phase::Terminating && !e.finished && !e.runtime_only;
+        let ending = self.workers.values().filter(is_ending);
+        ending.map(|e| e.pod.clone()).collect()
+    }
+
+    /// Every pod with an unfinished worker: (pod, is it being removed or killed).
+    pub fn working(&self) -> Vec<(Arc<Pod>, bool)> {
+        let each =
+            |e: &WorkerState| (!e.finished && !e.runtime_only).then(|| (e.pod.clone(), e.removed));
+        self.workers.values().filter_map(each).collect()
+    }
+}
+
+impl WorkerState {
+    /// Merges an update: only the newest pod counts, the phase only moves on.
+    fn merge(&mut self, update: &Update) {
+        self.pending = true;
+        if !update.runtime_only {
+            self.pod = update.pod.clone();
+            self.runtime_only = false;
+        }
+        let grace_override = match update.kind {
+            UpdateKind::Kill { grace_override } => grace_override,
+            _ => None,
+        };
+        let killed = matches!(update.kind, UpdateKind::Kill { .. });
+        if killed || self.asked == UpdateKind::Sync {
+            self.asked = update.kind;
+        }
+        self.removed |= killed;
+        if self.phase == Phase::Sync
+            && (killed
+                || update.phase_is_terminal
+                || self.pod.metadata.deletion_timestamp.is_some())
+        {
+            self.phase = Phase::Terminating;
+        }
+        if self.phase == Phase::Terminating {
+            self.grace = pod_grace_period(&self.pod, self.grace, grace_override);
+        }
+    }
+
+    fn move_on(&mut self, to: Phase) {
+        if to == Phase::Terminating && self.phase == Phase::Sync {
+            self.grace = pod_grace_period(&self.pod, self.grace, None);
+            self.phase = to;
+        }
+        if to == Phase::Terminated {
+            self.phase = to;
+        }
+        self.pending = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::api::test_pods;
+
+    fn pod(uid: &str, name: &str) -> Arc<Pod> {
+        let spec = json!({"terminationGracePeriodSeconds": 30});
+        test_pods::pod(name).uid(uid).spec(spec).arc()
+    }
+
+    fn update(kind: UpdateKind, uid: &str) -> Update {
+        Update {
+            kind,
+            pod: pod(uid, "p"),
+            runtime_only: false,
+            phase_is_terminal: false,
+            is_running: false,
+        }
+    }
+
+    fn kill(grace_override: Option<i64>) -> UpdateKind {
+        UpdateKind::Kill { grace_override }
+    }
+
+    /// Runs everything a worker has to do now; returns the phases that ran.
+    fn drive(table: &mut Table, uid: &str) -> Vec<Phase> {
+        let uid = uid.into();
+        let mut ran = Vec::new();
+        while let Some(work) = table.begin(&uid) {
+            ran.push(work.phase);
+            table.complete(&uid, work.phase, Done::Ok);
+        }
+        ran
+    }
+
+    #[test]
+    fn a_run_says_what_asked_for_it() {
+        let mut t = Table::default();
+        let mut asked = |kinds: &[UpdateKind]| {
+            for kind in kinds {
+                t.update(update(*kind, "u"));
+            }
+            let work = t.begin(&"u".into()).expect("there is work");
+            t.complete(&"u".into(), work.phase, Done::Ok);
+            work.asked
+        };
+        let (create, sync) = (UpdateKind::Create, UpdateKind::Sync);
+        assert_eq!(asked(&[create, sync]), create, "a sync asks for less");
+        assert_eq!(asked(&[sync]), sync);
+        assert_eq!(asked(&[sync, UpdateKind::Update]), UpdateKind::Update);
+        assert_eq!(asked(&[sync, kill(None), sync]), kill(None));
+    }
+
+    #[test]
+    fn a_pod_lives_syncs_and_is_removed() {
+        let mut t = Table::default();
+        assert_eq!(t.update(update(UpdateKind::Create, "u")), Effect::Spawn);
+        assert_eq!(drive(&mut t, "u"), [Phase::Sync]);
+        assert_eq!(t.update(update(UpdateKind::Sync, "u")), Effect::Wake);
+        assert_eq!(drive(&mut t, "u"), [Phase::Sync]);
+        assert_eq!(t.update(update(kill(None), "u")), Effect::Overtake);
+        assert_eq!(drive(&mut t, "u"), [Phase::Terminating, Phase::Terminated]);
+        assert_eq!(t.update(update(UpdateKind::Sync, "u")), Effect::Nothing);
+        assert_eq!(t.sync_known(&HashSet::new()), ["u".into()]);
+        assert!(!t.contains(&"u".into()));
+    }
+
+    #[test]
+    fn a_pod_waits_for_one_of_its_name_that_an_earlier_daemon_started() {
+        let mut t = Table::default();
+        t.update(Update {
+            runtime_only: true,
+            ..update(kill(Some(1)), "old")
+        });
+        t.update(update(UpdateKind::Create, "new"));
+        assert!(t.begin(&"new".into()).is_none());
+        assert_eq!(t.begin(&"old".into()).unwrap().phase, Phase::Terminating);
+        t.complete(&"old".into(), Phase::Terminating, Done::Ok);
+        assert_eq!(t.begin(&"old".into()).unwrap().phase, Phase::Terminated);
+        let next = t.complete(&"old".into(), Phase::Terminated, Done::Ok);
+        assert_eq!(
+            next,
+            Next::Finished {
+                wake: Some("new".into())
+            }
+        );
+        assert_eq!(drive(&mut t, "new"), [Phase::Sync]);
+    }
+
+    #[test]
+    fn a_sync_update_for_an_unknown_pod_starts_nothing() {
+        assert_eq!(
+            Table::default().update(update(UpdateKind::Sync, "u")),
+            Effect::Nothing
+        );
+    }
+
+    #[test]
+    fn updates_merge_while_a_run_is_under_way() {
+        let mut t = Table::default();
+        t.update(update(UpdateKind::Create, "u"));
+        let work = t.begin(&"u".into()).unwrap();
+        t.update(update(UpdateKind::Update, "u"));
+        t.update(update(UpdateKind::Sync, "u"));
+        assert_eq!(t.complete(&"u".into(), work.phase, Done::Ok), Next::Again);
+        assert_eq!(drive(&mut t, "u"), [Phase::Sync], "two updates, one run");
+    }
+
+    #[test]
+    fn a_kill_during_a_sync_wins_over_its_end() {
+        let mut t = Table::default();
+        t.update(update(UpdateKind::Create, "u"));
+        let work = t.begin(&"u".into()).unwrap();
+        t.update(update(kill(Some(5)), "u"));
+        assert_eq!(t.complete(&"u".into(), work.phase, Done::Ok), Next::Again);
+        let work = t.begin(&"u".into()).unwrap();
+        assert_eq!(
+            (work.phase, work.grace, work.removed),
+            (Phase::Terminating, 5, true)
+        );
+    }
+
+    #[test]
+    fn the_grace_period_only_shrinks() {
+        let mut t = Table::default();
+        t.update(update(UpdateKind::Create, "u"));
+        drive(&mut t, "u");
+        for (asked, expected) in [(None, 30), (Some(10), 10), (Some(20), 10), (Some(0), 1)] {
+            t.update(update(kill(asked), "u"));
+            assert_eq!(t.begin(&"u".into()).unwrap().grace, expected, "{asked:?}");
+            t.complete(&"u".into(), Phase::Terminating, Done::Failed);
+        }
+    }
+
+    #[test]
+    fn a_failed_terminating_run_is_tried_again() {
+        let mut t = Table::default();
+        t.update(update(kill(None), "u"));
+        let work = t.begin(&"u".into()).unwrap();
+        assert_eq!(
+            t.complete(&"u".into(), work.phase, Done::Failed),
+            Next::Retry
+        );
+        t.update(update(UpdateKind::Sync, "u"));
+        assert_eq!(t.begin(&"u".into()).unwrap().phase, Phase::Terminating);
+    }
+
+    #[test]
+    fn a_finished_pod_runs_through_to_terminated_and_keeps_its_remains() {
+        let mut t = Table::default();
+        t.update(update(UpdateKind::Create, "u"));
+        let work = t.begin(&"u".into()).unwrap();
+        assert_eq!(
+            t.complete(&"u".into(), work.phase, Done::Terminal),
+            Next::Again
+        );
+        let work = t.begin(&"u".into()).unwrap();
+        assert_eq!(
+            (work.phase, work.grace, work.removed),
+            (Phase::Terminating, 30, false)
+        );
+    }
+
+    #[test]
+    fn a_pod_that_ended_before_this_daemon_starts_as_terminated() {
+        let mut t = Table::default();
+        t.update(Update {
+            phase_is_terminal: true,
+            ..update(UpdateKind::Create, "u")
+        });
+        assert_eq!(drive(&mut t, "u"), [Phase::Terminated]);
+        // with something still alive it is terminated properly
+        let mut t = Table::default();
+        t.update(Update {
+            phase_is_terminal: true,
+            is_running: true,
+            ..update(UpdateKind::Create, "u")
+        });
+        assert_eq!(drive(&mut t, "u"), [Phase::Terminating, Phase::Terminated]);
+    }
+
+    #[test]
+    fn a10_the_same_uid_removed_and_added_again_runs_again() {
+        let mut t = Table::default();
+        t.update(update(UpdateKind::Create, "u"));
+        drive(&mut t, "u");
+        t.update(update(kill(None), "u"));
+        assert_eq!(t.update(update(UpdateKind::Create, "u")), Effect::Nothing);
+        drive(&mut t, "u");
+        let desired = HashSet::from(["u".into()]);
+        assert_eq!(t.sync_known(&desired), ["u".into()]);
+        assert_eq!(t.update(update(UpdateKind::Create, "u")), Effect::Spawn);
+        assert_eq!(drive(&mut t, "u"), [Phase::Sync]);
+    }
+
+    #[test]
+    fn pods_of_one_name_run_one_at_a_time_in_order() {
+        let mut t = Table::default();
+        for uid in ["a", "b", "c"] {
+            t.update(update(UpdateKind::Create, uid));
+        }
+        assert_eq!(
+            (drive(&mut t, "b"), drive(&mut t, "a"), drive(&mut t, "c")),
+            (vec![], vec![Phase::Sync], vec![])
+        );
+        // b is gone before it ever started, so c is next
+        t.update(update(kill(None), "b"));
+        assert_eq!(drive(&mut t, "b"), [Phase::Terminating, Phase::Terminated]);
+        t.update(update(kill(None), "a"));
+        let work = t.begin(&"a".into()).unwrap();
+        t.complete(&"a".into(), work.phase, Done::Ok);
+        t.begin(&"a".into()).unwrap();
+        let next = t.complete(&"a".into(), Phase::Terminated, Done::Ok);
+        assert_eq!(
+            next,
+            Next::Finished {
+                wake: Some("c".into())
+            },
+            "the first that still waits is woken"
+        );
+        assert_eq!(drive(&mut t, "c"), [Phase::Sync]);
+    }
+
+    #[test]
+    fn random_walks_never_go_back() {
+        let mut seed = 0x9e37_79b9_u32;
+        let mut random = move |n: u32| {
+            seed ^= seed << 13;
+            seed ^= seed >> 17;
+            seed ^= seed << 5;
+            seed % n
+        };
+        let rank = |p: Phase| p as u8;
+        for _ in 0..300 {
+            let mut t = Table::default();
+            let mut last: HashMap<&str, (u8, i64)> = HashMap::new();
+            for _ in 0..60 {
+                let uid = ["a", "b", "c"][random(3) as usize];
+                let kind = match random(6) {
+                    0 => UpdateKind::Create,
+                    1 => UpdateKind::Update,
+                    2 => kill(Some(i64::from(random(40)))),
+                    3 => kill(None),
+                    _ => UpdateKind::Sync,
+                };
+                let phase_is_terminal = random(10) == 0;
+                if t.update(Update {
+                    phase_is_terminal,
+                    ..update(kind, uid)
+                }) == Effect::Spawn
+                {
+                    last.remove(uid);
+                }
+                if let Some(work) = t.begin(&uid.into()) {
+                    let (phase, grace) = last.get(uid).copied().unwrap_or((0, i64::MAX));
+                    assert!(rank(work.phase) >= phase, "went back");
+                    if work.phase == Phase::Terminating {
+                        assert!(work.grace >= 1 && work.grace <= grace, "grace grew");
+                        last.insert(uid, (rank(work.phase), work.grace));
+                    } else {
+                        last.insert(uid, (rank(work.phase), grace));
+                    }
+                    let done = [Done::Ok, Done::Terminal, Done::Failed][random(3) as usize];
+                    t.complete(&uid.into(), work.phase, done);
+                }
+                if random(8) == 0 {
+                    for gone in t.sync_known(&HashSet::new()) {
+                        last.retain(|u, _| *u != gone.as_str());
+                    }
+                }
+                let running: HashSet<_> = t.running.values().collect();
+                assert!(running.len() <= 1, "two pods of one name");
+            }
+        }
+    }
+
+    #[test]
+    fn a_pod_is_looked_at_again_while_it_is_to_run() {
+        let mut t = Table::default();
+        let uid = "u".into();
+        assert!(!t.sync_again(&uid), "unknown");
+        t.update(update(UpdateKind::Create, "u"));
+        assert_eq!(drive(&mut t, "u"), [Phase::Sync]);
+        assert!(t.sync_again(&uid));
+        assert_eq!(drive(&mut t, "u"), [Phase::Sync]);
+        t.update(update(kill(None), "u"));
+        assert!(!t.sync_again(&uid), "it ends");
+        drive(&mut t, "u");
+        assert!(!t.sync_again(&uid), "it has ended");
+    }
+}
