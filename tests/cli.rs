@@ -27,7 +27,10 @@ use podprobe::face::server::health::Check;
 use podprobe::face::server::protocol::{
     ConditionSet, DeleteTarget, Deleted, PauseTarget, ProbeTarget, RestartTarget,
 };
-use podprobe::face::server::{self, Backend, ContainerFiles, Registry, Server, ServerConfig};
+use podprobe::face::server::{
+    self, ContainerFiles, Containers, Health, Metrics, Registry, Requests, Resources, Server,
+    ServerConfig, Shown,
+};
 use podprobe::face::views::ProbeReport;
 use podprobe::face::views::history::{PodHistory, RunOutcome};
 use podprobe::face::views::{PodView, Snapshot, SnapshotUpdate};
@@ -63,15 +66,13 @@ impl Fake {
     }
 }
 
-impl Backend for Fake {
+impl Shown for Fake {
     fn snapshot(&self) -> Arc<Snapshot> {
         self.now.lock().unwrap().clone()
     }
+
     fn watch(&self, version: u64, ceiling: Duration) -> SnapshotUpdate {
         SnapshotUpdate::from(&*self.wait_newer(version, ceiling))
-    }
-    fn version(&self) -> String {
-        "9.9.9".into()
     }
 
     fn events(&self, after: Option<u64>, ceiling: Duration) -> EventList {
@@ -109,6 +110,47 @@ impl Backend for Fake {
         serde_json::from_value(json!({"probes": [probe], "restarts": [restart]})).unwrap()
     }
 
+    fn pod(&self, name: &ContainerName) -> Option<Arc<PodView>> {
+        let snapshot = self.snapshot();
+        let metadata = |pod: &PodView, key: &str| pod.object["metadata"][key].clone();
+        let is_it = |pod: &&Arc<PodView>| {
+            metadata(pod, "namespace") == name.namespace && metadata(pod, "name") == name.pod
+        };
+        snapshot.pods.iter().find(is_it).cloned()
+    }
+
+    fn running_pods(&self) -> Vec<Value> {
+        Vec::new()
+    }
+
+    fn services(&self) -> Vec<ServiceView> {
+        self.services.lock().unwrap().clone()
+    }
+
+    fn objects(&self, kind: ObjectKind) -> Vec<Value> {
+        let data = match kind {
+            ObjectKind::ConfigMap => {
+                json!({"data": {"a": "1", "b": "2"}, "binaryData": {"c": "AA=="}})
+            }
+            ObjectKind::Secret => json!({"type": "Opaque", "data": {"k": "aHVudGVyMg=="}}),
+            _ => json!({"status": {"phase": "Bound"}}),
+        };
+        let mut object = json!({"apiVersion": "v1", "kind": kind.as_str(), "metadata": {"name": "x", "namespace": "default"}});
+        let fields = data.as_object().unwrap().clone();
+        object.as_object_mut().unwrap().extend(fields);
+        vec![object]
+    }
+
+    fn config(&self) -> Value {
+        json!({"nodeName": "edge"})
+    }
+
+    fn version(&self) -> String {
+        "9.9.9".into()
+    }
+}
+
+impl Requests for Fake {
     /// Each type has an outcome of its own.
     fn probe(&self, target: &ProbeTarget) -> Result<ProbeReport, String> {
         let (outcome, output) = match target.probe_type {
@@ -182,11 +224,9 @@ impl Backend for Fake {
             not_stored: (change.message == "full").then(|| full.into()),
         })
     }
+}
 
-    fn services(&self) -> Vec<ServiceView> {
-        self.services.lock().unwrap().clone()
-    }
-
+impl Containers for Fake {
     fn exec(&self, _: &ContainerName, _: &ExecRequest) -> Result<Started, Unreachable> {
         Err(Unreachable::no_pod())
     }
@@ -213,19 +253,18 @@ impl Backend for Fake {
         Err(Unreachable::no_pod())
     }
 
-    fn pod(&self, name: &ContainerName) -> Option<Arc<PodView>> {
-        let snapshot = self.snapshot();
-        let metadata = |pod: &PodView, key: &str| pod.object["metadata"][key].clone();
-        let is_it = |pod: &&Arc<PodView>| {
-            metadata(pod, "namespace") == name.namespace && metadata(pod, "name") == name.pod
-        };
-        snapshot.pods.iter().find(is_it).cloned()
+    fn log_dir(&self) -> PathBuf {
+        PathBuf::from("/nowhere")
     }
+}
 
-    fn running_pods(&self) -> Vec<Value> {
-        Vec::new()
+impl Metrics for Fake {
+    fn metrics(&self) -> String {
+        "# TYPE x counter\nx 1\n".into()
     }
+}
 
+impl Resources for Fake {
     fn metrics_of(&self, registry: Registry) -> String {
         format!("# {registry:?}\n")
     }
@@ -233,38 +272,14 @@ impl Backend for Fake {
     fn stats_summary(&self, only_cpu_and_memory: bool) -> Result<String, String> {
         Ok(format!("{{\"only\": {only_cpu_and_memory}}}"))
     }
+}
 
-    fn config(&self) -> Value {
-        json!({"nodeName": "edge"})
-    }
-
-    fn log_dir(&self) -> PathBuf {
-        PathBuf::from("/nowhere")
-    }
-
-    fn panicked(&self) {}
-
+impl Health for Fake {
     fn checks(&self) -> Vec<Check> {
         Vec::new()
     }
 
-    fn objects(&self, kind: ObjectKind) -> Vec<Value> {
-        let data = match kind {
-            ObjectKind::ConfigMap => {
-                json!({"data": {"a": "1", "b": "2"}, "binaryData": {"c": "AA=="}})
-            }
-            ObjectKind::Secret => json!({"type": "Opaque", "data": {"k": "aHVudGVyMg=="}}),
-            _ => json!({"status": {"phase": "Bound"}}),
-        };
-        let mut object = json!({"apiVersion": "v1", "kind": kind.as_str(), "metadata": {"name": "x", "namespace": "default"}});
-        let fields = data.as_object().unwrap().clone();
-        object.as_object_mut().unwrap().extend(fields);
-        vec![object]
-    }
-
-    fn metrics(&self) -> String {
-        "# TYPE x counter\nx 1\n".into()
-    }
+    fn panicked(&self) {}
 }
 
 /// A root with a daemon's socket in it.

@@ -2,40 +2,30 @@
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use super::adapters::Prober;
 use super::counted::Counted;
-use crate::api::conditions::ConditionChange;
 use crate::api::objects::{LocalObject, ObjectKind};
 use crate::api::pod::Volume;
 use crate::api::validation::probe_field;
 use crate::api::{Container, Pod, PodSource, PodStatus, PodUid};
-use crate::base::cancel::Cancel;
 use crate::base::change_feed::{Aspect, ChangeFeed};
 use crate::base::clock::Moment;
 use crate::base::paths::Layout;
 use crate::base::threads::Roster;
-use crate::base::wire::socket::Socket as PortSocket;
 use crate::daemon::settings::Settings;
 use crate::engine::images::manager::ImageWaitReason;
 use crate::engine::images::{ImagePull, ImageStore, PullStage};
 use crate::engine::runtime::{
-    AttachRequest, ExecOutcome, ExecRequest, RuntimePodStatus, RuntimeState, Session, Started,
+    RuntimePodStatus, RuntimeState,
 };
 use crate::engine::stats::Stats;
-use crate::face::server::containers::{ContainerName, Unreachable};
-use crate::face::server::health::Check;
-use crate::face::server::protocol::{
-    ConditionSet, DeleteTarget, Deleted, PauseTarget, ProbeTarget, RestartTarget,
-};
-use crate::face::server::{Backend, ContainerFiles, Registry};
-use crate::face::views::ProbeReport;
+use crate::face::server::containers::ContainerName;
+use crate::face::server::Shown;
 use crate::face::views::history::PodHistory;
 use crate::face::views::{PodView, Snapshot, SnapshotUpdate};
 use crate::net::network::Networks;
@@ -97,25 +87,9 @@ pub(super) struct DaemonBackend {
     pub(super) started: Moment,
 }
 
-impl Backend for DaemonBackend {
+impl Shown for DaemonBackend {
     fn snapshot(&self) -> Arc<Snapshot> {
         Arc::new(Snapshot::default().updated(self.everything()))
-    }
-
-    fn services(&self) -> Vec<ServiceView> {
-        // A daemon that has just started knows none.
-        let left = (self.started + FIRST_READING).since(Moment::now());
-        let mut all = self.services.first(left).views();
-        for service in &mut all {
-            let problem = self.health.problem(&service.namespace, &service.name);
-            service.problems.extend(problem);
-        }
-        all
-    }
-
-    fn objects(&self, kind: ObjectKind) -> Vec<Value> {
-        let objects = self.objects.of_kind(kind);
-        objects.iter().map(LocalObject::v1).collect()
     }
 
     fn watch(&self, after: u64, ceiling: Duration) -> SnapshotUpdate {
@@ -143,80 +117,6 @@ impl Backend for DaemonBackend {
         }
     }
 
-    fn pod(&self, name: &ContainerName) -> Option<Arc<PodView>> {
-        let pod = self.named_pod(name).ok()?;
-        Some(self.view(&pod, false, Vec::new()))
-    }
-
-    fn running_pods(&self) -> Vec<Value> {
-        let mut pods = self.pleg.cache().all();
-        pods.retain(|pod| pod.is_running());
-        pods.iter().map(|pod| runtime_pod(pod)).collect()
-    }
-
-    fn metrics_of(&self, registry: Registry) -> String {
-        match registry {
-            Registry::Probes => self.probe_metrics(),
-            Registry::Resource => self.resource_metrics(),
-            Registry::Cadvisor => self.cadvisor_metrics(),
-        }
-    }
-
-    fn stats_summary(&self, only_cpu_and_memory: bool) -> Result<String, String> {
-        self.summary(only_cpu_and_memory)
-    }
-
-    fn config(&self) -> Value {
-        self.settings.in_force()
-    }
-
-    fn log_dir(&self) -> PathBuf {
-        let pods = self.layout.logs_dir();
-        pods.parent().map_or(pods.clone(), Path::to_owned)
-    }
-
-    fn exec(&self, name: &ContainerName, request: &ExecRequest) -> Result<Started, Unreachable> {
-        self.exec_in(name, request)
-    }
-
-    fn run(
-        &self,
-        name: &ContainerName,
-        command: &[String],
-        bounds: (Duration, usize),
-        cancel: &Cancel,
-    ) -> Result<ExecOutcome, Unreachable> {
-        self.run_in(name, command, bounds, cancel)
-    }
-
-    fn attach(
-        &self,
-        name: &ContainerName,
-        request: AttachRequest,
-    ) -> Result<Box<dyn Session>, Unreachable> {
-        self.attach_to(name, request)
-    }
-
-    fn files(&self, name: &ContainerName) -> Result<ContainerFiles, Unreachable> {
-        self.files_of(name)
-    }
-
-    fn dial(&self, name: &ContainerName, port: u16) -> Result<PortSocket, Unreachable> {
-        self.dial_in(name, port)
-    }
-
-    fn panicked(&self) {
-        self.counted.server_panics.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn checks(&self) -> Vec<Check> {
-        self.health_checks(Moment::now())
-    }
-
-    fn version(&self) -> String {
-        env!("CARGO_PKG_VERSION").into()
-    }
-
     fn events(&self, after: Option<u64>, ceiling: Duration) -> EventList {
         let version = match after {
             Some(after) => self
@@ -236,39 +136,39 @@ impl Backend for DaemonBackend {
         self.prober.records.history.get(uid)
     }
 
-    fn probe(&self, target: &ProbeTarget) -> Result<ProbeReport, String> {
-        let pod = self.pod(&target.uid)?;
-        let manager = &self.prober.manager;
-        let (outcome, steps) = manager.probe_now(&pod, &target.container, target.probe_type)?;
-        Ok(ProbeReport::new(&outcome, steps))
+    fn pod(&self, name: &ContainerName) -> Option<Arc<PodView>> {
+        let pod = self.named_pod(name).ok()?;
+        Some(self.view(&pod, false, Vec::new()))
     }
 
-    fn pause(&self, target: &PauseTarget, length: Duration) -> Result<Vec<String>, String> {
-        self.pause_probes(target, length)
+    fn running_pods(&self) -> Vec<Value> {
+        let mut pods = self.pleg.cache().all();
+        pods.retain(|pod| pod.is_running());
+        pods.iter().map(|pod| runtime_pod(pod)).collect()
     }
 
-    fn resume(&self, target: &PauseTarget) -> Result<Vec<String>, String> {
-        self.resume_probes(target)
+    fn services(&self) -> Vec<ServiceView> {
+        // A daemon that has just started knows none.
+        let left = (self.started + FIRST_READING).since(Moment::now());
+        let mut all = self.services.first(left).views();
+        for service in &mut all {
+            let problem = self.health.problem(&service.namespace, &service.name);
+            service.problems.extend(problem);
+        }
+        all
     }
 
-    fn restart(&self, target: &RestartTarget) -> Result<Vec<String>, String> {
-        self.restart_containers(target)
+    fn objects(&self, kind: ObjectKind) -> Vec<Value> {
+        let objects = self.objects.of_kind(kind);
+        objects.iter().map(LocalObject::v1).collect()
     }
 
-    fn delete(&self, target: &DeleteTarget) -> Result<Deleted, String> {
-        self.delete_pod(target)
+    fn config(&self) -> Value {
+        self.settings.in_force()
     }
 
-    fn set_condition(
-        &self,
-        uid: &PodUid,
-        change: &ConditionChange,
-    ) -> Result<ConditionSet, String> {
-        self.set_pod_condition(uid, change)
-    }
-
-    fn metrics(&self) -> String {
-        self.metrics_text()
+    fn version(&self) -> String {
+        env!("CARGO_PKG_VERSION").into()
     }
 }
 

@@ -1,12 +1,14 @@
 //! The named checks of `/healthz`, `/livez` and `/readyz`: whether the daemon makes progress, and what would keep it from that.
 
 use std::path::Path;
+use std::sync::atomic::Ordering;
 
 use nix::sys::statvfs::{FsFlags, statvfs};
 
 use super::backend::DaemonBackend;
 use crate::base::clock::Moment;
 use crate::base::sys::wide;
+use crate::face::server::Health;
 use crate::face::server::health::Check;
 
 /// With less than this in bytes nothing can be written reliably.
@@ -15,9 +17,10 @@ const LEAST_FREE: u64 = 1 << 20;
 /// The least that a thread may have.
 const CHECK_STACK: usize = 16 << 10;
 
-impl DaemonBackend {
+impl Health for DaemonBackend {
     /// A restart can mend what has stopped to go on: the sync loop, PLEG and the other long-lived threads. The disk and the runtime it cannot.
-    pub(super) fn health_checks(&self, now: Moment) -> Vec<Check> {
+    fn checks(&self) -> Vec<Check> {
+        let now = Moment::now();
         let check = |name, result, is_liveness| Check {
             name,
             result,
@@ -40,6 +43,12 @@ impl DaemonBackend {
         ]
     }
 
+    fn panicked(&self) {
+        self.counted.server_panics.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl DaemonBackend {
     /// The file systems of statuses and images, of the shims' records, and of logs.
     fn disk(&self) -> Result<(), String> {
         let layout = &self.layout;

@@ -1,5 +1,6 @@
 //! What clients do inside containers: commands, attached clients, connections to ports.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,8 +12,8 @@ use crate::engine::runtime::{
     AttachRequest, ContainerId, ExecOutcome, ExecRequest, LinuxUser, RuntimeError,
     RuntimeErrorKind, RuntimeState, Session, Started,
 };
-use crate::face::server::ContainerFiles;
 use crate::face::server::containers::{ContainerName, Unreachable};
+use crate::face::server::{ContainerFiles, Containers};
 use crate::pods::kuberuntime::port_forward;
 
 impl DaemonBackend {
@@ -71,18 +72,16 @@ impl DaemonBackend {
             text: format!("container not found (\"{container}\"): it does not run now{why}"),
         }
     }
+}
 
-    pub(super) fn exec_in(
-        &self,
-        name: &ContainerName,
-        request: &ExecRequest,
-    ) -> Result<Started, Unreachable> {
+impl Containers for DaemonBackend {
+    fn exec(&self, name: &ContainerName, request: &ExecRequest) -> Result<Started, Unreachable> {
         let id = self.running(name)?;
         let started = self.kuberuntime.runtime().exec_stream(&id, request);
         started.map_err(|e| unreachable(&e))
     }
 
-    pub(super) fn run_in(
+    fn run(
         &self,
         name: &ContainerName,
         command: &[String],
@@ -95,7 +94,7 @@ impl DaemonBackend {
         outcome.map_err(|e| unreachable(&e))
     }
 
-    pub(super) fn attach_to(
+    fn attach(
         &self,
         name: &ContainerName,
         request: AttachRequest,
@@ -105,7 +104,7 @@ impl DaemonBackend {
         attached.map_err(|e| unreachable(&e))
     }
 
-    pub(super) fn files_of(&self, name: &ContainerName) -> Result<ContainerFiles, Unreachable> {
+    fn files(&self, name: &ContainerName) -> Result<ContainerFiles, Unreachable> {
         let (id, user) = self.running_as(name)?;
         let root = self.kuberuntime.runtime().container_root(&id);
         Ok(ContainerFiles {
@@ -114,15 +113,16 @@ impl DaemonBackend {
         })
     }
 
-    pub(super) fn dial_in(
-        &self,
-        name: &ContainerName,
-        port: u16,
-    ) -> Result<PortSocket, Unreachable> {
+    fn dial(&self, name: &ContainerName, port: u16) -> Result<PortSocket, Unreachable> {
         let pod = self.named_pod(name)?;
         let runtime = self.kuberuntime.runtime();
         port_forward(&**runtime, pod.uid().as_str(), port)
             .map_err(|e| Unreachable::failed(e.to_string()))
+    }
+
+    fn log_dir(&self) -> PathBuf {
+        let pods = self.layout.logs_dir();
+        pods.parent().map_or(pods.clone(), Path::to_owned)
     }
 }
 

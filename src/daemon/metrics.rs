@@ -18,7 +18,7 @@ use crate::base::metrics::{Family, Kind};
 use crate::base::text::visible::{is_unsafe, replace};
 use crate::engine::runtime::{RuntimePodStatus, RuntimeState};
 use crate::engine::stats::Disk;
-use crate::face::server::Backend;
+use crate::face::server::{Health, Metrics};
 use crate::face::views::kube_node::{NodeState, os_name, write_node};
 use crate::face::views::kube_state::{NodeLabels, ServiceState, write_pods, write_services};
 use crate::pods::events::EventType;
@@ -27,9 +27,8 @@ use crate::pods::sources::FileProblem;
 /// The most refused files that have a series each.
 const MAX_FILES: usize = 20;
 
-impl DaemonBackend {
-    /// Every metric of `/metrics`, in the text format.
-    pub(super) fn metrics_text(&self) -> String {
+impl Metrics for DaemonBackend {
+    fn metrics(&self) -> String {
         let (now, wall) = (Moment::now(), SystemTime::now());
         let mut out = String::new();
         self.prober.records.write_metrics(&mut out);
@@ -50,7 +49,9 @@ impl DaemonBackend {
         node::write_process(&mut out);
         out
     }
+}
 
+impl DaemonBackend {
     /// Pods, containers and services as they are now.
     fn write_states(&self, out: &mut String) {
         let pods = self.shown(|_| true);

@@ -3,15 +3,14 @@
 mod adapters;
 mod backend;
 mod checks;
-mod conditions;
 mod containers;
 mod counted;
-mod deletions;
 mod error;
 mod garbage;
 mod last_daemon;
 mod metrics;
 mod pauses;
+mod requests;
 mod resources;
 mod restarts;
 mod root;

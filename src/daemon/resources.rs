@@ -7,32 +7,26 @@ use super::backend::DaemonBackend;
 use super::metrics;
 use crate::base::clock::Moment;
 use crate::engine::stats::{self, Detail, Disk, Figures, NodeFacts, Summary};
+use crate::face::server::{Registry, Resources};
 
-impl DaemonBackend {
-    /// The body of `/metrics/probes`: a registry of its own in the kubelet (kubelet-probes 11.2).
-    pub(super) fn probe_metrics(&self) -> String {
-        let mut out = String::new();
-        self.prober.records.metrics.write_kubelet_s(&mut out);
-        metrics::node::write_start_time(&mut out);
-        out
+impl Resources for DaemonBackend {
+    fn metrics_of(&self, registry: Registry) -> String {
+        match registry {
+            Registry::Probes => {
+                let mut out = String::new();
+                self.prober.records.metrics.write_kubelet_s(&mut out);
+                metrics::node::write_start_time(&mut out);
+                out
+            }
+            Registry::Resource => stats::resource(self.figures(Detail::CpuAndMemory).as_ref()),
+            Registry::Cadvisor => {
+                let figures = self.figures(Detail::All);
+                figures.as_ref().map(stats::cadvisor).unwrap_or_default()
+            }
+        }
     }
 
-    /// The body of `/metrics/resource`.
-    pub(super) fn resource_metrics(&self) -> String {
-        stats::resource(self.figures(Detail::CpuAndMemory).as_ref())
-    }
-
-    /// The body of `/metrics/cadvisor`; empty when nothing can be read.
-    pub(super) fn cadvisor_metrics(&self) -> String {
-        let figures = self.figures(Detail::All);
-        figures.as_ref().map(stats::cadvisor).unwrap_or_default()
-    }
-
-    /// The body of `/stats/summary`: JSON.
-    ///
-    /// # Errors
-    /// Why nothing can be read.
-    pub(super) fn summary(&self, only_cpu_and_memory: bool) -> Result<String, String> {
+    fn stats_summary(&self, only_cpu_and_memory: bool) -> Result<String, String> {
         let detail = match only_cpu_and_memory {
             true => Detail::CpuAndMemory,
             false => Detail::All,
@@ -50,7 +44,9 @@ impl DaemonBackend {
         let summary = Summary::new(&figures, &rates, &facts);
         serde_json::to_string(&summary).map_err(|e| e.to_string())
     }
+}
 
+impl DaemonBackend {
     fn figures(&self, detail: Detail) -> Option<Figures> {
         let figures = self.stats.figures(&self.pleg.cache().all(), detail);
         let logged = |e| log::warn!("cannot read the cgroups of pods: {e}");

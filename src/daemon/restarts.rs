@@ -1,38 +1,11 @@
-//! Restarting containers on request.
+//! Which instances a restart on request replaces.
 
-use super::backend::DaemonBackend;
-use crate::api::{Container, Pod, PodUid};
+use crate::api::{Container, Pod};
 use crate::engine::runtime::{ContainerId, RuntimePodStatus};
-use crate::face::server::protocol::RestartTarget;
 use crate::pods::actions::restart_on_request;
 
-impl DaemonBackend {
-    /// Backend's `restart`. The pod's worker does it, in the order of a sync.
-    pub(super) fn restart_containers(&self, target: &RestartTarget) -> Result<Vec<String>, String> {
-        let uid = &target.uid;
-        let pod = self.pods.get(uid).ok_or("the pod is gone, or is ending")?;
-        // The runtime is asked, because PLEG's cache is up to a second old.
-        let runtime = self.kuberuntime.runtime().pod_status(uid);
-        let runtime = runtime.map_err(|e| e.message)?;
-        let chosen = chosen(&pod, target.container.as_deref(), &runtime)?;
-        for (name, id) in &chosen {
-            self.restarts.ask(uid, name, id.clone());
-        }
-        self.look_again(uid)?;
-        Ok(chosen.into_iter().map(|(name, _)| name).collect())
-    }
-
-    fn look_again(&self, uid: &PodUid) -> Result<(), String> {
-        if self.workers.sync_again(uid) {
-            return Ok(());
-        }
-        self.restarts.forget(uid);
-        Err("the pod has ended, or is ending".into())
-    }
-}
-
 /// The instances to replace: of the named container, or of all that can start again.
-fn chosen(
+pub(super) fn chosen(
     pod: &Pod,
     wanted: Option<&str>,
     runtime: &RuntimePodStatus,

@@ -354,7 +354,11 @@ fn alone(name: &str) -> bool {
         return true;
     }
     let out = Command::new(std::env::current_exe().unwrap())
-        .args([&format!("engine::nsexec::tests::{name}"), "--exact", "--nocapture"])
+        .args([
+            &format!("engine::nsexec::tests::{name}"),
+            "--exact",
+            "--nocapture",
+        ])
         .env("NSEXEC_ALONE", "1")
         .output()
         .unwrap();

@@ -11,6 +11,7 @@
 //! Deliberately absent: `/debug/pprof`, `/spec/` and SPDY.
 
 mod access;
+mod backend;
 pub mod channels;
 mod connection;
 pub mod containers;
@@ -42,185 +43,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
-use serde_json::Value;
-
-use crate::api::PodUid;
-use crate::api::conditions::ConditionChange;
-use crate::api::objects::ObjectKind;
-use crate::base::cancel::Cancel;
-use crate::base::wire::socket::Socket as PortSocket;
-use crate::engine::runtime::{
-    AttachRequest, ContainerRoot, ExecOutcome, ExecRequest, Session, Started,
-};
-use crate::face::views::ProbeReport;
-use crate::face::views::history::PodHistory;
-use crate::face::views::{PodView, Snapshot, SnapshotUpdate};
-use crate::net::services::view::ServiceView;
-use crate::pods::events::EventList;
 use access::Door;
-use containers::{ContainerName, Unreachable};
 use front::Front;
-use health::Check;
-use protocol::{ConditionSet, DeleteTarget, Deleted, PauseTarget, ProbeTarget, RestartTarget};
 use unix_door::UnixDoor;
 use worker::Shared;
 
+pub use backend::{
+    Backend, ContainerFiles, Containers, Health, Metrics, Registry, Requests, Resources, Shown,
+};
 pub use credentials::CredentialFiles;
 pub use front::MAX_CLIENTS;
-
-/// The kubelet's registries of metrics besides its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Registry {
-    /// `/metrics/probes`.
-    Probes,
-    /// `/metrics/resource`.
-    Resource,
-    /// `/metrics/cadvisor`.
-    Cadvisor,
-}
-
-/// The files of a running container.
-pub struct ContainerFiles {
-    /// Its root directory.
-    pub root: ContainerRoot,
-    /// User and group of its first process; None where the runtime does not say.
-    pub owner: Option<(u32, u32)>,
-}
-
-/// Where the answers come from: the daemon, or a test.
-pub trait Backend: Send + Sync {
-    /// What is known now. Waits only right after the daemon's start, until the pod files have been read.
-    fn snapshot(&self) -> Arc<Snapshot>;
-
-    /// What has changed after `version`, as soon as something has; nothing after `ceiling`. Complete for a reader that is
-    /// too far behind.
-    fn watch(&self, version: u64, ceiling: Duration) -> SnapshotUpdate;
-
-    /// The daemon's version.
-    fn version(&self) -> String;
-
-    /// The events after that version as soon as there is one, or none after `ceiling`. Without a version all, at once.
-    fn events(&self, after: Option<u64>, ceiling: Duration) -> EventList;
-
-    /// What is kept of a pod's probes and restarts; empty for an unknown pod.
-    fn history(&self, uid: &PodUid) -> PodHistory;
-
-    /// Runs a probe now; returns when it has run, after three times its timeout at most.
-    ///
-    /// # Errors
-    /// Why it cannot be run.
-    fn probe(&self, target: &ProbeTarget) -> Result<ProbeReport, String>;
-
-    /// Pauses probes for so long; gives their names.
-    ///
-    /// # Errors
-    /// There is no such probe, or the time is out of range.
-    fn pause(&self, target: &PauseTarget, length: Duration) -> Result<Vec<String>, String>;
-
-    /// Lets paused probes go on; gives the names of those that were paused.
-    ///
-    /// # Errors
-    /// There is no such probe.
-    fn resume(&self, target: &PauseTarget) -> Result<Vec<String>, String>;
-
-    /// Has containers killed and started again by the pod's worker; gives their names at once.
-    ///
-    /// # Errors
-    /// There is no such container, or it would not start again.
-    fn restart(&self, target: &RestartTarget) -> Result<Vec<String>, String>;
-
-    /// Ends a pod until its file changes; returns when that is on disk, and the pod may still be ending.
-    ///
-    /// # Errors
-    /// There is no such pod, it has ended, or the disk does not take it.
-    fn delete(&self, target: &DeleteTarget) -> Result<Deleted, String>;
-
-    /// Sets or removes a condition of a pod; returns when it is on disk, or cannot be.
-    ///
-    /// # Errors
-    /// There is no such pod, or it cannot have this condition.
-    fn set_condition(&self, uid: &PodUid, change: &ConditionChange)
-    -> Result<ConditionSet, String>;
-
-    /// Every metric, in the Prometheus text format.
-    fn metrics(&self) -> String;
-
-    /// Every service, in the order of namespace and name.
-    fn services(&self) -> Vec<ServiceView>;
-
-    /// Every object of a kind that pods refer to, as an API server has it, in the same order. Those of Secrets hold their
-    /// values.
-    fn objects(&self, kind: ObjectKind) -> Vec<Value>;
-
-    /// A pod by its full name; None when there is none. Without its events.
-    fn pod(&self, name: &ContainerName) -> Option<Arc<PodView>>;
-
-    /// The pods that the runtime has, as v1 objects with what it knows of them.
-    fn running_pods(&self) -> Vec<Value>;
-
-    /// The metrics of one of the kubelet's other registries.
-    fn metrics_of(&self, registry: Registry) -> String;
-
-    /// The body of `/stats/summary`.
-    ///
-    /// # Errors
-    /// Why nothing can be read.
-    fn stats_summary(&self, only_cpu_and_memory: bool) -> Result<String, String>;
-
-    /// The configuration in force, without passwords.
-    fn config(&self) -> Value;
-
-    /// The directory of the node's logs.
-    fn log_dir(&self) -> PathBuf;
-
-    /// Counts a panic of the server that was caught.
-    fn panicked(&self);
-
-    /// How the daemon is, for `/healthz`. Takes at most milliseconds.
-    fn checks(&self) -> Vec<Check>;
-
-    /// Starts a command with streams in a container.
-    ///
-    /// # Errors
-    /// There is no such container, or it does not run.
-    fn exec(&self, name: &ContainerName, request: &ExecRequest) -> Result<Started, Unreachable>;
-
-    /// Runs a command to its end, at most for so long, and keeps at most so many bytes of what it writes. Killed when cancelled.
-    ///
-    /// # Errors
-    /// There is no such container, or it does not run.
-    fn run(
-        &self,
-        name: &ContainerName,
-        command: &[String],
-        bounds: (Duration, usize),
-        cancel: &Cancel,
-    ) -> Result<ExecOutcome, Unreachable>;
-
-    /// Attaches to a container's own process.
-    ///
-    /// # Errors
-    /// There is no such container, or it does not run.
-    fn attach(
-        &self,
-        name: &ContainerName,
-        request: AttachRequest,
-    ) -> Result<Box<dyn Session>, Unreachable>;
-
-    /// The files of a container.
-    ///
-    /// # Errors
-    /// There is no such container, or it does not run.
-    fn files(&self, name: &ContainerName) -> Result<ContainerFiles, Unreachable>;
-
-    /// Connects to a port of a pod, from inside of it.
-    ///
-    /// # Errors
-    /// There is no such pod (404), or nobody listens there.
-    fn dial(&self, name: &ContainerName, port: u16) -> Result<PortSocket, Unreachable>;
-}
 
 /// Where the server listens besides the unix socket, and what it answers.
 #[derive(Clone, Debug, PartialEq, Eq)]

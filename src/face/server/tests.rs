@@ -11,8 +11,23 @@ use rustls::{ClientConnection, StreamOwned};
 use serde_json::{Value, json};
 
 use super::connection::{FREE_HEAD, HEAD_TIME, MAX_HEAD};
+use super::containers::{ContainerName, Unreachable};
 use super::credentials::tests::{Place, TOKEN, tls_client};
+use super::health::Check;
+use super::protocol::{
+    ConditionSet, DeleteTarget, Deleted, PauseTarget, ProbeTarget, RestartTarget,
+};
 use super::*;
+use crate::api::PodUid;
+use crate::api::conditions::ConditionChange;
+use crate::api::objects::ObjectKind;
+use crate::base::cancel::Cancel;
+use crate::base::wire::socket::Socket as PortSocket;
+use crate::engine::runtime::{AttachRequest, ExecOutcome, ExecRequest, Session, Started};
+use crate::face::views::history::PodHistory;
+use crate::face::views::{PodView, ProbeReport, Snapshot, SnapshotUpdate};
+use crate::net::services::view::ServiceView;
+use crate::pods::events::EventList;
 
 /// A backend whose snapshot the test changes.
 pub(super) struct Fake {
@@ -74,16 +89,15 @@ impl Fake {
     }
 }
 
-impl Backend for Fake {
+impl Shown for Fake {
     fn snapshot(&self) -> Arc<Snapshot> {
         Arc::clone(&self.now.lock().unwrap())
     }
+
     fn watch(&self, version: u64, ceiling: Duration) -> SnapshotUpdate {
         SnapshotUpdate::from(&*self.wait_newer(version, ceiling))
     }
-    fn version(&self) -> String {
-        "0.0.1-test".into()
-    }
+
     fn events(&self, after: Option<u64>, ceiling: Duration) -> EventList {
         let snapshot = self.wait_newer(
             after.unwrap_or(0),
@@ -104,28 +118,67 @@ impl Backend for Fake {
             events,
         }
     }
+
     fn history(&self, _: &PodUid) -> PodHistory {
         PodHistory::default()
     }
+
+    fn pod(&self, name: &ContainerName) -> Option<Arc<PodView>> {
+        let snapshot = self.snapshot();
+        let metadata = |pod: &PodView, key: &str| pod.object["metadata"][key].clone();
+        let is_it = |pod: &&Arc<PodView>| {
+            metadata(pod, "namespace") == name.namespace && metadata(pod, "name") == name.pod
+        };
+        snapshot.pods.iter().find(is_it).cloned()
+    }
+
+    fn running_pods(&self) -> Vec<Value> {
+        assert!(!self.panics.load(Ordering::SeqCst), "made up");
+        Vec::new()
+    }
+
+    fn services(&self) -> Vec<ServiceView> {
+        Vec::new()
+    }
+
+    fn objects(&self, kind: ObjectKind) -> Vec<Value> {
+        vec![kind.as_str().into()]
+    }
+
+    fn config(&self) -> Value {
+        json!({"nodeName": "edge"})
+    }
+
+    fn version(&self) -> String {
+        "0.0.1-test".into()
+    }
+}
+
+impl Requests for Fake {
     fn probe(&self, target: &ProbeTarget) -> Result<ProbeReport, String> {
         Err(format!(
             "{} of {} is made up",
             target.probe_type, target.container
         ))
     }
+
     fn pause(&self, target: &PauseTarget, length: Duration) -> Result<Vec<String>, String> {
         Ok(vec![format!("{:?} {length:?}", target.container)])
     }
+
     fn resume(&self, _: &PauseTarget) -> Result<Vec<String>, String> {
         Ok(Vec::new())
     }
+
     fn restart(&self, target: &RestartTarget) -> Result<Vec<String>, String> {
         Ok(vec![format!("{}/{:?}", target.uid, target.container)])
     }
+
     fn delete(&self, target: &DeleteTarget) -> Result<Deleted, String> {
         let file = format!("{} {:?}", target.uid, target.grace_period_seconds);
         Ok(Deleted { file })
     }
+
     fn set_condition(
         &self,
         uid: &PodUid,
@@ -138,10 +191,9 @@ impl Backend for Fake {
             not_stored: None,
         })
     }
-    fn services(&self) -> Vec<ServiceView> {
-        Vec::new()
-    }
+}
 
+impl Containers for Fake {
     fn exec(&self, _: &ContainerName, _: &ExecRequest) -> Result<Started, Unreachable> {
         Err(Unreachable::no_pod())
     }
@@ -168,24 +220,18 @@ impl Backend for Fake {
         Err(Unreachable::no_pod())
     }
 
-    fn objects(&self, kind: ObjectKind) -> Vec<Value> {
-        vec![kind.as_str().into()]
+    fn log_dir(&self) -> PathBuf {
+        self.log_dir.lock().unwrap().clone()
     }
+}
 
-    fn pod(&self, name: &ContainerName) -> Option<Arc<PodView>> {
-        let snapshot = self.snapshot();
-        let metadata = |pod: &PodView, key: &str| pod.object["metadata"][key].clone();
-        let is_it = |pod: &&Arc<PodView>| {
-            metadata(pod, "namespace") == name.namespace && metadata(pod, "name") == name.pod
-        };
-        snapshot.pods.iter().find(is_it).cloned()
+impl Metrics for Fake {
+    fn metrics(&self) -> String {
+        self.metrics.lock().unwrap().clone()
     }
+}
 
-    fn running_pods(&self) -> Vec<Value> {
-        assert!(!self.panics.load(Ordering::SeqCst), "made up");
-        Vec::new()
-    }
-
+impl Resources for Fake {
     fn metrics_of(&self, registry: Registry) -> String {
         format!("# {registry:?}\n")
     }
@@ -193,20 +239,9 @@ impl Backend for Fake {
     fn stats_summary(&self, only_cpu_and_memory: bool) -> Result<String, String> {
         Ok(format!("{{\"only\": {only_cpu_and_memory}}}"))
     }
+}
 
-    fn config(&self) -> Value {
-        json!({"nodeName": "edge"})
-    }
-
-    fn log_dir(&self) -> PathBuf {
-        self.log_dir.lock().unwrap().clone()
-    }
-
-    fn panicked(&self) {
-        self.panics.store(false, Ordering::SeqCst);
-        self.panicked.fetch_add(1, Ordering::SeqCst);
-    }
-
+impl Health for Fake {
     fn checks(&self) -> Vec<Check> {
         assert!(!self.panics.load(Ordering::SeqCst), "made up");
         let check = |name, result, is_liveness| Check {
@@ -221,8 +256,9 @@ impl Backend for Fake {
         ]
     }
 
-    fn metrics(&self) -> String {
-        self.metrics.lock().unwrap().clone()
+    fn panicked(&self) {
+        self.panics.store(false, Ordering::SeqCst);
+        self.panicked.fetch_add(1, Ordering::SeqCst);
     }
 }
 
