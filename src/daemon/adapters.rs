@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::api::{Pod, PodSource, PodStatus, PodUid};
+use super::stores::{PodStores, SourceStores};
+use crate::api::{Pod, PodStatus, PodUid};
 use crate::base::cancel::Cancel;
 use crate::base::change_feed::{Aspect, ChangeFeed};
 use crate::base::clock::{Moment, Time};
@@ -18,12 +19,10 @@ use crate::net::proxy::watch::{FIRST_WAIT, NodeState};
 use crate::net::services::inputs::ServiceObjects;
 use crate::pods::actions::ToKill;
 use crate::pods::kuberuntime::ServiceVariables;
-use crate::pods::manager::PodManager;
 use crate::pods::objects::Objects;
 use crate::pods::pleg::{Cache, Pleg};
 use crate::pods::prober::manager::{self, ProberManager, StatusSource};
 use crate::pods::prober::results::ProbeResult;
-use crate::pods::sources::PodConfig;
 use crate::pods::status::StatusManager;
 use crate::pods::sync_loop::{ProbeHousekeeping, RuntimeView};
 use crate::pods::workers::{PodCache, Probes, Traffic};
@@ -101,38 +100,35 @@ impl ServiceVariables for ServiceLinks {
 
 /// The node as the thread `services` sees it.
 pub(super) struct ServiceInputs {
-    pub(super) pods: Arc<PodManager>,
-    pub(super) statuses: Arc<StatusManager>,
+    pub(super) pods: PodStores,
+    pub(super) sources: SourceStores,
     /// The statuses of an earlier daemon are there.
     pub(super) restored: bool,
-    pub(super) objects: Arc<Objects>,
-    pub(super) config: Arc<PodConfig>,
-    /// Where objects come from.
-    pub(super) sources: Vec<PodSource>,
     pub(super) runtime: Arc<dyn Runtime>,
     pub(super) networks: Arc<Networks>,
 }
 
 impl NodeState for ServiceInputs {
     fn wanted(&self) -> HashSet<PodUid> {
-        self.pods.uids()
+        self.pods.manager.uids()
     }
 
     fn pod(&self, uid: &PodUid) -> Option<Arc<Pod>> {
-        self.pods.get(uid)
+        self.pods.manager.get(uid)
     }
 
     fn status(&self, uid: &PodUid) -> Option<Arc<PodStatus>> {
-        self.statuses.get(uid)
+        self.pods.statuses.get(uid)
     }
 
     fn services(&self) -> ServiceObjects {
-        self.objects.services()
+        self.sources.objects.services()
     }
 
     fn has_all(&self) -> bool {
-        let mut sources = self.sources.iter();
-        self.config.all_seen() && sources.all(|source| self.objects.has_spoken(*source))
+        let objects = &self.sources.objects;
+        let mut all = self.sources.all.iter();
+        self.sources.config.all_seen() && all.all(|source| objects.has_spoken(*source))
     }
 
     fn has_statuses(&self) -> bool {

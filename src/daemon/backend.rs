@@ -1,7 +1,6 @@
 //! What the server's clients and the live table read and ask.
 
 use std::collections::{HashMap, HashSet};
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,40 +8,33 @@ use serde_json::{Value, json};
 
 use super::adapters::Prober;
 use super::counted::Counted;
+use super::stores::{PodStores, SourceStores};
 use crate::api::objects::{LocalObject, ObjectKind};
 use crate::api::pod::Volume;
 use crate::api::validation::probe_field;
 use crate::api::{Container, Pod, PodSource, PodStatus, PodUid};
-use crate::base::change_feed::{Aspect, ChangeFeed};
+use crate::base::change_feed::Aspect;
 use crate::base::clock::Moment;
 use crate::base::paths::Layout;
 use crate::base::threads::Roster;
 use crate::daemon::settings::Settings;
 use crate::engine::images::manager::ImageWaitReason;
 use crate::engine::images::{ImagePull, ImageStore, PullStage};
-use crate::engine::runtime::{
-    RuntimePodStatus, RuntimeState,
-};
+use crate::engine::runtime::{RuntimePodStatus, RuntimeState};
 use crate::engine::stats::Stats;
-use crate::face::server::containers::ContainerName;
 use crate::face::server::Shown;
+use crate::face::server::containers::ContainerName;
 use crate::face::views::history::PodHistory;
 use crate::face::views::{PodView, Snapshot, SnapshotUpdate};
 use crate::net::network::Networks;
-use crate::net::proxy::health::Health;
-use crate::net::proxy::metrics::ProxyMetrics;
-use crate::net::proxy::watch::ServicesView;
+use crate::net::proxy::published::Published;
 use crate::net::services::view::ServiceView;
 use crate::pods::admission;
 use crate::pods::checkpoint::Checkpoint;
-use crate::pods::events::{Event, EventList, Recorder};
+use crate::pods::events::{Event, EventList};
 use crate::pods::eviction::Evictions;
 use crate::pods::kuberuntime::KubeRuntime;
-use crate::pods::manager::PodManager;
-use crate::pods::objects::Objects;
 use crate::pods::pleg::Pleg;
-use crate::pods::sources::{FileStates, PodConfig};
-use crate::pods::status::StatusManager;
 use crate::pods::sync_loop::Heartbeat;
 use crate::pods::workers::{PodWorkers, Restarts};
 
@@ -52,39 +44,32 @@ const FIRST_READING: Duration = Duration::from_secs(5);
 /// How often it looks.
 const FIRST_READING_STEP: Duration = Duration::from_millis(20);
 
-/// Every place where something is known that clients may ask for.
+/// Every part that clients may ask.
 pub(super) struct DaemonBackend {
     pub(super) settings: Settings,
     pub(super) layout: Layout,
-    pub(super) node_name: String,
-    pub(super) feed: Arc<ChangeFeed>,
-    pub(super) recorder: Arc<Recorder>,
-    pub(super) pods: Arc<PodManager>,
-    pub(super) workers: Arc<PodWorkers>,
-    pub(super) statuses: Arc<StatusManager>,
-    pub(super) checkpoint: Arc<Checkpoint>,
-    pub(super) files: Arc<FileStates>,
-    pub(super) config: Arc<PodConfig>,
-    pub(super) prober: Arc<Prober>,
-    pub(super) pleg: Arc<Pleg>,
-    pub(super) kuberuntime: Arc<KubeRuntime>,
-    pub(super) heartbeat: Arc<Heartbeat>,
-    /// How the long-lived threads get on.
-    pub(super) roster: Arc<Roster>,
-    pub(super) services: Arc<ServicesView>,
-    pub(super) objects: Arc<Objects>,
-    pub(super) networks: Arc<Networks>,
-    pub(super) health: Arc<Health>,
-    pub(super) proxy_metrics: Arc<ProxyMetrics>,
-    pub(super) counted: Counted,
-    pub(super) evictions: Arc<Evictions>,
-    pub(super) restarts: Arc<Restarts>,
-    pub(super) store: ImageStore,
-    pub(super) stats: Stats,
-    pub(super) node_ip: IpAddr,
+    /// What pods may ask of this node.
     pub(super) node: admission::Node,
     /// When the daemon started.
     pub(super) started: Moment,
+    pub(super) pods: PodStores,
+    pub(super) sources: SourceStores,
+    pub(super) services: Published,
+    pub(super) networks: Arc<Networks>,
+    pub(super) kuberuntime: Arc<KubeRuntime>,
+    pub(super) store: ImageStore,
+    pub(super) stats: Stats,
+    pub(super) pleg: Arc<Pleg>,
+    pub(super) workers: Arc<PodWorkers>,
+    pub(super) prober: Arc<Prober>,
+    pub(super) evictions: Arc<Evictions>,
+    pub(super) restarts: Arc<Restarts>,
+    pub(super) checkpoint: Arc<Checkpoint>,
+    pub(super) counted: Counted,
+    /// How the sync loop gets on.
+    pub(super) heartbeat: Arc<Heartbeat>,
+    /// How the other long-lived threads get on.
+    pub(super) roster: Arc<Roster>,
 }
 
 impl Shown for DaemonBackend {
@@ -94,16 +79,16 @@ impl Shown for DaemonBackend {
 
     fn watch(&self, after: u64, ceiling: Duration) -> SnapshotUpdate {
         self.tell_of_pulls();
-        if self.feed.since(after).0.is_some() {
-            self.feed.wait_newer(after, ceiling);
+        if self.pods.feed.since(after).0.is_some() {
+            self.pods.feed.wait_newer(after, ceiling);
         }
-        let (Some(changes), version) = self.feed.since(after) else {
+        let (Some(changes), version) = self.pods.feed.since(after) else {
             return self.everything();
         };
         let uids: HashSet<PodUid> = changes.pods.into_keys().collect();
         let shown = self.shown(|pod| uids.contains(pod.uid()));
         let mut gone = uids.clone();
-        let events = self.recorder.list();
+        let events = self.pods.recorder.list();
         let mut view = |(pod, terminating): &(Arc<Pod>, bool)| {
             gone.remove(pod.uid());
             let of_it = events.iter().filter(|e| e.uid == pod.uid().as_str());
@@ -112,7 +97,7 @@ impl Shown for DaemonBackend {
         SnapshotUpdate {
             pods: shown.iter().map(&mut view).collect(),
             gone: gone.into_iter().map(|uid| uid.to_string()).collect(),
-            problems: changes.files.then(|| self.files.problems()),
+            problems: changes.files.then(|| self.sources.files.problems()),
             ..self.update(version)
         }
     }
@@ -120,15 +105,16 @@ impl Shown for DaemonBackend {
     fn events(&self, after: Option<u64>, ceiling: Duration) -> EventList {
         let version = match after {
             Some(after) => self
+                .pods
                 .feed
                 .wait_newer_of(Aspect::Events, after, ceiling)
                 .max(after),
-            None => self.feed.version(),
+            None => self.pods.feed.version(),
         };
         EventList {
             version,
-            node_name: self.node_name.clone(),
-            events: self.recorder.newer_than(after.unwrap_or(0)),
+            node_name: self.settings.node_name.clone(),
+            events: self.pods.recorder.newer_than(after.unwrap_or(0)),
         }
     }
 
@@ -149,17 +135,12 @@ impl Shown for DaemonBackend {
 
     fn services(&self) -> Vec<ServiceView> {
         // A daemon that has just started knows none.
-        let left = (self.started + FIRST_READING).since(Moment::now());
-        let mut all = self.services.first(left).views();
-        for service in &mut all {
-            let problem = self.health.problem(&service.namespace, &service.name);
-            service.problems.extend(problem);
-        }
-        all
+        self.services
+            .views((self.started + FIRST_READING).since(Moment::now()))
     }
 
     fn objects(&self, kind: ObjectKind) -> Vec<Value> {
-        let objects = self.objects.of_kind(kind);
+        let objects = self.sources.objects.of_kind(kind);
         objects.iter().map(LocalObject::v1).collect()
     }
 
@@ -175,17 +156,18 @@ impl Shown for DaemonBackend {
 impl DaemonBackend {
     /// All pods, once every source has been read or has failed: a daemon that has just started knows none before.
     fn everything(&self) -> SnapshotUpdate {
-        let awaited = |source: &PodSource| !self.files.has_problem(*source);
-        while self.config.unseen().iter().any(awaited)
+        let awaited = |source: &PodSource| !self.sources.files.has_problem(*source);
+        while self.sources.config.unseen().iter().any(awaited)
             && Moment::now().since(self.started) < FIRST_READING
         {
-            self.feed
-                .wait_newer(self.feed.version(), FIRST_READING_STEP);
+            self.pods
+                .feed
+                .wait_newer(self.pods.feed.version(), FIRST_READING_STEP);
         }
         // read before the pods: a change in between is told again
-        let version = self.feed.version();
+        let version = self.pods.feed.version();
         let mut events: HashMap<String, Vec<Arc<Event>>> = HashMap::new();
-        for event in self.recorder.list() {
+        for event in self.pods.recorder.list() {
             events.entry(event.uid.clone()).or_default().push(event);
         }
         let mut view = |(pod, terminating): &(Arc<Pod>, bool)| {
@@ -195,7 +177,7 @@ impl DaemonBackend {
         SnapshotUpdate {
             complete: true,
             pods: self.shown(|_| true).iter().map(&mut view).collect(),
-            problems: Some(self.files.problems()),
+            problems: Some(self.sources.files.problems()),
             ..self.update(version)
         }
     }
@@ -204,7 +186,7 @@ impl DaemonBackend {
     fn update(&self, version: u64) -> SnapshotUpdate {
         SnapshotUpdate {
             version,
-            node_name: self.node_name.clone(),
+            node_name: self.settings.node_name.clone(),
             stalled: self.heartbeat.stalled(self.started, Moment::now()),
             ..SnapshotUpdate::default()
         }
@@ -213,7 +195,7 @@ impl DaemonBackend {
     /// A pull tells nobody how far it is: who watches comes by at least twice a second, and has all watchers told.
     fn tell_of_pulls(&self) {
         for uid in self.kuberuntime.images().pulls_to_tell(Moment::now()) {
-            self.feed.tell(&uid.as_str().into(), Aspect::Pulls);
+            self.pods.feed.tell(&uid.as_str().into(), Aspect::Pulls);
         }
     }
 
@@ -241,7 +223,7 @@ impl DaemonBackend {
     /// removed.
     pub(super) fn shown(&self, wanted: impl Fn(&Pod) -> bool) -> Vec<(Arc<Pod>, bool)> {
         // in this order: a pod that is being removed is told to end before it leaves the manager
-        let pods = self.pods.all();
+        let pods = self.pods.manager.all();
         let working = self.workers.working();
         let ending = || working.iter().filter(|(_, removed)| *removed);
         let is_ending = |uid: &PodUid| ending().any(|(pod, _)| pod.uid() == uid);
@@ -278,11 +260,11 @@ impl DaemonBackend {
     }
 
     fn view(&self, pod: &Arc<Pod>, terminating: bool, events: Vec<Arc<Event>>) -> Arc<PodView> {
-        let file = self.files.get(pod.uid()).unwrap_or_default();
+        let file = self.sources.files.get(pod.uid()).unwrap_or_default();
         let logs = self
             .layout
             .pod_logs(&pod.metadata.namespace, &pod.metadata.name, pod.uid());
-        let status = self.statuses.get(pod.uid()).unwrap_or_default();
+        let status = self.pods.statuses.get(pod.uid()).unwrap_or_default();
         Arc::new(PodView {
             object: pod.clone().into(),
             pulls: self.pulls(pod, &status),
@@ -346,6 +328,7 @@ mod tests {
     use crate::base::paths::Layout;
     use crate::daemon::Daemon;
     use crate::daemon::settings::Settings;
+    use crate::face::server::protocol::PauseTarget;
 
     const CEILING: Duration = Duration::from_secs(60);
 

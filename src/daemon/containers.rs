@@ -61,7 +61,7 @@ impl DaemonBackend {
                 names.join(" ")
             ));
         }
-        let status = self.statuses.get(pod.uid()).unwrap_or_default();
+        let status = self.pods.statuses.get(pod.uid()).unwrap_or_default();
         let waiting = status
             .container(container)
             .and_then(|c| c.state.waiting.as_ref())

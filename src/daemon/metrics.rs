@@ -40,7 +40,7 @@ impl Metrics for DaemonBackend {
         let last = self.heartbeat.last();
         counted.sync_loop.write(last, self.started, now, &mut out);
         self.write_counts(&mut out);
-        write_problems(&self.files.problems_by_source(), &mut out);
+        write_problems(&self.sources.files.problems_by_source(), &mut out);
         self.kuberuntime.images().metrics().write(&mut out);
         self.write_panics(&mut out);
         self.write_network(&mut out);
@@ -56,7 +56,7 @@ impl DaemonBackend {
     fn write_states(&self, out: &mut String) {
         let pods = self.shown(|_| true);
         let status = |(pod, _): (Arc<Pod>, bool)| {
-            let status = self.statuses.get(pod.uid()).unwrap_or_default();
+            let status = self.pods.statuses.get(pod.uid()).unwrap_or_default();
             (pod, status)
         };
         let mut pods: Vec<(Arc<Pod>, Arc<PodStatus>)> = pods.into_iter().map(status).collect();
@@ -64,8 +64,8 @@ impl DaemonBackend {
         pods.sort_by_cached_key(|(pod, _)| place(pod));
         let states: Vec<_> = pods.iter().map(|(p, s)| (&**p, &**s)).collect();
         let node = NodeLabels {
-            name: &self.node_name,
-            ip: self.node_ip,
+            name: &self.settings.node_name,
+            ip: self.settings.node_ip,
         };
         write_pods(&states, node, out);
         self.write_node(out);
@@ -86,14 +86,14 @@ impl DaemonBackend {
 
     fn write_node(&self, out: &mut String) {
         let help = "The node's name. The count is always 1.";
-        let labels = [("node", self.node_name.as_str())];
+        let labels = [("node", self.settings.node_name.as_str())];
         Family::new(out, "kubelet_node_name", Kind::Gauge, help).value(&labels, 1);
         let os = std::fs::read_to_string("/etc/os-release").unwrap_or_default();
         let release = nix::sys::utsname::uname().map(|name| name.release().to_owned());
         let release = release.unwrap_or_default();
         let state = NodeState {
-            name: &self.node_name,
-            ip: self.node_ip,
+            name: &self.settings.node_name,
+            ip: self.settings.node_ip,
             kernel: &release.to_string_lossy(),
             os: os_name(&os),
             is_ready: self.checks().iter().all(|check| check.result.is_ok()),
@@ -107,7 +107,7 @@ impl DaemonBackend {
     }
 
     fn write_services(&self, out: &mut String) {
-        let services = self.services.get();
+        let services = self.services.services.get();
         let state = |(key, service)| {
             let assigned = services.assigned.get(key);
             ServiceState {
@@ -133,7 +133,7 @@ impl DaemonBackend {
             ("Normal", EventType::Normal),
             ("Warning", EventType::Warning),
         ] {
-            events.value(&[("type", type_)], self.recorder.total(of_type));
+            events.value(&[("type", type_)], self.pods.recorder.total(of_type));
         }
         let help = "Increments that have no series, because their family has as many as it may.";
         let left_out = [
@@ -181,7 +181,7 @@ impl DaemonBackend {
     }
 
     fn write_network(&self, out: &mut String) {
-        if let Some(names) = &self.services.get().name_counters {
+        if let Some(names) = &self.services.services.get().name_counters {
             names.write_metrics(out);
         }
         let help =
@@ -190,8 +190,11 @@ impl DaemonBackend {
         for lack in self.networks.missing() {
             missing.value(&[("what", lack.what.as_str())], 1);
         }
-        self.proxy_metrics
-            .write(self.health.mode(), &self.health.answers(), out);
+        self.services.metrics.write(
+            self.services.health.mode(),
+            &self.services.health.answers(),
+            out,
+        );
     }
 }
 

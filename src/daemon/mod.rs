@@ -9,6 +9,7 @@ mod error;
 mod garbage;
 mod last_daemon;
 mod metrics;
+mod parts;
 mod pauses;
 mod requests;
 mod resources;
@@ -16,6 +17,7 @@ mod restarts;
 mod root;
 pub mod settings;
 mod signals;
+mod stores;
 #[cfg(test)]
 mod tests;
 mod threads;
@@ -30,8 +32,9 @@ use nix::sys::signal::Signal;
 
 pub use self::error::DaemonError;
 use self::error::cannot;
+use self::parts::Engine;
 use self::threads::{Threads, late};
-use self::wiring::{Engine, Running};
+use self::wiring::Running;
 use crate::base::locks::Locked;
 use crate::base::paths::Layout;
 use crate::base::sys::cgroup::Cgroups;
@@ -87,7 +90,8 @@ impl Daemon {
             .map_err(cannot("set up the runtime"))?;
         runtime.resume_networks();
         let engine = Engine {
-            networks: (runtime.networks(), runtime.sandboxes()),
+            networks: runtime.networks(),
+            sandboxes: runtime.sandboxes(),
             runtime: Arc::new(runtime),
             images: Arc::new(store.clone()),
             store,
@@ -148,11 +152,11 @@ impl Daemon {
         runtime.interrupt();
         backend.pleg.cache().close();
         // a thread that waits for a change looks whether it is to end
-        backend.feed.wake();
+        backend.pods.feed.wake();
         let workers = backend.workers.shutdown(left());
         // After the workers: of a pod that has just ended nothing stays in force.
         drop(stop_services);
-        backend.feed.wake();
+        backend.pods.feed.wake();
         let probes = backend.prober.manager.shutdown(left().min(PROBES_LIMIT));
         if probes > 0 {
             // They hold nothing and change nothing any more. They end with the process.
@@ -176,7 +180,6 @@ impl Daemon {
         let Running {
             backend,
             runtime,
-            sources,
             updates,
             ..
         } = &self.running;
@@ -185,8 +188,11 @@ impl Daemon {
         {
             return Err("cannot remove the pods: a source of pods does not end".into());
         }
-        for source in sources {
-            let none = backend.config.merge(*source, Vec::new(), SystemTime::now());
+        for source in &backend.sources.all {
+            let none = backend
+                .sources
+                .config
+                .merge(*source, Vec::new(), SystemTime::now());
             for update in none.updates {
                 updates
                     .send_timeout(update, limit)
@@ -194,7 +200,7 @@ impl Daemon {
             }
         }
         loop {
-            let version = backend.feed.version();
+            let version = backend.pods.feed.version();
             let left = runtime.list_pods().map_err(|e| e.message)?;
             if left.is_empty() && backend.workers.working().is_empty() {
                 self.remove_services(deadline);
@@ -210,7 +216,10 @@ impl Daemon {
                     names.join(", ")
                 ));
             }
-            backend.feed.wait_newer(version, Duration::from_millis(50));
+            backend
+                .pods
+                .feed
+                .wait_newer(version, Duration::from_millis(50));
         }
     }
 
@@ -238,10 +247,13 @@ impl Daemon {
             ..
         } = &self.running;
         removal.order();
-        backend.feed.wake();
+        backend.pods.feed.wake();
         while !removal.is_done() && Instant::now() < deadline {
-            let version = backend.feed.version();
-            backend.feed.wait_newer(version, Duration::from_millis(50));
+            let version = backend.pods.feed.version();
+            backend
+                .pods
+                .feed
+                .wait_newer(version, Duration::from_millis(50));
         }
         userspace::end(proxy, Duration::from_secs(1));
     }

@@ -58,7 +58,11 @@ impl Requests for DaemonBackend {
     /// The pod's worker does it, in the order of a sync.
     fn restart(&self, target: &RestartTarget) -> Result<Vec<String>, String> {
         let uid = &target.uid;
-        let pod = self.pods.get(uid).ok_or("the pod is gone, or is ending")?;
+        let pod = self
+            .pods
+            .manager
+            .get(uid)
+            .ok_or("the pod is gone, or is ending")?;
         // The runtime is asked, because PLEG's cache is up to a second old.
         let runtime = self.kuberuntime.runtime().pod_status(uid);
         let runtime = runtime.map_err(|e| e.message)?;
@@ -79,9 +83,13 @@ impl Requests for DaemonBackend {
                 "a grace period is 0 to {MAX_GRACE} seconds, not {seconds}"
             ));
         }
-        let pod = self.pods.get(uid).ok_or("the pod is gone, or is ending")?;
-        let file = self.files.get(uid).unwrap_or_default().file;
-        let status = self.statuses.get(uid).unwrap_or_default();
+        let pod = self
+            .pods
+            .manager
+            .get(uid)
+            .ok_or("the pod is gone, or is ending")?;
+        let file = self.sources.files.get(uid).unwrap_or_default().file;
+        let status = self.pods.statuses.get(uid).unwrap_or_default();
         if let Some(why) = Rejection::of(&status) {
             let reason = why.reason;
             return Err(format!(
@@ -116,6 +124,7 @@ impl Requests for DaemonBackend {
         change.check()?;
         let pod = self.pod_or_ending(uid)?;
         let changed = self
+            .pods
             .statuses
             .set_condition(&pod, change, Time::now())
             .map_err(|e| e.to_string())?;
@@ -141,6 +150,7 @@ impl DaemonBackend {
                 .find(|pod| pod.uid() == uid)
         };
         self.pods
+            .manager
             .get(uid)
             .or_else(ending)
             .ok_or_else(|| "the pod is gone".into())
@@ -159,7 +169,7 @@ impl DaemonBackend {
                 self.layout.pauses().display()
             );
         }
-        self.feed.tell(uid, Aspect::Probes);
+        self.pods.feed.tell(uid, Aspect::Probes);
         let name = |key: &ProbeKey| format!("{}/{}", key.container, key.probe_type.word());
         keys.iter()
             .for_each(|key| log::info!("probe {} of pod {}: {what}", name(key), key.uid));

@@ -82,10 +82,8 @@ impl Harness {
         };
         let runtime = Arc::new(runtime);
         let engine = Engine {
-            networks: (
-                Arc::new(Networks::new(settings.networks(&layout))),
-                Vec::new(),
-            ),
+            networks: Arc::new(Networks::new(settings.networks(&layout))),
+            sandboxes: Vec::new(),
             runtime: runtime.clone(),
             images: Arc::new(Images),
             store: ImageStore::open(layout.images()).unwrap(),
@@ -295,7 +293,7 @@ fn a_pod_that_has_started_anew_is_not_evicted_again_by_the_checkpoint() {
         statuses: serde_json::from_value(statuses).unwrap(),
         ..Default::default()
     };
-    wiring::forget_those_that_began_anew(&mut restored, &open());
+    parts::forget_those_that_began_anew(&mut restored, &open());
     let mut left: Vec<_> = restored.statuses.keys().map(|uid| uid.as_str()).collect();
     left.sort_unstable();
     assert_eq!(left, ["gated", "rejected", "waits"]);

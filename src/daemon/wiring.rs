@@ -1,10 +1,9 @@
-//! How the daemon is put together: [`start`] makes the parts, as the kubelet's `NewMainKubelet` does, and then starts the
-//! threads, as its `Run` does. Each other function makes or starts one part, and takes what that part needs.
+//! How the daemon is put together: [`start`] makes the parts (parts.rs), as the kubelet's `NewMainKubelet` does, and then starts
+//! the threads, as its `Run` does. Each other function starts one of them, and takes what it needs.
 //!
 //! PLEG's thread alone starts before all parts are made, because the sync loop wants its first listing.
 
-use std::cell::RefCell;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,19 +12,15 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
-use super::adapters::{Prober, RuntimeCache, Seen, ServiceInputs, ServiceLinks, Withdrawal};
+use super::adapters::{Prober, ServiceInputs};
 use super::backend::DaemonBackend;
-use super::counted::Counted;
 use super::error::{DaemonError, cannot};
-use super::garbage::Garbage;
-use super::last_daemon::LastDaemon;
+use super::parts::{Engine, Given, Made, Shared, WakeUps};
 use super::pauses;
 use super::threads::Threads;
 use crate::api::objects::ObjectKind;
 use crate::api::service::Protocol;
-use crate::api::sysctls::SysctlAllowlist;
-use crate::api::{PodOrigin, PodSource, PodUid, decode};
-use crate::base::change_feed::{Aspect, ChangeFeed};
+use crate::api::{PodOrigin, PodUid, decode};
 use crate::base::clock::Moment;
 use crate::base::paths::Layout;
 use crate::base::remove_tree::remove_tree;
@@ -33,72 +28,43 @@ use crate::base::threads::Roster;
 use crate::daemon::settings::Settings;
 use crate::engine::images::ImageStore;
 use crate::engine::images::housekeeping::{ImageKeeper, ImageKeeperConfig};
-use crate::engine::images::manager::{ImageManager, ImageService, NoRegistry, Puller};
-use crate::engine::images::registry::{PullStop, RegistryPuller};
+use crate::engine::runtime::Runtime;
 use crate::engine::runtime::metered::Metered;
-use crate::engine::runtime::{ContainerId, Runtime};
 use crate::engine::shims;
 use crate::engine::shims::app_armor::load::{self, Loaded};
 use crate::engine::shims::app_armor::{AppArmor, RUNTIME_DEFAULT};
 use crate::engine::shims::exits::ExitListener;
-use crate::engine::stats::{self, Stats};
 use crate::face::server::{self, CredentialFiles, Server, ServerConfig};
-use crate::face::views::Records;
 use crate::face::views::history::NODE_RESTARTED;
 use crate::net::network::{self, NetworkKind, Networks};
 use crate::net::proxy::auto::{self, Auto};
-use crate::net::proxy::gate::TrafficGate;
 use crate::net::proxy::health::{self, Health};
-use crate::net::proxy::known::KnownServices;
-use crate::net::proxy::metrics::ProxyMetrics;
 use crate::net::proxy::names::NameSettings;
 use crate::net::proxy::userspace::ProxyRole;
-use crate::net::proxy::watch::{self, Removal, ServicesView};
+use crate::net::proxy::watch::{self, Removal, ServiceSettings};
 use crate::net::services::claims::OwnPort;
-use crate::pods::admission;
-use crate::pods::checkpoint::{self, Checkpoint, Restored};
-use crate::pods::container_config::{NodeFacts, huge_pages, kernel_version};
-use crate::pods::events::Recorder;
-use crate::pods::eviction::{self, Evictions};
+use crate::pods::checkpoint::{self, Checkpoint};
+use crate::pods::eviction;
 use crate::pods::kuberuntime::KubeRuntime;
-use crate::pods::lifecycle::HandlerRunner;
-use crate::pods::manager::PodManager;
-use crate::pods::objects::Objects;
 use crate::pods::pleg::{self, Pleg, PodLifecycleEvent};
-use crate::pods::prober::manager::{self, ProberManager, RestoredReady};
+use crate::pods::prober::manager;
 use crate::pods::prober::results;
 use crate::pods::sources::file::{FileSource, FileSourceConfig};
 use crate::pods::sources::files::Decode;
 use crate::pods::sources::http::{HttpSource, HttpSourceConfig};
 use crate::pods::sources::merge::UPDATES_CAPACITY;
-use crate::pods::sources::{FileStates, Outlet, PodConfig, PodUpdate};
-use crate::pods::status::{DELETED, EVICTED, StatusManager, conditions_of_others};
+use crate::pods::sources::{Outlet, PodUpdate};
 use crate::pods::sync_loop::{Channels, Heartbeat, Parts, SyncLoop};
-use crate::pods::volumes::Volumes;
-use crate::pods::workers::{self, PodMetrics, PodWorkers, Restarts, Syncer};
 
 /// The time between two looks at a small volume with a limit.
 const VOLUME_INTERVAL: Duration = Duration::from_secs(1);
 /// The first listing is waited for this long at the start.
 const FIRST_LISTING: Duration = Duration::from_secs(1);
 
-/// What runs containers, and what they are made of.
-pub(super) struct Engine {
-    pub(super) runtime: Arc<dyn Runtime>,
-    /// The networks of its sandboxes, and the ids of those that there are.
-    pub(super) networks: (Arc<Networks>, Vec<String>),
-    /// Where containers get their images.
-    pub(super) images: Arc<dyn ImageService>,
-    /// The store that is kept in order.
-    pub(super) store: ImageStore,
-}
-
 /// What a daemon is asked for while its threads run.
 pub(super) struct Running {
     pub(super) backend: Arc<DaemonBackend>,
     pub(super) runtime: Arc<dyn Runtime>,
-    /// Where pods come from.
-    pub(super) sources: Vec<PodSource>,
     /// Where pod sources send to the sync loop.
     pub(super) updates: Sender<PodUpdate>,
     /// Takes back what sends clients to services.
@@ -118,151 +84,70 @@ pub(super) fn start(
     let started = Moment::now();
     // Before the first container of an earlier daemon is looked at: one that waits for the profile starts at once.
     load_app_armor_profile(settings);
-    let counted = Counted::default();
-    engine.runtime = Arc::new(Metered::new(engine.runtime, counted.operations.clone()));
-    let mut restored = checkpoint::read(&layout.checkpoint());
-    let last = LastDaemon::new(&restored);
-    let (pod_evicted, evicted) = bounded(1);
-    let (room_made, room) = bounded(1);
+    let (wake, woken) = wake_ups();
     let pods_with_data = KubeRuntime::pods_with_data(layout);
     KubeRuntime::sweep_log_links(layout);
-    let restarts = Arc::<Restarts>::default();
-    let evictions = evictions(settings, layout, &pods_with_data, pod_evicted);
-    forget_those_that_began_anew(&mut restored, &evictions);
-    let (objects_changed, objects) = bounded(1);
-    let networks = engine.networks.0.clone();
-    let health = Health::new().map_err(cannot("make the health checks of services"))?;
-    let sources = sources(settings);
-    let shared = (networks, health);
-    let stores = Stores::new(restored, started, objects_changed, &sources, shared);
-    let facts = NodeFacts::read(settings.node_ip, &layout.lib_dir());
-    let node = node(settings, &facts);
-    let (kuberuntime, pulls) = kuberuntime(settings, &engine, layout, &stores, facts);
-    let kuberuntime = Arc::new(kuberuntime);
+    let (shared, last) = Shared::open(settings, layout, started, &pods_with_data, wake.clone())?;
+    let operations = shared.counted.operations.clone();
+    engine.runtime = Arc::new(Metered::new(engine.runtime, operations));
     let StartedPleg {
         pleg,
         lifecycle,
         stop: stop_pleg,
     } = start_pleg(engine.runtime.clone())?;
     let (results, result_updates) = results_managers();
-    let prober = Arc::new(Prober {
-        manager: prober_manager(settings, &stores, &engine, &pleg, &results, last.readiness),
+    let given = Given {
+        shared,
+        pleg: pleg.clone(),
         results,
-        records: stores.records.clone(),
-    });
-    prober.manager.pauses().open(layout.pauses());
+        readiness: last.readiness,
+        room_made: wake.room_made,
+    };
+    let (made, pulls) = Made::new(settings, layout, &engine, given);
+    made.prober.manager.pauses().open(layout.pauses());
     for (uid, container) in last.ended_with_the_node {
-        let history = &stores.records.history;
+        let history = &made.shared.pods.records.history;
         history.renewing(&uid, &container, NODE_RESTARTED);
     }
-    let hooks = hooks(settings, &stores, &engine);
-    let syncer = Arc::new(syncer(
-        settings,
-        &stores,
-        kuberuntime.clone(),
-        hooks,
-        &pleg,
-        &prober,
-        (evictions.clone(), restarts.clone(), counted.pods.clone()),
-    ));
-    let workers = Arc::new(PodWorkers::new(
-        syncer.clone(),
-        settings.sync_frequency,
-        room_made,
-    ));
-    let backend = backend(
-        settings,
-        layout,
-        &stores,
-        &pleg,
-        &prober,
-        &workers,
-        Asked {
-            kuberuntime: kuberuntime.clone(),
-            evictions: evictions.clone(),
-            restarts,
-            counted: counted.clone(),
-            store: engine.store.clone(),
-            node: node.clone(),
-        },
-    );
-    let backend = Arc::new(backend);
-    let (channels, senders) = channels(lifecycle, result_updates, [objects, evicted, room]);
-    let parts = Parts {
-        node,
-        huge_pages,
-        pods: stores.pods.clone(),
-        workers: workers.clone(),
-        statuses: stores.statuses.clone(),
-        config: stores.config.clone(),
-        objects: stores.objects.clone(),
-        evictions: evictions.clone(),
-        runtime: Arc::new(RuntimeCache(pleg.clone())),
-        probes: prober.clone(),
-        recorder: stores.recorder.clone(),
-        metrics: counted.sync_loop,
-        garbage: Box::new(garbage(
-            &stores,
-            syncer,
-            workers,
-            &prober,
-            evictions.clone(),
-        )),
-        pods_with_data,
-        places: RefCell::default(),
-        has_forgotten: Default::default(),
-    };
-
-    let sync_loop = start_sync_loop(channels, parts, backend.heartbeat.clone())?;
-    let updates = senders.updates;
+    let backend = Arc::new(made.backend(settings, layout, &engine));
+    let (channels, senders) = channels(lifecycle, result_updates, woken);
+    let heartbeat = backend.heartbeat.clone();
+    let sync_loop = start_sync_loop(channels, made.of_the_sync_loop(pods_with_data), heartbeat)?;
     let roster = &*backend.roster;
     let removal = Arc::<Removal>::default();
+    let shared = &made.shared;
+    let outlet = || shared.sources.outlet(&shared.pods, &senders.updates);
     let threads = Threads {
         sync_loop: (sync_loop, senders.stop),
-        checkpoint: start_checkpoint(backend.checkpoint.clone(), prober, roster)?,
-        files: start_file_source(settings, layout, stores.outlet(&updates), last.pods, roster)?,
-        url: start_http_source(settings, layout, stores.outlet(&updates), roster)?,
+        checkpoint: start_checkpoint(backend.checkpoint.clone(), made.prober.clone(), roster)?,
+        files: start_file_source(settings, layout, outlet(), last.pods, roster)?,
+        url: start_http_source(settings, layout, outlet(), roster)?,
         exits: start_exit_listener(layout, pleg.clone(), roster)?,
         images: start_image_keeper(
             settings,
             layout,
-            engine.store,
+            engine.store.clone(),
             senders.images_changed,
             roster,
         )?,
-        volumes: start_volume_watch(&stores, kuberuntime, evictions, roster)?,
-        services: start_services(
-            settings,
-            layout,
-            &stores,
-            &engine.networks.0,
-            (engine.runtime.clone(), removal.clone()),
-            roster,
-        )?,
-        network: start_network_watch(engine.networks, roster)?,
-        health: start_health(settings, &stores, roster)?,
+        volumes: start_volume_watch(shared, made.kuberuntime.clone(), roster)?,
+        services: start_services(settings, layout, shared, &engine, removal.clone(), roster)?,
+        network: start_network_watch(engine.networks, engine.sandboxes, roster)?,
+        health: start_health(settings, shared, roster)?,
         // The last, so that what the others clear away is not there when clients are answered.
         server: start_server(settings, layout, backend.clone())?,
         pulls,
         pleg: (pleg, stop_pleg),
     };
     let running = Running {
-        sources,
         backend,
         runtime: engine.runtime,
-        updates,
+        updates: senders.updates,
         removal,
         proxy: layout.proxy_dir(),
         cgroup: layout.cgroup(),
     };
     Ok((running, threads))
-}
-
-/// Those that the configuration names.
-pub(super) fn sources(settings: &Settings) -> Vec<PodSource> {
-    let url = settings.static_pod_url.as_ref();
-    let url = url.map(|_| PodSource::Http);
-    [PodSource::File].into_iter().chain(url).collect()
 }
 
 /// The daemon goes on without it: pods that need no profile run, and the others say what they wait for.
@@ -281,265 +166,22 @@ fn load_app_armor_profile(settings: &Settings) {
     }
 }
 
-// ---- the parts ----
-
-/// What is known of pods, files and probes: many parts write to it, and more read it.
-struct Stores {
-    feed: Arc<ChangeFeed>,
-    recorder: Arc<Recorder>,
-    pods: Arc<PodManager>,
-    statuses: Arc<StatusManager>,
-    config: Arc<PodConfig>,
-    objects: Arc<Objects>,
-    files: Arc<FileStates>,
-    records: Arc<Records>,
-    /// The services as they are, and who waits for them.
-    services: Arc<ServicesView>,
-    gate: Arc<TrafficGate>,
-    networks: Arc<Networks>,
-    known: Arc<KnownServices>,
-    health: Arc<Health>,
-    proxy_metrics: Arc<ProxyMetrics>,
-    /// Statuses of an earlier daemon are there.
-    restored: bool,
-    /// When the daemon started.
-    started: Moment,
-}
-
-impl Stores {
-    /// A change of objects that the sync loop has not taken yet stands for those that follow.
-    fn new(
-        restored: Restored,
-        started: Moment,
-        objects_changed: Sender<()>,
-        sources: &[PodSource],
-        (networks, health): (Arc<Networks>, Health),
-    ) -> Self {
-        let feed = Arc::new(ChangeFeed::default());
-        let has_statuses = !restored.statuses.is_empty();
-        let statuses = StatusManager::new(restored.statuses, feed.clone());
-        let changed = feed.clone();
-        let files = FileStates::new(move |uids| {
-            for uid in uids {
-                changed.tell(uid, Aspect::File);
-            }
-            changed.tell_files();
-        });
-        Self {
-            recorder: Arc::new(Recorder::new(feed.clone())),
-            pods: Arc::new(PodManager::new(feed.clone())),
-            statuses: Arc::new(statuses.with_ages(restored.ages)),
-            config: Arc::new(PodConfig::new(sources)),
-            objects: Arc::new(Objects::new(move || _ = objects_changed.try_send(()))),
-            files: Arc::new(files),
-            records: Arc::default(),
-            services: Arc::default(),
-            gate: Arc::default(),
-            networks,
-            known: Arc::default(),
-            health: Arc::new(health),
-            proxy_metrics: Arc::default(),
-            restored: has_statuses,
-            started,
-            feed,
-        }
-    }
-
-    fn outlet(&self, updates: &Sender<PodUpdate>) -> Outlet {
-        Outlet {
-            config: self.config.clone(),
-            objects: self.objects.clone(),
-            updates: updates.clone(),
-            states: self.files.clone(),
-            events: self.recorder.clone(),
-        }
-    }
-}
-
-fn evictions(
-    settings: &Settings,
-    layout: &Layout,
-    pods: &[PodUid],
-    wake: Sender<()>,
-) -> Arc<Evictions> {
-    let ceiling = settings.max_container_restart_period;
-    Arc::new(Evictions::open(layout, pods, ceiling, wake))
-}
-
-/// The checkpoint may still say that a pod is evicted or deleted which has started anew, or may do so now.
-pub(super) fn forget_those_that_began_anew(restored: &mut Restored, evictions: &Evictions) {
-    let now = Moment::now();
-    restored.statuses.retain(|uid, status| {
-        let was_ended = [EVICTED, DELETED].contains(&status.reason.as_str());
-        if !was_ended || evictions.is_evicted(uid, now) {
-            return true;
-        }
-        // What clients have said of the pod goes on.
-        let kept = conditions_of_others(status);
-        kept.map(|kept| *status = kept).is_some()
-    });
-}
-
-/// Also what ends the pulls of images.
-fn kuberuntime(
-    settings: &Settings,
-    engine: &Engine,
-    layout: &Layout,
-    stores: &Stores,
-    node: NodeFacts,
-) -> (KubeRuntime, PullStop) {
-    let registries = settings.registries.clone();
-    let puller = RegistryPuller::new(engine.store.clone(), registries, layout.docker_configs());
-    let stop = puller.stopper();
-    let puller: Box<dyn Puller> = match settings.registries.pull {
-        true => Box::new(puller),
-        false => Box::new(NoRegistry),
+/// The ends at which others wake the sync loop, and its own.
+fn wake_ups() -> (WakeUps<Sender<()>>, WakeUps<Receiver<()>>) {
+    let (objects_changed, objects) = bounded(1);
+    let (pod_evicted, evictions) = bounded(1);
+    let (room_made, room) = bounded(1);
+    let senders = WakeUps {
+        objects_changed,
+        pod_evicted,
+        room_made,
     };
-    let images = ImageManager::new(engine.images.clone(), puller);
-    let images = images.parallel(settings.parallel_image_pulls());
-    let runtime = engine.runtime.clone();
-    let objects = stores.objects.clone();
-    let volumes = Volumes::new();
-    let kuberuntime = KubeRuntime::new(runtime, images, volumes, objects, node, layout.clone());
-    let links = ServiceLinks {
-        known: stores.known.clone(),
-        objects: stores.objects.clone(),
-        started: stores.started,
+    let receivers = WakeUps {
+        objects_changed: objects,
+        pod_evicted: evictions,
+        room_made: room,
     };
-    let kuberuntime = kuberuntime.with_services(Box::new(links));
-    let kuberuntime = kuberuntime.with_resource_policy(settings.resource_policy());
-    (kuberuntime.with_dns(settings.node_dns()), stop)
-}
-
-fn prober_manager(
-    settings: &Settings,
-    stores: &Stores,
-    engine: &Engine,
-    pleg: &Pleg,
-    results: &manager::Results,
-    restored: HashMap<ContainerId, RestoredReady>,
-) -> ProberManager {
-    ProberManager::new(manager::Deps {
-        statuses: Arc::new(Seen {
-            statuses: stores.statuses.clone(),
-            cache: pleg.cache().clone(),
-        }),
-        runtime: engine.runtime.clone(),
-        results: results.clone(),
-        recorder: stores.recorder.clone(),
-        started: stores.started,
-        allow_probe_hosts: settings.allow_probe_hosts.clone(),
-        restored,
-        records: stores.records.clone(),
-    })
-}
-
-fn hooks(settings: &Settings, stores: &Stores, engine: &Engine) -> HandlerRunner {
-    HandlerRunner {
-        runtime: engine.runtime.clone(),
-        recorder: stores.recorder.clone(),
-        node_ip: settings.node_ip,
-        allow_probe_hosts: settings.allow_probe_hosts.clone(),
-    }
-}
-
-fn syncer(
-    settings: &Settings,
-    stores: &Stores,
-    kuberuntime: Arc<KubeRuntime>,
-    hooks: HandlerRunner,
-    pleg: &Arc<Pleg>,
-    prober: &Arc<Prober>,
-    (evictions, restarts, metrics): (Arc<Evictions>, Arc<Restarts>, Arc<PodMetrics>),
-) -> Syncer {
-    Syncer::new(workers::Deps {
-        kuberuntime,
-        hooks: Arc::new(hooks),
-        cache: Arc::new(RuntimeCache(pleg.clone())),
-        probes: prober.clone(),
-        statuses: stores.statuses.clone(),
-        traffic: Arc::new(Withdrawal {
-            gate: stores.gate.clone(),
-            feed: stores.feed.clone(),
-        }),
-        evictions,
-        restarts,
-        recorder: stores.recorder.clone(),
-        metrics,
-        node_ip: settings.node_ip,
-        max_back_off: settings.max_container_restart_period,
-    })
-}
-
-/// Parts that clients are told of and nobody else shares.
-struct Asked {
-    kuberuntime: Arc<KubeRuntime>,
-    evictions: Arc<Evictions>,
-    restarts: Arc<Restarts>,
-    counted: Counted,
-    store: ImageStore,
-    node: admission::Node,
-}
-
-fn backend(
-    settings: &Settings,
-    layout: &Layout,
-    stores: &Stores,
-    pleg: &Arc<Pleg>,
-    prober: &Arc<Prober>,
-    workers: &Arc<PodWorkers>,
-    asked: Asked,
-) -> DaemonBackend {
-    let checkpoint = Checkpoint::new(layout.checkpoint(), stores.statuses.clone());
-    DaemonBackend {
-        checkpoint: Arc::new(checkpoint),
-        settings: settings.clone(),
-        layout: layout.clone(),
-        node_name: settings.node_name.clone(),
-        feed: stores.feed.clone(),
-        recorder: stores.recorder.clone(),
-        pods: stores.pods.clone(),
-        workers: workers.clone(),
-        statuses: stores.statuses.clone(),
-        files: stores.files.clone(),
-        config: stores.config.clone(),
-        prober: prober.clone(),
-        pleg: pleg.clone(),
-        kuberuntime: asked.kuberuntime,
-        heartbeat: Arc::default(),
-        roster: Arc::default(),
-        services: stores.services.clone(),
-        objects: stores.objects.clone(),
-        networks: stores.networks.clone(),
-        health: stores.health.clone(),
-        proxy_metrics: stores.proxy_metrics.clone(),
-        counted: asked.counted,
-        evictions: asked.evictions,
-        restarts: asked.restarts,
-        store: asked.store,
-        stats: Stats::new(stats::Reader::new(layout.clone())),
-        node_ip: settings.node_ip,
-        node: asked.node,
-        started: stores.started,
-    }
-}
-
-fn garbage(
-    stores: &Stores,
-    syncer: Arc<Syncer>,
-    workers: Arc<PodWorkers>,
-    prober: &Arc<Prober>,
-    evictions: Arc<Evictions>,
-) -> Garbage {
-    Garbage {
-        syncer,
-        evictions,
-        pods: stores.pods.clone(),
-        workers,
-        prober: prober.clone(),
-        recorder: stores.recorder.clone(),
-        feed: stores.feed.clone(),
-    }
+    (senders, receivers)
 }
 
 /// The ends at which other parts write to the sync loop.
@@ -553,7 +195,7 @@ struct Senders {
 fn channels(
     lifecycle: Receiver<PodLifecycleEvent>,
     [liveness, readiness, startup]: [ResultUpdates; 3],
-    [objects, evictions, room]: [Receiver<()>; 3],
+    woken: WakeUps<Receiver<()>>,
 ) -> (Channels, Senders) {
     let (updates, config) = bounded(UPDATES_CAPACITY);
     let (images_changed, images) = bounded(1);
@@ -565,9 +207,9 @@ fn channels(
         readiness,
         startup,
         images,
-        objects,
-        evictions,
-        room,
+        objects: woken.objects_changed,
+        evictions: woken.pod_evicted,
+        room: woken.room_made,
         stop: stopped,
     };
     let senders = Senders {
@@ -596,24 +238,6 @@ fn results_managers() -> (manager::Results, [ResultUpdates; 3]) {
     };
     (results, [of_liveness, of_readiness, of_startup])
 }
-
-/// What pods may ask of this node. An amount that the kernel does not tell is 0.
-fn node(settings: &Settings, facts: &NodeFacts) -> admission::Node {
-    let name = settings.node_name.clone();
-    admission::Node {
-        labels: admission::node_labels(&name, &settings.node_labels),
-        name,
-        cpu_milli: facts.allocatable.milli_cpu,
-        memory: facts.allocatable.memory,
-        huge_pages: huge_pages(),
-        max_pods: settings.max_pods,
-        app_armor: AppArmor::of_the_kernel().is_enabled(),
-        sysctls: SysctlAllowlist::new(kernel_version(), &settings.allowed_unsafe_sysctls)
-            .unwrap_or_default(),
-    }
-}
-
-// ---- the threads ----
 
 struct StartedPleg {
     pleg: Arc<Pleg>,
@@ -666,18 +290,17 @@ fn start_checkpoint(
 
 /// Dropping the sender ends the thread.
 fn start_volume_watch(
-    stores: &Stores,
+    shared: &Shared,
     kuberuntime: Arc<KubeRuntime>,
-    evictions: Arc<Evictions>,
     roster: &Roster,
 ) -> Result<(JoinHandle<()>, Sender<()>), DaemonError> {
     let (stop, stopped) = bounded(0);
     let watch = eviction::Watch {
-        pods: stores.pods.clone(),
-        statuses: stores.statuses.clone(),
-        evictions,
-        recorder: stores.recorder.clone(),
-        feed: stores.feed.clone(),
+        pods: shared.pods.manager.clone(),
+        statuses: shared.pods.statuses.clone(),
+        evictions: shared.evictions.clone(),
+        recorder: shared.pods.recorder.clone(),
+        feed: shared.pods.feed.clone(),
         limited: Box::new(move |pod| kuberuntime.limited_volumes(pod)),
         interval: VOLUME_INTERVAL,
     };
@@ -689,17 +312,18 @@ fn start_volume_watch(
 fn start_services(
     settings: &Settings,
     layout: &Layout,
-    stores: &Stores,
-    networks: &Arc<Networks>,
-    (runtime, removal): (Arc<dyn Runtime>, Arc<Removal>),
+    shared: &Shared,
+    engine: &Engine,
+    removal: Arc<Removal>,
     roster: &Roster,
 ) -> Result<(JoinHandle<()>, Sender<()>), DaemonError> {
     let (stop, stopped) = bounded(0);
-    let feed = stores.feed.clone();
+    let feed = shared.pods.feed.clone();
+    let networks = &engine.networks;
     let woken = feed.clone();
     let kinds = &ObjectKind::OF_SERVICES;
     // The feed says when; what has changed is read as a whole.
-    stores.objects.watch(kinds, move || woken.wake());
+    shared.sources.objects.watch(kinds, move || woken.wake());
     let path = Auto::new(auto::Deps {
         mode: settings.proxy_mode,
         loopback_only: networks.kind() == NetworkKind::None,
@@ -708,31 +332,26 @@ fn start_services(
         role: ProxyRole::new(layout.proxy_dir(), layout.proxy_cgroup()),
     });
     let node = ServiceInputs {
-        pods: stores.pods.clone(),
-        statuses: stores.statuses.clone(),
-        restored: stores.restored,
-        objects: stores.objects.clone(),
-        config: stores.config.clone(),
-        sources: sources(settings),
-        runtime,
+        pods: shared.pods.clone(),
+        sources: shared.sources.clone(),
+        restored: shared.restored,
+        runtime: engine.runtime.clone(),
         networks: networks.clone(),
     };
     let watch = watch::Deps {
         node: Box::new(node),
         feed,
         path: Box::new(path),
-        gate: stores.gate.clone(),
+        published: shared.services.clone(),
         removal,
-        known: stores.known.clone(),
-        health: stores.health.clone(),
-        metrics: stores.proxy_metrics.clone(),
-        view: stores.services.clone(),
         record: layout.services(),
-        node_name: settings.node_name.clone(),
-        own_ports: own_ports(settings),
-        pod_cidrs: settings.pod_cidrs.clone(),
-        service_cidrs: settings.service_cidrs.clone(),
-        names: names(settings),
+        settings: ServiceSettings {
+            node_name: settings.node_name.clone(),
+            own_ports: own_ports(settings),
+            pod_cidrs: settings.pod_cidrs.clone(),
+            service_cidrs: settings.service_cidrs.clone(),
+            names: names(settings),
+        },
     };
     let thread =
         watch::spawn(watch, stopped, roster).map_err(cannot("start the thread services"))?;
@@ -774,16 +393,18 @@ fn own_ports(settings: &Settings) -> Vec<OwnPort> {
 
 fn start_health(
     settings: &Settings,
-    stores: &Stores,
+    shared: &Shared,
     roster: &Roster,
 ) -> Result<(JoinHandle<()>, Arc<Health>), DaemonError> {
-    let thread = health::spawn(stores.health.clone(), settings.healthz_bind_address, roster);
+    let health = &shared.services.health;
+    let thread = health::spawn(health.clone(), settings.healthz_bind_address, roster);
     let thread = thread.map_err(cannot("start the thread proxy-health"))?;
-    Ok((thread, stores.health.clone()))
+    Ok((thread, health.clone()))
 }
 
 fn start_network_watch(
-    (networks, sandboxes): (Arc<Networks>, Vec<String>),
+    networks: Arc<Networks>,
+    sandboxes: Vec<String>,
     roster: &Roster,
 ) -> Result<(JoinHandle<()>, Sender<()>), DaemonError> {
     let (stop, stopped) = bounded(0);

@@ -9,6 +9,7 @@ use std::process::{Child, Command, Stdio};
 
 use super::*;
 use crate::engine::runtime::{RuntimeError, RuntimeState};
+use crate::face::server::{Health, Metrics, Registry, Resources};
 
 /// A container that the image store of these tests does not have, of a registry that refuses connections.
 const MISSING: &str = "127.0.0.1:1/missing:1";
@@ -104,10 +105,10 @@ impl Harness {
     fn bodies(&self) -> [(&'static str, String); 4] {
         let backend = &self.daemon.running.backend;
         [
-            ("/metrics", backend.metrics_text()),
-            ("/metrics/resource", backend.resource_metrics()),
-            ("/metrics/cadvisor", backend.cadvisor_metrics()),
-            ("/metrics/probes", backend.probe_metrics()),
+            ("/metrics", backend.metrics()),
+            ("/metrics/resource", backend.metrics_of(Registry::Resource)),
+            ("/metrics/cadvisor", backend.metrics_of(Registry::Cadvisor)),
+            ("/metrics/probes", backend.metrics_of(Registry::Probes)),
         ]
     }
 
@@ -116,7 +117,7 @@ impl Harness {
     fn until_line(&self, start: &str) -> String {
         let deadline = Instant::now() + CEILING;
         loop {
-            let text = self.daemon.running.backend.metrics_text();
+            let text = self.daemon.running.backend.metrics();
             if let Some(line) = text.lines().find(|l| l.starts_with(start)) {
                 return line.to_owned();
             }
@@ -313,7 +314,7 @@ fn the_manual_tells_of_every_metric_that_is_podprobe_s_own() {
 #[test]
 fn what_happened_is_counted_and_series_go_with_their_pod() {
     let h = eventful();
-    crate::face::server::Backend::panicked(&*h.daemon.running.backend);
+    Health::panicked(&*h.daemon.running.backend);
     h.until_all_is_counted();
     let of = r#"container="c",namespace="default",pod="web-node",uid="u""#;
     for line in [
@@ -371,7 +372,7 @@ fn what_happened_is_counted_and_series_go_with_their_pod() {
 fn probes_alone_have_the_kubelet_s_three_families() {
     let h = eventful();
     h.until_all_is_counted();
-    let text = h.daemon.running.backend.probe_metrics();
+    let text = h.daemon.running.backend.metrics_of(Registry::Probes);
     let types = text.lines().filter_map(|l| l.strip_prefix("# TYPE "));
     let families: Vec<_> = types.filter_map(|l| l.split(' ').next()).collect();
     let expected = [

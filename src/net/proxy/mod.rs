@@ -21,6 +21,7 @@ pub mod metrics;
 pub mod names;
 pub mod nftables;
 mod pace;
+pub mod published;
 pub mod userspace;
 pub mod watch;
 

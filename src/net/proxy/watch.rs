@@ -8,20 +8,17 @@ use std::io;
 use std::net::IpAddr;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
 use crossbeam_channel::{Receiver, TryRecvError};
 
-use super::gate::TrafficGate;
-use super::health::Health;
-use super::known::KnownServices;
 use super::listening::{self, Listening};
-use super::metrics::ProxyMetrics;
 use super::names::{self, NameSettings, Node, Versions};
 use super::pace::{Pace, Step};
+use super::published::{Published, Services};
 use super::{Applied, DataPath};
 use crate::api::cidr::Cidr;
 use crate::api::objects::ObjectKey;
@@ -30,18 +27,15 @@ use crate::api::{Pod, PodStatus, PodUid};
 use crate::base::atomic_file;
 use crate::base::change_feed::{Aspect, ChangeFeed, Changes};
 use crate::base::clock::{Moment, Time};
-use crate::base::locks::Locked;
 use crate::base::threads::{Pulse, Roster};
 use crate::net::network;
-use crate::net::proxyd::dns::counters::Counters;
 use crate::net::services::allocate::{Allocations, Assigned, allocate};
-use crate::net::services::build::{Built, build};
+use crate::net::services::build::build;
 use crate::net::services::claims::OwnPort;
-use crate::net::services::inputs::{Inputs, NamedService, NodeFacts, ServiceObjects, with_inputs};
+use crate::net::services::inputs::{Inputs, NodeFacts, ServiceObjects, with_inputs};
 use crate::net::services::names::Names;
 use crate::net::services::pod_facts::PodFacts;
 use crate::net::services::table::{Backends, ServiceTable};
-use crate::net::services::view::{ServiceView, view};
 
 /// How often it looks whether somebody else has changed what it programmed.
 const INTERVAL: Duration = Duration::from_secs(10);
@@ -81,20 +75,19 @@ pub struct Deps {
     pub feed: Arc<ChangeFeed>,
     /// Where clients are sent.
     pub path: Box<dyn DataPath + Send>,
-    /// Who waits until a pod gets no traffic.
-    pub gate: Arc<TrafficGate>,
+    /// Where others read what it has made.
+    pub published: Published,
     /// Whether all of it is to be removed.
     pub removal: Arc<Removal>,
-    /// Of which services containers get variables.
-    pub known: Arc<KnownServices>,
-    /// Who is asked whether services are up to date.
-    pub health: Arc<Health>,
-    /// What is counted.
-    pub metrics: Arc<ProxyMetrics>,
-    /// What clients of the daemon see.
-    pub view: Arc<ServicesView>,
     /// The record of what was allocated.
     pub record: PathBuf,
+    /// What the configuration says of services.
+    pub settings: ServiceSettings,
+}
+
+/// What the configuration says of services.
+#[derive(Clone, Debug, Default)]
+pub struct ServiceSettings {
     /// `nodeName`.
     pub node_name: String,
     /// Where podprobe itself listens.
@@ -105,69 +98,6 @@ pub struct Deps {
     pub service_cidrs: Vec<Cidr>,
     /// None: podprobe answers no names.
     pub names: Option<NameSettings>,
-}
-
-/// The services as they are now.
-#[derive(Clone, Debug, Default)]
-pub struct Services {
-    /// Services and slices as they are written.
-    pub objects: ServiceObjects,
-    /// What each service has.
-    pub assigned: BTreeMap<ObjectKey, Assigned>,
-    /// The pods of this node.
-    pub pods: Vec<Arc<PodFacts>>,
-    /// What came of it.
-    pub built: Built,
-    /// `nodeName`.
-    pub node_name: String,
-    /// Of the pods' addresses, primary first.
-    pub families: Vec<IpFamily>,
-    /// The names that are served.
-    pub names: Option<Names>,
-    /// Why names outside of the cluster may lead nowhere.
-    pub names_finding: Option<String>,
-    /// What was counted of names.
-    pub name_counters: Option<Counters>,
-    /// Why the data path is not as it should be; empty when it is.
-    pub error: String,
-    /// Node ports on which a process of the node listened.
-    pub listening: Listening,
-}
-
-impl Services {
-    /// Each as people see it, in the order of namespace and name.
-    pub fn views(&self) -> Vec<ServiceView> {
-        let nothing = Assigned::default();
-        let pods: Vec<&PodFacts> = self.pods.iter().map(Arc::as_ref).collect();
-        with_inputs(&self.objects, &self.assigned, |services, slices| {
-            let inputs = Inputs {
-                services,
-                slices,
-                pods: &pods,
-                node: NodeFacts {
-                    name: &self.node_name,
-                    families: &self.families,
-                    ..NodeFacts::default()
-                },
-            };
-            let keyed = services.iter().zip(&self.objects.services);
-            let one = |(service, (key, _)): (&NamedService<'_>, &(ObjectKey, _))| {
-                let assigned = self.assigned.get(key).unwrap_or(&nothing);
-                let mut view = view(service, assigned, &inputs, &self.built);
-                if let Some(names) = &self.names {
-                    let domain = &names.domain;
-                    view.dns_name = format!("{}.{}.svc.{domain}", view.name, view.namespace);
-                }
-                let taken = self.listening.of(&key.namespace, &key.name);
-                view.problems.extend(taken.map(str::to_owned));
-                if !self.error.is_empty() {
-                    view.problems.push(self.error.clone());
-                }
-                view
-            };
-            keyed.map(one).collect()
-        })
-    }
 }
 
 /// The order to take back what was programmed; nothing is programmed afterwards.
@@ -189,45 +119,13 @@ impl Removal {
     }
 }
 
-/// What the thread has last made, for who wants to read it.
-#[derive(Debug, Default)]
-pub struct ServicesView {
-    /// None before the first.
-    services: Mutex<Option<Arc<Services>>>,
-    made: Condvar,
-}
-
-impl ServicesView {
-    /// The services as they are now; none before the first are made.
-    pub fn get(&self) -> Arc<Services> {
-        self.lock().clone().unwrap_or_default()
-    }
-
-    /// As [`Self::get`], but waits for the first, at most `ceiling`.
-    pub fn first(&self, ceiling: Duration) -> Arc<Services> {
-        let none_yet = |services: &mut Option<_>| services.is_none();
-        let waited = self.made.wait_timeout_while(self.lock(), ceiling, none_yet);
-        let (services, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        services.clone().unwrap_or_default()
-    }
-
-    fn set(&self, services: Services) {
-        *self.lock() = Some(Arc::new(services));
-        self.made.notify_all();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<Arc<Services>>> {
-        self.services.locked()
-    }
-}
-
 /// Starts it; it ends when `stop` closes and the feed is woken, after a last turn: with the last pod that asks for names its
 /// process ends, too.
 ///
 /// # Errors
 /// The node gives no thread.
 pub fn spawn(deps: Deps, stop: Receiver<()>, roster: &Roster) -> io::Result<JoinHandle<()>> {
-    deps.health.set_mode(deps.path.name());
+    deps.published.health.set_mode(deps.path.name());
     let mut watch = Watch::new(deps);
     roster.spawn("services", STACK, move |pulse, panicked| {
         let is_stopped = || matches!(stop.try_recv(), Err(TryRecvError::Disconnected));
@@ -371,12 +269,15 @@ impl Watch {
         let step = self.bring_into_force(&services, version, now, is_last);
         let is_current = !matches!(step, Step::Wait(_)) && self.failed.is_empty();
         let checks = is_current.then_some(&*services.built.health_checks);
-        self.deps.health.look(now, self.deps.path.name(), checks);
+        self.deps
+            .published
+            .health
+            .look(now, self.deps.path.name(), checks);
         let error = match (self.failed.as_str(), &self.warned) {
             ("", Some(warned)) => warned.clone(),
             (failed, _) => failed.to_owned(),
         };
-        self.deps.view.set(Services {
+        self.deps.published.services.set(Services {
             error,
             name_counters: self.deps.path.name_counters(),
             listening: self.listening.clone(),
@@ -397,7 +298,7 @@ impl Watch {
             None => Step::Apply,
         };
         let applied = self.applied.clone().unwrap_or_default();
-        let metrics = &self.deps.metrics;
+        let metrics = &self.deps.published.metrics;
         metrics.look(step, now, SystemTime::now(), &applied, wanted);
         let applied_names = self.applied_names.as_ref();
         let names_step = self.names_pace.step_names(now, applied_names, names);
@@ -421,7 +322,7 @@ impl Watch {
     fn pass(&self, version: u64) {
         let leads = self.applied_names.as_ref().is_some_and(Names::lead_to_pods);
         let sends = self.applied.as_ref().is_some_and(has_traffic);
-        self.deps.gate.pass(version, leads || sends);
+        self.deps.published.gate.pass(version, leads || sends);
     }
 
     /// Both what every source says, and how every pod is that was there before. Without the statuses of an earlier daemon it
@@ -477,7 +378,7 @@ impl Watch {
         let objects = self.deps.node.services();
         let assignment = allocate(
             &objects.services,
-            &self.deps.service_cidrs,
+            &self.deps.settings.service_cidrs,
             &self.allocations,
             Time::now(),
         );
@@ -489,7 +390,10 @@ impl Watch {
         if let Some(failed) = self.record() {
             log::warn!("{failed}");
         }
-        self.deps.known.set(&objects, &assignment.services);
+        self.deps
+            .published
+            .known
+            .set(&objects, &assignment.services);
         (objects, assignment.services)
     }
 
@@ -507,11 +411,11 @@ impl Watch {
                 slices,
                 pods: &all,
                 node: NodeFacts {
-                    name: &self.deps.node_name,
+                    name: &self.deps.settings.node_name,
                     addresses: &addresses,
-                    own_ports: &self.deps.own_ports,
-                    pod_cidrs: &self.deps.pod_cidrs,
-                    service_cidrs: &self.deps.service_cidrs,
+                    own_ports: &self.deps.settings.own_ports,
+                    pod_cidrs: &self.deps.settings.pod_cidrs,
+                    service_cidrs: &self.deps.settings.service_cidrs,
                     families: &families,
                 },
             };
@@ -527,7 +431,7 @@ impl Watch {
             assigned,
             pods,
             built,
-            node_name: self.deps.node_name.clone(),
+            node_name: self.deps.settings.node_name.clone(),
             families,
             names: names.map(number),
             names_finding: names_finding.flatten(),
@@ -539,7 +443,7 @@ impl Watch {
 
     /// The names that are to be served, if anybody asks, and what is wrong with them.
     fn names(&self, inputs: &Inputs<'_>) -> Option<(Names, Option<String>)> {
-        let settings = self.deps.names.as_ref()?;
+        let settings = self.deps.settings.names.as_ref()?;
         let has_network = self.deps.node.has_network();
         let mut pods = self.pods.values();
         let is_asked = !inputs.services.is_empty()
@@ -556,7 +460,7 @@ impl Watch {
 
     /// Of the pods' addresses, primary first.
     fn families(&self) -> Vec<IpFamily> {
-        let ranges = self.deps.pod_cidrs.iter();
+        let ranges = self.deps.settings.pod_cidrs.iter();
         ranges.map(|r| IpFamily::of(r.network)).collect()
     }
 
@@ -577,7 +481,7 @@ impl Watch {
         match done {
             Ok(applied) => {
                 let wall = SystemTime::now();
-                self.deps.metrics.synced(took, end, wall, table);
+                self.deps.published.metrics.synced(took, end, wall, table);
                 log::debug!("services in force: {}", summary(table));
                 self.applied = Some(table.clone());
                 self.applied_names.clone_from(&services.names);
@@ -590,7 +494,7 @@ impl Watch {
                 self.warn(applied.warning);
             }
             Err(e) => {
-                self.deps.metrics.failed(took);
+                self.deps.published.metrics.failed(took);
                 let text = e.to_string();
                 if self.failed != text {
                     log::error!("{text}; trying again every {} s", INTERVAL.as_secs());

@@ -119,18 +119,15 @@ fn deps(record: PathBuf, path: Box<dyn DataPath + Send>) -> (Deps, Arc<Stores>) 
     let deps = Deps {
         node: Box::new(stores.clone()),
         path,
-        gate: Arc::default(),
+        published: Published::new().unwrap(),
         removal: Arc::default(),
-        known: Arc::default(),
-        health: Arc::new(Health::new().unwrap()),
-        metrics: Arc::default(),
-        own_ports: Vec::new(),
-        names: None,
-        view: Arc::default(),
         record,
-        node_name: "node".into(),
-        pod_cidrs: vec!["10.244.0.0/24".parse().unwrap()],
-        service_cidrs: vec!["10.96.0.0/16".parse().unwrap()],
+        settings: ServiceSettings {
+            node_name: "node".into(),
+            pod_cidrs: vec!["10.244.0.0/24".parse().unwrap()],
+            service_cidrs: vec!["10.96.0.0/16".parse().unwrap()],
+            ..ServiceSettings::default()
+        },
         feed,
     };
     (deps, stores)

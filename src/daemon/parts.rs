@@ -1,0 +1,355 @@
+//! The parts of the daemon: [`Shared`] is what many of them write and read, [`Made`] the parts that work on pods. Each function
+//! makes one part, and takes what that part needs.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crossbeam_channel::Sender;
+
+use super::adapters::{Prober, RuntimeCache, Seen, ServiceLinks, Withdrawal};
+use super::backend::DaemonBackend;
+use super::counted::Counted;
+use super::error::{DaemonError, cannot};
+use super::garbage::Garbage;
+use super::last_daemon::LastDaemon;
+use super::stores::{PodStores, SourceStores};
+use crate::api::sysctls::SysctlAllowlist;
+use crate::api::{PodSource, PodUid};
+use crate::base::clock::Moment;
+use crate::base::paths::Layout;
+use crate::daemon::settings::Settings;
+use crate::engine::images::ImageStore;
+use crate::engine::images::manager::{ImageManager, ImageService, NoRegistry, Puller};
+use crate::engine::images::registry::{PullStop, RegistryPuller};
+use crate::engine::runtime::{ContainerId, Runtime};
+use crate::engine::shims::app_armor::AppArmor;
+use crate::engine::stats::{self, Stats};
+use crate::net::network::Networks;
+use crate::net::proxy::published::Published;
+use crate::pods::admission;
+use crate::pods::checkpoint::{self, Checkpoint, Restored};
+use crate::pods::container_config::{NodeFacts, huge_pages, kernel_version};
+use crate::pods::eviction::Evictions;
+use crate::pods::kuberuntime::KubeRuntime;
+use crate::pods::lifecycle::HandlerRunner;
+use crate::pods::pleg::Pleg;
+use crate::pods::prober::manager::{self, ProberManager, RestoredReady};
+use crate::pods::status::{DELETED, EVICTED, conditions_of_others};
+use crate::pods::sync_loop::Parts;
+use crate::pods::volumes::Volumes;
+use crate::pods::workers::{self, PodWorkers, Restarts, Syncer};
+
+/// What runs containers, and what they are made of.
+pub(super) struct Engine {
+    pub(super) runtime: Arc<dyn Runtime>,
+    /// The ids of the sandboxes that there are.
+    pub(super) sandboxes: Vec<String>,
+    pub(super) networks: Arc<Networks>,
+    /// Where containers get their images.
+    pub(super) images: Arc<dyn ImageService>,
+    /// The store that is kept in order.
+    pub(super) store: ImageStore,
+}
+
+/// What wakes the sync loop and says nothing more: one that it has not taken yet stands for those that follow.
+#[derive(Clone)]
+pub(super) struct WakeUps<T> {
+    pub(super) objects_changed: T,
+    pub(super) pod_evicted: T,
+    /// A pod has ended.
+    pub(super) room_made: T,
+}
+
+/// What many parts share.
+pub(super) struct Shared {
+    pub(super) pods: PodStores,
+    pub(super) sources: SourceStores,
+    pub(super) services: Published,
+    pub(super) evictions: Arc<Evictions>,
+    pub(super) restarts: Arc<Restarts>,
+    pub(super) counted: Counted,
+    /// Statuses of an earlier daemon are there.
+    pub(super) restored: bool,
+    /// When the daemon started.
+    pub(super) started: Moment,
+}
+
+impl Shared {
+    /// With what the last daemon left on the disk; the second value is what else it left.
+    pub(super) fn open(
+        settings: &Settings,
+        layout: &Layout,
+        started: Moment,
+        pods_with_data: &[PodUid],
+        wake: WakeUps<Sender<()>>,
+    ) -> Result<(Shared, LastDaemon), DaemonError> {
+        let mut restored = checkpoint::read(&layout.checkpoint());
+        let last = LastDaemon::new(&restored);
+        let ceiling = settings.max_container_restart_period;
+        let evictions = Evictions::open(layout, pods_with_data, ceiling, wake.pod_evicted);
+        forget_those_that_began_anew(&mut restored, &evictions);
+        let has_statuses = !restored.statuses.is_empty();
+        let pods = PodStores::new(restored);
+        let (all, feed) = (sources(settings), pods.feed.clone());
+        let shared = Shared {
+            sources: SourceStores::new(all, feed, wake.objects_changed),
+            pods,
+            services: Published::new().map_err(cannot("make the health checks of services"))?,
+            evictions: Arc::new(evictions),
+            restarts: Arc::default(),
+            counted: Counted::default(),
+            restored: has_statuses,
+            started,
+        };
+        Ok((shared, last))
+    }
+}
+
+/// What the parts that work on pods are made of.
+pub(super) struct Given {
+    pub(super) shared: Shared,
+    pub(super) pleg: Arc<Pleg>,
+    pub(super) results: manager::Results,
+    /// What an earlier daemon knew of the readiness of containers.
+    pub(super) readiness: HashMap<ContainerId, RestoredReady>,
+    /// Tells the sync loop that a pod has ended.
+    pub(super) room_made: Sender<()>,
+}
+
+/// The parts that work on pods. Of all of them PLEG alone has a thread yet.
+pub(super) struct Made {
+    pub(super) shared: Shared,
+    pub(super) kuberuntime: Arc<KubeRuntime>,
+    pub(super) prober: Arc<Prober>,
+    node: admission::Node,
+    pleg: Arc<Pleg>,
+    syncer: Arc<Syncer>,
+    workers: Arc<PodWorkers>,
+}
+
+impl Made {
+    /// The second value ends the pulls of images.
+    pub(super) fn new(
+        settings: &Settings,
+        layout: &Layout,
+        engine: &Engine,
+        given: Given,
+    ) -> (Self, PullStop) {
+        let Given {
+            shared,
+            pleg,
+            results,
+            readiness,
+            room_made,
+        } = given;
+        let facts = NodeFacts::read(settings.node_ip, &layout.lib_dir());
+        let node = node(settings, &facts);
+        let (kuberuntime, pulls) = kuberuntime(settings, engine, layout, &shared, facts);
+        let prober = Arc::new(Prober {
+            manager: prober_manager(settings, &shared, engine, &pleg, &results, readiness),
+            results,
+            records: shared.pods.records.clone(),
+        });
+        let syncer = syncer(settings, &shared, engine, &kuberuntime, &pleg, &prober);
+        let workers = PodWorkers::new(syncer.clone(), settings.sync_frequency, room_made);
+        let made = Self {
+            workers: Arc::new(workers),
+            shared,
+            kuberuntime,
+            prober,
+            node,
+            pleg,
+            syncer,
+        };
+        (made, pulls)
+    }
+
+    /// What clients ask.
+    pub(super) fn backend(
+        &self,
+        settings: &Settings,
+        layout: &Layout,
+        engine: &Engine,
+    ) -> DaemonBackend {
+        let shared = &self.shared;
+        let checkpoint = Checkpoint::new(layout.checkpoint(), shared.pods.statuses.clone());
+        DaemonBackend {
+            settings: settings.clone(),
+            layout: layout.clone(),
+            node: self.node.clone(),
+            started: shared.started,
+            pods: shared.pods.clone(),
+            sources: shared.sources.clone(),
+            services: shared.services.clone(),
+            networks: engine.networks.clone(),
+            kuberuntime: self.kuberuntime.clone(),
+            store: engine.store.clone(),
+            stats: Stats::new(stats::Reader::new(layout.clone())),
+            pleg: self.pleg.clone(),
+            workers: self.workers.clone(),
+            prober: self.prober.clone(),
+            evictions: shared.evictions.clone(),
+            restarts: shared.restarts.clone(),
+            checkpoint: Arc::new(checkpoint),
+            counted: shared.counted.clone(),
+            heartbeat: Arc::default(),
+            roster: Arc::default(),
+        }
+    }
+
+    /// What the sync loop works with.
+    pub(super) fn of_the_sync_loop(&self, pods_with_data: Vec<PodUid>) -> Parts {
+        let shared = &self.shared;
+        let garbage = Garbage {
+            syncer: self.syncer.clone(),
+            pods: shared.pods.clone(),
+            workers: self.workers.clone(),
+            prober: self.prober.clone(),
+            evictions: shared.evictions.clone(),
+        };
+        Parts {
+            node: self.node.clone(),
+            huge_pages,
+            pods: shared.pods.manager.clone(),
+            workers: self.workers.clone(),
+            statuses: shared.pods.statuses.clone(),
+            config: shared.sources.config.clone(),
+            objects: shared.sources.objects.clone(),
+            evictions: shared.evictions.clone(),
+            runtime: Arc::new(RuntimeCache(self.pleg.clone())),
+            probes: self.prober.clone(),
+            recorder: shared.pods.recorder.clone(),
+            metrics: shared.counted.sync_loop.clone(),
+            garbage: Box::new(garbage),
+            pods_with_data,
+            places: RefCell::default(),
+            has_forgotten: Default::default(),
+        }
+    }
+}
+
+/// Those that the configuration names.
+fn sources(settings: &Settings) -> Vec<PodSource> {
+    let url = settings.static_pod_url.as_ref();
+    let url = url.map(|_| PodSource::Http);
+    [PodSource::File].into_iter().chain(url).collect()
+}
+
+/// The checkpoint may still say that a pod is evicted or deleted which has started anew, or may do so now.
+pub(super) fn forget_those_that_began_anew(restored: &mut Restored, evictions: &Evictions) {
+    let now = Moment::now();
+    restored.statuses.retain(|uid, status| {
+        let was_ended = [EVICTED, DELETED].contains(&status.reason.as_str());
+        if !was_ended || evictions.is_evicted(uid, now) {
+            return true;
+        }
+        // What clients have said of the pod goes on.
+        let kept = conditions_of_others(status);
+        kept.map(|kept| *status = kept).is_some()
+    });
+}
+
+/// Also what ends the pulls of images.
+fn kuberuntime(
+    settings: &Settings,
+    engine: &Engine,
+    layout: &Layout,
+    shared: &Shared,
+    node: NodeFacts,
+) -> (Arc<KubeRuntime>, PullStop) {
+    let registries = settings.registries.clone();
+    let puller = RegistryPuller::new(engine.store.clone(), registries, layout.docker_configs());
+    let stop = puller.stopper();
+    let puller: Box<dyn Puller> = match settings.registries.pull {
+        true => Box::new(puller),
+        false => Box::new(NoRegistry),
+    };
+    let images = ImageManager::new(engine.images.clone(), puller);
+    let images = images.parallel(settings.parallel_image_pulls());
+    let runtime = engine.runtime.clone();
+    let objects = shared.sources.objects.clone();
+    let volumes = Volumes::new();
+    let kuberuntime = KubeRuntime::new(runtime, images, volumes, objects, node, layout.clone());
+    let links = ServiceLinks {
+        known: shared.services.known.clone(),
+        objects: shared.sources.objects.clone(),
+        started: shared.started,
+    };
+    let kuberuntime = kuberuntime.with_services(Box::new(links));
+    let kuberuntime = kuberuntime.with_resource_policy(settings.resource_policy());
+    (Arc::new(kuberuntime.with_dns(settings.node_dns())), stop)
+}
+
+fn prober_manager(
+    settings: &Settings,
+    shared: &Shared,
+    engine: &Engine,
+    pleg: &Pleg,
+    results: &manager::Results,
+    restored: HashMap<ContainerId, RestoredReady>,
+) -> ProberManager {
+    ProberManager::new(manager::Deps {
+        statuses: Arc::new(Seen {
+            statuses: shared.pods.statuses.clone(),
+            cache: pleg.cache().clone(),
+        }),
+        runtime: engine.runtime.clone(),
+        results: results.clone(),
+        recorder: shared.pods.recorder.clone(),
+        started: shared.started,
+        allow_probe_hosts: settings.allow_probe_hosts.clone(),
+        restored,
+        records: shared.pods.records.clone(),
+    })
+}
+
+fn syncer(
+    settings: &Settings,
+    shared: &Shared,
+    engine: &Engine,
+    kuberuntime: &Arc<KubeRuntime>,
+    pleg: &Arc<Pleg>,
+    prober: &Arc<Prober>,
+) -> Arc<Syncer> {
+    let hooks = HandlerRunner {
+        runtime: engine.runtime.clone(),
+        recorder: shared.pods.recorder.clone(),
+        node_ip: settings.node_ip,
+        allow_probe_hosts: settings.allow_probe_hosts.clone(),
+    };
+    let traffic = Withdrawal {
+        gate: shared.services.gate.clone(),
+        feed: shared.pods.feed.clone(),
+    };
+    Arc::new(Syncer::new(workers::Deps {
+        kuberuntime: kuberuntime.clone(),
+        hooks: Arc::new(hooks),
+        cache: Arc::new(RuntimeCache(pleg.clone())),
+        probes: prober.clone(),
+        statuses: shared.pods.statuses.clone(),
+        traffic: Arc::new(traffic),
+        evictions: shared.evictions.clone(),
+        restarts: shared.restarts.clone(),
+        recorder: shared.pods.recorder.clone(),
+        metrics: shared.counted.pods.clone(),
+        node_ip: settings.node_ip,
+        max_back_off: settings.max_container_restart_period,
+    }))
+}
+
+/// What pods may ask of this node. An amount that the kernel does not tell is 0.
+fn node(settings: &Settings, facts: &NodeFacts) -> admission::Node {
+    let name = settings.node_name.clone();
+    admission::Node {
+        labels: admission::node_labels(&name, &settings.node_labels),
+        name,
+        cpu_milli: facts.allocatable.milli_cpu,
+        memory: facts.allocatable.memory,
+        huge_pages: huge_pages(),
+        max_pods: settings.max_pods,
+        app_armor: AppArmor::of_the_kernel().is_enabled(),
+        sysctls: SysctlAllowlist::new(kernel_version(), &settings.allowed_unsafe_sysctls)
+            .unwrap_or_default(),
+    }
+}

@@ -1,0 +1,89 @@
+//! What is known of pods, and what their sources say: many parts write to it, and more read it.
+
+use std::sync::Arc;
+
+use crossbeam_channel::Sender;
+
+use crate::api::PodSource;
+use crate::base::change_feed::{Aspect, ChangeFeed};
+use crate::face::views::Records;
+use crate::pods::checkpoint::Restored;
+use crate::pods::events::Recorder;
+use crate::pods::manager::PodManager;
+use crate::pods::objects::Objects;
+use crate::pods::sources::{FileStates, Outlet, PodConfig, PodUpdate};
+use crate::pods::status::StatusManager;
+
+/// What is known of pods.
+#[derive(Clone)]
+pub(super) struct PodStores {
+    /// What has changed of which pod.
+    pub(super) feed: Arc<ChangeFeed>,
+    pub(super) recorder: Arc<Recorder>,
+    /// The pods that should run.
+    pub(super) manager: Arc<PodManager>,
+    pub(super) statuses: Arc<StatusManager>,
+    /// What probes have done.
+    pub(super) records: Arc<Records>,
+}
+
+impl PodStores {
+    /// With what an earlier daemon knew.
+    pub(super) fn new(restored: Restored) -> Self {
+        let feed = Arc::new(ChangeFeed::default());
+        let statuses = StatusManager::new(restored.statuses, feed.clone());
+        Self {
+            recorder: Arc::new(Recorder::new(feed.clone())),
+            manager: Arc::new(PodManager::new(feed.clone())),
+            statuses: Arc::new(statuses.with_ages(restored.ages)),
+            records: Arc::default(),
+            feed,
+        }
+    }
+}
+
+/// What the sources say.
+#[derive(Clone)]
+pub(super) struct SourceStores {
+    /// Those that the configuration names.
+    pub(super) all: Vec<PodSource>,
+    /// Their pods.
+    pub(super) config: Arc<PodConfig>,
+    /// Their other objects.
+    pub(super) objects: Arc<Objects>,
+    /// How each file is.
+    pub(super) files: Arc<FileStates>,
+}
+
+impl SourceStores {
+    /// A change of objects that the sync loop has not taken yet stands for those that follow.
+    pub(super) fn new(
+        all: Vec<PodSource>,
+        feed: Arc<ChangeFeed>,
+        objects_changed: Sender<()>,
+    ) -> Self {
+        let files = FileStates::new(move |uids| {
+            for uid in uids {
+                feed.tell(uid, Aspect::File);
+            }
+            feed.tell_files();
+        });
+        Self {
+            config: Arc::new(PodConfig::new(&all)),
+            objects: Arc::new(Objects::new(move || _ = objects_changed.try_send(()))),
+            files: Arc::new(files),
+            all,
+        }
+    }
+
+    /// Where a source sends what it reads.
+    pub(super) fn outlet(&self, pods: &PodStores, updates: &Sender<PodUpdate>) -> Outlet {
+        Outlet {
+            config: self.config.clone(),
+            objects: self.objects.clone(),
+            updates: updates.clone(),
+            states: self.files.clone(),
+            events: pods.recorder.clone(),
+        }
+    }
+}
