@@ -147,10 +147,8 @@ pub fn resource_value(
     selector: &ResourceFieldSelector,
 ) -> Result<String, String> {
     let name = &selector.container_name;
-    let named = own.filter(|_| name.is_empty()).or_else(|| {
-        let all = pod.spec.containers.iter().chain(&pod.spec.init_containers);
-        all.into_iter().find(|c| c.name == *name)
-    });
+    let own = own.filter(|_| name.is_empty());
+    let named = own.or_else(|| pod.container(name));
     let container = named.ok_or_else(|| format!("container {name} not found"))?;
     let resource = Resource::named(&selector.resource)
         .ok_or_else(|| format!("unsupported container resource : {}", selector.resource))?;

@@ -94,22 +94,16 @@ impl Pod {
 
     /// The container of this name, regular or init: names are unique among all containers.
     pub fn container(&self, name: &str) -> Option<&Container> {
-        self.spec.all_containers().find(|c| c.name == name)
+        Some(self.spec.find(name)?.container)
     }
 
     /// The path of a container in the form of an event: `spec.initContainers{name}`, or
     /// `spec.containers{name}`.
     pub fn field_path(&self, container: &str) -> String {
-        let list = if self
-            .spec
-            .init_containers
-            .iter()
-            .any(|c| c.name == container)
-        {
-            "initContainers"
-        } else {
-            "containers"
-        };
+        let found = self.spec.find(container);
+        let list = found
+            .map_or(ContainerType::Regular, |listed| listed.kind)
+            .list();
         format!("spec.{list}{{{container}}}")
     }
 }
@@ -331,25 +325,73 @@ pub struct PodOs {
     pub name: String,
 }
 
+/// Which list of the spec a container is in (the kubelet's `podutil.ContainerType`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ContainerType {
+    /// `spec.initContainers`, sidecars included.
+    Init,
+    /// `spec.containers`.
+    Regular,
+}
+
+impl ContainerType {
+    /// The field of the spec.
+    pub fn list(self) -> &'static str {
+        match self {
+            Self::Init => "initContainers",
+            Self::Regular => "containers",
+        }
+    }
+}
+
+/// A container and its place in the spec.
+#[derive(Clone, Copy, Debug)]
+pub struct Listed<'a> {
+    /// Which list it is in.
+    pub kind: ContainerType,
+    /// Where in that list.
+    pub index: usize,
+    /// The container.
+    pub container: &'a Container,
+}
+
+impl Listed<'_> {
+    /// Its path in an error: `spec.initContainers[0]`.
+    pub fn path(&self) -> String {
+        format!("spec.{}[{}]", self.kind.list(), self.index)
+    }
+}
+
 impl PodSpec {
-    /// Init containers, then regular ones, each in spec order.
-    pub fn all_containers(&self) -> impl DoubleEndedIterator<Item = &Container> {
-        self.init_containers.iter().chain(&self.containers)
+    /// Every container with its place: init containers, then regular ones, each in spec order. It is the one walk over all
+    /// containers: a further list of containers is added here.
+    pub fn listed(&self) -> impl DoubleEndedIterator<Item = Listed<'_>> + Clone {
+        let init = (ContainerType::Init, &self.init_containers);
+        let regular = (ContainerType::Regular, &self.containers);
+        [init, regular].into_iter().flat_map(|(kind, list)| {
+            let places = list.iter().enumerate();
+            places.map(move |(index, container)| Listed {
+                kind,
+                index,
+                container,
+            })
+        })
     }
 
-    /// As [`Self::all_containers`], each with the name of its list and its index there.
-    pub fn listed(&self) -> impl Iterator<Item = (&'static str, usize, &Container)> {
-        let init = self
-            .init_containers
-            .iter()
-            .enumerate()
-            .map(|(i, c)| ("initContainers", i, c));
-        init.chain(
-            self.containers
-                .iter()
-                .enumerate()
-                .map(|(i, c)| ("containers", i, c)),
-        )
+    /// As [`Self::listed`], the containers alone.
+    pub fn all_containers(&self) -> impl DoubleEndedIterator<Item = &Container> + Clone {
+        self.listed().map(|listed| listed.container)
+    }
+
+    /// The container of this name and its place: names are unique among all containers.
+    pub fn find(&self, name: &str) -> Option<Listed<'_>> {
+        self.listed().find(|listed| listed.container.name == name)
+    }
+
+    /// Whether the container of that name is an init container; a sidecar is one.
+    pub fn is_init(&self, name: &str) -> bool {
+        let found = self.find(name);
+        found.is_some_and(|listed| listed.kind == ContainerType::Init)
     }
 
     /// The init containers that go on running beside the regular ones, in spec order.

@@ -6,7 +6,7 @@
 use std::net::IpAddr;
 
 use super::field::FieldError;
-use super::pod::{Container, Handler, HookKind, Pod, ProbeType};
+use super::pod::{Container, Handler, HookKind, Listed, Pod, ProbeType};
 use super::validation::probe_field;
 
 /// The hosts a probe or a hook may name besides loopback and its pod's own address.
@@ -59,10 +59,10 @@ pub fn host_refused(host: &str, host_network: bool, hosts: &ProbeHosts<'_>) -> O
 /// An error for each probe and each hook of the pod whose host is refused. The pod's own addresses
 /// are not known before it runs, so a file that names one of them is refused here, although the
 /// daemon would use it.
-pub fn refused_hosts(pod: &Pod, hosts: &ProbeHosts<'_>) -> Vec<FieldError> {
-    let named = |(list, index, container)| {
-        named_hosts(container)
-            .map(move |(at, verb, host)| (format!("spec.{list}[{index}].{at}.host"), verb, host))
+pub fn refused_hosts<'a>(pod: &'a Pod, hosts: &ProbeHosts<'_>) -> Vec<FieldError> {
+    let named = |listed: Listed<'a>| {
+        named_hosts(listed.container)
+            .map(move |(at, verb, host)| (format!("{}.{at}.host", listed.path()), verb, host))
     };
     let refused = |(path, verb, host): (String, &str, &str)| {
         let why = host_refused(host, pod.spec.host_network, hosts)?;

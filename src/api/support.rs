@@ -155,8 +155,8 @@ fn misplaced(key: &str) -> Option<&'static str> {
 /// it would run differently from what its file says.
 pub fn unsupported_values(pod: &Pod) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    for (list, index, container) in pod.spec.listed() {
-        let path = item(&child("spec", list), index);
+    for listed in pod.spec.listed() {
+        let (path, container) = (listed.path(), listed.container);
         let (limits, requests) = (&container.resources.limits, &container.resources.requests);
         let mut refuse = |list: &str, name: &str, why: &str| {
             let path = entry(&format!("{path}.resources.{list}"), name);
@@ -183,11 +183,10 @@ fn block_claims(errors: &mut Vec<FieldError>, pod: &Pod) {
         let mut volumes = pod.spec.volumes.iter();
         volumes.any(|v| v.name == name && v.persistent_volume_claim.is_some())
     };
-    for (list, index, container) in pod.spec.listed() {
-        let devices = container.volume_devices.iter().enumerate();
+    for listed in pod.spec.listed() {
+        let devices = listed.container.volume_devices.iter().enumerate();
         for (number, device) in devices.filter(|(_, d)| is_claim(&d.name)) {
-            let path = item(&child("spec", list), index);
-            let path = item(&child(&path, "volumeDevices"), number);
+            let path = item(&child(&listed.path(), "volumeDevices"), number);
             let why = format!(
                 "volume {} has volumeMode Filesystem, but is specified in volumeDevices; {NO_BLOCK_VOLUMES}",
                 device.name

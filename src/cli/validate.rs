@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use super::args::{self, Opt, ROOT, Raw};
 use super::error::CliError;
 use crate::api::decode::{self, Problem};
+use crate::api::pod::Listed;
 use crate::api::probe_host::{ProbeHosts, refused_hosts};
 use crate::api::{Pod, PodOrigin};
 use crate::base::paths::Layout;
@@ -225,12 +226,11 @@ pub(super) fn decode(bytes: &[u8], node: &Node, path: &Path) -> Decoded {
 
 /// `spec.containers[0].image: Invalid value: …` for each name that is no reference.
 fn bad_images(pod: &Pod) -> Vec<String> {
-    let listed = pod.spec.listed();
-    let of_containers = listed.filter_map(|(list, index, container)| {
-        let path = format!("spec.{list}[{index}].image");
-        bad_image(&path, &container.image)
-    });
-    of_containers.collect()
+    let bad = |listed: Listed<'_>| {
+        let path = format!("{}.image", listed.path());
+        bad_image(&path, &listed.container.image)
+    };
+    pod.spec.listed().filter_map(bad).collect()
 }
 
 fn bad_image(path: &str, name: &str) -> Option<String> {

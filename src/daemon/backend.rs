@@ -239,13 +239,9 @@ impl DaemonBackend {
 
     /// Advice on probes that the file has changed and the workers do not act on.
     fn outdated_probes(&self, pod: &Pod) -> Vec<String> {
-        let place = |list: &[Container], name: &str| list.iter().position(|c| c.name == name);
-        let path = |name: &str| match place(&pod.spec.containers, name) {
-            Some(at) => format!("spec.containers[{at}]"),
-            None => format!(
-                "spec.initContainers[{}]",
-                place(&pod.spec.init_containers, name).unwrap_or_default()
-            ),
+        let path = |name: &str| {
+            let found = pod.spec.find(name);
+            found.map_or_else(|| name.to_owned(), |listed| listed.path())
         };
         let why = "changed, and not acted on: the file gives the pod a uid, so it stays the same pod and keeps the probe it began with";
         let each = |(name, probe_type): (String, _)| {
@@ -314,8 +310,8 @@ fn waits_for_image(pod: &Pod, status: &PodStatus, image: &str) -> bool {
         let waiting = status.and_then(|s| s.state.waiting.as_ref());
         waiting.is_some_and(|w| is_of_image(&w.reason))
     };
-    let all = pod.spec.init_containers.iter().chain(&pod.spec.containers);
-    all.filter(|c| c.image == image || mounts(c)).any(waits)
+    let mut all = pod.spec.all_containers();
+    all.any(|c| (c.image == image || mounts(c)) && waits(c))
 }
 
 #[cfg(test)]

@@ -52,8 +52,7 @@ impl DaemonBackend {
     }
 
     fn not_running(&self, pod: &Pod, container: &str) -> Unreachable {
-        let all = pod.spec.init_containers.iter().chain(&pod.spec.containers);
-        let names: Vec<&str> = all.map(|c| c.name.as_str()).collect();
+        let names: Vec<&str> = pod.spec.all_containers().map(|c| c.name.as_str()).collect();
         if !names.contains(&container) {
             return Unreachable::not_found(format!(
                 "container {container} is not valid for pod {}: its containers are [{}]",

@@ -16,9 +16,7 @@ pub(super) fn chosen(
         let named = id.map(|id| (c.name.clone(), id));
         named.map_err(|why| format!("cannot restart container {}: {why}", c.name))
     };
-    let sidecars = pod.spec.init_containers.iter();
-    let sidecars = sidecars.filter(|c| c.always_restarts());
-    let all = || sidecars.clone().chain(&pod.spec.containers);
+    let all = || pod.spec.sidecars().chain(&pod.spec.containers);
     if let Some(name) = wanted {
         return match all().find(|c| c.name == name) {
             Some(container) => one(container).map(|it| vec![it]),
@@ -38,7 +36,7 @@ pub(super) fn chosen(
 
 fn unknown(pod: &Pod, name: &str) -> String {
     let of_pod = &pod.metadata.name;
-    match pod.spec.init_containers.iter().any(|c| c.name == name) {
+    match pod.spec.is_init(name) {
         true => format!("cannot restart init container {name}: it runs once, before the others"),
         false => format!("pod {of_pod} has no container {name}"),
     }

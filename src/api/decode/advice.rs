@@ -53,10 +53,10 @@ pub(super) fn advice(as_written: &Value, pod: &Pod) -> Vec<String> {
         ));
     }
     warnings.extend(spec_advice(&as_written["spec"]));
-    for (list, index, container) in pod.spec.listed() {
-        let path = item(&child("spec", list), index);
+    for listed in pod.spec.listed() {
+        let (path, container) = (listed.path(), listed.container);
         let written = as_written
-            .pointer(&format!("/spec/{list}/{index}"))
+            .pointer(&format!("/spec/{}/{}", listed.kind.list(), listed.index))
             .unwrap_or(&Value::Null);
         if !pod.spec.host_network {
             warnings.extend(host_ports(container, &path));

@@ -1,7 +1,7 @@
 //! AppArmor profiles: the fields, the annotations before them, and that the two agree.
 
 use crate::api::app_armor::{ANNOTATION, LOCALHOST, RUNTIME_DEFAULT, UNCONFINED};
-use crate::api::field::{FieldError, child, entry, item};
+use crate::api::field::{FieldError, child, entry};
 use crate::api::pod::{AppArmorProfile, ObjectMeta, PodSpec};
 
 const TYPES: [&str; 3] = ["Localhost", "RuntimeDefault", "Unconfined"];
@@ -58,7 +58,7 @@ pub(super) fn validate_annotations(
             continue;
         };
         let path = entry("metadata.annotations", key);
-        if !spec.all_containers().any(|c| c.name == container) {
+        if spec.find(container).is_none() {
             let detail = "container not found";
             errors.push(FieldError::invalid(path.as_str(), container, detail));
         }
@@ -77,7 +77,8 @@ pub(super) fn validate_annotations(
 /// An annotation and the field that wins over it say the same.
 pub(super) fn validate_agreement(errors: &mut Vec<FieldError>, meta: &ObjectMeta, spec: &PodSpec) {
     let of_pod = spec.security_context.app_armor_profile.as_ref();
-    for (list, index, container) in spec.listed() {
+    for listed in spec.listed() {
+        let container = listed.container;
         let own = container.security_context.app_armor_profile.as_ref();
         let annotation = meta
             .annotations
@@ -85,8 +86,7 @@ pub(super) fn validate_agreement(errors: &mut Vec<FieldError>, meta: &ObjectMeta
         let (Some(profile), Some(annotation)) = (own.or(of_pod), annotation) else {
             continue;
         };
-        let path = item(&child("spec", list), index);
-        let path = child(&child(&path, "securityContext"), "appArmorProfile");
+        let path = child(&child(&listed.path(), "securityContext"), "appArmorProfile");
         let named = annotation.strip_prefix(LOCALHOST);
         let (same_type, same_name) = match profile.type_.as_str() {
             "Unconfined" => (annotation == UNCONFINED, true),

@@ -5,7 +5,7 @@
 
 use std::net::IpAddr;
 
-use crate::api::pod::RestartPolicy;
+use crate::api::pod::{ContainerType, Listed, RestartPolicy};
 use crate::api::service::Service;
 use crate::api::status::ContainerStateTerminated;
 use crate::api::{Container, ContainerStatus, Pod, PodPhase, PodStatus};
@@ -67,11 +67,14 @@ impl<'a> OfPod<'a> {
             ("pod", &m.name),
             ("uid", m.uid.as_str()),
         ]);
-        let container = |(list, _, spec): (&str, usize, &'a Container)| OfContainer {
-            pairs: format!("{},{of_pod}", pairs(&[("container", &spec.name)])),
-            spec,
-            status: status.container(&spec.name),
-            is_init: list == "initContainers",
+        let container = |listed: Listed<'a>| OfContainer {
+            pairs: format!(
+                "{},{of_pod}",
+                pairs(&[("container", &listed.container.name)])
+            ),
+            spec: listed.container,
+            status: status.container(&listed.container.name),
+            is_init: listed.kind == ContainerType::Init,
         };
         Self {
             containers: pod.spec.listed().map(container).collect(),

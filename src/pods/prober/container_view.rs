@@ -80,7 +80,7 @@ fn is_over(entry: &ContainerStatus, status: &PodStatus, spec: &PodSpec) -> bool 
     let Some(end) = &entry.state.terminated else {
         return false;
     };
-    let own = spec.all_containers().find(|c| c.name == entry.name);
+    let own = spec.find(&entry.name).map(|listed| listed.container);
     let restarts = own.is_some_and(|c| should_restart_after(spec.restart_policy, c, end.exit_code));
     !restarts && !restart_all_going_on(spec, status)
 }

@@ -20,7 +20,7 @@ pub struct Known {
 
 /// Sets `started` and `ready` of a container by its kind.
 pub fn update(entry: &mut ContainerStatus, spec: &PodSpec, known: Known) {
-    match spec.all_containers().find(|c| c.name == entry.name) {
+    match spec.find(&entry.name).map(|listed| listed.container) {
         Some(container) if is_plain_init(spec, container) => {
             update_plain_init(entry, container, known);
         }
@@ -33,16 +33,12 @@ pub fn update(entry: &mut ContainerStatus, spec: &PodSpec, known: Known) {
 /// and has no Success yet (kubelet-probes 4.3).
 pub fn awaits_readiness(entry: &ContainerStatus, spec: &PodSpec) -> bool {
     let waits = entry.started == Some(true) && !entry.ready;
-    let container = spec.all_containers().find(|c| c.name == entry.name);
+    let container = spec.find(&entry.name).map(|listed| listed.container);
     waits && container.is_some_and(|c| !is_plain_init(spec, c))
 }
 
 fn is_plain_init(spec: &PodSpec, container: &Container) -> bool {
-    let init = spec
-        .init_containers
-        .iter()
-        .any(|c| c.name == container.name);
-    init && !container.always_restarts()
+    spec.is_init(&container.name) && !container.always_restarts()
 }
 
 /// Sets `started` and `ready` of a regular container or a sidecar.

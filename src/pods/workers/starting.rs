@@ -115,11 +115,10 @@ impl Syncer {
     fn say_that_the_sandbox_changes(&self, pod: &Arc<Pod>, runtime: &RuntimePodStatus) {
         let text = "Pod sandbox changed, it will be killed and re-created.";
         self.event(pod, "", EventType::Normal, "SandboxChanged", text);
-        let init = |name: &str| pod.spec.init_containers.iter().any(|c| c.name == name);
         let affected = runtime
             .containers
             .iter()
-            .filter(|c| c.state != RuntimeState::Exited || init(&c.name));
+            .filter(|c| c.state != RuntimeState::Exited || pod.spec.is_init(&c.name));
         for c in affected {
             let cause = "the pod's sandbox was made anew";
             self.deps.probes.renewing(pod, &c.name, cause);
@@ -241,8 +240,10 @@ impl Syncer {
         runtime: &RuntimePodStatus,
     ) -> Result<RuntimePodStatus, String> {
         let mut left = runtime.clone();
-        let init = |name: &str| pod.spec.init_containers.iter().any(|c| c.name == name);
-        for old in left.containers.extract_if(.., |c| init(&c.name)) {
+        for old in left
+            .containers
+            .extract_if(.., |c| pod.spec.is_init(&c.name))
+        {
             self.deps
                 .kuberuntime
                 .remove_container(runtime, &old.name, &old.id)
@@ -309,11 +310,7 @@ impl Syncer {
             self.deps.statuses.get(pod.uid()).as_deref(),
             || self.deps.kuberuntime.newest_log(pod, &container.name),
         );
-        let is_init = pod
-            .spec
-            .init_containers
-            .iter()
-            .any(|c| c.name == container.name);
+        let is_init = pod.spec.is_init(&container.name);
         self.deps.metrics.container(is_init);
         match self.start_steps(pod, sandbox, container, attempt, problems.cancel) {
             Ok(()) => {
