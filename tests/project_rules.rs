@@ -82,7 +82,6 @@ fn locks_are_taken_by_one_rule() {
 /// the panics of each of their turns themselves, the one thread.
 const STARTS_THREADS: [&str; 20] = [
     "daemon/checks.rs",
-    "daemon/wiring.rs",
     "engine/images/registry/layers.rs",
     "engine/images/registry/puller.rs",
     "pods/kuberuntime/port_forward.rs",
@@ -91,6 +90,7 @@ const STARTS_THREADS: [&str; 20] = [
     "engine/nsexec/spawner.rs",
     "pods/pleg/mod.rs",
     "pods/sources/http.rs",
+    "pods/sync_loop.rs",
     "pods/workers/killing.rs",
     "pods/workers/mod.rs",
     "pods/prober/manager.rs",
@@ -384,6 +384,36 @@ fn every_known_bug_has_its_test() {
         there.difference(&named).collect::<Vec<_>>(),
         Vec::<&String>::new(),
         "not in tests/LESSONS.md"
+    );
+}
+
+/// Every thread of the table is started where the table says.
+#[test]
+fn threads_are_started_where_the_table_says() {
+    let text = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("ARCHITECTURE.md");
+    let table = text.split("\n## ").find(|part| part.starts_with("Threads"));
+    let rows = table.expect("a table of threads").lines();
+    let names = |cell: &str| -> Vec<String> {
+        let names = cell.split('`').skip(1).step_by(2);
+        names.map(str::to_owned).collect()
+    };
+    let mut seen = 0;
+    for row in rows.filter(|row| row.starts_with("| `")) {
+        let cells: Vec<&str> = row.split(" | ").collect();
+        let (threads, files) = (names(cells[0]), names(cells[1]));
+        assert_eq!(threads.len(), files.len(), "{row}");
+        for (thread, file) in threads.iter().zip(&files) {
+            let source = fs::read_to_string(root().join("src").join(file));
+            let source = source.unwrap_or_else(|e| panic!("src/{file}: {e}"));
+            // Some are named after what they are for, so that the table has a pattern.
+            let is_there = thread.contains('<') || source.contains(&format!("\"{thread}\""));
+            assert!(is_there, "src/{file} starts no thread {thread}");
+            seen += 1;
+        }
+    }
+    assert!(
+        seen > 20,
+        "only {seen} threads: is this reading the right table?"
     );
 }
 

@@ -98,7 +98,7 @@ impl ServiceVariables for ServiceLinks {
     }
 }
 
-/// The node as the thread `services` sees it.
+/// The node as the thread `proxy` sees it.
 pub(super) struct ServiceInputs {
     pub(super) pods: PodStores,
     pub(super) sources: SourceStores,

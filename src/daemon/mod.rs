@@ -146,7 +146,7 @@ impl Daemon {
         let Some(threads) = self.threads().take() else {
             return Ok(());
         };
-        let (ending, stop_services) = threads.stop();
+        let (ending, stop_proxy) = threads.stop();
         // Before the runtime's calls fail: a run that was cancelled counts nothing as a failure.
         backend.workers.stop();
         runtime.interrupt();
@@ -155,7 +155,7 @@ impl Daemon {
         backend.pods.feed.wake();
         let workers = backend.workers.shutdown(left());
         // After the workers: of a pod that has just ended nothing stays in force.
-        drop(stop_services);
+        drop(stop_proxy);
         backend.pods.feed.wake();
         let probes = backend.prober.manager.shutdown(left().min(PROBES_LIMIT));
         if probes > 0 {

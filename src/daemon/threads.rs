@@ -29,9 +29,9 @@ pub(super) struct Threads {
     pub(super) pleg: (Arc<Pleg>, Sender<()>),
     pub(super) sync_loop: (JoinHandle<()>, Sender<()>),
     pub(super) checkpoint: (JoinHandle<()>, Sender<()>),
-    pub(super) volumes: (JoinHandle<()>, Sender<()>),
+    pub(super) eviction: (JoinHandle<()>, Sender<()>),
     pub(super) network: (JoinHandle<()>, Sender<()>),
-    pub(super) services: (JoinHandle<()>, Sender<()>),
+    pub(super) proxy: (JoinHandle<()>, Sender<()>),
     pub(super) health: (JoinHandle<()>, Arc<Health>),
 }
 
@@ -63,7 +63,7 @@ impl Threads {
         ended()
     }
 
-    /// Tells every thread to end and waits for none. Threads that bring in work are told first. The services are told when
+    /// Tells every thread to end and waits for none. Threads that bring in work are told first. The thread `proxy` is told when
     /// the sender that is returned is dropped.
     pub(super) fn stop(self) -> (Vec<Ending>, Sender<()>) {
         let Self {
@@ -76,9 +76,9 @@ impl Threads {
             pleg: (pleg, stop_pleg),
             sync_loop: (sync_loop, stop_loop),
             checkpoint: (checkpoint, stop_checkpoint),
-            volumes: (volumes, stop_volumes),
+            eviction: (eviction, stop_eviction),
             network: (network, stop_network),
-            services: (services, stop_services),
+            proxy: (proxy, stop_proxy),
             health: (health, of_health),
         } = self;
         server.stop();
@@ -92,7 +92,7 @@ impl Threads {
         drop((
             stop_loop,
             stop_checkpoint,
-            stop_volumes,
+            stop_eviction,
             stop_network,
             stop_pleg,
         ));
@@ -107,12 +107,12 @@ impl Threads {
             Ending::new("PLEG", move || pleg.is_finished()),
             Ending::new("the sync loop", move || sync_loop.is_finished()),
             Ending::new("the checkpoint", move || checkpoint.is_finished()),
-            Ending::new("the watch of volumes", move || volumes.is_finished()),
+            Ending::new("the watch of volumes", move || eviction.is_finished()),
             Ending::new("the watch of networks", move || network.is_finished()),
-            Ending::new("the services", move || services.is_finished()),
+            Ending::new("the services", move || proxy.is_finished()),
             Ending::new("the health checks", move || health.is_finished()),
         ];
-        (ending, stop_services)
+        (ending, stop_proxy)
     }
 }
 

@@ -54,7 +54,7 @@ use crate::pods::sources::files::Decode;
 use crate::pods::sources::http::{HttpSource, HttpSourceConfig};
 use crate::pods::sources::merge::UPDATES_CAPACITY;
 use crate::pods::sources::{Outlet, PodUpdate};
-use crate::pods::sync_loop::{Channels, Heartbeat, Parts, SyncLoop};
+use crate::pods::sync_loop::{Channels, SyncLoop};
 
 /// The time between two looks at a small volume with a limit.
 const VOLUME_INTERVAL: Duration = Duration::from_secs(1);
@@ -112,7 +112,8 @@ pub(super) fn start(
     let backend = Arc::new(made.backend(settings, layout, &engine));
     let (channels, senders) = channels(lifecycle, result_updates, woken);
     let heartbeat = backend.heartbeat.clone();
-    let sync_loop = start_sync_loop(channels, made.of_the_sync_loop(pods_with_data), heartbeat)?;
+    let sync_loop = SyncLoop::spawn(channels, made.of_the_sync_loop(pods_with_data), heartbeat)
+        .map_err(cannot("start the thread sync-loop"))?;
     let roster = &*backend.roster;
     let removal = Arc::<Removal>::default();
     let shared = &made.shared;
@@ -130,8 +131,8 @@ pub(super) fn start(
             senders.images_changed,
             roster,
         )?,
-        volumes: start_volume_watch(shared, made.kuberuntime.clone(), roster)?,
-        services: start_services(settings, layout, shared, &engine, removal.clone(), roster)?,
+        eviction: start_eviction(shared, made.kuberuntime.clone(), roster)?,
+        proxy: start_proxy(settings, layout, shared, &engine, removal.clone(), roster)?,
         network: start_network_watch(engine.networks, engine.sandboxes, roster)?,
         health: start_health(settings, shared, roster)?,
         // The last, so that what the others clear away is not there when clients are answered.
@@ -263,18 +264,6 @@ fn start_pleg(runtime: Arc<dyn Runtime>) -> Result<StartedPleg, DaemonError> {
     })
 }
 
-fn start_sync_loop(
-    channels: Channels,
-    parts: Parts,
-    heartbeat: Arc<Heartbeat>,
-) -> Result<JoinHandle<()>, DaemonError> {
-    let sync_loop = SyncLoop::new(channels, parts, heartbeat);
-    std::thread::Builder::new()
-        .name("sync-loop".into())
-        .spawn(move || sync_loop.run())
-        .map_err(cannot("start the thread sync-loop"))
-}
-
 /// Dropping the sender ends the thread.
 fn start_checkpoint(
     checkpoint: Arc<Checkpoint>,
@@ -289,7 +278,7 @@ fn start_checkpoint(
 }
 
 /// Dropping the sender ends the thread.
-fn start_volume_watch(
+fn start_eviction(
     shared: &Shared,
     kuberuntime: Arc<KubeRuntime>,
     roster: &Roster,
@@ -305,11 +294,11 @@ fn start_volume_watch(
         interval: VOLUME_INTERVAL,
     };
     let thread =
-        eviction::spawn(watch, stopped, roster).map_err(cannot("start the thread volumes"))?;
+        eviction::spawn(watch, stopped, roster).map_err(cannot("start the thread eviction"))?;
     Ok((thread, stop))
 }
 
-fn start_services(
+fn start_proxy(
     settings: &Settings,
     layout: &Layout,
     shared: &Shared,
@@ -353,8 +342,7 @@ fn start_services(
             names: names(settings),
         },
     };
-    let thread =
-        watch::spawn(watch, stopped, roster).map_err(cannot("start the thread services"))?;
+    let thread = watch::spawn(watch, stopped, roster).map_err(cannot("start the thread proxy"))?;
     Ok((thread, stop))
 }
 

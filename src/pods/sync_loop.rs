@@ -10,9 +10,11 @@ mod places;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashSet};
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, never, select, tick};
@@ -266,7 +268,7 @@ pub struct SyncLoop {
 
 impl SyncLoop {
     /// A loop that has not turned yet.
-    pub fn new(channels: Channels, parts: Parts, heartbeat: Arc<Heartbeat>) -> Self {
+    fn new(channels: Channels, parts: Parts, heartbeat: Arc<Heartbeat>) -> Self {
         let (sync_tick, housekeeping) = (tick(SYNC_TICK), tick(HOUSEKEEPING));
         let channels = Arc::new(channels);
         parts.metrics.watch(Arc::downgrade(&channels));
@@ -280,8 +282,21 @@ impl SyncLoop {
         }
     }
 
-    /// Turns until it is told to stop.
-    pub fn run(mut self) {
+    /// Starts the thread `sync-loop`, which turns until it is told to stop.
+    ///
+    /// # Errors
+    /// The node gives no thread.
+    pub fn spawn(
+        channels: Channels,
+        parts: Parts,
+        heartbeat: Arc<Heartbeat>,
+    ) -> io::Result<JoinHandle<()>> {
+        let sync_loop = Self::new(channels, parts, heartbeat);
+        let builder = thread::Builder::new().name("sync-loop".into());
+        builder.spawn(move || sync_loop.run())
+    }
+
+    fn run(mut self) {
         loop {
             let health = self.parts.runtime.health();
             let event = match &health {
@@ -439,11 +454,7 @@ impl Parts {
             return;
         };
         let pod = self.pods.get(&event.uid);
-        let is_init = |pod: &Arc<Pod>| {
-            let mut init = pod.spec.init_containers.iter();
-            init.any(|c| c.name == ended.name)
-        };
-        let is_init = pod.as_ref().is_some_and(is_init);
+        let is_init = pod.is_some_and(|pod| pod.spec.is_init(&ended.name));
         self.metrics.ended(is_init, ended.exit_code, &ended.reason);
     }
 

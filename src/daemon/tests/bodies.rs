@@ -328,7 +328,7 @@ fn what_happened_is_counted_and_series_go_with_their_pod() {
         "podprobe_refused_files{source=\"http\"} 0",
         "podprobe_panics_total{part=\"pleg\"} 0",
         "podprobe_panics_total{part=\"server\"} 1",
-        "podprobe_panics_total{part=\"services\"} 0",
+        "podprobe_panics_total{part=\"proxy\"} 0",
         "podprobe_metrics_left_out_total{part=\"pods\"} 0",
         "podprobe_sync_loop_channel_capacity{channel=\"config\"} 50",
         &format!("kube_pod_container_status_restarts_total{{{of}}} 1"),

@@ -13,7 +13,7 @@ use crate::base::locks::Locked;
 use crate::base::metrics::{Family, Kind};
 use crate::net::services::table::{Backends, ServicePortEntry, ServicePortName, ServiceTable};
 
-/// What the thread `services` has counted.
+/// What the thread `proxy` has counted.
 #[derive(Debug, Default)]
 pub struct ProxyMetrics(Mutex<Counts>);
 

@@ -1,4 +1,4 @@
-//! What the thread `services` makes known: the services as they are, and who waits for them.
+//! What the thread `proxy` makes known: the services as they are, and who waits for them.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -1,4 +1,4 @@
-//! The thread `services`: what changes of pods and services comes into force.
+//! The thread `proxy`: what changes of pods and services comes into force.
 //!
 //! Invariants: it reads, and changes nothing but the data path and the record of what was allocated. Before every source
 //! has spoken, and the pods have statuses, it programs nothing, so that what an earlier daemon programmed goes on.
@@ -127,7 +127,7 @@ impl Removal {
 pub fn spawn(deps: Deps, stop: Receiver<()>, roster: &Roster) -> io::Result<JoinHandle<()>> {
     deps.published.health.set_mode(deps.path.name());
     let mut watch = Watch::new(deps);
-    roster.spawn("services", STACK, move |pulse, panicked| {
+    roster.spawn("proxy", STACK, move |pulse, panicked| {
         let is_stopped = || matches!(stop.try_recv(), Err(TryRecvError::Disconnected));
         if panicked {
             if is_stopped() {

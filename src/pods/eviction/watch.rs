@@ -62,7 +62,7 @@ pub struct Watch {
 /// The thread cannot be started.
 pub fn spawn(watch: Watch, stop: Receiver<()>, roster: &Roster) -> io::Result<JoinHandle<()>> {
     let mut measuring = Measuring::new(watch);
-    roster.spawn("volumes", STACK, move |pulse, panicked| {
+    roster.spawn("eviction", STACK, move |pulse, panicked| {
         measuring.turn(panicked, &stop, pulse)
     })
 }
@@ -368,7 +368,9 @@ mod tests {
         let (stop, stopped) = bounded(0);
         drop(stop);
         let mut turn = |panicked| {
-            let ends = h.measuring.turn(panicked, &stopped, &Pulse::new("volumes"));
+            let ends = h
+                .measuring
+                .turn(panicked, &stopped, &Pulse::new("eviction"));
             assert!(ends.is_break());
             h.measuring.volumes.values().any(|v| v.walk.is_some())
         };
@@ -397,7 +399,7 @@ mod tests {
         let roster = Roster::default();
         let thread = spawn(watch, stopped, &roster).unwrap();
         woken.recv_timeout(CEILING).unwrap();
-        assert_eq!(roster.panics(), [("volumes", 1)]);
+        assert_eq!(roster.panics(), [("eviction", 1)]);
         drop(stop);
         feed.wake();
         thread.join().unwrap();

@@ -27,7 +27,7 @@ use crate::base::clock::Moment;
 use crate::base::locks::Locked;
 use crate::net::services::build::HealthCheck;
 
-/// What the thread `services` says and the thread `proxy-health` answers.
+/// What the thread `proxy` says and the thread `proxy-health` answers.
 #[derive(Debug)]
 pub struct Health {
     inner: Mutex<Inner>,

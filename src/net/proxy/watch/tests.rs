@@ -172,7 +172,7 @@ fn a_changed_label_reaches_services_at_once() {
     let pod = labelled("web");
     stores.statuses.set(&pod, ready);
     stores.pods.set(pod);
-    let pulse = Pulse::new("services");
+    let pulse = Pulse::new("proxy");
     watch.wait(&pulse);
     watch.turn(false);
     let endpoints = |watch: &Watch| {
