@@ -46,7 +46,7 @@ fn meanings(source: &str) -> Vec<(String, String)> {
     found
 }
 
-/// The defaults of config/config.json, which a test of src/daemon/settings.rs compares with those of the code.
+/// The defaults of config/config.json, which a test of src/daemon/settings/mod.rs compares with those of the code.
 fn defaults(value: &Value, path: &str, found: &mut BTreeMap<String, String>) {
     for (key, value) in value.as_object().expect("an object") {
         let path = [path, key].concat();
@@ -64,7 +64,7 @@ fn the_table_of_keys_is_made_from_the_code() {
     let shipped = serde_json::from_str(&read("config/config.json")).expect("JSON");
     let mut defaults_by_key = BTreeMap::new();
     defaults(&shipped, "", &mut defaults_by_key);
-    let rows: Vec<String> = meanings(&read("src/daemon/settings.rs"))
+    let rows: Vec<String> = meanings(&read("src/daemon/settings/mod.rs"))
         .into_iter()
         .map(|(key, meaning)| {
             let default = defaults_by_key

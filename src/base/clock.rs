@@ -163,6 +163,49 @@ pub fn go_duration(d: Duration) -> String {
     }
 }
 
+/// Parses a Go duration: `20s`, `1m30s`, `1.5h`, `100ms`. No sign, and a unit on every number but 0.
+///
+/// # Errors
+/// The text is not a duration.
+pub fn parse_go_duration(text: &str) -> Result<Duration, String> {
+    const UNITS: [(&str, f64); 7] = [
+        ("ns", 1e-9),
+        ("us", 1e-6),
+        ("µs", 1e-6),
+        ("ms", 1e-3),
+        ("s", 1.0),
+        ("m", 60.0),
+        ("h", 3600.0),
+    ];
+    let bad = || format!("\"{text}\" is not a duration such as \"20s\", \"1m30s\" or \"100ms\"");
+    if text == "0" {
+        return Ok(Duration::ZERO);
+    }
+    let mut rest = text;
+    let mut seconds = 0.0;
+    while !rest.is_empty() {
+        let digits = rest
+            .find(|c: char| !c.is_ascii_digit() && c != '.')
+            .ok_or_else(bad)?;
+        let (number, tail) = rest.split_at(digits);
+        let unit = tail
+            .find(|c: char| c.is_ascii_digit() || c == '.')
+            .unwrap_or(tail.len());
+        let (unit, tail) = tail.split_at(unit);
+        let (_, factor) = UNITS
+            .iter()
+            .find(|(name, _)| *name == unit)
+            .ok_or_else(bad)?;
+        seconds += number.parse::<f64>().map_err(|_| bad())? * factor;
+        rest = tail;
+    }
+    if text.is_empty() {
+        Err(bad())
+    } else {
+        Duration::try_from_secs_f64(seconds).map_err(|_| bad())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -212,6 +255,25 @@ mod tests {
         assert_eq!(
             Time::with_nanos(SystemTime::UNIX_EPOCH),
             "1970-01-01T00:00:00.000000000Z"
+        );
+    }
+
+    #[test]
+    fn durations_as_go_writes_them() {
+        let ms = |t| parse_go_duration(t).map(|d| d.as_millis()).ok();
+        assert_eq!(
+            [ms("20s"), ms("1m30s"), ms("1.5h"), ms("100ms"), ms("0")],
+            [
+                Some(20_000),
+                Some(90_000),
+                Some(5_400_000),
+                Some(100),
+                Some(0)
+            ]
+        );
+        assert_eq!(
+            [ms(""), ms("5"), ms("s"), ms("-1s"), ms("1x"), ms("1.2.3s")],
+            [None; 6]
         );
     }
 }

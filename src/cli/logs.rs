@@ -21,8 +21,8 @@ use super::error::CliError;
 use super::selector::Selector;
 use super::{columns, kinds, names};
 use crate::base::clock::Time;
+use crate::base::clock::parse_go_duration;
 use crate::base::paths::Layout;
-use crate::daemon::settings::parse_go_duration;
 use crate::engine::runtime::logs::LogOptions;
 use crate::face::views::PodView;
 

@@ -11,7 +11,7 @@ use super::columns;
 use super::error::CliError;
 use super::probe_names::{self, ProbeSelector, select};
 use crate::base::clock::go_duration;
-use crate::daemon::settings::parse_go_duration;
+use crate::base::clock::parse_go_duration;
 use crate::face::server::protocol::PauseTarget;
 use crate::pods::prober::pauses::{MAX_PAUSE, MIN_PAUSE};
 

@@ -15,7 +15,7 @@ use super::names::{self, NameError};
 use super::problems::problem_lines;
 use super::{columns, kinds};
 use crate::base::clock::Moment;
-use crate::daemon::settings::parse_go_duration;
+use crate::base::clock::parse_go_duration;
 use crate::face::views::{PodView, Snapshot};
 use crate::pods::admission::Rejection;
 use crate::pods::status::DELETED;

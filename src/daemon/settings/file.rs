@@ -1,0 +1,318 @@
+//! The configuration file as it is written, and what follows from it.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use std::{fs, io};
+
+use serde::Deserialize;
+
+use super::values::{
+    absolute_path, address, addresses, bind_address, check_frequency, check_node_name,
+    check_runtime, domain, gc_age, headers, hosts, log_files, log_size, max_pods, network_choice,
+    node_labels, node_name_or_empty, parallel_pulls, path_or_none, paths, percent, pids_limit,
+    pod_url, port_or_none, proxy_mode, ranges, restart_period, runtime, runtime_classes,
+    swap_behavior, sync_frequency, sysctl_patterns,
+};
+use super::{Overrides, Settings, SettingsError};
+use crate::api::cidr::Cidr;
+use crate::api::decode;
+use crate::base::http_client::WebUrl;
+use crate::base::paths::Layout;
+use crate::engine::images::registry::Registries;
+use crate::engine::shims::RuntimeChoice;
+use crate::net::network::NetworkChoice;
+use crate::net::proxy::auto::ProxyMode;
+use crate::pods::container_config::SwapBehavior;
+
+/// config.json as written; every key is optional, and null means absent.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub(super) struct File {
+    #[serde(deserialize_with = "node_name_or_empty")]
+    node_name: Option<String>,
+    #[serde(deserialize_with = "absolute_path")]
+    static_pod_path: Option<PathBuf>,
+    #[serde(deserialize_with = "check_frequency")]
+    file_check_frequency: Option<Duration>,
+    #[serde(rename = "staticPodURL", deserialize_with = "pod_url")]
+    static_pod_url: Option<Option<WebUrl>>,
+    #[serde(rename = "staticPodURLHeader", deserialize_with = "headers")]
+    static_pod_url_header: Option<BTreeMap<String, Vec<String>>>,
+    #[serde(deserialize_with = "check_frequency")]
+    http_check_frequency: Option<Duration>,
+    #[serde(deserialize_with = "sync_frequency")]
+    sync_frequency: Option<Duration>,
+    crash_loop_back_off: CrashLoopBackOff,
+    #[serde(deserialize_with = "log_size")]
+    container_log_max_size: Option<u64>,
+    #[serde(deserialize_with = "log_files")]
+    container_log_max_files: Option<u32>,
+    #[serde(rename = "nodeIP", deserialize_with = "address")]
+    node_ip: Option<IpAddr>,
+    #[serde(deserialize_with = "network_choice")]
+    network: Option<NetworkChoice>,
+    #[serde(deserialize_with = "path_or_none")]
+    cni_conf_dir: Option<Option<PathBuf>>,
+    #[serde(rename = "cniBinDir", deserialize_with = "paths")]
+    cni_bin_dirs: Option<Vec<PathBuf>>,
+    #[serde(rename = "podCIDR", deserialize_with = "ranges")]
+    pod_cidrs: Option<Vec<Cidr>>,
+    #[serde(rename = "serviceCIDR", deserialize_with = "ranges")]
+    service_cidrs: Option<Vec<Cidr>>,
+    #[serde(deserialize_with = "proxy_mode")]
+    proxy_mode: Option<ProxyMode>,
+    #[serde(deserialize_with = "bind_address")]
+    healthz_bind_address: Option<Option<SocketAddr>>,
+    #[serde(deserialize_with = "port_or_none")]
+    healthz_port: Option<Option<u16>>,
+    #[serde(deserialize_with = "address")]
+    address: Option<IpAddr>,
+    #[serde(deserialize_with = "port_or_none")]
+    port: Option<Option<u16>>,
+    #[serde(deserialize_with = "path_or_none")]
+    tls_cert_file: Option<Option<PathBuf>>,
+    #[serde(deserialize_with = "path_or_none")]
+    tls_private_key_file: Option<Option<PathBuf>>,
+    authentication: Authentication,
+    #[serde(deserialize_with = "port_or_none")]
+    read_only_port: Option<Option<u16>>,
+    enable_debugging_handlers: Option<bool>,
+    #[serde(deserialize_with = "hosts")]
+    allow_probe_hosts: Option<Vec<String>>,
+    #[serde(deserialize_with = "max_pods")]
+    max_pods: Option<usize>,
+    #[serde(deserialize_with = "pids_limit")]
+    pod_pids_limit: Option<Option<i64>>,
+    #[serde(rename = "singleProcessOOMKill")]
+    single_process_oom_kill: Option<bool>,
+    memory_swap: MemorySwap,
+    #[serde(deserialize_with = "node_labels")]
+    node_labels: Option<BTreeMap<String, String>>,
+    #[serde(deserialize_with = "sysctl_patterns")]
+    allowed_unsafe_sysctls: Option<Vec<String>>,
+    #[serde(deserialize_with = "path_or_none")]
+    resolv_conf: Option<Option<PathBuf>>,
+    #[serde(rename = "clusterDNS", deserialize_with = "addresses")]
+    cluster_dns: Option<Vec<IpAddr>>,
+    #[serde(deserialize_with = "domain")]
+    cluster_domain: Option<String>,
+    #[serde(rename = "imageGCHighThresholdPercent", deserialize_with = "percent")]
+    image_gc_high_threshold_percent: Option<u8>,
+    #[serde(rename = "imageGCLowThresholdPercent", deserialize_with = "percent")]
+    image_gc_low_threshold_percent: Option<u8>,
+    #[serde(rename = "imageMinimumGCAge", deserialize_with = "gc_age")]
+    image_minimum_gc_age: Option<Duration>,
+    serialize_image_pulls: Option<bool>,
+    #[serde(deserialize_with = "parallel_pulls")]
+    max_parallel_image_pulls: Option<usize>,
+    pub(super) registries: Option<Registries>,
+    #[serde(deserialize_with = "runtime")]
+    runtime: Option<RuntimeChoice>,
+    #[serde(deserialize_with = "runtime_classes")]
+    runtime_classes: Option<BTreeMap<String, RuntimeChoice>>,
+    allow_unfiltered_devices: Option<bool>,
+    load_app_armor_profile: Option<bool>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub(super) struct CrashLoopBackOff {
+    #[serde(deserialize_with = "restart_period")]
+    max_container_restart_period: Option<Duration>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub(super) struct MemorySwap {
+    #[serde(deserialize_with = "swap_behavior")]
+    swap_behavior: Option<SwapBehavior>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub(super) struct Authentication {
+    x509: X509,
+    #[serde(deserialize_with = "path_or_none")]
+    bearer_token_file: Option<Option<PathBuf>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct X509 {
+    #[serde(rename = "clientCAFile", deserialize_with = "path_or_none")]
+    client_ca_file: Option<Option<PathBuf>>,
+}
+
+impl File {
+    pub(super) fn read(layout: &Layout, named: Option<&Path>) -> Result<Self, SettingsError> {
+        let path = named.map_or_else(|| layout.config_file(), Path::to_owned);
+        let text = |verb: &str, e: String| {
+            SettingsError(format!(
+                "cannot {verb} configuration {}: {e}",
+                path.display()
+            ))
+        };
+        match fs::read(&path) {
+            Ok(bytes) => parse(&bytes).map_err(|e| text("use", e)),
+            Err(e) if named.is_none() && e.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
+            Err(e) => Err(text("read", e.to_string())),
+        }
+    }
+
+    pub(super) fn resolve(
+        self,
+        layout: &Layout,
+        overrides: &Overrides,
+        host_name: &str,
+        own_address: impl FnOnce() -> Option<IpAddr>,
+    ) -> Result<Settings, String> {
+        let d = Settings::default();
+        let flag = |name: &'static str| move |e: String| format!("cannot use {name}: {e}");
+        let node_name = match (&overrides.node_name, self.node_name.filter(|n| !n.is_empty())) {
+            (Some(name), _) => check_node_name(name).map_err(flag("--node-name"))?,
+            (None, Some(name)) => name,
+            (None, None) => check_node_name(host_name).map_err(|e| {
+                format!("cannot use the host name as node name: {e}; set nodeName in the configuration or give --node-name")
+            })?,
+        };
+        let runtime = overrides
+            .runtime
+            .as_deref()
+            .map(|r| check_runtime(r).map_err(flag("--runtime")))
+            .transpose()?;
+        let gc_high = self.image_gc_high_threshold_percent;
+        let gc_high = gc_high.unwrap_or(d.image_gc_high_threshold_percent);
+        let gc_low = self.image_gc_low_threshold_percent;
+        let gc_low = gc_low.unwrap_or(d.image_gc_low_threshold_percent);
+        if gc_low >= gc_high {
+            return Err(format!(
+                "imageGCLowThresholdPercent ({gc_low}) must be less than imageGCHighThresholdPercent ({gc_high})"
+            ));
+        }
+        let max_parallel = self.max_parallel_image_pulls;
+        // The kubelet's default and its check.
+        let serialize = self.serialize_image_pulls;
+        let serialize = serialize.unwrap_or(max_parallel.is_none_or(|n| n == 1));
+        if serialize && max_parallel.is_some_and(|n| n > 1) {
+            return Err("maxParallelImagePulls cannot be larger than 1 unless serializeImagePulls is set to false".into());
+        }
+        let port = self.port.unwrap_or(d.port);
+        let tls_cert_file = self.tls_cert_file.unwrap_or(d.tls_cert_file);
+        let tls_private_key_file = self.tls_private_key_file.unwrap_or(d.tls_private_key_file);
+        let client_ca_file = self.authentication.x509.client_ca_file;
+        let client_ca_file = client_ca_file.unwrap_or(d.client_ca_file);
+        let bearer_token_file = self.authentication.bearer_token_file;
+        let bearer_token_file = bearer_token_file.unwrap_or(d.bearer_token_file);
+        if let Some(port) = port {
+            if tls_cert_file.is_none() || tls_private_key_file.is_none() {
+                return Err(format!(
+                    "port {port} needs tlsCertFile and tlsPrivateKeyFile: openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout key.pem -out cert.pem -subj /CN={node_name} makes a pair"
+                ));
+            }
+            if client_ca_file.is_none() && bearer_token_file.is_none() {
+                return Err(format!(
+                    "port {port} needs authentication.x509.clientCAFile or authentication.bearerTokenFile: without one of them nobody could be let in"
+                ));
+            }
+        }
+        Ok(Settings {
+            node_name,
+            static_pod_path: overrides
+                .static_pod_path
+                .clone()
+                .or(self.static_pod_path)
+                .unwrap_or_else(|| layout.pods_dir()),
+            file_check_frequency: self.file_check_frequency.unwrap_or(d.file_check_frequency),
+            static_pod_url: self.static_pod_url.unwrap_or(d.static_pod_url),
+            static_pod_url_header: self
+                .static_pod_url_header
+                .unwrap_or(d.static_pod_url_header),
+            http_check_frequency: self.http_check_frequency.unwrap_or(d.http_check_frequency),
+            sync_frequency: self.sync_frequency.unwrap_or(d.sync_frequency),
+            max_container_restart_period: self
+                .crash_loop_back_off
+                .max_container_restart_period
+                .unwrap_or(d.max_container_restart_period),
+            container_log_max_size: self
+                .container_log_max_size
+                .unwrap_or(d.container_log_max_size),
+            container_log_max_files: self
+                .container_log_max_files
+                .unwrap_or(d.container_log_max_files),
+            node_ip: self.node_ip.or_else(own_address).unwrap_or(d.node_ip),
+            network: self.network.unwrap_or(d.network),
+            proxy_mode: self.proxy_mode.unwrap_or(d.proxy_mode),
+            cni_conf_dir: self.cni_conf_dir.unwrap_or(d.cni_conf_dir),
+            cni_bin_dirs: self.cni_bin_dirs.unwrap_or(d.cni_bin_dirs),
+            pod_cidrs: self.pod_cidrs.unwrap_or(d.pod_cidrs),
+            service_cidrs: self.service_cidrs.unwrap_or(d.service_cidrs),
+            healthz_bind_address: self.healthz_bind_address.unwrap_or(d.healthz_bind_address),
+            healthz_port: self.healthz_port.unwrap_or(d.healthz_port),
+            address: self.address.unwrap_or(d.address),
+            port,
+            tls_cert_file,
+            tls_private_key_file,
+            client_ca_file,
+            bearer_token_file,
+            read_only_port: self.read_only_port.unwrap_or(d.read_only_port),
+            enable_debugging_handlers: self
+                .enable_debugging_handlers
+                .unwrap_or(d.enable_debugging_handlers),
+            allow_probe_hosts: self.allow_probe_hosts.unwrap_or(d.allow_probe_hosts),
+            max_pods: self.max_pods.unwrap_or(d.max_pods),
+            pod_pids_limit: self.pod_pids_limit.unwrap_or(d.pod_pids_limit),
+            single_process_oom_kill: self.single_process_oom_kill,
+            swap_behavior: self.memory_swap.swap_behavior.unwrap_or(d.swap_behavior),
+            node_labels: self.node_labels.unwrap_or(d.node_labels),
+            allowed_unsafe_sysctls: self
+                .allowed_unsafe_sysctls
+                .unwrap_or(d.allowed_unsafe_sysctls),
+            resolv_conf: self.resolv_conf.unwrap_or(d.resolv_conf),
+            cluster_dns: self.cluster_dns.unwrap_or(d.cluster_dns),
+            cluster_domain: self.cluster_domain.unwrap_or(d.cluster_domain),
+            image_gc_high_threshold_percent: gc_high,
+            image_gc_low_threshold_percent: gc_low,
+            image_minimum_gc_age: self.image_minimum_gc_age.unwrap_or(d.image_minimum_gc_age),
+            serialize_image_pulls: serialize,
+            max_parallel_image_pulls: max_parallel,
+            registries: self.registries.unwrap_or(d.registries),
+            runtime: runtime.or(self.runtime).unwrap_or(d.runtime),
+            runtime_classes: self.runtime_classes.unwrap_or(d.runtime_classes),
+            allow_unfiltered_devices: self
+                .allow_unfiltered_devices
+                .unwrap_or(d.allow_unfiltered_devices),
+            load_app_armor_profile: self
+                .load_app_armor_profile
+                .unwrap_or(d.load_app_armor_profile),
+            written: None,
+        })
+    }
+}
+
+pub(super) fn host_name() -> String {
+    nix::unistd::gethostname()
+        .map(|n| n.to_string_lossy().into_owned())
+        .unwrap_or_default()
+}
+
+/// The source address of packets to other hosts, as the kubelet finds it: the address of the
+/// interface with the default route. None without a route. Nothing is sent: a datagram socket only
+/// chooses a route.
+pub(super) fn own_address() -> Option<IpAddr> {
+    let towards = |bind: &str, documentation: &str| {
+        let socket = UdpSocket::bind((bind, 0)).ok()?;
+        socket.connect((documentation, 9)).ok()?;
+        socket.local_addr().ok().map(|a| a.ip())
+    };
+    towards("0.0.0.0", "192.0.2.1").or_else(|| towards("::", "2001:db8::1"))
+}
+
+pub(super) fn parse(bytes: &[u8]) -> Result<File, String> {
+    // serde would read `[]` as an object without keys.
+    if !bytes.trim_ascii_start().starts_with(b"{") {
+        return Err("it is not a JSON object; an empty one, {}, means every default".into());
+    }
+    decode::configuration(bytes)
+}

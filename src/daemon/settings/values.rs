@@ -1,0 +1,405 @@
+//! The values of the configuration file: each function reads one, and says what is allowed where it is not.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
+use ureq::http::{HeaderName, HeaderValue};
+
+use crate::api::cidr::Cidr;
+use crate::api::sysctls::SysctlAllowlist;
+use crate::api::validation::{is_dns_subdomain, is_qualified_name, is_valid_label_value};
+use crate::base::clock::parse_go_duration;
+use crate::base::http_client::WebUrl;
+use crate::engine::shims::RuntimeChoice;
+use crate::net::network::NetworkChoice;
+use crate::net::proxy::auto::ProxyMode;
+use crate::pods::container_config::SwapBehavior;
+
+/// The kernel's most (PID_MAX_LIMIT).
+const PID_MAX: i64 = 4_194_304;
+/// kube-proxy's.
+pub(super) const HEALTHZ_PORT: u16 = 10256;
+
+/// A value that is checked while it is read, so that the error has a position in the file.
+fn checked<'de, D: Deserializer<'de>, R: Deserialize<'de>, T>(
+    d: D,
+    check: impl Fn(R) -> Result<T, String>,
+) -> Result<Option<T>, D::Error> {
+    Option::<R>::deserialize(d)?
+        .map(|raw| check(raw).map_err(D::Error::custom))
+        .transpose()
+}
+
+fn duration_between(text: &str, min: Duration, max: Duration) -> Result<Duration, String> {
+    let value = parse_go_duration(text)?;
+    let show = crate::base::clock::go_duration;
+    if value < min || value > max {
+        return Err(format!(
+            "{} is out of range: allowed are {} to {}",
+            show(value),
+            show(min),
+            show(max)
+        ));
+    }
+    Ok(value)
+}
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+pub(super) fn check_frequency<'de, D: Deserializer<'de>>(
+    d: D,
+) -> Result<Option<Duration>, D::Error> {
+    checked(d, |t: String| {
+        duration_between(&t, Duration::from_millis(100), DAY)
+    })
+}
+
+pub(super) fn pod_url<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Option<WebUrl>>, D::Error> {
+    checked(d, |t: String| match t.as_str() {
+        "" => Ok(None),
+        // not repeated in the error: it may hold a password
+        t => WebUrl::parse(t).map(Some),
+    })
+}
+
+type Headers = BTreeMap<String, Vec<String>>;
+
+pub(super) fn headers<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Headers>, D::Error> {
+    checked(d, |headers: Headers| {
+        for (name, values) in &headers {
+            if HeaderName::from_bytes(name.as_bytes()).is_err() {
+                return Err(format!("{name:?} is not the name of a header"));
+            }
+            if values.iter().any(|v| HeaderValue::from_str(v).is_err()) {
+                return Err(format!(
+                    "the value of {name} is not text that a header can have"
+                ));
+            }
+        }
+        Ok(headers)
+    })
+}
+
+pub(super) fn sync_frequency<'de, D: Deserializer<'de>>(
+    d: D,
+) -> Result<Option<Duration>, D::Error> {
+    checked(d, |t: String| {
+        duration_between(&t, Duration::from_secs(1), DAY)
+    })
+}
+
+pub(super) fn percent<'de, D: Deserializer<'de>>(d: D) -> Result<Option<u8>, D::Error> {
+    checked(d, |n: i64| {
+        let percent = u8::try_from(n).ok().filter(|n| *n <= 100);
+        percent.ok_or_else(|| format!("{n} is out of range: allowed are 0 to 100"))
+    })
+}
+
+pub(super) fn gc_age<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Duration>, D::Error> {
+    checked(d, |t: String| duration_between(&t, Duration::ZERO, DAY))
+}
+
+pub(super) fn restart_period<'de, D: Deserializer<'de>>(
+    d: D,
+) -> Result<Option<Duration>, D::Error> {
+    checked(d, |t: String| {
+        duration_between(&t, Duration::from_secs(1), Duration::from_secs(300))
+    })
+}
+
+pub(super) fn log_size<'de, D: Deserializer<'de>>(d: D) -> Result<Option<u64>, D::Error> {
+    checked(d, |t: String| {
+        const UNITS: [(&str, u64); 6] = [
+            ("Ki", 1 << 10),
+            ("Mi", 1 << 20),
+            ("Gi", 1 << 30),
+            ("k", 1000),
+            ("M", 1_000_000),
+            ("G", 1_000_000_000),
+        ];
+        let (unit, factor) = UNITS
+            .into_iter()
+            .find(|(unit, _)| t.ends_with(unit))
+            .unwrap_or(("", 1));
+        let number = t
+            .strip_suffix(unit)
+            .and_then(|n| n.parse::<u64>().ok())
+            .and_then(|n| n.checked_mul(factor));
+        number
+            .filter(|n| (4096..=1 << 40).contains(n))
+            .ok_or_else(|| format!("\"{t}\" is not a size from 4Ki to 1024Gi, such as \"10Mi\""))
+    })
+}
+
+pub(super) fn log_files<'de, D: Deserializer<'de>>(d: D) -> Result<Option<u32>, D::Error> {
+    checked(d, |n: i64| match n {
+        2..=1000 => Ok(n as u32),
+        _ => Err(format!("{n} is out of range: allowed are 2 to 1000")),
+    })
+}
+
+pub(super) fn max_pods<'de, D: Deserializer<'de>>(d: D) -> Result<Option<usize>, D::Error> {
+    checked(d, |n: i64| match n {
+        1..=1_000_000 => Ok(n as usize),
+        _ => Err(format!("{n} is out of range: allowed are 1 to 1000000")),
+    })
+}
+
+pub(super) fn pids_limit<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Option<i64>>, D::Error> {
+    checked(d, |n: i64| match n {
+        -1 => Ok(None),
+        1..=PID_MAX => Ok(Some(n)),
+        _ => Err(format!(
+            "{n} is out of range: allowed are -1 for no limit and 1 to {PID_MAX}"
+        )),
+    })
+}
+
+pub(super) fn swap_behavior<'de, D: Deserializer<'de>>(
+    d: D,
+) -> Result<Option<SwapBehavior>, D::Error> {
+    checked(d, |t: String| t.parse())
+}
+
+/// The kubelet's check.
+pub(super) fn check_oom_kill(single: Option<bool>, pure_v2: bool) -> Result<(), String> {
+    match (single, pure_v2) {
+        (Some(false), false) => Err(
+            "singleProcessOOMKill cannot be false on this node: with cgroups v1 the kernel kills one process; remove it, or use cgroup v2"
+                .into(),
+        ),
+        _ => Ok(()),
+    }
+}
+
+pub(super) fn parallel_pulls<'de, D: Deserializer<'de>>(d: D) -> Result<Option<usize>, D::Error> {
+    checked(d, |n: i64| match n {
+        1..=1000 => Ok(n as usize),
+        _ => Err(format!("{n} is out of range: allowed are 1 to 1000")),
+    })
+}
+
+pub(super) fn node_labels<'de, D: Deserializer<'de>>(
+    d: D,
+) -> Result<Option<BTreeMap<String, String>>, D::Error> {
+    checked(d, |labels: BTreeMap<String, String>| {
+        for (key, value) in &labels {
+            let complaints = [is_qualified_name(key), is_valid_label_value(value)].concat();
+            if let Some(complaint) = complaints.first() {
+                return Err(format!("{key}={value} is not a label: {complaint}"));
+            }
+        }
+        Ok(labels)
+    })
+}
+
+pub(super) fn address<'de, D: Deserializer<'de>>(d: D) -> Result<Option<IpAddr>, D::Error> {
+    let address = checked(d, |t: String| match t.as_str() {
+        "" => Ok(None),
+        t => t
+            .parse()
+            .map(Some)
+            .map_err(|_| format!("\"{t}\" is not an IP address")),
+    });
+    Ok(address?.flatten())
+}
+
+/// As in kube-proxy's configuration, an address alone has the default port.
+pub(super) fn bind_address<'de, D: Deserializer<'de>>(
+    d: D,
+) -> Result<Option<Option<SocketAddr>>, D::Error> {
+    checked(d, |t: String| {
+        if t.is_empty() {
+            return Ok(None);
+        }
+        let alone = t.parse().ok().map(|ip| SocketAddr::new(ip, HEALTHZ_PORT));
+        let at = alone.or_else(|| t.parse().ok());
+        at.filter(|at| at.port() > 0).map(Some).ok_or_else(|| {
+            format!("\"{t}\" is not an address with a port such as \"127.0.0.1:10256\" or \"[::1]:10256\"; empty is nowhere")
+        })
+    })
+}
+
+/// 0 is nowhere.
+pub(super) fn port_or_none<'de, D: Deserializer<'de>>(
+    d: D,
+) -> Result<Option<Option<u16>>, D::Error> {
+    checked(d, |n: i64| match u16::try_from(n) {
+        Ok(0) => Ok(None),
+        Ok(port) => Ok(Some(port)),
+        Err(_) => Err(format!(
+            "{n} is out of range: allowed are 1 to 65535, and 0 for nowhere"
+        )),
+    })
+}
+
+pub(super) fn addresses<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Vec<IpAddr>>, D::Error> {
+    checked(d, |all: Vec<String>| {
+        let address = |t: &String| {
+            t.parse()
+                .map_err(|_| format!("\"{t}\" is not an IP address"))
+        };
+        all.iter().map(address).collect()
+    })
+}
+
+pub(super) fn network_choice<'de, D: Deserializer<'de>>(
+    d: D,
+) -> Result<Option<NetworkChoice>, D::Error> {
+    checked(d, |t: String| t.parse())
+}
+
+pub(super) fn proxy_mode<'de, D: Deserializer<'de>>(d: D) -> Result<Option<ProxyMode>, D::Error> {
+    checked(d, |t: String| t.parse())
+}
+
+pub(super) fn paths<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Vec<PathBuf>>, D::Error> {
+    checked(d, |t: String| {
+        let path = |p: &str| match Path::new(p.trim()) {
+            path if path.is_absolute() => Ok(path.to_owned()),
+            path => Err(format!("\"{}\" is not an absolute path", path.display())),
+        };
+        t.split(',').map(path).collect()
+    })
+}
+
+/// One range, or one of each family with a comma between them.
+pub(super) fn ranges<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Vec<Cidr>>, D::Error> {
+    checked(d, |t: String| {
+        let all = t.split(',').map(|r| pod_range(r.trim()));
+        let all = all.collect::<Result<Vec<Cidr>, _>>()?;
+        match all[..] {
+            [_] => Ok(all),
+            [a, b] if a.network.is_ipv4() != b.network.is_ipv4() => Ok(all),
+            _ => Err(format!(
+                "\"{t}\": at most one range of IPv4 and one of IPv6"
+            )),
+        }
+    })
+}
+
+fn pod_range(text: &str) -> Result<Cidr, String> {
+    let range: Cidr = text.parse()?;
+    let allowed = if range.network.is_ipv4() {
+        8..=30
+    } else {
+        48..=126
+    };
+    match allowed.contains(&range.prefix) {
+        true => Ok(range),
+        false => Err(format!(
+            "\"{text}\": its prefix must be {} to {}",
+            allowed.start(),
+            allowed.end()
+        )),
+    }
+}
+
+pub(super) fn sysctl_patterns<'de, D: Deserializer<'de>>(
+    d: D,
+) -> Result<Option<Vec<String>>, D::Error> {
+    checked(d, |all: Vec<String>| {
+        SysctlAllowlist::new((0, 0), &all).map(|_| all)
+    })
+}
+
+pub(super) fn domain<'de, D: Deserializer<'de>>(d: D) -> Result<Option<String>, D::Error> {
+    checked(d, |t: String| {
+        let name = t.strip_suffix('.').unwrap_or(&t).to_owned();
+        match is_dns_subdomain(&name).first() {
+            Some(complaint) if !name.is_empty() => Err(format!("\"{t}\": {complaint}")),
+            _ => Ok(name),
+        }
+    })
+}
+
+pub(super) fn absolute(path: PathBuf) -> Result<PathBuf, String> {
+    if path.is_absolute() {
+        Ok(path)
+    } else {
+        Err(format!("\"{}\" is not an absolute path", path.display()))
+    }
+}
+
+pub(super) fn absolute_path<'de, D: Deserializer<'de>>(d: D) -> Result<Option<PathBuf>, D::Error> {
+    checked(d, absolute)
+}
+
+/// Empty is none.
+pub(super) fn path_or_none<'de, D: Deserializer<'de>>(
+    d: D,
+) -> Result<Option<Option<PathBuf>>, D::Error> {
+    checked(d, |p: PathBuf| match p.as_os_str().is_empty() {
+        true => Ok(None),
+        false => absolute(p).map(Some),
+    })
+}
+
+pub(super) fn hosts<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Vec<String>>, D::Error> {
+    checked(d, |hosts: Vec<String>| {
+        match hosts
+            .iter()
+            .find(|h| h.is_empty() || h.contains(char::is_whitespace))
+        {
+            Some(bad) => Err(format!("\"{bad}\" is not a host name or an address")),
+            None => Ok(hosts),
+        }
+    })
+}
+
+pub(super) fn node_name_or_empty<'de, D: Deserializer<'de>>(
+    d: D,
+) -> Result<Option<String>, D::Error> {
+    checked(d, |t: String| {
+        if t.is_empty() {
+            Ok(t)
+        } else {
+            check_node_name(&t)
+        }
+    })
+}
+
+pub(super) fn runtime<'de, D: Deserializer<'de>>(d: D) -> Result<Option<RuntimeChoice>, D::Error> {
+    checked(d, |t: String| check_runtime(&t))
+}
+
+pub(super) fn runtime_classes<'de, D: Deserializer<'de>>(
+    d: D,
+) -> Result<Option<BTreeMap<String, RuntimeChoice>>, D::Error> {
+    checked(d, |classes: BTreeMap<String, String>| {
+        let class = |(name, text): (String, String)| match is_dns_subdomain(&name).first() {
+            Some(complaint) => Err(format!("\"{name}\": {complaint}")),
+            None => Ok((name, check_runtime(&text)?)),
+        };
+        classes.into_iter().map(class).collect()
+    })
+}
+
+pub(super) fn check_runtime(text: &str) -> Result<RuntimeChoice, String> {
+    match text {
+        "embedded" => Ok(RuntimeChoice::Embedded),
+        path if Path::new(path).is_absolute() => Ok(RuntimeChoice::Path(path.into())),
+        other => Err(format!(
+            "\"{other}\" is neither \"embedded\" nor the absolute path of an OCI runtime"
+        )),
+    }
+}
+
+/// Lower case; a DNS subdomain, since it becomes part of every pod's name.
+pub(super) fn check_node_name(name: &str) -> Result<String, String> {
+    let lower = name.to_lowercase();
+    let edge = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let label = |l: &str| {
+        l.starts_with(edge) && l.ends_with(edge) && l.chars().all(|c| edge(c) || c == '-')
+    };
+    if lower.len() <= 253 && lower.split('.').all(label) {
+        return Ok(lower);
+    }
+    Err(format!(
+        "\"{name}\" is not a DNS subdomain: lower case letters, digits, '-' and '.', at most 253, each part from letter or digit to letter or digit"
+    ))
+}
