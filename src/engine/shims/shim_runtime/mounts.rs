@@ -74,7 +74,7 @@ impl Mounts {
         }
         let found = images.resolve(&image.id);
         let found = found.map_err(|e| RuntimeError::failed(e.to_string()))?;
-        let at = dir.join(format!("engine/images/{}", self.images.len()));
+        let at = dir.join(format!("images/{}", self.images.len()));
         let target = at.join("mounted");
         self.images.push(ImageMount {
             id: found.id,
