@@ -25,7 +25,7 @@ const ELEMENTS_BYTES: usize = 60_000;
 const SUBSYSTEM: u16 = 10;
 
 impl Batch {
-    /// All messages; the last operation asks for an acknowledgement.
+    /// Writes all messages of a transaction; the last operation asks for an acknowledgement.
     pub(super) fn of(transaction: &Transaction, first: u32) -> Self {
         let mut batch = Self {
             messages: Messages::default(),
@@ -47,12 +47,12 @@ impl Batch {
         batch
     }
 
-    /// Sequence number of the last operation's last message.
+    /// Returns the sequence number of the last operation's last message.
     pub(super) fn last(&self) -> u32 {
         self.first.wrapping_add(self.operations.len() as u32)
     }
 
-    /// The operation that a message is part of; None is the batch as a whole.
+    /// Returns the operation that a message is part of, or `None` for the batch as a whole.
     pub(super) fn operation(&self, sequence: u32) -> Option<usize> {
         let index = sequence.wrapping_sub(self.first).checked_sub(1)?;
         self.operations.get(index as usize).copied()
@@ -135,7 +135,7 @@ impl Batch {
         }
     }
 
-    /// A rule, and before it the sets that are its own.
+    /// Writes a rule, and before it the rule's own sets.
     fn rule(&mut self, index: usize, on: &Table, chain: &str, new: &Rule, sets: &mut u32) {
         let ids: Vec<u32> = new
             .expressions
@@ -173,7 +173,7 @@ impl Batch {
         self.elements(index, on, (new.name(), Some(id)), &new.elements, true);
     }
 
-    /// Elements, in as many messages as their size takes.
+    /// Writes elements, in as many messages as their size takes.
     fn elements(
         &mut self,
         index: usize,
@@ -222,7 +222,8 @@ fn put_base(base: BaseChain, m: &mut Messages) {
     );
 }
 
-/// What `nft list` shows in the table: a type (NFTNL_UDATA_TABLE_COMMENT), a length, and a text with a zero at its end.
+/// Puts the comment that `nft list` shows in the table. The value is a type (NFTNL_UDATA_TABLE_COMMENT), a length, and a
+/// text that ends with a zero byte.
 fn put_comment(kind: u16, m: &mut Messages) {
     let text = b"written by podprobe, which undoes other changes\0";
     let mut value = vec![0, text.len() as u8];

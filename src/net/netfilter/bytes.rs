@@ -15,7 +15,7 @@ pub(super) struct Messages {
 }
 
 impl Messages {
-    /// Begins a message; `sequence` is what the kernel's answers name it by.
+    /// Begins a message. The kernel's answers name it by `sequence`.
     pub(super) fn begin(&mut self, kind: u16, flags: u16, sequence: u32, family: u8, id: u16) {
         self.start = self.bytes.len();
         self.bytes.extend_from_slice(&[0; 4]);
@@ -34,7 +34,7 @@ impl Messages {
         self.bytes[self.start..self.start + 4].copy_from_slice(&length.to_ne_bytes());
     }
 
-    /// How long the message that was begun last is by now.
+    /// Returns how long the message that was begun last is by now.
     pub(super) fn length(&self) -> usize {
         self.bytes.len() - self.start
     }
@@ -58,7 +58,7 @@ impl Messages {
         self.align();
     }
 
-    /// A name, which the kernel wants with a zero at its end.
+    /// Writes a name, which the kernel wants with a zero byte at its end.
     pub(super) fn put_name(&mut self, kind: u16, name: &str) {
         let mut value = name.as_bytes().to_vec();
         value.push(0);
@@ -73,7 +73,7 @@ impl Messages {
         self.put(kind, &value.to_be_bytes());
     }
 
-    /// An attribute that holds those that `inside` puts.
+    /// Writes an attribute that holds the attributes that `inside` puts.
     pub(super) fn nest(&mut self, kind: u16, inside: impl FnOnce(&mut Self)) {
         let at = self.bytes.len();
         self.put(kind | NESTED, &[]);
@@ -94,18 +94,18 @@ pub(super) struct Received<'a> {
     pub(super) kind: u16,
     pub(super) flags: u16,
     pub(super) sequence: u32,
-    /// What follows netlink's header.
+    /// The bytes behind netlink's header.
     pub(super) body: &'a [u8],
 }
 
 impl<'a> Received<'a> {
-    /// Its attributes; netfilter's header comes before them.
+    /// Returns the attributes of the message, without netfilter's header of 4 bytes before them.
     pub(super) fn attributes(&self) -> Attributes<'a> {
         Attributes(self.body.get(4..).unwrap_or_default())
     }
 }
 
-/// The messages of a datagram; it ends before one that is cut.
+/// Returns the messages of a datagram. The iterator ends before a message that is cut.
 pub(super) fn received(mut datagram: &[u8]) -> impl Iterator<Item = Received<'_>> {
     std::iter::from_fn(move || {
         let header = datagram.get(..HEADER)?;
@@ -129,7 +129,7 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_ne_bytes(value)
 }
 
-/// The errno of an ERROR or DONE message as the kernel has it: 0 or negative.
+/// Returns the errno of an ERROR or DONE message as the kernel has it: 0 or negative.
 pub(super) fn error_code(body: &[u8]) -> Option<i32> {
     Some(i32::from_ne_bytes(body.get(..4)?.try_into().ok()?))
 }
@@ -139,12 +139,12 @@ pub(super) fn error_code(body: &[u8]) -> Option<i32> {
 pub(super) struct Attributes<'a>(pub(super) &'a [u8]);
 
 impl<'a> Attributes<'a> {
-    /// The first one of a type.
+    /// Returns the first attribute of a type.
     pub(super) fn get(self, kind: u16) -> Option<&'a [u8]> {
         self.into_iter().find(|(k, _)| *k == kind).map(|(_, v)| v)
     }
 
-    /// The attributes in the first one of a type.
+    /// Returns the attributes in the first attribute of a type.
     pub(super) fn nested(self, kind: u16) -> Option<Self> {
         self.get(kind).map(Self)
     }

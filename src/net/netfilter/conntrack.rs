@@ -1,6 +1,6 @@
 //! Connections that the kernel tracks. A translated connection keeps its translation for as long as it is tracked, so a
-//! UDP client that goes on sending reaches an endpoint that is gone, until its entry is deleted. And one that was tracked before
-//! there was a translation never gets one.
+//! UDP client that goes on sending reaches an endpoint that is gone, until the connection's entry is deleted. A connection
+//! that was tracked before there was a translation never gets one.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -12,7 +12,7 @@ use super::error::NetfilterError;
 use super::numbers::{ct, message};
 use super::socket::Netfilter;
 
-/// Where packets of one direction come from and go to.
+/// Sender and receiver of the packets of one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tuple {
     /// Address and port of the sender.
@@ -26,18 +26,18 @@ pub struct Tuple {
 pub struct Flow {
     /// The number of the protocol: 6 or 17.
     pub protocol: u8,
-    /// As the client sends.
+    /// Sender and receiver of the client's packets.
     pub original: Tuple,
-    /// As the answers come: their source is the endpoint.
+    /// Sender and receiver of the answers: their source is the endpoint.
     pub reply: Tuple,
     id: Option<u32>,
 }
 
 impl Netfilter {
-    /// The tracked flows of a protocol, 6 or 17, in [`Family::Ip`] or [`Family::Ip6`].
+    /// Lists the tracked flows of a protocol, 6 or 17, in [`Family::Ip`] or [`Family::Ip6`].
     ///
     /// # Errors
-    /// The kernel has no connection tracking, or we may not ask.
+    /// Returns the kernel's error if it has no connection tracking, or if the process may not list connections.
     pub fn flows(&mut self, family: Family, protocol: u8) -> Result<Vec<Flow>, NetfilterError> {
         // From Linux 5.8 on the kernel leaves out other protocols; older ones list all.
         let answer = match self.dump_flows(family, |m| put_filter(protocol, m)) {
@@ -58,10 +58,11 @@ impl Netfilter {
         self.dump(message::CT_GET, family as u8, filter, flow)
     }
 
-    /// Has the kernel forget a flow; its next packet counts as the first of a new one. False where it is gone already.
+    /// Has the kernel forget a flow. The flow's next packet then counts as the first of a new flow. Returns false if the
+    /// kernel has forgotten the flow already.
     ///
     /// # Errors
-    /// We may not.
+    /// Returns the kernel's error if it does not delete the flow, for example because the process lacks the privilege.
     pub fn forget(&mut self, flow: &Flow) -> Result<bool, NetfilterError> {
         let family = match flow.original.source {
             SocketAddr::V4(_) => Family::Ip,
@@ -119,7 +120,7 @@ fn put_address(kind: u16, address: IpAddr, m: &mut Messages) {
     }
 }
 
-/// A flow of a listing, if its protocol has ports.
+/// Reads a flow of a listing, if its protocol has ports.
 fn flow(received: Received<'_>) -> Option<Flow> {
     let attributes = received.attributes();
     let original = attributes.nested(ct::TUPLE_ORIG)?;
@@ -160,7 +161,7 @@ mod tests {
         BaseChain, ChainType, Ct, Hook, Rule, Table, Transaction, ct_state,
     };
 
-    /// The kernel tracks connections once a rule asks for their state.
+    /// Has the kernel track connections: it does so once a rule asks for their state.
     fn track() {
         let table = Table {
             family: Family::Ip,

@@ -7,7 +7,7 @@ use nix::errno::Errno;
 /// An operation that the kernel refused, or a kernel that cannot be asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NetfilterError {
-    /// "add rule to chain x of table ip y".
+    /// The operation as a person reads it: "add rule to chain x of table ip y".
     operation: String,
     errno: Errno,
 }
@@ -20,12 +20,12 @@ impl NetfilterError {
         }
     }
 
-    /// What the kernel said.
+    /// Returns the error number that the kernel gave.
     pub fn errno(&self) -> Errno {
         self.errno
     }
 
-    /// Whether the same may work at once: somebody else was at it.
+    /// True if the operation may succeed when it is tried again at once, because another process was changing the tables.
     pub(super) fn is_transient(&self) -> bool {
         matches!(
             self.errno,

@@ -15,9 +15,9 @@ use super::verdict::{Verdict, milliseconds};
 /// The set that an expression asks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SetName {
-    /// One of the table's.
+    /// A set of the table, by name.
     Named(String),
-    /// The rule's own, which comes and goes with it.
+    /// A set that belongs to the rule, and comes and goes with it.
     Anonymous(AnonymousSet),
 }
 
@@ -33,34 +33,34 @@ impl From<AnonymousSet> for SetName {
     }
 }
 
-/// What a lookup is for.
+/// The use that a rule makes of a lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lookup {
-    /// The rule ends where the key is not there.
+    /// The rule ends if the set does not have the key.
     In,
-    /// The rule ends where the key is there.
+    /// The rule ends if the set has the key.
     NotIn,
-    /// The verdict of the key; without the key the rule ends.
+    /// The rule takes the key's verdict. The rule ends if the map does not have the key.
     Verdict,
-    /// The value of the key; without the key the rule ends.
+    /// The rule writes the key's value into this register. The rule ends if the map does not have the key.
     Value(Register),
 }
 
-/// What a rule does to a set with a key of the packet.
+/// The change that a rule makes to a set, with a key from the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// Adds it, or begins its time again. Does not change the value of a key that is there.
+    /// Adds the key, or begins its time again. The value of a key that is there does not change.
     Update = 1,
-    /// Removes it.
+    /// Removes the key.
     Delete = 2,
 }
 
 /// How a packet is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reject {
-    /// ICMP, port unreachable: a client sees ECONNREFUSED. For [`Family::Ip`], [`Family::Ip6`].
+    /// ICMP, port unreachable, for [`Family::Ip`] and [`Family::Ip6`]: a client sees ECONNREFUSED.
     Port(Family),
-    /// The same in [`Family::Inet`] and [`Family::Bridge`].
+    /// ICMP, port unreachable, for [`Family::Inet`] and [`Family::Bridge`].
     PortAnyFamily,
     /// TCP RST.
     Reset,
@@ -69,9 +69,9 @@ pub enum Reject {
 /// Compares with a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Comparison {
-    /// The rule goes on where they are equal.
+    /// The rule goes on if the two values are equal.
     Equal = 0,
-    /// The rule goes on where they differ.
+    /// The rule goes on if the two values differ.
     NotEqual = 1,
 }
 
@@ -118,7 +118,7 @@ pub enum Expression {
     Redirect { port: Register },
     /// Refuses the packet.
     Reject(Reject),
-    /// Changes a set that is made for it ([`super::Set::dynamic`]). The rule ends where that is full.
+    /// Changes a set that is made for changes by rules ([`super::Set::dynamic`]). The rule ends if that set is full.
     Change {
         set: String,
         change: Change,
@@ -133,7 +133,8 @@ fn put_value(m: &mut Messages, kind: u16, value: &[u8]) {
 }
 
 impl Expression {
-    /// As an element of a rule's list. `anonymous` is the id of the anonymous set that it asks.
+    /// Writes the expression as an element of a rule's list. `anonymous` is the id of the anonymous set that the expression
+    /// asks.
     pub(super) fn put(&self, anonymous: u32, m: &mut Messages) {
         m.nest(list::ELEMENT, |m| {
             m.put_name(expr::NAME, self.name());

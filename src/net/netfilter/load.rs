@@ -3,7 +3,8 @@
 use super::Family;
 use super::bytes::Messages;
 
-/// One of sixteen registers of 4 bytes, 0 to 15. A longer value takes those that follow, too.
+/// Number of one of the sixteen registers, 0 to 15. A register has 4 bytes; a longer value also takes the registers that
+/// follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Register(pub u8);
 
@@ -13,13 +14,13 @@ impl Register {
         8 + u32::from(self.0)
     }
 
-    /// The register behind a value of `length` bytes that begins here.
+    /// Returns the register behind a value of `length` bytes that begins at this register.
     pub fn after(self, length: u32) -> Self {
         Self(self.0 + length.div_ceil(4) as u8)
     }
 }
 
-/// Where a payload's offset counts from.
+/// Header from which a payload's offset counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Base {
     /// The Ethernet header.
@@ -30,16 +31,16 @@ pub enum Base {
     Transport = 2,
 }
 
-/// What the kernel knows of a packet besides its bytes.
+/// A property of a packet that the kernel knows besides the packet's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meta {
     /// EtherType, 2 bytes in network order.
     Protocol = 1,
     /// The packet's mark, 4 bytes in the machine's order.
     Mark = 3,
-    /// Name of the interface that it came in by, 16 bytes.
+    /// Name of the interface by which the packet came in, 16 bytes.
     InputName = 6,
-    /// Name of the interface that it goes out by, 16 bytes.
+    /// Name of the interface by which the packet goes out, 16 bytes.
     OutputName = 7,
     /// NFPROTO_IPV4 (2) or NFPROTO_IPV6 (10), 1 byte.
     NetworkProtocol = 15,
@@ -47,7 +48,7 @@ pub enum Meta {
     TransportProtocol = 16,
 }
 
-/// What connection tracking knows of a packet.
+/// A property of a packet that connection tracking knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ct {
     /// A bit of [`ct_state`], 4 bytes in the machine's order.
@@ -60,9 +61,9 @@ pub enum Ct {
 pub mod ct_state {
     /// A packet that belongs to no connection and cannot begin one.
     pub const INVALID: u32 = 1;
-    /// Of a connection that has seen packets both ways.
+    /// A packet of a connection that has seen packets both ways.
     pub const ESTABLISHED: u32 = 2;
-    /// About a connection: an ICMP error.
+    /// A packet about a connection: an ICMP error.
     pub const RELATED: u32 = 4;
     /// The first packet of a connection.
     pub const NEW: u32 = 8;
@@ -70,16 +71,16 @@ pub mod ct_state {
 
 /// Bits of [`Ct::Status`].
 pub mod ct_status {
-    /// Its destination is translated.
+    /// The connection's destination is translated.
     pub const DNAT: u32 = 1 << 5;
 }
 
-/// What the routing table says about an address of the packet.
+/// A property that the routing table gives for an address of the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fib {
-    /// The kind of its source, 4 bytes in the machine's order; [`Fib::LOCAL`] is an address of the node.
+    /// Kind of the packet's source address, 4 bytes in the machine's order; [`Fib::LOCAL`] is an address of the node.
     SourceType = 1,
-    /// The kind of its destination.
+    /// Kind of the packet's destination address, 4 bytes in the machine's order.
     DestinationType = 2,
 }
 
@@ -95,11 +96,11 @@ impl Fib {
 pub enum Load {
     /// Bytes of the packet.
     Payload {
-        /// Where `offset` counts from.
+        /// The header from which `offset` counts.
         base: Base,
-        /// In bytes.
+        /// Distance from `base`, in bytes.
         offset: u32,
-        /// In bytes.
+        /// Length of the value, in bytes.
         length: u32,
     },
     /// See [`Meta`].
@@ -110,12 +111,12 @@ pub enum Load {
     Fib(Fib),
     /// A random number below `modulus`, 4 bytes in the machine's order.
     Random {
-        /// At least 1.
+        /// The number of different values, at least 1.
         modulus: u32,
     },
     /// 0 to `modulus` - 1 in turn, 4 bytes in the machine's order.
     Turn {
-        /// At least 1.
+        /// The number of different values, at least 1.
         modulus: u32,
     },
 }
@@ -132,7 +133,7 @@ impl Load {
     /// The sender's hardware address in an ARP packet.
     pub const ARP_ETHER_SOURCE: Self = Self::payload(Base::Network, 8, 6);
 
-    /// Bytes of the packet.
+    /// Returns the load of bytes of the packet.
     pub const fn payload(base: Base, offset: u32, length: u32) -> Self {
         Self::Payload {
             base,
@@ -141,7 +142,7 @@ impl Load {
         }
     }
 
-    /// Source address of the IP header.
+    /// Returns the load of the source address of the IP header.
     pub const fn source(family: Family) -> Self {
         match family {
             Family::Ip6 => Self::payload(Base::Network, 8, 16),
@@ -149,7 +150,7 @@ impl Load {
         }
     }
 
-    /// Destination address of the IP header.
+    /// Returns the load of the destination address of the IP header.
     pub const fn destination(family: Family) -> Self {
         match family {
             Family::Ip6 => Self::payload(Base::Network, 24, 16),
@@ -157,7 +158,7 @@ impl Load {
         }
     }
 
-    /// How many bytes it loads.
+    /// Returns how many bytes the value has.
     pub fn length(self) -> u32 {
         match self {
             Self::Payload { length, .. } => length,
@@ -198,7 +199,7 @@ impl Load {
     }
 }
 
-/// Attributes that are numbers.
+/// Writes attributes that are numbers.
 pub(super) fn put_all(m: &mut Messages, attributes: &[(u16, u32)]) {
     for &(kind, value) in attributes {
         m.put_u32(kind, value);

@@ -1,7 +1,7 @@
 //! The kernel's packet filter by netlink: transactions on nftables tables, and connections that the kernel forgets.
 //!
 //! Invariants: a transaction is carried out whole or not at all. Nothing is read or changed that the caller does not
-//! name. No program is started. It knows nothing of services and pods.
+//! name. No program is started. This module knows nothing of services and pods.
 //!
 //! A rule is written with the methods of [`Rule`], a key with [`Key::of`], a transaction with [`Transaction::on`]:
 //!
@@ -65,7 +65,7 @@ pub enum Family {
     Inet = 1,
     /// IPv4.
     Ip = 2,
-    /// What passes through bridges.
+    /// Packets that pass through bridges.
     Bridge = 7,
     /// IPv6.
     Ip6 = 10,

@@ -1,4 +1,4 @@
-//! What this kernel can, found out by doing it in tables that are gone again before anything passes through them.
+//! Tests of what this kernel can do. Each test does it in tables that are gone again before a packet passes through them.
 
 use super::Family;
 use super::error::NetfilterError;
@@ -10,10 +10,10 @@ use super::socket::Netfilter;
 use super::transaction::{BaseChain, ChainType, Hook, Table, Transaction};
 
 impl Netfilter {
-    /// Whether destinations and sources of a family can be translated, with what the choice of an endpoint needs.
+    /// Checks that this kernel can translate destinations and sources of a family, and can choose an endpoint for a packet.
     ///
     /// # Errors
-    /// Says what is missing.
+    /// Returns the first operation that the kernel refused.
     pub fn can_translate(&mut self, family: Family, name: &str) -> Result<(), NetfilterError> {
         let nat = |hook, priority| base(ChainType::Nat, hook, priority);
         self.attempt(family, name, |transaction, table| {
@@ -30,7 +30,7 @@ impl Netfilter {
         })
     }
 
-    /// Adds a table with what `fill` adds to it and deletes it, in one transaction: it never comes into force.
+    /// Adds a table with what `fill` adds to it, and deletes the table in the same transaction: it never comes into force.
     fn attempt(
         &mut self,
         family: Family,
@@ -58,7 +58,7 @@ fn base(kind: ChainType, hook: Hook, priority: i32) -> Option<BaseChain> {
     })
 }
 
-/// As a service with two endpoints is.
+/// Returns the rule of a service with two endpoints: it picks one at random, and translates the destination to it.
 fn pick(family: Family) -> Rule {
     let (kind, any, port) = match family {
         Family::Ip6 => (

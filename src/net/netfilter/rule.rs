@@ -17,7 +17,7 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// A rule that every packet matches, and that does nothing yet.
+    /// Returns a rule that every packet matches, and that does nothing yet.
     pub fn new() -> Self {
         Self::default()
     }
@@ -47,25 +47,25 @@ impl Rule {
         })
     }
 
-    /// Goes on where the packet has this value, given in the order that [`Load`] says.
+    /// Goes on if the packet has this value, given in the order that [`Load`] says.
     #[must_use]
     pub fn is(self, load: Load, value: &[u8]) -> Self {
         self.compare(load, Comparison::Equal, value)
     }
 
-    /// Goes on where the packet has another value.
+    /// Goes on if the packet has another value.
     #[must_use]
     pub fn is_not(self, load: Load, value: &[u8]) -> Self {
         self.compare(load, Comparison::NotEqual, value)
     }
 
-    /// Goes on where the first `prefix` bits are those of `network`.
+    /// Goes on if the first `prefix` bits are those of `network`.
     #[must_use]
     pub fn within(self, load: Load, network: &[u8], prefix: u8) -> Self {
         self.masked(load, network, prefix, Comparison::Equal)
     }
 
-    /// Goes on where the first `prefix` bits are not those of `network`.
+    /// Goes on if the first `prefix` bits are not those of `network`.
     #[must_use]
     pub fn outside(self, load: Load, network: &[u8], prefix: u8) -> Self {
         self.masked(load, network, prefix, Comparison::NotEqual)
@@ -88,7 +88,7 @@ impl Rule {
             })
     }
 
-    /// Goes on where one of these bits is set in connection tracking's state or status.
+    /// Goes on if one of these bits is set in connection tracking's state or status.
     #[must_use]
     pub fn any_bit(self, of: Ct, bits: u32) -> Self {
         self.load(&[Load::Ct(of)], FIRST)
@@ -100,7 +100,7 @@ impl Rule {
             })
     }
 
-    /// Goes on where the packet's mark has this bit.
+    /// Goes on if the packet's mark has this bit.
     #[must_use]
     pub fn marked(self, bit: u32) -> Self {
         self.load(&[Load::Meta(Meta::Mark)], FIRST)
@@ -145,25 +145,26 @@ impl Rule {
         })
     }
 
-    /// Goes on where the set has these values of the packet.
+    /// Goes on if the set has these values of the packet.
     #[must_use]
     pub fn in_set(self, loads: &[Load], set: impl Into<SetName>) -> Self {
         self.ask(loads, set.into(), Lookup::In)
     }
 
-    /// Goes on where the set does not have them.
+    /// Goes on if the set does not have these values of the packet.
     #[must_use]
     pub fn not_in_set(self, loads: &[Load], set: impl Into<SetName>) -> Self {
         self.ask(loads, set.into(), Lookup::NotIn)
     }
 
-    /// Takes the verdict that the map has for these values (`vmap`); goes on where it has none.
+    /// Takes the verdict that the map has for these values (`vmap`). If the map has none, this rule ends, and the packet
+    /// goes on to the next rule.
     #[must_use]
     pub fn dispatch(self, loads: &[Load], map: impl Into<SetName>) -> Self {
         self.ask(loads, map.into(), Lookup::Verdict)
     }
 
-    /// Loads what the map has for these values into `to`; where it has nothing, the rule ends.
+    /// Loads the value that the map has for these values into `to`. If the map has none, the rule ends.
     #[must_use]
     pub fn map(self, loads: &[Load], map: impl Into<SetName>, to: Register) -> Self {
         self.ask(loads, map.into(), Lookup::Value(to))
@@ -220,7 +221,7 @@ impl Rule {
     }
 }
 
-/// The byte at `index` of a mask of `prefix` bits.
+/// Returns the byte at `index` of a mask of `prefix` bits.
 fn mask_byte(prefix: u8, index: usize) -> u8 {
     let bits = usize::from(prefix).saturating_sub(index * 8).min(8);
     0xff_u8.checked_shl(8 - bits as u32).unwrap_or(0)

@@ -7,7 +7,8 @@ use super::bytes::Messages;
 use super::numbers::{data, element, list, set, set_flag};
 use super::verdict::{Verdict, milliseconds};
 
-/// What a field of a key or a value is. The kernel looks at the length alone; `nft list` prints by it.
+/// Type of a field of a key or a value. The kernel looks only at the length of a field; `nft list` prints a field by its
+/// type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Type {
     /// A number in the machine's order, such as that of [`super::Load::Random`].
@@ -37,7 +38,7 @@ impl Type {
         }
     }
 
-    /// Type and length of fields one behind the other: 6 bits a type; several fields have whole registers each.
+    /// Returns type and length of fields one behind the other: 6 bits a type; several fields have whole registers each.
     fn of(types: &[Self]) -> (u32, u32) {
         match types {
             [one] => (*one as u32, one.length()),
@@ -82,7 +83,7 @@ impl Field<'_> {
     }
 }
 
-/// An interface's name as the kernel compares it: 16 bytes, zeros behind the name.
+/// Returns an interface's name as the kernel compares it: 16 bytes, zeros behind the name.
 pub fn interface(name: &str) -> [u8; 16] {
     let mut bytes = [0; 16];
     let length = name.len().min(15);
@@ -95,7 +96,7 @@ pub fn interface(name: &str) -> [u8; 16] {
 pub struct Key(pub(super) Vec<u8>);
 
 impl Key {
-    /// Of one field, or of several, each of which then begins at a whole register.
+    /// Returns the key of one field, or of several fields. Each of several fields begins at a whole register.
     pub fn of(fields: &[Field<'_>]) -> Self {
         let mut bytes = Vec::with_capacity(24);
         for field in fields {
@@ -108,7 +109,7 @@ impl Key {
     }
 }
 
-/// What a map has for a key.
+/// Value of a key in a map.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Value {
     /// Where the packet goes on.
@@ -124,13 +125,13 @@ pub struct Element {
     /// The last key of a range of several fields.
     last: Option<Key>,
     value: Option<Value>,
-    /// Where an interval ends; it does not belong to it.
+    /// True for the key at which an interval ends. That key does not belong to the interval.
     pub(super) end: bool,
     timeout: Option<Duration>,
 }
 
 impl Element {
-    /// A member of a set.
+    /// Returns a member of a set.
     pub fn new(key: Key) -> Self {
         Self {
             key,
@@ -141,7 +142,7 @@ impl Element {
         }
     }
 
-    /// A member of a map.
+    /// Returns a member of a map.
     pub fn mapping(key: Key, value: Value) -> Self {
         Self {
             value: Some(value),
@@ -149,7 +150,7 @@ impl Element {
         }
     }
 
-    /// A member of a set of intervals of several fields, both keys included.
+    /// Returns a member of a set of intervals of several fields, both keys included.
     pub fn range(first: Key, last: Key) -> Self {
         Self {
             last: Some(last),
@@ -157,7 +158,7 @@ impl Element {
         }
     }
 
-    /// Where an interval ends; the key does not belong to it.
+    /// Returns the element at which an interval ends. Its key does not belong to the interval.
     pub(super) fn end(key: Key) -> Self {
         Self {
             end: true,
@@ -165,14 +166,14 @@ impl Element {
         }
     }
 
-    /// It goes by itself after so long, in a set that is dynamic.
+    /// Has the kernel remove the element after `timeout`. The set must be dynamic.
     #[must_use]
     pub fn for_time(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// The chain that it leads to.
+    /// Returns the chain to which the element's verdict leads.
     pub(super) fn chain(&self) -> Option<&str> {
         match &self.value {
             Some(Value::Verdict(verdict)) => verdict.chain(),
@@ -203,7 +204,7 @@ impl Element {
     }
 }
 
-/// What a set has for its keys.
+/// Kind of value that a set has for each of its keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Data {
     Nothing,
@@ -223,7 +224,7 @@ pub struct Set {
 }
 
 impl Set {
-    /// A set of keys.
+    /// Returns a set of keys.
     pub fn new(name: impl Into<String>, key: &[Type]) -> Self {
         Self {
             name: name.into(),
@@ -235,7 +236,7 @@ impl Set {
         }
     }
 
-    /// A map from keys to verdicts.
+    /// Returns a map from keys to verdicts.
     pub fn verdicts(name: impl Into<String>, key: &[Type]) -> Self {
         Self {
             data: Data::Verdict,
@@ -244,7 +245,7 @@ impl Set {
         }
     }
 
-    /// A map from keys to values.
+    /// Returns a map from keys to values.
     pub fn map(name: impl Into<String>, key: &[Type], value: &[Type]) -> Self {
         Self {
             data: Data::Value(value.to_vec()),
@@ -253,7 +254,7 @@ impl Set {
         }
     }
 
-    /// Its elements are intervals ([`super::intervals()`], [`Element::range`]).
+    /// Makes a set whose elements are intervals ([`super::intervals()`], [`Element::range`]).
     #[must_use]
     pub fn of_intervals(mut self) -> Self {
         self.flags |= set_flag::INTERVAL;
@@ -263,7 +264,8 @@ impl Set {
         self
     }
 
-    /// Rules add elements to it, at most `size`, which go by themselves after the time that the rule or `timeout` says.
+    /// Lets rules add elements to the set, at most `size`. The kernel removes an element after the time that the rule or
+    /// `timeout` says.
     #[must_use]
     pub fn dynamic(mut self, size: u32, timeout: Option<Duration>) -> Self {
         self.flags |= set_flag::TIMEOUT | set_flag::EVAL;
@@ -272,7 +274,7 @@ impl Set {
         self
     }
 
-    /// The attributes behind the name.
+    /// Writes the attributes behind the name.
     pub(super) fn put(&self, id: u32, m: &mut Messages) {
         put_set(&self.key, &self.data, self.flags, self.size, id, m);
         if let Some(timeout) = self.timeout {
@@ -334,7 +336,7 @@ pub struct AnonymousSet {
 }
 
 impl AnonymousSet {
-    /// A set of keys.
+    /// Returns a set of keys.
     pub fn new(key: &[Type], elements: Vec<Element>) -> Self {
         Self {
             key: key.to_vec(),
@@ -344,7 +346,7 @@ impl AnonymousSet {
         }
     }
 
-    /// A set of [`super::intervals()`] of addresses.
+    /// Returns a set of [`super::intervals()`] of addresses.
     pub fn of_intervals(key: Type, elements: Vec<Element>) -> Self {
         Self {
             interval: true,
@@ -352,7 +354,7 @@ impl AnonymousSet {
         }
     }
 
-    /// A map from keys to values.
+    /// Returns a map from keys to values.
     pub fn map(key: &[Type], value: &[Type], elements: Vec<Element>) -> Self {
         Self {
             data: Data::Value(value.to_vec()),
@@ -360,7 +362,7 @@ impl AnonymousSet {
         }
     }
 
-    /// A map from keys to verdicts.
+    /// Returns a map from keys to verdicts.
     pub fn verdicts(key: &[Type], elements: Vec<Element>) -> Self {
         Self {
             data: Data::Verdict,
@@ -368,7 +370,7 @@ impl AnonymousSet {
         }
     }
 
-    /// The kernel puts a number in the place of `%d`.
+    /// Returns a pattern for the set's name. The kernel puts a number in the place of `%d`.
     pub(super) fn name(&self) -> &'static str {
         match self.data {
             Data::Nothing => "__set%d",
@@ -376,7 +378,7 @@ impl AnonymousSet {
         }
     }
 
-    /// The attributes behind the name.
+    /// Writes the attributes behind the name.
     pub(super) fn put(&self, id: u32, m: &mut Messages) {
         let mut flags = set_flag::ANONYMOUS | set_flag::CONSTANT;
         let mut size = Some(self.elements.len() as u32);

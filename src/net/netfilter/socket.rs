@@ -21,13 +21,13 @@ use super::transaction::{Table, Transaction};
 
 /// How long an answer may take; the kernel has it ready when the request has been sent.
 const WAIT: Duration = Duration::from_secs(5);
-/// How often a transaction is tried while somebody else is at the tables, and how long the first pause is.
+/// How often a transaction is tried while another process is at the tables, and how long the first pause is.
 const TRIES: u32 = 6;
 const FIRST_PAUSE: Duration = Duration::from_millis(2);
-/// The kernel sends at most 32 KiB at a time.
+/// Bytes of the buffer for answers; the kernel sends at most 32 KiB at a time.
 const RECEIVE: usize = 64 * 1024;
 
-/// A socket to the packet filter of the network namespace that the thread was in when it was opened.
+/// A socket to the packet filter of one network namespace: that of the thread that opened the socket.
 #[derive(Debug)]
 pub struct Netfilter {
     socket: OwnedFd,
@@ -38,41 +38,41 @@ pub struct Netfilter {
 /// A chain as the kernel has it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ChainState {
-    /// Its name.
+    /// Name of the chain.
     pub name: String,
-    /// Its number; a chain that was removed and added again has another.
+    /// The kernel's number of the chain; a chain that was removed and added again has another number.
     pub handle: u64,
-    /// Rules in it, and rules and elements that lead to it.
+    /// How many rules are in the chain, and how many rules and elements lead to it, together.
     pub uses: u32,
-    /// The kernel calls it by itself.
+    /// True for a base chain, which the kernel calls by itself.
     pub base: bool,
 }
 
 /// A set as the kernel has it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SetState {
-    /// Its name.
+    /// Name of the set.
     pub name: String,
-    /// Its number.
+    /// The kernel's number of the set.
     pub handle: u64,
-    /// It belongs to a rule.
+    /// True for a set that belongs to a rule.
     pub anonymous: bool,
 }
 
 /// A table as the kernel has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TableState {
-    /// Its number; a table that was removed and added again has another.
+    /// The kernel's number of the table; a table that was removed and added again has another number.
     pub handle: u64,
-    /// Chains and sets in it.
+    /// How many chains and sets are in the table.
     pub uses: u32,
 }
 
 impl Netfilter {
-    /// Opens it. Privileges are asked for with the first operation.
+    /// Opens the socket. The kernel checks privileges only at the first operation.
     ///
     /// # Errors
-    /// The kernel has no netfilter, or no descriptors are left.
+    /// Returns the kernel's error if it has no netfilter, or if no descriptors are left.
     pub fn open() -> Result<Self, NetfilterError> {
         let error = |errno| NetfilterError::new("open a socket to the packet filter", errno);
         let socket = socket(
@@ -95,8 +95,8 @@ impl Netfilter {
     /// Carries out a transaction, all of it or nothing.
     ///
     /// # Errors
-    /// Names the first operation that the kernel refused. Where somebody else holds the tables it is tried again a few
-    /// times, for 100 ms in all.
+    /// Returns the first operation that the kernel refused. While another process holds the tables, the transaction is tried
+    /// again a few times, for 100 ms in all.
     pub fn commit(&mut self, transaction: &Transaction) -> Result<(), NetfilterError> {
         if transaction.is_empty() {
             return Ok(());
@@ -127,7 +127,8 @@ impl Netfilter {
         self.verdict(transaction, &batch)
     }
 
-    /// A send buffer for a message of this size: beyond the machine's limit where we may, else as far as we may.
+    /// Makes the send buffer large enough for a message of this size: beyond the machine's limit if the process may, else as
+    /// large as it may.
     fn make_room(&self, length: usize) {
         let wanted = length + length / 4 + 64 * 1024;
         if setsockopt(&self.socket, sockopt::SndBufForce, &wanted).is_err() {
@@ -187,10 +188,10 @@ impl Netfilter {
         self.sequence
     }
 
-    /// The number of the present rules of all tables; every transaction, whoever's, makes a new one.
+    /// Returns the number of the present state of all tables. Every transaction of any process makes a new number.
     ///
     /// # Errors
-    /// The kernel has no nf_tables, or we may not ask.
+    /// Returns the kernel's error if it has no nf_tables, or if the process may not ask.
     pub fn generation(&mut self) -> Result<u32, NetfilterError> {
         let mut id = None;
         let answer = self.request(
@@ -209,10 +210,10 @@ impl Netfilter {
         id.ok_or_else(|| error(Errno::EBADMSG))
     }
 
-    /// The table, or None where it is not there.
+    /// Returns the table's state, or `None` if the table is not there.
     ///
     /// # Errors
-    /// The kernel has no nf_tables, or we may not ask.
+    /// Returns the kernel's error if it has no nf_tables, or if the process may not ask.
     pub fn table(&mut self, of: &Table) -> Result<Option<TableState>, NetfilterError> {
         let mut state = None;
         let name = |m: &mut Messages| m.put_name(table::NAME, &of.name);
@@ -230,10 +231,10 @@ impl Netfilter {
         }
     }
 
-    /// The chains of a table; none where it is not there.
+    /// Returns the chains of a table; the list is empty if the table is not there.
     ///
     /// # Errors
-    /// The kernel has no nf_tables, or we may not ask.
+    /// Returns the kernel's error if it has no nf_tables, or if the process may not ask.
     pub fn chains(&mut self, of: &Table) -> Result<Vec<ChainState>, NetfilterError> {
         self.list(of, message::GETCHAIN, chain::TABLE, |attributes| {
             Some(ChainState {
@@ -245,10 +246,10 @@ impl Netfilter {
         })
     }
 
-    /// The sets and maps of a table; none where it is not there.
+    /// Returns the sets and maps of a table; the list is empty if the table is not there.
     ///
     /// # Errors
-    /// The kernel has no nf_tables, or we may not ask.
+    /// Returns the kernel's error if it has no nf_tables, or if the process may not ask.
     pub fn sets(&mut self, of: &Table) -> Result<Vec<SetState>, NetfilterError> {
         self.list(of, message::GETSET, set::TABLE, |attributes| {
             Some(SetState {
@@ -259,7 +260,7 @@ impl Netfilter {
         })
     }
 
-    /// Everything of a kind in a table, as `read` takes it. The attribute `table_name` is the table's name in each.
+    /// Lists everything of a kind in a table, as `read` takes it. The attribute `table_name` holds the table's name in each.
     fn list<T>(
         &mut self,
         of: &Table,
@@ -283,7 +284,8 @@ impl Netfilter {
         }
     }
 
-    /// As [`Self::request`] for a list; begins anew where it changed meanwhile.
+    /// Requests a list with [`Self::request`], and returns what `read` takes of each message. Begins anew if the list
+    /// changed meanwhile.
     pub(super) fn dump<T>(
         &mut self,
         kind: u16,

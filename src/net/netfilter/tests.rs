@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::own_network::in_own_network;
 use super::*;
 
-/// What `nft` prints; None where it is not installed.
+/// Returns what `nft` prints, or `None` if it is not installed.
 fn nft(words: &[&str]) -> Option<String> {
     match Command::new("nft").args(words).output() {
         Ok(done) => {
@@ -21,7 +21,7 @@ fn nft(words: &[&str]) -> Option<String> {
     }
 }
 
-/// `nft list ruleset` prints this; white space at the ends of lines does not count.
+/// Checks that `nft list ruleset` prints this; white space at the ends of lines does not count.
 #[track_caller]
 fn rules_are(expected: &str) {
     let lines = |text: &str| -> Vec<String> {
@@ -57,7 +57,7 @@ fn address(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-/// `ip daddr . meta l4proto . th dport`.
+/// Returns the loads of `ip daddr . meta l4proto . th dport`.
 fn service(family: Family) -> [Load; 3] {
     [
         Load::destination(family),
@@ -66,7 +66,7 @@ fn service(family: Family) -> [Load; 3] {
     ]
 }
 
-/// Picks one of two backends at random.
+/// Returns a rule that picks one of two backends at random.
 fn pick(family: Family, kind: Type, backends: [&str; 2]) -> Rule {
     let element = |(i, backend): (u32, &str)| {
         let value = Key::of(&[Field::Address(address(backend)), Field::Port(8080)]);
@@ -465,8 +465,8 @@ fn what_the_kernel_can_is_found_out_without_a_trace() {
     });
 }
 
-/// The bytes of a transaction, against those that `nft --debug=mnl` 1.0.6 shows for the text in the comment. It names the first
-/// registers 1 and 9, which the kernel also knows as 8 and 9, and has the attributes of a chain in another order.
+/// The bytes of a transaction are those that `nft --debug=mnl` 1.0.6 shows for the text in the comment. That `nft` names the
+/// first registers 1 and 9, which the kernel also knows as 8 and 9, and has the attributes of a chain in another order.
 #[test]
 fn bytes_are_those_of_nft() {
     // add chain ip t c { type nat hook prerouting priority -100; }
@@ -502,7 +502,7 @@ fn bytes_are_those_of_nft() {
     );
 }
 
-/// Attributes of the second message of a batch, in hexadecimal; the first begins the batch.
+/// Checks the attributes of the second message of a batch, in hexadecimal; the first message begins the batch.
 #[track_caller]
 fn check_bytes(transaction: &Transaction, expected: &str) {
     let batch = batch::Batch::of(transaction, 1);

@@ -11,47 +11,48 @@ use super::set::{Element, Set};
 /// A table, by family and name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Table {
-    /// Which packets it sees.
+    /// Which packets the table sees.
     pub family: Family,
-    /// At most 255 bytes of letters, digits, `_`, `.`, `/` and `-`, a letter first; so are all names.
+    /// Name of the table. Every name here has at most 255 bytes of letters, digits, `_`, `.`, `/` and `-`, and begins with a
+    /// letter.
     pub name: String,
 }
 
-/// What a base chain may do.
+/// Type of a base chain, which says what the chain may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChainType {
-    /// Everything but translate.
+    /// The chain may do everything but translate.
     Filter,
-    /// It sees the first packet of each connection, and may translate it.
+    /// The chain sees the first packet of each connection, and may translate the connection.
     Nat,
 }
 
 /// Where in the kernel a base chain is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hook {
-    /// Every packet that comes in.
+    /// The hook for every packet that comes in.
     Prerouting = 0,
-    /// For the node itself.
+    /// The hook for packets to the node itself.
     Input = 1,
-    /// From one interface to another.
+    /// The hook for packets from one interface to another.
     Forward = 2,
-    /// From the node itself.
+    /// The hook for packets from the node itself.
     Output = 3,
-    /// Every packet that goes out.
+    /// The hook for every packet that goes out.
     Postrouting = 4,
 }
 
-/// Makes a chain a base chain, which the kernel calls by itself.
+/// Properties of a base chain, which is a chain that the kernel calls by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BaseChain {
-    /// What it may do.
+    /// Type of the chain.
     pub kind: ChainType,
-    /// Where it is called.
+    /// Where in the kernel the chain is called.
     pub hook: Hook,
-    /// Lower ones first. -100 is where destinations are translated, 100 where sources are; in [`Family::Bridge`] -300 and
-    /// 300, and 0 to filter.
+    /// Priority of the chain: the kernel calls chains with lower numbers first. Destinations are translated at -100 and
+    /// sources at 100; in [`Family::Bridge`] these numbers are -300 and 300, and a filter has 0.
     pub priority: i32,
-    /// A packet that no rule has ended is dropped.
+    /// True if the chain drops a packet that no rule has ended.
     pub drop: bool,
 }
 
@@ -78,27 +79,27 @@ pub struct Transaction {
 }
 
 impl Transaction {
-    /// One that does nothing.
+    /// Returns a transaction without operations.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Whether it does nothing.
+    /// True if the transaction has no operations.
     pub fn is_empty(&self) -> bool {
         self.operations.is_empty()
     }
 
-    /// How many operations it has.
+    /// Returns how many operations the transaction has.
     pub fn len(&self) -> usize {
         self.operations.len()
     }
 
-    /// Appends the operations of another one.
+    /// Appends the operations of another transaction.
     pub fn append(&mut self, mut other: Self) {
         self.operations.append(&mut other.operations);
     }
 
-    /// The chains that it adds.
+    /// Returns the chains that the transaction adds.
     pub fn added_chains(&self) -> impl Iterator<Item = &str> {
         self.operations
             .iter()
@@ -125,7 +126,7 @@ pub struct OnTable<'a> {
 }
 
 impl OnTable<'_> {
-    /// The table's family.
+    /// Returns the table's family.
     pub fn family(&self) -> Family {
         self.table.family
     }
@@ -136,28 +137,28 @@ impl OnTable<'_> {
         self
     }
 
-    /// The table is there afterwards; one that was there keeps what it has.
+    /// Adds the table. A table that is there already keeps what it has.
     pub fn add_table(&mut self) -> &mut Self {
         self.push(Operation::AddTable)
     }
 
-    /// Removes the table with all it has; an error where it is not there.
+    /// Removes the table with all that it has. If the table is not there, the kernel refuses the transaction.
     pub fn delete_table(&mut self) -> &mut Self {
         self.push(Operation::DeleteTable)
     }
 
-    /// The table is there afterwards and empty.
+    /// Makes the table anew and empty, whether it is there or not.
     pub fn replace_table(&mut self) -> &mut Self {
         self.add_table().delete_table().add_table()
     }
 
-    /// Removes the rules of all its chains.
+    /// Removes the rules of all chains of the table.
     pub fn flush_table(&mut self) -> &mut Self {
         self.push(Operation::FlushTable)
     }
 
-    /// The chain is there afterwards; one that was there keeps its rules. A base chain that was there with another type,
-    /// hook or priority is an error.
+    /// Adds the chain. A chain that is there already keeps its rules. If a base chain is there with another type, hook or
+    /// priority, the kernel refuses the transaction.
     pub fn add_chain(&mut self, name: impl Into<String>, base: Option<BaseChain>) -> &mut Self {
         self.push(Operation::AddChain(name.into(), base))
     }
@@ -167,8 +168,8 @@ impl OnTable<'_> {
         self.push(Operation::FlushChain(name.into()))
     }
 
-    /// Removes a chain that nothing leads to (EBUSY). Before Linux 6.2 an element that the same transaction deletes still
-    /// counts.
+    /// Removes a chain. If a rule or an element leads to the chain, the kernel refuses this with EBUSY. Before Linux 6.2 an
+    /// element that the same transaction deletes still counts.
     pub fn delete_chain(&mut self, name: impl Into<String>) -> &mut Self {
         self.push(Operation::DeleteChain(name.into()))
     }
@@ -178,7 +179,7 @@ impl OnTable<'_> {
         self.push(Operation::AddRule(chain.into(), rule))
     }
 
-    /// The set is there afterwards; one that was there keeps its elements.
+    /// Adds the set. A set that is there already keeps its elements.
     pub fn add_set(&mut self, set: Set) -> &mut Self {
         self.push(Operation::AddSet(set))
     }
@@ -193,7 +194,8 @@ impl OnTable<'_> {
         self.push(Operation::FlushSet(name.into()))
     }
 
-    /// Adds elements. One that is there already is nothing to a set, and an error to a map that has another value for it.
+    /// Adds elements. An element that is there already changes nothing in a set. If a map has another value for it, the
+    /// kernel refuses the transaction.
     pub fn add_elements(&mut self, set: impl Into<String>, elements: Vec<Element>) -> &mut Self {
         match elements.is_empty() {
             true => self,
@@ -201,7 +203,7 @@ impl OnTable<'_> {
         }
     }
 
-    /// Deletes elements; one that is not there is an error.
+    /// Deletes elements. If an element is not there, the kernel refuses the transaction.
     pub fn delete_elements(&mut self, set: impl Into<String>, elements: Vec<Element>) -> &mut Self {
         match elements.is_empty() {
             true => self,
@@ -211,8 +213,8 @@ impl OnTable<'_> {
 }
 
 impl Transaction {
-    /// How many uses the kernel counts for each chain of `table` after this transaction, if the table was not there before:
-    /// its rules, and the rules and elements that lead to it ([`super::ChainState::uses`]).
+    /// Returns how many uses the kernel counts for each chain of `table` after this transaction, if the table was not there
+    /// before: the chain's rules, and the rules and elements that lead to it ([`super::ChainState::uses`]).
     pub fn chain_uses(&self, table: &Table) -> BTreeMap<&str, u32> {
         let mut uses = BTreeMap::new();
         for (_, operation) in self.operations.iter().filter(|(on, _)| on == table) {
@@ -236,7 +238,7 @@ impl Transaction {
         uses
     }
 
-    /// The operation at `index` as a person reads it: "add rule to chain x of table ip y".
+    /// Returns the operation at `index` as a person reads it: "add rule to chain x of table ip y".
     pub(super) fn describe(&self, index: usize) -> String {
         let Some((table, operation)) = self.operations.get(index) else {
             return "commit the transaction".to_owned();
@@ -265,7 +267,7 @@ impl Transaction {
     }
 }
 
-/// The chains that an expression leads to.
+/// Returns the chains to which an expression leads.
 fn chains_of(expression: &Expression) -> Vec<&str> {
     match expression {
         Expression::Verdict(verdict) => verdict.chain().into_iter().collect(),
@@ -277,7 +279,7 @@ fn chains_of(expression: &Expression) -> Vec<&str> {
     }
 }
 
-/// An operation a line.
+/// Prints one operation a line.
 impl fmt::Display for Transaction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         (0..self.operations.len()).try_for_each(|index| writeln!(f, "{}", self.describe(index)))

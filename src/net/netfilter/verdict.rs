@@ -8,20 +8,20 @@ use super::numbers::{data, verdict};
 /// Where a packet goes on.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Verdict {
-    /// It passes this hook's chain.
+    /// The packet passes this hook's chain.
     Accept,
-    /// It is gone, and nobody is told.
+    /// The packet is gone, and its sender is not told.
     Drop,
-    /// Back to the chain that jumped here.
+    /// The packet goes back to the chain that jumped here.
     Return,
-    /// Into this chain, and back.
+    /// The packet goes into this chain, and comes back at the chain's end.
     Jump(String),
-    /// Into this chain; its end is the end of ours.
+    /// The packet goes into this chain, and does not come back: the end of this chain is the end of the present one.
     Goto(String),
 }
 
 impl Verdict {
-    /// The chain that it leads to.
+    /// Returns the chain to which the verdict leads.
     pub(super) fn chain(&self) -> Option<&str> {
         match self {
             Self::Jump(chain) | Self::Goto(chain) => Some(chain),
@@ -29,7 +29,7 @@ impl Verdict {
         }
     }
 
-    /// As an attribute of type `kind`.
+    /// Writes the verdict as an attribute of type `kind`.
     pub(super) fn put(&self, kind: u16, m: &mut Messages) {
         let (code, chain): (i32, _) = match self {
             Self::Drop => (0, None),
@@ -49,7 +49,7 @@ impl Verdict {
     }
 }
 
-/// As the kernel counts timeouts.
+/// Returns a timeout in milliseconds, the kernel's unit for timeouts.
 pub(super) fn milliseconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

@@ -22,18 +22,18 @@ use super::poller::{Part, Poller, Token};
 use super::slab::{Key, Queue, Slab};
 use crate::base::clock::Moment;
 
-/// The number of this part in tokens.
+/// Number of the control socket's part in tokens.
 pub const PART: u8 = 0;
-/// Its listener.
+/// Kind of descriptor: the listener of the control socket.
 const LISTENER: u8 = 0;
-/// A client.
+/// Kind of descriptor: a client's connection.
 const CLIENT: u8 = 1;
 
 /// The socket of a role that is about to have the directory.
 const NEXT_SOCKET: &str = "control.next";
 /// Clients at a time; the one that was silent longest makes room.
 const CLIENTS: usize = 8;
-/// How long a client may take to send a request whose begin is there, or to read an answer.
+/// How long a client may take to send a request that has begun to come, or to read an answer.
 const LIMIT: Duration = Duration::from_secs(10);
 /// Bytes read from a client before others have a turn.
 const TURN: usize = 256 * 1024;
@@ -42,11 +42,11 @@ struct Client {
     stream: UnixStream,
     received: Vec<u8>,
     to_send: Vec<u8>,
-    /// They go after `to_send`.
+    /// Descriptors to send after `to_send`.
     descriptors: VecDeque<OwnedFd>,
-    /// When it last sent or took something.
+    /// When the client last sent or took something.
     last: Moment,
-    /// It gets its answer, and then nothing more.
+    /// True if the connection is closed once the client has its answer.
     closing: bool,
 }
 
@@ -69,7 +69,7 @@ impl Client {
 pub struct Control {
     listener: UnixListener,
     clients: Slab<Client>,
-    /// Those that were silent longest first.
+    /// The clients in the order of their last activity; the one that was silent longest is first.
     order: Queue,
     requests: Vec<(Key, Request)>,
 }
@@ -78,23 +78,23 @@ impl Control {
     /// Listens in a directory. A socket that an earlier role has left is replaced.
     ///
     /// # Errors
-    /// The socket cannot be made.
+    /// Returns the error if the socket cannot be made.
     pub fn listen(dir: &Path, poller: &Poller) -> io::Result<Self> {
         Self::listen_at(&dir.join(super::home::SOCKET), poller)
     }
 
-    /// Listens where nobody looks before [`Self::publish`].
+    /// Listens at a path where no client looks before [`Self::publish`].
     ///
     /// # Errors
-    /// The socket cannot be made.
+    /// Returns the error if the socket cannot be made.
     pub fn prepare(dir: &Path, poller: &Poller) -> io::Result<Self> {
         Self::listen_at(&dir.join(NEXT_SOCKET), poller)
     }
 
-    /// Puts a socket that was prepared in the place of that of another role; there is one at every moment.
+    /// Puts the socket that was prepared in the place of another role's socket. There is a socket at every moment.
     ///
     /// # Errors
-    /// The directory has gone.
+    /// Returns the error if the directory has gone.
     pub fn publish(dir: &Path) -> io::Result<()> {
         fs::rename(dir.join(NEXT_SOCKET), dir.join(super::home::SOCKET))
     }
@@ -116,7 +116,7 @@ impl Control {
         })
     }
 
-    /// What was asked since the last call.
+    /// Returns the requests that have come since the last call, each with the key of its client.
     pub fn requests(&mut self) -> Vec<(Key, Request)> {
         std::mem::take(&mut self.requests)
     }
@@ -133,7 +133,7 @@ impl Control {
         self.send(key, poller);
     }
 
-    /// The same, and the descriptors that belong to the answer.
+    /// Answers a client, if it is still there, and sends the descriptors that belong to the answer.
     pub fn answer_with(
         &mut self,
         key: Key,
@@ -252,7 +252,7 @@ impl Control {
     }
 }
 
-/// The first request of what was received.
+/// Takes the first whole request out of the bytes that were received.
 fn take_frame(received: &mut Vec<u8>) -> Result<Option<Request>, String> {
     let Some((head, rest)) = received.split_first_chunk::<4>() else {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! How a process of the role takes the work of another one over, which runs another program.
+//! Takes the work of another process of the role over, which runs another program.
 //!
 //! The new process asks for the sockets ([`Request::HandOver`]), prepares all that may fail, and has the old one let go
 //! ([`Request::LetGo`]). Clients that come in between wait in the queues of the sockets, which belong to both.
@@ -30,7 +30,7 @@ const AT_ONCE: usize = 128;
 /// Sends as many descriptors as go into one message, with a byte that means nothing.
 ///
 /// # Errors
-/// EAGAIN where the other end reads too slowly; all are still there then.
+/// Returns EAGAIN if the other end reads too slowly; all descriptors are still there then.
 pub fn send(stream: &UnixStream, descriptors: &mut VecDeque<OwnedFd>) -> nix::Result<()> {
     let some = descriptors.iter().take(AT_ONCE);
     let some: Vec<RawFd> = some.map(AsRawFd::as_raw_fd).collect();
@@ -47,17 +47,17 @@ pub fn send(stream: &UnixStream, descriptors: &mut VecDeque<OwnedFd>) -> nix::Re
     Ok(())
 }
 
-/// The process that has the work.
+/// The process that has the work now, and the connection to its control socket.
 pub struct Predecessor {
     stream: UnixStream,
     process: PidFd,
 }
 
 impl Predecessor {
-    /// The one that has a directory.
+    /// Finds the process that has a directory, and connects to it.
     ///
     /// # Errors
-    /// There is none, or it does not listen.
+    /// Returns the error if there is no such process, or if it does not listen.
     pub fn find(dir: &Path) -> io::Result<Self> {
         let none = || io::Error::new(io::ErrorKind::NotFound, "there is no process to take over");
         let record = Record::running(dir).ok_or_else(none)?;
@@ -68,10 +68,10 @@ impl Predecessor {
         Ok(Self { stream, process })
     }
 
-    /// Its sockets and its lock. It goes on with them.
+    /// Asks the other process for its sockets and its lock. That process goes on with them.
     ///
     /// # Errors
-    /// It does not answer in time, or cannot.
+    /// Returns the error if the other process does not answer in time, or if it refuses.
     pub fn hand_over(&mut self) -> io::Result<Gift> {
         let mut gift = self.ask(&Request::HandOver {})?;
         match self.receive(&mut gift) {
@@ -80,10 +80,11 @@ impl Predecessor {
         }
     }
 
-    /// From the return on it takes no more clients. What it had beside sockets may be lost where it ends meanwhile.
+    /// Has the other process let go: from the return on it takes no more clients. What it had beside sockets may be lost if
+    /// it ends meanwhile.
     ///
     /// # Errors
-    /// It goes on.
+    /// Returns the error if the other process refuses or does not answer; it then goes on.
     pub fn let_go(&mut self) -> io::Result<Gift> {
         match self.ask(&Request::LetGo {}) {
             Ok(mut gift) => {
@@ -96,7 +97,7 @@ impl Predecessor {
         }
     }
 
-    /// The process, which may have connections for a long time yet.
+    /// Returns the process, which may have connections for a long time yet.
     pub fn process(self) -> PidFd {
         self.process
     }
@@ -136,7 +137,7 @@ impl Predecessor {
         Ok(())
     }
 
-    /// A read without room for descriptors would lose them.
+    /// Reads bytes and descriptors. Room for descriptors is always given, because a read without it would lose them.
     fn read(&self, bytes: &mut Vec<u8>, descriptors: &mut VecDeque<OwnedFd>) -> io::Result<()> {
         let mut buffer = [0; 16 * 1024];
         let mut parts = [IoSliceMut::new(&mut buffer)];
@@ -167,23 +168,23 @@ impl Predecessor {
     }
 }
 
-/// What an answer gives, and its descriptors in the order of [`Handed`].
+/// The things that an answer gives, and their descriptors in the order of [`Handed`].
 #[derive(Default)]
 pub struct Gift {
-    /// What the descriptors are.
+    /// The list of what the descriptors are.
     pub handed: Handed,
-    /// The descriptors; fewer than are named where the other process ended while it sent them.
+    /// The descriptors. They are fewer than `handed` names if the other process ended while it sent them.
     pub descriptors: VecDeque<OwnedFd>,
 }
 
 impl Gift {
-    /// The lock of the directory.
+    /// Takes the lock of the directory out of the gift.
     pub fn take_lock(&mut self) -> Option<OwnedFd> {
         let is_there = std::mem::take(&mut self.handed.home);
         is_there.then(|| self.descriptors.pop_front())?
     }
 
-    /// Names things that are given, each with its descriptor, which come next.
+    /// Takes one list of things out of the gift, each thing with its descriptor. Their descriptors must be the next ones.
     pub fn take<T>(&mut self, of: impl FnOnce(&mut Handed) -> &mut Vec<T>) -> Vec<(T, OwnedFd)> {
         let named = std::mem::take(of(&mut self.handed));
         let count = named.len().min(self.descriptors.len());

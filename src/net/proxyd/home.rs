@@ -18,36 +18,36 @@ use crate::base::sys::task::Process;
 
 /// The unix socket on which the daemon speaks.
 pub const SOCKET: &str = "control.sock";
-/// Which process the role is.
+/// The record of which process the role is.
 pub const RECORD: &str = "state.json";
 /// The record of a process that is about to be the role.
 const NEXT_RECORD: &str = "state.next";
-/// What it works by.
+/// The configuration by which the role works.
 pub const TABLE: &str = "table.json";
-/// The addresses that it has added to the node.
+/// The addresses that the role has added to the node.
 pub const ADDRESSES: &str = "addresses.json";
-/// Written by the daemon before the role starts.
+/// The file of `Orders`, which the daemon writes before the role starts.
 pub const ORDERS: &str = "role.json";
 
-/// What the role is told by whoever starts it.
+/// Orders of the daemon to the role, which the daemon writes before it starts the role.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Orders {
-    /// The cgroup that it moves to; empty: it stays.
+    /// The cgroup to which the role moves; if this is empty, the role stays where it is.
     pub cgroup: String,
 }
 
-/// Which process the role is.
+/// Record of which process the role is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    /// The boot it belongs to.
+    /// The boot to which the record belongs.
     pub boot_id: String,
     /// The process.
     pub process: Process,
     /// The version of the program.
     #[serde(default)]
     pub version: String,
-    /// It knows how to give its work to another process.
+    /// True if the process can give its work to another process.
     #[serde(default)]
     pub hands_over: bool,
 }
@@ -77,7 +77,7 @@ impl Home {
     /// Takes the directory, which is made where it is missing, for this process.
     ///
     /// # Errors
-    /// Another role has it, or it cannot be written.
+    /// Returns the error if another role has the directory, or if the directory cannot be written.
     pub fn take(dir: &Path) -> io::Result<Self> {
         DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
         let lock = File::options()
@@ -116,15 +116,15 @@ impl Home {
     /// The lock, for a process that takes over.
     ///
     /// # Errors
-    /// No descriptor is left.
+    /// Returns the error if no descriptor is left.
     pub fn lock(&self) -> io::Result<OwnedFd> {
         Ok(self.lock.try_clone()?.into())
     }
 
-    /// Writes who has the directory beside the record that counts.
+    /// Writes a record of this process beside the record that counts.
     ///
     /// # Errors
-    /// The directory cannot be written.
+    /// Returns the error if the directory cannot be written.
     pub fn prepare_record(&self) -> io::Result<()> {
         let process = Process::of(std::process::id() as i32);
         let record = Record {
@@ -139,10 +139,10 @@ impl Home {
         )
     }
 
-    /// The record that was prepared counts from now on.
+    /// Puts the record that was prepared in the place of the one that counts.
     ///
     /// # Errors
-    /// The directory has gone.
+    /// Returns the error if the directory has gone.
     pub fn publish_record(&self) -> io::Result<()> {
         fs::rename(self.dir.join(NEXT_RECORD), self.dir.join(RECORD))
     }
@@ -154,18 +154,18 @@ impl Home {
         }
     }
 
-    /// The directory.
+    /// Returns the path of the directory.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// What the daemon has left for the role.
+    /// Reads the orders that the daemon has left for the role; they are empty if there are none.
     pub fn orders(&self) -> Orders {
         let bytes = fs::read(self.dir.join(ORDERS)).unwrap_or_default();
         serde_json::from_slice(&bytes).unwrap_or_default()
     }
 
-    /// Tells on [`Self::watched`] when a file of the directory has gone. Without inotify nobody is told.
+    /// Begins to tell on [`Self::watched`] when a file of the directory has gone. Without inotify nothing is told.
     pub fn watch(&mut self) {
         let flags = InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK;
         let Ok(inotify) = Inotify::init(flags) else {
@@ -180,12 +180,12 @@ impl Home {
         }
     }
 
-    /// Readable when a file of the directory has gone.
+    /// Returns a descriptor that becomes readable when a file of the directory has gone.
     pub fn watched(&self) -> Option<BorrowedFd<'_>> {
         self.watch.as_ref().map(AsFd::as_fd)
     }
 
-    /// Whether the socket or the record is gone. Reads what the watch has told.
+    /// Reads the events of the watch, and returns true if the socket or the record is gone.
     pub fn is_damaged(&self) -> bool {
         while self
             .watch
@@ -205,7 +205,7 @@ impl Home {
     /// Keeps the configuration for a role that is started again.
     ///
     /// # Errors
-    /// The directory cannot be written; the last one stays.
+    /// Returns the error if the directory cannot be written; the last configuration then stays.
     pub fn keep(&self, configuration: &Configuration) -> io::Result<()> {
         replace(
             &self.dir.join(TABLE),
@@ -217,7 +217,7 @@ impl Home {
 /// Replaces a file that only its owner may read, in a directory that does not outlive the boot.
 ///
 /// # Errors
-/// It cannot be written; the old content stays.
+/// Returns the error if the file cannot be written; the old content then stays.
 pub fn replace(path: &Path, parts: &[&[u8]]) -> io::Result<()> {
     let mut temporary = path.to_owned();
     temporary.set_extension("tmp");

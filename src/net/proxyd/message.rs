@@ -1,4 +1,4 @@
-//! What is said on the control socket.
+//! Messages on the control socket.
 //!
 //! Each request is its length in 4 bytes, most significant first, and JSON; each answer is one line of JSON. A field that
 //! one side does not know is left aside, and one that is missing has its default: daemon and role may be of different
@@ -18,19 +18,20 @@ use crate::net::services::table::{Backend, ServicePortName, ServiceTable};
 /// The longest request: 16 MiB.
 pub const LONGEST: usize = 16 << 20;
 
-/// What the daemon asks.
+/// A request of the daemon, or of another process of the role.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Request {
-    /// From now on this table counts.
+    /// Serve by this table from now on.
     Apply(Box<Configuration>),
-    /// What has been counted.
+    /// Answer with what has been counted.
     Metrics {},
-    /// Stop listening, and end with the last connection. For an upgrade: the next role takes over.
+    /// Stop listening, and end with the last connection. This is for an upgrade: the next role takes over.
     Retire {},
-    /// Another process of the role wants this one's sockets. Nothing changes before [`Self::LetGo`].
+    /// Give another process of the role this process's sockets. Nothing changes before [`Self::LetGo`].
     HandOver {},
-    /// That process has them. This one takes no more clients, gives its UDP clients away, and ends with its last connection.
+    /// Let the process serve that asked for the sockets (`HandOver`). This process takes no more clients, gives its UDP
+    /// clients away, and ends with its last connection.
     LetGo {},
 }
 
@@ -38,20 +39,21 @@ pub enum Request {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Configuration {
-    /// Named in the answer.
+    /// Version of this configuration, which the answer names.
     pub version: u64,
-    /// The boot it belongs to: after a reboot its endpoints are gone.
+    /// The boot to which this configuration belongs: after a reboot its endpoints are gone.
     pub boot_id: String,
     /// How addresses are served, and within which limits.
     pub options: Options,
     /// The services.
     pub table: ServiceTable,
-    /// The names that are answered; None: nobody gets an answer.
+    /// The names that the role answers. With `None` no client gets an answer.
     pub names: Option<Names>,
 }
 
 impl Configuration {
-    /// Whether the daemon has made the address the node's own by a route to all of them. The role adds others itself.
+    /// True if the daemon makes the address the node's own, by a route to the whole range of service addresses. The role
+    /// itself adds other addresses to the node.
     pub fn is_routed(&self, ip: IpAddr) -> bool {
         let mut ranges = self.table.service_cidrs.iter();
         self.options.service_addresses == ServiceAddresses::Bound && ranges.any(|r| r.contains(ip))
@@ -62,10 +64,10 @@ impl Configuration {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ServiceAddresses {
-    /// Not at all: another data path does.
+    /// Not at all: another data path serves them.
     #[default]
     Elsewhere,
-    /// They are bound. An address that no interface has is added to `lo`, and removed with its service.
+    /// The role binds the addresses. It adds an address that no interface has to `lo`, and removes it with its service.
     Bound,
     /// Each service port gets a port of the proxy, to which the daemon redirects.
     Portals {
@@ -80,17 +82,17 @@ pub enum ServiceAddresses {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Options {
-    /// Those of services.
+    /// How the addresses of services are served.
     pub service_addresses: ServiceAddresses,
-    /// The node's own addresses, where node ports and host ports are bound; empty: every one of the node's.
+    /// The node's own addresses on which node ports and host ports are bound. An empty list means every address of the node.
     pub node_addresses: Vec<IpAddr>,
-    /// Node ports are bound.
+    /// True if node ports are bound.
     pub node_ports: bool,
-    /// Node ports are bound on 127.0.0.1 and ::1.
+    /// True if node ports are bound on 127.0.0.1 and ::1.
     pub localhost_node_ports: bool,
     /// Which host ports are bound.
     pub host_ports: HostPorts,
-    /// How long a UDP client is remembered that is silent: at least 250 ms, in milliseconds.
+    /// How long a silent UDP client is remembered, in milliseconds: at least 250.
     pub udp_idle_ms: u64,
     /// Connections of all services together, at most a third of the descriptors; 0 is 32,768.
     pub max_connections: u32,
@@ -104,7 +106,7 @@ pub struct Options {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum HostPorts {
-    /// None: another data path does.
+    /// No host ports: another data path serves them.
     #[default]
     None,
     /// Only those on 127.0.0.1 and ::1.
@@ -115,7 +117,7 @@ pub enum HostPorts {
 
 /// How long a UDP client is remembered by default, in milliseconds.
 pub const UDP_IDLE_MS: u64 = 10_000;
-/// The least of it.
+/// The shortest time for which a silent UDP client is remembered, in milliseconds.
 pub const LEAST_UDP_IDLE_MS: u64 = 250;
 /// UDP clients of one service port by default.
 pub const MAX_FLOWS_PER_PORT: u32 = 1024;
@@ -136,14 +138,14 @@ impl Default for Options {
     }
 }
 
-/// What the role answers.
+/// An answer of the role to a request.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Answer {
     /// The version of the table that counts now.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub applied: Option<u64>,
-    /// The request could not be read.
+    /// Why the role has not done what was asked, as one sentence.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// Addresses of services that the role has added to `lo`.
@@ -155,23 +157,23 @@ pub struct Answer {
     /// Where connections must be redirected to.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub portals: Vec<Portal>,
-    /// What has been counted.
+    /// Counts of connections and UDP clients, in an answer to `Request::Metrics`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metrics: Option<Metrics>,
-    /// The same of names.
+    /// Counts of the responder of names, in an answer to `Request::Metrics`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub names: Option<Counters>,
-    /// What is given to another process of the role.
+    /// List of what this process gives to another process of the role.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub handed: Option<Box<Handed>>,
 }
 
-/// What one process of the role gives to another. The descriptors follow in this order: of `home`, `sockets`, `flows`,
-/// `questioners`.
+/// List of what one process of the role gives to another. The descriptors follow in this order: of `home`, `sockets`,
+/// `flows`, `questioners`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Handed {
-    /// The lock of the directory.
+    /// True if the lock of the directory is given.
     pub home: bool,
     /// Sockets that are bound.
     pub sockets: Vec<HandedSocket>,
@@ -179,12 +181,12 @@ pub struct Handed {
     pub flows: Vec<HandedFlow>,
     /// Clients that ask for names over TCP, and wait for no answer now.
     pub questioners: Vec<IpAddr>,
-    /// Which endpoint a client keeps; without descriptors.
+    /// The endpoints that clients keep; they have no descriptors.
     pub affinities: Vec<HandedAffinity>,
 }
 
 impl Handed {
-    /// How many descriptors belong to it.
+    /// Returns how many descriptors follow this list.
     pub fn descriptors(&self) -> usize {
         usize::from(self.home) + self.sockets.len() + self.flows.len() + self.questioners.len()
     }
@@ -203,32 +205,32 @@ pub enum Owner {
 /// A socket that is bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct HandedSocket {
-    /// Whose it is.
+    /// The part of the role that has the socket.
     pub owner: Owner,
     /// TCP or UDP.
     pub protocol: Protocol,
     /// Address and port.
     pub at: SocketAddr,
-    /// What it does with clients.
+    /// How the socket treats its clients.
     pub action: Action,
 }
 
 /// A UDP client, whose socket leads to its endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HandedFlow {
-    /// Where the socket is bound that the client sends to.
+    /// Address and port of the socket to which the client sends.
     pub at: SocketAddr,
     /// The client.
     pub client: SocketAddr,
-    /// The address that it has asked, where the socket is bound to any.
+    /// The address to which the client has sent, if that socket is bound to any address.
     pub local: Option<IpAddr>,
     /// The service port.
     pub port: ServicePortName,
-    /// Whose endpoints it gets.
+    /// The kind of client, by which its endpoints are chosen.
     pub clients: Clients,
-    /// Its endpoint.
+    /// The client's endpoint.
     pub backend: Backend,
-    /// How long it was silent, in milliseconds: those that were silent longest make room first.
+    /// How long the client was silent, in milliseconds. The clients that were silent longest make room first.
     pub silent_ms: u64,
 }
 
@@ -237,13 +239,13 @@ pub struct HandedFlow {
 pub struct HandedAffinity {
     /// The service port.
     pub port: ServicePortName,
-    /// Whose endpoints it gets.
+    /// The kind of client, by which its endpoints are chosen.
     pub clients: Clients,
     /// The client.
     pub client: IpAddr,
-    /// Its endpoint.
+    /// The endpoint that the client keeps.
     pub endpoint: Backend,
-    /// How long it was silent, in milliseconds.
+    /// How long the client was silent, in milliseconds.
     pub silent_ms: u64,
 }
 
@@ -254,9 +256,9 @@ pub struct NotBound {
     pub address: SocketAddr,
     /// TCP or UDP.
     pub protocol: Protocol,
-    /// What it is for.
+    /// The service, host port or part of the role that wants the address, as a person reads it.
     pub service: String,
-    /// The whole sentence.
+    /// The error as a whole sentence.
     pub error: String,
 }
 
@@ -268,11 +270,11 @@ pub struct Portal {
     pub address: SocketAddr,
     /// TCP or UDP.
     pub protocol: Protocol,
-    /// On every address of the node.
+    /// The port of the proxy. The proxy listens on it on every address of the node.
     pub proxy_port: u16,
 }
 
-/// What has been counted since the role began, and what there is now.
+/// Counts since the role began, and numbers of what there is now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Metrics {
@@ -286,9 +288,9 @@ pub struct Metrics {
     pub not_bound: u64,
     /// Connections taken.
     pub accepted: u64,
-    /// Those for which no endpoint could be reached.
+    /// Connections for which no endpoint could be reached.
     pub failed: u64,
-    /// Those refused because of `loadBalancerSourceRanges`, or of a Local policy.
+    /// Connections and datagrams that were refused because of `loadBalancerSourceRanges`.
     pub refused: u64,
     /// Connects that were tried on another endpoint.
     pub retries: u64,
@@ -302,7 +304,7 @@ pub struct Metrics {
     pub datagrams_dropped: u64,
     /// How often taking connections paused for want of descriptors or memory.
     pub shortage_pauses: u64,
-    /// How often it paused because a limit of connections was reached.
+    /// How often taking connections paused because a limit of connections was reached.
     pub limit_pauses: u64,
     /// Bytes from clients to endpoints.
     pub bytes_to_endpoints: u64,
@@ -310,26 +312,26 @@ pub struct Metrics {
     pub bytes_to_clients: u64,
 }
 
-/// Whose endpoints a client gets.
+/// Kind of client, by which its endpoints are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Clients {
-    /// All of a cluster IP.
+    /// All clients of a cluster IP.
     Internal,
-    /// Those on the node and in its pods, on any other address.
+    /// Clients on the node and in its pods, on any other address.
     Inside,
-    /// Those from outside, on any other address.
+    /// Clients from outside, on any other address.
     External,
 }
 
-/// What is done with those who come.
+/// How an address treats its clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Action {
-    /// They are sent on.
+    /// Clients are sent on to endpoints.
     Serve,
-    /// They are refused at once.
+    /// Clients are refused at once.
     Refuse,
-    /// They get no answer.
+    /// Clients get no answer.
     Drop,
 }

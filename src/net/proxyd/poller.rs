@@ -13,16 +13,16 @@ const EVENTS: usize = 256;
 /// The longest wait, so that a timeout fits.
 const LONGEST: Duration = Duration::from_secs(3600);
 
-/// What an event belongs to.
+/// The descriptor to which an event belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Token {
-    /// The part of the role; the top byte.
+    /// The part of the role that has the descriptor; the top byte of the number.
     pub part: u8,
-    /// What kind of descriptor of that part.
+    /// The kind of descriptor, which that part numbers.
     pub kind: u8,
-    /// Tells a descriptor from a later one in the same place.
+    /// Number that tells a descriptor from a later one in the same place.
     pub generation: u16,
-    /// Which one.
+    /// Place of the descriptor among those of its kind.
     pub index: u32,
 }
 
@@ -48,13 +48,14 @@ impl From<u64> for Token {
 
 /// A part of the role: it owns descriptors that it has registered with the poller.
 pub trait Part {
-    /// One of its descriptors is ready.
+    /// Handles the events of a descriptor of this part.
     fn ready(&mut self, token: Token, events: EpollFlags, now: Moment, poller: &Poller);
 
-    /// When it wants [`Part::expire`] next; a moment that has passed is at once, after the events that wait.
+    /// Returns when the part wants [`Part::expire`] next. A moment that has passed means at once, after the events that
+    /// wait.
     fn deadline(&self) -> Option<Moment>;
 
-    /// Its deadline has passed.
+    /// Does what is due, after the deadline of this part has passed.
     fn expire(&mut self, now: Moment, poller: &Poller);
 }
 
@@ -64,16 +65,16 @@ pub struct Poller {
 }
 
 impl Poller {
-    /// A poller without descriptors.
+    /// Returns a poller without descriptors.
     ///
     /// # Errors
-    /// No descriptor or no memory is left.
+    /// Returns the error if no descriptor or no memory is left.
     pub fn new() -> nix::Result<Self> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         Ok(Self { epoll })
     }
 
-    /// The epoll itself, for a part that makes its tokens as numbers.
+    /// Returns the epoll itself, for a part that makes its tokens as numbers.
     pub fn epoll(&self) -> &Epoll {
         &self.epoll
     }
@@ -81,24 +82,24 @@ impl Poller {
     /// Watches a descriptor until it is closed or [`Self::remove`]d.
     ///
     /// # Errors
-    /// No memory, or `fs.epoll.max_user_watches` is reached.
+    /// Returns the error if there is no memory, or if `fs.epoll.max_user_watches` is reached.
     pub fn add(&self, fd: impl AsFd, token: Token, events: EpollFlags) -> nix::Result<()> {
         self.epoll.add(fd, EpollEvent::new(events, token.into()))
     }
 
-    /// Watches it for other events.
+    /// Watches a descriptor for other events.
     ///
     /// # Errors
-    /// It is not watched.
+    /// Returns the error if the descriptor is not watched.
     pub fn change(&self, fd: impl AsFd, token: Token, events: EpollFlags) -> nix::Result<()> {
         self.epoll
             .modify(fd, &mut EpollEvent::new(events, token.into()))
     }
 
-    /// Watches it no more.
+    /// Stops watching a descriptor.
     ///
     /// # Errors
-    /// It is not watched.
+    /// Returns the error if the descriptor is not watched.
     pub fn remove(&self, fd: impl AsFd) -> nix::Result<()> {
         self.epoll.delete(fd)
     }
@@ -125,7 +126,7 @@ impl Poller {
     }
 }
 
-/// Rounded up, so that a deadline has passed when the wait ends.
+/// Returns the timeout of a wait, rounded up to milliseconds, so that the deadline has passed when the wait ends.
 fn timeout(left: Option<Duration>) -> EpollTimeout {
     let Some(left) = left else {
         return EpollTimeout::NONE;

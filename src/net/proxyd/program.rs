@@ -11,10 +11,11 @@ use std::path::Path;
 /// Bytes compared at a time.
 const PART: usize = 64 * 1024;
 
-/// Whether a process runs the program of that path. The file that it was started from need not be there any more.
+/// Tells whether a process runs the program of that path. The file from which the process was started need not be there any
+/// more.
 ///
 /// # Errors
-/// The process has ended, or one of the two cannot be read.
+/// Returns the error if the process has ended, or if one of the two files cannot be read.
 pub fn is_run_by(program: &Path, pid: i32) -> io::Result<bool> {
     is_same(
         &File::open(program)?,

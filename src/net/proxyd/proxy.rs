@@ -23,24 +23,25 @@ use crate::base::sys::task::PidFd;
 use crate::net::proxyd::dns::part::{self as dns, NamesPart};
 use crate::net::proxyd::userspace::part::{self, Userspace};
 
-/// What the role says on its standard output when the daemon may speak to it; else `error <text>`.
+/// The line that the role writes to its standard output when the daemon may speak to it. If the role cannot start, it writes
+/// `error <text>` instead.
 pub const READY: &str = "ready\n";
 
 /// The most descriptors that are asked for: the kernel's own limit of a process without a special setting.
 const DESCRIPTORS: u64 = 1 << 20;
 /// The number of the loop's own descriptors in tokens.
 const LOOP: u8 = 255;
-/// Of these: something has happened to the directory, …
+/// Kind of descriptor of the loop: the watch of the directory, which is ready when a file has gone.
 const HOME: u8 = 0;
-/// … the node shuts down, …
+/// Kind of descriptor of the loop: the signal TERM at the node's shutdown.
 const SHUTDOWN: u8 = 1;
-/// … and the process that has handed its work over has ended.
+/// Kind of descriptor of the loop: the process that has handed its work over, which is ready when that process has ended.
 const PREDECESSOR: u8 = 2;
 
 /// The argument after the directory with which the role takes over from the process that has it.
 pub const TAKE_OVER: &str = "take-over";
 
-/// The role. Its arguments are its directory and, at an upgrade, [`TAKE_OVER`].
+/// Runs the role. Its arguments are its directory and, at an upgrade, [`TAKE_OVER`].
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let mut args = args.into_iter();
     let Some(dir) = args.next() else {
@@ -68,13 +69,13 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// Nobody needs to listen.
+/// Writes a text to the standard output. An error is ignored, because nobody needs to listen.
 fn say(text: &str) {
     let mut out = io::stdout();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
-/// The daemon's pipes are not held open.
+/// Replaces standard input and output by `/dev/null`, so that the role does not hold the daemon's pipes open.
 fn detach() {
     let null = std::fs::OpenOptions::new()
         .read(true)
@@ -86,8 +87,8 @@ fn detach() {
     }
 }
 
-/// TERM, as a descriptor of the loop. It is heard where the role has left the daemon's cgroup: then it is of the node's
-/// shutdown.
+/// Makes the signal TERM a descriptor of the loop. The role does so only if it has left the daemon's cgroup: TERM then
+/// comes from the node's shutdown.
 fn shutdown(poller: &Poller) -> io::Result<SignalFd> {
     let mut term = SigSet::empty();
     term.add(Signal::SIGTERM);
@@ -107,7 +108,7 @@ fn of_loop(kind: u8) -> Token {
 }
 
 struct Role {
-    /// None once another role may have the directory.
+    /// The directory; `None` once another role may have it.
     home: Option<Home>,
     poller: Poller,
     control: Control,
@@ -116,12 +117,12 @@ struct Role {
     /// The version of the table that counts.
     applied: Option<u64>,
     retired: bool,
-    /// Who has asked for the sockets.
+    /// The client of the control socket that has asked for the sockets.
     heir: Option<Key>,
-    /// The process that had the sockets before, while it has connections. This one outlives it: it keeps the addresses of
-    /// those connections, and a process that takes over from this one waits for this one alone.
+    /// The process that had the sockets before, as long as it has connections. This process outlives that one: this one
+    /// keeps the addresses of those connections, and a process that takes over from this one waits for this one alone.
     predecessor: Option<PidFd>,
-    /// Readable at the node's shutdown; None where a TERM may be for the daemon.
+    /// Descriptor that is readable at the node's shutdown; `None` if a TERM may be meant for the daemon.
     _shutdown: Option<SignalFd>,
 }
 
@@ -134,7 +135,7 @@ impl Role {
         Ok(role)
     }
 
-    /// Takes the work of the process over that has the directory. That one goes on where this fails.
+    /// Takes over the work of the process that has the directory. If this fails, that process goes on.
     fn take_over(dir: &Path) -> io::Result<Self> {
         let mut userspace = Userspace::new(dir, raise_descriptors());
         let mut names = NamesPart::default();
@@ -196,7 +197,7 @@ impl Role {
         self.names.adopt(questioners, now, &self.poller);
     }
 
-    /// The directory is this process's. Clients are served from now on, even if the daemon finds the way only later.
+    /// Makes the directory this process's. Clients are served from now on, even if the daemon finds the way only later.
     fn succeed(&mut self, predecessor: PidFd) {
         if let Some(home) = &self.home {
             let published = home.publish_record();
@@ -213,7 +214,7 @@ impl Role {
         }
     }
 
-    /// Nothing is left to do.
+    /// True if the role is retired and has nothing left to do.
     fn is_done(&self) -> bool {
         self.retired
             && self.userspace.is_unused()
@@ -344,7 +345,7 @@ impl Role {
         Ok((handed, descriptors))
     }
 
-    /// The client has the sockets: it serves from now on, and this process ends with its connections.
+    /// Lets the process serve that has asked for the sockets. This process ends with its last connection.
     fn let_go(&mut self, client: Key) {
         if self.home.is_none() || self.heir != Some(client) {
             let answer = refused("the sockets were not handed over".into());
@@ -380,8 +381,8 @@ impl Role {
         self.userspace.retire();
     }
 
-    /// Somebody has removed our directory, or a file of it. It is made anew; if another role has taken the place, this
-    /// one ends with its connections.
+    /// Makes the directory anew, if another program has removed it or a file of it. If another role has taken the place,
+    /// this role ends with its last connection.
     fn mend(&mut self) {
         let damaged = self.home.as_ref().filter(|home| home.is_damaged());
         let Some(dir) = damaged.map(|home| home.dir().to_owned()) else {
@@ -431,7 +432,8 @@ fn given(handed: Handed) -> Answer {
     }
 }
 
-/// Nothing that ends the daemon ends this process ([`shutdown`] is what does), and the kernel kills it last for want of memory.
+/// Separates this process from the daemon: nothing that ends the daemon ends this process; only [`shutdown`] does. The
+/// kernel kills this process last for want of memory.
 fn leave_the_daemon_behind() -> io::Result<()> {
     let _ = nix::sys::prctl::set_name(c"podprobe-proxy");
     std::env::set_current_dir("/")?;
@@ -452,7 +454,7 @@ fn leave_the_daemon_behind() -> io::Result<()> {
     Ok(ignored.thread_block()?)
 }
 
-/// As many descriptors as there may be; what there are then.
+/// Raises the limit of descriptors as far as the process may, and returns the limit.
 fn raise_descriptors() -> u64 {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((1024, 1024));
     for wanted in [DESCRIPTORS, hard] {

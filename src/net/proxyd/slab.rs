@@ -8,9 +8,9 @@ const NONE: u32 = u32::MAX;
 /// The name of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
-    /// Its place.
+    /// The entry's place.
     pub index: u32,
-    /// Which of those that had the place.
+    /// Number that tells the entry from other entries that had the place.
     pub generation: u16,
 }
 
@@ -20,7 +20,7 @@ struct Entry<T> {
     generation: u16,
     queued: bool,
     previous: u32,
-    /// In a free place: the next free one.
+    /// The next entry in the queue, or in a free place the next free place.
     next: u32,
 }
 
@@ -59,17 +59,17 @@ impl<T> Default for Slab<T> {
 }
 
 impl<T> Slab<T> {
-    /// How many there are.
+    /// Returns how many entries there are.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// There is none.
+    /// True if there is no entry.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Adds an entry.
+    /// Adds an entry, and returns its key.
     pub fn insert(&mut self, value: T) -> Key {
         self.len += 1;
         let Some(entry) = self.entries.get_mut(self.free as usize) else {
@@ -93,13 +93,13 @@ impl<T> Slab<T> {
         }
     }
 
-    /// The entry, if it is still there.
+    /// Returns the entry, if it is still there.
     pub fn get(&self, key: Key) -> Option<&T> {
         let entry = self.entries.get(key.index as usize)?;
         (entry.generation == key.generation).then_some(entry.value.as_ref())?
     }
 
-    /// As [`Self::get`].
+    /// Returns the entry for changes, if it is still there.
     pub fn get_mut(&mut self, key: Key) -> Option<&mut T> {
         let entry = self.entries.get_mut(key.index as usize)?;
         (entry.generation == key.generation).then_some(entry.value.as_mut())?
@@ -119,7 +119,7 @@ impl<T> Slab<T> {
         Some(value)
     }
 
-    /// Every entry.
+    /// Returns every entry with its key.
     pub fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
         self.entries.iter().enumerate().filter_map(|(index, e)| {
             let key = Key {
@@ -163,7 +163,7 @@ impl<T> Slab<T> {
         }
     }
 
-    /// The first of a queue.
+    /// Returns the first entry of a queue.
     pub fn first(&self, queue: &Queue) -> Option<Key> {
         let entry = self.entries.get(queue.first as usize)?;
         Some(Key {

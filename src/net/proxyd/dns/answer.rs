@@ -1,4 +1,4 @@
-//! What a query is answered with: from the zone, or by others.
+//! The choice of an answer to a query: from the zone, or by other resolvers.
 
 use domain::base::iana::{Rcode, Rtype};
 
@@ -9,16 +9,16 @@ use super::zone::{Choice, Found, Zone};
 /// How many names may stand for one another before an answer.
 const MOST_ALIASES: usize = 10;
 
-/// What follows of a query.
+/// Decision about a query: a reply, or a question to other resolvers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// This is the answer.
+    /// Send this answer.
     Reply(Reply),
-    /// Others know.
+    /// Ask other resolvers, which may know the answer.
     Ask {
-        /// What they are asked: the query's name, or the last of `aliases`.
+        /// The name to ask for: the query's name, or the name to which the last of `aliases` leads.
         name: OwnedName,
-        /// CNAME records that go before their answer.
+        /// CNAME records that go before the other resolver's answer.
         aliases: Vec<Records>,
     },
 }

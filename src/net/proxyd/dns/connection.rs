@@ -14,15 +14,15 @@ use crate::base::clock::Moment;
 
 use super::frames::{Frames, framed};
 
-/// How long a connection may do nothing.
+/// How long a connection may be idle.
 pub const IDLE: Duration = Duration::from_secs(10);
 /// The largest question: a name, EDNS and a signature are far below.
 const LARGEST_QUESTION: usize = 4096;
 /// How many questions may wait for other resolvers.
 const MOST_WAITING: usize = 8;
-/// So many bytes may wait for the client, and it is still read from.
+/// Bytes that may wait for the client while the connection is still read from.
 const MOST_UNREAD: usize = 16 * 1024;
-/// So many bytes may wait for it at all: a few of the largest answers, to questions it asked before.
+/// Bytes that may wait for the client at all: a few of the largest answers, to questions that it asked before.
 const FAR_TOO_MUCH_UNREAD: usize = 192 * 1024;
 
 /// The connection is over: broken, or against the rules.
@@ -32,11 +32,11 @@ pub struct Over;
 /// See the module.
 pub struct Connection {
     stream: TcpStream,
-    /// The client.
+    /// The client's address.
     pub from: IpAddr,
-    /// When it has done nothing for too long.
+    /// When the connection has done nothing for too long.
     pub until: Moment,
-    /// What the poller has been told.
+    /// The events for which the poller watches the connection.
     pub interest: EpollFlags,
     frames: Frames,
     unsent: Vec<u8>,
@@ -45,7 +45,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// A connection that has just been accepted; it does not block.
+    /// Returns the connection of a stream that has just been accepted. The stream does not block.
     pub fn new(stream: TcpStream, from: IpAddr, now: Moment) -> Self {
         Self {
             stream,
@@ -59,13 +59,13 @@ impl Connection {
         }
     }
 
-    /// Every question that has begun to come has been answered.
+    /// True if every question that has begun to come has been answered.
     pub fn is_quiet(&self) -> bool {
         let nothing_waits = self.waiting == 0 && self.unsent.is_empty();
         nothing_waits && self.frames.is_empty() && !self.has_ended
     }
 
-    /// The connection itself, for another process.
+    /// Returns the stream of the connection, for another process.
     pub fn into_stream(self) -> TcpStream {
         self.stream
     }
@@ -74,7 +74,7 @@ impl Connection {
         self.waiting < MOST_WAITING && self.unsent.len() < MOST_UNREAD
     }
 
-    /// What it waits for.
+    /// Returns the events for which the connection waits.
     pub fn wants(&self) -> EpollFlags {
         let mut wants = EpollFlags::empty();
         wants.set(EpollFlags::EPOLLIN, self.has_room() && !self.has_ended);
@@ -82,12 +82,12 @@ impl Connection {
         wants
     }
 
-    /// The client has asked its last question, and has all answers.
+    /// True if the client has asked its last question and has all answers.
     pub fn is_over(&self) -> bool {
         self.has_ended && self.waiting == 0 && self.unsent.is_empty()
     }
 
-    /// Takes what has come, at most a buffer full.
+    /// Reads the bytes that have come, at most a buffer full.
     pub fn fill(&mut self, buffer: &mut [u8]) -> Result<(), Over> {
         if self.has_ended || !self.has_room() {
             return Ok(());
@@ -101,7 +101,7 @@ impl Connection {
         Ok(())
     }
 
-    /// The next question that has come whole; None where there is none, or too much waits.
+    /// Returns the next question that has come whole, or `None` if there is none or too much waits.
     pub fn next_question(&mut self, now: Moment) -> Result<Option<Vec<u8>>, Over> {
         if !self.has_room() {
             return Ok(None);
@@ -114,7 +114,7 @@ impl Connection {
         Ok(question)
     }
 
-    /// A question is answered, or with None gets no answer.
+    /// Adds the answer to a question to what is sent. With `None` the question gets no answer.
     pub fn answer(&mut self, answer: Option<&[u8]>, now: Moment) -> Result<(), Over> {
         self.waiting = self.waiting.saturating_sub(1);
         if let Some(answer) = answer {

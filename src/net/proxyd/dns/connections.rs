@@ -1,7 +1,7 @@
 //! The TCP connections of all clients.
 //!
-//! Invariants: there are at most [`MOST`]. A new one takes the place of the quietest of the client that has the most, so a
-//! client that opens many harms itself.
+//! Invariants: there are at most [`MOST`] connections. A new one takes the place of the quietest connection of the client
+//! that has the most, so a client that opens many harms itself.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -10,7 +10,7 @@ use crate::base::clock::Moment;
 
 use super::connection::Connection;
 
-/// How many there may be.
+/// How many connections there may be.
 pub const MOST: usize = 64;
 
 /// See the module.
@@ -21,12 +21,12 @@ pub struct Connections {
 }
 
 impl Connections {
-    /// The connection of this key.
+    /// Returns the connection of this key.
     pub fn get_mut(&mut self, key: u64) -> Option<&mut Connection> {
         self.all.get_mut(&key)
     }
 
-    /// A new one; its key.
+    /// Adds a connection, and returns its key.
     pub fn insert(&mut self, connection: Connection) -> u64 {
         let key = self.next_key;
         self.next_key += 1;
@@ -34,34 +34,34 @@ impl Connections {
         key
     }
 
-    /// It is over.
+    /// Removes a connection that is over, and returns it.
     pub fn remove(&mut self, key: u64) -> Option<Connection> {
         self.all.remove(&key)
     }
 
-    /// Whether there is none.
+    /// True if there is no connection.
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
-    /// Those that ask nothing now.
+    /// Returns the keys of the connections that ask nothing now.
     pub fn quiet(&self) -> Vec<u64> {
         let quiet = self.all.iter().filter(|(_, c)| c.is_quiet());
         quiet.map(|(key, _)| *key).collect()
     }
 
-    /// When the first of them has done nothing for too long.
+    /// Returns when the first connection has done nothing for too long.
     pub fn deadline(&self) -> Option<Moment> {
         self.all.values().map(|c| c.until).min()
     }
 
-    /// Those that have done nothing for too long.
+    /// Returns the keys of the connections that have done nothing for too long.
     pub fn idle(&self, now: Moment) -> Vec<u64> {
         let idle = self.all.iter().filter(|(_, c)| c.until <= now);
         idle.map(|(key, _)| *key).collect()
     }
 
-    /// The one that gives way to a new one, where there are as many as there may be.
+    /// Returns the connection that gives way to a new one, or `None` if there are fewer than `MOST`.
     pub fn gives_way(&self) -> Option<u64> {
         if self.all.len() < MOST {
             return None;

@@ -4,12 +4,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::metrics::{Family, Kind};
 
-/// The codes of answers that there are.
+/// Names of the codes of answers, by their number.
 const CODES: [&str; 6] = [
     "NOERROR", "FORMERR", "SERVFAIL", "NXDOMAIN", "NOTIMP", "REFUSED",
 ];
 
-/// Since its start. A process of another version may not count all of it.
+/// The responder's counts since its start. A process of another version may not have all of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Counters {
@@ -33,7 +33,7 @@ pub struct Counters {
     pub connections_displaced: u64,
     /// Questions that other resolvers were asked.
     pub forwards: u64,
-    /// Tries of them.
+    /// Tries of such questions.
     pub forward_tries: u64,
     /// Tries that nobody answered in time.
     pub forward_timeouts: u64,
@@ -44,7 +44,7 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// An answer goes out.
+    /// Counts an answer that goes out.
     pub fn answered(&mut self, message: &[u8]) {
         let Some(flags) = message.get(2..4) else {
             return;
@@ -53,7 +53,7 @@ impl Counters {
         self.truncated += u64::from(flags[0] >> 1 & 1);
     }
 
-    /// In the text format, under podprobe's names.
+    /// Writes the counts in the text format, under podprobe's names.
     pub fn write_metrics(&self, out: &mut String) {
         let help = "Questions of clients to the responder of names.";
         let mut family = Family::new(out, "podprobe_dns_requests_total", Kind::Counter, help);

@@ -1,7 +1,7 @@
 //! The socket of one try: a question to another resolver.
 //!
 //! Invariants: each try has a socket of its own, so its port is the kernel's random choice; it is connected, so the kernel
-//! lets only the resolver's own packets in, and says when nobody is there.
+//! lets only the resolver's own packets in, and says when nothing listens there.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
@@ -19,12 +19,12 @@ use super::message::TCP_LIMIT;
 pub enum Exchange {
     /// A datagram was sent.
     Udp(UdpSocket),
-    /// The stream, what of the question is not sent yet, and what has come.
+    /// The stream, the bytes of the question that are not sent yet, and the bytes that have come.
     Tcp(TcpStream, Vec<u8>, Frames),
 }
 
 impl Exchange {
-    /// Asks. What cannot be sent at once goes out in [`Self::receive`].
+    /// Sends the question over a new socket. Bytes that cannot be sent at once go out in [`Self::receive`].
     pub fn open(to: SocketAddr, transport: Transport, question: &[u8]) -> io::Result<Self> {
         match transport {
             Transport::Udp => {
@@ -40,7 +40,7 @@ impl Exchange {
         }
     }
 
-    /// What it waits for.
+    /// Returns the events for which the exchange waits.
     pub fn interest(&self) -> EpollFlags {
         match self {
             Self::Tcp(_, unsent, _) if !unsent.is_empty() => EpollFlags::EPOLLOUT,
@@ -48,10 +48,10 @@ impl Exchange {
         }
     }
 
-    /// The next message; None where there is none yet.
+    /// Returns the next message, or `None` if there is none yet.
     ///
     /// # Errors
-    /// Nobody is there, or the resolver has closed the connection.
+    /// Returns the error if nothing listens at the resolver's address, or if the resolver has closed the connection.
     pub fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Option<Vec<u8>>> {
         match self {
             Self::Udp(socket) => match socket.recv(buffer) {
@@ -95,7 +95,7 @@ fn not_yet<T>(error: io::Error) -> io::Result<Option<T>> {
     }
 }
 
-/// A socket that does not block, connected or about to be.
+/// Opens a socket that does not block, and connects it. The connect may not have ended at the return.
 fn connected(to: SocketAddr, kind: SockType) -> io::Result<OwnedFd> {
     let family = match to {
         SocketAddr::V4(_) => AddressFamily::Inet,

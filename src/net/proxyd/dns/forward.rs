@@ -1,9 +1,9 @@
 //! Questions that other resolvers are asked: their tries, their limits, and what the clients get in the end.
 //!
-//! Invariants: every question ends in one answer, at the latest [`TOTAL`] after it was asked. At most [`MOST`] wait at a
-//! time, [`MOST_STREAMS`] of them over TCP; then the oldest of the client that has the most of them gives way, so a client that floods
-//! harms itself. An answer
-//! counts only where it comes from the resolver that was asked, to the socket of this try, with its number and its question.
+//! Invariants: every question ends in one answer, at the latest [`TOTAL`] after it was asked. At most [`MOST`] questions
+//! wait at a time, [`MOST_STREAMS`] of them over TCP. One more takes the place of the oldest question of the client that has
+//! the most, so a client that floods harms itself. An answer counts only if it comes from the resolver that was asked, to
+//! the socket of this try, with its number and its question.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -19,63 +19,63 @@ use super::record::{OwnedName, Records};
 use super::reply::Answered;
 use super::upstreams::Upstreams;
 
-/// How many may wait at a time.
+/// How many questions may wait at a time.
 pub const MOST: usize = 512;
 /// How long one try waits.
 pub const TRY: Duration = Duration::from_secs(2);
 /// How long a question waits in all.
 pub const TOTAL: Duration = Duration::from_secs(5);
 
-/// How many may be asked over TCP at a time: their answers are large.
+/// How many questions may be asked over TCP at a time: their answers are large.
 pub const MOST_STREAMS: usize = 64;
 
 /// How a resolver is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
-    /// One datagram each way.
+    /// By one datagram each way.
     Udp,
-    /// A connection, for answers that do not fit into a datagram.
+    /// By a connection, for answers that do not fit into a datagram.
     Tcp,
 }
 
-/// A question for others.
+/// A question for other resolvers.
 #[derive(Clone, Debug)]
 pub struct Question<C> {
-    /// Who gets the answer.
+    /// The client that gets the answer, as the caller names it.
     pub client: C,
-    /// Its address.
+    /// The client's address.
     pub from: IpAddr,
-    /// What it asked.
+    /// The client's question.
     pub query: Query,
-    /// How many bytes it takes.
+    /// How many bytes of answer the client takes.
     pub limit: usize,
-    /// It takes any answer, so one that was cut short is fetched whole.
+    /// True if the client takes an answer of any size. An answer that was cut short is then fetched whole, over TCP.
     pub whole: bool,
-    /// What others are asked.
+    /// The name for which other resolvers are asked.
     pub name: OwnedName,
-    /// What goes before their answer.
+    /// CNAME records that go before the other resolver's answer.
     pub aliases: Vec<Records>,
 }
 
-/// What to do now.
+/// A step that the caller takes for a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step<C> {
     /// Ask, over a new socket in place of the one that this question had.
     Send {
-        /// Names the question.
+        /// Key of the question.
         key: u64,
-        /// Whom.
+        /// The resolver to ask.
         upstream: SocketAddr,
-        /// How.
+        /// Datagram or connection.
         transport: Transport,
-        /// What.
+        /// The bytes of the question to send.
         bytes: Vec<u8>,
     },
     /// The question is over.
     Done {
-        /// Names the question.
+        /// Key of the question.
         key: u64,
-        /// Who gets the answer.
+        /// The client that gets the answer.
         client: C,
         /// The answer.
         bytes: Vec<u8>,
@@ -90,16 +90,16 @@ struct Waiting<C> {
     transport: Transport,
     id: u16,
     tried: Vec<SocketAddr>,
-    /// What the last resolver said that could not answer.
+    /// The answer for the client from the last resolver that could not answer.
     refusal: Option<Vec<u8>>,
 }
 
-/// What has happened, for metrics.
+/// Counts of what has happened, for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Questions that others were to be asked.
+    /// Questions for other resolvers.
     pub questions: u64,
-    /// Tries of them, the first one of each included.
+    /// Tries of such questions, the first try of each included.
     pub tries: u64,
     /// Tries that nobody answered in time.
     pub timeouts: u64,
@@ -114,7 +114,7 @@ pub struct Forwards<C> {
     upstreams: Upstreams,
     waiting: BTreeMap<u64, Waiting<C>>,
     due: BTreeSet<(Moment, u64)>,
-    /// How many each client has waiting; none of them 0.
+    /// How many questions each client has waiting; never 0.
     by_client: HashMap<IpAddr, usize>,
     next_key: u64,
     tally: Tally,
@@ -134,32 +134,32 @@ impl<C> Default for Forwards<C> {
 }
 
 impl<C> Forwards<C> {
-    /// The resolvers to ask from now on.
+    /// Sets the resolvers to ask from now on.
     pub fn set_upstreams(&mut self, addresses: impl IntoIterator<Item = SocketAddr>) {
         self.upstreams.set(addresses);
     }
 
-    /// What has happened so far.
+    /// Returns the counts so far.
     pub fn tally(&self) -> Tally {
         self.tally
     }
 
-    /// How many wait.
+    /// Returns how many questions wait.
     pub fn len(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Whether none waits.
+    /// True if no question waits.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// When [`Self::expire`] is wanted.
+    /// Returns when [`Self::expire`] is wanted.
     pub fn deadline(&self) -> Option<Moment> {
         self.due.first().map(|(due, _)| *due)
     }
 
-    /// A new question. `id` is random.
+    /// Begins a new question. `id` is random.
     pub fn ask(&mut self, question: Question<C>, id: u16, now: Moment) -> Vec<Step<C>> {
         let key = self.next_key;
         self.next_key += 1;
@@ -187,7 +187,8 @@ impl<C> Forwards<C> {
         steps
     }
 
-    /// A message has come to the socket of a question. No step: it is not its answer, or nobody waits for it.
+    /// Takes a message that has come to the socket of a question. Returns no step if it is not the answer to this question,
+    /// or if the question no longer waits.
     pub fn answered(&mut self, key: u64, bytes: &[u8], id: u16, now: Moment) -> Vec<Step<C>> {
         let Some(waiting) = self.waiting.get(&key) else {
             return Vec::new();
@@ -226,7 +227,7 @@ impl<C> Forwards<C> {
         }]
     }
 
-    /// The socket of a question has failed.
+    /// Goes on with a question whose socket has failed.
     pub fn failed(&mut self, key: u64, id: u16, now: Moment) -> Option<Step<C>> {
         let waiting = self.take(key)?;
         self.tally.failures += 1;
@@ -234,7 +235,7 @@ impl<C> Forwards<C> {
         Some(self.again(key, waiting, true, id, now))
     }
 
-    /// What is due. `random` gives numbers.
+    /// Ends the tries that have waited too long, and returns the next step of each. `random` gives the numbers of new tries.
     pub fn expire(&mut self, now: Moment, mut random: impl FnMut() -> u16) -> Vec<Step<C>> {
         let mut steps = Vec::new();
         while let Some((_, key)) = self.due.first().copied().filter(|(due, _)| *due <= now) {
@@ -248,7 +249,8 @@ impl<C> Forwards<C> {
         steps
     }
 
-    /// The next try, or the end. After a refusal the same resolver is not asked again: it would say the same.
+    /// Begins the next try, or ends the question. After a refusal the same resolver is not asked again, because its answer
+    /// would be the same.
     fn again(
         &mut self,
         key: u64,
@@ -321,7 +323,7 @@ impl<C> Forwards<C> {
         Some(waiting)
     }
 
-    /// Ends the oldest such question of a client.
+    /// Ends the oldest question of a client for which `is_one` is true.
     fn displace(&mut self, from: IpAddr, is_one: impl Fn(&Waiting<C>) -> bool) -> Option<Step<C>> {
         let mut oldest_first = self.waiting.iter();
         let key = *oldest_first
@@ -333,7 +335,7 @@ impl<C> Forwards<C> {
     }
 }
 
-/// The end without an answer: what a resolver said, else SERVFAIL.
+/// Ends a question that has no answer: the client gets the refusal of a resolver, if there is one, else SERVFAIL.
 fn fail<C>(key: u64, question: Question<C>, refusal: Option<Vec<u8>>) -> Step<C> {
     let bytes = refusal.unwrap_or_else(|| {
         let reply = Reply::error(Rcode::SERVFAIL);

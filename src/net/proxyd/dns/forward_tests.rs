@@ -218,7 +218,7 @@ fn cut(forwards: &mut Forwards<u32>, client: u32, from: u8) -> Vec<Step<u32>> {
     forwards.answered(key, &reply(&bytes, CUT, 0), 2, at(1))
 }
 
-/// Who has most of them gives way, and nobody else waits for it.
+/// The client with the most connections to resolvers gives way, and no other client waits for it.
 #[test]
 fn connections_to_resolvers_are_few() {
     let mut forwards = forwards(1);
@@ -236,7 +236,7 @@ fn connections_to_resolvers_are_few() {
     assert_eq!(forwards.tally().displaced, 2);
 }
 
-/// What cannot be read to its end is given to no client: another resolver is asked.
+/// An answer that cannot be read to its end is given to no client: another resolver is asked.
 #[test]
 fn a_broken_answer_is_no_answer() {
     const END: u8 = QUESTION_END as u8;

@@ -1,12 +1,12 @@
 //! Messages in a stream: each has its length before it, in two bytes (RFC 1035 4.2.2).
 //!
-//! Invariants: no more is kept than a message of the largest length, and what was read with its end.
+//! Invariants: no more bytes are kept than a message of the largest length, and what was read together with its end.
 
 /// The other side announces a message that is larger than allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLarge;
 
-/// What has come of a stream.
+/// The bytes that have come of a stream.
 #[derive(Debug)]
 pub struct Frames {
     bytes: Vec<u8>,
@@ -14,7 +14,7 @@ pub struct Frames {
 }
 
 impl Frames {
-    /// Of messages of at most `most` bytes.
+    /// Returns the beginning of a stream of messages, each of at most `most` bytes.
     pub fn new(most: usize) -> Self {
         Self {
             bytes: Vec::new(),
@@ -22,17 +22,17 @@ impl Frames {
         }
     }
 
-    /// Nothing of a message has come.
+    /// True if nothing of a message has come.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// More has come.
+    /// Adds bytes that have come.
     pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The next whole message.
+    /// Takes the next whole message, if there is one.
     pub fn take(&mut self) -> Result<Option<Vec<u8>>, TooLarge> {
         let Some(length) = self.bytes.first_chunk::<2>() else {
             return Ok(None);
@@ -51,7 +51,7 @@ impl Frames {
     }
 }
 
-/// A message with its length before it; None where it is too long to have one.
+/// Returns a message with its length before it, or `None` if the message is too long for two bytes of length.
 pub fn framed(message: &[u8]) -> Option<Vec<u8>> {
     let length = u16::try_from(message.len()).ok()?;
     Some([&length.to_be_bytes()[..], message].concat())

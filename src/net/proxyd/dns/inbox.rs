@@ -1,8 +1,8 @@
 //! Questions that have come as datagrams and wait for their turn.
 //!
-//! Invariants: pure. At most [`MOST`] wait. Each client gets its turn after every other one that waits, whatever it sends. Where
-//! there is no room, the newest question of the client that has the most of them gives way, so a client that floods
-//! harms itself.
+//! Invariants: pure. At most [`MOST`] questions wait. Each client gets its turn after every other client that waits,
+//! whatever it sends. If there is no room, the newest question of the client that has the most gives way, so a client
+//! that floods harms itself.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -13,18 +13,18 @@ pub const MOST: usize = 512;
 /// A datagram of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Datagram {
-    /// The listener that got it.
+    /// The listener that got the datagram.
     pub listener: usize,
-    /// Who sent it.
+    /// The client's address and port.
     pub from: SocketAddr,
-    /// What it says.
+    /// The content of the datagram.
     pub bytes: Vec<u8>,
 }
 
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Inbox {
-    /// None of them empty.
+    /// The questions of each client, oldest first; no queue is empty.
     by_client: HashMap<IpAddr, VecDeque<Datagram>>,
     /// Each client that waits, once; the next one first.
     turns: VecDeque<IpAddr>,
@@ -32,12 +32,12 @@ pub struct Inbox {
 }
 
 impl Inbox {
-    /// Whether nothing waits.
+    /// True if no question waits.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Takes a datagram; false: it, or another one, has given way.
+    /// Takes a datagram. Returns false if this datagram or another one has given way.
     pub fn push(&mut self, datagram: Datagram) -> bool {
         let client = datagram.from.ip();
         let has_room = self.len < MOST;
@@ -53,7 +53,8 @@ impl Inbox {
         has_room
     }
 
-    /// Drops a question of the client that has the most; false: that is `newcomer` itself.
+    /// Drops the newest question of the client that has the most. Returns false, and drops
+    /// nothing, if `newcomer` has as many itself.
     fn make_room(&mut self, newcomer: IpAddr) -> bool {
         let most = self.by_client.iter().max_by_key(|(_, all)| all.len());
         let Some((most, count)) = most.map(|(ip, all)| (*ip, all.len())) else {
@@ -75,7 +76,7 @@ impl Inbox {
         true
     }
 
-    /// The next question.
+    /// Takes the next question.
     pub fn pop(&mut self) -> Option<Datagram> {
         let client = self.turns.pop_front()?;
         let waiting = self.by_client.get_mut(&client)?;

@@ -13,28 +13,29 @@ use domain::base::name::ToName;
 
 use super::record::{OwnedName, Records};
 
-/// The most that an answer over UDP has, and what we say of it: no packet of that size is fragmented on the way.
+/// The most bytes that an answer over UDP has, and the size that our OPT records name. No packet of that size is fragmented
+/// on the way.
 pub const UDP_LIMIT: usize = 1232;
-/// What a client without EDNS takes (RFC 1035 2.3.4).
+/// Bytes of answer over UDP that a client without EDNS takes (RFC 1035 2.3.4).
 const PLAIN_LIMIT: usize = 512;
 /// The largest message over TCP.
 pub const TCP_LIMIT: usize = 65_535;
-/// An OPT record without options.
+/// Bytes of an OPT record without options.
 const OPT_SIZE: usize = 11;
 
-/// What a client's OPT record says.
+/// Content of a client's OPT record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Edns {
-    /// The largest answer it takes over UDP.
+    /// The largest answer over UDP that the client takes, in bytes.
     pub payload: u16,
-    /// It wants DNSSEC records.
+    /// True if the client wants DNSSEC records.
     pub dnssec_ok: bool,
 }
 
 /// A question that can be answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Query {
-    /// The client's number for it.
+    /// The client's number for the question.
     pub id: u16,
     /// RD, AD and CD, which answers and questions to others repeat.
     pub recursion_desired: bool,
@@ -42,47 +43,47 @@ pub struct Query {
     pub authentic_data: bool,
     /// See `recursion_desired`.
     pub checking_disabled: bool,
-    /// In the case in which it was asked.
+    /// The name, in the case in which the client wrote it.
     pub name: OwnedName,
-    /// The type.
+    /// The type of records.
     pub rtype: Rtype,
-    /// The class: of a question that is answered with more than an error, IN.
+    /// The class. A question that is answered with more than an error has IN.
     pub class: Class,
-    /// None: the client does not know EDNS.
+    /// The client's OPT record, or `None` if the client does not know EDNS.
     pub edns: Option<Edns>,
 }
 
-/// What a message of a client is.
+/// Kind of a client's message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Received {
     /// A question.
     Query(Query),
-    /// It is answered with this error.
+    /// A message that is answered with this error.
     Error(Vec<u8>),
-    /// It gets no answer: it is too short to have a number, or an answer itself. Answering answers would make two
-    /// responders talk for ever.
+    /// A message that gets no answer: it is too short to have a number, or it is an answer itself. Answering answers would
+    /// make two responders talk for ever.
     Nothing,
 }
 
-/// What the answer to a query says.
+/// Content of the answer to a query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
     /// The code.
     pub rcode: Rcode,
-    /// We are the ones who know.
+    /// True if this responder is the authority for the name.
     pub authoritative: bool,
-    /// More was known than is here.
+    /// True if more was known than this answer has.
     pub truncated: bool,
-    /// What was asked for; before it, the names that stand for others.
+    /// The records that were asked for. Before them come the CNAME records that lead to them.
     pub answer: Vec<Records>,
-    /// The zone that says what there is not.
+    /// The SOA record of the zone that says that there is no such name or record.
     pub authority: Option<Records>,
-    /// May be left out.
+    /// Additional records, which may be left out.
     pub extra: Vec<Records>,
 }
 
 impl Reply {
-    /// A code and nothing else.
+    /// Returns a reply with a code and nothing else.
     pub fn error(rcode: Rcode) -> Self {
         Self {
             rcode,
@@ -119,7 +120,7 @@ pub fn read(bytes: &[u8]) -> Received {
     }
 }
 
-/// The query and the version of its EDNS; None where it cannot be read.
+/// Returns the query and the version of its EDNS, or `None` if the query cannot be read.
 fn query(message: &Message<[u8]>) -> Option<(Query, u8)> {
     let header = message.header();
     let (mut question, _, _, additional) = message.sections().ok()?;
@@ -168,7 +169,7 @@ fn judge(query: Query, version: u8) -> Received {
     Received::Error(query.answer(&reply, PLAIN_LIMIT))
 }
 
-/// The header of the question with an error, and nothing else: what is behind the header could not be read.
+/// Returns an error with the header of the question and nothing else, because the bytes behind the header could not be read.
 fn bare(asked: Header, rcode: Rcode) -> Received {
     let mut bytes = vec![0; 12];
     let header = Header::for_message_slice_mut(&mut bytes);
@@ -180,7 +181,8 @@ fn bare(asked: Header, rcode: Rcode) -> Received {
     Received::Error(bytes)
 }
 
-/// RFC 6891 6.1.3: the version that we know, and BADVERS, whose lower bits are 0.
+/// Returns the answer to an unknown version of EDNS: the version that we know, and BADVERS, whose lower bits are 0
+/// (RFC 6891 6.1.3).
 fn bad_version(query: &Query) -> Received {
     let mut bytes = query.answer(&Reply::error(Rcode::NOERROR), PLAIN_LIMIT);
     // The upper bits of the code are the first byte of the OPT record's TTL: four of the last six bytes.
@@ -193,13 +195,13 @@ fn bad_version(query: &Query) -> Received {
 type Target = StaticCompressor<Vec<u8>>;
 
 impl Query {
-    /// How many bytes the client takes over UDP.
+    /// Returns how many bytes the client takes over UDP.
     pub fn udp_limit(&self) -> usize {
         let payload = self.edns.map_or(PLAIN_LIMIT, |e| e.payload.into());
         payload.clamp(PLAIN_LIMIT, UDP_LIMIT)
     }
 
-    /// The bytes of an answer, at most `limit` of them.
+    /// Returns the bytes of an answer, at most `limit` of them.
     pub fn answer(&self, reply: &Reply, limit: usize) -> Vec<u8> {
         let mut builder = builder();
         let header = builder.header_mut();
@@ -240,7 +242,8 @@ impl Query {
         Ok(additional.finish().into_target())
     }
 
-    /// The bytes of a question to another resolver, with number 0: for this name, the rest as the client asked.
+    /// Returns the bytes of a question to another resolver, with number 0. The question asks for this name, and is otherwise
+    /// as the client asked.
     pub fn request(&self, name: &OwnedName) -> Vec<u8> {
         let mut builder = builder();
         let header = builder.header_mut();
@@ -279,7 +282,7 @@ fn builder() -> MessageBuilder<Target> {
     MessageBuilder::from_target(target).unwrap_or_else(|never| match never {})
 }
 
-/// Writes as many records as fit; false where one did not.
+/// Writes as many records as fit. Returns false if a record did not fit.
 fn push(section: &mut impl RecordSectionBuilder<Target>, sets: &[Records]) -> bool {
     let each = sets.iter().flat_map(|r| r.data.iter().map(move |d| (r, d)));
     each.map(|(r, data)| section.push((&r.owner, Class::IN, r.ttl, data)))

@@ -3,11 +3,11 @@
 //! Clients ask it for services (`NAME.NAMESPACE.svc.cluster.local`, docs/names.md); what is not of the cluster it asks
 //! the node's resolvers. It runs in the role `proxy`, as a state machine of one epoll: [`responder::Responder`].
 //!
-//! Invariants: nothing blocks. No bytes of a client or of a resolver make it panic. Whatever waits is counted and bounded:
-//! datagrams ([`inbox::MOST`]), questions that others are asked ([`forward::MOST`]), connections ([`connections::MOST`]), bytes of each. An answer over
-//! UDP is never larger than its client allows, and others than the given clients get none. Nothing of the zone and of its
-//! reverse names is asked elsewhere. Files but part.rs, responder.rs, connection.rs, exchange.rs and random.rs decide: clock and
-//! randomness are arguments.
+//! Invariants: nothing blocks. No bytes of a client or of a resolver make the responder panic. Whatever waits is counted and
+//! bounded: datagrams ([`inbox::MOST`]), questions for other resolvers ([`forward::MOST`]), connections
+//! ([`connections::MOST`]), bytes of each. An answer over UDP is never larger than its client allows. Only the given clients
+//! get answers. No other resolver is asked for a name of the zone, or for one of its reverse names. All files but part.rs,
+//! responder.rs, connection.rs, exchange.rs and random.rs only decide: clock and randomness are arguments.
 //!
 //! ```text
 //! record ◀─ message ◀─ ways, reverse ◀─ zone ◀─ answer ◀─ upstreams ◀─ forward ◀─ connections, exchange, inbox ◀─ responder ◀─ part

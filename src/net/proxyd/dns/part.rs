@@ -24,7 +24,8 @@ use crate::net::services::names::Names;
 
 /// The number of this part in tokens.
 pub const PART: u8 = 2;
-/// Bytes of datagrams that wait in the kernel: about 1,400 questions, what a client may send while the process does not run.
+/// Bytes of datagrams that wait in the kernel: about 1,400 questions. A client may send so many while the process does not
+/// run.
 const ROOM: usize = 512 << 10;
 /// How often an address that could not be had is tried again.
 const RETRY: Duration = Duration::from_secs(1);
@@ -33,7 +34,7 @@ const RETRY: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Wanted {
     ip: IpAddr,
-    /// A route leads to it, and no interface has it.
+    /// True if a route leads to the address, and no interface has it.
     is_routed: bool,
 }
 
@@ -60,7 +61,7 @@ impl Default for NamesPart {
 }
 
 impl NamesPart {
-    /// From now on this counts.
+    /// Serves by this configuration from now on.
     pub fn apply(&mut self, configuration: &Configuration, now: Moment, poller: &Poller) {
         let names = configuration.names.clone().unwrap_or_default();
         let wanted = |ip: &IpAddr| Wanted {
@@ -82,7 +83,7 @@ impl NamesPart {
         self.bind(now, poller);
     }
 
-    /// Binds what is wanted and not there yet.
+    /// Binds the addresses that are wanted and not bound yet.
     fn bind(&mut self, now: Moment, poller: &Poller) {
         let bound = self.responder.addresses();
         self.not_bound.clear();
@@ -107,7 +108,7 @@ impl NamesPart {
         self.retry_at = (!self.not_bound.is_empty()).then(|| now + RETRY);
     }
 
-    /// Answers nobody any more; another role does.
+    /// Stops answering: another role answers the clients.
     pub fn retire(&mut self) {
         for at in self.responder.addresses() {
             self.responder.close_listener(at);
@@ -119,19 +120,19 @@ impl NamesPart {
         self.retry_at = None;
     }
 
-    /// These sockets are used where they are wanted, in place of new ones.
+    /// Takes sockets of another process, which are used for the addresses that are wanted, in place of new ones.
     pub fn inherit(&mut self, sockets: Vec<(HandedSocket, OwnedFd)>) {
         let sockets = sockets.into_iter();
         self.inherited
             .extend(sockets.map(|(s, fd)| ((s.protocol, s.at), fd)));
     }
 
-    /// What was not wanted is closed.
+    /// Closes the inherited sockets that were not wanted.
     pub fn forget_inherited(&mut self) {
         self.inherited.clear();
     }
 
-    /// Every socket for clients, for another process.
+    /// Returns every socket for clients, for another process.
     pub fn to_hand_over(&self) -> Vec<(HandedSocket, BorrowedFd<'_>)> {
         let sockets = self.responder.to_hand_over().into_iter();
         let handed = sockets.map(|(protocol, at, socket)| {
@@ -146,7 +147,8 @@ impl NamesPart {
         handed.collect()
     }
 
-    /// Takes no more questions; another process has the sockets, and gets the connections that ask nothing now.
+    /// Takes no more questions, because another process has the sockets. Returns the connections that ask nothing now, for
+    /// that process.
     pub fn let_go(&mut self, now: Moment, poller: &Poller) -> Vec<(IpAddr, OwnedFd)> {
         self.wanted.clear();
         self.not_bound.clear();
@@ -155,13 +157,13 @@ impl NamesPart {
         self.responder.let_go(now, poller.epoll())
     }
 
-    /// The other process has let go.
+    /// Goes on with the connections that the other process gives, after that process has let go.
     pub fn adopt(&mut self, given: Vec<(IpAddr, OwnedFd)>, now: Moment, poller: &Poller) {
         self.responder.adopt(given, now, poller.epoll());
         self.retry_at = (!self.not_bound.is_empty()).then_some(now);
     }
 
-    /// Nobody waits for an answer.
+    /// True if no client waits for an answer.
     pub fn is_unused(&self) -> bool {
         self.responder.is_unused()
     }
@@ -183,18 +185,18 @@ impl NamesPart {
         })
     }
 
-    /// What could not be bound.
+    /// Returns the addresses that could not be bound, each with the error.
     pub fn not_bound(&self) -> &[NotBound] {
         &self.not_bound
     }
 
-    /// What has been counted.
+    /// Returns the responder's counts.
     pub fn counters(&self) -> Counters {
         self.responder.counters()
     }
 }
 
-/// As much as the node allows, where the process may not ask for more.
+/// Sets the socket's receive buffer to `ROOM`, or to as much as the node allows if the process may not ask for more.
 fn make_room(udp: &OwnedFd) {
     if setsockopt(udp, sockopt::RcvBufForce, &ROOM).is_err() {
         let _ = setsockopt(udp, sockopt::RcvBuf, &ROOM);

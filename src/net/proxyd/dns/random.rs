@@ -2,7 +2,7 @@
 
 use ring::rand::{SecureRandom, SystemRandom};
 
-/// Takes them from the kernel, many at a time.
+/// Source of random numbers, which takes them from the kernel, many at a time.
 pub struct Random {
     source: SystemRandom,
     bytes: [u8; 256],
@@ -20,7 +20,7 @@ impl Default for Random {
 }
 
 impl Random {
-    /// The next number.
+    /// Returns the next number.
     pub fn next(&mut self) -> u16 {
         if self.used >= self.bytes.len() {
             // The kernel gives 256 bytes whole from the first second after a boot on (getrandom(2)). Before that the old

@@ -10,9 +10,9 @@ use domain::base::wire::{Compose, Composer};
 /// A name that owns its bytes, in the case in which it was written.
 pub type OwnedName = Name<Vec<u8>>;
 
-/// How long others may keep what we say of the cluster, in seconds: CoreDNS's default.
+/// How long clients may keep our answers about the cluster, in seconds: CoreDNS's default.
 pub const TTL: u32 = 5;
-/// The same of the version of the schema, which does not change.
+/// How long clients may keep the version of the schema, which does not change, in seconds.
 pub const VERSION_TTL: u32 = 28_800;
 
 /// The data of one record.
@@ -22,26 +22,26 @@ pub enum Data {
     A(Ipv4Addr),
     /// An IPv6 address.
     Aaaa(Ipv6Addr),
-    /// The name goes on there.
+    /// The name for which the record's owner stands.
     Cname(OwnedName),
     /// The name of an address.
     Ptr(OwnedName),
-    /// Who answers for the zone.
+    /// The server that answers for the zone.
     Ns(OwnedName),
     /// A port and the name of what listens there.
     Srv(u16, OwnedName),
-    /// One text.
+    /// A text of one string.
     Txt(&'static str),
     /// The start of a zone.
     Soa {
-        /// Who answers for it.
+        /// The server that answers for the zone.
         server: OwnedName,
-        /// Who is responsible for it.
+        /// The mailbox of the person who is responsible for the zone.
         mailbox: OwnedName,
-        /// Grows with each change.
+        /// The zone's version, which grows with each change.
         serial: u32,
     },
-    /// Data of another type, as it came.
+    /// Data of another type, as the bytes came.
     Raw(Rtype, Vec<u8>),
 }
 
@@ -58,15 +58,15 @@ impl Data {
 /// Records of one name, which may differ in type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Records {
-    /// Their name.
+    /// The records' name.
     pub owner: OwnedName,
     /// See [`TTL`].
     pub ttl: u32,
-    /// At least one.
+    /// The data of the records, at least one.
     pub data: Vec<Data>,
 }
 
-/// The name of these labels before `tail`; None where it would be too long, or a label is empty or too long.
+/// Returns the name of these labels before `tail`, or `None` if it would be too long, or if a label is empty or too long.
 pub fn name_of<'a>(
     labels: impl IntoIterator<Item = &'a [u8]>,
     tail: &OwnedName,
@@ -81,14 +81,14 @@ pub fn name_of<'a>(
     Name::from_octets(bytes).ok()
 }
 
-/// The name that a text means, as in `spec.externalName`: labels joined by dots, perhaps with a dot at the end.
+/// Returns the name that a text means, as in `spec.externalName`: labels joined by dots, perhaps with a dot at the end.
 pub fn name_of_text(text: &str) -> Option<OwnedName> {
     let text = text.strip_suffix('.').unwrap_or(text);
     let labels = text.split('.').map(str::as_bytes);
     name_of(labels, &Name::root_vec())
 }
 
-/// The labels of a name from left to right, without the root.
+/// Returns the labels of a name from left to right, without the root.
 pub fn labels(name: &OwnedName) -> Vec<&[u8]> {
     let labels = name.iter().filter(|l| !l.is_root());
     labels.map(Label::as_slice).collect()

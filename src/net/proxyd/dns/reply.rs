@@ -1,4 +1,4 @@
-//! What other resolvers answer: whether it is the answer to our question, and what a client gets of it.
+//! Answers of other resolvers: tells whether a message is the answer to our question, and makes the client's answer of it.
 
 use domain::base::header::Header;
 use domain::base::iana::{Class, Opcode, Rcode, Rtype};
@@ -13,7 +13,7 @@ use super::record::{Data, OwnedName, Records};
 
 /// The length of a message's header; the question is behind it.
 const HEADER: usize = 12;
-/// An answer to a name with an alias before it has no more records than this.
+/// The most records of a resolver that an answer has behind an alias.
 const MOST_RECORDS: usize = 500;
 /// Types whose data have no compressed names (RFC 3597 4), so that their bytes mean the same in another message.
 const WITHOUT_NAMES: [Rtype; 6] = [
@@ -28,12 +28,13 @@ const WITHOUT_NAMES: [Rtype; 6] = [
 /// An answer to a question of ours.
 pub struct Answered<'m> {
     message: &'m Message<[u8]>,
-    /// It can be read to its end.
+    /// True if the message can be read to its end.
     is_whole: bool,
 }
 
 impl<'m> Answered<'m> {
-    /// Reads a message of the resolver that was asked. None where it is not the answer to the question of this number.
+    /// Reads a message of the resolver that was asked. Returns `None` if it is not the answer to the question of this
+    /// number.
     pub fn read(bytes: &'m [u8], id: u16, name: &OwnedName, rtype: Rtype) -> Option<Self> {
         let message = Message::from_slice(bytes).ok()?;
         let header = message.header();
@@ -51,27 +52,28 @@ impl<'m> Answered<'m> {
         })
     }
 
-    /// Its code.
+    /// Returns the answer's code.
     pub fn rcode(&self) -> Rcode {
         self.message.header().rcode()
     }
 
-    /// Whether it cannot be read to its end, so that no client can be given it. Of one that was cut nothing is read.
+    /// True if the answer cannot be read to its end, so that no client can be given it. An answer that was cut short does
+    /// not count as broken, because nothing of it is read.
     pub fn is_broken(&self) -> bool {
         !self.is_truncated() && !self.is_whole
     }
 
-    /// Whether more was known than is in it.
+    /// True if the resolver knew more than the answer has.
     pub fn is_truncated(&self) -> bool {
         self.message.header().tc()
     }
 
-    /// Whether another resolver may know more: this one does not want to, or failed.
+    /// True if another resolver may know more: this one refused, or failed.
     pub fn is_failure(&self) -> bool {
         [Rcode::SERVFAIL, Rcode::NOTIMP, Rcode::REFUSED].contains(&self.rcode())
     }
 
-    /// What the client gets of it, at most `limit` bytes.
+    /// Returns the answer for the client, at most `limit` bytes.
     pub fn relay(&self, query: &Query, aliases: &[Records], limit: usize) -> Vec<u8> {
         if !aliases.is_empty() {
             let reply = self.behind(query, aliases);
@@ -87,7 +89,8 @@ impl<'m> Answered<'m> {
         self.as_the_client_asked(query)
     }
 
-    /// The same bytes with the client's number, and its question in its own case.
+    /// Returns the resolver's bytes with the client's number, and with the question in the case in which the client wrote
+    /// it.
     fn as_the_client_asked(&self, query: &Query) -> Vec<u8> {
         let mut bytes = self.message.as_slice().to_vec();
         let name = query.name.as_slice();
@@ -98,7 +101,8 @@ impl<'m> Answered<'m> {
         bytes
     }
 
-    /// The answer of a name that aliases lead to, behind them. None where it cannot be read.
+    /// Returns the aliases, and behind them the answer for the name to which they lead. Returns `None` if that answer cannot
+    /// be read.
     fn behind(&self, query: &Query, aliases: &[Records]) -> Option<Reply> {
         let mut reply = Reply {
             truncated: self.is_truncated(),
@@ -112,7 +116,7 @@ impl<'m> Answered<'m> {
     }
 }
 
-/// Whether each record has an owner and a length that can be read, and each alias a target.
+/// True if each record has an owner and a length that can be read, and each alias has a target.
 fn is_whole(message: &Message<[u8]>) -> bool {
     message.iter().all(|record| {
         let Ok((record, _)) = record else {
@@ -122,7 +126,7 @@ fn is_whole(message: &Message<[u8]>) -> bool {
     })
 }
 
-/// The record, where it is of the type or an alias; None where it cannot be read.
+/// Copies a record, if it is of the type or an alias. Returns `None` if the record cannot be read.
 fn copy(record: ParsedRecord<'_, [u8]>, rtype: Rtype) -> Option<Option<Records>> {
     let data = match record.rtype() {
         Rtype::CNAME => {

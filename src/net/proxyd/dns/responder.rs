@@ -33,40 +33,42 @@ use streams::PAUSE;
 
 /// How many packets or connections one call handles.
 const A_TURN: usize = 64;
-/// How many datagrams one call takes from the kernel. That costs little, and makes room there for other clients.
+/// How many datagrams one call takes from the kernel. Taking them costs little, and makes room in the kernel for other
+/// clients.
 const TAKEN: usize = 1024;
-/// Larger messages of clients and, over UDP, of resolvers are cut off and then not understood.
+/// Bytes of the buffer for messages. Larger messages of clients and, over UDP, of resolvers are cut off, and then not
+/// understood.
 const BUFFER: usize = 4096;
 
 /// Where clients ask: one address and port, by both transports. Neither socket blocks.
 pub struct Listener {
-    /// Datagrams.
+    /// The socket for datagrams.
     pub udp: UdpSocket,
-    /// Connections.
+    /// The socket for connections.
     pub tcp: TcpListener,
 }
 
 /// A [`Listener`]'s sockets.
 struct Place {
     udp: UdpSocket,
-    /// None where another process takes the clients.
+    /// The socket for connections, or `None` if another process takes the clients.
     tcp: Option<TcpListener>,
 }
 
-/// Who waits for an answer.
+/// A client that waits for an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Client {
-    /// At the address, through this listener.
+    /// A client at this address, which asked through this listener.
     Udp(usize, SocketAddr),
-    /// The connection of this key.
+    /// A client with the connection of this key.
     Tcp(u64),
 }
 
 /// See the module.
 pub struct Responder {
-    /// What the poller's tokens of this part have in their top byte.
+    /// The top byte of this part's tokens, shifted into its place.
     part: u64,
-    /// One that was closed leaves its place to the next.
+    /// The listeners by place. A listener that was closed leaves its place to the next one.
     listeners: Vec<Option<Place>>,
     zone: Zone,
     forwards: Forwards<Client>,
@@ -74,18 +76,18 @@ pub struct Responder {
     inbox: Inbox,
     connections: Connections,
     paused_until: Option<Moment>,
-    /// When who still waits for an answer gets none, because another process answers.
+    /// When the clients that still wait are given up, because another process answers.
     leaves_at: Option<Moment>,
     random: Random,
     turn: usize,
     counters: Counters,
     buffer: Vec<u8>,
-    /// Connections that got an answer of another resolver: there may be room for their next question.
+    /// Connections that got an answer of another resolver. They may now have room for their next question.
     answered: Vec<u64>,
 }
 
 impl Responder {
-    /// Without clients: it has no socket, and before [`Self::update`] nobody gets an answer. `part` goes into the top byte
+    /// Returns a responder without sockets. Before [`Self::update`] no client gets an answer. `part` goes into the top byte
     /// of the tokens.
     pub fn new(part: u8) -> Self {
         Self {
@@ -109,7 +111,7 @@ impl Responder {
     /// Answers on these sockets, too.
     ///
     /// # Errors
-    /// The poller does not take them; they are closed.
+    /// Returns the error if the poller does not take the sockets; they are then closed.
     pub fn listen_on(&mut self, listener: Listener, poller: &Epoll) -> io::Result<()> {
         let free = self.listeners.iter().position(Option::is_none);
         let at = free.unwrap_or(self.listeners.len());
@@ -130,7 +132,8 @@ impl Responder {
         Ok(())
     }
 
-    /// Answers no more there. Who waits for an answer of another resolver gets none, and what nobody has looked at yet is dropped.
+    /// Stops answering at an address. Its clients that wait for another resolver get no answer. Every question that waits in
+    /// the inbox is dropped.
     pub fn close_listener(&mut self, at: SocketAddr) {
         // Its place is another one's soon.
         self.inbox = Inbox::default();
@@ -139,13 +142,13 @@ impl Responder {
         }
     }
 
-    /// Where it answers.
+    /// Returns the addresses on which the responder answers.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         let open = self.listeners.iter().flatten();
         open.filter_map(|l| l.udp.local_addr().ok()).collect()
     }
 
-    /// Every socket for clients, for another process.
+    /// Returns every socket for clients, for another process.
     pub fn to_hand_over(&self) -> Vec<(Protocol, SocketAddr, BorrowedFd<'_>)> {
         let mut sockets = Vec::new();
         for place in self.listeners.iter().flatten() {
@@ -157,8 +160,9 @@ impl Responder {
         sockets
     }
 
-    /// Takes no more questions: another process has the sockets. Who waits gets an answer, within [`IDLE`]. Gives the
-    /// connections that ask nothing now. The poller would tell of all these for as long as the other process lives.
+    /// Takes no more questions, because another process has the sockets. A client that waits still gets an answer, within
+    /// [`IDLE`]. Returns the connections that ask nothing now. All these sockets leave the poller, which would tell of them
+    /// for as long as the other process lives.
     pub fn let_go(&mut self, now: Moment, poller: &Epoll) -> Vec<(IpAddr, OwnedFd)> {
         for place in self.listeners.iter_mut().flatten() {
             let _ = poller.delete(&place.udp);
@@ -186,12 +190,12 @@ impl Responder {
         }
     }
 
-    /// Nobody waits for an answer.
+    /// True if no client waits for an answer.
     pub fn is_unused(&self) -> bool {
         self.inbox.is_empty() && self.forwards.is_empty() && self.connections.is_empty()
     }
 
-    /// Who still waits for an answer gets none.
+    /// Closes everything. A client that still waits for an answer gets none.
     pub fn leave(&mut self) {
         self.listeners.clear();
         self.inbox = Inbox::default();
@@ -201,7 +205,7 @@ impl Responder {
         self.leaves_at = None;
     }
 
-    /// These names, clients and resolvers from now on.
+    /// Answers by these names, clients and resolvers from now on.
     pub fn update(&mut self, names: Names) {
         let upstreams = names.upstreams.iter().copied();
         let own = self.addresses();
@@ -210,7 +214,7 @@ impl Responder {
         self.zone = Zone::new(names);
     }
 
-    /// What has happened so far.
+    /// Returns the counts of what has happened so far.
     pub fn counters(&self) -> Counters {
         let tally = self.forwards.tally();
         Counters {
@@ -223,7 +227,7 @@ impl Responder {
         }
     }
 
-    /// When [`Self::expire`] is wanted.
+    /// Returns when [`Self::expire`] is wanted.
     pub fn deadline(&self) -> Option<Moment> {
         let all = [
             self.forwards.deadline(),
@@ -256,7 +260,7 @@ impl Responder {
         }
     }
 
-    /// A socket of this part is ready.
+    /// Handles the events of a socket of this part.
     pub fn ready(&mut self, token: u64, events: EpollFlags, now: Moment, poller: &Epoll) {
         match Token::read(token) {
             Some(Token::Udp(at)) => {
@@ -294,7 +298,7 @@ impl Responder {
         Ok(())
     }
 
-    /// Takes what has come, until there is nothing more or enough.
+    /// Takes the datagrams that have come, until there are no more or `TAKEN` have been taken.
     fn receive(&mut self, at: usize) {
         for _ in 0..TAKEN {
             let Some(Some(listener)) = self.listeners.get(at) else {
@@ -458,7 +462,7 @@ impl Responder {
         }
     }
 
-    /// Sends an answer; None: the question gets none.
+    /// Sends an answer. With `None` the question gets no answer.
     fn send(&mut self, client: Client, answer: Option<&[u8]>, now: Moment, poller: &Epoll) {
         if let Some(bytes) = answer {
             self.counters.answered(bytes);
@@ -483,7 +487,7 @@ impl Responder {
     }
 }
 
-/// Asking ourselves would go round for ever.
+/// True if a resolver is this responder itself. Asking ourselves would go round for ever.
 fn is_own(own: &[SocketAddr], names: &Names, upstream: SocketAddr) -> bool {
     let ip = upstream.ip().to_canonical();
     let is_ours = names.addresses.contains(&ip);

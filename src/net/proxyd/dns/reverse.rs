@@ -11,16 +11,16 @@ use super::record::OwnedName;
 /// A name below `in-addr.arpa` or `ip6.arpa`: the beginning of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reverse {
-    /// With zeroes for what the name does not say.
+    /// The address, with zeroes for the bits that the name does not say.
     pub address: IpAddr,
-    /// How many bits of it the name says.
+    /// How many bits of the address the name says.
     pub bits: u8,
-    /// Labels follow that are no part of an address.
+    /// True if labels follow that are no part of an address.
     pub longer: bool,
 }
 
 impl Reverse {
-    /// What a name in lower case says; None where it is no name of addresses.
+    /// Reads a name in lower case. Returns `None` if it is not a name of addresses.
     pub fn read(labels: &[&[u8]]) -> Option<Self> {
         match labels {
             [rest @ .., b"in-addr", b"arpa"] => Some(Self::v4(rest)),
@@ -52,20 +52,21 @@ impl Reverse {
         }
     }
 
-    /// The address, where the name is of a whole one and of nothing below it.
+    /// Returns the address, if the name is of a whole address and of nothing below it.
     pub fn whole(&self) -> Option<IpAddr> {
         let all = if self.address.is_ipv4() { 32 } else { 128 };
         (self.bits == all && !self.longer).then_some(self.address)
     }
 
-    /// Of the prefixes, the one that the name lies below.
+    /// Returns the first of the prefixes below which the name lies.
     pub fn below<'c>(&self, cidrs: &'c [Cidr]) -> Option<&'c Cidr> {
         cidrs
             .iter()
             .find(|c| self.bits >= c.prefix && c.contains(self.address))
     }
 
-    /// The name of the smallest zone that holds the prefix's part of `name`: as many labels as say its bits.
+    /// Returns the name of the smallest zone that holds the prefix's part of `name`. The zone has as many labels as say the
+    /// prefix's bits.
     pub fn zone_of(&self, cidr: &Cidr, name: &OwnedName) -> OwnedName {
         let step = if self.address.is_ipv4() { 8 } else { 4 };
         // `in-addr`, `arpa` and the root.
@@ -76,7 +77,7 @@ impl Reverse {
     }
 }
 
-/// A number of 0 to 255 without leading zeroes.
+/// Reads a number of 0 to 255 without leading zeroes.
 fn decimal(label: &[u8]) -> Option<u8> {
     let text = std::str::from_utf8(label).ok()?;
     let plain = text.bytes().all(|b| b.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));

@@ -1,4 +1,4 @@
-//! What the poller's tokens stand for.
+//! The sockets that the poller's tokens stand for.
 
 /// The kind of socket that a token stands for, and which one of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,12 +13,12 @@ pub enum Token {
     Exchange(u64),
 }
 
-/// A token has the part of the role in its top byte, then the kind, then a number.
+/// Place of the kind in a token. A token has the part of the role in its top byte, then the kind, then a number.
 const KIND_SHIFT: u32 = 48;
 const NUMBER: u64 = (1 << KIND_SHIFT) - 1;
 
 impl Token {
-    /// Without the part of the role.
+    /// Returns the token as a number, without the part of the role.
     pub fn number(self) -> u64 {
         let (kind, number) = match self {
             Self::Udp(at) => (0, at as u64),
@@ -29,7 +29,7 @@ impl Token {
         kind << KIND_SHIFT | number & NUMBER
     }
 
-    /// What a token stands for.
+    /// Reads the number of a token. Returns `None` if its kind is not known.
     pub fn read(token: u64) -> Option<Self> {
         let number = token & NUMBER;
         match token >> KIND_SHIFT & 0xff {

@@ -1,21 +1,21 @@
 //! The resolvers of the node: whose turn it is, and which of them do not answer.
 //!
-//! Invariants: one that does not answer gets one question each [`DEAD`], and the others get the rest. Where none answers,
-//! all are asked: nobody knows better.
+//! Invariants: a resolver that does not answer gets one question each [`DEAD`], and the others get the rest. If none
+//! answers, all are asked, because there is no better resolver.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::base::clock::Moment;
 
-/// How long one that does not answer is left alone.
+/// How long a resolver that does not answer is left alone.
 pub const DEAD: Duration = Duration::from_secs(10);
-/// One packet may get lost; so many in a row do not.
+/// Failures in a row after which a resolver counts as dead. One packet may get lost, but hardly so many in a row.
 const FAILURES: u32 = 2;
 
 struct Upstream {
     address: SocketAddr,
-    /// In a row.
+    /// Questions in a row that the resolver has not answered.
     failures: u32,
     dead_until: Option<Moment>,
 }
@@ -28,7 +28,7 @@ pub struct Upstreams {
 }
 
 impl Upstreams {
-    /// These from now on, without repetitions. What is known of one that stays is kept.
+    /// Sets the resolvers from now on, without repetitions. A resolver that stays keeps its failures.
     pub fn set(&mut self, addresses: impl IntoIterator<Item = SocketAddr>) {
         let mut all: Vec<Upstream> = Vec::new();
         for address in addresses {
@@ -49,7 +49,7 @@ impl Upstreams {
         self.next = 0;
     }
 
-    /// The one to ask now, in turn; not one of `tried`.
+    /// Picks the resolver to ask now, in turn, but none of `tried`.
     pub fn pick(&mut self, now: Moment, tried: &[SocketAddr]) -> Option<SocketAddr> {
         let count = self.all.len();
         let turns = (0..count).map(|n| (self.next + n) % count);
@@ -66,7 +66,7 @@ impl Upstreams {
         Some(picked.address)
     }
 
-    /// It has answered.
+    /// Notes that a resolver has answered.
     pub fn answered(&mut self, address: SocketAddr) {
         if let Some(upstream) = self.of(address) {
             upstream.failures = 0;
@@ -74,7 +74,8 @@ impl Upstreams {
         }
     }
 
-    /// It has not. `refused`: the network says that nobody is there.
+    /// Notes that a resolver has not answered. `refused`: the network says that nothing listens there, or the socket has
+    /// failed.
     pub fn failed(&mut self, address: SocketAddr, refused: bool, now: Moment) {
         if let Some(upstream) = self.of(address) {
             upstream.failures += 1;

@@ -7,16 +7,17 @@ use crate::net::services::names::{EndpointNames, NamedPort};
 
 use super::record::Data;
 
-/// One way to what a name leads to.
+/// A way from a name to an address, perhaps with a port.
 pub struct Way<'z> {
-    /// None: no port.
+    /// The port, or `None` for a service without ports.
     pub port: Option<&'z NamedPort>,
     pub address: IpAddr,
     /// The first label of an endpoint's own name.
     pub endpoint: Option<&'z EndpointNames>,
 }
 
-/// At most `most` addresses, each once. Those of several ports follow one another, but where the turn began.
+/// Returns at most `most` addresses, each once. The iterator gives an address once for each of several ports. These follow
+/// one another, except where the turn began.
 pub fn without_repetitions(addresses: impl Iterator<Item = Data>, most: usize) -> Vec<Data> {
     let mut all: Vec<Data> = Vec::new();
     for address in addresses {
@@ -56,7 +57,8 @@ pub fn endpoint_ways(endpoints: &[EndpointNames]) -> Vec<Way<'_>> {
     each.collect()
 }
 
-/// A headless service may have no port at all, and its names still lead to addresses.
+/// Returns each port, or `None` once if there is no port. A headless service may have no port at all, and its names still
+/// lead to addresses.
 fn some_or_none(ports: &[NamedPort]) -> impl Iterator<Item = Option<&NamedPort>> {
     let none = ports.is_empty().then_some(None);
     ports.iter().map(Some).chain(none)
@@ -67,7 +69,7 @@ impl Way<'_> {
         Data::address(self.address)
     }
 
-    /// Whether its port has a name and the protocol, `_tcp`.
+    /// True if the way's port has a name, and has this protocol, such as `_tcp`.
     pub fn is_named_of(&self, protocol: &[u8]) -> bool {
         self.port.is_some_and(|p| {
             let name: &[u8] = match p.protocol {
@@ -91,7 +93,7 @@ pub fn is_named(endpoint: &EndpointNames, label: &[u8]) -> bool {
         .eq_ignore_ascii_case(label)
 }
 
-/// The first label of an endpoint's name: its host name, else its address as CoreDNS writes it.
+/// Returns the first label of an endpoint's name: its host name, else its address as CoreDNS writes it.
 pub fn endpoint_name(endpoint: &EndpointNames) -> String {
     let hostname = endpoint.hostname.as_ref().filter(|h| !h.is_empty());
     hostname
@@ -99,7 +101,7 @@ pub fn endpoint_name(endpoint: &EndpointNames) -> String {
         .unwrap_or_else(|| dashed(endpoint.address))
 }
 
-/// `10-244-0-7`, `fd00--7`. A label does not end with a dash: `fd00--` has a zero behind it.
+/// Writes an address as a label: `10-244-0-7`, `fd00--7`. A label does not end with a dash: `fd00--` gets a zero behind it.
 fn dashed(address: IpAddr) -> String {
     let mut text = address.to_string().replace(['.', ':'], "-");
     if text.ends_with('-') {
@@ -108,7 +110,7 @@ fn dashed(address: IpAddr) -> String {
     text
 }
 
-/// The address of such a label.
+/// Reads the address of a label such as `10-244-0-7`.
 pub fn undashed(label: &[u8]) -> Option<IpAddr> {
     let text = std::str::from_utf8(label).ok()?;
     let v4 = text.replace('-', ".").parse().map(IpAddr::V4);

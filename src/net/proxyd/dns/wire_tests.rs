@@ -109,7 +109,8 @@ fn an_answer_repeats_number_question_and_flags() {
     assert_eq!(bytes.len(), 12 + NAME.len() + 2 + 4 + 2 * 16);
 }
 
-/// As `dig CH TXT version.bind` needs it: an answer with another question is none to a client.
+/// A refusal repeats the question with its class, as `dig CH TXT version.bind` needs it: a client does not accept an answer
+/// with another question.
 #[test]
 fn a_question_of_another_class_is_refused_as_it_was_asked() {
     for class in [3_u16, 4, 254, 255, 7] {
@@ -282,7 +283,7 @@ fn the_longest_name_is_answered() {
     assert_eq!(parsed(&bytes).header_counts().nscount(), 1);
 }
 
-/// What a resolver answers: a number, flags, the question's bytes and records.
+/// Returns a resolver's answer: a number, flags, the question's bytes and records.
 fn upstream(id: u16, flags: [u8; 2], question: &[u8], records: &[&[u8]]) -> Vec<u8> {
     let mut bytes = id.to_be_bytes().to_vec();
     bytes.extend(flags);
@@ -338,7 +339,7 @@ fn only_the_answer_to_the_question_counts() {
     check_answer(b"\0\x07\x80", false);
 }
 
-/// What the client gets of an answer of another resolver.
+/// Returns the client's answer that is made from another resolver's answer.
 fn relayed(bytes: &[u8], asked: &Query, aliases: &[Records], limit: usize) -> Vec<u8> {
     let name = name_of_text("example.org").unwrap();
     let answered = Answered::read(bytes, 7, &name, Rtype::A).expect("it is the answer");

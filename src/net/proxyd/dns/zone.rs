@@ -21,27 +21,27 @@ use super::ways::{
 /// The version of the schema of names that the zone follows.
 const SCHEMA: &str = "1.1.0";
 
-/// What the zone knows of a name.
+/// Result of a look-up: the zone's knowledge of a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// It is not of the zone.
+    /// The name is not of the zone.
     Elsewhere,
-    /// It does not exist; the start of the zone that says so.
+    /// The name does not exist. The record is the start (SOA) of the zone that says so.
     NoName(Records),
-    /// It exists and has nothing of the type.
+    /// The name exists and has no record of the type. The record is the start (SOA) of the zone that says so.
     NoData(Records),
-    /// It stands for another name.
+    /// The name stands for this other name.
     Alias(OwnedName),
-    /// It has these, at least one record.
+    /// The name has at least one record of the type.
     Data {
-        /// Of the type that was asked for.
+        /// The records of the type that was asked for.
         records: Records,
         /// Addresses of the names in `records`.
         extra: Vec<Records>,
     },
 }
 
-/// What has an address of its own.
+/// A thing with an address of its own, by its place in the zone's services.
 enum Named {
     ClusterIp(usize),
     Endpoint(usize, usize),
@@ -50,23 +50,23 @@ enum Named {
 /// Which of many records an answer has.
 #[derive(Clone, Copy, Debug)]
 pub struct Choice {
-    /// Which of them comes first; another one each time.
+    /// Which of the records comes first. Each answer has another number.
     pub turn: usize,
-    /// No more than these fit.
+    /// The most records that fit into the answer.
     pub most: usize,
 }
 
 /// See the module.
 pub struct Zone {
     names: Names,
-    /// None: the cluster's domain is no name, and there is no zone.
+    /// The cluster's domain. `None` means that the configured domain is no name, so that there is no zone.
     domain: Option<OwnedName>,
     by_namespace: HashMap<Vec<u8>, HashMap<Vec<u8>, usize>>,
     by_address: HashMap<IpAddr, Vec<Named>>,
 }
 
 impl Zone {
-    /// The zone of these names.
+    /// Returns the zone of these names.
     pub fn new(names: Names) -> Self {
         let mut by_namespace: HashMap<Vec<u8>, HashMap<Vec<u8>, usize>> = HashMap::new();
         let mut by_address: HashMap<IpAddr, Vec<Named>> = HashMap::new();
@@ -87,12 +87,12 @@ impl Zone {
         }
     }
 
-    /// What it was made of.
+    /// Returns the names of which the zone was made.
     pub fn names(&self) -> &Names {
         &self.names
     }
 
-    /// What the name has of the type.
+    /// Looks up the records of a type that a name has.
     pub fn find(&self, name: &OwnedName, rtype: Rtype, choice: Choice) -> Found {
         let lower: OwnedName = name.to_canonical_name();
         let all = labels(&lower);
@@ -109,7 +109,7 @@ impl Zone {
         }
     }
 
-    /// `labels` are those before the cluster's domain.
+    /// Looks up a name below the cluster's domain. `labels` are the labels before that domain.
     fn find_below(
         &self,
         name: &OwnedName,
@@ -143,7 +143,7 @@ impl Zone {
         self.names.services.get(at)
     }
 
-    /// `before` are the labels before the service's own.
+    /// Looks up a name of a service. `before` are the labels before the service's own.
     fn find_service(
         &self,
         name: &OwnedName,
@@ -184,14 +184,14 @@ impl Zone {
         self.of_type(name, rtype, TTL, without_repetitions(of_type, choice.most))
     }
 
-    /// A service with an `externalName` has one name only.
+    /// Looks up a name of a service with an `externalName`, which has one name only.
     fn external(&self, target: &str, before: &[&[u8]]) -> Found {
         let is_address = target.parse::<IpAddr>().is_ok();
         let target = name_of_text(target).filter(|_| before.is_empty() && !is_address);
         target.map_or_else(|| self.no_name(), Found::Alias)
     }
 
-    /// SRV records, and the addresses of their names.
+    /// Returns SRV records, and the addresses of their names.
     fn servers(
         &self,
         name: &OwnedName,
@@ -232,7 +232,7 @@ impl Zone {
         }
     }
 
-    /// The name of an endpoint, or of its service.
+    /// Returns the name of the way's endpoint, or of its service.
     fn way_name(&self, service: &ServiceNames, way: &Way<'_>) -> Option<OwnedName> {
         let own = way.endpoint.map(endpoint_name);
         self.service_name(service, own.as_deref())
@@ -244,7 +244,7 @@ impl Zone {
         name_of(labels, self.domain.as_ref()?)
     }
 
-    /// `10-244-0-7.NAMESPACE.pod`: the address itself, where pods can have it.
+    /// Looks up `10-244-0-7.NAMESPACE.pod`, which leads to the address itself, if pods can have it.
     fn find_pod(&self, name: &OwnedName, address: &[u8], rtype: Rtype) -> Found {
         let address = undashed(address);
         match address.filter(|a| self.names.pod_cidrs.iter().any(|c| c.contains(*a))) {
@@ -281,7 +281,7 @@ impl Zone {
         }
     }
 
-    /// The service whose address it is; else the endpoints; else ourselves.
+    /// Returns the name of the service that has the address; else the names of its endpoints; else our own name.
     fn names_of(&self, address: IpAddr) -> Vec<Data> {
         let Some(named) = self.by_address.get(&address) else {
             let own = self.names.addresses.contains(&address);
@@ -327,7 +327,7 @@ impl Zone {
         }
     }
 
-    /// Those of `data` that have the type.
+    /// Returns the items of `data` that have the type.
     fn of_type(&self, name: &OwnedName, rtype: Rtype, ttl: u32, mut data: Vec<Data>) -> Found {
         data.retain(|d| d.rtype() == rtype);
         match data.is_empty() {
@@ -347,7 +347,7 @@ impl Zone {
         Found::NoData(self.start(self.domain.clone().unwrap_or_else(OwnedName::root_vec)))
     }
 
-    /// The SOA record of a zone: ours, or one of reverse names.
+    /// Returns the SOA record of a zone: ours, or one of reverse names.
     fn start(&self, zone: OwnedName) -> Records {
         let soa = Data::Soa {
             server: self

@@ -1,8 +1,8 @@
 //! Addresses of services and names that become the node's own, where the kernel translates no addresses.
 //!
-//! Those of IPv4 are added to the loopback interface, with a scope that makes them the source of nothing else. IPv6 has no such
-//! scope: the kernel would take one for the source of the node's own connections, and add a route to it beside that to all
-//! services. So a local route leads to each, and no interface has it.
+//! IPv4 addresses are added to the loopback interface, with a scope that makes them the source of nothing else. IPv6 has no
+//! such scope: the kernel would take an address for the source of the node's own connections, and add a route to it beside
+//! the route to all services. So a local route leads to each IPv6 address, and no interface has it.
 //!
 //! Invariants: only what was added here is removed, also after a restart of the role: it is written down before it is
 //! added. An address that the node has anyhow stays as it is. One with connections stays until the last has ended.
@@ -33,12 +33,12 @@ pub struct Addresses {
     record: PathBuf,
     claimed: Slab<Claimed>,
     by_ip: HashMap<IpAddr, Key>,
-    /// Another process of the role may have connections on any of them.
+    /// True while another process of the role may have connections on any of the addresses.
     held: bool,
 }
 
 impl Addresses {
-    /// Those that a role before this one has added, by its record.
+    /// Returns the addresses that a role before this one has added, by its record.
     pub fn new(record: PathBuf) -> Self {
         let recorded = std::fs::read(&record).unwrap_or_default();
         let recorded: BTreeSet<IpAddr> = serde_json::from_slice(&recorded).unwrap_or_default();
@@ -52,7 +52,7 @@ impl Addresses {
         addresses
     }
 
-    /// Adds what is wanted and missing; what is not wanted goes with [`Self::release`].
+    /// Adds the addresses that are wanted and missing. Addresses that are not wanted go with [`Self::release`].
     pub fn claim(&mut self, wanted: &BTreeSet<IpAddr>) {
         for (ip, key) in &self.by_ip {
             if let Some(claimed) = self.claimed.get_mut(*key) {
@@ -78,7 +78,7 @@ impl Addresses {
         }
     }
 
-    /// Adds again what somebody has removed.
+    /// Adds again the addresses that another program has removed.
     pub fn renew(&self) {
         let wanted = self.claimed.iter().filter(|(_, c)| c.wanted);
         for (_, claimed) in wanted {
@@ -102,24 +102,24 @@ impl Addresses {
         }
     }
 
-    /// Removes nothing until [`Self::let_loose`].
+    /// Has no address removed until [`Self::let_loose`].
     pub fn hold(&mut self) {
         self.held = true;
     }
 
-    /// The other process has ended: what nobody needs goes.
+    /// Removes the addresses that are not needed, after the other process has ended.
     pub fn let_loose(&mut self) {
         self.held = false;
         self.release();
     }
 
-    /// They are another process's from now on.
+    /// Leaves the addresses to another process.
     pub fn give_up(&mut self) {
         self.claimed = Slab::default();
         self.by_ip.clear();
     }
 
-    /// Removes what is not wanted and has no connection.
+    /// Removes the addresses that are not wanted and have no connection.
     pub fn release(&mut self) {
         if self.held {
             return;
@@ -136,26 +136,26 @@ impl Addresses {
         }
     }
 
-    /// Those that were added.
+    /// Returns the addresses that were added, sorted.
     pub fn all(&self) -> Vec<IpAddr> {
         let mut all: Vec<IpAddr> = self.by_ip.keys().copied().collect();
         all.sort();
         all
     }
 
-    /// The claim of an address, if it is ours.
+    /// Returns the key of an address, if it is ours.
     pub fn find(&self, ip: IpAddr) -> Option<Key> {
         self.by_ip.get(&ip).copied()
     }
 
-    /// A connection on the address has begun.
+    /// Counts a connection on the address that has begun.
     pub fn count_in(&mut self, key: Key) {
         if let Some(claimed) = self.claimed.get_mut(key) {
             claimed.connections += 1;
         }
     }
 
-    /// One has ended.
+    /// Counts a connection on the address that has ended. Removes the address if it is not wanted and this was the last one.
     pub fn count_out(&mut self, key: Key) {
         let Some(claimed) = self.claimed.get_mut(key) else {
             return;
@@ -172,7 +172,8 @@ impl Addresses {
     }
 }
 
-/// Makes an address the node's own; `is_ours`: it may be there already. An older podprobe has added those of IPv6 to the interface.
+/// Makes an address the node's own. `is_ours`: it may be there already. An older podprobe has added IPv6 addresses to the
+/// interface.
 fn add(ip: IpAddr, is_ours: bool) -> io::Result<()> {
     let mut kernel = Rtnetlink::open()?;
     if ip.is_ipv4() {

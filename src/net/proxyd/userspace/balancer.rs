@@ -24,7 +24,7 @@ pub const MAX_CLIENTS: usize = 16_384;
 pub enum BalancerError {
     /// The service is not known.
     MissingService,
-    /// It has no endpoint.
+    /// The service has no endpoint.
     MissingEndpoints,
 }
 
@@ -46,20 +46,20 @@ struct Record {
     last_used: Moment,
 }
 
-/// One service.
+/// A service with its endpoints and its clients.
 #[derive(Debug, Default)]
 struct Entry {
     /// Shuffled, so that not every node starts with the same pod.
     endpoints: Vec<Backend>,
-    /// Of the endpoint that is next.
+    /// Index of the endpoint that is next.
     index: usize,
-    /// How long a client keeps its endpoint; None is no affinity.
+    /// How long a client keeps its endpoint, or `None` without affinity.
     affinity: Option<Duration>,
     clients: HashMap<IpAddr, Record>,
 }
 
 impl Entry {
-    /// The endpoint that the client has, if it may keep it.
+    /// Returns the endpoint that the client has, if the client may keep it.
     fn kept(&mut self, client: IpAddr, now: Moment) -> Option<Backend> {
         let ttl = self.affinity?;
         let record = self.clients.get_mut(&client)?;
@@ -69,7 +69,7 @@ impl Entry {
         })
     }
 
-    /// The next one by round robin.
+    /// Takes the next endpoint by round robin.
     fn advance(&mut self) -> Option<Backend> {
         let endpoint = self.endpoints.get(self.index)?.clone();
         self.index = (self.index + 1) % self.endpoints.len();
@@ -134,8 +134,8 @@ impl<K> Default for LoadBalancerRR<K> {
 }
 
 impl<K: Ord + Clone> LoadBalancerRR<K> {
-    /// Makes a service known, or changes its affinity; its endpoints stay. None is no affinity, and a timeout of zero is
-    /// [`DEFAULT_AFFINITY`]. Before or after [`Self::set_endpoints`], as the caller likes.
+    /// Makes a service known, or changes its affinity; its endpoints stay. `None` is no affinity, and a timeout of zero is
+    /// [`DEFAULT_AFFINITY`]. The caller may call this before or after [`Self::set_endpoints`].
     pub fn new_service(&mut self, name: &K, affinity: Option<Duration>) {
         let entry = self.services.entry(name.clone()).or_default();
         entry.affinity = affinity.map(|ttl| match ttl.is_zero() {
@@ -157,11 +157,11 @@ impl<K: Ord + Clone> LoadBalancerRR<K> {
         self.services.retain(|name, _| wanted(name));
     }
 
-    /// Where the next connection of that client goes. `reset` is for a connection whose last endpoint did not answer: the
-    /// client's endpoint is not looked at but replaced.
+    /// Returns the endpoint for the next connection of that client. `reset` is for a connection whose last endpoint did not
+    /// answer: the client's endpoint is not looked at but replaced.
     ///
     /// # Errors
-    /// The service is unknown, or has no endpoint.
+    /// Returns `BalancerError` if the service is unknown, or has no endpoint.
     pub fn next_endpoint(
         &mut self,
         name: &K,
@@ -196,17 +196,17 @@ impl<K: Ord + Clone> LoadBalancerRR<K> {
         entry.index = 0;
     }
 
-    /// The endpoints of a service in the order in which they are used; none for an unknown one.
+    /// Returns the endpoints of a service in the order in which they are used; the list is empty for an unknown service.
     pub fn endpoints(&self, name: &K) -> &[Backend] {
         self.services.get(name).map_or(&[], |e| &e.endpoints)
     }
 
-    /// How many clients of a service have an endpoint of their own.
+    /// Returns how many clients of a service have an endpoint of their own.
     pub fn clients(&self, name: &K) -> usize {
         self.services.get(name).map_or(0, |e| e.clients.len())
     }
 
-    /// Every client that keeps an endpoint, and for how long it was silent.
+    /// Returns every client that keeps an endpoint, and for how long it was silent.
     pub fn kept_endpoints(
         &self,
         now: Moment,
@@ -220,7 +220,7 @@ impl<K: Ord + Clone> LoadBalancerRR<K> {
         })
     }
 
-    /// A client keeps an endpoint that it used at that moment; does nothing where the service has not got it.
+    /// Lets a client keep an endpoint that it used at that moment. Does nothing if the service does not have that endpoint.
     pub fn keep_endpoint(&mut self, name: &K, client: IpAddr, endpoint: &Backend, used: Moment) {
         if let Some(entry) = self.services.get_mut(name)
             && entry.endpoints.contains(endpoint)
@@ -238,7 +238,7 @@ impl<K: Ord + Clone> LoadBalancerRR<K> {
         }
     }
 
-    /// The same for every service.
+    /// Forgets the clients of every service that were away for its timeout or longer.
     pub fn clean_up_all(&mut self, now: Moment) {
         for entry in self.services.values_mut() {
             if let Some(ttl) = entry.affinity {
@@ -248,12 +248,12 @@ impl<K: Ord + Clone> LoadBalancerRR<K> {
     }
 }
 
-/// Whether something can be connected to: it has an address and a port.
+/// True if the endpoint can be connected to: it has an address and a port.
 pub fn is_valid(endpoint: &Backend) -> bool {
     endpoint.address.port() != 0 && !endpoint.address.ip().is_unspecified()
 }
 
-/// Every order is as likely as any other (Fisher and Yates).
+/// Shuffles a list: every order is as likely as any other (Fisher and Yates).
 fn shuffled<T>(mut list: Vec<T>, mut random: impl FnMut() -> f64) -> Vec<T> {
     for last in (1..list.len()).rev() {
         let other = (random() * (last + 1) as f64) as usize;

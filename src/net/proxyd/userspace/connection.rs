@@ -1,4 +1,4 @@
-//! One TCP connection of a client, with the one to its endpoint.
+//! A client's TCP connection, with the connection to its endpoint.
 //!
 //! Invariants: what the client sends stays in its socket until an endpoint has answered.
 
@@ -13,7 +13,7 @@ use crate::base::clock::Moment;
 use crate::net::proxyd::message::Clients;
 use crate::net::proxyd::slab::Key;
 
-/// How long each endpoint that is tried may take.
+/// How long each endpoint that is tried may take to answer, one limit for each attempt.
 pub const ATTEMPTS: [Duration; 4] = [
     Duration::from_millis(250),
     Duration::from_millis(500),
@@ -21,16 +21,16 @@ pub const ATTEMPTS: [Duration; 4] = [
     Duration::from_secs(2),
 ];
 
-/// What a connection waits for with a time limit; the index of its queue.
+/// Event for which a connection waits with a time limit. Each kind has a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// That an endpoint answers: the attempt.
+    /// The answer of an endpoint, at this attempt.
     Endpoint(u8),
-    /// That there are descriptors for a socket to an endpoint: the attempt.
+    /// Descriptors for a socket to an endpoint, at this attempt.
     Descriptors(u8),
-    /// That it gets old, and its ends are watched.
+    /// The age from which the ends of the connection are watched.
     Age,
-    /// That its second half ends, too.
+    /// The end of the connection's second half.
     SecondEnd,
 }
 
@@ -38,13 +38,13 @@ impl Wait {
     /// How many queues there are.
     pub const QUEUES: usize = ATTEMPTS.len() + 3;
 
-    /// All of them, in the order of their queues.
+    /// Returns all kinds of waits, in the order of their queues.
     pub fn all() -> impl Iterator<Item = Self> {
         let endpoints = (0..ATTEMPTS.len() as u8).map(Self::Endpoint);
         endpoints.chain([Self::Descriptors(0), Self::Age, Self::SecondEnd])
     }
 
-    /// Its queue.
+    /// Returns the index of the queue.
     pub fn queue(self) -> usize {
         match self {
             Self::Endpoint(attempt) => attempt.into(),
@@ -54,7 +54,7 @@ impl Wait {
         }
     }
 
-    /// How long it waits.
+    /// Returns how long the connection waits at most.
     pub fn limit(self) -> Duration {
         match self {
             Self::Endpoint(attempt) => ATTEMPTS[usize::from(attempt)],
@@ -69,13 +69,13 @@ impl Wait {
 /// See the module.
 #[derive(Debug)]
 pub struct Connection {
-    /// To the client.
+    /// The socket to the client.
     pub client: OwnedFd,
-    /// To the endpoint; None between two attempts.
+    /// The socket to the endpoint; `None` between two attempts.
     pub backend: Option<OwnedFd>,
-    /// The client's.
+    /// The client's address.
     pub address: IpAddr,
-    /// Whose endpoints it gets.
+    /// The kind of client, by which its endpoints are chosen.
     pub clients: Clients,
     /// The service port.
     pub port: Key,
@@ -83,47 +83,47 @@ pub struct Connection {
     pub claimed: Option<Key>,
     /// Fingerprints of the endpoints that were tried; 0 is none.
     pub tried: [u32; ATTEMPTS.len()],
-    /// The endpoint has answered.
+    /// True if the endpoint has answered.
     pub open: bool,
-    /// It is to be looked at again without an event.
+    /// True if the connection is to be looked at again without an event.
     pub again: bool,
-    /// What it waits for.
+    /// The event for which the connection waits with a time limit.
     pub wait: Option<Wait>,
-    /// Since when.
+    /// When that wait began.
     pub since: Moment,
-    /// From the client to the endpoint.
+    /// The direction from the client to the endpoint.
     pub up: Direction,
-    /// And back.
+    /// The direction from the endpoint to the client.
     pub down: Direction,
 }
 
-/// What is to be done with a connection.
+/// Next step for a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// It waits for events.
+    /// Wait for events.
     Wait,
-    /// It goes on after others.
+    /// Go on after other connections.
     Again,
-    /// Both halves have ended.
+    /// End the connection, because both halves have ended.
     Finish,
-    /// One end was reset.
+    /// Reset the connection, because an end was reset.
     Break,
 }
 
 impl Connection {
-    /// Events of the client's socket.
+    /// Notes the events of the client's socket.
     pub fn client_is(&mut self, events: EpollFlags) {
         self.up.source_is(events);
         self.down.destination_is(events);
     }
 
-    /// Events of the endpoint's socket.
+    /// Notes the events of the endpoint's socket.
     pub fn backend_is(&mut self, events: EpollFlags) {
         self.down.source_is(events);
         self.up.destination_is(events);
     }
 
-    /// Moves what can be moved in both directions.
+    /// Moves the bytes that can be moved in both directions.
     pub fn turn(&mut self, tools: &mut Tools<'_>) -> Next {
         let Some(backend) = &self.backend else {
             return Next::Wait;
@@ -139,7 +139,7 @@ impl Connection {
         }
     }
 
-    /// Exactly one half has ended.
+    /// True if exactly one half has ended.
     pub fn is_half_closed(&self) -> bool {
         self.up.is_closed() != self.down.is_closed()
     }

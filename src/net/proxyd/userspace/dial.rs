@@ -33,7 +33,7 @@ impl Default for Namespaces {
 }
 
 impl Namespaces {
-    /// Opens those of a new table and closes the others, which then end with their pods.
+    /// Opens the namespaces of a new table and closes the others, which then end with their pods.
     pub fn keep(&mut self, wanted: &BTreeSet<PathBuf>) {
         self.open.retain(|path, _| wanted.contains(path));
         for path in wanted {
@@ -45,10 +45,11 @@ impl Namespaces {
         }
     }
 
-    /// A socket that connects to an endpoint; whether it could is told later. Closed on exec, and nothing on it blocks.
+    /// Returns a socket that begins to connect to an endpoint; the poller tells later whether it could. The socket is closed
+    /// on exec, and does not block.
     ///
     /// # Errors
-    /// No socket can be had, or the connect has failed already.
+    /// Returns the error if no socket can be had, or if the connect has failed already.
     pub fn dial(&self, backend: &Backend, kind: SockType) -> nix::Result<OwnedFd> {
         let family = match backend.address.is_ipv4() {
             true => AddressFamily::Inet,
@@ -89,7 +90,7 @@ impl Namespaces {
     }
 }
 
-/// Whether an error is our own lack, and says nothing about the endpoint.
+/// True if an error is this process's own lack of descriptors or memory, which says nothing about the endpoint.
 pub fn is_shortage(e: Errno) -> bool {
     matches!(
         e,

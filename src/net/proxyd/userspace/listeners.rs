@@ -30,11 +30,11 @@ const PORTS_TRIED: u32 = 32;
 /// An address for clients.
 #[derive(Debug)]
 pub struct Listener {
-    /// None where the kernel refuses clients without one.
+    /// The socket, or `None` if the kernel refuses clients without one.
     pub socket: Option<OwnedFd>,
-    /// Where it is bound.
+    /// Address and port where the listener is bound.
     pub at: SocketAddr,
-    /// What it is for.
+    /// The address of the plan for which the listener is there.
     pub wanted: Wanted,
 }
 
@@ -49,12 +49,12 @@ pub struct Listeners {
     range: Option<PortRange>,
     /// Sockets of another process that no table has asked for yet.
     inherited: BTreeMap<HandedSocket, OwnedFd>,
-    /// Makes the token of a listener.
+    /// Function that makes the token of a listener.
     token: fn(Protocol, Key) -> Token,
 }
 
 impl Listeners {
-    /// None yet; `token` makes the token of each.
+    /// Returns the state without listeners; `token` makes the token of each.
     pub fn new(token: fn(Protocol, Key) -> Token) -> Self {
         Self {
             listeners: Slab::default(),
@@ -69,24 +69,24 @@ impl Listeners {
         }
     }
 
-    /// A listener.
+    /// Returns a listener.
     pub fn get(&self, key: Key) -> Option<&Listener> {
         self.listeners.get(key)
     }
 
-    /// How many serve clients.
+    /// Returns how many listeners serve clients.
     pub fn serving(&self) -> usize {
         let serves = |(_, l): &(Key, &Listener)| l.wanted.action == Action::Serve;
         self.listeners.iter().filter(serves).count()
     }
 
-    /// What could not be bound.
+    /// Returns the addresses that could not be bound, each with the error.
     pub fn not_bound(&self) -> Vec<NotBound> {
         let failed = self.failed.iter().map(|(_, why)| why);
         self.conflicts.iter().chain(failed).cloned().collect()
     }
 
-    /// Where connections must be redirected to.
+    /// Returns the portals: the addresses of services, each with the port to which its connections must be redirected.
     pub fn portals(&self) -> Vec<Portal> {
         let mut found = Vec::new();
         for key in self.by_place.values() {
@@ -102,7 +102,7 @@ impl Listeners {
         found
     }
 
-    /// Releases what is not wanted any more, and gives its keys.
+    /// Closes the listeners that are not wanted any more, and returns their keys.
     pub fn release(&mut self, plan: &Plan, service_addresses: ServiceAddresses) -> Vec<Key> {
         self.choose_ports(service_addresses);
         let wanted: BTreeMap<&Place, &Wanted> = plan.wanted.iter().map(|w| (&w.place, w)).collect();
@@ -113,7 +113,7 @@ impl Listeners {
         places.iter().filter_map(|p| self.close(p)).collect()
     }
 
-    /// Another range of ports counts for portals that are opened from now on.
+    /// Has another range of ports count for portals that are opened from now on.
     fn choose_ports(&mut self, service_addresses: ServiceAddresses) {
         let range = match service_addresses {
             ServiceAddresses::Portals { first, last } if first > 0 => {
@@ -131,7 +131,7 @@ impl Listeners {
         }
     }
 
-    /// Binds what is wanted and not there yet. Gives the keys of listeners that were closed for it.
+    /// Binds the addresses that are wanted and not bound yet. Returns the keys of listeners that were closed for that.
     pub fn claim(&mut self, plan: &Plan, now: Moment, poller: &Poller) -> Vec<Key> {
         let mut closed = Vec::new();
         for wanted in &plan.wanted {
@@ -141,7 +141,7 @@ impl Listeners {
         closed
     }
 
-    /// Tries again what could not be bound.
+    /// Tries again to bind the addresses that could not be bound.
     pub fn retry(&mut self, now: Moment, poller: &Poller) {
         if self.retry_at.is_none_or(|at| at > now) {
             return;
@@ -152,7 +152,7 @@ impl Listeners {
         self.plan_retry(now);
     }
 
-    /// When [`Self::retry`] should be called.
+    /// Returns when [`Self::retry`] should be called.
     pub fn retry_at(&self) -> Option<Moment> {
         self.retry_at
     }
@@ -184,7 +184,7 @@ impl Listeners {
         known
     }
 
-    /// From refusing to serving and back without a moment in which the port is free.
+    /// Changes a listener from refusing to serving or back, without a moment in which the port is free.
     fn change(&mut self, key: Key, old: Action, poller: &Poller) -> nix::Result<()> {
         let listener = self.listeners.get(key).ok_or(Errno::ENOENT)?;
         let protocol = listener.wanted.protocol();
@@ -233,7 +233,7 @@ impl Listeners {
         Ok(())
     }
 
-    /// A refusing portal of UDP gets a port as the others do: nobody listens on it.
+    /// Opens a portal. A refusing portal of UDP gets a port as the others do, and no socket listens on it.
     fn open_portal(
         &mut self,
         wanted: &Wanted,
@@ -284,27 +284,27 @@ impl Listeners {
         places.iter().filter_map(|p| self.close(p)).collect()
     }
 
-    /// These sockets are used where a table wants them, in place of new ones.
+    /// Takes sockets of another process, which are used for the addresses that a table wants, in place of new ones.
     pub fn inherit(&mut self, sockets: Vec<(HandedSocket, OwnedFd)>) {
         self.inherited.extend(sockets);
     }
 
-    /// What no table has wanted is closed.
+    /// Closes the inherited sockets that no table has wanted.
     pub fn forget_inherited(&mut self) {
         self.inherited.clear();
     }
 
-    /// What could not be bound is tried at once.
+    /// Has the addresses that could not be bound tried again at once.
     pub fn retry_now(&mut self, now: Moment) {
         self.retry_at = (!self.failed.is_empty()).then_some(now);
     }
 
-    /// What is bound to an address of its own.
+    /// Returns the listener that is bound to an address of its own, which is no portal.
     pub fn find(&self, protocol: Protocol, at: SocketAddr) -> Option<Key> {
         self.by_place.get(&Place::Address(protocol, at)).copied()
     }
 
-    /// Every socket that another process can go on with. It gets other ports of the proxy than these.
+    /// Returns every socket with which another process can go on. That process gets other ports of the proxy than these.
     pub fn to_hand_over(&self) -> Vec<(HandedSocket, &OwnedFd)> {
         let places = self.by_place.iter();
         let bound = places.filter_map(|(place, key)| match place {
@@ -318,7 +318,8 @@ impl Listeners {
         bound.collect()
     }
 
-    /// Closes everything; another process has the same sockets. The poller would tell of them for as long as that lives.
+    /// Closes everything, because another process has the same sockets. The sockets leave the poller, which would tell of
+    /// them for as long as that process lives.
     pub fn give_up(&mut self, poller: &Poller) {
         for (_, listener) in self.listeners.iter() {
             // It is not watched where clients are refused.

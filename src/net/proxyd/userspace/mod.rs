@@ -1,4 +1,5 @@
-//! The userspace data path in the role `podprobe proxy`: it takes the connections of services and hands them on to endpoints.
+//! The userspace data path in the role `podprobe proxy`: it takes the connections of services and hands them on to
+//! endpoints.
 //!
 //! Invariants: connecting to an endpoint holds up no other client. A connection that is established is ended by its
 //! two ends alone: not by a new table, not by the end of the daemon. What is bound is released before anything new is

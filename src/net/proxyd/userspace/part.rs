@@ -50,14 +50,15 @@ pub struct Userspace {
     listeners: Listeners,
     tcp: Tcp,
     udp: Udp,
-    /// Listeners that take no connections until then.
+    /// Listeners that take no connections, each with the moment until which it pauses.
     paused: Vec<(Moment, Key)>,
     descriptors: u64,
     clean_up: Option<Moment>,
 }
 
 impl Userspace {
-    /// Without services; it may use so many descriptors and keeps what it claims in `dir`.
+    /// Returns the part without services. The part may use so many descriptors, and records the addresses that it claims in
+    /// `dir`.
     pub fn new(dir: &Path, descriptors: u64) -> Self {
         let configuration = Configuration::default();
         Self {
@@ -80,7 +81,7 @@ impl Userspace {
         }
     }
 
-    /// From now on this counts.
+    /// Serves by this configuration from now on.
     pub fn apply(&mut self, configuration: &Configuration, now: Moment, poller: &Poller) {
         let plan = Plan::of(configuration);
         let options = &configuration.options;
@@ -102,27 +103,27 @@ impl Userspace {
         self.clean_up = sticky.then(|| now + CLEAN_UP);
     }
 
-    /// What could not be bound.
+    /// Returns the addresses that could not be bound, each with the error.
     pub fn not_bound(&self) -> Vec<NotBound> {
         self.listeners.not_bound()
     }
 
-    /// Where connections must be redirected to.
+    /// Returns the portals: the addresses of services, each with the port to which its connections must be redirected.
     pub fn portals(&self) -> Vec<Portal> {
         self.listeners.portals()
     }
 
-    /// The addresses that were added to `lo`.
+    /// Returns the addresses that were added to the node.
     pub fn addresses(&self) -> Vec<IpAddr> {
         self.shared.addresses.all()
     }
 
-    /// Mends what somebody else has undone.
+    /// Adds again the addresses that another program has removed.
     pub fn mend(&self) {
         self.shared.addresses.renew();
     }
 
-    /// What has been counted.
+    /// Returns the counts of this data path.
     pub fn metrics(&self) -> Metrics {
         Metrics {
             connections: self.tcp.len() as u64,
@@ -133,7 +134,7 @@ impl Userspace {
         }
     }
 
-    /// Takes no more clients; another role does.
+    /// Takes no more clients, because another role does.
     pub fn retire(&mut self) {
         self.listeners.close_all();
         self.udp.revise(|_| false, &self.shared);
@@ -148,12 +149,12 @@ impl Userspace {
         self.listeners.inherit(sockets);
     }
 
-    /// Every socket for clients, for another process.
+    /// Returns every socket for clients, for another process.
     pub fn to_hand_over(&self) -> Vec<(HandedSocket, &OwnedFd)> {
         self.listeners.to_hand_over()
     }
 
-    /// Takes no more clients; another process has the sockets, and gets the UDP clients.
+    /// Takes no more clients, because another process has the sockets. Returns the UDP clients, for that process.
     pub fn let_go(&mut self, now: Moment, poller: &Poller) -> Vec<(HandedFlow, OwnedFd)> {
         let flows = self
             .udp
@@ -165,12 +166,12 @@ impl Userspace {
         flows
     }
 
-    /// Which endpoints clients keep, for another process.
+    /// Returns which endpoints clients keep, for another process.
     pub fn affinities(&self, now: Moment) -> Vec<HandedAffinity> {
         self.shared.pools.affinities(now)
     }
 
-    /// The other process has let go.
+    /// Goes on with the clients that the other process gives, after that process has let go.
     pub fn adopt(
         &mut self,
         flows: Vec<(HandedFlow, OwnedFd)>,
@@ -188,17 +189,17 @@ impl Userspace {
         self.listeners.retry_now(now);
     }
 
-    /// The daemon has said what it wants: sockets of the other process without a purpose have none.
+    /// Closes the sockets of the other process that have no purpose. The daemon has said by now what it wants.
     pub fn forget_inherited(&mut self) {
         self.listeners.forget_inherited();
     }
 
-    /// The other process has ended.
+    /// Removes the addresses that were kept for the other process, after it has ended.
     pub fn is_alone(&mut self) {
         self.shared.addresses.let_loose();
     }
 
-    /// No connection is left.
+    /// True if no connection is left.
     pub fn is_unused(&self) -> bool {
         self.tcp.is_empty()
     }
@@ -254,7 +255,7 @@ impl Userspace {
         self.tcp.len() >= limits.connections || of_port >= limits.connections_per_port
     }
 
-    /// Clients wait in the kernel's queue for 50 to 100 ms.
+    /// Pauses a listener: clients wait in the kernel's queue for 50 to 100 ms.
     fn pause(&mut self, key: Key, now: Moment, poller: &Poller) {
         let until = now + Duration::from_millis(50).mul_f64(1.0 + random_fraction());
         self.listeners.set_accepting(key, false, poller);

@@ -9,9 +9,9 @@ use nix::unistd::pipe2;
 
 /// How many unused pipes are kept.
 const IDLE: usize = 4;
-/// How many there are at most; a connection that gets none copies.
+/// How many pipes there are at most. A connection that gets none copies.
 const MOST: usize = 512;
-/// What a pipe is asked to hold.
+/// Bytes that a pipe is asked to hold.
 pub const SIZE: usize = 256 * 1024;
 
 /// A pipe.
@@ -31,7 +31,7 @@ pub struct Pipes {
 }
 
 impl Pipes {
-    /// An empty pipe; None where no more can be had.
+    /// Returns an empty pipe, or `None` if no more can be had.
     pub fn take(&mut self) -> Option<Pipe> {
         if self.used >= MOST {
             return None;
@@ -41,7 +41,7 @@ impl Pipes {
         Some(pipe)
     }
 
-    /// Takes a pipe back. One that is not empty is closed.
+    /// Takes a pipe back. A pipe that is not empty is closed.
     pub fn give_back(&mut self, pipe: Pipe, empty: bool) {
         self.used -= 1;
         if empty && self.idle.len() < IDLE {

@@ -13,7 +13,7 @@ use crate::net::proxyd::message::{
 };
 use crate::net::services::table::{Backend, Backends, HostPort, ServicePortEntry, ServicePortName};
 
-/// By which of its addresses a service is reached.
+/// Kind of address by which a service is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Entrance {
     /// A cluster IP.
@@ -24,41 +24,41 @@ pub enum Entrance {
     LoadBalancer,
 }
 
-/// What is bound.
+/// A place for clients that is bound.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Place {
-    /// This address.
+    /// An address of the node.
     Address(Protocol, SocketAddr),
-    /// A port of the proxy, for IPv6 or not.
+    /// A port of the proxy. The last field is true for IPv6.
     Portal(ServicePortName, Entrance, bool),
 }
 
-/// Something to bind.
+/// A place to bind, and how its clients are treated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// What.
+    /// The place.
     pub place: Place,
-    /// For which service port.
+    /// The service port that is reached there.
     pub name: ServicePortName,
-    /// By which kind of address.
+    /// The kind of address by which the service is reached.
     pub entrance: Entrance,
-    /// What is done with clients.
+    /// How clients are treated.
     pub action: Action,
-    /// Only these clients are served; empty is all.
+    /// The clients that are served; an empty list means all.
     pub source_ranges: Vec<Cidr>,
     /// The addresses that lead to a portal.
     pub portal_of: Vec<SocketAddr>,
-    /// A route leads to the address, and no interface has it.
+    /// True if a route leads to the address, and no interface has it.
     pub is_routed: bool,
 }
 
 impl Wanted {
-    /// TCP or UDP.
+    /// Returns TCP or UDP.
     pub fn protocol(&self) -> Protocol {
         self.name.protocol
     }
 
-    /// Whether it is bound to this address.
+    /// True if the place is this address, with any port.
     pub fn is_at(&self, ip: IpAddr) -> bool {
         matches!(self.place, Place::Address(_, at) if at.ip() == ip)
     }
@@ -71,18 +71,18 @@ pub struct Pool {
     pub name: ServicePortName,
     /// How long a client keeps its endpoint.
     pub affinity: Option<Duration>,
-    /// In the order of [`crate::net::proxyd::message::Clients`].
+    /// The endpoints for each kind of client, in the order of [`crate::net::proxyd::message::Clients`].
     pub lists: [Vec<Backend>; 3],
 }
 
 /// See the module.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// What to bind, in the order of the table.
+    /// The places to bind, in the order of the table.
     pub wanted: Vec<Wanted>,
-    /// The endpoints.
+    /// The endpoints of each service port.
     pub pools: Vec<Pool>,
-    /// What cannot be bound because it is wanted twice.
+    /// The addresses that cannot be bound because they are wanted twice.
     pub conflicts: Vec<NotBound>,
     /// Addresses of services and names that have to become the node's own.
     pub addresses: BTreeSet<IpAddr>,
@@ -90,7 +90,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// What a table asks for.
+    /// Returns the plan for a configuration.
     pub fn of(configuration: &Configuration) -> Self {
         let options = &configuration.options;
         let mut plan = Self::default();
@@ -132,7 +132,8 @@ impl Plan {
         }
     }
 
-    /// The daemon adds a route to all addresses in `routed`; each of the others is added by itself.
+    /// Adds the addresses of a service. The daemon adds a route to all addresses in `routed`; each of the others is added by
+    /// itself.
     fn bind_service(&mut self, service: &ServicePortEntry, routed: &[Cidr]) {
         for (entrance, ips) in entrances(service) {
             for ip in ips {
@@ -251,8 +252,8 @@ fn wanted(service: &ServicePortEntry, entrance: Entrance, at: SocketAddr) -> Wan
     }
 }
 
-/// A socket cannot tell its clients apart before it takes them, so it serves where there are endpoints for any. An address
-/// leads to endpoints of its own family.
+/// Returns how an address treats its clients. A socket cannot tell its clients apart before it takes them, so it serves if
+/// there are endpoints for any of them. An address leads to endpoints of its own family.
 fn action(service: &ServicePortEntry, entrance: Entrance, v6: bool) -> Action {
     let of = |backends: &Backends| match backends {
         Backends::Some(list) if list.iter().any(|b| b.address.is_ipv6() == v6) => Action::Serve,
@@ -283,7 +284,8 @@ const ANY: [IpAddr; 2] = [
     IpAddr::V6(Ipv6Addr::UNSPECIFIED),
 ];
 
-/// Each address is bound by itself, so that other addresses with that port stay free for services.
+/// Returns the addresses for node ports. Each is bound by itself, so that other addresses with that port stay free for
+/// services.
 fn node_port_addresses(options: &Options) -> Vec<IpAddr> {
     let mut found: Vec<IpAddr> = match (options.node_ports, options.node_addresses.is_empty()) {
         (false, _) => Vec::new(),
@@ -315,7 +317,8 @@ fn host_port_addresses(host_ip: Option<IpAddr>, options: &Options) -> Vec<IpAddr
     }
 }
 
-/// `0.0.0.0` means IPv4 and `::` means IPv6, as the pod that names it expects.
+/// True if the address has the family of `host_ip`. `0.0.0.0` means IPv4 and `::` means IPv6, as the pod that names it
+/// expects.
 fn is_of_family(ip: IpAddr, host_ip: Option<IpAddr>) -> bool {
     host_ip.is_none_or(|host_ip| host_ip.is_ipv4() == ip.is_ipv4())
 }
@@ -326,7 +329,7 @@ fn of_family(ips: [IpAddr; 2], host_ip: Option<IpAddr>) -> Vec<IpAddr> {
         .collect()
 }
 
-/// Whether an address lies in one of the ranges.
+/// True if the address lies in one of the ranges.
 pub fn is_in(ranges: &[Cidr], ip: IpAddr) -> bool {
     ranges.iter().any(|range| range.contains(ip))
 }

@@ -27,13 +27,13 @@ const KINDS: [(Clients, bool); 6] = [
     (Clients::External, true),
 ];
 
-/// So many clients keep their endpoints when another process takes over: about 5 MB as JSON.
+/// How many clients keep their endpoints when another process takes over: about 5 MB as JSON.
 const MOST_AFFINITIES: usize = 20_000;
 
 /// The most endpoints that are passed over because they did not answer.
 const MOST_SKIPPED: usize = 16;
 
-/// A short name of an endpoint, to know it again; never 0.
+/// Returns a short name of an endpoint, to know it again; never 0.
 pub fn fingerprint(backend: &Backend) -> u32 {
     let mut hasher = DefaultHasher::new();
     backend.hash(&mut hasher);
@@ -43,10 +43,10 @@ pub fn fingerprint(backend: &Backend) -> u32 {
 /// A service port.
 #[derive(Debug)]
 pub struct Port {
-    /// Its connections now.
+    /// How many connections the port has now.
     pub connections: u32,
     pools: [PoolName; 6],
-    /// In the order of [`Clients`].
+    /// The endpoints for each kind of client, in the order of [`Clients`].
     backends: [BTreeSet<Backend>; 3],
 }
 
@@ -59,7 +59,7 @@ pub struct Pools {
 }
 
 impl Pools {
-    /// Takes the endpoints of a plan over.
+    /// Takes over the endpoints of a plan.
     pub fn apply(&mut self, plan: &Plan) {
         let wanted: BTreeSet<&ServicePortName> = plan.pools.iter().map(|p| &p.name).collect();
         self.balancer.retain(|(name, ..)| wanted.contains(name));
@@ -98,28 +98,29 @@ impl Pools {
         }
     }
 
-    /// The key of a service port.
+    /// Returns the key of a service port.
     pub fn find(&self, name: &ServicePortName) -> Option<Key> {
         self.by_name.get(name).copied()
     }
 
-    /// The name of a service port.
+    /// Returns the name of a service port.
     pub fn name(&self, key: Key) -> Option<&ServicePortName> {
         Some(&self.ports.get(key)?.pools[0].0)
     }
 
-    /// A service port.
+    /// Returns a service port.
     pub fn port(&mut self, key: Key) -> Option<&mut Port> {
         self.ports.get_mut(key)
     }
 
-    /// How many connections a service port has now.
+    /// Returns how many connections a service port has now.
     pub fn connections(&self, key: Key) -> u32 {
         self.ports.get(key).map_or(0, |p| p.connections)
     }
 
-    /// Where a client goes: an endpoint of its own family. None when the service port is gone or has no endpoint for such
-    /// clients. `tried`: [`fingerprint`]s of those that did not answer; another one is taken if there is one.
+    /// Chooses the endpoint for a client, of the client's own family. Returns `None` if the service port is gone or has no
+    /// endpoint for such clients. `tried` has the [`fingerprint`]s of the endpoints that did not answer; another endpoint is
+    /// taken if there is one.
     pub fn next(
         &mut self,
         key: Key,
@@ -147,13 +148,13 @@ impl Pools {
         Some(found)
     }
 
-    /// Whether clients may still be sent to an endpoint.
+    /// True if such clients may still be sent to the endpoint.
     pub fn has(&self, key: Key, clients: Clients, backend: &Backend) -> bool {
         let port = self.ports.get(key);
         port.is_some_and(|p| p.backends[clients as usize].contains(backend))
     }
 
-    /// Every network namespace with an endpoint.
+    /// Returns every network namespace with an endpoint.
     pub fn namespaces(&self) -> BTreeSet<std::path::PathBuf> {
         let ports = self.ports.iter().flat_map(|(_, p)| &p.backends);
         ports
@@ -162,7 +163,7 @@ impl Pools {
             .collect()
     }
 
-    /// Which endpoints clients keep, for another process: at most [`MOST_AFFINITIES`].
+    /// Returns which endpoints clients keep, for another process: at most [`MOST_AFFINITIES`].
     pub fn affinities(&self, now: Moment) -> Vec<HandedAffinity> {
         let kept = self.balancer.kept_endpoints(now);
         let handed = kept.map(
@@ -177,7 +178,7 @@ impl Pools {
         handed.take(MOST_AFFINITIES).collect()
     }
 
-    /// A client keeps the endpoint that it had with another process, where its service port still has that.
+    /// Lets a client keep the endpoint that it had with another process, if its service port still has that endpoint.
     pub fn adopt(&mut self, handed: HandedAffinity, now: Moment) {
         let silent = Duration::from_millis(handed.silent_ms);
         let name = (handed.port, handed.clients, handed.client.is_ipv6());

@@ -1,4 +1,4 @@
-//! Which ports the userspace proxy listens on: those of a range, or whatever the kernel chooses (services 5.5).
+//! The ports on which the userspace proxy listens: those of a range, or whatever the kernel chooses (services 5.5).
 //!
 //! Invariants: pure; the randomness is an argument. A port of a range is given to one owner at a time, and can be had
 //! again as soon as it is released.
@@ -35,10 +35,10 @@ pub struct PortRange {
 }
 
 impl PortRange {
-    /// The range of a setting; None of an empty one, which leaves the choice to the kernel.
+    /// Reads the range of a setting. Returns `None` for an empty setting, which leaves the choice to the kernel.
     ///
     /// # Errors
-    /// The text is no range, or has ports outside 1 to 65535.
+    /// Returns `PortRangeError` if the text is no range, or has ports outside 1 to 65535.
     pub fn parse(value: &str) -> Result<Option<Self>, PortRangeError> {
         match value.trim() {
             "" => Ok(None),
@@ -46,7 +46,7 @@ impl PortRange {
         }
     }
 
-    /// Whether the port is one of them.
+    /// True if the port is in the range.
     pub fn contains(self, port: u16) -> bool {
         (self.first..=self.last).contains(&port)
     }
@@ -95,7 +95,7 @@ impl fmt::Display for PortRange {
     }
 }
 
-/// Every port of the range is in use.
+/// Error: every port of the range is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoRemainingPorts(pub PortRange);
 
@@ -119,7 +119,7 @@ pub struct PortAllocator {
 }
 
 impl PortAllocator {
-    /// Without a range every port is 0: the kernel chooses.
+    /// Returns an allocator for a range. Without a range every port is 0: the kernel chooses.
     pub fn new(range: Option<PortRange>) -> Self {
         Self {
             range,
@@ -127,10 +127,10 @@ impl PortAllocator {
         }
     }
 
-    /// A port that nobody has: the first free one from a random place of the range on. `random` is at least 0 and below 1.
+    /// Gives a free port: the first one from a random place of the range on. `random` is at least 0 and below 1.
     ///
     /// # Errors
-    /// All are in use.
+    /// Returns `NoRemainingPorts` if all ports are in use.
     pub fn allocate_next(&mut self, random: f64) -> Result<u16, NoRemainingPorts> {
         let Some(range) = self.range else {
             return Ok(0);
@@ -145,13 +145,13 @@ impl PortAllocator {
         Ok(port)
     }
 
-    /// Marks a port that is known to be in use, such as one that was found bound already. False: it has an owner here, or is
-    /// not of the range.
+    /// Marks a port that is known to be in use, such as one that was found bound already. Returns false if the port has an
+    /// owner here, or is not in the range.
     pub fn claim(&mut self, port: u16) -> bool {
         self.range.is_some_and(|r| r.contains(port)) && self.used.insert(port)
     }
 
-    /// Takes a port back. One that was not given is ignored.
+    /// Takes a port back. A port that was not given is ignored.
     pub fn release(&mut self, port: u16) {
         self.used.remove(&port);
     }

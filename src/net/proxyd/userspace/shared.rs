@@ -1,4 +1,4 @@
-//! What connections and flows have in common: where they may go, and what is counted.
+//! The state that connections and flows have in common: where they may go, and what is counted.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -11,29 +11,29 @@ use crate::api::service::Cidr;
 use crate::net::proxyd::message::{Clients, Configuration, Metrics};
 use crate::net::proxyd::slab::Key;
 
-/// Descriptors that are no connections'.
+/// Descriptors that are kept for other uses than connections.
 const RESERVE: u64 = 256;
 /// Connections of all service ports, where the options name no number and there are descriptors for so many.
 const CONNECTIONS: usize = 32_768;
 /// UDP clients of all service ports.
 const FLOWS: usize = 16_384;
 
-/// How much there may be.
+/// Limits of the numbers of connections and UDP clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Connections of all service ports.
     pub connections: usize,
-    /// Connections of one.
+    /// Connections of one service port.
     pub connections_per_port: u32,
     /// UDP clients of all service ports.
     pub flows: usize,
-    /// UDP clients of one.
+    /// UDP clients of one service port.
     pub flows_per_port: u32,
 }
 
 impl Limits {
-    /// With so many descriptors. A connection has two, and half of them have a pipe at the worst. A service port leaves a
-    /// quarter of the room to others.
+    /// Returns the limits for so many descriptors. A connection has two, and half of the connections have a pipe at the
+    /// worst. A service port leaves a quarter of the room to others.
     pub fn of(configuration: &Configuration, descriptors: u64) -> Self {
         let options = &configuration.options;
         let room = descriptors.saturating_sub(RESERVE).max(8) as usize;
@@ -53,28 +53,28 @@ impl Limits {
     }
 }
 
-/// What TCP and UDP both use.
+/// State that TCP and UDP both use.
 pub struct Shared {
-    /// Where clients go.
+    /// The endpoints of each service port.
     pub pools: Pools,
-    /// Networks of pods.
+    /// The network namespaces of pods.
     pub namespaces: Namespaces,
-    /// Addresses of services.
+    /// The addresses of services that are the node's own.
     pub addresses: Addresses,
-    /// What is counted.
+    /// The counts.
     pub metrics: Metrics,
-    /// How much there may be.
+    /// The limits of connections and UDP clients.
     pub limits: Limits,
     /// How long a UDP client may be silent.
     pub udp_idle: Duration,
-    /// Clients in these are inside.
+    /// Ranges of addresses whose clients count as inside.
     pub inside: Vec<Cidr>,
-    /// Clients with these are, too.
+    /// The node's addresses, whose clients count as inside, too.
     pub node_addresses: Vec<IpAddr>,
 }
 
 impl Shared {
-    /// Whose endpoints a client gets; None when it may not come.
+    /// Returns the kind of a client, by which its endpoints are chosen, or `None` if the client may not come.
     pub fn admit(&mut self, wanted: &Wanted, client: IpAddr) -> Option<Clients> {
         if !wanted.source_ranges.is_empty() && !is_in(&wanted.source_ranges, client) {
             self.metrics.refused += 1;
@@ -94,7 +94,7 @@ impl Shared {
         })
     }
 
-    /// A connection has begun.
+    /// Counts a connection that has begun.
     pub fn count_in(&mut self, port: Key, claimed: Option<Key>) {
         self.metrics.accepted += 1;
         if let Some(port) = self.pools.port(port) {
@@ -105,7 +105,7 @@ impl Shared {
         }
     }
 
-    /// It has ended.
+    /// Counts a connection that has ended.
     pub fn count_out(&mut self, port: Key, claimed: Option<Key>) {
         if let Some(port) = self.pools.port(port) {
             port.connections -= 1;

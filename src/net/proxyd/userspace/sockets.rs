@@ -16,11 +16,11 @@ use crate::base::sys::socket::let_nothing_in;
 use crate::base::wire::listen;
 use crate::net::proxyd::message::Action;
 
-/// A socket that does with clients what `action` says; None where the kernel does it without one. `is_routed`: no interface
-/// has the address.
+/// Opens a socket that treats its clients as `action` says. Returns `None` if the kernel does so without a socket.
+/// `is_routed`: no interface has the address.
 ///
 /// # Errors
-/// The address cannot be bound.
+/// Returns the error if the address cannot be bound.
 pub fn open(
     protocol: Protocol,
     at: SocketAddr,
@@ -84,33 +84,33 @@ fn unbound(at: SocketAddr, kind: SockType, is_routed: bool) -> nix::Result<Owned
     Ok(fd)
 }
 
-/// Takes connections from now on.
+/// Lets a socket take connections from now on.
 ///
 /// # Errors
-/// Another socket listens there.
+/// Returns the error if another socket listens there.
 pub fn start_listening(fd: &OwnedFd) -> nix::Result<()> {
     setsockopt(fd, sockopt::ReuseAddr, &true)?;
     listen::start(fd)
 }
 
-/// Has the kernel refuse connections from now on, those that wait too. The port stays bound, and without the option for
-/// addresses no other program can listen there.
+/// Has the kernel refuse connections from now on, and those that wait, too. The port stays bound. The socket loses
+/// SO_REUSEADDR, so that no other program can listen there.
 ///
 /// # Errors
-/// The socket does not listen.
+/// Returns the error if the socket does not listen.
 pub fn stop_listening(fd: &OwnedFd) -> nix::Result<()> {
     shutdown(fd.as_raw_fd(), Shutdown::Both)?;
     setsockopt(fd, sockopt::ReuseAddr, &false)
 }
 
-/// The port that the kernel has chosen.
+/// Returns the port to which the socket is bound, such as one that the kernel has chosen.
 pub fn port_of(fd: &OwnedFd) -> Option<u16> {
     let name = getsockname::<SockaddrStorage>(fd.as_raw_fd()).ok()?;
     let v4 = name.as_sockaddr_in().map(|a| a.port());
     v4.or_else(|| name.as_sockaddr_in6().map(|a| a.port()))
 }
 
-/// The close of the socket is a reset and no end.
+/// Makes the close of the socket a reset instead of an end.
 pub fn reset_on_close(fd: impl AsFd) {
     let linger = nix::libc::linger {
         l_onoff: 1,
@@ -119,14 +119,14 @@ pub fn reset_on_close(fd: impl AsFd) {
     let _ = setsockopt(&fd, sockopt::Linger, &linger);
 }
 
-/// A connection whose other end has vanished without a word ends some minutes later.
+/// Has a connection end some minutes after its other end has vanished without a word.
 pub fn keep_alive(fd: &OwnedFd) {
     let _ = setsockopt(fd, sockopt::KeepAlive, &true);
     let _ = setsockopt(fd, sockopt::TcpKeepIdle, &60);
     let _ = setsockopt(fd, sockopt::TcpKeepInterval, &15);
 }
 
-/// Why an address cannot be bound, and what can be done.
+/// Says why an address cannot be bound, and what can be done.
 pub fn why_not_bound(at: SocketAddr, protocol: Protocol, service: &str, e: Errno) -> String {
     let why = match e {
         Errno::EADDRINUSE => {

@@ -31,19 +31,19 @@ const EVENTS: EpollFlags = EpollFlags::EPOLLIN
 /// Which socket of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// The client's.
+    /// The client's socket.
     Client,
-    /// The endpoint's.
+    /// The endpoint's socket.
     Backend,
 }
 
 /// A client that was taken.
 pub struct Newcomer {
-    /// Its socket.
+    /// The client's socket.
     pub socket: OwnedFd,
-    /// Its address.
+    /// The client's address.
     pub address: IpAddr,
-    /// Whose endpoints it gets.
+    /// The kind of client, by which its endpoints are chosen.
     pub clients: Clients,
     /// The service port.
     pub port: Key,
@@ -62,7 +62,7 @@ pub struct Tcp {
 }
 
 impl Tcp {
-    /// No connections yet; `token` makes the token of each.
+    /// Returns the state without connections; `token` makes the token of each socket.
     pub fn new(token: fn(Side, Key) -> Token) -> Self {
         Self {
             connections: Slab::default(),
@@ -74,17 +74,18 @@ impl Tcp {
         }
     }
 
-    /// How many there are.
+    /// Returns how many connections there are.
     pub fn len(&self) -> usize {
         self.connections.len()
     }
 
-    /// There is none.
+    /// True if there is no connection.
     pub fn is_empty(&self) -> bool {
         self.connections.is_empty()
     }
 
-    /// A connection that was taken waits for descriptors. Newcomers would take them from it, for as long as they stay.
+    /// True if a connection that was taken waits for descriptors. Newcomers would take descriptors from it, for as long as
+    /// they stay.
     pub fn is_short(&self) -> bool {
         let queue = &self.queues[Wait::Descriptors(0).queue()];
         self.connections.first(queue).is_some()
@@ -164,7 +165,7 @@ impl Tcp {
         }
     }
 
-    /// One of the sockets is ready.
+    /// Handles the events of a connection's socket.
     pub fn ready(
         &mut self,
         (side, key): (Side, Key),
@@ -194,7 +195,7 @@ impl Tcp {
         }
     }
 
-    /// The endpoint has refused, or has not answered in time.
+    /// Tries the next endpoint, after the last one has refused or has not answered in time.
     fn next_endpoint(&mut self, key: Key, shared: &mut Shared, now: Moment, poller: &Poller) {
         let Some(c) = self.connections.get_mut(key) else {
             return;
@@ -263,7 +264,7 @@ impl Tcp {
         shared.count_out(c.port, c.claimed);
     }
 
-    /// When [`Self::expire`] should be called next.
+    /// Returns when [`Self::expire`] should be called next.
     pub fn deadline(&self) -> Option<Moment> {
         if !self.again.is_empty() {
             return Some(Moment::default());
@@ -273,14 +274,14 @@ impl Tcp {
             .min()
     }
 
-    /// The connection that has waited longest, and its limit.
+    /// Returns the connection that has waited longest, and when its wait ends.
     fn first_of(&self, wait: Wait) -> Option<(Key, Moment)> {
         let key = self.connections.first(&self.queues[wait.queue()])?;
         let since = self.connections.get(key)?.since;
         Some((key, since + wait.limit()))
     }
 
-    /// Goes on with what has more to do, and ends waits that took too long.
+    /// Goes on with connections that have more to do, and ends waits that took too long.
     pub fn expire(&mut self, shared: &mut Shared, now: Moment, poller: &Poller) {
         for _ in 0..self.again.len() {
             let Some(key) = self.again.pop_front() else {

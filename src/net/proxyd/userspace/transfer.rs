@@ -1,7 +1,7 @@
 //! One direction of a connection: what comes from one socket goes to the other.
 //!
-//! Invariants: no byte is kept in memory of ours. It stays in its socket until the other one has taken it, or lies in a
-//! pipe: a thousand clients that do not read cost nothing here. A turn moves a bounded number of bytes.
+//! Invariants: no byte is kept in memory of ours. A byte stays in its socket until the other socket has taken it, or lies
+//! in a pipe: a thousand clients that do not read cost nothing here. A turn moves a bounded number of bytes.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -29,7 +29,7 @@ enum Stage {
     Closed,
 }
 
-/// What came of a turn.
+/// Result of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
     /// Nothing more can be done before the next event.
@@ -48,11 +48,11 @@ pub struct Direction {
     pipe: Option<Pipe>,
     in_pipe: usize,
     stage: Stage,
-    /// The source has, perhaps, bytes or its end.
+    /// True if the source may have bytes or its end.
     readable: bool,
-    /// The source's end was seen coming: it is read until it is there.
+    /// True if the source's end was seen coming. The source is then read until its end is there.
     ending: bool,
-    /// The destination takes bytes, perhaps.
+    /// True if the destination may take bytes.
     writable: bool,
 }
 
@@ -70,34 +70,34 @@ impl Default for Direction {
     }
 }
 
-/// What a direction works with.
+/// Tools with which a direction moves bytes.
 pub struct Tools<'a> {
     /// Room to copy through.
     pub scratch: &'a mut [u8],
-    /// For splice(2).
+    /// Pipes for splice(2).
     pub pipes: &'a mut Pipes,
 }
 
 impl Direction {
-    /// Events of the source.
+    /// Notes the events of the source.
     pub fn source_is(&mut self, events: EpollFlags) {
         let ends = EpollFlags::EPOLLRDHUP | EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR;
         self.readable |= events.intersects(EpollFlags::EPOLLIN | ends);
         self.ending |= events.intersects(ends);
     }
 
-    /// Events of the destination.
+    /// Notes the events of the destination.
     pub fn destination_is(&mut self, events: EpollFlags) {
         let any = EpollFlags::EPOLLOUT | EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR;
         self.writable |= events.intersects(any);
     }
 
-    /// The destination knows of the end, or takes nothing more.
+    /// True if the destination knows of the end, or takes nothing more.
     pub fn is_closed(&self) -> bool {
         self.stage == Stage::Closed
     }
 
-    /// Moves what can be moved. `last`: the other direction is closed, so that the end is told by closing the socket.
+    /// Moves the bytes that can be moved. `last`: the other direction is closed, so that closing the socket tells the end.
     pub fn turn(
         &mut self,
         from: BorrowedFd<'_>,
@@ -147,7 +147,7 @@ impl Direction {
         }
     }
 
-    /// Bytes are taken from the source only when the destination has them.
+    /// Copies bytes. They are taken from the source only when the destination has them.
     fn copy(&mut self, from: BorrowedFd<'_>, to: BorrowedFd<'_>, scratch: &mut [u8]) -> Step {
         let got = match recv(from.as_raw_fd(), scratch, MsgFlags::MSG_PEEK) {
             Ok(0) => {
@@ -220,7 +220,7 @@ impl Direction {
         }
     }
 
-    /// Moves nothing more.
+    /// Stops the direction: it moves nothing more.
     pub fn stop(&mut self, tools: &mut Tools<'_>) {
         self.stage = Stage::Closed;
         if let Some(pipe) = self.pipe.take() {
@@ -229,7 +229,7 @@ impl Direction {
         self.in_pipe = 0;
     }
 
-    /// A pipe without bytes is for others.
+    /// Gives a pipe without bytes back, for other connections.
     fn release_pipe(&mut self, tools: &mut Tools<'_>) {
         if self.in_pipe == 0
             && let Some(pipe) = self.pipe.take()

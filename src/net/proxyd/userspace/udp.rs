@@ -1,8 +1,8 @@
 //! UDP clients of services: each gets a socket to an endpoint for as long as it talks.
 //!
-//! Invariants: the flows of a service port are bounded. One that is full gives the place of the client that was silent
-//! longest to a new one, if that was silent for 250 ms; else the new one's datagram is dropped. A flow ends with its
-//! listener, and with its endpoint.
+//! Invariants: the flows of a service port are bounded. A port that is full gives the place of the client that was silent
+//! longest to a new client, if the old one was silent for 250 ms; else the new client's datagram is dropped. A flow ends
+//! with its listener, and with its endpoint.
 
 use std::collections::HashMap;
 use std::io::{IoSlice, IoSliceMut};
@@ -33,15 +33,15 @@ use crate::net::services::table::Backend;
 const TURN: usize = 64;
 /// The largest datagram.
 const LARGEST: usize = 65_535;
-/// A full service port gives a place away that was not used for so long.
+/// Shortest silence after which a full service port gives a client's place away.
 const FLOOR: Duration = Duration::from_millis(LEAST_UDP_IDLE_MS);
 
-/// Who talks, and to which address.
+/// A client, and the address to which it talks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Peer {
     listener: Key,
     client: SocketAddr,
-    /// The address that was asked, where the socket is bound to any.
+    /// The address to which the client has sent, if the socket is bound to any address.
     local: Option<IpAddr>,
 }
 
@@ -67,14 +67,14 @@ pub struct Udp {
     flows: Slab<Flow>,
     by_peer: HashMap<Peer, Key>,
     by_port: HashMap<Key, PortFlows>,
-    /// Not later than the moment at which the next flow has been silent for too long.
+    /// A moment not later than the one at which the next flow has been silent for too long.
     deadline: Option<Moment>,
     scratch: Vec<u8>,
     token: fn(Key) -> Token,
 }
 
 impl Udp {
-    /// No flows yet; `token` makes the token of each.
+    /// Returns the state without flows; `token` makes the token of each.
     pub fn new(token: fn(Key) -> Token) -> Self {
         Self {
             flows: Slab::default(),
@@ -86,17 +86,17 @@ impl Udp {
         }
     }
 
-    /// How many flows there are.
+    /// Returns how many flows there are.
     pub fn len(&self) -> usize {
         self.flows.len()
     }
 
-    /// There is none.
+    /// True if there is no flow.
     pub fn is_empty(&self) -> bool {
         self.flows.is_empty()
     }
 
-    /// Clients have sent something.
+    /// Takes the datagrams that clients have sent to a listener.
     pub fn receive(
         &mut self,
         (key, listener): (Key, &Listener),
@@ -132,7 +132,7 @@ impl Udp {
         }
     }
 
-    /// The flow of a client, which is begun where there is none.
+    /// Returns the flow of a client, and begins one if there is none.
     fn flow(
         &mut self,
         peer: Peer,
@@ -196,7 +196,8 @@ impl Udp {
         Some(key)
     }
 
-    /// Gives every flow to another process, with its socket. The poller would tell of them for as long as that lives.
+    /// Returns every flow with its socket, for another process. The sockets leave the poller, which would tell of them for
+    /// as long as that process lives.
     pub fn give_up(
         &mut self,
         listeners: &Listeners,
@@ -231,7 +232,7 @@ impl Udp {
         given
     }
 
-    /// Goes on with a flow of another process, where its service port still has the endpoint.
+    /// Goes on with a flow of another process, if its service port still has the endpoint.
     pub fn adopt(
         &mut self,
         (handed, socket): (HandedFlow, OwnedFd),
@@ -264,7 +265,8 @@ impl Udp {
         self.insert(flow, shared, poller);
     }
 
-    /// None: the service port is full of clients that talk.
+    /// Ends the flow that was silent longest if there is no room. Returns `None` if the service port is full of clients that
+    /// talk.
     fn make_room(&mut self, port: Key, shared: &Shared, now: Moment) -> Option<()> {
         let Some(flows) = self.by_port.get(&port) else {
             return Some(());
@@ -277,7 +279,8 @@ impl Udp {
         (silent >= FLOOR).then(|| drop(self.end(oldest)))
     }
 
-    /// Sends what lies in the scratch to the endpoint; if that has closed its port, to another one.
+    /// Sends the datagram in the scratch buffer to the endpoint. If that endpoint has closed its port, the datagram goes to
+    /// another one.
     fn forward(
         &mut self,
         key: Key,
@@ -315,7 +318,7 @@ impl Udp {
         Ok(())
     }
 
-    /// It is the last one to be silent for too long.
+    /// Notes that a flow was used now, and moves it to the end of its port's queue.
     fn touch(&mut self, key: Key, now: Moment) {
         let Some(flow) = self.flows.get_mut(key) else {
             return;
@@ -327,12 +330,12 @@ impl Udp {
         }
     }
 
-    /// The listener of a flow.
+    /// Returns the listener of a flow.
     pub fn listener_of(&self, key: Key) -> Option<Key> {
         self.flows.get(key).map(|f| f.peer.listener)
     }
 
-    /// An endpoint has answered.
+    /// Sends the answers of an endpoint to the client.
     pub fn answer(&mut self, key: Key, listener: &Listener, shared: &mut Shared, now: Moment) {
         for _ in 0..TURN {
             let (Some(flow), Some(socket)) = (self.flows.get(key), &listener.socket) else {
@@ -396,7 +399,7 @@ impl Udp {
         self.deadline = (!self.flows.is_empty()).then(Moment::default);
     }
 
-    /// When [`Self::expire`] should be called next.
+    /// Returns when [`Self::expire`] should be called next.
     pub fn deadline(&self) -> Option<Moment> {
         self.deadline
     }
@@ -413,7 +416,7 @@ impl Udp {
         self.deadline = left.collect::<Vec<_>>().into_iter().min();
     }
 
-    /// The deadline of the first flow that is left.
+    /// Ends the flows of a port that were silent for too long. Returns the deadline of the first flow that is left.
     fn expire_port(&mut self, port: Key, shared: &Shared, now: Moment) -> Option<Moment> {
         loop {
             let first = self.flows.first(&self.by_port.get(&port)?.queue)?;
@@ -426,7 +429,7 @@ impl Udp {
     }
 }
 
-/// Whether flows may come from a listener.
+/// True if the listener accepts flows.
 pub fn takes_flows(listener: &Listener) -> bool {
     listener.socket.is_some() && listener.wanted.action == Action::Serve
 }
@@ -451,7 +454,7 @@ fn receive_from(
     Ok((message.bytes, client.ok_or(Errno::EAFNOSUPPORT)?, local))
 }
 
-/// With the zone of a link-local address, without which nothing could be answered.
+/// Returns the address with the zone of a link-local address, without which nothing could be answered.
 fn address_of(storage: &SockaddrStorage) -> Option<SocketAddr> {
     let v4 = storage.as_sockaddr_in();
     let v4 = v4.map(|a| SocketAddr::from((a.ip(), a.port())));
@@ -459,7 +462,7 @@ fn address_of(storage: &SockaddrStorage) -> Option<SocketAddr> {
     v4.or_else(|| v6.map(|a| std::net::SocketAddrV6::new(a.ip(), a.port(), 0, a.scope_id()).into()))
 }
 
-/// From the address that the client has asked.
+/// Sends a datagram to the client, from the address to which the client has sent.
 fn send_to(socket: &OwnedFd, bytes: &[u8], peer: &Peer) -> nix::Result<usize> {
     let to = SockaddrStorage::from(peer.client);
     let parts = [IoSlice::new(bytes)];

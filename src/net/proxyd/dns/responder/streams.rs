@@ -15,7 +15,7 @@ use crate::net::proxyd::dns::connection::{Connection, Over};
 use crate::net::proxyd::dns::message;
 use crate::net::proxyd::dns::token::Token;
 
-/// How long no connections are accepted after one could not be: the process has no descriptor left.
+/// How long no connections are accepted after the process had no descriptor left for one.
 pub const PAUSE: Duration = Duration::from_millis(100);
 
 impl Responder {
@@ -74,7 +74,7 @@ impl Responder {
         }
     }
 
-    /// The questions of a connection that have come whole.
+    /// Handles the questions of a connection that have come whole.
     pub(super) fn questions(&mut self, key: u64, now: Moment, poller: &Epoll) {
         while let Some(connection) = self.connections.get_mut(key) {
             let from = SocketAddr::new(connection.from, 0);
@@ -116,7 +116,8 @@ impl Responder {
         }
     }
 
-    /// The process has no descriptor left: the poller would tell of the same connection again and again.
+    /// Pauses taking connections, because the process has no descriptor left. The poller would tell of the same connection
+    /// again and again.
     fn pause(&mut self, now: Moment, poller: &Epoll) {
         for listener in self.listeners.iter().flatten() {
             // Where it is not registered there is nothing to pause.
@@ -126,7 +127,7 @@ impl Responder {
     }
 }
 
-/// No descriptor or no memory is left.
+/// True if the error says that no descriptor or no memory is left.
 fn is_shortage(error: &io::Error) -> bool {
     let shortages = [Errno::EMFILE, Errno::ENFILE, Errno::ENOBUFS, Errno::ENOMEM];
     let errno = error.raw_os_error().map(Errno::from_raw);
