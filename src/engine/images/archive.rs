@@ -24,7 +24,7 @@ pub(super) struct Found {
     pub(super) config: OciConfig,
     /// Digests of the manifest, and of the index that led to it.
     pub(super) digests: Vec<String>,
-    /// Bottom first, as many as the configuration has diff ids.
+    /// The layers' files, bottom first: as many as the configuration has diff ids.
     pub(super) layers: Vec<Blob>,
 }
 
@@ -35,7 +35,7 @@ pub(super) struct Blob {
     pub(super) digest: Option<String>,
 }
 
-/// Most levels of indexes in indexes.
+/// The most levels of indexes in indexes.
 const MAX_NESTING: usize = 4;
 
 #[derive(Clone, Default, Deserialize)]
@@ -155,7 +155,7 @@ fn blob(source: &Source, digest: &str) -> Result<Vec<u8>, ImageError> {
 struct Leaf {
     manifest: Manifest,
     platform: Platform,
-    /// Its own digest first, then those of the indexes above it.
+    /// Digests by which the manifest can be named: its own digest first, then those of the indexes above it.
     digests: Vec<String>,
     /// The configuration, for an image whose platform is not given elsewhere.
     config: Option<Vec<u8>>,

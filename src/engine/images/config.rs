@@ -166,7 +166,7 @@ pub(super) struct Platform {
 }
 
 impl Platform {
-    /// This machine's.
+    /// Returns the platform of this machine.
     pub(super) fn host() -> Self {
         let (architecture, variant) = match std::env::consts::ARCH {
             "x86_64" => ("amd64", ""),
@@ -185,7 +185,7 @@ impl Platform {
         }
     }
 
-    /// How well an image of platform `self` runs on `host`: larger is better, None is not at all.
+    /// Rates how well an image of platform `self` runs on `host`: larger is better, None is not at all.
     /// An image without a platform is accepted.
     pub(super) fn fits(&self, host: &Self) -> Option<u32> {
         let same = |a: &str, b: &str| a.is_empty() || a == b;

@@ -41,8 +41,8 @@ impl ImageStore {
         self.load_dropped_except(dir, &|_| false)
     }
 
-    /// As [`Self::load_dropped`], but skips new or changed files for which `later` is true; a later
-    /// look loads them.
+    /// Loads the archives in `dir` as [`Self::load_dropped`] does, but skips the new or changed files for which `later`
+    /// is true. A later look loads them.
     pub fn load_dropped_except(
         &self,
         dir: &Path,

@@ -30,7 +30,7 @@ pub enum ImageError {
     NotAnImage {
         /// The file.
         path: String,
-        /// What is missing.
+        /// The reason why the file cannot be loaded.
         why: String,
     },
     /// The content is truncated, damaged, or does not have its digest.
@@ -49,7 +49,7 @@ pub enum ImageError {
     },
     /// More than a limit allows ([`super::Limits`]).
     TooLarge {
-        /// What is too large.
+        /// The thing that is too large.
         what: String,
         /// The limit with its unit.
         limit: String,
@@ -135,13 +135,13 @@ impl std::error::Error for StreamTooLong {}
 /// The room on a file system, in bytes, inside an `io::Error` of the reader that checks it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoRoom {
-    /// A directory on it.
+    /// A directory on the file system.
     pub dir: PathBuf,
-    /// At least this much more is needed.
+    /// The least number of bytes that are still needed.
     pub needed: u64,
-    /// This much is free.
+    /// The bytes that are free.
     pub free: u64,
-    /// This much of it stays free.
+    /// The bytes that must stay free on the file system.
     pub kept: u64,
 }
 

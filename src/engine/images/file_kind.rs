@@ -10,7 +10,7 @@ const BLOCK: usize = 512;
 /// A kind of plain (not compressed) file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FileKind {
-    /// It begins with a tar header, or is an empty tar.
+    /// A tar: the file begins with a tar header, or is an empty tar.
     Tar,
     /// An ELF program that needs no other file.
     StaticProgram,
@@ -60,7 +60,7 @@ fn is_tar_header(block: &[u8]) -> bool {
     stored == Some(sum) || block.iter().all(|b| *b == 0)
 }
 
-/// Whether one of the program headers is `PT_INTERP`; None when the file is not a program.
+/// Tells whether one of the program headers is `PT_INTERP`. Returns None when the file is not a program.
 fn needs_interpreter(file: &File, start: &[u8]) -> Option<bool> {
     const PT_INTERP: u64 = 3;
     let wide = start.get(4)? == &2;

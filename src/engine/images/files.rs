@@ -25,10 +25,10 @@ use crate::base::clock::Time;
 /// The file that maps names to image ids.
 pub const NAMES: &str = "names.json";
 
-/// Its content.
+/// The content of [`NAMES`]: image ids by name.
 pub(super) type Names = BTreeMap<String, String>;
 
-/// `engine/images/<hex>.json`.
+/// The record of an image: the file `images/<hex>.json` in the store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Record {
     pub(super) id: String,
@@ -39,11 +39,11 @@ pub(super) struct Record {
     pub(super) size: u64,
     /// Digests of the manifests and indexes that led to it, for `name@sha256:…`.
     pub(super) digests: BTreeSet<String>,
-    /// Its names, from which a lost [`NAMES`] is made again. None in a record of an older version
-    /// that did not store them.
+    /// The names of the image, from which the store makes a lost [`NAMES`] again. None in a record of an older
+    /// version that did not store them.
     #[serde(default)]
     pub(super) names: Option<BTreeSet<String>>,
-    /// Those of its names that it was pulled under; the others were given by hand.
+    /// The names that the image was pulled under. Somebody gave it its other names by hand.
     #[serde(default)]
     pub(super) pulled: BTreeSet<String>,
 }
@@ -158,8 +158,8 @@ impl StoreDir {
         Ok(lock)
     }
 
-    /// As [`Self::lock`], without waiting: None while another process writes and `tmp/` has its
-    /// files.
+    /// Takes the lock as [`Self::lock`] does, without waiting. Returns None while another process writes and `tmp/`
+    /// has the files of that process.
     pub(super) fn try_lock(&self) -> Result<Option<Flock<File>>, ImageError> {
         let lock = Flock::lock(self.lock_file()?, FlockArg::LockExclusiveNonblock).ok();
         if lock.is_some() {
@@ -238,7 +238,7 @@ impl StoreDir {
         self.path.join("layers").join(hex(diff_id))
     }
 
-    /// Whether the layer's files exist.
+    /// Tells whether the layer's files exist.
     pub(super) fn has_layer(&self, diff_id: &str) -> bool {
         self.layer_dir(diff_id).join("fs").is_dir()
     }

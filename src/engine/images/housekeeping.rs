@@ -43,7 +43,7 @@ const GARBAGE: Duration = Duration::from_secs(300);
 /// is complete.
 const SETTLED: Duration = Duration::from_secs(2);
 
-/// What the image keeper needs.
+/// The parts that an image keeper works with.
 pub struct ImageKeeperConfig {
     /// The image store.
     pub store: ImageStore,
@@ -105,7 +105,7 @@ impl ImageKeeper {
         let _ = self.wake.write(1);
     }
 
-    /// Whether the thread has ended.
+    /// Tells whether the thread has ended.
     pub fn is_finished(&self) -> bool {
         self.thread.is_finished()
     }
@@ -211,7 +211,8 @@ impl Worker {
         self.stopped.load(Ordering::Acquire)
     }
 
-    /// Before the listing, so that a change after the listing gives an event.
+    /// Watches the directory of dropped archives and the store. Runs before the listing, so that a change after the listing
+    /// gives an event.
     fn watch(&mut self) {
         let dir = self.drop_dir.display().to_string();
         let made =
@@ -376,9 +377,8 @@ fn is_not_hidden(name: &OsStr) -> bool {
     !name.as_encoded_bytes().starts_with(b".")
 }
 
-/// Whether a file is still being written. `complete` has the files that an event showed to be
-/// complete. A file with a modification time in the future counts as complete, because the wall
-/// clock may have jumped.
+/// Tells whether a program is still writing the file. `complete` has the names of the files that an event showed to
+/// be complete. A file with a modification time in the future counts as complete, because the wall clock may have jumped.
 fn is_being_written(path: &Path, complete: &BTreeSet<OsString>) -> bool {
     if path.file_name().is_some_and(|name| complete.contains(name)) {
         return false;

@@ -31,9 +31,9 @@ impl Default for ImageGcPolicy {
 /// The file system of the images, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiskUsage {
-    /// All of it.
+    /// The size of the whole file system.
     pub capacity: u64,
-    /// What is left for podprobe.
+    /// The bytes that podprobe can still use.
     pub available: u64,
 }
 
@@ -86,7 +86,8 @@ impl ImageUses {
             .collect();
     }
 
-    /// Those that may go, the one whose last use is longest ago first; of never used ones the one seen first.
+    /// Returns the ids of the images that may be removed, in the order of removal. Never used images come first, the one
+    /// seen first at the front. Then come the used ones, the one whose last use is longest ago at the front.
     pub fn removable(&self, now: Moment, policy: &ImageGcPolicy) -> Vec<String> {
         let old_enough = |seen: &Seen| {
             now.since(seen.first) >= policy.min_age && seen.used.is_none_or(|used| used < now)

@@ -7,8 +7,8 @@ use std::io::{self, BufRead, BufReader};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// What containers use. Layers are listed besides images, because the record of an image may be
-/// lost.
+/// The images and layers that containers use. The layers have a list of their own, because the record of an image may
+/// be lost.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ImagesInUse {
     images: HashSet<String>,
@@ -45,12 +45,12 @@ impl ImagesInUse {
         }
     }
 
-    /// Whether a container uses, or may use, the image of this id.
+    /// Tells whether a container uses, or may use, the image of this id.
     pub fn image(&self, id: &str) -> bool {
         self.everything || self.images.contains(id)
     }
 
-    /// Whether a container uses, or may use, the layer of this directory name (64 hex digits).
+    /// Tells whether a container uses, or may use, the layer of this directory name (64 hex digits).
     pub(super) fn layer(&self, name: &str) -> bool {
         self.everything || self.layers.contains(OsStr::new(name))
     }

@@ -53,7 +53,7 @@ pub(super) struct Unpacked {
     pub(super) bytes: u64,
     /// Attributes and files that could not be kept, at most [`MAX_WARNINGS`].
     pub(super) warnings: Vec<String>,
-    /// Whether the archive had its end mark.
+    /// True if the archive had its end mark.
     pub(super) complete: bool,
 }
 
@@ -467,8 +467,8 @@ fn is_dir(stat: &FileStat) -> bool {
     stat.st_mode & libc::S_IFMT == libc::S_IFDIR
 }
 
-/// Whether an image may set an attribute. `trusted.*` and `user.overlay.*` would control overlayfs,
-/// other `security.*` this node's security policy.
+/// Tells whether an image may set the attribute of this name. `trusted.*` and `user.overlay.*` would control overlayfs.
+/// `security.*`, except `security.capability`, would control this node's security policy.
 fn is_kept(name: &[u8]) -> bool {
     let posix_acl = matches!(
         name,

@@ -25,7 +25,7 @@ use crate::base::locks::Locked;
 
 /// Delay after the first failed pull of an image for a pod; doubles up to [`MAX_DELAY`].
 const FIRST_DELAY: Duration = Duration::from_secs(10);
-/// Longest delay. A failure is forgotten after twice as long.
+/// The longest delay after a failed pull. A failure is forgotten after twice as long.
 const MAX_DELAY: Duration = Duration::from_secs(300);
 
 /// `imagePullPolicy`.
@@ -65,27 +65,27 @@ impl ImageService for ImageStore {
     }
 }
 
-/// One pull.
+/// The order for a pull of one image.
 #[derive(Clone, Copy)]
 pub struct PullRequest<'a> {
-    /// What to pull.
+    /// The image to pull.
     pub image: &'a Reference,
     /// Logins to try before the node's own: the pull secrets of a pod.
     pub credentials: &'a [DockerConfig],
-    /// Whether nobody wants it any more.
+    /// Tells whether nobody wants the image any more.
     pub cancelled: &'a dyn Fn() -> bool,
 }
 
 /// Pulls images from a registry to the node.
 pub trait Puller: Send + Sync {
-    /// Whether there is a registry for this image.
+    /// Tells whether there is a registry for this image.
     fn serves(&self, image: &Reference) -> bool;
 
-    /// Pulls an image and stores it under its name; returns its size in bytes. Writes into `progress` how far it is.
-    /// Blocks until it is stored; called for several images at once.
+    /// Pulls an image and stores it under its name. Returns the size of the image in bytes. Writes into `progress` how far
+    /// the pull is. Blocks until the image is stored; called for several images at once.
     ///
     /// # Errors
-    /// The pull failed; no part of the image is kept.
+    /// Returns why the pull failed. No part of the image is kept.
     fn pull(
         &self,
         request: &PullRequest<'_>,
@@ -115,7 +115,7 @@ impl Puller for NoRegistry {
 pub enum PullError {
     /// The registry does not answer.
     RegistryUnavailable(String),
-    /// The caller does not want it any more.
+    /// The caller does not want the image any more.
     Cancelled,
     /// Anything else.
     Failed(String),
@@ -144,7 +144,7 @@ pub struct ImageRequest<'a> {
     pub policy: PullPolicy,
     /// The pod's pull secrets.
     pub credentials: &'a [DockerConfig],
-    /// Whether the container is not to start any more.
+    /// Tells whether the container is not to start any more.
     pub cancelled: &'a dyn Fn() -> bool,
 }
 
@@ -188,7 +188,7 @@ impl ImageWaitReason {
         Self::ImagePullBackOff,
     ];
 
-    /// As in `state.waiting.reason`.
+    /// Returns the reason as `state.waiting.reason` has it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::ErrImageNeverPull => "ErrImageNeverPull",
@@ -204,9 +204,9 @@ impl ImageWaitReason {
 /// Why a container has no image to start with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EnsureError {
-    /// For `state.waiting.reason`.
+    /// The value for `state.waiting.reason`.
     pub reason: ImageWaitReason,
-    /// For `state.waiting.message`.
+    /// The text for `state.waiting.message`.
     pub message: String,
     /// When the back-off ends, if there is one.
     pub retry_at: Option<Moment>,
@@ -221,7 +221,7 @@ impl fmt::Display for EnsureError {
 
 impl std::error::Error for EnsureError {}
 
-/// What the node has of an image.
+/// The way in which an image came to the node, or that it is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Present {
     Missing,
@@ -230,7 +230,7 @@ enum Present {
     Pulled,
 }
 
-/// Whether to pull an image that a registry serves.
+/// Decides whether to pull an image that a registry serves.
 fn should_pull(policy: PullPolicy, present: Present) -> bool {
     match policy {
         PullPolicy::Always => present != Present::Loaded,
@@ -242,11 +242,11 @@ fn should_pull(policy: PullPolicy, present: Present) -> bool {
 /// How many images are pulled at once (`serializeImagePulls`, `maxParallelImagePulls`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parallel {
-    /// One after the other.
+    /// Images are pulled one after the other.
     Serial,
-    /// As many as are wanted.
+    /// All images that are wanted are pulled at once.
     Unlimited,
-    /// At most so many.
+    /// At most this number of images are pulled at once.
     AtMost(usize),
 }
 
@@ -274,7 +274,7 @@ impl ImageManager {
         }
     }
 
-    /// The same with so many pulls at a time.
+    /// Sets how many images this manager pulls at once.
     pub fn parallel(self, parallel: Parallel) -> Self {
         let slots = match parallel {
             Parallel::Serial => Some(Slots::new(1)),
@@ -419,12 +419,12 @@ impl ImageManager {
         })
     }
 
-    /// What was counted of pulls.
+    /// Returns the counters of the pulls.
     pub fn metrics(&self) -> &PullMetrics {
         &self.metrics
     }
 
-    /// How far the pulls for a pod are, and those that wait to be tried again.
+    /// Returns how far the pulls for a pod are, and the pulls that wait to be tried again.
     pub fn pulls_of(&self, pod_uid: &str, now: Moment) -> Vec<ImagePull> {
         let mut pulls = self.pulls.of(pod_uid, now);
         let at = |moment: Moment| Time::from(SystemTime::now() + moment.since(now));
@@ -490,7 +490,7 @@ fn hold_back(image: &str, held: Held, record: &mut dyn FnMut(ImageEvent)) -> Ens
     }
 }
 
-/// In milliseconds, as Go writes it.
+/// Formats the time between two moments in whole milliseconds, as Go writes a duration.
 fn took(from: Moment, to: Moment) -> String {
     let milliseconds = u64::try_from(to.since(from).as_millis()).unwrap_or(u64::MAX);
     go_duration(Duration::from_millis(milliseconds))
@@ -558,7 +558,7 @@ struct Held {
     retry_at: Moment,
     /// The last error.
     error: String,
-    /// Whether that was a registry that cannot be reached.
+    /// True if the last error was a registry that cannot be reached.
     unavailable: bool,
 }
 
@@ -569,7 +569,7 @@ impl FailedPull {
 }
 
 impl BackOff {
-    /// None when the image may be pulled now.
+    /// Returns the back-off that holds the image, or None when the image may be pulled now.
     fn held(&self, key: &Key, now: Moment) -> Option<Held> {
         let failed = self.0.get(key).filter(|f| !f.is_forgotten(now))?;
         let retry_at = failed.at + failed.delay;

@@ -109,7 +109,7 @@ pub fn padded(mut layers: Vec<PathBuf>, empty: &Path) -> Vec<PathBuf> {
     layers
 }
 
-/// What is mounted, and where.
+/// An overlay to mount, and the directory that it is mounted at.
 struct Stack<'a> {
     layers: &'a [PathBuf],
     /// `upper` and `work`; none is read-only.

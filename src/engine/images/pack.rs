@@ -54,7 +54,7 @@ struct Packer<W: Write> {
 }
 
 impl<W: Write> Packer<W> {
-    /// Without recursion: the stack holds the paths still to visit, last name first.
+    /// Packs all that is below `root`. There is no recursion: a stack holds the paths still to visit, last name first.
     fn directory(&mut self, root: &Path) -> io::Result<()> {
         let mut todo = names(root)?;
         while let Some(path) = todo.pop() {

@@ -57,7 +57,7 @@ impl PullMetrics {
         self.errors.count(&labels);
     }
 
-    /// How many errors have no series.
+    /// Returns how many errors have no series.
     pub fn left_out(&self) -> u64 {
         self.errors.left_out()
     }

@@ -19,9 +19,9 @@ const EVERY: Duration = Duration::from_millis(500);
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ImagePull {
-    /// As the container names it.
+    /// The image's name as the container has it.
     pub image: String,
-    /// How far it is.
+    /// How far the pull is.
     pub stage: PullStage,
 }
 
@@ -29,27 +29,27 @@ pub struct ImagePull {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum PullStage {
-    /// It has waited for its turn for so many milliseconds (`serializeImagePulls`).
+    /// The pull waits for its turn (`serializeImagePulls`).
     Queued {
-        /// See there.
+        /// Milliseconds since the image was asked for.
         millis: u64,
     },
-    /// It runs.
+    /// The pull runs.
     Pulling {
-        /// The figures.
+        /// The figures of the pull.
         state: PullState,
-        /// Why a layer was cut that waits to be continued.
+        /// Why the last cut layer was cut, while a cut layer waits to be continued.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cut_off: Option<String>,
     },
     /// The last try has failed.
     BackOff {
-        /// The next one is then.
+        /// The time of the next try.
         until: Time,
     },
 }
 
-/// See the module.
+/// The list of the pulls under way.
 #[derive(Default)]
 pub(super) struct Pulls(Mutex<List>);
 
@@ -64,13 +64,13 @@ struct Pull {
     pod_uid: String,
     image: String,
     asked: Moment,
-    /// None until it has its turn.
+    /// How far the pull is; None until the pull has its turn.
     progress: Option<Arc<PullProgress>>,
-    /// When its watchers were last told.
+    /// The time at which the watchers of the pod were last told of this pull.
     told: Moment,
 }
 
-/// A pull on the list; dropped, it is off it.
+/// A pull on the list. Dropping the value takes the pull off the list.
 pub(super) struct UnderWay<'a> {
     pulls: &'a Pulls,
     id: u64,
@@ -93,7 +93,7 @@ impl Pulls {
         UnderWay { pulls: self, id }
     }
 
-    /// Those for a pod.
+    /// Returns the pulls for a pod.
     pub(super) fn of(&self, pod_uid: &str, now: Moment) -> Vec<ImagePull> {
         let list = self.lock();
         let of_pod = list.pulls.iter().filter(|p| p.pod_uid == pod_uid);
@@ -136,7 +136,7 @@ impl Pull {
 }
 
 impl UnderWay<'_> {
-    /// It has its turn. Gives what it is to write its progress to.
+    /// Notes that the pull has its turn. Returns the place where the pull is to write how far it is.
     pub(super) fn starts(&self) -> Arc<PullProgress> {
         let progress = Arc::<PullProgress>::default();
         let mut list = self.pulls.lock();

@@ -134,12 +134,12 @@ fn is_tag(s: &str) -> bool {
     (1..=128).contains(&s.len()) && !s.starts_with(['.', '-']) && s.bytes().all(rest)
 }
 
-/// Whether `s` is `sha256:` and 64 lower-case hex digits.
+/// True if `s` is `sha256:` and 64 lower-case hex digits.
 pub(super) fn is_digest(s: &str) -> bool {
     s.strip_prefix("sha256:").is_some_and(is_hex64)
 }
 
-/// Whether `s` is 64 lower-case hex digits.
+/// True if `s` is 64 lower-case hex digits.
 pub(super) fn is_hex64(s: &str) -> bool {
     s.len() == 64
         && s.bytes()

@@ -109,8 +109,8 @@ fn without_advice(why: &str) -> &str {
     why.split(';').next().unwrap_or_default()
 }
 
-/// Whether the file of names has its digest. The file of an older version has none; nor has a `{}`
-/// of another program.
+/// Tells whether the file of names has its digest. The file of an older version has none, and a `{}` of another program
+/// has none either.
 fn is_sealed(dir: &StoreDir) -> Result<bool, ImageError> {
     let path = dir.names_path();
     let text =

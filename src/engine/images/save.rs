@@ -22,7 +22,7 @@ use super::stream::{self, Hashing};
 const BLOCK: usize = 512;
 const END: [u8; 2 * BLOCK] = [0; 2 * BLOCK];
 
-/// One of `manifest.json`.
+/// An entry of `manifest.json`: one image of the archive.
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct Entry {
@@ -42,7 +42,7 @@ impl ImageStore {
     /// Writes images; an image has the name it is asked for by, or all its names when it is asked for by its id.
     ///
     /// # Errors
-    /// An image is not there or is removed meanwhile, or `out` takes no more.
+    /// Returns [`ImageError`] when an image is not there, when it is removed meanwhile, or when `out` takes no more.
     pub fn save(&self, references: &[String], out: &mut dyn Write) -> Result<(), ImageError> {
         // All first, so that a mistake in a name writes nothing.
         let images = references.iter().map(|reference| {
@@ -68,7 +68,7 @@ impl ImageStore {
 struct Archive<'a> {
     store: &'a ImageStore,
     out: &'a mut dyn Write,
-    /// By the id under which the store has them.
+    /// The layers that are in the archive already, by the id under which the store has them.
     layers: BTreeMap<String, Saved>,
 }
 
@@ -149,7 +149,8 @@ impl Archive<'_> {
     }
 }
 
-/// As `import` made it, if that gives the image's id; else with the time at which the image was built.
+/// Returns the image's configuration for the archive. It is the one that `import` made, if that gives the image's id;
+/// else it also has the time at which the image was built.
 fn configuration(image: &ImageDetails, diff_ids: Vec<String>) -> Result<Vec<u8>, ImageError> {
     let imported = to_json(&OciConfig::of(&image.config, None, diff_ids.clone()))?;
     if stream::sha256(&imported) == image.id {
@@ -189,7 +190,7 @@ fn of_output(e: io::Error) -> ImageError {
 /// Writes images to a file, which appears when it is whole.
 ///
 /// # Errors
-/// As [`ImageStore::save`]; nothing is left then.
+/// Returns the error of [`ImageStore::save`], or why the file cannot be written. No part of the new file is left then.
 pub fn save_to(store: &ImageStore, references: &[String], path: &Path) -> Result<(), ImageError> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.tmp", std::process::id()));

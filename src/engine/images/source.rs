@@ -94,7 +94,7 @@ impl Source {
         })
     }
 
-    /// Its path, for messages.
+    /// Returns the path of the archive, for messages.
     pub(super) fn name(&self) -> String {
         match self {
             Self::Directory(path) => path.display().to_string(),

@@ -58,7 +58,7 @@ impl Space {
         }))
     }
 
-    /// As [`Self::check`]; the error names what the bytes are for.
+    /// Checks the room as [`Self::check`] does. The error names `what`, the thing that needs the bytes.
     pub(super) fn require(&self, needed: u64, what: &str) -> Result<(), ImageError> {
         self.check(needed).map_err(|e| ImageError::reading(what, e))
     }

@@ -19,7 +19,7 @@ use super::space::{Space, WithRoom};
 use super::stream::{self, Hashing, Limited};
 use super::{layer, pack};
 
-/// Where layers are unpacked, and within which limits.
+/// The place where layers are unpacked, and the limits for them.
 pub(super) struct Staging<'a> {
     pub(super) dir: &'a StoreDir,
     pub(super) limits: Limits,
@@ -36,7 +36,7 @@ pub(super) struct Staged {
 }
 
 impl Staged {
-    /// Whether it still waits for its commit.
+    /// Tells whether the layer still waits for its commit.
     pub(super) fn is_there(&self) -> bool {
         self.dir.is_dir()
     }

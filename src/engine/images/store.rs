@@ -3,7 +3,7 @@
 //! ```text
 //! lock                   held (flock) by whoever writes
 //! names.json             name -> image id
-//! engine/images/<hex>.json      one record per image
+//! images/<hex>.json      one record per image
 //! layers/<hex>/fs        an unpacked layer by its diff id, complete and never changed
 //! layers/<hex>/layer.json
 //! tmp/                   what is being made; emptied by the next writer
@@ -51,7 +51,7 @@ pub struct ImageStore {
 pub struct LoadedImage {
     /// `sha256:…` of the configuration.
     pub id: String,
-    /// Its names, normalised.
+    /// The names of the image, normalised.
     pub names: Vec<String>,
     /// Bytes of the files of its layers.
     pub size: u64,
@@ -80,7 +80,7 @@ pub struct Image {
     pub id: String,
     /// The resolved reference, normalised.
     pub name: String,
-    /// Whether this name came from a registry; else somebody loaded or imported it.
+    /// True if a pull from a registry gave the image this name; else somebody loaded or imported it.
     pub pulled: bool,
     /// The image's defaults for its process.
     pub config: ImageConfig,
@@ -88,15 +88,15 @@ pub struct Image {
     pub layers: Vec<PathBuf>,
 }
 
-/// What the store knows of an image, for people and programs.
+/// The details of an image in the store, for people and programs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ImageDetails {
     /// `sha256:…` of the configuration.
     pub id: String,
-    /// Its names.
+    /// The names of the image.
     pub names: Vec<String>,
-    /// Those of its names that came from a registry.
+    /// The names that came from a registry.
     pub pulled: Vec<String>,
     /// Digests of the manifest and of the index that led to it.
     pub digests: Vec<String>,
@@ -146,7 +146,7 @@ impl ImageStore {
         }
     }
 
-    /// The same store with other limits.
+    /// Sets the limits of the store.
     pub fn with_limits(self, limits: Limits) -> Self {
         Self { limits, ..self }
     }
@@ -159,7 +159,7 @@ impl ImageStore {
         self.load_as(path, None)
     }
 
-    /// As [`Self::load`]; when the archive has one image, it is given `name` too.
+    /// Loads an archive as [`Self::load`] does. When the archive has one image, that image gets `name` too.
     pub fn load_as(&self, path: &Path, name: Option<&str>) -> Result<Vec<LoadedImage>, ImageError> {
         self.load_named(
             path,
@@ -217,7 +217,8 @@ impl ImageStore {
             })
     }
 
-    /// One row per name: by repository, the newest image of each first; then the images without a name, newest first.
+    /// Returns one row per name, in the order of the repositories, the newest image of each first. After them come the
+    /// images without a name, newest first.
     pub fn list(&self) -> Result<Vec<ImageRecord>, ImageError> {
         let names = self.names()?;
         let mut unnamed: BTreeSet<String> = self.dir.ids()?.into_iter().collect();
@@ -278,7 +279,7 @@ impl ImageStore {
         self.image(record, wanted.to_string())
     }
 
-    /// What is known of the image that a reference means, as [`Self::resolve`].
+    /// Returns the details of the image that a reference means. References are read as in [`Self::resolve`].
     pub fn inspect(&self, reference: &str) -> Result<ImageDetails, ImageError> {
         let image = self.resolve(reference)?;
         let names = repair::names_for(&self.names()?, &image.id);
@@ -388,7 +389,7 @@ impl ImageStore {
         }))
     }
 
-    /// How full the file system of the store is.
+    /// Returns how full the file system of the store is.
     pub(super) fn disk(&self) -> Result<DiskUsage, ImageError> {
         let failed = |e| ImageError::io(format!("look how full {} is", self.dir().display()), e);
         Space::of(self.dir())?.usage().map_err(failed)
@@ -412,7 +413,7 @@ impl ImageStore {
         }
     }
 
-    /// For the layers of a pull, in its own directory, each within its own limit of bytes.
+    /// Makes the place for the layers of a pull: the pull's own directory, with a limit of bytes for each layer.
     pub(super) fn staging_in<'a>(&'a self, at: &PullDir, bytes: u64) -> Staging<'a> {
         Staging {
             dir: &self.dir,
@@ -429,12 +430,12 @@ impl ImageStore {
         self.limits
     }
 
-    /// For a reader: the next writer repairs damage.
+    /// Reads the names for a reader. The next writer repairs damage.
     fn names(&self) -> Result<Names, ImageError> {
         repair::read_names(&self.dir)
     }
 
-    /// For a writer: repairs damage first.
+    /// Takes the lock and reads the names for a writer. Repairs damage first.
     fn lock(&self) -> Result<(Flock<File>, Names), ImageError> {
         let lock = self.dir.lock()?;
         Ok((lock, repair::repair(&self.dir)?))
@@ -657,7 +658,7 @@ fn order(row: &ImageRecord) -> impl Ord + use<> {
     )
 }
 
-/// Whether it has names, and all of them came from a registry.
+/// True if the image has names and all of them came from a registry.
 fn is_pulled(record: &Record, names: &BTreeSet<String>) -> bool {
     !names.is_empty() && names.is_subset(&record.pulled)
 }

@@ -101,8 +101,7 @@ impl<R: Read> Read for Limited<R> {
     }
 }
 
-/// Whether these first bytes are gzip's or zstd's. Media types are often wrong; the magic bytes are
-/// not.
+/// Tells whether a stream with these first bytes is gzip or zstd. Media types are often wrong; the magic bytes are not.
 pub(super) fn is_compressed(start: &[u8]) -> bool {
     start.starts_with(GZIP) || is_zstd(start)
 }

@@ -31,8 +31,8 @@ pub(crate) enum Kind {
     BlockDevice,
 }
 
-/// One entry with the extensions that precede it applied. Names are as in the archive and must not
-/// be trusted.
+/// An entry of a tar, with the extensions that precede it applied. The names are as the archive has them: do not trust
+/// them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TarEntry {
     pub(crate) path: Vec<u8>,
@@ -79,7 +79,7 @@ pub(crate) struct TarReader<R> {
     /// Content of the current entry not yet read, and its padding.
     left: u64,
     padding: u64,
-    /// Whether the end-of-archive block was read.
+    /// True once the end-of-archive block was read.
     pub(crate) complete: bool,
     /// The comments on the whole archive so far.
     pub(crate) comments: Vec<Vec<u8>>,

@@ -11,18 +11,18 @@ use super::resolv_conf::ResolvConf;
 /// The files of one pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EtcFiles {
-    /// Seen as `/etc/hosts`.
+    /// The file that containers see as `/etc/hosts`.
     pub hosts: PathBuf,
-    /// Seen as `/etc/hostname`.
+    /// The file that containers see as `/etc/hostname`.
     pub hostname: PathBuf,
-    /// Seen as `/etc/resolv.conf`.
+    /// The file that containers see as `/etc/resolv.conf`.
     pub resolv_conf: PathBuf,
 }
 
-/// What the files say.
+/// The content of the files.
 #[derive(Clone, Debug, Default)]
 pub struct Content<'a> {
-    /// What /etc/hosts says.
+    /// The content of `/etc/hosts`.
     pub hosts: Hosts<'a>,
     /// The host name as the kernel has it.
     pub hostname: &'a str,
@@ -30,7 +30,7 @@ pub struct Content<'a> {
     pub resolv_conf: ResolvConf,
 }
 
-/// What `/etc/hosts` says.
+/// The names and addresses in `/etc/hosts`.
 #[derive(Clone, Debug, Default)]
 pub struct Hosts<'a> {
     /// The pod's addresses; unused on the node's network.
@@ -58,7 +58,7 @@ impl EtcFiles {
     /// Writes the files, readable for every user whatever the daemon's umask.
     ///
     /// # Errors
-    /// A file cannot be written.
+    /// Returns why a file cannot be written.
     pub fn write(&self, content: &Content<'_>) -> io::Result<()> {
         let node = || fs::read_to_string("/etc/hosts").unwrap_or_default();
         write(&self.hostname, &format!("{}\n", content.hostname))?;
@@ -66,15 +66,15 @@ impl EtcFiles {
         write(&self.hosts, &content.hosts.text(node))
     }
 
-    /// Whether [`EtcFiles::write`] came to its end since [`EtcFiles::forget`].
+    /// Tells whether [`EtcFiles::write`] came to its end since [`EtcFiles::forget`].
     pub fn are_written(&self) -> bool {
         self.hosts.exists()
     }
 
-    /// Before a new sandbox, which may have other addresses.
+    /// Removes `/etc/hosts` of the pod, before a new sandbox that may have other addresses.
     ///
     /// # Errors
-    /// The file cannot be removed.
+    /// Returns why the file cannot be removed.
     pub fn forget(&self) -> io::Result<()> {
         match fs::remove_file(&self.hosts) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),

@@ -10,27 +10,27 @@ use super::bridge::packet_filter::{self, Abilities};
 use super::rtnetlink::{Rtnetlink, Veth};
 use crate::net::netfilter::NetfilterError;
 
-/// See the module.
+/// The abilities of the kernel for the network of pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Kernel {
     /// Bridges and veth pairs.
     pub(super) can_bridge: bool,
     /// The packet filter.
     pub(super) filter: Abilities,
-    /// What it cannot.
+    /// The things that the kernel cannot do.
     pub(super) missing: Vec<Missing>,
 }
 
 /// Something that the kernel cannot do for the network of pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missing {
-    /// What it is.
+    /// The part that is missing.
     pub what: Part,
-    /// What follows from it and why, a sentence for people.
+    /// A sentence for people: the consequence, and why the kernel cannot do it.
     pub text: String,
 }
 
-/// What the network of pods needs of the kernel.
+/// A part of the kernel that the network of pods needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// Bridges and veth pairs.
@@ -42,7 +42,7 @@ pub enum Part {
 }
 
 impl Part {
-    /// Its name in metrics.
+    /// Returns the part's name in metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Bridge => "bridge",
@@ -73,7 +73,7 @@ pub(super) fn look() -> Kernel {
     })
 }
 
-/// What the kernel cannot do for the network of pods, for who asks without a daemon. Leaves nothing.
+/// Lists what the kernel cannot do for the network of pods, for a command without a daemon. Leaves nothing behind.
 pub fn lacks() -> Vec<Missing> {
     look().missing
 }

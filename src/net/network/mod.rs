@@ -49,7 +49,7 @@ pub struct SandboxNetwork<'a> {
     pub record: &'a Path,
     /// Ports of the node that lead to it.
     pub ports: &'a [PortMapping],
-    /// Of the annotations `kubernetes.io/ingress-bandwidth` and `kubernetes.io/egress-bandwidth`.
+    /// The limits from the annotations `kubernetes.io/ingress-bandwidth` and `kubernetes.io/egress-bandwidth`.
     pub bandwidth: Bandwidth,
 }
 
@@ -59,13 +59,13 @@ pub trait PodNetwork: Send + Sync {
     /// failed call has begun is undone by [`PodNetwork::tear_down`].
     ///
     /// # Errors
-    /// The sandbox is removed again; the text is shown to the user.
+    /// Returns why the sandbox is not connected. The sandbox is removed again; the user sees the text.
     fn set_up(&self, sandbox: &SandboxNetwork<'_>) -> io::Result<Vec<IpAddr>>;
 
     /// Undoes what `set_up` did. Idempotent; also called for a sandbox whose holder has ended.
     ///
     /// # Errors
-    /// The caller tries again with the next removal.
+    /// Returns why the network is not released. The caller tries again with the next removal.
     fn tear_down(&self, sandbox: &SandboxNetwork<'_>) -> io::Result<()>;
 
     /// Goes on with a living sandbox of an earlier daemon, before anybody is given an address: what it keeps of the sandbox may be
@@ -73,7 +73,7 @@ pub trait PodNetwork: Send + Sync {
     /// Returns its addresses, or None where it has no network any more and has to be made anew.
     ///
     /// # Errors
-    /// It has no network now, and the text says why.
+    /// Returns why the sandbox has no network now.
     fn resume(
         &self,
         sandbox: &SandboxNetwork<'_>,
@@ -83,10 +83,10 @@ pub trait PodNetwork: Send + Sync {
         Ok(addresses.map(<[IpAddr]>::to_vec))
     }
 
-    /// Writes again what it keeps beside the sandbox's record, which somebody else has removed.
+    /// Writes again what this kind of network keeps beside the sandbox's record, after somebody else has removed it.
     ///
     /// # Errors
-    /// The file cannot be written.
+    /// Returns why the file cannot be written.
     fn restore(&self, id: &str, record: &Path) -> io::Result<()> {
         let _ = (id, record);
         Ok(())
@@ -99,18 +99,18 @@ pub trait PodNetwork: Send + Sync {
     }
 }
 
-/// Which network a sandbox has.
+/// The kind of network that a sandbox has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum NetworkKind {
-    /// The node's own (`hostNetwork: true`).
+    /// The node's own network (`hostNetwork: true`).
     Host,
-    /// Only a loopback interface, which the sandbox sets up itself.
+    /// No network but a loopback interface, which the sandbox sets up itself.
     #[default]
     None,
     /// The bridge of this node.
     Bridge,
-    /// What CNI plugins make.
+    /// The network that CNI plugins make.
     Cni,
 }
 
@@ -144,7 +144,7 @@ impl FromStr for NetworkChoice {
     }
 }
 
-/// What the networks of a node are made from.
+/// The settings that the networks of a node are made from.
 #[derive(Clone, Debug)]
 pub struct NetworkSettings {
     /// `network`.
@@ -153,7 +153,7 @@ pub struct NetworkSettings {
     pub node_ip: IpAddr,
     /// `podCIDR`: at most one of each family.
     pub pod_cidrs: Vec<Cidr>,
-    /// Part of the names of what the whole node shares ([`crate::base::paths::Layout::id`]).
+    /// A part of the names of what the whole node shares ([`crate::base::paths::Layout::id`]).
     pub id: String,
     /// Directory of the sandboxes' records.
     pub records: PathBuf,
@@ -281,9 +281,9 @@ pub struct Networks {
     bridge: Bridge,
     cni: Collected,
     choice: NetworkChoice,
-    /// For new sandboxes where CNI is not chosen.
+    /// The kind of network for new sandboxes where CNI is not chosen.
     kind: NetworkKind,
-    /// What the kernel lacks.
+    /// The things that the kernel lacks for the network of pods.
     missing: Vec<Missing>,
     pod_cidrs: Vec<Cidr>,
 }
@@ -322,7 +322,8 @@ impl Networks {
         }
     }
 
-    /// What a new sandbox gets that does not use the node's network. A configuration of CNI may come and go at any time.
+    /// Returns the kind of network that a new sandbox gets if it does not use the node's network. The answer may change at
+    /// any time, because a configuration of CNI may come and go.
     pub fn kind(&self) -> NetworkKind {
         match self.choice {
             // One that cannot be used is an error that somebody must see.
@@ -333,12 +334,13 @@ impl Networks {
         }
     }
 
-    /// What the kernel lacks for the network of pods.
+    /// Lists what the kernel lacks for the network of pods.
     pub fn missing(&self) -> &[Missing] {
         &self.missing
     }
 
-    /// What of this a pod with such an address feels, that does not use the node's network.
+    /// Returns the things that the kernel lacks and that a pod with this address feels. The pod is one that does not use the
+    /// node's network.
     pub fn missing_for(&self, address: IpAddr) -> impl Iterator<Item = &Missing> {
         let at_bridge = self.pod_cidrs.iter().any(|range| range.contains(address));
         let feels = move |part| match part {
@@ -377,13 +379,13 @@ impl Networks {
         }
     }
 
-    /// Ends what waits for plugins: the daemon ends.
+    /// Ends every wait for plugins, because the daemon ends.
     pub fn stop(&self) {
         self.cni.network.stop();
         self.cni.done();
     }
 
-    /// See [`PodNetwork::mend`].
+    /// Mends the bridge as [`PodNetwork::mend`] does.
     pub fn mend(&self) -> Vec<String> {
         self.bridge.mend()
     }
@@ -410,7 +412,7 @@ mod tests {
         collected.wait(Duration::ZERO, || panic!("it is done"));
     }
 
-    /// As on a kernel that cannot, or where it may not.
+    /// Tests without CAP_NET_ADMIN: the node is like one whose kernel cannot connect pods, or where podprobe may not.
     #[test]
     fn what_the_kernel_lacks_is_told_to_the_pods_that_feel_it() {
         in_own_network(|| {

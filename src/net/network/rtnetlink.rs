@@ -38,38 +38,38 @@ use crate::api::cidr::Cidr;
 
 /// The longest time that the kernel may take for an answer, in seconds.
 const ANSWER_LIMIT: i64 = 5;
-/// More than any datagram of a dump has.
+/// The size of the buffer in bytes: more than any datagram of a dump has.
 const BUFFER: usize = 64 << 10;
 
 /// An interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Link {
-    /// Its number.
+    /// The interface's number.
     pub index: u32,
-    /// Its name.
+    /// The interface's name.
     pub name: String,
-    /// Whether it is set up.
+    /// True if the interface is set up.
     pub up: bool,
-    /// Bytes.
+    /// The interface's MTU, in bytes.
     pub mtu: u32,
     /// The bridge that it is a port of.
     pub master: Option<u32>,
-    /// Whether it is a bridge itself.
+    /// True if the interface is a bridge itself.
     pub is_bridge: bool,
-    /// Whether it is one end of a veth pair.
+    /// True if the interface is one end of a veth pair.
     pub is_veth: bool,
 }
 
 /// A route of the main table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// Where it leads to; prefix 0 is the default route.
+    /// The range that the route leads to; prefix 0 is the default route.
     pub destination: Cidr,
     /// Number of the interface; 0 where it has none.
     pub interface: u32,
 }
 
-/// One end of a veth pair, and its other end in a namespace.
+/// A veth pair to make: one end here, and its other end in a namespace.
 #[derive(Clone, Copy, Debug)]
 pub struct Veth<'a> {
     /// Name of the end that stays here.
@@ -78,11 +78,11 @@ pub struct Veth<'a> {
     pub bridge: u32,
     /// Name of the other end.
     pub peer: &'a str,
-    /// Its hardware address.
+    /// The other end's hardware address.
     pub peer_mac: [u8; 6],
-    /// The namespace it is made in.
+    /// The namespace in which the other end is made.
     pub peer_namespace: BorrowedFd<'a>,
-    /// Bytes, of both.
+    /// The MTU of both ends, in bytes.
     pub mtu: u32,
 }
 
@@ -97,7 +97,7 @@ impl Rtnetlink {
     /// Opens one in the namespace of the calling thread.
     ///
     /// # Errors
-    /// The kernel has no rtnetlink, or there are no descriptors left.
+    /// Returns that the kernel has no rtnetlink, or that there are no descriptors left.
     pub fn open() -> io::Result<Self> {
         let socket = socket(
             SocketFamily::Netlink,
@@ -267,14 +267,14 @@ impl Rtnetlink {
     /// Gives an interface an address that is valid on this machine only, never the source of other connections.
     ///
     /// # Errors
-    /// As the kernel says; also where the interface has it already.
+    /// Returns the kernel's error; also where the interface has the address already.
     pub fn claim_address(&mut self, index: u32, ip: IpAddr) -> io::Result<()> {
         let mut message = address_message(index, Cidr::single(ip));
         message.header.scope = AddressScope::Host;
         self.change(RouteNetlinkMessage::NewAddress(message), NEW)
     }
 
-    /// Takes it away again. Idempotent.
+    /// Takes an address away from an interface. Idempotent.
     pub fn remove_address(&mut self, index: u32, address: Cidr) -> io::Result<()> {
         let message = address_message(index, address);
         match self.change(RouteNetlinkMessage::DelAddress(message), 0) {
@@ -375,7 +375,7 @@ impl Rtnetlink {
         }
     }
 
-    /// Whether the answer is whole with this datagram.
+    /// Adds the datagram to the answers. Returns true if the answer is whole with it.
     fn read_datagram(
         &self,
         mut bytes: &[u8],
@@ -543,7 +543,7 @@ fn route_of(message: RouteNetlinkMessage) -> Option<Route> {
 /// Runs `f` on a thread of its own that is in a network namespace; the caller's thread stays where it is.
 ///
 /// # Errors
-/// The thread cannot be started, or may not enter the namespace.
+/// Returns the error of `f`, or that the thread cannot be started or may not enter the namespace.
 pub fn inside<T: Send>(
     namespace: &File,
     f: impl FnOnce() -> io::Result<T> + Send,

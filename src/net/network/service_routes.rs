@@ -14,19 +14,19 @@ use crate::api::cidr::Cidr;
 
 const LOOPBACK: &str = "lo";
 
-/// Where a route leads.
+/// The place that a route leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum To {
-    /// To loopback; the packet filter sends it elsewhere.
+    /// Loopback, where the packet filter sends the packets elsewhere.
     PacketFilter,
-    /// To the processes of this node.
+    /// The processes of this node.
     Listeners,
 }
 
-/// Adds those that are missing.
+/// Adds the routes to these ranges that are missing.
 ///
 /// # Errors
-/// The node reaches a part of a range elsewhere, or the kernel refuses the route.
+/// Returns that the node reaches a part of a range elsewhere, or that the kernel refuses the route.
 pub fn ensure(ranges: &[Cidr], to: To) -> io::Result<()> {
     let mut kernel = Rtnetlink::open()?;
     let loopback = kernel.link(LOOPBACK)?;
@@ -64,10 +64,10 @@ fn overlap(range: Cidr, other: &Route, links: &[Link]) -> io::Error {
     ))
 }
 
-/// Removes them. Idempotent.
+/// Removes the routes to these ranges. Idempotent.
 ///
 /// # Errors
-/// The kernel refuses it.
+/// Returns the kernel's error.
 pub fn remove(ranges: &[Cidr], to: To) -> io::Result<()> {
     let mut kernel = Rtnetlink::open()?;
     let Some(loopback) = kernel.link(LOOPBACK)? else {

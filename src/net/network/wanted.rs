@@ -9,9 +9,9 @@ use crate::api::service::Protocol;
 /// How much a pod may receive and send, in bits a second; None is unlimited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bandwidth {
-    /// What reaches the pod.
+    /// The bits a second that may reach the pod.
     pub ingress: Option<u64>,
-    /// What leaves it.
+    /// The bits a second that may leave the pod.
     pub egress: Option<u64>,
 }
 
@@ -22,7 +22,7 @@ pub struct PortMapping {
     pub host_ip: Option<IpAddr>,
     /// The node's port.
     pub host_port: u16,
-    /// The pod's.
+    /// The pod's port.
     pub container_port: u16,
     /// TCP or UDP.
     pub protocol: Protocol,

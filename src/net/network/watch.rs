@@ -11,14 +11,14 @@ use crossbeam_channel::{Receiver, RecvTimeoutError};
 use super::Networks;
 use crate::base::threads::Roster;
 
-/// How often it looks.
+/// The time between two looks at the networks.
 const INTERVAL: Duration = Duration::from_secs(10);
 const STACK: usize = 256 << 10;
 
-/// Starts it; it ends when `stop` closes. `sandboxes` are the ids of all that there are.
+/// Starts the thread; it ends when `stop` closes. `sandboxes` are the ids of all sandboxes that there are.
 ///
 /// # Errors
-/// The node gives no thread.
+/// Returns why the node gives no thread.
 pub fn spawn(
     networks: Arc<Networks>,
     sandboxes: Vec<String>,

@@ -13,7 +13,7 @@ use super::progress::PullProgress;
 use super::session::Session;
 use crate::base::http_client::{Answer, FetchError, Kind, Stop, carried, host_of, of_io, quoted};
 
-/// See the module.
+/// A reader of a blob, which continues a cut connection where it ended.
 pub(super) struct BlobReader<'a> {
     pub(super) session: &'a Session,
     pub(super) stop: &'a Stop,
@@ -120,7 +120,7 @@ impl BlobReader<'_> {
         }
     }
 
-    /// After a cut: waits before the next try, or fails.
+    /// Notes that the connection was cut. Waits before the next try, or fails.
     fn cut(&mut self, e: FetchError) -> Result<(), FetchError> {
         self.state.body = None;
         self.state.since = 0;
@@ -159,7 +159,7 @@ impl BlobReader<'_> {
         }
     }
 
-    /// How much of an answer we have already; whether it is what we asked for.
+    /// Returns how many bytes at the beginning of an answer we have already. Fails if the answer is not what we asked for.
     fn to_skip(&self, answer: &Answer) -> Result<u64, FetchError> {
         let begins = match answer.status {
             206 => {
@@ -188,7 +188,7 @@ impl BlobReader<'_> {
     }
 }
 
-/// Where `bytes FIRST-LAST/SIZE` begins, if it goes to the end of a blob of this size.
+/// Returns FIRST of `bytes FIRST-LAST/SIZE`, if the range goes to the end of a blob of this size.
 fn begin_of(range: &str, size: u64) -> Option<u64> {
     let (first, rest) = range.strip_prefix("bytes ")?.split_once('-')?;
     let (last, total) = rest.split_once('/')?;

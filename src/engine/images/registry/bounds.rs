@@ -7,19 +7,19 @@ use crate::base::http_client::Pacing;
 /// The bounds of one pull. The defaults are those of a daemon; tests use shorter ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// For a connection to one address; default 10 s.
+    /// The longest time for a connection to one address; default 10 s.
     pub connect: Duration,
     /// A connection that gives less than [`Bounds::least`] in this time of waiting is given up; default 60 s.
     pub idle: Duration,
-    /// See [`Bounds::idle`]; default 4 KiB.
+    /// The bytes that a connection must give within [`Bounds::idle`]; default 4 KiB.
     pub least: u64,
-    /// For a manifest, a configuration or a token as a whole; default 2 minutes.
+    /// The longest time for a manifest, a configuration or a token as a whole; default 2 minutes.
     pub document: Duration,
     /// How often a layer is continued after a cut without [`Bounds::progress`] in between; default 5.
     pub retries: u32,
     /// Bytes of a layer after which cuts are counted anew; default 64 KiB.
     pub progress: u64,
-    /// Before the first continuation; doubles with each, at most 30 s; default 1 s.
+    /// The wait before the first continuation; default 1 s. The wait doubles with each continuation, up to 30 s.
     pub first_delay: Duration,
 }
 
@@ -38,7 +38,7 @@ impl Default for Bounds {
 }
 
 impl Bounds {
-    /// Those of a connection.
+    /// Returns the bounds that hold for a connection.
     pub(super) fn pacing(&self) -> Pacing {
         Pacing {
             connect: self.connect,

@@ -5,12 +5,12 @@ const MAX_HEADER: usize = 8 << 10;
 const MAX_CHALLENGES: usize = 16;
 const MAX_PARAMETERS: usize = 32;
 
-/// One challenge.
+/// A challenge of a registry: the kind of login that it wants to see, with parameters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Challenge {
-    /// In lower case: `bearer`, `basic`.
+    /// The kind of login in lower case: `bearer`, `basic`.
     pub(super) scheme: String,
-    /// Names in lower case.
+    /// Names and values; the names are in lower case.
     parameters: Vec<(String, String)>,
 }
 

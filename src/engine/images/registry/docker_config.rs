@@ -14,7 +14,7 @@ use serde::Deserialize;
 /// Largest file in bytes.
 pub(super) const MAX_BYTES: u64 = 1 << 20;
 
-/// One way to log in.
+/// A login at a registry.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) enum Credential {
     Password {
@@ -62,7 +62,7 @@ impl DockerConfig {
     /// Reads the content of a config.json; `source` names it in errors.
     ///
     /// # Errors
-    /// It is not such a file. The text has no part of the content but names.
+    /// Returns a text that says why the content cannot be used. The text has no part of the content but names.
     pub fn parse(bytes: &[u8], source: &str) -> Result<Self, String> {
         let wrong = |e: serde_json::Error| {
             let (line, column) = (e.line(), e.column());
@@ -80,7 +80,7 @@ impl DockerConfig {
     /// Reads the older form, a `.dockercfg`, or the content of a Secret of type `kubernetes.io/dockercfg`.
     ///
     /// # Errors
-    /// As [`Self::parse`].
+    /// Returns the error of [`Self::parse`].
     pub fn parse_dockercfg(bytes: &[u8], source: &str) -> Result<Self, String> {
         let whole = [b"{\"auths\":", bytes, b"}"].concat();
         Self::parse(&whole, source)
@@ -120,7 +120,7 @@ impl DockerConfig {
         }
     }
 
-    /// Why there may be no credentials for an image: a helper has them.
+    /// Returns a text that says why there may be no credentials for an image: a helper has them. None without a helper.
     pub(super) fn helper(&self, image: &str) -> Option<String> {
         let own = self.helpers.iter();
         let mut own = own.filter(|(key, _)| {
@@ -185,7 +185,7 @@ fn is_hub(key: &str) -> bool {
     ["index.docker.io", "docker.io", "registry-1.docker.io"].contains(&key)
 }
 
-/// Whether a key, in which each part of the host may have `*` and `?`, is for an image (the kubelet's `URLsMatch`).
+/// Tells whether a key is for an image (the kubelet's `URLsMatch`). Each part of the host in the key may have `*` and `?`.
 fn matches(key: &str, image: &str) -> bool {
     let split = |s: &'_ str| -> (String, String, String) {
         let (authority, path) = s.split_once('/').unwrap_or((s, ""));

@@ -13,7 +13,7 @@ enum Flight<T> {
     Done(Weak<T>),
 }
 
-/// By the name of what is downloaded.
+/// The downloads that pulls share, by the name of what is downloaded.
 #[derive(Debug)]
 pub(super) struct Flights<T> {
     running: Mutex<HashMap<String, Flight<T>>>,
@@ -29,7 +29,7 @@ impl<T> Default for Flights<T> {
     }
 }
 
-/// Whoever downloads. Dropped without a result, it lets another try.
+/// The turn of a thread that downloads. Dropped without a result, it lets another thread try.
 struct Runs<'a, T> {
     flights: &'a Flights<T>,
     key: &'a str,
@@ -48,8 +48,8 @@ impl<T> Drop for Runs<'_, T> {
 }
 
 impl<T> Flights<T> {
-    /// What `download` gives, or what another thread is just downloading under this key; whether it was this one. When the
-    /// other thread fails, this one downloads.
+    /// Returns the download of this key, and true if this thread made it with `download`. Waits while another thread
+    /// downloads under the key. When the other thread fails, this one downloads.
     pub(super) fn join(
         &self,
         key: &str,

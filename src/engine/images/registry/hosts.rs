@@ -32,7 +32,7 @@ impl Default for Registries {
     }
 }
 
-/// What differs for one registry.
+/// The settings for one registry.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct RegistryHost {
@@ -60,7 +60,7 @@ pub(super) struct Endpoint {
     pub(super) authority: String,
     /// Goes before the name of a repository; empty, or `PREFIX/`.
     prefix: String,
-    /// What its credentials are found by: the host and port of the image's name or of the mirror.
+    /// The name by which the server's credentials are found: the host and port of the image's name or of the mirror.
     pub(super) name: String,
 }
 
@@ -79,7 +79,7 @@ impl Endpoint {
         format!("{}{repository}", self.prefix)
     }
 
-    /// What a config.json of docker is searched for.
+    /// Returns the key that is looked up in a config.json of docker.
     pub(super) fn credential_key(&self, repository: &str) -> String {
         format!("{}/{}{repository}", self.name, self.prefix)
     }
@@ -147,8 +147,8 @@ impl Registries {
         mirrors.chain([own]).collect()
     }
 
-    /// Whether the login of a registry, by its name in images, may go to a token server: to the registry itself, to another
-    /// host of its domain, and to those that the configuration names.
+    /// Tells whether the login of a registry may go to the token server `host`. It may go to the registry itself, to another
+    /// host of its domain, and to the hosts that the configuration names for the registry's name in images.
     pub(super) fn is_token_server(&self, registry: &Endpoint, host: &str) -> bool {
         let own = host_name(&registry.authority);
         let host = host.to_ascii_lowercase();
@@ -159,7 +159,7 @@ impl Registries {
             || listed.any(|listed| host == host_name(listed))
     }
 
-    /// The certificates that a server's may be signed by, besides the system's.
+    /// Returns the file of extra certificate authorities that are trusted for this server, besides the system's.
     pub(super) fn ca_file(&self, authority: &str) -> Option<&Path> {
         let name = match authority {
             "registry-1.docker.io" => "docker.io",
@@ -169,7 +169,7 @@ impl Registries {
     }
 }
 
-/// In lower case and without a port.
+/// Returns the host of an authority, in lower case and without a port.
 fn host_name(authority: &str) -> String {
     let host = match authority.rsplit_once(':') {
         Some((host, port)) if port.bytes().all(|b| b.is_ascii_digit()) => host,
@@ -197,7 +197,7 @@ fn is_within(host: &str, domain: &str) -> bool {
     before.is_some_and(|name| name.is_empty() || name.ends_with('.'))
 }
 
-/// As containerd: these have no TLS unless they are said to.
+/// Tells whether a registry is on this machine. Such a registry has no TLS unless its settings say so, as with containerd.
 fn is_loopback(registry: &str) -> bool {
     let host = match registry.rsplit_once(':') {
         Some((host, port)) if port.bytes().all(|b| b.is_ascii_digit()) => host,

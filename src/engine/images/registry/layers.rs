@@ -32,7 +32,7 @@ pub(super) const LAYERS_AT_ONCE: usize = 3;
 /// A layer's thread: TLS, the decoder and the walk through the tree.
 const STACK: usize = 1 << 20;
 
-/// What all pulls of a puller share.
+/// The state that all pulls of a puller share.
 pub(super) struct Shared {
     pub(super) store: ImageStore,
     pub(super) registries: Registries,
@@ -41,7 +41,7 @@ pub(super) struct Shared {
     pub(super) sources: Sources,
     pub(super) bounds: Bounds,
     pub(super) layers: Slots,
-    /// One at a time, because each holds a window of up to 8 MiB.
+    /// The slot for zstd: one layer is decoded at a time, because each decoder holds a window of up to 8 MiB.
     pub(super) zstd: Slots,
     pub(super) flights: Flights<Layer>,
     pub(super) stop: Stop,
@@ -54,7 +54,7 @@ pub(super) struct Layer {
     _dir: Arc<PullDir>,
 }
 
-/// What a pull is about.
+/// The order for one pull: the image, the logins to try first, where the progress goes, and what stops the pull.
 pub(super) struct Wanted {
     pub(super) image: Reference,
     pub(super) credentials: Vec<DockerConfig>,

@@ -37,7 +37,7 @@ pub(super) struct Manifest {
     pub(super) layers: Vec<Descriptor>,
 }
 
-/// What a digest or a tag led to.
+/// The document that a digest or a tag led to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Document {
     Index(Vec<Descriptor>),

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::base::clock::Moment;
 use crate::base::locks::Locked;
 
-/// See the module.
+/// The counters that say how far a pull is.
 #[derive(Debug)]
 pub struct PullProgress {
     bytes: AtomicU64,
@@ -28,11 +28,11 @@ pub struct PullProgress {
 #[derive(Debug, Default)]
 struct Cut {
     layers: u64,
-    /// Why the last of them was.
+    /// Why the last of the layers was cut.
     why: String,
 }
 
-/// One reading.
+/// A reading of how far a pull is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PullState {
@@ -53,7 +53,7 @@ pub struct PullState {
 }
 
 impl Default for PullProgress {
-    /// Of a pull that begins now.
+    /// Makes the progress of a pull that begins now.
     fn default() -> Self {
         Self {
             bytes: AtomicU64::new(0),
@@ -69,7 +69,7 @@ impl Default for PullProgress {
 }
 
 impl PullProgress {
-    /// How far it is now.
+    /// Returns how far the pull is now.
     pub fn state(&self) -> PullState {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let since = |counter: &AtomicU64| now().saturating_sub(read(counter));
@@ -84,7 +84,7 @@ impl PullProgress {
         }
     }
 
-    /// Why a layer was cut that waits to be continued.
+    /// Returns why the last cut layer was cut, while a cut layer waits to be continued.
     pub fn cut_off(&self) -> Option<String> {
         let cut = self.lock();
         (cut.layers > 0).then(|| cut.why.clone())

@@ -13,7 +13,7 @@ use crate::base::http_client::{Client, Dialer, FetchError, Kind, WaysOut};
 use crate::base::locks::Locked;
 use crate::engine::images::store::LoadedImage;
 
-/// What a person can do about a registry that TLS does not work with.
+/// Advice for a person about a registry that TLS does not work with.
 const WAYS_OUT: WaysOut = WaysOut {
     without_tls: |host| {
         format!("a registry without TLS needs \"plainHTTP\": true in registries.hosts[{host:?}]")
@@ -60,7 +60,7 @@ pub(super) fn pull(shared: &Arc<Shared>, wanted: &Wanted) -> Result<LoadedImage,
     Err(FetchError::failed("there is no server for it"))
 }
 
-/// One server of a pull.
+/// A server that a pull asks for the image.
 struct Server<'a> {
     shared: &'a Arc<Shared>,
     wanted: &'a Wanted,

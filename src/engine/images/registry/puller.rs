@@ -20,7 +20,7 @@ use crate::engine::images::store::{ImageStore, LoadedImage};
 
 /// The thread of a pull: TLS, and JSON of at most 4 MiB.
 const STACK: usize = 1 << 20;
-/// How long a cancelled pull is waited for. It may be looking up a name, and ends after that.
+/// How long the caller waits for a cancelled pull. The pull may be looking up a name, and ends after that.
 const ENDING: Duration = Duration::from_secs(1);
 
 /// Pulls images from the registries in their names, or from mirrors of them. A clone shares downloads with it.
@@ -29,12 +29,12 @@ pub struct RegistryPuller {
     shared: Arc<Shared>,
 }
 
-/// Ends every pull of a puller.
+/// A handle that ends every pull of a puller.
 #[derive(Clone, Debug)]
 pub struct PullStop(Stop);
 
 impl PullStop {
-    /// Ends those under way and those to come; never blocks.
+    /// Ends the pulls under way and those to come; never blocks.
     pub fn stop(&self) {
         self.0.set();
     }
@@ -46,7 +46,7 @@ impl RegistryPuller {
         Self::with_bounds(store, registries, docker_configs, Bounds::default())
     }
 
-    /// The same with other times.
+    /// Makes a puller as [`Self::new`] does, with bounds of the caller's choice.
     pub fn with_bounds(
         store: ImageStore,
         registries: Registries,
@@ -73,7 +73,7 @@ impl RegistryPuller {
         }
     }
 
-    /// What ends its pulls.
+    /// Returns a handle that ends the pulls of this puller.
     pub fn stopper(&self) -> PullStop {
         PullStop(self.shared.stop.clone())
     }
@@ -81,7 +81,7 @@ impl RegistryPuller {
     /// Pulls an image, and writes into `progress` how far it is.
     ///
     /// # Errors
-    /// The pull failed or was cancelled; nothing is kept.
+    /// Returns why the pull failed, or that it was cancelled. Nothing of the image is kept.
     pub fn pull_watched(
         &self,
         request: &PullRequest<'_>,

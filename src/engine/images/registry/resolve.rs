@@ -27,12 +27,12 @@ pub(super) struct Resolved {
     pub(super) config: Vec<u8>,
     /// Bottom first.
     pub(super) diff_ids: Vec<String>,
-    /// Of the manifest, and of the indexes that led to it.
+    /// Digests of the manifest and of the indexes that led to it.
     pub(super) digests: Vec<String>,
 }
 
 impl Resolved {
-    /// What a registry has under this name for this machine.
+    /// Fetches the documents of the image that a registry has under this name for this machine.
     pub(super) fn of(
         session: &Session,
         image: &Reference,

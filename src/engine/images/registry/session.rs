@@ -22,13 +22,13 @@ const MARGIN: Duration = Duration::from_secs(10);
 const LIFE: Duration = Duration::from_secs(60);
 const LONGEST_LIFE: Duration = Duration::from_secs(3600);
 
-/// See the module.
+/// The requests to one repository of one server, with its credentials.
 pub(super) struct Session {
     client: Client,
     bounds: Bounds,
-    /// Ends with a slash.
+    /// The address before the path of each request; it ends with a slash.
     base: String,
-    /// With which a token is asked for, unless the server says another.
+    /// The scope with which a token is asked for, unless the server names another.
     scope: String,
     credential: Option<Credential>,
     endpoint: Endpoint,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::base::locks::Locked;
 
-/// How often a wait looks whether it is to end.
+/// The time between two looks of a wait at whether it is to end.
 const SLICE: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
@@ -16,11 +16,11 @@ struct State {
     next: u64,
 }
 
-/// See the module.
+/// A bounded number of slots, given to workers in the order in which they came.
 #[derive(Clone, Debug)]
 pub(in crate::engine::images) struct Slots(Arc<(Mutex<State>, Condvar)>);
 
-/// Dropping it frees the slot.
+/// A slot that a worker has taken. Dropping the value frees the slot.
 #[derive(Debug)]
 pub(in crate::engine::images) struct Slot(Slots);
 

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 use crate::api::cidr::Cidr;
 
-/// Of a large range only so many addresses are used.
+/// The most addresses of a range that are used; the rest of a larger range stays unused.
 const MAX_PLACES: u128 = 1 << 16;
 
 /// The first address: the node's own in the range.

@@ -21,23 +21,23 @@ const RECORD: &str = "bridge.json";
 pub(super) struct Attachment {
     /// Name of the node's end.
     pub(super) interface: String,
-    /// Whose network namespace the other end is in.
+    /// The process whose network namespace the other end is in.
     pub(super) holder: Process,
     /// Hardware address of the other end.
     pub(super) mac: [u8; 6],
-    /// Primary first.
+    /// The addresses of the pod, primary first.
     pub(super) addresses: Vec<IpAddr>,
-    /// The node's addresses that it sends through, one of each family.
+    /// The node's addresses that the pod sends through, one of each family.
     pub(super) gateways: Vec<Cidr>,
-    /// Ports of the node that lead to it.
+    /// Ports of the node that lead to the pod.
     pub(super) ports: Vec<PortMapping>,
 }
 
-/// All of them, by the id of the sandbox.
+/// The attachments of all sandboxes, by the id of the sandbox.
 pub(super) type Attachments = BTreeMap<String, Arc<Attachment>>;
 
 impl Attachment {
-    /// One that has everything, to try what the kernel can.
+    /// Makes an attachment that has everything, to try what the kernel can do.
     pub(super) fn sample() -> Self {
         let port = |host_ip| PortMapping {
             host_ip,
@@ -72,7 +72,7 @@ impl Attachment {
     }
 }
 
-/// Whether a sandbox with these records is attached.
+/// Tells whether at least one sandbox in this directory of records is attached.
 pub(in crate::net::network) fn is_used(records: &Path) -> bool {
     !read_records(records).is_empty()
 }

@@ -16,9 +16,9 @@ use crate::api::service::Protocol;
 use crate::base::sys::listening::{self, Owner, Waiting};
 use crate::net::network::PortMapping;
 
-/// How often a socket is looked for again that no process has: its process is just closing it.
+/// How often podprobe looks for the process of a socket that no process has. That process may be just closing it.
 const LOOKS: u32 = 20;
-/// How long between two looks.
+/// The time between two looks.
 const BETWEEN: Duration = Duration::from_millis(5);
 /// An address of loopback that nobody uses.
 const SPARE: Ipv4Addr = Ipv4Addr::new(127, 255, 255, 254);
@@ -57,7 +57,7 @@ pub(super) fn refuse_taken(port: &PortMapping, proxy: &Path) -> io::Result<()> {
     ))
 }
 
-/// None: nobody but the proxy has the port. Some(None): it cannot be told who.
+/// Finds the process that has the port. None: no process but the proxy has it. Some(None): the process cannot be found out.
 fn holder(port: &PortMapping, ip: IpAddr, proxy: &Path) -> Option<Option<Owner>> {
     let sockets = match port.protocol {
         Protocol::Tcp => listening::tcp(),
@@ -79,7 +79,7 @@ fn holder(port: &PortMapping, ip: IpAddr, proxy: &Path) -> Option<Option<Owner>>
     unknown
 }
 
-/// Whether a socket at `at` gets packets to `ip`, an unspecified address being all of its family.
+/// Tells whether a socket at `at` gets packets to `ip`. An unspecified address stands for all addresses of its family.
 fn shares(at: IpAddr, ip: IpAddr, port: &PortMapping) -> bool {
     if at.is_ipv4() == ip.is_ipv4() {
         return at == ip || at.is_unspecified() || ip.is_unspecified();
@@ -97,7 +97,7 @@ fn is_taken(port: &PortMapping, ip: Ipv4Addr) -> bool {
     bound.is_err_and(|e| e.kind() == io::ErrorKind::AddrInUse)
 }
 
-/// Whether it is `podprobe proxy DIR`.
+/// Tells whether the owner is the process `podprobe proxy DIR`.
 fn is_proxy(owner: &Owner, dir: &Path) -> bool {
     let arguments: Vec<&[u8]> = owner.arguments.iter().map(Vec::as_slice).collect();
     matches!(arguments[..], [_, b"proxy", at, ..] if at == dir.as_os_str().as_bytes())

@@ -9,11 +9,11 @@ use super::pair::{self, POD_INTERFACE, is_port, open_namespace};
 use super::{Bridge, State, Told};
 use crate::net::network::rtnetlink::{Link, Rtnetlink};
 
-/// What a round of mending has to say.
+/// The results of a round of mending, as lines for the log.
 #[derive(Debug, Default)]
 pub(super) struct Round {
     pub(super) mended: Vec<String>,
-    /// What is still as it was.
+    /// Lines about what could not be mended.
     pub(super) failed: BTreeSet<String>,
 }
 
@@ -87,8 +87,8 @@ impl Bridge {
         pair::fix_port(kernel, bridge, port, attachment)
     }
 
-    /// What somebody else may have changed cannot all be seen, such as the members of a set: after any change of the packet
-    /// filter that is not ours, all is told again.
+    /// Tells the kernel all of podprobe's tables again after any change of the packet filter that is not podprobe's. Not all
+    /// that somebody else may have changed can be seen: the members of a set cannot.
     fn mend_filter(&self, told: &mut Told, state: &State, round: &mut Round) -> io::Result<()> {
         let since = self.settings.filter.look_since(&told.filter);
         let since = since.map_err(io::Error::other)?;

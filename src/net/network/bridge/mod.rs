@@ -44,10 +44,10 @@ pub(super) use attachment::is_used;
 const LEAST_PREFIX: u8 = 8;
 /// The hardware address of every bridge of ours: pods know it by heart, also after the bridge was made again.
 const BRIDGE_MAC: [u8; 6] = [0x0a, 0x58, 0, 0, 0, 1];
-/// Where the node has no default route.
+/// The MTU of the bridge where the node has no default route.
 const DEFAULT_MTU: u32 = 1500;
 
-/// What the bridge is made from.
+/// The settings that the bridge is made from.
 pub(super) struct BridgeSettings {
     /// Name of the bridge, at most 15 bytes.
     name: String,
@@ -87,24 +87,25 @@ struct State {
     parameters_set: Option<(u32, bool)>,
     /// Sandboxes that are being connected right now.
     connecting: BTreeSet<String>,
-    /// What the last round could not mend, which the log has.
+    /// Lines about what the last round could not mend. The log has them already.
     said: BTreeSet<String>,
 }
 
-/// See the module.
+/// The bridge of this node, with the sandboxes at it.
 pub(super) struct Bridge {
     settings: BridgeSettings,
     state: Mutex<State>,
-    /// What the packet filter was told. Locked before `state`, and while the kernel is told.
+    /// The content that the packet filter was told. A thread locks it before `state`, and holds the lock while it tells the
+    /// kernel.
     programmed: Mutex<Told>,
 }
 
 #[derive(Default)]
 struct Told {
     filter: Programmed,
-    /// Of which version of the attachments.
+    /// The version of the attachments that the packet filter was told.
     version: u64,
-    /// How often it was asked for.
+    /// How often `program` went to the packet filter.
     #[cfg(test)]
     times: u32,
 }
@@ -308,8 +309,8 @@ impl Bridge {
         Ok(())
     }
 
-    /// Tells the packet filter of all sandboxes, or waits until somebody else has done so: of many that come or go at once, those
-    /// who wait for one transaction are told to the kernel by the next one together.
+    /// Tells the packet filter of all sandboxes, or waits until another thread has done so. Many sandboxes may come or go at
+    /// once: those that wait for one transaction are all in the next one.
     fn program(&self) -> io::Result<()> {
         let wanted = self.lock().version;
         let mut told = self.programmed.locked();
@@ -439,7 +440,7 @@ fn is_link_local(address: Cidr) -> bool {
     matches!(address.network, IpAddr::V6(ip) if ip.is_unicast_link_local())
 }
 
-/// That of the interface with the default route.
+/// Returns the MTU of the interface with the default route, within 1280 to 65535; else [`DEFAULT_MTU`].
 fn mtu(kernel: &mut Rtnetlink) -> io::Result<u32> {
     let routes = kernel.routes()?;
     let default = routes

@@ -28,7 +28,7 @@ pub(in crate::net::network) struct Abilities {
     pub(in crate::net::network) frames: bool,
 }
 
-/// What the packet filter shows of changes by somebody else.
+/// The traces that changes by somebody else have left in the packet filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Since {
     /// Nothing has changed.
@@ -73,7 +73,7 @@ impl PacketFilter {
         }
     }
 
-    /// After a failure the next one gets a socket of its own.
+    /// Asks the kernel a question on the socket that is kept. After a failure the next question gets a new socket.
     fn ask<T>(
         &self,
         question: impl FnOnce(&mut Netfilter) -> Result<T, NetfilterError>,
@@ -125,7 +125,7 @@ impl PacketFilter {
         })
     }
 
-    /// As [`PacketFilter::program`], whatever the tables were told before.
+    /// Programs all of the tables as [`PacketFilter::program`] does, whatever they were told before.
     pub(super) fn program_anew(
         &self,
         attachments: Attachments,
@@ -135,7 +135,7 @@ impl PacketFilter {
         self.program(attachments, last)
     }
 
-    /// What the tables are told now.
+    /// Returns the transaction that leads from the tables in `last` to those of `attachments`.
     #[cfg(test)]
     pub(super) fn difference(
         &self,
@@ -145,7 +145,7 @@ impl PacketFilter {
         self.tables.difference(last.of.as_ref()?, attachments)
     }
 
-    /// What has become of them since.
+    /// Tells what somebody else has changed in the packet filter since the transaction that `since` describes.
     pub(super) fn look_since(&self, since: &Programmed) -> Result<Since, NetfilterError> {
         if self.tables.are_none() {
             return Ok(Since::Same);
@@ -172,7 +172,8 @@ impl PacketFilter {
     }
 }
 
-/// What the kernel can, tried in the namespace of the calling thread, and why it cannot the rest.
+/// Tries what the kernel can do, in the namespace of the calling thread. Returns its abilities, and an error for each that
+/// it lacks.
 pub(in crate::net::network) fn abilities() -> (Abilities, Vec<NetfilterError>) {
     let sample = Attachments::from([("check".to_owned(), Attachment::sample().into())]);
     let mut errors = Vec::new();

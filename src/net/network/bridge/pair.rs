@@ -11,7 +11,7 @@ use crate::api::cidr::Cidr;
 use crate::base::sys::task::{self, Process};
 use crate::net::network::rtnetlink::{Link, Rtnetlink, Veth, inside};
 
-/// What a pod calls its interface, as with every other network of pods.
+/// The name of the interface inside a pod, as with every other network of pods.
 pub(super) const POD_INTERFACE: &str = "eth0";
 /// The beginning of the names of the node's ends of the pairs.
 pub(super) const PORT_PREFIX: &str = "ppv";
@@ -56,7 +56,8 @@ pub(super) fn fix_port(
     Ok(())
 }
 
-/// Whether it is the node's end of a pair at this bridge. Without the bridge nobody can say whose it is.
+/// Tells whether an interface is the node's end of a pair at this bridge. Without the bridge the answer is no, because
+/// nobody can say whose interface it is.
 pub(super) fn is_port(link: &Link, bridge: Option<&Link>) -> bool {
     let at_bridge = link.master.is_some() && link.master == bridge.map(|b| b.index);
     link.is_veth && at_bridge && link.name.starts_with(PORT_PREFIX)
@@ -101,7 +102,8 @@ pub(super) fn open_namespace(holder: Process) -> io::Result<File> {
     }
 }
 
-/// As the plugins of CNI make it: an address that comes back has the hardware address that its neighbours remember.
+/// Makes the hardware address of a pod from its address, as the plugins of CNI do. So an address that comes back has the
+/// hardware address that its neighbours remember.
 pub(super) fn mac(ip: IpAddr) -> [u8; 6] {
     let tail = match ip {
         IpAddr::V4(ip) => ip.octets(),

@@ -5,8 +5,9 @@ use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// Of the node: it forwards between pods and its other interfaces. Of the bridge: nothing that a pod says changes how the
-/// node sends, and pods are not told to send to one another directly, which their ports do not let them.
+/// Sets the kernel parameters of the node and of the bridge. The node forwards between pods and its other interfaces.
+/// Nothing that a pod says to the bridge changes how the node sends. The bridge does not tell pods to send to one another
+/// directly, because their ports do not let them.
 pub(super) fn of_the_bridge(bridge: &str, has_v6: bool) {
     set("ipv4/ip_forward", "1");
     let v4 = [
@@ -26,8 +27,9 @@ pub(super) fn of_the_bridge(bridge: &str, has_v6: bool) {
     }
 }
 
-/// The node's end of a pair is a wire. Frames to the group addresses of bridges come up here and not at the bridge, and
-/// nothing in them may reach the node: no router advertisement, and no packet whose sender the bridge would have refused.
+/// Sets the kernel parameters of the node's end of a pair, which is a wire. Frames to the group addresses of bridges come
+/// up here and not at the bridge. Nothing in them may reach the node: no router advertisement, and no packet whose sender
+/// the bridge would have refused.
 pub(super) fn of_a_port(port: &str) {
     set(&format!("ipv6/conf/{port}/disable_ipv6"), "1");
     set(&format!("ipv6/conf/{port}/accept_ra"), "0");
@@ -35,7 +37,7 @@ pub(super) fn of_a_port(port: &str) {
     set(&format!("ipv4/conf/{port}/arp_ignore"), "8");
 }
 
-/// In the namespace of a pod.
+/// Sets the kernel parameters in the namespace of a pod.
 pub(super) fn of_a_pod(interface: &str, has_v6: bool) {
     for at in ["all", interface] {
         set(&format!("ipv4/conf/{at}/accept_redirects"), "0");
@@ -48,7 +50,8 @@ pub(super) fn of_a_pod(interface: &str, has_v6: bool) {
     set(&format!("ipv6/conf/{interface}/disable_ipv6"), disabled);
 }
 
-/// A node that forwards IPv6 no longer heeds router advertisements, unless it is told to.
+/// Makes the node forward IPv6, if it does not yet. A node that forwards no longer heeds router advertisements unless it
+/// is told to, so the interfaces that heeded them are told to.
 fn forward_v6() {
     let all = "ipv6/conf/all/forwarding";
     if get(all).as_deref() == Some("1") {
@@ -73,7 +76,7 @@ fn get(name: &str) -> Option<String> {
     Some(text.trim().to_owned())
 }
 
-/// Where it differs. What cannot be set costs what it is for, and no pod.
+/// Sets a kernel parameter where it differs. A parameter that cannot be set costs what it is for, and no pod.
 fn set(name: &str, value: &str) {
     let path = Path::new("/proc/sys/net").join(name);
     match change(&path, value) {
@@ -87,8 +90,8 @@ fn set(name: &str, value: &str) {
     }
 }
 
-/// False where it is so already. One opening for both: the kernel has the parameters of all network namespaces in one list and
-/// looks through that.
+/// Writes the value; returns false where the parameter has it already. The file is opened once for reading and writing,
+/// because the kernel has the parameters of all network namespaces in one list and looks through that at each opening.
 fn change(path: &Path, value: &str) -> io::Result<bool> {
     let mut file = OpenOptions::new().read(true).write(true).open(path)?;
     let mut now = String::new();

@@ -21,7 +21,7 @@ const ETHER_IPV4: [u8; 2] = [0x08, 0x00];
 const ETHER_IPV6: [u8; 2] = [0x86, 0xdd];
 const ETHER_ARP: [u8; 2] = [0x08, 0x06];
 
-/// Before whatever else looks at a frame.
+/// The priority of a chain before whatever else looks at a frame.
 const FIRST: i32 = -300;
 
 /// The tables that the kernel can have.
@@ -40,7 +40,7 @@ type Members = BTreeMap<&'static str, Vec<Element>>;
 /// A port of the node that leads to a pod: its address if it has one, protocol and number.
 type NodePort = (Option<IpAddr>, Protocol, u16);
 
-/// Where ports of the node lead to.
+/// The address and port that each port of the node leads to.
 type NodePorts = BTreeMap<NodePort, (IpAddr, u16)>;
 
 impl Tables {
@@ -51,7 +51,7 @@ impl Tables {
         }
     }
 
-    /// The kernel can have none of them.
+    /// True if the kernel can have none of the tables.
     pub(super) fn are_none(&self) -> bool {
         self.known.is_empty()
     }
@@ -182,7 +182,7 @@ fn ranges(attachments: &Attachments, family: Family) -> Option<Ranges> {
     Some(found)
 }
 
-/// Those sandboxes that are not among `others`, or are not the same there.
+/// Returns the sandboxes of `of` that are not among `others` or are different there.
 fn others<'a>(of: &'a Attachments, others: &Attachments) -> Vec<&'a Attachment> {
     let mut others = others.iter().peekable();
     let is_other = |one: &(&String, &Arc<Attachment>)| {
@@ -215,7 +215,8 @@ fn add_sets_of_frames(table: &mut OnTable<'_>) {
         .add_set(Set::new("ipv6", &[sender[0], sender[1], Type::Ipv6]));
 }
 
-/// What a sandbox has in the sets of a table, but for ports of the node, which several may ask for.
+/// Adds the members that a sandbox has in the sets of a table. Ports of the node are left out, because several sandboxes may
+/// ask for one.
 fn add_members(attachment: &Attachment, family: Family, to: &mut Members) {
     let mut add = |set, key: &[Field<'_>]| {
         let members: &mut Vec<Element> = to.entry(set).or_default();
@@ -244,8 +245,9 @@ fn node_port(port: &PortMapping) -> NodePort {
     (port.host_ip, port.protocol, port.host_port)
 }
 
-/// Where those ports of the node lead to that are `wanted`. A sandbox that has taken the place of another one may be here before
-/// that is gone: the newest gets a port. (With two meanings for one the kernel would refuse all of the table.)
+/// Returns where the `wanted` ports of the node lead to. A sandbox that has taken the place of another one may be here
+/// before the other one is gone: the newest gets a port. (With two meanings for one port the kernel would refuse all of
+/// the table.)
 fn node_ports(
     attachments: &Attachments,
     family: Family,
@@ -290,7 +292,8 @@ fn add_node_port((ip, protocol, port): NodePort, to: (IpAddr, u16), members: &mu
     members.push(Element::mapping(key, to));
 }
 
-/// What belongs to no connection is not translated, and would leave the node with the address of a pod.
+/// Drops packets of pods that belong to no connection and would leave the node. The kernel does not translate such a
+/// packet, so it would leave with the address of a pod.
 fn keep_in(table: &mut OnTable<'_>, family: Family, bridge: &[u8]) {
     table
         .add_chain("forward", Some(base(ChainType::Filter, Hook::Forward, 0)))
@@ -304,9 +307,9 @@ fn keep_in(table: &mut OnTable<'_>, family: Family, bridge: &[u8]) {
         );
 }
 
-/// What is for an address of the pods' range that no pod has would have the node look for a neighbour: who sends to all of them
-/// would fill the one table of neighbours that the kernel has. IPv6 looks before it forwards, so this is right behind the
-/// translation.
+/// Drops packets for an address of the pods' range that no pod has. For each such address the node would look for a
+/// neighbour. A sender to all of them would fill the one table of neighbours that the kernel has. IPv6 looks before it
+/// forwards, so this chain is right behind the translation.
 fn keep_off(table: &mut OnTable<'_>, family: Family, ranges: &Ranges) {
     let after_nat = base(ChainType::Filter, Hook::Prerouting, 0);
     table.add_chain("unknown", Some(after_nat));

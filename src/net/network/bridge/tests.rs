@@ -211,7 +211,7 @@ fn sandbox(number: u8, ports: Ports) -> (String, Arc<Attachment>) {
     (number.to_string(), attachment.into())
 }
 
-/// What the kernel has in our tables, in one order.
+/// Lists the content of our tables in the kernel, in a fixed order.
 fn ruleset() -> Vec<String> {
     let list = |family: &str| {
         let table = ["list", "table", family, "podprobe-test-network"];
@@ -293,7 +293,8 @@ fn the_work_for_one_sandbox_does_not_grow_with_the_number_of_all() {
     });
 }
 
-/// Each transaction looks at all sandboxes: one for each of many that go at once would take a time that grows with their square.
+/// Each transaction looks at all sandboxes. When many go at once, a transaction for each would take a time that grows with
+/// the square of their number.
 #[test]
 fn those_who_wait_for_the_packet_filter_are_told_to_it_together() {
     in_own_network(|| {

@@ -24,7 +24,7 @@ pub(super) struct Cache {
     dir: PathBuf,
 }
 
-/// One sandbox in one network.
+/// A sandbox in a network, as the cache keeps it.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Entry {
     /// The network, with the one version that was used.

@@ -16,7 +16,7 @@ use super::{CniSettings, Limits, Slow, result};
 use crate::base::cancel::Cancel;
 use crate::base::clock::Moment;
 
-/// One network with all that its plugins need to run.
+/// A network with all that its plugins need to run.
 #[derive(Clone, Copy)]
 pub(super) struct Chain<'a> {
     pub(super) settings: &'a CniSettings,
@@ -25,7 +25,7 @@ pub(super) struct Chain<'a> {
     pub(super) list: &'a NetworkList,
     pub(super) file: &'a Path,
     pub(super) version: Version,
-    /// Which plugins of a sandbox share with the daemon.
+    /// The lock that plugins of a sandbox share with the daemon.
     pub(super) lock: Option<&'a SandboxLock>,
 }
 
@@ -33,7 +33,7 @@ impl Chain<'_> {
     /// The programs of all plugins.
     ///
     /// # Errors
-    /// The first one that is missing.
+    /// Returns [`CniError`] for the first program that is missing.
     pub(super) fn programs(&self, command: Command) -> Result<Vec<PathBuf>, CniError> {
         let plugins = self.list.plugins.iter();
         plugins.map(|p| self.program(p, command)).collect()
@@ -52,7 +52,8 @@ impl Chain<'_> {
         Ok(previous.unwrap_or_default())
     }
 
-    /// Releases the sandbox: the plugins in reverse order, each with the result of ADD.
+    /// Releases the sandbox: runs the plugins in reverse order, each with the result of ADD where the version has that for
+    /// DEL.
     pub(super) fn del(
         &self,
         attachment: &Attachment,
@@ -138,7 +139,7 @@ impl Chain<'_> {
         request::input(plugin, &self.list.name, self.version, previous, attachment)
     }
 
-    /// One plugin.
+    /// Runs a plugin and returns what it wrote on standard output.
     fn run(
         &self,
         plugin: &Plugin,
@@ -215,8 +216,8 @@ impl Chain<'_> {
     }
 }
 
-/// Whether a failed DEL says that there is nothing to release (cni-plugins 5.3). Plugins of older versions say it in words,
-/// when the namespace is gone.
+/// Tells whether a failed DEL means that there is nothing to release (cni-plugins 5.3). Plugins of older versions say so in
+/// words, when the namespace is gone.
 fn nothing_left(cause: &Cause, attachment: &Attachment) -> bool {
     // A plugin that misses iptables has released nothing.
     let absent = cause.says("not found") && !cause.says("executable file not found");

@@ -18,7 +18,7 @@ pub const VERSIONS: [&str; 7] = [
 /// The longest name of a network, in bytes: it is part of a file name in the cache.
 const LONGEST_NAME: usize = 160;
 
-/// One of [`VERSIONS`], ordered by age.
+/// A version of the specification: an entry of [`VERSIONS`]. Versions are ordered by age.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version(usize);
 
@@ -39,7 +39,7 @@ impl Version {
         VERSIONS.iter().position(|v| *v == text).map(Self)
     }
 
-    /// Its name.
+    /// Returns the version's name in [`VERSIONS`].
     pub fn as_str(self) -> &'static str {
         VERSIONS[self.0]
     }
@@ -48,9 +48,9 @@ impl Version {
 /// A network: its plugins in the order of ADD.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NetworkList {
-    /// Unique on the node.
+    /// The name of the network, which is unique on the node.
     pub name: String,
-    /// Those that the configuration is written for and that podprobe speaks, oldest first.
+    /// The versions that the configuration is written for and that podprobe speaks, oldest first.
     pub versions: Vec<Version>,
     /// CHECK must not be called.
     pub disable_check: bool,
@@ -58,18 +58,18 @@ pub struct NetworkList {
     pub disable_gc: bool,
     /// Plugins in files of a directory with the network's name do not count.
     pub only_inlined: bool,
-    /// Never empty once files are read too.
+    /// The plugins in the order of ADD; never empty once files are read too.
     pub plugins: Vec<Plugin>,
 }
 
-/// One plugin of a network.
+/// A plugin of a network.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plugin {
     /// `type`: the name of its program.
     pub kind: String,
     /// The capabilities that are switched on.
     pub capabilities: BTreeSet<String>,
-    /// Everything that is written for it.
+    /// Everything that is written for the plugin.
     pub conf: Map<String, Value>,
 }
 
@@ -88,10 +88,10 @@ impl NetworkList {
     }
 }
 
-/// Reads a list, the content of a `.conflist` file. Its plugins may be in other files.
+/// Reads a list, the content of a `.conflist` file. The list's plugins may be in other files.
 ///
 /// # Errors
-/// Everything that is wrong with it.
+/// Returns everything that is wrong with the list.
 pub fn parse_list(text: &[u8]) -> Result<NetworkList, ConfProblem> {
     let root = object(text)?;
     if root.contains_key("type") && !root.contains_key("plugins") {
@@ -104,7 +104,7 @@ pub fn parse_list(text: &[u8]) -> Result<NetworkList, ConfProblem> {
 /// Reads the configuration of one plugin as a network, the content of a `.conf` or `.json` file.
 ///
 /// # Errors
-/// Everything that is wrong with it.
+/// Returns everything that is wrong with the configuration.
 pub fn parse_single(text: &[u8]) -> Result<NetworkList, ConfProblem> {
     let root = object(text)?;
     if root.contains_key("plugins") && !root.contains_key("type") {
@@ -130,7 +130,7 @@ pub fn parse_single(text: &[u8]) -> Result<NetworkList, ConfProblem> {
 /// Reads one plugin of a network, the content of a file in the directory with the network's name.
 ///
 /// # Errors
-/// Everything that is wrong with it.
+/// Returns everything that is wrong with the plugin's configuration.
 pub fn parse_plugin(text: &[u8]) -> Result<Plugin, ConfProblem> {
     let mut errors = Vec::new();
     let plugin = plugin(&object(text)?, "", &mut errors);
@@ -168,7 +168,7 @@ fn object(text: &[u8]) -> Result<Map<String, Value>, ConfProblem> {
     }
 }
 
-/// What JSON calls a value.
+/// Returns JSON's name for the kind of a value.
 fn kind_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -225,7 +225,7 @@ fn name(root: &Map<String, Value>, errors: &mut Vec<FieldError>) -> String {
     name.to_owned()
 }
 
-/// As libcni checks names of networks and of containers.
+/// Checks the name of a network or of a container as libcni does.
 fn is_name(name: &str) -> bool {
     let inner = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
     name.starts_with(|c: char| c.is_ascii_alphanumeric()) && name.chars().all(inner)

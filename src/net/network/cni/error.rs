@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::api::field::FieldError;
 use crate::base::clock::go_duration;
 
-/// What a plugin is asked for.
+/// A command for a plugin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
     /// Connect a sandbox.
@@ -66,7 +66,7 @@ pub enum CniError {
         network: String,
         /// The file of the network.
         file: PathBuf,
-        /// What the configuration is written for, and what each plugin speaks.
+        /// The versions that the configuration is written for, and the versions that each plugin speaks.
         detail: String,
     },
     /// Something of the sandbox or of the cache cannot be read, written or used; the text says what.
@@ -80,37 +80,37 @@ pub enum CniError {
 /// A plugin that failed.
 #[derive(Debug)]
 pub struct PluginError {
-    /// Its `type`.
+    /// The plugin's `type`.
     pub kind: String,
-    /// What it was asked for.
+    /// The command that the plugin was run for.
     pub command: Command,
     /// The name of the network.
     pub network: String,
     /// The file of the network.
     pub file: PathBuf,
-    /// What went wrong.
+    /// The cause of the failure.
     pub cause: Cause,
 }
 
-/// What went wrong with a plugin.
+/// The cause of a plugin's failure.
 #[derive(Debug)]
 pub enum Cause {
     /// There is no such program in these directories.
     Missing(Vec<PathBuf>),
-    /// It cannot be started or waited for.
+    /// The program cannot be started or waited for.
     Run(PathBuf, io::Error),
-    /// It said so itself.
+    /// The plugin reported an error in JSON.
     Reported {
-        /// Its code; 0 when it gave none.
+        /// The error's code; 0 when the plugin gave none.
         code: u64,
-        /// Its short message.
+        /// The error's short message.
         msg: String,
-        /// Its long message.
+        /// The error's long message.
         details: String,
         /// The end of what it wrote on standard error.
         stderr: String,
     },
-    /// It failed without an error in JSON.
+    /// The plugin failed without an error in JSON.
     Failed {
         /// `exit status 3`, `signal 9`.
         ended: String,
@@ -119,44 +119,44 @@ pub enum Cause {
         /// The end of what it wrote on standard error.
         stderr: String,
     },
-    /// It wrote something that is not a result.
+    /// The plugin wrote something that is not a result.
     BadResult {
-        /// Why it is none.
+        /// Why the output is no result.
         why: String,
         /// The beginning of what it wrote on standard output.
         stdout: String,
     },
-    /// It wrote more than this many bytes, and was killed.
+    /// The plugin wrote more than this many bytes, and was killed.
     TooMuch(usize),
-    /// It was not done after this time, and was killed.
+    /// The plugin was not done after this time, and was killed.
     TimedOut(Duration),
-    /// The daemon ends; it was killed.
+    /// The daemon ends: the plugin was killed, or not even started.
     Stopped,
 }
 
-/// What is wrong with a file of the configuration.
+/// An error in a file of the configuration.
 #[derive(Debug)]
 pub struct ConfError {
     /// The file, or the directory.
     pub file: PathBuf,
-    /// What is wrong.
+    /// The problem with the file.
     pub problem: ConfProblem,
 }
 
-/// See [`ConfError`].
+/// The problem with a file of the configuration.
 #[derive(Debug)]
 pub enum ConfProblem {
-    /// It cannot be read.
+    /// The file cannot be read.
     Unreadable(io::Error),
-    /// It is no regular file.
+    /// The path leads to no regular file.
     NoFile,
-    /// It has more than this many bytes.
+    /// The file has more than this many bytes.
     TooLong(u64),
-    /// It has no content.
+    /// The file has no content.
     Empty,
-    /// It is no JSON.
+    /// The content is no JSON.
     Syntax(serde_json::Error),
-    /// It is JSON, but no object.
+    /// The content is JSON, but this kind of value instead of an object.
     NoObject(&'static str),
     /// Fields are missing or wrong.
     Fields(Vec<FieldError>),
@@ -222,7 +222,7 @@ impl fmt::Display for PluginError {
 }
 
 impl Cause {
-    /// Whether the plugin's own messages have these words.
+    /// Tells whether the messages that the plugin reported have these words.
     pub(super) fn says(&self, words: &str) -> bool {
         match self {
             Self::Reported { msg, details, .. } => msg.contains(words) || details.contains(words),
@@ -319,7 +319,7 @@ fn after(f: &mut fmt::Formatter<'_>, before: &str, text: &str) -> fmt::Result {
     }
 }
 
-/// What the specification says about a code (cni-plugins 6.2).
+/// Returns the meaning of an error's code in the specification (cni-plugins 6.2).
 fn meaning(code: u64) -> &'static str {
     match code {
         1 => ", incompatible CNI version",

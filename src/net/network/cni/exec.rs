@@ -25,33 +25,33 @@ use crate::base::sys::task::PidFd;
 /// The most that a plugin may write on standard output, in bytes.
 pub(super) const MOST_OUTPUT: usize = 1 << 20;
 
-/// How much of standard error is kept, in bytes: its end.
+/// The most bytes of standard error that are kept: its end.
 const KEPT_STDERR: usize = 4096;
 
-/// How often, and after what time, a program is started again that is being written.
+/// How often, and after what time, a program that is being written is started again.
 const BUSY: (u32, Duration) = (5, Duration::from_secs(1));
 
-/// One run of a plugin.
+/// A run of a plugin.
 pub(super) struct Run<'a> {
     /// The program.
     pub(super) program: &'a Path,
-    /// All of its environment.
+    /// The whole environment of the plugin.
     pub(super) environment: Vec<(&'static str, OsString)>,
-    /// Its standard input, read from where the file stands.
+    /// The plugin's standard input, read from the file's present position.
     pub(super) input: File,
-    /// How long it may run.
+    /// How long the plugin may run.
     pub(super) limit: Duration,
-    /// When it is slow.
+    /// The message for a plugin that is slow.
     pub(super) slow: Slow<'a>,
-    /// Ends it.
+    /// The signal that ends the run.
     pub(super) cancel: &'a Cancel,
 }
 
 impl Run<'_> {
-    /// Runs it to its end and returns what it wrote on standard output.
+    /// Runs the plugin to its end and returns what it wrote on standard output.
     ///
     /// # Errors
-    /// It failed, was too slow or too talkative, or could not be started.
+    /// Returns the cause: the plugin failed, was too slow or too talkative, or could not be started; or the daemon ends.
     pub(super) fn output(self) -> Result<Vec<u8>, Cause> {
         let failed = |e| Cause::Run(self.program.to_owned(), e);
         if self.cancel.is_cancelled() {
@@ -134,7 +134,7 @@ enum End {
     TooMuch,
 }
 
-/// What a plugin has written.
+/// The output of a plugin.
 #[derive(Default)]
 struct Said {
     stdout: Vec<u8>,

@@ -19,7 +19,7 @@ const LONGEST: u64 = 1 << 20;
 pub struct Loaded {
     /// The file.
     pub file: PathBuf,
-    /// What it says.
+    /// The network that the file describes.
     pub list: NetworkList,
 }
 
@@ -27,7 +27,7 @@ pub struct Loaded {
 /// there is no file, or no directory.
 ///
 /// # Errors
-/// The first file cannot be used. No other one is taken then, because pods would come up in another network.
+/// Returns why the first file cannot be used. No other file is taken then, because pods would come up in another network.
 pub fn load(dir: &Path) -> Result<Option<Loaded>, ConfError> {
     let Some(file) = names(dir, &["conf", "conflist", "json"])?
         .into_iter()

@@ -15,10 +15,10 @@ use super::Slow;
 use crate::base::cancel::Cancel;
 use crate::base::clock::Moment;
 
-/// How often a lock is tried that somebody else holds.
+/// The time between two tries at a lock that somebody else holds.
 const AGAIN: Duration = Duration::from_millis(20);
 
-/// The lock of one sandbox. Dropping it ends it, also for plugins that still have it open.
+/// The lock of one sandbox. Dropping the value ends the lock, also for plugins that still have its file open.
 #[derive(Debug)]
 pub(super) struct SandboxLock {
     file: Flock<File>,
@@ -29,7 +29,7 @@ impl SandboxLock {
     /// Waits for the lock, at most for `limit`. None when somebody still holds it then.
     ///
     /// # Errors
-    /// The file cannot be made, or the wait was cancelled.
+    /// Returns why the file cannot be made, or that the wait was cancelled.
     pub(super) fn take(
         dir: &Path,
         id: &str,
@@ -134,7 +134,7 @@ mod tests {
         say: &|| (),
     };
 
-    /// Until it is said the lock is held.
+    /// The lock is held until the message is said.
     #[test]
     fn of_a_wait_that_takes_long_it_is_said_once() {
         let dir = tempfile::tempdir().unwrap();

@@ -41,24 +41,26 @@ pub struct CniSettings {
     pub conf_dir: PathBuf,
     /// The directories of plugins, the first one first, such as [`BIN_DIRS`].
     pub bin_dirs: Vec<PathBuf>,
-    /// What is kept of sandboxes. It must outlive a boot, because addresses that plugins have handed out do.
+    /// The directory of the records that are kept of sandboxes. The records must outlive a boot, because the addresses that
+    /// plugins have handed out do.
     pub cache_dir: PathBuf,
 }
 
 /// How long plugins may run. A plugin that takes longer is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// One plugin of ADD, DEL, CHECK and GC.
+    /// The limit for one plugin at ADD, DEL, CHECK and GC.
     pub plugin: Duration,
-    /// All plugins of one ADD, DEL, CHECK or GC together: as long as a kubelet waits for its container runtime.
+    /// The limit for all plugins of one ADD, DEL, CHECK or GC together: as long as a kubelet waits for its container
+    /// runtime.
     pub chain: Duration,
-    /// One plugin of STATUS and VERSION.
+    /// The limit for one plugin at STATUS and VERSION.
     pub status: Duration,
-    /// After this time the log says what a pod waits for.
+    /// The time after which the log says what a pod waits for.
     pub slow: Duration,
 }
 
-/// What is to be said, once, of a wait that takes longer than usual.
+/// A message about a wait that takes longer than usual. It is said once, after the time `after`.
 #[derive(Clone, Copy)]
 struct Slow<'a> {
     after: Duration,

@@ -25,7 +25,7 @@ use crate::net::network::{PodNetwork, SandboxNetwork};
 /// The file in a sandbox's record that names its network from before ADD until after DEL.
 pub(super) const MARK: &str = "cni";
 
-/// See the module. Every call reads the configuration anew.
+/// The network of pods where CNI is configured. Every call reads the configuration anew.
 #[derive(Debug)]
 pub struct CniNetwork {
     pub(super) settings: CniSettings,
@@ -38,12 +38,12 @@ pub struct CniNetwork {
 }
 
 impl CniNetwork {
-    /// With the usual limits.
+    /// Makes a network with the usual limits.
     pub fn new(settings: CniSettings) -> Self {
         Self::with_limits(settings, Limits::default())
     }
 
-    /// With limits of one's own.
+    /// Makes a network with limits of the caller's choice.
     pub fn with_limits(settings: CniSettings, limits: Limits) -> Self {
         Self {
             cache: Cache::below(&settings.cache_dir),
@@ -63,16 +63,17 @@ impl CniNetwork {
     /// The network that new sandboxes get; none when nothing is configured.
     ///
     /// # Errors
-    /// The configuration cannot be used.
+    /// Returns why the configuration cannot be used.
     pub fn configured(&self) -> Result<Option<Loaded>, CniError> {
         Ok(files::load(&self.settings.conf_dir)?)
     }
 
-    /// Whether a sandbox would be connected: there is a configuration, its plugins are there and speak its version, and say
-    /// so themselves where they know STATUS. Runs each plugin, the first time twice.
+    /// Checks that a sandbox would be connected: there is a configuration, its plugins are there and speak its version, and
+    /// the plugins say so themselves where they know STATUS. Runs each plugin for VERSION unless its answer is known, and
+    /// then for STATUS.
     ///
     /// # Errors
-    /// Why it would not.
+    /// Returns why a sandbox would not be connected.
     pub fn ready(&self) -> Result<(), CniError> {
         let loaded = self.loaded()?;
         let version = self.common(&loaded)?;
@@ -86,7 +87,7 @@ impl CniNetwork {
     /// Has each plugin look whether a sandbox is connected as ADD left it.
     ///
     /// # Errors
-    /// A plugin says no. A sandbox that is not connected is an error too.
+    /// Returns the error of the plugin that says no. A sandbox that is not connected is an error too.
     pub fn check(&self, sandbox: &SandboxNetwork<'_>) -> io::Result<()> {
         let _not_collecting = self.without_gc();
         let lock = self.lock(sandbox.id)?;
@@ -161,7 +162,7 @@ impl CniNetwork {
         }
     }
 
-    /// Before ADD and DEL: until the guard goes there is no GC, and after the daemon's end nothing begins.
+    /// Begins an ADD or a DEL: there is no GC until the guard goes. After [`CniNetwork::stop`] nothing begins any more.
     pub(super) fn begin(&self) -> Result<RwLockReadGuard<'_, ()>, CniError> {
         if self.cancel.is_cancelled() {
             return Err(CniError::Stopped);
@@ -339,13 +340,13 @@ pub(super) fn present(sandbox: &SandboxNetwork<'_>, entry: Option<&Entry>) -> Pa
 }
 
 impl PodNetwork for CniNetwork {
-    /// What failed is undone.
+    /// Runs ADD for the sandbox. Undoes a connection that failed, unless it failed because the daemon ends.
     fn set_up(&self, sandbox: &SandboxNetwork<'_>) -> io::Result<Vec<IpAddr>> {
         Ok(self.add(sandbox)?)
     }
 
-    /// Also releases half of a connection, and also when the configuration is gone. A plugin that fails is an error; what is
-    /// needed to try again is kept.
+    /// Releases the sandbox's connection, also half of one, and also when the configuration is gone. A plugin that fails is
+    /// an error; the cache keeps what another try needs.
     fn tear_down(&self, sandbox: &SandboxNetwork<'_>) -> io::Result<()> {
         Ok(self.del(sandbox)?)
     }
@@ -377,7 +378,8 @@ pub(super) fn cannot(what: &str, path: &Path, error: io::Error) -> CniError {
     CniError::Io(format!("cannot {what} {}", path.display()), error)
 }
 
-/// Whoever asks for a hostPort in a network that has none should hear of it.
+/// Warns of values that no plugin of the network has the capability for: a person who asks for a hostPort in a network that
+/// has none should hear of it.
 fn warn_of_ports(entry: &Entry) {
     for name in entry.attachment.capabilities.keys() {
         let known = entry

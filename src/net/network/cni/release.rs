@@ -19,7 +19,7 @@ impl CniNetwork {
     /// others are made.
     ///
     /// # Errors
-    /// What failed, after the rest was done.
+    /// Returns what failed, after the rest was done.
     pub fn gc(&self, valid: &[&str]) -> Result<(), CniError> {
         let _alone = self
             .collecting

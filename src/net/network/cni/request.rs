@@ -11,10 +11,10 @@ use super::error::Command;
 use crate::api::service::Protocol;
 use crate::net::network::{Bandwidth, PortMapping, SandboxNetwork};
 
-/// What bandwidth plugins may let through at once, in bits: as containerd asks for.
+/// The burst that bandwidth plugins may let through at once, in bits: as much as containerd asks for.
 const BURST: u64 = u32::MAX as u64;
 
-/// Where iptables, tc and ip are, for a daemon whose own PATH lacks it.
+/// The directories of iptables, tc and ip, for a daemon whose own PATH lacks them.
 const USUAL_PATH: [&str; 6] = [
     "/usr/local/sbin",
     "/usr/local/bin",
@@ -38,10 +38,10 @@ pub(super) struct Attachment {
 }
 
 impl Attachment {
-    /// That of a sandbox.
+    /// Makes the attachment of a sandbox.
     ///
     /// # Errors
-    /// The name of the argument that cannot be handed on.
+    /// Returns the name of the argument that cannot be handed on.
     pub(super) fn of(sandbox: &SandboxNetwork<'_>, netns: PathBuf) -> Result<Self, &'static str> {
         Ok(Self {
             container_id: sandbox.id.to_owned(),
@@ -106,8 +106,8 @@ fn port(mapping: &PortMapping) -> Value {
     port
 }
 
-/// What a plugin reads: its configuration, with what the specification adds and removes. `previous` is the result of the
-/// plugin before it, or of the whole ADD.
+/// Makes the input of a plugin: its configuration, with the changes that the specification asks for. `previous` is the
+/// result of the plugin before it, or of the whole ADD.
 pub(super) fn input(
     plugin: &Plugin,
     network: &str,
@@ -130,12 +130,12 @@ pub(super) fn input(
     bytes(conf)
 }
 
-/// What a plugin reads for STATUS.
+/// Makes the input of a plugin for STATUS.
 pub(super) fn status_input(plugin: &Plugin, network: &str, version: Version) -> Vec<u8> {
     bytes(base(plugin, network, version))
 }
 
-/// What a plugin reads for GC: the sandboxes that are still connected.
+/// Makes the input of a plugin for GC: its configuration, and the sandboxes that are still connected.
 pub(super) fn gc_input(
     plugin: &Plugin,
     network: &str,
@@ -153,7 +153,7 @@ pub(super) fn gc_input(
     bytes(conf)
 }
 
-/// What a plugin reads for VERSION.
+/// Makes the input of a plugin for VERSION.
 pub(super) fn version_input() -> Vec<u8> {
     bytes(Map::from_iter([(
         "cniVersion".to_owned(),
@@ -175,7 +175,7 @@ fn bytes(conf: Map<String, Value>) -> Vec<u8> {
     Value::Object(conf).to_string().into_bytes()
 }
 
-/// All that a plugin sees of the environment. `path` is the daemon's PATH.
+/// Makes the whole environment of a plugin. `path` is the daemon's PATH.
 pub(super) fn environment(
     command: Command,
     attachment: &Attachment,

@@ -8,16 +8,16 @@ use super::INTERFACE;
 use super::conf::Version;
 use super::error::Cause;
 
-/// How much of a plugin's output is shown, in bytes.
+/// The most bytes of a plugin's output that are shown.
 const SHOWN: usize = 512;
 
-/// How much of one message of a plugin is shown, in bytes.
+/// The most bytes of one message of a plugin that are shown.
 const MESSAGE: usize = 2048;
 
 /// Reads a result of ADD. A result without a version has that of the request.
 ///
 /// # Errors
-/// Why it is none.
+/// Returns why the output is no result.
 pub(super) fn parse(stdout: &[u8], version: Version) -> Result<Value, Cause> {
     let bad = |why: String| Cause::BadResult {
         why,
@@ -55,7 +55,8 @@ pub(super) fn parse(stdout: &[u8], version: Version) -> Result<Value, Cause> {
     }
 }
 
-/// Some plugins answer with the newest version they know; the next one understands that of the request only.
+/// Converts a result to the version of the request. Some plugins answer with the newest version they know, and the next
+/// plugin understands the version of the request only.
 fn converted(mut result: Map<String, Value>, version: Version) -> Map<String, Value> {
     result.insert("cniVersion".into(), version.as_str().into());
     let ips = result.get_mut("ips").and_then(Value::as_array_mut);
@@ -75,7 +76,7 @@ fn version_of(result: &Map<String, Value>) -> Option<Version> {
 /// The addresses of the sandbox's interface, primary first: the first of IPv4, as containerd chooses.
 ///
 /// # Errors
-/// Why there are none.
+/// Returns why there are no addresses.
 pub(super) fn addresses(result: &Value) -> Result<Vec<IpAddr>, String> {
     let result = result.as_object().ok_or("it is no object")?;
     let mut found = match version_of(result) {
@@ -92,14 +93,15 @@ pub(super) fn addresses(result: &Value) -> Result<Vec<IpAddr>, String> {
     Ok(found)
 }
 
-/// Of 0.1.0 and 0.2.0.
+/// Reads the addresses in a result of version 0.1.0 or 0.2.0.
 fn early(result: &Map<String, Value>) -> Result<Vec<IpAddr>, String> {
     let entries = ["ip4", "ip6"].into_iter().filter_map(|key| result.get(key));
     let texts = entries.filter(|v| !v.is_null()).map(|v| &v["ip"]);
     texts.map(address).collect()
 }
 
-/// Of 0.3.0 and later: an address counts that is of the interface, or of none in particular.
+/// Reads the addresses in a result of version 0.3.0 or later. An address counts if it belongs to the pod's interface, or
+/// to no interface in particular.
 fn listed(result: &Map<String, Value>) -> Result<Vec<IpAddr>, String> {
     let empty = Vec::new();
     let list = |key| result.get(key).and_then(Value::as_array).unwrap_or(&empty);
@@ -136,7 +138,8 @@ fn address(value: &Value) -> Result<IpAddr, String> {
     ))
 }
 
-/// What a plugin says that has failed. `ended` is how.
+/// Returns the cause of a plugin's failure: the error that the plugin wrote in JSON, else its output. `ended` says how the
+/// plugin ended.
 pub(super) fn failure(ended: String, stdout: &[u8], stderr: &[u8]) -> Cause {
     match serde_json::from_slice(stdout) {
         Ok(Value::Object(error)) if error.contains_key("code") || error.contains_key("msg") => {
@@ -189,7 +192,7 @@ pub(super) fn tail(output: &[u8]) -> String {
     cut(output, SHOWN, true)
 }
 
-/// At most so many bytes of an output, on one line.
+/// Returns at most `most` bytes of an output on one line: its end if `end`, else its beginning.
 fn cut(output: &[u8], most: usize, end: bool) -> String {
     let output = output.trim_ascii();
     let shown = match output.len() > most {

@@ -9,7 +9,7 @@ use super::conf::{NetworkList, Version};
 
 use crate::base::locks::Locked;
 
-/// What plugins have said they speak. A program that was replaced is asked again.
+/// The versions that each plugin has said it speaks. A program that was replaced is asked again.
 #[derive(Debug, Default)]
 pub(super) struct Memory(Mutex<HashMap<PathBuf, (Stamp, Vec<String>)>>);
 
@@ -48,7 +48,7 @@ fn stamp(program: &Path) -> Option<Stamp> {
 /// The newest version of the network that each of its plugins speaks.
 ///
 /// # Errors
-/// There is none; the text says who speaks what.
+/// Returns a text that says which plugin speaks what, if there is no such version.
 pub(super) fn common(list: &NetworkList, speak: &[Vec<String>]) -> Result<Version, String> {
     let all = |v: &&Version| {
         speak

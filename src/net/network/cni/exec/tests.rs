@@ -51,7 +51,7 @@ impl Script {
     }
 }
 
-/// Whether a process has ended, or ends at once.
+/// Waits for the end of a process, and returns true if it ended within `LONG`.
 fn ends(pid: &str) -> bool {
     let status = || fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
     let begin = Instant::now();
