@@ -30,7 +30,7 @@ use crate::pods::workers::{PodCache, Probes, Traffic};
 /// A sync waits this long for a status newer than its last run; a relist takes a second at most, a busy disk longer.
 const STATUS_CEILING: Duration = Duration::from_secs(20);
 
-/// What probe workers see.
+/// The status manager and the runtime's cache, from which probe workers read the statuses of pods.
 pub(super) struct Seen {
     pub(super) statuses: Arc<StatusManager>,
     pub(super) cache: Arc<Cache>,
@@ -87,7 +87,8 @@ pub(super) struct ServiceLinks {
 }
 
 impl ServiceVariables for ServiceLinks {
-    /// As long as services wait for a source that does not speak.
+    /// Waits until services are known, at most until `FIRST_WAIT` after the daemon's start. Services wait just as long for a
+    /// source that does not speak.
     fn wait(&self, cancel: &Cancel) {
         let left = (self.started + FIRST_WAIT).since(Moment::now());
         self.known.wait_first(cancel, left);

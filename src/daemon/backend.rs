@@ -38,17 +38,17 @@ use crate::pods::pleg::Pleg;
 use crate::pods::sync_loop::Heartbeat;
 use crate::pods::workers::{PodWorkers, Restarts};
 
-/// For this long after its start the daemon waits for the first reading of every source, and for the first table of services, before it answers
-/// what there is.
+/// Longest wait after the daemon's start for the first reading of every source, and for the first table of services. After
+/// that the daemon answers with what there is.
 const FIRST_READING: Duration = Duration::from_secs(5);
-/// How often it looks.
+/// The time between two looks for the first reading.
 const FIRST_READING_STEP: Duration = Duration::from_millis(20);
 
 /// Every part that clients may ask.
 pub(super) struct DaemonBackend {
     pub(super) settings: Settings,
     pub(super) layout: Layout,
-    /// What pods may ask of this node.
+    /// The name, labels, resources and kernel features of this node, against which pods are admitted.
     pub(super) node: admission::Node,
     /// When the daemon started.
     pub(super) started: Moment,
@@ -297,7 +297,7 @@ fn runtime_pod(pod: &RuntimePodStatus) -> Value {
     })
 }
 
-/// Whether a container that runs or mounts this image shows that it has none.
+/// True if a container that runs or mounts this image says, by its waiting reason, that it lacks the image.
 fn waits_for_image(pod: &Pod, status: &PodStatus, image: &str) -> bool {
     let is_of = |v: &Volume| v.image.as_ref().is_some_and(|i| i.reference == image);
     let mounts = |c: &Container| {
@@ -339,7 +339,7 @@ mod tests {
         pods.iter().map(|p| p.uid()).collect()
     }
 
-    /// Of pods that have ended, so that nothing is started.
+    /// The pods of this test have ended, so that the daemon starts nothing.
     #[test]
     fn a_daemon_that_has_just_started_knows_its_pods_and_a_watcher_gets_what_changed() {
         if !crate::skip::is_root() {

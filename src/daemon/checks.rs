@@ -11,7 +11,7 @@ use crate::base::sys::wide;
 use crate::face::server::Health;
 use crate::face::server::health::Check;
 
-/// With less than this in bytes nothing can be written reliably.
+/// Least free space in bytes: with less, nothing can be written reliably.
 const LEAST_FREE: u64 = 1 << 20;
 
 /// The least that a thread may have.
@@ -60,7 +60,7 @@ impl DaemonBackend {
 /// How a thread is started; tests have one that fails.
 type Spawn = fn(std::thread::Builder, fn()) -> std::io::Result<std::thread::JoinHandle<()>>;
 
-/// Whether the node gives one more thread: without it no pod starts and no client but for health is answered.
+/// Checks that the node gives one more thread. Without it no pod starts, and the daemon answers requests for health only.
 fn has_thread(spawn: Spawn) -> Result<(), String> {
     let thread = std::thread::Builder::new().name("check".into());
     let ended = spawn(thread.stack_size(CHECK_STACK), || {});

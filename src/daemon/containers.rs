@@ -36,7 +36,7 @@ impl DaemonBackend {
         self.running_as(name).map(|(id, _)| id)
     }
 
-    /// The same with the user of its first process.
+    /// Returns the instance that runs now, and the user of its first process.
     fn running_as(
         &self,
         name: &ContainerName,

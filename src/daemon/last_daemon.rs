@@ -7,9 +7,9 @@ use crate::engine::runtime::ContainerId;
 use crate::pods::checkpoint::Restored;
 use crate::pods::prober::manager::RestoredReady;
 
-/// What each part of the new daemon takes over from it, besides the statuses themselves.
+/// The knowledge of the last daemon that the parts of the new daemon take over, besides the statuses themselves.
 pub(super) struct LastDaemon {
-    /// The pods it ran.
+    /// The pods that the last daemon ran.
     pub(super) pods: HashSet<PodUid>,
     /// Readiness and started of the containers that ran.
     pub(super) readiness: HashMap<ContainerId, RestoredReady>,

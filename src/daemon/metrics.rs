@@ -217,7 +217,7 @@ fn write_pod_counts(desired: usize, active: usize, out: &mut String) {
     }
 }
 
-/// What the runtime had at the last listing.
+/// Appends the numbers of running pods and of containers by state, as the runtime had them at the last listing.
 fn write_running(pods: &[Arc<RuntimePodStatus>], out: &mut String) {
     let ready = pods.iter().filter(|p| p.sandboxes.iter().any(|s| s.ready));
     let help = "Number of pods that have a running pod sandbox";

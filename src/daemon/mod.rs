@@ -51,9 +51,9 @@ const PROBES_LIMIT: Duration = Duration::from_secs(1);
 /// A running daemon.
 pub struct Daemon {
     running: Running,
-    /// None once they have been told to end.
+    /// The threads; None once they have been told to end.
     threads: Mutex<Option<Threads>>,
-    /// Held until the process ends: one daemon a root.
+    /// The lock of the root, held until the process ends: a root has one daemon.
     _lock: Flock<File>,
 }
 
@@ -123,7 +123,7 @@ impl Daemon {
         })
     }
 
-    /// What clients and the live table read.
+    /// Returns the backend, from which clients and the live table read.
     pub fn backend(&self) -> Arc<dyn Backend> {
         self.running.backend.clone()
     }
@@ -238,7 +238,7 @@ impl Daemon {
         }
     }
 
-    /// Nobody is sent to pods any more that are gone.
+    /// Removes services, so that no client is sent to pods that are gone.
     fn remove_services(&self, deadline: Instant) {
         let Running {
             backend,

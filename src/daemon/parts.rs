@@ -40,10 +40,10 @@ use crate::pods::sync_loop::Parts;
 use crate::pods::volumes::Volumes;
 use crate::pods::workers::{self, PodWorkers, Restarts, Syncer};
 
-/// What runs containers, and what they are made of.
+/// The runtime that runs containers, with the networks and images that containers are made of.
 pub(super) struct Engine {
     pub(super) runtime: Arc<dyn Runtime>,
-    /// The ids of the sandboxes that there are.
+    /// The ids of the sandboxes that exist.
     pub(super) sandboxes: Vec<String>,
     pub(super) networks: Arc<Networks>,
     /// Where containers get their images.
@@ -52,7 +52,8 @@ pub(super) struct Engine {
     pub(super) store: ImageStore,
 }
 
-/// What wakes the sync loop and says nothing more: one that it has not taken yet stands for those that follow.
+/// The channels that wake the sync loop and carry no data. A wake-up that the loop has not taken yet stands for those that
+/// follow.
 #[derive(Clone)]
 pub(super) struct WakeUps<T> {
     pub(super) objects_changed: T,
@@ -61,7 +62,7 @@ pub(super) struct WakeUps<T> {
     pub(super) room_made: T,
 }
 
-/// What many parts share.
+/// The stores and counters that many parts share.
 pub(super) struct Shared {
     pub(super) pods: PodStores,
     pub(super) sources: SourceStores,
@@ -76,7 +77,7 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// With what the last daemon left on the disk; the second value is what else it left.
+    /// Opens the stores with the data that the last daemon left on the disk. The second value is the rest of that data.
     pub(super) fn open(
         settings: &Settings,
         layout: &Layout,
@@ -106,12 +107,12 @@ impl Shared {
     }
 }
 
-/// What the parts that work on pods are made of.
+/// The inputs from which the parts that work on pods are made.
 pub(super) struct Given {
     pub(super) shared: Shared,
     pub(super) pleg: Arc<Pleg>,
     pub(super) results: manager::Results,
-    /// What an earlier daemon knew of the readiness of containers.
+    /// The readiness of containers, as an earlier daemon knew it.
     pub(super) readiness: HashMap<ContainerId, RestoredReady>,
     /// Tells the sync loop that a pod has ended.
     pub(super) room_made: Sender<()>,
@@ -129,7 +130,7 @@ pub(super) struct Made {
 }
 
 impl Made {
-    /// The second value ends the pulls of images.
+    /// Makes every part. The second value ends the pulls of images.
     pub(super) fn new(
         settings: &Settings,
         layout: &Layout,
@@ -165,7 +166,7 @@ impl Made {
         (made, pulls)
     }
 
-    /// What clients ask.
+    /// Returns the backend that answers clients.
     pub(super) fn backend(
         &self,
         settings: &Settings,
@@ -198,7 +199,7 @@ impl Made {
         }
     }
 
-    /// What the sync loop works with.
+    /// Returns the parts that the sync loop works with.
     pub(super) fn of_the_sync_loop(&self, pods_with_data: Vec<PodUid>) -> Parts {
         let shared = &self.shared;
         let garbage = Garbage {
@@ -229,7 +230,7 @@ impl Made {
     }
 }
 
-/// Those that the configuration names.
+/// Returns the pod sources that the configuration names: always files, and HTTP where it has a URL.
 fn sources(settings: &Settings) -> Vec<PodSource> {
     let url = settings.static_pod_url.as_ref();
     let url = url.map(|_| PodSource::Http);
@@ -250,7 +251,7 @@ pub(super) fn forget_those_that_began_anew(restored: &mut Restored, evictions: &
     });
 }
 
-/// Also what ends the pulls of images.
+/// Makes the runtime of pods. The second value ends the pulls of images.
 fn kuberuntime(
     settings: &Settings,
     engine: &Engine,
@@ -338,7 +339,8 @@ fn syncer(
     }))
 }
 
-/// What pods may ask of this node. An amount that the kernel does not tell is 0.
+/// Returns the resources and features of this node, against which pods are admitted. An amount that the kernel does not tell
+/// is 0.
 fn node(settings: &Settings, facts: &NodeFacts) -> admission::Node {
     let name = settings.node_name.clone();
     admission::Node {

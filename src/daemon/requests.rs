@@ -19,7 +19,7 @@ use crate::pods::admission::Rejection;
 use crate::pods::prober::pauses::{MAX_PAUSE, MIN_PAUSE, ProbeKey};
 use crate::pods::status::EVICTED;
 
-/// In seconds: what an int32 holds.
+/// Longest grace period in seconds: the most that an int32 holds.
 const MAX_GRACE: i64 = i32::MAX as i64;
 
 impl Requests for DaemonBackend {
@@ -156,7 +156,7 @@ impl DaemonBackend {
             .ok_or_else(|| "the pod is gone".into())
     }
 
-    /// On disk before the answer, so that a daemon killed the moment after keeps its word.
+    /// Stores the pauses on disk before the answer, so that a daemon killed the moment after keeps its word.
     fn after_pausing(
         &self,
         uid: &PodUid,

@@ -10,7 +10,7 @@ use crate::base::paths::Layout;
 
 /// How long a new daemon waits for the lock; a daemon that runs keeps it far longer.
 const LOCK_PATIENCE: Duration = Duration::from_secs(3);
-/// How often it tries.
+/// The time between two tries to take the lock.
 const LOCK_STEP: Duration = Duration::from_millis(20);
 
 /// Makes the directories and takes the lock, which is held until it is dropped. The lock is on `/var/lib/podprobe` itself:

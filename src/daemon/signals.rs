@@ -4,8 +4,8 @@ use std::fs;
 
 use nix::sys::signal::{SigSet, Signal};
 
-/// What would end a process that does not expect it, and means nothing to the daemon. Blocked, not ignored: who is
-/// started by the daemon would ignore them, too.
+/// Signals that would end a process that does not expect them, and that mean nothing to the daemon. The daemon blocks them.
+/// It does not ignore them, because a process that it starts would ignore them, too.
 const UNHEARD: [Signal; 4] = [
     Signal::SIGUSR1,
     Signal::SIGUSR2,
@@ -13,7 +13,7 @@ const UNHEARD: [Signal; 4] = [
     Signal::SIGALRM,
 ];
 
-/// Before the first thread, so that no thread takes a signal meant for [`wait`].
+/// Blocks signals. Runs before the first thread, so that no thread takes a signal meant for [`wait`].
 pub(super) fn block() {
     let mut signals = handled();
     signals.extend(UNHEARD);
@@ -40,7 +40,8 @@ fn handled() -> SigSet {
     signals
 }
 
-/// Whether the signal is ignored. A blocked signal is delivered to a thread that waits for it even when it is ignored.
+/// True if this process ignores the signal. The kernel delivers a blocked signal to a thread that waits for it even when the
+/// process ignores it.
 fn ignores(signal: Signal) -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|l| l.strip_prefix("SigIgn:"));

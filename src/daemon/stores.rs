@@ -14,21 +14,21 @@ use crate::pods::objects::Objects;
 use crate::pods::sources::{FileStates, Outlet, PodConfig, PodUpdate};
 use crate::pods::status::StatusManager;
 
-/// What is known of pods.
+/// The stores of pods: changes, events, the pods themselves, statuses, and records of probes.
 #[derive(Clone)]
 pub(super) struct PodStores {
-    /// What has changed of which pod.
+    /// The feed that tells which pod has changed, and in what.
     pub(super) feed: Arc<ChangeFeed>,
     pub(super) recorder: Arc<Recorder>,
     /// The pods that should run.
     pub(super) manager: Arc<PodManager>,
     pub(super) statuses: Arc<StatusManager>,
-    /// What probes have done.
+    /// The records of the probes' runs.
     pub(super) records: Arc<Records>,
 }
 
 impl PodStores {
-    /// With what an earlier daemon knew.
+    /// Makes the stores, with the knowledge of an earlier daemon.
     pub(super) fn new(restored: Restored) -> Self {
         let feed = Arc::new(ChangeFeed::default());
         let statuses = StatusManager::new(restored.statuses, feed.clone());
@@ -42,16 +42,16 @@ impl PodStores {
     }
 }
 
-/// What the sources say.
+/// The pod sources, and the pods, objects and file states that they give.
 #[derive(Clone)]
 pub(super) struct SourceStores {
-    /// Those that the configuration names.
+    /// The sources that the configuration names.
     pub(super) all: Vec<PodSource>,
-    /// Their pods.
+    /// The pods of the sources.
     pub(super) config: Arc<PodConfig>,
-    /// Their other objects.
+    /// The other objects of the sources.
     pub(super) objects: Arc<Objects>,
-    /// How each file is.
+    /// The state of each file.
     pub(super) files: Arc<FileStates>,
 }
 

@@ -60,7 +60,7 @@ impl Harness {
         Self::beside(&[], runtime, settings, network)
     }
 
-    /// With these files in the pods directory before it starts.
+    /// Starts a daemon with these files in the pods directory.
     fn beside(
         files: &[(&str, String)],
         runtime: FakeRuntime,
@@ -162,7 +162,7 @@ fn a_pod_runs_restarts_and_goes_on_a_runtime_that_sees_configurations_only() {
     h.daemon.shutdown(CEILING).unwrap();
 }
 
-/// As on a kernel that has no bridges.
+/// Acts as on a kernel that has no bridges: the daemon lacks `CAP_NET_ADMIN`.
 #[test]
 fn what_the_kernel_lacks_for_the_network_is_shown_with_the_pod_and_counted() {
     in_own_network(|| {

@@ -58,18 +58,18 @@ use crate::pods::sync_loop::{Channels, SyncLoop};
 
 /// The time between two looks at a small volume with a limit.
 const VOLUME_INTERVAL: Duration = Duration::from_secs(1);
-/// The first listing is waited for this long at the start.
+/// Longest wait for the first listing at the start.
 const FIRST_LISTING: Duration = Duration::from_secs(1);
 
-/// What a daemon is asked for while its threads run.
+/// The parts of a daemon that others use while its threads run.
 pub(super) struct Running {
     pub(super) backend: Arc<DaemonBackend>,
     pub(super) runtime: Arc<dyn Runtime>,
     /// Where pod sources send to the sync loop.
     pub(super) updates: Sender<PodUpdate>,
-    /// Takes back what sends clients to services.
+    /// The removal that takes back what sends clients to services.
     pub(super) removal: Arc<Removal>,
-    /// Where the process is that does, if any.
+    /// The directory of the process that sends clients to services, if there is one.
     pub(super) proxy: PathBuf,
     /// The cgroup of all pods, absolute in each hierarchy.
     pub(super) cgroup: String,
@@ -346,7 +346,7 @@ fn start_proxy(
     Ok((thread, stop))
 }
 
-/// None where podprobe answers no names.
+/// Returns the settings of the name server; None where podprobe answers no names.
 fn names(settings: &Settings) -> Option<NameSettings> {
     let addresses = settings.own_dns();
     (!addresses.is_empty()).then(|| NameSettings {
@@ -356,7 +356,7 @@ fn names(settings: &Settings) -> Option<NameSettings> {
     })
 }
 
-/// Where podprobe itself listens: no service may have it.
+/// Returns the ports on which podprobe itself listens: no service may have them.
 fn own_ports(settings: &Settings) -> Vec<OwnPort> {
     let own = |at: SocketAddr, what: &str| OwnPort {
         address: Some(at.ip()).filter(|ip| !ip.is_unspecified()),
@@ -449,7 +449,7 @@ fn start_file_source(
     .map_err(cannot("watch the pods directory"))
 }
 
-/// None without `staticPodURL`.
+/// Starts the source of pods from `staticPodURL`; None without that setting.
 fn start_http_source(
     settings: &Settings,
     layout: &Layout,

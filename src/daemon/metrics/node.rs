@@ -50,7 +50,7 @@ pub(super) fn write_disks(layout: &Layout, out: &mut String) {
     }
 }
 
-/// Each image once, whatever its names. Layers of several images count for each.
+/// Appends the families of images. An image counts once, whatever its names. A layer counts for each image that has it.
 pub(super) fn write_images(store: &ImageStore, out: &mut String) {
     let Some(sizes) = image_sizes(store) else {
         return;
@@ -61,7 +61,7 @@ pub(super) fn write_images(store: &ImageStore, out: &mut String) {
     Family::new(out, "podprobe_image_bytes", Kind::Gauge, help).value(&[], sizes.values().sum());
 }
 
-/// By id; None when the store cannot be read.
+/// Returns the sizes of images in bytes, by id; None when the store cannot be read.
 pub(in crate::daemon) fn image_sizes(store: &ImageStore) -> Option<BTreeMap<String, u64>> {
     let rows = store.list().ok()?;
     Some(rows.into_iter().map(|r| (r.id, r.size)).collect())
@@ -114,7 +114,7 @@ pub(super) fn write_process(out: &mut String) {
     }
 }
 
-/// When this process started.
+/// Appends the time at which this process started.
 pub(in crate::daemon) fn write_start_time(out: &mut String) {
     let stat = parse::process_stat(&read("/proc/self/stat"));
     let booted = parse::boot_time(&read("/proc/stat"));

@@ -208,7 +208,7 @@ pub(super) fn address<'de, D: Deserializer<'de>>(d: D) -> Result<Option<IpAddr>,
     Ok(address?.flatten())
 }
 
-/// As in kube-proxy's configuration, an address alone has the default port.
+/// Reads an address with a port; empty is nowhere. As in kube-proxy's configuration, an address alone has the default port.
 pub(super) fn bind_address<'de, D: Deserializer<'de>>(
     d: D,
 ) -> Result<Option<Option<SocketAddr>>, D::Error> {
@@ -267,7 +267,7 @@ pub(super) fn paths<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Vec<PathBu
     })
 }
 
-/// One range, or one of each family with a comma between them.
+/// Reads one range, or an IPv4 range and an IPv6 range with a comma between them.
 pub(super) fn ranges<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Vec<Cidr>>, D::Error> {
     checked(d, |t: String| {
         let all = t.split(',').map(|r| pod_range(r.trim()));

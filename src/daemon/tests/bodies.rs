@@ -72,7 +72,7 @@ fn eventful_with(settings: Settings) -> Harness {
     h
 }
 
-/// Of the container `c` of the pod `web`, once it is ready.
+/// Returns the restart count of the container `c` of the pod `web`, once the container is ready.
 fn restarts(s: &Snapshot) -> Option<u32> {
     let web = s.pods.iter().find(|p| p.uid() == "u")?;
     let c = web.status.container("c").filter(|c| c.ready)?;
@@ -101,7 +101,7 @@ impl Harness {
         }
     }
 
-    /// By path.
+    /// Returns the bodies of metrics, by path.
     fn bodies(&self) -> [(&'static str, String); 4] {
         let backend = &self.daemon.running.backend;
         [
@@ -160,7 +160,7 @@ fn text_of(path: &str) -> String {
     fs::read_to_string(repository(path)).unwrap()
 }
 
-/// Of the rules: the name of each alert, and its expression.
+/// Reads the name and the expression of each alert from the file of rules.
 fn alerts() -> Vec<(String, String)> {
     let text = text_of("config/prometheus-alerts.yaml");
     let mut all: Vec<(String, String)> = Vec::new();
@@ -291,7 +291,7 @@ fn the_dashboard_and_the_alerts_use_metrics_that_the_daemon_emits() {
     }
 }
 
-/// Of names that others have given, their own documentation tells.
+/// Leaves out metrics whose names others have given: the documentation of those others tells of them.
 #[test]
 fn the_manual_tells_of_every_metric_that_is_podprobe_s_own() {
     let h = eventful();
@@ -494,7 +494,7 @@ fn promtool_agrees_with_the_rules_and_each_alert_has_its_test() {
 const PORT: u16 = 10250;
 const TOKEN: &str = "token-of-the-scraper";
 
-/// What the daemon needs for `port`: a key, a certificate for 127.0.0.1 and a token, in that directory.
+/// Writes a key, a certificate for 127.0.0.1 and a token into that directory. Returns settings that open `port` with them.
 fn with_port(dir: &Path) -> Settings {
     let made = Command::new("openssl")
         .args(
@@ -573,7 +573,7 @@ impl Prometheus {
         serde_json::from_str(answer.split_once("\r\n\r\n")?.1).ok()
     }
 
-    /// Of an instant query: how many series there are, or why it is none.
+    /// Returns how many series an instant query gives, or the answer that says why the query failed.
     fn query(expression: &str) -> Result<usize, String> {
         let encoded: String = expression.bytes().map(|b| format!("%{b:02X}")).collect();
         let answer = Self::ask(&format!("/api/v1/query?query={encoded}")).ok_or("no answer")?;

@@ -22,10 +22,10 @@ pub enum Door {
     Main,
 }
 
-/// What the client of a request has shown.
+/// The credentials that the client of a request has shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Credentials {
-    /// Nothing, or nothing valid.
+    /// The client has shown nothing, or nothing valid.
     None,
     /// A certificate that the client CA has signed, a token that fits, or a unix socket that it could open.
     Valid,
@@ -43,8 +43,8 @@ const DEBUGGING: [&str; 8] = [
     "debug",
 ];
 
-/// Whether `enableDebuggingHandlers` decides on the path: one of those above, or the files of a container, which are
-/// podprobe's own.
+/// Tells whether `enableDebuggingHandlers` decides on the path. It decides on the paths of `DEBUGGING`, and on podprobe's
+/// own path for the files of a container.
 fn is_debugging(parts: &[&str]) -> bool {
     match parts {
         ["podprobe", "v1", "files", ..] => true,
@@ -52,7 +52,7 @@ fn is_debugging(parts: &[&str]) -> bool {
     }
 }
 
-/// What the read-only port answers.
+/// The first parts of the paths that the read-only port answers.
 const READ_ONLY: [&str; 4] = ["metrics", "pods", "stats", ""];
 
 /// Why a request is refused.
@@ -80,7 +80,8 @@ fn of_a_page(door: Door, request: &Request) -> Option<&'static str> {
     is_named.then_some("Host is neither an IP address nor localhost: open 127.0.0.1")
 }
 
-/// Whether a browser says that a page of another site has asked. Other clients send neither field.
+/// True if a browser says, by `Sec-Fetch-Site` or `Origin`, that a page of another site has asked. Other clients send
+/// neither field.
 fn is_foreign(request: &Request, scheme: &str, host: &str) -> bool {
     let own = format!("{scheme}://{host}");
     let site = request.fetch_site.as_deref();
@@ -89,7 +90,7 @@ fn is_foreign(request: &Request, scheme: &str, host: &str) -> bool {
         || origin.is_some_and(|origin| !origin.eq_ignore_ascii_case(&own))
 }
 
-/// Whether `Host`, with a port or without, is `localhost` or an IP address, which no name server decides on.
+/// True if `Host`, with a port or without, is `localhost` or an IP address. No name server decides on these.
 fn is_local(host: &str) -> bool {
     let is_port = |port: &str| port.bytes().all(|b| b.is_ascii_digit());
     let name = match host.rsplit_once(':') {
@@ -100,10 +101,10 @@ fn is_local(host: &str) -> bool {
     name.eq_ignore_ascii_case("localhost") || bare.unwrap_or(name).parse::<IpAddr>().is_ok()
 }
 
-/// Whether a request is answered at all.
+/// Decides whether a request is answered at all.
 ///
 /// # Errors
-/// What the client is told instead.
+/// Returns the refusal that the client gets instead.
 pub fn check(
     door: Door,
     credentials: Credentials,
@@ -156,7 +157,8 @@ mod tests {
         }
     }
 
-    /// One line of the table: each door in the order Unix, Health, ReadOnly, Main without and with credentials.
+    /// Checks a line of the table: the status at each door. The order is Unix, Health, ReadOnly, Main without credentials,
+    /// Main with credentials.
     #[track_caller]
     fn doors(line: &str, expected: [u16; 5]) {
         use Credentials::{None, Valid};

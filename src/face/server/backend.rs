@@ -38,9 +38,9 @@ pub enum Registry {
 
 /// The files of a running container.
 pub struct ContainerFiles {
-    /// Its root directory.
+    /// The container's root directory.
     pub root: ContainerRoot,
-    /// User and group of its first process; None where the runtime does not say.
+    /// User and group of the container's first process; None where the runtime does not say.
     pub owner: Option<(u32, u32)>,
 }
 
@@ -49,22 +49,23 @@ pub trait Backend: Shown + Requests + Containers + Metrics + Resources + Health 
 
 impl<T: Shown + Requests + Containers + Metrics + Resources + Health> Backend for T {}
 
-/// What clients are shown of pods, services and objects.
+/// The part of the backend that shows clients pods, services and objects.
 pub trait Shown: Send + Sync {
-    /// What is known now. Waits only right after the daemon's start, until the pod files have been read.
+    /// Returns the state known now. Waits only right after the daemon's start, until the pod files have been read.
     fn snapshot(&self) -> Arc<Snapshot>;
 
-    /// What has changed after `version`, as soon as something has; nothing after `ceiling`. Complete for a reader that is
-    /// too far behind.
+    /// Returns the changes after `version`, as soon as there is one; none after `ceiling`. The update is complete for a
+    /// reader that is too far behind.
     fn watch(&self, version: u64, ceiling: Duration) -> SnapshotUpdate;
 
-    /// The events after that version as soon as there is one, or none after `ceiling`. Without a version all, at once.
+    /// Returns the events after that version as soon as there is one, or none after `ceiling`. Without a version it returns
+    /// all events at once.
     fn events(&self, after: Option<u64>, ceiling: Duration) -> EventList;
 
-    /// What is kept of a pod's probes and restarts; empty for an unknown pod.
+    /// Returns the history kept of a pod's probes and restarts; empty for an unknown pod.
     fn history(&self, uid: &PodUid) -> PodHistory;
 
-    /// A pod by its full name; None when there is none. Without its events.
+    /// Returns a pod by its full name, without its events; None when there is no such pod.
     fn pod(&self, name: &ContainerName) -> Option<Arc<PodView>>;
 
     /// The pods that the runtime has, as v1 objects with what it knows of them.
@@ -84,58 +85,59 @@ pub trait Shown: Send + Sync {
     fn version(&self) -> String;
 }
 
-/// What clients ask to be done to pods and probes.
+/// The part of the backend that acts on pods and probes for clients.
 pub trait Requests: Send + Sync {
     /// Runs a probe now; returns when it has run, after three times its timeout at most.
     ///
     /// # Errors
-    /// Why it cannot be run.
+    /// Returns why the probe cannot be run.
     fn probe(&self, target: &ProbeTarget) -> Result<ProbeReport, String>;
 
     /// Pauses probes for so long; gives their names.
     ///
     /// # Errors
-    /// There is no such probe, or the time is out of range.
+    /// Returns the sentence that there is no such probe, or that the time is out of range.
     fn pause(&self, target: &PauseTarget, length: Duration) -> Result<Vec<String>, String>;
 
     /// Lets paused probes go on; gives the names of those that were paused.
     ///
     /// # Errors
-    /// There is no such probe.
+    /// Returns the sentence that there is no such probe.
     fn resume(&self, target: &PauseTarget) -> Result<Vec<String>, String>;
 
     /// Has containers killed and started again by the pod's worker; gives their names at once.
     ///
     /// # Errors
-    /// There is no such container, or it would not start again.
+    /// Returns the sentence that there is no such container, or that it would not start again.
     fn restart(&self, target: &RestartTarget) -> Result<Vec<String>, String>;
 
     /// Ends a pod until its file changes; returns when that is on disk, and the pod may still be ending.
     ///
     /// # Errors
-    /// There is no such pod, it has ended, or the disk does not take it.
+    /// Returns the sentence that there is no such pod, that it has ended, or that the disk does not take the change.
     fn delete(&self, target: &DeleteTarget) -> Result<Deleted, String>;
 
     /// Sets or removes a condition of a pod; returns when it is on disk, or cannot be.
     ///
     /// # Errors
-    /// There is no such pod, or it cannot have this condition.
+    /// Returns the sentence that there is no such pod, or that it cannot have this condition.
     fn set_condition(&self, uid: &PodUid, change: &ConditionChange)
     -> Result<ConditionSet, String>;
 }
 
-/// What clients do inside of containers and pods.
+/// The part of the backend that lets clients act inside of containers and pods.
 pub trait Containers: Send + Sync {
     /// Starts a command with streams in a container.
     ///
     /// # Errors
-    /// There is no such container, or it does not run.
+    /// Returns the status and sentence that there is no such container, or that it does not run.
     fn exec(&self, name: &ContainerName, request: &ExecRequest) -> Result<Started, Unreachable>;
 
-    /// Runs a command to its end, at most for so long, and keeps at most so many bytes of what it writes. Killed when cancelled.
+    /// Runs a command to its end. `bounds` are the longest time, and the most bytes that are kept of what the command
+    /// writes. The command is killed when `cancel` is cancelled.
     ///
     /// # Errors
-    /// There is no such container, or it does not run.
+    /// Returns the status and sentence that there is no such container, or that it does not run.
     fn run(
         &self,
         name: &ContainerName,
@@ -147,7 +149,7 @@ pub trait Containers: Send + Sync {
     /// Attaches to a container's own process.
     ///
     /// # Errors
-    /// There is no such container, or it does not run.
+    /// Returns the status and sentence that there is no such container, or that it does not run.
     fn attach(
         &self,
         name: &ContainerName,
@@ -157,26 +159,26 @@ pub trait Containers: Send + Sync {
     /// The files of a container.
     ///
     /// # Errors
-    /// There is no such container, or it does not run.
+    /// Returns the status and sentence that there is no such container, or that it does not run.
     fn files(&self, name: &ContainerName) -> Result<ContainerFiles, Unreachable>;
 
     /// Connects to a port of a pod, from inside of it.
     ///
     /// # Errors
-    /// There is no such pod (404), or nobody listens there.
+    /// Returns the status and sentence that there is no such pod (404), or that nobody listens there.
     fn dial(&self, name: &ContainerName, port: u16) -> Result<PortSocket, Unreachable>;
 
     /// The directory of the node's logs.
     fn log_dir(&self) -> PathBuf;
 }
 
-/// What is counted.
+/// The part of the backend that has the daemon's metrics.
 pub trait Metrics: Send + Sync {
     /// Every metric, in the Prometheus text format.
     fn metrics(&self) -> String;
 }
 
-/// What pods and the node use, as the kubelet's endpoints say it.
+/// The part of the backend that tells what pods and the node use, as the kubelet's endpoints say it.
 pub trait Resources: Send + Sync {
     /// The metrics of one of the kubelet's other registries.
     fn metrics_of(&self, registry: Registry) -> String;
@@ -184,7 +186,7 @@ pub trait Resources: Send + Sync {
     /// The body of `/stats/summary`.
     ///
     /// # Errors
-    /// Why nothing can be read.
+    /// Returns why nothing can be read.
     fn stats_summary(&self, only_cpu_and_memory: bool) -> Result<String, String>;
 }
 

@@ -17,7 +17,7 @@ pub enum Protocol {
     V5,
 }
 
-/// By name, the best first.
+/// The subprotocols by name, the best first.
 const PROTOCOLS: [(&str, Protocol); 3] = [
     ("v5.channel.k8s.io", Protocol::V5),
     ("v4.channel.k8s.io", Protocol::V4),
@@ -30,18 +30,18 @@ pub const STDIN: u8 = 0;
 pub const STDOUT: u8 = 1;
 /// The errors.
 pub const STDERR: u8 = 2;
-/// How it has ended.
+/// The channel that says how the stream has ended.
 pub const ERROR: u8 = 3;
 /// The size of the client's terminal.
 pub const RESIZE: u8 = 4;
-/// With the channel that the client closes.
+/// The message that names the channel that the client closes.
 pub const CLOSE: u8 = 255;
 
 impl Protocol {
-    /// The first of the client's that is spoken here, with its name to answer with.
+    /// Chooses the first of the client's subprotocols that is spoken here, and returns it with the name for the answer.
     ///
     /// # Errors
-    /// None of them is.
+    /// Returns the sentence that none of the subprotocols is spoken here.
     pub fn choose(offered: &[String]) -> Result<(Self, Option<&'static str>), String> {
         if offered.is_empty() {
             return Ok((Self::V1, None));
@@ -56,7 +56,7 @@ impl Protocol {
         }
     }
 
-    /// What the channel [`ERROR`] says of an end; None says nothing.
+    /// Returns the message about an end for the channel [`ERROR`]; None if the protocol sends no message.
     pub fn end(self, end: &StreamEnd) -> Option<Vec<u8>> {
         match (self, end) {
             (Self::V1, StreamEnd::Exited { code: 0, .. }) => None,
@@ -76,7 +76,7 @@ pub enum StreamEnd {
         /// Empty for a container's own process.
         command: Vec<String>,
     },
-    /// It could not go on.
+    /// The stream could not go on, for this reason.
     Failed(String),
 }
 
@@ -115,12 +115,12 @@ impl StreamEnd {
     }
 }
 
-/// What a client says.
+/// The meaning of a client's message.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Said<'a> {
     /// Input.
     Input(&'a [u8]),
-    /// There is no more input.
+    /// The input is at its end.
     InputEnds,
     /// The size of its terminal.
     Size(TerminalSize),
@@ -131,7 +131,7 @@ pub enum Said<'a> {
 /// Reads a message of a client.
 ///
 /// # Errors
-/// It is none of the protocol: the connection ends.
+/// Returns why the message is none of the protocol: the connection ends.
 pub fn said(protocol: Protocol, message: &[u8]) -> Result<Said<'_>, String> {
     match message {
         [] => Err("a message has no channel".into()),

@@ -16,41 +16,42 @@ use super::response;
 use super::transport::Transport;
 use crate::base::clock::Moment;
 
-/// For the head of a request, from its first byte or, for the first one, from the connection.
+/// Time for the head of a request, from its first byte or, for the first request, from the connection.
 pub const HEAD_TIME: Duration = Duration::from_secs(5);
-/// For the next request of a connection (11.1).
+/// Time until the next request of a connection begins (11.1).
 pub const IDLE: Duration = Duration::from_secs(90);
-/// For an answer that needs no thread, and for what a client still sends after it.
+/// Time for an answer that needs no thread, and for what a client still sends after it.
 const SHORT_ANSWER: Duration = Duration::from_secs(5);
 
 /// The largest head of a request (11.1).
 pub const MAX_HEAD: usize = 1 << 20;
-/// The largest one where only health is asked for.
+/// The largest head in bytes where only health is asked for.
 const MAX_HEALTH_HEAD: usize = 4096;
-/// How much of a head each connection may always keep; beyond it the heads of all share a pool. It is the most for a TCP client that
-/// has shown no certificate: with more, anybody could fill the pool, and keep the reading thread busy.
+/// Bytes of a head that each connection may always keep; beyond them the heads of all share a pool. A TCP client that has
+/// shown no certificate may send no more: with more, anybody could fill the pool, and keep the reading thread busy.
 pub const FREE_HEAD: usize = 16 << 10;
-/// What a client may send that nobody reads, for example a body: a reset could overtake the answer.
+/// Bytes that a client may send after its answer and that nobody uses, for example a body. The connection takes them,
+/// because a reset could overtake the answer.
 const MAX_LEFT: usize = 64 << 10;
 /// Bytes read at once.
 const CHUNK: usize = 16 << 10;
 
-/// What older clients are told, in the form that they read.
+/// The answer to older clients, in the form that they read.
 const OLD_CLIENT: &str = "{\"error\":\"this daemon speaks HTTP on its socket: use the podprobe program of its version, or curl --unix-socket\"}\n";
 
-/// One client that no thread serves now.
+/// A client that no thread serves now.
 pub struct Connection {
     transport: Transport,
     door: Door,
-    /// What has come and belongs to no request yet.
+    /// Bytes that have come and belong to no request yet.
     buffer: Vec<u8>,
-    /// How much of it was looked at.
+    /// Bytes of the buffer that were looked at.
     seen: usize,
     until: Moment,
-    /// When it last came or went on.
+    /// The moment at which the connection last came or went on.
     active: Moment,
     origin: Option<Origin>,
-    /// It has shown who it is.
+    /// True once the client has shown a token that is known.
     is_proven: bool,
     step: Step,
 }
@@ -61,7 +62,7 @@ pub struct Connection {
 pub struct Origin(Ipv6Addr);
 
 impl Origin {
-    /// Of a client's address.
+    /// Returns the origin to which a client's address belongs.
     pub fn of(address: IpAddr) -> Self {
         Self(match address.to_canonical() {
             IpAddr::V4(v4) => v4.to_ipv6_mapped(),
@@ -79,13 +80,13 @@ enum Step {
     Drains(usize),
 }
 
-/// What a step has come to.
+/// The outcome of a step.
 pub enum Then {
     /// The client must act first.
     Waits,
-    /// It is over.
+    /// The connection is over.
     Over,
-    /// It asks, and waits for an answer.
+    /// The client asks, and waits for an answer.
     Asks(Box<Request>),
 }
 
@@ -120,7 +121,7 @@ impl Connection {
         }
     }
 
-    /// Where it came in.
+    /// Returns the door at which the client came in.
     pub fn door(&self) -> Door {
         self.door
     }
@@ -144,27 +145,27 @@ impl Connection {
         (self.transport.as_fd(), events)
     }
 
-    /// When its time is over.
+    /// Returns the moment at which the connection's time is over.
     pub fn until(&self) -> Moment {
         self.until
     }
 
-    /// When it last came or went on.
+    /// Returns the moment at which the connection last came or went on.
     pub fn active(&self) -> Moment {
         self.active
     }
 
-    /// Where it comes from; None on the unix socket.
+    /// Returns where the client comes from; None on the unix socket.
     pub fn origin(&self) -> Option<Origin> {
         self.origin
     }
 
-    /// Whether it has shown a certificate or a token that is known.
+    /// True if the client has shown a certificate or a token that is known.
     pub fn is_known(&self) -> bool {
         self.is_proven || !self.transport.certificates().is_empty()
     }
 
-    /// It has shown a token that is known.
+    /// Notes that the client has shown a token that is known.
     pub fn prove(&mut self) {
         self.is_proven = true;
     }
@@ -174,12 +175,12 @@ impl Connection {
         self.origin = Some(Origin::of(address.parse().unwrap()));
     }
 
-    /// Whether an answer is on its way: such a connection gives way to nobody.
+    /// True while an answer is on its way. Such a connection gives way to nobody.
     pub fn is_answered(&self) -> bool {
         matches!(self.step, Step::Writes(..))
     }
 
-    /// How much it keeps beyond what every connection may.
+    /// Returns how many bytes the connection keeps beyond what every connection may keep.
     pub fn pooled(&self) -> usize {
         self.buffer.len().saturating_sub(FREE_HEAD)
     }
@@ -190,7 +191,7 @@ impl Connection {
         self.step = Step::Writes(bytes, 0, goes_on);
     }
 
-    /// Refuses what it sends, and ends.
+    /// Refuses what the client sends, and ends.
     pub fn refuse(&mut self, bad: &BadHead, now: Moment) {
         let bytes = response::whole(
             bad.status,
@@ -306,12 +307,12 @@ impl Connection {
     }
 }
 
-/// Until when the next head must have come, of which `begun` has come already.
+/// Returns the moment by which the next head must have come, of which `begun` has come already.
 fn next_head(begun: &[u8], now: Moment) -> Moment {
     now + if begun.is_empty() { IDLE } else { HEAD_TIME }
 }
 
-/// None means: at once again.
+/// Returns what follows from an error of the stream; None means to try at once again.
 fn waits(e: &std::io::Error) -> Option<Then> {
     match e.kind() {
         ErrorKind::WouldBlock => Some(Then::Waits),

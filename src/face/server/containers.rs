@@ -22,9 +22,9 @@ const MAX_PORTS: usize = 8;
 /// How long a command of `/run` may take, and how much of its output is kept, in bytes. It is answered when it has ended.
 const RUN_LIMIT: Duration = Duration::from_secs(240);
 const MAX_OUTPUT: usize = 1 << 20;
-/// Of a thread that waits for a client to leave.
+/// Stack in bytes of a thread that waits for a client to leave.
 const WATCH_STACK: usize = 64 << 10;
-/// What the log has of a command.
+/// Longest text of a command in the log, in bytes.
 const MAX_LOGGED: usize = 300;
 
 /// A container, by the names in a path.
@@ -36,12 +36,12 @@ pub struct ContainerName {
     pub pod: String,
     /// `metadata.uid`, where the path names it.
     pub uid: Option<String>,
-    /// Its name; empty for the pod as a whole.
+    /// The container's name; empty for the pod as a whole.
     pub container: String,
 }
 
 impl ContainerName {
-    /// Of `NAMESPACE/POD[/UID]/CONTAINER`.
+    /// Reads `NAMESPACE/POD[/UID]/CONTAINER`; None if the number of parts does not fit.
     pub fn of_container(parts: &[&str]) -> Option<Self> {
         match *parts {
             [namespace, pod, container] => Some(Self::new(namespace, pod, None, container)),
@@ -52,7 +52,7 @@ impl ContainerName {
         }
     }
 
-    /// Of `NAMESPACE/POD[/UID]`.
+    /// Reads `NAMESPACE/POD[/UID]`; None if the number of parts does not fit.
     pub fn of_pod(parts: &[&str]) -> Option<Self> {
         match *parts {
             [namespace, pod] => Some(Self::new(namespace, pod, None, "")),
@@ -86,17 +86,17 @@ impl fmt::Display for ContainerName {
 pub struct Unreachable {
     /// 404, 422 or 500.
     pub status: u16,
-    /// In the kubelet's words where it has some.
+    /// The sentence, in the kubelet's words where the kubelet has some.
     pub text: String,
 }
 
 impl Unreachable {
-    /// There is no such pod.
+    /// Makes the error for a pod that does not exist.
     pub fn no_pod() -> Self {
         Self::not_found("pod does not exist")
     }
 
-    /// There is something else that does not exist.
+    /// Makes the error for something else that does not exist, with status 404.
     pub fn not_found(text: impl Into<String>) -> Self {
         Self {
             status: 404,
@@ -104,7 +104,7 @@ impl Unreachable {
         }
     }
 
-    /// It cannot be reached now.
+    /// Makes the error for a container that cannot be reached now, with status 500.
     pub fn failed(text: impl Into<String>) -> Self {
         Self {
             status: 500,
@@ -113,7 +113,7 @@ impl Unreachable {
     }
 }
 
-/// What a client wants of the streams, as its query says.
+/// The streams that a client wants, as its query says.
 struct Wanted {
     stdin: bool,
     stdout: bool,
@@ -122,7 +122,7 @@ struct Wanted {
 }
 
 impl Wanted {
-    /// With a terminal the errors are part of the output, as with a kubelet.
+    /// Reads the streams from the query. With a terminal the errors are part of the output, as with a kubelet.
     fn of(exchange: &Exchange<'_>) -> Result<Self, &'static str> {
         let flag = |name: &str| exchange.request.flag(name);
         let tty = flag("tty");
@@ -139,7 +139,7 @@ impl Wanted {
     }
 }
 
-/// One line in the log for each use, and one for its end.
+/// The audit of a use of a container: a line in the log for its beginning, and one for its end.
 pub(super) struct Audit {
     what: String,
     begun: Instant,

@@ -74,16 +74,16 @@ impl fmt::Display for CredentialError {
 
 impl std::error::Error for CredentialError {}
 
-/// What has become of files that were read again.
+/// News of files that were read again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum News {
-    /// They cannot be used.
+    /// The files cannot be used.
     Problem(String),
-    /// They could not be used, and are in force again.
+    /// The files could not be used, and are in force again.
     Solved(String),
 }
 
-/// What is in force.
+/// The server's certificate, and the client CA and token that are in force.
 pub struct KnownCredentials {
     certificate: Watched<Arc<CertifiedKey>>,
     client_ca: Watched<Option<Arc<dyn ClientCertVerifier>>>,
@@ -91,7 +91,7 @@ pub struct KnownCredentials {
     config: Arc<ServerConfig>,
 }
 
-/// Which version of a file: device, inode, size and the time of its last change, which includes one of its mode.
+/// The version of a file: device, inode, size and the time of its last change. A change of its mode counts.
 type Stamp = (u64, u64, u64, i64, i64);
 
 fn stamp(path: &Path) -> Option<Stamp> {
@@ -103,12 +103,12 @@ fn stamps(paths: &[PathBuf]) -> Vec<Option<Stamp>> {
     paths.iter().map(|path| stamp(path)).collect()
 }
 
-/// What was read from files that belong together.
+/// A value that was read from files that belong together.
 struct Watched<T> {
     paths: Vec<PathBuf>,
     read: fn(&[PathBuf]) -> Result<T, CredentialError>,
     value: T,
-    /// Of each file when it was last read.
+    /// The stamp of each file when it was last read.
     seen: Vec<Option<Stamp>>,
     problem: Option<CredentialError>,
 }
@@ -150,7 +150,7 @@ impl<T> Watched<T> {
         value.map(|value| self.value = value).is_some()
     }
 
-    /// What is new: the same problem is said once until it is solved.
+    /// Returns the news, if there is any. The same problem is told once until it is solved.
     fn tell(&mut self, problem: Option<&CredentialError>, is_closed: bool) -> Option<News> {
         let before = self.problem.take();
         let Some(problem) = problem else {
@@ -172,7 +172,7 @@ impl KnownCredentials {
     /// Reads every file.
     ///
     /// # Errors
-    /// The first that cannot be used.
+    /// Returns the error of the first file that cannot be used.
     pub fn read(files: CredentialFiles) -> Result<Self, CredentialError> {
         let certificate = Watched::new(vec![files.certificate, files.key], certified_key)?;
         let client_ca = Watched::new(files.client_ca.into_iter().collect(), |paths| {
@@ -208,13 +208,13 @@ impl KnownCredentials {
         news
     }
 
-    /// For the handshake of the next client.
+    /// Returns the TLS configuration for the handshake of the next client.
     pub fn config(&self) -> Arc<ServerConfig> {
         self.config.clone()
     }
 
-    /// What a client has shown by its certificate or by a token. The handshake has verified the certificate; since then it may
-    /// have expired, or the client CA may be another.
+    /// Returns the credentials that a client has shown by its certificate or by a token. The handshake has verified the
+    /// certificate. Since then it may have expired, or the client CA may be another, so this verifies it again.
     pub fn of(&self, transport: &Transport, token: Option<&str>) -> Credentials {
         let fits = |given: &str| self.token.value.as_ref().is_some_and(|t| t.fits(given));
         match self.is_signed(transport.certificates()) || token.is_some_and(fits) {
@@ -268,7 +268,7 @@ fn read_secret(key: &'static str, path: &Path, limit: u64) -> Result<Vec<u8>, Cr
     Ok(bytes)
 }
 
-/// What the server shows, from `tlsCertFile` and `tlsPrivateKeyFile`.
+/// Reads the certificate that the server shows, and its key, from `tlsCertFile` and `tlsPrivateKeyFile`.
 fn certified_key(paths: &[PathBuf]) -> Result<Arc<CertifiedKey>, CredentialError> {
     let (of_chain, of_key) = (&paths[0], &paths[1]);
     let chain = certificates("tlsCertFile", of_chain)?;
@@ -363,7 +363,8 @@ impl Token {
         Ok(Self { key, tag })
     }
 
-    /// In the same time wherever the two differ, and however long they are.
+    /// Tells whether the given token is this one. The check takes the same time wherever the two differ, and however long
+    /// they are.
     fn fits(&self, given: &str) -> bool {
         hmac::verify(&self.key, given.as_bytes(), self.tag.as_ref()).is_ok()
     }

@@ -16,7 +16,7 @@ use super::response::{self, Body, TEXT};
 use super::transport::Transport;
 use crate::base::wire::http1::{Chunks, Framing};
 
-/// For the body of a request and an answer that does not stream.
+/// Time for the body of a request and an answer that does not stream.
 pub const ANSWER: Duration = Duration::from_secs(300);
 /// How long a client may take no byte of an answer that streams.
 pub const STALL: Duration = Duration::from_secs(300);
@@ -25,13 +25,13 @@ const BUFFER: usize = 32 << 10;
 /// Bytes of a body that are read at once.
 const CHUNK: usize = 64 << 10;
 
-/// The client's side of a thread: its stream, and what ends every wait.
+/// The client's side of a thread: the stream, and the descriptor that ends every wait.
 pub struct Line<'a> {
     transport: Transport,
-    /// Readable once the server stops.
+    /// The descriptor that becomes readable once the server stops.
     stop: BorrowedFd<'a>,
     until: Instant,
-    /// Moves `until` with each byte.
+    /// True if each byte moves `until`.
     streams: bool,
 }
 
@@ -135,12 +135,12 @@ impl Write for Line<'_> {
     }
 }
 
-/// One request that is being answered.
+/// A request that is being answered, with its connection.
 pub struct Exchange<'a> {
-    /// What is asked.
+    /// The request itself.
     pub request: Request,
     line: Line<'a>,
-    /// What has come after the head.
+    /// Bytes that have come after the head.
     input: Vec<u8>,
     /// Where the body ends; None once it is read.
     body: Option<Framing>,
@@ -150,7 +150,8 @@ pub struct Exchange<'a> {
 }
 
 impl<'a> Exchange<'a> {
-    /// Of a request whose head has come; `input` is what has come since, and `stop` is readable once the server stops.
+    /// Begins with a request whose head has come. `input` has the bytes that have come since, and `stop` is readable once
+    /// the server stops.
     pub fn new(
         request: Request,
         (transport, input): (Transport, Vec<u8>),
@@ -179,7 +180,7 @@ impl<'a> Exchange<'a> {
     /// The whole body; None when it is longer than `limit`, which the client has been told.
     ///
     /// # Errors
-    /// The client has gone or sends no chunks.
+    /// Returns the error of the stream when the client has gone or sends no chunks.
     pub fn read_body(&mut self, limit: usize) -> io::Result<Option<Vec<u8>>> {
         if let Length::Known(n) = self.request.length
             && n > limit as u64
@@ -221,7 +222,7 @@ impl<'a> Exchange<'a> {
     /// Answers with these bytes.
     ///
     /// # Errors
-    /// The client has gone.
+    /// Returns the error of the stream when the client has gone.
     pub fn reply(&mut self, status: u16, content_type: &str, body: &[u8]) -> io::Result<()> {
         let head = self.head(status, content_type, Body::Length(body.len()));
         self.line.write_all(head.as_bytes())?;
@@ -234,7 +235,7 @@ impl<'a> Exchange<'a> {
     /// Answers with a sentence.
     ///
     /// # Errors
-    /// The client has gone.
+    /// Returns the error of the stream when the client has gone.
     pub fn error(&mut self, status: u16, text: &str) -> io::Result<()> {
         self.reply(status, TEXT, format!("{text}\n").as_bytes())
     }
@@ -242,7 +243,8 @@ impl<'a> Exchange<'a> {
     /// Answers with what `write` writes, as it comes; with `streams` for as long as the client takes it.
     ///
     /// # Errors
-    /// The client has gone, or `write` failed: the answer is cut off then, so that nobody takes it for whole.
+    /// Returns the error of the stream when the client has gone, or the error of `write`. The answer is cut off then, so
+    /// that nobody takes it for whole.
     pub fn stream(
         &mut self,
         content_type: &str,
@@ -274,7 +276,8 @@ impl<'a> Exchange<'a> {
         response::head(status, content_type, body, self.keep_alive)
     }
 
-    /// Whether the client has hung up. One that has only ended what it sends counts as gone too: nobody waits that way.
+    /// True if the client has hung up or the server stops. A client that has only ended what it sends counts as gone too:
+    /// no client waits that way.
     pub fn is_gone(&self) -> bool {
         self.pause(Duration::ZERO)
     }
@@ -289,7 +292,7 @@ impl<'a> Exchange<'a> {
         self.line.until_gone(wake);
     }
 
-    /// Who asks, for the log.
+    /// Names the client for the log: its uid and pid, or its address.
     pub fn client(&self) -> String {
         match (self.line.transport.unix_peer(), self.line.transport.peer()) {
             (Some((uid, pid)), _) => format!("uid {uid} (pid {pid})"),
@@ -298,22 +301,22 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// The stream itself, after the head of a `101`; what has come of it, and what ends every wait.
+    /// Sends the head of a `101`, and returns the stream itself with the bytes that have come on it since.
     ///
     /// # Errors
-    /// The client has gone.
+    /// Returns the error of the stream when the client has gone.
     pub fn upgrade(mut self, head: &str) -> io::Result<(Transport, Vec<u8>)> {
         self.line.write_all(head.as_bytes())?;
         self.line.flush()?;
         Ok((self.line.transport, self.input))
     }
 
-    /// Readable once the server stops.
+    /// Returns the descriptor that becomes readable once the server stops.
     pub fn stop(&self) -> BorrowedFd<'a> {
         self.line.stop
     }
 
-    /// The connection, when it can carry another request, and what has come of that.
+    /// Returns the connection, if it can carry another request, and the bytes that have come of that request.
     pub fn finish(mut self) -> Option<(Transport, Vec<u8>)> {
         if self.keep_alive && self.is_answered {
             return Some((self.line.transport, self.input));
@@ -330,7 +333,7 @@ impl<'a> Exchange<'a> {
 /// Reads the body of a request.
 pub struct BodyReader<'e, 'a> {
     exchange: &'e mut Exchange<'a>,
-    /// What of the body has come and was not read.
+    /// Bytes of the body that have come. Those from `taken` on were not read yet.
     piece: Vec<u8>,
     taken: usize,
 }

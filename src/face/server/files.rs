@@ -20,7 +20,7 @@ const MAX_COPIES: usize = 4;
 
 static COPIES: AtomicUsize = AtomicUsize::new(0);
 
-/// One of the copies that may be under way.
+/// A place among the copies that may be under way.
 struct Seat;
 
 impl Seat {
@@ -69,7 +69,7 @@ fn begin(
     }
 }
 
-/// What a copy is made of, or the status and the sentence why there is none.
+/// Returns the files for a copy and a seat, or the status and the sentence that say why there is no copy.
 fn prepared(
     path: &str,
     backend: &dyn Backend,

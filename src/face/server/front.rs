@@ -33,9 +33,9 @@ use crate::base::wire::listen::is_of_client;
 
 /// Clients at a time of each address.
 pub const MAX_CLIENTS: usize = 64;
-/// What the heads of all clients may have beyond what each may.
+/// Bytes that the heads of all clients may have together, beyond what each client may have.
 const HEAD_POOL: usize = 2 * MAX_HEAD;
-/// After there were no descriptors.
+/// The pause in letting clients in after there were no descriptors.
 const PAUSE: Duration = Duration::from_millis(200);
 /// How long an answer of the checks stays good: they ask the disk.
 const CHECKS_LAST: Duration = Duration::from_millis(500);
@@ -51,12 +51,12 @@ pub(super) struct Front {
     tcp: Vec<TcpDoor>,
     /// The oldest first.
     connections: Vec<Connection>,
-    /// Until when nobody is let in, for want of descriptors.
+    /// The moment until which nobody is let in, for want of descriptors.
     rests: Option<Moment>,
     checks: Option<(Moment, Vec<Check>)>,
 }
 
-/// Who is there.
+/// The doors at which clients call, and the connections that can go on.
 struct Ready {
     doors: Vec<Option<usize>>,
     connections: HashSet<i32>,
@@ -81,7 +81,8 @@ impl Front {
         front
     }
 
-    /// Until the server stops. After a panic the doors are as they were, and who was let in has to come again.
+    /// Serves until the server stops. After a panic the doors are as they were, and clients that were let in have to come
+    /// again.
     pub(super) fn run(&mut self) {
         while !self.shared.is_stopping() {
             let turned = catch_unwind(AssertUnwindSafe(|| {
@@ -116,7 +117,7 @@ impl Front {
         }
     }
 
-    /// Who is there; None when waiting itself failed.
+    /// Waits, and returns the doors and connections that are ready; None when waiting itself failed.
     fn wait(&self, now: Moment) -> Option<Ready> {
         let mut fds = vec![
             PollFd::new(self.shared.stop.as_fd(), PollFlags::POLLIN),
@@ -160,7 +161,7 @@ impl Front {
         })
     }
 
-    /// How long it may wait: until somebody's time is over, or something is to be tried again.
+    /// Returns how long the thread may wait: until a client's time is over, or something is to be tried again.
     fn patience(&self, now: Moment) -> PollTimeout {
         let retries = self.tcp.iter().filter_map(TcpDoor::retry_at);
         let times = self.connections.iter().map(Connection::until);
@@ -180,7 +181,8 @@ impl Front {
         }
     }
 
-    /// Who is left is still ready at the next turn.
+    /// Drops connections whose time is over, and goes on with those whose turn it is. The others are still ready at the
+    /// next turn.
     fn serve(&mut self, ready: &Ready, now: Moment) {
         self.connections.retain(|c| c.until() > now);
         let chosen = self.chosen(ready);
@@ -192,7 +194,7 @@ impl Front {
         }
     }
 
-    /// Whose turn it is: see [`order`].
+    /// Returns the descriptors of the connections whose turn it is: see [`order`].
     fn chosen(&self, ready: &Ready) -> HashSet<i32> {
         let all = self.connections.iter();
         let all = all.filter(|c| ready.connections.contains(&fd(c)));
@@ -295,7 +297,7 @@ impl Front {
         self.checks.as_ref().map_or(&[], |(_, checks)| checks)
     }
 
-    /// Those who call at a door; who is left calls still at the next turn.
+    /// Lets in clients that call at a door, a few at a time. The others still call at the next turn.
     fn let_in(&mut self, door: Option<usize>, now: Moment) {
         let class = door.map_or(Door::Unix, |n| self.tcp[n].door);
         for _ in 0..let_in_at_once(class) {

@@ -6,18 +6,18 @@ use std::collections::BTreeSet;
 
 use super::request::Request;
 
-/// One named check.
+/// A named check of the daemon, with its result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
-    /// `syncloop`.
+    /// The name, for example `syncloop`.
     pub name: &'static str,
-    /// Why it fails.
+    /// The reason, if the check fails.
     pub result: Result<(), String>,
     /// Part of `/livez`: what a restart of the daemon can mend.
     pub is_liveness: bool,
 }
 
-/// Whether a path is one of health.
+/// True if a path is one of the health paths.
 pub fn is_health(path: &str) -> bool {
     matches!(path.split('/').nth(1), Some("healthz" | "livez" | "readyz"))
 }

@@ -18,10 +18,10 @@ use crate::face::views::log_instance::attempt;
 
 /// Time between two looks at a log that is followed.
 const POLL: Duration = Duration::from_millis(100);
-/// At every fifth look the container is looked at too.
+/// Looks at the log for each look at the container.
 const LOOK_EVERY: u32 = 5;
 
-/// What a query asks for.
+/// The log that a query asks for.
 #[derive(Debug, PartialEq, Eq)]
 struct Wanted {
     follow: bool,

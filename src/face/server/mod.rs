@@ -124,7 +124,7 @@ pub struct Server {
 /// `config`, and answers from `backend` until stopped. Addresses that are in use are tried again; the unix socket must work.
 ///
 /// # Errors
-/// The unix socket cannot be made, or there is no thread for it.
+/// Returns an error when the unix socket cannot be made, or there is no thread for it.
 pub fn spawn(
     path: &Path,
     config: ServerConfig,
@@ -163,7 +163,7 @@ impl Server {
         }
     }
 
-    /// Whether every thread has ended.
+    /// Tells whether every thread has ended.
     pub fn is_finished(&self) -> bool {
         self.front.is_finished() && self.shared.is_idle()
     }

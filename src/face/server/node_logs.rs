@@ -20,7 +20,7 @@ use super::response::{HTML, TEXT};
 
 /// Names of a directory that are listed.
 const MAX_NAMES: usize = 10_000;
-/// Read at once.
+/// Bytes that are read at once.
 const CHUNK: usize = 64 << 10;
 
 /// Answers for the path `parts` below `dir`.
@@ -77,7 +77,7 @@ fn send(exchange: &mut Exchange<'_>, mut file: File) -> io::Result<()> {
     })
 }
 
-/// As Go's file server lists a directory.
+/// Lists a directory as Go's file server does.
 fn list(exchange: &mut Exchange<'_>, dir: File, parts: &[&str]) -> io::Result<()> {
     let names = names(dir.into())?;
     let base: String = parts
@@ -96,7 +96,7 @@ fn list(exchange: &mut Exchange<'_>, dir: File, parts: &[&str]) -> io::Result<()
     })
 }
 
-/// Sorted; directories end with a slash.
+/// Returns the names in a directory, sorted; names of directories end with a slash.
 fn names(dir: OwnedFd) -> io::Result<Vec<String>> {
     let mut dir = Dir::from_fd(dir)?;
     let mut names = Vec::new();

@@ -36,19 +36,19 @@ const MAX_FINDINGS: usize = 10;
 const MAX_EVENTS: usize = 50;
 /// Longest text that is shown whole, in characters.
 const MAX_TEXT: usize = 400;
-/// After so many seconds a browser asks again.
+/// Seconds after which a browser asks again.
 const REFRESH: u32 = 10;
 
-/// What a page shows.
+/// The facts that a page shows.
 pub(super) struct Facts<'a> {
     pub(super) snapshot: &'a Snapshot,
     pub(super) services: &'a [ServiceView],
-    /// Of the first [`MAX_PODS`] pods, in their order.
+    /// The histories of the first [`MAX_PODS`] pods, in their order.
     pub(super) histories: &'a [PodHistory],
     /// The most recent last.
     pub(super) events: &'a [Arc<Event>],
     pub(super) checks: &'a [Check],
-    /// The daemon's.
+    /// The daemon's version.
     pub(super) version: &'a str,
     pub(super) now: Time,
 }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::api::conditions::ConditionChange;
 use crate::api::{PodUid, ProbeType};
 
-/// Where podprobe's own paths are; a change that older clients cannot read takes another number.
+/// The prefix of podprobe's own paths. A change that older clients cannot read takes another number.
 pub const API: &str = "/podprobe/v1";
 
 /// Largest body of a request in bytes.
@@ -19,16 +19,16 @@ pub const MAX_BODY: usize = 64 << 10;
 /// Longest time a `watch` waits for a change before it is answered with what there is.
 pub const WATCH_CEILING: Duration = Duration::from_secs(30);
 
-/// One probe: the body of `POST /podprobe/v1/probe`, which runs it and answers with a
+/// A probe to run: the body of `POST /podprobe/v1/probe`, which runs the probe and answers with a
 /// [`ProbeReport`](crate::face::views::ProbeReport).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ProbeTarget {
-    /// Of which pod.
+    /// The UID of the pod.
     pub uid: PodUid,
-    /// Of which container.
+    /// The name of the container.
     pub container: String,
-    /// Which of the three.
+    /// The type of the probe.
     pub probe_type: ProbeType,
 }
 
@@ -36,12 +36,12 @@ pub struct ProbeTarget {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PauseTarget {
-    /// Of which pod.
+    /// The UID of the pod.
     pub uid: PodUid,
-    /// Of which container; None means all.
+    /// The name of the container; None means all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<String>,
-    /// Which of the three; None means all.
+    /// The type of the probes; None means all three.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probe_type: Option<ProbeType>,
 }
@@ -49,10 +49,10 @@ pub struct PauseTarget {
 /// The body of `POST /podprobe/v1/pause`, which answers with the names of the probes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pause {
-    /// Which ones.
+    /// The probes to pause.
     #[serde(flatten)]
     pub target: PauseTarget,
-    /// For how long; 1 to 604800, a week.
+    /// The length of the pause in seconds: 1 to 604800, a week.
     pub seconds: u64,
 }
 
@@ -60,9 +60,9 @@ pub struct Pause {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RestartTarget {
-    /// Of which pod.
+    /// The UID of the pod.
     pub uid: PodUid,
-    /// Which container; None means all that can restart.
+    /// The name of the container; None means all that can restart.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<String>,
 }
@@ -71,7 +71,7 @@ pub struct RestartTarget {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DeleteTarget {
-    /// Which pod.
+    /// The UID of the pod.
     pub uid: PodUid,
     /// 0 to 2147483647 seconds; None is the pod's own grace period.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -89,20 +89,20 @@ pub struct Deleted {
 /// The body of `POST /podprobe/v1/condition`, which answers with a [`ConditionSet`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Condition {
-    /// Of which pod.
+    /// The UID of the pod.
     pub uid: PodUid,
-    /// Which one, and what it is to be; without a status it is removed.
+    /// The condition, and what it is to be; without a status it is removed.
     #[serde(flatten)]
     pub change: ConditionChange,
 }
 
-/// What has become of a change of a condition.
+/// The result of a change of a condition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ConditionSet {
-    /// It was not as it was to be.
+    /// True if the condition was not yet as it was to be.
     pub changed: bool,
-    /// Why it is not on disk, so that it ends with the daemon.
+    /// The reason why the change is not on disk, so that it ends with the daemon.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_stored: Option<String>,
 }
@@ -112,9 +112,9 @@ pub struct ConditionSet {
 pub struct Copied {
     /// Files and links that were written.
     pub files: u64,
-    /// Bytes of them.
+    /// Bytes of the files that were written.
     pub bytes: u64,
-    /// What was left out, in sentences.
+    /// Notes on what was left out, in sentences.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
@@ -122,7 +122,7 @@ pub struct Copied {
 /// The answer of `GET /version`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Version {
-    /// The daemon's.
+    /// The daemon's version.
     pub version: String,
 }
 

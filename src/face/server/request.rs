@@ -5,15 +5,15 @@
 
 use std::borrow::Cow;
 
-/// Header fields of one head.
+/// Most header fields of one head.
 const MAX_HEADERS: usize = 100;
 
 /// How the body of a request ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Length {
-    /// After so many bytes; none is the rule.
+    /// The body ends after so many bytes; none is the rule.
     Known(u64),
-    /// After the last chunk.
+    /// The body ends after the last chunk.
     Chunked,
 }
 
@@ -26,11 +26,11 @@ pub struct Request {
     pub path: String,
     /// Decoded, in their order.
     pub query: Vec<(String, String)>,
-    /// Where its body ends.
+    /// The length of the request's body.
     pub length: Length,
     /// The client waits for `100 Continue` before it sends the body.
     pub expects_continue: bool,
-    /// Its connection may carry another request.
+    /// True if the connection may carry another request.
     pub keep_alive: bool,
     /// HTTP/1.0: an answer has no chunks.
     pub is_old: bool,
@@ -40,7 +40,7 @@ pub struct Request {
     pub origin: Option<String>,
     /// `Sec-Fetch-Site`: how that site relates to this server.
     pub fetch_site: Option<String>,
-    /// What `Authorization: Bearer` carries.
+    /// The token of `Authorization: Bearer`.
     pub token: Option<String>,
     /// `Upgrade`, in lower case, where `Connection` says so too.
     pub upgrade: Option<String>,
@@ -57,7 +57,7 @@ pub struct Request {
 pub struct BadHead {
     /// 400, 431 or 505.
     pub status: u16,
-    /// What is wrong with it.
+    /// The sentence that says what is wrong with the head.
     pub text: String,
 }
 
@@ -69,7 +69,7 @@ impl BadHead {
         }
     }
 
-    /// More than `limit` bytes of head.
+    /// Makes the error for a head of more than `limit` bytes.
     pub fn too_large(limit: usize) -> Self {
         Self {
             status: 431,
@@ -82,7 +82,7 @@ impl BadHead {
 /// how many of the bytes an earlier call has seen.
 ///
 /// # Errors
-/// No more bytes make it a request.
+/// Returns why the head is bad: no more bytes make it a request.
 pub fn read(bytes: &[u8], from: usize) -> Result<Option<(Request, usize)>, BadHead> {
     if !ends(bytes, from) {
         return Ok(None);
@@ -107,13 +107,14 @@ pub fn read(bytes: &[u8], from: usize) -> Result<Option<(Request, usize)>, BadHe
     }
 }
 
-/// Whether an empty line ends a head. The parser is asked only then: it begins anew each time.
+/// Tells whether an empty line ends a head. The parser is asked only then, because it begins anew each time.
 fn ends(bytes: &[u8], from: usize) -> bool {
     let new = &bytes[from.saturating_sub(3).min(bytes.len())..];
     new.windows(2).any(|w| w == b"\n\n") || new.windows(4).any(|w| w == b"\r\n\r\n")
 }
 
-/// One empty line may come before a request, from clients that end a body with it. More would be looked at again with every piece.
+/// True if more than one empty line comes before a request. Clients that end a body with an empty line may send one. More
+/// would be looked at again with every piece.
 fn begins_empty(bytes: &[u8]) -> bool {
     let rest = bytes.strip_prefix(b"\r\n");
     let rest = rest.or_else(|| bytes.strip_prefix(b"\n"));
@@ -171,7 +172,7 @@ fn pairs(query: &str) -> Result<Vec<(String, String)>, BadHead> {
     parts.map(pair).collect()
 }
 
-/// Without its percent signs; in a query `+` is a space.
+/// Decodes percent signs; in a query `+` is a space.
 fn decoded(text: &str, in_query: bool) -> Result<String, BadHead> {
     let bad = || BadHead::new(format!("cannot read the path or query part {text:?}"));
     let mut bytes = Vec::with_capacity(text.len());
@@ -192,7 +193,7 @@ fn decoded(text: &str, in_query: bool) -> Result<String, BadHead> {
     String::from_utf8(bytes).map_err(|_| bad())
 }
 
-/// What several header fields say together.
+/// The values that several header fields give together.
 #[derive(Default)]
 struct Fields {
     length: Option<u64>,
@@ -229,7 +230,7 @@ impl Fields {
         Ok(())
     }
 
-    /// The same length may be repeated; two that differ are an attempt to smuggle a request.
+    /// Sets the length of the body. A length may be repeated; two that differ are an attempt to smuggle a request.
     fn set_length(&mut self, value: &str) -> Result<(), BadHead> {
         let is_number = !value.is_empty() && value.bytes().all(|b| b.is_ascii_digit());
         let length = value.parse().ok().filter(|_| is_number);
@@ -303,7 +304,7 @@ impl Request {
         named.map(|(_, value)| value.as_str())
     }
 
-    /// Whether a query parameter is there and does not say no, as Go's handlers read it: `?follow`, `?follow=true`.
+    /// True if a query parameter is there and does not say no, as Go's handlers read it: `?follow`, `?follow=true`.
     pub fn flag(&self, name: &str) -> bool {
         self.value(name)
             .is_some_and(|v| !matches!(v, "0" | "f" | "F" | "false" | "False" | "FALSE"))

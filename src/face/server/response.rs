@@ -18,11 +18,11 @@ pub const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// Where the body of an answer ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body {
-    /// After so many bytes.
+    /// The body ends after so many bytes.
     Length(usize),
-    /// After the last chunk.
+    /// The body ends after the last chunk.
     Chunked,
-    /// With the connection.
+    /// The body ends with the connection.
     Connection,
 }
 

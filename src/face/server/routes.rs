@@ -27,15 +27,15 @@ use crate::pods::events::EventList;
 /// How often a thread that waits for a change looks whether its client has gone or the server stops.
 const SLICE: Duration = Duration::from_millis(500);
 
-/// What a path leads to.
+/// The kind of answer that a path leads to.
 enum Route<'a> {
     Shown(Shown<'a>),
     Done(Done),
-    /// These take the connection over.
+    /// Streams that take the connection over.
     Joined(Joined, ContainerName),
 }
 
-/// What is read, or for files also written.
+/// Things that a client reads, or in the case of files also writes.
 enum Shown<'a> {
     // The kubelet's, and those that are like them (11.2).
     StatusPage,
@@ -58,7 +58,7 @@ enum Shown<'a> {
     Files(ContainerName),
 }
 
-/// What is done, with a body that says how.
+/// Actions that a client asks for. The body says how.
 enum Done {
     Run(ContainerName),
     Probe,
@@ -122,7 +122,7 @@ impl<'a> Route<'a> {
         })
     }
 
-    /// What it may be asked with; HEAD is a GET.
+    /// Returns the methods with which a client may ask; HEAD is a GET.
     fn methods(&self) -> &'static [&'static str] {
         match self {
             Self::Shown(Shown::StatsSummary) | Self::Joined(..) => &["GET", "POST"],

@@ -16,17 +16,17 @@ use super::web_socket::{Received, Socket};
 use crate::base::wire::socket::Socket as PortSocket;
 use crate::engine::runtime::{Session, SessionEnd};
 
-/// Read from a command, or a port, at once.
+/// Bytes that are read from a command, or a port, at once.
 const CHUNK: usize = 32 << 10;
 /// Input that waits for the command to read it.
 const MAX_INPUT: usize = 64 << 10;
 /// Messages and pings of a client that are looked at before anything else is.
 const MAX_MESSAGES: usize = 32;
-/// What is read of the output once the command has ended: more than its pipe can hold is a background process's.
+/// Bytes of output that are read once the command has ended. More than its pipe can hold comes from a background process.
 const MAX_REST: usize = 1 << 20;
-/// The kubelet's `streamingConnectionIdleTimeout`: nothing has moved for so long.
+/// Longest time in which nothing moves: the kubelet's `streamingConnectionIdleTimeout`.
 const IDLE: Duration = Duration::from_secs(4 * 3600);
-/// For a client to take a piece of the rest of the output, and to say that it closes too.
+/// Time for a client to take a piece of the rest of the output, and to say that it closes too.
 const LINGER: Duration = Duration::from_secs(30);
 
 /// Why a stream is over.
@@ -42,11 +42,11 @@ enum Over {
     Idle,
 }
 
-/// What became of the end of a WebSocket and the process behind it; for the log.
+/// The end of a WebSocket and of the process behind it, for the log.
 pub struct Outcome {
-    /// As it was, or would have been, told to the client.
+    /// The end as the client was told it, or would have been told it.
     pub end: StreamEnd,
-    /// The client has gone before.
+    /// The client had gone before.
     pub has_left: bool,
 }
 
@@ -58,19 +58,21 @@ struct Bridge<'a> {
     stop: BorrowedFd<'a>,
     /// Input on its way.
     input: Vec<u8>,
-    /// Messages may have come that were not looked at: they are in no buffer of the kernel, so that a wait does not see them.
+    /// Messages may have come that were not looked at. They are in no buffer of the kernel, so that a wait does not see
+    /// them.
     unread: bool,
     /// The client has no more; told to the session once the input is delivered.
     input_ends: bool,
     /// The process has closed its input, or was told the end of it.
     input_is_closed: bool,
-    /// Whether stdout and stderr may still give something.
+    /// True for stdout and stderr, in this order, while they may still give something.
     open: [bool; 2],
     /// The process has ended.
     has_ended: bool,
-    /// Read since then.
+    /// Bytes of output that were read since the process has ended.
     rest: usize,
-    /// When something has moved last; once the process has ended, when it did, or output was handed on since.
+    /// The moment at which something last moved. Once the process has ended, it is the moment of that end, or of output
+    /// handed on since.
     moved: Instant,
 }
 
@@ -222,13 +224,14 @@ impl Bridge<'_> {
         Ok(over.or(given_up.filter(|_| self.patience().is_zero())))
     }
 
-    /// How long it may still be that nothing moves.
+    /// Returns how long it may still be that nothing moves.
     fn patience(&self) -> Duration {
         let limit = if self.has_ended { LINGER } else { IDLE };
         (self.moved + limit).saturating_duration_since(Instant::now())
     }
 
-    /// What a client says is no reason to wait for it to take the rest of the output.
+    /// Notes that input has moved, unless the process has ended. After that end, a client that sends does not get more time
+    /// to take the rest of the output.
     fn has_moved(&mut self) {
         if !self.has_ended {
             self.moved = Instant::now();
@@ -344,7 +347,7 @@ fn refuse(mut socket: Socket, why: &str, stop: BorrowedFd<'_>) {
     let _ = closed.and_then(|()| linger(&mut socket, stop));
 }
 
-/// Until the client has taken all and closes, at most [`LINGER`].
+/// Waits until the client has taken all and closes, or the server stops, at most for [`LINGER`].
 fn linger(socket: &mut Socket, stop: BorrowedFd<'_>) -> io::Result<()> {
     let until = Instant::now() + LINGER;
     loop {
@@ -383,24 +386,24 @@ pub struct Forward<'a> {
     socket: Socket,
     ports: Vec<Port>,
     stop: BorrowedFd<'a>,
-    /// As of a session.
+    /// Messages may have come that were not looked at, as in a session's `Bridge`.
     unread: bool,
     moved: Instant,
 }
 
-/// One connection.
+/// A connection to a port of a pod.
 struct Port {
-    /// None once it is over.
+    /// The connection; None once it is over.
     stream: Option<PortSocket>,
     /// Data on its way to the pod.
     pending: Vec<u8>,
 }
 
 impl<'a> Forward<'a> {
-    /// Of these connections, or why there is none, with their ports.
+    /// Tells the client the ports and why connections are missing, and takes the connections that there are.
     ///
     /// # Errors
-    /// The client has gone.
+    /// Returns the error of the WebSocket when the client has gone.
     pub fn new(
         mut socket: Socket,
         ports: Vec<(u16, Result<PortSocket, String>)>,
@@ -431,7 +434,7 @@ impl<'a> Forward<'a> {
         })
     }
 
-    /// Until every connection is over, or the client has gone.
+    /// Serves until every connection is over, the client has gone, the server stops, or nothing has moved for `IDLE`.
     pub fn run(mut self) {
         let mut chunk = vec![0; CHUNK];
         while self.ports.iter().any(|port| port.stream.is_some()) {
@@ -444,7 +447,7 @@ impl<'a> Forward<'a> {
         let _ = closed.and_then(|()| linger(&mut self.socket, self.stop));
     }
 
-    /// False when it is over.
+    /// Makes a round over the client and the ports; false when the stream is over.
     fn turn(&mut self, chunk: &mut [u8]) -> io::Result<bool> {
         if !self.wait()? {
             return Ok(false);
@@ -550,7 +553,7 @@ impl Port {
         }
     }
 
-    /// What waits for it is for nobody, and must not keep the others waiting.
+    /// Ends the connection. Data that waits for the connection is for nobody, and must not keep the others waiting.
     fn end(&mut self) {
         self.stream = None;
         self.pending.clear();

@@ -13,7 +13,7 @@ use super::transport::Transport;
 use crate::base::clock::Moment;
 use crate::base::wire::listen::listener;
 
-/// How often an address that is in use is tried again.
+/// The time between two tries of an address that is in use.
 const INTERVAL: Duration = Duration::from_secs(10);
 
 /// An address where the server listens, or wants to.
@@ -24,7 +24,7 @@ pub(super) struct TcpDoor {
     files: Option<CredentialFiles>,
     credentials: Option<KnownCredentials>,
     retry: Moment,
-    /// Why it does not work, as last logged.
+    /// The reason why the door does not work, as last logged.
     problem: String,
 }
 
@@ -101,8 +101,8 @@ impl TcpDoor {
         }
     }
 
-    /// What is in force now; None where none are asked for. Looked at for each request, so that what was withdrawn is worth
-    /// nothing on a connection that stays either.
+    /// Returns the credentials in force, or None if this door needs none. The files are looked at for each request, so that
+    /// a credential that was withdrawn is worth nothing on an open connection either.
     pub(super) fn credentials(&mut self) -> Option<&KnownCredentials> {
         for news in self.credentials.as_mut()?.renew() {
             match news {
@@ -113,12 +113,12 @@ impl TcpDoor {
         self.credentials.as_ref()
     }
 
-    /// When to try again; None while it listens.
+    /// Returns when to try again; None while the door listens.
     pub(super) fn retry_at(&self) -> Option<Moment> {
         self.listener.is_none().then_some(self.retry)
     }
 
-    /// Readable when somebody calls.
+    /// Returns the descriptor that becomes readable when a client calls.
     pub(super) fn listening_fd(&self) -> Option<BorrowedFd<'_>> {
         self.listener.as_ref().map(AsFd::as_fd)
     }

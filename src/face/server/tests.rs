@@ -37,7 +37,7 @@ pub(super) struct Fake {
     /// Why the check `disk` fails.
     full: Mutex<Option<String>>,
     log_dir: Mutex<PathBuf>,
-    /// Who asks for the running pods meets a defect, and the next one who asks for health.
+    /// While set, the next client that asks for the running pods or for health meets a defect.
     panics: AtomicBool,
     panicked: AtomicUsize,
 }
@@ -790,7 +790,7 @@ fn stop_ends_every_thread_and_removes_the_socket() {
     assert!(!world.path.exists());
 }
 
-/// One may send its next request later: nobody waits for it. The other never reads its answer.
+/// Nobody waits for the idle client, which may send its next request later. The deaf client never reads its answer.
 #[test]
 fn stop_waits_for_no_client() {
     let world = start(1);

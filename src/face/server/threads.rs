@@ -25,7 +25,7 @@ pub(super) fn text() -> String {
     out
 }
 
-/// Of `/proc/self/task/ID/stat`; a name may hold spaces and brackets.
+/// Makes a thread's line from `/proc/self/task/ID/stat`; a name may hold spaces and brackets.
 fn line(stat: &str, ticks_per_second: i64) -> Option<String> {
     let (id, rest) = stat.split_once(" (")?;
     let (name, fields) = rest.rsplit_once(") ")?;

@@ -13,7 +13,7 @@ use nix::sys::socket::{setsockopt, sockopt};
 use rustls::pki_types::CertificateDer;
 use rustls::{ServerConfig, ServerConnection};
 
-/// One client's connection.
+/// A client's connection.
 pub struct Transport {
     socket: Socket,
     session: Option<Box<ServerConnection>>,
@@ -56,7 +56,7 @@ impl Transport {
     /// A client of the unix socket.
     ///
     /// # Errors
-    /// The socket cannot be made non-blocking.
+    /// Returns the error when the socket cannot be made non-blocking.
     pub fn unix(socket: UnixStream) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
         Ok(Self::of(Socket::Unix(socket)))
@@ -65,7 +65,7 @@ impl Transport {
     /// A client without encryption.
     ///
     /// # Errors
-    /// The socket cannot be made non-blocking.
+    /// Returns the error when the socket cannot be made non-blocking.
     pub fn tcp(socket: TcpStream) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
         let _ = socket.set_nodelay(true);
@@ -76,7 +76,7 @@ impl Transport {
     /// A client that begins with a handshake.
     ///
     /// # Errors
-    /// The socket or the session cannot be set up.
+    /// Returns the error when the socket or the session cannot be set up.
     pub fn tls(socket: TcpStream, config: Arc<ServerConfig>) -> io::Result<Self> {
         let session = ServerConnection::new(config).map_err(io::Error::other)?;
         let mut transport = Self::tcp(socket)?;
@@ -91,7 +91,7 @@ impl Transport {
         }
     }
 
-    /// Where a TCP client comes from.
+    /// Returns the address from which a TCP client comes.
     pub fn peer(&self) -> Option<SocketAddr> {
         match &self.socket {
             Socket::Tcp(s) => s.peer_addr().ok(),
@@ -99,7 +99,7 @@ impl Transport {
         }
     }
 
-    /// Who is at the other end of a unix socket: its uid and pid.
+    /// Returns the uid and pid of the process at the other end of a unix socket.
     pub fn unix_peer(&self) -> Option<(u32, i32)> {
         let Socket::Unix(s) = &self.socket else {
             return None;
@@ -116,7 +116,7 @@ impl Transport {
         shown.unwrap_or_default()
     }
 
-    /// What to wait for before a read can go on.
+    /// Returns the events to wait for before a read can go on.
     pub fn events(&self) -> PollFlags {
         match &self.session {
             Some(session) if session.wants_write() => PollFlags::POLLIN | PollFlags::POLLOUT,
@@ -124,7 +124,7 @@ impl Transport {
         }
     }
 
-    /// Nothing is written any more. The client may still be sending.
+    /// Ends what the server writes. The client may still be sending.
     pub fn close(&mut self) {
         if let Some(session) = &mut self.session {
             session.send_close_notify();

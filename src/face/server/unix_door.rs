@@ -22,7 +22,7 @@ const GROUP: &str = "podprobe";
 
 /// How long a socket that was removed stays away.
 const REBIND_PAUSE: Duration = Duration::from_millis(100);
-/// After it could not be made.
+/// The time until the next try after the socket could not be made.
 const RETRY: Duration = Duration::from_secs(1);
 /// How many clients may wait to be let in.
 const BACKLOG: i32 = 128;
@@ -33,11 +33,11 @@ pub(super) struct UnixDoor {
     listener: UnixListener,
     /// Device and inode of the socket's file.
     file: (u64, u64),
-    /// Without room in inotify the file is looked for now and then.
+    /// The watch on the directory. Without room in inotify the file is looked for now and then.
     watch: DirectoryWatch,
-    /// When the socket that was removed is made again.
+    /// The moment at which the socket that was removed is made again.
     again_at: Option<Moment>,
-    /// Why the socket could not be made again, as last logged.
+    /// The reason why the socket could not be made again, as last logged.
     problem: String,
 }
 
@@ -60,7 +60,7 @@ impl UnixDoor {
         &self.listener
     }
 
-    /// Readable when its directory has changed.
+    /// Returns the descriptor that becomes readable when the socket's directory has changed.
     pub(super) fn watch_fd(&self) -> Option<BorrowedFd<'_>> {
         self.watch.fd()
     }
@@ -103,7 +103,7 @@ impl UnixDoor {
         Ok(())
     }
 
-    /// When the socket's file is looked for again without a word of the watch.
+    /// Returns when the socket's file is looked for again without a word of the watch.
     pub(super) fn retry_at(&self) -> Option<Moment> {
         self.again_at.into_iter().chain(self.watch.retry_at()).min()
     }

@@ -19,12 +19,12 @@ use super::transport::Transport;
 
 /// Longest message of a client in bytes.
 const MAX_MESSAGE: usize = 1 << 20;
-/// Read at once.
+/// Bytes that are read at once.
 const READ_BUFFER: usize = 16 << 10;
-/// What may wait to be sent: two pieces of output, and what the protocol itself says.
+/// Bytes that may wait to be sent: two pieces of output, and the messages of the protocol itself.
 const WRITE_BUFFER: usize = 256 << 10;
 
-/// What the key of a handshake is hashed with (RFC 6455).
+/// The GUID with which the key of a handshake is hashed (RFC 6455).
 const GUID: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
 /// The answer's field for a client's key.
@@ -37,7 +37,7 @@ pub fn accept_key(key: &str) -> String {
 /// The head that answers a handshake.
 ///
 /// # Errors
-/// Status and sentence: it is none.
+/// Returns the status and the sentence that say why the request is no handshake.
 pub fn handshake(
     request: &Request,
     subprotocol: Option<&str>,
@@ -65,29 +65,29 @@ pub fn handshake(
     ))
 }
 
-/// One WebSocket.
+/// A WebSocket on a connection.
 pub struct Socket {
     inner: WebSocket<Transport>,
     has_backlog: bool,
 }
 
-/// What came of a read.
+/// The outcome of a read.
 pub enum Received {
     /// A message.
     Message(Vec<u8>),
-    /// Nothing now.
+    /// No message has come yet.
     Nothing,
-    /// The client has closed it.
+    /// The other side has closed the WebSocket.
     Closed,
 }
 
 impl Socket {
-    /// A client's, after its handshake; `begun` is what has come since.
+    /// Makes the server's end of a client's WebSocket, after its handshake; `begun` is what has come since.
     pub fn of_client(transport: Transport, begun: Vec<u8>) -> Self {
         Self::new(transport, begun, Role::Server)
     }
 
-    /// The one that a verb of ours has opened.
+    /// Makes the client's end of a WebSocket that a verb of ours has opened; `begun` is what has come since.
     pub fn of_server(transport: Transport, begun: Vec<u8>) -> Self {
         Self::new(transport, begun, Role::Client)
     }
@@ -109,7 +109,7 @@ impl Socket {
     /// The next message, however many pings come before it.
     ///
     /// # Errors
-    /// As of [`Self::receive_one`].
+    /// Returns the errors of [`Self::receive_one`].
     pub fn receive(&mut self) -> io::Result<Received> {
         loop {
             if let Some(received) = self.receive_one()? {
@@ -121,7 +121,7 @@ impl Socket {
     /// The next message; None when a ping, or the answer to one, has come instead.
     ///
     /// # Errors
-    /// The connection is broken, or what comes is no WebSocket.
+    /// Returns an error when the connection is broken, or what comes is no WebSocket.
     pub fn receive_one(&mut self) -> io::Result<Option<Received>> {
         let received = match self.inner.read() {
             Ok(Message::Binary(data)) => Received::Message(data.into()),
@@ -139,7 +139,7 @@ impl Socket {
     /// Sends a message on a channel.
     ///
     /// # Errors
-    /// The connection is broken, or more is sent than may wait.
+    /// Returns an error when the connection is broken, or more is sent than may wait.
     pub fn send(&mut self, channel: u8, data: &[u8]) -> io::Result<()> {
         let mut message = Vec::with_capacity(data.len() + 1);
         message.push(channel);
@@ -152,7 +152,7 @@ impl Socket {
     /// Sends what waits.
     ///
     /// # Errors
-    /// The connection is broken.
+    /// Returns the error of a broken connection.
     pub fn flush(&mut self) -> io::Result<()> {
         let flushed = self.inner.flush();
         self.settle(flushed)
@@ -161,7 +161,7 @@ impl Socket {
     /// Says that it is over; the client answers with the same.
     ///
     /// # Errors
-    /// The connection is broken.
+    /// Returns the error of a broken connection.
     pub fn close(&mut self, why: Option<&str>) -> io::Result<()> {
         let code = match why {
             None => CloseCode::Normal,
@@ -192,12 +192,12 @@ impl Socket {
         }
     }
 
-    /// Whether something waits to be sent: nothing more is to be sent before that has gone.
+    /// True if something waits to be sent. Nothing more is to be sent before that has gone.
     pub fn has_backlog(&self) -> bool {
         self.has_backlog || self.inner.get_ref().events().contains(PollFlags::POLLOUT)
     }
 
-    /// What to wait for; `reads` when messages are wanted.
+    /// Returns the events to wait for; `reads` is set when messages are wanted.
     pub fn events(&self, reads: bool) -> PollFlags {
         let hang_up = PollFlags::from_bits_retain(libc::POLLRDHUP);
         let mut events = self.inner.get_ref().events() | hang_up;

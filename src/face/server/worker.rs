@@ -24,26 +24,26 @@ use crate::base::locks::Locked;
 /// Stack of a thread in bytes; writing a snapshot as JSON needs the most of it.
 pub(super) const STACK: usize = 256 << 10;
 
-/// As many as there are kinds of [`Door`]: the clients of one take no places of another's.
+/// The number of kinds of [`Door`]. The clients of one kind take no places of another's.
 const DOORS: usize = 4;
 
 /// A connection on its way back, with its door and what has come of its next request.
 type Returned = (Transport, Door, Vec<u8>);
 
-/// What all threads of the server share.
+/// The state that all threads of the server share.
 pub(super) struct Shared {
     pub(super) backend: Arc<dyn Backend>,
     /// `enableDebuggingHandlers`.
     pub(super) debugging: bool,
-    /// Readable once the server stops.
+    /// The descriptor that becomes readable once the server stops.
     pub(super) stop: OwnedFd,
-    /// Readable when a connection has come back.
+    /// The descriptor that becomes readable when a connection has come back.
     pub(super) wake: EventFd,
     /// Requests that are being answered, by door.
     pub(super) busy: [AtomicUsize; DOORS],
     returned: Mutex<Vec<Returned>>,
     pub(super) stopping: AtomicBool,
-    /// As if the node had no thread left.
+    /// Makes threads fail, as if the node had no thread left.
     #[cfg(test)]
     pub(super) no_threads: AtomicBool,
 }
@@ -72,7 +72,7 @@ impl Shared {
         self.stopping.load(Ordering::SeqCst)
     }
 
-    /// Whether no request is being answered.
+    /// True if no request is being answered.
     pub(super) fn is_idle(&self) -> bool {
         self.busy.iter().all(|n| n.load(Ordering::SeqCst) == 0)
     }

@@ -12,7 +12,7 @@ use crate::base::clock::Time;
 use crate::face::views::PodView;
 use crate::pods::status::{DELETED, EVICTED};
 
-/// One row, in words.
+/// A pod's row of `get pods`, in words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
     /// `metadata.namespace`.
@@ -25,7 +25,7 @@ pub struct Row {
     pub status: String,
     /// `3 (12s ago)`.
     pub restarts: String,
-    /// Since the pod was first seen.
+    /// The time since the pod was first seen.
     pub age: String,
     /// The primary address, `<none>`, or `loopback` where nothing outside of the pod reaches it.
     pub ip: String,
@@ -100,7 +100,7 @@ fn paused(view: &PodView, now: Time) -> Option<String> {
     (!all.is_empty()).then(|| all.join(", "))
 }
 
-/// Whether the pod has a network of its own with nothing but loopback in it.
+/// True if the pod has a network of its own with nothing but loopback in it.
 pub fn is_loopback_only(view: &PodView) -> bool {
     let is_loopback = |ip: &str| ip.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
     view.object["spec"]["hostNetwork"] != true && is_loopback(&view.status.pod_ip)
@@ -136,12 +136,12 @@ fn listed<'a>(view: &'a PodView, list: &str) -> impl Iterator<Item = &'a Value> 
     view.object["spec"][list].as_array().into_iter().flatten()
 }
 
-/// Whether the init container of that name keeps running beside the others.
+/// Tells whether the init container of that name keeps running beside the others.
 fn is_sidecar(view: &PodView, name: &str) -> bool {
     listed(view, "initContainers").any(|c| c["name"] == name && c["restartPolicy"] == "Always")
 }
 
-/// Total of restarts, as the column has it.
+/// Returns the total of restarts, as the column has it.
 pub fn restart_count(view: &PodView) -> u32 {
     restarts(view).0
 }
@@ -175,7 +175,8 @@ pub fn ready(view: &PodView) -> String {
     format!("{ready}/{all}")
 }
 
-/// As in the printer: a container that waits or has ended does not count, whatever its `ready` is.
+/// True if the container runs and is ready. As in kubectl's printer, a container that waits or has ended does not count,
+/// whatever its `ready` is.
 fn is_ready(c: &ContainerStatus) -> bool {
     c.ready
         && c.state.running.is_some()
@@ -234,7 +235,7 @@ fn has_running(status: &PodStatus) -> bool {
     all.any(|c| c.state.running.is_some())
 }
 
-/// Whether a pod is being stopped: by its file, or by `delete`.
+/// True while a pod is being stopped, by its file or by `delete`.
 pub fn is_terminating(view: &PodView) -> bool {
     let status = &view.status;
     let is_deleted = status.reason == DELETED && has_running(status);
@@ -315,8 +316,8 @@ fn ended(state: &ContainerState) -> Option<String> {
     })
 }
 
-/// Whether the pod is to run, or has failed to: it is neither on its way out, nor done with its work, nor was it ended by
-/// `delete`.
+/// Tells whether the pod is to run, or has failed to run. Such a pod is not on its way out, is not done with its work, and
+/// was not ended by `delete`.
 pub fn is_at_work(view: &PodView) -> bool {
     let status = &view.status;
     !view.terminating && status.phase != PodPhase::Succeeded && status.reason != DELETED

@@ -18,7 +18,7 @@ use crate::net::services::explain::PodTraffic;
 use crate::net::services::view::ServiceView;
 use crate::pods::sources::FileProblem;
 
-/// How much it matters; the first one most.
+/// How much a finding matters; the first severity matters most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum Severity {
     /// The daemon stands still: what is shown may be old.
@@ -47,17 +47,17 @@ pub enum Severity {
     NotRun,
 }
 
-/// One sentence.
+/// A sentence about a thing that is wrong.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Finding {
-    /// How much it matters.
+    /// How much the finding matters.
     pub severity: Severity,
     /// `pod/NAME`, `service/NAME`, a file, or `podprobe`.
     pub subject: String,
-    /// What is wrong and why.
+    /// The problem and its cause.
     pub message: String,
-    /// What to do, or the command that shows more; empty where the message says it.
+    /// The remedy, or the command that shows more; empty where the message says it.
     pub way_out: String,
 }
 
@@ -67,15 +67,15 @@ pub struct Facts<'a> {
     pub snapshot: &'a Snapshot,
     /// The services.
     pub services: &'a [ServiceView],
-    /// By UID; a pod without probes and restarts may be missing.
+    /// The histories of pods by UID; a pod without probes and restarts may be missing.
     pub histories: HashMap<&'a str, &'a PodHistory>,
-    /// What is said of the disk, when it is full.
+    /// The sentence about the disk, when the disk is full.
     pub disk: Option<String>,
-    /// When.
+    /// The time of the look.
     pub now: Time,
 }
 
-/// What is wrong, the worst first.
+/// Returns the findings, the worst first.
 pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
     let snapshot = facts.snapshot;
     let stalled = snapshot
@@ -169,7 +169,7 @@ fn of_service(service: &ServiceView) -> Option<Finding> {
     ))
 }
 
-/// Whether it has ports, and none of them an endpoint.
+/// True if the service has ports, and none of them has an endpoint. A service of type ExternalName never counts.
 pub fn leads_nowhere(service: &ServiceView) -> bool {
     let is_elsewhere = service.type_ == "ExternalName" || service.ports.is_empty();
     !is_elsewhere && service.ports.iter().all(|p| p.endpoints.is_empty())
@@ -184,7 +184,7 @@ fn why_nowhere(service: &ServiceView) -> String {
     }
 }
 
-/// Whether a run of a probe counts as good.
+/// Tells whether a run of a probe counts as good.
 pub fn is_pass(outcome: RunOutcome) -> bool {
     matches!(outcome, RunOutcome::Success | RunOutcome::Warning)
 }

@@ -25,15 +25,15 @@ pub const NODE_RESTARTED: &str = "the node was restarted";
 /// Restarts kept of each pod.
 pub const MAX_RESTARTS: usize = 10;
 
-/// What came of a run. *Errored* is no verdict on the container: the probe itself did not work.
+/// The outcome of a run. *Errored* is no verdict on the container: the probe itself did not work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum RunOutcome {
-    /// As wanted.
+    /// The result is as wanted.
     Success,
-    /// Counts as success, with an event.
+    /// The result counts as success, with an event.
     Warning,
-    /// Not as wanted.
+    /// The result is not as wanted.
     Failure,
     /// Nothing can be said of the container.
     Errored,
@@ -62,17 +62,17 @@ impl From<&Outcome> for RunOutcome {
     }
 }
 
-/// One run of a probe.
+/// A single run of a probe.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Run {
-    /// When it ended, wall clock.
+    /// The time at which the run ended, wall clock.
     pub time: Time,
-    /// How long its last try took, in microseconds.
+    /// How long the last try of the run took, in microseconds.
     pub micros: u64,
-    /// What came of it.
+    /// The outcome of the run.
     pub outcome: RunOutcome,
-    /// How far it got, when that was not far enough.
+    /// The phase that the run reached, when that was not far enough.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
     /// The head of what it said: output, failure text or error. Shared with the run before when that said the same, as
@@ -125,11 +125,11 @@ impl Runs {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ProbeHistory {
-    /// Of which container.
+    /// The name of the container.
     pub container: String,
-    /// Which of its probes.
+    /// The type of the probe.
     pub probe_type: ProbeType,
-    /// Oldest first.
+    /// The runs, oldest first.
     pub runs: VecDeque<Run>,
 }
 
@@ -137,13 +137,13 @@ pub struct ProbeHistory {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Restart {
-    /// When the new instance started, wall clock.
+    /// The time at which the new instance started, wall clock.
     pub time: Time,
-    /// Which container.
+    /// The name of the container.
     pub container: String,
     /// The number of the new instance; the first one is 0.
     pub attempt: u32,
-    /// Why there is a new one.
+    /// The reason why there is a new instance.
     pub cause: String,
 }
 
@@ -151,20 +151,20 @@ pub struct Restart {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodHistory {
-    /// By container and probe.
+    /// The runs of probes, by container and probe.
     pub probes: Vec<ProbeHistory>,
-    /// Oldest first.
+    /// The restarts, oldest first.
     pub restarts: VecDeque<Restart>,
 }
 
 #[derive(Default)]
 struct Record {
-    /// By container, then probe.
+    /// The runs of probes, by container, then probe.
     probes: BTreeMap<String, BTreeMap<ProbeType, Runs>>,
     restarts: VecDeque<Restart>,
-    /// By container: the instance that was killed last, and why.
+    /// The instance that was killed last, and the reason, by container.
     kills: HashMap<String, (ContainerId, String)>,
-    /// By container: why it starts again with the others, whatever is left of the instance before.
+    /// The reason why a container starts again with the others, whatever is left of the instance before; by container.
     renewals: HashMap<String, String>,
 }
 
@@ -173,7 +173,7 @@ struct Record {
 pub struct History(Mutex<HashMap<PodUid, Record>>);
 
 impl History {
-    /// Where a probe's runs are kept from now on; after those of its worker before.
+    /// Returns the place where a probe's runs are kept from now on. They follow those of the probe's worker before.
     pub fn runs(&self, uid: &PodUid, container: &str, probe_type: ProbeType) -> Runs {
         let mut all = self.lock();
         let probes = &mut all.entry(uid.clone()).or_default().probes;
@@ -244,7 +244,7 @@ impl History {
         );
     }
 
-    /// What is kept of a pod.
+    /// Returns the runs and restarts that are kept of a pod; empty for an unknown pod.
     pub fn get(&self, uid: &PodUid) -> PodHistory {
         let all = self.lock();
         let Some(record) = all.get(uid) else {
@@ -308,7 +308,7 @@ impl Record {
     }
 }
 
-/// It ran when the node went down, and nobody saw its end.
+/// True if the container ran when the node went down, and nobody saw its end.
 fn ended_with_the_node(c: &RuntimeContainerStatus) -> bool {
     c.reason == "ContainerStatusUnknown" && c.started_at.is_some() && c.started.is_none()
 }

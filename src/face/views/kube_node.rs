@@ -10,7 +10,7 @@ use crate::base::metrics::{Family, Kind, pairs};
 /// The node.
 #[derive(Clone, Debug)]
 pub struct NodeState<'a> {
-    /// Its name.
+    /// The node's name.
     pub name: &'a str,
     /// The address of pods in its network.
     pub ip: IpAddr,
@@ -18,13 +18,13 @@ pub struct NodeState<'a> {
     pub kernel: &'a str,
     /// `PRETTY_NAME` of os-release.
     pub os: &'a str,
-    /// Whether pods can be run and restarted.
+    /// True if pods can be run and restarted.
     pub is_ready: bool,
     /// Thousandths of a processor; 0 is unknown.
     pub cpu_milli: i64,
     /// Bytes, huge pages included; 0 is unknown.
     pub memory: i64,
-    /// Bytes by resource.
+    /// Bytes of huge pages by resource.
     pub huge_pages: &'a BTreeMap<String, i64>,
     /// Bytes of the file system of volumes and containers.
     pub disk: Option<u64>,

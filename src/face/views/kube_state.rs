@@ -20,7 +20,7 @@ pub type PodState<'a> = (&'a Pod, &'a PodStatus);
 /// The node, as labels name it.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeLabels<'a> {
-    /// Its name.
+    /// The node's name.
     pub name: &'a str,
     /// The address of pods in its network.
     pub ip: IpAddr,
@@ -276,7 +276,7 @@ const REASONS: [Reason; 3] = [
     ),
 ];
 
-/// Those that have no status yet have no series, as in kube-state-metrics.
+/// Appends the families of containers. A container without a status has no series, as in kube-state-metrics.
 fn write_containers(prefix: &str, containers: &[&OfContainer<'_>], out: &mut String) {
     let with_status = || {
         containers
@@ -351,13 +351,13 @@ fn write_resources(prefix: &str, containers: &[&OfContainer<'_>], node: &str, ou
 /// A service and what it got.
 #[derive(Clone, Copy, Debug)]
 pub struct ServiceState<'a> {
-    /// Its namespace.
+    /// The service's namespace.
     pub namespace: &'a str,
-    /// Its name.
+    /// The service's name.
     pub name: &'a str,
     /// The service.
     pub service: &'a Service,
-    /// The primary one.
+    /// The primary cluster IP.
     pub cluster_ip: Option<IpAddr>,
 }
 

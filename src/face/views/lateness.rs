@@ -38,7 +38,7 @@ impl Lateness {
         );
     }
 
-    /// What has been counted so far.
+    /// Returns the probes counted so far, by bucket.
     pub fn counts(&self) -> Counts {
         self.counts.each_ref().map(|n| n.load(Ordering::Relaxed))
     }

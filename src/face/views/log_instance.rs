@@ -31,7 +31,7 @@ impl NoLog {
 /// instance, which is its previous one as well.
 ///
 /// # Errors
-/// There is none.
+/// Returns why there is no log.
 pub fn attempt(status: Option<&ContainerStatus>, previous: bool) -> Result<u32, NoLog> {
     let creating = || NoLog::Waiting("ContainerCreating".into());
     let s = status.ok_or_else(|| {

@@ -16,13 +16,13 @@ use crate::pods::events::Event;
 use crate::pods::prober::pauses::PausedProbe;
 use crate::pods::sources::FileProblem;
 
-/// One pod as a person sees it.
+/// A pod as a person sees it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodView {
     /// The v1 Pod object, defaults and annotations included, without its live status.
     pub object: Manifest,
-    /// Its status.
+    /// The pod's live status.
     pub status: Arc<PodStatus>,
     /// The file the pod comes from.
     pub file: String,
@@ -35,15 +35,15 @@ pub struct PodView {
     pub terminating: bool,
     /// Directory of its logs: `<dir>/<container>/<attempt>.log`.
     pub log_dir: String,
-    /// Its events, oldest first.
+    /// The pod's events, oldest first.
     pub events: Vec<Arc<Event>>,
-    /// Its probes that a person has paused.
+    /// The pod's probes that a person has paused.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub paused: Vec<PausedProbe>,
-    /// The pulls that its containers wait for.
+    /// The pulls that the pod's containers wait for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pulls: Vec<ImagePull>,
-    /// What its network lacks, because the kernel does; a sentence each.
+    /// Features that the pod's network lacks, because the kernel lacks them; a sentence each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub network_lacks: Vec<String>,
 }
@@ -81,7 +81,8 @@ impl PodView {
 #[derive(Clone, Debug, Default)]
 pub struct Manifest {
     pod: Option<Arc<Pod>>,
-    /// Read when somebody looks into it. The daemon only writes it out, and then keeps no tree.
+    /// The tree of the object, read when somebody looks into it. The daemon only writes the object out, and then keeps no
+    /// tree.
     object: OnceLock<Value>,
 }
 
@@ -141,9 +142,9 @@ pub struct Snapshot {
     pub version: u64,
     /// Suffix of every static pod's name.
     pub node_name: String,
-    /// Sorted by namespace and name.
+    /// The pods, sorted by namespace and name.
     pub pods: Vec<Arc<PodView>>,
-    /// Sorted by file.
+    /// The problems of files, sorted by file.
     pub problems: Vec<FileProblem>,
     /// The sync loop stands still, so that all this may be old: since when, and what to do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -172,11 +173,11 @@ impl Snapshot {
     }
 }
 
-/// What has changed of a [`Snapshot`].
+/// The changes of a [`Snapshot`] since an earlier version.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SnapshotUpdate {
-    /// The version of the snapshot after it.
+    /// The version of the snapshot after the update.
     pub version: u64,
     /// Suffix of every static pod's name.
     pub node_name: String,
@@ -191,7 +192,7 @@ pub struct SnapshotUpdate {
     /// Set when the problems of files have changed: all of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problems: Option<Vec<FileProblem>>,
-    /// As in the snapshot.
+    /// The sentence of the snapshot about a sync loop that stands still.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stalled: Option<String>,
 }

@@ -12,7 +12,7 @@ use crate::base::locks::Locked;
 use crate::base::metrics::{Family, Histogram, Kind, pairs};
 use crate::pods::prober::worker::Verdict;
 
-/// Of which probe a series is: its labels as they are written, made once. The order is that of the series in a scrape.
+/// The labels of a probe's series as they are written, made once. The order is that of the series in a scrape.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Series {
     /// `container="…",namespace="…",pod="…"`.
@@ -41,7 +41,7 @@ pub struct Recorded {
 type AllSeries = Arc<Mutex<BTreeMap<Arc<Series>, Arc<Mutex<Numbers>>>>>;
 
 impl Recorded {
-    /// The worker has ended, and its series go.
+    /// Removes the series of a worker that has ended.
     pub fn remove(&self) {
         lock(&self.all).remove(&self.series);
     }
@@ -160,8 +160,8 @@ fn ours(out: &mut String, all: &[(Arc<Series>, Numbers)]) {
     });
 }
 
-/// Without the UID, as 2.7 has it: two pods that follow one another under a name share a series for a moment. They are
-/// neighbours in `all`.
+/// Writes durations without the UID, as 2.7 has it: two pods that follow one another under a name share a series for a
+/// moment. They are neighbours in `all`.
 fn durations(
     mut family: Family<'_>,
     all: &[(Arc<Series>, Numbers)],

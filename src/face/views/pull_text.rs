@@ -62,7 +62,7 @@ pub fn words(state: PullState) -> String {
     }
 }
 
-/// What there is to say of a pull at any stage, without its percentage.
+/// Describes a pull at any stage, without its percentage.
 pub fn stage(pull: &ImagePull, now: Time) -> String {
     match &pull.stage {
         PullStage::Queued { millis } => format!("waiting for other pulls, {}", seconds(*millis)),

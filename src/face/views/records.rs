@@ -17,9 +17,9 @@ use crate::pods::prober::worker::Verdict;
 pub struct Records {
     /// The last runs of each probe, and the causes of restarts.
     pub history: History,
-    /// What the probes of each worker came to, in numbers.
+    /// The results of each worker's probes, in numbers.
     pub metrics: ProbeMetrics,
-    /// How late the probes began, all together.
+    /// The lateness with which the probes began, all together.
     pub lateness: Arc<Lateness>,
 }
 

@@ -14,11 +14,11 @@ pub const MAX_SHOWN: usize = 4096;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ProbeReport {
-    /// In order.
+    /// The steps of the run, in order.
     pub steps: Vec<Step>,
-    /// What came of it.
+    /// The outcome of the run.
     pub outcome: RunOutcome,
-    /// How far it got.
+    /// The phase that the run reached.
     pub phase: String,
     /// Output, failure text or error; at most [`MAX_SHOWN`] bytes.
     pub output: String,

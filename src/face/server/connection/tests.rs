@@ -30,7 +30,7 @@ fn is_over(connection: &mut Connection) {
     assert!(matches!(connection.advance(Moment::now()), Then::Over));
 }
 
-/// What has come up to now; None at the end.
+/// Reads what has come up to now; None at the end.
 fn read_now(client: &mut UnixStream) -> Option<Vec<u8>> {
     let mut all = Vec::new();
     match client.read_to_end(&mut all) {

@@ -47,7 +47,7 @@ fn status(client: &mut UnixStream) -> Option<u16> {
 
 const HEALTH: &[u8] = b"GET /healthz HTTP/1.1\r\n\r\n";
 
-/// One turn has little work for others than health, whatever they send; the oldest are the first.
+/// A turn does little work for clients that do not ask for health, whatever they send. The oldest clients are the first.
 #[test]
 fn few_are_served_at_a_time_and_health_always() {
     let now = Moment::now();
@@ -207,7 +207,7 @@ fn the_oldest_of_the_address_gives_way() {
     assert!(!is_over(&mut of_other) && !is_over(&mut of_second));
 }
 
-/// It sends while it is answered; others are heard before it has done.
+/// The client sends while it is answered. Other clients are heard before this one has done.
 #[test]
 fn a_connection_ends_with_the_last_of_many_answers_in_a_row() {
     let now = Moment::now();
@@ -269,7 +269,7 @@ fn nobody_is_let_in_while_there_are_no_descriptors() {
     assert_eq!(world.front.connections.len(), 1, "its time is over");
 }
 
-/// It may have been made again after the stop had removed it.
+/// The socket may have been made again after the stop had removed it.
 #[test]
 fn a_server_that_has_stopped_leaves_no_socket() {
     let mut world = world();
@@ -303,7 +303,7 @@ fn from(address: &str, now: Moment) -> (Connection, UnixStream) {
     (connection, client_of)
 }
 
-/// One machine may make any number of connections: it drives out its own.
+/// A machine may make any number of connections: it drives out its own.
 #[test]
 fn one_machine_keeps_nobody_out() {
     let now = Moment::now();

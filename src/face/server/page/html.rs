@@ -26,7 +26,8 @@ pub(in crate::face::server) fn escaped(text: &str) -> Cow<'_, str> {
     out.into()
 }
 
-/// One line of at most [`MAX_TEXT`] characters, escaped. What a text browser would send on to its terminal is written out.
+/// Returns a line of at most [`MAX_TEXT`] characters, escaped. Characters that a text browser would send on to its terminal
+/// are written out.
 pub(super) fn text(text: &str) -> String {
     let line = one_line(text.trim());
     match line.char_indices().nth(MAX_TEXT) {

@@ -78,7 +78,7 @@ fn row(pod: &PodView, probe: &ProbeHistory) -> String {
     )
 }
 
-/// What a probe said that fails.
+/// Makes the list item with what a failing probe said; None if the probe is good.
 fn failing(pod: &PodView, probe: &ProbeHistory, facts: &Facts<'_>) -> Option<String> {
     let run = probe.runs.back().filter(|run| !is_good(run))?;
     let verb = match run.outcome {

@@ -45,7 +45,7 @@ fn head(first: u8, masked: u8, length: usize) -> Vec<u8> {
 struct Raw<S = UnixStream>(S);
 
 impl Raw {
-    /// With the server's end.
+    /// Makes a client, and the server's end of its WebSocket.
     fn pair() -> (Self, Socket) {
         let (ours, theirs) = UnixStream::pair().unwrap();
         ours.set_read_timeout(Some(CEILING)).unwrap();
@@ -71,7 +71,7 @@ impl Raw {
 type TlsClient = Raw<StreamOwned<ClientConnection, TcpStream>>;
 
 impl TlsClient {
-    /// With the server's end, after the handshake.
+    /// Makes a client over TLS, and the server's end after the handshake.
     fn over_tls() -> (Self, Transport) {
         let place = Place::new();
         let known = KnownCredentials::read(place.files()).ok().unwrap();
@@ -273,7 +273,7 @@ fn what_is_no_message_of_the_protocol_ends_the_stream() {
     }
 }
 
-/// However many frames it comes in.
+/// The limit holds however many frames the message comes in.
 #[test]
 fn a_message_has_a_mebibyte_at_most() {
     const MEBIBYTE: usize = 1 << 20;
@@ -393,7 +393,7 @@ fn output_comes_over_tls_while_the_command_does_not_read() {
     );
 }
 
-/// What is waited for is sent once the wait is over: whatever has put it there.
+/// Data that a wait was for is sent once the wait is over, whatever has put it there.
 #[test]
 fn what_a_tls_session_holds_is_a_backlog() {
     let (mut client, mut transport) = TlsClient::over_tls();
@@ -436,7 +436,7 @@ fn input_that_waits_is_bounded() {
     assert_eq!((bridge.input.len(), bridge.unread), (8 << 10, false));
 }
 
-/// Its seat and what is left of its session are not kept for it.
+/// The server does not keep the seat and the rest of the session for such a client.
 #[test]
 fn a_client_that_does_not_take_the_rest_has_left() {
     let (mut client, socket) = Raw::pair();
@@ -467,7 +467,7 @@ fn a_client_that_does_not_take_the_rest_has_left() {
     stopping.join().unwrap();
 }
 
-/// It has the whole time again for each piece.
+/// The client has the whole time again for each piece.
 #[test]
 fn a_client_that_takes_the_rest_slowly_gets_it() {
     let (mut client, socket) = Raw::pair();
@@ -534,7 +534,7 @@ fn a_client_that_floods_is_not_all_that_is_heard() {
     assert_eq!(bridge.input, b"x");
 }
 
-/// It is not waited for longer for that.
+/// The server does not wait longer for a client that floods it.
 #[test]
 fn a_client_that_floods_instead_of_closing_is_left_when_the_server_stops() {
     let (mut client, mut socket) = Raw::pair();
@@ -548,7 +548,7 @@ fn a_client_that_floods_instead_of_closing_is_left_when_the_server_stops() {
     }
 }
 
-/// Its own command waits then; little is kept for it.
+/// Only the command of that client waits then; the server keeps little for the client.
 #[test]
 fn a_client_that_does_not_read_stops_its_command_only() {
     let mut served = shell();
@@ -671,7 +671,7 @@ struct Forwarded {
     thread: JoinHandle<()>,
 }
 
-/// Of the server to a pod.
+/// Makes a connection of the server to a pod, and returns both ends.
 fn connection(listener: &TcpListener) -> (PortSocket, TcpStream) {
     let dialer = Dialer {
         namespace: None,
@@ -775,7 +775,7 @@ fn forwarding_ends_with_the_client_and_with_the_server() {
     }
 }
 
-/// Also when nothing more is read of it, because a port has enough.
+/// The end is found even when nothing more is read of the client, because a port has enough.
 #[test]
 fn a_client_that_vanishes_in_the_middle_ends_all() {
     let (client, socket) = Raw::pair();
@@ -826,7 +826,7 @@ fn messages_for_nobody_do_not_keep_a_port_waiting() {
     assert_eq!(pod.read(&mut [0; 2]).unwrap(), 1);
 }
 
-/// It has closed its half, or all with a reset, before it has read what waits for it.
+/// The port has closed its half, or all with a reset, before it has read what waits for it.
 #[test]
 fn a_port_that_is_over_does_not_block_the_others() {
     for is_reset in [false, true] {
@@ -864,7 +864,7 @@ fn a_port_that_is_over_does_not_block_the_others() {
     }
 }
 
-/// It is heard meanwhile, and gets nothing more for that.
+/// The client is heard meanwhile, and gets nothing more for that.
 #[test]
 fn data_of_a_pod_waits_for_its_client() {
     let mut f = forwarded();
@@ -890,7 +890,7 @@ fn data_of_a_pod_waits_for_its_client() {
     f.thread.join().unwrap();
 }
 
-/// What one side does not read stops the other, and nothing is lost.
+/// Data that one side does not read stops the other side, and nothing is lost.
 #[test]
 fn data_of_a_port_waits_for_its_reader() {
     let mut f = forwarded();

@@ -13,12 +13,12 @@ use crate::face::views::history::{MAX_RUNS, PodHistory, ProbeHistory, Run, RunOu
 use crate::face::views::{PodView, human, pull_text};
 use crate::pods::events::EventType;
 
-/// So many restarts within [`LATELY`] are told of even when the container runs now.
+/// Restarts within [`LATELY`] from which on they are told of, even when the container runs now.
 const MANY_RESTARTS: usize = 3;
-/// In seconds.
+/// The time in seconds that counts as lately.
 const LATELY: i64 = 600;
 
-/// What matters most of a pod.
+/// Returns the finding that matters most about a pod, if there is one.
 pub fn of_pod(pod: &PodView, history: &PodHistory, now: Time) -> Option<Finding> {
     if !is_at_work(pod) {
         return None;
@@ -84,7 +84,7 @@ fn held_back(c: &ContainerStatus) -> Option<(&ContainerStatus, &str, &str)> {
     (!is_on_its_way).then_some((c, &waiting.reason, &waiting.message))
 }
 
-/// Whether the last instance came as far as to run, and so has a log.
+/// True if the last instance came as far as to run, and so has a log.
 fn ran(c: &ContainerStatus) -> bool {
     let last = c.last_state.terminated.as_ref();
     last.is_none_or(|t| t.reason != "StartError")

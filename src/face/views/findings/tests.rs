@@ -229,7 +229,7 @@ fn a_pod_that_is_not_ready_has_the_words_of_its_probe() {
     );
 }
 
-/// Its last result stands, so nothing else can make the pod ready.
+/// The last result of a paused probe stands, so nothing else can make the pod ready.
 #[test]
 fn a_paused_probe_that_keeps_a_pod_unready_is_named() {
     let mut unready = pod(running("False"));
@@ -263,7 +263,7 @@ fn a_ready_pod_that_was_restarted_often_is_told_of() {
     );
 }
 
-/// Its container is ready for as long as its grace period is.
+/// The container stays ready for as long as its grace period lasts.
 #[test]
 fn a_liveness_probe_that_has_failed_often_enough_is_told_of() {
     let told = |outcomes: &[&str], limit: Value| {
