@@ -21,12 +21,12 @@ use crate::net::services::table::{HostPort, ServiceTable};
 /// The choice of the configuration, `proxyMode`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ProxyMode {
-    /// The packet filter where it can.
+    /// The packet filter where the kernel can, else the process.
     #[default]
     Auto,
     /// The packet filter.
     Nftables,
-    /// The process.
+    /// The process of the role `proxy`.
     Userspace,
 }
 
@@ -44,35 +44,35 @@ impl FromStr for ProxyMode {
         }
     }
 }
-/// What a node's data path is made from.
+/// The parts and settings that a node's data path is made from.
 pub struct Deps {
     /// `proxyMode`.
     pub mode: ProxyMode,
-    /// Pods have loopback alone: the process enters their namespaces, which the packet filter cannot.
+    /// True if pods have loopback alone. The process enters their namespaces, which the packet filter cannot.
     pub loopback_only: bool,
     /// Part of the names of tables ([`crate::base::paths::Layout::id`]).
     pub id: String,
     /// `serviceCIDR`.
     pub service_cidrs: Vec<Cidr>,
-    /// The process.
+    /// The process of the role `proxy`.
     pub role: ProxyRole,
 }
 
-/// See the module.
+/// The data path of this node: the packet filter, the process, or both.
 pub struct Auto {
     filter: Result<Nftables, ProxyError>,
-    /// Services are in the packet filter.
+    /// True if services are in the packet filter.
     uses_filter: bool,
-    /// The other one has nothing left of an earlier configuration.
+    /// True if the data path that does not have the services has nothing left of an earlier configuration.
     is_clean: bool,
     role: UserspaceProxy,
-    /// What the process has of the table.
+    /// The part of the table that the process has.
     of_role: ServiceTable,
     service_cidrs: Vec<Cidr>,
 }
 
 impl Auto {
-    /// Finds out what the kernel can.
+    /// Makes the data path, and finds out what the kernel can.
     pub fn new(deps: Deps) -> Self {
         let filter = Nftables::new(&deps.id).map_err(ProxyError::from);
         let uses_filter = match deps.mode {
@@ -112,7 +112,7 @@ impl Auto {
         Ok(applied)
     }
 
-    /// A route without tables of ours is somebody else's.
+    /// Removes our tables and, if there were any, our routes. A route without tables of ours is somebody else's.
     fn remove_from_filter(&mut self) -> Result<bool, ProxyError> {
         let removed = self.filter()?.remove()?;
         if removed {
@@ -127,8 +127,8 @@ impl Auto {
         }
     }
 
-    /// What of a table the process has: with the packet filter host ports alone, for the addresses that the filter does not
-    /// see.
+    /// The part of a table that the process has. Beside the packet filter that is only host ports, on the addresses that the
+    /// filter does not see.
     fn for_role(&self, table: &ServiceTable) -> ServiceTable {
         if !self.uses_filter {
             return table.clone();

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::base::locks::Locked;
 
-/// See the module.
+/// The gate on which a caller waits until a pod that ends gets no traffic any more.
 #[derive(Debug, Default)]
 pub struct TrafficGate {
     state: Mutex<State>,
@@ -18,14 +18,15 @@ pub struct TrafficGate {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The version of the change feed that the data path is not behind of.
+    /// The change-feed version up to which the data path is current, or `None` before the first.
     passed: Option<u64>,
-    /// Clients are sent to some endpoint, or find one by its name.
+    /// True if clients are sent to some endpoint, or find one by its name.
     has_traffic: bool,
 }
 
 impl TrafficGate {
-    /// Data path and names have seen this version; `has_traffic`: they send clients to some endpoint.
+    /// Records that data path and names are current up to this version. `has_traffic` says that they send clients to some
+    /// endpoint.
     pub fn pass(&self, version: u64, has_traffic: bool) {
         *self.lock() = State {
             passed: Some(version),
@@ -34,7 +35,7 @@ impl TrafficGate {
         self.changed.notify_all();
     }
 
-    /// Waits until that version is passed, at most for `limit`; false when the limit was reached.
+    /// Waits until that version is passed, for at most `limit`. Returns false if the limit was reached.
     pub fn wait(&self, version: u64, limit: Duration) -> bool {
         let is_behind = |state: &mut State| match state.passed {
             Some(passed) => state.has_traffic && passed < version,

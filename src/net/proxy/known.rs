@@ -19,12 +19,12 @@ use crate::net::services::allocate::Assigned;
 use crate::net::services::environment::service_environment;
 use crate::net::services::inputs::{ServiceObjects, with_inputs};
 
-/// See the module.
+/// The services that are known now, and the means to wait for them.
 #[derive(Debug)]
 pub struct KnownServices {
     known: Mutex<Arc<Known>>,
     changed: Condvar,
-    /// Readable from the first time on that services are known. Pods that end wait for it too, so it can be polled.
+    /// The event that is readable once services are known for the first time. A pod that ends polls it, too, to wait for it.
     first: Option<EventFd>,
 }
 
@@ -48,7 +48,7 @@ impl Default for KnownServices {
 }
 
 impl KnownServices {
-    /// What services there are, and what each has.
+    /// Sets the services that there are, with their addresses and ports, and wakes those that wait.
     pub fn set(&self, objects: &ServiceObjects, assigned: &BTreeMap<ObjectKey, Assigned>) {
         let mut known = self.lock();
         if known.objects != *objects || known.assigned != *assigned {
@@ -65,7 +65,7 @@ impl KnownServices {
         }
     }
 
-    /// Waits until services were known for the first time, at most for `limit`, or until `cancel` is cancelled.
+    /// Waits until services are known for the first time, for at most `limit`, or until `cancel` is cancelled.
     pub fn wait_first(&self, cancel: &Cancel, limit: Duration) {
         if let Err(e) = self.poll_first(cancel, limit) {
             log::debug!("cannot wait for services: {e}");
@@ -83,8 +83,8 @@ impl KnownServices {
         Ok(())
     }
 
-    /// The variables of a pod's containers. Waits until the services that there are now are known, at most for `limit`: a service
-    /// may have come in one file with the pod.
+    /// Returns the environment variables of a pod's containers. Waits until all services that there are now are known, for
+    /// at most `limit`: a service may have come in one file with the pod.
     pub fn variables(
         &self,
         pod: &Pod,

@@ -1,7 +1,7 @@
-//! Which sockets of the node listen on node ports of services (services 2.7).
+//! Finds sockets of the node that listen on node ports of services (services 2.7).
 //!
-//! Invariants: a port is looked at when it comes into the table, and not again while it is there. Nothing is bound: that would take the
-//! port from a process that is just starting.
+//! Invariants: a port is looked at when it comes into the table, and not again while it is there. Nothing is bound: that
+//! would take the port from a process that is just starting.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -10,23 +10,24 @@ use crate::api::service::Protocol;
 use crate::base::sys::listening;
 use crate::net::services::table::{ServicePortName, ServiceTable};
 
-/// The node ports of the table, and what is to be said of each.
+/// The node ports of the table, each with the finding about a process that listens on it, if there is one.
 #[derive(Clone, Debug, Default)]
 pub struct Listening {
     ports: BTreeMap<(u16, Protocol), Option<Taken>>,
 }
 
-/// A process lost its clients to a service.
+/// A node port whose clients a service took from a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Taken {
     /// The service port that has them.
     pub name: ServicePortName,
-    /// Number, cause and way out; without the service.
+    /// The text for people: number, cause and way out, without the service.
     pub message: String,
 }
 
 impl Listening {
-    /// The table is in force. Gives what is new to be said. `sockets` gives where the node listens for a protocol.
+    /// Looks at the node ports that are new in `table`, which is in force. Returns those on which a process of the node
+    /// listens. `sockets` gives the addresses on which the node listens for a protocol.
     pub fn look(
         &mut self,
         table: &ServiceTable,
@@ -54,7 +55,7 @@ impl Listening {
         said
     }
 
-    /// What is to be said of a service.
+    /// The messages about the node ports of a service.
     pub fn of(&self, namespace: &str, service: &str) -> impl Iterator<Item = &str> {
         let all = self.ports.values().flatten();
         let own = all.filter(move |t| t.name.namespace == namespace && t.name.service == service);
@@ -74,7 +75,7 @@ fn taken(name: &ServicePortName, at: SocketAddr) -> Taken {
     }
 }
 
-/// Where the node listens; nothing where the kernel does not say.
+/// The addresses on which the node listens for a protocol. Empty if the kernel does not say.
 pub fn of_node(protocol: Protocol) -> Vec<SocketAddr> {
     let waiting = match protocol {
         Protocol::Tcp => listening::tcp(),

@@ -13,28 +13,28 @@ use crate::base::locks::Locked;
 use crate::base::metrics::{Family, Kind};
 use crate::net::services::table::{Backends, ServicePortEntry, ServicePortName, ServiceTable};
 
-/// What the thread `proxy` has counted.
+/// The counters of the thread `proxy`.
 #[derive(Debug, Default)]
 pub struct ProxyMetrics(Mutex<Counts>);
 
 #[derive(Clone, Debug, Default)]
 struct Counts {
-    /// How long each programming took.
+    /// The durations of programming a table, failed or not.
     syncs: Buckets,
-    /// How long each change of endpoints took from when it was seen.
+    /// The durations from when a change of endpoints was seen until it was in force.
     programming: Buckets,
     synced: Option<SystemTime>,
     queued: Option<SystemTime>,
-    /// Since when the first of those that wait was seen.
+    /// The time when the first of the waiting changes was seen.
     waiting: Option<Moment>,
     pending: Changes,
     total: Changes,
     failures: u64,
-    /// Service ports that drop clients from inside and from outside.
+    /// The numbers of service ports that drop clients from inside, and from outside.
     no_local: [u64; 2],
 }
 
-/// How many services differ, and of how many the endpoints.
+/// The number of services that differ, and the number of services whose endpoints differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Changes {
     services: u64,
@@ -42,7 +42,7 @@ struct Changes {
 }
 
 impl ProxyMetrics {
-    /// What is to be done about `wanted`.
+    /// Records how `wanted` differs from `applied`, as changes that wait. With `Step::Rest` no change waits.
     pub fn look(
         &self,
         step: Step,
@@ -66,7 +66,7 @@ impl ProxyMetrics {
         }
     }
 
-    /// `table` is in force since `now`; that took so long.
+    /// Records that `table` is in force since `now`, and that programming it took `took`.
     pub fn synced(&self, took: Duration, now: Moment, wall: SystemTime, table: &ServiceTable) {
         let mut counts = self.lock();
         counts.syncs.observe(&sync_bounds(), took);
@@ -87,14 +87,14 @@ impl ProxyMetrics {
         ];
     }
 
-    /// A table is not in force; to find that out took so long.
+    /// Records an attempt to program a table that failed after `took`.
     pub fn failed(&self, took: Duration) {
         let mut counts = self.lock();
         counts.syncs.observe(&sync_bounds(), took);
         counts.failures += 1;
     }
 
-    /// All of them. `answers` are those of the health server.
+    /// Appends all metrics to `out`. `answers` are the counters of the health server.
     pub fn write(&self, mode: &str, answers: &[((Counted, u16), u64)], out: &mut String) {
         let counts = self.lock().clone();
         write_syncs(&counts, mode, out);
@@ -175,7 +175,7 @@ fn seconds(t: Option<SystemTime>) -> f64 {
     since.unwrap_or_default().as_secs_f64()
 }
 
-/// Each service counts once, whatever ports of it differ.
+/// Counts the services that differ between two tables. A service counts once, however many of its ports differ.
 fn changes(before: &ServiceTable, after: &ServiceTable) -> Changes {
     let (before, after) = (by_name(before), by_name(after));
     let (mut services, mut endpoints) = (BTreeSet::new(), BTreeSet::new());
@@ -207,7 +207,7 @@ fn by_name(table: &ServiceTable) -> BTreeMap<&ServicePortName, &ServicePortEntry
     entries.map(|entry| (&entry.name, entry)).collect()
 }
 
-/// But for the endpoints.
+/// True if two entries are equal but for their endpoints.
 fn is_same_service(a: &ServicePortEntry, b: &ServicePortEntry) -> bool {
     a.port == b.port
         && a.cluster_ips == b.cluster_ips
@@ -219,18 +219,19 @@ fn is_same_service(a: &ServicePortEntry, b: &ServicePortEntry) -> bool {
         && a.external_local == b.external_local
 }
 
-/// Where the policy is Local and only other nodes have endpoints.
+/// Counts the service ports that drop clients: the policy is Local and only other nodes have endpoints.
 fn dropping(table: &ServiceTable, of: impl Fn(&ServicePortEntry) -> &Backends) -> u64 {
     let entries = table.services.iter();
     entries.filter(|e| *of(e) == Backends::Drop).count() as u64
 }
 
-/// 15 from 1 ms on, each twice the one before.
+/// The bounds of sync durations in seconds: 15 bounds from 1 ms on, each twice the one before.
 fn sync_bounds() -> Vec<f64> {
     (0..15).map(|n| 0.001 * f64::from(1 << n)).collect()
 }
 
-/// 0, 0.25, 0.5, each second to a minute, each five to two minutes, each thirty to five.
+/// The bounds of programming durations in seconds: 0, 0.25, 0.5, each second to one minute, each five seconds to two
+/// minutes, each thirty seconds to five minutes.
 fn programming_bounds() -> Vec<f64> {
     let fine = [0.0, 0.25, 0.5].into_iter();
     let steps = (1..60)
@@ -239,7 +240,7 @@ fn programming_bounds() -> Vec<f64> {
     fine.chain(steps.map(f64::from)).collect()
 }
 
-/// Durations by size; one count more than there are bounds.
+/// A histogram of durations. There is one count more than there are bounds.
 #[derive(Clone, Debug, Default)]
 struct Buckets {
     counts: Vec<u64>,
@@ -397,7 +398,7 @@ mod tests {
         );
     }
 
-    /// What came and went again was never programmed.
+    /// A change that came and went again was never programmed, so it does not count.
     #[test]
     fn a_change_that_is_taken_back_counts_nothing() {
         let metrics = ProxyMetrics::default();

@@ -1,4 +1,4 @@
-//! The data paths: what sends the clients of services to endpoints.
+//! The data paths, which send the clients of services to endpoints.
 //!
 //! Invariants: a data path never looks at readiness; the endpoints of a table are chosen ([`crate::net::services`]). What it
 //! has programmed goes on without the daemon. Connections that are established live on, whatever changes.
@@ -27,17 +27,19 @@ pub mod watch;
 
 /// A way to send clients to endpoints.
 pub trait DataPath {
-    /// Its name as kube-proxy's `/proxyMode` says it.
+    /// The name of the data path as kube-proxy's `/proxyMode` says it.
     fn name(&self) -> &'static str;
 
-    /// From the return on new connections go where `table` says. Also looks whether somebody else has changed what was
-    /// programmed, and mends it; so the same table again is never in vain.
+    /// Programs `table`: from the return on new connections go where it says. Checks that nobody else has changed what was
+    /// programmed, and mends it; so a call with the same table again is never in vain.
     ///
     /// # Errors
-    /// The table before stays in force, if somebody else did not remove it. The next call starts from nothing.
+    /// Returns the reason why `table` is not in force. The table before stays in force, if nobody else removed it. The next
+    /// call starts from nothing.
     fn apply(&mut self, table: &ServiceTable) -> Result<Applied, ProxyError>;
 
-    /// These names count from the next [`Self::apply`] or [`Self::apply_names`] on; None: nobody gets an answer.
+    /// Sets the names that count from the next [`Self::apply`] or [`Self::apply_names`] on. With `None` no client gets an
+    /// answer.
     fn set_names(&mut self, names: Option<Names>) {
         let _ = names;
     }
@@ -45,47 +47,49 @@ pub trait DataPath {
     /// Brings names into force, and leaves services as they are.
     ///
     /// # Errors
-    /// The names before stay in force.
+    /// Returns the reason why the names are not in force. The names before stay in force.
     fn apply_names(&mut self) -> Result<Applied, ProxyError> {
         Ok(Applied::default())
     }
 
-    /// What was counted of names when it was last looked at.
+    /// The counters of names, as this data path last read them.
     fn name_counters(&self) -> Option<Counters> {
         None
     }
 
-    /// Addresses that the node has only because this data path has given them to it.
+    /// The addresses that the node has only because this data path has given them to it.
     fn addresses(&self) -> BTreeSet<IpAddr> {
         BTreeSet::new()
     }
 
-    /// Takes everything back, as for a node where another data path takes over. False where there was nothing.
+    /// Takes everything back, as for a node where another data path takes over. Returns false if there was nothing to take
+    /// back.
     ///
     /// # Errors
-    /// What is left stays in force.
+    /// Returns the reason why something is left, which stays in force.
     fn remove(&mut self) -> Result<bool, ProxyError>;
 }
 
-/// What an [`DataPath::apply`] has done.
+/// The report of a [`DataPath::apply`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Applied {
-    /// Anything was programmed.
+    /// True if anything was programmed.
     pub changed: bool,
-    /// Everything was, not the differences alone.
+    /// True if everything was programmed, not the differences alone.
     pub full: bool,
-    /// Somebody else had removed or changed what was programmed before.
+    /// True if somebody else had removed or changed what was programmed before.
     pub repaired: bool,
-    /// Tracked flows that led nowhere: of UDP to endpoints that are gone, of TCP from before there was a table.
+    /// The number of tracked flows that were ended, because they led nowhere: UDP to endpoints that are gone, and TCP from
+    /// before there was a table.
     pub flows_ended: usize,
-    /// Endpoints that this data path cannot reach: pods that have loopback only.
+    /// The number of endpoints that this data path cannot reach: pods that have loopback only.
     pub unreachable: usize,
-    /// What did not work, though new connections go where they should.
+    /// The parts that did not work, though new connections go where they should.
     pub warning: Option<String>,
 }
 
 impl Applied {
-    /// Adds to what did not work.
+    /// Adds a text to the warning.
     fn warn(&mut self, more: String) {
         self.warning = Some(match self.warning.take() {
             Some(before) => format!("{before}; {more}"),
@@ -94,12 +98,12 @@ impl Applied {
     }
 }
 
-/// Why a table is not in force.
+/// The reason why a table is not in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProxyError {
     /// The kernel's packet filter refused something.
     Netfilter(NetfilterError),
-    /// The process of the role `proxy` did: the whole sentence.
+    /// The process of the role `proxy` failed. The text is the whole sentence.
     Role(String),
 }
 

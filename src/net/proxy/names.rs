@@ -1,4 +1,4 @@
-//! Which names are served, and when: what the responder is given.
+//! The names that the responder is given: which names are served, and when.
 //!
 //! Invariants: pure but for [`read_resolvers`]. Equal states give equal names, so that nothing is sent in vain.
 
@@ -15,30 +15,30 @@ use crate::net::services::names::Names;
 use crate::net::services::naming::service_names;
 use crate::net::services::pod_facts::PodFacts;
 
-/// What the configuration says of names.
+/// The settings of names, from the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NameSettings {
     /// `clusterDomain`.
     pub domain: String,
-    /// Where clients ask: the tenth address of each range of `serviceCIDR`.
+    /// The addresses on which clients ask: the tenth address of each range of `serviceCIDR`.
     pub addresses: Vec<IpAddr>,
-    /// `resolvConf`; None is the resolver of the node itself.
+    /// `resolvConf`, or `None` for the resolver of the node itself.
     pub resolv_conf: Option<PathBuf>,
 }
 
-/// What the names are made of, beside the services.
+/// The facts of the node from which names are made, beside the services.
 pub struct Node<'a> {
-    /// What the configuration says.
+    /// The settings of names.
     pub settings: &'a NameSettings,
     /// The addresses of the node's interfaces.
     pub addresses: &'a [IpAddr],
-    /// Its resolvers.
+    /// The resolvers of the node.
     pub resolvers: &'a [SocketAddr],
 }
 
 impl Node<'_> {
-    /// The names of now, whose version is 0. None where a service of the user's has every address on which clients ask: it
-    /// answers them.
+    /// Makes the names for the present inputs, with version 0. Returns `None` if services of the user have every address on
+    /// which clients ask: such a service answers the clients.
     pub fn names(&self, inputs: &Inputs<'_>) -> Option<Names> {
         let taken = |ip: &IpAddr| inputs.services.iter().any(|s| s.cluster_ips.contains(ip));
         let free = self.settings.addresses.iter().filter(|ip| !taken(ip));
@@ -55,7 +55,7 @@ impl Node<'_> {
         })
     }
 
-    /// Pods and the node itself, whose processes may come from the address that they ask.
+    /// The clients that get answers: pods, and the node itself, whose processes may come from the address that they ask.
     fn clients(&self, inputs: &Inputs<'_>, addresses: &[IpAddr]) -> Vec<Cidr> {
         let ranges = inputs.node.pod_cidrs;
         // Plugins of CNI have ranges of their own.
@@ -69,7 +69,8 @@ impl Node<'_> {
         ranges.iter().copied().chain(single).collect()
     }
 
-    /// Why names outside of the cluster lead nowhere: a resolver of the node is the responder itself.
+    /// The finding that a resolver of the node is the responder itself, so that names outside of the cluster may lead
+    /// nowhere.
     pub fn loop_finding(&self) -> Option<String> {
         let ours = |of: &&SocketAddr| self.settings.addresses.contains(&of.ip());
         let own = self.resolvers.iter().find(ours)?.ip();
@@ -85,15 +86,15 @@ impl Node<'_> {
     }
 }
 
-/// Numbers names.
+/// The counter that gives names their versions.
 #[derive(Debug, Default)]
 pub struct Versions {
     last: Option<Names>,
 }
 
 impl Versions {
-    /// Gives names their version: that of the last ones where nothing else differs, else a greater one. They begin with
-    /// `seconds` of the wall clock, so that they also grow when the daemon is started again.
+    /// Gives names their version: the last version if nothing else differs, or else a greater one. A new version is at least
+    /// `seconds` of the wall clock, so that versions also grow when the daemon is started again.
     pub fn number(&mut self, mut names: Names, seconds: u32) -> Names {
         let last = self.last.as_ref().map_or(0, |last| last.version);
         names.version = last;
@@ -105,7 +106,7 @@ impl Versions {
     }
 }
 
-/// Whether a pod asks for names. One without an address yet will have its own where `has_network`.
+/// Tells whether a pod asks for names. A pod without an address yet will have its own if `has_network`.
 pub fn asks(pod: &Pod, facts: &PodFacts, has_network: bool) -> bool {
     if facts.phase.is_terminal() {
         return false;
@@ -119,7 +120,7 @@ pub fn asks(pod: &Pod, facts: &PodFacts, has_network: bool) -> bool {
     }
 }
 
-/// The node's resolvers by its file. Without one, the resolver of the node itself, as pods get it.
+/// Reads the node's resolvers from a file. Without a file, returns the resolver of the node itself, as pods get it.
 pub fn read_resolvers(file: Option<&Path>) -> Vec<SocketAddr> {
     let Some(file) = file else {
         return vec![([127, 0, 0, 1], PORT).into()];

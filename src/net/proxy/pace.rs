@@ -14,19 +14,19 @@ use crate::net::services::table::{Backend, Backends, ServicePortName, ServiceTab
 /// The longest time that additions are gathered.
 pub const GATHER: Duration = Duration::from_millis(100);
 
-/// What to do with a table now.
+/// The decision about a changed table, or about changed names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// It is in force.
+    /// Do nothing: the table is in force.
     Rest,
-    /// At once.
+    /// Apply the table at once.
     Apply,
-    /// At that moment, if it has not become urgent before.
+    /// Apply the table at that moment, if it has not become urgent before.
     Wait(Moment),
 }
 
 impl Step {
-    /// Until when to wait.
+    /// The moment until which to wait, or `None` if there is nothing to wait for.
     pub fn wait(self) -> Option<Moment> {
         match self {
             Self::Wait(until) => Some(until),
@@ -35,15 +35,15 @@ impl Step {
     }
 }
 
-/// See the module.
+/// The pace at which a changed table, or changed names, come into force.
 #[derive(Clone, Debug, Default)]
 pub struct Pace {
-    /// Since when something waits.
+    /// The time since when a change waits.
     waiting: Option<Moment>,
 }
 
 impl Pace {
-    /// What to do when `applied` is in force and `wanted` is what there should be.
+    /// Decides about the table `wanted` while `applied` is in force.
     pub fn step(&mut self, now: Moment, applied: &ServiceTable, wanted: &ServiceTable) -> Step {
         match applied == wanted {
             true => self.rest(),
@@ -51,7 +51,8 @@ impl Pace {
         }
     }
 
-    /// The same for names. The first ones are waited for by the pod that has just come.
+    /// Decides about the names `wanted` while `applied` are in force. The first names come into force at once, because the
+    /// pod that has just come waits for them.
     pub fn step_names(
         &mut self,
         now: Moment,
@@ -84,7 +85,7 @@ impl Pace {
     }
 }
 
-/// Each name with an address that it leads to.
+/// The pairs of a service's name and an address that the name leads to.
 fn leads(names: &Names) -> BTreeSet<(&str, &str, IpAddr)> {
     let mut all = BTreeSet::new();
     for service in &names.services {
@@ -101,13 +102,13 @@ fn leads(names: &Names) -> BTreeSet<(&str, &str, IpAddr)> {
     all
 }
 
-/// Whether a client could be sent where it may no longer go.
+/// True if `applied` sends clients to an endpoint to which `wanted` no longer sends them.
 fn takes_away(applied: &ServiceTable, wanted: &ServiceTable) -> bool {
     let wanted = routes(wanted);
     routes(applied).iter().any(|route| !wanted.contains(route))
 }
 
-/// A service port, the number of a kind of clients, and where they may go.
+/// A service port, the number of a kind of clients, and a backend to which they may go.
 type Route<'a> = (&'a ServicePortName, usize, &'a Backend);
 
 fn routes(table: &ServiceTable) -> BTreeSet<Route<'_>> {
@@ -205,7 +206,7 @@ mod tests {
         assert_eq!(pace.step_names(at(108), None, Some(&one)), Step::Apply);
     }
 
-    /// What came and went again before it was in force begins no time of its own.
+    /// A change that came and went again before it was in force ends its wait: the next change waits for the full time.
     #[test]
     fn the_time_counts_from_the_first_that_waits() {
         let mut pace = Pace::default();

@@ -1,4 +1,4 @@
-//! What the thread `proxy` makes known: the services as they are, and who waits for them.
+//! The results that the thread `proxy` publishes: the services as they are, and the means to wait for them.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -21,26 +21,26 @@ use crate::net::services::names::Names;
 use crate::net::services::pod_facts::PodFacts;
 use crate::net::services::view::{ServiceView, view};
 
-/// Where the thread writes, and everybody else reads.
+/// The results of the thread `proxy`: it writes them, and everybody else reads them.
 #[derive(Clone)]
 pub struct Published {
     /// The services as they are.
     pub services: Arc<ServicesView>,
-    /// Who waits until a pod gets no traffic.
+    /// The gate on which a caller waits until a pod gets no traffic.
     pub gate: Arc<TrafficGate>,
-    /// The services of which containers get variables.
+    /// The services for which containers get environment variables.
     pub known: Arc<KnownServices>,
-    /// Whether services are up to date, and who is asked for it.
+    /// The health of the data path and of services, with the server that answers health checks.
     pub health: Arc<Health>,
-    /// What is counted.
+    /// The metrics of services.
     pub metrics: Arc<ProxyMetrics>,
 }
 
 impl Published {
-    /// Nothing yet.
+    /// Empty results, before the thread has published any.
     ///
     /// # Errors
-    /// The node gives no descriptor for the health checks.
+    /// Returns the error of the node if it gives no descriptor for the health checks.
     pub fn new() -> io::Result<Self> {
         Ok(Self {
             services: Arc::default(),
@@ -51,7 +51,7 @@ impl Published {
         })
     }
 
-    /// Each service as people see it. Waits for the first table, at most `ceiling`.
+    /// Returns each service as people see it. Waits for the first table, for at most `ceiling`.
     pub fn views(&self, ceiling: Duration) -> Vec<ServiceView> {
         let mut all = self.services.first(ceiling).views();
         for service in &mut all {
@@ -67,30 +67,30 @@ impl Published {
 pub struct Services {
     /// Services and slices as they are written.
     pub objects: ServiceObjects,
-    /// What each service has.
+    /// The addresses and ports of each service.
     pub assigned: BTreeMap<ObjectKey, Assigned>,
     /// The pods of this node.
     pub pods: Vec<Arc<PodFacts>>,
-    /// What came of it.
+    /// The table that was built from these, with health checks and findings.
     pub built: Built,
     /// `nodeName`.
     pub node_name: String,
-    /// Of the pods' addresses, primary first.
+    /// The families of the pods' addresses, primary first.
     pub families: Vec<IpFamily>,
     /// The names that are served.
     pub names: Option<Names>,
-    /// Why names outside of the cluster may lead nowhere.
+    /// The reason why names outside of the cluster may lead nowhere.
     pub names_finding: Option<String>,
-    /// What was counted of names.
+    /// The counters of names, as the data path reported them last.
     pub name_counters: Option<Counters>,
-    /// Why the data path is not as it should be; empty when it is.
+    /// The reason why the data path is not as it should be. Empty if it is.
     pub error: String,
     /// Node ports on which a process of the node listened.
     pub listening: Listening,
 }
 
 impl Services {
-    /// Each as people see it, in the order of namespace and name.
+    /// Returns each service as people see it, in the order of namespace and name.
     pub fn views(&self) -> Vec<ServiceView> {
         let nothing = Assigned::default();
         let pods: Vec<&PodFacts> = self.pods.iter().map(Arc::as_ref).collect();
@@ -125,21 +125,21 @@ impl Services {
     }
 }
 
-/// What the thread has last made, for who wants to read it.
+/// The last services that the thread `proxy` has published, for its readers.
 #[derive(Debug, Default)]
 pub struct ServicesView {
-    /// None before the first.
+    /// `None` before the thread has published the first services.
     services: Mutex<Option<Arc<Services>>>,
     made: Condvar,
 }
 
 impl ServicesView {
-    /// The services as they are now; none before the first are made.
+    /// The services as they are now; empty before the thread has published the first.
     pub fn get(&self) -> Arc<Services> {
         self.lock().clone().unwrap_or_default()
     }
 
-    /// As [`Self::get`], but waits for the first, at most `ceiling`.
+    /// Returns the same as [`Self::get`], but first waits for the first services, for at most `ceiling`.
     pub fn first(&self, ceiling: Duration) -> Arc<Services> {
         let none_yet = |services: &mut Option<_>| services.is_none();
         let waited = self.made.wait_timeout_while(self.lock(), ceiling, none_yet);

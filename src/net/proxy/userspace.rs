@@ -31,11 +31,11 @@ use crate::net::proxyd::proxy::{READY, TAKE_OVER};
 use crate::net::services::names::Names;
 use crate::net::services::table::ServiceTable;
 
-/// How long the role may take to answer, and to start.
+/// The longest time that the role may take to answer, and to start.
 const LIMIT: Duration = Duration::from_secs(5);
-/// How often a role that runs but does not listen yet is tried.
+/// The time between two attempts to connect to a role that runs but does not listen yet.
 const PAUSE: Duration = Duration::from_millis(10);
-/// The longest answer.
+/// The longest answer of the role, in bytes.
 const LONGEST_ANSWER: u64 = LONGEST as u64;
 
 /// The role as its clients see it.
@@ -44,7 +44,7 @@ pub struct ProxyRole {
     program: PathBuf,
     orders: Orders,
     stream: Option<BufReader<UnixStream>>,
-    /// If this process has started it.
+    /// The process of the role, if this process has started it.
     child: Option<Child>,
 }
 
@@ -69,10 +69,11 @@ impl ProxyRole {
         self
     }
 
-    /// Asks the role, which is started where there is none.
+    /// Sends a request to the role and returns its answer. Starts the role if none runs.
     ///
     /// # Errors
-    /// It cannot be started, or does not answer in time, or does not understand.
+    /// Returns `ProxyError::Role` if the request is too long, or if the role cannot be started, does not answer in time,
+    /// or refuses the request.
     pub fn ask(&mut self, request: &Request) -> Result<Answer, ProxyError> {
         let frame = frame(request)?;
         // The role may have been killed since the last request.
@@ -87,28 +88,28 @@ impl ProxyRole {
         }
     }
 
-    /// Whether there is one.
+    /// True if the role of this directory runs.
     pub fn runs(&self) -> bool {
         Record::running(&self.dir).is_some()
     }
 
-    /// Whether it runs, or was killed and has left what it had claimed.
+    /// True if the role runs, or if it was killed since the node booted and has left what it had claimed.
     fn has_left(&self) -> bool {
         Record::read(&self.dir).is_some_and(|r| r.boot_id == boot_id())
     }
 
-    /// The addresses that one which was killed has left.
+    /// The addresses that the last role has recorded, for a role that was killed.
     fn left_addresses(&self) -> Vec<IpAddr> {
         let recorded = std::fs::read(self.dir.join(ADDRESSES)).unwrap_or_default();
         serde_json::from_slice(&recorded).unwrap_or_default()
     }
 
-    /// One that starts serves nothing.
+    /// Removes the recorded table, so that the next role that starts serves nothing.
     fn forget_table(&self) {
         let _ = std::fs::remove_file(self.dir.join(TABLE));
     }
 
-    /// The next request goes to whichever role runs then.
+    /// Closes the connection to the role, so that the next request goes to whichever role runs then.
     fn hang_up(&mut self) {
         self.stream = None;
     }
@@ -148,11 +149,11 @@ impl ProxyRole {
         }
     }
 
-    /// Has a new process take the work of one over that runs another program. Where there is none, or it runs this one,
-    /// nothing happens.
+    /// Replaces a role that runs another program than `program`: a new process takes over its work. Does nothing if no role
+    /// runs, or if the role runs the same program.
     ///
     /// # Errors
-    /// For people: why the process that runs stays.
+    /// Returns a text for people that says why the old process stays.
     pub fn bring_up_to_date(&mut self) -> Result<Renewal, String> {
         let Some(record) = Record::running(&self.dir) else {
             return Ok(Renewal::Needless);
@@ -187,8 +188,8 @@ impl ProxyRole {
         self.spawn(&[])
     }
 
-    /// Starts the program and waits until it serves; what else it is told follows the directory. What it says on stderr is
-    /// kept there.
+    /// Starts the program and waits until it serves. The arguments `more` follow the directory. The program's stderr goes to
+    /// a file in that directory.
     fn spawn(&mut self, more: &[&OsStr]) -> io::Result<()> {
         self.reap();
         let mut make = DirBuilder::new();
@@ -235,21 +236,21 @@ impl ProxyRole {
     }
 }
 
-/// What became of a role at the start of the daemon.
+/// The outcome of bringing a role up to date at the start of the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Renewal {
-    /// There is none, or it runs the same program.
+    /// No role runs, or the role runs the same program.
     Needless,
     /// A new process serves.
     TakenOver {
         /// The process that goes on with its connections.
         old: i32,
-        /// The one that takes clients now.
+        /// The process that takes clients now.
         new: i32,
     },
 }
 
-/// Ends the role of a directory, with the connections that it still has after `limit`.
+/// Ends the role of a directory: waits `limit` for it to end, then kills it with the connections that it still has.
 pub fn end(dir: &Path, limit: Duration) {
     let Some(Ok(Some(process))) = Record::running(dir).map(|r| r.process.open()) else {
         return;
@@ -276,7 +277,7 @@ fn frame(request: &Request) -> Result<Vec<u8>, ProxyError> {
     Ok([&(body.len() as u32).to_be_bytes()[..], &body].concat())
 }
 
-/// What a role says when it has started, or has not.
+/// Reads the line with which a new role says that it has started, or why not. Waits for at most `LIMIT`.
 fn first_line(stdout: std::process::ChildStdout) -> io::Result<String> {
     let timeout = PollTimeout::try_from(LIMIT).unwrap_or(PollTimeout::MAX);
     let mut polled = [PollFd::new(stdout.as_fd(), PollFlags::POLLIN)];
@@ -296,14 +297,14 @@ pub struct UserspaceProxy {
     options: Options,
     names: Option<Names>,
     version: u64,
-    /// What the role was given last, if it took it.
+    /// The configuration that the role was given last, if it took it.
     sent: Option<Sent>,
     last: Answer,
-    /// What it had counted of names.
+    /// The counters of names, as the role reported them last.
     counters: Option<Counters>,
-    /// It is no role of a podprobe without names.
+    /// True if the role is known to answer names. A role of an earlier podprobe does not.
     knows_names: bool,
-    /// It has been looked at whether it runs another program.
+    /// True once this daemon has checked which program the role runs.
     is_current: bool,
 }
 
@@ -314,7 +315,7 @@ struct Sent {
 }
 
 impl UserspaceProxy {
-    /// Through this role, with these options.
+    /// A data path through this role, with these options.
     pub fn new(role: ProxyRole, options: Options) -> Self {
         let mut proxy = Self {
             role,
@@ -336,25 +337,25 @@ impl UserspaceProxy {
         proxy
     }
 
-    /// Other options count from the next table on.
+    /// Sets the options. They count from the next table on.
     pub fn set_options(&mut self, options: Options) {
         self.options = options;
     }
 
-    /// Names are answered.
+    /// True if names are to be answered.
     pub fn has_names(&self) -> bool {
         self.names.is_some()
     }
 
-    /// Addresses that could not be bound when the role was asked last.
+    /// The addresses that the role could not bind when it was asked last.
     pub fn not_bound(&self) -> &[NotBound] {
         &self.last.failed
     }
 
-    /// What the role has counted. What could not be bound is brought up to date, too.
+    /// Asks the role for its metrics. The answer also updates the list of addresses that could not be bound.
     ///
     /// # Errors
-    /// As [`ProxyRole::ask`].
+    /// Returns the errors of [`ProxyRole::ask`], and `ProxyError::Role` if the answer has no metrics.
     pub fn metrics(&mut self) -> Result<Metrics, ProxyError> {
         let mut answer = self.role.ask(&Request::Metrics {})?;
         let metrics = answer.metrics.take();
@@ -364,7 +365,8 @@ impl UserspaceProxy {
         metrics.ok_or_else(|| failed("the proxy answered without metrics"))
     }
 
-    /// Whether the role still works by what it was given. A large table is not sent every time for that.
+    /// Tells whether the role still works by this table and the present names and options. Asks only for the version that
+    /// the role has applied, so that a large table is not sent every time.
     fn is_up_to_date(&mut self, table: &ServiceTable) -> Result<bool, ProxyError> {
         let same = |sent: &Sent| {
             sent.options == self.options && sent.table == *table && sent.names == self.names
@@ -376,7 +378,8 @@ impl UserspaceProxy {
         Ok(self.last.applied == Some(self.version))
     }
 
-    /// A role of an earlier podprobe would leave names aside. It goes on with its connections, and another one starts.
+    /// Retires a role of an earlier podprobe if names are to be answered, because it would ignore them. The old role goes on
+    /// with its connections, and another one starts.
     fn replace_an_older_role(&mut self) -> Result<(), ProxyError> {
         if self.names.is_none() || self.knows_names || !self.role.runs() {
             return Ok(());
@@ -390,7 +393,7 @@ impl UserspaceProxy {
         Ok(())
     }
 
-    /// An upgrade of the daemon is one of the role, too. A try that failed is not made again before the next daemon.
+    /// Upgrades the role with the daemon. Tries only once in the life of a daemon, even if that fails.
     fn bring_role_up_to_date(&mut self) {
         if std::mem::replace(&mut self.is_current, true) {
             return;
@@ -471,7 +474,8 @@ impl DataPath for UserspaceProxy {
         self.last.addresses.iter().copied().collect()
     }
 
-    /// The role ends when its last connection has. What one that was killed has left is taken back by another one.
+    /// Retires the role, which ends with its last connection. If the role was killed, a new one starts and takes back what
+    /// the old one has left.
     fn remove(&mut self) -> Result<bool, ProxyError> {
         self.sent = None;
         self.counters = None;

@@ -37,66 +37,66 @@ use crate::net::services::names::Names;
 use crate::net::services::pod_facts::PodFacts;
 use crate::net::services::table::{Backends, ServiceTable};
 
-/// How often it looks whether somebody else has changed what it programmed.
+/// How often the thread checks that nobody else has changed what it programmed.
 const INTERVAL: Duration = Duration::from_secs(10);
-/// A source that has not spoken, or a pod without a status, keeps services waiting for so long.
+/// The longest time that services wait at the start for a source that has not spoken, or for a pod without a status.
 pub const FIRST_WAIT: Duration = Duration::from_secs(10);
-/// How soon it looks again until it knows all that an earlier daemon knew.
+/// The time between two looks while the thread does not yet know all that an earlier daemon knew.
 const FIRST_LOOK: Duration = Duration::from_millis(10);
 const STACK: usize = 512 << 10;
-/// What of a pod changes services: whether it is ready and where it is, and its labels and ports.
+/// The aspects of a pod that change services: its status (readiness and address) and its spec (labels and ports).
 const ASPECTS: [Aspect; 2] = [Aspect::Status, Aspect::Spec];
 
-/// What the thread reads of this node's pods and objects.
+/// The state of this node's pods and objects, as the thread reads it.
 pub trait NodeState: Send {
     /// The UIDs of the pods that should run.
     fn wanted(&self) -> HashSet<PodUid>;
-    /// One of the pods that should run.
+    /// The pod with this UID, if it should run.
     fn pod(&self, uid: &PodUid) -> Option<Arc<Pod>>;
     /// The status of a pod, also of one that ends.
     fn status(&self, uid: &PodUid) -> Option<Arc<PodStatus>>;
     /// Services and slices, of one moment.
     fn services(&self) -> ServiceObjects;
-    /// Whether every source of pods and objects has spoken.
+    /// Tells whether every source of pods and objects has spoken.
     fn has_all(&self) -> bool;
-    /// Whether the statuses of an earlier daemon are there.
+    /// Tells whether the statuses of an earlier daemon are there.
     fn has_statuses(&self) -> bool;
     /// The network namespace of a pod's sandbox, if it has one now.
     fn network_namespace(&self, uid: &PodUid) -> Option<PathBuf>;
-    /// Whether pods get addresses of their own.
+    /// True if pods get addresses of their own.
     fn has_network(&self) -> bool;
 }
 
-/// What it works with.
+/// The parts that the thread `proxy` works with.
 pub struct Deps {
     /// Pods, statuses and objects.
     pub node: Box<dyn NodeState>,
-    /// What changes; its readers are woken when objects change, too.
+    /// The feed of changes to pods. A change of objects wakes its readers, too.
     pub feed: Arc<ChangeFeed>,
-    /// Where clients are sent.
+    /// The data path that sends clients to endpoints.
     pub path: Box<dyn DataPath + Send>,
-    /// Where others read what it has made.
+    /// The place where the other threads read the result.
     pub published: Published,
-    /// Whether all of it is to be removed.
+    /// The order to remove everything that was programmed, and the answer to it.
     pub removal: Arc<Removal>,
     /// The record of what was allocated.
     pub record: PathBuf,
-    /// What the configuration says of services.
+    /// The settings of services.
     pub settings: ServiceSettings,
 }
 
-/// What the configuration says of services.
+/// The settings of services, from the configuration.
 #[derive(Clone, Debug, Default)]
 pub struct ServiceSettings {
     /// `nodeName`.
     pub node_name: String,
-    /// Where podprobe itself listens.
+    /// The ports on which podprobe itself listens.
     pub own_ports: Vec<OwnPort>,
     /// `podCIDR`.
     pub pod_cidrs: Vec<Cidr>,
     /// `serviceCIDR`.
     pub service_cidrs: Vec<Cidr>,
-    /// None: podprobe answers no names.
+    /// The settings of names, or `None` if podprobe answers no names.
     pub names: Option<NameSettings>,
 }
 
@@ -113,17 +113,17 @@ impl Removal {
         self.wanted.store(true, Ordering::SeqCst);
     }
 
-    /// Whether it was followed, as far as the kernel let it.
+    /// True once the thread has followed the order, as far as the kernel let it.
     pub fn is_done(&self) -> bool {
         self.done.load(Ordering::SeqCst)
     }
 }
 
-/// Starts it; it ends when `stop` closes and the feed is woken, after a last turn: with the last pod that asks for names its
-/// process ends, too.
+/// Starts the thread `proxy`. The thread ends when `stop` closes and the feed is woken, after a last turn. In that turn the
+/// process that answers names ends with the last pod that asks for names.
 ///
 /// # Errors
-/// The node gives no thread.
+/// Returns the error of the node if it gives no thread.
 pub fn spawn(deps: Deps, stop: Receiver<()>, roster: &Roster) -> io::Result<JoinHandle<()>> {
     deps.published.health.set_mode(deps.path.name());
     let mut watch = Watch::new(deps);
@@ -151,13 +151,13 @@ pub fn spawn(deps: Deps, stop: Receiver<()>, roster: &Roster) -> io::Result<Join
 struct Watch {
     deps: Deps,
     began: Moment,
-    /// Up to which version of the feed pods were read.
+    /// The version of the feed up to which pods were read.
     seen: u64,
     pods: HashMap<PodUid, (Arc<Pod>, Arc<PodFacts>)>,
     allocations: Allocations,
-    /// The record on the disk says the same.
+    /// True if the record on the disk is the same as `allocations`.
     is_recorded: bool,
-    /// Why it does not, as the log has it.
+    /// The last error of writing the record, as the log has it. Empty after a success.
     record_said: String,
     applied: Option<ServiceTable>,
     pace: Pace,
@@ -165,24 +165,25 @@ struct Watch {
     applied_names: Option<Names>,
     names_pace: Pace,
     versions: Versions,
-    /// When to look again though nothing has changed.
+    /// The time of the next look, even if nothing changes.
     next_look: Moment,
-    /// When what is gathered comes into force.
+    /// The time when the gathered changes come into force.
     due: Option<Moment>,
     failed: String,
     listening: Listening,
-    /// Findings that the log has.
+    /// The findings that the log has.
     said: BTreeSet<String>,
-    /// What the data path could not do, as the log has it.
+    /// The last warning of the data path, as the log has it.
     warned: Option<String>,
-    /// It rests until then, and changes gather.
+    /// The end of the rest after a turn; changes gather until then.
     rests_until: Moment,
 }
 
-/// Each turn reads all pods and services, so that one for each change of many pods would take a time that grows with their
-/// square: it rests so many times as long as a turn took …
+/// The rest after a turn, as a multiple of the time that the turn took. Each turn reads all pods and services. Without a
+/// rest, each of many pods that change would have a turn of its own, and the time for all turns would grow with the square
+/// of the number of pods.
 const REST: u32 = 3;
-/// … and at most so long: who waits for a table waits for it, too.
+/// The longest rest after a turn. A client that waits for a table waits for this rest, too.
 const LONGEST_REST: Duration = Duration::from_millis(200);
 
 impl Watch {
@@ -211,7 +212,8 @@ impl Watch {
         }
     }
 
-    /// What comes meanwhile is looked at in one turn.
+    /// Sleeps until the rest after the last turn is over, so that one turn handles all changes that come meanwhile. Does not
+    /// sleep if a removal was ordered.
     fn rest(&self) {
         let left = self.rests_until.since(Moment::now());
         if !left.is_zero() && !self.deps.removal.wanted.load(Ordering::SeqCst) {
@@ -219,7 +221,7 @@ impl Watch {
         }
     }
 
-    /// Everything is read again and brought into force as a whole.
+    /// Forgets what was read and applied, so that the next turn reads everything and brings it into force as a whole.
     fn doubt(&mut self) {
         self.seen = 0;
         self.pods.clear();
@@ -227,7 +229,7 @@ impl Watch {
         (self.due, self.next_look) = (None, Moment::now());
     }
 
-    /// Waits for a change or for its time.
+    /// Waits for a change, or for the time of the next look or of the gathered changes.
     fn wait(&self, pulse: &Pulse) {
         let next = self
             .due
@@ -240,7 +242,7 @@ impl Watch {
         });
     }
 
-    /// Brings the data path up to date. After the last turn nothing is gathered any more.
+    /// Brings the data path up to date. The last turn applies what was gathered at once.
     fn turn(&mut self, is_last: bool) {
         if self.deps.removal.wanted.load(Ordering::SeqCst) {
             return self.remove();
@@ -318,15 +320,16 @@ impl Watch {
         step
     }
 
-    /// What is in force is not behind of this version.
+    /// Tells the gate that the data path is current up to this version of the feed.
     fn pass(&self, version: u64) {
         let leads = self.applied_names.as_ref().is_some_and(Names::lead_to_pods);
         let sends = self.applied.as_ref().is_some_and(has_traffic);
         self.deps.published.gate.pass(version, leads || sends);
     }
 
-    /// Both what every source says, and how every pod is that was there before. Without the statuses of an earlier daemon it
-    /// takes a sync of each pod to know. A source that does not answer keeps the others' services waiting for a while only.
+    /// Tells whether the thread knows enough to program its first table: every source has spoken, and either the statuses of
+    /// an earlier daemon are there or each pod that should run has a status. A source that does not answer delays the
+    /// services of the others by `FIRST_WAIT` at most.
     fn is_complete(&self, now: Moment) -> bool {
         if self.applied.is_some() || now.since(self.began) > FIRST_WAIT {
             return true;
@@ -337,7 +340,7 @@ impl Watch {
         node.has_all() && (node.has_statuses() || are_known())
     }
 
-    /// The facts of the pods that have changed; of all when it is not known which.
+    /// Reads the facts of the pods that have changed, or of all pods if `changes` is `None`.
     fn read_pods(&mut self, changes: Option<&Changes>) {
         let uids: BTreeSet<PodUid> = match changes {
             Some(changes) => changes.pods.keys().cloned().collect(),
@@ -354,7 +357,8 @@ impl Watch {
         }
     }
 
-    /// A pod that nobody wants any more is one that ends, until its status is gone.
+    /// The facts of a pod, or `None` if it has no status or was never read. A pod that should no longer run counts as
+    /// terminating until its status is gone.
     fn facts(&self, uid: &PodUid) -> Option<(Arc<Pod>, Arc<PodFacts>)> {
         let node = &self.deps.node;
         let status = node.status(uid)?;
@@ -373,7 +377,8 @@ impl Watch {
         Some((pod, Arc::new(facts)))
     }
 
-    /// Services and slices, and what each service has. Containers get variables of it from then on.
+    /// Returns services and slices, and the addresses and ports of each service. From then on containers get environment
+    /// variables for these services.
     fn assign(&mut self) -> (ServiceObjects, BTreeMap<ObjectKey, Assigned>) {
         let objects = self.deps.node.services();
         let assignment = allocate(
@@ -441,7 +446,7 @@ impl Watch {
         }
     }
 
-    /// The names that are to be served, if anybody asks, and what is wrong with them.
+    /// The names to serve, if there is a service or a pod that asks for names, with the finding about a loop of resolvers.
     fn names(&self, inputs: &Inputs<'_>) -> Option<(Names, Option<String>)> {
         let settings = self.deps.settings.names.as_ref()?;
         let has_network = self.deps.node.has_network();
@@ -458,7 +463,7 @@ impl Watch {
         Some((node.names(inputs)?, node.loop_finding()))
     }
 
-    /// Of the pods' addresses, primary first.
+    /// The families of the pods' addresses, primary first.
     fn families(&self) -> Vec<IpFamily> {
         let ranges = self.deps.settings.pod_cidrs.iter();
         ranges.map(|r| IpFamily::of(r.network)).collect()
@@ -504,7 +509,7 @@ impl Watch {
         }
     }
 
-    /// Services stay as they are. What fails is tried again with the next look.
+    /// Applies changed names and leaves services as they are. The next look tries again what fails.
     fn apply_names(&mut self, names: Option<&Names>) {
         self.deps.path.set_names(names.cloned());
         self.applied_names = names.cloned();
@@ -528,7 +533,8 @@ impl Watch {
         self.deps.feed.wake();
     }
 
-    /// The packet filter takes clients away from a process that listens. Another data path cannot listen itself then, and says so.
+    /// Logs the ports of the table on which a process of the node listens, where the packet filter is the data path: it
+    /// takes clients away from that process. Another data path cannot listen on such a port and says so itself.
     fn say_of_ports(&mut self, table: &ServiceTable) {
         if self.deps.path.name() != "nftables" {
             return;
@@ -546,7 +552,7 @@ impl Watch {
         self.warned = text;
     }
 
-    /// What is wrong is said once, and again when it has been right meanwhile.
+    /// Logs each problem of services and names once, and again if it was gone meanwhile.
     fn say(&mut self, services: &Services) {
         let refused = services.assigned.iter().flat_map(|(key, assigned)| {
             let problems = assigned.problems.iter();
@@ -561,8 +567,8 @@ impl Watch {
         self.said = all;
     }
 
-    /// Writes down what was allocated, if it is not. Returns what there is to say: a failure is tried again with each turn,
-    /// and said once.
+    /// Writes the allocations to the disk, if they are not there yet. Each turn tries again after a failure. Returns the
+    /// text of a failure that the log does not have yet.
     fn record(&mut self) -> Option<String> {
         if self.is_recorded {
             return None;
@@ -583,7 +589,7 @@ impl Watch {
     }
 }
 
-/// `default/web:http to 10.244.0.2:80 10.244.0.3:80`, for the log.
+/// The table for the log: `default/web:http to 10.244.0.2:80 10.244.0.3:80`.
 fn summary(table: &ServiceTable) -> String {
     let backends = |b: &Backends| match b {
         Backends::Some(all) => all.iter().map(|b| format!(" {}", b.address)).collect(),
@@ -604,7 +610,8 @@ fn has_traffic(table: &ServiceTable) -> bool {
     services.any(|s| s.lists().into_iter().any(leads_somewhere))
 }
 
-/// Nothing where it is missing or cannot be read: the same services get the same again.
+/// Reads the record of allocations. Returns empty allocations if the file is missing or cannot be read: the same services
+/// get the same addresses again.
 fn read_allocations(path: &Path) -> Allocations {
     match std::fs::read(path) {
         Ok(json) => serde_json::from_slice(&json).unwrap_or_else(|e| {

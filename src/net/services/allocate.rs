@@ -21,42 +21,43 @@ use crate::api::objects::ObjectKey;
 use crate::api::service::{Cidr, Service};
 use crate::base::clock::Time;
 
-/// What services have, for the disk. One that cannot be read is as good as an empty one; what was allocated may then become
-/// another.
+/// The record of the addresses and ports that services have, for the disk. A record that cannot be read counts as an empty
+/// one; services may then get other addresses and ports.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Allocations {
-    /// By `namespace/name`.
+    /// The addresses and ports of each service, by `namespace/name`.
     #[serde(default)]
     services: BTreeMap<String, Held>,
 }
 
-/// What a service gets.
+/// The addresses and ports that a service gets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Assigned {
-    /// Primary first; empty for a headless service and an `ExternalName`, and where a problem says why.
+    /// The cluster IPs, primary first. Empty for a headless service, for an `ExternalName`, and if a problem says why.
     pub cluster_ips: Vec<IpAddr>,
-    /// One for each of its ports, in their order.
+    /// The node port of each of the service's ports, in their order.
     pub node_ports: Vec<Option<u16>>,
-    /// Where the service needs one.
+    /// The health check port, if the service needs one.
     pub health_check_node_port: Option<u16>,
-    /// When it was first seen, by this daemon or one before it.
+    /// The time when the service was first seen, by this daemon or one before it.
     pub since: Option<Time>,
-    /// Why it does not get all that it asks for.
+    /// The reasons why the service does not get all that it asks for.
     pub problems: Vec<FieldError>,
 }
 
-/// What all services get.
+/// The addresses and ports of all services.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Assignment {
-    /// Every service that was there.
+    /// The addresses and ports of each service, for all services that there were.
     pub services: BTreeMap<ObjectKey, Assigned>,
-    /// To be kept on the disk, and given to the next call.
+    /// The record to keep on the disk, and to give to the next call.
     pub record: Allocations,
 }
 
-/// Gives each service its addresses and ports. `services` are all there are: what one had that is not among them is free
-/// again, so call it only when every source has spoken. `cidrs` are `serviceCIDR`, at most one for each family; services
-/// that name no family have the first. A service that is not in the record is first seen `now`.
+/// Gives each service its addresses and ports. `services` must be all there are, because the addresses and ports of any
+/// other service become free: keep the returned record only when every source has spoken. `cidrs` are `serviceCIDR`, at most
+/// one for each family; a service that names no family gets the first. A service that is not in the record is first seen
+/// `now`.
 pub fn allocate(
     services: &[(ObjectKey, Arc<Service>)],
     cidrs: &[Cidr],

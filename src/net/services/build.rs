@@ -1,4 +1,4 @@
-//! From services, pods of this node and slices of files to what a data path gets (services 2).
+//! Builds the table that a data path gets from services, pods of this node and slices of files (services 2).
 //!
 //! Invariants: pure. Equal inputs in any order give equal tables and findings. What a service may not have is left out of
 //! the table and is a finding; the rest of the service works.
@@ -19,26 +19,26 @@ use crate::api::service::{IpFamily, Protocol, ServicePort, ServiceType, TrafficP
 pub struct HealthCheck {
     /// Namespace of the service.
     pub namespace: String,
-    /// Its name.
+    /// The name of the service.
     pub service: String,
     /// `healthCheckNodePort`.
     pub port: u16,
-    /// How many addresses of this node are ready endpoints.
+    /// The number of addresses of this node that are ready endpoints.
     pub local_endpoints: usize,
 }
 
-/// What came of it.
+/// The table that was built, with the health checks and the findings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Built {
-    /// For the data path.
+    /// The table for the data path.
     pub table: ServiceTable,
-    /// Sorted.
+    /// The health checks of services, sorted.
     pub health_checks: Vec<HealthCheck>,
-    /// Sorted.
+    /// The parts that are left out of the table, with the reasons, sorted.
     pub findings: Vec<Finding>,
 }
 
-/// Builds the table.
+/// Builds the table, the health checks and the findings.
 pub fn build(inputs: &Inputs<'_>) -> Built {
     let mut claims = Claims::new(inputs.node.own_ports);
     let mut built = Built::default();
@@ -70,7 +70,7 @@ fn by_precedence<'a>(services: &'a [NamedService<'a>]) -> Vec<&'a NamedService<'
     served
 }
 
-/// One service while it is put into the table.
+/// The work of putting one service into the table.
 struct Building<'a, 'n> {
     inputs: &'a Inputs<'a>,
     lookup: &'a Lookup<'n>,
@@ -92,7 +92,7 @@ impl Building<'_, '_> {
         self.health_check(&candidates);
     }
 
-    /// None where nothing is left that clients could use.
+    /// Makes the entry of one port, or returns `None` if no address and no node port is left that clients could use.
     fn entry(
         &mut self,
         place: usize,
@@ -139,7 +139,7 @@ impl Building<'_, '_> {
         }
     }
 
-    /// Those of the addresses that the service may have.
+    /// Claims the addresses for a port and returns those that the service may have, sorted.
     fn addresses(&mut self, field: Field, all: &[IpAddr], port: &ServicePort) -> Vec<IpAddr> {
         let mut left: Vec<IpAddr> = all
             .iter()
@@ -171,7 +171,7 @@ impl Building<'_, '_> {
         }
     }
 
-    /// Why no port of the service may have the address.
+    /// The reason why no port of the service may have the address, or `None` if there is no such reason.
     fn unfit(&self, field: Field, address: IpAddr) -> Option<(What, String)> {
         if is_of_node(address, self.inputs.node.addresses) {
             let why = format!("it is an address of this node; {}", field.instead);
@@ -196,7 +196,7 @@ impl Building<'_, '_> {
         self.claim_of_node(&path, port, protocol, &holder)
     }
 
-    /// The port if the service may have it.
+    /// Claims a port of the node and returns it if the service may have it.
     fn claim_of_node(
         &mut self,
         path: &str,
@@ -295,7 +295,8 @@ fn taken(by: &Holder, otherwise: What) -> What {
     }
 }
 
-/// Whether packets to the address are the node's own, or go to more than one.
+/// True if packets to the address stay on the node or go to more than one host: the address is one of the node, loopback,
+/// unspecified, or multicast.
 fn is_of_node(address: IpAddr, of_node: &[IpAddr]) -> bool {
     let address = address.to_canonical();
     of_node.iter().any(|own| own.to_canonical() == address)
@@ -304,7 +305,7 @@ fn is_of_node(address: IpAddr, of_node: &[IpAddr]) -> bool {
         || address.is_multicast()
 }
 
-/// How many addresses of this node are ready.
+/// Counts the addresses of endpoints on this node that are ready.
 fn local_endpoints(candidates: &[Vec<Candidate>]) -> usize {
     let ready = candidates.iter().flatten();
     let ready = ready.filter(|c| c.local && c.conditions.ready);

@@ -29,7 +29,7 @@ fn app(name: &str) -> BTreeMap<String, String> {
     [("app".to_owned(), name.to_owned())].into()
 }
 
-/// Ready, with label `app: web`.
+/// A ready pod with label `app: web`.
 fn web(name: &str, addresses: &[&str]) -> PodFacts {
     PodFacts {
         namespace: "default".into(),
@@ -67,7 +67,7 @@ fn port(name: &str, port: u16) -> ServicePort {
     }
 }
 
-/// Selects `app: web`; port 80 to 8080.
+/// A service that selects `app: web` and leads port 80 to 8080.
 fn service() -> Service {
     Service {
         selector: app("web"),
@@ -216,7 +216,7 @@ fn some(addresses: &[&str]) -> Backends {
     Backends::Some(addresses.iter().map(backend).collect())
 }
 
-/// Of service `web`, an address a row: `ADDRESS NODE`.
+/// A slice of service `web`, with one address for each row `ADDRESS NODE`.
 fn slice(rows: &[&str]) -> EndpointSlice {
     let endpoint = |row: &&str| {
         let (address, node) = row.split_once(' ').expect("address and node");
@@ -809,7 +809,7 @@ fn the_order_of_the_inputs_does_not_matter() {
     assert!(names.is_sorted() && names.len() == 5);
 }
 
-/// The same numbers in each run.
+/// A source of random numbers that gives the same numbers in each run.
 struct Random(u64);
 
 impl Random {
@@ -825,7 +825,7 @@ impl Random {
         self.below(2) == 0
     }
 
-    /// Few different ones, some of the node.
+    /// At most two addresses out of five, some of which are the node's.
     fn addresses(&mut self, net: &str) -> Vec<IpAddr> {
         let count = self.below(3);
         let one = |n| match n {

@@ -13,11 +13,11 @@ use crate::api::service::{
 /// An endpoint of one service port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    /// Where it is.
+    /// The place to which traffic for the endpoint goes.
     pub backend: Backend,
-    /// Of itself.
+    /// The conditions of the endpoint: ready, serving, terminating.
     pub conditions: EndpointConditions,
-    /// It is on this node.
+    /// True if the endpoint is on this node.
     pub local: bool,
 }
 
@@ -26,19 +26,19 @@ impl Candidate {
         IpFamily::of(self.backend.address.ip())
     }
 
-    /// Whether it answers although it ends, which counts where no endpoint is ready.
+    /// True if the endpoint answers although it ends. Traffic uses such an endpoint if none is ready.
     fn is_last_resort(&self) -> bool {
         self.conditions.serving && self.conditions.terminating
     }
 
-    /// The more useful of two that name the same place is kept.
+    /// The usefulness of the endpoint. Of two that name the same place, the one with the higher rank is kept.
     fn rank(&self) -> (bool, bool, bool) {
         (self.conditions.ready, self.is_last_resort(), self.local)
     }
 }
 
-/// The endpoints of one service port: pods of this node, and those of slices that files have. A pod of this node is judged
-/// by what is known here, whatever a slice says of its address.
+/// The endpoints of one service port: the pods of this node, and the endpoints in slices that come from files. A pod of this
+/// node is judged by what is known here, whatever a slice says of its address.
 pub fn candidates(
     port: &ServicePort,
     pods: &[PodEndpoint],
@@ -58,7 +58,7 @@ pub fn candidates(
     found.into_values().collect()
 }
 
-/// The endpoint of a pod for one service port; None where the pod does not have the port.
+/// The endpoint of a pod for one service port, or `None` if the pod does not have the port.
 pub fn of_pod(port: &ServicePort, pod: &PodEndpoint) -> Option<Candidate> {
     let backend = Backend {
         namespace: pod.loopback_only.clone(),
@@ -93,17 +93,18 @@ fn backend(port: &ServicePort, ports: &[EndpointPort], endpoint: &Endpoint) -> O
     })
 }
 
-/// What clients inside and outside use.
+/// The backends that clients use with each traffic policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice {
-    /// With the policy Cluster.
+    /// The backends for the policy Cluster.
     cluster: Vec<Backend>,
-    /// With the policy Local.
+    /// The backends for the policy Local.
     local: Vec<Backend>,
 }
 
 impl Choice {
-    /// Each family has its own choice, for a client can only use its own.
+    /// Chooses among the candidates of a service port. Each family has its own choice, because a client can only use its own
+    /// family.
     pub fn of(candidates: &[Candidate]) -> Self {
         let mut choice = Self {
             cluster: Vec::new(),
@@ -119,8 +120,8 @@ impl Choice {
         choice
     }
 
-    /// The backends for a policy. Without one on this node packets are dropped where another node has one, and refused
-    /// where none has.
+    /// The backends for a policy. With the policy Local and no backend on this node, packets are dropped if another node has
+    /// a backend, and refused if no node has one.
     pub fn backends(&self, policy: TrafficPolicy) -> Backends {
         let chosen = match policy {
             TrafficPolicy::Cluster => &self.cluster,
@@ -133,13 +134,13 @@ impl Choice {
         }
     }
 
-    /// Whether any client uses it.
+    /// Tells whether any client uses the backend.
     pub fn uses(&self, backend: &Backend) -> bool {
         self.cluster.contains(backend) || self.local.contains(backend)
     }
 }
 
-/// The ready ones; if there are none, those that answer while they end.
+/// The backends that traffic can use: those that are ready, or else those that answer while they end.
 fn usable<'a>(candidates: impl Iterator<Item = &'a Candidate> + Clone) -> Vec<Backend> {
     let mut ready = candidates.clone().filter(|c| c.conditions.ready).peekable();
     let backend = |c: &Candidate| c.backend.clone();

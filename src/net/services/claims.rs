@@ -1,4 +1,4 @@
-//! Who has which address and which port of the node (services 2.4).
+//! The holders of addresses and of ports of the node (services 2.4).
 //!
 //! Invariants: pure. An address with port and protocol has one holder, the first that claimed it; so has a port of the
 //! node's addresses.
@@ -12,17 +12,17 @@ use crate::api::service::Protocol;
 /// A port that podprobe itself listens on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnPort {
-    /// None: every address of the node.
+    /// The address, or `None` for every address of the node.
     pub address: Option<IpAddr>,
-    /// Its number.
+    /// The number of the port.
     pub port: u16,
     /// TCP or UDP.
     pub protocol: Protocol,
-    /// What listens there, for texts: `the health check of the proxy`.
+    /// The part of podprobe that listens there, for texts: `the health check of the proxy`.
     pub what: String,
 }
 
-/// Who has something.
+/// The holder of an address or of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Holder {
     /// A part of podprobe.
@@ -46,21 +46,21 @@ impl fmt::Display for Holder {
     }
 }
 
-/// What came of a claim.
+/// The outcome of a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Claim {
-    /// It is the claimant's now.
+    /// The claim succeeded: the claimant is the holder now.
     New,
-    /// It was the claimant's already.
+    /// The claimant was the holder already.
     Again,
-    /// Somebody else has it.
+    /// The claim failed: somebody else is the holder.
     TakenBy(Holder),
 }
 
-/// On which address of the node, and by whom. None is every address.
+/// A claim of a port of the node: the address, or `None` for every address, and the holder.
 type OnNode = (Option<IpAddr>, Holder);
 
-/// All that has a holder.
+/// The addresses and the ports of the node that have a holder.
 #[derive(Debug, Default)]
 pub struct Claims {
     addresses: BTreeMap<(IpAddr, u16, Protocol), Holder>,
@@ -68,7 +68,7 @@ pub struct Claims {
 }
 
 impl Claims {
-    /// With podprobe's own ports.
+    /// Claims that begin with podprobe's own ports.
     pub fn new(own: &[OwnPort]) -> Self {
         let mut claims = Self::default();
         for port in own {

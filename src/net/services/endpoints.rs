@@ -12,25 +12,26 @@ use crate::api::service::{
     ServicePort, TargetPort,
 };
 
-/// A service of which endpoints are wanted.
+/// A service whose endpoints are wanted.
 #[derive(Clone, Copy, Debug)]
 pub struct Selecting<'a> {
-    /// Its namespace; pods of others are not looked at.
+    /// The namespace of the service. Pods of other namespaces are not selected.
     pub namespace: &'a str,
-    /// Its name.
+    /// The name of the service.
     pub name: &'a str,
     /// The service.
     pub service: &'a Service,
-    /// The families of its addresses; for a headless service those that it names, or those of the node.
+    /// The families of the service's addresses. For a headless service, the families that it names, or else those of the
+    /// node.
     pub families: &'a [IpFamily],
 }
 
 /// A pod of this node as an endpoint of a service, with its addresses of one family.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodEndpoint {
-    /// As in a slice.
+    /// The endpoint as a slice would have it, but without the name of the node.
     pub endpoint: Endpoint,
-    /// Of all its addresses.
+    /// The family of all addresses of the endpoint.
     pub family: IpFamily,
     /// The ports of the service that the pod has, with the pod's numbers.
     pub ports: Vec<EndpointPort>,
@@ -38,13 +39,13 @@ pub struct PodEndpoint {
     pub loopback_only: Option<PathBuf>,
 }
 
-/// Whether the service's selector selects a pod with these labels; an empty selector selects none.
+/// Tells whether the service's selector selects a pod with these labels. An empty selector selects none.
 pub fn selects(service: &Service, labels: &BTreeMap<String, String>) -> bool {
     let has = |(key, value)| labels.get(key) == Some(value);
     !service.selector.is_empty() && service.selector.iter().all(has)
 }
 
-/// Whether the pod can be an endpoint: it has not finished and has an address. One that ends can (services 1.1).
+/// True if the pod can be an endpoint: it has not finished and has an address. A pod that ends can be one (services 1.1).
 pub fn counts(pod: &PodFacts) -> bool {
     !pod.phase.is_terminal() && !pod.addresses.is_empty()
 }
@@ -88,7 +89,7 @@ pub fn endpoints<'p>(
         .collect()
 }
 
-/// None where the pod has no address of that family.
+/// Makes the endpoint of a pod for one family, or returns `None` if the pod has no address of that family.
 fn endpoint(of: &Selecting<'_>, pod: &PodFacts, family: IpFamily) -> Option<PodEndpoint> {
     let addresses: Vec<_> = pod.addresses_of(family).collect();
     if addresses.is_empty() {
@@ -121,8 +122,8 @@ fn ports(service: &Service, pod: &PodFacts) -> Vec<EndpointPort> {
     service.ports.iter().filter_map(port).collect()
 }
 
-/// The endpoints as slices, one for each family and each set of port numbers, as the controller would write them; for
-/// people and for names. `node_name` is this node's.
+/// Returns the endpoints as slices, as the controller would write them: one slice for each family and each set of ports.
+/// The slices are for people and for names. `node_name` is the name of this node.
 pub fn slices(service: &str, node_name: &str, endpoints: &[PodEndpoint]) -> Vec<EndpointSlice> {
     let mut slices: Vec<EndpointSlice> = Vec::new();
     for of_pod in endpoints {
@@ -145,8 +146,8 @@ pub fn slices(service: &str, node_name: &str, endpoints: &[PodEndpoint]) -> Vec<
     slices
 }
 
-/// The families of a service: of its addresses, else those that it names, else those of the node as its policy has it
-/// (services 1.4). `of_node` begins with the primary one.
+/// Returns the families of a service (services 1.4): the families of its addresses; if it has none, those that it names; if
+/// it names none, as many of the node's as its policy allows. `of_node` begins with the primary family.
 pub fn families(service: &Service, cluster_ips: &[IpAddr], of_node: &[IpFamily]) -> Vec<IpFamily> {
     let mut families: Vec<IpFamily> = cluster_ips.iter().copied().map(IpFamily::of).collect();
     if families.is_empty() {

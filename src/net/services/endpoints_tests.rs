@@ -36,7 +36,7 @@ fn port(name: &str, protocol: Protocol, target_port: TargetPort) -> ServicePort 
     }
 }
 
-/// Selects `app: web`, one port to 8080.
+/// A service that selects `app: web` and leads its one port to 8080.
 fn service() -> Service {
     Service {
         selector: labels(&[("app", "web")]),
@@ -58,7 +58,7 @@ fn found(service: &Service, pods: &[PodFacts]) -> Vec<PodEndpoint> {
     endpoints(&of(service, &[IpFamily::V4]), pods)
 }
 
-/// `pod ready serving terminating`, a letter each.
+/// Checks the endpoints as texts: `pod ready serving terminating`, a letter for each condition.
 #[track_caller]
 fn check(service: &Service, pods: &[PodFacts], expected: &[&str]) {
     let word = |e: PodEndpoint| {

@@ -8,11 +8,11 @@ use std::net::{IpAddr, SocketAddr};
 use super::inputs::NamedService;
 use crate::api::service::{Service, ServicePort, ServiceType};
 
-/// The namespace and name of the API server's service; every pod gets its variables where it exists.
+/// The namespace and name of the API server's service. If this service exists, every pod gets its variables.
 const MASTER: (&str, &str) = ("default", "kubernetes");
 
 /// The variables for a pod of `namespace`, in the order of the services' names. `links` is the pod's `enableServiceLinks`.
-/// Variables that the container sets itself go before these; that is the caller's.
+/// The caller lets variables that the container sets itself go before these.
 pub fn service_environment(
     services: &[NamedService<'_>],
     namespace: &str,
@@ -32,7 +32,8 @@ pub fn service_environment(
     variables.0
 }
 
-/// Headless services and external names have none, and neither has a service without ports.
+/// True if the service has an address for variables. Headless services and external names have none, and neither has a
+/// service without ports.
 fn has_address(service: &NamedService<'_>) -> bool {
     let Service { type_, ports, .. } = service.service;
     *type_ != ServiceType::ExternalName && !service.cluster_ips.is_empty() && !ports.is_empty()
@@ -42,7 +43,7 @@ fn has_address(service: &NamedService<'_>) -> bool {
 struct Variables(Vec<(String, String)>);
 
 impl Variables {
-    /// The last one of a name counts, as in a container's environment.
+    /// Adds a variable. The last value of a name counts, as in a container's environment.
     fn add(&mut self, name: String, value: impl ToString) {
         let value = value.to_string();
         match self.0.iter_mut().find(|(known, _)| *known == name) {
@@ -72,7 +73,7 @@ impl Variables {
         }
     }
 
-    /// As containers that were linked by Docker had them.
+    /// Adds the variables of one port in the form that Docker gave to linked containers.
     fn add_link(&mut self, service: &str, address: IpAddr, port: &ServicePort) {
         let prefix = format!("{service}_PORT_{}_{}", port.port, port.protocol);
         let protocol = port.protocol.to_string().to_lowercase();
@@ -88,7 +89,7 @@ fn url(address: IpAddr, port: &ServicePort) -> String {
     format!("{protocol}://{}", SocketAddr::from((address, port.port)))
 }
 
-/// In upper case, with `_` for `-`.
+/// Returns the name in upper case, with `_` for `-`.
 fn variable_name(name: &str) -> String {
     name.replace('-', "_").to_uppercase()
 }

@@ -14,34 +14,35 @@ use super::pod_facts::PodFacts;
 use crate::api::service::{IpFamily, ServicePort, TargetPort};
 use crate::base::spelling::nearest;
 
-/// At most so many pods are named that the selector does not match.
+/// The highest number of pods that are listed although the selector does not match them.
 const MOST_NEAR: usize = 5;
 
 /// A pod and what it gets of a service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodTraffic {
-    /// Its namespace.
+    /// The namespace of the pod.
     pub namespace: String,
-    /// Its name.
+    /// The name of the pod.
     pub name: String,
-    /// Some clients are sent to it.
+    /// True if some clients are sent to the pod.
     pub gets_traffic: bool,
-    /// Why not, or what is special; empty where all is well.
+    /// The reasons why the pod gets no traffic, or what is special about it. Empty if all is well.
     pub why: Vec<String>,
 }
 
-/// What becomes of each pod.
+/// The explanation of a service: which pods get its traffic, and why others do not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Explanation {
     /// The pods that the selector matches, by name.
     pub selected: Vec<PodTraffic>,
-    /// Pods that it nearly matches, by how near they are; none of them gets traffic.
+    /// The pods that the selector nearly matches, the nearest first. None of them gets traffic.
     pub near: Vec<PodTraffic>,
-    /// What holds for all; empty where pods are selected.
+    /// A remark about the service as a whole: it has no selector, or the selector matches no pod. Empty if pods are
+    /// selected.
     pub note: String,
 }
 
-/// Explains one service. It need not be one that is served, and need not be among those of `inputs`.
+/// Explains one service. The service need not be served, and need not be among those of `inputs`.
 pub fn explain(service: &NamedService<'_>, inputs: &Inputs<'_>) -> Explanation {
     let explainer = Explainer::new(service, inputs);
     let is_selected = |pod: &&PodFacts| {
@@ -79,7 +80,7 @@ fn text(labels: &BTreeMap<String, String>) -> String {
     pairs.join(",")
 }
 
-/// What is the same for all pods of a service.
+/// The facts of a service that are the same for all its pods, from which each pod is explained.
 struct Explainer<'a> {
     service: &'a NamedService<'a>,
     families: Vec<IpFamily>,
@@ -112,7 +113,7 @@ impl<'a> Explainer<'a> {
         }
     }
 
-    /// A headless service has no data path: names lead to its ready pods.
+    /// True if some clients are sent to the pod. A headless service has no data path: names lead to its ready pods.
     fn is_used(&self, pod: &PodFacts) -> bool {
         let is_of = |e: &&PodEndpoint| {
             let target = e.endpoint.target.as_ref();
@@ -164,7 +165,7 @@ impl<'a> Explainer<'a> {
     }
 }
 
-/// Why the pod is no endpoint of any service.
+/// The reason why the pod is no endpoint of any service, or `None` if it can be one.
 fn never(pod: &PodFacts) -> Option<String> {
     if pod.phase.is_terminal() {
         return Some(format!("phase {}", pod.phase));
@@ -191,8 +192,8 @@ fn no_port(port: &ServicePort, pod: &PodFacts) -> Option<String> {
     Some(format!("no port named \"{name}\" for {protocol}{hint}"))
 }
 
-/// The pods that the selector nearly matches. Those with a slip in a label always; those with only some of the labels where
-/// no pod is selected.
+/// The pods that the selector nearly matches, the nearest first. A pod whose labels have a slip is always listed. A pod with
+/// only some of the labels is listed if no pod is selected.
 fn near<'a>(
     service: &NamedService<'_>,
     others: impl Iterator<Item = &'a PodFacts>,
@@ -217,12 +218,12 @@ fn near<'a>(
     near.collect()
 }
 
-/// What keeps a selector from a pod.
+/// The reasons why a selector does not match a pod.
 struct Misses {
     why: Vec<String>,
-    /// Each of them looks like a typing error.
+    /// True if each of the reasons looks like a typing error.
     is_slip: bool,
-    /// A part of the selector matches.
+    /// True if a part of the selector matches.
     some_match: bool,
 }
 
@@ -267,7 +268,7 @@ fn no_label(key: &str, value: &str, pod: &PodFacts) -> (String, bool) {
     }
 }
 
-/// A pod of another namespace is near where it has all the labels and is all there is.
+/// The misses of a pod in another namespace. Such a pod is near if it has all the labels and no pod is selected.
 fn elsewhere(service: &NamedService<'_>, pod: &PodFacts) -> Misses {
     let why = format!(
         "it is in namespace {}; a service selects pods of its own, {}",

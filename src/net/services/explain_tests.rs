@@ -15,7 +15,7 @@ fn ip(text: &str) -> IpAddr {
     text.parse().expect("an address")
 }
 
-/// Ready, in `default`, with an IPv4 address and a TCP port `http`.
+/// A ready pod in `default` with an IPv4 address and a TCP port `http`.
 fn pod(name: &str, of: &[(&str, &str)]) -> PodFacts {
     let http = PodPort {
         name: "http".into(),
@@ -140,7 +140,8 @@ fn a_ready_pod_gets_traffic_and_another_says_why_not() {
     check(&pods, &expected);
 }
 
-/// Its address is refused, or taken; the problem beside it says why. No other address of it is served either.
+/// A service without an address is not served, and neither are its other addresses: its address was refused, or another
+/// service has it. The problem beside the explanation says why.
 #[test]
 fn nobody_sends_to_a_service_without_address() {
     let mut service = selecting(&[("app", "web")]);

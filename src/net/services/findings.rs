@@ -1,10 +1,10 @@
-//! What is wrong with a service on this node, as data and for people (services 2.5).
+//! The findings: what is wrong with a service on this node, as data and for people (services 2.5).
 //!
 //! Invariants: pure. A finding names the object, the field, the value, and the way out.
 
 use std::fmt;
 
-/// Whose fault it is.
+/// The object whose fault a finding is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Subject {
     /// A service, by namespace and name.
@@ -22,7 +22,7 @@ impl fmt::Display for Subject {
     }
 }
 
-/// What is left out of the data path, and why.
+/// The kind of a finding: the part that is left out of the data path, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum What {
     /// An address that the node has.
@@ -37,14 +37,14 @@ pub enum What {
     OtherFamily,
 }
 
-/// See the module.
+/// A part of a service or pod that is left out of the data path, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finding {
-    /// Whose it is.
+    /// The object whose fault the finding is.
     pub subject: Subject,
-    /// What is left out.
+    /// The kind of the finding.
     pub what: What,
-    /// Field, value, cause and way out; without the object.
+    /// The text for people: field, value, cause and way out, without the object.
     pub message: String,
 }
 

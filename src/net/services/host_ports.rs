@@ -11,8 +11,8 @@ use super::pod_facts::{PodFacts, PodPort};
 use super::table::{Backend, HostPort};
 use crate::api::service::IpFamily;
 
-/// Claims the host ports of all pods and gives those that have to be led somewhere: a pod on the node's network listens
-/// itself.
+/// Claims the host ports of all pods and returns those that have to be led to a container. A pod on the node's network
+/// listens itself, so its ports are claimed but not returned.
 pub(super) fn host_ports(
     pods: &[&PodFacts],
     claims: &mut Claims,
@@ -34,7 +34,7 @@ pub(super) fn host_ports(
     found
 }
 
-/// 0.0.0.0 and :: are every address of their family; claims do not tell families apart.
+/// Returns `None` for 0.0.0.0 and ::, which are every address of their family. Claims do not tell families apart.
 fn specific(address: Option<IpAddr>) -> Option<IpAddr> {
     address.filter(|a| !a.is_unspecified())
 }
@@ -79,7 +79,7 @@ fn finding(pod: &PodFacts, number: u16, port: &PodPort, by: &Holder) -> Finding 
     }
 }
 
-/// One for each family that the pod and the address of the node have in common.
+/// Makes the host ports of a container's port: one for each family that the pod and the address of the node have in common.
 fn of_port(pod: &PodFacts, port: &PodPort) -> Vec<HostPort> {
     let wanted = port.host_ip.map(IpFamily::of);
     let families = [IpFamily::V4, IpFamily::V6];

@@ -1,4 +1,4 @@
-//! What the table of services is made of.
+//! The inputs from which the table of services is made.
 //!
 //! Invariants: nothing here decides. The caller keeps what these borrow.
 
@@ -13,74 +13,75 @@ use crate::api::objects::ObjectKey;
 use crate::api::service::{Cidr, EndpointSlice, IpFamily, Service};
 use crate::base::clock::Time;
 
-/// What services are made of.
+/// The objects from files that services are made of.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ServiceObjects {
-    /// Each with its key, in the order of keys.
+    /// The services with their keys, in the order of keys.
     pub services: Vec<(ObjectKey, Arc<Service>)>,
-    /// The same; those that mirror an Endpoints object have its key.
+    /// The slices with their keys, in the order of keys. A slice that mirrors an Endpoints object has the key of that
+    /// object.
     pub slices: Vec<(ObjectKey, Arc<EndpointSlice>)>,
 }
 
 /// A service with what was allocated for it.
 #[derive(Clone, Copy, Debug)]
 pub struct NamedService<'a> {
-    /// Its namespace.
+    /// The namespace of the service.
     pub namespace: &'a str,
-    /// Its name.
+    /// The name of the service.
     pub name: &'a str,
     /// The service.
     pub service: &'a Service,
-    /// When it was created, if that is known: of two that want the same, the older one has it.
+    /// The time when the service was created, if it is known. Of two services that want the same, the older one gets it.
     pub created: Option<Time>,
-    /// Given or allocated, primary first. None of a service that has none, or none yet: it is not served.
+    /// The cluster IPs, given or allocated, primary first. Empty for a service that has none, or none yet: it is not served.
     pub cluster_ips: &'a [IpAddr],
     /// The node port of each of the service's ports, given or allocated, in their order.
     pub node_ports: &'a [Option<u16>],
-    /// Given or allocated.
+    /// The health check port of the service, given or allocated.
     pub health_check_node_port: Option<u16>,
 }
 
 impl NamedService<'_> {
-    /// A data path would serve it, and it has no cluster IP: none could be allocated, or the one it names is refused. Nothing
-    /// of it is served then, neither node ports nor other addresses.
+    /// True if the service lacks a cluster IP that it should have: none could be allocated, or the address that it names is
+    /// refused. Then nothing of the service is served, neither node ports nor other addresses.
     pub fn lacks_address(&self) -> bool {
         self.service.is_proxied() && self.cluster_ips.is_empty()
     }
 }
 
-/// A slice of a file.
+/// An endpoint slice that comes from a file.
 #[derive(Clone, Copy, Debug)]
 pub struct NamedSlice<'a> {
-    /// Its namespace.
+    /// The namespace of the slice.
     pub namespace: &'a str,
     /// The slice.
     pub slice: &'a EndpointSlice,
 }
 
-/// What the node has.
+/// The facts about the node.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NodeFacts<'a> {
     /// `nodeName`.
     pub name: &'a str,
-    /// The addresses of its interfaces, without those that a data path has put there for services.
+    /// The addresses of the node's interfaces, without those that a data path has put there for services.
     pub addresses: &'a [IpAddr],
-    /// Those that pods get addresses of, the primary one first.
+    /// The families of the addresses that pods get, primary first.
     pub families: &'a [IpFamily],
-    /// Where podprobe itself listens.
+    /// The ports on which podprobe itself listens.
     pub own_ports: &'a [OwnPort],
-    /// Of the table.
+    /// The ranges of pods, for the table.
     pub pod_cidrs: &'a [Cidr],
-    /// Of the table.
+    /// The ranges of services, for the table.
     pub service_cidrs: &'a [Cidr],
 }
 
-/// All that the table is made of.
+/// All inputs of the table.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Inputs<'a> {
-    /// In any order.
+    /// The services, in any order.
     pub services: &'a [NamedService<'a>],
-    /// In any order.
+    /// The slices from files, in any order.
     pub slices: &'a [NamedSlice<'a>],
     /// The pods of this node, in any order.
     pub pods: &'a [&'a PodFacts],
@@ -88,7 +89,7 @@ pub struct Inputs<'a> {
     pub node: NodeFacts<'a>,
 }
 
-/// Gives `f` the services and slices with what each has.
+/// Calls `f` with the services, their addresses and ports, and the slices.
 pub fn with_inputs<T>(
     objects: &ServiceObjects,
     assigned: &BTreeMap<ObjectKey, Assigned>,

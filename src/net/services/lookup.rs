@@ -11,14 +11,14 @@ use super::inputs::{Inputs, NamedService, NodeFacts};
 use super::pod_facts::PodFacts;
 use crate::api::service::{EndpointSlice, IpFamily, Service};
 
-/// Pods by a label, slices by their service.
+/// An index of the pods by their labels, and of the slices by their service.
 #[derive(Debug)]
 pub struct Lookup<'a> {
     node: NodeFacts<'a>,
     pods: &'a [&'a PodFacts],
-    /// Made for the first service that asks.
+    /// The index of pods, made for the first service that asks.
     by_label: OnceCell<ByLabel<'a>>,
-    /// By namespace and name of the service.
+    /// The slices by namespace and name of their service.
     slices: HashMap<(&'a str, &'a str), Vec<&'a EndpointSlice>>,
 }
 
@@ -28,17 +28,17 @@ type ByLabel<'a> = HashMap<(&'a str, &'a str, &'a str), Vec<&'a PodFacts>>;
 /// The endpoints of one service.
 #[derive(Clone, Debug)]
 pub struct ServiceEndpoints<'a> {
-    /// See services 1.4.
+    /// The families of the service, by services 1.4.
     pub families: Vec<IpFamily>,
-    /// Those that are pods of this node.
+    /// The endpoints that are pods of this node.
     pub pods: Vec<PodEndpoint>,
-    /// Those of files; only slices of the service's families.
+    /// The slices of the service that come from files, but only those of the service's families.
     pub slices: Vec<&'a EndpointSlice>,
     node_name: &'a str,
 }
 
 impl<'a> Lookup<'a> {
-    /// Over all pods and slices.
+    /// Indexes the slices of `inputs`. The pods are indexed when the first service asks.
     pub fn new(inputs: &Inputs<'a>) -> Self {
         let mut lookup = Self {
             node: inputs.node,
@@ -53,7 +53,7 @@ impl<'a> Lookup<'a> {
         lookup
     }
 
-    /// The endpoints of a service, which need not be one that is served.
+    /// Finds the endpoints of a service. The service need not be served.
     pub fn endpoints(&self, of: &NamedService<'_>) -> ServiceEndpoints<'a> {
         let families = families(of.service, of.cluster_ips, self.node.families);
         let selecting = Selecting {
@@ -74,7 +74,7 @@ impl<'a> Lookup<'a> {
         }
     }
 
-    /// Pods with the rarest of the labels that the selector wants.
+    /// The pods that have the rarest of the labels that the selector wants.
     fn with_a_label_of(&self, of: &NamedService<'_>) -> Vec<&'a PodFacts> {
         let by_label = self.by_label.get_or_init(|| by_label(self.pods));
         let selector = of.service.selector.iter();
@@ -104,7 +104,8 @@ impl ServiceEndpoints<'_> {
             .collect()
     }
 
-    /// All as slices: those that the controller would write for the pods, and those of files. For people and for names.
+    /// Returns all endpoints as slices: those that the controller would write for the pods, and those from files. The slices
+    /// are for people and for names.
     pub fn all_slices(&self, service: &str) -> Vec<EndpointSlice> {
         let mut all = slices(service, self.node_name, &self.pods);
         all.extend(self.slices.iter().map(|&s| s.clone()));

@@ -1,6 +1,7 @@
-//! What the responder of names gets: the services of the cluster as names see them, and whom to answer.
+//! The message for the responder of names: the services of the cluster as names see them, and the clients to answer.
 //!
-//! Invariants: nothing here decides ([`super::naming`] does). Equal states give equal values, so that a message can be compared with the last.
+//! Invariants: nothing here decides ([`super::naming`] does). Equal states give equal values, so that a message can be
+//! compared with the last.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -8,29 +9,29 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::service::{Cidr, Protocol};
 
-/// All that the responder needs, as it comes in one message.
+/// All facts that the responder of names needs, in one message.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Names {
-    /// Grows with each change; the serial of the zone.
+    /// The version, which grows with each change. It is the serial of the zone.
     pub version: u32,
     /// The cluster's domain, `cluster.local`.
     pub domain: String,
     /// The addresses that clients ask: those of the cluster's DNS service.
     pub addresses: Vec<IpAddr>,
-    /// Where pods have their addresses. Their reverse names are never asked elsewhere.
+    /// The ranges of pods' addresses. The responder never asks other resolvers for reverse names in these ranges.
     pub pod_cidrs: Vec<Cidr>,
-    /// Where services have theirs; the same.
+    /// The ranges of services' addresses. The responder never asks other resolvers for reverse names in these ranges.
     pub service_cidrs: Vec<Cidr>,
-    /// Who gets answers: the pods and the node's own addresses.
+    /// The addresses of clients that get answers: the pods and the node itself.
     pub clients: Vec<Cidr>,
     /// The node's resolvers, in the order of its resolv.conf.
     pub upstreams: Vec<SocketAddr>,
-    /// In any order.
+    /// The names of all services, in any order.
     pub services: Vec<ServiceNames>,
 }
 
 impl Names {
-    /// Whether a name leads to a pod itself, and not to an address from which a data path sends clients on.
+    /// True if some name leads to a pod itself, and not to an address from which a data path sends clients on.
     pub fn lead_to_pods(&self) -> bool {
         let leads = |target: &NameTarget| match target {
             NameTarget::Headless(endpoints) => endpoints.iter().any(|e| e.ready),
@@ -43,25 +44,25 @@ impl Names {
 /// The names of one service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServiceNames {
-    /// Its namespace.
+    /// The namespace of the service.
     pub namespace: String,
-    /// Its name.
+    /// The name of the service.
     pub name: String,
-    /// What the name leads to.
+    /// The target of the name.
     pub target: NameTarget,
 }
 
-/// What the name of a service leads to.
+/// The target to which the name of a service leads.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NameTarget {
-    /// Its own addresses.
+    /// The service's own addresses.
     ClusterIps {
-        /// At most one of each family.
+        /// The addresses, at most one of each family.
         addresses: Vec<IpAddr>,
         /// The service's ports.
         ports: Vec<NamedPort>,
     },
-    /// Each of its endpoints.
+    /// The endpoints of a headless service.
     Headless(Vec<EndpointNames>),
     /// `spec.externalName`.
     ExternalName(String),
@@ -70,22 +71,22 @@ pub enum NameTarget {
 /// A port with a name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct NamedPort {
-    /// May be empty.
+    /// The name of the port; may be empty.
     pub name: String,
     /// The `_tcp` or `_udp` of its SRV record.
     pub protocol: Protocol,
-    /// Its number.
+    /// The number of the port.
     pub port: u16,
 }
 
 /// An endpoint of a headless service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndpointNames {
-    /// Its address.
+    /// The address of the endpoint.
     pub address: IpAddr,
-    /// Its own name below the service. None: the address with dashes.
+    /// The endpoint's own name below the service, or `None`: the name is then the address with dashes.
     pub hostname: Option<String>,
-    /// As slices have it: also true with `publishNotReadyAddresses`.
+    /// The condition `ready`, as slices have it: also true with `publishNotReadyAddresses`.
     pub ready: bool,
     /// The ports of the service, with the numbers that this endpoint has for them.
     pub ports: Vec<NamedPort>,

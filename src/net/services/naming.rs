@@ -1,7 +1,7 @@
-//! From services, pods of this node and slices of files to the names that lead to them (names 1).
+//! Makes names from services, pods of this node and slices of files (names 1).
 //!
-//! Invariants: pure. Equal inputs in any order give equal names. What leads to 127.0.0.1 has no name: it would be the client's
-//! own.
+//! Invariants: pure. Equal inputs in any order give equal names. No name leads to 127.0.0.1: that address would be the
+//! client's own.
 
 use std::net::IpAddr;
 
@@ -25,7 +25,7 @@ pub fn service_names(inputs: &Inputs<'_>) -> Vec<ServiceNames> {
     all
 }
 
-/// None where the service has no address, and should have one.
+/// The names of one service, or `None` if the service has no address and should have one.
 fn target(of: &NamedService<'_>, lookup: &Lookup<'_>) -> Option<NameTarget> {
     let service = of.service;
     if service.type_ == ServiceType::ExternalName {

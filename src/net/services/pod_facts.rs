@@ -1,4 +1,4 @@
-//! What services need to know of a pod of this node.
+//! The facts of a pod of this node that services need.
 //!
 //! Invariants: pure. It holds no status and no pod, so that it can be compared and kept.
 
@@ -13,15 +13,16 @@ use crate::api::{Container, ContainerStatus, Pod, PodPhase, PodStatus};
 /// A port that a container of the pod declares.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodPort {
-    /// May be empty.
+    /// The name of the port; may be empty.
     pub name: String,
-    /// Of the container.
+    /// The number of the port of the container.
     pub port: u16,
     /// TCP or UDP.
     pub protocol: Protocol,
-    /// The port of the node that leads to it; for a pod on the node's network its own port.
+    /// The port of the node that leads to the container's port. For a pod on the node's network, the container's port if no
+    /// other is given.
     pub host_port: Option<u16>,
-    /// The address of the node for `host_port`; None is every address.
+    /// The address of the node for `host_port`, or `None` for every address.
     pub host_ip: Option<IpAddr>,
 }
 
@@ -40,25 +41,27 @@ pub struct PodFacts {
     pub addresses: Vec<IpAddr>,
     /// The network namespace of a pod that has only a loopback interface: its addresses mean something in there alone.
     pub loopback_only: Option<PathBuf>,
-    /// It is on the node's network.
+    /// True if the pod is on the node's network.
     pub host_network: bool,
-    /// It answers: all its containers are ready and its readiness gates are open, also while it ends (services 1.2).
+    /// True if the pod answers: all its containers are ready and its readiness gates are open, also while it ends
+    /// (services 1.2).
     pub serving: bool,
-    /// It has begun to end.
+    /// True if the pod has begun to end.
     pub terminating: bool,
-    /// Why it is not serving, for people; empty when it is.
+    /// The reason why the pod is not serving, for people. Empty if it is serving.
     pub not_serving: String,
     /// `spec.hostname`.
     pub hostname: String,
     /// `spec.subdomain`.
     pub subdomain: String,
-    /// The declared ports: of the containers, then of the sidecars (services 1.3). Those of SCTP are left out.
+    /// The declared ports: first those of the containers, then those of the sidecars (services 1.3). Ports of SCTP are left
+    /// out.
     pub ports: Vec<PodPort>,
 }
 
 impl PodFacts {
-    /// The facts of a pod with that status. `terminating`: it has begun to end; Ready is False then whatever its probes
-    /// say. `loopback_only` as in the field.
+    /// Makes the facts of a pod from its status. `terminating` says that the pod has begun to end; its condition Ready is
+    /// then False, whatever its probes say. `loopback_only` is the value of the field of this name.
     pub fn of(
         pod: &Pod,
         status: &PodStatus,
@@ -90,7 +93,7 @@ impl PodFacts {
     }
 }
 
-/// Addresses that cannot be read are left out.
+/// The addresses of a pod, without those that cannot be parsed.
 fn addresses(status: &PodStatus) -> Vec<IpAddr> {
     let all: Vec<IpAddr> = status
         .pod_ips
@@ -103,7 +106,7 @@ fn addresses(status: &PodStatus) -> Vec<IpAddr> {
     }
 }
 
-/// Containers in the order in which a port's name is looked up.
+/// The declared ports of a pod, in the order in which a port's name is looked up.
 fn ports(spec: &PodSpec) -> Vec<PodPort> {
     let containers = spec.containers.iter().chain(spec.sidecars());
     let ports = containers.flat_map(|c| &c.ports);
@@ -128,8 +131,8 @@ fn port(port: &ContainerPort, host_network: bool) -> Option<PodPort> {
     })
 }
 
-/// Why the pod does not answer; None when it does. Ready says so while the pod runs. While it ends, Ready is always
-/// False (deviations: ready-while-ending): then ContainersReady and the readiness gates say it.
+/// The reason why the pod does not answer, or `None` if it does. While the pod runs, the condition Ready decides. While it
+/// ends, Ready is always False (deviations: ready-while-ending): then ContainersReady and the readiness gates decide.
 fn not_serving(spec: &PodSpec, status: &PodStatus, terminating: bool) -> Option<String> {
     let is_true = |type_: &str| status.condition(type_).is_some_and(|c| c.status == "True");
     let gates_open = || {
@@ -167,7 +170,7 @@ fn why_not_ready(spec: &PodSpec, status: &PodStatus) -> String {
     }
 }
 
-/// None when the container is ready.
+/// The reason why a container is not ready, or `None` if it is ready.
 fn why_unready(container: &Container, status: Option<&ContainerStatus>) -> Option<String> {
     let Some(status) = status else {
         return Some("not started yet".into());

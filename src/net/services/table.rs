@@ -1,4 +1,4 @@
-//! What a data path gets: every service port with the addresses it answers on and the endpoints it leads to.
+//! The table that a data path gets: every service port with the addresses it answers on and the endpoints it leads to.
 //!
 //! Invariants: an address with port and protocol occurs once in a table. Endpoints are chosen already, and sorted; so
 //! equal states give equal tables.
@@ -12,16 +12,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::service::{Cidr, IpFamily, Protocol};
 
-/// Names a service port; prints as `ns/name` or `ns/name:port`, kube-proxy's form.
+/// The full name of a service port. Prints as `ns/name` or `ns/name:port`, kube-proxy's form.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ServicePortName {
     /// Namespace of the service.
     pub namespace: String,
-    /// Its name.
+    /// Name of the service.
     pub service: String,
     /// Name of the port; may be empty.
     pub port: String,
-    /// Two ports of one number differ in it.
+    /// The protocol, in which two ports of the same number differ.
     pub protocol: Protocol,
 }
 
@@ -35,22 +35,22 @@ impl fmt::Display for ServicePortName {
     }
 }
 
-/// Where a connection may be sent.
+/// A place to which a connection may be sent.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Backend {
     /// Address and port.
     pub address: SocketAddr,
-    /// It is connected to from inside this network namespace: a pod that has only a loopback interface. The userspace
-    /// path alone can reach it.
+    /// The network namespace from inside which the backend is reached, for a pod that has only a loopback interface. Only
+    /// the userspace path can reach such a backend.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<PathBuf>,
 }
 
-/// The backends of one kind of client. Those of both families stand in one list; an address leads to those of its own
-/// ([`Backends::of_family`]).
+/// The backends of one kind of client. One list has the backends of both families. An address leads to the backends of its
+/// own family ([`Backends::of_family`]).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Backends {
-    /// One of these, never empty.
+    /// Clients are sent to one of these backends. The list is never empty.
     Some(Vec<Backend>),
     /// The service has no endpoint: clients are refused.
     #[default]
@@ -60,7 +60,7 @@ pub enum Backends {
 }
 
 impl Backends {
-    /// Those for clients of one family; a family without any refuses (services 2.2).
+    /// The backends for clients of one family. A family without backends refuses its clients (services 2.2).
     pub fn of_family(&self, family: IpFamily) -> Self {
         let Self::Some(all) = self else {
             return self.clone();
@@ -75,7 +75,7 @@ impl Backends {
 }
 
 impl From<SocketAddr> for Backend {
-    /// Reached from the node.
+    /// A backend that the node reaches from its own network namespace.
     fn from(address: SocketAddr) -> Self {
         Self {
             address,
@@ -85,7 +85,7 @@ impl From<SocketAddr> for Backend {
 }
 
 impl FromIterator<Backend> for Backends {
-    /// None of them refuses.
+    /// Collects backends. An empty iterator gives `Backends::Reject`.
     fn from_iter<T: IntoIterator<Item = Backend>>(all: T) -> Self {
         let all: Vec<Backend> = all.into_iter().collect();
         match all.is_empty() {
@@ -95,38 +95,39 @@ impl FromIterator<Backend> for Backends {
     }
 }
 
-/// One port of one service.
+/// A service port with its addresses and its backends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServicePortEntry {
-    /// See [`ServicePortName`].
+    /// The full name of the service port. See [`ServicePortName`].
     pub name: ServicePortName,
-    /// Its number on the addresses below.
+    /// The number of the port on the addresses below.
     pub port: u16,
     /// Addresses for clients on the node and in pods.
     pub cluster_ips: Vec<IpAddr>,
     /// Addresses for clients from outside: `externalIPs`.
     pub external_ips: Vec<IpAddr>,
-    /// The same of the load balancer: only `source_ranges` may use them.
+    /// Addresses of the load balancer, for clients from outside. Only clients in `source_ranges` may use them.
     pub load_balancer_ips: Vec<IpAddr>,
-    /// Who may use `load_balancer_ips`; empty is everybody.
+    /// Addresses of the clients that may use `load_balancer_ips`. Empty: every client may.
     pub source_ranges: Vec<Cidr>,
     /// A port on the node's addresses, loopback excepted.
     pub node_port: Option<u16>,
-    /// How long a client keeps its endpoint.
+    /// The time for which a client keeps its endpoint, or `None` without session affinity.
     pub affinity: Option<Duration>,
     /// `externalTrafficPolicy: Local`: clients from outside keep their address. With Cluster they appear as the node.
     pub external_local: bool,
-    /// For every client of a cluster IP.
+    /// The backends for every client of a cluster IP.
     pub internal: Backends,
-    /// For clients from outside, on the external addresses and the node port.
+    /// The backends for clients from outside, on the external addresses and the node port.
     pub external: Backends,
-    /// Those of policy Cluster, where `external_local` is set: see [`Self::inside`]. A table of an older podprobe has none.
+    /// The backends of policy Cluster, which clients inside use if `external_local` is set: see [`Self::inside`]. A table of
+    /// an older podprobe has none.
     #[serde(default)]
     pub cluster: Backends,
 }
 
 impl ServicePortEntry {
-    /// Reached by its cluster IPs alone, with the same endpoints for everybody.
+    /// Makes a service port that is reached by its cluster IPs alone, with the same backends for all clients.
     pub fn new(
         name: ServicePortName,
         port: u16,
@@ -149,8 +150,8 @@ impl ServicePortEntry {
         }
     }
 
-    /// For clients on the node and in pods, on the external addresses and the node port: no traffic policy counts for them
-    /// there (services 2.2).
+    /// The backends for clients on the node and in pods, on the external addresses and the node port. No traffic policy
+    /// counts for these clients there (services 2.2).
     pub fn inside(&self) -> &Backends {
         match self.external_local {
             true => &self.cluster,
@@ -158,7 +159,7 @@ impl ServicePortEntry {
         }
     }
 
-    /// Those of each kind of clients.
+    /// The backends of each kind of clients: of a cluster IP, inside, outside.
     pub fn lists(&self) -> [&Backends; 3] {
         [&self.internal, self.inside(), &self.external]
     }
@@ -167,28 +168,28 @@ impl ServicePortEntry {
 /// A port of the node that leads to a container's port.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct HostPort {
-    /// None: every address of the node.
+    /// The address of the node, or `None` for every address of the node.
     pub host_ip: Option<IpAddr>,
-    /// The port.
+    /// The number of the port on the node.
     pub port: u16,
     /// TCP or UDP.
     pub protocol: Protocol,
-    /// The container's.
+    /// The address and port of the container.
     pub backend: Backend,
     /// `name_namespace` of the pod, for texts.
     pub pod: String,
 }
 
-/// See the module.
+/// The services and host ports that a data path serves.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServiceTable {
-    /// Sorted by name.
+    /// The service ports, sorted by name.
     pub services: Vec<ServicePortEntry>,
-    /// Sorted.
+    /// The host ports, sorted.
     pub host_ports: Vec<HostPort>,
-    /// Sources in these are pods of this node.
+    /// The ranges of pods: a packet whose source is in one comes from a pod of this node.
     pub pod_cidrs: Vec<Cidr>,
-    /// Addresses in these that no service has are refused.
+    /// The ranges of services: an address in one that no service has is refused.
     pub service_cidrs: Vec<Cidr>,
 }
 

@@ -19,61 +19,61 @@ use crate::base::clock::Time;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServiceView {
-    /// Its namespace.
+    /// The namespace of the service.
     pub namespace: String,
-    /// Its name.
+    /// The name of the service.
     pub name: String,
-    /// Its labels.
+    /// The labels of the service.
     pub labels: BTreeMap<String, String>,
-    /// When it was first seen.
+    /// The time when the service was first seen.
     pub created: Option<Time>,
     /// `ClusterIP`, `NodePort`, `LoadBalancer` or `ExternalName`.
     pub type_: String,
-    /// Primary first, or `None`; empty where it has none.
+    /// The cluster IPs, primary first, or `None` for a headless service. Empty if the service has no cluster IP.
     pub cluster_ips: Vec<String>,
-    /// Those of `externalIPs` and of the load balancer, or the external name.
+    /// The addresses of `externalIPs` and of the load balancer, or the external name.
     pub external: Vec<String>,
-    /// Where clients in pods find it; empty where podprobe answers no names.
+    /// The name by which clients in pods find the service. Empty if podprobe answers no names.
     pub dns_name: String,
-    /// In the order of the file.
+    /// The ports of the service, in the order of the file.
     pub ports: Vec<PortView>,
-    /// `key=value`.
+    /// The labels that the selector asks for, each as `key=value`.
     pub selector: Vec<String>,
     /// `None`, or `ClientIP` with its time.
     pub session_affinity: String,
     /// `Cluster` or `Local`.
     pub internal_traffic_policy: String,
-    /// The same, where it has an effect.
+    /// `Cluster` or `Local`. Empty if the policy has no effect, because no client comes from outside.
     pub external_traffic_policy: String,
     /// The pods that the selector matches.
     pub pods: Vec<PodTraffic>,
-    /// Those that it nearly matches.
+    /// The pods that the selector nearly matches.
     pub near: Vec<PodTraffic>,
-    /// What holds for all pods.
+    /// A remark about the service as a whole, for example that no pod has the labels. Empty if there is none.
     pub note: String,
-    /// What is not as the file asks for.
+    /// The problems of the service: the points in which it is not as the file asks for.
     pub problems: Vec<String>,
 }
 
-/// A port of it.
+/// A port of a service as people see it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PortView {
-    /// May be empty.
+    /// The name of the port; may be empty.
     pub name: String,
     /// `TCP` or `UDP`.
     pub protocol: String,
-    /// Its number.
+    /// The number of the port.
     pub port: u16,
-    /// A number or a name.
+    /// The port of the pods: a number or a name.
     pub target_port: String,
-    /// On the node.
+    /// The port on the node, if there is one.
     pub node_port: Option<u16>,
-    /// Where its clients are sent: `address:port`.
+    /// The endpoints to which clients are sent, each as `address:port`.
     pub endpoints: Vec<String>,
 }
 
-/// The view of one service.
+/// Makes the view of one service.
 pub fn view(
     service: &NamedService<'_>,
     assigned: &Assigned,
@@ -127,7 +127,7 @@ pub fn view(
     }
 }
 
-/// The endpoints are those of all clients, whatever their policy.
+/// The ports of a service as people see them, each with its endpoints for the traffic policy Cluster.
 fn ports(service: &NamedService<'_>, inputs: &Inputs<'_>) -> Vec<PortView> {
     let endpoints = Lookup::new(inputs).endpoints(service);
     let of_ports = endpoints.of_ports(service.service);
@@ -159,7 +159,7 @@ fn target(port: &ServicePort) -> String {
     }
 }
 
-/// The API's word.
+/// Returns the API's word for a service type.
 pub fn type_name(type_: ServiceType) -> &'static str {
     match type_ {
         ServiceType::ClusterIp => "ClusterIP",

@@ -1,4 +1,4 @@
-//! What the health servers answer: kube-proxy's paths, codes, headers and bodies (services 8).
+//! The answers of the health servers: kube-proxy's paths, codes, headers and bodies (services 8).
 //!
 //! Invariants: pure. Whatever bytes come, there is an answer or a request for more, and never more than [`MAX_HEAD`] bytes
 //! are kept.
@@ -14,22 +14,22 @@ use crate::base::clock::{Moment, Time};
 pub const MAX_HEAD: usize = 4096;
 const MAX_HEADERS: usize = 64;
 
-/// Who is asked.
+/// The thing whose health is asked for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Asked {
     /// The data path, on `healthzBindAddress`.
     Proxy,
     /// The node for a service, on its `healthCheckNodePort`.
     Service {
-        /// Its namespace.
+        /// The namespace of the service.
         namespace: String,
-        /// Its name.
+        /// The name of the service.
         name: String,
     },
 }
 
 impl Asked {
-    /// The field that says where it is asked, with its value, for texts.
+    /// Returns the field that says where the question is asked, with the value `at`, for texts.
     pub fn field(&self, at: SocketAddr) -> String {
         match self {
             Self::Proxy => format!("healthzBindAddress {at}"),
@@ -44,29 +44,29 @@ impl Asked {
 /// A question that is complete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Question {
-    /// This path.
+    /// A request for a path.
     Path {
-        /// Without query.
+        /// The path without its query.
         path: String,
-        /// `HEAD`: the answer has no body.
+        /// True for `HEAD`: the answer has no body.
         head_only: bool,
     },
-    /// No such path, or no request of http at all.
+    /// A request that is not valid http, or is too long. The number is the code of the answer.
     Bad(u16),
 }
 
 /// An answer, to be counted and sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// `200`.
+    /// The code, for example `200`.
     pub code: u16,
-    /// What of the proxy was asked, for its counters.
+    /// The path of the proxy that was asked, if it has a counter.
     pub counted: Option<Counted>,
-    /// As it is sent.
+    /// The whole answer as it is sent.
     pub bytes: Vec<u8>,
 }
 
-/// Paths with a counter of their own.
+/// A path with a counter of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Counted {
     /// `/healthz`.
@@ -75,7 +75,7 @@ pub enum Counted {
     Livez,
 }
 
-/// The question, once its head is complete. `from` is how much of it was looked at before.
+/// Parses the question once its head is complete, or is too long. `from` is how much of the head was looked at before.
 pub fn question(head: &[u8], from: usize) -> Option<Question> {
     let begin = from.saturating_sub(3);
     let ends = |tail: &[u8]| tail.starts_with(b"\r\n\r\n") || tail.starts_with(b"\n\n");
@@ -97,7 +97,7 @@ pub fn question(head: &[u8], from: usize) -> Option<Question> {
     })
 }
 
-/// `/a` of `/a?b` and of `http://host/a`.
+/// The path of a request's target: `/a` for `/a?b` and for `http://host/a`.
 fn path_of(target: &str) -> &str {
     let target = target.split(['?', '#']).next().unwrap_or_default();
     match target.split_once("://") {
@@ -106,7 +106,7 @@ fn path_of(target: &str) -> &str {
     }
 }
 
-/// The answer to it.
+/// Answers a question.
 pub fn answer(
     asked: &Asked,
     question: &Question,

@@ -14,14 +14,16 @@ use super::Health;
 use super::answer::{Asked, MAX_HEAD, question};
 use crate::base::clock::Moment;
 
-/// How many there may be. One more takes the place of the oldest, so that clients who hold theirs keep nobody out.
+/// The highest number of connections. One more takes the place of the oldest, so that clients that hold their places keep
+/// nobody out.
 pub(super) const MAX: usize = 64;
-/// For question and answer together.
+/// The longest time for question and answer together.
 const LIMIT: Duration = Duration::from_secs(5);
-/// What a client may send that nobody reads, for example a body: a reset could overtake the answer.
+/// The most bytes that a client may send after the answer, for example a body. They are read and discarded, because unread
+/// bytes would cause a reset that could overtake the answer.
 const MAX_LEFT: usize = 64 << 10;
 
-/// One client.
+/// The connection of a client.
 pub(super) struct Connection {
     socket: TcpStream,
     asked: Asked,
@@ -30,21 +32,21 @@ pub(super) struct Connection {
 }
 
 enum Step {
-    /// The head so far.
+    /// Reading the question; the bytes are its head so far.
     Reads(Vec<u8>),
-    /// The answer, and how much of it is sent.
+    /// Writing the answer; the number says how much of it is sent.
     Writes(Vec<u8>, usize),
-    /// The answer is sent; how much has come since.
+    /// Draining what the client sends after the answer; the number says how much has come.
     Drains(usize),
 }
 
-/// What a step has come to.
+/// The outcome of a step.
 enum Then {
     /// There is more to do at once.
     Next(Step),
     /// The client must act first.
     Waits,
-    /// It is over.
+    /// The connection is over.
     Over,
 }
 
@@ -62,7 +64,7 @@ impl Connection {
         self.socket.as_fd()
     }
 
-    /// What it waits for.
+    /// The events of the socket that the connection waits for.
     pub(super) fn events(&self) -> PollFlags {
         match self.step {
             Step::Reads(_) | Step::Drains(_) => PollFlags::POLLIN,
@@ -70,12 +72,12 @@ impl Connection {
         }
     }
 
-    /// When its time is over.
+    /// The time when the connection ends.
     pub(super) fn until(&self) -> Moment {
         self.until
     }
 
-    /// Goes on as far as it can without waiting; false when it is over.
+    /// Advances as far as it can without waiting. Returns false if the connection is over.
     pub(super) fn advance(&mut self, health: &Health, now: Moment) -> bool {
         loop {
             let then = match &mut self.step {

@@ -27,7 +27,7 @@ use crate::base::clock::Moment;
 use crate::base::locks::Locked;
 use crate::net::services::build::HealthCheck;
 
-/// What the thread `proxy` says and the thread `proxy-health` answers.
+/// The health that the thread `proxy` writes and the thread `proxy-health` answers with.
 #[derive(Debug)]
 pub struct Health {
     inner: Mutex<Inner>,
@@ -38,17 +38,17 @@ pub struct Health {
 #[derive(Debug)]
 struct Inner {
     state: HealthState,
-    /// By path and code.
+    /// The numbers of answers, by path and code.
     answers: BTreeMap<(Counted, u16), u64>,
-    /// Where nobody can be answered, and why.
+    /// The ports on which no client can be answered, each with the reason.
     failed: BTreeMap<Asked, String>,
 }
 
 impl Health {
-    /// Of a data path that has done nothing yet.
+    /// Makes the health of a data path that has done nothing yet.
     ///
     /// # Errors
-    /// There are no descriptors left.
+    /// Returns the error of the node if there are no descriptors left.
     pub fn new() -> io::Result<Self> {
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         Ok(Self {
@@ -62,13 +62,13 @@ impl Health {
         })
     }
 
-    /// The name of the data path that will be looked at.
+    /// Sets the name of the data path that will be looked at.
     pub fn set_mode(&self, mode: &'static str) {
         self.lock().state.set_mode(mode);
     }
 
-    /// The data path `mode` was looked at. `checks` are those of the services where all there is to do is in force, else
-    /// none: a load balancer must not send clients before that.
+    /// Records that the data path `mode` was looked at. `checks` are the health checks of services once all there is to do
+    /// is in force, and `None` before that: a load balancer must not send clients earlier.
     pub fn look(&self, now: Moment, mode: &'static str, checks: Option<&[HealthCheck]>) {
         let mut inner = self.lock();
         inner.state.look(now, SystemTime::now(), checks.is_some());
@@ -80,7 +80,7 @@ impl Health {
         }
     }
 
-    /// Why the health of a service cannot be asked for.
+    /// The reason why the health of a service cannot be asked for, or `None` if it can.
     pub fn problem(&self, namespace: &str, name: &str) -> Option<String> {
         let asked = Asked::Service {
             namespace: namespace.into(),
@@ -89,7 +89,7 @@ impl Health {
         self.lock().failed.get(&asked).cloned()
     }
 
-    /// How often which path of the proxy was answered with which code.
+    /// The numbers of answers to requests for paths of the proxy, by path and code.
     pub fn answers(&self) -> Vec<((Counted, u16), u64)> {
         let inner = self.lock();
         inner.answers.iter().map(|(of, n)| (*of, *n)).collect()
@@ -123,7 +123,7 @@ impl Health {
         let _ = self.wake.read();
     }
 
-    /// Where to listen for what.
+    /// The questions to answer, each with the address to listen on.
     fn wanted(&self, proxy: Option<SocketAddr>) -> BTreeMap<Asked, SocketAddr> {
         let inner = self.lock();
         let of_services = inner.state.checks().iter().map(|check| {
@@ -141,7 +141,7 @@ impl Health {
         self.lock().failed = failed.clone();
     }
 
-    /// The answer as it is sent.
+    /// Answers a question, counts the answer, and returns its bytes as they are sent.
     fn answer(&self, asked: &Asked, question: &Question, now: Moment, wall: SystemTime) -> Vec<u8> {
         let mut inner = self.lock();
         let answer = answer(asked, question, &inner.state, now, wall);

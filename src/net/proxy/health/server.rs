@@ -20,16 +20,16 @@ use crate::base::clock::Moment;
 use crate::base::threads::Roster;
 use crate::base::wire::listen::{is_of_client, listener};
 
-/// How often a port that is in use is tried again.
+/// The time between two attempts to listen on a port that is in use.
 const INTERVAL: Duration = Duration::from_secs(10);
-/// After a panic, and while there are no descriptors.
+/// The pause after a failure to accept connections for want of descriptors.
 const PAUSE: Duration = Duration::from_secs(1);
 const STACK: usize = 256 << 10;
 
-/// Starts it; it ends after [`Health::stop`].
+/// Starts the thread `proxy-health`. The thread ends after [`Health::stop`].
 ///
 /// # Errors
-/// The node gives no thread.
+/// Returns the error of the node if it gives no thread.
 pub fn spawn(
     health: Arc<Health>,
     proxy: Option<SocketAddr>,
@@ -50,13 +50,13 @@ pub(super) struct Server {
     /// `healthzBindAddress`.
     proxy: Option<SocketAddr>,
     listeners: BTreeMap<Asked, (SocketAddr, TcpListener)>,
-    /// Where it cannot listen, and what the log has of it.
+    /// The questions for which the thread cannot listen, each with the text that the log has.
     failed: BTreeMap<Asked, String>,
-    /// The oldest first.
+    /// The connections, oldest first.
     connections: Vec<Connection>,
-    /// When to try again to listen.
+    /// The time of the next attempt to listen.
     retry: Option<Moment>,
-    /// Until when nobody is let in, for want of descriptors.
+    /// The end of the pause in which no connection is accepted, for want of descriptors.
     rests: Option<Moment>,
 }
 
@@ -79,12 +79,12 @@ impl Server {
         }
     }
 
-    /// Waits for somebody, and serves who is there.
+    /// Waits for clients, and serves those that are there.
     pub(super) fn turn(&mut self) {
         self.turn_for(Duration::MAX);
     }
 
-    /// The same, with at most so much waiting.
+    /// Waits for clients, for at most `limit`, and serves those that are there.
     pub(super) fn turn_for(&mut self, limit: Duration) {
         let now = Moment::now();
         if self.retry.is_some_and(|at| at <= now) {
@@ -102,7 +102,8 @@ impl Server {
         }
     }
 
-    /// Whether the ports have changed, where somebody calls, and which connections can go on.
+    /// Waits until there is something to do. Returns true if the thread was woken (the ports may have changed), the
+    /// questions for which a client calls, and the sockets of the connections that can go on.
     fn wait(&self, now: Moment, limit: Duration) -> (bool, Vec<Asked>, BTreeSet<i32>) {
         let mut fds = vec![PollFd::new(self.health.wake_fd(), PollFlags::POLLIN)];
         let listeners: Vec<_> = match self.rests {
@@ -145,7 +146,7 @@ impl Server {
         });
     }
 
-    /// Everybody who calls, but not more than there is place for.
+    /// Accepts the clients that call on a port, but not more than there are places.
     fn let_in(&mut self, asked: &Asked, now: Moment) {
         for _ in 0..MAX {
             let Some((_, listener)) = self.listeners.get(asked) else {
@@ -178,7 +179,7 @@ impl Server {
         self.connections.push(connection);
     }
 
-    /// Listens where health is asked for now, and nowhere else.
+    /// Listens on the ports where health is asked for now, and on no others.
     fn listen(&mut self, now: Moment) {
         self.health.clear_wake();
         let wanted = self.health.wanted(self.proxy);

@@ -1,4 +1,4 @@
-//! Whether the data path of services is healthy, by kube-proxy's rule (services 8).
+//! The state from which kube-proxy's rule decides whether the data path of services is healthy (services 8).
 //!
 //! Invariants: pure; the clocks are arguments.
 
@@ -7,27 +7,27 @@ use std::time::{Duration, SystemTime};
 use crate::base::clock::Moment;
 use crate::net::services::build::HealthCheck;
 
-/// A change that is not in force for so long makes the data path unhealthy: twice the time after which what failed is tried
-/// again, as in kube-proxy.
+/// The time after which a change that is not in force makes the data path unhealthy. It is twice the time after which what
+/// failed is tried again, as in kube-proxy.
 pub const LIMIT: Duration = Duration::from_secs(20);
 
-/// What is known of the data path.
+/// The facts about the data path that decide its health.
 #[derive(Clone, Debug)]
 pub struct HealthState {
-    /// Its name.
+    /// The name of the data path.
     mode: &'static str,
-    /// Since when something is not in force.
+    /// The time since when something is not in force.
     pending: Option<Moment>,
-    /// When somebody last looked whether something has changed.
+    /// The time when the thread `proxy` last looked for changes.
     looked: Moment,
-    /// When the data path was last brought up to date, for people.
+    /// The time when the data path was last up to date, for people.
     updated: Option<SystemTime>,
-    /// Of services, sorted.
+    /// The health checks of services, sorted.
     checks: Vec<HealthCheck>,
 }
 
 impl HealthState {
-    /// Nothing is in force yet.
+    /// Makes the state of a data path that has nothing in force yet.
     pub fn new(mode: &'static str, now: Moment) -> Self {
         Self {
             mode,
@@ -38,7 +38,7 @@ impl HealthState {
         }
     }
 
-    /// Somebody has looked; `is_current`: all there is to do is in force.
+    /// Records a look at the data path. `is_current` says that all there is to do is in force.
     pub fn look(&mut self, now: Moment, wall: SystemTime, is_current: bool) {
         self.looked = now;
         match is_current {
@@ -50,12 +50,13 @@ impl HealthState {
         }
     }
 
-    /// Clients are sent by another data path from now on.
+    /// Sets the name of the data path that sends clients from now on.
     pub fn set_mode(&mut self, mode: &'static str) {
         self.mode = mode;
     }
 
-    /// The ports of services that are asked, and what they answer; whether other ports are to be listened on.
+    /// Sets the health checks of services: their ports, and their answers. Returns true if the ports to listen on have
+    /// changed.
     pub fn set_checks(&mut self, checks: &[HealthCheck]) -> bool {
         let port = |c: &HealthCheck| (c.namespace.clone(), c.service.clone(), c.port);
         let moves = !self.checks.iter().map(port).eq(checks.iter().map(port));
@@ -63,7 +64,8 @@ impl HealthState {
         moves
     }
 
-    /// See [`LIMIT`]. A thread that hangs is no better than a data path that refuses.
+    /// True if no change has waited for [`LIMIT`] or longer, and the last look is not that old. A thread that hangs is no
+    /// better than a data path that refuses.
     pub fn is_healthy(&self, now: Moment) -> bool {
         let is_young = |since: Moment| now.since(since) < LIMIT;
         is_young(self.looked) && self.pending.is_none_or(is_young)
@@ -74,12 +76,12 @@ impl HealthState {
         self.mode
     }
 
-    /// When it was last brought up to date.
+    /// The time when the data path was last up to date.
     pub fn updated(&self) -> Option<SystemTime> {
         self.updated
     }
 
-    /// Those of services.
+    /// The health checks of services.
     pub fn checks(&self) -> &[HealthCheck] {
         &self.checks
     }

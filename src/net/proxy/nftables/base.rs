@@ -13,10 +13,11 @@ use crate::net::netfilter::{
     Verdict, ct_state, ct_status,
 };
 
-/// The mark of a packet whose source is to be translated, kube-proxy's. It is cleared before the packet leaves.
+/// The mark of a packet whose source is to be translated, the same as kube-proxy's. The mark is cleared before the packet
+/// leaves.
 pub(super) const MASQUERADE: u32 = 0x4000;
 
-/// What becomes of the clients of one kind.
+/// The treatment of the clients of one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     Serve,
@@ -25,7 +26,7 @@ pub(super) enum Fate {
 }
 
 impl Fate {
-    /// In a chain that refuses.
+    /// The verdict for this treatment in a chain that refuses.
     pub(super) fn verdict(self) -> Verdict {
         match self {
             Self::Serve => Verdict::Return,
@@ -55,11 +56,11 @@ fn refusal_chain(inside: Fate, outside: Fate) -> String {
     format!("inside-{}-outside-{}", inside.word(), outside.word())
 }
 
-/// Where a base chain is, its name, and the chains that it jumps to (nftables 1).
+/// A base chain: its name, its type, hook and priority, and the chains that it jumps to (nftables 1).
 type Place = (&'static str, ChainType, Hook, i32, &'static [&'static str]);
 
-/// A filter has to see addresses before they are translated, hence before -100, but for the last: there a clusterIP is
-/// one that was not translated.
+/// The base chains. A filter has to see addresses before they are translated, hence before -100. The last filter runs after
+/// that: a clusterIP that it sees was not translated.
 const BASE_CHAINS: [Place; 8] = {
     use ChainType::{Filter, Nat};
     use Hook::{Forward, Input, Output, Postrouting, Prerouting};
@@ -105,7 +106,7 @@ const BASE_CHAINS: [Place; 8] = {
     ]
 };
 
-/// Adds all of it.
+/// Adds the sets, chains and rules that do not depend on any service.
 pub(super) fn add(on: &mut OnTable<'_>, family: Family) {
     sets(on, family);
     let checks = [
@@ -136,13 +137,15 @@ pub(super) fn add(on: &mut OnTable<'_>, family: Family) {
     masquerade(on, family);
 }
 
-/// A packet that belongs to no connection is not translated; the route of the range would send it round through loopback.
+/// Adds the rule that drops forwarded packets to the range of services. A packet that belongs to no connection is not
+/// translated; the route of the range would send it round through loopback.
 fn no_loops(on: &mut OnTable<'_>, family: Family) {
     let rule = Rule::new().in_set(&[Load::destination(family)], SERVICE_CIDRS);
     on.add_rule("filter-forward", rule.verdict(Verdict::Drop));
 }
 
-/// Filters look at the first packet of a connection only, as translation does by itself.
+/// The start of a rule in a base chain. Filters look at the first packet of a connection only, as translation does by
+/// itself.
 fn entry(kind: ChainType) -> Rule {
     match kind {
         ChainType::Filter => Rule::new().any_bit(Ct::State, ct_state::NEW),
@@ -188,7 +191,7 @@ pub(super) fn from_node() -> Rule {
     Rule::new().is(Load::Fib(Fib::SourceType), &Fib::LOCAL.to_ne_bytes())
 }
 
-/// To an address of the node, loopback excepted.
+/// The start of a rule for packets to an address of the node, loopback excepted.
 fn to_node(family: Family) -> Rule {
     let rule = Rule::new().is(Load::Fib(Fib::DestinationType), &Fib::LOCAL.to_ne_bytes());
     let mut loopback = [0; 16];
@@ -201,7 +204,7 @@ fn to_node(family: Family) -> Rule {
     }
 }
 
-/// Services without endpoints, and clients who may not use an address.
+/// Adds the rules that refuse clients of services without endpoints, and clients that may not use an address.
 fn refusals(on: &mut OnTable<'_>, family: Family) {
     let kinds = [Fate::Serve, Fate::Reject, Fate::Drop];
     let pairs = kinds.into_iter().flat_map(|i| kinds.map(|o| (i, o)));
@@ -228,8 +231,8 @@ fn refusals(on: &mut OnTable<'_>, family: Family) {
         .add_rule(FIREWALL_CHECK, Rule::new().dispatch(&key, FIREWALL_IPS));
 }
 
-/// From addresses and ports to the chains of services. Outside clients of a clusterIP, and the node itself, appear as the
-/// node: an endpoint may be on another one.
+/// Adds the rules that lead from addresses and ports to the chains of services. Outside clients of a clusterIP, and the node
+/// itself, appear as the node: an endpoint may be on another node.
 fn dispatch(on: &mut OnTable<'_>, family: Family) {
     on.add_rule(
         SERVICES,
@@ -248,8 +251,8 @@ fn dispatch(on: &mut OnTable<'_>, family: Family) {
     );
 }
 
-/// Other ports of a clusterIP, and addresses of no service, are refused; not those that an interface of the node has
-/// (deviations: unallocated-refused).
+/// Adds the rules that refuse other ports of a clusterIP, and addresses that no service has. Addresses that an interface of
+/// the node has are not refused (deviations: unallocated-refused).
 fn unallocated(on: &mut OnTable<'_>, family: Family) {
     let daddr = [Load::destination(family)];
     let foreign = || Rule::new().is_not(Load::Fib(Fib::DestinationType), &Fib::LOCAL.to_ne_bytes());
@@ -261,8 +264,8 @@ fn unallocated(on: &mut OnTable<'_>, family: Family) {
     }
 }
 
-/// The source becomes the node's where the mark says so (nftables 3), and where a pod reaches itself: its answer to itself would never
-/// come back through the node.
+/// Adds the rules that replace the source by the node's address: for packets with the mark (nftables 3), and for packets of
+/// a pod that reaches itself. The pod's answer to itself would never come back through the node.
 fn masquerade(on: &mut OnTable<'_>, family: Family) {
     let ends = [Load::source(family), Load::destination(family)];
     on.add_rule(

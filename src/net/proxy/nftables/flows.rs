@@ -1,5 +1,5 @@
-//! Which tracked flows have to end: those of UDP that would go on to an endpoint that is gone (kube-proxy's rule), and those
-//! of TCP to a clusterIP that began while nothing translated them.
+//! Decides which tracked flows have to end: those of UDP that would go on to an endpoint that is gone (kube-proxy's rule),
+//! and those of TCP to a clusterIP that began while nothing translated them.
 //!
 //! All others of TCP are left alone: an endpoint that is gone closes its connections itself, and one that is only unready may
 //! finish. What was not translated reaches nobody, but its entry would keep a client's port from the service for as long as
@@ -23,12 +23,13 @@ pub(super) const UDP: u8 = 17;
 pub(super) struct Ending {
     addresses: BTreeMap<SocketAddr, BTreeSet<SocketAddr>>,
     node_ports: BTreeMap<u16, BTreeSet<SocketAddr>>,
-    /// TCP to these was not translated.
+    /// The addresses to which flows of TCP may have begun before anything translated them.
     untranslated: BTreeSet<SocketAddr>,
 }
 
 impl Ending {
-    /// Of the services that differ between two tables; `before` is none where nothing was in force.
+    /// Finds the flows that have to end when `next` follows `before`, from the services that differ. `before` is `None` if
+    /// nothing was in force.
     pub(super) fn of(before: Option<&ServiceTable>, next: &ServiceTable, family: Family) -> Self {
         let mut ending = Self::default();
         if before.is_none() {
@@ -77,7 +78,7 @@ impl Ending {
         }
     }
 
-    /// Of which protocols flows may have to end.
+    /// The protocols of which flows may have to end.
     pub(super) fn protocols(&self) -> impl Iterator<Item = u8> {
         let udp = !self.addresses.is_empty() || !self.node_ports.is_empty();
         let tcp = !self.untranslated.is_empty();
@@ -86,8 +87,8 @@ impl Ending {
             .filter_map(|(protocol, any)| any.then_some(protocol))
     }
 
-    /// Whether the flow leads to a service and not to one of its endpoints. A flow to a node port counts only where it is
-    /// translated; somebody else may use the number elsewhere.
+    /// True if the flow leads to a service and not to one of the service's endpoints. A flow to a node port counts only if
+    /// it is translated, because somebody else may use the number elsewhere.
     pub(super) fn ends(&self, flow: &Flow) -> bool {
         let (to, from) = (flow.original.destination, flow.reply.source);
         if flow.protocol == TCP {

@@ -1,4 +1,4 @@
-//! Names in the table. Those of services hold a `/`, the others none.
+//! The names of chains, maps and sets in the table. The names of services hold a `/`, the others hold none.
 
 use std::net::SocketAddr;
 
@@ -18,7 +18,7 @@ pub(super) const SERVICE_NODEPORTS: &str = "service-nodeports";
 pub(super) const NO_ENDPOINT_SERVICES: &str = "no-endpoint-services";
 pub(super) const NO_ENDPOINT_NODEPORTS: &str = "no-endpoint-nodeports";
 pub(super) const FIREWALL_IPS: &str = "firewall-ips";
-/// All of them.
+/// The names of all maps.
 pub(super) const MAPS: [&str; 5] = [
     SERVICE_IPS,
     SERVICE_NODEPORTS,
@@ -32,28 +32,29 @@ pub(super) const CLUSTER_IPS: &str = "cluster-ips";
 pub(super) const HAIRPINS: &str = "hairpins";
 pub(super) const POD_CIDRS: &str = "pod-cidrs";
 pub(super) const SERVICE_CIDRS: &str = "service-cidrs";
-/// All of them.
+/// The names of all sets.
 pub(super) const SETS: [&str; 4] = [CLUSTER_IPS, HAIRPINS, POD_CIDRS, SERVICE_CIDRS];
 
 /// The names of a service port's chains. Namespace, service and port have at most 63 characters each, and the kernel takes
 /// 255.
 pub(super) struct Names {
-    /// Picks an endpoint for clients of a clusterIP.
+    /// The chain that picks an endpoint for clients of a clusterIP.
     pub(super) service: String,
-    /// Picks one for clients on the node and in pods, on other addresses, where these get others.
+    /// The chain that picks an endpoint for clients on the node and in pods, on other addresses, if these clients get other
+    /// endpoints there.
     pub(super) inside: String,
-    /// Tells clients from outside from these.
+    /// The chain that tells clients from outside from those inside.
     pub(super) external: String,
-    /// Drops clients that may not use the load balancer's addresses.
+    /// The chain that drops clients that may not use the load balancer's addresses.
     pub(super) firewall: String,
     text: String,
 }
 
 /// The names that an endpoint has in a service whose clients keep their endpoints.
 pub(super) struct EndpointNames {
-    /// Leads to it.
+    /// The chain that leads to the endpoint.
     pub(super) chain: String,
-    /// Its clients.
+    /// The set of the endpoint's clients.
     pub(super) affinity: String,
 }
 
@@ -85,7 +86,7 @@ impl Names {
     }
 }
 
-/// Whether a chain or map is a service's.
+/// True if a chain or set of this name belongs to a service.
 pub(super) fn is_of_service(name: &str) -> bool {
     name.contains('/')
 }

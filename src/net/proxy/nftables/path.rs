@@ -1,4 +1,4 @@
-//! The data path: owns the socket and the copy of what it has programmed.
+//! The data path `nftables`, which owns the socket and the copy of what it has programmed.
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -11,38 +11,39 @@ use crate::net::netfilter::{Family, Netfilter, NetfilterError, Table, Transactio
 use crate::net::proxy::{Applied, DataPath, ProxyError};
 use crate::net::services::table::{Backends, ServiceTable};
 
-/// Before Linux 6.2 an element keeps its chain for a moment after it was deleted.
+/// The time for which a chain without use rests before it is removed. Before Linux 6.2 an element keeps its chain for a
+/// moment after the element was deleted.
 const CHAIN_REST: Duration = Duration::from_secs(1);
 
-/// Services in the kernel's packet filter. The network namespace is that of the thread that made it.
+/// The data path in the kernel's packet filter. Its tables are in the network namespace of the thread that made it.
 #[derive(Debug)]
 pub struct Nftables {
     netfilter: Netfilter,
-    /// `<id>-services`, in each family.
+    /// The name of the tables: `<id>-services`, in each family.
     name: String,
-    /// Why IPv6 is left out, where the kernel cannot.
+    /// The reason why IPv6 is left out, if the kernel cannot do it.
     pub(super) no_ip6: Option<NetfilterError>,
     programmed: Option<Programmed>,
 }
 
-/// What the kernel has, as far as we know.
+/// The state that the kernel has, as far as this process knows.
 #[derive(Debug)]
 struct Programmed {
     table: ServiceTable,
     /// The families that have a table.
     families: Vec<Family>,
-    /// Of the rules of all tables right after our last transaction. None: somebody else came between.
+    /// The generation of the rules of all tables right after our last transaction. `None`: somebody else came between.
     generation: Option<u32>,
-    /// Chains without use, and since when.
+    /// The chains without use, each with the time since when.
     left: BTreeMap<(Family, String), Moment>,
 }
 
 impl Nftables {
-    /// For tables `<id>-services`. Finds out what the kernel can.
+    /// Makes a data path with tables `<id>-services`. Finds out what the kernel can.
     ///
     /// # Errors
-    /// Says what is missing, so that another data path can take over. IPv6 alone may be missing: its services are left out,
-    /// and [`Applied::warning`] says so.
+    /// Returns what the kernel lacks, so that another data path can take over. A lack of IPv6 alone is no error: services of
+    /// IPv6 are left out, and [`Applied::warning`] says so.
     pub fn new(id: &str) -> Result<Self, NetfilterError> {
         let mut netfilter = Netfilter::open()?;
         let probe = format!("{id}-probe");
@@ -56,14 +57,14 @@ impl Nftables {
         })
     }
 
-    /// The families that get a table.
+    /// The families that get a table for `next`.
     fn families(&self, next: &ServiceTable) -> Vec<Family> {
         let can = |family| family == Family::Ip || self.no_ip6.is_none();
         let families = FAMILIES.into_iter();
         families.filter(|f| can(*f) && uses(next, *f)).collect()
     }
 
-    /// What cannot be served of a table.
+    /// A text about the part of a table that cannot be served, or `None` if all can: IPv6, if the kernel cannot do it.
     fn left_out(&self, next: &ServiceTable) -> Option<String> {
         let error = self.no_ip6.as_ref().filter(|_| uses(next, Family::Ip6))?;
         Some(format!("services have no IPv6 addresses: {error}"))
@@ -76,7 +77,7 @@ impl Nftables {
         }
     }
 
-    /// Commits, and returns the generation that came of it, if nobody else came between.
+    /// Commits a transaction and returns the resulting generation, or `None` if somebody else came between.
     fn commit(&mut self, transaction: &Transaction) -> Result<Option<u32>, NetfilterError> {
         let before = self.netfilter.generation()?;
         self.netfilter.commit(transaction)?;
@@ -84,7 +85,7 @@ impl Nftables {
         Ok((after == before.wrapping_add(1)).then_some(after))
     }
 
-    /// Whether the kernel still has what was programmed.
+    /// Tells whether the kernel still has what was programmed. Also true if nothing was programmed.
     fn is_intact(&mut self) -> Result<bool, NetfilterError> {
         let generation = self.netfilter.generation()?;
         let Some(programmed) = self.programmed.take() else {
@@ -114,7 +115,7 @@ impl Nftables {
         Ok(true)
     }
 
-    /// Everything. What is there of an earlier daemon gives its affinities, if it can be kept.
+    /// Programs everything. Tables that an earlier daemon has left are kept if they can be, with their affinities.
     fn program_all(&mut self, next: &ServiceTable, now: Moment) -> Result<(), NetfilterError> {
         let families = self.families(next);
         let (transaction, left) = self.all_into_tables(next, &families)?;
@@ -181,7 +182,8 @@ impl Nftables {
         });
     }
 
-    /// The differences. Returns the table before; None where everything has to be programmed instead.
+    /// Programs the differences to the table before, and returns that table. Returns `None` if everything has to be
+    /// programmed instead.
     fn program_differences(
         &mut self,
         next: &ServiceTable,
@@ -211,7 +213,7 @@ impl Nftables {
         Ok(Some(before))
     }
 
-    /// Removes chains that have rested. One that cannot be removed rests on.
+    /// Removes chains that have rested for `CHAIN_REST`. A chain that cannot be removed rests on.
     fn remove_left(&mut self, now: Moment) {
         let Some(mut programmed) = self.programmed.take() else {
             return;
@@ -256,7 +258,7 @@ impl Nftables {
         Ok(ended)
     }
 
-    /// As [`DataPath::apply`]; `now` says which chains have rested.
+    /// Does the work of [`DataPath::apply`]. `now` decides which chains have rested.
     pub(super) fn apply_at(
         &mut self,
         next: &ServiceTable,
@@ -323,7 +325,7 @@ impl DataPath for Nftables {
     }
 }
 
-/// Endpoints that have no address which the kernel can send to.
+/// Counts the endpoints that have no address to which the kernel can send.
 fn unreachable(table: &ServiceTable) -> usize {
     let backends = table
         .services

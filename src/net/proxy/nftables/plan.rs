@@ -1,4 +1,4 @@
-//! From a table of services to a transaction: all of it, or the differences to the table before.
+//! Makes a transaction from a table of services: all of it, or the differences to the table before.
 //!
 //! Invariants: all operations of a kind come before those that need them: chains before rules and elements that lead to
 //! them, elements that go before those that come (an address may move from one service to another). The clients of
@@ -21,11 +21,11 @@ use crate::net::services::table::{ServicePortEntry, ServiceTable};
 /// Both families, each of which has a table.
 pub(super) const FAMILIES: [Family; 2] = [Family::Ip, Family::Ip6];
 
-/// How many clients can keep an endpoint at a time; those that come then are balanced as without affinity (deviations:
-/// affinity-limit). The kernel makes 4,096 buckets for so many, 32 KB, at once.
+/// The highest number of clients that can keep an endpoint at a time. Further clients are balanced as without affinity
+/// (deviations: affinity-limit). The kernel at once makes 4,096 buckets for that many, 32 KB.
 const AFFINITIES: u32 = 3_072;
 
-/// Whether anything in `table` is of this family. A kernel may lack IPv6.
+/// True if `table` needs this family: IPv4 always, IPv6 if an address or range of the table has it. A kernel may lack IPv6.
 pub(super) fn uses(table: &ServiceTable, family: Family) -> bool {
     let cidrs = table.pod_cidrs.iter().chain(&table.service_cidrs);
     let services = table.services.iter().flat_map(|entry| {
@@ -40,7 +40,7 @@ pub(super) fn uses(table: &ServiceTable, family: Family) -> bool {
         || services.flatten().any(|ip| is_of(family, ip))
 }
 
-/// Everything, into a table that is empty.
+/// Makes a transaction that programs everything into a new table, which replaces the old one.
 pub(super) fn from_nothing(next: &ServiceTable, table: &Table) -> Transaction {
     let mut transaction = Transaction::new();
     let on = &mut transaction.on(table);
@@ -49,7 +49,8 @@ pub(super) fn from_nothing(next: &ServiceTable, table: &Table) -> Transaction {
     transaction
 }
 
-/// Everything, into a table that is there: its affinities stay. Returns the chains that are left without use.
+/// Makes a transaction that programs everything into a table that is there: its affinities stay. Returns the transaction and
+/// the chains that are left without use.
 pub(super) fn into_table(
     next: &ServiceTable,
     table: &Table,
@@ -97,7 +98,8 @@ fn fill(on: &mut OnTable<'_>, next: &ServiceTable, family: Family) {
     on.add_elements(HAIRPINS, hairpin_elements(&all(endpoint_ips)));
 }
 
-/// The differences between two tables, in one of a family. Returns the chains that are left without use.
+/// Makes a transaction of the differences between two tables of services, in the table of one family. Returns the
+/// transaction and the chains that are left without use.
 pub(super) fn differences(
     before: &ServiceTable,
     next: &ServiceTable,
@@ -134,7 +136,7 @@ pub(super) fn differences(
     (transaction, left)
 }
 
-/// Addresses of a service port in a family.
+/// A function that gives the addresses of a service port in a family.
 type Of = fn(&ServicePortEntry, Family) -> Vec<IpAddr>;
 
 /// The addresses of `entries` that none of `others` has.
@@ -156,7 +158,7 @@ fn missing(
     ips
 }
 
-/// Services that are in one table only, or in both and differ. Both are sorted by name.
+/// The services that are in one table only, or are in both and differ. Both tables must be sorted by name.
 pub(super) fn changed_services<'a>(
     before: &'a ServiceTable,
     next: &'a ServiceTable,
@@ -175,24 +177,24 @@ pub(super) fn changed_services<'a>(
     both.filter(|(old, new)| old != new)
 }
 
-/// What changes of services, sorted by what the kernel has to do first.
+/// The changes of services, in the order in which the kernel has to make them.
 #[derive(Debug, Default)]
 struct Changes {
     new_chains: Vec<String>,
     new_affinities: Vec<String>,
-    /// Chains that have other rules than before.
+    /// The chains that have other rules than before.
     rules: Vec<(String, Vec<Rule>)>,
-    /// Chains whose rules go first.
+    /// The chains whose old rules have to go first.
     flushed: Vec<String>,
     gone_affinities: Vec<String>,
-    /// Chains that nothing leads to any more.
+    /// The chains to which nothing leads any more.
     left: Vec<String>,
     gone_elements: BTreeMap<&'static str, Vec<Element>>,
     new_elements: BTreeMap<&'static str, Vec<Element>>,
 }
 
 impl Changes {
-    /// A service that was not there.
+    /// Adds a service that was not there before.
     fn add(&mut self, parts: Parts) {
         self.replace(Parts::default(), parts);
     }
@@ -259,7 +261,7 @@ fn mapping(key: &Key, verdict: &Verdict) -> Element {
     Element::mapping(key.clone(), Value::Verdict(verdict.clone()))
 }
 
-/// Other ranges replace all: those that touch are one in the kernel.
+/// Replaces all ranges in a set, if they differ. In the kernel, ranges that touch become one.
 fn cidrs(on: &mut OnTable<'_>, set: &str, (before, next): (&[Cidr], &[Cidr]), family: Family) {
     let (before, next) = (cidr_elements(before, family), cidr_elements(next, family));
     if before != next {
@@ -290,7 +292,7 @@ fn address_elements<'a>(ips: impl IntoIterator<Item = &'a IpAddr>) -> Vec<Elemen
     ips.into_iter().map(element).collect()
 }
 
-/// Packets from an endpoint to itself.
+/// The elements of the set of packets from an endpoint to itself.
 fn hairpin_elements<'a>(ips: impl IntoIterator<Item = &'a IpAddr>) -> Vec<Element> {
     let element = |ip: &IpAddr| {
         let ip = Field::Address(*ip);
@@ -299,14 +301,15 @@ fn hairpin_elements<'a>(ips: impl IntoIterator<Item = &'a IpAddr>) -> Vec<Elemen
     ips.into_iter().map(element).collect()
 }
 
-/// How many uses each chain has where nobody else has changed anything, but for chains that are left.
+/// The number of uses that each chain has, as long as nobody else has changed anything. Chains that are left do not count.
 pub(super) fn chain_uses(table: &ServiceTable, of: &Table) -> BTreeMap<String, u32> {
     let transaction = from_nothing(table, of);
     let uses = transaction.chain_uses(of).into_iter();
     uses.map(|(name, uses)| (name.to_owned(), uses)).collect()
 }
 
-/// Whether the kernel has these chains, in this use, and no chain more than those of `left`.
+/// True if the kernel has the expected chains, each with the expected number of uses, and no other chain than those of
+/// `left`.
 pub(super) fn is_intact(
     expected: &BTreeMap<String, u32>,
     left: &BTreeSet<String>,

@@ -1,4 +1,4 @@
-//! What one service port is in the table of one family.
+//! The parts of one service port in the table of one family.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -16,14 +16,14 @@ use crate::net::netfilter::{
 };
 use crate::net::services::table::{Backend, Backends, ServicePortEntry};
 
-/// Chains, sets and elements of a service port.
+/// The chains, sets and elements of a service port.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Parts {
-    /// Name and rules.
+    /// The chains: name and rules.
     pub(super) chains: Vec<(String, Vec<Rule>)>,
-    /// Names of the sets of clients that keep an endpoint.
+    /// The names of the sets of clients that keep an endpoint.
     pub(super) affinities: BTreeSet<String>,
-    /// Map, key and verdict.
+    /// The elements of maps: map, key and verdict.
     pub(super) elements: Vec<(&'static str, Key, Verdict)>,
 }
 
@@ -31,7 +31,7 @@ pub(super) fn is_of(family: Family, address: &IpAddr) -> bool {
     address.is_ipv4() == (family == Family::Ip)
 }
 
-/// Those of the family that the kernel can reach.
+/// The backends of a family that the kernel can reach.
 pub(super) fn reachable(backends: &Backends, family: Family) -> Vec<&Backend> {
     match backends {
         Backends::Some(all) => all
@@ -51,7 +51,7 @@ fn fate(backends: &Backends, family: Family) -> Fate {
 }
 
 impl Parts {
-    /// Of a service port in the table of `family`.
+    /// Makes the parts of a service port in the table of `family`.
     pub(super) fn of(entry: &ServicePortEntry, family: Family) -> Self {
         let names = Names::of(&entry.name);
         let mut parts = Self::default();
@@ -78,7 +78,7 @@ impl Parts {
         parts
     }
 
-    /// A chain and a set for each endpoint.
+    /// Adds a chain and a set for each endpoint.
     fn endpoints(
         &mut self,
         entry: &ServicePortEntry,
@@ -98,7 +98,7 @@ impl Parts {
         }
     }
 
-    /// Leads the addresses to the chains, or to refusals.
+    /// Adds the elements that lead the addresses to the chains, or to refusals.
     fn addresses(
         &mut self,
         entry: &ServicePortEntry,
@@ -127,7 +127,7 @@ impl Parts {
         }
     }
 
-    /// An address in the map that serves it, in the one that refuses it, or in both, for clients of either kind.
+    /// Adds a key to the map that serves it, to the map that refuses it, or to both, for clients of either kind.
     fn element(
         &mut self,
         (serve, refuse): (&'static str, &'static str),
@@ -144,8 +144,8 @@ impl Parts {
         }
     }
 
-    /// Who may not use the load balancer's addresses. Where ranges are given, a family without one is closed
-    /// (deviations: closed-family).
+    /// Adds the chain that drops clients that may not use the load balancer's addresses. If ranges are given, a family
+    /// without a range is closed (deviations: closed-family).
     fn firewall(&mut self, entry: &ServicePortEntry, family: Family, name: String) {
         let ips = entry.load_balancer_ips.iter();
         let ips: Vec<_> = ips.filter(|ip| is_of(family, ip)).collect();
@@ -174,7 +174,8 @@ fn is_external(entry: &ServicePortEntry) -> bool {
         || !entry.load_balancer_ips.is_empty()
 }
 
-/// Whether the service is one of this family, where no address of its own says so: a node port.
+/// True if the service belongs to this family: it has a clusterIP or a reachable endpoint of the family. This decides about
+/// a node port, which has no address of its own that would tell.
 fn has_family(entry: &ServicePortEntry, family: Family) -> bool {
     entry.cluster_ips.iter().any(|ip| is_of(family, ip))
         || entry
@@ -198,8 +199,8 @@ pub(super) fn number(entry: &ServicePortEntry) -> u8 {
     }
 }
 
-/// The chain of external addresses and of the node port: no traffic policy counts for clients inside, those outside keep
-/// their address with `externalTrafficPolicy: Local`.
+/// The rules of the chain for external addresses and the node port. No traffic policy counts for clients inside. Clients
+/// outside keep their address with `externalTrafficPolicy: Local`.
 fn external_rules(
     entry: &ServicePortEntry,
     family: Family,
@@ -244,11 +245,11 @@ struct Pick<'a> {
     protocol: u8,
     backends: Vec<&'a Backend>,
     names: &'a Names,
-    /// Clients keep their endpoint.
+    /// True if clients keep their endpoint.
     affinity: bool,
 }
 
-/// Where the endpoint's address is loaded, its port right behind it.
+/// The register into which the endpoint's address is loaded, with the port right behind it.
 const ENDPOINT: Register = Register(0);
 
 impl<'a> Pick<'a> {
@@ -267,7 +268,7 @@ impl<'a> Pick<'a> {
         }
     }
 
-    /// With affinity the chain of an endpoint is asked for first that has seen the client.
+    /// The rules that choose an endpoint. With affinity, an endpoint that has seen the client comes first.
     fn rules(&self) -> Vec<Rule> {
         if !self.affinity {
             return vec![self.random()];
@@ -329,8 +330,8 @@ fn port_register(family: Family) -> Register {
     ENDPOINT.after(Load::destination(family).length())
 }
 
-/// The chain of an endpoint whose clients keep it: they have it from now on for `time`. Where too many do, this one is served
-/// without that, because a full set ends the first rule only.
+/// The rules of the chain of an endpoint whose clients keep it: a client has the endpoint from now on for `time`. If too
+/// many clients have it, a further client is served without that, because a full set ends the first rule only.
 ///
 /// One map from clients to endpoints would take one lookup for all of them, but `nft list` 1.0.6 aborts on a rule that looks
 /// up what it has looked up.

@@ -340,7 +340,7 @@ fn listing(name: &str) -> BTreeMap<String, Vec<String>> {
     blocks
 }
 
-/// As its namesake, where there is `nft` to look with.
+/// Runs `inside` in a network of its own, like its namesake, but skips the test if there is no `nft` to look with.
 fn in_own_network(inside: impl FnOnce() + Send) {
     if Command::new("nft").arg("-v").output().is_err() {
         return crate::skip::skip("needs nft");

@@ -29,7 +29,7 @@ impl DataPath for Nowhere {
     }
 }
 
-/// Says which table is to come into force, and waits to hear whether it does so or panics.
+/// A data path that tells the test which table is to come into force, and waits to hear whether to apply it or to panic.
 struct Halting {
     tables: Sender<ServiceTable>,
     go: Receiver<bool>,
@@ -154,7 +154,7 @@ fn a_record_that_cannot_be_written_is_tried_again_and_said_once() {
     assert_eq!(watch.record(), Some(said), "it has been right meanwhile");
 }
 
-/// People take a pod out of rotation so, and wait for it.
+/// A changed label takes a pod out of rotation, and people wait for it.
 #[test]
 fn a_changed_label_reaches_services_at_once() {
     let dir = tempfile::tempdir().unwrap();
@@ -188,7 +188,8 @@ fn a_changed_label_reaches_services_at_once() {
     assert_eq!(endpoints(&watch), Backends::Reject);
 }
 
-/// Else its process, and its addresses, stay when the daemon ends right after the last service has gone.
+/// The last turn applies what has changed. Without it, the data path's process and addresses would stay when the daemon ends
+/// right after the last service has gone.
 #[test]
 fn what_goes_before_the_end_of_the_daemon_goes() {
     let dir = tempfile::tempdir().unwrap();
@@ -212,7 +213,7 @@ fn what_goes_before_the_end_of_the_daemon_goes() {
     thread.join().unwrap();
 }
 
-/// Nobody knows what a panic has left half done: the table of before may be in force no longer.
+/// After a panic the table of before may be in force no longer: nobody knows what the panic has left half done.
 #[test]
 fn after_a_panic_the_table_comes_into_force_again() {
     let dir = tempfile::tempdir().unwrap();

@@ -11,21 +11,21 @@ use crate::api::objects::ObjectKey;
 use crate::api::service::Service;
 use crate::base::clock::Time;
 
-/// What one service has, given or allocated.
+/// The addresses and ports that one service has, given or allocated.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Held {
     #[serde(rename = "clusterIPs")]
     pub(super) cluster_ips: Vec<IpAddr>,
-    /// By the name of the port.
+    /// The node ports, by the name of the service port.
     pub(super) node_ports: BTreeMap<String, u16>,
     pub(super) health_check_node_port: Option<u16>,
-    /// When it was first seen.
+    /// The time when the service was first seen.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) since: Option<Time>,
 }
 
-/// A service, what it had and what it gets.
+/// A service with the addresses and ports that it had before, and those that it gets.
 pub(super) struct Candidate<'s> {
     pub(super) key: &'s ObjectKey,
     pub(super) name: String,
@@ -35,11 +35,11 @@ pub(super) struct Candidate<'s> {
     pub(super) node_ports: Vec<Option<u16>>,
     pub(super) health_check_node_port: Option<u16>,
     pub(super) problems: Vec<FieldError>,
-    /// It cannot be as it is written, and gets nothing.
+    /// True if the service cannot be as it is written. It then gets nothing.
     pub(super) is_refused: bool,
 }
 
-/// `namespace/name`.
+/// Returns the name of a service in the record: `namespace/name`.
 pub(super) fn name(key: &ObjectKey) -> String {
     format!("{}/{}", key.namespace, key.name)
 }
@@ -59,7 +59,7 @@ impl<'s> Candidate<'s> {
         }
     }
 
-    /// What it has now, for the record.
+    /// The addresses and ports that the service has now, for the record.
     pub(super) fn holds(&self) -> Held {
         let ports = self.service.ports.iter().zip(&self.node_ports);
         Held {
@@ -73,7 +73,7 @@ impl<'s> Candidate<'s> {
     }
 }
 
-/// Which service has what, by its place among the candidates.
+/// The owner of each address or port. An owner is a service's place among the candidates.
 pub(super) struct Owners<K>(HashMap<K, usize>);
 
 impl<K: Eq + Hash + Copy> Owners<K> {
@@ -81,7 +81,10 @@ impl<K: Eq + Hash + Copy> Owners<K> {
         Self(HashMap::new())
     }
 
-    /// Takes it, unless another one has it, who is the error.
+    /// Takes `what` for the service `who` and returns it.
+    ///
+    /// # Errors
+    /// Returns the owner, if another service has it.
     pub(super) fn claim(&mut self, what: K, who: usize) -> Result<K, usize> {
         match *self.0.entry(what).or_insert(who) {
             owner if owner == who => Ok(what),
@@ -94,7 +97,7 @@ impl<K: Eq + Hash + Copy> Owners<K> {
     }
 }
 
-/// The way out of a claim to what another one has.
+/// The text for a claim to something that another service has: the name of that service, and the way out.
 pub(super) fn has_it(owner: &Candidate<'_>) -> String {
     format!(
         "the Service {} has it: leave it out here, or write another one",

@@ -1,4 +1,4 @@
-//! Which cluster IPs services have.
+//! Assigns cluster IPs to services.
 
 use std::net::IpAddr;
 
@@ -7,7 +7,7 @@ use super::ranges::{IpRange, hash};
 use crate::api::field::{FieldError, item};
 use crate::api::service::{Cidr, ClusterIps, IpFamily, IpFamilyPolicy, Service, ServiceType};
 
-/// One address that a service is to have.
+/// A cluster IP that a service is to have, of one family.
 struct Slot {
     who: usize,
     family: IpFamily,
@@ -21,7 +21,8 @@ struct Work<'w, 's> {
     owners: Owners<IpAddr>,
 }
 
-/// In this order: who has an address keeps it; then come those that files give, then the others.
+/// Assigns the cluster IPs of all services in this order: first a service that has an address keeps it, then come the
+/// addresses that files give, then the others.
 pub(super) fn assign(all: &mut [Candidate<'_>], cidrs: &[Cidr]) {
     let mut slots = slots(all, cidrs);
     let mut work = Work {
@@ -77,7 +78,7 @@ impl Work<'_, '_> {
         Some(IpRange::new(*cidr))
     }
 
-    /// What it had, if it still may have it and `given` is the same or nothing.
+    /// The address of this family that the service had, if the service still may have it and `given` is the same or `None`.
     fn kept(&mut self, slot: &Slot, given: Option<IpAddr>) -> Option<IpAddr> {
         let range = self.range(slot.family)?;
         let mut held = self.all[slot.who].held.cluster_ips.iter().copied();

@@ -1,4 +1,4 @@
-//! Which node ports services have.
+//! Assigns node ports to services.
 //!
 //! As in Kubernetes a number belongs to one service, whatever the protocol. Within a service a TCP and a UDP port may share
 //! one, as those of DNS do.
@@ -10,10 +10,10 @@ use super::ranges::{hash, is_node_port, node_ports};
 use crate::api::field::{FieldError, child, item};
 use crate::api::service::{Protocol, Service, ServicePort};
 
-/// One node port that a service is to have.
+/// A node port that a service is to have.
 struct Slot<'s> {
     who: usize,
-    /// Its place in `spec.ports`, and the port; None is the health check.
+    /// The service port and its place in `spec.ports`, or `None` for the health check.
     of: Option<(usize, &'s ServicePort)>,
     given: Option<u16>,
     had: Option<u16>,
@@ -33,7 +33,7 @@ impl Slot<'_> {
     }
 }
 
-/// A number with a protocol, of the service at that place.
+/// The place of a service, and a port number with a protocol that the service uses.
 type Use = (usize, u16, Protocol);
 
 struct Work<'w, 's> {
@@ -42,7 +42,8 @@ struct Work<'w, 's> {
     uses: HashSet<Use>,
 }
 
-/// In the order of cluster IPs.
+/// Assigns the node ports of all services in the same order as cluster IPs: first ports that services keep, then ports that
+/// files give, then the others.
 pub(super) fn assign(all: &mut [Candidate<'_>]) {
     let mut slots = slots(all);
     let given: HashSet<Use> = slots
@@ -136,7 +137,10 @@ fn twin(slot: &Slot<'_>, places: &HashMap<Use, usize>) -> Option<usize> {
 }
 
 impl Work<'_, '_> {
-    /// Takes it, unless the service at the place in the error has it.
+    /// Takes a port for a slot and returns it.
+    ///
+    /// # Errors
+    /// Returns the place of the service that has the port.
     fn take(&mut self, slot: &Slot<'_>, port: u16) -> Result<u16, usize> {
         let port = self.owners.claim(port, slot.who)?;
         match self.uses.insert((slot.who, port, slot.protocol())) {
@@ -157,8 +161,9 @@ impl Work<'_, '_> {
         None
     }
 
-    /// For a port whose number another service has, what it had; for one without a number, that of its twin of the other
-    /// protocol, or a new one.
+    /// Finds a port for a slot that still has none. If the file gives a number that cannot be had, the slot gets the port
+    /// that it had before, if any. If the file gives none, the slot gets the port of its twin of the other protocol, or a
+    /// new one.
     fn rest(&mut self, slot: &Slot<'_>, twin: Option<u16>) -> Option<u16> {
         let other = match slot.given {
             Some(_) => slot.had,

@@ -10,17 +10,18 @@ use std::ops::Range;
 use crate::api::service::{Cidr, DNS_PLACE};
 use crate::api::validation::NODE_PORTS;
 
-/// In a cluster the API server's own service has this one.
+/// The place in the range that the API server's own service has in a cluster.
 const FIRST: u128 = 1;
 
-/// A text as a number that is the same for ever and well spread (FNV-1a).
+/// Hashes a text to a number that is the same for ever and well spread (FNV-1a).
 pub(super) fn hash(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     })
 }
 
-/// How much of a range is left to those that name theirs: `min(max(16, size / step), most)`, nothing of a small one.
+/// The size of the part of a range that is left to services that name theirs: `min(max(16, size / step), most)`, or 0 for a
+/// range of at most 16.
 fn named_part(size: u128, step: u128, most: u128) -> u128 {
     match size {
         0..=16 => 0,
@@ -28,7 +29,7 @@ fn named_part(size: u128, step: u128, most: u128) -> u128 {
     }
 }
 
-/// The numbers of a range, from one that the hash decides on around to the one before it.
+/// The numbers of a range in a circle. The hash decides with which number it begins.
 fn around(range: Range<u128>, hash: u64) -> impl Iterator<Item = u128> {
     let size = range.end.saturating_sub(range.start);
     let start = match size {
@@ -92,13 +93,14 @@ impl IpRange {
         }
     }
 
-    /// Whether a service may have the address: not that of the network, nor that of everybody in it.
+    /// True if a service may have the address: the range has it, and it is neither the network's own address nor the address
+    /// of everybody in the network.
     pub(super) fn contains(&self, ip: IpAddr) -> bool {
         self.number(ip)
             .is_some_and(|number| (1..=self.last).contains(&number))
     }
 
-    /// Whether it may have it without having named it.
+    /// True if the address may be allocated to a service that has not named it.
     pub(super) fn may_be_allocated(&self, ip: IpAddr) -> bool {
         let number = self.number(ip);
         self.contains(ip) && number != Some(DNS_PLACE) && number != Some(FIRST)
@@ -121,7 +123,7 @@ impl fmt::Display for IpRange {
     }
 }
 
-/// Whether it is a port that services may have on the node.
+/// True if services may have the port on the node.
 pub(super) fn is_node_port(port: u16) -> bool {
     NODE_PORTS.contains(&port)
 }

@@ -59,7 +59,7 @@ fn node(ports: Vec<ServicePort>) -> Service {
     }
 }
 
-/// One with a port 80.
+/// A service with node ports that has one TCP port, 80.
 fn node_80(node_port: Option<u16>) -> Service {
     node(vec![port("", Protocol::Tcp, 80, node_port)])
 }
@@ -83,7 +83,7 @@ impl Cluster {
         }
     }
 
-    /// These services are there now.
+    /// Allocates for these services, which are all that are there now.
     fn apply(&mut self, services: &[(&str, &Service)]) {
         let keyed: Vec<_> = services
             .iter()
