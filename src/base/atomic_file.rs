@@ -8,15 +8,16 @@ use std::path::Path;
 /// Replaces a file that only its owner may read. The new content is on disk when it returns.
 ///
 /// # Errors
-/// The file cannot be written; the old content stays.
+/// Returns the error of the file that cannot be written; the old content stays.
 pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     replace_with(path, |file| file.write_all(bytes))
 }
 
-/// As [`replace`], for content that is written piece by piece, so that no whole copy of it is made.
+/// Replaces a file like [`replace`], with content that `write` writes piece by piece, so that no whole copy of it is
+/// made.
 ///
 /// # Errors
-/// The file cannot be written, or `write` failed; the old content stays.
+/// Returns the error of the file that cannot be written, or of `write`; the old content stays.
 pub fn replace_with(
     path: &Path,
     write: impl FnOnce(&mut File) -> io::Result<()>,

@@ -36,16 +36,15 @@ impl Cancel {
         self.sockets().iter().for_each(hang_up);
     }
 
-    /// Whether it was cancelled.
+    /// Tells whether the operation was cancelled.
     pub fn is_cancelled(&self) -> bool {
         self.cancelled.load(Ordering::SeqCst)
     }
 
-    /// A descriptor that becomes readable with the cancellation and stays readable. Poll it; do not
-    /// read it.
+    /// Returns a descriptor that becomes readable with the cancellation and stays readable. Poll it; do not read it.
     ///
     /// # Errors
-    /// There are no descriptors left.
+    /// Returns the system's error if no descriptors are left.
     pub fn fd(&self) -> io::Result<BorrowedFd<'_>> {
         if self.event.get().is_none() {
             let event = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
@@ -77,11 +76,11 @@ impl Cancel {
         self.is_cancelled()
     }
 
-    /// Ties a socket to it: until [`Tied`] is dropped, a cancellation shuts the socket down, so that
+    /// Ties a socket to the cancellation: until [`Tied`] is dropped, a cancellation shuts the socket down, so that
     /// whoever connects, reads or writes gets an error or an end.
     ///
     /// # Errors
-    /// It is cancelled already, or there are no descriptors left.
+    /// Returns ECANCELED after the cancellation, or the system's error if no descriptors are left.
     pub fn tie(&self, socket: BorrowedFd<'_>) -> io::Result<Tied<'_>> {
         let socket = socket.try_clone_to_owned()?;
         let fd = socket.as_raw_fd();

@@ -14,20 +14,20 @@ use crate::base::pod_uid::PodUid;
 /// Changes that are kept.
 pub const LOG: usize = 1024;
 
-/// What of a pod has changed.
+/// A part of a pod that can change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Aspect {
-    /// Whether it is wanted, and what its object says.
+    /// The pod's object, and whether the pod is wanted at all.
     Spec,
-    /// Its status.
+    /// The pod's status.
     Status,
-    /// Its events.
+    /// The pod's events.
     Events,
-    /// Which of its probes are paused.
+    /// The set of the pod's probes that are paused.
     Probes,
-    /// The file it comes from: the path, advice, errors.
+    /// The file that the pod comes from: its path, advice, errors.
     File,
-    /// How far the pulls of its images are. Told only while somebody watches.
+    /// Progress of the pulls of the pod's images. Told only while somebody watches.
     Pulls,
 }
 
@@ -40,7 +40,7 @@ impl Aspect {
 pub struct Aspects(u8);
 
 impl Aspects {
-    /// Whether that one is among them.
+    /// Tells whether `aspect` is one of these aspects.
     pub fn contains(self, aspect: Aspect) -> bool {
         self.0 & (1 << aspect as u8) != 0
     }
@@ -53,25 +53,26 @@ impl Aspects {
 #[derive(Clone, Debug)]
 enum Subject {
     Pod(PodUid, Aspect),
-    /// Files that no pod runs of.
+    /// Pod files of which no pod runs.
     Files,
-    /// Nothing has changed: readers wake and look whether they are to end.
+    /// No change: readers wake and look whether they are to end.
     Wake,
 }
 
-/// What has changed since a version.
+/// The changes since a version.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// By pod.
+    /// The aspects that have changed, by pod.
     pub pods: BTreeMap<PodUid, Aspects>,
-    /// The problems of pod files.
+    /// True if the problems of pod files have changed.
     pub files: bool,
 }
 
 /// See the module.
 #[derive(Default)]
 pub struct ChangeFeed {
-    /// Read without the lock, for each probe looks at one; written with it, so that no waiter misses a change.
+    /// The version of the last change. It is read without the lock, for each probe looks at it, and written with the
+    /// lock, so that no waiter misses a change.
     version: AtomicU64,
     /// The version of the last change of each aspect.
     by_aspect: [AtomicU64; Aspect::COUNT],
@@ -81,7 +82,7 @@ pub struct ChangeFeed {
 }
 
 impl ChangeFeed {
-    /// Something of a pod has changed; gives the new version.
+    /// Records a change of one aspect of a pod, and returns the new version.
     pub fn tell(&self, uid: &PodUid, aspect: Aspect) -> u64 {
         let mut log = self.log();
         let version = self.push(&mut log, Subject::Pod(uid.clone(), aspect));
@@ -89,12 +90,12 @@ impl ChangeFeed {
         version
     }
 
-    /// The problems of pod files have changed.
+    /// Records a change of the problems of pod files.
     pub fn tell_files(&self) {
         self.push(&mut self.log(), Subject::Files);
     }
 
-    /// Wakes everyone who waits: the daemon ends.
+    /// Wakes every waiting reader, because the daemon ends.
     pub fn wake(&self) {
         let mut log = self.log();
         let version = self.push(&mut log, Subject::Wake);
@@ -112,18 +113,18 @@ impl ChangeFeed {
         self.version.fetch_add(1, Ordering::Release) + 1
     }
 
-    /// The version now. Who reads it can read what changed before it.
+    /// Returns the present version. A reader that has it can read what changed before it.
     pub fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
     }
 
-    /// The version of the last change of that aspect, of any pod.
+    /// Returns the version of the last change of `aspect`, of any pod.
     pub fn version_of(&self, aspect: Aspect) -> u64 {
         self.by_aspect[aspect as usize].load(Ordering::Acquire)
     }
 
-    /// What has changed after `version`, and the version now. None for a reader that fell behind the log, or whose
-    /// version is of another daemon.
+    /// Returns the changes after `version`, and the present version. The changes are None for a reader that fell behind
+    /// the log, or whose version comes from another daemon.
     pub fn since(&self, version: u64) -> (Option<Changes>, u64) {
         let log = self.log();
         let now = self.version();
@@ -152,12 +153,12 @@ impl ChangeFeed {
         self.wait(ceiling, || self.version(), version)
     }
 
-    /// The same for changes of one aspect.
+    /// Waits like `wait_newer`, but only for a change of one aspect.
     pub fn wait_newer_of(&self, aspect: Aspect, version: u64, ceiling: Duration) -> u64 {
         self.wait(ceiling, || self.version_of(aspect), version)
     }
 
-    /// The same for changes of any of these aspects.
+    /// Waits like `wait_newer`, but only for a change of any of these aspects.
     pub fn wait_newer_of_any(&self, aspects: &[Aspect], version: u64, ceiling: Duration) -> u64 {
         let newest = || aspects.iter().map(|aspect| self.version_of(*aspect)).max();
         self.wait(ceiling, || newest().unwrap_or(0), version)

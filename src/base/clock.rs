@@ -95,7 +95,7 @@ impl Time {
         text.parse::<jiff::Timestamp>().ok().map(Into::into)
     }
 
-    /// As Go prints its `time.Time` in UTC, `2006-01-02 15:04:05.5 +0000 UTC`; none is its zero time.
+    /// Writes a time as Go prints its `time.Time` in UTC, `2006-01-02 15:04:05.5 +0000 UTC`; None gives Go's zero time.
     pub fn go(t: Option<SystemTime>) -> String {
         let t = t.and_then(|t| jiff::Timestamp::try_from(t).ok());
         t.map_or_else(
@@ -166,7 +166,7 @@ pub fn go_duration(d: Duration) -> String {
 /// Parses a Go duration: `20s`, `1m30s`, `1.5h`, `100ms`. No sign, and a unit on every number but 0.
 ///
 /// # Errors
-/// The text is not a duration.
+/// Returns the reason why the text is no duration.
 pub fn parse_go_duration(text: &str) -> Result<Duration, String> {
     const UNITS: [(&str, f64); 7] = [
         ("ns", 1e-9),

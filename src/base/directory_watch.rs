@@ -31,14 +31,14 @@ const MASK: AddWatchFlags = AddWatchFlags::IN_CLOSE_WRITE
     .union(AddWatchFlags::IN_DELETE_SELF)
     .union(AddWatchFlags::IN_MOVE_SELF);
 
-/// What follows from the events since the last look.
+/// Hints that follow from the events since the last look.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Hints {
-    /// List again.
+    /// True if the path must be listed again.
     pub relist: bool,
     /// Names whose content may be new although their signature is the same.
     pub dirty: BTreeSet<OsString>,
-    /// Events were lost: every content may be new.
+    /// True if events were lost: every content may be new.
     pub overflow: bool,
 }
 
@@ -98,7 +98,7 @@ impl Hints {
     }
 }
 
-/// One watched inode.
+/// A watched inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Watched {
     descriptor: WatchDescriptor,
@@ -152,7 +152,7 @@ impl DirectoryWatch {
         })
     }
 
-    /// As [`DirectoryWatch::new`], on the inotify that `init` makes.
+    /// Makes a watch like [`DirectoryWatch::new`], on the inotify that `init` makes.
     pub(crate) fn with_inotify(
         path: PathBuf,
         counts: fn(&OsStr) -> bool,
@@ -185,7 +185,7 @@ impl DirectoryWatch {
     /// [`DirectoryWatch::retry_at`].
     ///
     /// # Errors
-    /// inotify refuses, mostly because one of its limits is used up.
+    /// Returns the path that cannot be watched and the cause, mostly a limit of inotify that is used up.
     pub fn ensure(&mut self, now: Moment) -> Result<(), WatchError> {
         if self.retry_at.is_some_and(|at| now < at) {
             return Ok(());

@@ -31,15 +31,15 @@ pub fn dropped() -> u64 {
     DROPPED.load(Ordering::Relaxed)
 }
 
-/// What the logger writes to, in place of stderr.
+/// Starts the thread that writes to stderr, and returns the writer that the logger uses in place of stderr.
 ///
 /// # Errors
-/// The node gives no thread.
+/// Returns the system's error if it gives no thread.
 pub fn to_stderr() -> io::Result<impl Write + Send + 'static> {
     start(io::stderr(), &DROPPED, &WAITING)
 }
 
-/// Waits until what was logged is written, at most `limit`: the process ends.
+/// Waits until what was logged is written, at most `limit`. The process calls it when it ends.
 pub fn flush(limit: Duration) {
     let end = Moment::now() + limit;
     while WAITING.load(Ordering::Acquire) > 0 && Moment::now() < end {
@@ -96,7 +96,7 @@ struct Drain<W> {
     written: Receiver<Vec<u8>>,
     dropped: &'static AtomicU64,
     waiting: &'static AtomicUsize,
-    /// How many of those that were dropped the log has told of.
+    /// Number of dropped lines that the log has already told of.
     told: u64,
 }
 

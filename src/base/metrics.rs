@@ -42,18 +42,18 @@ impl Histogram {
         self.sum += other.sum;
     }
 
-    /// Whether it has counted nothing.
+    /// Tells whether the histogram has counted nothing.
     pub fn is_empty(&self) -> bool {
         self.counts.iter().all(|n| *n == 0)
     }
 }
 
-/// What kind of numbers a family holds.
+/// Kind of the numbers that a family holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Only grows.
+    /// A number that only grows.
     Counter,
-    /// Goes up and down.
+    /// A number that goes up and down.
     Gauge,
     /// Durations in buckets.
     Histogram,
@@ -72,7 +72,7 @@ impl Kind {
 /// Names and values of a sample's labels.
 pub type Labels<'a> = [(&'a str, &'a str)];
 
-/// One family while it is written. Writing to a String cannot fail.
+/// A family of metrics while it is written. Writing to a String cannot fail.
 pub struct Family<'a> {
     out: &'a mut String,
     name: &'a str,
@@ -81,9 +81,9 @@ pub struct Family<'a> {
     begun: bool,
     /// The bounds of the buckets as they are written: `le="0.005"} `. A thousand histograms share them.
     bounds: Vec<String>,
-    /// What every line of a histogram begins with; kept for its memory.
+    /// The beginning of every line of a histogram; kept so that its memory is used again.
     head: String,
-    /// What every other line ends with: nothing, or the time of its value.
+    /// The end of every line that is not a histogram's: nothing, or the time of its value.
     end: String,
 }
 
@@ -102,24 +102,24 @@ impl<'a> Family<'a> {
         }
     }
 
-    /// The same with the time at which its values were true, in milliseconds since 1970.
+    /// Adds the time at which the family's values were true, in milliseconds since 1970.
     #[must_use]
     pub fn at(mut self, milliseconds: i64) -> Self {
         self.end = format!(" {milliseconds}");
         self
     }
 
-    /// A counter or gauge.
+    /// Writes a counter or gauge.
     pub fn value(&mut self, labels: &Labels<'_>, value: u64) {
         self.value_of(&[&pairs(labels)], value);
     }
 
-    /// A gauge with a fraction.
+    /// Writes a gauge with a fraction.
     pub fn real(&mut self, labels: &Labels<'_>, value: f64) {
         self.real_of(&[&pairs(labels)], value);
     }
 
-    /// The same as [`Self::real`] for labels that [`pairs`] has written.
+    /// Writes a gauge like [`Self::real`], for labels that [`pairs`] has written.
     pub fn real_of(&mut self, pairs: &[&str], value: f64) {
         self.begin();
         self.out.push_str(self.name);
@@ -127,7 +127,8 @@ impl<'a> Family<'a> {
         let _ = writeln!(self.out, " {value}{}", self.end);
     }
 
-    /// The same as [`Self::value`] for labels that [`pairs`] has written; the parts follow one another as they are.
+    /// Writes a counter or gauge like [`Self::value`], for labels that [`pairs`] has written. The parts follow one
+    /// another as they are.
     pub fn value_of(&mut self, pairs: &[&str], value: u64) {
         self.begin();
         self.out.push_str(self.name);
@@ -138,12 +139,13 @@ impl<'a> Family<'a> {
         self.out.push('\n');
     }
 
-    /// The buckets, sum and count of a histogram, for labels that [`pairs`] has written.
+    /// Writes the buckets, sum and count of a histogram, for labels that [`pairs`] has written.
     pub fn histogram_of(&mut self, pairs: &[&str], h: &Histogram) {
         self.buckets_of(pairs, &DEFAULT_BUCKETS, &h.counts, h.sum);
     }
 
-    /// The same of buckets with other bounds: `counts` has one more, for what exceeds all, and is not cumulative.
+    /// Writes the buckets, sum and count of a histogram with these bounds. `counts` is not cumulative, and has one
+    /// number more than there are bounds: the count of what exceeds them all.
     pub fn buckets_of(&mut self, pairs: &[&str], bounds: &[f64], counts: &[u64], sum: f64) {
         self.begin();
         if self.bounds.len() != counts.len() {
@@ -223,7 +225,8 @@ fn push_braces(pairs: &[&str], out: &mut String) {
     }
 }
 
-/// What `write!` does, without its machinery: a scrape of a thousand probes writes thirty thousand numbers.
+/// Appends a number as `write!` would, but without the machinery of `write!`: a scrape of a thousand probes writes
+/// thirty thousand numbers.
 fn push_number(mut n: u64, out: &mut String) {
     let mut digits = [0; 20];
     let mut at = digits.len();

@@ -18,10 +18,10 @@ impl Layout {
         Self { root: root.into() }
     }
 
-    /// The same for a process with another working directory.
+    /// Returns this layout with an absolute root, for a process with another working directory.
     ///
     /// # Errors
-    /// There is no working directory any more.
+    /// Returns the system's error if the working directory is not there any more.
     pub fn absolute(&self) -> std::io::Result<Self> {
         std::path::absolute(&self.root).map(Self::new)
     }
@@ -131,8 +131,8 @@ impl Layout {
         self.lib_dir().join("images.d")
     }
 
-    /// Where docker's config.json, or its older form, is looked for: as the kubelet, in its own directory, the home directory
-    /// and the root.
+    /// Returns the paths at which docker's config.json, or its older form, is looked for: as by the kubelet, in its own
+    /// directory, the home directory and the root.
     pub fn docker_configs(&self) -> Vec<PathBuf> {
         let mut places = vec![
             self.lib_dir().join("config.json"),

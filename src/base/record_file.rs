@@ -31,10 +31,10 @@ struct Form {
     version: u32,
 }
 
-/// A record as bytes.
+/// Encodes a record as bytes.
 ///
 /// # Errors
-/// It is no JSON object.
+/// Returns an error if the record is no JSON object.
 pub fn to_bytes<T: Serialize>(record: &T) -> io::Result<Vec<u8>> {
     Ok(serde_json::to_vec(&Written {
         version: VERSION,
@@ -42,10 +42,10 @@ pub fn to_bytes<T: Serialize>(record: &T) -> io::Result<Vec<u8>> {
     })?)
 }
 
-/// The record in these bytes, of whichever version. `what` names them in the log.
+/// Decodes a record, of whichever version, from bytes. `what` names the bytes in the log.
 ///
 /// # Errors
-/// They are no record: no JSON object, or one without what every record of this kind has.
+/// Returns the error of bytes that are no record: no JSON object, or one without what every record of this kind has.
 pub fn parse<T: DeserializeOwned>(what: &str, bytes: &[u8]) -> io::Result<T> {
     let error = match serde_json::from_slice(bytes) {
         Ok(record) => return Ok(record),
@@ -92,7 +92,7 @@ fn line_by_line(fields: &Map<String, Value>) -> io::Result<Vec<u8>> {
 /// Replaces `dir/name`; `durable` waits until it would survive a power loss.
 ///
 /// # Errors
-/// It cannot be written; the old record stays.
+/// Returns the error of the file that cannot be written; the old record stays.
 pub fn write<T: Serialize>(dir: &Path, name: &str, record: &T, durable: bool) -> io::Result<()> {
     // A shim and the daemon may both be about to write it.
     let tmp = dir.join(format!("{name}.{}.tmp", std::process::id()));
@@ -110,7 +110,7 @@ pub fn write<T: Serialize>(dir: &Path, name: &str, record: &T, durable: bool) ->
     }
 }
 
-/// As [`try_read`]; None also when the file cannot be read right now, which is logged.
+/// Reads a record like [`try_read`], but also returns None when the file cannot be read right now, which is logged.
 pub fn read<T: DeserializeOwned>(dir: &Path, name: &str) -> Option<T> {
     try_read(dir, name).unwrap_or_else(|e| {
         log::warn!("{e}");
@@ -123,8 +123,8 @@ pub fn read<T: DeserializeOwned>(dir: &Path, name: &str) -> Option<T> {
 /// file is: it must not hide the others.
 ///
 /// # Errors
-/// It is there but cannot be read right now (no descriptors left, a bad disk, not permitted): nothing
-/// is known of what it says.
+/// Returns the error of a file that is there but cannot be read right now (no descriptors left, a bad disk, not
+/// permitted): nothing is known of what the record says.
 pub fn try_read<T: DeserializeOwned>(dir: &Path, name: &str) -> io::Result<Option<T>> {
     let path = dir.join(name);
     let damage = match fs::read(&path) {
@@ -161,7 +161,7 @@ fn set_aside(path: &Path, damage: &str) {
     }
 }
 
-/// Whether a read failed because something else than a file is there.
+/// Tells whether a read failed because something else than a file is there.
 fn is_no_file(e: &io::Error) -> bool {
     let errno = e.raw_os_error();
     errno.is_some_and(|n| [libc::EISDIR, libc::ELOOP, libc::ENOTDIR, libc::ENXIO].contains(&n))

@@ -21,7 +21,8 @@ use crate::base::sys::mountinfo;
 /// Removes a tree, but never through a mount, because that would empty the mounted file system.
 ///
 /// # Errors
-/// Something is mounted below it, or a file cannot be removed. A missing tree is not an error.
+/// Returns an error if something is mounted below the tree, or a file cannot be removed. A missing tree is not an
+/// error.
 pub fn remove_tree(dir: &Path) -> io::Result<()> {
     let mounts = mountinfo::read()?;
     if let Some(at) = mounts.iter().map(|m| &m.at).find(|at| at.starts_with(dir)) {

@@ -38,7 +38,7 @@ pub fn without_ids(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Whole microseconds.
+/// Returns the whole microseconds of a duration.
 pub fn micros(d: Duration) -> u64 {
     u64::try_from(d.as_micros()).unwrap_or(u64::MAX)
 }

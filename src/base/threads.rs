@@ -26,16 +26,16 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// A round that takes longer hangs.
 const LONGEST_ROUND: Duration = Duration::from_secs(120);
 
-/// How a thread gets on, for those who ask for its health.
+/// Health of a long-lived thread, for those who ask for it.
 #[derive(Debug)]
 pub struct Pulse {
     name: &'static str,
     panics: AtomicU64,
-    /// When it began to work, in nanoseconds since boot; 0 while it waits.
+    /// Time at which the thread began to work, in nanoseconds since boot; 0 while it waits.
     works_since: AtomicU64,
-    /// When the first of the panics was that followed one another, in the same way; 0 is never.
+    /// Time of the first of the panics that followed one another, in nanoseconds since boot; 0 if there was none.
     first_panic: AtomicU64,
-    /// When the last panic was.
+    /// Time of the last panic, in nanoseconds since boot; 0 if there was none.
     last_panic: AtomicU64,
 }
 
@@ -78,10 +78,10 @@ impl Pulse {
         store(&self.last_panic, now);
     }
 
-    /// Whether it gets on.
+    /// Tells whether the thread gets on.
     ///
     /// # Errors
-    /// The thread's name and what is wrong.
+    /// Returns the thread's name and what is wrong.
     pub fn health(&self, now: Moment) -> Result<(), String> {
         let name = self.name;
         if let (Some(first), Some(last)) = (load(&self.first_panic), load(&self.last_panic))
@@ -122,7 +122,7 @@ impl Roster {
     /// that what was under way may be half done. `Break` ends the thread.
     ///
     /// # Errors
-    /// The node gives no thread.
+    /// Returns the system's error if it gives no thread.
     pub fn spawn(
         &self,
         name: &'static str,
@@ -140,10 +140,10 @@ impl Roster {
         all.iter().map(|p| (p.name(), p.panics())).collect()
     }
 
-    /// Whether all get on.
+    /// Tells whether all threads get on.
     ///
     /// # Errors
-    /// Those that do not, and why.
+    /// Returns the names of the threads that do not, and what is wrong with each.
     pub fn health(&self, now: Moment) -> Result<(), String> {
         let all = self.0.locked();
         let ill: Vec<String> = all.iter().filter_map(|p| p.health(now).err()).collect();
@@ -154,10 +154,10 @@ impl Roster {
     }
 }
 
-/// As [`Roster::spawn`], for a thread of which nobody asks how it gets on.
+/// Starts a thread as [`Roster::spawn`] does, but puts its pulse into no roster: the caller gets it.
 ///
 /// # Errors
-/// The node gives no thread.
+/// Returns the system's error if it gives no thread.
 pub fn spawn(
     name: &'static str,
     stack: usize,

@@ -26,7 +26,7 @@ pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) headers: HeaderMap,
     pub(crate) body: BodyReader<'static>,
-    /// Who answered, after redirects.
+    /// Address of the server that answered, after redirects.
     pub(crate) uri: Uri,
     /// The length that the body is said to have.
     pub(crate) length: Option<u64>,
@@ -56,7 +56,7 @@ impl Answer {
     }
 }
 
-/// What is asked.
+/// A request that the client sends.
 pub(crate) struct Ask<'a> {
     pub(crate) uri: &'a Uri,
     pub(crate) headers: &'a [(&'a str, String)],
@@ -64,7 +64,7 @@ pub(crate) struct Ask<'a> {
     pub(crate) for_server: &'a [(&'a str, String)],
     /// A form to POST instead of a GET.
     pub(crate) form: Option<&'a str>,
-    /// For everything up to the end of the body.
+    /// Time limit for everything up to the end of the body.
     pub(crate) limit: Option<Duration>,
 }
 
@@ -86,7 +86,7 @@ impl Client {
         }
     }
 
-    /// The answer at the end of the redirects.
+    /// Sends a request, follows redirects, and returns the answer at the end of them.
     pub(crate) fn ask(&self, ask: &Ask<'_>) -> Result<Answer, FetchError> {
         let mut uri = ask.uri.clone();
         let mut for_server = ask.for_server;

@@ -2,20 +2,20 @@
 
 use std::fmt;
 
-/// What the caller does about an error.
+/// Kind of an error, by what the caller does about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// The server cannot be reached, does not answer, or says that it cannot answer now.
     Unavailable,
-    /// It wants other credentials.
+    /// The server wants other credentials.
     Unauthorized,
-    /// The caller ended it.
+    /// The caller ended the request.
     Cancelled,
     /// Anything else: another try gives the same.
     Failed,
 }
 
-/// One sentence for people, without what was to be fetched.
+/// Error of a fetch: one sentence for people, which does not name what was to be fetched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FetchError {
     pub(crate) kind: Kind,

@@ -24,8 +24,8 @@ pub(crate) use stop::{SLICE, Stop};
 pub(crate) use transport::{Dialer, Pacing, carried};
 pub use url::WebUrl;
 
-/// What a caller says to a person when TLS with a server does not work. Each takes host and port, and is the end of a
-/// sentence.
+/// Texts that tell a person what to do when TLS with a server does not work. Each function takes host and port, and
+/// gives the end of a sentence.
 #[derive(Clone, Copy)]
 pub(crate) struct WaysOut {
     /// The server speaks without TLS.

@@ -40,7 +40,7 @@ fn absolute(from: &Uri, location: &str) -> Option<String> {
     })
 }
 
-/// Whether it is an address that we ask at all.
+/// Checks that an address may be asked at all: it is http or https, and names a host and no user.
 pub(crate) fn web(uri: &Uri) -> Result<(), String> {
     let Some(authority) = uri.authority().filter(|a| !a.host().is_empty()) else {
         return Err("which names no host".into());
@@ -57,7 +57,7 @@ pub(crate) fn is_tls(uri: &Uri) -> bool {
     uri.scheme_str() == Some("https")
 }
 
-/// Whether both are the same server: only then credentials go with the request.
+/// Tells whether both addresses lead to the same server: only then do credentials go with the request.
 pub(crate) fn same_origin(a: &Uri, b: &Uri) -> bool {
     let host = |u: &Uri| u.host().map(str::to_ascii_lowercase);
     a.scheme_str() == b.scheme_str() && host(a) == host(b) && port(a) == port(b)

@@ -38,7 +38,7 @@ pub(crate) struct Sources {
 }
 
 impl Sources {
-    /// By the environment, as in OpenSSL.
+    /// Reads the places of certificates from the environment, as OpenSSL does.
     pub(crate) fn of_environment() -> Self {
         let variable = |name: &str| {
             let value = std::env::var_os(name).filter(|v| !v.is_empty());

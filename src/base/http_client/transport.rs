@@ -39,14 +39,14 @@ pub(crate) struct Dialer {
     pub(crate) ways_out: WaysOut,
 }
 
-/// How long a connection waits, and how much a server must give.
+/// Limits of how long a connection waits, and of how little a server may give.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pacing {
-    /// For a connection to one address.
+    /// Time limit for a connection to one address.
     pub(crate) connect: Duration,
-    /// A connection that gives less than [`Pacing::least`] in this time of waiting is given up.
+    /// Time of waiting in which a server must give [`Pacing::least`] bytes; a connection that gives less is given up.
     pub(crate) idle: Duration,
-    /// Bytes; see [`Pacing::idle`].
+    /// Bytes that a server must give in [`Pacing::idle`].
     pub(crate) least: u64,
 }
 
@@ -140,7 +140,7 @@ fn deadline(timeout: NextTimeout) -> Option<Instant> {
     timeout.not_zero().map(|left| Instant::now() + *left)
 }
 
-/// One connection.
+/// A connection to a server, with or without TLS.
 pub(crate) struct Connection {
     buffers: LazyBuffers,
     stream: Stream,
@@ -249,8 +249,8 @@ impl Socket {
         }
     }
 
-    /// Whether a connection that rests can be used again: the server has not closed it, and says nothing unasked. Tickets
-    /// of TLS may wait.
+    /// Tells whether a resting connection can be used again: the server has not closed it and has sent nothing unasked.
+    /// With TLS, tickets may wait in it.
     fn is_quiet(&mut self, tls: bool) -> bool {
         if self.stream.set_nonblocking(true).is_err() {
             return false;
@@ -287,7 +287,7 @@ impl Write for Socket {
     }
 }
 
-/// Whether a server gives enough: only the time that we wait for it counts.
+/// Measure of whether a server gives enough bytes. Only the time that we wait for the server counts.
 #[derive(Debug)]
 struct Pace {
     idle: Duration,
@@ -306,7 +306,7 @@ impl Pace {
         }
     }
 
-    /// Counts a wait; returns whether the server is too slow.
+    /// Counts a wait, and tells whether the server is too slow.
     fn waited(&mut self, time: Duration, bytes: usize) -> bool {
         self.waited += time;
         self.bytes += bytes as u64;

@@ -6,13 +6,15 @@ use ureq::http::Uri;
 
 use super::redirect;
 
-/// http or https, with a host and without a user.
+/// An http or https URL with a host and without a user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebUrl(Uri);
 
 impl WebUrl {
+    /// Parses an http or https URL with a host and without a user.
+    ///
     /// # Errors
-    /// It is another text. The error says why, and does not repeat the text, which may hold a password.
+    /// Returns the reason why the text is no such URL. It does not repeat the text, which may hold a password.
     pub fn parse(text: &str) -> Result<Self, String> {
         let not = "not a URL such as \"http://HOST[:PORT]/PATH\", or with https";
         let uri: Uri = text.parse().map_err(|_| not.to_owned())?;
@@ -22,7 +24,7 @@ impl WebUrl {
         }
     }
 
-    /// To ask for it.
+    /// Returns the URL as the client takes it.
     pub(crate) fn uri(&self) -> Uri {
         self.0.clone()
     }

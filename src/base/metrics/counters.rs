@@ -20,12 +20,12 @@ pub const MAX_SERIES: usize = 100;
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// One more.
+    /// Adds one to the counter.
     pub fn count(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How many so far.
+    /// Returns the count so far.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -66,7 +66,7 @@ impl Durations {
         self.nanoseconds.fetch_add(nanoseconds, Ordering::Relaxed);
     }
 
-    /// How many were counted.
+    /// Returns the number of durations that were counted.
     pub fn total(&self) -> u64 {
         let counts = self.counts.iter();
         counts.map(|n| n.load(Ordering::Relaxed)).sum()
@@ -93,7 +93,7 @@ struct Tallied {
 }
 
 impl Tally {
-    /// One more of these labels.
+    /// Adds one to the count for these labels.
     pub fn count(&self, labels: &Labels<'_>) {
         let pairs = pairs(labels);
         let mut all = self.lock();
@@ -106,7 +106,7 @@ impl Tally {
         }
     }
 
-    /// How many were counted that have no series.
+    /// Returns the number of events that were counted without a series of their own.
     pub fn left_out(&self) -> u64 {
         self.lock().left_out
     }

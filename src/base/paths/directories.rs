@@ -15,33 +15,33 @@ use super::Layout;
 /// A directory of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Directory {
-    /// Where it lies below the root. `*` stands for any name.
+    /// Path of the directory below the root. `*` stands for any name.
     pub path: &'static str,
-    /// The mode that it is made with.
+    /// The mode that the directory is made with.
     pub mode: u32,
-    /// Who decides about its mode later.
+    /// The keeper, which decides about the directory's mode later.
     pub keeper: Keeper,
 }
 
 /// A directory that let users of the node in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WasOpen {
-    /// Whether it is closed now.
+    /// True if the directory is closed now.
     pub is_closed: bool,
-    /// What has happened, or what a person has to do.
+    /// Text that says what has happened, or what a person has to do.
     pub text: String,
 }
 
-/// Who decides about the mode of a directory that is there.
+/// The party that decides about the mode of an existing directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keeper {
     /// podprobe: each start of the daemon makes it, and takes away what the table does not allow.
     Daemon,
     /// podprobe, which makes it when it is needed.
     Part,
-    /// People: it is theirs from the moment it is there.
+    /// People: the directory is theirs from the moment it is there.
     People,
-    /// A container or an image: its content is theirs, too, and is not in the table.
+    /// A container or an image. The content of the directory is theirs, too, and is not in the table.
     Content,
 }
 
@@ -170,7 +170,7 @@ fn make_one(path: &Path, mode: u32) -> io::Result<()> {
 /// Makes a directory that only root enters, and those above it that are missing.
 ///
 /// # Errors
-/// It cannot be made.
+/// Returns the system's error if a directory cannot be made.
 pub fn make_private(dir: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir)
 }
@@ -285,7 +285,7 @@ mod tests {
         assert_eq!(mode(&disk), 0o755);
     }
 
-    /// What is a container's lies below a directory that lets nobody through.
+    /// Content of containers lies below a directory that lets nobody through.
     #[test]
     fn content_is_closed_to_users() {
         let closed = |path: &Path| {

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
-/// One instruction as the kernel reads it: operation, registers, offset and constant in eight bytes.
+/// An instruction as the kernel reads it: operation, registers, offset and constant in eight bytes.
 pub type Instruction = [u8; 8];
 
 /// The kind of a program (`enum bpf_prog_type`).
@@ -25,8 +25,8 @@ const ALLOW_MULTI: u32 = 2;
 /// Loads a program. It lives as long as the descriptor, or as what it is attached to.
 ///
 /// # Errors
-/// EPERM without CAP_BPF or CAP_SYS_ADMIN, ENOSYS or EINVAL where the kernel knows no such program, EACCES where its
-/// verifier refuses it.
+/// Returns EPERM without CAP_BPF or CAP_SYS_ADMIN, ENOSYS or EINVAL where the kernel knows no such program, and EACCES
+/// where its verifier refuses the program.
 pub fn load(kind: ProgramType, instructions: &[Instruction]) -> io::Result<OwnedFd> {
     #[repr(C)]
     struct Load {
@@ -55,8 +55,8 @@ pub fn load(kind: ProgramType, instructions: &[Instruction]) -> io::Result<Owned
 /// removed.
 ///
 /// # Errors
-/// EPERM without CAP_BPF and CAP_NET_ADMIN, or below a cgroup whose own program allows no other; EBADF for a directory of
-/// another file system.
+/// Returns EPERM without CAP_BPF and CAP_NET_ADMIN, or below a cgroup whose own program allows no other; EBADF for a
+/// directory of another file system.
 pub fn attach_to_cgroup(program: &OwnedFd, cgroup: &impl AsFd) -> io::Result<()> {
     #[repr(C)]
     struct Attach {

@@ -5,15 +5,15 @@ use nix::errno::Errno;
 /// A system call that is younger than Linux 5.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
-    /// Linux 5.3.
+    /// `pidfd_open`, since Linux 5.3.
     PidfdOpen,
-    /// Linux 5.3.
+    /// `clone3`, since Linux 5.3.
     Clone3,
-    /// Linux 5.6.
+    /// `openat2`, since Linux 5.6.
     Openat2,
-    /// Linux 5.9.
+    /// `close_range`, since Linux 5.9.
     CloseRange,
-    /// Linux 5.12.
+    /// `mount_setattr`, since Linux 5.12.
     MountSetattr,
 }
 
@@ -27,7 +27,7 @@ impl Call {
         Self::MountSetattr,
     ];
 
-    /// As in its manual page.
+    /// Returns the name of the system call, as in its manual page.
     pub fn name(self) -> &'static str {
         match self {
             Self::PidfdOpen => "pidfd_open",

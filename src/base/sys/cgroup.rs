@@ -24,13 +24,13 @@ const JOIN_TRIES: u32 = 20;
 /// A mounted hierarchy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Hierarchy {
-    /// Where it is mounted.
+    /// Mount point of the hierarchy.
     at: PathBuf,
-    /// What of it is mounted there (`/` unless we are in a container).
+    /// Path of the mounted part in the hierarchy (`/` unless we are in a container).
     root: String,
     /// Super block options of v1 (controllers and `name=`); None for v2.
     v1_options: Option<Vec<String>>,
-    /// Nothing can be made in it.
+    /// True if nothing can be made in the hierarchy.
     read_only: bool,
 }
 
@@ -39,12 +39,12 @@ struct Hierarchy {
 pub struct Cgroups(Vec<Hierarchy>);
 
 impl Cgroups {
-    /// What is mounted now.
+    /// Finds the hierarchies that are mounted now.
     pub fn detect() -> io::Result<Self> {
         Ok(Self::of(cgroup_mounts::read()?.used))
     }
 
-    /// Those of mounts that count.
+    /// Picks the hierarchies that count from a list of mounts.
     pub(crate) fn of(mounts: Vec<Mount>) -> Self {
         let mut found: Vec<Hierarchy> = Vec::new();
         for h in mounts.into_iter().filter_map(hierarchy) {
@@ -59,7 +59,7 @@ impl Cgroups {
         Self(found)
     }
 
-    /// No hierarchy is mounted: nothing can be limited or counted.
+    /// Tells whether no hierarchy is mounted, so that nothing can be limited or counted.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -79,7 +79,7 @@ impl Cgroups {
             .map(|h| h.at.as_path())
     }
 
-    /// Whether a hierarchy carries this controller (`cpu`, `memory`) down to the cgroups we can make.
+    /// Tells whether a hierarchy carries this controller (`cpu`, `memory`) down to the cgroups we can make.
     pub fn has(&self, controller: &str) -> bool {
         self.0.iter().any(|h| match &h.v1_options {
             Some(options) => options.iter().any(|o| o == controller),
@@ -91,13 +91,14 @@ impl Cgroups {
         })
     }
 
-    /// Whether a v1 hierarchy carries this controller.
+    /// Tells whether a v1 hierarchy carries this controller.
     pub fn has_v1(&self, controller: &str) -> bool {
         let options = self.0.iter().filter_map(|h| h.v1_options.as_ref());
         options.flatten().any(|o| o == controller)
     }
 
-    /// As [`Self::has`], by the hierarchies in which OCI runtimes set limits: v1 where there is any, else v2.
+    /// Does the check of [`Self::has`] for the hierarchies in which OCI runtimes set limits: v1 where there is any,
+    /// else v2.
     pub fn can_limit(&self, controller: &str) -> bool {
         let v1 = self.0.iter().filter(|h| h.v1_options.is_some());
         let v1: Vec<Hierarchy> = v1.cloned().collect();
@@ -122,7 +123,7 @@ impl Cgroups {
         self.of_controller(controller, path).map(|(dir, _)| dir)
     }
 
-    /// The same, and whether it is of v2.
+    /// Returns the directory that `controller_dir` returns, and true if it is in a v2 hierarchy.
     pub fn of_controller(&self, controller: &str, path: &str) -> Option<(PathBuf, bool)> {
         let v1 = |h: &&Hierarchy| {
             let options = h.v1_options.as_ref();
@@ -180,7 +181,7 @@ impl Cgroups {
     /// cgroup takes no process there until it is given processors.
     ///
     /// # Errors
-    /// It stays where it is in at least one hierarchy.
+    /// Returns the error of a hierarchy in which the process stays where it is.
     pub fn join(&self, path: &str) -> io::Result<()> {
         let own = fs::read_to_string("/proc/self/cgroup")?;
         let results: Vec<_> = self
@@ -288,7 +289,7 @@ const FIRST_PROCESS_MEMORY: &str = "8388608";
 /// limit that the node cannot set is left out, as that of a container is not: nothing was asked for.
 ///
 /// # Errors
-/// It cannot be moved.
+/// Returns the error of a hierarchy in which the process cannot be moved.
 pub fn join_as_first_process(path: &str) -> io::Result<()> {
     for h in Cgroups::detect()?.0 {
         // A new cgroup of cpuset takes no process until it is given processors.
@@ -351,7 +352,7 @@ pub fn remove_tree(dir: &Path) -> io::Result<()> {
 /// Removes a cgroup if none is below it.
 ///
 /// # Errors
-/// It stays.
+/// Returns the reason why the cgroup stays.
 pub fn remove_childless(dir: &Path) -> io::Result<()> {
     let mut entries = fs::read_dir(dir).into_iter().flatten().flatten();
     match entries.any(|e| e.file_type().is_ok_and(|t| t.is_dir())) {
@@ -403,7 +404,7 @@ pub fn kill_until_empty(dirs: &[PathBuf]) -> bool {
     true
 }
 
-/// Whether the kernel killed a process of these cgroups for want of memory.
+/// Tells whether the kernel killed a process of these cgroups for want of memory.
 pub fn oom_killed(dirs: &[PathBuf]) -> bool {
     let count = |text: String| {
         text.lines()

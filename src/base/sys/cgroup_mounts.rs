@@ -11,32 +11,32 @@ use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, statfs};
 
 use super::mountinfo::{self, Mount};
 
-/// Where the hierarchies are mounted.
+/// Directory at which the hierarchies are mounted.
 pub const ROOT: &str = "/sys/fs/cgroup";
 
 /// The mounts of a node's hierarchies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CgroupMounts {
-    /// Those that count.
+    /// Mounts of the hierarchies that count.
     pub used: Vec<Mount>,
-    /// Hierarchies of v1 beside a pure v2, which nothing here touches.
+    /// Mounts of v1 hierarchies beside a pure v2, which nothing here touches.
     pub beside: Vec<Mount>,
 }
 
-/// Those of this process's mount namespace.
+/// Reads the cgroup mounts of this process's mount namespace.
 ///
 /// # Errors
-/// There is no /proc, or no descriptor is left.
+/// Returns the error of the read if there is no /proc, or no descriptor is left.
 pub fn read() -> io::Result<CgroupMounts> {
     Ok(choose(mountinfo::read()?, is_pure_v2()))
 }
 
-/// Whether cgroup v2 is mounted at [`ROOT`], so that only v2 counts.
+/// Tells whether cgroup v2 is mounted at [`ROOT`], so that only v2 counts.
 pub fn is_pure_v2() -> bool {
     statfs(ROOT).is_ok_and(|fs| fs.filesystem_type() == CGROUP2_SUPER_MAGIC)
 }
 
-/// Those that count among all mounts of a node, where v2 is mounted at [`ROOT`] or is not.
+/// Chooses the mounts that count among all mounts of a node. `pure_v2` says whether v2 is mounted at [`ROOT`].
 pub fn choose(mounts: Vec<Mount>, pure_v2: bool) -> CgroupMounts {
     let (v2, v1): (Vec<Mount>, Vec<Mount>) = mounts
         .into_iter()

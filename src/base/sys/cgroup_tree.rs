@@ -39,10 +39,10 @@ pub fn write_to_each(top: &Path, file: &CStr, text: &str) {
     });
 }
 
-/// Removes what is below the cgroup, deepest first; how many were removed.
+/// Removes what is below the cgroup, deepest first, and returns how many cgroups were removed.
 ///
 /// # Errors
-/// The first one that stays; the others are removed as far as they can be.
+/// Returns the error of the first cgroup that stays; the others are removed as far as they can be.
 pub fn remove_below(top: &Path) -> (usize, io::Result<()>) {
     let (mut count, mut result) = (0, Ok(()));
     let walked = walk(
@@ -58,10 +58,10 @@ pub fn remove_below(top: &Path) -> (usize, io::Result<()>) {
     (count, result.and(walked))
 }
 
-/// Removes the cgroup with all below it. One that is not there is removed.
+/// Removes the cgroup with all below it. A cgroup that is not there counts as removed.
 ///
 /// # Errors
-/// Something stays; EBUSY where a process is in it.
+/// Returns the error of a cgroup that stays; EBUSY where a process is in it.
 pub fn remove(top: &Path) -> io::Result<()> {
     // Hardly any has one below it, and listing costs as much as removing.
     let removed = fs::remove_dir(top).or_else(|_| {
@@ -82,7 +82,7 @@ fn each(top: &Path, visit: impl FnMut(BorrowedFd<'_>)) {
 /// A cgroup on the way from the top.
 struct Level {
     name: CString,
-    /// Those below it whose turn has not come.
+    /// Cgroups below this one whose turn has not come.
     left: Vec<CString>,
 }
 

@@ -47,20 +47,20 @@ pub const MESSAGE_LIMIT: usize = 128 << 10;
 /// In place of a message that is a file. No other message is as short.
 pub const LONG: [u8; 1] = [0];
 
-/// What the children work with.
+/// Everything that the children work with.
 struct Start<'a> {
     orders: orders::Received<'a>,
     fds: spawner::Descriptors,
-    /// Between the daemon and the spawner.
+    /// The socket between the daemon and the spawner.
     socket: BorrowedFd<'a>,
     pages: &'a board::Pages,
     argv: Vec<*const c_char>,
     envp: Vec<*const c_char>,
     /// Capabilities that are in our bounding set and not in the container's.
     unbound: u64,
-    /// The first child was not born in its v2 cgroup.
+    /// True if the first child was not born in its v2 cgroup.
     unborn: bool,
-    /// Of the second child's stack.
+    /// The end of the second child's stack.
     stack_end: *mut u8,
 }
 

@@ -18,8 +18,8 @@ use super::mount_tree::MountAttr;
 /// runs from one already. To be called before there is a second thread or anything that an execve would lose.
 ///
 /// # Errors
-/// The kernel is older than 5.12 or CAP_SYS_ADMIN is missing; then non-dumpability, and ETXTBSY while it runs, are all
-/// that protects the file.
+/// Returns the system's error if the kernel is older than 5.12 or CAP_SYS_ADMIN is missing; then non-dumpability, and
+/// ETXTBSY while the program runs, are all that protects the file.
 pub fn run_sealed() -> io::Result<()> {
     if statvfs("/proc/self/exe").is_ok_and(|s| s.flags().contains(FsFlags::ST_RDONLY)) {
         return Ok(());

@@ -10,20 +10,20 @@ use std::os::unix::ffi::OsStrExt;
 /// A socket that waits for clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waiting {
-    /// Where. An IPv4 address that an IPv6 socket has is an IPv4 address.
+    /// Address of the socket. An IPv4 address that an IPv6 socket has is an IPv4 address.
     pub at: SocketAddr,
-    /// The number by which its process knows it; 0 where the kernel does not say.
+    /// The number by which the socket's process knows it; 0 where the kernel does not say.
     pub inode: u64,
 }
 
 /// A process that has a socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owner {
-    /// Its number.
+    /// Process id of the owner.
     pub pid: i32,
-    /// The name of its program, at most 15 bytes.
+    /// The name of the owner's program, at most 15 bytes.
     pub program: String,
-    /// Its command line, the program first.
+    /// Command line of the owner, the program first.
     pub arguments: Vec<Vec<u8>>,
 }
 

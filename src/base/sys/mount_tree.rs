@@ -19,7 +19,7 @@ pub(super) struct MountAttr {
     pub(super) userns_fd: u64,
 }
 
-/// What cannot be done on a mount, and how it says when a file was used (`MOUNT_ATTR_*`).
+/// Attributes of a mount (`MOUNT_ATTR_*`): what cannot be done on it, and how it records when a file was used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Attributes(u64);
 
@@ -39,21 +39,21 @@ impl Attributes {
     /// No directory says when it was read.
     pub const NO_DIR_ATIME: Self = Self(libc::MOUNT_ATTR_NODIRATIME);
 
-    /// Both.
+    /// Returns the attributes of both.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 }
 
-/// How what is mounted below a mount reaches those that it was copied from, and the other way.
+/// Ties between a copied mount and its original: the direction in which later mounts below one appear below the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ties {
-    /// Neither way.
+    /// No tie in either direction.
     Private,
     /// From the original to the copy.
     Slave,
-    /// Both ways.
+    /// In both directions.
     Shared,
 }
 
@@ -67,18 +67,19 @@ impl AsFd for MountTree {
 }
 
 impl MountTree {
-    /// A copy of what `path`, a descriptor of it, leads to. Each mount keeps its propagation.
+    /// Makes a copy of the mount that `path`, a descriptor, leads to, with what is mounted below. Each mount keeps its
+    /// propagation.
     ///
     /// # Errors
-    /// The kernel's; EPERM without CAP_SYS_ADMIN.
+    /// Returns the kernel's error; EPERM without CAP_SYS_ADMIN.
     pub fn copy(path: &impl AsFd) -> io::Result<Self> {
         Self::open(path, libc::AT_RECURSIVE as libc::c_uint)
     }
 
-    /// The same, without what is mounted below.
+    /// Makes a copy like `copy`, but without what is mounted below.
     ///
     /// # Errors
-    /// As [`Self::copy`].
+    /// Returns the kernel's error, as [`Self::copy`] does.
     pub fn copy_one(path: &impl AsFd) -> io::Result<Self> {
         Self::open(path, 0)
     }
@@ -94,10 +95,11 @@ impl MountTree {
         Ok(Self(owned(fd)?))
     }
 
-    /// A new file system of that kind. Each option has a name, and most have a value.
+    /// Makes a new file system of that kind. Each option has a name, and most have a value.
     ///
     /// # Errors
-    /// The kernel's: ENODEV for an unknown kind, EINVAL for an unknown option, EPERM without CAP_SYS_ADMIN.
+    /// Returns the kernel's error: ENODEV for an unknown kind, EINVAL for an unknown option, EPERM without
+    /// CAP_SYS_ADMIN.
     pub fn new(
         kind: &str,
         options: &[(&str, Option<&str>)],
@@ -127,10 +129,10 @@ impl MountTree {
         Ok(Self(owned(mount)?))
     }
 
-    /// Makes every mount of it read-only.
+    /// Makes every mount of the tree read-only.
     ///
     /// # Errors
-    /// ENOSYS before Linux 5.12.
+    /// Returns ENOSYS before Linux 5.12.
     pub fn make_read_only(&self) -> io::Result<()> {
         let attr = MountAttr {
             attr_set: libc::MOUNT_ATTR_RDONLY,
@@ -139,18 +141,18 @@ impl MountTree {
         change(&self.0, &attr, libc::AT_RECURSIVE)
     }
 
-    /// Adds attributes to the topmost mount of it.
+    /// Adds attributes to the topmost mount of the tree.
     ///
     /// # Errors
-    /// As [`Self::make_read_only`].
+    /// Returns the kernel's error, as [`Self::make_read_only`] does.
     pub fn add(&self, attributes: Attributes) -> io::Result<()> {
         add_attributes(&self.0, attributes)
     }
 
-    /// Ties every mount of it to those that they were copied from.
+    /// Ties every mount of the tree to the mount that it was copied from.
     ///
     /// # Errors
-    /// As [`Self::make_read_only`].
+    /// Returns the kernel's error, as [`Self::make_read_only`] does.
     pub fn tie(&self, ties: Ties) -> io::Result<()> {
         let attr = MountAttr {
             propagation: match ties {
@@ -163,10 +165,11 @@ impl MountTree {
         change(&self.0, &attr, libc::AT_RECURSIVE)
     }
 
-    /// Mounts it on `target`, a descriptor of a directory or, if it is one, of a file in the caller's namespace.
+    /// Mounts the tree on `target`, a descriptor of a directory in the caller's namespace, or of a file if the tree is
+    /// one.
     ///
     /// # Errors
-    /// The kernel's: ENOTDIR where one is a directory and the other is not.
+    /// Returns the kernel's error: ENOTDIR where one is a directory and the other is not.
     pub fn attach_on(&self, target: &impl AsFd) -> io::Result<()> {
         // SAFETY: both paths are static C strings, and both descriptors are open.
         let done = unsafe {
@@ -182,10 +185,10 @@ impl MountTree {
         Ok(Errno::result(done).map(drop)?)
     }
 
-    /// Mounts it at `target` in the caller's namespace.
+    /// Mounts the tree at `target` in the caller's namespace.
     ///
     /// # Errors
-    /// The kernel's; a missing target.
+    /// Returns the kernel's error, such as that of a missing target.
     pub fn attach(&self, target: &Path) -> io::Result<()> {
         let target = CString::new(target.as_os_str().as_bytes())?;
         // SAFETY: both paths are C strings that live through the call, and the descriptor is open.
@@ -206,7 +209,7 @@ impl MountTree {
 /// Adds attributes to the mount that `path`, a descriptor of its root, leads to.
 ///
 /// # Errors
-/// The kernel's; EINVAL where `path` is not the root of a mount, ENOSYS before Linux 5.12.
+/// Returns the kernel's error: EINVAL where `path` is not the root of a mount, ENOSYS before Linux 5.12.
 pub fn add_attributes(path: &impl AsFd, attributes: Attributes) -> io::Result<()> {
     let attr = MountAttr {
         attr_set: attributes.0,

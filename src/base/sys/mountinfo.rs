@@ -6,12 +6,12 @@ use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
-/// One mount of this process's mount namespace.
+/// A mount of this process's mount namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
-    /// What of the file system is mounted there: `/`, or a directory of it.
+    /// Mounted part of the file system: `/`, or a directory of it.
     pub root: PathBuf,
-    /// Where it is mounted.
+    /// Mount point.
     pub at: PathBuf,
     /// The mount is read-only.
     pub read_only: bool,
@@ -25,15 +25,15 @@ pub struct Mount {
     pub options: Vec<String>,
 }
 
-/// All mounts.
+/// Reads all mounts of this process's mount namespace.
 ///
 /// # Errors
-/// There is no /proc, or no descriptor is left.
+/// Returns the error of the read if there is no /proc, or no descriptor is left.
 pub fn read() -> io::Result<Vec<Mount>> {
     Ok(parse(&fs::read_to_string("/proc/self/mountinfo")?))
 }
 
-/// Those of that text. A line that is none is passed over.
+/// Parses the mounts of a mountinfo text. A line that describes no mount is skipped.
 pub fn parse(text: &str) -> Vec<Mount> {
     text.lines().filter_map(parse_line).collect()
 }

@@ -74,7 +74,7 @@ pub fn apply_seccomp(program: &[libc::sock_filter], flags: u32) -> io::Result<()
 /// Has an execve close that descriptor of this process and all above it.
 ///
 /// # Errors
-/// ENOSYS before Linux 5.9, EINVAL before 5.11.
+/// Returns ENOSYS before Linux 5.9, and EINVAL before 5.11.
 pub fn close_on_exec_from(from: u32) -> nix::Result<()> {
     let flag = libc::CLOSE_RANGE_CLOEXEC;
     // SAFETY: takes numbers only, and closes nothing now.
@@ -151,15 +151,17 @@ pub fn new_session_keyring() -> io::Result<()> {
 pub struct OneThread(());
 
 impl OneThread {
+    /// Checks that this process has one thread.
+    ///
     /// # Errors
-    /// EINVAL where there are more.
+    /// Returns EINVAL where the process has more threads.
     pub fn check() -> nix::Result<Self> {
         // With CLONE_THREAD alone it changes nothing, and is refused to a process of several threads (unshare(2)).
         unshare(CloneFlags::CLONE_THREAD).map(|()| Self(()))
     }
 }
 
-/// Whose child a copy is.
+/// Parent of a copy of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parent {
     /// This process.
@@ -172,7 +174,7 @@ pub enum Parent {
 /// the copy.
 ///
 /// # Errors
-/// EAGAIN, ENOMEM; EPERM by a seccomp filter.
+/// Returns EAGAIN or ENOMEM; EPERM by a seccomp filter.
 pub fn copy(_: &OneThread, parent: Parent) -> nix::Result<Option<i32>> {
     let flags = match parent {
         Parent::This => libc::SIGCHLD,

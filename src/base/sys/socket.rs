@@ -9,10 +9,10 @@ use nix::errno::Errno;
 
 use super::bpf::{ProgramType, load};
 
-/// From now on the kernel drops every packet that comes for the socket, by a filter that takes 0 bytes of it.
+/// Has the kernel drop every packet that comes for the socket from now on, by a filter that takes 0 bytes of it.
 ///
 /// # Errors
-/// ENOMEM where the socket may hold no more options, ENOTSOCK.
+/// Returns ENOMEM where the socket may hold no more options, and ENOTSOCK where the descriptor is no socket.
 pub fn let_nothing_in(fd: BorrowedFd<'_>) -> nix::Result<()> {
     static LOADED: OnceLock<Option<OwnedFd>> = OnceLock::new();
     // One program for all sockets is a count that goes up. A program for each is memory to map and code to make
@@ -72,11 +72,11 @@ fn attach_own(fd: BorrowedFd<'_>) -> nix::Result<()> {
     Errno::result(done).map(drop)
 }
 
-/// After a close the socket ends with the acknowledgement of its FIN. It does not wait in FIN-WAIT-2 for the FIN of the
-/// other side (tcp(7), TCP_LINGER2; a negative value is "not at all").
+/// Has the socket end, after a close, with the acknowledgement of its FIN. The socket does not wait in FIN-WAIT-2 for
+/// the FIN of the other side (tcp(7), TCP_LINGER2; a negative value is "not at all").
 ///
 /// # Errors
-/// ENOPROTOOPT where it is no TCP socket.
+/// Returns ENOPROTOOPT where the descriptor is no TCP socket.
 pub fn skip_fin_wait(fd: BorrowedFd<'_>) -> nix::Result<()> {
     let seconds: libc::c_int = -1;
     let size = size_of::<libc::c_int>() as libc::socklen_t;
@@ -115,7 +115,8 @@ pub fn loopback_up() -> std::io::Result<()> {
 /// Takes the next connection of a listening socket: closed on exec, nonblocking, with the address of its other end.
 ///
 /// # Errors
-/// EAGAIN where none waits, EMFILE and its like, ECONNABORTED where the other end has gone already.
+/// Returns EAGAIN where no connection waits, EMFILE and its like, and ECONNABORTED where the other end has gone
+/// already.
 pub fn accept(listener: BorrowedFd<'_>) -> nix::Result<(OwnedFd, SocketAddr)> {
     let mut address = [0_u8; size_of::<libc::sockaddr_in6>()];
     let mut length = address.len() as libc::socklen_t;

@@ -46,7 +46,7 @@ fn lowest() -> Result<usize, Errno> {
 pub(crate) mod tests {
     use super::*;
 
-    /// What is resident of the mapping that `address` lies in, such as a thread's stack, in kB.
+    /// Returns the resident memory of the mapping that `address` lies in, such as a thread's stack, in kB.
     pub(crate) fn resident(address: usize) -> u64 {
         let text = std::fs::read_to_string("/proc/self/smaps").unwrap();
         let mut of_it = false;

@@ -17,9 +17,9 @@ use crate::base::clock::Moment;
 /// A process, safe against reuse of its pid. The default is one that has ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Process {
-    /// On the host.
+    /// Process id on the host.
     pub pid: i32,
-    /// Field 22 of `/proc/<pid>/stat`.
+    /// Start of the process, field 22 of `/proc/<pid>/stat`.
     pub start_time: u64,
 }
 
@@ -29,8 +29,8 @@ impl Process {
         start_time(pid).map(|start_time| Self { pid, start_time })
     }
 
-    /// Whether it still runs; a zombie does not. Where that cannot be told, because no descriptors are left, whoever has
-    /// the pid is taken for it: a lack of ours must not end a container.
+    /// Tells whether the process still runs; a zombie does not. If no descriptors are left to tell, any process with
+    /// the pid is taken for this one: a lack of ours must not end a container.
     pub fn alive(self) -> bool {
         look(self.pid).map_or_else(
             |_| kill(Pid::from_raw(self.pid), None).is_ok(),
@@ -38,7 +38,7 @@ impl Process {
         )
     }
 
-    /// A descriptor of it; None when it has ended.
+    /// Opens a descriptor of the process; None when the process has ended.
     pub fn open(self) -> io::Result<Option<PidFd>> {
         // 0 would be refused, and is nobody's.
         if self.pid <= 0 {
@@ -58,10 +58,10 @@ pub fn start_time(pid: i32) -> Option<u64> {
     look(pid).ok().flatten()
 }
 
-/// As [`start_time`], for those who must not take "cannot be told" for "is gone".
+/// Does what [`start_time`] does, for a caller that must not take "cannot be told" for "is gone".
 ///
 /// # Errors
-/// It cannot be told right now: no descriptors or no memory are left.
+/// Returns the error of the read if no descriptors or no memory are left: the start time is unknown right now.
 pub fn look(pid: i32) -> io::Result<Option<u64>> {
     // One read: the first 22 fields are far shorter. Each process that runs for a pod is looked at once a second.
     let mut stat = [0; 1024];
@@ -73,7 +73,7 @@ pub fn look(pid: i32) -> io::Result<Option<u64>> {
     }
 }
 
-/// As [`start_time`], of what is in the file.
+/// Reads the start time, as [`start_time`] gives it, from the content of `/proc/<pid>/stat`.
 ///
 /// The name in parentheses may hold anything, so the fields are counted from the last parenthesis.
 pub fn parse_start_time(stat: &[u8]) -> Option<u64> {
@@ -87,14 +87,14 @@ pub fn parse_start_time(stat: &[u8]) -> Option<u64> {
     fields.nth(18)?.parse().ok()
 }
 
-/// How a wait for a process ended.
+/// End of a wait for a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waited {
     /// The process has ended.
     Ended,
-    /// It lives on.
+    /// The process lives on after the timeout.
     TimedOut,
-    /// Somebody had the wait end.
+    /// A descriptor of the caller ended the wait.
     Told,
 }
 
@@ -131,7 +131,8 @@ impl PidFd {
         Errno::result(r).map(drop).map_err(gone)
     }
 
-    /// Reaps it, our child: its exit code, 128 + signal when a signal ended it, or None while it still runs.
+    /// Reaps the process, which is our child. Returns its exit code, 128 + signal when a signal ended it, or None while
+    /// it still runs.
     pub fn reap(&self) -> nix::Result<Option<i32>> {
         reap(libc::P_PIDFD, self.0.as_raw_fd())
     }
@@ -141,7 +142,7 @@ impl PidFd {
         Ok(self.wait_unless(timeout, [])? == Waited::Ended)
     }
 
-    /// As [`Self::wait`], but no longer than until one of `told` is readable or closed.
+    /// Waits like [`Self::wait`], but no longer than until one of `told` is readable or closed.
     pub fn wait_unless<'a>(
         &self,
         timeout: Duration,
@@ -185,19 +186,21 @@ fn gone(e: Errno) -> io::Error {
     }
 }
 
-/// As [`PidFd::reap`], of a child that nobody else reaps, so that its pid is still its own.
+/// Reaps a child by its pid, as [`PidFd::reap`] does by its descriptor. Nobody else may reap the child, so that the pid
+/// is still its own.
 pub fn reap_pid(pid: i32) -> nix::Result<Option<i32>> {
     reap(libc::P_PID, pid)
 }
 
-/// How a child has ended.
+/// The end of a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended {
-    /// Which child.
+    /// Process id of the child.
     pub pid: i32,
-    /// Its exit code, or 128 and the signal.
+    /// Exit code of the child, or 128 and the signal.
     pub code: i32,
-    /// The signal that ended it, of real time too: nix has no names for those, and its waitpid fails after it has reaped.
+    /// The signal that ended the child, real-time signals too: nix has no names for those, and its waitpid fails after
+    /// it has reaped.
     pub signal: Option<i32>,
 }
 

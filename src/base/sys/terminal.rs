@@ -28,7 +28,7 @@ pub fn received(fd: RawFd) -> OwnedFd {
 /// terminal.
 ///
 /// # Errors
-/// The kernel's, such as ENOTTY for what is no master.
+/// Returns the kernel's error, such as ENOTTY for a descriptor that is no master.
 pub fn slave_of(master: &impl AsFd) -> nix::Result<File> {
     let flags = libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC;
     // SAFETY: TIOCGPTPEER takes the flags of an open as an integer and returns a new descriptor; the master is open.
@@ -39,7 +39,7 @@ pub fn slave_of(master: &impl AsFd) -> nix::Result<File> {
 /// Gives a terminal its size, columns and lines. The processes in its foreground get SIGWINCH where that is a change.
 ///
 /// # Errors
-/// ENOTTY for what is no terminal.
+/// Returns ENOTTY for a descriptor that is no terminal.
 pub fn set_size(fd: &impl AsFd, (columns, lines): (u16, u16)) -> nix::Result<()> {
     let size = libc::winsize {
         ws_row: lines,
@@ -55,7 +55,7 @@ pub fn set_size(fd: &impl AsFd, (columns, lines): (u16, u16)) -> nix::Result<()>
 /// Lets the slave of a new terminal be opened.
 ///
 /// # Errors
-/// The kernel's, such as ENOTTY for what is no master.
+/// Returns the kernel's error, such as ENOTTY for a descriptor that is no master.
 pub fn unlock(master: &impl AsFd) -> nix::Result<()> {
     let locked: libc::c_int = 0;
     let fd = master.as_fd().as_raw_fd();
@@ -68,7 +68,7 @@ pub fn unlock(master: &impl AsFd) -> nix::Result<()> {
 /// takes it away from another session.
 ///
 /// # Errors
-/// EPERM where it is the terminal of another session, ENOTTY for what is no terminal.
+/// Returns EPERM where the terminal belongs to another session, and ENOTTY for a descriptor that is no terminal.
 pub fn become_controlling(fd: RawFd) -> nix::Result<()> {
     // SAFETY: TIOCSCTTY takes an integer.
     Errno::result(unsafe { libc::ioctl(fd, libc::TIOCSCTTY, 0) }).map(drop)

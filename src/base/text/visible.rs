@@ -6,8 +6,9 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// A terminal acts on it, or a person does not see it: control characters, and the invisible format characters and line
-/// separators of Unicode, of which some turn the order of a line round.
+/// Tells whether a character is unsafe: a terminal acts on it, or a person does not see it. These are control
+/// characters, and the invisible format characters and line separators of Unicode, of which some turn the order of a
+/// line round.
 pub fn is_unsafe(c: char) -> bool {
     c.is_control()
         || matches!(
@@ -26,24 +27,24 @@ pub fn is_unsafe(c: char) -> bool {
         )
 }
 
-/// The same but newline and tab.
+/// Tells whether a character is unsafe in a text of several lines: newline and tab are safe there.
 pub fn is_unsafe_in_text(c: char) -> bool {
     is_unsafe(c) && !matches!(c, '\n' | '\t')
 }
 
-/// `text` with each unsafe character but newline and tab in a visible form: `^[` for escape and `\r` for a carriage
-/// return, as kubectl has them, and `\u{202e}` for the rest.
+/// Returns `text` with each unsafe character but newline and tab in a visible form: `^[` for escape and `\r` for a
+/// carriage return, as kubectl has them, and `\u{202e}` for the rest.
 pub fn printable(text: &str) -> Cow<'_, str> {
     replace(text, is_unsafe_in_text)
 }
 
-/// The same in one line: line ends and tabs become spaces.
+/// Returns `text` as one line: line ends and tabs become spaces, and other unsafe characters take a visible form.
 pub fn one_line(text: &str) -> String {
     let spaces = text.replace("\r\n", " ").replace(['\n', '\t'], " ");
     replace(&spaces, is_unsafe).into_owned()
 }
 
-/// `text` with each character of which `is_unsafe` holds in a visible form.
+/// Returns `text` with each character for which `is_unsafe` is true in a visible form.
 pub fn replace(text: &str, is_unsafe: impl Fn(char) -> bool) -> Cow<'_, str> {
     if !text.contains(&is_unsafe) {
         return text.into();

@@ -17,7 +17,7 @@ use super::socket::{Socket, left_until};
 /// A socket whose operations all end at one deadline, or never wait.
 struct DeadlineStream {
     socket: Socket,
-    /// None: the socket is nonblocking.
+    /// Deadline of every operation; None if the socket is nonblocking.
     deadline: Option<Instant>,
 }
 
@@ -25,7 +25,7 @@ struct DeadlineStream {
 struct FirstBytes<'a> {
     stream: &'a mut DeadlineStream,
     first: [u8; 5],
-    /// How many of them were received.
+    /// Number of first bytes that were received.
     seen: usize,
 }
 
@@ -111,7 +111,7 @@ impl Connection {
     /// Shakes hands as a client of `host`. Everything ends at `deadline`.
     ///
     /// # Errors
-    /// A [`rustls::Error`] inside an [`io::Error`], or the socket's own.
+    /// Returns a [`rustls::Error`] inside an [`io::Error`], or the socket's own error.
     #[inline(never)]
     pub fn tls(
         socket: Socket,
@@ -139,7 +139,7 @@ impl Connection {
         Ok(Self(Stream::Tls(stream)))
     }
 
-    /// Whether both sides have agreed on HTTP/2 in the handshake.
+    /// Tells whether both sides have agreed on HTTP/2 in the handshake.
     pub fn is_http2(&self) -> bool {
         match &self.0 {
             Stream::Plain(_) => false,
@@ -147,10 +147,10 @@ impl Connection {
         }
     }
 
-    /// Sends all of it.
+    /// Sends the whole request.
     ///
     /// # Errors
-    /// The connection is closed, or the deadline came.
+    /// Returns the socket's error if the connection is closed or the deadline has come.
     pub fn send(&mut self, request: &[u8]) -> io::Result<()> {
         match &mut self.0 {
             Stream::Plain(stream) => send_plain(stream, request),
@@ -161,7 +161,7 @@ impl Connection {
     /// Makes the connection nonblocking. Its owner watches the socket ([`AsFd`]) and the clock.
     ///
     /// # Errors
-    /// The call's own.
+    /// Returns the error of the system call.
     pub(super) fn set_nonblocking(&mut self) -> io::Result<()> {
         let stream = match &mut self.0 {
             Stream::Plain(stream) => stream,

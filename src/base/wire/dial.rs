@@ -35,7 +35,7 @@ thread_local! {
     static NAMESPACE_LOST: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether this thread is stuck in a foreign network namespace and must end.
+/// Tells whether this thread is stuck in a foreign network namespace and must end.
 pub fn namespace_lost() -> bool {
     NAMESPACE_LOST.get()
 }
@@ -96,7 +96,7 @@ impl Namespace<'_> {
     }
 }
 
-/// Why there is no connection.
+/// Reason why there is no connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DialError {
     /// The other side caused it.
@@ -132,13 +132,13 @@ pub enum End {
     Close,
 }
 
-/// How connections are opened: from which namespace and until when.
+/// Settings of how connections are opened: from which namespace and until when.
 pub struct Dialer<'a> {
     /// The namespace in which sockets are made; None is the caller's own.
     pub namespace: Option<Namespace<'a>>,
-    /// The deadline.
+    /// Time by which a connection must be there.
     pub deadline: Instant,
-    /// Is told of each connection.
+    /// Observer that is told of each connection.
     pub observer: &'a dyn Observer,
 }
 
@@ -146,7 +146,7 @@ impl Dialer<'_> {
     /// Connects to the first address that answers.
     ///
     /// # Errors
-    /// The error of the first address.
+    /// Returns the error of the first address, or an error that there is no address.
     pub fn dial_first<'s>(
         &self,
         addresses: impl IntoIterator<Item = Address<'s>>,
@@ -165,7 +165,7 @@ impl Dialer<'_> {
     /// Connects to `address`.
     ///
     /// # Errors
-    /// Texts in Go's form: `dial tcp <addr>: connect: connection refused`, `dial tcp <addr>: i/o timeout`.
+    /// Returns texts in Go's form: `dial tcp <addr>: connect: connection refused`, `dial tcp <addr>: i/o timeout`.
     pub fn dial(&self, address: Address<'_>, end: End) -> Result<Socket, DialError> {
         let dialed = self.dial_unobserved(address, end);
         match &dialed {

@@ -14,7 +14,7 @@ use super::observer::{Observer, Phase};
 /// The size of one read, on the stack; most answers are smaller.
 const PIECE: usize = 1024;
 
-/// Why there is no answer.
+/// Reason why there is no answer.
 #[derive(Debug)]
 pub enum ExchangeError {
     /// The connection broke before the first byte of the answer, or the deadline passed.
@@ -40,11 +40,11 @@ impl std::error::Error for ExchangeError {}
 
 /// An answer whose head has come.
 pub struct Reply {
-    /// Its head.
+    /// Head of the answer.
     pub head: Head,
     body: Vec<u8>,
     limit: usize,
-    /// Whether the body came complete with the head.
+    /// True if the body came complete with the head, as far as `limit`; an error if the body is wrongly encoded.
     complete: Result<bool, String>,
     connection: Connection,
 }
@@ -52,7 +52,7 @@ pub struct Reply {
 /// Sends `request` and reads the head of the answer. At most `limit` bytes of the body are kept.
 ///
 /// # Errors
-/// There is no answer; the error has the cause.
+/// Returns the cause if there is no answer.
 pub fn exchange(
     mut connection: Connection,
     request: &[u8],
@@ -86,10 +86,10 @@ pub fn exchange(
 }
 
 impl Reply {
-    /// The first bytes of the body, up to the limit.
+    /// Returns the first bytes of the body, up to the limit.
     ///
     /// # Errors
-    /// The body is truncated or wrongly encoded, or the deadline passed.
+    /// Returns an error if the body is truncated or wrongly encoded, or the deadline passed.
     #[inline(never)]
     pub fn into_body(mut self) -> io::Result<Vec<u8>> {
         let mut complete = self.complete.map_err(io::Error::other)?;

@@ -34,7 +34,7 @@ impl RequestHead {
     /// Adds a header.
     ///
     /// # Errors
-    /// The header is not allowed: `name` or `value for` says which part.
+    /// Returns the part of a header that is not allowed: `name` or `value for`.
     pub fn header(&mut self, name: &str, value: &str) -> Result<(), &'static str> {
         if name.is_empty() || !name.bytes().all(is_token) {
             return Err("name");
@@ -66,11 +66,11 @@ pub struct Head {
     pub status: u16,
     /// The first `Location`, not empty.
     pub location: Option<String>,
-    /// How the body ends.
+    /// The framing, which says where the body ends.
     pub framing: Framing,
 }
 
-/// Where a body ends.
+/// The place where a body ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Framing {
     /// After this many more bytes.
@@ -87,7 +87,7 @@ pub struct HeadReader {
     kept: Vec<u8>,
     /// Bytes of earlier pieces, including 1xx answers.
     seen: usize,
-    /// Whether the first kept line is known to be a status line of HTTP.
+    /// True if the first kept line is known to be a status line of HTTP.
     checked: bool,
 }
 
@@ -96,7 +96,7 @@ impl HeadReader {
     /// Informational answers before it are skipped, as in Go, except 101, which is an answer.
     ///
     /// # Errors
-    /// The bytes are not the answer of an HTTP/1 server; the text is Go's.
+    /// Returns Go's text for bytes that are not the answer of an HTTP/1 server.
     pub fn push<'p>(&mut self, piece: &'p [u8]) -> Result<Option<(Head, &'p [u8])>, String> {
         let mut rest = piece;
         loop {
@@ -127,7 +127,7 @@ impl HeadReader {
         }
     }
 
-    /// Whether nothing was received.
+    /// Tells whether nothing was received.
     pub fn is_untouched(&self) -> bool {
         self.seen == 0
     }
@@ -365,7 +365,7 @@ fn parse_length(value: &[u8]) -> Result<u64, String> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Chunks {
     state: ChunkState,
-    /// In the size line; only its digits are kept.
+    /// Size of the next chunk, as far as its digits have come; None before the first digit.
     size: Option<u64>,
     /// Bytes of the line.
     line: usize,
@@ -373,16 +373,16 @@ pub struct Chunks {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum ChunkState {
-    /// In the digits of the size.
+    /// The digits of a size line come next.
     #[default]
     Size,
-    /// After them: up to the line feed.
+    /// The rest of a size line comes next, up to the line feed.
     Extension,
-    /// In the data; this many bytes are left.
+    /// Data of a chunk comes next; this many bytes are left.
     Data(u64),
-    /// The line end after the data.
+    /// The line end after the data comes next.
     DataEnd,
-    /// After the last chunk; trailers are not read.
+    /// The last chunk has come; trailers are not read.
     Done,
 }
 
@@ -391,7 +391,7 @@ impl Framing {
     /// the body is complete or full.
     ///
     /// # Errors
-    /// The chunks are malformed.
+    /// Returns the reason why the chunks are malformed.
     pub fn push(&mut self, piece: &[u8], body: &mut Vec<u8>, limit: usize) -> Result<bool, String> {
         match self {
             Self::Length(left) => {
@@ -407,7 +407,7 @@ impl Framing {
         Ok(self.is_done() || body.len() >= limit)
     }
 
-    /// Whether the body is complete.
+    /// Tells whether the body is complete.
     pub fn is_done(&self) -> bool {
         matches!(
             self,
@@ -419,7 +419,7 @@ impl Framing {
         )
     }
 
-    /// Whether the end of the connection is the end of the body.
+    /// Tells whether the end of the connection is the end of the body.
     pub fn ends_with_the_connection(&self) -> bool {
         *self == Self::Connection
     }

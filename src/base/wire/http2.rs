@@ -29,7 +29,7 @@ pub struct Reply {
 /// Sends `request` and reads the head of the answer.
 ///
 /// # Errors
-/// The deadline came ([`io::ErrorKind::TimedOut`]), or the connection or the stream ended: Go's text.
+/// Returns [`io::ErrorKind::TimedOut`] if the deadline came; Go's text if the connection or the stream ended.
 #[inline(never)]
 pub fn exchange(
     connection: Connection,
@@ -59,10 +59,10 @@ pub fn exchange(
 }
 
 impl Reply {
-    /// The first bytes of the body, up to `limit`.
+    /// Returns the first bytes of the body, up to `limit`.
     ///
     /// # Errors
-    /// As for [`exchange`].
+    /// Returns the same errors as [`exchange`].
     #[inline(never)]
     pub fn into_body(mut self, limit: usize) -> io::Result<Vec<u8>> {
         let body = &mut self.body;

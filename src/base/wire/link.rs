@@ -20,7 +20,7 @@ use h2::client::{Builder, Connection, SendRequest};
 use super::connection::Connection as ByteStream;
 use super::polled::{Polled, PolledStream};
 
-/// Why a future was not driven to its end.
+/// Reason why a future was not driven to its end.
 #[derive(Debug)]
 pub enum Ended {
     /// The deadline passed.
@@ -43,7 +43,7 @@ impl Link {
     /// The connection ends when the sender of requests is dropped.
     ///
     /// # Errors
-    /// The client's preface cannot be written before the deadline.
+    /// Returns the reason why the client's preface cannot be written before the deadline.
     pub fn open(
         connection: ByteStream,
         deadline: Instant,
@@ -65,8 +65,8 @@ impl Link {
     /// Waits for the server's settings, with which an HTTP/2 server begins.
     ///
     /// # Errors
-    /// The server ends the connection, speaks another protocol, or sends nothing until the
-    /// deadline.
+    /// Returns the reason why no settings came: the server ended the connection, speaks another protocol, or sent
+    /// nothing until the deadline.
     pub fn await_settings(&mut self) -> Result<(), Ended> {
         let polled = self.polled.clone();
         self.drive(std::future::poll_fn(|_| {
@@ -86,7 +86,7 @@ impl Link {
     /// Drives the connection until `future` is ready.
     ///
     /// # Errors
-    /// The deadline passed or the connection ended first.
+    /// Returns the reason why `future` was not driven to its end: the deadline passed or the connection ended first.
     pub fn drive<F: Future>(&mut self, future: F) -> Result<F::Output, Ended> {
         let mut future = pin!(future);
         let connection = &mut self.connection;
@@ -155,7 +155,7 @@ fn turns<T>(
     }
 }
 
-/// Whether a future asks for another turn.
+/// A flag that is true when a future asks for another turn.
 #[derive(Default)]
 struct Woken(AtomicBool);
 

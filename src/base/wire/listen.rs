@@ -9,7 +9,7 @@ use nix::sys::socket::{
     sockopt,
 };
 
-/// Whether a client that has gone is why it could not be let in.
+/// Tells whether a connection could not be accepted because its client has gone, or because of a signal.
 pub fn is_of_client(e: &io::Error) -> bool {
     matches!(
         e.kind(),
@@ -20,7 +20,7 @@ pub fn is_of_client(e: &io::Error) -> bool {
 /// Listens at `at`, without blocking. `::` is every address of both families, or of IPv4 where the node has no other.
 ///
 /// # Errors
-/// The address is in use, or none of this node.
+/// Returns the system's error if the address is in use or does not belong to this node.
 pub fn listener(at: SocketAddr) -> io::Result<TcpListener> {
     match bound(at) {
         Err(e) if at.ip() == Ipv6Addr::UNSPECIFIED && is_without_v6(&e) => {
@@ -52,11 +52,11 @@ fn bound(at: SocketAddr) -> io::Result<TcpListener> {
     Ok(fd.into())
 }
 
-/// Lets clients come. As many may wait to be let in as the node allows (`net.core.somaxconn`, 4096 by default): one that finds no
-/// place tries again after a second, so a crowd is to find it.
+/// Lets clients come. As many clients may wait for their turn as the node allows (`net.core.somaxconn`, 4096 by
+/// default): a client that finds no place tries again after a second, so a crowd is to find it.
 ///
 /// # Errors
-/// Another socket listens there.
+/// Returns the system's error if another socket listens there.
 pub fn start(fd: &OwnedFd) -> nix::Result<()> {
     // A number of our own is refused beyond SOMAXCONN of the C library, which is 128 in musl.
     listen(fd, Backlog::MAXALLOWABLE)

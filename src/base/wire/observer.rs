@@ -18,18 +18,18 @@ pub enum Phase {
 
 /// Observes each phase and each step. The unit type ignores all of them.
 pub trait Observer {
-    /// A phase begins.
+    /// Tells that a phase begins.
     fn begin(&self, phase: Phase);
 
-    /// A socket was made and will be connected, unless this returns why it may not be.
+    /// Sees a new socket before it is connected.
     ///
     /// # Errors
-    /// The exchange must not go on.
+    /// Returns the reason why the socket may not be connected: the exchange does not go on.
     fn opened(&self, _: BorrowedFd<'_>) -> Result<(), String> {
         Ok(())
     }
 
-    /// Something happened. The text is made only when it is written out, so an observer that drops it costs nothing.
+    /// Tells of a step. The text is made only when it is written out, so an observer that drops it costs nothing.
     fn note(&self, step: fmt::Arguments<'_>);
 }
 

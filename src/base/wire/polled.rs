@@ -56,7 +56,7 @@ impl Polled {
         Instant::now() >= self.deadline.get()
     }
 
-    /// Whether the server's settings were received, so that it is an HTTP/2 server.
+    /// Tells whether the server's settings were received, which shows that it is an HTTP/2 server.
     pub(super) fn greeted(&self) -> bool {
         self.first_frame.get() == FirstFrame::Complete
     }
@@ -160,7 +160,7 @@ enum FirstFrame {
     /// The number of bytes, and the length of the frame after its head as far as it is known.
     Partial(u64, u64),
     Complete,
-    /// It is not a settings frame.
+    /// The frame is not a settings frame.
     Wrong,
 }
 

@@ -35,7 +35,7 @@ impl Socket {
         Self { fd, peer }
     }
 
-    /// Whether it is a TCP socket.
+    /// Tells whether this is a TCP socket.
     pub fn is_tcp(&self) -> bool {
         self.peer.is_some()
     }
@@ -43,7 +43,7 @@ impl Socket {
     /// Limits the wait of a read.
     ///
     /// # Errors
-    /// The call's own.
+    /// Returns the error of the system call.
     pub fn set_read_timeout(&self, timeout: Duration) -> io::Result<()> {
         Ok(setsockopt(
             &self.fd,
@@ -55,7 +55,7 @@ impl Socket {
     /// Limits the wait of a write.
     ///
     /// # Errors
-    /// The call's own.
+    /// Returns the error of the system call.
     pub fn set_write_timeout(&self, timeout: Duration) -> io::Result<()> {
         Ok(setsockopt(
             &self.fd,
@@ -67,7 +67,7 @@ impl Socket {
     /// Makes the socket nonblocking.
     ///
     /// # Errors
-    /// The call's own.
+    /// Returns the error of the system call.
     pub fn set_nonblocking(&self) -> io::Result<()> {
         let flags = OFlag::from_bits_retain(fcntl(&self.fd, FcntlArg::F_GETFL)?);
         fcntl(&self.fd, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))?;
@@ -78,7 +78,7 @@ impl Socket {
     /// never waits.
     ///
     /// # Errors
-    /// The call's own.
+    /// Returns the error of the system call.
     pub fn set_nodelay(&self) -> io::Result<()> {
         if self.is_tcp() {
             setsockopt(&self.fd, sockopt::TcpNoDelay, &true)?;
@@ -89,7 +89,7 @@ impl Socket {
     /// Sends as much as the socket takes at once, which may be nothing.
     ///
     /// # Errors
-    /// The connection is closed.
+    /// Returns the socket's error if the connection is closed.
     pub fn send_now(&self, bytes: &[u8]) -> io::Result<usize> {
         match self.send(bytes, MsgFlags::MSG_DONTWAIT) {
             Err(e) if is_transient(&e) => Ok(0),
@@ -113,7 +113,7 @@ impl Socket {
         }
     }
 
-    /// Whether the other side's FIN was received. Unread data makes the close a reset anyway.
+    /// Tells whether the other side's FIN was received. Unread data makes the close a reset anyway.
     fn has_ended(&self) -> bool {
         let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
         recv(self.fd.as_raw_fd(), &mut [0; 1], flags) == Ok(0)
@@ -161,7 +161,7 @@ impl Socket {
     }
 }
 
-/// Whether a call may be made again: it would have waited, or a signal came.
+/// Tells whether a failed call may be made again: it would have waited, or a signal came.
 fn is_transient(e: &io::Error) -> bool {
     matches!(
         e.kind(),

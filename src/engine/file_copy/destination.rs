@@ -11,38 +11,39 @@ use super::place::Root;
 use crate::engine::images::tarstream::{Kind, TarEntry};
 use crate::engine::images::tree;
 
-/// What the destination means.
+/// How the destination path of a copy is understood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
-    /// As `cp -r`: into a directory that is there, else the new name.
+    /// The rule of `cp -r`: the copy goes into the directory at the path if there is one; otherwise the path is the new
+    /// name.
     Copy,
-    /// A directory that is there: each entry goes below it.
+    /// The path is an existing directory, and each entry of the stream goes below it.
     Extract,
 }
 
-/// Where to.
+/// The destination of a copy.
 pub struct Target<'a> {
-    /// Where the path begins.
+    /// The directory at which the destination path begins.
     pub root: &'a Root,
-    /// As it was typed.
+    /// The destination path as a person typed it.
     pub path: &'a [u8],
-    /// Whose the new files are: user and group; None: of this process.
+    /// User and group that own the new files; None for those of this process.
     pub owner: Option<(u32, u32)>,
-    /// What the path means.
+    /// How the destination path is understood.
     pub placement: Placement,
 }
 
-/// How the path of an entry becomes one below the base.
+/// The change of an entry's path in the stream into its path below the base directory.
 #[derive(Default)]
 pub(super) struct Way {
-    /// The first name of every entry, which is left away.
+    /// The first name of every entry in the stream, which is removed.
     source: Option<Vec<u8>>,
-    /// What comes in its place.
+    /// The name that replaces `source`.
     name: Option<Vec<u8>>,
 }
 
 impl Way {
-    /// Empty for the base itself.
+    /// Returns the path of an entry below the base; it is empty for the base itself.
     pub(super) fn of(&self, path: &[u8]) -> Result<Vec<u8>, &'static str> {
         let path = tree::clean(path)?;
         let rest = match &self.source {

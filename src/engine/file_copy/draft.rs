@@ -45,7 +45,7 @@ pub(super) fn free_name<T>(
 /// A file that is being written.
 pub(super) struct Draft {
     pub(super) file: File,
-    /// Where the file system knows no files without a name.
+    /// Temporary name of the file; None where the file system knows files without a name.
     name: Option<String>,
 }
 
@@ -67,7 +67,7 @@ impl Draft {
         })
     }
 
-    /// Puts it into its place.
+    /// Puts the file into its place.
     pub(super) fn publish(&self, dir: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
         let draft = match &self.name {
             Some(draft) => draft.clone(),

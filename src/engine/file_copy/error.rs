@@ -5,12 +5,12 @@ use std::io;
 
 use nix::errno::Errno;
 
-/// Why a copy has failed.
+/// Reason why a copy has failed.
 #[derive(Debug)]
 pub enum CopyError {
     /// The source, or the directory of the destination, is not there.
     NotFound(String),
-    /// What was asked for cannot be done with the files on this side.
+    /// The copy that was asked for cannot be done with the files on this side.
     Refused(String),
     /// The stream cannot be read or written any further, or is no tar.
     Stream(io::Error),

@@ -28,7 +28,7 @@ const BUFFER: usize = 256 << 10;
 /// Directories inside one another; each holds descriptors.
 const MAX_DEPTH: usize = 64;
 
-/// What was left out, in sentences, at most [`Self::MAX`] of them.
+/// Notes about files that were left out: one sentence each, at most [`Self::MAX`] of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Notes {
     texts: Vec<String>,
@@ -36,9 +36,9 @@ pub struct Notes {
 }
 
 impl Notes {
-    /// Sentences that are kept.
+    /// Most sentences that are kept.
     const MAX: usize = 20;
-    /// Bytes that are kept of each.
+    /// Bytes that are kept of each sentence.
     const LENGTH: usize = 1000;
 
     fn add(&mut self, mut text: String) {

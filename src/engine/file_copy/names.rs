@@ -20,7 +20,7 @@ pub(super) fn parent(path: &[u8]) -> &[u8] {
     }
 }
 
-/// Whether only a directory can be meant.
+/// Tells whether a path can mean a directory only: it ends with a slash or has no name of its own.
 pub(super) fn names_a_directory(path: &[u8]) -> bool {
     path.ends_with(b"/") || base_name(path).is_none()
 }

@@ -19,29 +19,30 @@ use super::{BUFFER, MAX_DEPTH, Notes};
 
 /// Begins a comment of the stream that says what was left out.
 pub(super) const NOTE: &str = "podprobe note: ";
-/// Begins the one that says why the stream is cut off after it.
+/// Begins the comment of the stream that says why the stream is cut off after it.
 pub(super) const ERROR: &str = "podprobe error: ";
 
-/// What is to be copied.
+/// The file or directory that is copied.
 pub struct Source {
     found: Found,
     name: Vec<u8>,
 }
 
-/// What was read.
+/// Result of a copy that was written to its stream.
 #[derive(Debug, Default)]
 pub struct Packed {
-    /// Bytes of files.
+    /// Bytes of file content in the stream.
     pub bytes: u64,
-    /// What was left out.
+    /// Notes about files that were left out.
     pub notes: Notes,
 }
 
 impl Source {
-    /// Finds the file or directory at `path`. A link is not followed at the end of it, unless a slash follows.
+    /// Finds the file or directory at `path`. A link at the end of the path is not followed, unless a slash follows it.
     ///
     /// # Errors
-    /// It is not there, or not of a kind that is copied.
+    /// Returns an error with the path if the file is not there or cannot be read, is of a kind that is not copied, or
+    /// belongs to a file system of the kernel.
     pub fn find(root: &Root, path: &[u8]) -> Result<Self, CopyError> {
         let failed = |e: Errno| CopyError::of_file("read", path, e);
         let fd = root.open(path, OFlag::O_PATH | OFlag::O_NOFOLLOW);
@@ -58,10 +59,11 @@ impl Source {
         Ok(Self { found, name })
     }
 
-    /// Writes it to `out`; `check` is asked before the end mark whether what was read is whole.
+    /// Writes the source to `out`. Before it writes the end mark, it calls `check`, which says whether what was read is
+    /// whole.
     ///
     /// # Errors
-    /// A file cannot be read, or `out` takes no more. The stream has no end mark then.
+    /// Returns the error of a file that cannot be read, of `check`, or of `out`. The stream has no end mark then.
     pub fn pack(
         self,
         out: &mut dyn Write,
@@ -91,7 +93,7 @@ impl Source {
 struct Level {
     names: OwningIter,
     found: Found,
-    /// Of the path before its names.
+    /// Length of the packer's path without the names of this directory.
     length: usize,
 }
 
@@ -104,7 +106,7 @@ struct Packer<'a> {
 }
 
 impl Packer<'_> {
-    /// Without recursion: the stack of a thread is small.
+    /// Adds `first` and everything below it. It does not recurse, because the stack of a thread is small.
     fn all(&mut self, first: Found) -> Result<(), CopyError> {
         self.add(first)?;
         while let Some(level) = self.stack.last_mut() {
@@ -239,7 +241,8 @@ impl Packer<'_> {
         Ok(())
     }
 
-    /// In the middle of a file no word to the reader fits into the stream.
+    /// Returns the error of a file that could not be read to its end. In the middle of a file no word to the reader
+    /// fits into the stream.
     fn broken_off(&self, e: io::Error) -> CopyError {
         let text = CopyError::of_file("read", &self.path, e).to_string();
         CopyError::Stream(io::Error::other(text))

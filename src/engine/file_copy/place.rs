@@ -15,10 +15,10 @@ use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat, openat2, readlin
 use nix::sys::stat::{FileStat, Mode, fstat};
 use nix::sys::statfs::fstatfs;
 
-/// How often a lookup is repeated that a rename has disturbed.
+/// Number of times that a lookup is repeated if a rename has disturbed it.
 const TRIES: usize = 100;
 
-/// What a path begins at.
+/// The directory at which a path begins.
 pub enum Root {
     /// This process's own directories: a path is resolved as with every program.
     Node,
@@ -51,7 +51,7 @@ impl Root {
     }
 }
 
-/// What lies at a place.
+/// A file at a place, with its status.
 pub(super) struct Found {
     pub(super) fd: OwnedFd,
     pub(super) stat: FileStat,
@@ -63,7 +63,7 @@ pub(super) enum Sort {
     File,
     Directory,
     Symlink,
-    /// Not copied, with its name.
+    /// A kind that is not copied, with its name.
     Other(&'static str),
 }
 
@@ -90,18 +90,18 @@ impl Found {
         }
     }
 
-    /// Of a regular file.
+    /// Opens a regular file for reading.
     pub(super) fn open_file(&self) -> io::Result<File> {
         File::open(format!("/proc/self/fd/{}", self.fd.as_raw_fd()))
     }
 
-    /// Of a directory: its names can be read.
+    /// Opens a directory so that its names can be read.
     pub(super) fn open_dir(&self) -> Result<OwnedFd, Errno> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         openat(&self.fd, ".", flags, Mode::empty())
     }
 
-    /// Of a link.
+    /// Returns the target of a symbolic link.
     pub(super) fn target(&self) -> Result<Vec<u8>, Errno> {
         Ok(readlinkat(&self.fd, "")?.into_vec())
     }
@@ -125,7 +125,7 @@ const KERNEL: [u32; 13] = [
     0x4341_5d53,
 ];
 
-/// Whether the file belongs to such a file system.
+/// Tells whether the file belongs to one of the kernel's own file systems.
 pub(super) fn is_kernel(fd: &impl AsFd) -> Result<bool, Errno> {
     // The type has another width on each architecture.
     let magic = fstatfs(fd)?.filesystem_type().0 as u32;

@@ -18,11 +18,11 @@ pub(super) struct TarWriter<'a> {
     pub(super) out: &'a mut dyn Write,
 }
 
-/// What stands before the content of an entry.
+/// Header data of one entry, which stands before the content of its file.
 pub(super) struct Entry<'a> {
     pub(super) path: &'a [u8],
     pub(super) kind: EntryType,
-    /// Of a symlink.
+    /// Target of the link if the entry is a symlink.
     pub(super) target: &'a [u8],
     pub(super) stat: &'a FileStat,
     /// Bytes of content.
@@ -57,7 +57,8 @@ impl TarWriter<'_> {
         self.out.write_all(header.as_bytes())
     }
 
-    /// What of a name fits into the header; a longer one goes before it as a whole.
+    /// Returns the part of a name that fits into the header. A name that is too long is first written whole, in an
+    /// entry of its own.
     fn name<'n>(&mut self, long: EntryType, name: &'n [u8]) -> io::Result<&'n [u8]> {
         if name.len() <= MAX_NAME {
             return Ok(name);
@@ -90,14 +91,14 @@ impl TarWriter<'_> {
         )
     }
 
-    /// After so many bytes of content.
+    /// Fills the last block after `size` bytes of content.
     pub(super) fn pad(&mut self, size: u64) -> io::Result<()> {
         let over = (size % BLOCK as u64) as usize;
         let zeros = [0; BLOCK];
         self.out.write_all(&zeros[..(BLOCK - over) % BLOCK])
     }
 
-    /// The end mark.
+    /// Writes the end mark.
     pub(super) fn finish(&mut self) -> io::Result<()> {
         self.out.write_all(&[0; 2 * BLOCK])?;
         self.out.flush()

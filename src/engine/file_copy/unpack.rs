@@ -27,25 +27,25 @@ use crate::engine::images::tree;
 /// Bytes after the end mark that are read, for the padding of other writers of tar.
 const MAX_TRAILER: u64 = 1 << 20;
 
-/// What was written.
+/// Counts and notes of a copy whose files were written.
 #[derive(Debug, Default)]
 pub struct Unpacked {
-    /// Files and links.
+    /// Files and links that were written.
     pub files: u64,
-    /// Bytes of files.
+    /// Bytes of file content that were written.
     pub bytes: u64,
-    /// What was left out, on either side.
+    /// Notes about files that were left out, on either side.
     pub notes: Notes,
 }
 
 /// A copy that did not come to its end.
 #[derive(Debug)]
 pub struct Failed {
-    /// Why.
+    /// The error that stopped the copy.
     pub error: CopyError,
-    /// The file that was being written, and is not there, or is the old one.
+    /// The file that was being written. It is missing or still the old one.
     pub current: Option<String>,
-    /// What was written before.
+    /// Counts and notes of what was written before the failure.
     pub done: Unpacked,
 }
 
@@ -66,7 +66,8 @@ impl fmt::Display for Failed {
 /// Writes the files of `stream` to the target.
 ///
 /// # Errors
-/// What was written before stays.
+/// Returns the error that stopped the copy, the file that was being written, and what was written before. The files
+/// that were written before stay.
 pub fn unpack(target: &Target<'_>, stream: &mut dyn Read) -> Result<Unpacked, Box<Failed>> {
     let mut tar = TarReader::new(stream);
     let mut unpacker = Unpacker {
@@ -269,7 +270,7 @@ impl Unpacker {
         Ok(())
     }
 
-    /// To the owner.
+    /// Gives a file to the owner of the new files, if one is set.
     fn give(&self, fd: impl AsFd) -> Result<(), Errno> {
         match self.owner {
             Some((uid, gid)) => fchown(fd, Some(uid), Some(gid)),

@@ -15,7 +15,7 @@ use crate::net::network::{Bandwidth, PortMapping};
 /// interprets them.
 pub type Labels = BTreeMap<String, String>;
 
-/// Which sandbox of which pod (CRI `PodSandboxMetadata`).
+/// Identity of a sandbox (CRI `PodSandboxMetadata`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SandboxMetadata {
     /// Name of the pod.
@@ -28,7 +28,7 @@ pub struct SandboxMetadata {
     pub attempt: u32,
 }
 
-/// Which instance of which container (CRI `ContainerMetadata`).
+/// Identity of an instance of a container (CRI `ContainerMetadata`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContainerMetadata {
     /// Name of the container, unique in its pod.
@@ -37,24 +37,24 @@ pub struct ContainerMetadata {
     pub attempt: u32,
 }
 
-/// Whose namespace a container's processes are in (CRI `NamespaceMode`).
+/// Owner of a namespace that a container's processes are in (CRI `NamespaceMode`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NamespaceMode {
     /// A namespace that the containers of the pod share.
     #[default]
     Pod,
-    /// A namespace of its own.
+    /// A namespace of the container alone.
     Container,
-    /// The node's.
+    /// The node's namespace.
     Node,
 }
 
-/// CRI `NamespaceOption`.
+/// Namespaces of a pod (CRI `NamespaceOption`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NamespaceOptions {
     /// Network and host name: the pod's or the node's.
     pub network: NamespaceMode,
-    /// Processes.
+    /// Namespace of process ids.
     pub pid: NamespaceMode,
     /// System V IPC: the pod's or the node's.
     pub ipc: NamespaceMode,
@@ -64,14 +64,14 @@ pub struct NamespaceOptions {
 /// sandbox.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tmpfs {
-    /// The directory it covers.
+    /// The directory that the file system covers.
     pub path: PathBuf,
-    /// Bytes; None is the kernel's default: half the memory, or all huge pages.
+    /// Size in bytes; None is the kernel's default: half the memory, or all huge pages.
     pub size: Option<u64>,
-    /// It is a hugetlbfs of pages of so many bytes, else a tmpfs.
+    /// Bytes of a page: the mount is a hugetlbfs with pages of this size. None for a tmpfs.
     #[serde(default)]
     pub page_size: Option<u64>,
-    /// In its root directory a user removes and renames only what is theirs. Every user may write there.
+    /// True if every user may write to the root directory, and removes and renames there only what is theirs.
     #[serde(default)]
     pub is_sticky: bool,
 }
@@ -79,9 +79,9 @@ pub struct Tmpfs {
 /// A pod's sandbox (CRI `PodSandboxConfig`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SandboxConfig {
-    /// Which sandbox it is.
+    /// Identity of the sandbox.
     pub metadata: SandboxMetadata,
-    /// Host name that its processes see; unused in the node's network.
+    /// Host name that the pod's processes see; unused in the node's network.
     pub hostname: String,
     /// Directory of the pod's logs; [`ContainerConfig::log_path`] lies below it.
     pub log_directory: PathBuf,
@@ -89,17 +89,17 @@ pub struct SandboxConfig {
     pub cgroup_parent: String,
     /// Limits and weights of that cgroup.
     pub resources: PodResources,
-    /// Whose namespaces the pod uses.
+    /// Namespaces that the pod uses.
     pub namespaces: NamespaceOptions,
-    /// Which runtime runs its containers; empty is the default one.
+    /// Name of the runtime that runs the pod's containers; empty is the default one.
     pub runtime_handler: String,
-    /// Kernel parameters of its own namespaces: the name with dots between its parts, and the value.
+    /// Kernel parameters of the pod's own namespaces: the name with dots between its parts, and the value.
     pub sysctls: Vec<(String, String)>,
-    /// Memory that its containers share through volumes.
+    /// Memory that the pod's containers share through volumes.
     pub tmpfs: Vec<Tmpfs>,
-    /// Ports of the node that lead to it; none where it uses the node's network.
+    /// Ports of the node that lead to the pod; empty if the pod uses the node's network.
     pub port_mappings: Vec<PortMapping>,
-    /// What plugins let through.
+    /// Limits of the traffic that plugins let through.
     pub bandwidth: Bandwidth,
     /// See [`Labels`].
     pub labels: Labels,
@@ -114,15 +114,15 @@ pub struct ImageSpec {
     pub name: String,
 }
 
-/// Whether later mounts appear below a mount (CRI `MountPropagation`).
+/// Propagation of later mounts between the node and the container (CRI `MountPropagation`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Propagation {
-    /// They do not.
+    /// Later mounts stay where they are made.
     #[default]
     Private,
-    /// Those of the node appear in the container.
+    /// Later mounts of the node appear in the container.
     HostToContainer,
-    /// Those of the container appear on the node, too.
+    /// Later mounts of the node appear in the container, and those of the container appear on the node.
     Bidirectional,
 }
 
@@ -139,9 +139,9 @@ pub struct Mount {
     pub sub_path: Option<PathBuf>,
     /// Absolute path in the container. One that equals a default mount (`/dev/shm`) replaces it.
     pub container_path: String,
-    /// Whether the container may not write to it.
+    /// True if the container may not write to the mount.
     pub read_only: bool,
-    /// The mounts below it are read-only too.
+    /// True if the mounts below this mount are read-only too.
     pub recursive_read_only: bool,
     /// See [`Propagation`].
     pub propagation: Propagation,
@@ -171,35 +171,36 @@ impl Default for Limits {
     }
 }
 
-/// What a pod may use as a whole. CRI has no counterpart: the kubelet sets it itself.
+/// Limits of a pod as a whole. CRI has no counterpart: the kubelet sets these limits itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PodResources {
-    /// Those of all its containers together.
+    /// Weight and limits of all the pod's containers together.
     pub limits: Limits,
-    /// Number of processes and threads; None is no limit.
+    /// Most processes and threads of the pod; None for no limit.
     pub pids_limit: Option<i64>,
 }
 
-/// What a container may use (CRI `LinuxContainerResources`).
+/// Limits of one container (CRI `LinuxContainerResources`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resources {
-    /// Its own.
+    /// The container's own weight and limits.
     pub limits: Limits,
-    /// How early the kernel kills it when memory is short: -1000 (last) to 1000 (first). Where the
-    /// node does not allow so low a score, the runtime takes the lowest it can.
+    /// How early the kernel kills the container when memory is short: -1000 (last) to 1000 (first). Where the node does
+    /// not allow so low a score, the runtime takes the lowest it can.
     pub oom_score_adj: i32,
     /// Page size and limit of each size of huge pages, in bytes. Without the cgroup controller nothing limits them.
     pub huge_pages: Vec<(u64, u64)>,
     /// Bytes that may be swapped out. Where the kernel counts no swap, nothing limits it.
     pub swap_limit: u64,
-    /// When the kernel kills one of its processes for want of memory, it kills them all. cgroup v2 only.
+    /// True if the kernel kills all the container's processes when it kills one of them for want of memory. cgroup v2
+    /// only.
     pub oom_group: bool,
 }
 
-/// Which system calls a container may make (CRI `SecurityProfile`).
+/// Filter of the system calls that a container may make (CRI `SecurityProfile`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum SeccompProfile {
-    /// All.
+    /// No filter: all system calls are allowed.
     #[default]
     Unconfined,
     /// The runtime's own profile.
@@ -208,13 +209,13 @@ pub enum SeccompProfile {
     Localhost(PathBuf),
 }
 
-/// What AppArmor lets a container do (CRI `SecurityProfile`).
+/// AppArmor profile of a container (CRI `SecurityProfile`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum AppArmorProfile {
     /// Nobody has chosen: the runtime's own profile where the node has it.
     #[default]
     Unspecified,
-    /// Everything.
+    /// No restriction: AppArmor lets the container do everything.
     Unconfined,
     /// The runtime's own profile.
     RuntimeDefault,
@@ -222,7 +223,7 @@ pub enum AppArmorProfile {
     Localhost(String),
 }
 
-/// What a container's processes may do (CRI `LinuxContainerSecurityContext`).
+/// Privileges of a container's processes (CRI `LinuxContainerSecurityContext`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Security {
     /// Everything the node can give: all capabilities and devices, nothing masked, no seccomp profile.
@@ -237,15 +238,15 @@ pub struct Security {
     pub run_as_group: Option<u32>,
     /// Groups beside the primary one and those of the image's user.
     pub supplemental_groups: Vec<u32>,
-    /// The process has no groups that the image's `etc/group` gives its user.
+    /// True if the process gets no groups that the image's `etc/group` gives its user.
     pub strict_groups: bool,
-    /// The root file system cannot be written to.
+    /// True if the root file system cannot be written to.
     pub read_only_root: bool,
-    /// No program can gain privileges by being executed.
+    /// True if no program can gain privileges by being executed.
     pub no_new_privileges: bool,
-    /// System calls.
+    /// Profile for system calls.
     pub seccomp: SeccompProfile,
-    /// Files, capabilities, mounts, signals.
+    /// Profile for files, capabilities, mounts, signals.
     pub app_armor: AppArmorProfile,
     /// Paths that read as empty.
     pub masked_paths: Vec<String>,
@@ -259,16 +260,16 @@ pub struct Security {
 pub struct TerminationMessage {
     /// The file on the node.
     pub file: PathBuf,
-    /// Whether the end of the log is the message when the file is empty and the container failed.
+    /// True if the end of the log is the message when the file is empty and the container failed.
     pub fall_back_to_log: bool,
 }
 
 /// A container (CRI `ContainerConfig`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ContainerConfig {
-    /// Which instance it is.
+    /// Identity of the instance.
     pub metadata: ContainerMetadata,
-    /// Its image.
+    /// The image that the container runs.
     pub image: ImageSpec,
     /// Replaces the image's entrypoint and drops its arguments; empty keeps both.
     pub command: Vec<String>,
@@ -278,23 +279,23 @@ pub struct ContainerConfig {
     pub working_dir: String,
     /// Variables that replace or follow those of the image.
     pub env: Vec<(String, String)>,
-    /// The mounts over its image, in the order of the pod spec.
+    /// The mounts over the container's image, in the order of the pod spec.
     pub mounts: Vec<Mount>,
     /// Limits and weights.
     pub resources: Resources,
-    /// Privileges.
+    /// Privileges of the container's processes.
     pub security: Security,
-    /// Its standard input is open and never ends, else it is /dev/null.
+    /// True if the container's standard input is open and never ends; otherwise it is /dev/null.
     pub stdin: bool,
-    /// The input ends when the first client that was attached to it leaves.
+    /// True if the standard input ends when the first client that was attached to it leaves.
     pub stdin_once: bool,
-    /// It has a terminal, which is its input and output.
+    /// True if the container has a terminal, which is its input and output.
     pub tty: bool,
     /// Log file, relative to [`SandboxConfig::log_directory`].
     pub log_path: PathBuf,
-    /// The name of the signal that ends it (see [`super::signals::number`]); None takes the image's.
+    /// The name of the signal that ends the container (see [`super::signals::number`]); None takes the image's.
     pub stop_signal: Option<String>,
-    /// The file for its last words, if it has one.
+    /// The file for the container's last words, if it has one.
     pub termination_message: Option<TerminationMessage>,
     /// See [`Labels`].
     pub labels: Labels,

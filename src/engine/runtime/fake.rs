@@ -34,28 +34,28 @@ pub(crate) struct FakeRuntime {
     on_list: Option<Box<OnList>>,
 }
 
-/// What the runtime remembers, and the failures it must produce.
+/// State of a fake runtime: the calls and objects it remembers, and the failures it must produce.
 #[derive(Default)]
 pub(crate) struct FakeState {
-    /// Newest first.
+    /// The containers, newest first.
     pub(crate) containers: Vec<ContainerStatus>,
-    /// Newest first.
+    /// The sandboxes, newest first.
     pub(crate) sandboxes: Vec<SandboxStatus>,
     /// The calls, in order.
     pub(crate) calls: Vec<String>,
-    /// Every configuration it was given.
+    /// Every container configuration that the runtime was given.
     pub(crate) configs: Vec<ContainerConfig>,
-    /// Every sandbox configuration it was given.
+    /// Every sandbox configuration that the runtime was given.
     pub(crate) sandbox_configs: Vec<SandboxConfig>,
-    /// Each creation takes one and fails with it; without one it succeeds.
+    /// Errors for creations of containers: each creation takes one and fails with it, or succeeds if there is none.
     pub(crate) create_errors: VecDeque<RuntimeError>,
-    /// Each start takes one and fails with it; without one it succeeds.
+    /// Errors for starts of containers: each start takes one and fails with it, or succeeds if there is none.
     pub(crate) start_errors: VecDeque<RuntimeError>,
-    /// Every creation of a sandbox fails with this.
+    /// The error of every creation of a sandbox.
     pub(crate) sandbox_error: Option<RuntimeError>,
-    /// Every stop of a container fails with this.
+    /// The error of every stop of a container; without one a stop succeeds.
     pub(crate) stop_error: Option<RuntimeError>,
-    /// Whether a stop cancels its caller.
+    /// True if a stop that fails with `stop_error` cancels its caller.
     pub(crate) cancel_in_stop: bool,
     next_id: u32,
 }
@@ -191,7 +191,7 @@ impl FakeRuntime {
         Ok(name)
     }
 
-    /// What it remembers.
+    /// Locks the runtime's state and returns it.
     pub(crate) fn state(&self) -> MutexGuard<'_, FakeState> {
         self.state.locked()
     }

@@ -18,32 +18,32 @@ pub(crate) struct FakeSession {
     seen: Arc<Mutex<Seen>>,
 }
 
-/// What a session was told.
+/// Requests that a session received.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Seen {
-    /// Every size, in order.
+    /// Every terminal size that the session was given, in order.
     pub(crate) sizes: Vec<TerminalSize>,
-    /// Its input was closed.
+    /// True if the session's input was closed.
     pub(crate) stdin_closed: bool,
-    /// It was finished or dropped.
+    /// True if the session was finished or dropped.
     pub(crate) is_over: bool,
     end: Option<SessionEnd>,
 }
 
-/// The test's side.
+/// The test's side of a session.
 pub(crate) struct Script {
-    /// What the client writes comes here; at the end of its input there is no more.
+    /// The stream on which the client's input arrives. It ends where that input ends.
     pub(crate) stdin: UnixStream,
-    /// What is written here is the output; its drop is the end of that.
+    /// The stream to which the test writes the session's output. Its drop ends that output.
     pub(crate) stdout: UnixStream,
-    /// The same of the errors.
+    /// The stream to which the test writes the session's error output. Its drop ends that output.
     pub(crate) stderr: UnixStream,
     ended: UnixStream,
     seen: Arc<Mutex<Seen>>,
 }
 
 impl FakeSession {
-    /// With these of stdin, stdout and stderr.
+    /// Makes a session that has those of stdin, stdout and stderr for which the argument says true.
     pub(crate) fn pair([stdin, stdout, stderr]: [bool; 3]) -> (Box<Self>, Script) {
         let pair = || {
             let (ours, theirs) = UnixStream::pair().expect("two descriptors are left");
@@ -75,19 +75,19 @@ impl FakeSession {
 }
 
 impl Script {
-    /// The command or the container has ended so. What was written before is still to be read.
+    /// Ends the command or the container with `end`. The output that was written before can still be read.
     pub(crate) fn end(&mut self, end: SessionEnd) {
         self.end_later(end);
         // A session that is gone already needs no telling.
         let _ = self.ended.write_all(b".");
     }
 
-    /// It will have ended so when it is finished.
+    /// Sets the end that the session reports when it is finished.
     pub(crate) fn end_later(&mut self, end: SessionEnd) {
         self.seen.locked().end = Some(end);
     }
 
-    /// What the session was told up to now.
+    /// Returns a copy of the requests that the session has received up to now.
     pub(crate) fn seen(&self) -> Seen {
         let seen = self.seen.locked();
         seen.clone()

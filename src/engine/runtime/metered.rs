@@ -83,7 +83,7 @@ impl Default for Counted {
     }
 }
 
-/// What was counted of a [`Metered`] runtime.
+/// Counts of the operations of a [`Metered`] runtime, and how long they took.
 #[derive(Debug, Default)]
 pub struct Operations([Counted; Operation::NAMES.len()]);
 

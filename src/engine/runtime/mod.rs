@@ -93,17 +93,17 @@ impl fmt::Display for ContainerId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RuntimeState {
-    /// Created, not started.
+    /// The container was created and not started.
     Created,
-    /// Its first process runs.
+    /// The container's first process runs.
     Running,
-    /// Its first process has ended.
+    /// The container's first process has ended.
     Exited,
-    /// Its shim is gone and has recorded no exit.
+    /// The container's shim is gone and has recorded no exit.
     Unknown,
 }
 
-/// Whom a process runs as (CRI `LinuxContainerUser`).
+/// User and groups of a process (CRI `LinuxContainerUser`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinuxUser {
     /// User id.
@@ -114,34 +114,34 @@ pub struct LinuxUser {
     pub supplemental_groups: Vec<u32>,
 }
 
-/// One instance of a container (CRI `ContainerStatus`).
+/// Status of an instance of a container (CRI `ContainerStatus`).
 #[derive(Clone, Debug, PartialEq)]
 pub struct ContainerStatus {
     /// The id of the instance.
     pub id: ContainerId,
-    /// The sandbox it was created in.
+    /// The sandbox that the instance was created in.
     pub sandbox: ContainerId,
-    /// As in its configuration.
+    /// Identity of the instance, from the container's configuration.
     pub metadata: ContainerMetadata,
-    /// Its state.
+    /// State of the instance.
     pub state: RuntimeState,
     /// The image reference as a person wrote it.
     pub image: String,
-    /// The image id that it resolved to (`sha256:…`).
+    /// The image id that the reference resolved to (`sha256:…`).
     pub image_id: String,
-    /// Wall clock, display only.
+    /// Time of the creation by the wall clock, display only.
     pub created_at: SystemTime,
-    /// Wall clock, display only.
+    /// Time of the start by the wall clock, display only.
     pub started_at: Option<SystemTime>,
-    /// Boot clock, for the initial delay; None when the record is of an earlier boot.
+    /// Time of the start by the boot clock, for the initial delay; None when the record is of an earlier boot.
     pub started: Option<Moment>,
-    /// Wall clock, display only.
+    /// Time of the end by the wall clock, display only.
     pub finished_at: Option<SystemTime>,
-    /// Boot clock, for the crash-loop back-off; None when the record is of an earlier boot.
+    /// Time of the end by the boot clock, for the crash-loop back-off; None when the record is of an earlier boot.
     pub finished: Option<Moment>,
     /// Exit code, 128 + signal when a signal ended it; 0 unless exited.
     pub exit_code: i32,
-    /// The signal that ended it.
+    /// The signal that ended the first process.
     pub signal: Option<i32>,
     /// `Completed`, `Error`, `OOMKilled`, `StartError`, `Unknown`; empty unless exited.
     pub reason: String,
@@ -151,37 +151,37 @@ pub struct ContainerStatus {
     pub pid: Option<i32>,
     /// The log file of this instance.
     pub log_path: PathBuf,
-    /// Whom its first process was started as; None where the runtime does not say.
+    /// User that the first process was started as; None where the runtime does not say.
     pub user: Option<LinuxUser>,
-    /// As in its configuration.
+    /// Labels from the container's configuration.
     pub labels: Arc<Labels>,
-    /// As in its configuration.
+    /// Annotations from the container's configuration.
     pub annotations: Arc<Labels>,
 }
 
-/// A sandbox (CRI `PodSandboxStatus`).
+/// Status of a sandbox (CRI `PodSandboxStatus`).
 #[derive(Clone, Debug, PartialEq)]
 pub struct SandboxStatus {
     /// The id of the sandbox.
     pub id: ContainerId,
-    /// As in its configuration.
+    /// Identity of the sandbox, from its configuration.
     pub metadata: SandboxMetadata,
-    /// Whether it is alive.
+    /// True if the sandbox is alive.
     pub ready: bool,
-    /// Whose network it uses.
+    /// Network namespace that the sandbox uses.
     pub network: NamespaceMode,
-    /// Wall clock.
+    /// Time of the creation by the wall clock.
     pub created_at: SystemTime,
-    /// Its addresses, primary first.
+    /// Addresses of the sandbox, primary first.
     pub ips: Vec<IpAddr>,
 }
 
 /// Everything that a runtime has.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Listing {
-    /// In no order.
+    /// All sandboxes, in no order.
     pub sandboxes: Vec<SandboxStatus>,
-    /// In no order.
+    /// All containers, in no order.
     pub containers: Vec<ContainerStatus>,
 }
 
@@ -194,7 +194,7 @@ pub enum RuntimeErrorKind {
     InvalidConfig,
     /// The operation needs a running container, and this one has ended or is gone.
     NotRunning,
-    /// Anything else.
+    /// Any other failure.
     Failed,
 }
 
@@ -230,8 +230,8 @@ impl fmt::Display for RuntimeError {
 
 impl std::error::Error for RuntimeError {}
 
-/// Where a network namespace is found. The path names a pid, so it leads to another namespace once
-/// the holder has ended and its pid is in use again.
+/// Place of a network namespace. The path names a pid, so it leads to another namespace once the holder has ended and
+/// its pid is in use again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NetworkNamespace {
     /// `/proc/<pid>/ns/net`.
@@ -252,7 +252,8 @@ impl NetworkNamespace {
     /// Opens the namespace, and makes sure that it still belonged to the holder.
     ///
     /// # Errors
-    /// The holder has ended, or this cannot be found out now, or there are no descriptors left.
+    /// Returns `NotFound` if the holder has ended, or the system's error if this cannot be found out now, or if no
+    /// descriptors are left.
     pub fn open(&self) -> io::Result<File> {
         let file = File::open(&self.path)?;
         // Compared after the open: the process that has the pid now also had it then.
@@ -293,16 +294,17 @@ pub enum ExecOutcome {
         /// stdout followed by stderr, at most the limit asked for.
         output: Vec<u8>,
     },
-    /// It did not end in time and was killed with all its children.
+    /// The command did not end in time and was killed with all its children.
     TimedOut {
-        /// What it had written by then.
+        /// Output that the command had written by then.
         output: Vec<u8>,
     },
 }
 
 /// A container runtime. Every method may block for as long as it says; none is called by the sync loop's thread.
 pub trait Runtime: Send + Sync {
-    /// Whether containers can be run at all (cgroups, directories, the OCI runtime binary); at most a few milliseconds.
+    /// Checks that containers can be run at all (cgroups, directories, the OCI runtime binary); takes at most a few
+    /// milliseconds.
     fn check(&self) -> Result<(), RuntimeError>;
 
     /// Every sandbox and container, dead ones too; with `pod` only the ones of the pod with this

@@ -13,38 +13,38 @@ use super::{
 use crate::api::PodUid;
 use crate::base::clock::Moment;
 
-/// One instance of a container as the runtime sees it.
+/// An instance of a container as the runtime sees it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RuntimeContainerStatus {
     /// The id of the instance.
     pub id: ContainerId,
     /// The container's name in the pod spec.
     pub name: String,
-    /// The sandbox it was created in.
+    /// The sandbox that the instance was created in.
     pub sandbox: ContainerId,
-    /// Its state.
+    /// State of the instance.
     pub state: RuntimeState,
     /// Number of instances before this one (the restart count).
     pub attempt: u32,
     /// Image as in the spec.
     pub image: String,
-    /// The image id that it resolved to (`sha256:…`).
+    /// The image id that the image resolved to (`sha256:…`).
     pub image_id: String,
     /// Spec hash at creation: name and image (kubelet-probes 8.3).
     pub hash: u32,
-    /// Wall clock, display only.
+    /// Time of the creation by the wall clock, display only.
     pub created_at: SystemTime,
-    /// Wall clock, display only.
+    /// Time of the start by the wall clock, display only.
     pub started_at: Option<SystemTime>,
-    /// Boot clock, for the initial delay; None when the record is of an earlier boot.
+    /// Time of the start by the boot clock, for the initial delay; None when the record is of an earlier boot.
     pub started: Option<Moment>,
-    /// Wall clock, display only.
+    /// Time of the end by the wall clock, display only.
     pub finished_at: Option<SystemTime>,
-    /// Boot clock, for the crash-loop back-off; None when the record is of an earlier boot.
+    /// Time of the end by the boot clock, for the crash-loop back-off; None when the record is of an earlier boot.
     pub finished: Option<Moment>,
     /// Exit code, 128 + signal when a signal ended it; 0 unless exited.
     pub exit_code: i32,
-    /// The signal that ended it.
+    /// The signal that ended the first process.
     pub signal: Option<i32>,
     /// `Completed`, `Error`, `OOMKilled`, `StartError`, `ContainerStatusUnknown`; empty unless exited.
     pub reason: String,
@@ -54,7 +54,7 @@ pub struct RuntimeContainerStatus {
     pub pid: Option<i32>,
     /// The log file of this instance.
     pub log_path: PathBuf,
-    /// Whom its first process was started as; None where the runtime does not say.
+    /// User that the first process was started as; None where the runtime does not say.
     pub user: Option<LinuxUser>,
 }
 
@@ -63,13 +63,13 @@ pub struct RuntimeContainerStatus {
 pub struct RuntimeSandboxStatus {
     /// The id of the sandbox.
     pub id: ContainerId,
-    /// The number of sandboxes of this pod before it.
+    /// The number of sandboxes of this pod before this one.
     pub attempt: u32,
-    /// Whether its holder is alive.
+    /// True if the sandbox's holder is alive.
     pub ready: bool,
-    /// Whether it uses the node's network.
+    /// True if the sandbox uses the node's network.
     pub host_network: bool,
-    /// Wall clock.
+    /// Time of the creation by the wall clock.
     pub created_at: SystemTime,
     /// The pod's addresses, primary first.
     pub ips: Vec<IpAddr>,
@@ -101,7 +101,7 @@ impl RuntimePodStatus {
         self.sandboxes.first().map_or(&[], |s| &s.ips)
     }
 
-    /// Whether any container or sandbox of the pod still lives.
+    /// Tells whether any container or sandbox of the pod still lives.
     pub fn is_running(&self) -> bool {
         self.containers
             .iter()

@@ -23,39 +23,42 @@ pub struct TerminalSize {
 pub struct ExecRequest {
     /// The command and its arguments.
     pub command: Vec<String>,
-    /// Its standard input is the client's; else the container's `/dev/null`.
+    /// True if the command's standard input comes from the client; otherwise it is the container's `/dev/null`.
     pub stdin: bool,
-    /// The client gets its standard output; else that goes to the container's `/dev/null`. A terminal has it always.
+    /// True if the client gets the command's standard output; otherwise the output goes to the container's `/dev/null`.
+    /// With a terminal the client always gets it.
     pub stdout: bool,
-    /// The same of its standard error. With a terminal there is none: it is part of the output.
+    /// True if the client gets the command's standard error; otherwise it goes to the container's `/dev/null`. With a
+    /// terminal there is no standard error: it is part of the output.
     pub stderr: bool,
-    /// A terminal of the container is all three.
+    /// True if a terminal of the container is standard input, output and error.
     pub tty: bool,
     /// The size of the terminal from the start, so that nothing is drawn for another.
     pub size: Option<TerminalSize>,
 }
 
-/// What a client wants of a container that runs (CRI `AttachRequest`). Whether there is a terminal is the container's
-/// to say.
+/// The streams that a client wants of a running container (CRI `AttachRequest`). The container decides whether there is
+/// a terminal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AttachRequest {
-    /// To write to its input. A container without `stdin` has none: this is passed over, as by containerd.
+    /// True if the client writes to the container's input. If the container has no `stdin`, this is ignored, as by
+    /// containerd.
     pub stdin: bool,
-    /// To read its output.
+    /// True if the client reads the container's output.
     pub stdout: bool,
-    /// To read its errors. With a terminal there are none: they are part of the output.
+    /// True if the client reads the container's errors. With a terminal there are none: they are part of the output.
     pub stderr: bool,
 }
 
-/// What came of the start of a command.
+/// Result of the start of a command.
 pub enum Started {
-    /// It runs.
+    /// The command runs.
     Running(Box<dyn Session>),
-    /// Its file is not there (127) or cannot be executed (126).
+    /// The command's file is not there (127) or cannot be executed (126).
     NotExecuted {
-        /// As a shell has it.
+        /// Exit code that a shell gives for this failure.
         code: i32,
-        /// With the words of runc: `exec: "x": executable file not found in $PATH`.
+        /// Message in the words of runc: `exec: "x": executable file not found in $PATH`.
         message: String,
     },
 }
@@ -82,33 +85,38 @@ pub enum SessionEnd {
 
 /// A session under way. Its owner polls the descriptors; with a terminal all three lead to its master.
 pub trait Session: Send {
-    /// Where the client's input is written to; None when none is taken.
+    /// Returns the descriptor to which the client's input is written; None if no input is taken.
     fn stdin(&self) -> Option<BorrowedFd<'_>>;
 
-    /// Where the output is read from. At its end a pipe gives 0 bytes, a terminal the error EIO. A background process may
-    /// hold it open for ever: it is to be read until [`Self::ended`], and then as far as it gives something at once.
+    /// Returns the descriptor from which the output is read. At its end a pipe gives 0 bytes, a terminal the error EIO.
+    /// A background process may hold it open for ever: read it until [`Self::ended`] is readable, and then as far as it
+    /// gives something at once.
     fn stdout(&self) -> Option<BorrowedFd<'_>>;
 
-    /// The same of the errors; None with a terminal.
+    /// Returns the descriptor from which the standard error is read, in the same way as the output; None with a
+    /// terminal.
     fn stderr(&self) -> Option<BorrowedFd<'_>>;
 
-    /// The client's input has ended. The command reads an end of file then. A terminal has no such end: nothing happens to
-    /// a command with one. A client that is attached has left, unless the container has `stdinOnce` and no terminal: then
-    /// the container reads an end of file, and the client gets output as before. The rules are containerd's.
+    /// Tells the session that the client's input has ended.
+    ///
+    /// A command reads an end of file then; a command with a terminal does not notice, for a terminal has no such end.
+    /// An attached client leaves, unless the container has `stdinOnce` and no terminal: then the container reads an end
+    /// of file, and the client gets output as before. The rules are containerd's.
     fn close_stdin(&mut self);
 
-    /// Readable as soon as the command's process has ended, or the client is no longer attached. Poll it; do not read it.
+    /// Returns a descriptor that is readable as soon as the command's process has ended, or the client is no longer
+    /// attached. Poll it; do not read it.
     fn ended(&self) -> BorrowedFd<'_>;
 
-    /// The client's terminal has another size now. Without a terminal here nothing happens.
+    /// Gives the terminal the new size of the client's terminal. Does nothing if the session has no terminal.
     fn resize(&self, size: TerminalSize);
 
-    /// Ends it, and says how it has ended. A command is killed with all its children, and reaped; that takes 5 s when the
-    /// kernel does not let one end. A drop does the same.
+    /// Ends the session, and says how it has ended. A command is killed with all its children, and reaped; that takes 5
+    /// s when the kernel does not let one end. A drop does the same.
     fn finish(self: Box<Self>) -> SessionEnd;
 }
 
-/// What the end of the daemon ends.
+/// A session that ends when the daemon ends.
 pub(crate) trait Endable: Send + Sync {
     /// Makes [`Session::ended`] readable. Never waits.
     fn end(&self);

@@ -9,7 +9,7 @@ use nix::sys::statvfs::statvfs;
 pub struct Disk {
     /// Bytes that podprobe may still write.
     pub available: u64,
-    /// All bytes.
+    /// Bytes of the whole file system.
     pub capacity: u64,
     /// Bytes that are used.
     pub used: u64,

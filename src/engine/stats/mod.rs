@@ -29,7 +29,7 @@ use crate::engine::runtime::RuntimePodStatus;
 use parse::{Cpu, Interface, Io, Memory, Throttling};
 use rates::Rates;
 
-/// How much is asked for.
+/// Amount of detail that is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detail {
     /// Processor time and memory.
@@ -38,20 +38,20 @@ pub enum Detail {
     All,
 }
 
-/// What a cgroup uses, and what it may.
+/// Use and limits of a cgroup.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Usage {
-    /// Its path in each hierarchy, which is cAdvisor's `id`; `/` for the node.
+    /// Path of the cgroup in each hierarchy, which is cAdvisor's `id`; `/` for the node.
     pub id: String,
-    /// None where it is not counted.
+    /// Processor time; None where it is not counted.
     pub cpu: Option<Cpu>,
-    /// The same.
+    /// Memory; None where it is not counted.
     pub memory: Option<Memory>,
-    /// None without a quota.
+    /// Throttling by the quota; None without a quota.
     pub throttling: Option<Throttling>,
-    /// None where it was not asked for.
+    /// Limits and weights; None where they were not asked for.
     pub spec: Option<Spec>,
-    /// By device; empty where it was not asked for, and where it is not counted.
+    /// Reads and writes by device; empty where they were not asked for or are not counted.
     pub io: Vec<Io>,
     /// Processes that the kernel has killed for want of memory.
     pub oom_kills: Option<u64>,
@@ -60,64 +60,64 @@ pub struct Usage {
 /// Limits and weights.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spec {
-    /// Microseconds in a period; None without a quota.
+    /// Microseconds of processor time in a period; None without a quota.
     pub quota: Option<u64>,
-    /// Microseconds.
+    /// Microseconds of a period.
     pub period: Option<u64>,
-    /// As in v1.
+    /// Processor weight as shares of cgroup v1, into which a weight of v2 is converted.
     pub shares: Option<u64>,
 }
 
-/// A container that runs.
+/// Use of a container that runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ContainerUsage {
-    /// Its name in the pod.
+    /// Name of the container in the pod.
     pub name: String,
-    /// Its instance.
+    /// Id of the container's instance.
     pub id: String,
-    /// As in the pod.
+    /// Image of the container, as in the pod.
     pub image: String,
-    /// When it started.
+    /// Time at which the container started.
     pub started: Option<SystemTime>,
-    /// What it uses.
+    /// Use of the container's cgroup.
     pub usage: Usage,
-    /// The directory of its logs.
+    /// The directory of the container's logs.
     pub logs: Option<PathBuf>,
 }
 
-/// A pod that runs.
+/// Use of a pod that runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PodUsage {
-    /// Its namespace.
+    /// Namespace of the pod.
     pub namespace: String,
-    /// Its name.
+    /// Name of the pod.
     pub name: String,
-    /// Its UID.
+    /// UID of the pod.
     pub uid: String,
-    /// When its sandbox was made.
+    /// Time at which the pod's sandbox was made.
     pub started: SystemTime,
-    /// What all its containers use.
+    /// Use of all the pod's containers together.
     pub usage: Usage,
-    /// Of its own network; empty in the node's network and while nothing runs.
+    /// Interfaces of the pod's own network; empty in the node's network and while nothing runs.
     pub network: Vec<Interface>,
-    /// Those that run.
+    /// The pod's containers that run.
     pub containers: Vec<ContainerUsage>,
 }
 
-/// The node.
+/// Use and limits of the node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeUsage {
-    /// What it uses.
+    /// Use of the whole node.
     pub usage: Usage,
     /// Bytes of memory; 0 when they cannot be read.
     pub memory_capacity: u64,
     /// Processors that are online.
     pub processors: u64,
-    /// Of its network, without pods' ends of their connections.
+    /// Interfaces of the node's network, without the node's ends of its connections to pods.
     pub network: Vec<Interface>,
-    /// The name of the one that leads out; empty without one.
+    /// The name of the interface that leads out; empty without one.
     pub default_interface: String,
-    /// Seconds since 1970.
+    /// Time of the boot, in seconds since 1970.
     pub booted: Option<u64>,
     /// The most processes that there may be.
     pub max_pid: Option<u64>,
@@ -128,22 +128,22 @@ pub struct NodeUsage {
 /// Everything that one ask has read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figures {
-    /// When.
+    /// Time at which the figures were read.
     pub at: SystemTime,
-    /// The node.
+    /// Use of the node.
     pub node: NodeUsage,
-    /// In the order of namespace and name; one of each name.
+    /// Use of the pods, in the order of namespace and name; one of each name.
     pub pods: Vec<PodUsage>,
 }
 
-/// What is asked, with what it remembers of the last ask.
+/// The source of all figures, with what it remembers of the last ask.
 pub struct Stats {
     reader: Reader,
     rates: Mutex<Rates>,
 }
 
 impl Stats {
-    /// Figures by this reader.
+    /// Makes a source of the figures that `reader` reads.
     pub fn new(reader: Reader) -> Self {
         Self {
             reader,
@@ -154,7 +154,7 @@ impl Stats {
     /// Reads the figures of the node and of these pods now.
     ///
     /// # Errors
-    /// The mounts of cgroups cannot be read.
+    /// Returns the error of the read if the mounts of cgroups cannot be read.
     pub fn figures(
         &self,
         pods: &[Arc<RuntimePodStatus>],

@@ -7,31 +7,31 @@ use std::time::Duration;
 /// Processor time of a cgroup or the node, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cpu {
-    /// All of it.
+    /// All processor time.
     pub usage: u64,
-    /// In programs.
+    /// Time in programs.
     pub user: Option<u64>,
-    /// In the kernel.
+    /// Time in the kernel.
     pub system: Option<u64>,
 }
 
-/// How a quota has held processes up.
+/// Record of how a quota has held processes up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Throttling {
     /// Periods in which there was work.
     pub periods: u64,
-    /// Those of them in which the quota was used up.
+    /// Periods in which the quota was used up.
     pub throttled: u64,
-    /// Nanoseconds.
+    /// Nanoseconds of throttling.
     pub time: u64,
 }
 
 /// Memory of a cgroup or the node, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
-    /// All of it, page cache included.
+    /// All memory, page cache included.
     pub usage: u64,
-    /// Without the page cache that was not used lately.
+    /// Memory without the page cache that was not used lately.
     pub working_set: u64,
     /// Anonymous memory.
     pub rss: u64,
@@ -39,30 +39,30 @@ pub struct Memory {
     pub cache: Option<u64>,
     /// Mapped files.
     pub mapped_file: Option<u64>,
-    /// On the disk; None where the kernel does not count it.
+    /// Memory that is on the disk; None where the kernel does not count it.
     pub swap: Option<u64>,
     /// Page faults.
     pub page_faults: Option<u64>,
-    /// Those that waited for a disk.
+    /// Page faults that waited for a disk.
     pub major_page_faults: Option<u64>,
-    /// None without a limit.
+    /// The most memory that may be used; None without a limit.
     pub limit: Option<u64>,
-    /// The most that may be on the disk; None without a limit, and where the kernel has none.
+    /// The most memory that may be on the disk; None without a limit, and where the kernel has none.
     pub swap_limit: Option<u64>,
 }
 
-/// What a cgroup has read from a block device and written to it.
+/// Reads and writes of a cgroup on one block device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Io {
-    /// Its numbers, `8:0`.
+    /// Numbers of the device, `8:0`; the reader puts the device's path in their place.
     pub device: String,
-    /// Operations.
+    /// Read operations.
     pub reads: u64,
-    /// The same.
+    /// Write operations.
     pub writes: u64,
-    /// Bytes.
+    /// Bytes that were read.
     pub read_bytes: u64,
-    /// The same.
+    /// Bytes that were written.
     pub write_bytes: u64,
 }
 
@@ -213,15 +213,15 @@ pub fn shares_of_weight(weight: u64) -> u64 {
 /// The figures of an interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Interface {
-    /// Its name.
+    /// Name of the interface.
     pub name: String,
-    /// Received.
+    /// Received traffic.
     pub rx: Traffic,
-    /// Sent.
+    /// Sent traffic.
     pub tx: Traffic,
 }
 
-/// One direction of an interface.
+/// Traffic of an interface in one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Bytes.
@@ -234,7 +234,7 @@ pub struct Traffic {
     pub dropped: u64,
 }
 
-/// `/proc/PID/net/dev` without loopback.
+/// Reads the interfaces but loopback from `/proc/PID/net/dev`.
 pub fn interfaces(net_dev: &str) -> Vec<Interface> {
     let line = |line: &str| {
         let (name, numbers) = line.split_once(':')?;
@@ -290,7 +290,7 @@ pub fn node_cpu(stat: &str, ticks_per_second: u64) -> Option<Cpu> {
     })
 }
 
-/// When the node has booted, in seconds since 1970: of `/proc/stat`.
+/// Reads the time at which the node has booted, in seconds since 1970, from `/proc/stat`.
 pub fn boot_time(stat: &str) -> Option<u64> {
     flat(stat, "btime")
 }
@@ -333,22 +333,22 @@ pub fn threads(loadavg: &str) -> Option<u64> {
     number(all)
 }
 
-/// What `/proc/PID/stat` says of a process.
+/// Figures of a process from `/proc/PID/stat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessStat {
     /// User and system time, in ticks.
     pub cpu_ticks: u64,
     /// Threads.
     pub threads: u64,
-    /// When it started: ticks since boot.
+    /// Start of the process: ticks since boot.
     pub start_ticks: u64,
-    /// Bytes.
+    /// Bytes of virtual memory.
     pub virtual_bytes: u64,
-    /// Pages.
+    /// Pages of resident memory.
     pub resident_pages: u64,
 }
 
-/// `/proc/PID/stat`.
+/// Parses `/proc/PID/stat`.
 pub fn process_stat(stat: &str) -> Option<ProcessStat> {
     // A name may have spaces and parentheses. Field 3 follows the last one.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();

@@ -15,18 +15,18 @@ use crate::base::paths::Layout;
 use crate::base::sys::cgroup::{self, Cgroups};
 use crate::engine::runtime::{RuntimeContainerStatus, RuntimePodStatus, RuntimeState};
 
-/// Where the figures come from.
+/// Reader of the figures that the kernel keeps.
 pub struct Reader {
     layout: Layout,
     proc: PathBuf,
-    /// Links from the numbers of block devices to them.
+    /// Directory of links that lead from the numbers of block devices to the devices.
     devices: PathBuf,
-    /// None: those that are mounted at the time of an ask.
+    /// The hierarchies of cgroups; None for those that are mounted at the time of an ask.
     cgroups: Option<Cgroups>,
 }
 
 impl Reader {
-    /// Of this machine.
+    /// Makes a reader of this machine's figures.
     pub fn new(layout: Layout) -> Self {
         Self {
             layout,
@@ -36,7 +36,7 @@ impl Reader {
         }
     }
 
-    /// Of other directories, for tests.
+    /// Makes a reader of other directories, for tests.
     #[cfg(test)]
     pub(super) fn of(layout: Layout, proc: PathBuf, cgroups: Cgroups) -> Self {
         Self {
@@ -144,7 +144,7 @@ impl Reader {
         node
     }
 
-    /// Of a cgroup that is gone nothing is known.
+    /// Reads the use of the cgroup `id`. Figures of a cgroup that is gone are missing.
     fn usage(&self, cgroups: &Cgroups, id: String, detail: Detail) -> Usage {
         let file = |controller: &str, name: &str| {
             let dir = cgroups.controller_dir(controller, &id)?;
@@ -218,13 +218,14 @@ impl Reader {
         all
     }
 
-    /// Below /proc; empty where there is none.
+    /// Returns the content of a file below /proc; empty where there is none.
     fn text(&self, name: &str) -> String {
         fs::read_to_string(self.proc.join(name)).unwrap_or_default()
     }
 }
 
-/// As cAdvisor: pods' ends would be as many series as there are pods.
+/// Tells whether an interface is one of the node's own. The node's ends of pods' connections are left out as in
+/// cAdvisor: they would be as many series as there are pods.
 fn is_of_the_node(interface: &Interface) -> bool {
     const PODS: [&str; 3] = ["veth", "docker", "ppv"];
     !PODS.iter().any(|prefix| interface.name.starts_with(prefix))

@@ -12,18 +12,18 @@ use super::parse::{Cpu, Interface, Memory};
 use super::{ContainerUsage, Disk, Figures, NodeUsage, PodUsage, Usage};
 use crate::base::clock::Time;
 
-/// What the figures do not have.
+/// Facts of the node that the figures do not hold.
 #[derive(Clone, Debug, Default)]
 pub struct NodeFacts {
     /// `nodeName`.
     pub name: String,
     /// The file system of /var/lib/podprobe.
     pub fs: Option<Disk>,
-    /// Bytes of all images, in the same one.
+    /// Bytes of all images, in the file system of `fs`.
     pub images: Option<u64>,
     /// The file system of the logs.
     pub logs: Option<Disk>,
-    /// Bytes of the logs of each container, by its instance.
+    /// Bytes of the logs of each container, by the container's instance.
     pub log_bytes: HashMap<String, u64>,
 }
 
@@ -276,7 +276,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Without the default one, the first.
+    /// Returns the figures of all interfaces. The default one is the one named `default`, or else the first.
     fn network(&self, interfaces: &[Interface], default: &str) -> Option<NetworkStats> {
         let all: Vec<InterfaceStats> = interfaces.iter().map(interface).collect();
         let named = all.iter().find(|i| i.name == default);
@@ -299,7 +299,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Of what takes so much of a file system.
+    /// Returns the figures of a file system, of which `used` bytes belong to the subject.
     fn part_of(&self, disk: Disk, used: u64) -> FsStats {
         FsStats {
             used_bytes: used,

@@ -69,7 +69,8 @@ pub(super) fn write_family(
     }
 }
 
-/// Without a time, as the kubelet: the value is older than any scrape.
+/// Writes the start times of the subjects. The samples have no time of their own, as with the kubelet: the value is
+/// older than any scrape.
 pub(super) fn write_starts(help: &str, subjects: &[Subject<'_>], out: &mut String) {
     let mut family = Family::new(out, "container_start_time_seconds", Kind::Gauge, help);
     for s in subjects {

@@ -16,7 +16,7 @@ use super::report::Report;
 
 use crate::base::locks::Locked;
 
-/// One page, also of kernels with large ones.
+/// Bytes of a page, also of kernels with large pages.
 const PAGE: usize = 64 << 10;
 const SIZE: usize = 2 * PAGE;
 
@@ -80,23 +80,24 @@ impl Pages {
         unsafe { self.0.byte_add(PAGE).cast().as_ref() }
     }
 
-    /// Where the kernel writes the first child's process id.
+    /// Returns the place to which the kernel writes the first child's process id.
     pub(super) fn first(&self) -> &AtomicI32 {
         &self.processes().first
     }
 
-    /// Where the kernel writes the second child's process id.
+    /// Returns the place to which the kernel writes the second child's process id.
     pub(super) fn second(&self) -> &AtomicI32 {
         &self.processes().second
     }
 
-    /// The first child has seen the second execute a file or end.
+    /// Notes that the first child has seen the second execute a file or end.
     pub(super) fn set_seen_off(&self) {
         self.processes().seen_off.store(1, Ordering::Release);
     }
 
-    /// Whether no child uses the spawner's memory any more, now that the first has ended. One that was killed while it
-    /// waited cannot say so: then the second may be about to execute its file.
+    /// Tells whether no child uses the spawner's memory any more, now that the first child has ended. A first child
+    /// that was killed while it waited cannot say so: then the second may be about to execute its file, and the answer
+    /// is false.
     pub(super) fn memory_is_left(&self) -> bool {
         let failed = self.progress().report.load(Ordering::Acquire) != 0;
         let alone = self.second().load(Ordering::Acquire) == 0;
@@ -144,10 +145,10 @@ pub struct Board {
 }
 
 impl Board {
-    /// A board that was given back, or a new one.
+    /// Takes a board that was given back, or makes a new one.
     ///
     /// # Errors
-    /// No descriptors or no memory are left.
+    /// Returns the system's error if no descriptors or no memory are left.
     pub fn take() -> nix::Result<Self> {
         let kept = POOL.locked().pop();
         kept.map_or_else(Self::new, Ok)
@@ -174,18 +175,18 @@ impl Board {
         Some(self.pages.second().load(Ordering::Acquire)).filter(|p| *p > 0)
     }
 
-    /// Whether the command's process came as far as execve.
+    /// Tells whether the command's process came as far as execve.
     pub fn ready(&self) -> bool {
         self.pages.progress().ready.load(Ordering::Acquire) != 0
     }
 
-    /// Which step failed.
+    /// Returns the report of the step that failed.
     pub fn report(&self) -> Option<Report> {
         Report::decode(self.pages.progress().report.load(Ordering::Acquire))
     }
 
-    /// For the next command. Only when both children have ended or executed a file, and the container could not trace
-    /// the second: it may have kept the page.
+    /// Keeps the board for the next command. Call it only when both children have ended or executed a file, and the
+    /// container could not trace the second child: otherwise something may still use the page.
     pub fn give_back(self) {
         self.pages.clear();
         let mut pool = POOL.locked();

@@ -76,7 +76,7 @@ fn join_cgroups(s: &Start<'_>) -> Result<(), Report> {
     Ok(())
 }
 
-/// What comes with the orders, and the container's null device for the rest.
+/// Puts the descriptors that come with the orders at 0 to 2, and the container's null device in place of the others.
 fn place_stdio(s: &Start<'_>) -> Result<(), Report> {
     let (uid, gid) = (Uid::from_raw(s.orders.uid), Gid::from_raw(s.orders.gid));
     // What the daemon makes is of the ids that it has, which are ours.

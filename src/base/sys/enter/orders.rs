@@ -5,20 +5,20 @@
 
 use std::ffi::{CStr, CString};
 
-/// What descriptors 0 to 2 of the command are.
+/// Descriptors 0 to 2 of the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stdio {
-    /// For which of them a descriptor comes with the orders, in this order. In place of another is the container's own
-    /// `/dev/null`.
+    /// For each of the three, true if a descriptor for it comes with the orders, in this order. The others become the
+    /// container's own `/dev/null`.
     Streams([bool; 3]),
-    /// One terminal, whose slave comes with the orders: the controlling terminal of the command.
+    /// The slave of a terminal, which comes with the orders: the controlling terminal of the command.
     Terminal,
 }
 
 impl Stdio {
     const TERMINAL: u64 = 1 << 3;
 
-    /// How many descriptors come with the orders.
+    /// Returns the number of descriptors that come with the orders.
     pub(super) fn descriptors(self) -> usize {
         match self {
             Self::Streams(given) => given.into_iter().filter(|given| *given).count(),
@@ -55,7 +55,7 @@ pub struct Orders {
     pub cgroups: Vec<CString>,
     /// Directory of the v2 cgroup to be born in; in reports it counts after the others.
     pub born: Option<CString>,
-    /// What to write to `oom_score_adj`, where that is allowed.
+    /// Value to write to `oom_score_adj`, where that is allowed.
     pub oom_score_adj: Option<i64>,
     /// Resource limits: RLIMIT_* number, soft, hard.
     pub rlimits: Vec<(u32, u64, u64)>,
@@ -69,30 +69,30 @@ pub struct Orders {
     pub umask: u32,
     /// Capability masks: bounding, effective, permitted, inheritable, ambient.
     pub caps: [u64; 5],
-    /// User, group and supplementary groups.
+    /// User id of the command.
     pub uid: u32,
-    /// See `uid`.
+    /// Group id of the command.
     pub gid: u32,
-    /// See `uid`.
+    /// Supplementary groups of the command.
     pub groups: Vec<u32>,
     /// Working directory inside the container.
     pub cwd: CString,
     /// PR_SET_NO_NEW_PRIVS.
     pub no_new_privs: bool,
-    /// What of the system calls the command may make: a program and SECCOMP_FILTER_FLAG_*.
+    /// Filter of the system calls that the command may make: a program and SECCOMP_FILTER_FLAG_*.
     pub seccomp: Option<(Vec<libc::sock_filter>, u32)>,
-    /// The container may trace the second child as soon as it sees it.
+    /// True if the container may trace the second child as soon as it sees it.
     pub traceable: bool,
-    /// Files to try, in order.
+    /// Program files to try, in order.
     pub files: Vec<CString>,
-    /// Arguments.
+    /// Arguments of the command.
     pub argv: Vec<CString>,
-    /// Environment.
+    /// Environment of the command.
     pub envp: Vec<CString>,
 }
 
 impl Orders {
-    /// The message.
+    /// Encodes the orders as a message.
     pub fn encode(&self) -> Vec<u8> {
         let mut w = Writer(Vec::with_capacity(4096));
         w.list(&self.cgroups, |w, c| w.text(c));
@@ -198,7 +198,7 @@ pub(super) struct Received<'m> {
 }
 
 impl<'m> Received<'m> {
-    /// None when it is no message of [`Orders::encode`].
+    /// Decodes the orders from a message; None when it is no message of [`Orders::encode`].
     pub(super) fn decode(message: &'m [u8]) -> Option<Self> {
         let mut r = Reader(message);
         Some(Received {

@@ -2,7 +2,7 @@
 
 use nix::errno::Errno;
 
-/// What a child was doing when it failed.
+/// Step of a child's work that can fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Step {
@@ -70,19 +70,19 @@ impl Step {
     ];
 }
 
-/// Which step failed, on which of its objects, and why.
+/// Report of a failure: the step, the step's object, and the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report {
     /// The step that failed.
     pub step: Step,
-    /// Which of the step's objects (limits, cgroups), counted as they were given.
+    /// Index of the step's object (limit, cgroup), in the order in which the objects were given.
     pub index: usize,
-    /// Why.
+    /// The reason of the failure.
     pub errno: Errno,
 }
 
 impl Report {
-    /// One word, never 0.
+    /// Packs the report into one word, which is never 0.
     pub(super) fn encode(self) -> u64 {
         u64::from(self.step as u8)
             | (self.index as u64 & 0xff) << 8

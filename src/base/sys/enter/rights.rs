@@ -24,7 +24,7 @@ const SYS_ADMIN: u64 = 1 << 21;
 /// Takes on limits, an empty session keyring and the label of the coming program, while /proc is the node's.
 ///
 /// # Errors
-/// The step that failed.
+/// Returns the step that failed, and why.
 pub fn take_on(orders: &Orders) -> Result<(), Report> {
     received(&orders.encode(), take_limits)
 }
@@ -33,7 +33,7 @@ pub fn take_on(orders: &Orders) -> Result<(), Report> {
 /// container cannot trace this process, the filter of system calls is left for the last moment.
 ///
 /// # Errors
-/// The step that failed.
+/// Returns the step that failed, and why.
 pub fn drop_to(orders: &Orders) -> Result<(), Report> {
     received(&orders.encode(), |o| drop_privileges(o, unbound(o)))
 }

@@ -12,7 +12,7 @@ pub(super) fn exit() -> ! {
     unsafe { libc::_exit(127) }
 }
 
-/// From here on every call is subject to the container's profile.
+/// Applies the container's filter of system calls: from here on every call is subject to it.
 pub(super) fn filter_system_calls(o: &Received<'_>) -> Result<(), Report> {
     let Some((program, flags)) = &o.seccomp else {
         return Ok(());

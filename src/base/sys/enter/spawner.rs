@@ -48,7 +48,8 @@ pub(super) struct Descriptors {
 }
 
 impl Descriptors {
-    /// Where the message is not `long` it came through the socket.
+    /// Sorts the received descriptors; None if some are missing. The message is a file among them if it is `long`;
+    /// otherwise it came through the socket.
     fn of(mut all: Vec<OwnedFd>, long: bool) -> Option<Self> {
         let message = if long { Some(all.pop()?) } else { None };
         let mut all = all.into_iter();
@@ -66,7 +67,7 @@ impl Descriptors {
 /// Serves messages until the daemon has closed its end. The socket is none of descriptors 0 to 2.
 ///
 /// # Errors
-/// Memory cannot be mapped, or the socket is none.
+/// Returns the system's error if memory cannot be mapped, or the descriptor is no socket.
 pub fn serve(socket: BorrowedFd<'_>) -> io::Result<()> {
     // Children and commands inherit it.
     reset_signals();

@@ -15,12 +15,12 @@ use super::message::{Incoming, frame};
 use super::status::{Code, Status, text};
 use crate::base::wire::link::reason_name;
 
-/// Why a call gave no answer.
+/// Reason why a call gave no answer.
 #[derive(Debug)]
 pub struct CallError {
     /// The status that the caller of a gRPC client would see.
     pub status: Status,
-    /// The server has not processed the call, so it may be made again.
+    /// True if the server has not processed the call, so that it may be made again.
     pub unprocessed: bool,
 }
 
@@ -98,7 +98,7 @@ impl Call<'_> {
     /// Sends `request` and returns the answer.
     ///
     /// # Errors
-    /// Every status but OK.
+    /// Returns every status but OK; for a call that broke off, the status that a gRPC client would show.
     pub async fn make<A: Message + Default>(
         self,
         requests: SendRequest<Bytes>,

@@ -37,10 +37,10 @@ impl Incoming {
         }
     }
 
-    /// Adds the next piece.
+    /// Adds the next piece of the answer's message.
     ///
     /// # Errors
-    /// The prefix cannot be accepted, or there is a second message.
+    /// Returns the status for a prefix that cannot be accepted, or for a second message.
     pub(super) fn push(&mut self, piece: &[u8], encoding: &str) -> Result<(), Status> {
         let room = PREFIX + self.max + 1 - self.received.len();
         self.received
@@ -70,10 +70,10 @@ impl Incoming {
         Some(prefix.iter().fold(0, |n, b| n << 8 | usize::from(*b)))
     }
 
-    /// The message at the end of the answer; None when there is none.
+    /// Decodes the message at the end of the answer; None when there is none.
     ///
     /// # Errors
-    /// The message is truncated or not of this type.
+    /// Returns the status for a message that is truncated or not of this type.
     pub(super) fn message<M: Message + Default>(&self) -> Result<Option<M>, Status> {
         if self.received.is_empty() {
             return Ok(None);

@@ -65,10 +65,10 @@ impl fmt::Display for Code {
     }
 }
 
-/// How a call ended.
+/// End of a call: a code and a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// The code.
+    /// The status code.
     pub code: Code,
     /// The text of the server or of this client.
     pub message: String,
@@ -113,10 +113,10 @@ impl Status {
         )
     }
 
-    /// The status in trailers, or in the headers of an answer that has only trailers.
+    /// Reads the status in trailers, or in the headers of an answer that has only trailers.
     ///
     /// # Errors
-    /// Every status but OK.
+    /// Returns every status but OK.
     pub(crate) fn of_trailers(trailers: &HeaderMap) -> Result<(), Self> {
         let message = text(trailers, "grpc-message")
             .map(|m| percent_decode(&m))
@@ -144,7 +144,7 @@ impl Status {
     /// Checks that an answer with these headers is a gRPC answer.
     ///
     /// # Errors
-    /// The HTTP status is not 200 or the content type is another; the status says what this means.
+    /// Returns the status that stands for an HTTP status other than 200, or for a content type that is not gRPC's.
     pub(crate) fn of_head(status: StatusCode, headers: &HeaderMap) -> Result<(), Self> {
         let content_type = text(headers, "content-type");
         let type_error = match content_type {

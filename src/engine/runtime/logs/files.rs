@@ -27,7 +27,7 @@ impl Files {
     /// has written nothing has none.
     ///
     /// # Errors
-    /// A file or the directory exists and cannot be read.
+    /// Returns the error of a file or directory that exists and cannot be read.
     pub fn open(path: &Path) -> io::Result<Self> {
         loop {
             let current = match File::open(path) {
@@ -52,10 +52,10 @@ impl Files {
         }
     }
 
-    /// The next bytes, oldest first; 0 means that there are none for now.
+    /// Reads the next bytes, oldest first; 0 means that there are none for now.
     ///
     /// # Errors
-    /// A file cannot be read.
+    /// Returns the error of a file that cannot be read.
     pub fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         while let Some(file) = self.older.front_mut() {
             match file.read(bytes)? {
@@ -78,10 +78,10 @@ impl Files {
         self.read(bytes)
     }
 
-    /// What the files hold now, as one range of bytes.
+    /// Returns the present content of all the files as one range of bytes.
     ///
     /// # Errors
-    /// The size of a file cannot be read.
+    /// Returns the error of a file whose size cannot be read.
     pub fn extent(&self) -> io::Result<Extent<'_>> {
         let mut extent = Extent(Vec::new());
         for file in self
@@ -95,10 +95,10 @@ impl Files {
         Ok(extent)
     }
 
-    /// Leaves out the first bytes. Nothing may have been read before.
+    /// Skips the first bytes of the log. Nothing may have been read before.
     ///
     /// # Errors
-    /// A file cannot be read.
+    /// Returns the error of a file that cannot be read.
     pub fn skip(&mut self, mut bytes: u64) -> io::Result<()> {
         while let Some(file) = self.older.front_mut() {
             let length = file.metadata()?.len();
@@ -141,10 +141,10 @@ impl Extent<'_> {
         self.0.last().map_or(0, |(_, begin, length)| begin + length)
     }
 
-    /// The bytes of one file before `end`, as many as `bytes` has room for; 0 where there are none.
+    /// Reads the bytes of one file before `end`, as many as `bytes` has room for; 0 where there are none.
     ///
     /// # Errors
-    /// The file cannot be read, or was cut meanwhile.
+    /// Returns the error of a file that cannot be read, or was cut meanwhile.
     pub fn read_before(&self, end: u64, bytes: &mut [u8]) -> io::Result<usize> {
         let found = self.0.iter().rev().find(|(_, begin, _)| *begin < end);
         let Some((file, begin, _)) = found else {

@@ -20,7 +20,7 @@ pub struct Lines {
     options: LogOptions,
     /// Records before it are left out.
     start: Start,
-    /// Where `record` begins.
+    /// Position at which `record` begins.
     position: u64,
     record: Vec<u8>,
     stdout: Line,
@@ -50,7 +50,7 @@ impl Lines {
     /// Takes the next bytes of the file and writes the lines they complete.
     ///
     /// # Errors
-    /// The writer's.
+    /// Returns the writer's error.
     pub fn push(&mut self, bytes: &[u8], out: &mut dyn Write) -> io::Result<()> {
         for piece in bytes.split_inclusive(|b| *b == b'\n') {
             self.record.extend_from_slice(piece);
@@ -64,7 +64,7 @@ impl Lines {
     /// Writes the last line, which has no end yet: the log ends here.
     ///
     /// # Errors
-    /// The writer's.
+    /// Returns the writer's error.
     pub fn finish(&mut self, out: &mut dyn Write) -> io::Result<()> {
         if !self.record.is_empty() {
             self.end_record(out)?;
@@ -75,7 +75,7 @@ impl Lines {
         Ok(())
     }
 
-    /// Whether `limit_bytes` have been written.
+    /// Tells whether `limit_bytes` have been written.
     pub fn is_full(&self) -> bool {
         self.room() == 0
     }
@@ -122,7 +122,7 @@ impl Lines {
         Ok(())
     }
 
-    /// As much of it as `limit_bytes` allows.
+    /// Writes as much of `text` as `limit_bytes` allows.
     fn write(&mut self, text: &[u8], out: &mut dyn Write) -> io::Result<()> {
         let length = self.room().min(text.len() as u64);
         self.written += length;

@@ -31,10 +31,10 @@ pub enum LogError {
     Write(io::Error),
 }
 
-/// How far a log has been copied.
+/// Progress of a copy of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// There may be more.
+    /// There may be more in the log now.
     More,
     /// Everything that is there for now has been copied.
     Waiting,
@@ -53,7 +53,7 @@ impl LogReader {
     /// Opens the log whose current file is `path` (`<attempt>.log`); the rotated files lie beside it.
     ///
     /// # Errors
-    /// A file exists and cannot be read.
+    /// Returns the error of a file that exists and cannot be read.
     pub fn open(path: &Path, options: &LogOptions) -> io::Result<Self> {
         let mut files = Files::open(path)?;
         let mut bytes = vec![0; CHUNK];
@@ -70,7 +70,7 @@ impl LogReader {
     /// Reads up to 64 KiB and writes the lines that end in them.
     ///
     /// # Errors
-    /// The log cannot be read, or the writer failed.
+    /// Returns the error of the log that cannot be read, or of the writer.
     pub fn step(&mut self, out: &mut dyn Write) -> Result<Progress, LogError> {
         if self.lines.is_full() {
             return Ok(Progress::Full);
@@ -88,7 +88,7 @@ impl LogReader {
     /// Writes every line that has come since the last call; ends with [`Progress::Waiting`] or [`Progress::Full`].
     ///
     /// # Errors
-    /// The log cannot be read, or the writer failed.
+    /// Returns the error of the log that cannot be read, or of the writer.
     pub fn copy(&mut self, out: &mut dyn Write) -> Result<Progress, LogError> {
         loop {
             match self.step(out)? {
@@ -101,13 +101,13 @@ impl LogReader {
     /// Writes the last line without an end of line: nothing more will come.
     ///
     /// # Errors
-    /// The writer's.
+    /// Returns the writer's error.
     pub fn finish(mut self, out: &mut dyn Write) -> io::Result<()> {
         self.lines.finish(out)
     }
 }
 
-/// Where the wanted part of the log begins, as far as the number of lines decides.
+/// Finds the place where the wanted part of the log begins, as far as the number of lines decides.
 fn start(files: &Files, options: &LogOptions, bytes: &mut [u8]) -> io::Result<Start> {
     let Some(lines) = options.tail_lines else {
         return Ok(Start::default());
@@ -186,7 +186,7 @@ mod tests {
         assert_eq!(read(&log, &of_stdout), "<48<49<5052>\n<54<55<5658>\n");
     }
 
-    /// As the kubelet: first the lines are counted, then the old ones of them are left out.
+    /// The order of the kubelet: it first counts the last lines, then leaves out the old ones among them.
     #[test]
     fn of_the_last_lines_the_old_ones_are_left_out() {
         let dir = tempfile::tempdir().unwrap();

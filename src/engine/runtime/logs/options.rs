@@ -7,22 +7,22 @@ use super::record::Origin;
 /// Which part of a log to read, and how to write it. The default is all of it, as the container wrote it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogOptions {
-    /// At most so many of the lines that the log has when it is opened, the newest.
+    /// `tailLines`: start with the last N lines that the log has when it is opened.
     pub tail_lines: Option<u64>,
-    /// Of these, no line that began before.
+    /// Start time: of the lines that `tail_lines` selects, leave out those that began before it.
     pub since: Option<SystemTime>,
-    /// Each line begins with its time and a space.
+    /// `timestamps`: begin each line with its time and a space.
     pub timestamps: bool,
-    /// The log ends after so many written bytes, also in the middle of a line.
+    /// `limitBytes`: end after N written bytes, even in the middle of a line.
     pub limit_bytes: Option<u64>,
-    /// Which stream.
+    /// `stream`: the output streams whose lines are wanted.
     pub stream: LogStream,
 }
 
-/// What a container writes to.
+/// The output streams of a container whose lines are wanted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogStream {
-    /// Both, in the order of the log.
+    /// Both streams, in the order of the log.
     #[default]
     All,
     /// stdout only.
@@ -32,7 +32,8 @@ pub enum LogStream {
 }
 
 impl LogStream {
-    /// What is not in CRI's form belongs to no stream, and is shown with all.
+    /// Tells whether lines of this origin are wanted. A line that is not in CRI's form belongs to no stream: only `All`
+    /// includes it.
     pub(super) fn has(self, origin: Origin) -> bool {
         match self {
             Self::All => true,

@@ -6,7 +6,7 @@
 /// The time, the stream and the tag lie within so many bytes.
 pub const HEAD: usize = 128;
 
-/// Where a record comes from.
+/// Stream from which a record comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// The container's stdout.
@@ -20,14 +20,14 @@ pub enum Origin {
 /// How many origins there are; their values are indices.
 pub const ORIGINS: usize = 3;
 
-/// What stands before the text.
+/// The beginning of a record, which stands before its text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head<'a> {
-    /// RFC 3339; empty when unknown.
+    /// Time of the record in RFC 3339; empty when unknown.
     pub time: &'a str,
-    /// Which stream.
+    /// The stream that the record was written to.
     pub origin: Origin,
-    /// Whether the line goes on in the stream's next record.
+    /// True if the line goes on in the stream's next record.
     pub partial: bool,
     /// Where the text begins in the record.
     pub text: usize,
@@ -43,7 +43,8 @@ pub fn head(record: &[u8]) -> Head<'_> {
     })
 }
 
-/// None when the record is not in CRI's form. The tag may have more parts after a colon.
+/// Reads the head of a record in CRI's form; None when it is not in that form. The tag may have more parts after a
+/// colon.
 fn cri(record: &[u8]) -> Option<Head<'_>> {
     let window = &record[..record.len().min(HEAD)];
     let end = window.iter().position(|b| *b == b'\n');

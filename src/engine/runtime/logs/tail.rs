@@ -20,13 +20,13 @@ impl Start {
         self.0.into_iter().min().unwrap_or(0)
     }
 
-    /// The same in a log whose bytes before `position` are left out.
+    /// Returns this start for a log whose bytes before `position` are left out.
     pub fn after(&self, position: u64) -> Self {
         Self(self.0.map(|from| from - position))
     }
 }
 
-/// What is known of the records of one origin.
+/// State of the search among the records of one origin.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Seen {
     /// No record yet, looking backwards.
@@ -37,7 +37,7 @@ enum Seen {
     Enough,
 }
 
-/// The search.
+/// A search for the last lines of a log.
 pub struct Tail {
     stream: LogStream,
     /// Lines that are still to be found.
@@ -49,7 +49,7 @@ pub struct Tail {
 }
 
 impl Tail {
-    /// The last `lines` lines of a log of `length` bytes.
+    /// Starts a search for the last `lines` lines of a log of `length` bytes.
     pub fn new(lines: u64, stream: LogStream, length: u64) -> Self {
         Self {
             stream,
@@ -60,7 +60,7 @@ impl Tail {
         }
     }
 
-    /// Whether records before `position` can matter.
+    /// Tells whether records before `position` can still matter.
     pub fn goes_on(&self, position: u64) -> bool {
         let near = self.last_wanted.saturating_sub(position) <= GAP;
         self.missing > 0 || near && self.seen.contains(&Seen::Wanted)
@@ -90,7 +90,7 @@ impl Tail {
         }
     }
 
-    /// What was found.
+    /// Returns the position that the search has found for each origin.
     pub fn start(self) -> Start {
         self.start
     }
@@ -115,7 +115,7 @@ impl Backwards {
         }
     }
 
-    /// Where the next bytes must end.
+    /// Returns the position at which the next bytes must end.
     pub fn at(&self) -> u64 {
         self.at
     }
@@ -198,7 +198,7 @@ mod tests {
         check(&log, 2, LogStream::Stdout, [0, 4, 4]);
     }
 
-    /// One line of stderr at the end must not have all of stdout read.
+    /// A line of stderr at the end of the log must not make the search read all of stdout.
     #[test]
     fn the_search_ends_soon_after_the_lines_are_found() {
         let mut tail = Tail::new(1, LogStream::All, 10 * GAP);
