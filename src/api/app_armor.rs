@@ -1,4 +1,4 @@
-//! Which AppArmor profile a container asks for (kubelet-probes 8.12).
+//! The AppArmor profile that a container asks for (kubelet-probes 8.12).
 
 use super::pod::{AppArmorProfile, Container, Pod};
 

@@ -7,13 +7,13 @@ pub fn canonical(name: &str) -> Option<&'static str> {
     CAPABILITIES.iter().find(|known| **known == plain).copied()
 }
 
-/// Whether `name` is written as the kernel's headers have it, which containerd knows no capability by.
+/// True if `name` begins with `CAP_`, as in the kernel's headers. containerd knows no capability by such a name.
 pub fn has_prefix(name: &str) -> bool {
     name.get(..4)
         .is_some_and(|start| start.eq_ignore_ascii_case("CAP_"))
 }
 
-/// Whether `name` means every capability.
+/// True if `name` means every capability.
 pub fn is_all(name: &str) -> bool {
     name.eq_ignore_ascii_case("ALL")
 }

@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 /// An address with the length of its prefix. As a range its host bits are 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Cidr {
-    /// Its first address, or the address of an interface in it.
+    /// First address of the range, or the address of an interface in the range.
     pub network: IpAddr,
-    /// 0 to 32 or 128.
+    /// Length of the prefix in bits: 0 to 32 (IPv4) or 128 (IPv6).
     pub prefix: u8,
 }
 
@@ -44,13 +44,13 @@ impl Cidr {
         Some(Self { network, prefix })
     }
 
-    /// Whether an address is in it.
+    /// True if the address is in this range.
     pub fn contains(self, ip: IpAddr) -> bool {
         self.network.is_ipv4() == ip.is_ipv4()
             && number(self.network) & self.mask() == number(ip) & self.mask()
     }
 
-    /// Whether the two have an address in common.
+    /// True if the two ranges have an address in common.
     pub fn overlaps(self, other: Self) -> bool {
         match self.prefix <= other.prefix {
             true => self.contains(other.network),
@@ -58,19 +58,19 @@ impl Cidr {
         }
     }
 
-    /// How many addresses it has; the most that a number can hold for `::/0`.
+    /// Returns the number of addresses in the range. For `::/0` it is the largest that the type can hold.
     pub fn size(self) -> u128 {
         1_u128
             .checked_shl(u32::from(bits(self.network) - self.prefix))
             .unwrap_or(u128::MAX)
     }
 
-    /// The address with that place in it, the first is 0. None past its end.
+    /// Returns the address at that place in the range; the first place is 0. None past the end of the range.
     pub fn nth(self, n: u128) -> Option<IpAddr> {
         (n < self.size()).then(|| address(self.network, (number(self.network) & self.mask()) + n))
     }
 
-    /// The place of an address in it.
+    /// Returns the place of an address in the range.
     pub fn place(self, ip: IpAddr) -> Option<u128> {
         self.contains(ip)
             .then(|| number(ip) - (number(self.network) & self.mask()))

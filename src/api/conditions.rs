@@ -25,7 +25,7 @@ const MAX_REASON: usize = 128;
 /// Longest message, in bytes.
 const MAX_MESSAGE: usize = 1024;
 
-/// Whether podprobe sets the conditions of this type.
+/// True if podprobe itself sets the conditions of this type.
 pub fn is_kubelets(type_: &str) -> bool {
     KUBELETS.contains(&type_)
 }
@@ -33,16 +33,16 @@ pub fn is_kubelets(type_: &str) -> bool {
 /// The status of a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ConditionStatus {
-    /// It holds.
+    /// The condition holds.
     True,
-    /// It does not.
+    /// The condition does not hold.
     False,
-    /// Who sets it cannot say.
+    /// The setter of the condition cannot tell whether it holds.
     Unknown,
 }
 
 impl ConditionStatus {
-    /// All of them.
+    /// All statuses.
     pub const ALL: [Self; 3] = [Self::True, Self::False, Self::Unknown];
 
     /// The API's word.
@@ -55,17 +55,17 @@ impl ConditionStatus {
     }
 }
 
-/// What a client wants of one condition.
+/// A change of one condition of a pod that a client asks for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ConditionChange {
     /// A qualified name that [`is_kubelets`] does not know.
     #[serde(rename = "type")]
     pub type_: String,
-    /// None removes the condition.
+    /// New status of the condition; None removes the condition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<ConditionStatus>,
-    /// One word, at most 128 bytes; may be empty.
+    /// Reason for a program: one word, at most 128 bytes; may be empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
     /// A sentence, at most 1024 bytes; may be empty.
@@ -74,10 +74,11 @@ pub struct ConditionChange {
 }
 
 impl ConditionChange {
-    /// Whether a client may ask for it.
+    /// Checks that a client may ask for this change.
     ///
     /// # Errors
-    /// The type is none, or podprobe's own; the reason or the message is out of bounds.
+    /// Returns a sentence if the type is no qualified name or is podprobe's own, or if the reason or the message is out
+    /// of bounds.
     pub fn check(&self) -> Result<(), String> {
         let type_ = &self.type_;
         if let Some(complaint) = is_qualified_name(type_).first() {

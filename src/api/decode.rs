@@ -44,7 +44,7 @@ use super::support::{self, Verdict};
 use super::validation::validate_pod;
 use super::{identity, priority};
 
-/// What a text means as YAML, each document.
+/// Returns the value of each YAML document in the text.
 #[cfg(test)]
 pub(crate) fn yaml_documents(text: &str) -> Vec<Value> {
     yaml::documents(text).unwrap_or_else(|e| panic!("{e:?}:\n{text}"))
@@ -53,32 +53,32 @@ pub(crate) fn yaml_documents(text: &str) -> Vec<Value> {
 /// A pod that may run, with warnings for the person who wrote it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DecodedPod {
-    /// Valid, with its defaults and its identity.
+    /// The pod: valid, with its defaults and its identity.
     pub pod: Pod,
-    /// One sentence for each field that is not acted on, starting with its path; then advice. At
+    /// Sentences about fields that are not acted on, one a field, each starting with the field's path; then advice. At
     /// most 64, and a count of the rest.
     pub warnings: Vec<String>,
 }
 
-/// What a file holds.
+/// The pods and other objects that a file holds, with notes for the person who wrote it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Decoded {
-    /// In the order of the file.
+    /// Pods in the order of the file.
     pub pods: Vec<DecodedPod>,
-    /// In the order of the file.
+    /// Other objects in the order of the file.
     pub objects: Vec<LocalObject>,
-    /// One sentence for each kind of object that is not run here, and for each field of an object
-    /// that is not acted on. At most 64, and a count of the rest.
+    /// Sentences about kinds of objects that are not run here, one a kind, and about fields of objects that are not
+    /// acted on, one a field. At most 64, and a count of the rest.
     pub notes: Vec<String>,
-    /// Those of the notes that are about kinds which make pods: these pods are not there.
+    /// Sentences about kinds that make pods, a part of `notes`: the pods of these objects are not there.
     pub not_run: Vec<String>,
 }
 
 /// The objects of a text in JSON or YAML. One bad object makes the whole text an error.
 ///
 /// # Errors
-/// The text is too big, not UTF-8, neither JSON nor YAML, holds nothing that podprobe reads, or an
-/// object in it is refused.
+/// Returns a `DecodeError` if the text is too big, not UTF-8 or neither JSON nor YAML, if it holds nothing that
+/// podprobe reads, or if an object in it is refused.
 pub fn objects(bytes: &[u8], origin: &PodOrigin) -> Result<Decoded, DecodeError> {
     let text = documents::text(bytes, origin.place())?;
     let (syntax, documents) = documents::parse(text, origin.place())?;
@@ -118,7 +118,7 @@ pub fn objects(bytes: &[u8], origin: &PodOrigin) -> Result<Decoded, DecodeError>
     findings.into_result(decoded)
 }
 
-/// Where the objects of a file were.
+/// Places of the objects of a file.
 #[derive(Default)]
 struct Spots {
     pods: Vec<Spot>,
@@ -216,7 +216,7 @@ fn refuse_twins(decoded: &Decoded, spots: &Spots, findings: &mut Findings) {
     }
 }
 
-/// Where something is that came before. What is None is like nothing else.
+/// Returns the indexes of items that equal an earlier one. A None equals nothing.
 fn repeated<T: Ord>(all: impl Iterator<Item = Option<T>>) -> Vec<usize> {
     let mut seen = BTreeSet::new();
     let known = all.enumerate().filter_map(|(index, it)| Some((index, it?)));

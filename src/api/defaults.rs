@@ -161,7 +161,7 @@ fn default_http(owner: &mut Object) {
     }
 }
 
-/// Whether the tag is `latest`, or there is neither a tag nor a digest.
+/// True if the image's tag is `latest`, or if the image has neither a tag nor a digest.
 fn pulls_always(image: &str) -> bool {
     let (named, digest) = image
         .split_once('@')

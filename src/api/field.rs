@@ -47,7 +47,7 @@ impl FieldErrorKind {
         }
     }
 
-    /// Whether the bad value is part of the text.
+    /// True if the text of such an error contains the bad value.
     pub fn prints_value(self) -> bool {
         matches!(
             self,
@@ -56,7 +56,7 @@ impl FieldErrorKind {
     }
 }
 
-/// One error of one field. Prints as `<path>: <type text>[: <bad value>][: <detail>]`.
+/// An error of one field. Prints as `<path>: <type text>[: <bad value>][: <detail>]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldError {
     /// `spec.containers[0].livenessProbe.httpGet.port`.
@@ -65,7 +65,7 @@ pub struct FieldError {
     pub kind: FieldErrorKind,
     /// The bad value as printed: strings quoted, numbers plain, the rest as JSON.
     pub value: Option<String>,
-    /// Which values are allowed; may be empty.
+    /// Detail of the error, such as the allowed values; may be empty.
     pub detail: String,
 }
 
@@ -236,7 +236,7 @@ const MAPS: [&str; 11] = [
     "selector",
 ];
 
-/// Whether the value at `path` is a map whose keys the user chooses.
+/// True if the value at `path` is a map whose keys the user chooses.
 pub(crate) fn is_map(path: &str) -> bool {
     MAPS.contains(&path.rsplit('.').next().unwrap_or(path))
 }
@@ -250,7 +250,7 @@ pub(crate) fn push_key(path: &mut String, key: &str) {
     };
 }
 
-/// One step from a value to a value inside it.
+/// A step from a value to a value inside it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Into an object.
@@ -278,7 +278,7 @@ pub(crate) fn lookup<'v>(value: &'v Value, steps: &[Step]) -> Option<&'v Value> 
     })
 }
 
-/// As [`lookup`], to change it.
+/// Returns the value at the end of the steps, to change it.
 pub(crate) fn lookup_mut<'v>(value: &'v mut Value, steps: &[Step]) -> Option<&'v mut Value> {
     steps.iter().try_fold(value, |value, step| match step {
         Step::Key(key) => value.get_mut(key),

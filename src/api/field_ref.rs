@@ -10,7 +10,7 @@ use super::pod::{Container, Pod, ResourceFieldSelector};
 use super::quantity::Quantity;
 use super::validation::names;
 
-/// What the fields of a pod need besides its object.
+/// Facts about a pod and its node that field references need besides the pod's object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodFacts {
     /// Addresses of the node, the first one first.
@@ -21,12 +21,12 @@ pub struct PodFacts {
     pub allocatable: Allocatable,
 }
 
-/// What the node has for pods.
+/// Resources that the node has for pods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Allocatable {
     /// Thousandths of a processor.
     pub milli_cpu: i64,
-    /// Bytes.
+    /// Memory in bytes.
     pub memory: i64,
     /// Bytes of the disk below /var/lib/podprobe.
     pub ephemeral_storage: i64,
@@ -36,7 +36,7 @@ pub struct Allocatable {
 /// kubelet.
 ///
 /// # Errors
-/// Kubernetes' text for a path that names no field.
+/// Returns Kubernetes' text for a path that names no field.
 pub fn field_value(pod: &Pod, facts: &PodFacts, path: &str) -> Result<String, String> {
     if let Some((map, key)) = subscript(path) {
         return entry_value(pod, path, map, key);
@@ -100,7 +100,7 @@ fn format_map(map: &BTreeMap<String, String>) -> String {
     lines.join("\n")
 }
 
-/// As Go's `%q`.
+/// Quotes a text as Go's `%q` does.
 fn go_quote(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('"');
@@ -139,7 +139,7 @@ fn push_quoted(to: &mut String, c: char) {
 /// whose variable it is; a volume has none, and names its container.
 ///
 /// # Errors
-/// There is no such container or resource, or a quantity cannot be used.
+/// Returns a sentence if there is no such container or resource, or if a quantity cannot be used.
 pub fn resource_value(
     pod: &Pod,
     own: Option<&Container>,
@@ -160,7 +160,7 @@ pub fn resource_value(
     Ok((amount.div_euclid(divisor) + up).to_string())
 }
 
-/// One of the names of [`RESOURCES`], or huge pages.
+/// A resource as a `resourceFieldRef` names it: one of [`RESOURCES`], or huge pages.
 struct Resource<'a> {
     is_limit: bool,
     name: &'a str,
@@ -206,7 +206,7 @@ impl<'a> Resource<'a> {
         })
     }
 
-    /// 1 when it is missing or 0.
+    /// Returns the divisor; 1 when it is missing or 0.
     fn divisor(&self, selector: &ResourceFieldSelector) -> Result<i64, String> {
         let one = Quantity("1".into());
         let written = selector.divisor.as_ref().unwrap_or(&one);

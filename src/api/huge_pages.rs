@@ -5,7 +5,7 @@ use super::quantity::Quantity;
 const RESOURCE: &str = "hugepages-";
 const MEDIUM: &str = "HugePages";
 
-/// Whether a resource is one of huge pages, whatever their size.
+/// True if the resource is one of huge pages, whatever their size.
 pub fn is_resource(name: &str) -> bool {
     name.starts_with(RESOURCE)
 }
@@ -23,12 +23,12 @@ pub fn resource(page_size: u64) -> String {
     )
 }
 
-/// As the files of the cgroup controller write the size: `2MB`.
+/// Returns the page size as the files of the cgroup controller write it: `2MB`.
 pub fn cgroup_size(page_size: u64) -> String {
     scaled(page_size, ["B", "KB", "MB", "GB", "TB"])
 }
 
-/// Whether the medium of an emptyDir is huge pages.
+/// True if the medium of an emptyDir is huge pages.
 pub fn is_medium(medium: &str) -> bool {
     let rest = medium.strip_prefix(MEDIUM);
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
@@ -45,7 +45,7 @@ fn size(text: &str) -> Option<u64> {
     (amount.is_whole() && bytes > 0).then_some(bytes)
 }
 
-/// In the largest unit of which it is a whole number.
+/// Renders a size in the largest unit of which it is a whole number.
 fn scaled(mut bytes: u64, units: [&str; 5]) -> String {
     let mut unit = 0;
     while bytes > 0 && bytes.is_multiple_of(1024) && unit + 1 < units.len() {

@@ -122,7 +122,7 @@ pub fn content_hash(pod: &Pod) -> String {
     format!("{:032x}", hash.0)
 }
 
-/// The same without the UID: what a pod is, whoever gave it its identity.
+/// The content hash of a pod without its UID: it is equal for equal content, whoever gave the pod its identity.
 pub fn content_hash_without_uid(pod: &Pod) -> String {
     let mut raw = pod.raw.value();
     let metadata = raw.pointer_mut("/metadata").and_then(Value::as_object_mut);

@@ -20,15 +20,15 @@ use super::service::{EndpointSlice, Service};
 pub enum ObjectKind {
     /// Texts and bytes by key.
     ConfigMap,
-    /// The same, kept in memory only where containers see it.
+    /// Texts and bytes by key that are kept in memory only where containers see them.
     Secret,
     /// A directory that outlives its pods.
     PersistentVolumeClaim,
     /// An address and a name for pods.
     Service,
-    /// Where connections to a service go.
+    /// The endpoints that connections to a service go to.
     EndpointSlice,
-    /// The older form of it.
+    /// The older form of an EndpointSlice.
     Endpoints,
 }
 
@@ -38,7 +38,7 @@ impl ObjectKind {
     /// The kinds that services are made of.
     pub const OF_SERVICES: [Self; 3] = [Self::Service, Self::EndpointSlice, Self::Endpoints];
 
-    /// As in `kind`.
+    /// Returns the word that `kind` has for objects of this kind.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::ConfigMap => "ConfigMap",
@@ -50,7 +50,7 @@ impl ObjectKind {
         }
     }
 
-    /// As the API's errors name it, in lower case.
+    /// Returns the word that the API's errors have for this kind, in lower case.
     pub fn resource(self) -> &'static str {
         match self {
             Self::ConfigMap => "configmap",
@@ -62,7 +62,7 @@ impl ObjectKind {
         }
     }
 
-    /// As in `apiVersion`.
+    /// Returns the `apiVersion` of objects of this kind.
     pub fn api_version(self) -> &'static str {
         match self {
             Self::EndpointSlice => "discovery.k8s.io/v1",
@@ -71,10 +71,10 @@ impl ObjectKind {
     }
 }
 
-/// Names one object.
+/// The key of an object: kind, namespace and name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectKey {
-    /// Its kind.
+    /// Kind of the object.
     pub kind: ObjectKind,
     /// `metadata.namespace`.
     pub namespace: String,
@@ -109,7 +109,7 @@ pub struct ConfigMap {
     pub data: BTreeMap<String, String>,
     /// `binaryData`, decoded.
     pub binary_data: BTreeMap<String, Vec<u8>>,
-    /// Whether its data may not change.
+    /// `immutable`: true if the data of the ConfigMap may not change.
     pub immutable: bool,
 }
 
@@ -125,7 +125,7 @@ impl ConfigMap {
 /// The type of a Secret with docker's config.json, and the key that holds it.
 pub const DOCKER_CONFIG_JSON: (&str, &str) =
     ("kubernetes.io/dockerconfigjson", ".dockerconfigjson");
-/// The same in docker's older form.
+/// The type of a Secret with credentials in docker's older form, and the key that holds them.
 pub const DOCKERCFG: (&str, &str) = ("kubernetes.io/dockercfg", ".dockercfg");
 
 /// A Secret.
@@ -137,7 +137,7 @@ pub struct Secret {
     pub type_: String,
     /// `data`, decoded, with `stringData` over it.
     pub data: BTreeMap<String, Vec<u8>>,
-    /// Whether its data may not change.
+    /// `immutable`: true if the data of the Secret may not change.
     pub immutable: bool,
 }
 
@@ -158,7 +158,7 @@ pub struct PersistentVolumeClaim {
     pub labels: BTreeMap<String, String>,
 }
 
-/// What is in an object.
+/// The content of an object, by kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ObjectContent {
     /// A ConfigMap.
@@ -178,9 +178,9 @@ pub enum ObjectContent {
 /// An object with its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LocalObject {
-    /// Its name.
+    /// Kind, namespace and name of the object.
     pub key: ObjectKey,
-    /// What is in it.
+    /// Content of the object.
     pub content: ObjectContent,
 }
 
@@ -205,7 +205,7 @@ impl ObjectSet {
         }
     }
 
-    /// Whether there is a PersistentVolumeClaim of that name.
+    /// True if the set has a PersistentVolumeClaim of that name.
     pub fn has_claim(&self, namespace: &str, name: &str) -> bool {
         self.get(ObjectKind::PersistentVolumeClaim, namespace, name)
             .is_some()
@@ -257,11 +257,10 @@ impl LocalObject {
         object
     }
 
-    /// Whether `new` may take the place of this object. An immutable object keeps its data and
-    /// stays immutable.
+    /// Checks that `new` may take the place of this object. An immutable object keeps its data and stays immutable.
     ///
     /// # Errors
-    /// The field that may not change.
+    /// Returns the field that may not change.
     pub fn may_become(&self, new: &Self) -> Result<(), &'static str> {
         let (is_immutable, stays, same) = match (&self.content, &new.content) {
             (ObjectContent::ConfigMap(old), ObjectContent::ConfigMap(new)) => (

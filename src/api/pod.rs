@@ -56,7 +56,7 @@ impl fmt::Display for PodRef {
 pub struct Pod {
     /// Name, namespace, UID, labels, annotations.
     pub metadata: ObjectMeta,
-    /// What to run; shared by what differs in the metadata only.
+    /// The spec: what to run. Pods that differ in their metadata only share one spec.
     pub spec: Arc<PodSpec>,
     /// The whole object as JSON, every field the user wrote included; `status` in it is not kept current.
     pub raw: RawObject,
@@ -87,7 +87,7 @@ impl Pod {
         format!("{}_{}", self.metadata.name, self.metadata.namespace)
     }
 
-    /// Where the pod comes from, by its annotation.
+    /// Returns the source that the pod comes from, by its annotation.
     pub fn source(&self) -> PodSource {
         PodSource::of_annotations(&self.metadata.annotations)
     }
@@ -122,9 +122,9 @@ pub struct ObjectMeta {
     pub labels: BTreeMap<String, String>,
     /// Annotations, as written plus `kubernetes.io/config.*`.
     pub annotations: BTreeMap<String, String>,
-    /// Set only by an API server; a static pod never carries one.
+    /// Time of the deletion. Only an API server sets it; a static pod never carries one.
     pub deletion_timestamp: Option<String>,
-    /// Seconds; set only by an API server.
+    /// Grace period of the deletion in seconds. Only an API server sets it.
     pub deletion_grace_period_seconds: Option<i64>,
 }
 
@@ -151,7 +151,7 @@ impl<'de> Deserialize<'de> for IgnoredText {
     }
 }
 
-/// When a container that ended is started again (kubelet-probes 8.2).
+/// The rule that tells when a container that ended is started again (kubelet-probes 8.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RestartPolicy {
     /// After every exit; an empty text means the same.
@@ -171,7 +171,7 @@ pub struct PodSpec {
     /// Containers that run before the regular ones, in order: a plain one to its end, a sidecar
     /// until it has started.
     pub init_containers: Vec<Container>,
-    /// The regular ones; at least one.
+    /// The regular containers; at least one.
     pub containers: Vec<Container>,
     /// Volumes the containers mount.
     pub volumes: Vec<Volume>,
@@ -193,11 +193,12 @@ pub struct PodSpec {
     /// The containers share the node's System V IPC.
     #[serde(rename = "hostIPC")]
     pub host_ipc: bool,
-    /// Set to the daemon's node name by the file source.
+    /// Name of the node. The file source sets it to the daemon's node name.
     pub node_name: String,
     /// The containers' host name; default the pod's name.
     pub hostname: String,
-    /// With a cluster domain, the host name's domain is `<subdomain>.<namespace>.svc.<clusterDomain>`.
+    /// Subdomain of the host name. With a cluster domain, the host name's domain is
+    /// `<subdomain>.<namespace>.svc.<clusterDomain>`.
     pub subdomain: String,
     /// The containers' host name is the host name with its domain.
     #[serde(rename = "setHostnameAsFQDN")]
@@ -205,7 +206,7 @@ pub struct PodSpec {
     /// The containers' host name, whatever `hostname` and `subdomain` say.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hostname_override: Option<String>,
-    /// Which of the configured runtimes runs the pod; None is the daemon's own.
+    /// Name of the configured runtime that runs the pod; None is the daemon's own runtime.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub runtime_class_name: Option<String>,
     /// Conditions that must be True too before the pod is ready (kubelet-probes 9.4).
@@ -214,7 +215,7 @@ pub struct PodSpec {
     pub image_pull_secrets: Vec<LocalObjectReference>,
     /// Further lines of the containers' /etc/hosts.
     pub host_aliases: Vec<HostAlias>,
-    /// Which resolver the containers use: `ClusterFirst` (default), `ClusterFirstWithHostNet`, `Default` or `None`.
+    /// Resolver that the containers use: `ClusterFirst` (default), `ClusterFirstWithHostNet`, `Default` or `None`.
     pub dns_policy: String,
     /// Added to what the policy gives.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -223,7 +224,7 @@ pub struct PodSpec {
     pub security_context: PodSecurityContext,
     /// Labels that the node must have.
     pub node_selector: BTreeMap<String, String>,
-    /// Only its required rules on the node have an effect.
+    /// Affinity of the pod; only the required rules on the node have an effect.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub affinity: Option<Affinity>,
     /// Validated only: a static pod is never evicted for a taint.
@@ -231,7 +232,7 @@ pub struct PodSpec {
     /// The operating system that the node must have.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub os: Option<PodOs>,
-    /// What the pod costs the node besides its containers; an API server takes it from the runtime class.
+    /// Resources that the pod costs the node besides its containers; an API server takes them from the runtime class.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub overhead: BTreeMap<String, Quantity>,
     /// Resolved from the class by the decoder.
@@ -266,7 +267,7 @@ pub struct NodeAffinity {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeSelector {
-    /// At least one.
+    /// Terms of the selector; at least one.
     pub node_selector_terms: Vec<NodeSelectorTerm>,
 }
 
@@ -274,13 +275,13 @@ pub struct NodeSelector {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeSelectorTerm {
-    /// On the node's labels.
+    /// Requirements on the node's labels.
     pub match_expressions: Vec<NodeSelectorRequirement>,
-    /// On the node's fields; the only field is `metadata.name`.
+    /// Requirements on the node's fields; the only field is `metadata.name`.
     pub match_fields: Vec<NodeSelectorRequirement>,
 }
 
-/// One requirement on a label or a field of the node.
+/// A requirement on a label or a field of the node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeSelectorRequirement {
@@ -288,7 +289,7 @@ pub struct NodeSelectorRequirement {
     pub key: String,
     /// `In`, `NotIn`, `Exists`, `DoesNotExist`, `Gt` or `Lt`.
     pub operator: String,
-    /// Empty for Exists and DoesNotExist; one value for Gt and Lt.
+    /// Values to compare with: none for Exists and DoesNotExist, a single one for Gt and Lt.
     pub values: Vec<String>,
 }
 
@@ -296,15 +297,15 @@ pub struct NodeSelectorRequirement {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Toleration {
-    /// Of the taint; empty means every taint.
+    /// Key of the tolerated taint; empty means every taint.
     pub key: String,
     /// `Equal` (also when empty) or `Exists`.
     pub operator: String,
-    /// Of the taint.
+    /// Value of the tolerated taint.
     pub value: String,
-    /// Empty (every effect), `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
+    /// Effect of the tolerated taint: empty (every effect), `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
     pub effect: String,
-    /// With NoExecute only.
+    /// Seconds for which the pod tolerates the taint; allowed with NoExecute only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub toleration_seconds: Option<i64>,
 }
@@ -325,7 +326,7 @@ pub struct PodOs {
     pub name: String,
 }
 
-/// Which list of the spec a container is in (the kubelet's `podutil.ContainerType`).
+/// The list of the spec that a container is in (the kubelet's `podutil.ContainerType`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ContainerType {
     /// `spec.initContainers`, sidecars included.
@@ -347,16 +348,16 @@ impl ContainerType {
 /// A container and its place in the spec.
 #[derive(Clone, Copy, Debug)]
 pub struct Listed<'a> {
-    /// Which list it is in.
+    /// Kind of the container, which tells the list that it is in.
     pub kind: ContainerType,
-    /// Where in that list.
+    /// Index of the container in that list.
     pub index: usize,
     /// The container.
     pub container: &'a Container,
 }
 
 impl Listed<'_> {
-    /// Its path in an error: `spec.initContainers[0]`.
+    /// Returns the container's path as errors print it: `spec.initContainers[0]`.
     pub fn path(&self) -> String {
         format!("spec.{}[{}]", self.kind.list(), self.index)
     }
@@ -378,7 +379,7 @@ impl PodSpec {
         })
     }
 
-    /// As [`Self::listed`], the containers alone.
+    /// Every container in the order of [`Self::listed`], without its place.
     pub fn all_containers(&self) -> impl DoubleEndedIterator<Item = &Container> + Clone {
         self.listed().map(|listed| listed.container)
     }
@@ -388,7 +389,7 @@ impl PodSpec {
         self.listed().find(|listed| listed.container.name == name)
     }
 
-    /// Whether the container of that name is an init container; a sidecar is one.
+    /// True if the container of that name is an init container; a sidecar is one.
     pub fn is_init(&self, name: &str) -> bool {
         let found = self.find(name);
         found.is_some_and(|listed| listed.kind == ContainerType::Init)
@@ -399,7 +400,7 @@ impl PodSpec {
         self.init_containers.iter().filter(|c| c.always_restarts())
     }
 
-    /// Whether the container of that name is a sidecar.
+    /// True if the container of that name is a sidecar.
     pub fn is_sidecar(&self, name: &str) -> bool {
         self.sidecars().any(|c| c.name == name)
     }
@@ -439,9 +440,9 @@ pub struct PodSecurityContext {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Sysctl {
-    /// With dots or slashes between its parts.
+    /// Name of the parameter, with dots or slashes between its parts.
     pub name: String,
-    /// As the kernel takes it.
+    /// Value of the parameter, as the kernel takes it.
     pub value: String,
 }
 
@@ -514,25 +515,26 @@ pub struct Container {
     pub readiness_probe: Option<Probe>,
     /// The other two probes wait for its success; a failure restarts the container.
     pub startup_probe: Option<Probe>,
-    /// What runs after its start and before its end, and the signal that ends it.
+    /// Hooks that run after the container's start and before its end, and the signal that ends it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lifecycle: Option<Lifecycle>,
     /// Default `/dev/termination-log`.
     pub termination_message_path: String,
     /// `File` (default) or `FallbackToLogsOnError`.
     pub termination_message_policy: String,
-    /// What the container may do.
+    /// Security settings: what the container may do.
     pub security_context: SecurityContext,
-    /// Its standard input is kept open, else it is /dev/null.
+    /// True keeps the container's standard input open; otherwise the input is /dev/null.
     pub stdin: bool,
-    /// Its standard input ends with the first client that has attached to it. Nothing attaches yet, so it stays open.
+    /// True ends the container's standard input with the first client that has attached to it. Nothing attaches yet, so
+    /// the input stays open.
     pub stdin_once: bool,
-    /// It has a terminal; its output is one stream.
+    /// True gives the container a terminal; its output is then one stream.
     pub tty: bool,
 }
 
 impl Container {
-    /// Whether its own restart policy is Always; such an init container is a sidecar.
+    /// True if the container's own restart policy is Always; an init container with this policy is a sidecar.
     pub fn always_restarts(&self) -> bool {
         self.restart_policy == Some(RestartPolicy::Always)
     }
@@ -542,7 +544,7 @@ impl Container {
         below_root(&self.termination_message_path)
     }
 
-    /// Its hook of that kind.
+    /// Returns the container's hook of that kind, if there is one.
     pub fn hook(&self, kind: HookKind) -> Option<&Hook> {
         let lifecycle = self.lifecycle.as_ref()?;
         match kind {
@@ -551,7 +553,7 @@ impl Container {
         }
     }
 
-    /// The stop signal that the spec gives it.
+    /// Returns the stop signal that the spec gives the container.
     pub fn stop_signal(&self) -> Option<&str> {
         self.lifecycle.as_ref()?.stop_signal.as_deref()
     }
@@ -602,7 +604,7 @@ pub struct RestartRule {
 pub struct RestartExitCodes {
     /// `In` or `NotIn`.
     pub operator: String,
-    /// At most 255.
+    /// Exit codes to compare with, at most 255 of them.
     pub values: Vec<i32>,
 }
 
@@ -612,11 +614,11 @@ pub struct RestartExitCodes {
 pub struct ContainerPort {
     /// IANA service name, unique in the container; may be empty.
     pub name: String,
-    /// 1–65535.
+    /// Port of the container, 1–65535.
     pub container_port: i32,
-    /// 0 (none) or 1–65535.
+    /// Port of the node that leads to the container: 0 (none) or 1–65535.
     pub host_port: i32,
-    /// Empty means every address.
+    /// Address of the node for `hostPort`; empty means every address.
     #[serde(rename = "hostIP")]
     pub host_ip: String,
     /// TCP (default), UDP or SCTP.
@@ -631,7 +633,7 @@ pub struct EnvVar {
     pub name: String,
     /// May hold `$(VAR)`.
     pub value: String,
-    /// Where the value comes from instead.
+    /// Source of the value, if `value` does not give it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value_from: Option<EnvVarSource>,
 }
@@ -668,7 +670,7 @@ pub struct ObjectFieldSelector {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ResourceFieldSelector {
-    /// In a variable the container itself when it is empty; required in a volume.
+    /// Name of the container. In a variable an empty name means the container itself; in a volume the name is required.
     pub container_name: String,
     /// `limits.cpu`, `requests.memory`, …
     pub resource: String,
@@ -683,9 +685,9 @@ pub struct ResourceFieldSelector {
 pub struct KeySelector {
     /// Name of the object.
     pub name: String,
-    /// Key in it.
+    /// Key in the object's data.
     pub key: String,
-    /// Whether a missing object or key leaves the variable out.
+    /// True if a missing object or key leaves the variable out.
     pub optional: Option<bool>,
 }
 
@@ -693,7 +695,7 @@ pub struct KeySelector {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LocalObjectReference {
-    /// Its name; may be empty and names nothing then.
+    /// Name of the object; an empty name is allowed and names nothing.
     pub name: String,
 }
 
@@ -717,7 +719,7 @@ pub struct EnvFromSource {
 pub struct ObjectReference {
     /// Name of the object.
     pub name: String,
-    /// Whether the object may be missing.
+    /// True if the object may be missing.
     pub optional: Option<bool>,
 }
 
@@ -752,7 +754,7 @@ pub struct VolumeMount {
     pub read_only: bool,
     /// Path below the volume, without `..`; empty is the volume itself.
     pub sub_path: String,
-    /// As `subPath`, with `$(VAR)` expanded; not both.
+    /// Path below the volume in which `$(VAR)` is expanded; excludes `subPath`.
     pub sub_path_expr: String,
     /// `None` (default), `HostToContainer`, or `Bidirectional` in a privileged container.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -800,7 +802,7 @@ pub struct Volume {
     /// Fields of the pod as files.
     #[serde(rename = "downwardAPI", skip_serializing_if = "Option::is_none")]
     pub downward_api: Option<DownwardApiVolume>,
-    /// Several of the three in one directory.
+    /// Several sources in one directory: ConfigMaps, Secrets and fields of the pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub projected: Option<ProjectedVolume>,
     /// A directory that outlives the pod.
@@ -812,7 +814,7 @@ pub struct Volume {
 }
 
 impl Volume {
-    /// Whether it names its source.
+    /// True if the volume names its source.
     pub fn has_source(&self) -> bool {
         let of_the_node =
             self.empty_dir.is_some() || self.host_path.is_some() || self.image.is_some();
@@ -844,11 +846,11 @@ pub struct KeyToPath {
 pub struct ConfigMapVolume {
     /// A ConfigMap of the pod's namespace.
     pub name: String,
-    /// Which keys; empty means all, each as a file of its name.
+    /// Keys that become files; empty means all, each as a file of its name.
     pub items: Vec<KeyToPath>,
     /// Permission bits, 0–511 (0777); default 420 (0644).
     pub default_mode: Option<i32>,
-    /// Whether the object, or a key of `items`, may be missing.
+    /// True if the ConfigMap, or a key of `items`, may be missing.
     pub optional: Option<bool>,
 }
 
@@ -858,11 +860,11 @@ pub struct ConfigMapVolume {
 pub struct SecretVolume {
     /// A Secret of the pod's namespace.
     pub secret_name: String,
-    /// As of a ConfigMap.
+    /// Keys of the Secret that become files; empty means all, each as a file of its name.
     pub items: Vec<KeyToPath>,
-    /// As of a ConfigMap.
+    /// Permission bits of the files; same meaning and default as in a ConfigMap volume.
     pub default_mode: Option<i32>,
-    /// As of a ConfigMap.
+    /// True if the Secret, or a key of `items`, may be missing.
     pub optional: Option<bool>,
 }
 
@@ -870,7 +872,7 @@ pub struct SecretVolume {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DownwardApiVolume {
-    /// Its files.
+    /// Files of the volume.
     pub items: Vec<DownwardApiFile>,
     /// Permission bits, 0–511 (0777); default 420 (0644).
     pub default_mode: Option<i32>,
@@ -897,13 +899,13 @@ pub struct DownwardApiFile {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ProjectedVolume {
-    /// In order: a later one replaces a file of an earlier one.
+    /// Sources in order: a later one replaces a file of an earlier one.
     pub sources: Vec<VolumeProjection>,
     /// Permission bits, 0–511 (0777); default 420 (0644).
     pub default_mode: Option<i32>,
 }
 
-/// A source of a projected volume: one of the three.
+/// A source of a projected volume: one of its three fields is set.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VolumeProjection {
@@ -924,9 +926,9 @@ pub struct VolumeProjection {
 pub struct ObjectProjection {
     /// An object of the pod's namespace.
     pub name: String,
-    /// Which keys; empty means all.
+    /// Keys that become files; empty means all.
     pub items: Vec<KeyToPath>,
-    /// Whether the object, or a key of `items`, may be missing.
+    /// True if the object, or a key of `items`, may be missing.
     pub optional: Option<bool>,
 }
 
@@ -934,7 +936,7 @@ pub struct ObjectProjection {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DownwardApiProjection {
-    /// Its files.
+    /// Files that this source adds to the projected volume.
     pub items: Vec<DownwardApiFile>,
 }
 
@@ -944,7 +946,7 @@ pub struct DownwardApiProjection {
 pub struct ClaimVolume {
     /// A PersistentVolumeClaim of the pod's namespace.
     pub claim_name: String,
-    /// Every mount of it is read-only.
+    /// True makes every mount of the claim read-only.
     pub read_only: bool,
 }
 
@@ -962,9 +964,11 @@ pub struct ImageVolume {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EmptyDir {
-    /// Empty (the node's disk), `Memory` (a tmpfs), or `HugePages` and `HugePages-<size>` (a hugetlbfs).
+    /// Medium of the files: empty (the node's disk), `Memory` (a tmpfs), or `HugePages` and `HugePages-<size>` (a
+    /// hugetlbfs).
     pub medium: String,
-    /// In memory what fits into it; on the disk a pod that is over it is evicted. 0 is no limit.
+    /// Limit of the volume's size. A volume in memory takes no more than this; a pod whose volume on the disk is over
+    /// it is evicted. 0 is no limit.
     pub size_limit: Option<Quantity>,
 }
 
@@ -974,7 +978,8 @@ pub struct EmptyDir {
 pub struct HostPath {
     /// Path on the node without `..`, as written: see [`HostPath::on_node`].
     pub path: String,
-    /// Empty (no check), DirectoryOrCreate, Directory, FileOrCreate, File, Socket, CharDevice, BlockDevice.
+    /// Type that the path must have: empty (no check), DirectoryOrCreate, Directory, FileOrCreate, File, Socket,
+    /// CharDevice, BlockDevice.
     #[serde(rename = "type")]
     pub type_: String,
 }
@@ -992,7 +997,7 @@ impl HostPath {
 pub struct SecurityContext {
     /// Added to and dropped from containerd's default set; names in any case, with or without `CAP_`, or `ALL`.
     pub capabilities: Capabilities,
-    /// All capabilities, all devices, nothing masked.
+    /// True gives the container all capabilities and all devices, and masks nothing.
     pub privileged: Option<bool>,
     /// Numeric user.
     pub run_as_user: Option<i64>,
@@ -1033,7 +1038,7 @@ pub enum ProbeType {
 }
 
 impl ProbeType {
-    /// In the order in which workers are added (kubelet-probes 4.2 A2).
+    /// All types of probes, in the order in which workers are added (kubelet-probes 4.2 A2).
     pub const ALL: [ProbeType; 3] = [
         ProbeType::Startup,
         ProbeType::Readiness,
@@ -1071,25 +1076,25 @@ impl fmt::Display for ProbeType {
 pub struct Probe {
     /// Seconds after the container's start; default 0.
     pub initial_delay_seconds: i32,
-    /// Seconds; default 1.
+    /// Timeout in seconds; default 1.
     pub timeout_seconds: i32,
-    /// Seconds; default 10.
+    /// Period in seconds; default 10.
     pub period_seconds: i32,
-    /// 0 or at least 10; used instead of the seconds.
+    /// Initial delay in milliseconds, 0 or at least 10; used instead of the seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub initial_delay_milliseconds: Option<i32>,
-    /// At least 10; counts instead of the seconds.
+    /// Timeout in milliseconds, at least 10; counts instead of the seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout_milliseconds: Option<i32>,
-    /// At least 10; counts instead of the seconds.
+    /// Period in milliseconds, at least 10; counts instead of the seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub period_milliseconds: Option<i32>,
     /// Successes in a row; default 1.
     pub success_threshold: i32,
     /// Failures in a row; default 3.
     pub failure_threshold: i32,
-    /// Seconds; liveness and startup only; replaces the pod's grace period when the probe kills
-    /// (kubelet-probes 8.5).
+    /// Grace period in seconds, for liveness and startup probes only: it replaces the pod's grace period when the probe
+    /// kills (kubelet-probes 8.5).
     pub termination_grace_period_seconds: Option<i64>,
     /// Run a command in the container.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -1152,7 +1157,7 @@ impl Probe {
         time(self.period_milliseconds, self.period_seconds)
     }
 
-    /// Limit of one try.
+    /// Returns the longest time of one try.
     pub fn timeout(&self) -> Duration {
         time(self.timeout_milliseconds, self.timeout_seconds)
     }
@@ -1196,10 +1201,10 @@ pub enum HookKind {
 }
 
 impl HookKind {
-    /// Both, in the order of the API's errors.
+    /// Both kinds, in the order of the API's errors.
     pub const ALL: [Self; 2] = [Self::PostStart, Self::PreStop];
 
-    /// Its field in `lifecycle`.
+    /// Returns the name of the hook's field in `lifecycle`.
     pub fn field(self) -> &'static str {
         match self {
             Self::PostStart => "postStart",
@@ -1230,7 +1235,7 @@ pub struct Hook {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SleepAction {
-    /// Seconds; from 0 to the grace period of the pod.
+    /// Seconds to sleep, from 0 to the grace period of the pod.
     pub seconds: i64,
 }
 
@@ -1307,7 +1312,7 @@ pub struct HttpGetAction {
     pub host: String,
     /// `HTTP` (default) or `HTTPS`.
     pub scheme: String,
-    /// In order, repeats allowed.
+    /// Headers of the request, in order; repeats are allowed.
     pub http_headers: Vec<HttpHeader>,
 }
 
@@ -1317,7 +1322,7 @@ pub struct HttpGetAction {
 pub struct HttpHeader {
     /// `[-A-Za-z0-9]+`.
     pub name: String,
-    /// Not validated.
+    /// Value of the header, which is not validated.
     pub value: String,
 }
 
@@ -1335,9 +1340,9 @@ pub struct TcpSocketAction {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct GrpcAction {
-    /// 1–65535.
+    /// Port of the server, 1–65535.
     pub port: i32,
-    /// Default the empty name.
+    /// Name of the service to ask about; default the empty name.
     pub service: Option<String>,
 }
 

@@ -1,5 +1,5 @@
-//! What a pod needs and may use as a whole, by the API's rule for the containers of its start: sidecars last beside the
-//! regular containers, other init containers run one at a time beside the sidecars before them.
+//! The resources that a pod needs and may use as a whole, by the API's rule for the containers of its start: sidecars last
+//! beside the regular containers, other init containers run one at a time beside the sidecars before them.
 
 use super::{Container, Pod};
 

@@ -33,7 +33,7 @@ pub fn resolve(raw: &mut Value) {
     }
 }
 
-/// Whether the pod is critical: it is static, or mirrors a static pod, or has a critical priority.
+/// True if the pod is critical: it is static, or mirrors a static pod, or has a critical priority.
 pub fn is_critical(pod: &Pod) -> bool {
     pod.source().is_static()
         || pod.metadata.annotations.contains_key(MIRROR_ANNOTATION)
@@ -43,7 +43,7 @@ pub fn is_critical(pod: &Pod) -> bool {
             .is_some_and(|p| p >= SYSTEM_CRITICAL_PRIORITY)
 }
 
-/// Whether the pod has the class `system-node-critical`, so that the kernel should kill it last.
+/// True if the pod is critical and has the class `system-node-critical`, so that the kernel should kill it last.
 pub fn is_node_critical(pod: &Pod) -> bool {
     is_critical(pod) && pod.spec.priority_class_name == SYSTEM_NODE_CRITICAL
 }

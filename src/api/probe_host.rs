@@ -1,4 +1,4 @@
-//! Which `host` a probe or a hook may name (kubelet-probes 3.3, lessons 6): a kubelet allows any, so
+//! The rule for the `host` that a probe or a hook may name (kubelet-probes 3.3, lessons 6): a kubelet allows any, so
 //! a pod file could make the node send requests anywhere.
 //!
 //! Invariants: pure. The caller that knows the pod's addresses accepts them before it asks here.
@@ -14,8 +14,7 @@ use super::validation::probe_field;
 pub struct ProbeHosts<'a> {
     /// `allowProbeHosts` of the configuration.
     pub allowed: &'a [String],
-    /// Whether an address is one of this node's. Pods on the node's network may name such an
-    /// address.
+    /// Tells whether an address is one of this node's. Pods on the node's network may name such an address.
     pub is_node_address: &'a dyn Fn(IpAddr) -> bool,
 }
 
@@ -27,7 +26,7 @@ pub fn host_address(host: &str) -> Option<IpAddr> {
         .ok()
 }
 
-/// Whether the list has the host, compared as text or as address.
+/// True if the list has the host, compared as text or as address.
 pub fn is_allowed(host: &str, allowed: &[String]) -> bool {
     let bare = host_address(host).map(|a| a.to_string());
     allowed.iter().any(|h| {
@@ -35,8 +34,8 @@ pub fn is_allowed(host: &str, allowed: &[String]) -> bool {
     })
 }
 
-/// Why no probe and no hook of a pod may name this host, and the way out; None if it may. An empty host is the
-/// pod itself.
+/// Returns why no probe and no hook of a pod may name this host, and the way out; None if they may. An empty host is
+/// the pod itself.
 pub fn host_refused(host: &str, host_network: bool, hosts: &ProbeHosts<'_>) -> Option<String> {
     let is_ours =
         |a: IpAddr| a.to_canonical().is_loopback() || (host_network && (hosts.is_node_address)(a));
@@ -76,7 +75,7 @@ pub fn refused_hosts<'a>(pod: &'a Pod, hosts: &ProbeHosts<'_>) -> Vec<FieldError
         .collect()
 }
 
-/// Where a container names a host, what is done there, and the host.
+/// Returns each field in which a container names a host, what the container does there, and the host.
 fn named_hosts(
     container: &Container,
 ) -> impl Iterator<Item = (String, &'static str, &str)> + use<'_> {

@@ -48,12 +48,12 @@ impl Amount {
         self.in_steps_of(NANO / 1000)
     }
 
-    /// Whether it is below 0. The rounded value would not tell: -0.5 becomes 0.
+    /// True if the quantity is below 0. The rounded value would not tell: -0.5 becomes 0.
     pub fn is_negative(self) -> bool {
         self.nanos < 0
     }
 
-    /// Whether it is a whole number of units.
+    /// True if the quantity is a whole number of units.
     pub fn is_whole(self) -> bool {
         self.nanos % NANO == 0
     }
@@ -65,10 +65,10 @@ impl Amount {
 }
 
 impl Quantity {
-    /// The value.
+    /// Returns the value of the text.
     ///
     /// # Errors
-    /// The text is not a quantity. A decoded quantity never has this error.
+    /// Returns a `QuantityError` if the text is not a quantity. A decoded quantity never has this error.
     pub fn parse(&self) -> Result<Amount, QuantityError> {
         let text = self.0.as_str();
         if text.len() > LONGEST {

@@ -46,9 +46,9 @@ pub enum ServiceType {
     /// An address inside the node and its pods.
     #[default]
     ClusterIp,
-    /// And a port on the node's addresses.
+    /// An address as with `ClusterIP`, and a port on the node's addresses.
     NodePort,
-    /// And the addresses that its status names.
+    /// Address and port as with `NodePort`, and the addresses that the service's status names.
     LoadBalancer,
     /// A name for something elsewhere; nothing is proxied.
     ExternalName,
@@ -62,7 +62,8 @@ pub enum ClusterIps {
     Allocated,
     /// `None`: headless. Names lead to the pods; nothing is proxied.
     Headless,
-    /// As written, primary first; at most one of each family. With two families one may be left out and is allocated.
+    /// Addresses as the file gives them, primary first; at most one of each family. A service of two families may leave
+    /// one address out; the daemon allocates it.
     Given(Vec<IpAddr>),
 }
 
@@ -78,39 +79,40 @@ pub enum TargetPort {
 /// `spec.ports[]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServicePort {
-    /// Empty where the service has one port without a name.
+    /// Name of the port; empty if the service has a single port without a name.
     pub name: String,
-    /// TCP or UDP.
+    /// Protocol of the port: TCP or UDP.
     pub protocol: Protocol,
-    /// 1 to 65535.
+    /// Number of the port, 1 to 65535.
     pub port: u16,
-    /// `port` where it is left out.
+    /// Port of the pods that connections go to; equals `port` if the file leaves it out.
     pub target_port: TargetPort,
-    /// None: allocated where the type wants one.
+    /// Node port; None: podprobe allocates one if the service's type wants one.
     pub node_port: Option<u16>,
-    /// Not acted on; shown in slices.
+    /// `appProtocol`, which is not acted on and only shown in slices.
     pub app_protocol: Option<String>,
 }
 
 /// `internalTrafficPolicy` and `externalTrafficPolicy`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TrafficPolicy {
-    /// All endpoints.
+    /// Traffic goes to all endpoints.
     #[default]
     Cluster,
-    /// Only those of this node; none is no answer, and the client's address is kept.
+    /// Traffic goes only to endpoints of this node, and keeps the client's address. Without such an endpoint the client
+    /// gets no answer.
     Local,
 }
 
 /// `ipFamilyPolicy`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IpFamilyPolicy {
-    /// One family.
+    /// A single family.
     #[default]
     SingleStack,
-    /// Both where the node has both.
+    /// Both families where the node has both.
     PreferDualStack,
-    /// Both or refused.
+    /// Both families, or the service is refused.
     RequireDualStack,
 }
 
@@ -167,9 +169,9 @@ pub struct Service {
     pub external_name: String,
     /// `ClientIP` affinity with its timeout (1 s to 24 h); None is `sessionAffinity: None`.
     pub session_affinity: Option<Duration>,
-    /// For clients in the node and its pods.
+    /// Traffic policy for clients in the node and its pods.
     pub internal_traffic_policy: TrafficPolicy,
-    /// For clients from outside, on node ports and external addresses.
+    /// Traffic policy for clients from outside, on node ports and external addresses.
     pub external_traffic_policy: TrafficPolicy,
     /// Pods that are not ready get traffic, too.
     pub publish_not_ready_addresses: bool,
@@ -190,13 +192,13 @@ pub const NOT_PROXIED_LABELS: [&str; 2] = [
 ];
 
 impl Service {
-    /// Whether it has no cluster IP by its own will.
+    /// True if the service is headless: its `clusterIP` is `None`.
     pub fn is_headless(&self) -> bool {
         self.cluster_ips == ClusterIps::Headless
     }
 
-    /// Whether a data path serves it: not where it is headless or an `ExternalName`, and not where a label says that another
-    /// proxy does.
+    /// True if a data path serves the service. None serves a headless service, an `ExternalName`, or a service whose
+    /// label says that another proxy serves it.
     pub fn is_proxied(&self) -> bool {
         let left_alone = |label: &&str| self.labels.contains_key(*label);
         self.type_ != ServiceType::ExternalName
@@ -204,7 +206,7 @@ impl Service {
             && !NOT_PROXIED_LABELS.iter().any(left_alone)
     }
 
-    /// Whether its ports have node ports.
+    /// True if the ports of the service have node ports.
     pub fn has_node_ports(&self) -> bool {
         matches!(
             self.type_,
@@ -212,7 +214,7 @@ impl Service {
         )
     }
 
-    /// Whether `healthCheckNodePort` answers for it.
+    /// True if `healthCheckNodePort` answers for the service.
     pub fn needs_health_check(&self) -> bool {
         self.type_ == ServiceType::LoadBalancer
             && self.external_traffic_policy == TrafficPolicy::Local
@@ -233,15 +235,15 @@ pub struct EndpointConditions {
 /// `endpoints[]` of a slice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
-    /// All lead to one endpoint; the first is used.
+    /// Addresses of the endpoint; all lead to it, and the first is used.
     pub addresses: Vec<IpAddr>,
-    /// Whether it gets traffic.
+    /// Conditions that decide whether the endpoint gets traffic.
     pub conditions: EndpointConditions,
-    /// Its name below a headless service.
+    /// Name of the endpoint below a headless service.
     pub hostname: Option<String>,
-    /// The node it is on.
+    /// Name of the node that the endpoint is on.
     pub node_name: Option<String>,
-    /// `targetRef`: namespace and name of its pod.
+    /// `targetRef`: namespace and name of the endpoint's pod.
     pub target: Option<(String, String)>,
 }
 
@@ -252,9 +254,9 @@ pub struct EndpointPort {
     pub name: String,
     /// TCP or UDP.
     pub protocol: Protocol,
-    /// None: all ports, which leads nowhere here.
+    /// Number of the port. None: all ports, which leads nowhere here.
     pub port: Option<u16>,
-    /// Shown only.
+    /// `appProtocol`, which is only shown.
     pub app_protocol: Option<String>,
 }
 
@@ -265,8 +267,8 @@ pub struct EndpointSlice {
     pub service: String,
     /// IPv4 or IPv6; slices of `FQDN` are refused.
     pub family: IpFamily,
-    /// At most 1000.
+    /// Endpoints of the slice, at most 1000.
     pub endpoints: Vec<Endpoint>,
-    /// At most 20000.
+    /// Ports of the slice, at most 20000.
     pub ports: Vec<EndpointPort>,
 }

@@ -12,7 +12,7 @@ use std::path::Path;
 
 /// The source of a pod; set by the merge of the sources.
 pub const SOURCE_ANNOTATION: &str = "kubernetes.io/config.source";
-/// When the pod was first seen; set by the merge of the sources.
+/// The annotation of the time when the pod was first seen; the merge of the sources sets it.
 pub const SEEN_ANNOTATION: &str = "kubernetes.io/config.seen";
 /// The hash of the static pod that a pod of the API server mirrors.
 pub const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
@@ -51,8 +51,8 @@ impl PodSource {
         }
     }
 
-    /// Whether its pods are static: the node gives them their identity, they exist without an API server, and they
-    /// may not reference objects that only one holds.
+    /// True if the pods of this source are static: the node gives them their identity, they exist without an API
+    /// server, and they may not reference objects that only an API server holds.
     pub fn is_static(self) -> bool {
         match self {
             Self::File | Self::Http => true,
@@ -67,8 +67,7 @@ impl fmt::Display for PodSource {
     }
 }
 
-/// Where one pod was read: its source, with the texts from which the source makes the pod's
-/// identity.
+/// The origin of one pod: its source, with the texts from which the source makes the pod's identity.
 #[derive(Clone, Copy, Debug)]
 pub enum PodOrigin<'a> {
     /// A pod file on this node.

@@ -27,7 +27,7 @@ pub enum PodPhase {
 }
 
 impl PodPhase {
-    /// Whether it is Succeeded or Failed, which a pod never leaves (kubelet-probes 9.2).
+    /// True if the phase is Succeeded or Failed, which a pod never leaves (kubelet-probes 9.2).
     pub fn is_terminal(self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed)
     }
@@ -54,23 +54,23 @@ impl fmt::Display for PodPhase {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodStatus {
-    /// Where the pod is in its life.
+    /// Phase of the pod's life.
     pub phase: PodPhase,
-    /// In the order of kubelet-probes 9.4.
+    /// Conditions in the order of kubelet-probes 9.4.
     pub conditions: Vec<PodCondition>,
-    /// A sentence for a person; empty is left out.
+    /// Message about the pod, a sentence for a person; an empty message is left out.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// One word for a program; empty is left out.
+    /// Reason of the pod's state, one word for a program; an empty reason is left out.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
     /// The sandbox's primary address; empty until there is one.
     #[serde(rename = "podIP", skip_serializing_if = "String::is_empty")]
     pub pod_ip: String,
-    /// All addresses, primary first.
+    /// All addresses of the pod, primary first.
     #[serde(rename = "podIPs", skip_serializing_if = "Vec::is_empty")]
     pub pod_ips: Vec<PodIp>,
-    /// Set with the first status, never changed.
+    /// Start time of the pod: set with the first status, never changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub start_time: Option<Time>,
     /// Init containers in spec order; None until known.
@@ -93,12 +93,12 @@ impl PodStatus {
         self.conditions.iter().find(|c| c.type_ == type_)
     }
 
-    /// Whether the Ready condition is True.
+    /// True if the pod's Ready condition is True.
     pub fn is_ready(&self) -> bool {
         self.condition("Ready").is_some_and(|c| c.status == "True")
     }
 
-    /// Whether the pod is being stopped.
+    /// True if the pod is being stopped.
     pub fn is_terminating(&self) -> bool {
         let mut conditions = self.conditions.iter();
         conditions.any(|c| c.type_ == "Ready" && c.reason == POD_TERMINATING)
@@ -131,10 +131,10 @@ pub struct PodCondition {
     pub status: String,
     /// Changes only with `status`.
     pub last_transition_time: Option<Time>,
-    /// One word; empty is left out.
+    /// Reason of the condition's status, one word; an empty reason is left out.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// A sentence; empty is left out.
+    /// Message about the condition, a sentence; an empty message is left out.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
 }
@@ -145,23 +145,23 @@ pub struct PodCondition {
 pub struct ContainerStatus {
     /// The container's name.
     pub name: String,
-    /// Its state now.
+    /// Current state of the container.
     pub state: ContainerState,
-    /// How the previous instance ended.
+    /// End of the container's previous instance.
     pub last_state: ContainerState,
-    /// Whether it gets traffic.
+    /// True if the container is ready for traffic.
     pub ready: bool,
-    /// Instances before this one.
+    /// Number of instances before this one.
     pub restart_count: u32,
-    /// As in the spec.
+    /// Image name as the spec has it.
     pub image: String,
-    /// The image id that it resolved to.
+    /// Image id that the image name resolved to.
     #[serde(rename = "imageID")]
     pub image_id: String,
-    /// `podprobe://<id>`; empty until there is one.
+    /// Container id, `podprobe://<id>`; empty until there is one.
     #[serde(rename = "containerID", skip_serializing_if = "String::is_empty")]
     pub container_id: String,
-    /// Whether the startup probe has passed; without one, whether the container runs.
+    /// True if the startup probe has passed; without a startup probe, true if the container runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub started: Option<bool>,
     /// The requests that were granted.
@@ -170,10 +170,10 @@ pub struct ContainerStatus {
     /// The resources in effect; None until it was created.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resources: Option<ResourceRequirements>,
-    /// In the order of the spec.
+    /// Mounts of the container's volumes, in the order of the spec.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub volume_mounts: Vec<VolumeMountStatus>,
-    /// Whom the first process was started as.
+    /// User that the first process was started as.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<ContainerUser>,
 }
@@ -182,7 +182,7 @@ pub struct ContainerStatus {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ContainerUser {
-    /// On Linux.
+    /// User and groups on Linux.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub linux: Option<LinuxContainerUser>,
 }
@@ -206,9 +206,9 @@ pub struct LinuxContainerUser {
 pub struct VolumeMountStatus {
     /// The volume.
     pub name: String,
-    /// Where it is in the container.
+    /// Path of the mount in the container.
     pub mount_path: String,
-    /// Not writable.
+    /// True if the mount is not writable.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub read_only: bool,
     /// `Disabled` for a read-only mount: mounts below it may be writable.
@@ -216,7 +216,7 @@ pub struct VolumeMountStatus {
     pub recursive_read_only: Option<String>,
 }
 
-/// One of waiting, running, terminated; none set means nothing is known.
+/// The state of a container: waiting, running or terminated. At most one is set; none set means nothing is known.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ContainerState {
@@ -238,7 +238,7 @@ pub struct ContainerStateWaiting {
     /// `ContainerCreating`, `CrashLoopBackOff`, `ErrImageNeverPull`, …
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// Why, and what to do.
+    /// Reason for waiting and what to do, in words.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
 }
@@ -255,7 +255,7 @@ pub struct ContainerStateRunning {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ContainerStateTerminated {
-    /// 128 + signal when a signal ended it.
+    /// Exit code of the container: 128 + signal when a signal ended it.
     pub exit_code: i32,
     /// Never set, as in the kubelet; the exit code shows the signal.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -22,7 +22,7 @@ use super::source::PodSource;
 use super::validation::{NO_BLOCK_VOLUMES, probe_field};
 use crate::base::spelling;
 
-/// What to do about a field that no type reads.
+/// The treatment of a field that no type reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// Nothing: the field has no meaning for a container, or its value is the default anyway.
@@ -54,7 +54,7 @@ pub(crate) fn verdict(source: PodSource, path: &[Step], value: &Value) -> Verdic
     }
 }
 
-/// Whether the fields of the value at `path` are known, so that it must be an object.
+/// True if the fields of the value at `path` are known, so that the value must be an object.
 pub(crate) fn must_be_object(path: &[Step]) -> bool {
     level_at(path).is_some()
 }
@@ -83,7 +83,7 @@ fn level_at(path: &[Step]) -> Option<&'static Level> {
     LEVELS.iter().find(|level| level.at == generic)
 }
 
-/// A text as it is, anything else as JSON.
+/// Renders a value: a text as it is, anything else as JSON.
 fn scalar(value: &Value) -> String {
     value
         .as_str()
@@ -137,8 +137,8 @@ fn unknown(level: &Level, key: &str, around: &[Step], at: &str) -> Verdict {
     Verdict::Warn(format!("{at}: not acted on: unknown field"))
 }
 
-/// Where a field belongs, by its name. Short names (`name`, `path`) occur at many places and are
-/// not used, and who writes `pullPolicy` elsewhere does not mean that of a volume.
+/// Returns the place where a field belongs, by its name. Short names (`name`, `path`) occur at many places and do not
+/// count. Nor does `pullPolicy`: a person who writes it elsewhere does not mean that of a volume.
 fn misplaced(key: &str) -> Option<&'static str> {
     let is_telling = key.len() > 6 && key != "pullPolicy" && key != "reference";
     let home = |level: &&Level| is_telling && level.fields().contains(&key);

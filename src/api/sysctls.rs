@@ -87,7 +87,7 @@ pub fn namespace_of(name: &str) -> Option<SysctlNamespace> {
     }
 }
 
-/// What is wrong with a name.
+/// Checks the form of a parameter's name.
 pub fn check_name(name: &str) -> Result<(), String> {
     let good = name.len() <= NAME_MAX && name.split(['.', '/']).all(is_segment);
     good.then_some(()).ok_or_else(|| {
@@ -112,7 +112,7 @@ fn is_last_of_pattern(text: &str) -> bool {
     }
 }
 
-/// Which parameters pods may set.
+/// The parameters that pods may set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SysctlAllowlist {
     /// Normalized; one that ends with `*` stands for every name that begins so.
@@ -123,7 +123,7 @@ impl SysctlAllowlist {
     /// The safe parameters of this kernel, and the configured patterns.
     ///
     /// # Errors
-    /// A pattern has a bad form, or is of no namespace.
+    /// Returns a sentence if a pattern has a bad form or is of no namespace.
     pub fn new(kernel: (u32, u32), unsafe_patterns: &[String]) -> Result<Self, String> {
         let safe = SAFE.iter().filter(|(_, since)| kernel >= *since);
         let mut patterns: Vec<(String, SysctlNamespace)> = safe
@@ -135,10 +135,10 @@ impl SysctlAllowlist {
         Ok(Self { patterns })
     }
 
-    /// Whether a pod may set this parameter.
+    /// Checks that a pod may set this parameter.
     ///
     /// # Errors
-    /// The kubelet's sentence.
+    /// Returns the kubelet's sentence about the refusal.
     pub fn check(&self, name: &str, host_network: bool, host_ipc: bool) -> Result<(), String> {
         let name = normalized(name);
         let exact = self.patterns.iter().find(|(p, _)| *p == name);

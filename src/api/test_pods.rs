@@ -33,13 +33,13 @@ impl PodBuilder {
         self
     }
 
-    /// One more label.
+    /// Adds a label.
     pub(crate) fn label(mut self, key: &str, value: &str) -> Self {
         self.0["metadata"]["labels"][key] = value.into();
         self
     }
 
-    /// One more annotation.
+    /// Adds an annotation.
     pub(crate) fn annotation(mut self, key: &str, value: &str) -> Self {
         self.0["metadata"]["annotations"][key] = value.into();
         self
@@ -68,7 +68,7 @@ impl PodBuilder {
         }
     }
 
-    /// As [`Self::build`], shared.
+    /// Builds the pod as [`Self::build`] does and returns it shared.
     #[track_caller]
     pub(crate) fn arc(self) -> Arc<Pod> {
         Arc::new(self.build())

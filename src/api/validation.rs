@@ -46,7 +46,7 @@ use super::pod::{ObjectMeta, Pod, PodSpec};
 /// Total of all annotation keys and values, in bytes.
 const ANNOTATIONS_MAX: usize = 256 * 1024;
 
-/// All errors of a pod that has its defaults.
+/// Returns all errors of a pod that has its defaults.
 pub fn validate_pod(pod: &Pod) -> Vec<FieldError> {
     let mut errors = metadata(&pod.metadata);
     app_armor::validate_annotations(&mut errors, &pod.metadata, &pod.spec);

@@ -67,11 +67,11 @@ it would replace has objects that it has not. Exit code 1 then.
 /// The arguments of `apply`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Apply {
-    /// Where the daemon is.
+    /// Root directory of the daemon.
     pub root: PathBuf,
-    /// At least one.
+    /// Sources of the objects; at least one.
     files: Vec<Source>,
-    /// How long to wait for the pods; None is not at all.
+    /// Longest time to wait for the pods; None is not at all.
     pub wait: Option<Duration>,
 }
 
@@ -100,18 +100,21 @@ fn parse(raw: &Raw) -> Result<Apply, String> {
 /// A file that is to be there.
 struct New {
     bytes: Vec<u8>,
-    /// In messages.
+    /// Name of the text in messages.
     shown: PathBuf,
-    /// Of the file in the directory; None: an object stays in the file that it is in, and a new one gets its own name.
+    /// Name of the file in the directory. None: an object stays in the file that it is in, and a new object gets a file
+    /// of its own name.
     name: Option<OsString>,
-    /// It was shown by a daemon, which has no remarks and no order of its own: where nothing changes, the file stays.
+    /// True if a daemon has shown the text. Such a text has no remarks and no order of its own, so where nothing
+    /// changes, the file stays.
     was_shown: bool,
 }
 
 /// Says on `out` what becomes of each object, and on `err` what is wrong or not acted on.
 ///
 /// # Errors
-/// The daemon cannot be asked, a file is refused, or cannot be written; with `--wait` also when a pod does not become ready.
+/// Returns a `CliError` if the daemon cannot be asked, or if a file is refused or cannot be written; with `--wait` also
+/// if a pod does not become ready.
 pub fn run(args: &Apply, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), CliError> {
     let inputs = pod_files::read(&args.files)?;
     let mut client = Client::connect(&args.root)?;
@@ -162,7 +165,8 @@ fn all_new(inputs: Vec<Input>, node_name: &str) -> Result<Vec<New>, CliError> {
     Ok(all)
 }
 
-/// As `validate` does, by the name that the daemon has. What is only advice comes before what is done.
+/// Checks the texts as `validate` does, with the node name that the daemon has. Mere advice is printed before the work
+/// is done.
 fn check(args: &Apply, node_name: &str, new: &[New], err: &mut dyn Write) -> Result<(), CliError> {
     let (node, _) = Node::of(&Validate {
         paths: Vec::new(),
@@ -186,7 +190,8 @@ fn check(args: &Apply, node_name: &str, new: &[New], err: &mut dyn Write) -> Res
     }
 }
 
-/// Where each is written; None for one that has nothing that is run here. `there` becomes what is there afterwards.
+/// Plans the file of each text; None for a text that has nothing that is run here and replaces no file. `there` becomes the
+/// content of the directory afterwards.
 fn plans(
     new: &[New],
     watched: &Watched,

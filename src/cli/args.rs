@@ -15,15 +15,15 @@ use super::error::CliError;
 use super::selector::Selector;
 use super::suggest::did_you_mean;
 
-/// One verb. Its file makes this constant, and the table in [`super::verbs`] names it.
+/// A verb. The file of the verb makes this constant, and the table in [`super::verbs`] names it.
 pub struct Verb {
-    /// What a person types.
+    /// Word that a person types.
     pub name: &'static str,
-    /// Its lines in `help`: the words to type, and what they do.
+    /// The verb's lines in `help`: the words to type, and what they do.
     pub summary: &'static [(&'static str, &'static str)],
     /// The text of `help VERB`.
     pub help: &'static str,
-    /// The options it knows; every verb knows `--help`.
+    /// Options that the verb knows; every verb knows `--help`.
     pub options: &'static [Opt],
     /// Converts the words and does the work. Output goes to the first writer, problems to the
     /// second.
@@ -37,7 +37,7 @@ pub struct Opt {
     pub name: &'static str,
     /// The one-letter form.
     pub letter: Option<char>,
-    /// Whether a value follows.
+    /// True if a value follows the option.
     pub takes_value: bool,
 }
 
@@ -275,7 +275,7 @@ impl Raw {
         self.verbs
     }
 
-    /// Whether the option was given.
+    /// True if the command line has the option.
     pub fn has(&self, name: &str) -> bool {
         self.options.iter().any(|(n, _)| *n == name)
     }
@@ -332,16 +332,16 @@ impl Raw {
         }
     }
 
-    /// `-l`; None means all.
+    /// Converts the value of `-l`; None means all objects.
     ///
     /// # Errors
-    /// It is no selector.
+    /// Returns a sentence if the value is no selector.
     pub fn selector(&self) -> Result<Option<Selector>, String> {
         let given = self.text(SELECTOR.name)?;
         given.map(|text| Selector::parse(&text)).transpose()
     }
 
-    /// For a verb that takes options only.
+    /// Refuses words after a verb that takes options only.
     pub fn no_words(&self) -> Result<(), String> {
         match self.words.first() {
             Some(word) => Err(format!(

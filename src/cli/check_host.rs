@@ -46,7 +46,7 @@ Exit codes: 0 nothing fails, 1 something fails.
     },
 };
 
-/// One line each; what follows and what to do stands below.
+/// Writes one line for each finding; the consequence and the advice stand below.
 fn write(findings: &[Finding], out: &mut dyn Write) -> io::Result<()> {
     let width = findings.iter().map(|f| f.name.len()).max().unwrap_or(0);
     for finding in findings {

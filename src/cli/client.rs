@@ -35,7 +35,7 @@ use crate::pods::events::EventList;
 /// Longest wait for an answer that the daemon can give at once.
 const ANSWER: Duration = Duration::from_secs(10);
 
-/// The same for a stream to begin: a command may take so long to start.
+/// Longest wait for a stream to begin: a command may take so long to start.
 const START: Duration = Duration::from_secs(30);
 
 /// The daemon could not be asked.
@@ -43,16 +43,16 @@ const START: Duration = Duration::from_secs(30);
 pub enum ClientError {
     /// No daemon listens there.
     NotRunning {
-        /// The socket that it would listen on.
+        /// Socket that the daemon would listen on.
         socket: PathBuf,
-        /// Its root.
+        /// The root of that daemon.
         root: PathBuf,
     },
     /// The socket is there and cannot be connected to.
     Unreachable {
-        /// Where.
+        /// Path of the socket.
         socket: PathBuf,
-        /// Why.
+        /// Reason of the failure.
         cause: io::Error,
     },
     /// The daemon has closed the connection, or stopped.
@@ -110,7 +110,7 @@ pub struct Client {
     stream: UnixStream,
 }
 
-/// What is asked, and how long the answer may take.
+/// A request to the daemon, and how long the answer may take.
 struct Call<'a> {
     method: &'a str,
     target: String,
@@ -173,7 +173,8 @@ impl Client {
         self.json(&call.within(WATCH_CEILING + ANSWER))
     }
 
-    /// As [`Self::watch`], but None when nothing has changed within `limit`. The connection is of no use afterwards.
+    /// Waits for a change as [`Self::watch`] does, but returns None when nothing has changed within `limit`. The
+    /// connection is of no use after a None.
     pub fn watch_for(
         &mut self,
         after: u64,
@@ -203,7 +204,7 @@ impl Client {
         Ok(version.version)
     }
 
-    /// All events; with a version, the call waits until there is a newer one.
+    /// Returns all events. With a version, the call waits until there is a newer version.
     pub fn events(&mut self, after: Option<u64>) -> Result<EventList, ClientError> {
         self.json(&match after {
             Some(after) => {
@@ -269,7 +270,7 @@ impl Client {
         Ok(answer["kubeletconfig"].take())
     }
 
-    /// What the node and its pods use, in the kubelet's words.
+    /// Asks for the processor and memory that the node and its pods use, in the kubelet's words.
     pub fn usage(&mut self) -> Result<Value, ClientError> {
         self.json(&Call::get("/stats/summary?only_cpu_and_memory=true"))
     }
@@ -280,10 +281,11 @@ impl Client {
         String::from_utf8(text).map_err(|e| unreadable(&e))
     }
 
-    /// A WebSocket of that path and query, with `subprotocol`.
+    /// Opens a WebSocket of that path and query, with `subprotocol`.
     ///
     /// # Errors
-    /// The daemon cannot be asked, or refuses: its sentence.
+    /// Returns a `ClientError` if the daemon cannot be asked, or one with the daemon's sentence if the daemon
+    /// refuses.
     pub fn web_socket(mut self, target: &str, subprotocol: &str) -> Result<Socket, ClientError> {
         let mut key = [0; 16];
         let random = ring::rand::SystemRandom::new();

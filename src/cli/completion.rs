@@ -70,7 +70,7 @@ fn names(verbs: &[&Verb]) -> String {
     names.join(" ")
 }
 
-/// What may stand after a verb.
+/// The words that may stand after a verb.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Words {
     nouns: Vec<&'static str>,
@@ -93,7 +93,7 @@ fn words(verb: &Verb) -> Words {
     words
 }
 
-/// `--output -o`, one after the other.
+/// Joins the options as a person types them: `--output -o`, one after the other.
 fn typed<'a>(options: impl IntoIterator<Item = &'a Opt>) -> String {
     let mut text: Vec<String> = Vec::new();
     for option in options {

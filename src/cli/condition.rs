@@ -47,13 +47,13 @@ set.
 /// The arguments of `condition`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Condition {
-    /// Where the daemon is.
+    /// Root directory of the daemon.
     pub root: PathBuf,
-    /// The pod.
+    /// Name of the pod.
     pub pod: String,
-    /// None means all.
+    /// Namespace of the pod; None means all.
     pub namespace: Option<String>,
-    /// At least one; each has been checked.
+    /// Changes of conditions; at least one, and each has been checked.
     pub changes: Vec<ConditionChange>,
 }
 
@@ -77,7 +77,7 @@ fn parse(raw: &Raw) -> Result<Condition, String> {
     })
 }
 
-/// What `TYPE=STATUS` or `TYPE-` asks for.
+/// Converts `TYPE=STATUS` or `TYPE-` into the change that it asks for.
 fn change(raw: &Raw, word: &str) -> Result<ConditionChange, String> {
     let (type_, status) = match (word.split_once('='), word.strip_suffix('-')) {
         (Some((type_, value)), _) => (type_, Some(status(word, value)?)),
@@ -116,7 +116,7 @@ fn status(word: &str, value: &str) -> Result<ConditionStatus, String> {
 /// Sets the conditions in their order, and says what each is now; what else is to be known goes to `err`.
 ///
 /// # Errors
-/// There is no such pod, or no daemon.
+/// Returns a `CliError` if there is no such pod or no daemon.
 pub fn run(args: &Condition, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), CliError> {
     let mut client = Client::connect(&args.root)?;
     let snapshot = client.snapshot()?;

@@ -58,7 +58,7 @@ pub struct Copy {
     way: Way,
 }
 
-/// Which way, and what is on the node.
+/// The direction of the copy, and its side on the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Way {
     In(Option<OsString>),
@@ -217,13 +217,13 @@ fn send_tar(mut upload: Upload) -> Result<Vec<String>, CliError> {
     }
 }
 
-/// Which side has failed.
+/// The side of the copy that has failed.
 enum Broken {
     Read(io::Error),
     Write(io::Error),
 }
 
-/// In pieces of a buffer.
+/// Copies bytes in pieces of a buffer.
 fn copy_bytes(from: &mut dyn Read, to: &mut dyn Write) -> Result<(), Broken> {
     let mut buffer = vec![0; 256 << 10];
     loop {

@@ -58,17 +58,17 @@ It returns at once; 'podprobe get pods' shows how far the pods are, and 'podprob
 /// The arguments of `delete`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Delete {
-    /// Where the daemon is.
+    /// Root directory of the daemon.
     pub root: PathBuf,
-    /// With or without the node's name at its end; empty where files are given.
+    /// Names of pods, each with or without the node's name at its end; empty where files are given.
     pub pods: Vec<String>,
-    /// What was applied.
+    /// Texts whose objects are to be taken back, given with `-f`.
     files: Vec<Source>,
-    /// None means every namespace.
+    /// Namespace of the pods; None means every namespace.
     pub namespace: Option<String>,
-    /// In seconds; None is the pod's own.
+    /// Grace period in seconds; None is the pod's own.
     pub grace: Option<i64>,
-    /// What is not there is no error.
+    /// True: a pod or an object that does not exist is no error.
     pub ignore_not_found: bool,
 }
 
@@ -136,7 +136,7 @@ fn grace(raw: &Raw) -> Result<Option<i64>, String> {
 /// Says on `out` of each pod until when it is deleted, and on `err` what is not there.
 ///
 /// # Errors
-/// The daemon cannot be asked, or there is no such pod.
+/// Returns a `CliError` if the daemon cannot be asked, or if there is no such pod.
 pub fn run(args: &Delete, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), CliError> {
     if !args.files.is_empty() {
         return taken_back::run(args, out, err);

@@ -1,4 +1,4 @@
-//! How a client verb fails, and with which exit code: 1 when it could not be done, 2 for a wrong command line.
+//! The failures of a client verb and their exit codes: 1 when its work could not be done, 2 for a wrong command line.
 
 use std::fmt;
 use std::io;
@@ -8,7 +8,7 @@ use super::client::ClientError;
 use super::names::NameError;
 use super::terminal::say;
 
-/// Why a verb did not do its work.
+/// The reason why a verb did not do its work.
 #[derive(Debug)]
 pub enum CliError {
     /// The command line is wrong (exit code 2).
@@ -25,7 +25,7 @@ pub enum CliError {
 }
 
 impl CliError {
-    /// The same failure of a verb whose exit code 1 means something else.
+    /// Turns a failure into that of a verb whose exit code 1 means something else.
     pub fn cannot_run(self) -> Self {
         match self {
             Self::Failed(text) => Self::CannotRun(text),

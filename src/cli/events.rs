@@ -53,7 +53,7 @@ fn parse(raw: &Raw) -> Result<Get, String> {
     })
 }
 
-/// In either case, as with kubectl.
+/// Reads types of events with letters of either case, as kubectl does.
 fn types(text: &str) -> Result<Vec<String>, String> {
     let all: Vec<String> = text.split(',').map(|t| t.trim().to_lowercase()).collect();
     let is_known = |t: &&String| matches!(t.as_str(), "normal" | "warning");

@@ -64,17 +64,17 @@ running, unless -it is given: then it goes to the container, as every key does.
 /// The arguments of both.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Exec {
-    /// Where the daemon is.
+    /// Root directory of the daemon.
     pub root: PathBuf,
-    /// The pod.
+    /// Name of the pod.
     pub pod: String,
-    /// None means all.
+    /// Namespace of the pod; None means all.
     pub namespace: Option<String>,
-    /// None is the default one.
+    /// Container of the pod; None is the default container.
     pub container: Option<String>,
     /// `-i` and `-t`.
     pub streams: Streams,
-    /// None attaches.
+    /// Command to run; None attaches to the container.
     pub command: Option<Vec<String>>,
 }
 
@@ -137,7 +137,7 @@ fn run(exec: &Exec, err: &mut dyn Write) -> Result<ExitCode, CliError> {
     stream::join(client.web_socket(&target, SUBPROTOCOL)?, streams)
 }
 
-/// Why there is no terminal although one is wanted, in kubectl's words.
+/// Returns why there is no terminal although one is wanted, in kubectl's words.
 fn no_terminal(exec: &Exec, pod: &PodView, container: &str) -> Option<String> {
     if !exec.streams.tty {
         return None;

@@ -57,11 +57,11 @@ it after ten minutes unless a container uses it.
 /// The arguments of `image`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Image {
-    /// Where the store is.
+    /// Root directory, below which the image store is.
     pub root: PathBuf,
     /// The configuration, if it is not the one below the root.
     pub config: Option<PathBuf>,
-    /// What to do with it.
+    /// The action on the images.
     pub action: Action,
 }
 
@@ -147,7 +147,7 @@ impl ImageSource {
         Ok(Self { path, name })
     }
 
-    /// Loads or imports it.
+    /// Loads or imports the image.
     pub fn add(&self, images: &ImageStore) -> Result<(), CliError> {
         match &self.name {
             Some(name) => import(images, &self.path, name).map(drop),

@@ -12,7 +12,7 @@ use crate::engine::images::manager::PullRequest;
 use crate::engine::images::registry::{PullProgress, PullState, RegistryPuller};
 use crate::engine::images::{LoadedImage, Reference};
 
-/// How often the progress is written.
+/// Time between two writes of the progress.
 const STEP: Duration = Duration::from_millis(200);
 
 /// Pulls one image; the error is a sentence.
@@ -54,7 +54,7 @@ fn show(name: &str, progress: &PullProgress, done: &AtomicBool) {
     }
 }
 
-/// Of the terminal; 80 when it does not say.
+/// Returns the columns of the terminal, or 80 when it does not say.
 fn columns() -> usize {
     let size = crate::base::sys::terminal::size(&std::io::stderr());
     size.map_or(80, |(columns, _)| usize::from(columns))

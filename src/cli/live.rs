@@ -23,7 +23,7 @@ use crate::pods::events::Event;
 /// The table is drawn at least this often, because ages grow and the terminal may be resized.
 const REFRESH: Duration = Duration::from_millis(500);
 
-/// From so many columns on a pull has a bar.
+/// Columns of the terminal from which on a pull has a bar.
 const WITH_A_BAR: usize = 120;
 
 /// Shows the backend's pods on stdout until `stop` is set (within [`REFRESH`]) or stdout is closed.
@@ -124,7 +124,7 @@ fn pulls(snapshot: &Snapshot) -> Vec<(&PodView, &ImagePull)> {
         .collect()
 }
 
-/// What matters most comes first, because a narrow terminal cuts the end.
+/// Returns the line of a running pull. The most important words come first, because a narrow terminal cuts the end.
 fn pull_line(pod: &PodView, pull: &ImagePull, now: Time, width: usize) -> String {
     let state = pull_text::state(pull);
     let percent = state.and_then(pull_text::percent).unwrap_or_default();
@@ -168,7 +168,7 @@ fn event_text(e: &Event) -> String {
     format!("{}  {}{times}: {}", e.pod, e.reason, e.message.trim())
 }
 
-/// At most `width` characters of one line.
+/// Returns at most `width` characters of the line.
 pub(super) fn cut(line: &str, width: usize) -> String {
     one_line(line).chars().take(width).collect()
 }
@@ -194,8 +194,8 @@ fn show_lines(
     Ok(())
 }
 
-/// One line per pod whose row changed, per step of a pull, per event that is new or counted again, and per new problem
-/// with a file.
+/// Returns a line for each pod whose row changed, for each step of a pull, for each event that is new or counted again,
+/// and for each new problem with a file.
 fn changes(before: &Snapshot, now: &Snapshot) -> Vec<String> {
     let mut lines = Vec::new();
     for pod in &now.pods {
@@ -219,7 +219,7 @@ fn changes(before: &Snapshot, now: &Snapshot) -> Vec<String> {
     lines
 }
 
-/// What is done of each pull that runs, and its line.
+/// Returns how far each running pull has come, and its line.
 fn steps(snapshot: &Snapshot) -> impl Iterator<Item = ((&str, &str, [u64; 4]), String)> {
     pulls(snapshot).into_iter().filter_map(|(pod, pull)| {
         let state = pull_text::state(pull)?;

@@ -79,13 +79,13 @@ terminal. Without a daemon the log files are read all the same.
 /// The arguments of `logs`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Logs {
-    /// Where the daemon is.
+    /// Root directory of the daemon.
     pub root: PathBuf,
-    /// Whose logs.
+    /// Pods whose logs are wanted.
     pub pods: Pods,
-    /// None means all.
+    /// Namespace of the pods; None means all.
     pub namespace: Option<String>,
-    /// Which containers of them.
+    /// Containers of these pods whose logs are wanted.
     pub containers: Wanted,
     /// Keep printing until the containers end.
     pub follow: bool,
@@ -93,16 +93,16 @@ pub struct Logs {
     pub previous: bool,
     /// Each line begins with pod and container.
     pub prefix: bool,
-    /// Which part of each log.
+    /// Part of each log to show.
     pub options: LogOptions,
 }
 
 /// The pods whose logs are wanted.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Pods {
-    /// The one of this name.
+    /// The pod of this name.
     Named(String),
-    /// Those with these labels.
+    /// The pods with these labels.
     Labels(Selector),
 }
 

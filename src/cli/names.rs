@@ -14,16 +14,16 @@ use crate::face::views::{PodView, Snapshot};
 pub enum NameError {
     /// There is no such pod; perhaps another one was meant.
     NotFound {
-        /// As typed.
+        /// Name of the pod as typed.
         name: String,
         /// The likely name.
         likely: Option<String>,
     },
     /// Pods of that name in several namespaces.
     Ambiguous {
-        /// As typed.
+        /// Name of the pods as typed.
         name: String,
-        /// Where.
+        /// Namespaces that have such a pod.
         namespaces: Vec<String>,
     },
 }
@@ -93,14 +93,15 @@ pub fn resolve_all<'a>(
     Ok(all)
 }
 
-/// What tells the newer one of two pods: one that is on its way out is older.
+/// Returns a key that is greater for the newer one of two pods; a pod that is being stopped counts as older.
 fn age(pod: &PodView) -> (bool, Option<Time>, Option<Time>) {
     let seen = pod.object["metadata"]["annotations"][SEEN_ANNOTATION].clone();
     let seen = serde_json::from_value(seen).ok();
     (!pod.terminating, seen, pod.status.start_time)
 }
 
-/// As [`resolve`], among pods of which only namespace and name are known; returns the place in the list.
+/// Finds a pod as [`resolve`] does, among pods of which only namespace and name are known. Returns its place in the
+/// list.
 pub fn choose(pods: &[(&str, &str)], node_name: &str, name: &str) -> Result<usize, NameError> {
     let suffix = format!("-{}", node_name.to_lowercase());
     let suffixed = format!("{name}{suffix}");
@@ -135,8 +136,8 @@ fn likely(pods: &[(&str, &str)], suffix: &str, name: &str) -> Option<String> {
     nearest(name, names.chain(short)).map(str::to_owned)
 }
 
-/// Why an object of another kind is not found: it lies in another namespace, or another one was meant. `all` are the
-/// namespaces and names that there are.
+/// Returns why an object of another kind is not found: it lies in another namespace, or another name was meant. `all`
+/// are the namespaces and names of the objects that exist.
 pub fn missing<'a>(
     plural: &str,
     name: &str,

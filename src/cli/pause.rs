@@ -57,11 +57,11 @@ Ends pauses: each probe runs again at its next period.
 /// The arguments of `pause` and `resume`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pause {
-    /// Where the daemon is.
+    /// Root directory of the daemon.
     pub root: PathBuf,
-    /// Which probes.
+    /// Probes to pause or to resume.
     pub wanted: ProbeSelector,
-    /// For how long; None ends a pause.
+    /// Length of the pause; None ends a pause.
     pub length: Option<Duration>,
 }
 
@@ -107,7 +107,7 @@ fn pause_length(text: &str) -> Result<Duration, String> {
 /// Pauses or resumes, and names the probes.
 ///
 /// # Errors
-/// There is no such probe, or no daemon.
+/// Returns a `CliError` if there is no such probe or no daemon.
 pub fn run(args: &Pause, out: &mut dyn Write) -> Result<(), CliError> {
     let mut client = Client::connect(&args.root)?;
     let snapshot = client.snapshot()?;

@@ -25,20 +25,20 @@ use crate::face::views::{PodView, Snapshot};
 /// The objects of a file, `pod/web` or `pod/web in shop`, and the content of each.
 pub(super) type Objects<C> = BTreeMap<String, C>;
 
-/// What two objects of a name are compared by.
+/// The content of an object, by which two objects of one name are compared.
 #[derive(Clone, PartialEq)]
 pub(super) enum Content {
     Pod {
         hash: String,
-        /// Of what it is besides its UID.
+        /// Hash of the pod's content without its UID.
         without_uid: String,
     },
     Object(ObjectContent),
-    /// Of a pod whose file cannot be read any more: it still runs as it last was. Nothing new is like it.
+    /// A pod whose file cannot be read any more: the pod still runs as it last was. No new content equals this one.
     LastGood,
 }
 
-/// Where the text of objects comes from.
+/// The source of a text of objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Source {
     Stdin,
@@ -67,16 +67,17 @@ pub(super) fn sources(raw: &Raw) -> Result<Vec<Source>, String> {
 /// The text of objects.
 pub(super) struct Input {
     pub(super) bytes: Vec<u8>,
-    /// In messages.
+    /// Name of the source in messages.
     pub(super) shown: PathBuf,
-    /// None is stdin.
+    /// Path of the file; None is stdin.
     pub(super) path: Option<PathBuf>,
 }
 
-/// Reads all of them; of a directory what kubectl reads, the files whose names end with .yaml, .yml or .json.
+/// Reads all sources. Of a directory it reads the files that kubectl reads: those whose names end with .yaml, .yml or
+/// .json.
 ///
 /// # Errors
-/// One cannot be read, or a directory has none.
+/// Returns a `CliError` if a source cannot be read, or if a directory has no such file.
 pub(super) fn read(sources: &[Source]) -> Result<Vec<Input>, CliError> {
     let mut inputs = Vec::new();
     for source in sources {
@@ -129,15 +130,15 @@ fn of_file(path: &Path) -> Result<Input, CliError> {
 pub(super) struct Watched {
     pub(super) path: PathBuf,
     pub(super) node_name: String,
-    /// How often it looks there where the kernel does not tell it.
+    /// Interval at which the daemon looks into the directory, where the kernel does not tell it of changes.
     pub(super) looks_every: String,
 }
 
 impl Watched {
-    /// That of the daemon.
+    /// Asks the daemon for its directory of pod files.
     ///
     /// # Errors
-    /// It watches none, or what it watches is no directory.
+    /// Returns a `CliError` if the daemon watches nothing, or if it watches something that is no directory.
     pub(super) fn of(client: &mut Client) -> Result<Self, CliError> {
         let config = client.config()?;
         let text = |key: &str| config[key].as_str().unwrap_or_default().to_owned();
@@ -148,20 +149,21 @@ impl Watched {
         })
     }
 
-    /// Waits until no other verb writes there: it would plan with the same files, and write to the same temporary one.
+    /// Waits until no other verb writes to the directory: that verb would plan with the same files, and write to the
+    /// same temporary file.
     ///
     /// # Errors
-    /// The directory cannot be locked.
+    /// Returns a `CliError` if the directory cannot be locked.
     pub(super) fn alone(&self) -> Result<Flock<File>, CliError> {
         let locked = File::open(&self.path)
             .and_then(|dir| Flock::lock(dir, FlockArg::LockExclusive).map_err(|(_, e)| e.into()));
         locked.map_err(|e| CliError::Failed(format!("cannot lock {}: {e}", self.path.display())))
     }
 
-    /// What its files have. Of one that cannot be read, the pods that still run.
+    /// Returns what each file of the directory has. For a file that cannot be read, these are the pods that still run.
     ///
     /// # Errors
-    /// The directory cannot be read.
+    /// Returns a `CliError` if the directory cannot be read.
     pub(super) fn all_there(
         &self,
         snapshot: &Snapshot,
@@ -202,10 +204,10 @@ fn watched(config: &Value) -> Result<PathBuf, CliError> {
     }
 }
 
-/// The objects of a text.
+/// Decodes the objects of a text.
 ///
 /// # Errors
-/// Why it is no file of pods and objects.
+/// Returns a sentence that says why the text is no file of pods and objects.
 pub(super) fn objects(bytes: &[u8], node_name: &str) -> Result<Objects<Content>, String> {
     // The same for all files: the place of a file is part of a pod.
     let path = Path::new("/");
@@ -247,7 +249,7 @@ fn pod_key(namespace: &str, name: &str, node_name: &str) -> String {
 /// Writes a file, through a link, and with the mode of a file that is there.
 ///
 /// # Errors
-/// It cannot be written; what was there is as it was.
+/// Returns a `CliError` if the file cannot be written; a file that was there is then unchanged.
 pub(super) fn put(file: &Path, bytes: &[u8]) -> Result<(), CliError> {
     let target = fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
     let mode = fs::metadata(&target).map(|m| m.permissions()).ok();
@@ -264,7 +266,7 @@ pub(super) fn put(file: &Path, bytes: &[u8]) -> Result<(), CliError> {
     })
 }
 
-/// What to do when a file of the directory cannot be changed.
+/// Returns advice for a file of the directory that cannot be changed.
 pub(super) fn way_out(e: &io::Error) -> &'static str {
     match e.kind() {
         io::ErrorKind::ReadOnlyFilesystem => "; mount it writable",

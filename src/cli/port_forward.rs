@@ -29,7 +29,7 @@ use crate::face::server::web_socket::{Received, Socket};
 /// Connections at a time; the daemon has 64 places for all its clients.
 const MAX_CONNECTIONS: usize = 32;
 const STACK: usize = 256 << 10;
-/// How long a pod may think of its answer when the client has ended its side.
+/// Longest time that a pod may take for its answer when the client has ended its side.
 const LAST_WORDS: Duration = Duration::from_secs(30);
 /// Read at once, and kept for a side that is slow.
 const CHUNK: usize = 32 << 10;
@@ -60,15 +60,15 @@ chosen, of those that get traffic if there are any; it stays with that pod. Ctrl
 /// The arguments.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PortForward {
-    /// Where the daemon is.
+    /// Root directory of the daemon.
     pub root: PathBuf,
-    /// What has the ports.
+    /// The pod or service that has the ports.
     to: To,
-    /// None means all.
+    /// Namespace of the pod or service; None means all.
     pub namespace: Option<String>,
     /// Local port, 0 is any, and the other's.
     ports: Vec<(Local, Port)>,
-    /// Where to listen.
+    /// Address to listen on.
     pub address: IpAddr,
 }
 
@@ -161,7 +161,7 @@ fn run(forward: &PortForward, out: &mut dyn Write) -> Result<ExitCode, CliError>
     Ok(ExitCode::SUCCESS)
 }
 
-/// Until the process ends.
+/// Accepts connections until the process ends.
 fn accept(
     listener: &TcpListener,
     at: SocketAddr,
@@ -199,11 +199,11 @@ fn accept(
     }
 }
 
-/// One of the connections that may be open, for as long as it lives.
+/// A place among the connections that may be open at once, taken for as long as this value lives.
 struct Place(Arc<AtomicUsize>);
 
 impl Place {
-    /// None when all are taken.
+    /// Takes a place; None when all places are taken.
     fn take(busy: &Arc<AtomicUsize>) -> Option<Self> {
         let before = busy.fetch_add(1, Ordering::SeqCst);
         let place = Self(busy.clone());
@@ -237,7 +237,7 @@ fn serve(stream: TcpStream, remote: u16, root: &Path, path: &str) -> io::Result<
 struct Tunnel {
     socket: Socket,
     stream: TcpStream,
-    /// From the pod, on its way to the client.
+    /// Bytes from the pod on their way to the client.
     pending: Vec<u8>,
     /// The first message of each channel is the port.
     begun: [bool; 2],

@@ -42,9 +42,9 @@ Exit codes: 0 success (or a warning), 1 failure, 2 it could not be run.
 /// The arguments of `probe`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProbeNow {
-    /// Where the daemon is.
+    /// Root directory of the daemon.
     pub root: PathBuf,
-    /// Which probe; the type is there.
+    /// Probe to run; its type is given.
     pub wanted: ProbeSelector,
 }
 
@@ -65,7 +65,7 @@ fn parse(raw: &Raw) -> Result<ProbeNow, String> {
 /// Runs the probe. Exit code 0 for success, 1 for failure.
 ///
 /// # Errors
-/// The probe cannot run, or errored: exit code 2.
+/// Returns a `CliError` with exit code 2 if the probe cannot run or errored.
 pub fn run(args: &ProbeNow, out: &mut dyn Write) -> Result<ExitCode, CliError> {
     let report = ask(args, out).map_err(CliError::cannot_run)?;
     out.write_all(text(&report).as_bytes())?;
@@ -128,7 +128,7 @@ fn spec(pod: &PodView, container: &str, probe_type: ProbeType) -> Option<Probe> 
     serde_json::from_value(object[probe_field(probe_type)].clone()).ok()
 }
 
-/// One line per step, with the time since the beginning; then the result and the probe's output.
+/// Renders a report: a line for each step, with the time since the beginning; then the result and the probe's output.
 fn text(report: &ProbeReport) -> String {
     let line = |micros: u64, text: &str| {
         format!("{:>9.3} ms  {}\n", micros as f64 / 1000.0, one_line(text))

@@ -15,23 +15,23 @@ use crate::face::views::{PodView, Snapshot};
 /// The probes as named on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbeSelector {
-    /// With or without the node's name at its end.
+    /// Name of the pod, with or without the node's name at its end.
     pub pod: String,
-    /// None means every namespace.
+    /// Namespace of the pod; None means every namespace.
     pub namespace: Option<String>,
-    /// None means any.
+    /// Container of the pod; None means any.
     pub container: Option<String>,
-    /// None means any.
+    /// Type of the probes; None means any.
     pub probe_type: Option<ProbeType>,
 }
 
-/// A container's name, and which of its probes.
+/// A container's name, and the type of a probe of that container.
 pub type NamedProbe = (String, ProbeType);
 
-/// The type of that name.
+/// Converts the name of a type of probes.
 ///
 /// # Errors
-/// There is no such type; the text names the three, or the likely one.
+/// Returns a sentence if there is no such type; the sentence names the three types, or the likely one.
 pub fn parse_type(word: &str) -> Result<ProbeType, String> {
     let lower = word.to_lowercase();
     let words = ProbeType::ALL.map(ProbeType::word);
@@ -44,7 +44,7 @@ pub fn parse_type(word: &str) -> Result<ProbeType, String> {
     ))
 }
 
-/// What `POD[/CONTAINER] [TYPE]` means; `pod/` may stand before it.
+/// Converts `POD[/CONTAINER] [TYPE]`; `pod/` may stand before it.
 pub fn parse(
     word: &str,
     probe_type: Option<&String>,
@@ -71,7 +71,7 @@ pub fn parse(
 /// The pod and the probes: at least one, as (container, type) in the order of the spec.
 ///
 /// # Errors
-/// There is no such pod, container or probe.
+/// Returns a sentence if there is no such pod, container or probe.
 pub fn select<'a>(
     snapshot: &'a Snapshot,
     wanted: &ProbeSelector,

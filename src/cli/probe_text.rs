@@ -39,7 +39,7 @@ pub fn probe_text(p: &Probe) -> String {
     )
 }
 
-/// In milliseconds when those are set, because they replace the seconds.
+/// Renders a time: in milliseconds when those are set, because they replace the seconds.
 fn time(milliseconds: Option<i32>, seconds: i32) -> String {
     milliseconds.map_or_else(|| format!("{seconds}s"), |ms| format!("{ms}ms"))
 }

@@ -40,13 +40,13 @@ It returns at once; 'podprobe wait pod/POD --for=condition=Ready' waits for the 
 /// The arguments of `restart`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Restart {
-    /// Where the daemon is.
+    /// Root directory of the daemon.
     pub root: PathBuf,
-    /// With or without the node's name at its end.
+    /// Name of the pod, with or without the node's name at its end.
     pub pod: String,
-    /// None means every namespace.
+    /// Namespace of the pod; None means every namespace.
     pub namespace: Option<String>,
-    /// None means all.
+    /// Container to restart; None means all containers of the pod.
     pub container: Option<String>,
 }
 
@@ -67,7 +67,7 @@ fn parse(raw: &Raw) -> Result<Restart, String> {
 /// Says on `out` which containers restart.
 ///
 /// # Errors
-/// The daemon cannot be asked, or nothing would start again.
+/// Returns a `CliError` if the daemon cannot be asked, or if nothing would start again.
 pub fn run(args: &Restart, out: &mut dyn Write) -> Result<(), CliError> {
     let mut client = Client::connect(&args.root)?;
     let snapshot = client.snapshot()?;

@@ -59,7 +59,7 @@ PODPROBE_LOG sets the log level: error, warn, info (default), debug, trace, or a
 /// The arguments of `run`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Run {
-    /// Every path lies below it.
+    /// Root directory; every path of the daemon lies below it.
     pub root: PathBuf,
     /// Configuration file; None means the root's own, which may be missing.
     pub config: Option<PathBuf>,
@@ -185,7 +185,7 @@ pub(super) fn need_root(verb: &str) -> Result<(), CliError> {
     }
 }
 
-/// Where the log level comes from.
+/// The environment variable that sets the log level.
 const LOG_VARIABLE: &str = "PODPROBE_LOG";
 /// The level without this variable.
 const DEFAULT_LOG: &str = "info";

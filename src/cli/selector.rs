@@ -28,7 +28,7 @@ impl Selector {
     /// Reads `key=value`, `key!=value`, `key in (a,b)`, `key notin (a,b)`, `key` and `!key`, with commas between them.
     ///
     /// # Errors
-    /// The requirement that is wrong, and why.
+    /// Returns a sentence that names the wrong requirement and says why it is wrong.
     pub fn parse(text: &str) -> Result<Self, String> {
         let parts = split(text)?;
         let parts = parts.iter().map(|p| p.trim()).filter(|p| !p.is_empty());
@@ -41,7 +41,7 @@ impl Selector {
         }
     }
 
-    /// Whether an object with these labels is asked for.
+    /// True if the selector asks for an object with these labels.
     pub fn matches(&self, labels: &BTreeMap<&str, &str>) -> bool {
         self.0
             .iter()
@@ -49,7 +49,7 @@ impl Selector {
     }
 }
 
-/// At each comma outside of parentheses.
+/// Splits the text at each comma outside of parentheses.
 fn split(text: &str) -> Result<Vec<&str>, String> {
     let (mut inside, mut wrong) = (false, false);
     let parts = text.split(|c: char| {

@@ -16,22 +16,22 @@ use crate::net::services::view::ServiceView;
 /// `describe service`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Services {
-    /// Where the daemon is.
+    /// Root directory of the daemon.
     pub root: PathBuf,
-    /// Empty means all.
+    /// Names of the services; empty means all.
     pub names: Vec<String>,
-    /// None means all.
+    /// Namespace of the services; None means all.
     pub namespace: Option<String>,
 }
 
-/// Whether the word after `describe` is about services.
+/// True if the word after `describe` is about services.
 pub fn is_word(word: &OsStr) -> bool {
     let word = word.to_str().unwrap_or_default();
     let kind = word.split_once('/').map_or(word, |(kind, _)| kind);
     matches!(kind, "services" | "service" | "svc")
 }
 
-/// What stands after the verb.
+/// Converts the words after the verb.
 pub fn parse(raw: &Raw) -> Result<Services, String> {
     let words = raw.text_words()?;
     let name = |word: &String| match word.split_once('/') {
@@ -51,10 +51,10 @@ pub fn parse(raw: &Raw) -> Result<Services, String> {
     })
 }
 
-/// Shows them on `out`.
+/// Shows the services on `out`.
 ///
 /// # Errors
-/// There is no such service, or there is no daemon.
+/// Returns a `CliError` if there is no such service or no daemon.
 pub fn run(args: &Services, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), CliError> {
     let all = Client::connect(&args.root)?.services()?;
     let shown = select(args, &all)?;

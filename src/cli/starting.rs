@@ -17,18 +17,18 @@ use crate::base::clock::Moment;
 /// The environment variable that names the root where `--root` does not.
 pub const ROOT_VARIABLE: &str = "PODPROBE_ROOT";
 
-/// How long a daemon may take to listen.
+/// Longest time that a daemon may take to listen.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long the answer waits where no daemon is seen to start: a shell's `podprobe run &` returns before that process has
-/// become podprobe.
+/// Longest wait where no daemon is seen to start: a shell's `podprobe run &` returns before that process has become
+/// podprobe.
 const MOMENT: Duration = Duration::from_millis(100);
-/// Between two tries.
+/// Time between two tries to connect.
 const STEP: Duration = Duration::from_millis(5);
 
-/// Connects to the socket of the daemon of that root; waits for one that starts.
+/// Connects to the socket of the daemon of that root, and waits for a daemon that is starting.
 ///
 /// # Errors
-/// Nobody listens, or the socket cannot be connected to.
+/// Returns the `io::Error` of the connection if nobody listens, or if the socket cannot be connected to.
 pub(super) fn connect(socket: &Path, root: &Path) -> io::Result<UnixStream> {
     let mut starting: Option<PathBuf> = None;
     let begin = Moment::now();
@@ -68,8 +68,8 @@ fn daemon_of(root: &Path) -> Option<PathBuf> {
     processes.find_map(|e| Some(e.path()).filter(|process| is_daemon(process, root)))
 }
 
-/// Whether a process is `podprobe run` or `podprobe try` with that root, or a podprobe that has no command line yet: the
-/// kernel writes it a moment after it has replaced the program.
+/// True if a process is `podprobe run` or `podprobe try` with that root, or a podprobe without a command line: the
+/// kernel writes the command line a moment after it has replaced the program.
 fn is_daemon(process: &Path, root: &Path) -> bool {
     let words = |file: &str| fs::read(process.join(file)).map(|bytes| words(&bytes));
     let Ok(line) = words("cmdline") else {

@@ -57,17 +57,17 @@ impl Drop for RawTerminal {
     }
 }
 
-/// How the person wants it.
+/// The streams of a command that the person wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Streams {
     /// Standard input is passed on.
     pub stdin: bool,
-    /// The container has a terminal for it.
+    /// True if the container has a terminal for the command.
     pub tty: bool,
 }
 
 impl Streams {
-    /// The end of a query that asks for them.
+    /// Returns the end of a query that asks for these streams.
     pub fn query(self) -> String {
         let input = if self.stdin { "&input=1" } else { "" };
         match self.tty {
@@ -77,15 +77,15 @@ impl Streams {
     }
 }
 
-/// Whether standard input is a terminal.
+/// True if standard input is a terminal.
 pub fn is_terminal() -> bool {
     tcgetattr(io::stdin().as_fd()).is_ok()
 }
 
-/// Joins a stream until it is over; the exit code of the command.
+/// Joins a stream until it is over, and returns the exit code of the command.
 ///
 /// # Errors
-/// The daemon has gone, or the command could not go on.
+/// Returns a `CliError` if the daemon has gone, or if the command could not go on.
 pub fn join(socket: Socket, streams: Streams) -> Result<ExitCode, CliError> {
     let is_raw = streams.tty && streams.stdin && is_terminal();
     let mut signals = SigSet::from_iter([Signal::SIGWINCH]);
@@ -116,7 +116,7 @@ pub fn join(socket: Socket, streams: Streams) -> Result<ExitCode, CliError> {
     }
 }
 
-/// What the daemon's Status means for the exit code, in kubectl's words.
+/// Turns the daemon's Status into the exit code, or into an error in kubectl's words.
 fn verdict(status: Option<&Value>) -> Result<ExitCode, CliError> {
     let Some(status) = status else {
         return Err(CliError::Failed(
@@ -139,7 +139,7 @@ fn verdict(status: Option<&Value>) -> Result<ExitCode, CliError> {
     }
 }
 
-/// Why it is over.
+/// The reason why the stream is over.
 enum Over {
     Closed,
     Signal(i32),
@@ -206,7 +206,7 @@ impl Joined {
         }
     }
 
-    /// The number of the signal that ends it.
+    /// Returns the number of the signal that ends the verb, if there was one.
     fn signalled(&mut self) -> Option<i32> {
         while let Ok(Some(info)) = self.signals.read_signal() {
             match info.ssi_signo.cast_signed() {

@@ -14,7 +14,7 @@ const GREEN: &str = "32";
 const YELLOW: &str = "33";
 const RED: &str = "31";
 
-/// Whether stdout gets colours.
+/// True if the output to stdout gets colours.
 pub fn wanted() -> bool {
     let variable = |name| std::env::var_os(name);
     decide(
@@ -24,7 +24,8 @@ pub fn wanted() -> bool {
     )
 }
 
-/// As no-color.org says: the variable counts when it is not empty.
+/// Decides about colours by the terminal and two variables. As no-color.org demands, NO_COLOR counts when it is not
+/// empty.
 fn decide(is_terminal: bool, no_color: Option<&OsStr>, term: Option<&OsStr>) -> bool {
     let refuses = no_color.is_some_and(|value| !value.is_empty());
     let can = term.is_some_and(|term| !term.is_empty() && term != "dumb");

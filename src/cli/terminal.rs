@@ -27,7 +27,7 @@ impl<W: Write> Printable<W> {
         }
     }
 
-    /// The writer behind it.
+    /// Returns the writer behind this one.
     #[cfg(test)]
     pub fn into_inner(self) -> W {
         self.inner

@@ -37,7 +37,7 @@ const REFRESH: u16 = 1000;
 const RUNS: usize = 20;
 /// The levels of a sparkline, and what stands for a run that is no success.
 const BLOCKS: ([char; 8], char) = (['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'], '×');
-/// The same for a terminal without UTF-8.
+/// The levels of a sparkline, and the mark of a run that is no success, for a terminal without UTF-8.
 const ASCII: ([char; 8], char) = (['.', ':', '-', '=', '+', '*', '%', '@'], 'x');
 
 /// `top`.
@@ -87,9 +87,9 @@ top pods'. Nobody counts while nobody asks, so that the first answer takes a sec
 /// The arguments of `top`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Top {
-    /// Where the daemon is.
+    /// Root directory of the daemon.
     pub root: PathBuf,
-    /// None means all.
+    /// Namespace of the pods; None means all.
     pub namespace: Option<String>,
 }
 
@@ -114,7 +114,7 @@ fn parse(raw: &Raw) -> Result<Top, String> {
 /// Shows the pods until a key or a signal ends it.
 ///
 /// # Errors
-/// The daemon cannot be asked, or the terminal cannot be used.
+/// Returns a `CliError` if the daemon cannot be asked, or if the terminal cannot be used.
 pub fn run(top: &Top, out: &mut dyn Write) -> Result<(), CliError> {
     let mut client = Client::connect(&top.root)?;
     let is_utf8 = is_utf8(|name| std::env::var(name).ok());
@@ -143,10 +143,10 @@ pub fn run(top: &Top, out: &mut dyn Write) -> Result<(), CliError> {
     }
 }
 
-/// What one frame shows.
+/// The data that one frame shows.
 struct Seen {
     snapshot: Snapshot,
-    /// By UID.
+    /// Histories of the pods by their UID.
     histories: HashMap<String, PodHistory>,
     namespace: Option<String>,
 }
@@ -247,7 +247,7 @@ fn sparkline(runs: &[&Run], is_utf8: bool) -> String {
     runs.iter().map(of_run).collect()
 }
 
-/// What the locale says, in its order: the first variable that is set counts.
+/// True if the locale is of UTF-8. Of the locale's variables, in their order, the first one that is set counts.
 fn is_utf8(variable: impl Fn(&str) -> Option<String>) -> bool {
     let mut set = ["LC_ALL", "LC_CTYPE", "LANG"]
         .into_iter()

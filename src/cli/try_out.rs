@@ -58,13 +58,13 @@ line for each change. Ctrl-C stops and removes everything, and so does closing t
 /// `try`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Try {
-    /// None means a fresh directory that is removed at the end.
+    /// Root directory; None means a fresh directory that is removed at the end.
     pub root: Option<PathBuf>,
     /// The watched directory.
     pub pods: PathBuf,
     /// Images to load first.
     pub images: Vec<ImageSource>,
-    /// None means the default one.
+    /// Runtime of the containers; None means the default one.
     pub runtime: Option<RuntimeChoice>,
     /// Wins over the configuration.
     pub network: Option<NetworkChoice>,
@@ -180,7 +180,7 @@ fn log_to_file(root: &Path) -> Result<(), CliError> {
 struct Root {
     path: PathBuf,
     fresh: bool,
-    /// Whether containers use it.
+    /// True while containers use the directory, so that it has to stay.
     kept: Cell<bool>,
 }
 
@@ -199,12 +199,12 @@ impl Root {
         })
     }
 
-    /// From now on the directory outlives this value.
+    /// Keeps the directory: from now on it outlives this value.
     fn keep(&self) {
         self.kept.set(true);
     }
 
-    /// From now on a fresh directory is removed with this value again.
+    /// Undoes `keep`: from now on a fresh directory is removed with this value again.
     fn release(&self) {
         self.kept.set(false);
     }

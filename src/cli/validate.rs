@@ -21,7 +21,7 @@ use crate::pods::sources::files::is_pod_file;
 /// Largest pod file in bytes (kubelet-probes 6.1).
 pub(super) const MAX_FILE: u64 = 10 << 20;
 
-/// What stands for stdin on the command line.
+/// The word that stands for stdin on the command line.
 const STDIN: &str = "-";
 
 /// `validate`.
@@ -53,7 +53,7 @@ pub struct Validate {
     pub paths: Vec<PathBuf>,
     /// Suffix of the pods' names; None means that of the configuration.
     pub node_name: Option<String>,
-    /// Where the configuration is.
+    /// Root directory, below which the configuration is.
     pub root: PathBuf,
 }
 
@@ -78,7 +78,7 @@ fn validate(args: &Validate, out: &mut dyn Write) -> Result<(), CliError> {
     unusable.map_or(Ok(()), |_| Err(CliError::Reported))
 }
 
-/// What pod files are checked by.
+/// Facts about the node that pod files are checked against.
 pub(super) struct Node {
     name: String,
     allow_probe_hosts: Vec<String>,
@@ -86,8 +86,8 @@ pub(super) struct Node {
 }
 
 impl Node {
-    /// As the daemon of that root has it. A configuration that cannot be used is an error, but the files are checked all
-    /// the same.
+    /// Returns the facts as the daemon of that root has them. An unusable configuration is an error, but the files are
+    /// checked nevertheless.
     pub(super) fn of(args: &Validate) -> (Self, Option<SettingsError>) {
         let given = Overrides {
             node_name: args.node_name.clone(),
@@ -172,14 +172,14 @@ pub struct Decoded {
     pub pods: Vec<(String, Vec<String>)>,
     /// Each object beside pods, by kind and name.
     pub objects: Vec<String>,
-    /// What of the file is not acted on, besides the warnings of its pods.
+    /// Sentences about parts of the file that are not acted on, besides the warnings of its pods.
     pub notes: Vec<String>,
-    /// Why it is refused; empty when it is good.
+    /// Sentences that say why the file is refused; empty when the file is good.
     pub errors: Vec<String>,
 }
 
 impl Decoded {
-    /// Whether something of the file is not acted on.
+    /// True if there are notes about the file or warnings about its pods.
     pub fn has_advice(&self) -> bool {
         !self.notes.is_empty() || self.pods.iter().any(|(_, warnings)| !warnings.is_empty())
     }
@@ -333,7 +333,7 @@ fn read(file: &Path) -> io::Result<Vec<u8>> {
     read_all(std::fs::File::open(file)?)
 }
 
-/// All of it, unless it is larger than a pod file may be.
+/// Reads the whole input, unless it is larger than a pod file may be.
 pub(super) fn read_all(input: impl Read) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     input.take(MAX_FILE + 1).read_to_end(&mut bytes)?;
@@ -386,7 +386,7 @@ mod tests {
         }
     }
 
-    /// What `validate` says of a pod that probes 192.0.2.7, with this configuration below the root.
+    /// Returns what `validate` prints for a pod that probes 192.0.2.7, with this configuration below the root.
     fn with_configuration(config: &str) -> (String, bool) {
         let root = tempfile::tempdir().unwrap();
         let file = Layout::new(root.path()).config_file();
@@ -511,7 +511,7 @@ mod tests {
         check_files(&[], "", false);
     }
 
-    /// As the daemon does, whatever a name ends with.
+    /// A directory's files are all read, whatever their names end with, as the daemon does.
     #[test]
     fn every_file_of_a_directory_is_read() {
         check_files(

@@ -53,24 +53,24 @@ is over.
 /// The arguments of `wait`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Wait {
-    /// Where the daemon is.
+    /// Root directory of the daemon.
     pub root: PathBuf,
-    /// At least one.
+    /// Names of the pods to wait for; at least one.
     pub pods: Vec<String>,
-    /// None means all.
+    /// Namespace of the pods; None means all.
     pub namespace: Option<String>,
-    /// What is waited for.
+    /// State to wait for.
     pub goal: Goal,
-    /// For how long.
+    /// Longest time to wait.
     pub timeout: Duration,
 }
 
-/// What a pod is to be.
+/// The state that a pod is to reach.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Goal {
-    /// It has this condition with this status; letters of either case.
+    /// The pod has the condition of this type with this status; letters of either case.
     Condition(String, String),
-    /// It is gone.
+    /// The pod is gone.
     Delete,
     /// The path finds this value, or anything.
     JsonPath(Path, Option<String>),
@@ -130,7 +130,7 @@ fn json_path(text: &str) -> Result<Goal, JsonPathError> {
     Path::parse(path).map(|path| Goal::JsonPath(path, value))
 }
 
-/// What `--timeout` means.
+/// Converts the value of `--timeout`.
 pub(super) fn timeout(text: &str) -> Result<Duration, String> {
     if text.starts_with('-') {
         return Ok(MAX_TIMEOUT);
@@ -174,9 +174,9 @@ fn was_deleted(pod: &PodView) -> bool {
 /// A pod that is waited for.
 #[derive(Clone, Debug, PartialEq)]
 struct Target {
-    /// As typed, until the pod has been seen.
+    /// Name of the pod: as typed, until the pod has been seen.
     name: String,
-    /// Of the pod that is to be gone: another one of the same name means that it is.
+    /// UID of the pod that is to be gone: a pod of the same name with another UID means that this one is gone.
     uid: Option<String>,
 }
 
@@ -198,10 +198,11 @@ impl<'a> Waiting<'a> {
         }
     }
 
-    /// Looks at the pods: the names of those that are as asked now.
+    /// Looks at the pods, and returns the names of those that are as asked now.
     ///
     /// # Errors
-    /// A name means several pods, the file of one is refused, one is rejected for good, or the path does not fit a pod.
+    /// Returns a `CliError` if a name means several pods, if the file of a pod is refused, if a pod is rejected for
+    /// good, or if the path does not fit a pod.
     fn step(&mut self, snapshot: &Snapshot) -> Result<Vec<String>, CliError> {
         let mut met = Vec::new();
         let mut left = Vec::new();
@@ -248,7 +249,7 @@ impl<'a> Waiting<'a> {
         }
     }
 
-    /// What is said when the time is over: kubectl's line for each pod, and why.
+    /// Returns what to print when the time is over: kubectl's line for each pod, and why.
     fn gave_up(&self, snapshot: &Snapshot) -> Vec<String> {
         let of_one = |target: &Target| {
             let namespace = self.wait.namespace.as_deref();
@@ -288,7 +289,7 @@ impl<'a> Waiting<'a> {
     }
 }
 
-/// Why the pod does not start, when no room that comes would mend it.
+/// Returns why the pod does not start, if no room that becomes free would mend it.
 fn for_good(pod: &PodView) -> Option<String> {
     let why = Rejection::of(&pod.status)?;
     (!why.is_for_room()).then(|| rejected(pod, &why))
@@ -326,7 +327,7 @@ fn refused(snapshot: &Snapshot, name: &str) -> Option<String> {
 /// Waits, and names each pod when it is as asked.
 ///
 /// # Errors
-/// The time is over, a pod cannot be waited for, or the daemon has gone.
+/// Returns a `CliError` if the time is over, if a pod cannot be waited for, or if the daemon has gone.
 pub fn run(wait: &Wait, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), CliError> {
     let end = Moment::now() + wait.timeout;
     let mut client = Client::connect(&wait.root)?;
@@ -458,7 +459,8 @@ mod tests {
         .unwrap()
     }
 
-    /// What each snapshot in turn makes of a command line; the end is what is said when the time is over then.
+    /// Checks what a command line prints after each snapshot in turn, and then what it prints if the time is over after
+    /// the last one.
     #[track_caller]
     fn check(line: &str, snapshots: &[Snapshot], expected: &[&str]) {
         let wait = wait(line);
@@ -476,7 +478,7 @@ mod tests {
         assert_eq!(said, expected, "{line}");
     }
 
-    /// It stays in the list until its file changes.
+    /// A deleted pod stays in the list until its file changes.
     #[test]
     fn a_pod_that_was_deleted_is_gone_when_its_containers_have_ended() {
         let deleted = |state: Value| {
@@ -557,7 +559,7 @@ mod tests {
         );
     }
 
-    /// As after an edit of its file: both have its name until the old one has ended.
+    /// An edit of a pod's file replaces the pod: the old and the new one share the name until the old one has ended.
     #[test]
     fn while_a_pod_is_replaced_the_new_one_is_waited_for() {
         let mut old = pod("a", "1", "True");

@@ -11,8 +11,8 @@ use crate::base::spelling;
 /// Reads a configuration.
 ///
 /// # Errors
-/// One sentence: the key, what is wrong with it, for an unknown one the likely one, and its line and
-/// column. The text is not JSON, a key is given twice, or the type refuses a key or a value.
+/// Returns a sentence if the text is not JSON, if a key is given twice, or if the type refuses a key or a value. The
+/// sentence has the key, what is wrong with it, its line and column, and for an unknown key the likely one.
 pub fn configuration<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
     let value = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
     // It was JSON, so it is UTF-8.
@@ -56,7 +56,8 @@ fn in_words(cause: &str) -> String {
     }
 }
 
-/// Of "`a`, expected one of `b`, `c`".
+/// Turns "`a`, expected one of `b`, `c`" into an error about the unknown key `a`, with the key that was likely meant or
+/// all known ones.
 fn unknown_key(names: &str) -> String {
     let mut quoted = names.split('`').skip(1).step_by(2);
     let unknown = quoted.next().unwrap_or_default();

@@ -74,7 +74,7 @@ fn nests_deeper(value: &Value, levels: usize) -> bool {
     }
 }
 
-/// Whether a line separates YAML documents.
+/// True if a line of the text separates YAML documents.
 fn separated(text: &str) -> bool {
     text.lines().any(|line| line.trim_end() == "---")
 }
@@ -87,8 +87,8 @@ struct JsonError {
 /// The most digits that a number has.
 const MOST_DIGITS: usize = 400;
 
-/// Where a number begins that is too long, and its length. The parser takes a time for one that grows with the square of
-/// its digits.
+/// Returns the place of a number that is too long, and the length of that number. The parser's time for a number grows
+/// with the square of its digits.
 fn long_number(text: &str) -> Option<(usize, usize)> {
     let bytes = text.as_bytes();
     let (mut at, mut in_text) = (0, false);
@@ -164,7 +164,7 @@ fn syntax_error(text: &str, offset: usize, error: &serde_json::Error) -> String 
     format!("not JSON: {cause}{near}{}", syntax_hint(rest))
 }
 
-/// What a person finds the place by: the first 24 characters of its line.
+/// Returns the first 24 characters of the rest of the line: a person finds the place by them.
 fn near(rest: &str) -> String {
     let line = rest.lines().next().unwrap_or_default();
     line.chars().take(24).collect()

@@ -21,7 +21,7 @@ pub struct DecodeError {
     left_out: usize,
 }
 
-/// One problem of a pod file.
+/// A problem of a pod file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// The position; None when the problem concerns the whole file.
@@ -48,8 +48,8 @@ impl DecodeError {
         &self.problems
     }
 
-    /// All problems in one line without positions, for an event or a status: `invalid pod: [e1,
-    /// e2]` (kubelet-probes 1.2).
+    /// Returns all problems in one line without positions, for an event or a status: `invalid pod: [e1, e2]`
+    /// (kubelet-probes 1.2).
     pub fn one_line(&self) -> String {
         let texts: Vec<&str> = self
             .problems
@@ -117,7 +117,7 @@ impl<'t> Findings<'t> {
         }
     }
 
-    /// From now on paths are relative to the object at `spot`.
+    /// Enters an object: from now on paths are relative to the object at `spot`.
     pub(super) fn enter(&mut self, spot: &Spot) {
         self.document = spot.document;
         self.prefix = if spot.around.is_empty() {
@@ -198,7 +198,7 @@ impl<'t> Findings<'t> {
         }
     }
 
-    /// `good` when there are no problems.
+    /// Returns `good` when there are no problems.
     pub(super) fn into_result<T>(self, good: T) -> Result<T, DecodeError> {
         if self.problems.is_empty() {
             return Ok(good);
@@ -231,14 +231,15 @@ impl<'t> Findings<'t> {
     }
 }
 
-/// Whether `inner` is the field `outer` or inside it.
+/// True if the path `inner` names the field `outer` or a field inside it.
 fn is_within(inner: &str, outer: &str) -> bool {
     inner
         .strip_prefix(outer)
         .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
 }
 
-/// What to write instead, if it can be guessed. It follows the API's own text.
+/// Returns a hint what to write instead of the bad value, or nothing if no guess is possible. The hint stands after the
+/// API's own text.
 fn hint(error: &FieldError) -> String {
     let Some(value) = error
         .value

@@ -15,9 +15,9 @@ use crate::base::spelling;
 /// A kind of object that is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// What runs.
+    /// A Pod, which runs.
     Pod,
-    /// What pods refer to, and what leads to them.
+    /// An object that pods refer to, or that leads to pods.
     Object(ObjectKind),
 }
 
@@ -80,7 +80,7 @@ fn api_version(kind: &str) -> Option<&'static str> {
 /// The objects of a file.
 #[derive(Default)]
 pub(super) struct Found {
-    /// In the order of the file.
+    /// Objects in the order of the file.
     pub(super) objects: Vec<(Spot, Kind, Value)>,
     /// The objects of kinds that are not read.
     pub(super) not_run: NotRun,
@@ -125,8 +125,8 @@ pub(super) fn objects(documents: Vec<Value>, findings: &mut Findings) -> Found {
     found
 }
 
-/// Whether a document is of Docker Compose: it has services with images or builds, and says of itself nothing that an object
-/// does.
+/// True if a document is of Docker Compose: `services` has an entry with an image or a build, and the document has none
+/// of `apiVersion`, `kind` and `metadata`.
 fn is_compose(map: &Map<String, Value>) -> bool {
     let is_object = ["apiVersion", "kind", "metadata"];
     let services = map.get("services").and_then(Value::as_object);
@@ -137,7 +137,7 @@ fn is_compose(map: &Map<String, Value>) -> bool {
 
 const COMPOSE: &str = "services: this is a file of Docker Compose, and podprobe reads objects of Kubernetes: write each service as a container of a v1 Pod, with its image, command, environment as env, and ports";
 
-/// Whether somebody would miss an object of a kind that is not read.
+/// True if somebody would miss an object of this kind, which is not read.
 fn is_missed(kind: &str, map: &Map<String, Value>) -> bool {
     standing(kind, is_foreign(map)) != Standing::Meaningless
 }
@@ -237,7 +237,7 @@ fn other_kind(map: &Map<String, Value>) -> Option<Cow<'_, str>> {
     is_foreign(map).then(|| format!("{version} {kind}").into())
 }
 
-/// Whether an object is of a group that somebody has added to the API, such as `serving.knative.dev/v1`.
+/// True if the object is of a group that somebody has added to the API, such as `serving.knative.dev/v1`.
 fn is_foreign(map: &Map<String, Value>) -> bool {
     let version = map.get("apiVersion").and_then(Value::as_str);
     let version = version.unwrap_or_default();

@@ -13,7 +13,7 @@ use crate::api::field::{item, push_key};
 pub(super) struct Repeated {
     /// The path of the field.
     pub(super) path: String,
-    /// The position of the second one.
+    /// The position of the second occurrence.
     pub(super) at: Position,
 }
 

@@ -5,20 +5,21 @@
 
 use crate::api::field::clip;
 
-/// What podprobe reads.
+/// A sentence that lists the kinds of objects that podprobe reads.
 pub(super) const READ: &str = "podprobe reads v1 Pods, ConfigMaps, Secrets, PersistentVolumeClaims, Services and Endpoints, and discovery.k8s.io/v1 EndpointSlices";
 
 /// Names that a line has; the others are counted.
 const MOST_NAMES: usize = 5;
 
-/// What a kind means here.
+/// The meaning here of a kind that podprobe does not run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// It only speaks to an API server or its controllers. Nobody misses it, and nothing is said of it.
+    /// A kind that only speaks to an API server or its controllers. Nobody misses such an object, and no line mentions
+    /// it.
     Meaningless,
-    /// It makes pods of a template, so its pods are missing.
+    /// A kind that makes pods of a template, so its pods are missing.
     Workload,
-    /// Something else that somebody may miss.
+    /// Any other kind, which somebody may miss.
     Other,
 }
 
@@ -52,7 +53,7 @@ const WORKLOADS: [(&str, &str); 7] = [
     ("CronJob", "spec.jobTemplate.spec.template"),
 ];
 
-/// What to do instead, for kinds that people often have.
+/// Advice what to do instead, for kinds that people often have.
 const INSTEAD: [(&str, &str); 5] = [
     (
         "Ingress",
@@ -73,7 +74,7 @@ const INSTEAD: [(&str, &str); 5] = [
     ("LimitRange", "write the limits into the pods"),
 ];
 
-/// What a kind means. `is_foreign`: it is of a group that somebody has added to the API.
+/// Returns the meaning of a kind. `is_foreign`: the kind is of a group that somebody has added to the API.
 pub(super) fn standing(kind: &str, is_foreign: bool) -> Standing {
     if is_foreign {
         return Standing::Other;
@@ -108,7 +109,7 @@ pub(super) fn not_run_here(kind: &str) -> String {
 struct OfKind {
     kind: String,
     standing: Standing,
-    /// Of those that have one.
+    /// Names of the objects that have one.
     names: Vec<String>,
     count: usize,
 }
@@ -136,13 +137,13 @@ impl NotRun {
         }
     }
 
-    /// One line a kind, in the order of the file, for what somebody may miss.
+    /// Returns one line for each kind that somebody may miss, in the order of the file.
     pub(super) fn lines(&self) -> Vec<String> {
         let told = |of: &&OfKind| of.standing != Standing::Meaningless;
         self.0.iter().filter(told).map(OfKind::line).collect()
     }
 
-    /// Those of the lines that are about pods which are not there.
+    /// Returns one line for each kind whose pods are missing because the objects are not run.
     pub(super) fn of_workloads(&self) -> Vec<String> {
         let is_workload = |of: &&OfKind| of.standing == Standing::Workload;
         self.0

@@ -88,7 +88,7 @@ pub(super) enum Place {
 /// A field of one document of a file.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct FieldPlace {
-    /// Counts the documents that are not empty, from 0.
+    /// Number of the document in the file, from 0; empty documents do not count.
     pub(super) document: usize,
     /// The path of the field.
     pub(super) path: String,
@@ -97,7 +97,7 @@ pub(super) struct FieldPlace {
 /// The place of an object in its file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Spot {
-    /// Counts the documents from 0.
+    /// Number of the document in the file, from 0.
     pub(super) document: usize,
     /// The path in the document: empty, or `items[n]`.
     pub(super) around: Vec<Step>,

@@ -98,7 +98,7 @@ fn without_effect(object: &WrittenService) -> Vec<String> {
     notes
 }
 
-/// What has no effect on this node although the API reads it.
+/// Notes about fields that the API reads and that have no effect on this node.
 fn advice(object: &WrittenService) -> Vec<String> {
     let mut notes = labels_and_annotations(&object.metadata);
     let spec = &object.spec;
@@ -294,7 +294,7 @@ fn policy(text: Option<&str>) -> TrafficPolicy {
     }
 }
 
-/// None for zero, which means that it is left out.
+/// Converts the number of a port. None for zero, which means that the port is left out.
 pub(super) fn port(number: i32) -> Option<u16> {
     u16::try_from(number).ok().filter(|port| *port != 0)
 }

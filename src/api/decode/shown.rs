@@ -83,7 +83,7 @@ fn drop_if_empty(map: &mut Map<String, Value>, key: &str) {
     }
 }
 
-/// Whether a UID is one that podprobe makes of a pod's content; people write them with dashes.
+/// True if podprobe has made this UID of a pod's content: 32 hex digits. People write UIDs with dashes.
 fn is_derived(uid: &str) -> bool {
     uid.len() == 32 && uid.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 }
@@ -104,7 +104,7 @@ mod tests {
         }
     }
 
-    /// What `get -o json` says of the pod of that file.
+    /// Returns the pod of that file as `get -o json` prints it.
     fn shown(file: &str) -> Value {
         let decoded = decode::objects(file.as_bytes(), &origin()).unwrap();
         let mut shown = decoded.pods[0].pod.raw.value();

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::{DecodeError, Decoded, objects};
 use crate::api::PodOrigin;
 
-/// What a file with this text means.
+/// Decodes the text as the file `/pods/web.yaml` of the node `node1`.
 pub(super) fn decode(text: &str) -> Result<Decoded, DecodeError> {
     let source = PodOrigin::File {
         node_name: "node1",

@@ -1169,7 +1169,7 @@ fn an_object_nests_at_most_a_hundred_deep_whatever_it_is_written_in() {
     assert!(error.contains(too_deep), "{error}");
 }
 
-/// With a feature of serde_json such a text would be read again as JSON, nested as deep as it wants.
+/// Guards against a feature of serde_json that would read such a text again as JSON, nested as deep as the text wants.
 #[test]
 fn a_text_stays_a_text_whatever_its_key_is() {
     let key = "$serde_json::private::RawValue";

@@ -1,7 +1,7 @@
 //! Reads a type from a JSON value, and keeps account of the fields that no type has read and of the
 //! place of a type error.
 //!
-//! One deserializer does both. Crates exist for either, but each wraps every visitor of every type of
+//! A single deserializer does both. Crates exist for either, but each wraps every visitor of every type of
 //! the API once more, which was 350 KB of the static file.
 
 use std::cell::RefCell;
@@ -35,10 +35,10 @@ pub(super) fn read<T: DeserializeOwned>(value: &Value) -> Result<(T, Vec<Vec<Ste
 
 #[derive(Default)]
 struct Account {
-    /// Where the reading is.
+    /// Path of the value that is being read.
     path: Vec<Step>,
     unread: Vec<Vec<Step>>,
-    /// Where the first error was.
+    /// Path of the value with the first error.
     wrong: Option<Vec<Step>>,
 }
 

@@ -17,11 +17,11 @@ use crate::api::support::fields::of;
 use crate::api::support::{self, Verdict};
 use crate::base::spelling;
 
-/// One object in an object.
+/// The object at one path of a file's object, and its fields by treatment: read, silent or noted.
 pub(super) struct Level {
-    /// Its path without indexes.
+    /// Path of the object without indexes.
     at: &'static str,
-    /// The fields that its type reads.
+    /// Fields that the object's type reads.
     read: fn() -> &'static [&'static str],
     /// Fields that mean nothing here.
     silent: &'static [&'static str],
@@ -38,7 +38,7 @@ const fn level(at: &'static str, read: fn() -> &'static [&'static str]) -> Level
     }
 }
 
-/// Those of a Service.
+/// The levels of a Service.
 pub(super) const SERVICE: &[Level] = &[
     level("", of::<WrittenService>),
     level("spec", of::<WrittenServiceSpec>),
@@ -59,7 +59,7 @@ pub(super) const SERVICE: &[Level] = &[
 const TARGET: &[&str] = &["uid", "resourceVersion", "fieldPath", "apiVersion"];
 const ONE_ZONE: &str = "every endpoint that is ready gets traffic, wherever it is";
 
-/// Those of an EndpointSlice.
+/// The levels of an EndpointSlice.
 pub(super) const SLICE: &[Level] = &[
     level("", of::<WrittenSlice>),
     Level {
@@ -75,7 +75,7 @@ pub(super) const SLICE: &[Level] = &[
     level("ports[]", of::<WrittenEndpointPort>),
 ];
 
-/// Those of an Endpoints.
+/// The levels of an Endpoints.
 pub(super) const ENDPOINTS: &[Level] = &[
     level("", of::<WrittenEndpoints>),
     level("subsets[]", of::<WrittenSubset>),

@@ -17,15 +17,15 @@ use crate::api::field::{item, push_key};
 pub(super) const DEEPEST: usize = 100;
 /// The most that aliases may add to a file, in bytes of its values: 1 MiB.
 const MOST_COPIED: usize = 1 << 20;
-/// What one value counts besides its text, in bytes.
+/// The count of one value besides its text, in bytes.
 const VALUE_COST: usize = 32;
 
-/// Why a text is no YAML that podprobe reads.
+/// The error of a text that is no YAML that podprobe reads.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct YamlError {
-    /// Where.
+    /// Place of the error in the text.
     pub(super) at: Position,
-    /// Why, and the way out.
+    /// Reason, and the way out.
     pub(super) text: String,
 }
 
@@ -235,7 +235,7 @@ fn scan_error(e: ScanError) -> YamlError {
     error(*e.marker(), format!("not YAML: {}", e.info()))
 }
 
-/// What the parser says, and what to do about it.
+/// Parts of the parser's messages, each with advice what to do about the error.
 const WAYS_OUT: [(&str, &str); 4] = [
     ("tab", "indent with spaces"),
     ("expect ':'", "a key ends with a colon and a space"),
@@ -316,7 +316,7 @@ fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> std::result::Res
     }
 }
 
-/// What a plain scalar means, by its spelling.
+/// Returns the value of a plain scalar, by its spelling.
 fn resolve(text: &str) -> std::result::Result<Value, String> {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => return Ok(Value::Null),

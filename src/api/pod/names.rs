@@ -1,4 +1,4 @@
-//! How the containers of a pod resolve names: `hostAliases` and `dnsConfig`.
+//! The fields by which the containers of a pod resolve names: `hostAliases` and `dnsConfig`.
 
 use serde::{Deserialize, Serialize};
 
@@ -28,7 +28,7 @@ pub struct PodDnsConfig {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodDnsConfigOption {
-    /// Of the resolver, such as `ndots`.
+    /// Name of a resolver option, such as `ndots`.
     pub name: String,
     /// Follows the name after a colon; None is an option without a value.
     #[serde(skip_serializing_if = "Option::is_none")]

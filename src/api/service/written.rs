@@ -24,7 +24,7 @@ pub(crate) struct WrittenService {
     pub(crate) status: WrittenStatus,
 }
 
-/// Its `spec`.
+/// `spec` of a Service as the file has it.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct WrittenServiceSpec {
@@ -106,7 +106,7 @@ pub(crate) struct WrittenIngress {
     pub(crate) ip_mode: Option<String>,
 }
 
-/// How long a client keeps its endpoint where the file does not say it: three hours, in seconds.
+/// Time for which a client keeps its endpoint if the file does not give one: three hours, in seconds.
 const AFFINITY_SECONDS: i32 = 10_800;
 
 impl WrittenService {
@@ -146,7 +146,7 @@ impl WrittenServiceSpec {
         client_ip.timeout_seconds.get_or_insert(AFFINITY_SECONDS);
     }
 
-    /// Whether clients from outside the node have an address or a port for it.
+    /// True if clients from outside the node have an address or a port for the service.
     pub(crate) fn is_reached_from_outside(&self) -> bool {
         match self.type_.as_str() {
             "NodePort" | "LoadBalancer" => true,
@@ -155,12 +155,13 @@ impl WrittenServiceSpec {
         }
     }
 
-    /// Whether it has a port that says if this node has endpoints.
+    /// True if the service has a port that says if this node has endpoints.
     pub(crate) fn needs_health_check(&self) -> bool {
         self.type_ == "LoadBalancer" && self.external_traffic_policy == "Local"
     }
 
-    /// Whether it is headless and its endpoints come from slices: such a service has both families where it names none.
+    /// True if the service is headless and its endpoints come from slices: such a service has both families where it
+    /// names none.
     pub(crate) fn is_headless_without_selector(&self) -> bool {
         self.is_headless() && self.selector.is_empty()
     }

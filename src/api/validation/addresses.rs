@@ -7,7 +7,7 @@ use crate::api::service::{Cidr, IpFamily};
 
 const NO_IP: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
 const NO_CIDR: &str = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
-/// Some programs read `010` as eight, some as ten.
+/// The error of leading zeros: some programs read `010` as eight, some as ten.
 const LEADING_ZEROS: &str = "must not have leading 0s";
 
 /// The address that a text is. An IPv4 address in the form of IPv6 is one of IPv4.

@@ -55,8 +55,8 @@ pub(super) fn no_backsteps(errors: &mut Vec<FieldError>, path: &str, text: &str)
     }
 }
 
-/// As [`descending_path`], for a path that is written into a volume of objects: names that begin with
-/// `..` belong to the one who writes it.
+/// Checks a path that is written into a volume of objects, with the rules of [`descending_path`]. The path may not
+/// begin with `..` either: the writer of the volume uses such names.
 pub(super) fn local_path(errors: &mut Vec<FieldError>, path: &str, text: &str) {
     descending_path(errors, path, text);
     if text.starts_with("..") && !text.starts_with("../") {
@@ -80,7 +80,8 @@ pub(super) fn one_of(errors: &mut Vec<FieldError>, value: &str, supported: &[&st
     }
 }
 
-/// As [`one_of`], for a value that has a default.
+/// Checks that a value is among the known ones. Unlike [`one_of`] it has no error of its own for an empty value,
+/// because the value has a default.
 pub(super) fn supported(errors: &mut Vec<FieldError>, path: &str, value: &str, known: &[&str]) {
     if !known.contains(&value) {
         errors.push(FieldError::not_supported(path, value, known));

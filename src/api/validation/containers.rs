@@ -11,7 +11,7 @@ use crate::api::huge_pages::is_resource;
 use crate::api::pod::{Container, ContainerPort, PodSpec, ProbeType, ResourceRequirements};
 use crate::api::quantity::Quantity;
 
-/// In the order of the API's errors.
+/// Types of probes in the order of the API's errors.
 const PROBES: [ProbeType; 3] = [
     ProbeType::Liveness,
     ProbeType::Readiness,
@@ -86,7 +86,7 @@ fn while_it_runs(errors: &mut Vec<FieldError>, container: &Container, spec: &Pod
     }
 }
 
-/// One container without its probes and hooks.
+/// Validates a container without its probes and hooks.
 pub fn validate_container(container: &Container, spec: &PodSpec, path: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let at = |name: &str| child(path, name);
@@ -181,7 +181,7 @@ fn ports(errors: &mut Vec<FieldError>, ports: &[ContainerPort], path: &str) {
     }
 }
 
-/// In the node's network a port of the container is a port of the node. As in the API, init
+/// Checks ports in the node's network: there a port of the container is a port of the node. As in the API, init
 /// containers are not checked.
 fn ports_of_the_node(errors: &mut Vec<FieldError>, ports: &[ContainerPort], path: &str) {
     for (index, port) in ports.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! How the containers are called and how they resolve names (kubelet-probes 1.7).
+//! Validation of the fields for host names of containers and for their resolver (kubelet-probes 1.7).
 
 use std::net::IpAddr;
 

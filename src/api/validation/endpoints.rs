@@ -17,7 +17,7 @@ const MOST_ENDPOINTS: usize = 1000;
 const MOST_ADDRESSES: usize = 100;
 const MOST_PORTS: usize = 20_000;
 
-/// All errors of a slice, in the API's order.
+/// Returns all errors of a slice, in the API's order.
 pub(crate) fn validate_slice(slice: &WrittenSlice) -> Vec<FieldError> {
     let mut errors = object_metadata(&slice.metadata, is_dns_subdomain);
     let path = "addressType";
@@ -110,7 +110,7 @@ fn one_port(errors: &mut Vec<FieldError>, port: &WrittenEndpointPort, path: &str
     app_protocol(errors, port.app_protocol.as_deref(), path);
 }
 
-/// All errors of an Endpoints object, in the API's order.
+/// Returns all errors of an Endpoints object, in the API's order.
 pub(crate) fn validate_endpoints(endpoints: &WrittenEndpoints) -> Vec<FieldError> {
     let mut errors = object_metadata(&endpoints.metadata, is_dns_subdomain);
     for (index, subset) in endpoints.subsets.iter().enumerate() {

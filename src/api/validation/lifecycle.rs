@@ -75,7 +75,7 @@ fn validate_hook(hook: &Hook, spec: &PodSpec, path: &str) -> Vec<FieldError> {
     exactly_one(handlers, path)
 }
 
-/// Also a postStart hook sleeps no longer than the grace period.
+/// Checks that a hook sleeps no longer than the grace period; the rule holds for a postStart hook too.
 fn sleep(sleep: &SleepAction, grace: Option<i64>, path: String) -> Vec<FieldError> {
     let Some(grace) = grace.filter(|grace| !(0..=*grace).contains(&sleep.seconds)) else {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! What a pod asks of its node: labels, affinity, tolerations, operating system.
+//! Validation of a pod's demands on its node: labels, affinity, tolerations, operating system.
 
 use super::checks::named;
 use super::containers::quantities;

@@ -30,10 +30,10 @@ const POLICIES: [&str; 2] = ["Cluster", "Local"];
 const DISTRIBUTIONS: [&str; 3] = ["PreferClose", "PreferSameZone", "PreferSameNode"];
 
 const FOR_LOAD_BALANCERS: &str = "may only be used when `type` is 'LoadBalancer'";
-/// Of a port of a service or of an endpoint.
+/// The error of an SCTP port of a service or of an endpoint.
 const NO_SCTP: &str = "SCTP is not supported: services here carry TCP and UDP; take this port out, and let its clients connect to the pod itself";
 
-/// All errors, in the API's order.
+/// Returns all errors of a service, in the API's order.
 pub(crate) fn validate_service(object: &WrittenService) -> Vec<FieldError> {
     let mut errors = object_metadata(&object.metadata, is_dns_1035_label);
     let spec = &object.spec;

@@ -748,7 +748,7 @@ fn volumes_that_are_images() {
     );
 }
 
-/// As of any volume: a sub path is allowed, and so is each propagation.
+/// Mounts of an image follow the rules of any volume: a sub path is allowed, and so is each propagation.
 #[test]
 fn mounts_of_an_image() {
     let volumes = json!([{"name": "v", "image": {"reference": "a:1"}}]);

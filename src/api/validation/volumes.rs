@@ -89,7 +89,7 @@ fn source(errors: &mut Vec<FieldError>, volume: &Volume, path: &str) {
     }
 }
 
-/// As the API, it does not look at the form of the reference.
+/// Validates an image volume. Like the API, it does not look at the form of the reference.
 fn image(errors: &mut Vec<FieldError>, image: &ImageVolume, path: &str) {
     if image.reference.is_empty() {
         errors.push(FieldError::required(child(path, "reference"), ""));
@@ -180,10 +180,10 @@ pub(super) fn validate_mounts(
     }
 }
 
-/// What there is instead of a block volume.
+/// The error of a block volume, with what to use instead.
 pub(in crate::api) const NO_BLOCK_VOLUMES: &str = "no volume is a block volume here: mount the device as a hostPath of type BlockDevice, in a privileged container";
 
-/// Only the API's own rules. A claim that passes them is refused in [`crate::api::support`].
+/// Validates block devices by the API's own rules only. A claim that passes them is refused in [`crate::api::support`].
 pub(super) fn validate_devices(
     errors: &mut Vec<FieldError>,
     container: &Container,

@@ -1,4 +1,4 @@
-//! Where `apply` writes, and what that does to each object.
+//! The plan of an `apply`: the file that it writes, and what that does to each object.
 //!
 //! Invariants: pure. A file is replaced only when nothing goes with it that the new one does not have, and no object comes
 //! to lie in two files.
@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 
 use crate::cli::pod_files::Objects;
 
-/// Where to write, and what becomes of each object.
+/// The file to write, and what becomes of each object.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Plan {
     pub(super) file: PathBuf,
-    /// In the order of their names.
+    /// Objects and their verdicts, in the order of the objects' names.
     pub(super) verdicts: Vec<(String, Verdict)>,
 }
 
@@ -34,10 +34,11 @@ impl Verdict {
     }
 }
 
-/// Decides. `wanted` is the file to write; with `may_move` an object that is there already stays in its file.
+/// Decides which file gets the new objects. `wanted` is the file to write; with `may_move` an object that is there
+/// already stays in its file.
 ///
 /// # Errors
-/// Why nothing can be written, and the way out.
+/// Returns a sentence that says why nothing can be written, and the way out.
 pub(super) fn plan<C: PartialEq>(
     new: &Objects<C>,
     wanted: &Path,
@@ -99,7 +100,7 @@ mod tests {
         text.split_whitespace().map(pair).collect()
     }
 
-    /// Of a directory with `/p/web` and `/p/two`.
+    /// Checks the plan for new objects in a directory with `/p/web` and `/p/two`.
     #[track_caller]
     fn check(new: &str, wanted: &str, may_move: bool, expected: Result<(&str, &str), &str>) {
         let there = BTreeMap::from([

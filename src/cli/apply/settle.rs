@@ -1,4 +1,4 @@
-//! What `apply` waits for: that the daemon has read what was written, and with `--wait` that its pods are ready.
+//! The waits of `apply`: until the daemon has read what was written, and with `--wait` until its pods are ready.
 
 use std::fs;
 use std::io::Write;
@@ -22,24 +22,25 @@ use crate::face::views::{PodView, Snapshot};
 use crate::pods::admission::Rejection;
 use crate::pods::status::DELETED;
 
-/// How long the daemon may take to read a file: it does so at once where the kernel tells it of the change.
+/// Longest time that the daemon may take to read a file: it reads the file at once where the kernel tells it of the
+/// change.
 const READ: Duration = Duration::from_secs(2);
-/// Between two looks at objects, of whose changes the daemon tells nobody.
+/// Time between two looks at objects: the daemon tells nobody of their changes.
 const STEP: Duration = Duration::from_millis(20);
 
-/// What the daemon is to show.
+/// The files, pods and objects that the daemon is to show.
 #[derive(Default)]
 pub(super) struct Expected {
     /// The files that were written, or are as they were.
     files: Vec<PathBuf>,
-    /// As the files have them.
+    /// Pods as the files have them.
     pods: Vec<Value>,
     /// Objects that were not there before.
     objects: Vec<ObjectKey>,
 }
 
 impl Expected {
-    /// What the files of the plans say now.
+    /// Reads the files of the plans as they are now.
     pub(super) fn new<'a>(plans: impl Iterator<Item = &'a Plan>, node_name: &str) -> Self {
         let mut expected = Self::default();
         for plan in plans {
@@ -65,7 +66,7 @@ impl Expected {
         self.pods.iter().all(|pod| find(pod, snapshot).is_some())
     }
 
-    /// Why the daemon refuses one of the files, which `validate` could not know.
+    /// Returns why the daemon refuses one of the files, which `validate` could not know.
     fn refused(&self, now: &Snapshot, before: Option<&Snapshot>) -> Option<String> {
         let is_ours = |file: &str| self.files.iter().any(|f| f == Path::new(file));
         let mut problems = now.problems.iter().filter(|p| !p.is_in_use);
@@ -102,7 +103,7 @@ fn find<'s>(pod: &Value, snapshot: &'s Snapshot) -> Option<&'s PodView> {
 /// Waits until the daemon shows what was written, so that `get` and `wait` see it and not what was there before.
 ///
 /// # Errors
-/// The daemon refuses a file, or has gone.
+/// Returns a `CliError` if the daemon refuses a file or has gone.
 pub(super) fn until_read(
     expected: &Expected,
     client: &mut Client,
@@ -154,13 +155,13 @@ fn all_listed(keys: &[ObjectKey], client: &mut Client) -> Result<bool, CliError>
     Ok(true)
 }
 
-/// How far a pod is for `--wait`.
+/// The progress of a pod for `--wait`.
 #[derive(Debug, PartialEq, Eq)]
 enum State {
     NotYet,
     /// `is ready`, `has completed`.
     Done(&'static str),
-    /// It will not become ready: why.
+    /// The pod will not become ready, for this reason.
     Never(String),
 }
 
@@ -184,7 +185,7 @@ fn state(pod: &PodView) -> State {
 /// Waits until every pod is ready or has done its work, and says so of each.
 ///
 /// # Errors
-/// A pod has failed, the time is over, or the daemon has gone.
+/// Returns a `CliError` if a pod has failed, the time is over, or the daemon has gone.
 pub(super) fn until_ready(
     expected: &Expected,
     (client, root): (&mut Client, &Path),

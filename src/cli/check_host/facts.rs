@@ -1,4 +1,4 @@
-//! What is known of a node before it is judged.
+//! The facts about a node, before they are judged.
 
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
@@ -9,12 +9,12 @@ use crate::base::sys::calls::Call;
 use crate::base::sys::mountinfo::Mount;
 use crate::net::network::Missing;
 
-/// See the module.
+/// The facts about a node, before they are judged.
 #[derive(Clone, Debug)]
 pub struct Facts {
-    /// This process is root's.
+    /// True if this process is root's.
     pub is_root: bool,
-    /// The capabilities it may use, as a bit mask.
+    /// Capabilities that this process may use, as a bit mask.
     pub capabilities: u64,
     /// `uname -r`.
     pub kernel: String,
@@ -28,7 +28,7 @@ pub struct Facts {
     pub device_filter: Option<Result<(), String>>,
     /// An overlay could be mounted; None: not tried, without root.
     pub overlay: Option<Result<(), String>>,
-    /// What the network of pods lacks; None: not tried.
+    /// Parts of the kernel that the network of pods lacks; None: not tried.
     pub network: Option<Vec<Missing>>,
     /// Services in the kernel's packet filter, and why they have no IPv6 there; None: not tried.
     pub packet_filter: Option<Result<Option<String>, String>>,
@@ -67,25 +67,25 @@ pub struct AppArmorFacts {
     pub has_parser: bool,
 }
 
-/// How cgroups are mounted.
+/// The mounts of cgroups.
 #[derive(Clone, Debug, Default)]
 pub struct CgroupFacts {
     /// `v1`, `v2`, as far as they count; empty when none is mounted.
     pub versions: Vec<&'static str>,
     /// Hierarchies of v1 beside a pure v2, which do not count.
     pub beside: Vec<Mount>,
-    /// Where they are mounted, if nothing can be made there.
+    /// Directory where the cgroups are mounted, if nothing can be made there.
     pub read_only: Option<PathBuf>,
-    /// Of cpu and memory those that can limit nothing.
+    /// Controllers among cpu and memory that can limit nothing.
     pub missing: Vec<&'static str>,
 }
 
-/// How much of a limit is used.
+/// The used part of a limit.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Share {
-    /// In use.
+    /// Number that is in use.
     pub used: u64,
-    /// At most; None: it cannot be read.
+    /// Largest number allowed; None: the limit cannot be read.
     pub limit: Option<u64>,
 }
 
@@ -101,23 +101,23 @@ pub struct Inotify {
 /// A file system.
 #[derive(Clone, Debug, Default)]
 pub struct Disk {
-    /// The directories that lie on it.
+    /// Directories that lie on the file system.
     pub dirs: Vec<PathBuf>,
     /// Records alone lie there (`/run`), and no images, volumes or logs.
     pub is_small: bool,
-    /// Bytes.
+    /// Size in bytes.
     pub capacity: u64,
     /// Bytes that can be used.
     pub available: u64,
-    /// 0 where the file system does not count them.
+    /// Number of inodes; 0 where the file system does not count them.
     pub inodes: u64,
-    /// Those that can be used.
+    /// Inodes that can still be used.
     pub free_inodes: u64,
-    /// Nothing can be written.
+    /// True if nothing can be written.
     pub read_only: bool,
 }
 
-/// Bytes.
+/// The memory of the machine, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Memory {
     /// MemTotal.

@@ -2,7 +2,7 @@
 //!
 //! Invariants: pure.
 
-/// How good it is.
+/// The grade of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grade {
     /// Fine.
@@ -24,31 +24,31 @@ impl Grade {
     }
 }
 
-/// What was looked at, and how it is.
+/// The result of one check of the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// How good it is.
+    /// Grade of the thing that was looked at.
     pub grade: Grade,
-    /// What was looked at.
+    /// Name of the thing that was looked at.
     pub name: &'static str,
-    /// What was found.
+    /// State of the thing, in words.
     pub found: String,
-    /// What follows, and what to do; empty for [`Grade::Pass`].
+    /// Consequence and remedy; empty for [`Grade::Pass`].
     pub advice: String,
 }
 
 impl Finding {
-    /// Nothing to do.
+    /// Makes a finding that needs no action.
     pub fn pass(name: &'static str, found: impl Into<String>) -> Self {
         Self::new(Grade::Pass, name, found, "")
     }
 
-    /// See [`Grade::Warn`].
+    /// Makes a finding of [`Grade::Warn`].
     pub fn warn(name: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Self {
         Self::new(Grade::Warn, name, found, advice)
     }
 
-    /// See [`Grade::Fail`].
+    /// Makes a finding of [`Grade::Fail`].
     pub fn fail(name: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Self {
         Self::new(Grade::Fail, name, found, advice)
     }

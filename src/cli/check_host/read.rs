@@ -27,7 +27,7 @@ use crate::engine::shims::device_program;
 use crate::net::netfilter::{Family, Netfilter};
 use crate::net::network;
 
-/// Everything, for a daemon with this root.
+/// Reads all facts, for a daemon with this root.
 pub fn facts(layout: &Layout, config: Option<&Path>) -> Facts {
     let is_root = nix::unistd::geteuid().is_root();
     let settings = Settings::load(layout, config, &Overrides::default());
@@ -113,7 +113,7 @@ fn aside<T: Send>(namespace: CloneFlags, attempt: impl FnOnce() -> T + Send) -> 
     }
 }
 
-/// In memory, over /proc: a directory that is always there.
+/// Tries to mount an overlay in memory, over /proc: a directory that is always there.
 fn try_overlay() -> Result<(), String> {
     let no_data = None::<&str>;
     let on = |kind: &str, target: &str, flags: MsFlags, data: Option<&str>| {
@@ -132,7 +132,7 @@ fn try_overlay() -> Result<(), String> {
     on("overlay", "/proc/merged", MsFlags::empty(), Some(layers))
 }
 
-/// As the daemon tries it; why there is no IPv6.
+/// Tries the packet filter as the daemon does. Returns why there is no IPv6, or `None` if there is.
 fn try_packet_filter() -> Result<Option<String>, String> {
     let mut filter = Netfilter::open().map_err(|e| e.to_string())?;
     let mut attempt = |family| filter.can_translate(family, "check-host");

@@ -101,7 +101,7 @@ fn clock(now: SystemTime, up: Duration) -> Finding {
     }
 }
 
-/// What is needed and what is comfortable, in bytes.
+/// Judges the free space of a disk by the bytes that are needed and those that are comfortable.
 fn disk(disk: &Disk) -> Finding {
     const NAME: &str = "disk";
     let (least, comfortable) = match disk.is_small {

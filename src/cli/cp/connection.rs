@@ -11,9 +11,9 @@ use crate::base::wire::http1::{Framing, Head, HeadReader};
 use crate::cli::client::{Client, ClientError};
 use crate::face::server::protocol::Copied;
 
-/// How long the daemon may send nothing and take nothing. A slow disk is no reason to give up soon.
+/// Longest time that the daemon may send nothing and take nothing. A slow disk is no reason to give up soon.
 const STALL: Duration = Duration::from_secs(300);
-/// Bytes that are read or sent at once.
+/// Most bytes that are read or sent at once.
 const BUFFER: usize = 256 << 10;
 /// The longest answer that is kept: an error, or what was written.
 const MAX_ANSWER: u64 = 1 << 20;
@@ -50,7 +50,7 @@ impl Connection {
     /// Asks for files.
     ///
     /// # Errors
-    /// There are none, or the daemon cannot be asked.
+    /// Returns a `ClientError` if there are no such files, or if the daemon cannot be asked.
     pub fn get(mut self, target: &str) -> Result<Body, ClientError> {
         let head = format!("GET {target} HTTP/1.1\r\nHost: podprobe\r\nConnection: close\r\n\r\n");
         let sent = self.stream.write_all(head.as_bytes());
@@ -62,7 +62,7 @@ impl Connection {
     /// Begins to send files.
     ///
     /// # Errors
-    /// The daemon has gone.
+    /// Returns a `ClientError` if the daemon has gone.
     pub fn put(mut self, target: &str) -> Result<Upload, ClientError> {
         let head = format!(
             "PUT {target} HTTP/1.1\r\nHost: podprobe\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -110,14 +110,14 @@ pub struct Body {
     stream: UnixStream,
     status: u16,
     framing: Framing,
-    /// What of the body has come and was not read.
+    /// Bytes of the body that have come. The first `taken` of them have been read.
     piece: Vec<u8>,
     taken: usize,
     input: Vec<u8>,
 }
 
 impl Body {
-    /// Itself, unless it says what is wrong.
+    /// Returns the body of a good answer; the text of any other answer becomes the error.
     fn good(mut self) -> Result<Self, ClientError> {
         match self.status {
             200 => Ok(self),
@@ -163,10 +163,10 @@ pub struct Upload {
 }
 
 impl Upload {
-    /// Ends the body, and reads what has become of it.
+    /// Ends the body, and reads the daemon's answer about the files.
     ///
     /// # Errors
-    /// The daemon could not write the files.
+    /// Returns a `ClientError` if the daemon has gone or could not write the files.
     pub fn finish(mut self) -> Result<Copied, ClientError> {
         let sent = self
             .flush()
@@ -181,7 +181,7 @@ impl Upload {
         }
     }
 
-    /// Why the daemon takes no more, when it has said so.
+    /// Returns why the daemon takes no more bytes, if the daemon has said so.
     pub fn refusal(self) -> Option<ClientError> {
         self.connection.answer().ok()?.good().err()
     }

@@ -5,7 +5,7 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
-/// One side of a copy.
+/// A side of a copy: its source or its target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Side {
     /// A path on the node.
@@ -19,18 +19,18 @@ pub enum Side {
 /// A path in a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Where the word names it.
+    /// Namespace of the pod, if the word names it.
     pub namespace: Option<String>,
-    /// The pod.
+    /// Name of the pod.
     pub pod: String,
-    /// Not empty. A relative one begins at `/`.
+    /// Path in the container, not empty. A relative path begins at `/`.
     pub path: String,
 }
 
-/// Reads one word.
+/// Reads a word of the command line as a side of a copy.
 ///
 /// # Errors
-/// What is wrong with it.
+/// Returns a sentence that says what is wrong with the word.
 pub fn parse(word: &OsStr) -> Result<Side, String> {
     let bytes = word.as_bytes();
     if bytes.is_empty() {

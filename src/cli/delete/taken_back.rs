@@ -22,26 +22,27 @@ use crate::cli::pod_files::{self, Input, Objects, Watched, objects, way_out};
 use crate::face::server::protocol::DeleteTarget;
 use crate::face::views::PodView;
 
-/// How long the daemon may take to see that a file is gone.
+/// Longest time that the daemon may take to see that a file is gone.
 const SEEN: Duration = Duration::from_secs(2);
-/// Between two looks.
+/// Time between two looks whether the daemon has seen that a file is gone.
 const STEP: Duration = Duration::from_millis(20);
 
-/// What becomes of the files of the directory.
+/// The plan for the files of the directory.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Plan {
-    /// Removed.
+    /// Files to remove.
     removed: BTreeSet<PathBuf>,
-    /// They were named themselves: their pods are ended.
+    /// Files that were named themselves: they stay, and their pods are ended.
     kept: BTreeSet<PathBuf>,
     /// Objects that no file has.
     missing: Vec<String>,
 }
 
-/// Decides. `named` says whether a file of the directory is one of those that a person has named.
+/// Decides about each file that has a wanted object. `named` says whether a file of the directory is among those that a
+/// person has named.
 ///
 /// # Errors
-/// A file has an object that is not to go.
+/// Returns a sentence if a file to remove has an object that is not to go.
 fn plan<C>(
     wanted: &BTreeSet<String>,
     there: &BTreeMap<PathBuf, Objects<C>>,
@@ -69,10 +70,10 @@ fn plan<C>(
     Ok(plan)
 }
 
-/// See the module.
+/// Takes back the objects of the given files: removes files of the directory, or ends pods.
 ///
 /// # Errors
-/// The daemon cannot be asked, nothing may be removed, or something is not there.
+/// Returns a `CliError` if the daemon cannot be asked, if nothing may be removed, or if an object is not there.
 pub(super) fn run(args: &Delete, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), CliError> {
     let inputs = pod_files::read(&args.files)?;
     let mut client = Client::connect(&args.root)?;
@@ -167,7 +168,7 @@ fn wanted(inputs: &[Input], node_name: &str) -> Result<BTreeSet<String>, CliErro
     Ok(wanted)
 }
 
-/// Whether two names are of one file.
+/// True if the two paths lead to one file.
 fn is_same(a: &Path, b: &Path) -> bool {
     match (fs::canonicalize(a), fs::canonicalize(b)) {
         (Ok(a), Ok(b)) => a == b,

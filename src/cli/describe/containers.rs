@@ -100,7 +100,7 @@ fn port_line(w: &mut String, ports: &[Value], title: &str, key: &str) {
     );
 }
 
-/// Whether the container runs the image or mounts a volume of it.
+/// True if the container runs the image or mounts a volume of it.
 fn needs(pod: &Value, container: &Value, image: &str) -> bool {
     let is_of = |mount: &Value| {
         let named = |v: &&Value| v["name"] == mount["name"];

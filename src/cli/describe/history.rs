@@ -110,7 +110,7 @@ pub(in crate::cli) fn rounded(micros: u64) -> u64 {
     micros / unit * unit
 }
 
-/// At most [`MAX_TEXT`] characters.
+/// Returns the beginning of the text in one line: at most [`MAX_TEXT`] characters.
 fn head(text: &str) -> String {
     let text = one_line(text.trim());
     match text.char_indices().nth(MAX_TEXT) {

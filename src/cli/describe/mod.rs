@@ -62,11 +62,11 @@ container said are shown as ^X.
 /// The arguments of `describe`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Describe {
-    /// Where the daemon is.
+    /// Root directory of the daemon.
     pub root: PathBuf,
-    /// Empty means all.
+    /// Names of the pods; empty means all.
     pub names: Vec<String>,
-    /// None means all.
+    /// Namespace of the pods; None means all.
     pub namespace: Option<String>,
 }
 

@@ -19,7 +19,7 @@ use crate::pods::events::{Event, EventList};
 /// The requested events, the latest last.
 ///
 /// # Errors
-/// The daemon cannot be asked.
+/// Returns a `CliError` if the daemon cannot be asked.
 pub fn find(get: &Get, client: &mut Client, list: &EventList) -> Result<Found, CliError> {
     let without = names_without(get, list);
     let missing = match without.is_empty() {
@@ -33,10 +33,10 @@ pub fn find(get: &Get, client: &mut Client, list: &EventList) -> Result<Found, C
     })
 }
 
-/// Goes on with each event.
+/// Prints each further event as it comes.
 ///
 /// # Errors
-/// The daemon has gone, or the output.
+/// Returns a `CliError` if the daemon or the output has gone.
 pub fn watch(
     get: &Get,
     client: &mut Client,
@@ -77,7 +77,7 @@ fn names_without<'a>(get: &'a Get, list: &EventList) -> Vec<&'a String> {
     get.names.iter().filter(has_none).collect()
 }
 
-/// Why there is no event of a name that is no pod's.
+/// Returns why there is no event of a name that is no pod's.
 fn unknown(get: &Get, snapshot: &Snapshot, names: &[&String]) -> Vec<String> {
     let resolved = names
         .iter()

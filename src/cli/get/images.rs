@@ -15,7 +15,7 @@ use crate::engine::images::{ImageRecord, Reference};
 /// The requested images.
 ///
 /// # Errors
-/// The store cannot be read.
+/// Returns a `CliError` if the store cannot be read.
 pub fn find(get: &Get) -> Result<Found, CliError> {
     let images = image::open(&Layout::new(&get.root))?;
     let records = images.list().map_err(|e| CliError::Failed(e.to_string()))?;
@@ -45,7 +45,8 @@ fn select(get: &Get, records: &[ImageRecord], now: Time) -> Found {
     found
 }
 
-/// By its name, which may leave out what is usual, or by the first digits of its id.
+/// True if `name` names the image: by the image's name, which may leave out the usual parts, or by the first digits of
+/// its id.
 fn is_named(record: &ImageRecord, name: &str) -> bool {
     let whole = Reference::parse(name).map(|r| r.to_string());
     let digits = name.strip_prefix("sha256:").unwrap_or(name);

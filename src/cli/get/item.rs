@@ -1,10 +1,10 @@
-//! What `get` shows of each kind in the same way: rows with the objects behind them.
+//! Rows with the objects behind them, which `get` shows of each kind in the same way.
 
 use serde_json::Value;
 
 use crate::cli::jsonpath::{JsonPathError, Path, order};
 
-/// One row, and the object that it shows.
+/// A row of a table, and the object that the row shows.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Item {
     /// `metadata.namespace`; empty for a kind without.
@@ -15,20 +15,20 @@ pub struct Item {
     pub cells: Vec<String>,
     /// The object.
     pub object: Value,
-    /// What a change of makes `-w` show the row again.
+    /// The visible part of the object: `-w` shows the row again when this text changes.
     pub visible: String,
 }
 
-/// What was asked for.
+/// The answer to a `get`: the objects that were asked for, and what could not be shown.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Found {
     /// The objects.
     pub items: Vec<Item>,
     /// Rows of files that are no object; shown in tables, and in the metadata of a list.
     pub refused: Vec<Item>,
-    /// For stderr, below a table.
+    /// Notes for stderr, below a table.
     pub notes: Vec<String>,
-    /// Why a name that was given is not among the items. One of them makes the verb fail.
+    /// Sentences that say why a given name is not among the items. Any such sentence makes the verb fail.
     pub missing: Vec<String>,
 }
 
@@ -36,7 +36,7 @@ impl Found {
     /// Puts the items into the order of what the path finds in each; those where it finds nothing come first.
     ///
     /// # Errors
-    /// The path does not fit an object.
+    /// Returns a `JsonPathError` if the path does not fit an object.
     pub fn sort(&mut self, by: &Path) -> Result<(), JsonPathError> {
         let first = |item: &Item| Ok(by.find(&item.object)?.first().map(|v| (*v).clone()));
         let keys = self.items.iter().map(first);

@@ -9,15 +9,15 @@ pub enum Kind {
     Pods,
     /// The probes of pods; kubectl has no word for them.
     Probes,
-    /// What happened to pods.
+    /// Events of pods.
     Events,
     /// Images on the node.
     Images,
     /// Services.
     Services,
-    /// Where connections to them go.
+    /// Endpoints: where connections to services go.
     Endpoints,
-    /// The same in the newer form.
+    /// EndpointSlices, the newer form of Endpoints.
     EndpointSlices,
     /// ConfigMaps of the files.
     ConfigMaps,
@@ -27,15 +27,15 @@ pub enum Kind {
     PersistentVolumeClaims,
 }
 
-/// What is fixed of a kind.
+/// The fixed properties of a kind.
 pub struct Facts {
-    /// What a person types; the first one is the word of errors.
+    /// Words that a person may type for the kind; errors use the first one.
     pub words: &'static [&'static str],
-    /// What stands before the name in `-o name`.
+    /// Word that stands before the name in `-o name`.
     pub prefix: &'static str,
     /// The columns after NAMESPACE.
     pub columns: &'static [&'static str],
-    /// Those that `-o wide` adds.
+    /// The columns that `-o wide` adds.
     pub wide: &'static [&'static str],
     /// `-l` selects them by labels.
     pub has_labels: bool,
@@ -70,7 +70,7 @@ impl Kind {
         self.facts().words[0]
     }
 
-    /// What is fixed of it.
+    /// Returns the fixed properties of the kind.
     pub fn facts(self) -> Facts {
         let plain = Facts {
             words: &[],
@@ -175,7 +175,7 @@ impl Kind {
     }
 }
 
-/// What `all` stands for, as with kubectl: what runs, and what leads to it.
+/// The word `all` and the kinds that it stands for, as with kubectl: what runs, and what leads to it.
 const ALL: (&str, [Kind; 2]) = ("all", [Kind::Pods, Kind::Services]);
 
 /// A kind, and the names that are asked for of it; none means all.
@@ -184,7 +184,7 @@ pub type Asked = (Kind, Vec<String>);
 /// The kinds and the names in `KIND[,KIND]… [NAME]…` or `KIND/NAME…`.
 ///
 /// # Errors
-/// There is no such kind; the text names the likely one.
+/// Returns a sentence if there is no such kind; the sentence names the likely one.
 pub fn targets(words: &[String]) -> Result<Vec<Asked>, String> {
     let first = words
         .first()

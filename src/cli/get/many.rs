@@ -14,7 +14,7 @@ use crate::cli::output::{self, Output};
 /// Shows what was asked for on `out`; what is wrong goes to `err`.
 ///
 /// # Errors
-/// A name is not found, or the daemon cannot be asked.
+/// Returns a `CliError` if a name is not found, or if the daemon cannot be asked.
 pub(super) fn run(gets: &[Get], out: &mut dyn Write, err: &mut dyn Write) -> Result<(), CliError> {
     let needs_daemon = |get: &Get| get.kind != Kind::Images;
     let Some(first) = gets.iter().find(|get| needs_daemon(get)).or(gets.first()) else {
@@ -68,7 +68,7 @@ fn list(form: &Output, all: &[(&Get, Found)], out: &mut dyn Write) -> Result<(),
     Ok(out.flush()?)
 }
 
-/// With an empty line between two tables.
+/// Prints the tables, with an empty line between two of them.
 fn tables(all: &[(&Get, Found)], out: &mut dyn Write) -> Result<(), CliError> {
     let mut begun = false;
     for (get, found) in all {

@@ -97,29 +97,29 @@ Exit code 1: a NAME is not found, or its file is refused.
 /// The arguments of `get`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Get {
-    /// Where the daemon is.
+    /// Root directory of the daemon.
     pub root: PathBuf,
-    /// What is listed.
+    /// Kind of the objects to list.
     pub kind: Kind,
-    /// Empty means all.
+    /// Names of the objects; empty means all.
     pub names: Vec<String>,
-    /// None means all.
+    /// Namespace of the objects; None means all.
     pub namespace: Option<String>,
     /// Show the NAMESPACE column also when everything is in `default`.
     pub all_namespaces: bool,
-    /// Only what has these labels.
+    /// Labels that the objects must have.
     pub selector: Option<Selector>,
-    /// What to print.
+    /// Form of the output.
     pub output: Output,
     /// The order; None means the daemon's.
     pub sort_by: Option<Path>,
     /// Leave out the first row of a table.
     pub no_headers: bool,
-    /// Only events of these types, in lower case; empty means all.
+    /// Types of events to list, in lower case; empty means all.
     pub types: Vec<String>,
-    /// One of several kinds: names begin with their kind.
+    /// True if the command line names several kinds: the printed names then begin with their kind.
     pub is_one_of_many: bool,
-    /// Then print what changes.
+    /// True prints the changes too, after the list.
     pub watch: bool,
 }
 
@@ -143,14 +143,14 @@ impl Default for Get {
 }
 
 impl Get {
-    /// Whether `-l` asks for that object.
+    /// True if the object has the labels that `-l` asks for, or if there is no `-l`.
     fn has_labels(&self, object: &Value) -> bool {
         let labels = string_map(&object["metadata"]["labels"]);
         self.selector.as_ref().is_none_or(|s| s.matches(&labels))
     }
 }
 
-/// What `events` takes too: everything but what is listed, and in which order.
+/// Converts the options that `events` takes too: everything but the kind, the names, the labels and the order.
 pub(super) fn how(raw: &Raw) -> Result<Get, String> {
     let (namespace, all_namespaces) = raw.namespaces()?;
     let output = raw.text("output")?;
@@ -165,7 +165,7 @@ pub(super) fn how(raw: &Raw) -> Result<Get, String> {
     })
 }
 
-/// One for each kind.
+/// Converts the command line into one request for each kind.
 fn parse(raw: &Raw) -> Result<Vec<Get>, String> {
     let asked = kind::targets(&raw.text_words()?)?;
     let sort_by = raw.text("sort-by")?;
@@ -229,7 +229,7 @@ fn check(get: &Get) -> Result<(), String> {
 /// Shows what was asked for on `out`; what is wrong goes to `err`.
 ///
 /// # Errors
-/// A name is not found, or the daemon cannot be asked.
+/// Returns a `CliError` if a name is not found, or if the daemon cannot be asked.
 pub fn run(get: &Get, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), CliError> {
     let mut printer = Printer::new(get);
     match get.kind {
@@ -266,7 +266,7 @@ pub fn run(get: &Get, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), Cl
     }
 }
 
-/// What there is of a kind that is not watched.
+/// Asks once for the objects of a kind, without a watch.
 fn find(get: &Get, client: &mut Client) -> Result<Found, CliError> {
     match get.kind {
         Kind::Images => return images::find(get),
@@ -306,7 +306,7 @@ fn find(get: &Get, client: &mut Client) -> Result<Found, CliError> {
     Ok(found)
 }
 
-/// Those of the requested names, labels and namespace.
+/// Keeps the items of the requested names, labels and namespace.
 fn requested(get: &Get, all: Vec<Item>) -> Found {
     let is_inside = |i: &&Item| get.namespace.as_ref().is_none_or(|n| i.namespace == *n);
     let mut found = Found::default();

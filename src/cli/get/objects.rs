@@ -11,7 +11,7 @@ use super::item::Item;
 use super::kind::Kind;
 use crate::api::objects::ObjectKind;
 
-/// What the daemon calls the kind; None for the kinds of other files.
+/// Returns the daemon's word for the kind; None for the kinds of other files.
 pub fn kind(kind: Kind) -> Option<ObjectKind> {
     match kind {
         Kind::ConfigMaps => Some(ObjectKind::ConfigMap),

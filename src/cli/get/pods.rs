@@ -22,7 +22,7 @@ use crate::pods::sources::FileProblem;
 /// STATUS of a file that is refused.
 pub const REFUSED: &str = "Refused";
 
-/// What was asked for, in the snapshot's order or in the order of the names.
+/// Returns the pods and the refused files that were asked for, in the snapshot's order or in the order of the names.
 pub fn find(get: &Get, snapshot: &Snapshot, now: Time) -> Result<Found, CliError> {
     let mut found = Found::default();
     let mut shown: Vec<&PodView> = Vec::new();
@@ -70,7 +70,7 @@ fn refused_files(snapshot: &Snapshot) -> Vec<&FileProblem> {
     problems.filter(|p| seen.insert(p.file.as_str())).collect()
 }
 
-/// By path, file name, or file name without its ending.
+/// True if `name` names the refused file: by its path, its file name, or its file name without the ending.
 fn is_named(problem: &FileProblem, name: &str) -> bool {
     let path = Path::new(&problem.file);
     let is = |part: Option<&std::ffi::OsStr>| part.is_some_and(|part| part == name);
@@ -163,7 +163,7 @@ mod tests {
         assert_eq!(found.missing, missing);
     }
 
-    /// Its objects are in use; a line below the table says what is not.
+    /// The other objects of such a file are in use; a line below the table says what is not.
     #[test]
     fn a_file_with_a_kind_that_is_not_run_is_not_refused() {
         let mut snapshot = snapshot();

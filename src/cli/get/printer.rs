@@ -11,7 +11,8 @@ use crate::cli::error::CliError;
 use crate::cli::output::{self, Output};
 use crate::cli::table::write_rows;
 
-/// See the module.
+/// The printer of found objects, in the form that was asked for. It remembers the widths of a table's columns between
+/// calls.
 pub struct Printer<'a> {
     get: &'a Get,
     facts: Facts,
@@ -32,7 +33,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// What was found. A single object that was named stands alone, anything else in a list.
+    /// Prints what was found first. A single object that was named stands alone, anything else in a list.
     pub fn first(&mut self, found: &Found, out: &mut dyn Write) -> Result<(), CliError> {
         let is_elsewhere = |item: &Item| !matches!(item.namespace.as_str(), "" | "default");
         self.namespaces |= self.get.namespace.is_none() && found.items.iter().any(is_elsewhere);

@@ -56,7 +56,7 @@ impl Asked<'_> {
     /// The rows, with the history of each pod by its UID.
     ///
     /// # Errors
-    /// That of `history`.
+    /// Returns the error of `history`.
     pub fn found<E>(
         self,
         mut history: impl FnMut(&str) -> Result<PodHistory, E>,
@@ -76,7 +76,7 @@ impl Asked<'_> {
     }
 }
 
-/// What is known of one probe.
+/// The known facts about one probe.
 struct Known<'a> {
     probe: Option<Probe>,
     runs: Vec<&'a Run>,
@@ -129,7 +129,7 @@ impl<'a> Known<'a> {
         self.probe.as_ref().map_or(0, |p| p.failure_threshold)
     }
 
-    /// What the probe does, without its times.
+    /// Describes the action of the probe, without its times.
     fn does(&self) -> String {
         let text = self.probe.as_ref().map(probe_text).unwrap_or_default();
         let does = text.split(" delay=").next();
@@ -179,7 +179,7 @@ fn latency(micros: u64) -> String {
     go_duration(std::time::Duration::from_micros(rounded(micros)))
 }
 
-/// In the form of an API object, so that `jsonpath` and `custom-columns` read it as any other.
+/// Renders a probe in the form of an API object, so that `jsonpath` and `custom-columns` read it as any other.
 fn object(pod: &PodView, probe: &NamedProbe, known: &Known<'_>) -> Value {
     let (container, probe_type) = probe;
     let (name, namespace) = (columns::name(pod), columns::namespace(pod));

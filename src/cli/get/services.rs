@@ -69,7 +69,7 @@ fn endpoints(service: &ServiceView) -> String {
     some(&all.map(String::as_str).collect::<Vec<_>>())
 }
 
-/// As kubectl: three, and how many more.
+/// Joins up to three names and tells how many more there are, as kubectl does.
 fn some(all: &[&str]) -> String {
     match all.len() {
         0..=3 => or_none(all.join(",")),

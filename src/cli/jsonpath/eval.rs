@@ -36,7 +36,7 @@ pub(super) fn render(nodes: &[Node], value: &Value, out: &mut String) -> Result<
     Ok(())
 }
 
-/// What the path finds in a value.
+/// Returns the values that the path finds in a value.
 pub(super) fn find<'a>(path: &'a Path, value: &'a Value) -> Result<Vec<&'a Value>> {
     follow(path, vec![value])
 }
@@ -212,7 +212,7 @@ fn compare(left: &Value, operator: Operator, right: &Value) -> bool {
     }
 }
 
-/// Which comes first; None for values that have no order.
+/// Compares two values; None for values that have no order.
 pub(in crate::cli) fn order(left: &Value, right: &Value) -> Option<Ordering> {
     match (left, right) {
         (Value::String(a), Value::String(b)) => Some(a.cmp(b)),

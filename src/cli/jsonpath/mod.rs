@@ -18,7 +18,7 @@ pub const MAX_TEMPLATE: usize = 4096;
 pub const MAX_DEPTH: usize = 16;
 /// Most values that a path may find.
 pub const MAX_RESULTS: usize = 100_000;
-/// What a template makes may have so many bytes.
+/// Most bytes of the text that a template makes: 64 MiB.
 const MAX_TEXT: usize = 64 << 20;
 
 /// A template is wrong, or does not fit what it is applied to.
@@ -49,13 +49,13 @@ pub struct Path(Vec<Step>);
 enum Node {
     Text(String),
     Path(Path),
-    /// For each value that the path finds.
+    /// Nodes that are repeated for each value that the path finds.
     Range(Path, Vec<Node>),
 }
 
 #[derive(Clone, Debug, PartialEq)]
 struct Step {
-    /// As in [`JsonPathError`].
+    /// Place of the step in the template, in characters from 1.
     at: usize,
     kind: StepKind,
 }
@@ -74,7 +74,7 @@ enum StepKind {
         step: usize,
     },
     Union(Vec<Path>),
-    /// The elements of a list for which it holds.
+    /// The elements of a list for which the filter holds.
     Filter(Box<Filter>),
 }
 
@@ -104,15 +104,16 @@ impl Template {
     /// Reads a template.
     ///
     /// # Errors
-    /// What is wrong, and where.
+    /// Returns a `JsonPathError` that says what is wrong, and where.
     pub fn parse(text: &str) -> Result<Self, JsonPathError> {
         parse::template(text).map(Self)
     }
 
-    /// The text that it makes of a value.
+    /// Returns the text that the template makes of a value.
     ///
     /// # Errors
-    /// An index lies outside of its list, a filter meets no list, or more than [`MAX_RESULTS`] values are found.
+    /// Returns a `JsonPathError` if an index lies outside of its list, if a filter meets no list, or if a path finds
+    /// more than [`MAX_RESULTS`] values.
     pub fn render(&self, value: &Value) -> Result<String, JsonPathError> {
         let mut out = String::new();
         eval::render(&self.0, value, &mut out)?;
@@ -124,12 +125,12 @@ impl Path {
     /// Reads a path; braces and the first dot may be left out.
     ///
     /// # Errors
-    /// What is wrong, and where.
+    /// Returns a `JsonPathError` that says what is wrong, and where.
     pub fn parse(text: &str) -> Result<Self, JsonPathError> {
         parse::path(text)
     }
 
-    /// What it finds in a value, in order.
+    /// Returns the values that the path finds in a value, in order.
     ///
     /// # Errors
     /// See [`Template::render`].

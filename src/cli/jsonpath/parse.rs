@@ -270,7 +270,7 @@ impl Parser {
         Ok(name)
     }
 
-    /// What stands between `[` and `]`.
+    /// Parses what stands between `[` and `]`.
     fn brackets(&mut self, push: &mut impl FnMut(StepKind)) -> Result<()> {
         self.spaces();
         if self.take('?') {

@@ -1,4 +1,4 @@
-//! Which logs of a pod that the daemon knows are shown.
+//! The choice of the logs to show, of a pod that the daemon knows.
 //!
 //! Invariants: pure. The default container, its message and the errors are kubectl's.
 
@@ -17,13 +17,13 @@ const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
 /// The log of one instance of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// The whole name of its pod.
+    /// Whole name of the container's pod.
     pub pod: String,
-    /// The UID of its pod; empty where only the log is known.
+    /// UID of the container's pod; empty where only the log is known.
     pub uid: String,
     /// Name in the pod.
     pub container: String,
-    /// Instances before it.
+    /// Number of instances before this one.
     pub attempt: u32,
     /// The current file.
     pub file: PathBuf,
@@ -42,19 +42,19 @@ impl Target {
     }
 }
 
-/// What is shown, and what has to be said beside it.
+/// The logs to show, and notes about them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Choice {
-    /// In the order of the pod: init containers first.
+    /// Logs in the order of the pod's containers: init containers first.
     pub targets: Vec<Target>,
-    /// One sentence each.
+    /// Notes for the person, one sentence each.
     pub notes: Vec<String>,
 }
 
 /// The logs that are asked for.
 ///
 /// # Errors
-/// There is no such container, or no log.
+/// Returns a sentence if there is no such container or no log.
 pub fn choose(pod: &PodView, wanted: &Wanted, previous: bool) -> Result<Choice, String> {
     match wanted {
         Wanted::All => {
@@ -78,7 +78,7 @@ pub fn choose(pod: &PodView, wanted: &Wanted, previous: bool) -> Result<Choice, 
 /// The container of that name, or the one that is meant where none is named, with kubectl's word on it.
 ///
 /// # Errors
-/// There is no such container.
+/// Returns a sentence if there is no such container.
 pub fn container(pod: &PodView, named: Option<&str>) -> Result<(String, Option<String>), String> {
     let (regular, init) = (columns::containers(pod), columns::init_containers(pod));
     let all = [init.as_slice(), &regular].concat();
@@ -112,7 +112,7 @@ pub fn defaulted(name: &str, regular: &[&str], init: &[&str]) -> String {
     format!("Defaulted container \"{name}\" out of: {}", all.join(", "))
 }
 
-/// Of all containers; one without a log does not hide the others.
+/// Chooses the logs of all these containers; a container without a log does not hide the others.
 fn every(pod: &PodView, containers: &[&str], previous: bool) -> Result<Choice, String> {
     let mut choice = Choice::default();
     for name in containers {

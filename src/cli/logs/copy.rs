@@ -17,12 +17,12 @@ use crate::face::views::Snapshot;
 
 /// Time between two looks at logs that are followed.
 const POLL: Duration = Duration::from_millis(100);
-/// At every fifth look the witness is asked which containers still run.
+/// Number of looks at the logs between two questions to the witness, which containers still run.
 const ASK_EVERY: u32 = 5;
-/// Reads of one log in its turn.
+/// Most reads of a log in one turn.
 const STEPS: u32 = 16;
 
-/// Who knows whether a container still runs.
+/// The source that knows whether a container still runs.
 pub enum Witness {
     /// The daemon.
     Daemon(Box<Client>),
@@ -31,7 +31,7 @@ pub enum Witness {
 }
 
 impl Witness {
-    /// Whether each of them runs.
+    /// Tells for each target whether its container runs.
     fn which_run(&mut self, targets: &[&Target]) -> Result<Vec<bool>, CliError> {
         Ok(match self {
             Self::Daemon(client) => {
@@ -53,9 +53,9 @@ fn runs(snapshot: &Snapshot, target: &Target) -> bool {
     status.is_some_and(|s| s.state.running.is_some() && s.restart_count == target.attempt)
 }
 
-/// How logs are written.
+/// The form in which logs are written.
 pub struct Form<'a> {
-    /// Which part of each.
+    /// Part of each log to show.
     pub options: &'a LogOptions,
     /// Each line begins with pod and container.
     pub prefix: bool,
@@ -82,7 +82,7 @@ impl<'a> Log<'a> {
         })
     }
 
-    /// A part of what is there.
+    /// Copies a part of what the log has.
     fn step(&mut self, out: &mut dyn Write) -> Result<Progress, CliError> {
         let mut out = Prefixed {
             out,
@@ -95,7 +95,7 @@ impl<'a> Log<'a> {
         })
     }
 
-    /// Its turn; returns how far it came.
+    /// Copies the log for one turn of at most `STEPS` reads, and returns how far it came.
     fn turn(&mut self, out: &mut dyn Write) -> Result<Progress, CliError> {
         for _ in 0..STEPS {
             match self.step(out)? {
@@ -106,7 +106,7 @@ impl<'a> Log<'a> {
         Ok(Progress::More)
     }
 
-    /// All that is there, and the line that has no end.
+    /// Copies all that the log has, and the last line even if it has no end.
     fn finish(mut self, out: &mut dyn Write) -> Result<(), CliError> {
         while self.step(out)? == Progress::More {}
         let mut out = Prefixed {
@@ -251,7 +251,7 @@ mod tests {
         );
     }
 
-    /// No shim writes it.
+    /// Follows a log that no shim writes.
     #[test]
     fn following_without_a_daemon_ends_with_the_shim() {
         let dir = tempfile::tempdir().unwrap();

@@ -24,10 +24,10 @@ struct PodLogs {
     path: PathBuf,
 }
 
-/// The logs that are asked for, and what has to be said.
+/// Finds the logs that are asked for, and notes for the person.
 ///
 /// # Errors
-/// There is no log of such a pod or container, or nobody knows its labels.
+/// Returns a `CliError` if there is no log of such a pod or container, or if nobody knows the pod's labels.
 pub fn find(logs: &Logs, layout: &Layout) -> Result<Choice, String> {
     let Pods::Named(wanted) = &logs.pods else {
         return Err(
@@ -70,7 +70,8 @@ fn unknown(dir: &Path, e: NameError) -> String {
     }
 }
 
-/// Of pods that had the same name one after the other only the newest.
+/// Finds the pods that have logs in a directory. If several pods had the same name one after the other, only the newest
+/// counts.
 fn pod_logs(dir: &Path) -> io::Result<Vec<PodLogs>> {
     let mut found: Vec<(SystemTime, PodLogs)> = Vec::new();
     for name in entries(dir)? {
@@ -108,7 +109,7 @@ fn entries(dir: &Path) -> io::Result<Vec<String>> {
     }
 }
 
-/// When something was last written to a log of that pod.
+/// Returns the time at which something was last written to a log of that pod.
 fn last_change(pod: &Path) -> SystemTime {
     let below = |dir: &Path| -> Vec<PathBuf> {
         let names = entries(dir).unwrap_or_default();

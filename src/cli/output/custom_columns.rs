@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::cli::jsonpath::{JsonPathError, Path, text};
 use crate::cli::terminal::one_line;
 
-/// Shown where a path finds nothing.
+/// Text that is shown where a path finds nothing.
 const NONE: &str = "<none>";
 /// Most columns.
 pub const MAX_COLUMNS: usize = 64;
@@ -18,7 +18,7 @@ impl CustomColumns {
     /// Reads `HEADER:path,…`.
     ///
     /// # Errors
-    /// Which column is wrong, and why.
+    /// Returns a sentence that names the wrong column and says why it is wrong.
     pub fn parse(spec: &str) -> Result<Self, String> {
         let columns = split(spec).into_iter().map(column);
         let columns: Vec<_> = columns.collect::<Result<_, _>>()?;
@@ -44,7 +44,7 @@ impl CustomColumns {
     }
 }
 
-/// At each comma outside of brackets.
+/// Splits the text at each comma outside of brackets.
 fn split(spec: &str) -> Vec<&str> {
     let mut depth = 0_usize;
     let outside = move |c: char| {

@@ -1,4 +1,4 @@
-//! What `-o` asks for, and how objects are written then.
+//! The forms of output that `-o` asks for, and the writing of objects in them.
 
 pub mod custom_columns;
 pub mod json;
@@ -37,17 +37,17 @@ pub enum Output {
     Yaml,
     /// `kind/NAME`, a line each.
     Name,
-    /// What the template makes of the objects.
+    /// The text that the template makes of the objects.
     JsonPath(Template),
     /// A table with these columns.
     CustomColumns(CustomColumns),
 }
 
 impl Output {
-    /// What the word after `-o` means.
+    /// Converts the word after `-o`.
     ///
     /// # Errors
-    /// There is no such form, or its template is wrong.
+    /// Returns a sentence if there is no such form, or if its template is wrong.
     pub fn parse(word: &str) -> Result<Self, String> {
         let (form, value) = match word.split_once('=') {
             Some((form, value)) => (form, Some(value)),
@@ -76,7 +76,7 @@ impl Output {
         }
     }
 
-    /// Whether the table is asked for, with the columns of the kind.
+    /// True if the output is a table with the columns of the kind.
     pub fn is_table(&self) -> bool {
         matches!(self, Self::Table | Self::Wide)
     }
@@ -91,10 +91,10 @@ pub fn list(items: Vec<Value>, refused: Option<Value>) -> Value {
     list
 }
 
-/// Writes an object or a list in a form that has it whole.
+/// Writes an object or a list in a form that shows the whole value.
 ///
 /// # Errors
-/// The template does not fit the value, or the output cannot be written.
+/// Returns a `CliError` if the template does not fit the value, or if the output cannot be written.
 pub fn write(form: &Output, value: &Value, out: &mut dyn Write) -> Result<(), CliError> {
     match form {
         Output::Yaml => out.write_all(yaml::document(value).as_bytes())?,

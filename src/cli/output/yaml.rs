@@ -141,7 +141,7 @@ fn needs_escape(c: char) -> bool {
     is_unsafe(c) || matches!(c, '\u{fffe}' | '\u{ffff}')
 }
 
-/// Whether the text may stand without quotes.
+/// True if the text may stand without quotes.
 fn is_plain(text: &str) -> bool {
     let Some(first) = text.chars().next() else {
         return false;

@@ -1,4 +1,4 @@
-//! Where `port-forward` leads: a pod and a number, from the names of pods, services and ports.
+//! The target of a `port-forward`: a pod and a number, from the names of pods, services and ports.
 //!
 //! Invariants: pure.
 
@@ -8,7 +8,7 @@ use crate::cli::names::missing;
 use crate::face::views::{PodView, Snapshot};
 use crate::net::services::view::{PortView, ServiceView};
 
-/// What has the ports.
+/// The pod or service that has the ports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum To {
     Pod(String),
@@ -30,7 +30,7 @@ impl To {
 /// The port of this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Local {
-    /// That of the pod or service.
+    /// The number that the port of the pod or service has.
     Same,
     /// 0 is any.
     Number(u16),
@@ -59,10 +59,10 @@ impl Port {
     }
 }
 
-/// The number of a pod's port.
+/// Returns the number of a pod's port.
 ///
 /// # Errors
-/// No container has a port of that name.
+/// Returns a sentence if no container has a port of that name.
 pub(super) fn of_pod(port: &Port, pod: &PodView) -> Result<u16, String> {
     let name = match port {
         Port::Number(number) => return Ok(*number),
@@ -78,10 +78,10 @@ pub(super) fn of_pod(port: &Port, pod: &PodView) -> Result<u16, String> {
     found.ok_or_else(|| format!("no container of the pod has a port named {name:?}"))
 }
 
-/// The service of that name.
+/// Finds the service of that name.
 ///
 /// # Errors
-/// There is none, or there are several.
+/// Returns a sentence if there is no such service, or if there are several.
 pub(super) fn service<'a>(
     all: &'a [ServiceView],
     namespace: Option<&str>,
@@ -105,10 +105,10 @@ pub(super) fn service<'a>(
     }
 }
 
-/// A pod of the service: one that gets traffic, else one that runs, as with kubectl.
+/// Chooses a pod of the service: one that gets traffic, else one that runs, as with kubectl.
 ///
 /// # Errors
-/// There is none.
+/// Returns a sentence if the service has no such pod.
 pub(super) fn pod_of<'s>(
     service: &ServiceView,
     snapshot: &'s Snapshot,
@@ -143,10 +143,11 @@ pub(super) fn pod_of<'s>(
     })
 }
 
-/// The number of a service's port, and that of the pod behind it.
+/// Returns the number of a service's port, and the number of the pod's port behind it.
 ///
 /// # Errors
-/// The service has no such port, or the pod has none of the name that it leads to.
+/// Returns a sentence if the service has no such port, or if the pod has no port of the name that the service's port
+/// leads to.
 pub(super) fn of_service(
     port: &Port,
     service: &ServiceView,

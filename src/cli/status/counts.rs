@@ -1,4 +1,4 @@
-//! How much there is on the node and how much of it is well.
+//! The numbers of pods, probes and services on the node, and of those that are well.
 //!
 //! Invariants: pure.
 
@@ -10,29 +10,29 @@ use crate::cli::probe_names;
 use crate::face::views::findings::{Facts, is_pass, leads_nowhere};
 use crate::face::views::history::ProbeHistory;
 
-/// How much there is, for the line that says that all is well.
+/// The numbers of pods, probes and services, for the line that says that all is well.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Counts {
     /// Pods that are to run, without those that have done their work.
     pub pods: usize,
-    /// Those of them that are ready.
+    /// Pods that are ready, among those that are to run.
     pub pods_ready: usize,
     /// Pods that have done their work.
     pub pods_completed: usize,
     /// Probes of the pods that are to run.
     pub probes: usize,
-    /// Those whose last result is good.
+    /// Probes whose last result is good.
     pub probes_passing: usize,
-    /// Those that a person has paused.
+    /// Probes that a person has paused.
     pub probes_paused: usize,
     /// Services.
     pub services: usize,
-    /// Those whose clients are sent somewhere.
+    /// Services whose clients are sent somewhere.
     pub services_served: usize,
 }
 
-/// Counts.
+/// Counts the pods, probes and services.
 pub fn counts(facts: &Facts<'_>) -> Counts {
     let mut counts = Counts {
         services: facts.services.len(),

@@ -21,7 +21,7 @@ use crate::face::views::findings::{Facts, Finding, findings};
 
 /// Most sentences that are shown.
 const SHOWN: usize = 3;
-/// With less room than this the daemon's files cannot be written for long: 64 MiB.
+/// Least room for the daemon's files, 64 MiB. With less they cannot be written for long.
 const LEAST_ROOM: u64 = 64 << 20;
 
 /// `status`.
@@ -49,9 +49,9 @@ Exit code: 0 all is well, 1 something is wrong, 2 the daemon cannot be asked.
 /// The arguments of `status`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Status {
-    /// Where the daemon is.
+    /// Root directory of the daemon.
     pub root: PathBuf,
-    /// Everything, for a program.
+    /// True prints the state as JSON for a program.
     pub json: bool,
 }
 
@@ -68,10 +68,10 @@ fn parse(raw: &Raw) -> Result<Status, String> {
     })
 }
 
-/// Says how it is on `out`.
+/// Prints the state of the daemon and the node on `out`.
 ///
 /// # Errors
-/// The daemon cannot be asked.
+/// Returns a `CliError` if the daemon cannot be asked.
 pub fn run(status: &Status, out: &mut dyn Write) -> Result<ExitCode, CliError> {
     let mut client = Client::connect(&status.root)?;
     let snapshot = client.snapshot()?;
@@ -103,7 +103,8 @@ pub fn run(status: &Status, out: &mut dyn Write) -> Result<ExitCode, CliError> {
     Ok(ExitCode::from(u8::from(!wrong.is_empty())))
 }
 
-/// What is wrong with the disk of that directory. A daemon that a socket leads to has its disk here too.
+/// Returns a complaint if the disk of that directory has too little room left. A daemon that a socket leads to has its
+/// disk here too.
 // The numbers have 32 bits on some machines.
 #[allow(clippy::useless_conversion)]
 fn full_disk(dir: &Path) -> Option<String> {

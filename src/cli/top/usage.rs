@@ -21,16 +21,16 @@ use crate::cli::suggest::did_you_mean;
 use crate::cli::table::write_rows;
 use crate::face::views::Snapshot;
 
-/// Between two looks; the daemon makes no rate of less than a second.
+/// Time between two looks; the daemon makes no rate of less than a second.
 const APART: Duration = Duration::from_millis(1050);
 
 /// The arguments of `top pods`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Usage {
     root: PathBuf,
-    /// Empty means all.
+    /// Names of the pods; empty means all.
     names: Vec<String>,
-    /// None means all.
+    /// Namespace of the pods; None means all.
     namespace: Option<String>,
     all_namespaces: bool,
     /// A row for each container.
@@ -46,7 +46,7 @@ enum SortBy {
     Memory,
 }
 
-/// Whether the words are about pods.
+/// True if the command line asks for the usage of pods.
 pub(super) fn is_asked_for(raw: &Raw) -> bool {
     !raw.words.is_empty()
 }
@@ -85,10 +85,10 @@ pub(super) fn parse(raw: &Raw) -> Result<Usage, String> {
     }
 }
 
-/// Shows them on `out`.
+/// Shows the usage of the pods on `out`.
 ///
 /// # Errors
-/// There is no such pod, or the daemon cannot be asked.
+/// Returns a `CliError` if there is no such pod, or if the daemon cannot be asked.
 pub(super) fn run(usage: &Usage, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), CliError> {
     let mut client = Client::connect(&usage.root)?;
     let snapshot = client.snapshot()?;
@@ -133,7 +133,7 @@ fn wanted(usage: &Usage, snapshot: &Snapshot) -> Result<Vec<Wanted>, CliError> {
     pods.collect()
 }
 
-/// Whether somebody runs whose rate is not known yet.
+/// True if a running pod or container has no known rate yet.
 fn has_no_rate(figures: &Value) -> bool {
     let pods = figures["pods"].as_array().into_iter().flatten();
     pods.flat_map(|pod| {

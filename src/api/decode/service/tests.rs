@@ -35,7 +35,7 @@ fn check(spec: &str, expected: &[&str]) {
     check_text(&with(spec), expected);
 }
 
-/// Checks the notes of a good one.
+/// Checks the notes of a good service.
 #[track_caller]
 fn check_notes(spec: &str, expected: &[&str]) {
     assert_eq!(noted(&with(spec)).1, expected);

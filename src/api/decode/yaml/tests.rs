@@ -193,7 +193,7 @@ fn a_syntax_error_names_the_way_out() {
     check("a: \"b\n", (1, 4), "found unexpected end of stream");
 }
 
-/// As go-yaml: an example of Kubernetes' own documentation has it.
+/// Reads `\'` as go-yaml does: an example of Kubernetes' own documentation has it.
 #[test]
 fn an_escaped_apostrophe_is_one_in_a_double_quoted_text_only() {
     let text = r#"
