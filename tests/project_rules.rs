@@ -387,6 +387,39 @@ fn every_known_bug_has_its_test() {
     );
 }
 
+/// Words with which a sentence leans on one that stands elsewhere.
+const LEANING: [&str; 11] = [
+    "Of", "Also", "As", "The same", "Its", "It", "Those", "One", "Whether", "Who", "What",
+];
+
+/// A doc comment begins with what the thing is, in a sentence that needs no other.
+#[test]
+fn doc_comments_carry_their_own_noun() {
+    let mut files = Vec::new();
+    walk(&root().join("src"), &mut files);
+    let mut found = Vec::new();
+    for file in files
+        .iter()
+        .filter(|f| f.extension().is_some_and(|e| e == "rs"))
+    {
+        let text = fs::read_to_string(file).expect("a source is text");
+        let comment = |line: &str| line.trim_start().strip_prefix("/// ").map(str::to_owned);
+        let mut before = false;
+        for line in text.lines() {
+            let said = comment(line);
+            let leans = |text: &String| {
+                let rest = LEANING.iter().find_map(|word| text.strip_prefix(word));
+                rest.is_some_and(|rest| !rest.starts_with(char::is_alphanumeric))
+            };
+            if !before && said.as_ref().is_some_and(leans) {
+                found.push(format!("{}: {}", file.display(), line.trim()));
+            }
+            before = line.trim_start().starts_with("///");
+        }
+    }
+    none(found, "begin with what the thing is");
+}
+
 /// Every thread of the table is started where the table says.
 #[test]
 fn threads_are_started_where_the_table_says() {

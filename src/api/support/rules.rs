@@ -10,11 +10,11 @@ use crate::api::source::PodSource;
 
 /// The rule for a field that no type reads.
 pub(super) enum Rule {
-    /// Has no meaning for a container.
+    /// The field has no meaning for a container.
     Fine,
-    /// Changes nothing that a container sees or may do.
+    /// The field changes nothing that a container sees or may do.
     Warn(&'static str),
-    /// As `Warn`, unless the value is the default anyway.
+    /// The field changes nothing, and a warning says so unless the value is the default anyway.
     WarnUnless(fn(&Value) -> bool, &'static str),
     /// Refuses the pod unless it is false or empty.
     Refuse(&'static str),
@@ -25,11 +25,11 @@ pub(super) enum Rule {
     /// Refuses the pod unless it is false or empty: it names an object of the API, and the node has
     /// none.
     Reference(&'static str),
-    /// As `Reference`, also when it is empty.
+    /// Refuses the pod, also when it is empty: it names an object of the API, and the node has none.
     ReferenceSource(&'static str),
 }
 
-/// One object of a pod: its path, its fields that are read, and rules for the others.
+/// An object inside of a pod: its path, its fields that are read, and rules for the others.
 pub(super) struct Level {
     /// Path without indexes; `probe` stands for each of the three, `hook` for each of the two,
     /// `containers` for init containers as well.
@@ -553,7 +553,7 @@ pub(super) static LEVELS: [Level; 76] = [
     strict("spec.volumes[].image", fields::of::<ImageVolume>, &[]),
 ];
 
-/// Whether a value asks for nothing: it is false, empty or has no elements.
+/// Tells whether a value asks for nothing: it is false, empty or has no elements.
 pub(super) fn asks_for_nothing(value: &Value) -> bool {
     match value {
         Value::Null => true,

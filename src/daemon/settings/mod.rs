@@ -271,10 +271,10 @@ impl Settings {
         all
     }
 
-    /// The key `registries` alone, for who only pulls images.
+    /// Reads the key `registries` alone, for a verb that only pulls images.
     ///
     /// # Errors
-    /// As [`Self::load`].
+    /// Returns why the file cannot be read or used.
     pub fn load_registries(
         layout: &Layout,
         named: Option<&Path>,
@@ -282,7 +282,7 @@ impl Settings {
         Ok(File::read(layout, named)?.registries.unwrap_or_default())
     }
 
-    /// Which pulled images are removed when the disk is full.
+    /// Returns which pulled images are removed when the disk is full.
     pub fn image_gc(&self) -> ImageGcPolicy {
         ImageGcPolicy {
             high_percent: self.image_gc_high_threshold_percent,
@@ -291,7 +291,7 @@ impl Settings {
         }
     }
 
-    /// What the networks of pods are made from.
+    /// Returns the settings from which the networks of pods are made.
     pub fn networks(&self, layout: &Layout) -> NetworkSettings {
         NetworkSettings {
             choice: self.network,
@@ -311,7 +311,7 @@ impl Settings {
         }
     }
 
-    /// What the runtime of this node is made with. The layout is absolute.
+    /// Returns the options with which the runtime of this node is made. The layout must be absolute.
     pub fn shims(&self, layout: &Layout) -> ShimOptions {
         ShimOptions {
             runtime: self.runtime.clone(),
@@ -323,7 +323,7 @@ impl Settings {
         }
     }
 
-    /// What is said of the resources of pods.
+    /// Returns the keys that limit the resources of pods.
     pub fn resource_policy(&self) -> ResourcePolicy {
         ResourcePolicy {
             pod_pids_limit: self.pod_pids_limit,
@@ -332,7 +332,7 @@ impl Settings {
         }
     }
 
-    /// What is said about names.
+    /// Returns the keys from which the resolvers of pods are made.
     pub fn node_dns(&self) -> NodeDns {
         NodeDns {
             cluster: ClusterDns {
