@@ -28,7 +28,7 @@ use crate::base::sys::{cgroup_mounts, cgroup_tree};
 /// How long the removal of a leaf may take before it is left for later.
 const REMOVE_LIMIT: Duration = Duration::from_millis(500);
 
-/// One mounted hierarchy.
+/// A mounted hierarchy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Hierarchy {
     /// v1 controllers or `name=…`, empty for v2.
@@ -124,12 +124,12 @@ fn places(cgroups: &str, mounts: &[Hierarchy]) -> Vec<Place> {
     cgroups.lines().filter_map(place).collect()
 }
 
-/// The same of this node.
+/// The directories of each line of `/proc/PID/cgroup` whose hierarchy is mounted on this node.
 pub(super) fn places_of(cgroups: &str) -> Vec<Place> {
     places(cgroups, mounted())
 }
 
-/// Whether the container is frozen: what joins it would not run, and a v1 task would not even die.
+/// True if the container is frozen. A process that joins it would not run, and a v1 task would not even die.
 fn frozen(places: &[Place]) -> bool {
     let states = places
         .iter()
@@ -210,7 +210,8 @@ pub(super) struct Leaf {
 }
 
 impl Leaf {
-    /// In the v2 tree, else in the freezer's; None where neither lets us, then only the process group can be killed.
+    /// Makes a leaf in the v2 tree, or else in the freezer's. Returns `None` where neither lets us; then only the process
+    /// group can be killed.
     fn make(places: &[Place], name: &str) -> Option<Leaf> {
         let killable = |v2| places.iter().find(move |p| p.state.is_some() && p.v2 == v2);
         for p in killable(true).into_iter().chain(killable(false)) {
@@ -236,7 +237,7 @@ impl Leaf {
         self.freeze_and_kill();
     }
 
-    /// Before Linux 5.14, and on v1: nothing in it can fork while it is frozen.
+    /// Kills the leaf's processes before Linux 5.14, and on v1. The leaf is frozen first: nothing in it can fork then.
     fn freeze_and_kill(&self) {
         let (file, freeze, thaw) = if self.v2 {
             (c"cgroup.freeze", "1", "0")
@@ -416,7 +417,7 @@ mod tests {
         check_freeze_and_kill(false);
     }
 
-    /// Who may mount the hierarchy in a user namespace of its own makes them as deep as it likes.
+    /// A process that may mount the hierarchy in a user namespace of its own makes cgroups as deep as it likes.
     #[test]
     fn cgroups_nested_deeper_than_a_stack_go_with_the_leaf() {
         let Some(root) = mounted().iter().find(|m| m.names.is_empty()) else {

@@ -22,9 +22,9 @@ pub enum ExecError {
     Terminal(String),
     /// A step in the child failed.
     Step {
-        /// Which one.
+        /// The step that failed.
         step: Step,
-        /// What it worked on: a limit, a cgroup file, a directory.
+        /// The object that the step worked on: a limit, a cgroup file, a directory.
         object: String,
         /// The errno.
         errno: i32,

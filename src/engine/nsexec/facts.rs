@@ -47,12 +47,12 @@ pub(super) struct Facts {
     pub(super) pidfd: PidFd,
     /// The container's root directory.
     pub(super) root: OwnedFd,
-    /// Its cgroups.
+    /// The facts about the container's first process, among them its cgroups.
     pub(super) seen: Arc<Seen>,
     pub(super) known: Known,
 }
 
-/// What stays as it is while a container's first process runs, and its cgroups until it is moved.
+/// The facts about a container's first process that stay as they are while it runs, and its cgroups until it is moved.
 #[derive(Debug)]
 pub(super) struct Seen {
     /// The inode of its pidfd, where the kernel gives each process one of its own (Linux 6.9): that of no other process of
@@ -65,7 +65,7 @@ pub(super) struct Seen {
     pub(super) places: Vec<Place>,
 }
 
-/// By pid and start time.
+/// The facts that are kept of containers, by pid and start time of their first processes.
 pub(super) static SEEN: Mutex<BTreeMap<(i32, u64), Arc<Seen>>> = Mutex::new(BTreeMap::new());
 
 /// The part that the plan decides by.
@@ -115,7 +115,7 @@ impl Facts {
         })
     }
 
-    /// Whether the container's first process still runs: what was read before is of it.
+    /// True if the container's first process still runs, so that everything read before is of that process.
     pub(super) fn still_running(&self) -> bool {
         self.pidfd
             .wait(std::time::Duration::ZERO)
@@ -142,7 +142,8 @@ pub(super) fn passwd_below(root: &OwnedFd) -> String {
 }
 
 impl Seen {
-    /// What is known of the process, read where it is not. Fails when the pid belongs to another process by now.
+    /// Returns the facts about the process: those that are kept, or else newly read ones. Fails when the pid belongs to
+    /// another process by now.
     fn of(
         target: &Target<'_>,
         proc: BorrowedFd<'static>,
@@ -221,7 +222,7 @@ fn inode(pidfd: &PidFd) -> Option<u64> {
     Some(fstat(pidfd).ok()?.st_ino)
 }
 
-/// Whether the process was started when the container's was, and has not ended.
+/// Checks that the process was started when the container's was, and has not ended.
 fn check_start(
     target: &Target<'_>,
     proc: BorrowedFd<'_>,

@@ -54,13 +54,13 @@ use spawner::Pool;
 /// The container to enter.
 #[derive(Clone, Copy, Debug)]
 pub struct Target<'a> {
-    /// Host pid of its first process.
+    /// Host pid of the container's first process.
     pub pid: i32,
-    /// When it was started (see [`crate::base::sys::task::start_time`]).
+    /// Start time of that process (see [`crate::base::sys::task::start_time`]).
     pub start_time: u64,
-    /// Its OCI config.json.
+    /// The container's OCI config.json.
     pub config: &'a serde_json::Value,
-    /// Its cgroup below each hierarchy, a hint for messages; `/proc/PID/cgroup` is the truth.
+    /// The container's cgroup below each hierarchy, a hint for messages; `/proc/PID/cgroup` is the truth.
     pub cgroup: &'a str,
 }
 
@@ -69,9 +69,11 @@ pub struct Target<'a> {
 pub struct Options<'a> {
     /// The podprobe binary, which is started once more as `podprobe nsexec` and makes the processes of all commands.
     pub helper: PathBuf,
-    /// Once it is readable or closed, every command is killed and none is started any more: the daemon ends.
+    /// A descriptor that is readable or closed when the daemon ends: then every command is killed and none is started
+    /// any more.
     pub interrupt: Option<BorrowedFd<'a>>,
-    /// The same for this command alone: its caller gives it up.
+    /// A descriptor that is readable or closed when the caller gives this command up: then this command alone is killed,
+    /// or not started any more.
     pub cancel: Option<BorrowedFd<'a>>,
 }
 
@@ -112,7 +114,7 @@ const RETRIES: usize = 3;
 /// Runs `command` in the container and waits for it; [`exec_with`] the running binary as helper.
 ///
 /// # Errors
-/// See [`exec_with`].
+/// Returns the error of [`exec_with`].
 pub fn exec(
     target: &Target<'_>,
     command: &[String],
@@ -127,7 +129,7 @@ pub fn exec(
 /// 126 and the reason as output.
 ///
 /// # Errors
-/// What says nothing of the container's health: see [`ExecError`].
+/// Returns an error that says nothing of the container's health: see [`ExecError`].
 pub fn exec_with(
     options: &Options<'_>,
     target: &Target<'_>,
@@ -211,7 +213,7 @@ fn execute(
     }
 }
 
-/// What came of the start of a command.
+/// The outcome of the start of a command.
 enum Begun {
     Running(Procs, Objects),
     NotExecuted(NotExecuted),
@@ -310,12 +312,12 @@ fn orders(plan: Plan) -> Orders {
     }
 }
 
-/// What the first process of a container is given: by the same rules as a command in it, so that neither has what the other
-/// lacks. `root` is the container's root directory; `traceable` says whether another process may trace this one before it has
-/// become its program.
+/// Returns the orders for the first process of a container. They follow the rules for a command in it, so that neither has
+/// what the other lacks. `root` is the container's root directory; `traceable` says whether another process may trace this
+/// one before it has become its program.
 ///
 /// # Errors
-/// What cannot be given exactly.
+/// Returns an error that says what cannot be given exactly.
 pub(crate) fn orders_of_first_process(
     config: &serde_json::Value,
     root: &OwnedFd,
@@ -340,7 +342,7 @@ pub(crate) fn orders_of_first_process(
     })
 }
 
-/// What a step of a container's first process says of its failure.
+/// Turns the report of a step that failed in a container's first process into an error.
 pub(crate) fn failed_step(r: Report, orders: &Orders) -> ExecError {
     let object = match r.step {
         Step::Cwd => cwd_object(&orders.cwd, r.index),
@@ -360,7 +362,7 @@ fn cwd_object(cwd: &CString, index: usize) -> String {
     }
 }
 
-/// What the steps work on, for error texts.
+/// The objects that the steps of a start work on, for error texts.
 struct Objects {
     seen: Arc<Seen>,
     limits: Vec<String>,

@@ -54,10 +54,10 @@ pub(super) struct Plan {
     pub(super) limit_names: Vec<String>,
     pub(super) oom_score_adj: Option<i64>,
     pub(super) label: Option<(CString, Vec<u8>)>,
-    /// Not inherited by entering (exec-in-container 2).
+    /// Seccomp filter of the command: entering does not inherit it (exec-in-container 2).
     pub(super) seccomp: Option<Filter>,
     pub(super) namespaces: i32,
-    /// Whether the container may trace the command's process as soon as it sees it (exec-in-container 4).
+    /// True if the container may trace the command's process as soon as it sees that process (exec-in-container 4).
     pub(super) traceable: bool,
 }
 
@@ -66,7 +66,7 @@ pub fn needed(config: &Value) -> Value {
     serde_json::json!({"process": config["process"], "linux": {"seccomp": config["linux"]["seccomp"]}})
 }
 
-/// Whether the config names no home directory, so that the container's passwd file is needed.
+/// True if the config names no home directory, so that the container's passwd file is needed.
 pub(super) fn needs_passwd(config: &Value) -> bool {
     !strings(&config["process"]["env"]).any(|e| e.starts_with("HOME=") && e.len() > 5)
 }
@@ -140,7 +140,7 @@ impl Plan {
 }
 
 impl Plan {
-    /// With a terminal a command has TERM, as from containerd.
+    /// Adds TERM where it is missing: with a terminal a command has it, as from containerd.
     pub(super) fn add_term(&mut self) {
         if !self.envp.iter().any(|e| e.to_bytes().starts_with(b"TERM=")) {
             self.envp.push(c"TERM=xterm".into());

@@ -19,14 +19,14 @@ use super::error::ExecError;
 use crate::base::locks::Locked;
 use crate::base::threads;
 
-/// What the thread needs; most for a word in the log.
+/// Stack of the reaper's thread, in bytes. Most of it is for a word in the log.
 const STACK: usize = 128 << 10;
 /// How many ends are taken at once.
 const AT_ONCE: usize = 16;
 
-/// What has a process that is to be reaped.
+/// An owner of a process that is to be reaped.
 pub(super) trait Reaped: Send + Sync {
-    /// Its process has ended. Never waits.
+    /// Reaps the owner's process, which has ended. Never waits.
     fn reap(&self);
 }
 
@@ -43,7 +43,7 @@ struct Watched {
     all: BTreeMap<u64, Weak<dyn Reaped>>,
 }
 
-/// That a process is watched. Once it is dropped the thread holds nothing of it.
+/// A watch on a process. Once it is dropped, the thread holds nothing of the process.
 pub(super) struct Watch {
     reaper: Arc<Reaper>,
     key: u64,

@@ -49,15 +49,15 @@ pub(super) fn sweep() {
 
 /// The two children of one exec, with what they write on.
 pub(super) struct Procs {
-    /// Until both have ended.
+    /// Board that the children write on; `None` once both have ended.
     board: Option<Board>,
     first_reaped: bool,
     second: Option<PidFd>,
     second_code: Option<i32>,
     leaf: Option<Leaf>,
-    /// Whether the container may have kept the board.
+    /// True if the container may have kept the board.
     traceable: bool,
-    /// Whether the second child had come as far as execve when both had ended.
+    /// True if the second child had come as far as execve when both had ended.
     executed: bool,
 }
 
@@ -86,7 +86,7 @@ impl Procs {
         }
     }
 
-    /// What a child said of its failure.
+    /// Returns the report of the child that failed, if there is one.
     pub(super) fn failed(&self) -> Option<Report> {
         self.board.as_ref().and_then(Board::report)
     }
@@ -129,7 +129,7 @@ impl Procs {
         }
     }
 
-    /// The same, and frees everything when all has ended.
+    /// Reaps whatever has ended, and frees everything when all has ended. True when nothing is left.
     fn try_reap(&mut self) -> bool {
         self.reap();
         let known = self.board.as_ref().and_then(Board::second);
@@ -222,9 +222,9 @@ impl Procs {
 
 /// How a command has ended.
 pub(super) struct Finished {
-    /// Its exit code.
+    /// The command's exit code.
     pub(super) code: Option<i32>,
-    /// It came as far as execve, or that cannot be told.
+    /// True if the command came as far as execve, or if that cannot be told.
     pub(super) executed: bool,
 }
 
@@ -287,7 +287,7 @@ pub(super) enum Started {
     Unasked(ExecError),
 }
 
-/// One of stdout and stderr.
+/// An output stream of a command: stdout or stderr.
 struct Stream {
     fd: Option<OwnedFd>,
     kept: Vec<u8>,
@@ -332,7 +332,7 @@ pub(super) enum End {
     Told(ExecError),
 }
 
-/// Whether there is something to read, or the other end is closed.
+/// True if there is something to read, or if the other end is closed.
 pub(super) fn is_readable(fd: BorrowedFd<'_>) -> bool {
     let mut fds = [PollFd::new(fd, PollFlags::POLLIN)];
     nix::poll::poll(&mut fds, PollTimeout::ZERO).is_ok_and(|n| n > 0)

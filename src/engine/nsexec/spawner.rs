@@ -35,7 +35,7 @@ use crate::base::sys::enter::{LONG, MESSAGE_LIMIT, serve};
 
 /// How long the start may take, from the first child to execve.
 pub(super) const START_LIMIT: Duration = Duration::from_secs(10);
-/// What the thread that starts it needs.
+/// Stack of the thread that starts spawners, in bytes.
 const THREAD_STACK: usize = 128 << 10;
 
 /// Spawners that are kept while nobody needs them.
@@ -44,7 +44,7 @@ const KEPT: usize = 1;
 /// How long a start waits for another before it has one more spawner started. Most starts take about a millisecond.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// By program.
+/// The pools of spawners, by program.
 static POOLS: Mutex<BTreeMap<PathBuf, Arc<Pool>>> = Mutex::new(BTreeMap::new());
 
 /// Asks the thread for a spawner.
@@ -52,7 +52,7 @@ type Asked = SyncSender<std::io::Result<Process>>;
 
 /// The spawners of one program.
 pub(super) struct Pool {
-    /// To the thread that starts them.
+    /// Channel to the thread that starts the spawners.
     ask: SyncSender<Asked>,
     spawners: Mutex<Spawners>,
     given_back: Condvar,
@@ -133,7 +133,7 @@ pub(super) enum Answer {
     Over,
     /// The spawner has ended.
     Ended,
-    /// There was none in time.
+    /// No answer came in time.
     Late,
 }
 
@@ -158,7 +158,7 @@ impl Spawner<'_> {
         self.process.as_ref().map_or(Answer::Ended, Process::answer)
     }
 
-    /// For the next start.
+    /// Gives the spawner back to its pool, for the next start.
     pub(super) fn give_back(mut self) {
         let process = self.process.take();
         let mut spawners = lock(&self.pool.spawners);

@@ -22,7 +22,7 @@ use crate::engine::runtime::{
 /// Starts a command. The session is one of `sessions`.
 ///
 /// # Errors
-/// What is no fault of the command: see [`ExecError`].
+/// Returns an error that is no fault of the command: see [`ExecError`].
 pub(crate) fn stream(
     options: &Options<'_>,
     target: &Target<'_>,
@@ -76,7 +76,7 @@ struct Ends {
     stdin: Option<OwnedFd>,
     stdout: Option<OwnedFd>,
     stderr: Option<OwnedFd>,
-    /// In place of the others.
+    /// Master of the terminal, in place of the three others.
     master: Option<OwnedFd>,
     /// The client writes to the terminal.
     writes: bool,
@@ -91,7 +91,7 @@ impl Ends {
         }
     }
 
-    /// With the command's ends.
+    /// Makes the pipes that the request asks for. The command's ends are in the answer, too.
     fn of_pipes(request: &ExecRequest) -> Result<(Self, Stdio, Vec<OwnedFd>), ExecError> {
         let given = [request.stdin, request.stdout, request.stderr];
         let (mut ends, mut theirs) = (Self::default(), Vec::new());
@@ -116,7 +116,7 @@ impl Ends {
 
 /// The command of a session.
 struct Command {
-    /// Until it is finished.
+    /// The command's children, until the command is finished.
     procs: Mutex<Option<Procs>>,
     /// The command's process.
     process: OwnedFd,

@@ -18,14 +18,14 @@ use crate::engine::runtime::TerminalSize;
 
 /// `DEVPTS_SUPER_MAGIC`.
 const DEVPTS: i64 = 0x1cd1;
-/// Where a container has it. Not `/dev/ptmx`, which is a link.
+/// Path of the terminal multiplexer in a container. Not `/dev/ptmx`, which is a link.
 const PTMX: &str = "dev/pts/ptmx";
-/// As the gid 5 of the mount expects it: `mesg n`, and nobody but the owner reads.
+/// Mode of a terminal, as the gid 5 of the mount expects it: `mesg n`, and nobody but the owner reads.
 const MODE: u32 = 0o620;
 
-/// Both ends.
+/// Both ends of a terminal.
 pub(super) struct Terminal {
-    /// Does not block.
+    /// Master of the terminal, which does not block.
     pub(super) master: OwnedFd,
     pub(super) slave: OwnedFd,
 }
@@ -129,7 +129,7 @@ mod tests {
         check_refused(link, "is behind a link");
     }
 
-    /// It has the right number, and is on another file system.
+    /// The refused file has the right device number, but lies on another file system.
     #[test]
     fn a_multiplexer_that_is_not_in_a_file_system_of_terminals_is_not_opened() {
         if !is_root() {

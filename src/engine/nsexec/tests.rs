@@ -281,7 +281,7 @@ fn a_failure_is_not_the_next_ones() {
     }
 }
 
-/// What is kept of a container does not vouch for another process that has its pid.
+/// Facts that are kept of a container do not vouch for another process that has its pid.
 #[test]
 fn another_process_with_a_known_pid_is_not_entered() {
     if !is_root() {

@@ -33,7 +33,7 @@ fn plain(code: u16, k: u32) -> Instruction {
     instruction(code, k, 0, 0)
 }
 
-/// What the kernel does with a call.
+/// The kernel's answer to a system call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// Always this `SECCOMP_RET_…`.

@@ -14,10 +14,10 @@ const KEPT: usize = 4;
 
 static FILTERS: Mutex<Vec<(Value, Filter)>> = Mutex::new(Vec::new());
 
-/// As [`compile`], but the filters of profiles in use are kept. Profiles are compared as a whole.
+/// Compiles a profile as [`compile`] does, but keeps the filters of profiles in use. Profiles are compared as a whole.
 ///
 /// # Errors
-/// See [`compile`].
+/// Returns the error of [`compile`].
 pub fn compiled(profile: &Value) -> Result<Filter, String> {
     let mut kept = FILTERS.locked();
     let found = match kept.iter().position(|(p, _)| p == profile) {

@@ -10,7 +10,7 @@ use super::{ABIS, compile, strings};
 /// `linux.seccomp` of the file's text.
 ///
 /// # Errors
-/// The text is not a JSON object, holds an unknown key or value, or cannot be compiled.
+/// Returns the reason when the text is not a JSON object, holds an unknown key or value, or cannot be compiled.
 pub fn profile(text: &[u8]) -> Result<Value, String> {
     let file: Value = serde_json::from_slice(text).map_err(|e| e.to_string())?;
     let Value::Object(mut profile) = file else {

@@ -27,7 +27,7 @@ use syscalls::{ABIS, Abi, X32_BIT};
 const KILL: u32 = libc::SECCOMP_RET_KILL_THREAD;
 const ERRNO: u32 = libc::SECCOMP_RET_ERRNO;
 
-/// What the kernel takes: a program, and SECCOMP_FILTER_FLAG_*.
+/// A filter in the form that the kernel takes: a program, and SECCOMP_FILTER_FLAG_*.
 #[derive(Clone, Debug)]
 pub struct Filter {
     /// At most 4096 instructions.
@@ -83,8 +83,8 @@ struct Rule<'a> {
 /// The filter of `linux.seccomp`.
 ///
 /// # Errors
-/// An action, operator or flag is unknown or needs a listener, or the profile is too large for the
-/// kernel. The text follows "cannot apply seccomp profile: ".
+/// Returns a text when an action, operator or flag is unknown or needs a listener, or when the profile is too large for
+/// the kernel. The text follows "cannot apply seccomp profile: ".
 pub fn compile(profile: &Value) -> Result<Filter, String> {
     let default = action(&profile["defaultAction"], &profile["defaultErrnoRet"])?;
     let listed = profile["syscalls"]

@@ -6,19 +6,19 @@
 
 use std::sync::OnceLock;
 
-/// One ABI: its value in `seccomp_data.arch`, and the bit that tells it from another ABI with the
+/// An ABI: its value in `seccomp_data.arch`, and the bit that tells it from another ABI with the
 /// same value.
 pub(super) struct Abi {
-    /// As in an OCI profile.
+    /// Name of the ABI in an OCI profile.
     pub(super) name: &'static str,
     /// `AUDIT_ARCH_…`.
     pub(super) audit: u32,
-    /// Set in the number of each call.
+    /// Bit that is set in the number of each call.
     pub(super) bit: u32,
     table: &'static str,
     /// Numbers that replace those of the table.
     special: &'static str,
-    /// By name; the size of a hash map or a sort counts in a static file.
+    /// Numbers by name; the size of a hash map or a sort counts in a static file.
     known: OnceLock<Vec<(&'static str, u32)>>,
 }
 
@@ -64,14 +64,14 @@ pub(super) static ABIS: [Abi; 3] = [
     Abi::new("SCMP_ARCH_X32", 0xc000_003e, X32_BIT, X86_64, X32),
 ];
 
-/// What this machine's kernel can run, its own first.
+/// The ABIs that this machine's kernel can run, its own first.
 #[cfg(target_arch = "aarch64")]
 pub(super) static ABIS: [Abi; 2] = [
     Abi::new("SCMP_ARCH_AARCH64", 0xc000_00b7, 0, AARCH64, ""),
     Abi::new("SCMP_ARCH_ARM", 0x4000_0028, 0, ARM, ""),
 ];
 
-/// What this machine's kernel can run.
+/// The only ABI that this machine's kernel can run.
 #[cfg(target_arch = "arm")]
 pub(super) static ABIS: [Abi; 1] = [Abi::new("SCMP_ARCH_ARM", 0x4000_0028, 0, ARM, "")];
 

@@ -17,14 +17,14 @@ pub const RUNTIME_DEFAULT: &str = "podprobe-default";
 /// The kernel's files.
 #[derive(Clone, Debug)]
 pub struct AppArmor {
-    /// Whether it is switched on: a file that begins with `Y`.
+    /// The file that begins with `Y` where AppArmor is switched on.
     enabled: PathBuf,
-    /// Its directory in securityfs, with the list of the loaded profiles.
+    /// AppArmor's directory in securityfs, with the list of the loaded profiles.
     directory: PathBuf,
 }
 
 impl AppArmor {
-    /// Those of the running kernel.
+    /// Returns the files of the running kernel.
     pub fn of_the_kernel() -> Self {
         Self {
             enabled: "/sys/module/apparmor/parameters/enabled".into(),
@@ -32,13 +32,14 @@ impl AppArmor {
         }
     }
 
-    /// Whether the kernel enforces profiles, and securityfs is mounted where runtimes look for it.
+    /// True if the kernel enforces profiles, and securityfs is mounted where runtimes look for it.
     pub fn is_enabled(&self) -> bool {
         let switch = fs::read(&self.enabled).unwrap_or_default();
         switch.first() == Some(&b'Y') && self.directory.exists()
     }
 
-    /// Whether the profile of `RuntimeDefault` is loaded; None where the list cannot be read, which is root's.
+    /// Tells whether the profile of `RuntimeDefault` is loaded. Only root can read the list; the answer is
+    /// `None` where it cannot be read.
     pub fn has_default(&self) -> Option<bool> {
         let loaded = self.loaded().ok()?;
         Some(loaded.iter().any(|name| name == RUNTIME_DEFAULT))
@@ -47,7 +48,7 @@ impl AppArmor {
     /// The name for `process.apparmorProfile`; None is no profile.
     ///
     /// # Errors
-    /// containerd's text, and the way out.
+    /// Returns containerd's text, and the way out.
     pub fn choose(
         &self,
         wanted: &AppArmorProfile,

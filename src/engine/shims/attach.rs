@@ -35,7 +35,7 @@ pub(super) const ATTACHED: &[u8] = b"attached";
 pub(super) const FULL: &[u8] = b"full";
 /// The shim's last word to a client that did not read.
 pub(super) const TOO_SLOW: &[u8] = b"too slow";
-/// Before the exit code in the shim's last word.
+/// Text before the exit code in the shim's last word.
 const EXITED: &str = "exited ";
 
 /// The most clients that are attached to a container.
@@ -43,7 +43,7 @@ pub(super) const MAX: usize = 8;
 
 /// How long a shim may take to answer. It is never far from its poll.
 const LIMIT: Duration = Duration::from_secs(5);
-/// What a client may be behind, in bytes of each stream. The kernel has room for less where it must.
+/// How far a client may be behind, in bytes of each stream. The kernel has room for less where it must.
 const BEHIND: i32 = 1 << 20;
 
 /// The message for a request: a letter for each stream.
@@ -140,7 +140,7 @@ pub(super) struct Attached {
 /// Attaches a client through the shim with that record directory.
 ///
 /// # Errors
-/// For people: the cause.
+/// Returns the cause, a text for people.
 pub(super) fn attach(
     dir: &Path,
     record: &ContainerRecord,

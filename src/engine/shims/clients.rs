@@ -28,13 +28,13 @@ const DEAF: u16 = 1000;
 /// Where a container's input comes from.
 #[derive(Default)]
 pub(super) enum Input {
-    /// It has none, or it has ended.
+    /// The container has no input, or its input has ended.
     #[default]
     None,
     /// The write end of its pipe, which does not block.
     Pipe {
         write: OwnedFd,
-        /// It ends with the first client that gets it.
+        /// The input ends with the first client that gets it.
         once: bool,
     },
     /// The master of its terminal.
@@ -49,13 +49,13 @@ pub(super) struct Clients {
     deaf: bool,
     /// The oldest first.
     all: Vec<Client>,
-    /// Kept open for as long as the container runs.
+    /// Input of the container, kept open for as long as the container runs.
     pub(super) input: Input,
 }
 
 struct Client {
     connection: OwnedFd,
-    /// It has said what it wants.
+    /// True once the client has said what it wants.
     attached: bool,
     outputs: [Option<File>; 2],
 }
@@ -78,7 +78,7 @@ impl Clients {
         self.listener.as_ref().filter(|_| !self.deaf)
     }
 
-    /// What is to be polled.
+    /// Returns the descriptors that are to be polled.
     pub(super) fn fds(&self) -> impl Iterator<Item = PollFd<'_>> {
         let connections = self.all.iter().map(|c| &c.connection);
         let all = self.listening().into_iter().chain(connections);
@@ -224,7 +224,7 @@ mod tests {
 
     use super::*;
 
-    /// As when no descriptors are left: the listener stays ready, and polling it would spin.
+    /// When no descriptors are left, the listener stays ready, and polling it would spin.
     #[test]
     fn a_listener_that_gives_nobody_is_left_alone_for_a_while() {
         let mut clients = Clients {

@@ -42,7 +42,7 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// At the start of a line.
+    /// Makes a cutter that stands at the start of a line.
     pub fn new(stream: Stream) -> Self {
         Self {
             stream,
@@ -81,7 +81,7 @@ impl Lines {
         }
     }
 
-    /// What was written without a newline before the stream ended, tagged `P`.
+    /// Ends the stream: writes out the text that came without a newline, tagged `P`.
     pub fn finish(&mut self, stamp: &str, out: &mut Vec<u8>) {
         if !self.partial.is_empty() {
             self.line(&[], stamp, "P", out);
@@ -357,7 +357,7 @@ mod tests {
         assert_eq!(left, ["4.log", "5.log", "notes.txt"]);
     }
 
-    /// Also where the two come apart.
+    /// The carriage return is left out even where it and the newline come in separate pieces.
     #[test]
     fn a_carriage_return_before_a_newline_is_left_out() {
         let mut lines = Lines::new(Stream::Stdout);

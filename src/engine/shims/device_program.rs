@@ -35,7 +35,7 @@ enum Kind {
     Char,
 }
 
-/// One rule of `linux.resources.devices`.
+/// A rule of `linux.resources.devices`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rule {
     allow: bool,
@@ -57,7 +57,7 @@ const fn allow(kind: Kind, numbers: (Option<u32>, Option<u32>), access: u8) -> R
     }
 }
 
-/// What every container may do, as runc has it: make any node, and open null, zero, full, random, urandom, tty,
+/// The rules of every container, as runc has them: make any node, and open null, zero, full, random, urandom, tty,
 /// terminals, and tun, whose interfaces are those of the network namespace.
 const EVERY_CONTAINER: [Rule; 11] = [
     allow(Kind::Char, (None, None), MAKE),
@@ -74,7 +74,7 @@ const EVERY_CONTAINER: [Rule; 11] = [
 ];
 
 impl Rule {
-    /// As the file `devices.allow` or `devices.deny` of cgroup v1 takes it, and which of the two.
+    /// Returns the file of cgroup v1 that takes this rule, `devices.allow` or `devices.deny`, and the text for that file.
     pub(crate) fn on_v1(&self) -> (&'static str, String) {
         let file = if self.allow {
             "devices.allow"
@@ -106,7 +106,7 @@ impl Rule {
 /// The rules of a configuration, and then those of every container.
 ///
 /// # Errors
-/// A rule that cannot be read, with its place.
+/// Returns a text about the rule that cannot be read, with its place.
 pub(crate) fn rules(config: &Value) -> Result<Vec<Rule>, String> {
     let listed = config.pointer("/linux/resources/devices");
     let listed = listed.and_then(Value::as_array).into_iter().flatten();
@@ -154,7 +154,7 @@ fn number(value: &Value, what: &str) -> Result<Option<u32>, String> {
     }
 }
 
-/// Whether the last rule allows everything, as for a privileged container. It needs no program.
+/// True if the last rule of the configuration allows everything, as for a privileged container. Such rules need no program.
 pub(crate) fn allows_everything(rules: &[Rule]) -> bool {
     let own = rules.strip_suffix(&EVERY_CONTAINER).unwrap_or(rules);
     own.last().is_some_and(|r| {
@@ -180,7 +180,7 @@ const AND: u8 = 0x57;
 const SHIFT_RIGHT: u8 = 0x77;
 const JUMP_IF_NOT: u8 = 0x55;
 const JUMP_IF: u8 = 0x15;
-/// As JUMP_IF_NOT, of the lower 32 bits: the constant is not taken as a number with a sign.
+/// JUMP_IF_NOT on the lower 32 bits: the constant is not taken as a number with a sign.
 const JUMP_IF_NOT_32: u8 = 0x56;
 const EXIT: u8 = 0x95;
 
@@ -264,16 +264,17 @@ fn one(rule: &Rule) -> Vec<Instruction> {
 /// Has the kernel filter devices by these rules for all that will ever run in that directory of cgroup v2.
 ///
 /// # Errors
-/// As bpf(2): EPERM without CAP_BPF and CAP_NET_ADMIN, ENOSYS or EINVAL in a kernel without CONFIG_CGROUP_BPF.
+/// Returns the error of bpf(2): EPERM without CAP_BPF and CAP_NET_ADMIN, ENOSYS or EINVAL in a kernel without
+/// CONFIG_CGROUP_BPF.
 pub(crate) fn attach(rules: &[Rule], cgroup: &Path) -> io::Result<()> {
     let loaded = bpf::load(ProgramType::CgroupDevice, &program(rules))?;
     bpf::attach_to_cgroup(&loaded, &File::open(cgroup)?)
 }
 
-/// Whether the kernel takes such a program from this process. Nothing is attached.
+/// Tries whether the kernel takes such a program from this process. Nothing is attached.
 ///
 /// # Errors
-/// As [`attach`].
+/// Returns the error of bpf(2), as [`attach`] does.
 pub(crate) fn attempt() -> io::Result<()> {
     bpf::load(ProgramType::CgroupDevice, &program(&EVERY_CONTAINER)).map(drop)
 }

@@ -26,7 +26,7 @@ const DEFAULT_ROOT: &str = "/run/podprobe/oci";
 /// Names a container's files, so no separators; as runc's rule.
 const MAX_ID: usize = 255;
 
-/// What went wrong: one line for the caller's log.
+/// An error of the embedded runtime: one line for the caller's log.
 #[derive(Debug)]
 struct Error(String);
 
@@ -37,7 +37,7 @@ impl Error {
     }
 }
 
-/// One invocation.
+/// The verb of an invocation, with its options.
 #[derive(Debug, PartialEq)]
 enum Verb {
     Create {

@@ -49,7 +49,7 @@ impl ExitListener {
     /// Where inotify has no room left the listener says so and tries again; ends are then seen at the next relist.
     ///
     /// # Errors
-    /// The directory cannot be made, or no descriptor or thread is left.
+    /// Returns the system's error when the directory cannot be made, or when no descriptor or thread is left.
     pub fn spawn(
         dir: PathBuf,
         on_exit: impl Fn(&PodUid) + Send + 'static,
@@ -116,8 +116,8 @@ fn ensure(watch: &mut DirectoryWatch, problem: &mut Option<WatchError>) {
     }
 }
 
-/// Until something was written, the watch is to be set up again, or the stop. The events themselves say nothing that the
-/// directory does not.
+/// Waits until something was written, the watch is to be set up again, or the thread is to stop. The events themselves
+/// say nothing that the directory does not.
 fn wait(watch: &mut DirectoryWatch, wake: &EventFd, stop: &AtomicBool) {
     loop {
         let left = watch.retry_at().map(|at| at.since(Moment::now()));

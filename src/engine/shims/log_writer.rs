@@ -12,7 +12,7 @@ use crate::base::clock;
 use crate::base::paths::Layout;
 use crate::base::record_file;
 
-/// Whether the shim of the container with this current log file runs.
+/// True if the shim of the container with this current log file runs.
 pub fn is_log_written(layout: &Layout, log: &Path) -> bool {
     let records = fs::read_dir(layout.containers()).into_iter().flatten();
     records.flatten().any(|entry| {
@@ -27,7 +27,7 @@ fn is_running(state: ContainerState) -> bool {
     state.boot_id == clock::boot_id() && state.shim.alive()
 }
 
-/// None also for a damaged record; the next daemon moves it aside.
+/// Reads a record. Returns `None` for a damaged one, too; the next daemon moves that aside.
 fn read<T: DeserializeOwned>(path: &Path) -> Option<T> {
     record_file::parse(&path.display().to_string(), &fs::read(path).ok()?).ok()
 }

@@ -33,22 +33,22 @@ use crate::net::network::NetworkSettings;
 /// Which OCI runtime the shims drive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RuntimeChoice {
-    /// This binary's own (`podprobe oci`).
+    /// The OCI runtime of this binary (`podprobe oci`).
     Embedded,
     /// An OCI runtime binary.
     Path(PathBuf),
 }
 
-/// What the runtime of this node is made with.
+/// The settings that the runtime of this node is made with.
 #[derive(Clone, Debug)]
 pub struct ShimOptions {
     /// Runs the containers of pods without a runtime class.
     pub runtime: RuntimeChoice,
-    /// The others, by the name of their runtime class.
+    /// Runtimes of the other containers, by the name of their runtime class.
     pub classes: BTreeMap<String, RuntimeChoice>,
     /// Containers run also where the kernel cannot filter their devices.
     pub unfiltered_devices: bool,
-    /// What the networks of pods are made from.
+    /// The settings that the networks of pods are made from.
     pub network: NetworkSettings,
     /// Bytes of a container's log at which the next file begins.
     pub log_max_size: u64,

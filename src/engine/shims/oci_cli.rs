@@ -17,8 +17,8 @@ pub(super) fn command(runtime: &[PathBuf], root: &Path) -> Command {
 /// Longest error text passed on, in bytes.
 const MAX_TEXT: usize = 1024;
 
-/// What a person needs of an OCI runtime's error output: the message of its last error line, without time stamps, log
-/// fields and the words every error of it starts with.
+/// Cuts an OCI runtime's error output down to what a person needs: the message of its last error line, without time stamps,
+/// log fields and the words that every error of the runtime starts with.
 pub(super) fn useful_sentence(output: &str) -> String {
     let lines = || output.lines().map(str::trim).filter(|l| !l.is_empty());
     let of_error = lines().rfind(|l| {

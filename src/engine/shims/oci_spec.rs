@@ -68,7 +68,7 @@ pub struct HostDevice {
     pub gid: u32,
 }
 
-/// What the configuration depends on and only the node knows; see `Host::read`.
+/// The facts that the configuration depends on and only the node knows; see `Host::read`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Host {
     /// The capabilities of this process's bounding set, one bit each: nothing beyond them can be given.
@@ -90,13 +90,13 @@ pub struct Host {
 /// Everything a container's `config.json` depends on.
 #[derive(Clone, Debug)]
 pub struct Inputs<'a> {
-    /// What was asked for.
+    /// Configuration of the container, as it was asked for.
     pub config: &'a ContainerConfig,
-    /// Its sandbox.
+    /// Configuration of the container's sandbox.
     pub sandbox_config: &'a SandboxConfig,
     /// Id of the sandbox, for the annotations.
     pub sandbox: &'a ContainerId,
-    /// What the image says.
+    /// Configuration that the image brings.
     pub image: &'a ImageConfig,
     /// Unpacked layers in overlayfs form (whiteouts are 0/0 character devices), topmost first.
     pub layers: &'a [PathBuf],
@@ -119,8 +119,8 @@ pub struct Inputs<'a> {
 /// The whole `config.json`.
 ///
 /// # Errors
-/// Kind `InvalidConfig`: no command at all, a user or group that the image does not have, an unknown capability or one
-/// that this process cannot give, a limit whose controller the node lacks.
+/// Returns an error of kind `InvalidConfig`: no command at all, a user or group that the image does not have, an unknown
+/// capability or one that this process cannot give, a limit whose controller the node lacks.
 pub fn build(i: &Inputs<'_>) -> Result<Value, RuntimeError> {
     config(i).map_err(|cause| RuntimeError::new(RuntimeErrorKind::InvalidConfig, cause))
 }
@@ -327,7 +327,7 @@ fn default_mounts(i: &Inputs<'_>) -> Vec<Value> {
     ]
 }
 
-/// By these, tools find a container's pod (exec-in-container 7).
+/// Returns the annotations by which tools find a container's pod (exec-in-container 7).
 fn annotations(i: &Inputs<'_>) -> Value {
     let m = &i.sandbox_config.metadata;
     let pairs = [

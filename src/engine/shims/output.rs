@@ -30,7 +30,7 @@ pub(super) struct Output {
     /// The other end of the terminal. While we hold it the terminal does not end when a program closes its own.
     slave: Option<File>,
     log: LogFile,
-    /// Who is attached, with the container's input.
+    /// The attached clients, with the container's input.
     pub(super) clients: Clients,
     buffer: Vec<u8>,
 }
@@ -92,7 +92,7 @@ impl Output {
         Ok(())
     }
 
-    /// What is in the pipes now, without logging it.
+    /// Takes what is in the pipes now, without logging it.
     pub(super) fn take_unlogged(&mut self) -> String {
         let mut said = Vec::new();
         for (pipe, _) in self.pipes.iter_mut() {

@@ -20,11 +20,11 @@ const SHARES: i64 = 1024;
 /// Why a pod's cgroup is not as it should be.
 #[derive(Debug)]
 pub enum PodCgroupError {
-    /// It cannot be made.
+    /// The cgroup cannot be made.
     Make(PathBuf, io::Error),
     /// A value cannot be set.
     Set(PathBuf, String, io::Error),
-    /// Its processes are to be limited, and the node cannot do it.
+    /// The pod's processes are to be limited, and the node cannot do it.
     NoPids(i64),
 }
 
@@ -47,10 +47,11 @@ impl std::fmt::Display for PodCgroupError {
 impl std::error::Error for PodCgroupError {}
 
 /// Makes the cgroup `path` of a pod where it is missing, and sets its values. The cgroup of all pods above it weighs as much
-/// as the node's processors together, as the kubelet's kubepods. What a pod cannot have there without harm is in the answer.
+/// as the node's processors together, as the kubelet's kubepods. The answer lists what the pod goes without,
+/// where that does no harm.
 ///
 /// # Errors
-/// Processes cannot be limited.
+/// Returns the reason why the pod's processes cannot be limited.
 pub fn prepare(
     cgroups: &Cgroups,
     path: &str,

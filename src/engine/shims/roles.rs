@@ -25,7 +25,7 @@ use crate::base::sys::cgroup::Cgroups;
 pub const SHIM: &str = "shim";
 /// The role of a sandbox holder.
 pub const SANDBOX: &str = "sandbox";
-/// What a role's own copy of its record is called below /proc/PID/fd.
+/// Name of a role's own copy of its record, as the links below /proc/PID/fd show it.
 const COPY: &str = "/memfd:podprobe-record (deleted)";
 /// Longest copy that is read, in bytes.
 const MAX_COPY: u64 = 1 << 20;
@@ -69,7 +69,7 @@ pub fn of_dir(role: &str, dir: &Path, shims_cgroup: &str) -> Option<Process> {
     found.first().map(|(process, _)| *process)
 }
 
-/// Those of them whose record directory is `wanted`; of the others only the command line is read.
+/// The running roles of a kind whose record directory is `wanted`. Of all other processes only the command line is read.
 fn running_of(
     role: &str,
     shims_cgroup: &str,
@@ -98,7 +98,8 @@ fn dir_of(pid: i32, role: &str) -> Option<PathBuf> {
     (is_role && dir.is_absolute()).then(|| dir.to_owned())
 }
 
-/// Whether root has started it, in our namespaces, and it is in the cgroup of shims, or in ours where it could not leave.
+/// True if root has started the process in our namespaces, and it is in the cgroup of shims, or in ours where it could not
+/// leave.
 fn is_ours(pid: i32, cgroups: &Cgroups, shims_cgroup: &str) -> bool {
     let same = |name: &str| {
         let of = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/{name}")).ok();
@@ -117,7 +118,8 @@ fn is_root(pid: i32) -> bool {
     uids.is_some_and(|uids| uids.split_whitespace().all(|uid| uid == "0"))
 }
 
-/// What runs for a container, by the kernel: its shim, and the first process of its cgroup. None when neither is there.
+/// Finds by the kernel what runs for a container: its shim, and the first process of its cgroup. Returns `None` when neither
+/// is there.
 pub fn state_of(record: &ContainerRecord, dir: &Path) -> Option<ContainerState> {
     let shim = of_dir(SHIM, dir, &record.shims_cgroup);
     let cgroups = Cgroups::detect().ok()?;
@@ -159,7 +161,7 @@ fn first_process(cgroups: &[PathBuf], dir: &Path) -> Option<Process> {
     all.iter().find(|p| p.pid == named).or(oldest).copied()
 }
 
-/// When a process was made.
+/// Returns the moment when a process was made.
 fn started(process: Process) -> Moment {
     let ticks = sysconf(SysconfVar::CLK_TCK).ok().flatten();
     let ticks = ticks.and_then(|n| u64::try_from(n).ok()).unwrap_or(100);

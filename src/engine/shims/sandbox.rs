@@ -27,7 +27,7 @@ mod init;
 /// holder and shims see it.
 pub const PROC: &str = "proc";
 
-/// What the holder tells the daemon when it is ready.
+/// The holder's message to the daemon when the holder is ready.
 pub const READY: &str = "ready\n";
 
 /// The role: the one argument is the sandbox's record directory.
@@ -55,11 +55,11 @@ fn report(text: &str) -> io::Result<()> {
     out.flush()
 }
 
-/// What the holder keeps until its end.
+/// The things that the holder keeps until its end.
 struct Held {
     /// The pod's first process, where its containers share one.
     first: Option<Child>,
-    /// Of the record, for a daemon that finds it damaged or gone.
+    /// Copy of the record, for a daemon that finds the record damaged or gone.
     _copy: Option<OwnedFd>,
 }
 
@@ -120,7 +120,7 @@ fn set_sysctl(name: &str, value: &str) -> io::Result<()> {
         .write_all(value.as_bytes())
 }
 
-/// In the holder's own mount namespace, and kept out of swap where the kernel can (6.4): what is in
+/// Mounts a volume in memory in the holder's own mount namespace, out of swap where the kernel can (6.4): what is in
 /// memory may be a Secret, which must not get to a disk.
 fn mount_tmpfs(v: &Tmpfs) -> io::Result<()> {
     let size = v.size.map(|n| format!(",size={n}")).unwrap_or_default();
@@ -142,7 +142,7 @@ fn mount_tmpfs(v: &Tmpfs) -> io::Result<()> {
     Ok(())
 }
 
-/// As the kubelet mounts it: its root directory belongs to root, or to the pod's `fsGroup`.
+/// Mounts a volume of huge pages as the kubelet does: its root directory belongs to root, or to the pod's `fsGroup`.
 fn mount_huge_pages(v: &Tmpfs, page_size: u64) -> io::Result<()> {
     let size = v.size.map(|n| format!(",size={n}")).unwrap_or_default();
     let options = format!("pagesize={page_size}{size}");
@@ -167,7 +167,8 @@ fn namespaces(record: &SandboxRecord) -> CloneFlags {
     flags
 }
 
-/// What the node mounts later is still seen here, but nothing mounted here is seen outside.
+/// Makes all mounts of this namespace slaves: what the node mounts later is still seen here, but nothing mounted here is
+/// seen outside.
 pub(super) fn slave_mounts() -> io::Result<()> {
     mount(
         None::<&str>,

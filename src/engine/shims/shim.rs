@@ -35,11 +35,11 @@ use crate::base::sys::task::reap_any;
 use crate::base::sys::terminal::slave_of;
 use crate::engine::images::overlay;
 
-/// What the shim tells the daemon when the container is created; else `error <kind> <text>`.
+/// The shim's message to the daemon when the container is created; else `error <kind> <text>`.
 pub const CREATED: &str = "created\n";
-/// What the daemon answers.
+/// The daemon's answer, the word to start the container.
 pub const START: &str = "start\n";
-/// What the shim tells the daemon when the container runs; else `error <kind> <text>`.
+/// The shim's message to the daemon when the container runs; else `error <kind> <text>`.
 pub const STARTED: &str = "started\n";
 /// Reason and exit code of a container that never ran, which are containerd's.
 pub(super) const CANNOT_RUN: &str = "StartError";
@@ -70,8 +70,8 @@ fn report(text: &str) {
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
-/// What a container may take to end at the node's shutdown, in seconds: the API's default grace period. An init system that
-/// waits less kills it sooner.
+/// Longest time that a container may take to end at the node's shutdown, in seconds: the API's default grace period. An init
+/// system that waits less kills it sooner.
 const SHUTDOWN_GRACE: u32 = 30;
 
 /// Why there is no container.
@@ -89,7 +89,7 @@ impl Failure {
         Self { kind: FAILED, text }
     }
 
-    /// In containerd's words.
+    /// Makes the error of an image volume that cannot be mounted, in containerd's words.
     fn image(cause: &str) -> Self {
         Self::plain(format!(
             "failed to mount image volume: ImageVolumeMountFailed: {cause}"
@@ -135,7 +135,7 @@ struct Shim {
     signals: SignalFd,
     /// A TERM is of the node's shutdown.
     heeds_term: bool,
-    /// Of the record, for a daemon that finds it damaged or gone.
+    /// Copy of the record, for a daemon that finds the record damaged or gone.
     _copy: Option<OwnedFd>,
 }
 
@@ -404,7 +404,8 @@ impl Shim {
         self.clean_up();
     }
 
-    /// At the node's shutdown. Its first process is our child and not reaped yet, so the pid is its own.
+    /// Ends the container at the node's shutdown. The container's first process is our child and not reaped yet, so the pid
+    /// is its own.
     fn end_container(&self, pid: i32, signal: i32) {
         let send = |signal| {
             let process = Process::of(pid).and_then(|p| p.open().ok().flatten());
@@ -452,16 +453,16 @@ impl Shim {
     }
 }
 
-/// What a signal asks of the shim at the node's shutdown.
+/// The step that a signal asks of the shim at the node's shutdown.
 #[derive(Debug, PartialEq, Eq)]
 struct ShutdownStep {
-    /// For the container.
+    /// Signal for the container.
     send: i32,
     /// Seconds until the shim gets ALRM.
     alarm: Option<u32>,
 }
 
-/// None for a signal that is not of a shutdown.
+/// Returns the step for a signal; `None` for a signal that is not of a shutdown.
 fn at_shutdown(signal: i32, stop_signal: i32, heeds_term: bool) -> Option<ShutdownStep> {
     match signal {
         libc::SIGTERM if heeds_term => Some(ShutdownStep {

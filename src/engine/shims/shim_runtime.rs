@@ -62,10 +62,10 @@ const CORRUPT: &str = ".corrupt";
 pub struct ShimRuntime {
     layout: Layout,
     images: ImageStore,
-    /// This program, for the inner roles.
+    /// Path of this program, for the inner roles.
     program: PathBuf,
     choice: RuntimeChoice,
-    /// By the name of a runtime class.
+    /// Runtimes by the name of a runtime class.
     classes: BTreeMap<String, RuntimeChoice>,
     /// Containers run also where the kernel cannot filter their devices.
     unfiltered_devices: bool,
@@ -82,13 +82,13 @@ pub struct ShimRuntime {
     created: Mutex<HashMap<String, CreatedContainer>>,
     /// Shims and holders that are our children.
     children: Mutex<Vec<Child>>,
-    /// Held for reading while a container starts and its cgroups are made, for writing while cgroups are removed.
+    /// A lock: held for reading while a container starts and its cgroups are made, for writing while cgroups are removed.
     cgroup_gate: RwLock<()>,
-    /// There may be cgroups that no record names.
+    /// True if there may be cgroups that no record names.
     unused_cgroups: AtomicBool,
-    /// It has been looked for processes that no record names.
+    /// True once processes that no record names have been looked for.
     has_ended_unrecorded: AtomicBool,
-    /// It has been said that shims and holders stay in the daemon's cgroup.
+    /// True once it has been said that shims and holders stay in the daemon's cgroup.
     shims_stay: AtomicBool,
     /// The daemon is ending. Its descriptor is there from the start.
     interrupt: Cancel,
@@ -203,7 +203,7 @@ impl ShimRuntime {
     /// mounted.
     ///
     /// # Errors
-    /// The kubelet's sentence, and what there is.
+    /// Returns the kubelet's sentence about an unknown class, and the names of the classes that there are.
     fn class_command(
         &self,
         class: &str,
@@ -508,7 +508,7 @@ fn is_executable(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
 }
 
-/// Whether `name` is a record's directory.
+/// True if `name` can be the name of a record's directory: 64 hex digits.
 fn is_id(name: &OsStr) -> bool {
     name.len() == 64 && name.as_encoded_bytes().iter().all(u8::is_ascii_hexdigit)
 }

@@ -18,17 +18,17 @@ pub use crate::base::sys::task::Process;
 use crate::engine::runtime::{Labels, LinuxUser, Propagation, SandboxMetadata, Tmpfs};
 use crate::net::network::{Bandwidth, NetworkKind, PortMapping};
 
-/// Written by the daemon before the shim starts.
+/// Record of a container, written by the daemon before the shim starts.
 pub const CONTAINER: &str = "container.json";
-/// Written by the daemon before the holder starts.
+/// Record of a sandbox, written by the daemon before the holder starts.
 pub const SANDBOX: &str = "sandbox.json";
-/// Written by the shim or holder: which processes there are.
+/// Record of the processes that there are, written by the shim or holder.
 pub const STATE: &str = "state.json";
-/// Written by the daemon when the sandbox's network is set up.
+/// Record of the sandbox's network, written by the daemon when that network is set up.
 pub const NETWORK: &str = "network.json";
-/// Written when the container has ended.
+/// Record of the container's end, written when the container has ended.
 pub const EXIT: &str = "exit.json";
-/// The same again: how a container ended is known to nobody else once its shim is gone.
+/// Copy of the exit record: once the shim is gone, nobody else knows how the container ended.
 pub const EXIT_COPY: &str = "exit.copy.json";
 /// Suffix of a record directory that is being removed.
 pub(super) const REMOVING: &str = ".removing";
@@ -47,9 +47,9 @@ fn default_stop_signal() -> i32 {
 pub struct PodIdentity {
     /// UID of the pod.
     pub uid: String,
-    /// Its name.
+    /// Name of the pod.
     pub name: String,
-    /// Its namespace.
+    /// Namespace of the pod.
     pub namespace: String,
 }
 
@@ -78,7 +78,7 @@ pub struct SubPath {
     /// Where later mounts of it appear.
     #[serde(default)]
     pub propagation: Propagation,
-    /// With every mount below it.
+    /// True if the path and every mount below it are to be read-only.
     #[serde(default)]
     pub read_only: bool,
 }
@@ -88,7 +88,7 @@ pub struct SubPath {
 pub struct ImageMount {
     /// `sha256:…`.
     pub id: String,
-    /// As [`crate::engine::images::overlay::mount_read_only`] takes them.
+    /// Layers of the image, as [`crate::engine::images::overlay::mount_read_only`] takes them.
     pub layers: Vec<PathBuf>,
     /// Where it is mounted, in the shim's mount namespace only.
     pub target: PathBuf,
@@ -99,25 +99,25 @@ pub struct ImageMount {
 pub struct ContainerRecord {
     /// 64 hex digits.
     pub id: String,
-    /// Its pod.
+    /// Pod of the container.
     pub pod: PodIdentity,
-    /// Its sandbox.
+    /// Sandbox of the container.
     pub sandbox: String,
     /// Name in the pod spec.
     pub name: String,
     /// Instances before it.
     #[serde(default)]
     pub attempt: u32,
-    /// As in the spec.
+    /// Name of the image, as in the spec.
     #[serde(default)]
     pub image: String,
     /// `sha256:…`.
     #[serde(default)]
     pub image_id: String,
-    /// As in the configuration.
+    /// Labels, as in the configuration.
     #[serde(default)]
     pub labels: Arc<Labels>,
-    /// As in the configuration.
+    /// Annotations, as in the configuration.
     #[serde(default)]
     pub annotations: Arc<Labels>,
     /// Wall clock.
@@ -128,7 +128,7 @@ pub struct ContainerRecord {
     /// Image layers, topmost first.
     #[serde(default)]
     pub layers: Vec<PathBuf>,
-    /// Holds the overlay's `upper` and `work`.
+    /// Directory that holds the overlay's `upper` and `work`.
     #[serde(default)]
     pub data: PathBuf,
     /// Device nodes in its root can be opened, as far as its cgroup allows it; of privileged containers only.
@@ -169,13 +169,13 @@ pub struct ContainerRecord {
     /// Whom the first process is started as; None in the record of an older podprobe.
     #[serde(default)]
     pub linux_user: Option<LinuxUser>,
-    /// Its standard input is kept open.
+    /// True if the container's standard input is kept open.
     #[serde(default)]
     pub stdin: bool,
     /// The input ends with the first client that is attached to it.
     #[serde(default)]
     pub stdin_once: bool,
-    /// It has a terminal.
+    /// True if the container has a terminal.
     #[serde(default)]
     pub tty: bool,
     /// The termination-log file on the node; empty when the container has none.
@@ -195,7 +195,7 @@ pub struct ContainerRecord {
     pub shims_cgroup: String,
 }
 
-/// What runs for a container.
+/// The processes that run for a container, with its cgroups.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ContainerState {
     /// The boot these processes belong to.
@@ -205,7 +205,7 @@ pub struct ContainerState {
     /// The container's first process, once created.
     #[serde(default)]
     pub process: Option<Process>,
-    /// Its cgroup directories, in every hierarchy it has one of its own in.
+    /// The container's cgroup directories, in every hierarchy where it has one of its own.
     #[serde(default)]
     pub cgroups: Vec<PathBuf>,
     /// Wall clock; None until started.
@@ -217,7 +217,7 @@ pub struct ContainerState {
 }
 
 impl ContainerState {
-    /// It says that the container runs, and not which process it is.
+    /// True if the record says that the container runs, but not which process it is.
     pub fn is_torn(&self) -> bool {
         self.started.is_some() && self.process.is_none()
     }
@@ -228,7 +228,7 @@ impl ContainerState {
 pub struct ExitRecord {
     /// 128 + signal when a signal ended it.
     pub code: i32,
-    /// That signal.
+    /// The signal that ended the container.
     #[serde(default)]
     pub signal: Option<i32>,
     /// `Completed`, `Error`, `OOMKilled`, `StartError`, `ContainerStatusUnknown`.
@@ -253,7 +253,7 @@ pub struct ExitRecord {
 pub struct SandboxRecord {
     /// 64 hex digits.
     pub id: String,
-    /// Its pod.
+    /// Pod of the sandbox.
     pub pod: PodIdentity,
     /// Sandboxes before it.
     #[serde(default)]
@@ -261,13 +261,13 @@ pub struct SandboxRecord {
     /// No network and uts namespace of its own.
     #[serde(default)]
     pub host_network: bool,
-    /// Its network; in the record of an older podprobe only `host_network` says.
+    /// The sandbox's network. In the record of an older podprobe only `host_network` says which.
     #[serde(default)]
     pub network: NetworkKind,
     /// Ports of the node that lead to it.
     #[serde(default)]
     pub ports: Vec<PortMapping>,
-    /// What plugins let through.
+    /// Bandwidth that plugins let through.
     #[serde(default)]
     pub bandwidth: Bandwidth,
     /// No ipc namespace of its own.
@@ -297,8 +297,8 @@ pub struct SandboxRecord {
 }
 
 impl SandboxRecord {
-    /// Whether containers can be made in it. The first process of a pod that an older podprobe has started stands in no
-    /// cgroup of the pod, and its sandbox has no procfs.
+    /// Tells whether containers can be made in the sandbox. Where an older podprobe has started the first process of a pod,
+    /// that process stands in no cgroup of the pod, and the sandbox has no procfs.
     pub fn is_usable(&self) -> bool {
         !self.share_pid || !self.pod_cgroup.is_empty()
     }
@@ -315,7 +315,7 @@ impl SandboxRecord {
 /// The network of a sandbox, once it is set up.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NetworkRecord {
-    /// Its addresses, primary first.
+    /// Addresses of the sandbox, primary first.
     pub addresses: Vec<IpAddr>,
 }
 
@@ -337,7 +337,8 @@ mod tests {
     use super::*;
     use crate::base::record_file;
 
-    /// What the last release has left is read without a word, and means what it meant.
+    /// Reads a record that the last release has left. Such a record is read without a complaint, and means what it
+    /// meant.
     #[track_caller]
     fn of_last_release<T: DeserializeOwned>(file: &str) -> T {
         let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/records/0.1.0");
@@ -383,7 +384,7 @@ mod tests {
         }
     }
 
-    /// What a release adds, drops or writes in another way costs no running container.
+    /// A field that a release adds, drops or writes in another way costs no running container.
     #[test]
     fn a_record_needs_only_what_it_is_found_by() {
         const POD: &str = r#""pod": {"uid": "u", "name": "n", "namespace": "default"}"#;

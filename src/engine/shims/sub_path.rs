@@ -94,11 +94,11 @@ fn make_directory(at: &OwnedFd, name: &OsStr, mode: Mode) -> Result<(), Errno> {
     made
 }
 
-/// What of the node is bound as it is, with the mounts of both ends appearing at the other. To be called in the node's
-/// mount namespace; None for any other propagation.
+/// Copies the mount of a path of the node that is bound as it is, so that the mounts of both ends appear at the other. To be
+/// called in the node's mount namespace. Returns `None` for any propagation but `Bidirectional`.
 ///
 /// # Errors
-/// As in containerd: it is not in a shared mount.
+/// Returns containerd's error when the path is not in a shared mount.
 pub(super) fn of_node(s: &SubPath) -> io::Result<Option<MountTree>> {
     if s.propagation != Propagation::Bidirectional {
         return Ok(None);

@@ -38,7 +38,7 @@ fn find(directories: &[impl AsRef<Path>]) -> Option<PathBuf> {
     })
 }
 
-/// What became of the profile.
+/// The outcome of a load of the profile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Loaded {
     /// `loadAppArmorProfile` is false.
@@ -52,7 +52,7 @@ pub enum Loaded {
 /// Has the kernel take the profile, where `allowed`.
 ///
 /// # Errors
-/// For people: what failed, what follows, and what to do.
+/// Returns a text for people: what failed, what follows, and what to do.
 pub fn load(
     allowed: bool,
     kernel: &AppArmor,

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::*;
 
-/// What the kernel asks a program.
+/// A request that the kernel asks a program to decide.
 #[derive(Clone, Copy, Debug)]
 struct Request {
     kind: Kind,

@@ -15,12 +15,12 @@ use crate::base::sys::task::PidFd;
 /// Longest wait for killed processes to be gone. One that hangs in the kernel may never be.
 const REMOVE_LIMIT: Duration = Duration::from_secs(10);
 
-/// One mounted hierarchy.
+/// A mounted hierarchy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Hierarchy {
     /// Where it is mounted.
     pub mount_point: PathBuf,
-    /// cgroup v2.
+    /// True for cgroup v2.
     pub v2: bool,
 }
 
@@ -53,7 +53,7 @@ impl Hierarchy {
         self.mount_point.join(cgroups_path.trim_start_matches('/'))
     }
 
-    /// Whether it is the one of v1 with that controller.
+    /// True if this is the hierarchy of v1 with that controller.
     pub(super) fn is_of(&self, controller: &str) -> bool {
         let name = self.mount_point.file_name().and_then(|n| n.to_str());
         !self.v2 && name.is_some_and(|name| name.split(',').any(|n| n == controller))
@@ -76,7 +76,8 @@ pub(super) fn make(all: &[Hierarchy], cgroups_path: &str) -> Result<(), Error> {
 /// Makes the container's directory on v2, and has every directory above it hand its controllers down.
 ///
 /// # Errors
-/// A directory that cannot be made. A controller that cannot be handed down is missed where a limit needs it.
+/// Returns the kernel's error when a directory cannot be made or its controllers cannot be read. A controller that cannot
+/// be handed down is missed where a limit needs it.
 fn make_v2(h: &Hierarchy, cgroups_path: &str) -> io::Result<()> {
     let mut dir = h.mount_point.clone();
     for part in Path::new(cgroups_path.trim_start_matches('/')) {
@@ -93,10 +94,10 @@ fn make_v2(h: &Hierarchy, cgroups_path: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Moves this process into them.
+/// Moves this process into the container's cgroup of each hierarchy.
 ///
 /// # Errors
-/// One that cannot be joined.
+/// Returns an error that names the cgroup that cannot be joined.
 pub(super) fn join(all: &[Hierarchy], cgroups_path: &str) -> Result<(), Error> {
     all.iter().try_for_each(|h| {
         let dir = h.dir(cgroups_path);

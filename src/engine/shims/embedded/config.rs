@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::cgroups::Hierarchy;
 
-/// What is read of each part of a configuration. Anything else is refused: to leave it out would surprise.
+/// The keys that are read of each part of a configuration. Any other key is refused: to leave it out would surprise.
 const READ: [(&str, &[&str]); 8] = [
     (
         "",
@@ -63,10 +63,10 @@ const READ: [(&str, &[&str]); 8] = [
     ("/linux/resources/memory", &["limit", "swap"]),
 ];
 
-/// The bundle's configuration with an absolute root, and with what is mounted in place of cgroups.
+/// The bundle's configuration with an absolute root, and with the mounts that stand in for those of cgroups.
 ///
 /// # Errors
-/// A file that cannot be read, or something in it that is not done here.
+/// Returns a text about the file that cannot be read, or about the entry in it that is not supported.
 pub(super) fn prepare(bundle: &Path, id: &str, hierarchies: &[Hierarchy]) -> Result<Value, String> {
     let path = bundle.join("config.json");
     let text = fs::read(&path).map_err(|e| format!("{}: {e}", path.display()))?;
@@ -113,7 +113,7 @@ fn named(at: &str) -> String {
     at.trim_start_matches('/').replace('/', ".")
 }
 
-/// What is mounted for a mount of type `cgroup`.
+/// Replaces each mount of type `cgroup` by mounts that suit the node's hierarchies.
 fn replace_cgroup_mounts(config: &mut Value, hierarchies: &[Hierarchy]) {
     let v1 = hierarchies.iter().any(|h| !h.v2);
     let unified = hierarchies.iter().find(|h| h.v2);
@@ -150,7 +150,8 @@ fn cgroup_v2_mount(mut mount: Value, own_namespace: bool, unified: &Hierarchy) -
     mount
 }
 
-/// As runc does it: a tmpfs, and the container's own directory of each hierarchy below it.
+/// Replaces a mount of type `cgroup` as runc does: by a tmpfs, and the container's own directory of each v1 hierarchy below
+/// it. Any other mount stays as it is.
 fn cgroup_v1_mounts(mount: Value, hierarchies: &[Hierarchy], cgroups_path: &str) -> Vec<Value> {
     if mount["type"] != "cgroup" {
         return vec![mount];

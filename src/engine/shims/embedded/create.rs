@@ -25,10 +25,10 @@ use crate::engine::shims::device_program;
 
 /// Longest time from the start signal to execve; no step in between waits for anything.
 const START_LIMIT: Duration = Duration::from_secs(30);
-/// Of the text of a failed execve, in bytes.
+/// The most that is read of the text of a failed execve, in bytes.
 const MOST_TEXT: usize = 4096;
 
-/// What `create` is asked for.
+/// The arguments of `create`.
 pub(super) struct Request<'a> {
     /// `--root`.
     pub root: &'a Path,
@@ -36,7 +36,7 @@ pub(super) struct Request<'a> {
     pub bundle: &'a Path,
     pub pid_file: Option<&'a Path>,
     pub console_socket: Option<&'a Path>,
-    /// Goes on where the kernel cannot filter the container's devices.
+    /// The container is made even where the kernel cannot filter its devices.
     pub unfiltered_devices: bool,
     /// Where the procfs of the process namespace that it joins is mounted.
     pub pod_proc: Option<&'a Path>,
@@ -82,8 +82,9 @@ fn single_threaded() -> Result<(), String> {
     }
 }
 
-/// What a container can reach of us cannot be written; at once when the daemon, and so this, runs sealed already. Where the
-/// kernel cannot do that there is only non-dumpability and ETXTBSY while we run.
+/// Seals this process: nothing that a container can reach of it can be written. Returns at once when the daemon, and so this
+/// process, runs sealed already. Where the kernel cannot do that, only non-dumpability and, while this process runs, ETXTBSY
+/// protect it.
 fn seal() -> std::io::Result<()> {
     match crate::base::sys::exe::run_sealed() {
         Err(e)
@@ -218,7 +219,7 @@ fn check_app_armor(config: &Value) -> Result<(), String> {
     }
 }
 
-/// As root of one that is not the node's first this process may make no devices.
+/// True in a user namespace that is not the node's first. Even as its root this process may make no devices.
 fn in_user_namespace() -> bool {
     let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     let whole = ["0", "0", "4294967295"];
@@ -236,10 +237,11 @@ fn fifo(path: &Path) -> Result<File, Error> {
         .map_err(|e| Error::new(format!("open {}", path.display()), e))
 }
 
-/// What the container's process says before it ends; nothing when its program runs, because no descriptor is left then.
+/// Reads what the container's process says before it ends. The text is empty when the container's program runs, because no
+/// descriptor is left then.
 ///
-/// Another container of the pod may be able to trace that process and keep its descriptors: neither the time nor the text is
-/// without a limit.
+/// Another container of the pod may be able to trace that process and keep its descriptors. So the time and the text both
+/// have a limit.
 fn hear(report: &mut File) -> Result<String, String> {
     let end = Moment::now() + START_LIMIT;
     let mut text = Vec::new();

@@ -33,10 +33,10 @@ use crate::base::sys::process::{OneThread, Parent, apply_seccomp, copy, end_now,
 use crate::base::sys::terminal::{become_controlling, set_size, slave_of, unlock};
 use crate::engine::nsexec;
 
-/// What it says when it waits for its start.
+/// The word of a first process that waits for its start.
 const READY: &str = "ready";
 
-/// What it is made of.
+/// The parts that a container's first process is made of.
 pub(super) struct FirstProcess<'a> {
     pub config: &'a Value,
     pub orders: Orders,
@@ -106,7 +106,8 @@ impl Namespaces {
         }
     }
 
-    /// Of process namespaces only what is started from here on becomes a part.
+    /// Enters the namespaces that are joined, and makes the others. A process namespace takes in only the processes that are
+    /// started from here on.
     fn enter(&self) -> Result<(), String> {
         for (flag, file, path) in &self.joined {
             setns(file, *flag).map_err(|e| format!("enter the namespace {path}: {}", e.desc()))?;
@@ -115,7 +116,7 @@ impl Namespaces {
     }
 }
 
-/// Whether it enters a process namespace that others are in.
+/// True if the container enters a process namespace that others are in.
 pub(super) fn joins_processes(config: &Value) -> bool {
     let all = config["linux"]["namespaces"].as_array();
     all.into_iter()
@@ -127,7 +128,7 @@ impl FirstProcess<'_> {
     /// Makes the process, which waits for its start. Returns its pid.
     ///
     /// # Errors
-    /// Why it cannot be made; nothing of it runs then.
+    /// Returns the reason why the process cannot be made; nothing of it runs then.
     pub(super) fn launch(self) -> Result<i32, String> {
         let namespaces = Namespaces::read(self.config)?;
         if joins_processes(self.config) && self.pod_proc.is_none() {
@@ -214,7 +215,7 @@ impl FirstProcess<'_> {
         self.program().map(drop)
     }
 
-    /// In the container's own file system of terminals, and its console.
+    /// Makes a terminal in the container's own file system of terminals, and makes it the container's console.
     fn make_terminal(&self, root: &Root, socket: &UnixStream) -> Result<OwnedFd, String> {
         let failed = |e: std::io::Error| format!("cannot make a terminal: {e}");
         let step = |e: Errno| failed(e.into());

@@ -20,7 +20,7 @@ const MOST_LIKELY_A_SLIP: u64 = 1024;
 /// Sets the limits of the cgroup at that path. Its first process is in it already: what that one uses counts.
 ///
 /// # Errors
-/// A value that the kernel does not take, or a controller that is not there.
+/// Returns an error when the kernel does not take a value, or when a controller is not there.
 pub(super) fn apply(config: &Value, cgroups_path: &str) -> Result<(), Error> {
     let resources = &config["linux"]["resources"];
     let cgroups = Cgroups::detect().map_err(|e| Error::new("find the cgroups", e))?;
@@ -48,7 +48,7 @@ pub(super) fn apply(config: &Value, cgroups_path: &str) -> Result<(), Error> {
 /// Has the controller of v1 filter devices.
 ///
 /// # Errors
-/// A rule that the kernel does not take: the cgroup above allows less.
+/// Returns an error that names the rule that the kernel does not take: the cgroup above allows less.
 pub(super) fn filter_devices(h: &Hierarchy, path: &str, rules: &[Rule]) -> Result<(), Error> {
     let dir = h.dir(path);
     rules.iter().try_for_each(|rule| {

@@ -20,7 +20,7 @@ pub(super) struct Record {
     pub cgroups_path: String,
     /// The container's first process; 0 until it exists.
     pub pid: i32,
-    /// Its start time: `/proc/PID/stat` field 22.
+    /// Start time of the container's first process: `/proc/PID/stat` field 22.
     pub start_time: u64,
     /// `start` has been called.
     #[serde(default)]
@@ -32,7 +32,7 @@ pub(super) fn dir(root: &Path, id: &str) -> PathBuf {
     root.join(id)
 }
 
-/// Where podprobe 0.1 had the record, beside a directory of libcontainer's. Its containers may run on.
+/// Directory where podprobe 0.1 had the record, beside a directory of libcontainer's. Containers of podprobe 0.1 may run on.
 pub(super) fn old_dir(root: &Path, id: &str) -> PathBuf {
     root.join(format!("{id}.podprobe"))
 }
@@ -48,7 +48,7 @@ pub(super) fn start(root: &Path, id: &str) -> PathBuf {
 }
 
 impl Record {
-    /// None when there is no such container.
+    /// Reads the record of a container; `None` when there is no such container.
     pub(super) fn load(root: &Path, id: &str) -> Result<Option<Self>, Error> {
         for dir in [dir(root, id), old_dir(root, id)] {
             let path = dir.join("record.json");
@@ -75,7 +75,7 @@ impl Record {
             .map_err(|e| Error::new(format!("write {}", path.display()), e))
     }
 
-    /// Whether the recorded process still is that process and has not ended.
+    /// True if the recorded process still is that process and has not ended.
     pub(super) fn is_alive(&self) -> bool {
         self.pid > 0
             && stat(self.pid).is_some_and(|(state, start)| {

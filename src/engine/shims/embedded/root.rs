@@ -36,7 +36,7 @@ use serde_json::Value;
 
 use crate::base::sys::mount_tree::{self, Attributes, MountTree, Ties};
 
-/// What lxcfs and the like may replace, as in runc.
+/// The files of /proc that lxcfs and the like may replace, as in runc.
 const ALLOWED_BELOW_PROC: [&str; 11] = [
     "/proc/cpuinfo",
     "/proc/diskstats",
@@ -74,10 +74,10 @@ const LINKS: [(&str, &str); 4] = [
     ("stderr", "/proc/self/fd/2"),
 ];
 
-/// One mount, with its source at hand.
+/// A mount, with its source at hand.
 struct Mount {
     destination: String,
-    /// For errors: what is mounted.
+    /// Name of what is mounted, for errors.
     name: String,
     /// Parts of it are taken away by their paths later, so these must stay what they are now.
     is_protected: bool,
@@ -173,7 +173,7 @@ impl Sources {
     /// none.
     ///
     /// # Errors
-    /// What cannot be opened, with what it is for.
+    /// Returns a text that names what cannot be opened, with what it is for.
     pub(super) fn open(config: &Value, proc: Option<&Path>, bound: bool) -> Result<Self, String> {
         let path = PathBuf::from(config["root"]["path"].as_str().unwrap_or_default());
         let root = source(&path, true)
@@ -200,7 +200,7 @@ impl Sources {
     /// Makes the container's root the only one, and everything in it but what [`Root::finish`] does.
     ///
     /// # Errors
-    /// What cannot be mounted or made.
+    /// Returns a text that names what cannot be mounted or made.
     pub(super) fn enter(self, config: &Value) -> Result<Root, String> {
         let root = Root::enter(&self.path, &self.root)
             .map_err(|e| format!("cannot enter the root {}: {}", self.path.display(), why(&e)))?;
@@ -351,7 +351,7 @@ fn device(d: &Value) -> Result<Device, String> {
     }
 }
 
-/// What is made where nothing is.
+/// The kind of file that is made where nothing is.
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
     Directory,
@@ -394,7 +394,8 @@ impl Root {
         }
     }
 
-    /// What is at `path`, made where nothing is, with the directories above it. A link that leads nowhere leads to what is made.
+    /// Opens `path`. Where nothing is there, makes it, with the directories above it. A link that leads nowhere leads to
+    /// what is made.
     fn make(&self, path: &Path, kind: Kind) -> nix::Result<OwnedFd> {
         let mut todo: VecDeque<OsString> = names(path).collect();
         let (mut done, mut links) = (PathBuf::from("/"), 0);
@@ -511,7 +512,7 @@ impl Root {
             .map_err(|e| failed("the links in /dev", e.into()))
     }
 
-    /// One that is there already stays, as in runc.
+    /// Makes a device, or attaches the node's own. A file that is there already stays, as in runc.
     fn make_device(&self, d: &Device) -> io::Result<()> {
         let path = Path::new(&d.path);
         let (Some(above), Some(name)) = (path.parent(), path.file_name()) else {
@@ -560,7 +561,7 @@ impl Root {
     /// Opens the container's own null device.
     ///
     /// # Errors
-    /// ENODEV where what is there is another file.
+    /// Returns ENODEV where another file stands in its place.
     pub(super) fn null(&self, flags: OFlag) -> nix::Result<OwnedFd> {
         let null = self.open(Path::new("/dev/null"), flags)?;
         match is_null(&null) {
@@ -583,7 +584,7 @@ impl Root {
     /// Takes away what the container is not to write or see.
     ///
     /// # Errors
-    /// What cannot be taken away.
+    /// Returns a text that names what cannot be taken away.
     pub(super) fn finish(&self, config: &Value) -> Result<(), String> {
         if config["root"]["readonly"] == Value::Bool(true) {
             mount_tree::add_attributes(&self.0, Attributes::READ_ONLY)
@@ -647,7 +648,7 @@ fn is(file: &FileStat, kind: SFlag) -> bool {
     file.st_mode & SFlag::S_IFMT.bits() == kind.bits()
 }
 
-/// Whether it is the null device.
+/// True if the file is the null device.
 pub(super) fn is_null(file: &impl AsFd) -> bool {
     fstat(file).is_ok_and(|f| is(&f, SFlag::S_IFCHR) && f.st_rdev == makedev(1, 3))
 }
@@ -656,7 +657,7 @@ fn is_procfs(file: &impl AsFd) -> nix::Result<bool> {
     Ok(fstatfs(file)?.filesystem_type() == PROC_SUPER_MAGIC)
 }
 
-/// Without Rust's "(os error 2)".
+/// Returns the text of an error without Rust's "(os error 2)".
 fn why(e: &io::Error) -> String {
     let errno = e.raw_os_error().map(Errno::from_raw);
     errno.map_or_else(|| e.to_string(), |errno| errno.desc().to_owned())
@@ -665,7 +666,7 @@ fn why(e: &io::Error) -> String {
 /// The root directory of a configuration, as a descriptor.
 ///
 /// # Errors
-/// The kernel's.
+/// Returns the kernel's error.
 pub(super) fn open_root(config: &Value) -> io::Result<OwnedFd> {
     let path = config["root"]["path"].as_str().unwrap_or_default();
     Ok(File::open(path)?.into())

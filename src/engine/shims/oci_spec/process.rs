@@ -31,7 +31,8 @@ pub(super) fn process(i: &Inputs<'_>) -> Result<Value, String> {
     Ok(process)
 }
 
-/// What systemd gives a service, and so containerd its containers; a program that needs more raises its own limit.
+/// Returns the limit of open files that systemd gives a service, and so containerd its containers; at most `ceiling`. A
+/// program that needs more raises its own limit.
 fn open_files(ceiling: Option<u64>) -> Value {
     let most = |limit: u64| limit.min(ceiling.unwrap_or(limit));
     json!({ "type": "RLIMIT_NOFILE", "soft": most(1024), "hard": most(524_288) })

@@ -11,7 +11,7 @@ use crate::engine::runtime::Security;
 
 /// passwd and group files larger than this are an error, not memory.
 const MAX_FILE: u64 = 4 << 20;
-/// As the kernel's own limit.
+/// The most links that are followed on the way to a file: the kernel's own limit.
 const MAX_LINKS: usize = 40;
 
 /// Numeric ids, the form the kernel takes.
@@ -180,7 +180,7 @@ fn read(layers: &[PathBuf], path: &str) -> Result<String, String> {
         .map_err(|e| problem(e.to_string()))
 }
 
-/// What stands at one name of the merged view.
+/// The entry at one name of the merged view.
 enum Entry {
     Missing,
     /// The directories that overlay each other, topmost first.
@@ -223,7 +223,8 @@ fn lookup(layers: &[PathBuf], path: &str) -> std::io::Result<Option<PathBuf>> {
     Ok(None)
 }
 
-/// One step of overlayfs: the topmost entry wins, directories merge until a whiteout, an opaque one or a non-directory.
+/// Looks up a name as overlayfs does: the topmost entry wins, and directories merge until a whiteout, an opaque directory or
+/// a non-directory.
 fn entry(dirs: &[PathBuf], name: &str) -> std::io::Result<Entry> {
     let mut merged = Vec::new();
     for dir in dirs {

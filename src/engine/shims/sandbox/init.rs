@@ -74,14 +74,15 @@ pub(super) fn main(cgroup: &OsStr) -> ExitCode {
     }
 }
 
-/// For the containers, in the mount namespace of the holder.
+/// Mounts procfs for the containers, in the mount namespace of the holder.
 fn mount_proc() -> io::Result<()> {
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
     let (source, at, none) = (Some("proc"), super::PROC, None::<&str>);
     mount(source, at, Some("proc"), flags, none).map_err(Into::into)
 }
 
-/// In its cgroup, bound to the holder, and blocking every signal: the containers' are for the containers.
+/// Puts this process into its cgroup, binds its life to the holder's, and blocks every signal: those of the containers are
+/// for the containers.
 fn settle(cgroup: &OsStr) -> io::Result<()> {
     cgroup::join_as_first_process(&cgroup.to_string_lossy())?;
     // As the kubelet's pause container. Without CAP_SYS_RESOURCE it stays as it is.

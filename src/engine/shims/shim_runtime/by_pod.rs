@@ -74,12 +74,12 @@ impl<T: OfPod> ByPod<T> {
         self.of_pods.get(uid).map_or(&[], Vec::as_slice)
     }
 
-    /// Those of a pod.
+    /// The records of a pod.
     pub(super) fn of(&self, uid: &str) -> impl Iterator<Item = &T> {
         self.ids_of(uid).iter().filter_map(|id| self.all.get(id))
     }
 
-    /// One that is not there yet.
+    /// Adds a record that is not there yet. A record with the same id is replaced.
     pub(super) fn add(&mut self, id: String, record: T) {
         self.remove(&id);
         let of_pod = self.of_pods.entry(record.uid().to_owned()).or_default();

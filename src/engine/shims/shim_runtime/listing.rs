@@ -51,7 +51,7 @@ pub(super) struct KnownContainer {
     pub(super) record: Arc<ContainerRecord>,
     pub(super) state: Option<ContainerState>,
     pub(super) exit: Option<Arc<ExitRecord>>,
-    /// It has been said that its shim is gone.
+    /// True once it has been said that the container's shim is gone.
     loss_reported: bool,
 }
 
@@ -60,20 +60,20 @@ pub(super) struct KnownContainer {
 pub(super) struct KnownSandbox {
     pub(super) record: Arc<SandboxRecord>,
     pub(super) state: Option<SandboxState>,
-    /// None until its network is set up.
+    /// Record of the sandbox's network; `None` until the network is set up.
     pub(super) network: Option<NetworkRecord>,
 }
 
-/// What the state of a container without an exit record follows from.
+/// The facts that the state of a container without an exit record follows from.
 #[derive(Clone, Copy, Debug, Default)]
 struct Evidence {
-    /// Its records are of this boot.
+    /// The container's records are of this boot.
     this_boot: bool,
     /// `start` succeeded.
     started: bool,
-    /// Its first process runs.
+    /// The container's first process runs.
     alive: bool,
-    /// Its shim runs, or this daemon is starting it, or nobody needs to ask.
+    /// The container's shim runs, or this daemon is starting the container, or nobody needs to ask.
     shim_alive: bool,
 }
 
@@ -124,7 +124,8 @@ impl KnownContainer {
             .is_some_and(Process::alive)
     }
 
-    /// It runs and its shim does not. In this order: a container that ends does so before its shim.
+    /// True if the container runs and its shim does not. The shim is looked at first, because a container that ends does so
+    /// before its shim.
     fn has_lost_its_shim(&self, boot_id: &str) -> bool {
         let started = self.exit.is_none()
             && self
@@ -210,7 +211,8 @@ impl ShimRuntime {
         Ok(true)
     }
 
-    /// One pass over the record directories. Of the known records only those of the pod in question are looked at again.
+    /// Passes once over the record directories. Of the known records, only those of the pod `only` are looked at again;
+    /// without `only`, all of them are.
     fn refresh_all(&self, only: Option<&str>) -> io::Result<()> {
         let (containers, sandboxes) = (self.layout.containers(), self.layout.sandboxes());
         let (container_ids, sandbox_ids) = (ids(&containers)?, ids(&sandboxes)?);
@@ -576,7 +578,8 @@ impl ShimRuntime {
         }
     }
 
-    /// The same of one that was seen running; whether its process still is that one, whoever enters it has to check anyway.
+    /// The record and first process of a container that was seen running. Whoever enters that process has to check anyway
+    /// that it still is the same one.
     fn started(&self, id: &ContainerId) -> Option<(Arc<ContainerRecord>, Process)> {
         let cache = lock(&self.cache);
         let e = cache.containers.get(id.as_str())?;
@@ -586,7 +589,7 @@ impl ShimRuntime {
         Some((e.record.clone(), state.process?))
     }
 
-    /// What an exec needs of a container's configuration, read with its first one.
+    /// Returns the part of a container's configuration that an exec needs. It is read with the container's first exec.
     pub(super) fn config(&self, id: &ContainerId) -> io::Result<Arc<serde_json::Value>> {
         if let Some(known) = lock(&self.configs).get(id) {
             return Ok(known.clone());
@@ -632,7 +635,8 @@ impl ShimRuntime {
 /// Reason of an end nobody saw.
 pub(super) const UNKNOWN: &str = "Unknown";
 
-/// Whether a record directory was taken away since it was listed. Then nothing of it is looked for: that asks every process.
+/// True if a record directory was taken away since it was listed. No process is looked for then, because such a search asks
+/// every process.
 fn is_gone(dir: &Path) -> bool {
     fs::symlink_metadata(dir).is_err_and(|e| e.kind() == io::ErrorKind::NotFound)
 }

@@ -50,7 +50,7 @@ impl ShimRuntime {
         Some(record)
     }
 
-    /// What runs for a container of this boot that nobody is starting just now.
+    /// Finds what runs for a container of this boot that nobody is starting just now, and writes that down as its state.
     pub(super) fn rebuilt_state(
         &self,
         record: &ContainerRecord,
@@ -148,7 +148,8 @@ impl ShimRuntime {
         all
     }
 
-    /// The kind of its network, if it has a record now.
+    /// Writes the record of a sandbox whose holder still runs. Returns the kind of the sandbox's network, if the sandbox has
+    /// a record now.
     fn take_in_holder(&self, holder: Process, dir: &Path) -> Option<NetworkKind> {
         let record = roles::copy_of::<SandboxRecord>(holder)?;
         let state = SandboxState {
@@ -165,7 +166,7 @@ impl ShimRuntime {
             .map(|()| record.network())
     }
 
-    /// Whether it has a record now.
+    /// Writes the record of a container whose shim still runs. True if the container has a record now.
     fn take_in_shim(&self, shim: Process, dir: &Path) -> bool {
         let Some(record) = roles::copy_of::<ContainerRecord>(shim) else {
             return false;
@@ -236,7 +237,7 @@ impl ShimRuntime {
 
 /// The cgroups below ours that have their records.
 struct Known {
-    /// With all that is below them.
+    /// Cgroups that are known with all that is below them.
     whole: Vec<PathBuf>,
     /// UIDs: a cgroup of that name is known, and what is below it is looked at.
     pods: HashSet<String>,

@@ -11,15 +11,15 @@ use crate::engine::shims::state::{ImageMount, SubPath};
 /// The mounts of a container, by who makes them.
 #[derive(Debug, Default)]
 pub(super) struct Mounts {
-    /// By the OCI runtime.
+    /// Binds that the OCI runtime makes.
     pub(super) binds: Vec<Bind>,
-    /// By the shim, before [`Self::sub_paths`].
+    /// Images that the shim mounts, before [`Self::sub_paths`].
     pub(super) images: Vec<ImageMount>,
-    /// By the shim: parts of a volume, and what is more than a runtime can do with it.
+    /// Binds that the shim makes: parts of a volume, and what is more than a runtime can do with it.
     pub(super) sub_paths: Vec<SubPath>,
 }
 
-/// Whether a mount of that path of the node is for its devices: a device, or a part of /dev. Any other mount of a container
+/// True if a mount of that path of the node is for its devices: a device, or a part of /dev. Any other mount of a container
 /// that is not privileged has no use for them.
 fn holds_devices(path: &Path) -> bool {
     let is_device = path.metadata().is_ok_and(|m| {
@@ -36,7 +36,7 @@ impl Mounts {
     /// The mounts of a container whose record directory is `dir`; what the shim mounts lies in it.
     ///
     /// # Errors
-    /// An image of a volume is not there any more.
+    /// Returns an error when an image of a volume is not there any more.
     pub(super) fn of(
         c: &ContainerConfig,
         dir: &Path,
@@ -84,8 +84,8 @@ impl Mounts {
         Ok(target)
     }
 
-    /// What the OCI runtime binds: the volume, or where the shim binds a part of it. An image has nothing mounted below it,
-    /// so there `recursiveReadOnly` asks for nothing more.
+    /// Returns what the OCI runtime binds: the volume, or the place where the shim binds the volume or a part of it. An
+    /// image has nothing mounted below it, so there `recursiveReadOnly` asks for nothing more.
     fn source(&mut self, m: &Mount, volume: PathBuf, dir: &Path) -> PathBuf {
         let read_only = m.recursive_read_only && m.image.is_none();
         if m.sub_path.is_none() && m.propagation == Propagation::Private && !read_only {

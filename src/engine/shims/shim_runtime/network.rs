@@ -11,7 +11,8 @@ use crate::engine::shims::state::{self, NETWORK, NetworkRecord, PodIdentity};
 use crate::net::network::SandboxNetwork;
 
 impl ShimRuntime {
-    /// Its addresses are written down only when all is done: until then the sandbox is not ready.
+    /// Sets up the network of a sandbox. The addresses are written down only when all is done: until then the sandbox is not
+    /// ready.
     pub(super) fn set_up_network(&self, id: &ContainerId) -> io::Result<()> {
         let gone = || io::Error::other("its sandbox has ended");
         let sandbox = self.find_sandbox(id).ok_or_else(gone)?;
@@ -29,7 +30,7 @@ impl ShimRuntime {
         Ok(())
     }
 
-    /// With the next look at the sandbox.
+    /// Has the network's record read again with the next look at the sandbox.
     fn read_network_again(&self, id: &str) {
         if let Some(known) = lock(&self.cache).sandboxes.get_mut(id) {
             known.network = None;
@@ -55,7 +56,7 @@ impl ShimRuntime {
         }
     }
 
-    /// Without a network it is not ready, and its pod gets another.
+    /// Goes on with the network of a sandbox. Without a network the sandbox is not ready, and its pod gets another.
     fn resume_network(&self, sandbox: &KnownSandbox) -> io::Result<()> {
         let kind = sandbox.record.network();
         if self.networks.fixed(kind).is_some() || self.holder(sandbox).is_none() {

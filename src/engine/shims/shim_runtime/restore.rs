@@ -76,7 +76,8 @@ impl ShimRuntime {
         Ok(())
     }
 
-    /// Of the OCI configuration what an exec needs, if there has been one.
+    /// Writes the records of a container again. Of the OCI configuration only the part that an exec needs comes back, and
+    /// only if there has been an exec.
     fn restore_container(&self, dir: &Path, e: &KnownContainer) -> io::Result<()> {
         let id = ContainerId::new(SCHEME, &e.record.id);
         let config = lock(&self.configs).get(&id).cloned();

@@ -41,7 +41,7 @@ const MAX_PROFILE: u64 = 1 << 20;
 /// Longest answer of a shim in bytes.
 const MAX_ANSWER: usize = 4096;
 
-/// What the steps of a creation hand on.
+/// The values that the steps of a creation hand on.
 struct Draft<'a> {
     config: &'a ContainerConfig,
     sandbox_config: &'a SandboxConfig,
@@ -74,8 +74,8 @@ impl RolePipes {
         Ok(Self { stdin, stdout })
     }
 
-    /// One line, or all that it said before it ended, which is how an error comes. `TimedOut` when it
-    /// says nothing in time, `Interrupted` when the daemon is ending.
+    /// Waits for the role's answer: one line, or all that the role said before it ended, which is how an error comes. The
+    /// error is `TimedOut` when the role says nothing in time, and `Interrupted` when the daemon is ending.
     fn answer(&mut self, limit: Duration, ending: BorrowedFd<'_>) -> io::Result<String> {
         let end = Moment::now() + limit;
         let mut said = Vec::new();
@@ -208,7 +208,7 @@ impl ShimRuntime {
         }
     }
 
-    /// One instance of a container, from its image to a shim that waits for the word to start it.
+    /// Creates an instance of a container, from its image to a shim that waits for the word to start it.
     pub(super) fn create(
         &self,
         sandbox: &ContainerId,
@@ -260,7 +260,7 @@ impl ShimRuntime {
         }
     }
 
-    /// With each container anew: the pod may be of an older daemon or of another configuration.
+    /// Prepares the pod's cgroup with each container anew: the pod may be of an older daemon or of another configuration.
     fn prepare_pod_cgroup(&self, config: &SandboxConfig) -> Result<(), RuntimeError> {
         let _gate = self
             .cgroup_gate
@@ -502,7 +502,7 @@ fn app_armor(c: &ContainerConfig) -> Result<Option<String>, RuntimeError> {
     chosen.map_err(|text| RuntimeError::new(RuntimeErrorKind::Failed, text))
 }
 
-/// Those of the holder; what the pod shares with the node is left out.
+/// The holder's namespaces; what the pod shares with the node is left out.
 fn namespaces(d: &Draft<'_>) -> Namespaces {
     let of = |name: &str, own: bool| {
         own.then(|| PathBuf::from(format!("/proc/{}/ns/{name}", d.holder.pid)))
@@ -527,7 +527,7 @@ fn refusal(answer: &str) -> RuntimeError {
     RuntimeError::new(kind, words.next().unwrap_or("the shim gave no reason"))
 }
 
-/// What a role left on stderr.
+/// Returns the text that a role left on stderr.
 fn said(dir: &Path) -> String {
     fs::read_to_string(dir.join("stderr")).unwrap_or_default()
 }

@@ -153,7 +153,7 @@ impl ShimRuntime {
         self.reap(Some(s.shim.pid));
     }
 
-    /// What the shim would have done: nothing of the container is left but its record, overlay and log.
+    /// Does what the shim would have done: nothing of the container is left but its record, overlay and log.
     fn finish(
         &self,
         e: &KnownContainer,
@@ -199,7 +199,8 @@ impl ShimRuntime {
         );
     }
 
-    /// The same, also for a container without a readable record.
+    /// Ends a container's processes, and removes its OCI runtime state and its cgroups. This also works for a container
+    /// without a readable record.
     pub(super) fn clear_leftovers(
         &self,
         id: &str,
@@ -430,7 +431,7 @@ fn rename_away(dir: &Path, aside: &Path) -> io::Result<()> {
     }
 }
 
-/// As `remove_dir_all`; somebody else may have taken it.
+/// Removes a directory as `remove_dir_all` does; somebody else may have taken it.
 fn remove_dir_if_there(dir: &Path) -> io::Result<()> {
     match fs::remove_dir_all(dir) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -447,7 +448,7 @@ fn later(look: &mut Duration) -> Duration {
     std::mem::replace(look, *look * 2)
 }
 
-/// Whether the exit record is there, waiting for it as long as the shim lives, at most `limit`.
+/// Waits for the exit record as long as the shim lives, at most `limit`. True if the record is there.
 fn wait_for_exit(dir: &Path, shim: Option<&PidFd>, limit: Duration) -> bool {
     let path = dir.join(EXIT);
     let end = Moment::now() + limit;
