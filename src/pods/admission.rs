@@ -22,7 +22,7 @@ const NODE_PORTS: &str = "NodePorts";
 /// The start of the reason of a pod for which the node lacks a resource, which follows.
 const OUT_OF: &str = "OutOf";
 
-/// What the node has for pods.
+/// The resources and properties of the node against which pods are admitted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Node {
     /// `nodeName`.
@@ -39,7 +39,7 @@ pub struct Node {
     pub max_pods: usize,
     /// The kernel parameters that pods may set.
     pub sysctls: SysctlAllowlist,
-    /// Whether the kernel enforces AppArmor profiles.
+    /// True if the kernel enforces AppArmor profiles.
     pub app_armor: bool,
 }
 
@@ -67,7 +67,7 @@ pub fn node_labels(name: &str, configured: &BTreeMap<String, String>) -> BTreeMa
 /// in `status.message`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
-    /// One word.
+    /// The reason in one word.
     pub reason: Cow<'static, str>,
     /// The kubelet's sentence, and the part of the pod that it is about.
     pub message: String,
@@ -101,14 +101,14 @@ impl Rejection {
         format!("{WAITING}{}", self.message)
     }
 
-    /// Whether it is for want of room, which comes when other pods go. Any other reason lasts until the pod's file or the
-    /// configuration is another.
+    /// True if the pod was rejected for want of room, which comes when other pods go. Any other reason lasts until the
+    /// pod's file or the configuration is another.
     pub fn is_for_room(&self) -> bool {
         self.reason == NODE_PORTS || self.reason.starts_with(OUT_OF)
     }
 }
 
-/// What pods take of the node together.
+/// The sum of what a set of pods takes of the node: places, resources and ports.
 #[derive(Clone, Debug, Default)]
 pub struct Taken {
     pods: usize,
@@ -124,14 +124,14 @@ struct TakenPort {
 }
 
 impl Taken {
-    /// What these pods take.
+    /// Adds up what these pods take.
     pub fn by<'a>(pods: impl IntoIterator<Item = &'a Pod>) -> Self {
         let mut taken = Self::default();
         pods.into_iter().for_each(|pod| taken.add(pod));
         taken
     }
 
-    /// One more pod.
+    /// Adds what one more pod takes.
     pub fn add(&mut self, pod: &Pod) {
         self.pods += 1;
         for name in resource_names(pod) {
@@ -155,7 +155,7 @@ impl Taken {
 /// Checks `pod` against the node and what the other active pods take of it.
 ///
 /// # Errors
-/// The first refusal.
+/// Returns the first reason for which the node refuses the pod.
 pub fn admit(pod: &Pod, node: &Node, taken: &Taken) -> Result<(), Rejection> {
     sysctls(pod, node)?;
     operating_system(pod, node)?;
@@ -208,7 +208,7 @@ fn operating_system(pod: &Pod, node: &Node) -> Result<(), Rejection> {
     Ok(())
 }
 
-/// What a pod needs of a resource at any one time: thousandths of a processor, else units.
+/// Returns how much of a resource a pod needs at any one time: thousandths of a processor, else units.
 fn needs(pod: &Pod, name: &str) -> i64 {
     let containers = pod_resources::needed(pod, |c| request(&c.resources, name));
     containers.saturating_add(amount(pod.spec.overhead.get(name), name))
@@ -252,8 +252,8 @@ fn resources(pod: &Pod, node: &Node, taken: &Taken) -> Result<(), Rejection> {
     Ok(())
 }
 
-/// What the node has of each resource that the pod may lack. An unknown amount is left out; huge pages are not memory for
-/// other uses.
+/// Lists how much the node has of each resource that the pod may lack. An unknown amount is left out. Huge pages do not
+/// count as memory for other uses.
 fn capacities<'a>(pod: &'a Pod, node: &Node) -> Vec<(&'a str, i64)> {
     let huge = node.huge_pages.values();
     let memory = huge.fold(node.memory, |left, huge| left.saturating_sub(*huge).max(0));
@@ -376,8 +376,8 @@ fn host_ports(pod: &Pod) -> impl Iterator<Item = &ContainerPort> {
     lasting.flat_map(|c| &c.ports).filter(|p| p.host_port > 0)
 }
 
-/// Whether two ports conflict: protocol and port are the same, and the addresses are equal or one
-/// of them is every address.
+/// Tells whether two ports conflict: protocol and port are the same, and the addresses are equal or one of them is
+/// every address.
 fn conflict(a: &ContainerPort, b: &ContainerPort) -> bool {
     let every = |ip: &str| ip.is_empty() || ip == "0.0.0.0";
     a.protocol == b.protocol

@@ -52,7 +52,7 @@ struct Content<Status> {
 pub struct Restored {
     /// The last status of each pod.
     pub statuses: HashMap<PodUid, PodStatus>,
-    /// How long the pods have been active.
+    /// The time that each pod has been active.
     pub ages: Ages,
     /// The node was started again since the file was written, so that no container of these statuses runs.
     pub rebooted: bool,
@@ -136,7 +136,7 @@ impl Checkpoint {
         }
     }
 
-    /// Where it is.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -145,7 +145,7 @@ impl Checkpoint {
     /// was in the statuses before the call is on disk after it.
     ///
     /// # Errors
-    /// The file cannot be written; the old one stays.
+    /// Returns the disk's error if the file cannot be written; the old file stays.
     pub fn save(&self) -> io::Result<bool> {
         let mut written = self.written();
         // read before the statuses: a change in between is written again
@@ -177,8 +177,8 @@ impl Checkpoint {
     }
 }
 
-/// Whether a failed write is a warning: the first of a row is. The write at the daemon's end is none: it is not tried
-/// again, and the next daemon looks at the containers.
+/// True if a failed write is logged as a warning: only the first of a row is. A failed write at the daemon's end is
+/// not: nothing tries it again, and the next daemon looks at the containers.
 fn is_told(at_the_end: bool, failed_before: bool) -> bool {
     !at_the_end && !failed_before
 }
@@ -198,7 +198,7 @@ impl Pace {
         }
     }
 
-    /// After a write: how long to wait before the next.
+    /// Returns how long to wait after a write before the next one.
     fn pause(&mut self, now: Moment) -> Duration {
         let more = u32::try_from(now.since(self.refilled).as_nanos() / INTERVAL.as_nanos())
             .unwrap_or(u32::MAX);
@@ -218,7 +218,7 @@ impl Pace {
 /// `save_others` is called at each turn, at least once in [`INTERVAL`], and writes other small files.
 ///
 /// # Errors
-/// The thread cannot be started.
+/// Returns an error if the thread cannot be started.
 pub fn spawn(
     checkpoint: Arc<Checkpoint>,
     stop: Receiver<()>,

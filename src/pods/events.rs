@@ -68,7 +68,7 @@ pub struct Event {
     pub reason: String,
     /// The kubelet's text.
     pub message: String,
-    /// How often it happened.
+    /// The number of times that the event happened.
     pub count: u32,
     /// First time, wall clock.
     pub first_timestamp: Time,
@@ -140,7 +140,7 @@ impl Recorder {
         self.record_at(level, pod, field_path, type_, reason, message);
     }
 
-    /// As [`Self::record`]. `level` is the level of the first log line; later ones are logged at
+    /// Records an event like [`Self::record`]. `level` is the level of the first log line; later lines are logged at
     /// debug.
     pub fn record_at(
         &self,
@@ -193,7 +193,7 @@ impl Recorder {
         }
     }
 
-    /// How many of that type there were, repeated ones included.
+    /// Returns the number of events of that type, repeated ones included.
     pub fn total(&self, type_: EventType) -> u64 {
         self.counter(type_).get()
     }
@@ -205,7 +205,7 @@ impl Recorder {
         }
     }
 
-    /// All events, the most recent last.
+    /// Returns all events, the most recent last.
     pub fn list(&self) -> Vec<Arc<Event>> {
         self.newer_than(0)
     }

@@ -42,7 +42,7 @@ impl PodManager {
         self.lock().get(uid).cloned()
     }
 
-    /// All of them, in no order.
+    /// Returns all pods, in no order.
     pub fn all(&self) -> Vec<Arc<Pod>> {
         self.lock().values().cloned().collect()
     }

@@ -16,11 +16,11 @@ use crate::net::services::inputs::ServiceObjects;
 type Set = BTreeMap<ObjectKey, ObjectContent>;
 type Hook = Arc<dyn Fn() + Send + Sync>;
 
-/// What has changed for one reader.
+/// The changes that one reader has not asked for yet.
 struct Account {
     /// The kinds that it asks for.
     kinds: &'static [ObjectKind],
-    /// Those that have changed, come or gone since it last asked.
+    /// The objects that have changed, come or gone since the reader last asked.
     changed: BTreeSet<ObjectKey>,
     hook: Hook,
 }
@@ -37,9 +37,9 @@ impl Account {
 
 struct State {
     sets: BTreeMap<PodSource, Set>,
-    /// Of the sync loop.
+    /// The account of the sync loop.
     of_pods: Account,
-    /// Of the others.
+    /// The accounts of the other readers.
     watches: Vec<Account>,
 }
 
@@ -99,7 +99,7 @@ impl Objects {
         }
     }
 
-    /// Those of the objects that are there.
+    /// Returns the objects that are there among `keys`.
     pub fn of(&self, keys: BTreeSet<ObjectKey>) -> ObjectSet {
         let state = self.lock();
         let there = |key: ObjectKey| {
@@ -143,7 +143,8 @@ impl Objects {
         found
     }
 
-    /// Whether that source has handed over its objects, be it none. Before that, what is not here may still come.
+    /// True if that source has handed over its objects, be it none. Before that, an object that is missing here may
+    /// still come.
     pub fn has_spoken(&self, source: PodSource) -> bool {
         self.lock().sets.contains_key(&source)
     }
@@ -173,9 +174,9 @@ impl Objects {
         std::mem::take(&mut self.lock().of_pods.changed)
     }
 
-    /// One more reader of changes. `on_change` is called after each change of an object of these kinds, and when a source
-    /// has spoken for the first time; on the thread of a source, so it must not block. What is there already counts as come,
-    /// without a call.
+    /// Adds one more reader of changes. `on_change` is called after each change of an object of these kinds, and when a
+    /// source has spoken for the first time. The call comes on the thread of a source, so it must not block. An object
+    /// that is there already counts as come, without a call.
     pub fn watch(
         self: &Arc<Self>,
         kinds: &'static [ObjectKind],

@@ -8,9 +8,9 @@ use std::fmt;
 pub enum ProbeResult {
     /// Not known yet: the initial result of startup.
     Unknown,
-    /// At or above successThreshold.
+    /// The successes in a row have reached successThreshold.
     Success,
-    /// At or above failureThreshold.
+    /// The failures in a row have reached failureThreshold.
     Failure,
 }
 

@@ -51,27 +51,27 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// … doubling to this.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// What the loop listens to; capacities are in ARCHITECTURE.md.
+/// The channels that the loop listens to. Their capacities are in ARCHITECTURE.md.
 pub struct Channels {
-    /// From the pod sources. Closed means the daemon ends.
+    /// Updates from the pod sources. If the channel is closed, the daemon ends.
     pub config: Receiver<PodUpdate>,
-    /// From PLEG.
+    /// Events from PLEG.
     pub pleg: Receiver<PodLifecycleEvent>,
-    /// From the liveness results manager.
+    /// Updates from the liveness results manager.
     pub liveness: Receiver<results::Update>,
-    /// From the readiness results manager.
+    /// Updates from the readiness results manager.
     pub readiness: Receiver<results::Update>,
-    /// From the startup results manager.
+    /// Updates from the startup results manager.
     pub startup: Receiver<results::Update>,
-    /// From the image keeper: names in the image store have changed.
+    /// Signals from the image keeper: names in the image store have changed.
     pub images: Receiver<()>,
-    /// From the store of what pods refer to: [`Objects::take_changed`] has what has changed.
+    /// Signals from the store of objects that pods refer to: [`Objects::take_changed`] has the changed ones.
     pub objects: Receiver<()>,
-    /// From the watch of volumes: [`Evictions::ending`] has the pods that are to end.
+    /// Signals from the watch of volumes: [`Evictions::ending`] has the pods that are to end.
     pub evictions: Receiver<()>,
-    /// From the pod workers: a pod has ended, so that one that waits for room may start.
+    /// Signals from the pod workers: a pod has ended, so that a pod that waits for room may start.
     pub room: Receiver<()>,
-    /// Closed means the daemon ends.
+    /// The stop signal. If the channel is closed, the daemon ends.
     pub stop: Receiver<()>,
 }
 
@@ -95,20 +95,20 @@ impl Channels {
     }
 }
 
-/// What the loop asks of PLEG.
+/// The view of PLEG that the loop needs.
 pub trait RuntimeView: Send + Sync {
     /// Every pod the runtime knew at the last listing. Never blocks.
     fn pods(&self) -> Vec<Arc<RuntimePodStatus>>;
-    /// One of them; an unknown one is empty.
+    /// Returns the status of one pod. An unknown pod has an empty one.
     fn pod(&self, uid: &PodUid) -> Arc<RuntimePodStatus>;
-    /// Why the runtime cannot be relied on right now (5.4).
+    /// Checks whether the runtime can be relied on right now (5.4).
     ///
     /// # Errors
-    /// The text of kubelet-probes 5.4.
+    /// Returns the text of kubelet-probes 5.4.
     fn health(&self) -> Result<(), String>;
 }
 
-/// What the loop asks of the probe manager at housekeeping. Neither blocks.
+/// The part of the probe manager that the loop calls at housekeeping. Neither function blocks.
 pub trait ProbeHousekeeping: Send + Sync {
     /// Stops the workers of pods outside `alive`.
     fn clean_up(&self, alive: &HashSet<PodUid>);
@@ -124,9 +124,9 @@ pub trait GarbageCollector: Send {
 
 /// The parts that the loop acts on.
 pub struct Parts {
-    /// What pods may ask of this node, as it was at the start.
+    /// The resources of this node that pods may ask for, as they were at the start.
     pub node: admission::Node,
-    /// Its huge pages now.
+    /// Returns the node's huge pages now.
     pub huge_pages: fn() -> BTreeMap<String, i64>,
     /// Pods that should run.
     pub pods: Arc<PodManager>,
@@ -134,19 +134,19 @@ pub struct Parts {
     pub workers: Arc<PodWorkers>,
     /// Statuses.
     pub statuses: Arc<StatusManager>,
-    /// Which sources have spoken.
+    /// The pods of all sources, and which sources have spoken.
     pub config: Arc<PodConfig>,
-    /// What pods refer to.
+    /// The objects that pods refer to.
     pub objects: Arc<Objects>,
-    /// Which pods are evicted.
+    /// The record of evicted pods.
     pub evictions: Arc<Evictions>,
-    /// What the runtime holds.
+    /// The pods that the runtime holds.
     pub runtime: Arc<dyn RuntimeView>,
     /// Probe workers.
     pub probes: Arc<dyn ProbeHousekeeping>,
     /// Events.
     pub recorder: Arc<Recorder>,
-    /// What is counted.
+    /// The counters of the loop.
     pub metrics: Arc<LoopMetrics>,
     /// Back-off entries, histories, events and pauses.
     pub garbage: Box<dyn GarbageCollector>,
@@ -154,7 +154,7 @@ pub struct Parts {
     pub pods_with_data: Vec<PodUid>,
     /// The pods that have no place on the node.
     pub places: RefCell<Places>,
-    /// What an earlier daemon wrote down of pods that are gone is forgotten; done once.
+    /// True once the loop has forgotten what an earlier daemon wrote down of pods that are gone. It does so once.
     pub has_forgotten: Cell<bool>,
 }
 
@@ -172,7 +172,7 @@ pub struct Heartbeat {
     doubts: AtomicU8,
 }
 
-/// What touches every pod: a tick of syncs and a housekeeping, a bit each.
+/// The events that touch every pod: a tick of syncs and a housekeeping, a bit each.
 const WHOLE_PASS: u8 = 0b11;
 
 impl Heartbeat {
@@ -203,7 +203,7 @@ impl Heartbeat {
         self.panics.load(Ordering::Relaxed)
     }
 
-    /// As if it had turned then.
+    /// Acts as if the loop had turned at `at`.
     #[cfg(test)]
     pub(crate) fn turned(&self, at: Moment) {
         self.last
@@ -216,8 +216,8 @@ impl Heartbeat {
         (nanos != 0).then(|| Moment::from_boot(Duration::from_nanos(nanos)))
     }
 
-    /// What clients are told when the loop stands still (lessons F3). They still get answers, because other threads give
-    /// them. `started` stands in for the first turn.
+    /// Returns the text that clients are told when the loop stands still (lessons F3). Clients still get answers,
+    /// because other threads give them. `started` stands in for the first turn.
     pub fn stalled(&self, started: Moment, now: Moment) -> Option<String> {
         let ago = now.since(self.last().unwrap_or(started));
         let seconds = go_duration(Duration::from_secs(ago.as_secs()));
@@ -227,7 +227,7 @@ impl Heartbeat {
     }
 }
 
-/// One thing that happened.
+/// An event that the loop handles.
 #[derive(Debug)]
 enum Event {
     Config(PodUpdate),
@@ -246,7 +246,7 @@ enum Event {
 }
 
 impl Event {
-    /// Its bit of [`WHOLE_PASS`].
+    /// Returns the event's bit of [`WHOLE_PASS`], or 0.
     fn pass(&self) -> u8 {
         match self {
             Event::SyncTick => 0b01,
@@ -285,7 +285,7 @@ impl SyncLoop {
     /// Starts the thread `sync-loop`, which turns until it is told to stop.
     ///
     /// # Errors
-    /// The node gives no thread.
+    /// Returns an error if the node gives no thread.
     pub fn spawn(
         channels: Channels,
         parts: Parts,
@@ -458,7 +458,8 @@ impl Parts {
         self.metrics.ended(is_init, ended.exit_code, &ended.reason);
     }
 
-    /// Also before all sources have spoken: the pod's own one has (deviations: removal-at-once).
+    /// Ends and forgets a pod that its source no longer has. This happens even before all sources have spoken, because
+    /// the pod's own source has (deviations: removal-at-once).
     fn handle_removal(&self, pod: &Arc<Pod>) {
         // it is told to end before it is forgotten, so that a reader sees it as wanted or as ending until it is gone
         self.dispatch(
@@ -658,7 +659,7 @@ impl Parts {
     }
 }
 
-/// Whether a container of the pod, an init container too, shows that its image is not there.
+/// Tells whether a container of the pod, an init container too, shows that its image is not there.
 fn waits_for_image(status: &PodStatus) -> bool {
     let all = status.init_container_statuses.iter();
     let mut waiting = all
@@ -667,7 +668,7 @@ fn waits_for_image(status: &PodStatus) -> bool {
     waiting.any(|w| ImageWaitReason::ALL.iter().any(|r| r.as_str() == w.reason))
 }
 
-/// All that is known of a pod whose spec is gone.
+/// Makes a pod of the name, namespace and UID, which are all that is known of a pod whose spec is gone.
 fn only_metadata(runtime: &RuntimePodStatus) -> Pod {
     let mut metadata = crate::api::pod::ObjectMeta::default();
     metadata.name.clone_from(&runtime.name);

@@ -44,7 +44,7 @@ struct Delay {
 pub struct Held {
     /// The whole delay, for the message.
     pub delay: Duration,
-    /// When it ends.
+    /// The end of the delay.
     pub retry_at: Moment,
 }
 
@@ -75,7 +75,7 @@ impl BackOff {
     /// held back, nor is one that ended in an earlier boot.
     ///
     /// # Errors
-    /// [`Held`], as in [`Self::start`].
+    /// Returns [`Held`], as [`Self::start`] does.
     pub fn check(
         &mut self,
         pod: &PodRef,
@@ -97,7 +97,7 @@ impl BackOff {
     /// while the delay lasts; otherwise allows it and doubles the delay.
     ///
     /// # Errors
-    /// [`Held`] while `now - finished` is less than the current delay; nothing changes then.
+    /// Returns [`Held`] while `now - finished` is less than the current delay; nothing changes then.
     pub fn start(&mut self, key: &BackOffKey, finished: Moment, now: Moment) -> Result<(), Held> {
         let known = self
             .delays
@@ -123,7 +123,8 @@ impl BackOff {
         Ok(())
     }
 
-    /// How long something that ended at `finished` waits at least once, which is the first delay for what is not known.
+    /// Returns how long something that ended at `finished` waits at least once. An unknown key waits for the first
+    /// delay.
     pub fn hold(&mut self, key: &BackOffKey, finished: Moment) -> Duration {
         let held = self.start(key, finished, finished);
         let held = held.and_then(|()| self.start(key, finished, finished));

@@ -53,7 +53,8 @@ pub fn grace_of(seconds: i64) -> Duration {
     Duration::from_secs(seconds.max(0) as u64)
 }
 
-/// What is left of a grace period after a hook or a wait. Whole seconds count, as in the kubelet.
+/// Returns the grace period that remains after a hook or a wait. Only the whole seconds that these took count, as in
+/// the kubelet.
 pub fn left_of(grace: Duration, taken: Duration) -> Duration {
     grace.saturating_sub(Duration::from_secs(taken.as_secs()))
 }

@@ -54,7 +54,8 @@ fn any_regular_alive(inputs: &Inputs) -> bool {
         .any(|s| matches!(s.state, RuntimeState::Created | RuntimeState::Running))
 }
 
-/// Whether a regular container of the present sandbox was ever created: then the pod has been initialised (9.1, 9.3 S8).
+/// Tells whether a regular container of the present sandbox was ever created. If so, the pod has been initialised
+/// (9.1, 9.3 S8).
 pub fn has_initialized(pod: &crate::api::Pod, status: &RuntimePodStatus) -> bool {
     let Some(sandbox) = status.sandboxes.first() else {
         return false;
@@ -68,8 +69,8 @@ pub fn has_initialized(pod: &crate::api::Pod, status: &RuntimePodStatus) -> bool
 
 struct Walk<'a> {
     inputs: &'a Inputs<'a>,
-    /// Whether this container and the ones after it were reached before: a regular container was
-    /// created, or a later init container has a status.
+    /// True if this container and the ones after it were reached before: a regular container was created, or a later
+    /// init container has a status.
     began: bool,
     all: Init,
 }

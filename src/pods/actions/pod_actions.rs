@@ -5,7 +5,7 @@ use crate::api::Pod;
 use crate::engine::runtime::{ContainerId, RuntimeContainerStatus, RuntimePodStatus};
 use crate::pods::probe_result::ProbeResult;
 
-/// Why a container is killed: decides its grace period (8.5).
+/// The reason for which a container is killed. It decides the grace period (8.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum KillReason {
     /// The pod ends, or the spec changed.
@@ -21,17 +21,17 @@ pub enum KillReason {
 /// A container to kill.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToKill {
-    /// Which instance.
+    /// The instance to kill.
     pub id: ContainerId,
-    /// Its name.
+    /// The name of the container.
     pub name: String,
-    /// For the Killing event.
+    /// The text of the Killing event.
     pub message: String,
-    /// For the grace period.
+    /// The reason, which decides the grace period.
     pub reason: KillReason,
 }
 
-/// What one sync has to do, in this order: kill the pod or single containers, remove, create the sandbox, start.
+/// The work of one sync, in this order: kill the pod or single containers, remove, create the sandbox, start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodActions {
     /// Kill every running container and the sandbox first.
@@ -51,12 +51,12 @@ pub struct PodActions {
 }
 
 impl PodActions {
-    /// Whether there is nothing to do.
+    /// True if there is nothing to do.
     pub fn is_empty(&self) -> bool {
         !self.kill_pod && !self.starts() && self.kill.is_empty() && self.remove.is_empty()
     }
 
-    /// Whether a sandbox or a container is to start.
+    /// Tells whether a sandbox or a container is to start.
     pub fn starts(&self) -> bool {
         self.create_sandbox || !self.init_start.is_empty() || !self.start.is_empty()
     }
@@ -66,7 +66,7 @@ impl PodActions {
 pub struct Inputs<'a> {
     /// The pod.
     pub pod: &'a Pod,
-    /// What the runtime said last.
+    /// The pod's status as the runtime last reported it.
     pub status: &'a RuntimePodStatus,
     /// The liveness cache.
     pub liveness: &'a dyn Fn(&ContainerId) -> Option<ProbeResult>,

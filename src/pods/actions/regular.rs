@@ -14,7 +14,7 @@ pub(super) struct Regular {
     /// Indexes into the spec, in its order.
     pub(super) start: Vec<usize>,
     pub(super) kill: Vec<ToKill>,
-    /// How many keep running.
+    /// The number of containers that keep running.
     pub(super) kept: usize,
 }
 

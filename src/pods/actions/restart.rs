@@ -6,17 +6,17 @@ use crate::api::Container;
 use crate::api::pod::{RestartPolicy, RestartRule};
 use crate::engine::runtime::{ContainerId, RuntimeContainerStatus, RuntimeState};
 
-/// In the Killing event of a container that a person wants to be restarted, and the cause of that restart.
+/// The text in the Killing event of a container that a person wants to be restarted, and the cause of that restart.
 pub const RESTART_REQUESTED: &str = "restart requested";
 
-/// Why a container cannot be restarted on request.
+/// The reason why a container cannot be restarted on request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CannotRestart {
-    /// Its restart policy: what is killed would not start again.
+    /// The container's restart policy forbids it: a container that is killed would not start again.
     Never,
-    /// It has ended, and its restart policy leaves it so.
+    /// The container has ended with this exit code, and its restart policy leaves it so.
     HasEnded(i32),
-    /// It has no instance yet.
+    /// The container has no instance yet.
     NotStarted,
 }
 
@@ -40,7 +40,7 @@ impl fmt::Display for CannotRestart {
 /// starts at once.
 ///
 /// # Errors
-/// The container would not start again.
+/// Returns the reason why the container would not start again.
 pub fn on_request(
     pod: RestartPolicy,
     container: &Container,
@@ -72,7 +72,7 @@ pub fn should_restart_after(pod: RestartPolicy, container: &Container, exit_code
     }
 }
 
-/// Whether an exit with this code asks for a restart of all containers (8.6).
+/// Tells whether an exit with this code asks for a restart of all containers (8.6).
 pub fn restarts_all(container: &Container, exit_code: i32) -> bool {
     matching_rule(container, exit_code).is_some_and(|rule| rule.action == "RestartAllContainers")
 }

@@ -20,11 +20,11 @@ pub struct ToRemove {
     pub id: ContainerId,
     /// The container's name.
     pub name: String,
-    /// Whether it still runs, so that it is killed first.
+    /// True if the instance still runs, so that it is killed first.
     pub kill: bool,
 }
 
-/// Whether a rule of some container can ask for a restart of all; such pods have the condition
+/// Tells whether a rule of some container can ask for a restart of all. Such pods have the condition
 /// AllContainersRestarting.
 pub fn may_restart_all(spec: &PodSpec) -> bool {
     let asks = |c: &Container| {
@@ -36,7 +36,7 @@ pub fn may_restart_all(spec: &PodSpec) -> bool {
     spec.all_containers().any(asks)
 }
 
-/// Whether the newest instance of a container has ended in a way that asks for a restart of all.
+/// True if the newest instance of a container has ended in a way that asks for a restart of all.
 pub fn restart_all_wanted(pod: &Pod, status: &RuntimePodStatus) -> bool {
     restart_all_asked_by(pod, status).is_some()
 }
@@ -52,7 +52,8 @@ pub fn restart_all_asked_by<'a>(
     })
 }
 
-/// Whether the API status shows such an end, or the restart is under way already (2.5).
+/// True if the API status shows a container whose end asks for a restart of all, or if that restart is under way
+/// already (2.5).
 pub fn restart_all_going_on(spec: &PodSpec, status: &PodStatus) -> bool {
     let asks = |c: &Container| {
         let ended = status

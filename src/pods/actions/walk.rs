@@ -185,9 +185,9 @@ impl World {
         }
     }
 
-    /// Whether every init container before this one is done: a plain one has ended well, a sidecar
-    /// was started, and the last sidecar has passed its startup probe. An earlier sidecar that
-    /// restarts does not delay this one.
+    /// Tells whether every init container before this one is done. A plain one is done when it has ended well, a
+    /// sidecar when it was started. The last sidecar must also have passed its startup probe. An earlier sidecar that
+    /// restarts does not delay this container.
     fn reached(&self, index: usize) -> bool {
         let before = &self.pod.spec.init_containers[..index];
         let passed = |id: &ContainerId, c: &Container| {

@@ -9,12 +9,12 @@ use crate::net::network::resolv_conf::ResolvConf;
 
 const NAMESERVERS_MAX: usize = 3;
 const SEARCHES_MAX: usize = 32;
-/// Of all searches with a space between each two.
+/// Most characters of all searches together, with a space between each two.
 const SEARCH_CHARACTERS_MAX: usize = 2048;
 /// Longest search; some resolvers abort on a longer one.
 const SEARCH_MAX: usize = 253;
 
-/// What the node has for its pods.
+/// The cluster's name servers and domain, as the node's configuration gives them to pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterDns {
     /// `clusterDNS`.
@@ -26,7 +26,7 @@ pub struct ClusterDns {
 /// A warning event of the pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DnsWarning {
-    /// One word.
+    /// The reason in one word.
     pub reason: &'static str,
     /// The kubelet's sentence.
     pub message: String,
@@ -52,7 +52,7 @@ pub fn resolver(
     (dns, warnings)
 }
 
-/// What the policy gives.
+/// Returns the resolver settings that the pod's DNS policy gives.
 fn base(
     pod: &Pod,
     cluster: &ClusterDns,

@@ -9,7 +9,7 @@ use crate::api::{Container, Pod};
 /// Names and values, in the order of the container's environment.
 type Variables = Vec<(String, String)>;
 
-/// What a container's variables depend on.
+/// The inputs from which a container's variables are made.
 pub(super) struct Sources<'a> {
     pub(super) pod: &'a Pod,
     pub(super) container: &'a Container,
@@ -26,7 +26,7 @@ impl Sources<'_> {
     /// last, where the container has none of the name; `env` may refer to them.
     ///
     /// # Errors
-    /// The kubelet's text for an object, key or field that does not exist. It never holds a value.
+    /// Returns the kubelet's text for an object, key or field that does not exist. The text never holds a value.
     pub(super) fn variables(&self) -> Result<Variables, String> {
         let mut all = Variables::with_capacity(self.container.env.len());
         for source in &self.container.env_from {
@@ -80,7 +80,7 @@ impl Sources<'_> {
         }
     }
 
-    /// None when the source is optional and missing.
+    /// Returns the value from its source, or `None` when the source is optional and missing.
     fn value(&self, from: &EnvVarSource) -> Result<Option<String>, String> {
         if let Some(field) = &from.field_ref {
             return field_value(self.pod, self.facts, &field.field_path).map(Some);
@@ -126,7 +126,7 @@ impl Sources<'_> {
     }
 }
 
-/// Whether a variable of the container needs the addresses of the pod.
+/// Tells whether a variable of the container needs the addresses of the pod.
 pub fn needs_pod_ips(container: &Container) -> bool {
     let fields = container.env.iter().filter_map(|v| {
         let field = v.value_from.as_ref()?.field_ref.as_ref()?;

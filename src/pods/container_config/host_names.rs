@@ -13,7 +13,7 @@ const KERNEL_MAX: usize = 64;
 pub struct HostNames {
     /// The name without its domain.
     pub short: String,
-    /// Its domain; empty without a subdomain.
+    /// The domain of the pod; empty without a subdomain.
     pub domain: String,
     /// The host name that processes see.
     pub kernel: String,
@@ -22,7 +22,7 @@ pub struct HostNames {
 /// The names of `pod`; `node` is the node's own host name.
 ///
 /// # Errors
-/// With its domain the name is longer than the kernel takes.
+/// Returns a text if the name with its domain is longer than the kernel takes.
 pub fn host_names(pod: &Pod, cluster_domain: &str, node: &str) -> Result<HostNames, String> {
     let s = &pod.spec;
     let (short, domain) = match &s.hostname_override {

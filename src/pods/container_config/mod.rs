@@ -38,7 +38,7 @@ use crate::net::network::etc_files::EtcFiles;
 use crate::net::network::{Bandwidth, PortMapping};
 use crate::pods::volumes::MountedVolumes;
 
-/// What the daemon's configuration says of the resources of pods.
+/// The daemon's settings for the resources of pods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ResourcePolicy {
     /// Processes and threads of a pod; None is no limit.
@@ -85,7 +85,7 @@ pub struct SandboxInputs<'a> {
     pub log_directory: PathBuf,
     /// Cgroup of the pod.
     pub cgroup_parent: String,
-    /// Of the daemon's configuration.
+    /// The resource settings of the daemon's configuration.
     pub resource_policy: ResourcePolicy,
     /// The pod's volumes.
     pub volumes: &'a MountedVolumes,
@@ -115,7 +115,7 @@ pub fn sandbox(i: &SandboxInputs<'_>) -> SandboxConfig {
     }
 }
 
-/// Of the pod's annotations, which validation has read; a fraction of a bit counts as one.
+/// Reads the bandwidth limits from the pod's annotations, which validation has read. A fraction of a bit counts as one.
 fn bandwidth(pod: &Pod) -> Bandwidth {
     let rate = |key: &str| {
         let text = pod.metadata.annotations.get(key)?;
@@ -128,7 +128,8 @@ fn bandwidth(pod: &Pod) -> Bandwidth {
     }
 }
 
-/// Of every container that asks for a port of the node. Where the pod uses the node's network, the port is its own.
+/// Returns the port mappings of every container that asks for a port of the node. A pod in the node's network has none,
+/// because its ports are the node's.
 fn port_mappings(pod: &Pod) -> Vec<PortMapping> {
     if pod.spec.host_network {
         return Vec::new();
@@ -179,7 +180,7 @@ pub type ImageVolumes = BTreeMap<String, ImageSpec>;
 pub struct Inputs<'a> {
     /// Validated and defaulted.
     pub pod: &'a Pod,
-    /// One of the pod's containers.
+    /// The container to configure, one of the pod's.
     pub container: &'a Container,
     /// Instances of the container before this one.
     pub attempt: u32,
@@ -199,7 +200,7 @@ pub struct Inputs<'a> {
     pub seccomp_profiles: &'a Path,
     /// Facts of the node.
     pub node: &'a NodeFacts,
-    /// Of the daemon's configuration.
+    /// The resource settings of the daemon's configuration.
     pub resource_policy: ResourcePolicy,
     /// The objects that the pod refers to.
     pub objects: &'a ObjectSet,
@@ -212,7 +213,7 @@ pub struct Inputs<'a> {
 /// The configuration of a container.
 ///
 /// # Errors
-/// Why there is no configuration, for people: a mount of a volume that the pod does not have, a bad
+/// Returns the reason why there is no configuration, for people: a mount of a volume that the pod does not have, a bad
 /// quantity, `runAsNonRoot` for an image that runs as root, a variable from an object that is missing.
 pub fn container(i: &Inputs<'_>) -> Result<ContainerConfig, String> {
     let c = i.container;

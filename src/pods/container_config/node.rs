@@ -27,7 +27,7 @@ pub struct NodeFacts {
     pub thermal_throttle: Vec<String>,
     /// The node's addresses, the first one first.
     pub host_ips: Vec<String>,
-    /// What the node has for pods.
+    /// The resources that the node has for pods.
     pub allocatable: Allocatable,
     /// Mounts can be made read-only with all mounts below them (mount_setattr, Linux 5.12).
     pub recursive_read_only: bool,
@@ -35,7 +35,7 @@ pub struct NodeFacts {
     pub huge_page_sizes: Vec<u64>,
 }
 
-/// Where the kernel shows its huge pages.
+/// The directory in which the kernel shows its huge pages.
 const HUGE_PAGES: &str = "/sys/kernel/mm/hugepages";
 
 /// The bytes of huge pages that the node has now, by resource: `hugepages-2Mi`.

@@ -53,7 +53,7 @@ pub(super) fn pod_resources(pod: &Pod, policy: ResourcePolicy) -> PodResources {
     }
 }
 
-/// Of thousandths of a core and of bytes.
+/// Makes cgroup limits from thousandths of a core and from bytes.
 fn limits(cpu_request: i64, cpu_limit: Option<i64>, memory_limit: Option<i64>) -> Limits {
     Limits {
         cpu_shares: shares(cpu_request),
@@ -63,8 +63,8 @@ fn limits(cpu_request: i64, cpu_limit: Option<i64>, memory_limit: Option<i64>) -
     }
 }
 
-/// What the container may swap out. With LimitedSwap a burstable container that requests less memory than its limit has as
-/// large a part of the node's swap as it requests of its memory; every other one has none.
+/// Returns how much the container may swap out. With LimitedSwap, a burstable container that requests less memory than
+/// its limit has as large a part of the node's swap as it requests of its memory. Every other container has none.
 fn swap_limit(
     pod: &Pod,
     container: &Container,
@@ -128,7 +128,7 @@ fn oom_score_adj(pod: &Pod, container: &Container, memory_capacity: u64) -> Resu
     })
 }
 
-/// For a sidecar: the smallest memory request among the regular containers.
+/// Returns the smallest memory request among the regular containers if the container is a sidecar, else `None`.
 fn least_regular_request(pod: &Pod, container: &Container) -> Result<Option<i64>, String> {
     if !pod.spec.is_sidecar(&container.name) {
         return Ok(None);

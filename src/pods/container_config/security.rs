@@ -72,7 +72,7 @@ pub(super) fn security(i: &Inputs<'_>) -> Result<Security, String> {
     })
 }
 
-/// What is added. As with containerd, a name that is written with `CAP_` grants nothing.
+/// Returns the capabilities that are added. As with containerd, a name that is written with `CAP_` grants nothing.
 fn granted(all: &Capabilities) -> Vec<String> {
     let plain = all.add.iter().filter(|name| !has_prefix(name)).cloned();
     let plain = Capabilities {

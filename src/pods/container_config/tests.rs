@@ -129,7 +129,7 @@ fn a_volume_that_the_pod_does_not_have_is_an_error() {
     );
 }
 
-/// It is mounted read-only whatever the mount says, and is not on the node.
+/// An image volume is mounted read-only whatever the mount says, and has no path on the node.
 #[test]
 fn an_image_is_mounted_instead_of_a_path() {
     let image = ImageSpec {

@@ -15,7 +15,7 @@ use crate::pods::status::{DELETED, EVICTED};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Mark {
-    /// Why.
+    /// The reason for the eviction.
     pub(super) message: String,
     pub(super) stage: Stage,
     /// A person wants it, and no limit of a volume.
@@ -23,11 +23,11 @@ pub(super) struct Mark {
     pub(super) deletion: Option<Deletion>,
 }
 
-/// What a person wants of a pod that is deleted.
+/// The wish of a person who deletes a pod.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Deletion {
-    /// Of the pod that is deleted: any other content of its file is not.
+    /// The content of the deleted pod. The deletion does not apply to any other content of the pod's file.
     pub(super) content: String,
     /// The grace period in seconds; None is the pod's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -37,15 +37,15 @@ pub(super) struct Deletion {
     pub(super) is_over: bool,
 }
 
-/// How far an eviction has got.
+/// The stage that an eviction has reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum Stage {
-    /// Its containers are being stopped and its volumes emptied.
+    /// The pod's containers are being stopped and its volumes emptied.
     Ending,
     /// Nothing is left of it since then; it starts anew after the delay.
     Waiting { since: Moment, delay: Duration },
-    /// It does not start again.
+    /// The pod does not start again.
     ForGood,
 }
 
@@ -76,7 +76,7 @@ impl Mark {
         }
     }
 
-    /// Why its containers start again.
+    /// Returns the reason why the pod's containers start again.
     pub(super) fn cause(&self) -> String {
         match self.deletion {
             Some(_) => "the pod was deleted, and its file has changed since".into(),
@@ -84,7 +84,7 @@ impl Mark {
         }
     }
 
-    /// Whether the pod may start anew.
+    /// True if the delay is over, so that the pod may start anew.
     pub(super) fn is_over(&self, now: Moment) -> bool {
         match self.stage {
             Stage::Waiting { since, delay } => now.since(since) >= delay,
@@ -92,7 +92,8 @@ impl Mark {
         }
     }
 
-    /// As [`crate::pods::actions::BackOff`]: what ended in an earlier boot is not held back.
+    /// Adapts the mark to this boot like [`crate::pods::actions::BackOff`]: a pod that ended in an earlier boot is not
+    /// held back.
     fn in_boot(self, same: bool, now: Moment) -> Self {
         let stage = match self.stage {
             Stage::Waiting { .. } if !same => Stage::Waiting {
@@ -105,10 +106,10 @@ impl Mark {
     }
 }
 
-/// None without a file.
+/// Reads the mark from its file. Returns `None` without a file.
 ///
 /// # Errors
-/// It cannot be read, or is damaged.
+/// Returns an error if the file cannot be read, or is damaged.
 pub(super) fn read(path: &Path) -> io::Result<Option<Mark>> {
     let bytes = match fs::read(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -123,7 +124,7 @@ pub(super) fn read(path: &Path) -> io::Result<Option<Mark>> {
 /// The file is on the disk when it returns.
 ///
 /// # Errors
-/// It cannot be written; what was there stays.
+/// Returns an error if the file cannot be written; an older file stays.
 pub(super) fn write(path: &Path, mark: &Mark) -> io::Result<()> {
     let record = Record {
         boot_id: clock::boot_id(),
@@ -133,7 +134,7 @@ pub(super) fn write(path: &Path, mark: &Mark) -> io::Result<()> {
 }
 
 /// # Errors
-/// The file is still there.
+/// Returns an error if the file is still there.
 pub(super) fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),

@@ -75,19 +75,19 @@ impl Evictions {
         }
     }
 
-    /// How many pods this daemon has evicted.
+    /// Returns how many pods this daemon has evicted.
     pub fn total(&self) -> u64 {
         self.evicted.get()
     }
 
     // ---- for the sync loop ----
 
-    /// Whether the pod is evicted, and does not start anew yet.
+    /// True if the pod is evicted, and does not start anew yet.
     pub fn is_evicted(&self, uid: &PodUid, now: Moment) -> bool {
         self.lock().marks.get(uid).is_some_and(|m| !m.is_over(now))
     }
 
-    /// Whether the pod is evicted and will start anew, so that its place on the node is kept.
+    /// Tells whether the pod is evicted and will start anew, so that its place on the node is kept.
     pub fn comes_back(&self, uid: &PodUid) -> bool {
         let state = self.lock();
         let mark = state.marks.get(uid);
@@ -162,7 +162,8 @@ impl Evictions {
     /// Ends a pod until its file changes. It is on the disk when this returns. `grace` is in seconds; None is the pod's own.
     ///
     /// # Errors
-    /// The disk does not take it: nothing is ended, because the next daemon would not know of it.
+    /// Returns the disk's error if the mark cannot be written. Nothing is ended then, because the next daemon would not
+    /// know of it.
     pub fn delete(&self, pod: &Pod, message: &str, grace: Option<i64>) -> std::io::Result<()> {
         let uid = pod.uid();
         let content = content_hash(pod);
@@ -229,7 +230,7 @@ impl Evictions {
         }
     }
 
-    /// Why the pod's containers start again, when it may start anew now.
+    /// Returns the reason why the pod's containers start again, if the pod may start anew now.
     pub fn over(&self, uid: &PodUid, now: Moment) -> Option<String> {
         let state = self.lock();
         let mark = state.marks.get(uid).filter(|mark| mark.is_over(now));
@@ -239,7 +240,7 @@ impl Evictions {
     /// The pod starts anew.
     ///
     /// # Errors
-    /// The disk keeps the mark, so that the next daemon would end the pod.
+    /// Returns the disk's error if the mark stays on the disk, so that the next daemon would end the pod.
     pub fn begin_anew(&self, uid: &PodUid, now: Moment) -> std::io::Result<()> {
         let _writing = self.writing();
         mark::remove(&self.layout.eviction(uid))?;
@@ -266,12 +267,13 @@ impl Evictions {
         }
     }
 
-    /// Changes a mark, on the disk first; whether there was anything to change. The sync loop writes none and waits for no
-    /// disk, so a mark may become another during the write: then the change is made anew from that one.
+    /// Changes a mark, on the disk first, and returns whether there was anything to change. The sync loop writes no
+    /// mark and waits for no disk, so a mark may become another during the write. The change is then made anew from
+    /// that mark.
     ///
     /// # Errors
-    /// The disk does not take it. What cannot be written is kept in memory: only a daemon that is killed would forget it, and
-    /// it measures anew.
+    /// Returns the disk's error if the mark cannot be written. The mark is kept in memory then: only a daemon that is
+    /// killed would forget it, and the next daemon measures anew.
     fn change(
         &self,
         uid: &PodUid,
@@ -281,7 +283,8 @@ impl Evictions {
         self.change_written(uid, false, change)
     }
 
-    /// As [`Self::change`]; `strictly`: what cannot be written is not kept. Called with `writing` held.
+    /// Changes a mark like [`Self::change`]. With `strictly`, a mark that cannot be written is not kept. Call this with
+    /// `writing` held.
     fn change_written(
         &self,
         uid: &PodUid,

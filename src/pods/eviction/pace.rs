@@ -12,30 +12,30 @@ const STEP_REST: u32 = 9;
 /// The rest after a walk, in times of the walk.
 const WALK_REST: u32 = 99;
 
-/// What a step of a walk has found.
+/// The finding of one step of a walk through a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
-    /// It is not at its end.
+    /// The walk is not at its end.
     More,
     /// The volume keeps its limit.
     Under,
-    /// It does not.
+    /// The volume exceeds its limit.
     Over,
 }
 
-/// What is known of a volume.
+/// The state of the walks through one volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Pace {
-    /// When it is looked at next.
+    /// The time of the next look at the volume.
     pub(super) due: Moment,
     /// The time that the walk has taken so far.
     spent: Duration,
-    /// The walk before this one found it over its limit.
+    /// True if the walk before this one found the volume over its limit.
     was_over: bool,
 }
 
 impl Pace {
-    /// After a step from `began` to `now`; returns whether the pod is to be evicted.
+    /// Notes a step from `began` to `now`, and returns whether the pod is to be evicted.
     pub(super) fn stepped(
         &mut self,
         found: Found,

@@ -45,7 +45,7 @@ impl Node {
         self.woken = woken;
     }
 
-    /// Whether it is evicted, is to end, and is to start anew.
+    /// Tells whether the pod is evicted, is to end, and is to start anew.
     fn seen(&self, now: u64) -> (bool, bool, bool) {
         let (e, uid, now) = (&self.evictions, UID.into(), at(now));
         let is_evicted = e.is_evicted(&uid, now);
@@ -177,7 +177,7 @@ fn with_image(image: &str) -> Pod {
     pod
 }
 
-/// The same as the next daemon has it, which has read the file at another time.
+/// Returns the pod as the next daemon has it, which has read the file at another time.
 fn read_again(image: &str) -> Pod {
     let mut pod = with_image(image);
     pod.raw
@@ -271,7 +271,7 @@ fn an_evicted_pod_that_is_deleted_does_not_come_back() {
     assert_eq!(node.seen(100_000), (true, false, false));
 }
 
-/// What the next daemon would not know of is not done.
+/// A deletion is refused if it cannot be written, because the next daemon would not know of it.
 #[test]
 fn a_deletion_that_the_disk_does_not_take_is_an_error() {
     let node = Node::new();

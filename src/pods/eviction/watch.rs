@@ -38,13 +38,13 @@ type Key = (PodUid, String);
 /// Gives the volumes of a pod that have a limit.
 pub type Limited = Box<dyn Fn(&Pod) -> Vec<LimitedVolume> + Send>;
 
-/// What the thread works with.
+/// The parts that the watching thread works with.
 pub struct Watch {
     /// Pods that should run.
     pub pods: Arc<PodManager>,
     /// A pod that has ended is not evicted.
     pub statuses: Arc<StatusManager>,
-    /// Where evictions go.
+    /// The evictions to which the thread adds.
     pub evictions: Arc<Evictions>,
     /// Events.
     pub recorder: Arc<Recorder>,
@@ -59,7 +59,7 @@ pub struct Watch {
 /// Measures until `stop` closes; who closes it wakes the thread by the feed.
 ///
 /// # Errors
-/// The thread cannot be started.
+/// Returns an error if the thread cannot be started.
 pub fn spawn(watch: Watch, stop: Receiver<()>, roster: &Roster) -> io::Result<JoinHandle<()>> {
     let mut measuring = Measuring::new(watch);
     roster.spawn("eviction", STACK, move |pulse, panicked| {
@@ -71,7 +71,7 @@ pub fn spawn(watch: Watch, stop: Receiver<()>, roster: &Roster) -> io::Result<Jo
 struct Volume {
     pace: Pace,
     walk: Option<Walk>,
-    /// That it cannot be counted as a whole is said once.
+    /// True once the log says that the volume cannot be counted as a whole. It says so once.
     said: bool,
 }
 

@@ -11,15 +11,15 @@ use crate::engine::runtime::{RuntimeError, RuntimeErrorKind};
 pub enum StartErrorReason {
     /// Held back by the crash-loop back-off.
     CrashLoopBackOff,
-    /// Its image is not there.
+    /// The container's image is not there.
     Image(ImageWaitReason),
     /// The spec cannot become a container (unknown user, missing volume, …).
     CreateContainerConfigError,
     /// The runtime could not create it.
     CreateContainerError,
-    /// It was created and did not start (missing binary, …).
+    /// The container was created and did not start (missing binary, …).
     RunContainerError,
-    /// Its postStart hook failed, and it was killed.
+    /// The container's postStart hook failed, and the container was killed.
     PostStartHookError,
 }
 
@@ -85,7 +85,8 @@ impl From<EnsureError> for StartError {
 }
 
 impl fmt::Display for StartError {
-    /// As in the kubelet's event `Error: …`: of an image the reason alone, for its own event has the text.
+    /// Writes the text of the kubelet's event `Error: …`. For an image that is the reason alone, because the image's
+    /// own event has the text.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.reason {
             StartErrorReason::Image(reason) => f.write_str(reason.as_str()),

@@ -11,12 +11,12 @@ use crate::net::network::etc_files::{Content, EtcFiles, Hosts};
 use crate::net::network::resolv_conf::ResolvConf;
 use crate::pods::container_config::{self, ClusterDns, DnsWarning, HostNames};
 
-/// What the configuration says about names.
+/// The configuration of names and resolvers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeDns {
     /// The resolvers that are given, and the domain.
     pub cluster: ClusterDns,
-    /// Where podprobe answers names itself.
+    /// The addresses at which podprobe answers names itself.
     pub own_dns: Vec<IpAddr>,
     /// The node's file that pods' are made from; None is the resolver of the node itself.
     pub resolv_conf: Option<PathBuf>,
@@ -24,7 +24,7 @@ pub struct NodeDns {
     pub node_ip: IpAddr,
 }
 
-/// That of a node whose configuration says nothing.
+/// The names and resolvers of a node whose configuration says nothing.
 impl Default for NodeDns {
     fn default() -> Self {
         Self {
@@ -40,8 +40,8 @@ impl Default for NodeDns {
 }
 
 impl NodeDns {
-    /// What the cluster has for a pod. Of our own addresses it gets those of its families, and none where it has loopback
-    /// alone: it could not reach them.
+    /// Returns the cluster's resolvers and domain for a pod. Of our own addresses the pod gets those of its families. A
+    /// pod that has loopback alone gets none, because it could not reach them.
     fn cluster_of(&self, pod: &Pod, addresses: &[IpAddr]) -> ClusterDns {
         let reaches = |server: &IpAddr| {
             let mut own = addresses.iter().filter(|ip| !ip.is_loopback());

@@ -147,7 +147,7 @@ mod tests {
         unlink(&layout, &linked(&uids[0], "web", &ids[0]));
         unlink(&layout, &linked(&uids[0], "web", &ids[0]));
         assert!(!there("web_default_app-1.log") && there("web_default_app-2.log"));
-        // Of somebody else, and into a directory that is gone.
+        // Somebody else's links, and one into a directory that is gone.
         let strangers = ["/nowhere/pods/a_b_c/app/0.log", "../elsewhere/0.log"];
         for (n, target) in strangers.iter().enumerate() {
             symlink(target, at(&format!("stranger-{n}.log"))).unwrap();

@@ -83,14 +83,14 @@ impl KubeRuntime {
         }
     }
 
-    /// With the resolver and the cluster's names of the configuration.
+    /// Sets the resolver and the cluster's names of the configuration.
     #[must_use]
     pub fn with_dns(mut self, dns: NodeDns) -> Self {
         self.dns = dns;
         self
     }
 
-    /// With what the configuration says of the resources of pods.
+    /// Sets the configuration's rules for the resources of pods.
     #[must_use]
     pub fn with_resource_policy(mut self, policy: ResourcePolicy) -> Self {
         self.resource_policy = policy;
@@ -104,7 +104,7 @@ impl KubeRuntime {
         self
     }
 
-    /// What gives containers variables of services.
+    /// The source of the variables of services that containers get.
     pub fn services(&self) -> &dyn ServiceVariables {
         &*self.services
     }
@@ -122,7 +122,7 @@ impl KubeRuntime {
     /// Makes the pod's directory.
     ///
     /// # Errors
-    /// The disk does not take it.
+    /// Returns the disk's error if the directory cannot be made.
     pub fn make_pod_dir(&self, pod: &Pod) -> io::Result<()> {
         self.layout.make(&self.layout.pod_data(pod.uid()))
     }
@@ -135,7 +135,7 @@ impl KubeRuntime {
     /// Makes the pod's volumes ready; harmless when they are.
     ///
     /// # Errors
-    /// The first that is not ready.
+    /// Returns the error of the first volume that is not ready.
     pub fn set_up_volumes(&self, pod: &Pod) -> Result<MountedVolumes, VolumeError> {
         self.with_context(pod, |of, dir| self.volumes.set_up(of, dir))
     }
@@ -144,7 +144,7 @@ impl KubeRuntime {
     /// and with `is_new`, while no container has used them, the others the pod's group.
     ///
     /// # Errors
-    /// The sandbox is not running.
+    /// Returns an error if the sandbox is not running.
     pub fn fill_volumes(
         &self,
         sandbox: &ContainerId,
@@ -156,7 +156,7 @@ impl KubeRuntime {
         }
         let root = self.runtime.volumes_root(sandbox)?;
         if is_new {
-            // As in the kubelet, a file that the group does not get stops nothing.
+            // A file that the group does not get stops nothing, as in the kubelet.
             let left = volumes.give_to_group(&root);
             left.iter().for_each(|e| log::warn!("{e}"));
         }
@@ -167,7 +167,7 @@ impl KubeRuntime {
     /// that keep their old content.
     ///
     /// # Errors
-    /// The sandbox is not running.
+    /// Returns an error if the sandbox is not running.
     pub fn update_volumes(
         &self,
         pod: &Pod,
@@ -191,7 +191,7 @@ impl KubeRuntime {
     /// `warn`.
     ///
     /// # Errors
-    /// The disk's or the runtime's; the pod's host name is too long.
+    /// Returns the error of the disk or of the runtime, or an error if the pod's host name is too long.
     pub fn run_sandbox(
         &self,
         pod: &Pod,
@@ -229,7 +229,7 @@ impl KubeRuntime {
     /// The image that a container is made of; a cancelled pull ends soon. Events are given to `record` as they happen.
     ///
     /// # Errors
-    /// There is none to start a container with.
+    /// Returns an error if there is no image to start a container with.
     pub fn image(
         &self,
         pod: &Pod,
@@ -244,7 +244,7 @@ impl KubeRuntime {
     /// The image that a volume is, as [`Self::image`].
     ///
     /// # Errors
-    /// There is none to mount.
+    /// Returns an error if there is no image to mount.
     pub fn volume_image(
         &self,
         pod: &Pod,
@@ -293,7 +293,7 @@ impl KubeRuntime {
     /// The configuration of one instance. Also makes the file for its last words.
     ///
     /// # Errors
-    /// The pod's spec cannot become a container.
+    /// Returns an error if the pod's spec cannot become a container.
     pub fn container_config(
         &self,
         pod: &Pod,
@@ -347,7 +347,7 @@ impl KubeRuntime {
     /// Creates a container.
     ///
     /// # Errors
-    /// The runtime's; nothing is left of it.
+    /// Returns the runtime's error; nothing is left of the container.
     pub fn create_container(
         &self,
         pod: &Pod,
@@ -364,7 +364,7 @@ impl KubeRuntime {
     /// Starts a created container, and links its log where log collectors look for it.
     ///
     /// # Errors
-    /// The runtime's; the container is left as one that has failed.
+    /// Returns the runtime's error; the container is left as one that has failed.
     pub fn start_container(
         &self,
         pod: &Pod,
@@ -388,7 +388,7 @@ impl KubeRuntime {
     /// Forgets a stopped container of a pod.
     ///
     /// # Errors
-    /// The runtime's.
+    /// Returns the runtime's error.
     pub fn remove_container(
         &self,
         pod: &RuntimePodStatus,
@@ -410,7 +410,7 @@ impl KubeRuntime {
     /// Removes what only a pod that runs needs: its emptyDirs.
     ///
     /// # Errors
-    /// Something stays.
+    /// Returns an error if something stays.
     pub fn tear_down_volumes(&self, pod: &Pod) -> io::Result<()> {
         self.volumes
             .tear_down(pod, &self.layout.pod_data(pod.uid()))
@@ -443,7 +443,7 @@ impl KubeRuntime {
     /// earlier daemon left, only the UID may be known; otherwise no other pod's logs are looked at.
     ///
     /// # Errors
-    /// Something of the pod is still there, or the disk does not let go of it.
+    /// Returns an error if something of the pod is still there, or the disk does not let go of it.
     pub fn remove_pod_data(&self, pod: &Pod) -> Result<(), RuntimeError> {
         let uid = pod.uid();
         let fail = |cause: String| {

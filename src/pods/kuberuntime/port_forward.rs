@@ -12,7 +12,7 @@ use crate::engine::runtime::{NetworkNamespace, Runtime};
 
 /// How long the attempt may take, both addresses together. A connection over loopback that takes longer hangs.
 const LIMIT: Duration = Duration::from_secs(5);
-/// What a dial needs.
+/// Bytes of stack that a dial needs.
 const STACK: usize = 128 << 10;
 
 /// Connects to a port at localhost of the pod with this UID: to 127.0.0.1, and where that fails to ::1, as containerd does.

@@ -4,7 +4,7 @@ use crate::api::Pod;
 use crate::api::objects::{DOCKER_CONFIG_JSON, DOCKERCFG, ObjectSet, Secret};
 use crate::engine::images::registry::DockerConfig;
 
-/// What the Secrets that a pod names hold.
+/// The registry credentials from the Secrets that a pod names.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct PullSecrets {
     /// In the pod's order.

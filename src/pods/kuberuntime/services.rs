@@ -3,7 +3,7 @@
 use crate::api::Pod;
 use crate::base::cancel::Cancel;
 
-/// What knows the services of this node.
+/// A source of environment variables that knows the services of this node.
 pub trait ServiceVariables: Send + Sync {
     /// Waits until every source of services has spoken, for a limited time; returns at once when `cancel` is cancelled.
     fn wait(&self, cancel: &Cancel);

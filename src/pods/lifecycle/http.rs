@@ -24,7 +24,7 @@ pub(super) struct Request {
     pub(super) target: Target,
 }
 
-/// What has come of a request that was answered.
+/// The way in which an answered request reached its server.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Reached {
     AsAsked,
@@ -36,7 +36,7 @@ impl Request {
     /// Sends it. Ends at the latest after `limit`, and soon after `cancel`.
     ///
     /// # Errors
-    /// There is no answer; the text is that of Go's client.
+    /// Returns the text of Go's client if there is no answer.
     pub(super) fn send(self, limit: Duration, cancel: &Cancel) -> Result<Reached, String> {
         let begun = Instant::now();
         let error = match self.reach(limit, cancel) {

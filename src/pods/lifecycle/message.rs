@@ -43,9 +43,9 @@ pub(super) fn of_exec(
 /// How a command failed.
 #[derive(Clone, Copy)]
 pub(super) enum ExecFailed<'a> {
-    /// It ended with this exit code.
+    /// The command ended with this exit code.
     Code(i32),
-    /// It was not completed, or could not be run.
+    /// The command was not completed, or could not be run.
     Other(&'a str),
 }
 
@@ -59,7 +59,7 @@ pub(super) fn of_http(subject: HookSubject<'_>, path: &str, error: &str) -> Fail
     }
 }
 
-/// Of a hook of a type that cannot be run.
+/// Returns the failure of a hook of a type that cannot be run.
 pub(super) fn of_invalid(handler: &str) -> Failure {
     format!("Cannot run handler: invalid handler: {handler}").into()
 }

@@ -26,9 +26,9 @@ pub use runner::HandlerRunner;
 /// The container that a hook runs for.
 #[derive(Clone, Copy, Debug)]
 pub struct HookSubject<'a> {
-    /// Its pod.
+    /// The pod of the container.
     pub pod: &'a Pod,
-    /// Its spec.
+    /// The spec of the container.
     pub container: &'a Container,
     /// The instance.
     pub id: &'a ContainerId,
@@ -37,9 +37,9 @@ pub struct HookSubject<'a> {
 /// Why a hook did not do what it should.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HookError {
-    /// It failed, or its time was over.
+    /// The hook failed, or its time was over.
     Failed(Failure),
-    /// Its caller gave it up.
+    /// The hook's caller gave it up.
     Cancelled,
 }
 
@@ -53,7 +53,7 @@ pub struct Failure {
 }
 
 impl From<String> for Failure {
-    /// Of a hook that has written nothing.
+    /// Makes the failure of a hook that has written nothing.
     fn from(text: String) -> Self {
         Self {
             cause: text.clone(),
@@ -86,7 +86,7 @@ pub trait Hooks: Send + Sync {
     /// period.
     ///
     /// # Errors
-    /// The hook failed. The container is stopped anyway.
+    /// Returns an error if the hook failed. The container is stopped anyway.
     fn pre_stop(
         &self,
         subject: HookSubject<'_>,
@@ -98,7 +98,7 @@ pub trait Hooks: Send + Sync {
     /// ended. It has no limit of its own, and returns soon after `cancel`.
     ///
     /// # Errors
-    /// The hook failed, and the container is killed.
+    /// Returns an error if the hook failed. The container is killed then.
     fn post_start(&self, subject: HookSubject<'_>, cancel: &Cancel) -> Result<(), HookError>;
 }
 

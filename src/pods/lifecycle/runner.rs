@@ -25,7 +25,7 @@ const NO_LIMIT: Duration = Duration::from_secs(365 * 24 * 3600);
 pub struct HandlerRunner {
     /// Runs commands, and knows the pods' addresses and networks.
     pub runtime: Arc<dyn Runtime>,
-    /// Is told of a fallback to http.
+    /// The recorder of events, which is told of a fallback to http.
     pub recorder: Arc<Recorder>,
     /// The address of pods in the node's network.
     pub node_ip: IpAddr,

@@ -45,7 +45,8 @@ struct Inner {
     /// Every pod is at least as new as this.
     global: Option<Moment>,
     closed: bool,
-    /// Who waits for a pod. One condition for all would wake every worker with each pod that changes.
+    /// The condition on which the waiters of each pod sleep. One condition for all would wake every worker with each
+    /// pod that changes.
     waiters: HashMap<PodUid, Arc<Condvar>>,
 }
 
@@ -60,7 +61,7 @@ impl Inner {
         self.pods.get(uid).map_or_else(empty, |e| e.status.clone())
     }
 
-    /// Those who wait for any pod.
+    /// Wakes the waiters of every pod.
     fn wake_all(&self) {
         self.waiters
             .values()
@@ -77,7 +78,7 @@ impl Inner {
 #[derive(Default)]
 pub struct Cache {
     inner: Mutex<Inner>,
-    /// How often a waiter has looked again.
+    /// The number of times that a waiter has looked again.
     #[cfg(test)]
     looked_again: std::sync::atomic::AtomicUsize,
 }
@@ -102,7 +103,7 @@ impl Cache {
     /// Waits for a status read after `than`, at most `ceiling`. Once the cache is closed it gives what there is.
     ///
     /// # Errors
-    /// The ceiling: the runtime hangs or its listing fails.
+    /// Returns an error when `ceiling` is reached: the runtime hangs or its listing fails.
     pub fn get_newer_than(
         &self,
         uid: &PodUid,
@@ -171,8 +172,8 @@ impl Cache {
         };
     }
 
-    /// As [`Cache::set`], for a pod read by itself. A pod that is gone keeps an empty entry until the next full relist, so
-    /// that a worker that waits for it learns that it is gone.
+    /// Stores the status of a pod that was read by itself, like [`Cache::set`]. A pod that is gone keeps an empty entry
+    /// until the next full relist, so that a worker that waits for the pod learns of this.
     pub(super) fn observe(&self, uid: PodUid, status: Option<RuntimePodStatus>, at: Moment) {
         let status = status.unwrap_or_else(|| RuntimePodStatus {
             uid: uid.clone(),

@@ -3,15 +3,15 @@
 use crate::api::PodUid;
 use crate::engine::runtime::{ContainerId, RuntimePodStatus, RuntimeState};
 
-/// What happened to a container or a sandbox. (`ContainerChanged` is computed and never delivered in the kubelet, so it
-/// does not exist here.)
+/// A change of a container or a sandbox. (`ContainerChanged` is computed and never delivered in the kubelet, so it does
+/// not exist here.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EventKind {
-    /// It runs.
+    /// The container or sandbox runs.
     ContainerStarted,
-    /// It has ended.
+    /// The container or sandbox has ended.
     ContainerDied,
-    /// Its record is gone.
+    /// The record of the container or sandbox is gone.
     ContainerRemoved,
     /// Something else of the pod changed; look at the whole pod.
     PodSync,
@@ -20,11 +20,11 @@ pub enum EventKind {
 /// An item of the PLEG channel.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PodLifecycleEvent {
-    /// Which pod.
+    /// The UID of the pod.
     pub uid: PodUid,
-    /// What happened.
+    /// The kind of change.
     pub kind: EventKind,
-    /// To which container or sandbox.
+    /// The container or sandbox that changed.
     pub id: ContainerId,
 }
 

@@ -31,19 +31,19 @@ use relist::{Records, step};
 
 /// Capacity of the event channel; when it is full, events are dropped and counted.
 pub const EVENTS_CAPACITY: usize = 1000;
-/// From the end of one relist to the start of the next.
+/// The time from the end of one relist to the start of the next.
 pub const RELIST_PERIOD: Duration = Duration::from_secs(1);
 /// Unhealthy after this long without a listing that succeeded.
 pub const RELIST_THRESHOLD: Duration = Duration::from_secs(180);
 
-/// What the thread tells of itself.
+/// The figures that the thread reports about its relists.
 #[derive(Default)]
 struct Counters {
     relisted: Mutex<Option<Moment>>,
     discarded: AtomicU64,
     panics: AtomicU64,
     durations: Durations,
-    /// From the beginning of one relist to that of the next.
+    /// The times from the beginning of one relist to that of the next.
     intervals: Durations,
     of_one_pod: Durations,
 }
@@ -74,7 +74,7 @@ impl Pleg {
     /// Starts the thread `pleg`; it lists at once. It ends when `stop` has an item or is closed, or `events` is closed.
     ///
     /// # Errors
-    /// No thread is left.
+    /// Returns an error if no thread is left.
     pub fn spawn(
         runtime: Arc<dyn Runtime>,
         events: Sender<PodLifecycleEvent>,
@@ -106,7 +106,7 @@ impl Pleg {
         })
     }
 
-    /// What the runtime last said of each pod.
+    /// The cache of the runtime's last word on each pod.
     pub fn cache(&self) -> &Arc<Cache> {
         &self.cache
     }
@@ -118,10 +118,10 @@ impl Pleg {
         let _ = self.wake.try_send(());
     }
 
-    /// Whether a listing has succeeded lately.
+    /// Tells whether a listing has succeeded lately.
     ///
     /// # Errors
-    /// The kubelet's text: none yet, or none for [`RELIST_THRESHOLD`].
+    /// Returns the kubelet's text if there was no listing yet, or none for [`RELIST_THRESHOLD`].
     pub fn health(&self, now: Moment) -> Result<(), String> {
         health(self.counters.relisted(), now)
     }
@@ -136,7 +136,7 @@ impl Pleg {
         self.counters.panics.load(Ordering::Relaxed)
     }
 
-    /// Whether the thread has ended.
+    /// True if the thread has ended.
     pub fn is_finished(&self) -> bool {
         self.thread.is_finished()
     }
@@ -232,7 +232,7 @@ impl Worker {
         }
     }
 
-    /// One round; a panic in it, most likely the runtime's, costs that round.
+    /// Runs one round. A panic in it, most likely the runtime's, costs that round.
     fn guarded(&mut self, round: impl FnOnce(&mut Self)) {
         if catch_unwind(AssertUnwindSafe(|| round(self))).is_err() {
             self.counters.panics.fetch_add(1, Ordering::Relaxed);
@@ -297,7 +297,7 @@ impl Worker {
     }
 }
 
-/// Whether nothing of the pod is left in the runtime.
+/// True if nothing of the pod is left in the runtime.
 fn is_gone(status: &RuntimePodStatus) -> bool {
     status.containers.is_empty() && status.sandboxes.is_empty()
 }

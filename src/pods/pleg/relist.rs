@@ -16,11 +16,11 @@ pub type Records = BTreeMap<PodUid, RuntimePodStatus>;
 /// A pod whose status is new.
 #[derive(Debug, PartialEq)]
 pub struct Change {
-    /// Which pod.
+    /// The UID of the pod.
     pub uid: PodUid,
-    /// To the cache; None when nothing of the pod is left.
+    /// The new status for the cache; `None` when nothing of the pod is left.
     pub status: Option<RuntimePodStatus>,
-    /// To the sync loop, after the cache.
+    /// The events for the sync loop, which it gets after the cache has the status.
     pub events: Vec<PodLifecycleEvent>,
 }
 

@@ -121,7 +121,7 @@ fn health_has_the_kubelets_texts() {
 
 /// A pod and its containers.
 type ListedPod = (&'static str, Vec<(&'static str, RuntimeState)>);
-/// What a full listing answers.
+/// The answer to a full listing.
 type Reply = Result<Vec<ListedPod>, RuntimeError>;
 
 fn put(state: &mut FakeState, pods: &[ListedPod]) {

@@ -112,8 +112,7 @@ mod tests {
         }
     }
 
-    /// After a suspended machine or a stopped process: one step for all missed ticks, then ticks at
-    /// the old instants.
+    /// A suspended machine or a stopped process gets one step for all missed ticks, then ticks at the old instants.
     #[test]
     fn a_stall_of_any_length_leaves_one_step_and_the_same_instants() {
         for stalled in [1, 999, 1000, 1001, 5000, 3_600_000, 30 * 86_400_000] {

@@ -41,13 +41,13 @@ pub enum ContainerView {
 pub struct Instance {
     /// The id of the instance.
     pub id: ContainerId,
-    /// Whether it runs.
+    /// True if the instance runs.
     pub running: bool,
-    /// Whether its startup probe has passed, or it has none.
+    /// True if the container's startup probe has passed, or it has none.
     pub started: bool,
-    /// Whether it has ended and no other instance will follow (kubelet-probes 2.5).
+    /// True if the instance has ended and no other instance will follow (kubelet-probes 2.5).
     pub over: bool,
-    /// Whether it belongs to an init container that always restarts.
+    /// True if the instance belongs to an init container that always restarts.
     pub sidecar: bool,
 }
 
@@ -88,7 +88,7 @@ fn is_over(entry: &ContainerStatus, status: &PodStatus, spec: &PodSpec) -> bool 
 /// The status as last read.
 #[derive(Default)]
 pub(super) struct StatusView {
-    /// None before the first read.
+    /// The version that was read last; `None` before the first read.
     version: Option<u64>,
     pub(super) status: Option<Arc<PodStatus>>,
     pub(super) container: ContainerView,

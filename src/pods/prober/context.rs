@@ -32,12 +32,12 @@ pub trait ProbeRecord: Send {
     fn close(&self);
 }
 
-/// What an earlier daemon knew about a container that still runs.
+/// The knowledge of an earlier daemon about a container that still runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RestoredReady {
-    /// It was ready.
+    /// True if the container was ready.
     pub ready: bool,
-    /// Its startup probe had passed, or it has none.
+    /// True if the container's startup probe had passed, or it has none.
     pub started: bool,
 }
 
@@ -56,7 +56,7 @@ impl WorkerKey {
     }
 }
 
-/// What all workers of a manager share.
+/// The parts that all workers of a manager share.
 pub(super) struct Context {
     pub(super) statuses: Arc<dyn StatusSource>,
     pub(super) results: Results,
@@ -70,7 +70,7 @@ pub(super) struct Context {
 }
 
 impl Context {
-    /// Whether an earlier daemon knew this container.
+    /// True if an earlier daemon knew this container.
     pub(super) fn is_restored(&self, id: &ContainerId) -> bool {
         self.restored.contains_key(id)
     }

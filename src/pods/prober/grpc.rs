@@ -114,7 +114,7 @@ fn join_host_port(host: &str, port: u16) -> String {
     }
 }
 
-/// Why there is no connection.
+/// The reason why there is no connection.
 enum ConnectError {
     /// The other side caused it.
     Failed(String),
@@ -136,7 +136,7 @@ impl From<DialError> for ConnectError {
 /// A connection and its sender of requests.
 type Connected = (Link, SendRequest<Bytes>);
 
-/// One probe.
+/// The client of one probe.
 struct Client<'a> {
     target: &'a Target,
     port: u16,

@@ -116,13 +116,13 @@ pub struct Get {
     request: Result<String, String>,
 }
 
-/// What ends a request of a hook before its time.
+/// The limits that can end a request of a hook before its time.
 pub struct Until<'a> {
-    /// For everything from the lookup to the last byte of the body.
+    /// The limit for everything from the lookup to the last byte of the body.
     pub timeout: Duration,
-    /// Is told of each socket, and may refuse it.
+    /// The observer, which is told of each socket and may refuse it.
     pub sockets: &'a dyn Observer,
-    /// Whether the caller waits no longer; asked during a lookup.
+    /// Returns true once the caller waits no longer. The lookup asks it.
     pub given_up: &'a dyn Fn() -> bool,
 }
 
@@ -163,7 +163,7 @@ impl Get {
             .answer(&client)
             .map_err(|o| o.error.unwrap_or(o.output))?;
         let status = answer.status();
-        // What comes after the head changes nothing; it is read so that the server can end.
+        // The body changes nothing; it is read so that the server can end.
         let _ = answer.into_body();
         Ok(status)
     }
@@ -255,7 +255,7 @@ impl Get {
     }
 }
 
-/// One request of a probe.
+/// The parts of one request of a probe.
 struct Hop<'a> {
     url: &'a ProbeUrl,
     agent: &'a str,
@@ -356,14 +356,14 @@ impl Answer {
     }
 }
 
-/// One probe's requests and answers.
+/// The client for the requests and answers of one probe.
 struct Client<'a> {
     target: &'a Target,
     deadline: Instant,
     progress: Progress<'a>,
 }
 
-/// Why a request has no answer.
+/// The reason why a request has no answer.
 enum NoAnswer {
     /// The other side caused it.
     Theirs(String),

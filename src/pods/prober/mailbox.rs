@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::base::locks::Locked;
 
-/// Why a wait ended.
+/// The reason why a wait ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Woken<T> {
     /// The worker must end.
@@ -58,7 +58,7 @@ impl<T> Mailbox<T> {
         true
     }
 
-    /// Whether the worker must end.
+    /// True if the worker must end.
     pub(super) fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Acquire)
     }

@@ -354,7 +354,7 @@ impl ProberManager {
         &self.context.pauses
     }
 
-    /// How many workers there are.
+    /// Returns the number of workers.
     pub fn worker_count(&self) -> usize {
         self.workers.table().workers.len()
     }
@@ -369,7 +369,7 @@ impl ProberManager {
             .collect()
     }
 
-    /// How many panics of workers have been caught.
+    /// Returns how many panics of workers have been caught.
     pub fn panics(&self) -> u64 {
         self.context.panics.load(Ordering::Relaxed)
     }

@@ -17,7 +17,7 @@ impl ProberManager {
     /// returns its steps.
     ///
     /// # Errors
-    /// There is no such probe, its container does not run, or no thread can be started.
+    /// Returns an error if there is no such probe, its container does not run, or no thread can be started.
     pub fn probe_now(
         &self,
         pod: &Pod,

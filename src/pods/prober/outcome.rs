@@ -68,7 +68,7 @@ impl fmt::Display for Phase {
     }
 }
 
-/// One handler run.
+/// The outcome of one handler run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// The result of the handler.
@@ -77,13 +77,13 @@ pub struct Outcome {
     pub output: String,
     /// Set when the probe itself did not work; such a run is tried again.
     pub error: Option<String>,
-    /// Whether the container had ended meanwhile; this is not reported as unhealthy (lessons F1).
+    /// True if the container had ended meanwhile. Such a run is not reported as unhealthy (lessons F1).
     pub container_gone: bool,
     /// The phase that it reached.
     pub phase: Phase,
-    /// How long the last try took.
+    /// The time that the last try took.
     pub duration: Duration,
-    /// How long all tries took.
+    /// The time that all tries took.
     pub all_tries: Duration,
 }
 

@@ -39,15 +39,15 @@ pub struct ProbeKey {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PausedProbe {
-    /// Of which container.
+    /// The container whose probe is paused.
     pub container: String,
-    /// Which of the three.
+    /// The paused one of the container's three probes.
     pub probe_type: ProbeType,
-    /// When it runs again, wall clock.
+    /// The time at which the probe runs again, wall clock.
     pub until: Time,
 }
 
-/// When a pause ends.
+/// The end of a pause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Pause {
     until: Moment,
@@ -58,7 +58,7 @@ struct Pause {
 #[derive(Default)]
 struct State {
     pauses: BTreeMap<ProbeKey, Pause>,
-    /// Whether the file differs from the memory.
+    /// True if the file differs from the memory.
     dirty: bool,
 }
 
@@ -66,7 +66,7 @@ struct State {
 #[derive(Default)]
 pub struct Pauses {
     state: Mutex<State>,
-    /// Whether there are pauses.
+    /// True if there are pauses.
     any: AtomicBool,
     file: OnceLock<PathBuf>,
     /// Held while the file is written, so that an older copy never replaces a newer one.
@@ -121,12 +121,12 @@ impl Pauses {
         })
     }
 
-    /// Whether there may be any pause. Without one, no worker takes the lock or builds a key.
+    /// True if there may be any pause. Without one, no worker takes the lock or builds a key.
     pub fn any(&self) -> bool {
         self.any.load(Ordering::Acquire)
     }
 
-    /// Whether a probe may not run now.
+    /// Tells whether a pause keeps the probe from running now.
     pub fn covers(
         &self,
         uid: &PodUid,
@@ -179,7 +179,7 @@ impl Pauses {
     /// Writes the file if it differs from the memory.
     ///
     /// # Errors
-    /// The file cannot be written: the pauses stay in memory, and the next call tries again.
+    /// Returns an error if the file cannot be written. The pauses stay in memory then, and the next call tries again.
     pub fn save(&self) -> io::Result<()> {
         let _writing = self.writing.locked();
         let (Some(file), Some(content)) = (self.file.get(), self.copy_if_dirty()) else {
@@ -239,9 +239,8 @@ struct Record {
 }
 
 impl Record {
-    /// What is left of the pause at `now`. In another boot `until` has no meaning. A wall clock
-    /// that is earlier than the pause, as on a board without a battery, does not show how much time
-    /// has passed.
+    /// Returns the part of the pause that is left at `now`. In another boot `until` has no meaning. A wall clock that
+    /// is earlier than the pause, as on a board without a battery, does not show how much time has passed.
     fn restore(self, same_boot: bool, now: Moment, wall: Time) -> Option<(ProbeKey, Pause)> {
         let length = Duration::from_secs(self.seconds).min(MAX_PAUSE);
         let passed = Duration::from_secs(

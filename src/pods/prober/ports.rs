@@ -5,7 +5,7 @@ use crate::api::pod::{ContainerPort, IntOrString};
 /// The port number; a name is looked up among the ports of the same container, then read as a decimal number.
 ///
 /// # Errors
-/// The text is not a number, or the number is not in 1–65535.
+/// Returns an error if the text is not a number, or the number is not in 1–65535.
 pub fn resolve_port(port: &IntOrString, ports: &[ContainerPort]) -> Result<u16, String> {
     let number = match port {
         IntOrString::Int(n) => i64::from(*n),

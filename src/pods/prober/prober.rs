@@ -37,7 +37,7 @@ pub struct Prober {
 pub struct Subject<'a> {
     /// The pod.
     pub pod: &'a Pod,
-    /// Its stored API status, with its addresses.
+    /// The pod's stored API status, with the pod's addresses.
     pub status: &'a PodStatus,
     /// The name of its container.
     pub container: &'a str,
@@ -219,13 +219,13 @@ impl Prober {
     }
 }
 
-/// What the worker of a probe keeps for it from run to run.
+/// The state of a probe that its worker keeps from run to run.
 #[derive(Default)]
 pub struct Memory {
     prepared: Option<Prepared>,
     /// The outcome of the last run with a result.
     verdict: Option<Verdict>,
-    /// Whether a run has succeeded.
+    /// True if a run has succeeded.
     succeeded: bool,
 }
 

@@ -11,17 +11,17 @@ use crate::base::wire::observer::{self, Observer};
 /// The phase of one probe; the notes of the wire become steps of the trace.
 pub(super) struct Progress<'a> {
     phase: Cell<Phase>,
-    /// Is told of each socket.
+    /// The observer, which is told of each socket.
     sockets: &'a dyn Observer,
 }
 
 impl<'a> Progress<'a> {
-    /// A probe that has not begun.
+    /// Makes the progress of a probe that has not begun.
     pub(super) fn new() -> Self {
         Self::with_sockets(&())
     }
 
-    /// The same; `sockets` is told of each socket.
+    /// Makes the progress of a probe that has not begun, and that tells `sockets` of each socket.
     pub(super) fn with_sockets(sockets: &'a dyn Observer) -> Self {
         Self {
             phase: Cell::new(Phase::Prepare),

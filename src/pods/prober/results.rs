@@ -86,11 +86,11 @@ impl Manager {
 /// The three caches.
 #[derive(Clone)]
 pub struct Results {
-    /// Of startup probes.
+    /// The cache of the results of startup probes.
     pub startup: Arc<Manager>,
-    /// Of readiness probes.
+    /// The cache of the results of readiness probes.
     pub readiness: Arc<Manager>,
-    /// Of liveness probes.
+    /// The cache of the results of liveness probes.
     pub liveness: Arc<Manager>,
 }
 

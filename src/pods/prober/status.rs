@@ -7,7 +7,7 @@ use crate::api::pod::PodSpec;
 use crate::api::{Container, ContainerStatus};
 use crate::pods::prober::results::ProbeResult;
 
-/// What is known of a container besides its new status.
+/// The facts about a container that its new status does not have.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Known {
     /// The startup cache's value for its id.
@@ -29,8 +29,8 @@ pub fn update(entry: &mut ContainerStatus, spec: &PodSpec, known: Known) {
     }
 }
 
-/// Whether a container's readiness worker must probe at once: by its stored status it has started
-/// and has no Success yet (kubelet-probes 4.3).
+/// True if a container's readiness worker must probe at once: by its stored status the container has started and has no
+/// Success yet (kubelet-probes 4.3).
 pub fn awaits_readiness(entry: &ContainerStatus, spec: &PodSpec) -> bool {
     let waits = entry.started == Some(true) && !entry.ready;
     let container = spec.find(&entry.name).map(|listed| listed.container);

@@ -41,7 +41,7 @@ pub struct Target {
 /// pod is on the node's network.
 ///
 /// # Errors
-/// The host is neither the pod's nor loopback nor allowed; the text says how to allow it.
+/// Returns an error if the host is neither the pod's nor loopback nor allowed. The text says how to allow it.
 pub fn resolve_target(
     host: &str,
     status: &PodStatus,
@@ -89,7 +89,7 @@ pub fn resolve_target(
     }
 }
 
-/// Whether an interface of this network namespace has the address.
+/// Tells whether an interface of this network namespace has the address.
 pub fn is_node_address(address: IpAddr) -> bool {
     node_addresses().contains(&address)
 }
@@ -113,7 +113,7 @@ impl Target {
         format!("target {} in {place}", self.host)
     }
 
-    /// Its addresses with a port.
+    /// Returns the target's addresses with a port.
     pub(super) fn at_port(&self, port: u16) -> impl Iterator<Item = Address<'_>> {
         self.addresses
             .iter()
@@ -124,7 +124,7 @@ impl Target {
     /// namespace, even when the pid that leads to it belongs to another process now.
     ///
     /// # Errors
-    /// The namespace cannot be opened.
+    /// Returns an error if the namespace cannot be opened.
     pub(super) fn dialer<'a>(
         &'a self,
         deadline: Instant,
@@ -148,12 +148,12 @@ impl Target {
     /// `limit`.
     ///
     /// # Errors
-    /// The lookup failed or took too long; the text is Go's.
+    /// Returns Go's text if the lookup failed or took too long.
     pub fn looked_up(&self, limit: Duration) -> Result<Cow<'_, Self>, String> {
         self.looked_up_unless(limit, &|| false)
     }
 
-    /// The same; ends soon after `given_up` returns true.
+    /// Looks the target up like `looked_up`, and ends soon after `given_up` returns true.
     pub(super) fn looked_up_unless(
         &self,
         limit: Duration,

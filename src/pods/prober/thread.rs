@@ -72,7 +72,7 @@ pub(super) struct Job {
     last_instance: LastInstance,
     /// The end of the initial delay: a step is due then, and the cadence restarts with it.
     delayed_until: Option<Moment>,
-    /// When the step was due; None for a trigger.
+    /// The time at which the step was due; `None` for a trigger.
     due: Option<Moment>,
     started: bool,
 }
@@ -116,7 +116,7 @@ impl Job {
     /// shows the first 15 bytes.
     ///
     /// # Errors
-    /// No thread can be started; the worker is lost.
+    /// Returns an error if no thread can be started; the worker is lost.
     pub(super) fn spawn(self: Box<Self>) -> io::Result<JoinHandle<()>> {
         Builder::new()
             .name(self.key.thread_name())

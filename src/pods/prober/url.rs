@@ -15,7 +15,7 @@ pub struct ProbeUrl {
     pub scheme: String,
     /// Host name or address, IPv6 without brackets; empty in a redirect without a host.
     pub host: String,
-    /// None only in a redirect without a port.
+    /// The port; `None` only in a redirect without a port.
     pub port: Option<u16>,
     /// Empty, or beginning with a slash; escaped.
     pub path: String,
@@ -102,7 +102,7 @@ impl ProbeUrl {
     /// host.
     ///
     /// # Errors
-    /// The text is not a URL; the error is Go's.
+    /// Returns Go's error if the text is not a URL.
     pub fn join(&self, location: &str) -> Result<Self, String> {
         let reference = Reference::parse(location).map_err(|e| e.of(location))?;
         let (query, fragment) = (
@@ -143,7 +143,7 @@ impl ProbeUrl {
     }
 }
 
-/// Whether a `Location` has no scheme; then the spec's Host header is kept (kubelet-probes 3.4).
+/// True if a `Location` has no scheme. The request then keeps the spec's Host header (kubelet-probes 3.4).
 pub fn is_relative(location: &str) -> bool {
     Reference::parse(location).is_ok_and(|r| r.scheme.is_none())
 }
@@ -160,7 +160,7 @@ struct Reference<'a> {
     fragment: Option<&'a str>,
 }
 
-/// Why a text is not a URL.
+/// The reason why a text is not a URL.
 #[derive(Debug, PartialEq, Eq)]
 struct NoUrl(String);
 

@@ -24,10 +24,10 @@ pub struct StepInputs<'a> {
     pub container: &'a ContainerView,
     /// The worker's pod object carries a deletion timestamp.
     pub deletion_timestamp: bool,
-    /// When the manager was made.
+    /// The time at which the manager was made.
     pub manager_started: Moment,
-    /// When a running container started; None while it is unknown. It never changes once it is
-    /// known.
+    /// Returns the time at which a running container started, or `None` while it is unknown. The time never changes
+    /// once it is known.
     pub container_started: &'a dyn Fn(&ContainerId) -> Option<Moment>,
     /// Readiness and started of this container were restored from an earlier daemon, so it is older than the manager.
     pub restored: &'a dyn Fn(&ContainerId) -> bool,
@@ -42,7 +42,7 @@ pub enum Action {
     Remove(ContainerId),
 }
 
-/// What to do after the first half of a step.
+/// The worker's next move after the first half of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
     /// Wait for the next tick.
@@ -60,9 +60,9 @@ pub enum Next {
 pub struct Before {
     /// Cache changes, in order.
     pub actions: Vec<Action>,
-    /// Whether the worker watches another instance from now on.
+    /// True if the worker watches another instance from now on.
     pub adopted: bool,
-    /// What to do next.
+    /// The next move.
     pub next: Next,
 }
 
@@ -97,9 +97,9 @@ pub struct Worker {
     success_threshold: u32,
     failure_threshold: u32,
     id: Option<ContainerId>,
-    /// When this instance was first seen; used instead of an unknown start time.
+    /// The time at which this instance was first seen; used instead of an unknown start time.
     seen: Moment,
-    /// When it started, once that is known.
+    /// The time at which this instance started, once that is known.
     started: Option<Moment>,
     last: ProbeResult,
     run: u32,
@@ -117,7 +117,7 @@ pub fn initial_value(probe_type: ProbeType) -> ProbeResult {
     }
 }
 
-/// Whether a container that started then is older than the manager (kubelet-probes 2.4, 4.4).
+/// Tells whether a container that started at `started` is older than the manager (kubelet-probes 2.4, 4.4).
 pub fn is_older(started: Moment, manager_started: Moment) -> bool {
     started + OLDER_MARGIN < manager_started
 }
@@ -146,7 +146,7 @@ impl Worker {
         self.id.as_ref()
     }
 
-    /// Whether it waits for a new instance.
+    /// True if the worker waits for a new instance.
     pub fn on_hold(&self) -> bool {
         self.on_hold
     }
@@ -359,7 +359,7 @@ mod tests {
         }
     }
 
-    /// One worker, its cache, and the world it looks at.
+    /// A test world: one worker, its cache, and the pod that it looks at.
     struct World {
         worker: Worker,
         cache: std::collections::BTreeMap<ContainerId, ProbeResult>,

@@ -51,7 +51,7 @@ pub struct FileSourceConfig {
     pub running: HashSet<crate::api::PodUid>,
     /// Bytes to pods.
     pub decode: Decode,
-    /// Where it sends what it finds.
+    /// The outlet to which the source sends what it finds.
     pub outlet: Outlet,
 }
 
@@ -66,7 +66,7 @@ impl FileSource {
     /// Starts the thread `pod-files`; the first listing is made at once.
     ///
     /// # Errors
-    /// There are no descriptors left, or the thread cannot be started.
+    /// Returns an error if there are no descriptors left, or the thread cannot be started.
     pub fn spawn(config: FileSourceConfig, roster: &Roster) -> io::Result<Self> {
         let wake = Arc::new(EventFd::from_flags(
             EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK,
@@ -88,7 +88,7 @@ impl FileSource {
             watch_error: None,
         };
         let thread = roster.spawn("pod-files", STACK, move |_, _| {
-            // What is known survives a panic, so that no last good version is lost.
+            // The worker outlives a panic with all it knows, so that no last good version is lost.
             worker.rounds();
             ControlFlow::Break(())
         })?;
@@ -101,7 +101,7 @@ impl FileSource {
         let _ = self.wake.write(1);
     }
 
-    /// Whether the thread has ended.
+    /// True if the thread has ended.
     pub fn is_finished(&self) -> bool {
         self.thread.is_finished()
     }
@@ -264,7 +264,7 @@ impl Worker {
         Ok(Listing::Dir(names.iter().filter_map(&mut read).collect()))
     }
 
-    /// None when the name has gone since it was listed.
+    /// Reads a file. Returns `None` when the name has gone since it was listed.
     fn read(&mut self, path: &Path, even_if_known: bool) -> Option<Reading> {
         let meta = match path.metadata() {
             Ok(meta) => meta,

@@ -58,14 +58,14 @@ pub enum Reading {
     },
     /// The file was opened, and its content is new.
     Parsed {
-        /// To be compared next time.
+        /// The signature, to be compared next time.
         signature: Option<Signature>,
         /// The digest of the content.
         digest: Digest,
         /// The result of decoding.
         result: Result<Decoded, String>,
     },
-    /// It could not be read.
+    /// The file could not be read.
     Failed(String),
     /// Not a regular file: `a directory`, `a FIFO`, …
     Skipped(&'static str),
@@ -76,11 +76,11 @@ pub enum Reading {
 pub enum Listing {
     /// A directory: its pod files, each with its reading.
     Dir(Vec<(PathBuf, Reading)>),
-    /// One file.
+    /// The path is one file.
     File(Reading),
     /// Nothing is there; the text says so.
     Missing(String),
-    /// It exists and cannot be listed.
+    /// The path exists and cannot be listed.
     Unreadable(String),
 }
 
@@ -109,25 +109,25 @@ struct GoodPod {
     warnings: Vec<String>,
 }
 
-/// What is known of one pod file.
+/// The state of one pod file.
 #[derive(Default)]
 struct KnownFile {
     signature: Option<Signature>,
     digest: Option<Digest>,
     good: Vec<GoodPod>,
     objects: Vec<LocalObject>,
-    /// What of the last good version is not acted on, besides the warnings of its pods.
+    /// The parts of the last good version that are not acted on, besides the warnings of its pods.
     notes: Vec<String>,
     /// Which pods are not there because their kinds are not run here.
     not_run: Vec<String>,
     /// The digest of the content that these came from.
     accepted: Option<Digest>,
-    /// Why this daemon refuses the last good version of an earlier one.
+    /// The reason why this daemon refuses the last good version of an earlier daemon.
     refused: Option<String>,
     read_error: Option<String>,
     decode_error: Option<String>,
     vanished: Option<Moment>,
-    /// When the file appeared, if after the first listing.
+    /// The time at which the file appeared, if after the first listing.
     appeared: Option<Moment>,
 }
 
@@ -139,8 +139,9 @@ impl KnownFile {
         (self.vanished.is_none() && now < until).then_some(until)
     }
 
-    /// Whether the pods of a new file wait until other files are seen to have gone: a file that was renamed, or a
-    /// directory that was brought up to date, takes away before it gives. A new file of the same pod waits for nothing.
+    /// Tells whether the pods of a new file wait until other files are seen to have gone. After a file was renamed or a
+    /// directory was brought up to date, the old pods so go before the new pods come. A new file of a pod that is
+    /// leaving waits for nothing.
     fn comes_after(&self, leaving: &HashSet<String>, now: Moment) -> bool {
         let replaces = |good: &GoodPod| leaving.contains(&good.pod.full_name());
         !leaving.is_empty()
@@ -283,7 +284,7 @@ impl Files {
         }
     }
 
-    /// Whether a file with this signature has to be opened.
+    /// True if a file with this signature has to be opened.
     pub fn wants(&self, path: &Path, signature: &Signature) -> bool {
         self.entries
             .get(path)
@@ -387,7 +388,7 @@ impl Files {
         step
     }
 
-    /// What of the files in use is not run here.
+    /// Lists the parts of the files in use that are not run here.
     fn not_run(&self) -> impl Iterator<Item = FileProblem> {
         let there = self.entries.iter().filter(|(_, e)| e.vanished.is_none());
         let told = there.filter(|(_, e)| !e.not_run.is_empty());
@@ -434,7 +435,7 @@ impl Files {
             let is_new = matches!(reading, Reading::Parsed { result: Ok(_), .. });
             let entry = self.entries.entry(path.clone()).or_insert_with(new);
             entry.take(reading);
-            // Those of a pod are shown with the pod.
+            // The notes of a file with pods are shown with the pods.
             if is_new && entry.good.is_empty() && entry.error().is_none() {
                 let line = |note: &String| format!("{}: {note}", path.display());
                 log.extend(entry.notes.iter().map(line));
@@ -442,8 +443,7 @@ impl Files {
         }
     }
 
-    /// Whether a pod of the file is in the last set; a new file with the same pod does not replace
-    /// it.
+    /// Tells whether a pod of the file is in the last set. A new file with the same pod does not replace that pod.
     fn holds(&self, path: &Path, entry: &KnownFile) -> bool {
         self.holders.contains(path) || entry.good.iter().any(|g| self.held.contains(g.pod.uid()))
     }
@@ -567,8 +567,8 @@ impl Files {
     }
 }
 
-/// Whether the last good version of an earlier daemon matters besides the present file. It also
-/// matters for a good file, because a pod may not change its name under the same UID.
+/// Tells whether the last good version of an earlier daemon matters besides the present file. A good file needs it too,
+/// because a pod may not change its name under the same UID.
 pub fn needs_last_good(reading: &Reading, kept: &Digest) -> bool {
     match reading {
         Reading::Skipped(_) => false,
@@ -581,9 +581,9 @@ pub fn needs_last_good(reading: &Reading, kept: &Digest) -> bool {
     }
 }
 
-/// Whether a name in the directory is the name of a pod file. The kubelet excludes names with a
-/// leading dot; this also excludes the temporary files of editors: vim's `4913`, `*.swp` and
-/// `*.swx`, emacs' `#x#`, backups `*~`, and `*.tmp` of programs that rename into place.
+/// Tells whether a name in the directory is the name of a pod file. The kubelet excludes names with a leading dot. This
+/// also excludes the temporary files of editors: vim's `4913`, `*.swp` and `*.swx`, emacs' `#x#`, backups `*~`, and
+/// `*.tmp` of programs that rename into place.
 pub fn is_pod_file(name: &OsStr) -> bool {
     let name = name.as_encoded_bytes();
     let ends = |suffix: &str| name.ends_with(suffix.as_bytes());

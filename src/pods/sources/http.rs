@@ -27,9 +27,9 @@ use crate::base::threads::Roster;
 
 /// Stack of the thread.
 const OWN_STACK: usize = 2 << 20;
-/// For a whole request (6.4).
+/// The most that a whole request may take (6.4).
 const LIMIT: Duration = Duration::from_secs(10);
-/// What a request may take longer because its thread comes late.
+/// Extra time for a request whose thread comes late.
 const SLACK: Duration = Duration::from_millis(500);
 /// The pods of an earlier daemon wait this long for the first answer.
 const FIRST_ANSWER: Duration = Duration::from_secs(2);
@@ -55,7 +55,7 @@ pub struct HttpSourceConfig {
     pub last_good: PathBuf,
     /// Bytes to pods.
     pub decode: Decode,
-    /// Where it sends what it finds.
+    /// The outlet to which the source sends what it finds.
     pub outlet: Outlet,
 }
 
@@ -70,7 +70,7 @@ impl HttpSource {
     /// Starts the thread `pod-url`; the first request is made at once.
     ///
     /// # Errors
-    /// The thread cannot be started.
+    /// Returns an error if the thread cannot be started.
     pub fn spawn(config: HttpSourceConfig, roster: &Roster) -> io::Result<Self> {
         let (stop, stopped) = bounded(1);
         let path = PathBuf::from(config.url.to_string());
@@ -93,7 +93,7 @@ impl HttpSource {
             failures: Failures::default(),
         };
         let thread = roster.spawn("pod-url", OWN_STACK, move |_, _| {
-            // What is known survives a panic, so that no last good version is lost.
+            // The worker outlives a panic with all it knows, so that no last good version is lost.
             worker.rounds();
             ControlFlow::Break(())
         })?;
@@ -105,7 +105,7 @@ impl HttpSource {
         let _ = self.stop.try_send(());
     }
 
-    /// Whether the thread has ended.
+    /// True if the thread has ended.
     pub fn is_finished(&self) -> bool {
         self.thread.is_finished()
     }
@@ -128,7 +128,7 @@ struct Worker {
     outlet: Outlet,
     stopped: Receiver<()>,
     under_way: Option<UnderWay>,
-    /// Whether anything was sent to the outlet.
+    /// True if anything was sent to the outlet.
     published: bool,
     failures: Failures,
 }
@@ -226,7 +226,7 @@ impl Worker {
         }
     }
 
-    /// None when there is no answer in this time.
+    /// Waits for the answer. Returns `None` when there is no answer in this time.
     fn wait(&self, under_way: &UnderWay, time: Duration) -> Result<Option<Answer>, Ended> {
         select! {
             recv(under_way.answer) -> answer => Ok(Some(answer.unwrap_or_else(|_| {
@@ -254,7 +254,7 @@ impl UnderWay {
     }
 }
 
-/// What is asked for each time.
+/// The request that is sent each time.
 struct Request {
     uri: Uri,
     headers: Vec<(String, String)>,
@@ -298,7 +298,7 @@ impl Request {
     }
 }
 
-/// How loudly failures in a row are told (6.4).
+/// The count of failures in a row, which decides how loudly a failure is told (6.4).
 #[derive(Default)]
 struct Failures(u32);
 

@@ -23,12 +23,12 @@ pub const UPDATES_CAPACITY: usize = 50;
 /// Annotations that the node sets; comparisons ignore them.
 const LOCAL: [&str; 3] = [SOURCE_ANNOTATION, MIRROR_ANNOTATION, SEEN_ANNOTATION];
 
-/// What to do with the pods of an update; the numbers are the kubelet's.
+/// The change that an update makes to its pods. The numbers are the kubelet's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PodOperation {
     /// New on this source.
     Add = 0,
-    /// It got a deletion timestamp and must end gracefully.
+    /// The pod got a deletion timestamp and must end gracefully.
     Delete = 1,
     /// No longer in the source.
     Remove = 2,
@@ -53,7 +53,7 @@ impl fmt::Display for PodOperation {
 /// An item of the config channel.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PodUpdate {
-    /// What to do.
+    /// The change to make.
     pub op: PodOperation,
     /// The source.
     pub source: PodSource,
@@ -79,9 +79,9 @@ struct SourceState {
 
 /// A pod of a source.
 struct Known {
-    /// As the source gave it: the same again needs no comparison.
+    /// The pod as the source gave it. If the source gives this again, nothing needs to be compared.
     given: Arc<Pod>,
-    /// As it was sent.
+    /// The pod as it was sent.
     pod: Arc<Pod>,
 }
 
@@ -126,8 +126,8 @@ impl PodConfig {
         self.lock().entry(source).or_default().handled = true;
     }
 
-    /// Whether every source has sent a set and the sync loop has handled an update of each. From
-    /// then on an unknown pod is not wanted.
+    /// True if every source has sent a set and the sync loop has handled an update of each. From then on an unknown pod
+    /// is not wanted.
     pub fn all_seen(&self) -> bool {
         self.unseen().is_empty()
     }
@@ -253,8 +253,7 @@ fn compare(
     (pods, groups)
 }
 
-/// Whether everything that a worker could act on is equal. The raw spec counts too, because people
-/// see it.
+/// True if two pods are equal in everything that a worker could act on. The raw spec counts too, because people see it.
 fn same_but_status(a: &Pod, b: &Pod) -> bool {
     #[cfg(test)]
     tests::COMPARED.set(tests::COMPARED.get() + 1);

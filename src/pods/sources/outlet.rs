@@ -15,19 +15,19 @@ use crate::pods::objects::Objects;
 /// Shared by all sources.
 #[derive(Clone)]
 pub struct Outlet {
-    /// Where the sets are merged.
+    /// The merge of the sets of all sources.
     pub config: Arc<PodConfig>,
-    /// Where objects beside pods are kept.
+    /// The store of objects beside pods.
     pub objects: Arc<Objects>,
-    /// Where the updates go; a source waits while it is full, and ends when it is closed.
+    /// The channel for updates. A source waits while the channel is full, and ends when it is closed.
     pub updates: Sender<PodUpdate>,
     /// The state of the files that clients see.
     pub states: Arc<FileStates>,
-    /// For pods that the merge drops.
+    /// The events for pods that the merge drops.
     pub events: Arc<Recorder>,
 }
 
-/// Why a source ends: it was told to, or nobody takes its updates any more.
+/// The end of a source: it was told to end, or nobody takes its updates any more.
 pub(super) struct Ended;
 
 impl Outlet {

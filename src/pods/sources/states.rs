@@ -9,7 +9,7 @@ use super::problem::FileProblem;
 use crate::api::{PodSource, PodUid};
 use crate::base::locks::Locked;
 
-/// How many removed pods are remembered, so that a pod that is being stopped still shows its file.
+/// The number of removed pods that are remembered, so that a pod that is being stopped still shows its file.
 const MAX_REMOVED: usize = 200;
 
 /// The file of a pod.
@@ -75,7 +75,7 @@ impl FileStates {
         there.or_else(|| removed().cloned())
     }
 
-    /// Whether a source has told of a problem.
+    /// True if a source has reported a problem that keeps a file out of use.
     pub fn has_problem(&self, source: PodSource) -> bool {
         let files = self.lock();
         let of_source = files.sources.get(&source);
@@ -89,7 +89,7 @@ impl FileStates {
         of_sources.flat_map(|s| s.problems.clone()).collect()
     }
 
-    /// The same by source.
+    /// All problems of each source.
     pub fn problems_by_source(&self) -> BTreeMap<PodSource, Vec<FileProblem>> {
         let files = self.lock();
         let of_sources = files.sources.iter();

@@ -8,11 +8,11 @@ use super::last_good::LastGood;
 use super::read::sha256;
 use crate::api::decode::Decoded;
 
-/// Of one source.
+/// The files of one source and their last good versions.
 pub(super) struct Versions {
     pub(super) files: Files,
     last_good: LastGood,
-    /// Whether the earlier daemon's last good versions have been restored.
+    /// True if the earlier daemon's last good versions have been restored.
     restored: bool,
     decode: Decode,
 }
@@ -28,14 +28,14 @@ impl Versions {
         }
     }
 
-    /// Whether the accepted content of a file is not on the disk, because a write has failed.
+    /// True if the accepted content of a file is not on the disk, because a write has failed.
     pub(super) fn lacks(&self, path: &Path) -> bool {
         self.files
             .accepted(path)
             .is_some_and(|accepted| self.last_good.digest(path) != Some(*accepted))
     }
 
-    /// What content means. `empty` is the error of content without a byte.
+    /// Reads the content of a file. `empty` is the error of content without a byte.
     pub(super) fn read(
         &mut self,
         path: &Path,

@@ -32,7 +32,7 @@ impl Ages {
         });
     }
 
-    /// How long it has been active; None when it is not.
+    /// Returns how long the pod has been active, or `None` when it is not.
     pub fn of(&self, uid: &PodUid, now: Moment) -> Option<Duration> {
         self.0.get(uid).map(|age| age.before + now.since(age.since))
     }

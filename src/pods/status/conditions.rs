@@ -78,7 +78,7 @@ fn all_containers_restarting(phase: PodPhase, restarting: bool) -> PodCondition 
     }
 }
 
-/// Whether the condition of this type exists and is True.
+/// True if the condition of this type exists and is True.
 pub(super) fn is_true(conditions: &[PodCondition], type_: &str) -> bool {
     conditions
         .iter()
@@ -110,7 +110,7 @@ pub(super) fn ready(
 
 const READY: &str = "Ready";
 
-/// What keeps a readiness gate closed, in the kubelet's words; None when its condition is True.
+/// Returns the reason why a readiness gate is closed, in the kubelet's words, or `None` when its condition is True.
 fn closed(gate: &PodReadinessGate, conditions: &[PodCondition]) -> Option<String> {
     let type_ = &gate.condition_type;
     match conditions.iter().find(|c| c.type_ == *type_) {
@@ -165,7 +165,7 @@ pub(super) fn take_those_of_others(status: &mut PodStatus, stored: &[PodConditio
     differs
 }
 
-/// Of a status the conditions that podprobe does not set, and nothing else; None when it has none.
+/// Returns a status with only those conditions that podprobe does not set, or `None` if there are none.
 pub fn conditions_of_others(status: &PodStatus) -> Option<PodStatus> {
     let conditions: Vec<PodCondition> = of_others(&status.conditions).cloned().collect();
     (!conditions.is_empty()).then(|| PodStatus {
@@ -196,7 +196,7 @@ impl std::error::Error for TooManyConditions {}
 /// its kind; a removal of what is not there changes nothing.
 ///
 /// # Errors
-/// There is no room for another one.
+/// Returns an error if there is no room for another condition.
 pub(super) fn changed(
     spec: &PodSpec,
     conditions: &[PodCondition],
@@ -219,7 +219,7 @@ pub(super) fn changed(
     Ok(all)
 }
 
-/// Whether the pod may have another condition, of this type.
+/// Tells whether the pod may have another condition, of this type.
 fn has_room(spec: &PodSpec, conditions: &[PodCondition], type_: &str) -> bool {
     let gates = || spec.readiness_gates.iter();
     let has_gate = |type_: &str| gates().any(|gate| gate.condition_type == type_);
@@ -239,7 +239,7 @@ fn leaving() -> PodCondition {
     )
 }
 
-/// Whether the condition is the one for a pod that is being stopped.
+/// True if the condition is the one for a pod that is being stopped.
 fn is_leaving(ready: &PodCondition) -> bool {
     ready.reason == POD_TERMINATING
 }

@@ -20,7 +20,7 @@ const REMOVED_FOR_RESTART: &str = "The container is removed because RestartAllCo
 /// Bytes that the termination messages of a pod may take together (8.8).
 const MAX_MESSAGES: usize = 12_288;
 
-/// Why the last start of a container failed: becomes `state.waiting` (S7).
+/// The reason why the last start of a container failed. It becomes `state.waiting` (S7).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StartFailure {
     /// `CrashLoopBackOff`, `ErrImageNeverPull`, …
@@ -39,8 +39,8 @@ pub(super) struct Inputs<'a> {
     pub(super) restarting: bool,
 }
 
-/// One status per regular container, sorted by name (S9). Ready is false in all of them and `started` only inherited:
-/// the probe manager sets both (S10).
+/// Makes one status per regular container, sorted by name (S9). Ready is false in all of them and `started` only
+/// inherited: the probe manager sets both (S10).
 pub(super) fn regular(inputs: &Inputs) -> Vec<ContainerStatus> {
     let mut statuses: Vec<_> = inputs
         .pod
@@ -104,7 +104,8 @@ fn one(inputs: &Inputs, container: &Container, may_fail: bool) -> ContainerStatu
     status
 }
 
-/// Of the kernels that podprobe runs on, only the oldest cannot do what is possible elsewhere.
+/// Returns the `recursiveReadOnly` of a mount's status. `IfPossible` becomes `Enabled`, because only the oldest of the
+/// kernels that podprobe runs on cannot do it.
 fn recursive_read_only(mount: &VolumeMount) -> &'static str {
     match mount.recursive_read_only.as_deref() {
         Some("Enabled" | "IfPossible") => "Enabled",
@@ -311,8 +312,8 @@ fn instance(runtime: &RuntimeContainerStatus, old: Option<&ContainerStatus>) -> 
     status
 }
 
-/// What a pod that starts anew takes over from the instances that are removed for that: their number. How they ended would
-/// count for its phase.
+/// Makes the status that a pod starts anew with. The pod takes over the number of the instances that are removed for
+/// the new start. The status leaves out how they ended, because that would count for the pod's phase.
 pub fn taken_over(pod: &Pod, runtime: &RuntimePodStatus) -> PodStatus {
     let of = |container: &Container| {
         let newest = runtime.container(&container.name)?;
@@ -494,7 +495,7 @@ mod tests {
         );
     }
 
-    /// As a kubelet 1.36 has it.
+    /// A kubelet 1.36 has the same fields.
     #[test]
     fn a_status_repeats_mounts_and_resources_of_the_spec() {
         let resources = json!({"limits": {"memory": "64Mi"}, "requests": {"memory": "32Mi"}});

@@ -37,7 +37,7 @@ pub struct Inputs<'a> {
     pub node_ip: IpAddr,
     /// All its containers were stopped for good.
     pub pod_is_terminal: bool,
-    /// It is being stopped.
+    /// The pod is being stopped.
     pub terminating: bool,
     /// activeDeadlineSeconds have passed since the start time.
     pub deadline_exceeded: bool,

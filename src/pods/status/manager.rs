@@ -41,7 +41,7 @@ impl StatusManager {
         }
     }
 
-    /// As [`Self::new`], with the ages of the earlier daemon.
+    /// Replaces the ages by those of the earlier daemon.
     pub fn with_ages(self, ages: Ages) -> Self {
         Self {
             ages: Mutex::new(ages),
@@ -49,7 +49,7 @@ impl StatusManager {
         }
     }
 
-    /// How long the pod has been active, by the boot clock: since its first status. None without one.
+    /// Returns how long the pod has been active, by the boot clock: since its first status. `None` without a status.
     pub fn age(&self, uid: &PodUid, now: Moment) -> Option<Duration> {
         self.lock_ages().of(uid, now)
     }
@@ -59,7 +59,7 @@ impl StatusManager {
         *self.lock_ages() = ages;
     }
 
-    /// All of them, for the checkpoint.
+    /// Returns the ages of all pods, for the checkpoint.
     pub fn ages(&self) -> Ages {
         self.lock_ages().clone()
     }
@@ -78,7 +78,7 @@ impl StatusManager {
         self.lock().get(uid).cloned()
     }
 
-    /// All of them.
+    /// Returns the statuses of all pods.
     pub fn all(&self) -> HashMap<PodUid, Arc<PodStatus>> {
         self.lock().clone()
     }
@@ -138,7 +138,7 @@ impl StatusManager {
     /// changed. Ready follows in the same step.
     ///
     /// # Errors
-    /// The pod has as many conditions as it may have.
+    /// Returns an error if the pod has as many conditions as it may have.
     pub fn set_condition(
         &self,
         pod: &Pod,

@@ -37,11 +37,11 @@ impl Places {
     }
 }
 
-/// What is taken of the node.
+/// The part of the node that pods take.
 struct Room {
-    /// By the pods that stay.
+    /// The part that the pods that stay take.
     staying: Taken,
-    /// By those that stay and those that are ending.
+    /// The part that the pods that stay and the pods that are ending take.
     now: Taken,
     ending: Vec<Arc<Pod>>,
 }
@@ -159,7 +159,7 @@ impl Parts {
         pods.into_iter().map(|(_, _, pod)| pod).collect()
     }
 
-    /// Whether the pod had a place when it came: an earlier daemon ran it, or it was evicted and starts anew.
+    /// True if the pod had a place when it came: an earlier daemon ran it, or it was evicted and starts anew.
     fn had_its_place(&self, uid: &PodUid) -> bool {
         let status = self.statuses.get(uid);
         let was_active =

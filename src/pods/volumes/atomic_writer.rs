@@ -34,12 +34,12 @@ const DATA: &str = "..data";
 const NEW_DATA: &str = "..data_tmp";
 /// The most names of a directory that are looked at: more of them are not ours.
 const MAX_NAMES: usize = 20_000;
-/// How deep a directory is removed: deeper than any payload.
+/// The greatest depth to which a directory is removed: deeper than any payload.
 const MAX_DEPTH: usize = 128;
-/// How many files one removal takes away.
+/// The most files that one removal takes away.
 const MAX_REMOVED: usize = 100_000;
 
-/// Whether the volume has been written.
+/// True if the volume has been written.
 pub(super) fn is_written(volume: &OwnedFd) -> bool {
     current(volume).is_some_and(|name| open_dir(volume, name).is_ok())
 }
@@ -48,7 +48,7 @@ pub(super) fn is_written(volume: &OwnedFd) -> bool {
 /// group the files belong to it, and it can read them.
 ///
 /// # Errors
-/// The volume has its old files.
+/// Returns the error of the disk. The volume has its old files then.
 pub(super) fn write(volume: &OwnedFd, payload: &Payload, group: Option<Gid>) -> io::Result<bool> {
     let files = Files { payload, group };
     files.own_directory(volume, 0o777)?;
@@ -73,7 +73,7 @@ pub(super) fn write(volume: &OwnedFd, payload: &Payload, group: Option<Gid>) -> 
 /// Makes the directories that other volumes are mounted on. Where a file of the payload lies there is one to mount on.
 ///
 /// # Errors
-/// One is not there.
+/// Returns an error if one of the directories could not be made.
 pub(super) fn make_mount_points(
     volume: &OwnedFd,
     payload: &Payload,
@@ -125,7 +125,7 @@ fn switch(volume: &OwnedFd, name: &OsStr) -> io::Result<()> {
 /// Removes a file, or a directory with what is in it. A missing one is not an error.
 ///
 /// # Errors
-/// It cannot be removed, or is larger and deeper than what a payload makes.
+/// Returns an error if the file cannot be removed, or is larger or deeper than what a payload makes.
 fn remove(at: &OwnedFd, name: &OsStr) -> io::Result<()> {
     let mut left = MAX_REMOVED;
     remove_below(at, name, MAX_DEPTH, &mut left)
@@ -173,7 +173,7 @@ impl Files<'_> {
         Ok(fchmod(&file, Mode::from_bits_truncate(mode))?)
     }
 
-    /// With a group a directory hands it on, and the group can enter it.
+    /// Gives a directory to the group, if there is one. The directory hands the group on, and the group can enter it.
     fn own_directory(&self, dir: impl AsFd, mode: u32) -> io::Result<()> {
         self.own(dir, self.group.map_or(mode, |_| mode | 0o2550))
     }
@@ -182,16 +182,16 @@ impl Files<'_> {
         self.group.map_or(file.mode, |_| file.mode | 0o440)
     }
 
-    /// Whether the directory has exactly these files.
+    /// Tells whether the directory has exactly these files.
     fn are_in(&self, volume: &OwnedFd, name: &OsStr) -> bool {
         let found = open_dir(volume, name).and_then(|dir| self.count_same(&dir, ""));
         found.is_ok_and(|count| count == self.payload.len())
     }
 
-    /// How many files there are below `dir`.
+    /// Counts the files below `dir`.
     ///
     /// # Errors
-    /// One of them, or a directory, is not as it should be.
+    /// Returns an error if a file or directory is not as it should be.
     fn count_same(&self, dir: &OwnedFd, at: &str) -> io::Result<usize> {
         let mut count = 0;
         for name in names(dir, self.payload.len() + 1)? {

@@ -176,7 +176,8 @@ fn a_group_owns_the_files_and_can_read_them() {
     );
 }
 
-/// What a container that can write to the volume may leave there, and the files that are not its own.
+/// Checks an update after a container has written to the volume with `leave`. The update succeeds, and files outside
+/// the volume stay.
 #[track_caller]
 fn check_hostile(leave: impl Fn(&Volume, &Path)) {
     let (v, outside) = (Volume::new(), tempfile::tempdir().unwrap());
@@ -244,7 +245,8 @@ fn a_directory_in_place_of_the_link_is_an_error_and_nothing_more() {
     assert_eq!(v.names().iter().filter(|n| *n == "..N").count(), 1);
 }
 
-/// What another volume is mounted on stays through updates, and a container's link in its place leads nowhere.
+/// Directories that other volumes are mounted on stay through updates. A container's link in place of one leads
+/// nowhere.
 #[test]
 fn directories_for_other_mounts_are_beside_the_files() {
     let v = Volume::new();

@@ -49,7 +49,7 @@ impl VolumeType for ClaimVolume {
         !self.is_read_only(volume)
     }
 
-    /// It outlives the pod.
+    /// Does nothing, because a claim's volume outlives the pod.
     fn tear_down(&self, _: &Path) -> io::Result<()> {
         Ok(())
     }

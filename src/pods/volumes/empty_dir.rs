@@ -36,7 +36,7 @@ impl VolumeType for EmptyDirVolume {
         let made = make_private(dir)
             .and_then(|()| fs::set_permissions(dir, Permissions::from_mode(0o777)));
         made.map_err(|e| format!("cannot make {}: {e}", dir.display()))?;
-        // Of less than a page the kernel makes a hugetlbfs without room.
+        // The kernel makes a hugetlbfs without room from a size of less than a page.
         let size = spec.size_limit.as_ref().and_then(positive);
         let tmpfs = (medium == "Memory" || page_size.is_some()).then(|| Tmpfs {
             path: dir.to_owned(),

@@ -44,14 +44,14 @@ use crate::engine::runtime::Tmpfs;
 use mounted::Content;
 use ownership::FsGroup;
 
-/// What a volume is made of.
+/// The inputs from which a volume is made.
 #[derive(Clone, Copy)]
 pub struct Context<'a> {
     /// The pod.
     pub pod: &'a Pod,
-    /// What it refers to.
+    /// The objects that the pod refers to.
     pub objects: &'a ObjectSet,
-    /// For the limits in a downwardAPI volume.
+    /// The node's resources, for the limits in a downwardAPI volume.
     pub allocatable: Allocatable,
     /// The directory of the claims.
     pub claims: &'a Path,
@@ -59,17 +59,17 @@ pub struct Context<'a> {
 
 /// A type of volume (the kubelet's volume plugin).
 pub trait VolumeType: Send + Sync {
-    /// As in Kubernetes, `kubernetes.io/empty-dir`.
+    /// The name of the type as in Kubernetes, `kubernetes.io/empty-dir`.
     fn plugin_name(&self) -> &'static str;
 
-    /// Whether the volume is of this type.
+    /// Tells whether the volume is of this type.
     fn supports(&self, volume: &Volume) -> bool;
 
     /// Makes the volume ready for containers; `dir` is its own directory, which may not exist yet.
     /// Idempotent: data of containers stays.
     ///
     /// # Errors
-    /// The cause, for people. The pod waits with ContainerCreating, and the set-up is tried again.
+    /// Returns the cause, for people. The pod waits with ContainerCreating, and the set-up is tried again.
     fn set_up(&self, of: &Context<'_>, volume: &Volume, dir: &Path) -> Result<SetUp, String>;
 
     /// The files of a volume of objects, or the kubelet's text why there are none; None for other
@@ -83,12 +83,12 @@ pub trait VolumeType: Send + Sync {
         None
     }
 
-    /// Whether every mount of it is read-only.
+    /// True if every mount of the volume is read-only.
     fn is_read_only(&self, _: &Volume) -> bool {
         false
     }
 
-    /// Whether what is in it is given to the pod's `fsGroup`.
+    /// Tells whether the files of the volume are given to the pod's `fsGroup`.
     fn takes_group(&self, _: &Volume) -> bool {
         false
     }
@@ -102,7 +102,7 @@ pub trait VolumeType: Send + Sync {
     /// may not exist.
     ///
     /// # Errors
-    /// The volume could not be removed; this is tried again.
+    /// Returns an error if the volume could not be removed; this is tried again.
     fn tear_down(&self, dir: &Path) -> io::Result<()> {
         remove_tree(dir)
     }
@@ -115,7 +115,7 @@ pub struct SetUp {
     pub source: PathBuf,
     /// A tmpfs that the sandbox mounts there first.
     pub tmpfs: Option<Tmpfs>,
-    /// Why no new sandbox may use it yet. One that runs is not ended for this.
+    /// The reason why no new sandbox may use the volume yet. A sandbox that runs is not ended for this.
     pub missing: Option<String>,
 }
 
@@ -149,9 +149,9 @@ impl SetUp {
 /// A volume on the disk whose size has a limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitedVolume {
-    /// Its name in the pod.
+    /// The name of the volume in the pod.
     pub name: String,
-    /// Its directory, which may not exist yet.
+    /// The directory of the volume, which may not exist yet.
     pub dir: PathBuf,
     /// Bytes, at least 1.
     pub limit: u64,
@@ -226,7 +226,7 @@ impl Volumes {
     /// from being made is in [`MountedVolumes::check`].
     ///
     /// # Errors
-    /// The first volume that is not ready.
+    /// Returns the error of the first volume that is not ready.
     pub fn set_up(&self, of: &Context<'_>, pod_dir: &Path) -> Result<MountedVolumes, VolumeError> {
         let mut mounted = MountedVolumes::new(FsGroup::of(of.pod));
         for volume in &of.pod.spec.volumes {
@@ -268,7 +268,7 @@ impl Volumes {
     /// more.
     ///
     /// # Errors
-    /// A part could not be removed; the rest is gone.
+    /// Returns an error if a part could not be removed; the rest is gone.
     pub fn tear_down(&self, pod: &Pod, pod_dir: &Path) -> io::Result<()> {
         let mut result = Ok(());
         for volume in &pod.spec.volumes {

@@ -13,7 +13,7 @@ use super::{SetUp, VolumeError, VolumeType, atomic_writer};
 use crate::api::pod::{ImageVolume, Volume};
 use crate::engine::runtime::Tmpfs;
 
-/// What should be in a volume of objects.
+/// The files that should be in a volume of objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Content {
     pub(super) volume: String,
@@ -27,12 +27,12 @@ pub(super) struct Content {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MountedVolumes {
     sources: BTreeMap<String, PathBuf>,
-    /// Those that have no path, because they are images.
+    /// The volumes that have no path, because they are images.
     images: BTreeMap<String, ImageVolume>,
     read_only: BTreeSet<String>,
     tmpfs: Vec<Tmpfs>,
     missing: Vec<VolumeError>,
-    /// Those that the group takes.
+    /// The volumes that are given to the group.
     of_group: Vec<String>,
     group: Option<FsGroup>,
     pub(super) contents: Vec<Content>,
@@ -41,9 +41,9 @@ pub struct MountedVolumes {
 /// A volume that has not been brought up to date.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outdated {
-    /// Why.
+    /// The error of the volume.
     pub error: VolumeError,
-    /// Whether it has older content, with which containers can run.
+    /// True if the volume has older content, with which containers can run.
     pub usable: bool,
 }
 
@@ -82,7 +82,7 @@ impl MountedVolumes {
         self.images.get(name)
     }
 
-    /// Whether every mount of the volume is read-only.
+    /// True if every mount of the volume is read-only.
     pub fn is_read_only(&self, name: &str) -> bool {
         self.read_only.contains(name)
     }
@@ -92,10 +92,10 @@ impl MountedVolumes {
         &self.tmpfs
     }
 
-    /// Whether a new sandbox can use the volumes.
+    /// Tells whether a new sandbox can use the volumes.
     ///
     /// # Errors
-    /// The first volume whose objects are missing.
+    /// Returns the error of the first volume whose objects are missing.
     pub fn check(&self) -> Result<(), VolumeError> {
         let no_content = |c: &Content| Some(error(&c.volume, c.payload.clone().err()?));
         let mut missing = self.missing.iter().cloned();
@@ -105,7 +105,7 @@ impl MountedVolumes {
         first.map_or(Ok(()), Err)
     }
 
-    /// Whether something is to be done in a sandbox before its containers start.
+    /// True if the volumes need work in a sandbox before its containers start.
     pub fn need_root(&self) -> bool {
         !self.contents.is_empty() || (self.group.is_some() && !self.of_group.is_empty())
     }

@@ -36,7 +36,7 @@ fn below(container: &Container, volume: &str) -> Vec<PathBuf> {
     found
 }
 
-/// Where it is mounted, without empty parts and dots; `..` goes no further up than to the root.
+/// Returns the path of a mount without empty parts and dots; `..` goes no further up than to the root.
 fn clean(mount: &VolumeMount) -> PathBuf {
     let mut clean = PathBuf::new();
     for part in Path::new(&*mount.destination()).components() {

@@ -17,11 +17,11 @@ use nix::unistd::{Gid, fchownat};
 use super::below::{open, open_dir};
 use crate::api::Pod;
 
-/// What the group may do with a file.
+/// The permission bits that the group gets on a file.
 const FILE: u32 = 0o660;
-/// With a directory; files made in it belong to the group as well.
+/// The permission bits that the group gets on a directory; files made in it belong to the group as well.
 const DIRECTORY: u32 = 0o2770;
-/// How deep directories may lie in one another.
+/// The greatest depth of directories in one another.
 const MAX_DEPTH: usize = 128;
 
 /// `fsGroup` of a pod with its policy.
@@ -34,7 +34,7 @@ pub(super) struct FsGroup {
 }
 
 impl FsGroup {
-    /// None when the pod has none.
+    /// Returns the pod's group, or `None` when the pod has none.
     pub(super) fn of(pod: &Pod) -> Option<Self> {
         let context = &pod.spec.security_context;
         let gid = u32::try_from(context.fs_group?).ok()?;
@@ -48,7 +48,7 @@ impl FsGroup {
     /// Gives a volume to the group.
     ///
     /// # Errors
-    /// The first file that could not be changed; the others are.
+    /// Returns the error of the first file that could not be changed; the other files are changed.
     pub(super) fn take(self, volume: &OwnedFd) -> io::Result<()> {
         let root = fstat(volume)?;
         let mode = root.st_mode & DIRECTORY;
@@ -117,7 +117,7 @@ fn kind(stat: &FileStat) -> SFlag {
     SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT
 }
 
-/// Of a descriptor that may be an O_PATH one, which fchmod does not take.
+/// Changes the mode of a descriptor that may be an O_PATH one, which fchmod does not take.
 fn chmod(file: impl AsFd, mode: u32) -> io::Result<()> {
     let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
     let mode = Mode::from_bits_truncate(mode);

@@ -24,9 +24,9 @@ const PARTS_MAX: usize = 100;
 /// A file.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct PayloadFile {
-    /// What is in it.
+    /// The content of the file.
     pub(super) data: Vec<u8>,
-    /// Its permission bits.
+    /// The permission bits of the file.
     pub(super) mode: u32,
 }
 
@@ -51,12 +51,12 @@ impl Payload {
         self.0.get(path)
     }
 
-    /// How many files there are.
+    /// Returns the number of files.
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether a file lies below that directory.
+    /// Tells whether a file lies below that directory.
     pub(super) fn has_below(&self, dir: &str) -> bool {
         let from = format!("{dir}/");
         let mut after = self.0.range(from.clone()..);
@@ -73,7 +73,7 @@ impl Payload {
     /// The payload, if no path is a file and a directory at once.
     ///
     /// # Errors
-    /// The path.
+    /// Returns a text with the path that is a file and a directory.
     pub(super) fn checked(self) -> Result<Self, String> {
         match self.0.keys().find(|path| self.has_below(path)) {
             Some(path) => Err(format!("path {path:?} is a file and a directory")),
@@ -112,9 +112,9 @@ fn clean(path: &str) -> Result<String, String> {
 pub(super) struct Keys<'a> {
     /// Empty means all.
     pub(super) items: &'a [KeyToPath],
-    /// Of files whose item has none.
+    /// The mode of files whose item has none.
     pub(super) mode: Option<i32>,
-    /// Whether the object or a key of `items` may be missing.
+    /// True if the object or a key of `items` may be missing.
     pub(super) optional: Option<bool>,
 }
 
@@ -152,7 +152,7 @@ impl Keys<'_> {
 /// The files of a ConfigMap of the pod's namespace.
 ///
 /// # Errors
-/// The kubelet's text: the object or a key is missing, or a path cannot be one.
+/// Returns the kubelet's text if the object or a key is missing, or a path cannot be one.
 pub(super) fn of_config_map(
     of: &Context<'_>,
     name: &str,
@@ -173,7 +173,7 @@ pub(super) fn of_config_map(
 /// The files of a Secret of the pod's namespace.
 ///
 /// # Errors
-/// As of a ConfigMap.
+/// Returns the kubelet's text as for a ConfigMap.
 pub(super) fn of_secret(of: &Context<'_>, name: &str, keys: Keys<'_>) -> Result<Payload, String> {
     let empty = Secret::default();
     let secret = match of.objects.secret(&of.pod.metadata.namespace, name) {
@@ -188,7 +188,7 @@ pub(super) fn of_secret(of: &Context<'_>, name: &str, keys: Keys<'_>) -> Result<
 /// Fields of the pod as files.
 ///
 /// # Errors
-/// Why a field or resource has no value.
+/// Returns the reason why a field or resource has no value.
 pub(super) fn of_fields(
     of: &Context<'_>,
     items: &[DownwardApiFile],

@@ -18,7 +18,7 @@ use nix::sys::stat::{FileStat, Mode, SFlag, fstat, fstatat};
 
 use super::below::open_dir;
 
-/// How many directories, each in the one before, are read at a time.
+/// The most directories, each in the one before, that are read at a time.
 const DEPTH: usize = 32;
 /// Directories further down that are kept for later.
 const LATER: usize = 32;
@@ -29,12 +29,12 @@ const BLOCK: u128 = 512;
 /// A file counts in parts, one for each of its names; a part is kept in this fraction of a byte.
 const SHARE: u32 = 32;
 
-/// What a walk has found.
+/// The usage that a walk has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usage {
     /// Bytes of the disk.
     pub bytes: u64,
-    /// Whether everything was counted.
+    /// True if everything was counted.
     pub whole: bool,
 }
 
@@ -66,7 +66,7 @@ impl Walk {
     /// Begins at the directory of the volume.
     ///
     /// # Errors
-    /// It cannot be opened; `NotFound` when the volume has not been set up yet.
+    /// Returns an error if the directory cannot be opened: `NotFound` when the volume has not been set up yet.
     pub fn begin(volume: &Path) -> io::Result<Self> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let dir = open(volume, flags, Mode::empty())?;
@@ -93,7 +93,7 @@ impl Walk {
         false
     }
 
-    /// What has been counted so far.
+    /// Returns the usage that has been counted so far.
     pub fn usage(&self) -> Usage {
         Usage {
             bytes: self.bytes(),
@@ -105,7 +105,7 @@ impl Walk {
         u64::try_from(self.sum >> SHARE).unwrap_or(u64::MAX)
     }
 
-    /// One more name; false when there is none.
+    /// Takes one more name. Returns false when there is none.
     fn next(&mut self) -> bool {
         let Some(level) = self.levels.last_mut() else {
             return self.resume();
@@ -192,7 +192,7 @@ fn is_directory(stat: &FileStat) -> bool {
     SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT == SFlag::S_IFDIR
 }
 
-/// Whether there was another file, or none, when it was opened, or something was mounted there.
+/// True if the file had been replaced or removed when it was opened, or something was mounted there.
 fn has_changed(e: &io::Error) -> bool {
     let changed = [Errno::ENOENT, Errno::ENOTDIR, Errno::ELOOP, Errno::EXDEV];
     let of = |errno: &Errno| e.raw_os_error() == Some(*errno as i32);

@@ -41,7 +41,7 @@ impl Syncer {
             })
             .collect();
         self.kill_in_turn(pod, &kills, grace, problems);
-        // What was left running still needs its network and its volumes.
+        // A container that was left running still needs its network and its volumes.
         if problems.cancel.is_cancelled() {
             return;
         }
@@ -70,8 +70,8 @@ impl Syncer {
         self.kill_each(pod, kills, grace, None, problems);
     }
 
-    /// Also in parallel. A sidecar first waits for the containers that must end before it, at most
-    /// for its grace period.
+    /// Kills containers in parallel, each in its turn. A sidecar first waits for the containers that must end before
+    /// it, at most for its grace period.
     fn kill_in_turn(
         &self,
         pod: &Pod,

@@ -54,27 +54,27 @@ impl PodMetrics {
         of_kind.observe(took);
     }
 
-    /// A pod runs, so long after it was seen first.
+    /// Notes that a pod runs, so long after it was seen first.
     pub fn pod_runs(&self, took: Duration) {
         self.start.observe(took);
     }
 
-    /// A sandbox is made.
+    /// Counts a sandbox that was made.
     pub fn sandbox(&self) {
         self.sandboxes.count();
     }
 
-    /// It was not.
+    /// Counts a sandbox that could not be made.
     pub fn sandbox_failed(&self) {
         self.sandbox_errors.count();
     }
 
-    /// A container is started.
+    /// Counts a container that was started.
     pub fn container(&self, is_init: bool) {
         self.containers.count(&[container_type(is_init)]);
     }
 
-    /// It was not: its waiting reason.
+    /// Counts a container that could not be started, by its waiting reason.
     pub fn container_failed(&self, is_init: bool, reason: &str) {
         let labels = [container_type(is_init), ("code", reason)];
         self.container_errors.count(&labels);

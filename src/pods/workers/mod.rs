@@ -188,12 +188,12 @@ impl PodWorkers {
         self.inner.lock().table.probed()
     }
 
-    /// Whether there is a worker for this pod, finished or not.
+    /// True if there is a worker for this pod, finished or not.
     pub fn contains(&self, uid: &PodUid) -> bool {
         self.inner.lock().table.contains(uid)
     }
 
-    /// Whether the pod is ending or has ended.
+    /// True if the pod is ending or has ended.
     pub fn is_terminating(&self, uid: &PodUid) -> bool {
         self.inner.lock().table.is_terminating(uid)
     }
@@ -377,8 +377,8 @@ impl WorkerThreads {
     }
 }
 
-/// What goes wrong in a sync is told as an event; the other runs have none. What the daemon's own end cuts short is no
-/// fault: the next daemon goes on with it.
+/// Returns the log level of a failed run. A failed sync is told as an event, the other runs have none. A run that the
+/// daemon's own end cuts short is no fault: the next daemon goes on with it.
 fn failure_level(ran: Phase, error: &str, stopping: bool) -> log::Level {
     let cut_short = stopping || error.contains(ENDING);
     match ran {
@@ -555,7 +555,7 @@ mod tests {
         h.end(Outcome::Ok);
     }
 
-    /// Its syncs need more than 200 kB of stack.
+    /// A syncer whose syncs need more than 200 kB of stack.
     struct Deep(Sender<usize>);
 
     impl PodSyncer for Deep {

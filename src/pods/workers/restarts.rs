@@ -10,7 +10,7 @@ use crate::api::PodUid;
 use crate::base::locks::Locked;
 use crate::engine::runtime::{ContainerId, RuntimePodStatus};
 
-/// What is asked for, by pod and container.
+/// The restarts that are asked for, by pod and container.
 #[derive(Default)]
 pub struct Restarts(Mutex<HashMap<PodUid, BTreeMap<String, ContainerId>>>);
 
@@ -36,7 +36,7 @@ impl Restarts {
         asked
     }
 
-    /// Whether the container is to start at once, whatever its back-off.
+    /// Tells whether the container is to start at once, whatever its back-off.
     pub fn is_asked(&self, uid: &PodUid, container: &str) -> bool {
         let all = self.lock();
         all.get(uid).is_some_and(|of| of.contains_key(container))

@@ -91,7 +91,7 @@ impl Syncer {
             return None;
         }
         if actions.kill_pod || !actions.kill.is_empty() {
-            // What was killed has a finish time now: the back-off counts from it (lessons E2).
+            // A killed container has a finish time now: the back-off counts from this time (lessons E2).
             match self.runtime().pod_status(pod.uid()) {
                 Ok(fresh) => runtime = Arc::new(fresh),
                 Err(e) => {
@@ -465,8 +465,8 @@ impl Syncer {
         failed(cause)
     }
 
-    /// Whether the crash-loop back-off keeps the container from starting now. One that a person wants to be restarted is
-    /// not held back, and that is no crash: its delay stays as it is.
+    /// Tells whether the crash-loop back-off keeps the container from starting now. A container that a person wants to
+    /// be restarted is not held back. Such a restart is no crash, so the container's delay stays as it is.
     fn is_held_back(
         &self,
         pod: &Pod,

@@ -31,19 +31,19 @@ const MAX_FAILURES: usize = 1000;
 /// Length of a container id.
 const ID_DIGITS: usize = 64;
 
-/// What the syncer needs of PLEG.
+/// The part of PLEG that the syncer needs.
 pub trait PodCache: Send + Sync {
     /// The pod's runtime status, read after `since`; blocks until there is one.
     ///
     /// # Errors
-    /// The runtime did not answer in time.
+    /// Returns an error if the runtime did not answer in time.
     fn newer_than(&self, uid: &PodUid, since: Moment) -> Result<Arc<RuntimePodStatus>, String>;
 
     /// Asks for a new look at a pod that was changed. Never blocks.
     fn request_relist(&self, uid: &PodUid);
 }
 
-/// What the syncer needs of the probe manager (kubelet-probes 4.2, 4.3).
+/// The part of the probe manager that the syncer needs (kubelet-probes 4.2, 4.3).
 pub trait Probes: Send + Sync {
     /// Starts the probe workers that the pod does not have yet.
     fn add_pod(&self, pod: &Arc<Pod>);
@@ -74,14 +74,14 @@ pub trait Probes: Send + Sync {
     fn startup(&self, id: &ContainerId) -> Option<ProbeResult>;
 }
 
-/// What the syncer needs of the services.
+/// The part of the services that the syncer needs.
 pub trait Traffic: Send + Sync {
     /// Waits until no new client is sent to a pod whose Ready is False by now. It gives up soon where the data path does not
     /// follow.
     fn wait_until_withdrawn(&self);
 }
 
-/// What a syncer works with.
+/// The parts that a syncer works with.
 pub struct Deps {
     /// Turns pods into sandboxes and containers.
     pub kuberuntime: Arc<KubeRuntime>,
@@ -101,7 +101,7 @@ pub struct Deps {
     pub restarts: Arc<Restarts>,
     /// Events.
     pub recorder: Arc<Recorder>,
-    /// What is counted.
+    /// The counters of pods.
     pub metrics: Arc<PodMetrics>,
     /// Address of pods in the node's network.
     pub node_ip: IpAddr,
@@ -553,7 +553,7 @@ fn without_ids(text: &str) -> String {
     out
 }
 
-/// Whether the pod has been active for its activeDeadlineSeconds (9.2); `age` is how long.
+/// True if the pod has been active for its activeDeadlineSeconds (9.2). `age` is how long it has been active.
 pub(crate) fn deadline_exceeded(pod: &Pod, age: Option<Duration>) -> bool {
     let limit = pod
         .spec

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::api::{Pod, PodUid};
 use crate::pods::actions::pod_grace_period;
 
-/// What an update asks of a worker.
+/// The request that an update makes to a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UpdateKind {
     /// The pod is new here.
@@ -28,13 +28,13 @@ pub enum UpdateKind {
 /// An update of a pod.
 #[derive(Clone, Debug)]
 pub struct Update {
-    /// What is asked of the worker.
+    /// The request to the worker.
     pub kind: UpdateKind,
     /// The pod; a pod that only the runtime knows has metadata only.
     pub pod: Arc<Pod>,
     /// Only the runtime knows this pod: it can be killed and removed, nothing else.
     pub runtime_only: bool,
-    /// Its stored phase is Succeeded or Failed.
+    /// The pod's stored phase is Succeeded or Failed.
     pub phase_is_terminal: bool,
     /// The runtime shows a live container or sandbox of it.
     pub is_running: bool,
@@ -51,12 +51,12 @@ pub enum Phase {
     Terminated,
 }
 
-/// One run of a worker.
+/// The task of one run of a worker.
 #[derive(Clone, Debug)]
 pub struct Work {
     /// Which sync.
     pub phase: Phase,
-    /// What asked for it; of several, the one that asks for most.
+    /// The request that led to the run. Of several requests, it is the one that asks for most.
     pub asked: UpdateKind,
     /// The pod, newest version.
     pub pod: Arc<Pod>,
@@ -71,15 +71,15 @@ pub struct Work {
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Done {
-    /// It did its work.
+    /// The run did its work.
     Ok,
     /// A sync found the pod in a terminal phase.
     Terminal,
-    /// It failed and is to be tried again.
+    /// The run failed and is to be tried again.
     Failed,
 }
 
-/// What an update led to.
+/// The effect of an update on the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Nothing to do now: the worker has finished, or the update is kept for later.
@@ -92,7 +92,7 @@ pub enum Effect {
     Overtake,
 }
 
-/// What follows a run.
+/// The step that follows a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
     /// Run again at once: the phase changed or an update came meanwhile.
@@ -323,12 +323,12 @@ impl Table {
         self.workers.iter().filter_map(alive).collect()
     }
 
-    /// Whether there is a worker, finished or not.
+    /// True if there is a worker, finished or not.
     pub fn contains(&self, uid: &PodUid) -> bool {
         self.workers.contains_key(uid)
     }
 
-    /// Whether the worker has been told to end, or has ended.
+    /// True if the worker has been told to end, or has ended.
     pub fn is_terminating(&self, uid: &PodUid) -> bool {
         self.workers
             .get(uid)

@@ -8,7 +8,7 @@ use crate::api::PodUid;
 use crate::base::clock::Moment;
 use crate::base::locks::Locked;
 
-/// One time per pod; the latest entry counts.
+/// The time of the next sync of each pod. The latest entry for a pod counts.
 #[derive(Default)]
 pub struct WorkQueue {
     times: Mutex<HashMap<PodUid, Moment>>,
@@ -25,7 +25,7 @@ impl WorkQueue {
         self.times.locked().remove(uid);
     }
 
-    /// Whether no pod is in it.
+    /// True if no pod is in the queue.
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.times.locked().is_empty()

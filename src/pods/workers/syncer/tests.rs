@@ -136,7 +136,7 @@ struct Harness {
     dir: tempfile::TempDir,
 }
 
-/// What a daemon with this root knows of evicted pods.
+/// Opens the evictions as a daemon with this root knows them.
 fn evictions(root: &std::path::Path) -> Arc<Evictions> {
     let (layout, wake) = (Layout::new(root), crossbeam_channel::bounded(1).0);
     let pods = KubeRuntime::pods_with_data(&layout);
@@ -739,7 +739,7 @@ fn hooked(
     Harness::on(spec, runtime, Arc::new(hooks))
 }
 
-/// One container with both hooks.
+/// Makes a harness whose one container has both hooks.
 fn with_hooks(
     answer: impl Fn(HookKind, &str, &Cancel) -> Result<(), HookError> + Send + Sync + 'static,
 ) -> Harness {
@@ -800,7 +800,7 @@ fn a_kill_by_a_liveness_probe_runs_the_pre_stop_hook_too() {
     assert_eq!(h.calls()[..2], ["preStop c", "stop 2 30"]);
 }
 
-/// As in the kubelet: were the sidecar's hook run in its turn, each hook would wait for the other.
+/// A sidecar's hook does not wait for its turn, as in the kubelet. Otherwise each hook would wait for the other.
 #[test]
 fn the_hooks_of_sidecars_do_not_wait_for_their_turn() {
     let hook = json!({"preStop": {"sleep": {}}});
@@ -1242,7 +1242,8 @@ fn a_finished_pod_keeps_its_remains_until_it_is_removed() {
     );
 }
 
-/// Of many pods that go together, each would look at all others.
+/// The removal of a pod lists no other pod's logs. Otherwise each of many pods that go together would look at all
+/// others.
 #[test]
 fn the_removal_of_a_pod_lists_no_other_pods_logs() {
     let h = Harness::one();
@@ -1260,12 +1261,12 @@ fn the_removal_of_a_pod_lists_no_other_pods_logs() {
     }
     assert_eq!(h.run(Phase::Terminated), Outcome::Ok);
     assert!(!logs.exists());
-    // One with a name is of the pod's own directory.
+    // An event with a name is of the pod's own directory.
     let events = listed.read_events().unwrap_or_default();
     assert!(events.iter().all(|e| e.name.is_some()), "{events:?}");
 }
 
-/// What an earlier daemon left tells no name.
+/// The logs of a pod that an earlier daemon left go by its UID alone, because its name is unknown.
 #[test]
 fn the_logs_of_a_pod_of_which_only_the_uid_is_known_go_too() {
     let h = Harness::one();
@@ -1432,7 +1433,7 @@ fn evicted(policy: &str) -> Harness {
 }
 
 impl Harness {
-    /// As the pod's worker runs it: the pod has finished, and its file is there.
+    /// Runs the syncer as the pod's worker does when the pod has finished and its file is there.
     fn run_finished(&self) -> Outcome {
         let work = Work {
             phase: Phase::Terminated,
