@@ -230,7 +230,9 @@ fn other_kind(map: &Map<String, Value>) -> Option<Cow<'_, str>> {
     let kind = text("kind").filter(|kind| !kind.is_empty())?;
     let lists = LISTS.iter().map(|(name, _)| *name);
     let known = Kind::ALL.into_iter().map(Kind::name).chain(lists);
-    if spelling::nearest(kind, known).is_none() {
+    // What was meant is looked for in a wrong kind alone: it takes as long as reading a small object.
+    let is_known = known.clone().any(|name| name == kind);
+    if !is_known && spelling::nearest(kind, known).is_none() {
         return Some(kind.into());
     }
     let version = text("apiVersion")?;
