@@ -65,7 +65,7 @@ pub struct ConditionChange {
     /// New status of the condition; None removes the condition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<ConditionStatus>,
-    /// Reason for a program: one word, at most 128 bytes; may be empty.
+    /// Machine-readable reason: one word, at most 128 bytes; may be empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
     /// A sentence, at most 1024 bytes; may be empty.

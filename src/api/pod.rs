@@ -1054,7 +1054,7 @@ impl ProbeType {
         }
     }
 
-    /// `startup`, `readiness`, `liveness`: the form of commands and sentences.
+    /// Returns the lower-case word, as commands and messages use it: `startup`, `readiness` or `liveness`.
     pub fn word(self) -> &'static str {
         match self {
             ProbeType::Startup => "startup",

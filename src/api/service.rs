@@ -224,11 +224,11 @@ impl Service {
 /// `endpoints[].conditions`, with what is left out filled in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EndpointConditions {
-    /// Gets new connections.
+    /// True if the endpoint gets new connections.
     pub ready: bool,
-    /// Answers, also while it ends.
+    /// True if the endpoint answers, even while it is terminating.
     pub serving: bool,
-    /// Ends.
+    /// True if the endpoint is terminating.
     pub terminating: bool,
 }
 

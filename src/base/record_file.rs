@@ -45,7 +45,8 @@ pub fn to_bytes<T: Serialize>(record: &T) -> io::Result<Vec<u8>> {
 /// Decodes a record, of whichever version, from bytes. `what` names the bytes in the log.
 ///
 /// # Errors
-/// Returns the error of bytes that are no record: no JSON object, or one without what every record of this kind has.
+/// Returns an error if the bytes are not a record: not a JSON object, or one that lacks a field that every record of this
+/// kind has.
 pub fn parse<T: DeserializeOwned>(what: &str, bytes: &[u8]) -> io::Result<T> {
     let error = match serde_json::from_slice(bytes) {
         Ok(record) => return Ok(record),
@@ -161,7 +162,7 @@ fn set_aside(path: &Path, damage: &str) {
     }
 }
 
-/// Tells whether a read failed because something else than a file is there.
+/// Tells whether a read failed because the path is not a regular file.
 fn is_no_file(e: &io::Error) -> bool {
     let errno = e.raw_os_error();
     errno.is_some_and(|n| [libc::EISDIR, libc::ELOOP, libc::ENOTDIR, libc::ENXIO].contains(&n))

@@ -23,7 +23,8 @@ fn simplified(word: &str) -> String {
         .collect()
 }
 
-/// Insertions, deletions, replacements and swaps of neighbours between two texts (optimal string alignment).
+/// Returns the number of insertions, deletions, replacements and swaps of neighbours that turn `a` into `b` (optimal string
+/// alignment).
 pub(crate) fn distance(a: &str, b: &str) -> usize {
     strsim::osa_distance(a, b)
 }

@@ -359,7 +359,7 @@ impl Raw {
     }
 }
 
-/// A root is part of cgroup names, of the mount table and of the shims' records.
+/// Makes the root absolute: it becomes part of cgroup names, of the mount table and of the shims' records.
 fn absolute(root: PathBuf) -> Result<PathBuf, String> {
     std::path::absolute(&root).map_err(|e| format!("cannot use root {}: {e}", root.display()))
 }

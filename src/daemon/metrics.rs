@@ -236,7 +236,7 @@ fn write_running(pods: &[Arc<RuntimePodStatus>], out: &mut String) {
     }
 }
 
-/// A file that is refused may still run in its last good version.
+/// Writes how many files are refused. The pods of a refused file may still run in its last good version.
 fn write_problems(problems: &BTreeMap<PodSource, Vec<FileProblem>>, out: &mut String) {
     let help = "Files and answers whose present content is refused, by source.";
     let mut family = Family::new(out, "podprobe_refused_files", Kind::Gauge, help);

@@ -58,7 +58,7 @@ pub(super) struct Engine {
 pub(super) struct WakeUps<T> {
     pub(super) objects_changed: T,
     pub(super) pod_evicted: T,
-    /// A pod has ended.
+    /// Told when a pod has ended and has left room for others.
     pub(super) room_made: T,
 }
 

@@ -56,7 +56,7 @@ pub(super) struct SourceStores {
 }
 
 impl SourceStores {
-    /// A change of objects that the sync loop has not taken yet stands for those that follow.
+    /// Makes the stores. At most one notice of changed objects waits for the sync loop; it stands for later changes, too.
     pub(super) fn new(
         all: Vec<PodSource>,
         feed: Arc<ChangeFeed>,

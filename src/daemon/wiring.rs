@@ -151,7 +151,8 @@ pub(super) fn start(
     Ok((running, threads))
 }
 
-/// The daemon goes on without it: pods that need no profile run, and the others say what they wait for.
+/// Loads the AppArmor profile, if the configuration says so. The daemon goes on without it: pods that need no profile run, and
+/// the others say what they wait for.
 fn load_app_armor_profile(settings: &Settings) {
     let (allowed, parser) = (settings.load_app_armor_profile, load::parser());
     let kernel = AppArmor::of_the_kernel();
@@ -499,7 +500,8 @@ fn start_exit_listener(
         .map_err(cannot("listen for ends"))
 }
 
-/// A change of names that the sync loop has not taken yet stands for those that follow.
+/// Starts the thread `images`. At most one notice that names of images have changed waits for the sync loop; it stands for
+/// later changes, too.
 fn start_image_keeper(
     settings: &Settings,
     layout: &Layout,

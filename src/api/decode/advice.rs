@@ -229,7 +229,7 @@ fn will_not_start(pod: &Pod, container: &Container, path: &str) -> Vec<String> {
     warnings
 }
 
-/// Warns of names that grant nothing, in podprobe and in containerd.
+/// Warns of capabilities that are written with the prefix `CAP_`: they grant nothing, in podprobe and in containerd.
 fn prefixed_capabilities(container: &Container, path: &str) -> Vec<String> {
     let added = &container.security_context.capabilities.add;
     let added = added.iter().enumerate();

@@ -155,7 +155,7 @@ impl WrittenServiceSpec {
         }
     }
 
-    /// True if the service has a port that says if this node has endpoints.
+    /// True if the service gets a `healthCheckNodePort`, which tells whether this node has endpoints.
     pub(crate) fn needs_health_check(&self) -> bool {
         self.type_ == "LoadBalancer" && self.external_traffic_policy == "Local"
     }

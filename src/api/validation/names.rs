@@ -49,7 +49,8 @@ fn name_form(text: &str) -> bool {
             .all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(b))
 }
 
-/// A DNS label (kubelet-probes 1.5): names of containers, volumes and namespaces.
+/// Returns what keeps `text` from being a DNS label (kubelet-probes 1.5), as names of containers, volumes and namespaces must
+/// be. Empty if it is one.
 pub fn is_dns_label(text: &str) -> Vec<String> {
     let dotted = subdomain_form(text);
     let form = if dotted {

@@ -108,7 +108,7 @@ pub const DIRECTORIES: &[Directory] = &[
     row("var/log/pods/*/*", 0o755, Part),
 ];
 
-/// The row of a path below the root.
+/// Returns the entry for `below`, a path relative to the root, in the table of directories.
 pub fn row_of(below: &Path) -> Option<&'static Directory> {
     DIRECTORIES.iter().find(|row| {
         let mut names = below.iter();

@@ -108,7 +108,7 @@ fn cells(e: &Event, now: Time) -> [String; 5] {
     ]
 }
 
-/// The pod's, and a number that is the event's own as long as it is kept.
+/// Returns the name of an event: the name of its pod, and a number that no other kept event has.
 fn name(e: &Event) -> String {
     let parts = [&e.uid, &e.field_path, &e.reason, &e.message];
     let bytes = parts.iter().flat_map(|part| part.bytes().chain([0]));

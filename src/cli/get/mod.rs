@@ -363,7 +363,7 @@ fn show(
     }
 }
 
-/// kubectl's words.
+/// Returns what kubectl says if nothing was found.
 fn nothing(get: &Get) -> String {
     let what = match get.kind {
         Kind::Events => "No events found",

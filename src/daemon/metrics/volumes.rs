@@ -35,8 +35,8 @@ pub(super) fn write_counts(
     }
 }
 
-/// The file systems of the claims that active pods use, as the kubelet has those of local volumes: of the whole file system
-/// that a claim lies in.
+/// Writes the sizes of the claims that active pods use. As with local volumes of the kubelet, they are of the whole file
+/// system on which a claim lies.
 pub(super) fn write_claims(pods: &[&Pod], layout: &Layout, out: &mut String) {
     let claims = pods.iter().flat_map(|pod| {
         let volumes = pod.spec.volumes.iter();

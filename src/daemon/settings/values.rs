@@ -224,7 +224,7 @@ pub(super) fn bind_address<'de, D: Deserializer<'de>>(
     })
 }
 
-/// 0 is nowhere.
+/// Reads a port; 0 opens no port.
 pub(super) fn port_or_none<'de, D: Deserializer<'de>>(
     d: D,
 ) -> Result<Option<Option<u16>>, D::Error> {

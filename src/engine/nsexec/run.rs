@@ -182,7 +182,7 @@ impl Procs {
         }
     }
 
-    /// Ends who keeps the one that has ended.
+    /// Ends the tracer that keeps the ended command from being reaped.
     fn end_tracer(&self) {
         let second = self.board.as_ref().and_then(Board::second);
         let held = if self.first_reaped {

@@ -176,7 +176,7 @@ impl Default for Limits {
 pub struct PodResources {
     /// Weight and limits of all the pod's containers together.
     pub limits: Limits,
-    /// Most processes and threads of the pod; None for no limit.
+    /// Maximum number of processes and threads in the pod; None for no limit.
     pub pids_limit: Option<i64>,
 }
 

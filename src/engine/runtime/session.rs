@@ -33,7 +33,7 @@ pub struct ExecRequest {
     pub stderr: bool,
     /// True if a terminal of the container is standard input, output and error.
     pub tty: bool,
-    /// The size of the terminal from the start, so that nothing is drawn for another.
+    /// Initial size of the terminal, so that nothing is drawn for a different size.
     pub size: Option<TerminalSize>,
 }
 

@@ -85,7 +85,7 @@ pub struct ContainerUsage {
     pub logs: Option<PathBuf>,
 }
 
-/// Use of a pod that runs.
+/// Resources that a running pod uses.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PodUsage {
     /// Namespace of the pod.

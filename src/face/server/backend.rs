@@ -54,8 +54,8 @@ pub trait Shown: Send + Sync {
     /// Returns the state known now. Waits only right after the daemon's start, until the pod files have been read.
     fn snapshot(&self) -> Arc<Snapshot>;
 
-    /// Returns the changes after `version`, as soon as there is one; none after `ceiling`. The update is complete for a
-    /// reader that is too far behind.
+    /// Waits up to `ceiling` for a change after `version`, and returns the changes, if there are any. A reader that is too
+    /// far behind gets a complete update.
     fn watch(&self, version: u64, ceiling: Duration) -> SnapshotUpdate;
 
     /// Returns the events after that version as soon as there is one, or none after `ceiling`. Without a version it returns
@@ -130,7 +130,7 @@ pub trait Containers: Send + Sync {
     /// Starts a command with streams in a container.
     ///
     /// # Errors
-    /// Returns the status and sentence that there is no such container, or that it does not run.
+    /// Returns the HTTP status and a sentence if there is no such container, or if it does not run.
     fn exec(&self, name: &ContainerName, request: &ExecRequest) -> Result<Started, Unreachable>;
 
     /// Runs a command to its end. `bounds` are the longest time, and the most bytes that are kept of what the command

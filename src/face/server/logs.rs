@@ -60,7 +60,7 @@ fn wanted(request: &Request, now: SystemTime) -> Result<Wanted, Refusal> {
     })
 }
 
-/// A number that is at least so large.
+/// Reads the parameter `name`, a number of at least `least`.
 fn number(request: &Request, name: &str, least: i64) -> Result<Option<u64>, Refusal> {
     let Some(text) = request.value(name) else {
         return Ok(None);

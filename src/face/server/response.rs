@@ -18,7 +18,7 @@ pub const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// Where the body of an answer ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body {
-    /// The body ends after so many bytes.
+    /// The body has this many bytes.
     Length(usize),
     /// The body ends after the last chunk.
     Chunked,

@@ -146,7 +146,7 @@ pub struct Snapshot {
     pub pods: Vec<Arc<PodView>>,
     /// The problems of files, sorted by file.
     pub problems: Vec<FileProblem>,
-    /// The sync loop stands still, so that all this may be old: since when, and what to do.
+    /// Set if the sync loop has stopped, and the snapshot may be out of date: the text says since when, and what to do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stalled: Option<String>,
 }

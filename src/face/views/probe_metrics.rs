@@ -92,7 +92,7 @@ impl ProbeMetrics {
         ours(out, &all);
     }
 
-    /// Appends those alone that the kubelet has.
+    /// Appends only the metrics that the kubelet has, too.
     pub fn write_kubelet_s(&self, out: &mut String) {
         kubelet_s(out, &self.copied());
     }

@@ -52,7 +52,7 @@ pub trait DataPath {
         Ok(Applied::default())
     }
 
-    /// The counters of names, as this data path last read them.
+    /// Returns the counters of the responder that answers names, as this data path last read them.
     fn name_counters(&self) -> Option<Counters> {
         None
     }

@@ -37,7 +37,7 @@ pub struct Orders {
     pub cgroup: String,
 }
 
-/// Record of which process the role is.
+/// Record of the process that runs the role.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
     /// The boot to which the record belongs.

@@ -35,7 +35,7 @@ pub enum Request {
     LetGo {},
 }
 
-/// Everything the role works by.
+/// All settings and tables that the role works from.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Configuration {

@@ -114,7 +114,7 @@ struct Role {
     control: Control,
     userspace: Userspace,
     names: NamesPart,
-    /// The version of the table that counts.
+    /// Version of the table that is in force.
     applied: Option<u64>,
     retired: bool,
     /// The client of the control socket that has asked for the sockets.

@@ -97,7 +97,7 @@ fn disk_size(dir: &Path) -> i64 {
     })
 }
 
-/// Major and minor of the running kernel; 0 when it says something else.
+/// Returns the major and the minor version of the running kernel; zeros if its release text has another form.
 pub fn kernel_version() -> (u32, u32) {
     let release = nix::sys::utsname::uname()
         .map(|u| u.release().to_string_lossy().into_owned())

@@ -58,7 +58,7 @@ impl Counters {
     }
 }
 
-/// The pods that are to be relisted by themselves, and since when: at most one entry a pod, however many ask.
+/// The pods to relist one by one, each with the time of its first request: at most one entry for each pod.
 type Requests = BTreeMap<PodUid, Moment>;
 
 /// The handle of the relist thread, shared by everyone who reads.

@@ -32,11 +32,11 @@ const CHECK: &str = "/grpc.health.v1.Health/Check";
 /// The user agent: the kubelet's name, then the client library's.
 const CLIENT: &str = concat!("kube-probe/1.36 podprobe/", env!("CARGO_PKG_VERSION"));
 
-/// The pause after the first failed connection …
+/// The pause after the first failed connection.
 const BACKOFF: Duration = Duration::from_secs(1);
-/// … grows by this after each …
+/// The factor by which the pause grows after each further failed connection.
 const BACKOFF_FACTOR: f64 = 1.6;
-/// … up to this.
+/// The longest pause between two connections.
 const MAX_BACKOFF: Duration = Duration::from_secs(120);
 /// The longest wait for one connection; if the pause after it would be longer, the wait is as long
 /// as the pause.

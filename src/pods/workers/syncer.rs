@@ -76,8 +76,8 @@ pub trait Probes: Send + Sync {
 
 /// The part of the services that the syncer needs.
 pub trait Traffic: Send + Sync {
-    /// Waits until no new client is sent to a pod whose Ready is False by now. It gives up soon where the data path does not
-    /// follow.
+    /// Waits until the data path sends no new clients to pods that are no longer Ready. Gives up after a short time if the
+    /// data path does not follow.
     fn wait_until_withdrawn(&self);
 }
 

@@ -8,8 +8,8 @@ use std::ffi::{CStr, CString};
 /// Descriptors 0 to 2 of the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stdio {
-    /// For each of the three, true if a descriptor for it comes with the orders, in this order. The others become the
-    /// container's own `/dev/null`.
+    /// True for each of stdin, stdout and stderr whose descriptor comes with the message, in that sequence. Each of the
+    /// others becomes the container's own `/dev/null`.
     Streams([bool; 3]),
     /// The slave of a terminal, which comes with the orders: the controlling terminal of the command.
     Terminal,

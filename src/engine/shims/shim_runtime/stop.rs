@@ -189,7 +189,7 @@ impl ShimRuntime {
         }
     }
 
-    /// Processes, OCI runtime state and cgroups.
+    /// Removes the processes, the state of the OCI runtime and the cgroups of a container.
     fn clear_processes(&self, e: &KnownContainer) {
         self.clear_leftovers(
             &e.record.id,

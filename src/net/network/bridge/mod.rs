@@ -431,7 +431,7 @@ impl PodNetwork for Bridge {
     }
 }
 
-/// The node's end of the pair of a sandbox.
+/// Returns the name of the node's end of a sandbox's veth pair.
 fn interface_of(sandbox: &str) -> String {
     format!("{PORT_PREFIX}{}", &sandbox[..12.min(sandbox.len())])
 }

@@ -171,7 +171,7 @@ impl Said {
         }
     }
 
-    /// Reads what is there.
+    /// Reads what the plugin has written to its output and its error stream so far, without waiting.
     fn read(&mut self, out: &mut Option<File>, err: &mut Option<File>) -> io::Result<()> {
         drain(out, &mut self.stdout, |_| {})?;
         drain(err, &mut self.stderr, |kept| {

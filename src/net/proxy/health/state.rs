@@ -38,7 +38,7 @@ impl HealthState {
         }
     }
 
-    /// Records a look at the data path. `is_current` says that all there is to do is in force.
+    /// Records a check of the data path. `is_current` is true if every wanted change is in force.
     pub fn look(&mut self, now: Moment, wall: SystemTime, is_current: bool) {
         self.looked = now;
         match is_current {

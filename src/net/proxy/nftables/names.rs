@@ -43,7 +43,7 @@ pub(super) struct Names {
     /// The chain that picks an endpoint for clients on the node and in pods, on other addresses, if these clients get other
     /// endpoints there.
     pub(super) inside: String,
-    /// The chain that tells clients from outside from those inside.
+    /// The chain that distinguishes clients outside of the node from those inside.
     pub(super) external: String,
     /// The chain that drops clients that may not use the load balancer's addresses.
     pub(super) firewall: String,

@@ -34,7 +34,7 @@ struct Programmed {
     families: Vec<Family>,
     /// The generation of the rules of all tables right after our last transaction. `None`: somebody else came between.
     generation: Option<u32>,
-    /// The chains without use, each with the time since when.
+    /// The chains that are no longer used, each with the time when its use ended.
     left: BTreeMap<(Family, String), Moment>,
 }
 

@@ -24,7 +24,7 @@ use crate::net::proxyd::slab::{Key, Slab};
 
 /// How often an address that could not be bound is tried again.
 const RETRY: Duration = Duration::from_secs(1);
-/// Ports of the range that are tried for one portal: other programs may have some.
+/// How many ports of the range are tried for one portal, because other programs may hold some.
 const PORTS_TRIED: u32 = 32;
 
 /// An address for clients.
