@@ -163,11 +163,18 @@ pub fn go_duration(d: Duration) -> String {
     }
 }
 
+/// The error of a text that is no Go duration.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("\"{text}\" is not a duration such as \"20s\", \"1m30s\" or \"100ms\"")]
+pub struct DurationError {
+    text: String,
+}
+
 /// Parses a Go duration: `20s`, `1m30s`, `1.5h`, `100ms`. No sign, and a unit on every number but 0.
 ///
 /// # Errors
-/// Returns the reason why the text is no duration.
-pub fn parse_go_duration(text: &str) -> Result<Duration, String> {
+/// Returns a [`DurationError`] if the text is none.
+pub fn parse_go_duration(text: &str) -> Result<Duration, DurationError> {
     const UNITS: [(&str, f64); 7] = [
         ("ns", 1e-9),
         ("us", 1e-6),
@@ -177,7 +184,9 @@ pub fn parse_go_duration(text: &str) -> Result<Duration, String> {
         ("m", 60.0),
         ("h", 3600.0),
     ];
-    let bad = || format!("\"{text}\" is not a duration such as \"20s\", \"1m30s\" or \"100ms\"");
+    let bad = || DurationError {
+        text: text.to_owned(),
+    };
     if text == "0" {
         return Ok(Duration::ZERO);
     }

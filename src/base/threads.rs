@@ -26,6 +26,32 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// A round that takes longer hangs.
 const LONGEST_ROUND: Duration = Duration::from_secs(120);
 
+/// A reason for which a long-lived thread does not get on.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ThreadError {
+    /// Each round panics.
+    #[error("the thread {name} panics in each round, {times} times by now; the log says where")]
+    Panics {
+        /// Name of the thread.
+        name: &'static str,
+        /// Panics since the thread began.
+        times: u64,
+    },
+    /// A round takes too long.
+    #[error("the thread {name} hangs for {}", go_duration(Duration::from_secs(time.as_secs())))]
+    Hangs {
+        /// Name of the thread.
+        name: &'static str,
+        /// Time that the round has taken by now.
+        time: Duration,
+    },
+}
+
+/// The threads that do not get on, each with the reason; at least one.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+pub struct ThreadsError(pub Vec<ThreadError>);
+
 /// Health of a long-lived thread, for those who ask for it.
 #[derive(Debug)]
 pub struct Pulse {
@@ -81,23 +107,18 @@ impl Pulse {
     /// Tells whether the thread gets on.
     ///
     /// # Errors
-    /// Returns the thread's name and what is wrong.
-    pub fn health(&self, now: Moment) -> Result<(), String> {
+    /// Returns a [`ThreadError`] if it does not.
+    pub fn health(&self, now: Moment) -> Result<(), ThreadError> {
         let name = self.name;
         if let (Some(first), Some(last)) = (load(&self.first_panic), load(&self.last_panic))
             && now.since(last) < QUIET
             && last.since(first) >= PATIENCE
         {
-            let n = self.panics();
-            return Err(format!(
-                "the thread {name} panics in each round, {n} times by now; the log says where"
-            ));
+            let times = self.panics();
+            return Err(ThreadError::Panics { name, times });
         }
         match load(&self.works_since).map(|since| now.since(since)) {
-            Some(works) if works > LONGEST_ROUND => {
-                let seconds = go_duration(Duration::from_secs(works.as_secs()));
-                Err(format!("the thread {name} hangs for {seconds}"))
-            }
+            Some(time) if time > LONGEST_ROUND => Err(ThreadError::Hangs { name, time }),
             _ => Ok(()),
         }
     }
@@ -143,13 +164,13 @@ impl Roster {
     /// Tells whether all threads get on.
     ///
     /// # Errors
-    /// Returns the names of the threads that do not, and what is wrong with each.
-    pub fn health(&self, now: Moment) -> Result<(), String> {
+    /// Returns a [`ThreadsError`] with those that do not.
+    pub fn health(&self, now: Moment) -> Result<(), ThreadsError> {
         let all = self.0.locked();
-        let ill: Vec<String> = all.iter().filter_map(|p| p.health(now).err()).collect();
+        let ill: Vec<ThreadError> = all.iter().filter_map(|p| p.health(now).err()).collect();
         match ill.is_empty() {
             true => Ok(()),
-            false => Err(ill.join("; ")),
+            false => Err(ThreadsError(ill)),
         }
     }
 }
@@ -230,7 +251,7 @@ mod tests {
         pulse.panicked(at(5));
         pulse.panicked(at(11));
         let text = "the thread sample panics in each round, 3 times by now; the log says where";
-        assert_eq!(pulse.health(at(12)), Err(text.to_owned()));
+        assert_eq!(pulse.health(at(12)).unwrap_err().to_string(), text);
         assert_eq!(pulse.health(at(71)), Ok(()), "it is well again");
         pulse.panicked(at(80));
         assert_eq!(pulse.health(at(81)), Ok(()), "another row begins");
@@ -243,7 +264,7 @@ mod tests {
         pulse.rest(|| ());
         pulse.rest(|| assert_eq!(pulse.health(later(1000)), Ok(())));
         assert_eq!(pulse.health(later(100)), Ok(()));
-        let text = pulse.health(later(200)).unwrap_err();
+        let text = pulse.health(later(200)).unwrap_err().to_string();
         assert!(text.starts_with("the thread sample hangs for 3m"), "{text}");
     }
 }

@@ -396,8 +396,8 @@ impl Client {
     }
 }
 
-fn invalid(text: String) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, text)
+fn invalid(e: impl std::error::Error + Send + Sync + 'static) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, e)
 }
 
 /// Bytes of an answer that are read at once.

@@ -27,12 +27,13 @@ impl Health for DaemonBackend {
             is_liveness,
         };
         let sync_loop = self.heartbeat.stalled(self.started, now);
+        let threads = self.roster.health(now).map_err(|e| e.to_string());
         let runtime = self.kuberuntime.runtime().check();
         vec![
             check("ping", Ok(()), true),
             check("syncloop", sync_loop.map_or(Ok(()), Err), true),
             check("pleg", self.pleg.health(now), true),
-            check("threads", self.roster.health(now), true),
+            check("threads", threads, true),
             check("runtime", runtime.map_err(|e| e.to_string()), false),
             check("disk", self.disk(), false),
             check(

@@ -390,7 +390,7 @@ impl Fetched {
             .iter()
             .map(|(n, v)| ((*n).to_owned(), (*v).to_owned()));
         let config = HttpSourceConfig {
-            url: WebUrl::parse(url)?,
+            url: WebUrl::parse(url).map_err(|e| e.to_string())?,
             headers: headers.collect(),
             check_frequency: HOUR,
             last_good: dir.path().join("last-good"),

@@ -1,5 +1,6 @@
 //! One GET or POST with its redirects. What is for one server only never goes to another.
 
+use std::fmt;
 use std::io::Read;
 use std::time::Duration;
 
@@ -95,11 +96,12 @@ impl Client {
             if !matches!(answer.status, 301 | 302 | 303 | 307 | 308) {
                 return Ok(answer);
             }
-            let refuse = |why| FetchError::failed(format!("{}: {why}", host_of(&uri)));
+            let refuse =
+                |why: &dyn fmt::Display| FetchError::failed(format!("{}: {why}", host_of(&uri)));
             if ask.form.is_some() {
-                return Err(refuse("it redirects a request for a token".into()));
+                return Err(refuse(&"it redirects a request for a token"));
             }
-            let next = redirect::next(&uri, answer.header("location")).map_err(refuse)?;
+            let next = redirect::next(&uri, answer.header("location")).map_err(|e| refuse(&e))?;
             if !redirect::same_origin(ask.uri, &next) {
                 // for good, also when a later redirect leads back
                 for_server = &[];

@@ -19,10 +19,11 @@ mod url;
 
 pub(crate) use client::{Answer, Ask, Client, host_of, of_io};
 pub(crate) use error::{FetchError, Kind, quoted};
+pub use redirect::AddressError;
 pub(crate) use roots::Sources;
 pub(crate) use stop::{SLICE, Stop};
 pub(crate) use transport::{Dialer, Pacing, carried};
-pub use url::WebUrl;
+pub use url::{WebUrl, WebUrlError};
 
 /// Texts that tell a person what to do when TLS with a server does not work. Each function takes host and port, and
 /// gives the end of a sentence.

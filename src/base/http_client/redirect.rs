@@ -2,20 +2,55 @@
 
 use ureq::http::Uri;
 
+use super::error::quoted;
+
 /// Longest address that a server may name.
 const MAX_ADDRESS: usize = 16 << 10;
 
+/// A reason for which an address may not be asked, as the end of a sentence about it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AddressError {
+    /// The address names no host.
+    #[error("which names no host")]
+    NoHost,
+    /// The address names a user, and perhaps a password.
+    #[error("which names a user")]
+    User,
+    /// The scheme is neither http nor https.
+    #[error("which is {0} instead of http or https")]
+    Scheme(String),
+    /// The address names no scheme.
+    #[error("which names no scheme")]
+    NoScheme,
+}
+
+/// A reason for which a redirect is not followed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum RedirectError {
+    #[error("it redirects to an address of more than 16 KiB")]
+    TooLong,
+    #[error("it redirects to {}, which is no address", quoted(.0))]
+    NoAddress(String),
+    #[error("it redirects to {}, {why}", quoted(location))]
+    Refused { location: String, why: AddressError },
+    #[error("it redirects to {}, which is without TLS", quoted(.0))]
+    WithoutTls(String),
+}
+
 /// The address of a `Location` in an answer of `from`. http and https only, never from https to http, never with a user.
-pub(crate) fn next(from: &Uri, location: &str) -> Result<Uri, String> {
-    let refuse = |why: &str| format!("it redirects to {}, {why}", super::quoted(location));
+pub(crate) fn next(from: &Uri, location: &str) -> Result<Uri, RedirectError> {
     if location.len() > MAX_ADDRESS {
-        return Err("it redirects to an address of more than 16 KiB".into());
+        return Err(RedirectError::TooLong);
     }
-    let whole = absolute(from, location).ok_or_else(|| refuse("which is no address"))?;
-    let uri: Uri = whole.parse().map_err(|_| refuse("which is no address"))?;
-    web(&uri).map_err(|why| refuse(&why))?;
+    let no_address = || RedirectError::NoAddress(location.to_owned());
+    let whole = absolute(from, location).ok_or_else(no_address)?;
+    let uri: Uri = whole.parse().map_err(|_| no_address())?;
+    web(&uri).map_err(|why| RedirectError::Refused {
+        location: location.to_owned(),
+        why,
+    })?;
     match is_tls(from) && !is_tls(&uri) {
-        true => Err(refuse("which is without TLS")),
+        true => Err(RedirectError::WithoutTls(location.to_owned())),
         false => Ok(uri),
     }
 }
@@ -41,15 +76,15 @@ fn absolute(from: &Uri, location: &str) -> Option<String> {
 }
 
 /// Checks that an address may be asked at all: it is http or https, and names a host and no user.
-pub(crate) fn web(uri: &Uri) -> Result<(), String> {
+pub(crate) fn web(uri: &Uri) -> Result<(), AddressError> {
     let Some(authority) = uri.authority().filter(|a| !a.host().is_empty()) else {
-        return Err("which names no host".into());
+        return Err(AddressError::NoHost);
     };
     match uri.scheme_str() {
-        _ if authority.as_str().contains('@') => Err("which names a user".into()),
+        _ if authority.as_str().contains('@') => Err(AddressError::User),
         Some("http" | "https") => Ok(()),
-        Some(other) => Err(format!("which is {other} instead of http or https")),
-        None => Err("which names no scheme".into()),
+        Some(other) => Err(AddressError::Scheme(other.to_owned())),
+        None => Err(AddressError::NoScheme),
     }
 }
 
@@ -77,7 +112,7 @@ mod tests {
         let got = next(&from.parse().unwrap(), location).map(|u| u.to_string());
         match expected {
             Ok(address) => assert_eq!(got.as_deref(), Ok(address)),
-            Err(why) => assert!(got.as_ref().is_err_and(|e| e.contains(why)), "{got:?}"),
+            Err(why) => assert!(got.unwrap_err().to_string().contains(why)),
         }
     }
 

@@ -4,7 +4,18 @@ use std::fmt;
 
 use ureq::http::Uri;
 
-use super::redirect;
+use super::redirect::{self, AddressError};
+
+/// A reason for which a text is no URL that podprobe asks. It does not have the text, which may hold a password.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WebUrlError {
+    /// The text is no URL.
+    #[error("not a URL such as \"http://HOST[:PORT]/PATH\", or with https")]
+    Form,
+    /// The URL may not be asked.
+    #[error("{form}: it is one {0}", form = Self::Form)]
+    Refused(#[from] AddressError),
+}
 
 /// An http or https URL with a host and without a user.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,14 +25,11 @@ impl WebUrl {
     /// Parses an http or https URL with a host and without a user.
     ///
     /// # Errors
-    /// Returns the reason why the text is no such URL. It does not repeat the text, which may hold a password.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        let not = "not a URL such as \"http://HOST[:PORT]/PATH\", or with https";
-        let uri: Uri = text.parse().map_err(|_| not.to_owned())?;
-        match redirect::web(&uri) {
-            Ok(()) => Ok(Self(uri)),
-            Err(why) => Err(format!("{not}: it is one {why}")),
-        }
+    /// Returns a [`WebUrlError`] if the text is no such URL.
+    pub fn parse(text: &str) -> Result<Self, WebUrlError> {
+        let uri: Uri = text.parse().map_err(|_| WebUrlError::Form)?;
+        redirect::web(&uri)?;
+        Ok(Self(uri))
     }
 
     /// Returns the URL as the client takes it.
@@ -59,7 +67,7 @@ mod tests {
             ("http://user:secret@h/", "names a user"),
             ("http://h/ x", "not a URL"),
         ] {
-            let error = WebUrl::parse(bad).unwrap_err();
+            let error = WebUrl::parse(bad).unwrap_err().to_string();
             assert!(error.contains(why), "{bad}: {error}");
             assert!(!error.contains("secret"), "{error}");
         }

@@ -192,7 +192,8 @@ impl Dialer<'_> {
             }
             Address::Unix(_) => None,
         };
-        self.observer.opened(fd.as_fd()).map_err(DialError::Ours)?;
+        let opened = self.observer.opened(fd.as_fd());
+        opened.map_err(|e| DialError::Ours(e.to_string()))?;
         let socket = Socket::connected(fd, peer);
         let left = left_until(self.deadline).ok_or_else(|| timed_out(address))?;
         // A blocking socket needs four system calls less than a polled one.

@@ -4,39 +4,35 @@
 //! ten system calls, one buffer on the stack, and no TLS state (BENCHMARKS.md). The used stack
 //! stays resident in each thread: keep it small.
 
-use std::fmt;
 use std::io::{self, Read};
 
 use super::connection::Connection;
-use super::http1::{Head, HeadReader};
+use super::http1::{ChunkError, Head, HeadError, HeadReader};
 use super::observer::{Observer, Phase};
 
 /// The size of one read, on the stack; most answers are smaller.
 const PIECE: usize = 1024;
 
-/// Reason why there is no answer.
-#[derive(Debug)]
+/// Reason why there is no answer, in the words of Go's client.
+#[derive(Debug, thiserror::Error)]
 pub enum ExchangeError {
     /// The connection broke before the first byte of the answer, or the deadline passed.
+    #[error("{}", words_of_go(.0))]
     Io(io::Error),
-    /// The received bytes are not an HTTP/1 answer, or the answer is truncated.
-    Broken(String),
+    /// The received bytes are not an HTTP/1 answer, or the connection ended within the head.
+    #[error("net/http: HTTP/1.x transport connection broken: {0}")]
+    Broken(#[from] HeadError),
+    /// The connection broke within the head.
+    #[error("net/http: HTTP/1.x transport connection broken: {0}")]
+    BrokeOff(io::Error),
 }
 
-/// The text of Go's client.
-impl fmt::Display for ExchangeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Io(e) if e.kind() == io::ErrorKind::UnexpectedEof => f.write_str("EOF"),
-            Self::Io(e) => write!(f, "{e}"),
-            Self::Broken(text) => {
-                write!(f, "net/http: HTTP/1.x transport connection broken: {text}")
-            }
-        }
+fn words_of_go(e: &io::Error) -> String {
+    match e.kind() {
+        io::ErrorKind::UnexpectedEof => "EOF".into(),
+        _ => e.to_string(),
     }
 }
-
-impl std::error::Error for ExchangeError {}
 
 /// An answer whose head has come.
 pub struct Reply {
@@ -45,14 +41,14 @@ pub struct Reply {
     body: Vec<u8>,
     limit: usize,
     /// True if the body came complete with the head, as far as `limit`; an error if the body is wrongly encoded.
-    complete: Result<bool, String>,
+    complete: Result<bool, ChunkError>,
     connection: Connection,
 }
 
 /// Sends `request` and reads the head of the answer. At most `limit` bytes of the body are kept.
 ///
 /// # Errors
-/// Returns the cause if there is no answer.
+/// Returns an [`ExchangeError`] if there is no answer.
 pub fn exchange(
     mut connection: Connection,
     request: &[u8],
@@ -72,7 +68,7 @@ pub fn exchange(
         if n == 0 {
             return Err(ended_early(&reader));
         }
-        if let Some((mut head, rest)) = reader.push(&piece[..n]).map_err(ExchangeError::Broken)? {
+        if let Some((mut head, rest)) = reader.push(&piece[..n])? {
             let complete = head.framing.push(rest, &mut body, limit);
             return Ok(Reply {
                 head,
@@ -119,7 +115,7 @@ fn broke_off(e: io::Error, reader: &HeadReader) -> ExchangeError {
     if reader.is_untouched() || e.kind() == io::ErrorKind::TimedOut {
         ExchangeError::Io(e)
     } else {
-        ExchangeError::Broken(e.to_string())
+        ExchangeError::BrokeOff(e)
     }
 }
 
@@ -127,6 +123,6 @@ fn ended_early(reader: &HeadReader) -> ExchangeError {
     if reader.is_untouched() {
         ExchangeError::Io(io::ErrorKind::UnexpectedEof.into())
     } else {
-        ExchangeError::Broken(reader.cut_off())
+        reader.cut_off().into()
     }
 }

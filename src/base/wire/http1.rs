@@ -13,6 +13,71 @@ pub const MAX_HEAD: usize = 128 * 1024;
 /// The longest size line of a chunk, including extensions, which are ignored.
 const MAX_CHUNK_LINE: usize = 4096;
 
+/// A reason for which bytes are no head of an answer, in Go's words. It keeps the first bytes of a long line only.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HeadError {
+    /// The head is longer than [`MAX_HEAD`].
+    #[error("net/http: server response headers exceeded {MAX_HEAD} bytes; aborted")]
+    TooLong,
+    /// The connection ended within the head.
+    #[error("unexpected EOF")]
+    CutOff,
+    /// The first line has no space.
+    #[error("malformed HTTP response {}", quote(.0))]
+    Response(Vec<u8>),
+    /// The status code has other than three digits.
+    #[error("malformed HTTP status code {}", quote(.0))]
+    StatusCode(Vec<u8>),
+    /// The first word is no version of HTTP.
+    #[error("malformed HTTP version {}", quote(.0))]
+    Version(Vec<u8>),
+    /// The first header line continues another one.
+    #[error("malformed MIME header initial line: {}", String::from_utf8_lossy(.0))]
+    InitialLine(Vec<u8>),
+    /// A header line has bytes that no header has.
+    #[error("malformed MIME header line: {}", String::from_utf8_lossy(.0))]
+    Line(Vec<u8>),
+    /// A header line has no colon.
+    #[error("malformed MIME header: missing colon: {}", quote(.0))]
+    NoColon(Vec<u8>),
+    /// There are lengths that differ.
+    #[error(
+        "http: message cannot contain multiple Content-Length headers; got [{} {}]",
+        quote(.0),
+        quote(.1)
+    )]
+    Lengths(Vec<u8>, Vec<u8>),
+    /// The length is empty.
+    #[error("invalid empty Content-Length \"\"")]
+    EmptyLength,
+    /// The length is no number, or too large.
+    #[error("bad Content-Length {}", quote(.0))]
+    Length(Vec<u8>),
+    /// There is more than one transfer encoding.
+    #[error("too many transfer encodings: [{} {}]", quote(.0), quote(.1))]
+    Encodings(Vec<u8>, Vec<u8>),
+    /// The transfer encoding is not `chunked`.
+    #[error("unsupported transfer encoding: {}", quote(.0))]
+    Encoding(Vec<u8>),
+}
+
+/// A reason for which a chunked body is malformed, in Go's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ChunkError {
+    /// The line of a size is longer than 4096 bytes.
+    #[error("header line too long")]
+    LineTooLong,
+    /// A size has no digit, or the data goes on beyond it.
+    #[error("malformed chunked encoding")]
+    Encoding,
+    /// The size is too large.
+    #[error("http chunk length too large")]
+    SizeTooLarge,
+    /// The size has a byte that is no digit.
+    #[error("invalid byte in chunk length")]
+    SizeByte,
+}
+
 /// The bytes of a GET.
 pub struct RequestHead(String);
 
@@ -96,17 +161,15 @@ impl HeadReader {
     /// Informational answers before it are skipped, as in Go, except 101, which is an answer.
     ///
     /// # Errors
-    /// Returns Go's text for bytes that are not the answer of an HTTP/1 server.
-    pub fn push<'p>(&mut self, piece: &'p [u8]) -> Result<Option<(Head, &'p [u8])>, String> {
+    /// Returns a [`HeadError`] for bytes that are not the answer of an HTTP/1 server.
+    pub fn push<'p>(&mut self, piece: &'p [u8]) -> Result<Option<(Head, &'p [u8])>, HeadError> {
         let mut rest = piece;
         loop {
             let kept = self.kept.len();
             let Some(end) = head_end(&self.kept, rest) else {
                 self.seen += rest.len();
                 if self.seen > MAX_HEAD {
-                    return Err(format!(
-                        "net/http: server response headers exceeded {MAX_HEAD} bytes; aborted"
-                    ));
+                    return Err(HeadError::TooLong);
                 }
                 self.kept.extend_from_slice(rest);
                 return self.check_first_line(rest).map(|()| None);
@@ -133,16 +196,16 @@ impl HeadReader {
     }
 
     /// The error of an answer that ends here: its first line counts as complete.
-    pub fn cut_off(&self) -> String {
+    pub fn cut_off(&self) -> HeadError {
         match parse_status(first_line(&self.kept)) {
-            Err(text) if !self.kept.is_empty() => text,
-            _ => "unexpected EOF".into(),
+            Err(e) if !self.kept.is_empty() => e,
+            _ => HeadError::CutOff,
         }
     }
 
     /// Refuses a server of another protocol at the end of its first line, because it may never send
     /// an empty line. `newest` is the last piece.
-    fn check_first_line(&mut self, newest: &[u8]) -> Result<(), String> {
+    fn check_first_line(&mut self, newest: &[u8]) -> Result<(), HeadError> {
         if !self.checked && newest.contains(&b'\n') {
             self.checked = true;
             parse_status(first_line(&self.kept))?;
@@ -173,13 +236,9 @@ fn head_end(kept: &[u8], piece: &[u8]) -> Option<usize> {
     None
 }
 
-/// `malformed HTTP status code "there"`; a long line is cut.
-fn malformed(what: &str, line: &[u8]) -> String {
-    format!("{what} {}", quote(shortened(line)))
-}
-
-fn shortened(line: &[u8]) -> &[u8] {
-    &line[..line.len().min(120)]
+/// The bytes of a line that an error keeps.
+fn shortened(line: &[u8]) -> Vec<u8> {
+    line[..line.len().min(120)].to_vec()
 }
 
 fn first_line(bytes: &[u8]) -> &[u8] {
@@ -190,11 +249,11 @@ fn trim_line(line: &[u8]) -> &[u8] {
     line.strip_suffix(b"\r").unwrap_or(line)
 }
 
-fn parse_head(bytes: &[u8]) -> Result<Head, String> {
+fn parse_head(bytes: &[u8]) -> Result<Head, HeadError> {
     let mut lines = bytes.split(|b| *b == b'\n').map(trim_line).peekable();
     let (version, status) = parse_status(lines.next().unwrap_or_default())?;
     if let Some(line) = lines.peek().filter(|l| begins_with_space(l)) {
-        return Err(bad_line("malformed MIME header initial line", line));
+        return Err(HeadError::InitialLine(shortened(line)));
     }
     let mut fields = Fields::default();
     // Nothing follows the last line feed, and the empty line precedes it.
@@ -214,14 +273,14 @@ fn parse_head(bytes: &[u8]) -> Result<Head, String> {
 /// Major and minor number.
 type Version = (u8, u8);
 
-fn parse_status(line: &[u8]) -> Result<(Version, u16), String> {
+fn parse_status(line: &[u8]) -> Result<(Version, u16), HeadError> {
     let Some(at) = line.iter().position(|b| *b == b' ') else {
-        return Err(malformed("malformed HTTP response", line));
+        return Err(HeadError::Response(shortened(line)));
     };
     let (version, rest) = (&line[..at], line[at + 1..].trim_ascii_start());
     let code = rest.split(|b| *b == b' ').next().unwrap_or_default();
     if code.len() != 3 || !code.iter().all(u8::is_ascii_digit) {
-        return Err(malformed("malformed HTTP status code", code));
+        return Err(HeadError::StatusCode(shortened(code)));
     }
     let status = code.iter().fold(0, |n, d| n * 10 + u16::from(d - b'0'));
     match version {
@@ -230,16 +289,12 @@ fn parse_status(line: &[u8]) -> Result<(Version, u16), String> {
         {
             Ok(((major - b'0', minor - b'0'), status))
         }
-        _ => Err(malformed("malformed HTTP version", version)),
+        _ => Err(HeadError::Version(shortened(version))),
     }
 }
 
 fn begins_with_space(line: &[u8]) -> bool {
     matches!(line.first(), Some(b' ' | b'\t'))
-}
-
-fn bad_line(what: &str, line: &[u8]) -> String {
-    format!("{what}: {}", String::from_utf8_lossy(shortened(line)))
 }
 
 /// The part of a header line before the colon.
@@ -272,8 +327,8 @@ struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    fn read(&mut self, line: &'a [u8]) -> Result<(), String> {
-        let malformed = || bad_line("malformed MIME header line", line);
+    fn read(&mut self, line: &'a [u8]) -> Result<(), HeadError> {
+        let malformed = || HeadError::Line(shortened(line));
         let value_of = |part: &'a [u8]| {
             let good = !part
                 .iter()
@@ -285,8 +340,7 @@ impl<'a> Fields<'a> {
             return value_of(line).map(drop);
         }
         let Some(colon) = line.iter().position(|b| *b == b':') else {
-            let text = quote(shortened(line));
-            return Err(format!("malformed MIME header: missing colon: {text}"));
+            return Err(HeadError::NoColon(shortened(line)));
         };
         let name = field_name(&line[..colon]).ok_or_else(malformed)?;
         let value = value_of(&line[colon + 1..])?;
@@ -315,15 +369,11 @@ impl<'a> Fields<'a> {
     }
 
     /// In Go's order: the encoding, answers without a body, then the length.
-    fn framing(&mut self, version: Version, status: u16) -> Result<Framing, String> {
+    fn framing(&mut self, version: Version, status: u16) -> Result<Framing, HeadError> {
         self.location = self.location.filter(|l| !l.is_empty());
         let chunked = version >= (1, 1) && self.is_chunked()?;
         if let (Some(one), Some(other)) = (self.length, self.other_length) {
-            return Err(format!(
-                "http: message cannot contain multiple Content-Length headers; got [{} {}]",
-                quote(one),
-                quote(other)
-            ));
+            return Err(HeadError::Lengths(one.to_vec(), other.to_vec()));
         }
         Ok(match (status, chunked, self.length) {
             (101 | 204 | 304, ..) => Framing::Length(0),
@@ -333,32 +383,28 @@ impl<'a> Fields<'a> {
         })
     }
 
-    fn is_chunked(&self) -> Result<bool, String> {
+    fn is_chunked(&self) -> Result<bool, HeadError> {
         match (self.encoding, self.other_encoding) {
             (None, _) => Ok(false),
-            (Some(one), Some(other)) => Err(format!(
-                "too many transfer encodings: [{} {}]",
-                quote(one),
-                quote(other)
-            )),
+            (Some(one), Some(other)) => Err(HeadError::Encodings(one.to_vec(), other.to_vec())),
             (Some(one), None) if one.eq_ignore_ascii_case(b"chunked") => Ok(true),
-            (Some(one), None) => Err(format!("unsupported transfer encoding: {}", quote(one))),
+            (Some(one), None) => Err(HeadError::Encoding(one.to_vec())),
         }
     }
 }
 
-fn parse_length(value: &[u8]) -> Result<u64, String> {
+fn parse_length(value: &[u8]) -> Result<u64, HeadError> {
     let add = |n: u64, digit: &u8| {
         let digit = digit.is_ascii_digit().then(|| u64::from(digit - b'0'))?;
         n.checked_mul(10)?.checked_add(digit)
     };
     if value.is_empty() {
-        return Err("invalid empty Content-Length \"\"".into());
+        return Err(HeadError::EmptyLength);
     }
     let length = value.iter().try_fold(0, add);
     length
         .filter(|n| i64::try_from(*n).is_ok())
-        .ok_or_else(|| format!("bad Content-Length {}", quote(value)))
+        .ok_or_else(|| HeadError::Length(value.to_vec()))
 }
 
 /// The progress in a chunked body.
@@ -391,8 +437,13 @@ impl Framing {
     /// the body is complete or full.
     ///
     /// # Errors
-    /// Returns the reason why the chunks are malformed.
-    pub fn push(&mut self, piece: &[u8], body: &mut Vec<u8>, limit: usize) -> Result<bool, String> {
+    /// Returns a [`ChunkError`] if the chunks are malformed.
+    pub fn push(
+        &mut self,
+        piece: &[u8],
+        body: &mut Vec<u8>,
+        limit: usize,
+    ) -> Result<bool, ChunkError> {
         match self {
             Self::Length(left) => {
                 let n = usize::try_from(*left)
@@ -430,7 +481,12 @@ fn take(piece: &[u8], body: &mut Vec<u8>, limit: usize) {
 }
 
 impl Chunks {
-    fn push(&mut self, mut piece: &[u8], body: &mut Vec<u8>, limit: usize) -> Result<(), String> {
+    fn push(
+        &mut self,
+        mut piece: &[u8],
+        body: &mut Vec<u8>,
+        limit: usize,
+    ) -> Result<(), ChunkError> {
         while !piece.is_empty() && body.len() < limit {
             match self.state {
                 ChunkState::Done => return Ok(()),
@@ -454,32 +510,32 @@ impl Chunks {
     }
 
     /// Reads one byte outside of the data.
-    fn step(&mut self, byte: u8) -> Result<(), String> {
+    fn step(&mut self, byte: u8) -> Result<(), ChunkError> {
         self.line += 1;
         if self.line > MAX_CHUNK_LINE {
-            return Err("header line too long".into());
+            return Err(ChunkError::LineTooLong);
         }
         match (self.state, byte) {
             (ChunkState::DataEnd, b'\r') if self.line == 1 => {}
             (ChunkState::DataEnd, b'\n') => self.begin(ChunkState::Size),
-            (ChunkState::DataEnd, _) => return Err("malformed chunked encoding".into()),
+            (ChunkState::DataEnd, _) => return Err(ChunkError::Encoding),
             (ChunkState::Size | ChunkState::Extension, b'\n') => self.end_of_size()?,
             (ChunkState::Size, b) if b.is_ascii_hexdigit() => {
                 let digit = char::from(b).to_digit(16).map_or(0, u64::from);
                 let size = self.size.unwrap_or(0);
-                self.size =
-                    Some(size.checked_mul(16).ok_or("http chunk length too large")? + digit);
+                let size = size.checked_mul(16).ok_or(ChunkError::SizeTooLarge)?;
+                self.size = Some(size + digit);
             }
             (ChunkState::Size, b'\r' | b';' | b' ' | b'\t') => self.state = ChunkState::Extension,
-            (ChunkState::Size, _) => return Err("invalid byte in chunk length".into()),
+            (ChunkState::Size, _) => return Err(ChunkError::SizeByte),
             (ChunkState::Extension | ChunkState::Data(_) | ChunkState::Done, _) => {}
         }
         Ok(())
     }
 
-    fn end_of_size(&mut self) -> Result<(), String> {
+    fn end_of_size(&mut self) -> Result<(), ChunkError> {
         match self.size.take() {
-            None => return Err("malformed chunked encoding".into()),
+            None => return Err(ChunkError::Encoding),
             Some(0) => self.begin(ChunkState::Done),
             Some(size) => self.begin(ChunkState::Data(size)),
         }

@@ -10,16 +10,20 @@ fn read(answer: &[u8], size: usize) -> Result<Option<(Head, Vec<u8>, bool)>, Str
         let Some(piece) = pieces.next() else {
             return Ok(None);
         };
-        if let Some(done) = reader.push(piece)? {
+        if let Some(done) = reader.push(piece).map_err(|e| e.to_string())? {
             break done;
         }
     };
-    let mut complete = head.framing.push(rest, &mut body, LIMIT)?;
+    let mut push = |piece| {
+        let pushed = head.framing.push(piece, &mut body, LIMIT);
+        pushed.map_err(|e| e.to_string())
+    };
+    let mut complete = push(rest)?;
     for piece in pieces {
         if complete {
             break;
         }
-        complete = head.framing.push(piece, &mut body, LIMIT)?;
+        complete = push(piece)?;
     }
     Ok(Some((head, body, complete)))
 }
@@ -334,7 +338,7 @@ fn an_answer_that_is_cut_off_says_what_is_wrong() {
     let cut_off = |bytes: &[u8]| {
         let mut reader = HeadReader::default();
         assert_eq!(reader.push(bytes), Ok(None), "more may come");
-        reader.cut_off()
+        reader.cut_off().to_string()
     };
     // A TLS server's alert.
     assert_eq!(

@@ -1,6 +1,7 @@
 //! What a caller can observe during an exchange.
 
 use std::fmt;
+use std::io;
 use std::os::fd::BorrowedFd;
 
 /// The phase of an exchange.
@@ -24,8 +25,8 @@ pub trait Observer {
     /// Sees a new socket before it is connected.
     ///
     /// # Errors
-    /// Returns the reason why the socket may not be connected: the exchange does not go on.
-    fn opened(&self, _: BorrowedFd<'_>) -> Result<(), String> {
+    /// Returns the system's error if the socket may not be connected: the exchange does not go on.
+    fn opened(&self, _: BorrowedFd<'_>) -> io::Result<()> {
         Ok(())
     }
 

@@ -35,7 +35,7 @@ fn checked<'de, D: Deserializer<'de>, R: Deserialize<'de>, T>(
 }
 
 fn duration_between(text: &str, min: Duration, max: Duration) -> Result<Duration, String> {
-    let value = parse_go_duration(text)?;
+    let value = parse_go_duration(text).map_err(|e| e.to_string())?;
     let show = crate::base::clock::go_duration;
     if value < min || value > max {
         return Err(format!(
@@ -62,7 +62,7 @@ pub(super) fn pod_url<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Option<W
     checked(d, |t: String| match t.as_str() {
         "" => Ok(None),
         // not repeated in the error: it may hold a password
-        t => WebUrl::parse(t).map(Some),
+        t => WebUrl::parse(t).map(Some).map_err(|e| e.to_string()),
     })
 }
 

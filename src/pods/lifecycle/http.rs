@@ -91,8 +91,8 @@ impl Observer for Sockets<'_> {
 
     fn note(&self, _: std::fmt::Arguments<'_>) {}
 
-    fn opened(&self, socket: BorrowedFd<'_>) -> Result<(), String> {
-        let tied = self.cancel.tie(socket).map_err(|e| e.to_string())?;
+    fn opened(&self, socket: BorrowedFd<'_>) -> std::io::Result<()> {
+        let tied = self.cancel.tie(socket)?;
         self.tied.replace(Some(tied));
         Ok(())
     }

@@ -485,7 +485,7 @@ impl From<ExchangeError> for NoAnswer {
     fn from(e: ExchangeError) -> Self {
         match e {
             ExchangeError::Io(e) => e.into(),
-            broken @ ExchangeError::Broken(_) => Self::Theirs(broken.to_string()),
+            broken => Self::Theirs(broken.to_string()),
         }
     }
 }

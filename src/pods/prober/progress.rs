@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::fmt;
+use std::io;
 use std::os::fd::BorrowedFd;
 
 use super::outcome::Phase;
@@ -36,7 +37,7 @@ impl<'a> Progress<'a> {
 }
 
 impl Observer for Progress<'_> {
-    fn opened(&self, socket: BorrowedFd<'_>) -> Result<(), String> {
+    fn opened(&self, socket: BorrowedFd<'_>) -> io::Result<()> {
         self.sockets.opened(socket)
     }
 

@@ -261,7 +261,7 @@ fn realm_of(registry: &Uri, realm: &str) -> Result<Uri, FetchError> {
         ))
     };
     let uri: Uri = realm.parse().map_err(|_| refuse("which is no address"))?;
-    redirect::web(&uri).map_err(|why| refuse(&why))?;
+    redirect::web(&uri).map_err(|why| refuse(&why.to_string()))?;
     match redirect::is_tls(registry) && !redirect::is_tls(&uri) {
         true => Err(refuse("which is without TLS")),
         false => Ok(uri),
