@@ -6,6 +6,22 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+/// A reason for which a text is no range.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CidrError {
+    /// The text is no address with the length of a prefix.
+    #[error("{0:?} is no range of addresses; write it like 10.244.0.0/24 or fd00:10:244::/112")]
+    Form(String),
+    /// The text is an address in a range.
+    #[error("{text:?} has bits beyond its prefix; did you mean {range}?")]
+    HostBits {
+        /// Text as it was given.
+        text: String,
+        /// Range that the address is in.
+        range: Cidr,
+    },
+}
+
 /// An address with the length of its prefix. As a range its host bits are 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Cidr {
@@ -107,21 +123,18 @@ impl fmt::Display for Cidr {
 }
 
 impl FromStr for Cidr {
-    type Err = String;
+    type Err = CidrError;
 
     /// A range: address, slash, length. Its host bits must be 0.
-    fn from_str(s: &str) -> Result<Self, String> {
-        let Some(range) = Self::of_text(s) else {
-            return Err(format!(
-                "{s:?} is no range of addresses; write it like 10.244.0.0/24 or fd00:10:244::/112"
-            ));
-        };
+    fn from_str(s: &str) -> Result<Self, CidrError> {
+        let range = Self::of_text(s).ok_or_else(|| CidrError::Form(s.to_owned()))?;
         let given = s.split('/').next().and_then(|ip| ip.parse().ok());
         match given == Some(range.network) {
             true => Ok(range),
-            false => Err(format!(
-                "{s:?} has bits beyond its prefix; did you mean {range}?"
-            )),
+            false => Err(CidrError::HostBits {
+                text: s.to_owned(),
+                range,
+            }),
         }
     }
 }
@@ -158,11 +171,11 @@ mod tests {
             "x/8",
             "::/129",
         ] {
-            let e = text.parse::<Cidr>().unwrap_err();
+            let e = text.parse::<Cidr>().unwrap_err().to_string();
             assert!(e.contains("is no range of addresses"), "{text}: {e}");
         }
         assert_eq!(
-            "10.244.0.7/24".parse::<Cidr>().unwrap_err(),
+            "10.244.0.7/24".parse::<Cidr>().unwrap_err().to_string(),
             "\"10.244.0.7/24\" has bits beyond its prefix; did you mean 10.244.0.0/24?"
         );
     }

@@ -7,6 +7,30 @@ use serde::{Deserialize, Serialize};
 use super::PodCondition;
 use super::validation::is_qualified_name;
 
+/// A reason for which a client may not ask for a change.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConditionError {
+    /// The type is no qualified name.
+    #[error("'{type_}' is no type of a condition: {complaint}")]
+    Type {
+        /// Type as it was given.
+        type_: String,
+        /// First complaint about the name, in the API's words.
+        complaint: String,
+    },
+    /// The condition is one of podprobe's own.
+    #[error("condition {0} is set by podprobe alone; set those that the pod's readinessGates name")]
+    Kubelets(String),
+    /// The reason is out of bounds.
+    #[error(
+        "a reason is one word of at most {MAX_REASON} letters, digits and '_', that begins with a letter"
+    )]
+    Reason,
+    /// The message is out of bounds.
+    #[error("a message has at most {MAX_MESSAGE} bytes and no control characters")]
+    Message,
+}
+
 /// The types that the kubelet writes itself, and DisruptionTarget, which it shares with the control plane.
 const KUBELETS: [&str; 9] = [
     "PodScheduled",
@@ -77,28 +101,23 @@ impl ConditionChange {
     /// Checks that a client may ask for this change.
     ///
     /// # Errors
-    /// Returns a sentence if the type is no qualified name or is podprobe's own, or if the reason or the message is out
-    /// of bounds.
-    pub fn check(&self) -> Result<(), String> {
+    /// Returns a [`ConditionError`] if the type is no qualified name or is podprobe's own, or if the reason or the message
+    /// is out of bounds.
+    pub fn check(&self) -> Result<(), ConditionError> {
         let type_ = &self.type_;
-        if let Some(complaint) = is_qualified_name(type_).first() {
-            return Err(format!("'{type_}' is no type of a condition: {complaint}"));
+        if let Some(complaint) = is_qualified_name(type_).into_iter().next() {
+            let type_ = type_.clone();
+            return Err(ConditionError::Type { type_, complaint });
         }
         if is_kubelets(type_) {
-            return Err(format!(
-                "condition {type_} is set by podprobe alone; set those that the pod's readinessGates name"
-            ));
+            return Err(ConditionError::Kubelets(type_.clone()));
         }
         if !is_reason(&self.reason) {
-            return Err(format!(
-                "a reason is one word of at most {MAX_REASON} letters, digits and '_', that begins with a letter"
-            ));
+            return Err(ConditionError::Reason);
         }
         let has_control = self.message.contains(|c: char| c.is_control() && c != '\n');
         if self.message.len() > MAX_MESSAGE || has_control {
-            return Err(format!(
-                "a message has at most {MAX_MESSAGE} bytes and no control characters"
-            ));
+            return Err(ConditionError::Message);
         }
         Ok(())
     }
@@ -139,7 +158,10 @@ mod tests {
         let got = change(type_, "", "").check();
         match expected {
             Ok(()) => assert_eq!(got, Ok(()), "{type_}"),
-            Err(start) => assert!(got.clone().unwrap_err().starts_with(start), "{got:?}"),
+            Err(start) => {
+                let text = got.unwrap_err().to_string();
+                assert!(text.starts_with(start), "{text}");
+            }
         }
     }
 

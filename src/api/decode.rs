@@ -26,7 +26,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-pub use configuration::configuration;
+pub use configuration::{ConfigurationError, RefusalCause, configuration};
 pub use documents::SIZE_LIMIT;
 pub use error::{DecodeError, Problem};
 pub use place::Position;

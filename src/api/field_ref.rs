@@ -10,6 +10,37 @@ use super::pod::{Container, Pod, ResourceFieldSelector};
 use super::quantity::Quantity;
 use super::validation::names;
 
+/// A reason for which a reference has no value.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FieldRefError {
+    /// The path names no field.
+    #[error("unsupported fieldPath: {0}")]
+    Path(String),
+    /// The field that the path names has no keys.
+    #[error("fieldPath {0:?} does not support subscript")]
+    Subscript(String),
+    /// The key in the path is no name of a label or an annotation.
+    #[error("invalid key subscript in {path}: {}", complaints.join(";"))]
+    Key {
+        /// Path with the key.
+        path: String,
+        /// Complaints about the key, in the API's words.
+        complaints: Vec<String>,
+    },
+    /// The pod has no container of that name.
+    #[error("container {0} not found")]
+    Container(String),
+    /// The resource is none that a reference can name.
+    #[error("unsupported container resource : {0}")]
+    Resource(String),
+    /// The divisor is negative.
+    #[error("divisor {0:?} is negative")]
+    Divisor(String),
+    /// A limit, a request or the divisor is no quantity.
+    #[error("{0:?} is no quantity")]
+    Quantity(String),
+}
+
 /// Facts about a pod and its node that field references need besides the pod's object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodFacts {
@@ -36,8 +67,8 @@ pub struct Allocatable {
 /// kubelet.
 ///
 /// # Errors
-/// Returns Kubernetes' text for a path that names no field.
-pub fn field_value(pod: &Pod, facts: &PodFacts, path: &str) -> Result<String, String> {
+/// Returns a [`FieldRefError`], in Kubernetes' words, for a path that names no field.
+pub fn field_value(pod: &Pod, facts: &PodFacts, path: &str) -> Result<String, FieldRefError> {
     if let Some((map, key)) = subscript(path) {
         return entry_value(pod, path, map, key);
     }
@@ -55,7 +86,7 @@ pub fn field_value(pod: &Pod, facts: &PodFacts, path: &str) -> Result<String, St
         "status.hostIPs" => facts.host_ips.join(","),
         "status.podIP" => first(&facts.pod_ips),
         "status.podIPs" => facts.pod_ips.join(","),
-        _ => return Err(format!("unsupported fieldPath: {path}")),
+        _ => return Err(FieldRefError::Path(path.to_owned())),
     })
 }
 
@@ -65,21 +96,21 @@ pub fn subscript(path: &str) -> Option<(&str, &str)> {
     (!map.is_empty()).then_some((map, key))
 }
 
-fn entry_value(pod: &Pod, path: &str, map: &str, key: &str) -> Result<String, String> {
+fn entry_value(pod: &Pod, path: &str, map: &str, key: &str) -> Result<String, FieldRefError> {
     let (values, complaints) = match map {
         "metadata.labels" => (&pod.metadata.labels, names::is_qualified_name(key)),
         "metadata.annotations" => (
             &pod.metadata.annotations,
             names::is_qualified_name(&key.to_lowercase()),
         ),
-        _ => return Err(format!("fieldPath {path:?} does not support subscript")),
+        _ => return Err(FieldRefError::Subscript(path.to_owned())),
     };
     match complaints.is_empty() {
         true => Ok(values.get(key).cloned().unwrap_or_default()),
-        false => Err(format!(
-            "invalid key subscript in {path}: {}",
-            complaints.join(";")
-        )),
+        false => Err(FieldRefError::Key {
+            path: path.to_owned(),
+            complaints,
+        }),
     }
 }
 
@@ -139,19 +170,19 @@ fn push_quoted(to: &mut String, c: char) {
 /// whose variable it is; a volume has none, and names its container.
 ///
 /// # Errors
-/// Returns a sentence if there is no such container or resource, or if a quantity cannot be used.
+/// Returns a [`FieldRefError`] if there is no such container or resource, or if a quantity cannot be used.
 pub fn resource_value(
     pod: &Pod,
     own: Option<&Container>,
     facts: &PodFacts,
     selector: &ResourceFieldSelector,
-) -> Result<String, String> {
+) -> Result<String, FieldRefError> {
     let name = &selector.container_name;
     let own = own.filter(|_| name.is_empty());
     let named = own.or_else(|| pod.container(name));
-    let container = named.ok_or_else(|| format!("container {name} not found"))?;
+    let container = named.ok_or_else(|| FieldRefError::Container(name.clone()))?;
     let resource = Resource::named(&selector.resource)
-        .ok_or_else(|| format!("unsupported container resource : {}", selector.resource))?;
+        .ok_or_else(|| FieldRefError::Resource(selector.resource.clone()))?;
     let amount = resource.amount(container, facts.allocatable)?;
     let divisor = resource.divisor(selector)?;
     // The kubelet divides floating point numbers; whole ones differ only beyond 2^53.
@@ -185,7 +216,11 @@ impl<'a> Resource<'a> {
     }
 
     /// Thousandths for cpu, else units.
-    fn amount(&self, container: &Container, allocatable: Allocatable) -> Result<i64, String> {
+    fn amount(
+        &self,
+        container: &Container,
+        allocatable: Allocatable,
+    ) -> Result<i64, FieldRefError> {
         let r = &container.resources;
         let list = if self.is_limit {
             &r.limits
@@ -207,22 +242,22 @@ impl<'a> Resource<'a> {
     }
 
     /// Returns the divisor; 1 when it is missing or 0.
-    fn divisor(&self, selector: &ResourceFieldSelector) -> Result<i64, String> {
+    fn divisor(&self, selector: &ResourceFieldSelector) -> Result<i64, FieldRefError> {
         let one = Quantity("1".into());
         let written = selector.divisor.as_ref().unwrap_or(&one);
         match self.measure(written)? {
             0 => self.measure(&one),
-            negative if negative < 0 => Err(format!("divisor {:?} is negative", written.0)),
+            negative if negative < 0 => Err(FieldRefError::Divisor(written.0.clone())),
             divisor => Ok(divisor),
         }
     }
 
-    fn measure(&self, quantity: &Quantity) -> Result<i64, String> {
+    fn measure(&self, quantity: &Quantity) -> Result<i64, FieldRefError> {
         let measured = match self.name {
             "cpu" => quantity.milli_value(),
             _ => quantity.value(),
         };
-        measured.ok_or_else(|| format!("{:?} is no quantity", quantity.0))
+        measured.ok_or_else(|| FieldRefError::Quantity(quantity.0.clone()))
     }
 }
 
@@ -266,7 +301,7 @@ mod tests {
 
     #[track_caller]
     fn check(path: &str, expected: Result<&str, &str>) {
-        let value = field_value(&pod(), &facts(), path);
+        let value = field_value(&pod(), &facts(), path).map_err(|e| e.to_string());
         assert_eq!(value.as_deref().map_err(String::as_str), expected, "{path}");
     }
 
@@ -301,7 +336,8 @@ mod tests {
         let path = "spec.nodeName['x']";
         let text = "fieldPath \"spec.nodeName['x']\" does not support subscript";
         check(path, Err(text));
-        let bad = field_value(&pod(), &facts(), "metadata.labels['a b']").unwrap_err();
+        let bad = field_value(&pod(), &facts(), "metadata.labels['a b']");
+        let bad = bad.unwrap_err().to_string();
         assert!(
             bad.starts_with("invalid key subscript in metadata.labels['a b']: name part must"),
             "{bad}"
@@ -325,6 +361,7 @@ mod tests {
         };
         let own = &pod.spec.containers[0];
         let value = resource_value(&pod, Some(own), &facts(), &selector);
+        let value = value.map_err(|e| e.to_string());
         assert_eq!(value.as_deref().map_err(String::as_str), expected);
     }
 
@@ -363,7 +400,7 @@ mod tests {
         let selector = ResourceFieldSelector::default();
         assert_eq!(
             resource_value(&pod, None, &facts(), &selector),
-            Err("container  not found".into())
+            Err(FieldRefError::Container(String::new()))
         );
     }
 }

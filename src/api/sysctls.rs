@@ -27,6 +27,33 @@ const SAFE: [(&str, (u32, u32)); 12] = [
     ("net.ipv4.tcp_wmem", (4, 15)),
 ];
 
+/// A reason for which a parameter, or a pattern of parameters, is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SysctlError {
+    /// The name has a bad form.
+    #[error("must have at most {NAME_MAX} characters and match regex {NAME_FORM}")]
+    Name,
+    /// The configured pattern has a bad form.
+    #[error(
+        "sysctl \"{0}\" must have at most {NAME_MAX} characters and match regex {PATTERN_FORM}"
+    )]
+    Pattern(String),
+    /// The configured pattern is of no namespace.
+    #[error("the sysctls \"{0}\" are not known to be namespaced")]
+    NotNamespaced(String),
+    /// The parameter is not safe, and no configured pattern names it.
+    #[error("\"{0}\" not allowlisted")]
+    NotAllowlisted(String),
+    /// The pod has the node's namespace in place of its own.
+    #[error("\"{name}\" not allowed with host {namespace} enabled")]
+    OfTheNode {
+        /// Normalized name of the parameter.
+        name: String,
+        /// Namespace that the parameter belongs to.
+        namespace: SysctlNamespace,
+    },
+}
+
 /// The namespace that has a value of its own of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SysctlNamespace {
@@ -88,11 +115,12 @@ pub fn namespace_of(name: &str) -> Option<SysctlNamespace> {
 }
 
 /// Checks the form of a parameter's name.
-pub fn check_name(name: &str) -> Result<(), String> {
+///
+/// # Errors
+/// Returns [`SysctlError::Name`] if the form is bad.
+pub fn check_name(name: &str) -> Result<(), SysctlError> {
     let good = name.len() <= NAME_MAX && name.split(['.', '/']).all(is_segment);
-    good.then_some(()).ok_or_else(|| {
-        format!("must have at most {NAME_MAX} characters and match regex {NAME_FORM}")
-    })
+    good.then_some(()).ok_or(SysctlError::Name)
 }
 
 /// `[a-z0-9]([-_a-z0-9]*[a-z0-9])?`
@@ -123,8 +151,8 @@ impl SysctlAllowlist {
     /// The safe parameters of this kernel, and the configured patterns.
     ///
     /// # Errors
-    /// Returns a sentence if a pattern has a bad form or is of no namespace.
-    pub fn new(kernel: (u32, u32), unsafe_patterns: &[String]) -> Result<Self, String> {
+    /// Returns a [`SysctlError`] if a pattern has a bad form or is of no namespace.
+    pub fn new(kernel: (u32, u32), unsafe_patterns: &[String]) -> Result<Self, SysctlError> {
         let safe = SAFE.iter().filter(|(_, since)| kernel >= *since);
         let mut patterns: Vec<(String, SysctlNamespace)> = safe
             .filter_map(|(name, _)| Some(((*name).to_owned(), namespace_of(name)?)))
@@ -138,8 +166,8 @@ impl SysctlAllowlist {
     /// Checks that a pod may set this parameter.
     ///
     /// # Errors
-    /// Returns the kubelet's sentence about the refusal.
-    pub fn check(&self, name: &str, host_network: bool, host_ipc: bool) -> Result<(), String> {
+    /// Returns a [`SysctlError`], in the kubelet's words, if it may not.
+    pub fn check(&self, name: &str, host_network: bool, host_ipc: bool) -> Result<(), SysctlError> {
         let name = normalized(name);
         let exact = self.patterns.iter().find(|(p, _)| *p == name);
         let by_pattern = || {
@@ -147,35 +175,35 @@ impl SysctlAllowlist {
             self.patterns.iter().find(|(p, _)| begins(p))
         };
         match exact.or_else(by_pattern) {
-            None => Err(format!("\"{name}\" not allowlisted")),
-            Some((_, ns @ SysctlNamespace::Ipc)) if host_ipc => {
-                Err(format!("\"{name}\" not allowed with host {ns} enabled"))
+            None => Err(SysctlError::NotAllowlisted(name)),
+            Some((_, namespace)) => {
+                let of_the_node = match namespace {
+                    SysctlNamespace::Ipc => host_ipc,
+                    SysctlNamespace::Net => host_network,
+                };
+                let namespace = *namespace;
+                match of_the_node {
+                    true => Err(SysctlError::OfTheNode { name, namespace }),
+                    false => Ok(()),
+                }
             }
-            Some((_, ns @ SysctlNamespace::Net)) if host_network => {
-                Err(format!("\"{name}\" not allowed with host {ns} enabled"))
-            }
-            Some(_) => Ok(()),
         }
     }
 }
 
-fn checked_pattern(pattern: &str) -> Result<(String, SysctlNamespace), String> {
+fn checked_pattern(pattern: &str) -> Result<(String, SysctlNamespace), SysctlError> {
     let mut segments: Vec<&str> = pattern.split(['.', '/']).collect();
     let last = segments.pop().unwrap_or_default();
     if pattern.len() > NAME_MAX
         || !is_last_of_pattern(last)
         || !segments.into_iter().all(is_segment)
     {
-        return Err(format!(
-            "sysctl \"{pattern}\" must have at most {NAME_MAX} characters and match regex {PATTERN_FORM}"
-        ));
+        return Err(SysctlError::Pattern(pattern.to_owned()));
     }
     let name = normalized(pattern);
     match namespace_of(name.trim_end_matches('*')) {
         Some(namespace) => Ok((name, namespace)),
-        None => Err(format!(
-            "the sysctls \"{pattern}\" are not known to be namespaced"
-        )),
+        None => Err(SysctlError::NotNamespaced(pattern.to_owned())),
     }
 }
 
@@ -185,7 +213,7 @@ mod tests {
 
     const NEW: (u32, u32) = (6, 1);
 
-    fn patterns(list: &[&str]) -> Result<SysctlAllowlist, String> {
+    fn patterns(list: &[&str]) -> Result<SysctlAllowlist, SysctlError> {
         let list: Vec<String> = list.iter().map(|p| (*p).to_owned()).collect();
         SysctlAllowlist::new(NEW, &list)
     }
@@ -223,7 +251,7 @@ mod tests {
         ] {
             let error = check_name(bad).unwrap_err();
             assert_eq!(
-                error,
+                error.to_string(),
                 r"must have at most 253 characters and match regex ^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$"
             );
         }
@@ -236,8 +264,8 @@ mod tests {
         assert_eq!(none.check("kernel/shm_rmid_forced", true, false), Ok(()));
         let refused = none.check("net.core.somaxconn", false, false);
         assert_eq!(
-            refused,
-            Err("\"net.core.somaxconn\" not allowlisted".into())
+            refused.unwrap_err().to_string(),
+            "\"net.core.somaxconn\" not allowlisted"
         );
         let some = patterns(&["net.core.*", "kernel.msg*", "net/ipv4/route/min_pmtu"]).unwrap();
         for name in [
@@ -260,7 +288,7 @@ mod tests {
         ] {
             let refused = list.check(name, true, true);
             let expected = format!("\"{name}\" not allowed with host {text} enabled");
-            assert_eq!(refused, Err(expected));
+            assert_eq!(refused.unwrap_err().to_string(), expected);
         }
     }
 
@@ -276,10 +304,10 @@ mod tests {
     fn a_pattern_is_of_one_namespace() {
         for bad in ["*", "kernel.*", "vm.swappiness", "kernel.pid_max", "net*"] {
             let expected = format!("the sysctls \"{bad}\" are not known to be namespaced");
-            assert_eq!(patterns(&[bad]), Err(expected));
+            assert_eq!(patterns(&[bad]).unwrap_err().to_string(), expected);
         }
         for bad in ["net.*.a", "net.**", "Net.*", "", "net."] {
-            let error = patterns(&[bad]).unwrap_err();
+            let error = patterns(&[bad]).unwrap_err().to_string();
             assert!(error.contains("match regex"), "{bad}: {error}");
         }
         assert!(patterns(&["net.*", "kernel.shm*", "fs.mqueue.*", "net.ipv4.tcp_*"]).is_ok());

@@ -95,7 +95,7 @@ fn change(raw: &Raw, word: &str) -> Result<ConditionChange, String> {
         reason: text("reason")?,
         message: text("message")?,
     };
-    change.check()?;
+    change.check().map_err(|e| e.to_string())?;
     match status {
         None if !(change.reason.is_empty() && change.message.is_empty()) => Err(format!(
             "'{word}' removes a condition, and what is gone has no --reason and no --message"

@@ -121,7 +121,7 @@ impl Requests for DaemonBackend {
         uid: &PodUid,
         change: &ConditionChange,
     ) -> Result<ConditionSet, String> {
-        change.check()?;
+        change.check().map_err(|e| e.to_string())?;
         let pod = self.pod_or_ending(uid)?;
         let changed = self
             .pods

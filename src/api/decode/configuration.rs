@@ -2,69 +2,144 @@
 
 use serde::de::DeserializeOwned;
 
-use super::locate;
-use super::place::{FieldPlace, Syntax};
+use super::locate::{self, Repeated};
+use super::place::{FieldPlace, Position, Syntax};
 use super::tracked;
 use crate::api::field::render;
 use crate::base::spelling;
 
+/// A reason for which a configuration cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigurationError {
+    /// The text is not JSON.
+    #[error(transparent)]
+    NotJson(#[from] serde_json::Error),
+    /// A key is given twice.
+    #[error(
+        "{path}: given a second time: remove one of the two at line {} column {}",
+        at.line,
+        at.column
+    )]
+    Repeated {
+        /// Path of the key.
+        path: String,
+        /// Position of the second occurrence.
+        at: Position,
+    },
+    /// The type refuses a key or a value.
+    #[error("{}{cause}{}", before(path), after(*at))]
+    Refused {
+        /// Path of the value, or that of the unknown key; empty for the whole object.
+        path: String,
+        /// Cause of the refusal.
+        cause: RefusalCause,
+        /// Position of the path in the text, where it is found.
+        at: Option<Position>,
+    },
+}
+
+/// A cause for which a type refuses a key or a value.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RefusalCause {
+    /// The key is unknown, and a known one is near to it.
+    #[error("unknown key \"{key}\", did you mean \"{likely}\"?")]
+    Misspelt {
+        /// Key as it was given.
+        key: String,
+        /// Known key that was likely meant.
+        likely: String,
+    },
+    /// The key is unknown, and no known one is near to it.
+    #[error("unknown key \"{key}\"; known are {}", known.join(", "))]
+    Unknown {
+        /// Key as it was given.
+        key: String,
+        /// All known keys.
+        known: Vec<String>,
+    },
+    /// The value is a text. It is not repeated: it may be a password that stands in the wrong place.
+    #[error("invalid type: a text, expected {expected}")]
+    Text {
+        /// Type that is expected, in serde's words.
+        expected: String,
+    },
+    /// The value is refused for a reason of its type, in that type's or in serde's words.
+    #[error("{0}")]
+    Value(String),
+}
+
+fn before(path: &str) -> String {
+    match path {
+        "" => String::new(),
+        path => format!("{path}: "),
+    }
+}
+
+fn after(at: Option<Position>) -> String {
+    at.map_or_else(String::new, |at| {
+        format!(" at line {} column {}", at.line, at.column)
+    })
+}
+
 /// Reads a configuration.
 ///
 /// # Errors
-/// Returns a sentence if the text is not JSON, if a key is given twice, or if the type refuses a key or a value. The
-/// sentence has the key, what is wrong with it, its line and column, and for an unknown key the likely one.
-pub fn configuration<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
-    let value = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
+/// Returns a [`ConfigurationError`] if the text is not JSON, if a key is given twice, or if the type refuses a key or a
+/// value. It has the key, what is wrong with it, its line and column, and for an unknown key the likely one.
+pub fn configuration<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ConfigurationError> {
+    let value = serde_json::from_slice(bytes)?;
     // It was JSON, so it is UTF-8.
     let text = std::str::from_utf8(bytes).unwrap_or_default();
-    if let Some(repeated) = locate::repeated_keys(text, Syntax::Json, 1).first() {
-        return Err(format!(
-            "{}: given a second time: remove one of the two at line {} column {}",
-            repeated.path, repeated.at.line, repeated.at.column
-        ));
+    let repeated = locate::repeated_keys(text, Syntax::Json, 1);
+    if let Some(Repeated { path, at }) = repeated.into_iter().next() {
+        return Err(ConfigurationError::Repeated { path, at });
     }
     match tracked::read(&value) {
         Ok((read, _)) => Ok(read),
-        Err((path, cause)) => Err(with_place(text, render(&path), &cause)),
+        Err(e) => Err(refused(text, render(&e.path), &e.cause.to_string())),
     }
 }
 
-fn with_place(text: &str, path: String, cause: &str) -> String {
-    let cause = in_words(cause);
+fn refused(text: &str, path: String, cause: &str) -> ConfigurationError {
     let field = FieldPlace { document: 0, path };
     let found = locate::positions(text, Syntax::Json, std::slice::from_ref(&field));
-    let place = found.into_iter().flatten().next();
-    let place = place.map_or_else(String::new, |at| {
-        format!(" at line {} column {}", at.line, at.column)
-    });
-    match field.path.as_str() {
-        "" => format!("{cause}{place}"),
-        path => format!("{path}: {cause}{place}"),
+    ConfigurationError::Refused {
+        path: field.path,
+        cause: read_cause(cause),
+        at: found.into_iter().flatten().next(),
     }
 }
 
-/// serde's text with the known key that is nearest to an unknown one, and without a text that has
-/// the wrong type: it may be a password that stands in the wrong place.
-fn in_words(cause: &str) -> String {
+/// The cause that serde's text tells of: serde has no other way to say it.
+fn read_cause(cause: &str) -> RefusalCause {
     if let Some(names) = cause.strip_prefix("unknown field ") {
         return unknown_key(names);
     }
     let found = cause.strip_prefix("invalid type: string ");
     match found.and_then(|rest| rest.rsplit_once(", expected ")) {
-        Some((_, expected)) => format!("invalid type: a text, expected {expected}"),
-        None => cause.to_owned(),
+        Some((_, expected)) => RefusalCause::Text {
+            expected: expected.to_owned(),
+        },
+        None => RefusalCause::Value(cause.to_owned()),
     }
 }
 
 /// Turns "`a`, expected one of `b`, `c`" into an error about the unknown key `a`, with the key that was likely meant or
 /// all known ones.
-fn unknown_key(names: &str) -> String {
+fn unknown_key(names: &str) -> RefusalCause {
     let mut quoted = names.split('`').skip(1).step_by(2);
     let unknown = quoted.next().unwrap_or_default();
     let known: Vec<&str> = quoted.collect();
+    let key = unknown.to_owned();
     match spelling::nearest(unknown, known.iter().copied()) {
-        Some(key) => format!("unknown key \"{unknown}\", did you mean \"{key}\"?"),
-        None => format!("unknown key \"{unknown}\"; known are {}", known.join(", ")),
+        Some(likely) => RefusalCause::Misspelt {
+            key,
+            likely: likely.to_owned(),
+        },
+        None => RefusalCause::Unknown {
+            key,
+            known: known.into_iter().map(str::to_owned).collect(),
+        },
     }
 }
 
@@ -79,7 +154,7 @@ mod tests {
         let read = configuration::<BTreeMap<String, Vec<String>>>;
         let error = read(b"{\"a\": \"pass, expected word\"}").unwrap_err();
         let expected = "a: invalid type: a text, expected a sequence at line 1 column 2";
-        assert_eq!(error, expected);
+        assert_eq!(error.to_string(), expected);
         assert!(read(b"{\"a\": [\"b\"]}").is_ok());
     }
 
@@ -87,7 +162,7 @@ mod tests {
     fn a_key_is_given_once() {
         let error = configuration::<BTreeMap<String, u8>>(b"{\"a\": 1,\n \"a\": 2}").unwrap_err();
         assert_eq!(
-            error,
+            error.to_string(),
             "a: given a second time: remove one of the two at line 2 column 2"
         );
     }

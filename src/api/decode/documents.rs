@@ -56,11 +56,13 @@ fn documents(text: &str, file: &Path) -> Result<(Syntax, Vec<Value>), DecodeErro
     let json = begins_as_json.then(|| json(text));
     match json {
         Some(Ok(documents)) => Ok((Syntax::Json, documents)),
-        Some(Err(e)) if !separated(text) => Err(DecodeError::one(file, Some(e.at), e.text)),
+        Some(Err(e)) if !separated(text) => {
+            Err(DecodeError::one(file, Some(e.at), e.cause.to_string()))
+        }
         // `---` between JSON documents is YAML, which JSON is a part of.
         Some(Err(_)) | None => match yaml::documents(text) {
             Ok(documents) => Ok((Syntax::Yaml, documents)),
-            Err(e) => Err(DecodeError::one(file, Some(e.at), e.text)),
+            Err(e) => Err(DecodeError::one(file, Some(e.at), e.to_string())),
         },
     }
 }
@@ -81,7 +83,28 @@ fn separated(text: &str) -> bool {
 
 struct JsonError {
     at: Position,
-    text: String,
+    cause: JsonCause,
+}
+
+/// A reason for which a text is no JSON that podprobe reads.
+#[derive(Debug, thiserror::Error)]
+enum JsonCause {
+    #[error("a number has at most {MOST_DIGITS} digits, not {0}")]
+    LongNumber(usize),
+    #[error(
+        "not JSON: the text ends in the middle: a closing }}, ] or \" is missing, or the file is not yet written to its end"
+    )]
+    CutOff,
+    /// The parser refuses the text.
+    #[error("not JSON: {said}{near}{hint}")]
+    Syntax {
+        /// Words of the parser, without the place.
+        said: String,
+        /// Characters that stand at the place.
+        near: String,
+        /// Advice, where the characters are a known mistake.
+        hint: &'static str,
+    },
 }
 
 /// The most digits that a number has.
@@ -117,7 +140,7 @@ fn json(text: &str) -> Result<Vec<Value>, JsonError> {
     if let Some((offset, length)) = long_number(text) {
         return Err(JsonError {
             at: Position::of(text, offset),
-            text: format!("a number has at most {MOST_DIGITS} digits, not {length}"),
+            cause: JsonCause::LongNumber(length),
         });
     }
     let documents = serde_json::Deserializer::from_str(text).into_iter::<Value>();
@@ -126,7 +149,7 @@ fn json(text: &str) -> Result<Vec<Value>, JsonError> {
         let offset = offset_of(text, error.line(), error.column());
         JsonError {
             at: Position::of(text, offset),
-            text: syntax_error(text, offset, &error),
+            cause: syntax_error(text, offset, &error),
         }
     })
 }
@@ -145,23 +168,26 @@ fn offset_of(text: &str, line: usize, column: usize) -> usize {
     offset
 }
 
-fn syntax_error(text: &str, offset: usize, error: &serde_json::Error) -> String {
+fn syntax_error(text: &str, offset: usize, error: &serde_json::Error) -> JsonCause {
     let rest = &text[offset..];
     if error.is_eof() {
-        return "not JSON: the text ends in the middle: a closing }, ] or \" is missing, or the file is not yet written to its end"
-            .to_owned();
+        return JsonCause::CutOff;
     }
-    let cause = error.to_string();
-    let cause = cause
+    let said = error.to_string();
+    let said = said
         .rsplit_once(" at line ")
-        .map_or(cause.as_str(), |(cause, _)| cause);
+        .map_or(said.as_str(), |(said, _)| said);
     let near = near(rest);
     let near = if near.trim().is_empty() {
         String::new()
     } else {
         format!(", at `{}`", near.trim_end())
     };
-    format!("not JSON: {cause}{near}{}", syntax_hint(rest))
+    JsonCause::Syntax {
+        said: said.to_owned(),
+        near,
+        hint: syntax_hint(rest),
+    }
 }
 
 /// Returns the first 24 characters of the rest of the line: a person finds the place by them.

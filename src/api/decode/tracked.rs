@@ -16,8 +16,14 @@ use serde_json::{Error, Value};
 
 use crate::api::field::Step;
 
-/// The place and the text of a type error.
-pub(super) type TypeError = (Vec<Step>, String);
+/// The error of a value that a type refuses.
+#[derive(Debug, thiserror::Error)]
+#[error("{cause}")]
+pub(super) struct TypeError {
+    /// Path of the value.
+    pub(super) path: Vec<Step>,
+    pub(super) cause: Error,
+}
 
 /// The type, and the paths of the fields that it does not read.
 pub(super) fn read<T: DeserializeOwned>(value: &Value) -> Result<(T, Vec<Vec<Step>>), TypeError> {
@@ -29,7 +35,10 @@ pub(super) fn read<T: DeserializeOwned>(value: &Value) -> Result<(T, Vec<Vec<Ste
     let Account { unread, wrong, .. } = account.into_inner();
     match read {
         Ok(read) => Ok((read, unread)),
-        Err(e) => Err((wrong.unwrap_or_default(), e.to_string())),
+        Err(cause) => Err(TypeError {
+            path: wrong.unwrap_or_default(),
+            cause,
+        }),
     }
 }
 

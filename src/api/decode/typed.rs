@@ -73,7 +73,8 @@ pub(super) fn read<T: DeserializeOwned>(
     for _ in 0..MOST {
         match tracked::read(raw) {
             Ok(read) => return Some(read),
-            Err((path, cause)) => {
+            Err(e) => {
+                let (path, cause) = (e.path, e.cause.to_string());
                 let value = lookup(raw, &path).cloned().unwrap_or_default();
                 findings.add_for(&render(&path), type_error(&render(&path), &value, &cause));
                 take_out(raw, &path);
@@ -87,9 +88,9 @@ pub(super) fn read<T: DeserializeOwned>(
 pub(super) fn pod(raw: Value, findings: &mut Findings) -> Pod {
     let PodObject { metadata, spec, .. } = match typed(&raw) {
         Ok((object, _)) => object,
-        Err((path, cause)) => {
-            let path = render(&path);
-            findings.add_for(&path, format!("{path}: Internal error: {cause}"));
+        Err(e) => {
+            let path = render(&e.path);
+            findings.add_for(&path, format!("{path}: Internal error: {}", e.cause));
             PodObject::default()
         }
     };

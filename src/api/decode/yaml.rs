@@ -21,15 +21,49 @@ const MOST_COPIED: usize = 1 << 20;
 const VALUE_COST: usize = 32;
 
 /// The error of a text that is no YAML that podprobe reads.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{cause}{}", way_out.map_or_else(String::new, |way_out| format!(": {way_out}")))]
 pub(super) struct YamlError {
     /// Place of the error in the text.
     pub(super) at: Position,
-    /// Reason, and the way out.
-    pub(super) text: String,
+    /// Reason of the error.
+    cause: YamlCause,
+    /// Advice what to do, beside that of the reason itself.
+    way_out: Option<&'static str>,
 }
 
-type Result<T> = std::result::Result<T, YamlError>;
+/// A reason for which a text is no YAML that podprobe reads.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+enum YamlCause {
+    /// The parser refuses the text.
+    #[error("not YAML: {0}")]
+    Scan(String),
+    #[error("not YAML: a value is missing")]
+    NoValue,
+    #[error("the text ends in the middle")]
+    CutOff,
+    #[error("nested deeper than {DEEPEST} levels: no object is")]
+    TooDeep,
+    #[error("a key must be a text; fill in a template ({{{{ … }}}}) first, as helm template does")]
+    Template,
+    #[error("a key must be a text")]
+    Key,
+    #[error("the alias stands inside the value it names: write the value out")]
+    AliasOfItself,
+    #[error("the aliases of the file make more than {MOST_COPIED} bytes: write fewer of them")]
+    TooManyAliases,
+    #[error("<< takes an object, or a list of objects")]
+    Merge,
+    #[error("the tag {0} is not known here: leave it out")]
+    Tag(String),
+    /// The scalar is of another type than its tag says.
+    #[error("`{text}` is no !!{tag}")]
+    Mistagged { text: String, tag: String },
+    #[error("`{0}` is no number that JSON has")]
+    NotInJson(String),
+}
+
+type Result<T, E = YamlError> = std::result::Result<T, E>;
 
 /// Every document of the text that is not empty.
 pub(super) fn documents(text: &str) -> Result<Vec<Value>> {
@@ -75,14 +109,14 @@ impl<'t> Reader<'t> {
     /// The next event inside a collection.
     fn inner(&mut self, outer: Span) -> Result<(Event<'t>, Span)> {
         self.next()?
-            .ok_or_else(|| error(outer.start, "the text ends in the middle".into()))
+            .ok_or_else(|| error(outer.start, YamlCause::CutOff))
     }
 
     fn value(&mut self, event: Event<'t>, span: Span) -> Result<Value> {
         let (value, anchor) = match event {
             Event::Scalar(text, style, anchor, tag) => {
                 let value = scalar(&text, style, tag.as_deref());
-                (value.map_err(|text| error(span.start, text))?, anchor)
+                (value.map_err(|cause| error(span.start, cause))?, anchor)
             }
             Event::SequenceStart(anchor, tag) => {
                 collection_tag(tag.as_deref(), "seq", span)?;
@@ -93,7 +127,7 @@ impl<'t> Reader<'t> {
                 (self.nested(span, Self::mapping)?, anchor)
             }
             Event::Alias(anchor) => return self.alias(anchor, span),
-            _ => return Err(error(span.start, "not YAML: a value is missing".into())),
+            _ => return Err(error(span.start, YamlCause::NoValue)),
         };
         if anchor != 0 {
             self.charge(&value, span)?;
@@ -104,8 +138,7 @@ impl<'t> Reader<'t> {
 
     fn nested(&mut self, span: Span, read: fn(&mut Self, Span) -> Result<Value>) -> Result<Value> {
         if self.depth == DEEPEST {
-            let text = format!("nested deeper than {DEEPEST} levels: no object is");
-            return Err(error(span.start, text));
+            return Err(error(span.start, YamlCause::TooDeep));
         }
         self.depth += 1;
         let value = read(self, span);
@@ -154,20 +187,16 @@ impl<'t> Reader<'t> {
             Value::Bool(on) => Some(on.to_string()),
             Value::Number(number) => Some(number.to_string()),
             // `{{ .Values.name }}` is a map whose key is a map.
-            Value::Object(_) => {
-                let text = "a key must be a text; fill in a template ({{ … }}) first, as helm template does";
-                return Err(error(span.start, text.into()));
-            }
+            Value::Object(_) => return Err(error(span.start, YamlCause::Template)),
             Value::Null | Value::Array(_) => None,
         };
         name.map(Key::Name)
-            .ok_or_else(|| error(span.start, "a key must be a text".into()))
+            .ok_or_else(|| error(span.start, YamlCause::Key))
     }
 
     fn alias(&mut self, anchor: usize, span: Span) -> Result<Value> {
         let Some(value) = self.anchors.get(&anchor).cloned() else {
-            let text = "the alias stands inside the value it names: write the value out";
-            return Err(error(span.start, text.into()));
+            return Err(error(span.start, YamlCause::AliasOfItself));
         };
         self.charge(&value, span)?;
         Ok(value)
@@ -176,13 +205,10 @@ impl<'t> Reader<'t> {
     /// Counts a copy of a value.
     fn charge(&mut self, value: &Value, span: Span) -> Result<()> {
         self.copied += cost(value);
-        if self.copied <= MOST_COPIED {
-            return Ok(());
+        match self.copied <= MOST_COPIED {
+            true => Ok(()),
+            false => Err(error(span.start, YamlCause::TooManyAliases)),
         }
-        let text = format!(
-            "the aliases of the file make more than {MOST_COPIED} bytes: write fewer of them"
-        );
-        Err(error(span.start, text))
     }
 }
 
@@ -207,10 +233,7 @@ fn merge(map: &mut Map<String, Value>, value: Value, at: Span) -> Result<()> {
         Value::Array(all) if all.iter().all(Value::is_object) => {
             all.into_iter().try_for_each(|one| merge(map, one, at))
         }
-        _ => Err(error(
-            at.start,
-            "<< takes an object, or a list of objects".into(),
-        )),
+        _ => Err(error(at.start, YamlCause::Merge)),
     }
 }
 
@@ -224,15 +247,16 @@ fn cost(value: &Value) -> usize {
         }
 }
 
-fn error(at: Marker, text: String) -> YamlError {
+fn error(at: Marker, cause: YamlCause) -> YamlError {
     YamlError {
         at: position(at),
-        text,
+        cause,
+        way_out: None,
     }
 }
 
 fn scan_error(e: ScanError) -> YamlError {
-    error(*e.marker(), format!("not YAML: {}", e.info()))
+    error(*e.marker(), YamlCause::Scan(e.info().to_owned()))
 }
 
 /// Parts of the parser's messages, each with advice what to do about the error.
@@ -247,7 +271,8 @@ const WAYS_OUT: [(&str, &str); 4] = [
 ];
 
 fn with_way_out(text: &str, mut e: YamlError) -> YamlError {
-    let Some((said, way_out)) = WAYS_OUT.iter().find(|(said, _)| e.text.contains(said)) else {
+    let cause = e.cause.to_string();
+    let Some((said, way_out)) = WAYS_OUT.iter().find(|(said, _)| cause.contains(said)) else {
         return e;
     };
     if *said == "tab" {
@@ -261,7 +286,7 @@ fn with_way_out(text: &str, mut e: YamlError) -> YamlError {
             e.at = Position { line, column };
         }
     }
-    e.text = format!("{}: {way_out}", e.text);
+    e.way_out = Some(way_out);
     e
 }
 
@@ -281,16 +306,15 @@ fn collection_tag(tag: Option<&Tag>, expected: &str, span: Span) -> Result<()> {
     }
 }
 
-fn unknown_tag(tag: &Tag) -> String {
-    let name = match tag.is_yaml_core_schema() {
+fn unknown_tag(tag: &Tag) -> YamlCause {
+    YamlCause::Tag(match tag.is_yaml_core_schema() {
         true => format!("!!{}", tag.suffix),
         false => tag.to_string(),
-    };
-    format!("the tag {name} is not known here: leave it out")
+    })
 }
 
 /// The value of a scalar: quoted and block texts are texts, plain ones are what they look like.
-fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> std::result::Result<Value, String> {
+fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Result<Value, YamlCause> {
     let plain = style == ScalarStyle::Plain;
     let Some(tag) = tag else {
         return match plain {
@@ -312,12 +336,15 @@ fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> std::result::Res
     let value = resolve(text)?;
     match fits(&value) {
         true => Ok(value),
-        false => Err(format!("`{text}` is no !!{}", tag.suffix)),
+        false => Err(YamlCause::Mistagged {
+            text: text.to_owned(),
+            tag: tag.suffix.clone(),
+        }),
     }
 }
 
 /// Returns the value of a plain scalar, by its spelling.
-fn resolve(text: &str) -> std::result::Result<Value, String> {
+fn resolve(text: &str) -> Result<Value, YamlCause> {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => return Ok(Value::Null),
         "y" | "Y" | "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => {
@@ -328,7 +355,7 @@ fn resolve(text: &str) -> std::result::Result<Value, String> {
         }
         ".nan" | ".NaN" | ".NAN" | ".inf" | ".Inf" | ".INF" | "+.inf" | "+.Inf" | "+.INF"
         | "-.inf" | "-.Inf" | "-.INF" => {
-            return Err(format!("`{text}` is no number that JSON has"));
+            return Err(YamlCause::NotInJson(text.to_owned()));
         }
         _ => {}
     }

@@ -56,8 +56,8 @@ fn sysctls(errors: &mut Vec<FieldError>, spec: &PodSpec, path: &str) {
         let (at, name) = (child(&path, "name"), sysctl.name.as_str());
         if name.is_empty() {
             errors.push(FieldError::required(at.as_str(), ""));
-        } else if let Err(detail) = sysctls::check_name(name) {
-            errors.push(FieldError::invalid(at.as_str(), name, detail));
+        } else if let Err(e) = sysctls::check_name(name) {
+            errors.push(FieldError::invalid(at.as_str(), name, e.to_string()));
         } else if !names.insert(name) {
             errors.push(FieldError::duplicate(at.as_str(), name));
         }

@@ -314,5 +314,5 @@ pub(super) fn parse(bytes: &[u8]) -> Result<File, String> {
     if !bytes.trim_ascii_start().starts_with(b"{") {
         return Err("it is not a JSON object; an empty one, {}, means every default".into());
     }
-    decode::configuration(bytes)
+    decode::configuration(bytes).map_err(|e| e.to_string())
 }

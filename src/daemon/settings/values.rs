@@ -9,7 +9,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use ureq::http::{HeaderName, HeaderValue};
 
-use crate::api::cidr::Cidr;
+use crate::api::cidr::{Cidr, CidrError};
 use crate::api::sysctls::SysctlAllowlist;
 use crate::api::validation::{is_dns_subdomain, is_qualified_name, is_valid_label_value};
 use crate::base::clock::parse_go_duration;
@@ -283,7 +283,7 @@ pub(super) fn ranges<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Vec<Cidr>
 }
 
 fn pod_range(text: &str) -> Result<Cidr, String> {
-    let range: Cidr = text.parse()?;
+    let range: Cidr = text.parse().map_err(|e: CidrError| e.to_string())?;
     let allowed = if range.network.is_ipv4() {
         8..=30
     } else {
@@ -303,7 +303,8 @@ pub(super) fn sysctl_patterns<'de, D: Deserializer<'de>>(
     d: D,
 ) -> Result<Option<Vec<String>>, D::Error> {
     checked(d, |all: Vec<String>| {
-        SysctlAllowlist::new((0, 0), &all).map(|_| all)
+        let allowed = SysctlAllowlist::new((0, 0), &all);
+        allowed.map(|_| all).map_err(|e| e.to_string())
     })
 }
 

@@ -184,7 +184,7 @@ impl Requests for Fake {
         uid: &PodUid,
         change: &ConditionChange,
     ) -> Result<ConditionSet, String> {
-        change.check()?;
+        change.check().map_err(|e| e.to_string())?;
         let changed = uid.as_str() != "same";
         Ok(ConditionSet {
             changed,

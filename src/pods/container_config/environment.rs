@@ -83,10 +83,12 @@ impl Sources<'_> {
     /// Returns the value from its source, or `None` when the source is optional and missing.
     fn value(&self, from: &EnvVarSource) -> Result<Option<String>, String> {
         if let Some(field) = &from.field_ref {
-            return field_value(self.pod, self.facts, &field.field_path).map(Some);
+            let value = field_value(self.pod, self.facts, &field.field_path);
+            return value.map(Some).map_err(|e| e.to_string());
         }
         if let Some(selector) = &from.resource_field_ref {
-            return resource_value(self.pod, Some(self.container), self.facts, selector).map(Some);
+            let value = resource_value(self.pod, Some(self.container), self.facts, selector);
+            return value.map(Some).map_err(|e| e.to_string());
         }
         if let Some(selector) = &from.config_map_key_ref {
             return self.key_of_config_map(selector);

@@ -203,10 +203,11 @@ pub(super) fn of_fields(
     let mut payload = Payload::default();
     for item in items {
         let value = match (&item.field_ref, &item.resource_field_ref) {
-            (Some(field), _) => field_value(of.pod, &facts, &field.field_path)?,
-            (None, Some(resource)) => resource_value(of.pod, None, &facts, resource)?,
+            (Some(field), _) => field_value(of.pod, &facts, &field.field_path),
+            (None, Some(resource)) => resource_value(of.pod, None, &facts, resource),
             (None, None) => continue,
         };
+        let value = value.map_err(|e| e.to_string())?;
         payload.add(&item.path, value.into_bytes(), item.mode.unwrap_or(default))?;
     }
     Ok(payload)
