@@ -1,0 +1,121 @@
+//! What a probe or a hook does: run a command, ask a server, sleep.
+
+use std::fmt;
+
+use serde::de::{self, Unexpected, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+
+/// `sleep` of a hook.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SleepAction {
+    /// Seconds to sleep, from 0 to the grace period of the pod.
+    pub seconds: i64,
+}
+
+/// `exec`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ExecAction {
+    /// Run directly, no shell.
+    pub command: Vec<String>,
+}
+
+/// A port given as a number or as a name.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum IntOrString {
+    /// A number.
+    Int(i32),
+    /// A name, or digits (kubelet-probes 3.3).
+    String(String),
+}
+
+impl<'de> Deserialize<'de> for IntOrString {
+    /// Written by hand, because the error of a derived untagged enum does not say what was
+    /// expected.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Port;
+        impl Visitor<'_> for Port {
+            type Value = IntOrString;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a port number or the name of a port")
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<IntOrString, E> {
+                Ok(IntOrString::String(text.to_owned()))
+            }
+            fn visit_i64<E: de::Error>(self, number: i64) -> Result<IntOrString, E> {
+                i32::try_from(number)
+                    .map(IntOrString::Int)
+                    .map_err(|_| E::invalid_value(Unexpected::Signed(number), &self))
+            }
+            fn visit_u64<E: de::Error>(self, number: u64) -> Result<IntOrString, E> {
+                i32::try_from(number)
+                    .map(IntOrString::Int)
+                    .map_err(|_| E::invalid_value(Unexpected::Unsigned(number), &self))
+            }
+        }
+        deserializer.deserialize_any(Port)
+    }
+}
+
+impl Default for IntOrString {
+    fn default() -> Self {
+        Self::Int(0)
+    }
+}
+
+impl fmt::Display for IntOrString {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Int(n) => n.fmt(f),
+            Self::String(s) => s.fmt(f),
+        }
+    }
+}
+
+/// `httpGet`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct HttpGetAction {
+    /// Default `/`.
+    pub path: String,
+    /// Number or name of a port of the same container.
+    pub port: IntOrString,
+    /// Default the pod's IP.
+    pub host: String,
+    /// `HTTP` (default) or `HTTPS`.
+    pub scheme: String,
+    /// Headers of the request, in order; repeats are allowed.
+    pub http_headers: Vec<HttpHeader>,
+}
+
+/// A header of `httpGet`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct HttpHeader {
+    /// `[-A-Za-z0-9]+`.
+    pub name: String,
+    /// Value of the header, which is not validated.
+    pub value: String,
+}
+
+/// `tcpSocket`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct TcpSocketAction {
+    /// Number or name of a port of the same container.
+    pub port: IntOrString,
+    /// Default the pod's IP.
+    pub host: String,
+}
+
+/// `grpc`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct GrpcAction {
+    /// Port of the server, 1–65535.
+    pub port: i32,
+    /// Name of the service to ask about; default the empty name.
+    pub service: Option<String>,
+}
