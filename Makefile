@@ -89,7 +89,7 @@ test-arch: static-tools
 	PATH="$(STATIC_PATH)$$PATH" $(STATIC_FLAGS) $(CARGO_TARGET)_RUNNER=$(QEMU_$(ARCH)) $(CARGO) test --lib --target $(MUSL) --target-dir target/arch -- $(UNIT)
 
 realware: ## real servers from Debian packages (fetched below target, not installed) run tests/pods, as root; SOFTWARE="nginx redis"
-	$(CARGO) test --test field_manifests -- --ignored --nocapture $(SOFTWARE)
+	$(CARGO) test --test kubelet -- --ignored --nocapture $(or $(SOFTWARE),field_manifests::real)
 
 KERNEL ?= 6.1-amd64 6.12-amd64 6.1-arm64
 # What a machine boots with: the static file of its architecture, and the program of tests/vm.

@@ -4,6 +4,8 @@
 
 #[path = "../tests/support/fake_registry.rs"]
 mod fake_registry;
+#[path = "../tests/support/http_server.rs"]
+mod http_server;
 #[path = "../tests/support/real_registry.rs"]
 mod real_registry;
 mod support;

@@ -1,4 +1,4 @@
-"""Servers of grpc.health.v1 by grpcio, for tests/prober_grpc.rs: prints the ports, ends with its standard input."""
+"""Servers of grpc.health.v1 by grpcio, for tests/kubelet/prober_grpc.rs: prints the ports, ends with its standard input."""
 import sys
 import threading
 from concurrent import futures

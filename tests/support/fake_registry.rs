@@ -5,13 +5,10 @@
     reason = "each test program takes what it needs"
 )]
 
-#[path = "http_server.rs"]
-mod http_server;
-
 use std::collections::BTreeMap;
 use std::io::Write;
 
-pub(crate) use http_server::{Reply, Request, Server};
+pub(crate) use super::http_server::{Reply, Request, Server};
 use serde_json::{Value, json};
 
 pub(crate) fn sha256(bytes: &[u8]) -> String {

@@ -20,7 +20,7 @@ use podprobe::face::views::PodView;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::machine;
+use super::machine;
 use crate::support::daemon::{Day, NODE, find};
 use crate::support::skip::skip;
 use crate::support::{self, CEILING, Node, PROGRAM};

@@ -7,12 +7,26 @@
 )]
 
 pub(crate) mod bridged;
+pub(crate) mod cni;
 pub(crate) mod daemon;
+pub(crate) mod debian;
+pub(crate) mod dns_message;
+pub(crate) mod fake_registry;
+pub(crate) mod http_server;
+pub(crate) mod machine;
+pub(crate) mod manifests;
 pub(crate) mod netns;
+pub(crate) mod networks;
 pub(crate) mod oom_score;
+pub(crate) mod own_process;
+pub(crate) mod probed;
+pub(crate) mod proxied;
+pub(crate) mod raw_h2;
+pub(crate) mod real_registry;
 pub(crate) mod running;
 pub(crate) mod session;
 pub(crate) mod skip;
+pub(crate) mod stack;
 pub(crate) mod uninterrupted;
 
 use std::fs;
@@ -104,8 +118,8 @@ pub(crate) fn with_v2_alone(inside: impl FnOnce() + Send) {
 /// Makes each of these functions a test on the embedded runtime, and another on runc.
 macro_rules! on_both {
     ($($name:ident),* $(,)?) => {
-        mod embedded { $(#[test] fn $name() { super::support::on(podprobe::engine::shims::RuntimeChoice::Embedded, super::$name) })* }
-        mod runc { $(#[test] fn $name() { super::support::on_runc(super::$name) })* }
+        mod embedded { $(#[test] fn $name() { crate::support::on(podprobe::engine::shims::RuntimeChoice::Embedded, super::$name) })* }
+        mod runc { $(#[test] fn $name() { crate::support::on_runc(super::$name) })* }
     };
 }
 pub(crate) use on_both;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
 
-use crate::uninterrupted::uninterrupted;
+use super::uninterrupted::uninterrupted;
 use nix::sched::{CloneFlags, unshare};
 use podprobe::api::service::Protocol;
 use podprobe::base::clock::boot_id;

@@ -27,7 +27,7 @@ use crate::base::locks::Locked;
 use crate::base::wire::dial::{come_home, namespace_lost};
 use crate::engine::runtime::ContainerId;
 
-/// Stack of a worker's thread: 128 KiB. tests/prober_net.rs measures what a probe needs of it; frames of a debug build
+/// Stack of a worker's thread: 128 KiB. tests/kubelet/prober_net.rs measures what a probe needs of it; frames of a debug build
 /// are several times as large.
 pub const STACK_SIZE: usize = if cfg!(debug_assertions) { 256 } else { 128 } * 1024;
 

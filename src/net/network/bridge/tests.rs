@@ -1,4 +1,4 @@
-//! The bridge with real namespaces for pods, on a machine of the test's own. Containers in them are in tests/bridge.rs.
+//! The bridge with real namespaces for pods, on a machine of the test's own. Containers in them are in tests/net/bridge.rs.
 
 use std::fs;
 use std::process::{Child, Command};

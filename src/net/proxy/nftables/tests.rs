@@ -1,4 +1,4 @@
-//! Transactions as data, and what they leave behind in a real kernel. Traffic is in tests/data_paths.rs.
+//! Transactions as data, and what they leave behind in a real kernel. Traffic is in tests/net/data_paths.rs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

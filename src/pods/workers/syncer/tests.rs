@@ -1,5 +1,5 @@
 //! The syncs on the fake runtime: which calls it gets, in which order, and which events a person
-//! sees. That containers really start and end is tested in tests/runtime.rs and tests/day.rs.
+//! sees. That containers really start and end is tested in tests/engine/runtime.rs and tests/kubelet/day.rs.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};

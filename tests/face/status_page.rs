@@ -1,0 +1,147 @@
+//! The status page of a real daemon in browsers: Chromium, and lynx and w3m at 80 columns (Debian's chromium, lynx and w3m).
+
+use std::fs;
+use std::net::TcpListener;
+use std::process::{Command, Stdio};
+
+use podprobe::engine::shims::RuntimeChoice;
+use serde_json::json;
+
+use crate::support;
+use crate::support::Node;
+use crate::support::daemon::{Day, FOREVER};
+
+#[test]
+fn the_page_shows_in_browsers() {
+    support::on(RuntimeChoice::Embedded, page_in_browsers);
+}
+
+/// A daemon whose read-only port is this.
+fn begin(node: &Node, port: u16) -> Day<'_> {
+    let config = node.layout.config_file();
+    fs::create_dir_all(config.parent().unwrap()).unwrap();
+    let content = json!({"healthzBindAddress": "", "healthzPort": 0, "readOnlyPort": port});
+    fs::write(config, content.to_string()).unwrap();
+    Day::begin(node)
+}
+
+/// What a browser prints; None where it is not installed and need not be.
+fn output(program: &str, words: &[&str]) -> Option<String> {
+    let run = Command::new(program)
+        .args(words)
+        .env("LC_ALL", "C.UTF-8")
+        .stdin(Stdio::null())
+        .output();
+    match run {
+        Ok(output) => {
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            assert!(output.status.success(), "{program}: {output:?}");
+            Some(text)
+        }
+        Err(_) => {
+            support::skip::skip(&format!("needs {program} of Debian's {program}"));
+            None
+        }
+    }
+}
+
+fn page_in_browsers(node: &Node) {
+    let free = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = free.local_addr().unwrap().port();
+    drop(free);
+    let day = begin(node, port);
+    let probe = json!({"exec": {"command": ["sh", "-c", "true"]}, "periodSeconds": 1});
+    day.put(
+        "web",
+        day.pod("web", FOREVER, json!({"readinessProbe": probe})),
+    );
+    let failing =
+        json!({"exec": {"command": ["sh", "-c", "echo '<b>no</b>'; exit 1"]}, "periodSeconds": 1});
+    day.put(
+        "ill",
+        day.pod("ill", FOREVER, json!({"readinessProbe": failing})),
+    );
+    fs::write(
+        node.layout.pods_dir().join("bad.yaml"),
+        "kind: Pod\nspec: 7\n",
+    )
+    .unwrap();
+    day.wait_ready("web");
+    day.wait_event("ill", "Unhealthy");
+    day.wait("the file to be refused", |s| {
+        (!s.problems.is_empty()).then_some(())
+    });
+    let url = format!("http://127.0.0.1:{port}/");
+
+    for (program, words) in [
+        (
+            "lynx",
+            &["-dump", "-width=80", "-display_charset=UTF-8", &url][..],
+        ),
+        ("w3m", &["-dump", "-cols", "80", "-O", "UTF-8", &url]),
+    ] {
+        let Some(text) = output(program, words) else {
+            continue;
+        };
+        let line = |what: &str| {
+            let mut lines = text.lines().filter(|line| line.contains(what));
+            lines
+                .next()
+                .unwrap_or_else(|| panic!("{what}: {text}"))
+                .to_owned()
+        };
+        assert!(
+            text.contains("Not all is well: 2 things are wrong."),
+            "{program}: {text}"
+        );
+        assert_eq!(
+            line("describe pod").trim(),
+            "podprobe describe pod ill-edge"
+        );
+        // the row is one line still: a table that does not fit has a line for each cell
+        let row = line("web-edge ");
+        assert!(
+            row.contains("1/1") && row.contains("Running"),
+            "{program}: {text}"
+        );
+        let row = line("web-edge/c ");
+        assert!(
+            row.contains("readiness") && row.contains('▇'),
+            "{program}: {text}"
+        );
+        assert!(line("ill-edge/c ").contains('×'), "{program}: {text}");
+        assert!(text.contains("<b>no</b>"), "{program}: {text}");
+        let widest = text.lines().map(|line| line.chars().count()).max();
+        assert!(widest <= Some(80), "{program}: {text}");
+    }
+
+    let profile = format!(
+        "--user-data-dir={}",
+        node.dir.path().join("chromium").display()
+    );
+    let picture = node.dir.path().join("page.png");
+    let shot = format!("--screenshot={}", picture.display());
+    let common = [
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        &profile,
+    ];
+    let chromium = |words: &[&str]| output("chromium", &[&common[..], words, &[&url]].concat());
+    if let Some(dom) = chromium(&["--dump-dom"]) {
+        assert!(dom.contains("<h1>podprobe on edge</h1>"), "{dom}");
+        assert!(
+            dom.contains("&lt;b&gt;no&lt;/b&gt;") && !dom.contains("<b>"),
+            "{dom}"
+        );
+        chromium(&["--window-size=1000,1200", &shot]);
+        // A page of one colour is a tenth of this.
+        let size = fs::metadata(&picture).unwrap().len();
+        assert!(size > 30_000, "{size} bytes");
+    }
+    if let Some(kept) = std::env::var_os("PODPROBE_PAGE_PICTURE").filter(|_| picture.exists()) {
+        fs::copy(&picture, kept).unwrap();
+    }
+    day.end();
+}

@@ -1,0 +1,258 @@
+//! The daemon and its terminal: the terminal is closed, HUP is ignored, the log is read on a
+//! terminal.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::pty::{Winsize, openpty};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use podprobe::daemon::settings::Settings;
+use serde_json::json;
+
+use crate::support;
+use crate::support::fake_registry::{Content, Layer, Server, noise, tar};
+use crate::support::{Node, PROGRAM, on, processes_naming, wait_until};
+
+/// A child that does not outlive the test.
+struct Killed(Child);
+
+impl Killed {
+    fn signal(&self, signal: Signal) {
+        let pid = i32::try_from(self.0.id()).unwrap();
+        kill(Pid::from_raw(pid), signal).unwrap();
+    }
+}
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn write_pod(dir: &Path, name: &str) {
+    fs::create_dir_all(dir).unwrap();
+    let mut container = support::sh("main", "exec sleep 1000");
+    container["imagePullPolicy"] = "Never".into();
+    let spec = json!({"containers": [container], "terminationGracePeriodSeconds": 1});
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec});
+    fs::write(dir.join(format!("{name}.json")), pod.to_string()).unwrap();
+}
+
+/// Reads from the terminal until it shows the text.
+fn wait_for(mut master: &File, wanted: &str) {
+    let (mut shown, mut bytes) = (String::new(), [0; 4096]);
+    while !shown.contains(wanted) {
+        let n = master.read(&mut bytes).unwrap();
+        shown.push_str(&String::from_utf8_lossy(&bytes[..n]));
+    }
+}
+
+/// Writes to the terminal fail from then on, and HUP comes.
+#[test]
+fn closing_the_terminal_of_try_removes_everything() {
+    on(Settings::default().runtime, |node| {
+        let (pods, tmp) = (node.dir.path().join("pods"), node.dir.path().join("tmp"));
+        write_pod(&pods, "web");
+        fs::create_dir(&tmp).unwrap();
+        let terminal = openpty(None, None).unwrap();
+        let (master, slave) = (File::from(terminal.master), File::from(terminal.slave));
+        // a child with the other end would keep its own terminal open
+        fcntl(&master, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).unwrap();
+        let stdio = || Stdio::from(slave.try_clone().unwrap());
+        let image = node.dir.path().join("image");
+        let child = Command::new(PROGRAM)
+            .arg("try")
+            .arg("--pods")
+            .arg(&pods)
+            .arg("--image")
+            .arg(format!("{}=busybox:test", image.display()))
+            .env("TMPDIR", &tmp)
+            .stdin(stdio())
+            .stdout(stdio())
+            .stderr(stdio())
+            .spawn()
+            .unwrap();
+        let mut child = Killed(child);
+        drop(slave);
+        wait_for(&master, "1/1");
+        let root = fs::read_dir(&tmp).unwrap().next().unwrap().unwrap().path();
+        drop(master);
+        child.signal(Signal::SIGHUP);
+        assert_eq!(child.0.wait().unwrap().code(), Some(0));
+        assert!(!root.exists(), "{} is left", root.display());
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let root = root.to_str().unwrap();
+        assert!(!mounts.contains(root), "{mounts}");
+        wait_until("every process to end", || processes_naming(root).is_empty());
+        fs::create_dir_all(node.layout.containers()).unwrap();
+    });
+}
+
+/// `try` with a pod whose image comes to the half and no further; how far that is.
+fn half_pulled(node: &Node, stdout: Stdio) -> (Killed, Server, String) {
+    let layers = [
+        Layer::gzip(&tar("a", b"small")),
+        Layer::gzip(&tar("b", &noise(300_000))),
+    ];
+    let mut content = Content::default();
+    content.image("1", &layers);
+    let [small, large] = layers.each_ref().map(|l| l.stored.len());
+    let percent = (small + large / 2) * 100 / (small + large);
+    let server = content.stuck_in(&layers[1]);
+    let image = format!("{}/team/app:1", server.address);
+    let (pods, tmp) = (node.dir.path().join("pods"), node.dir.path().join("tmp"));
+    fs::create_dir_all(&pods).unwrap();
+    fs::create_dir_all(&tmp).unwrap();
+    let spec = json!({"containers": [{"name": "main", "image": image}]});
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"}, "spec": spec});
+    fs::write(pods.join("web.json"), pod.to_string()).unwrap();
+    let child = Command::new(PROGRAM)
+        .arg("try")
+        .arg("--pods")
+        .arg(&pods)
+        .env("TMPDIR", &tmp)
+        .stdin(Stdio::null())
+        .stdout(stdout)
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    (Killed(child), server, format!("{percent}%"))
+}
+
+/// The pull ends with it, and nothing is left.
+fn end_of_try(node: &Node, child: &mut Killed) {
+    let tmp = node.dir.path().join("tmp");
+    let root = fs::read_dir(&tmp).unwrap().next().unwrap().unwrap().path();
+    child.signal(Signal::SIGINT);
+    assert_eq!(child.0.wait().unwrap().code(), Some(0));
+    assert!(!root.exists(), "{} is left", root.display());
+    let root = root.to_str().unwrap();
+    wait_until("every process to end", || processes_naming(root).is_empty());
+    fs::create_dir_all(node.layout.containers()).unwrap();
+}
+
+#[test]
+fn the_live_table_shows_how_far_a_pull_is_also_on_a_narrow_terminal() {
+    on(Settings::default().runtime, |node| {
+        let size = Winsize {
+            ws_row: 24,
+            ws_col: 30,
+            ws_xpixel: 0,
+            ws_ypixel: 0,
+        };
+        let terminal = openpty(Some(&size), None).unwrap();
+        let (master, slave) = (File::from(terminal.master), File::from(terminal.slave));
+        fcntl(&master, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).unwrap();
+        let (mut child, _server, percent) = half_pulled(node, Stdio::from(slave));
+        wait_for(&master, &format!("\n{percent:>5}  web-"));
+        // Whoever does not read holds up who draws.
+        let reader =
+            std::thread::spawn(move || while matches!((&master).read(&mut [0; 4096]), Ok(1..)) {});
+        end_of_try(node, &mut child);
+        reader.join().unwrap();
+    });
+}
+
+#[test]
+fn where_there_is_no_terminal_each_step_of_a_pull_is_a_line() {
+    on(Settings::default().runtime, |node| {
+        let (read, write) = std::io::pipe().unwrap();
+        let (mut child, server, percent) = half_pulled(node, Stdio::from(write));
+        let mut lines = BufReader::new(read).lines().map(Result::unwrap);
+        let words = format!(": {percent}, ");
+        let line = lines.find(|l| l.contains("  pull   web-") && l.contains(&words));
+        let line = line.expect("a line of the pull");
+        let image = format!("{}/team/app:1: ", server.address);
+        assert!(
+            line.contains(&image) && line.contains(", 1 of 2 layers"),
+            "{line}"
+        );
+        let reader = std::thread::spawn(move || lines.for_each(drop));
+        end_of_try(node, &mut child);
+        reader.join().unwrap();
+    });
+}
+
+/// A daemon whose stderr is a file, started with HUP ignored where `nohup` says so; ended by HUP, then TERM.
+fn log_of_a_daemon(node: &Node, nohup: bool, level: &str) -> String {
+    let log = node.dir.path().join("log");
+    let script = match nohup {
+        true => "trap '' HUP; exec \"$0\" run --root \"$1\"",
+        false => "exec \"$0\" run --root \"$1\"",
+    };
+    let child = Command::new("/bin/sh")
+        .args(["-c", script, PROGRAM])
+        .arg(node.layout.root())
+        .env("PODPROBE_LOG", level)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(File::create(&log).unwrap())
+        .spawn()
+        .unwrap();
+    let mut child = Killed(child);
+    wait_until("the daemon to run", || {
+        fs::read_to_string(&log).unwrap().contains("runs as node")
+    });
+    // Where both are pending the daemon takes HUP first, which has the lower number.
+    child.signal(Signal::SIGHUP);
+    child.signal(Signal::SIGTERM);
+    assert_eq!(child.0.wait().unwrap().code(), Some(0));
+    fs::read_to_string(log).unwrap()
+}
+
+#[test]
+fn a_daemon_that_was_told_to_ignore_hup_ignores_it() {
+    on(Settings::default().runtime, |node| {
+        let log = log_of_a_daemon(node, true, "info");
+        assert!(
+            log.contains("SIGTERM: stopping") && !log.contains("SIGHUP"),
+            "{log}"
+        );
+        let log = log_of_a_daemon(node, false, "info");
+        assert!(log.contains("SIGHUP: stopping"), "{log}");
+        fs::create_dir_all(node.layout.containers()).unwrap();
+    });
+}
+
+#[test]
+fn a_log_level_that_is_none_is_named_and_the_log_goes_on() {
+    on(Settings::default().runtime, |node| {
+        let log = log_of_a_daemon(node, false, "foo");
+        assert!(
+            log.contains("PODPROBE_LOG is 'foo', and 'foo' is neither a level nor a module"),
+            "{log}"
+        );
+        fs::create_dir_all(node.layout.containers()).unwrap();
+    });
+}
+
+#[test]
+fn what_the_log_quotes_does_not_act_on_the_terminal() {
+    on(Settings::default().runtime, |node| {
+        fs::create_dir_all(node.layout.pods_dir()).unwrap();
+        let evil = node.layout.pods_dir().join("a\u{1b}]0;pwned\u{7}.json");
+        fs::write(evil, "{}").unwrap();
+        fs::create_dir_all(node.layout.containers()).unwrap();
+        let log = node.dir.path().join("log");
+        let text = || fs::read_to_string(&log).unwrap();
+        let child = Command::new(PROGRAM)
+            .args(["run", "--network", "none", "--root"])
+            .arg(node.layout.root())
+            .stdin(Stdio::null())
+            .stderr(File::create(&log).unwrap())
+            .spawn()
+            .unwrap();
+        let child = Killed(child);
+        wait_until("the file to be named in the log", || {
+            text().contains("pwned")
+        });
+        assert!(text().contains("a^[]0;pwned^G.json"), "{}", text());
+        assert!(!text().contains('\u{1b}'), "{}", text());
+        drop(child);
+    });
+}

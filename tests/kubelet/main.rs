@@ -1,0 +1,28 @@
+//! Pods of a real daemon from their file to their end, and the prober with real servers.
+
+mod day;
+mod eviction;
+mod field_manifests;
+mod hooks;
+mod huge_pages;
+mod image_volumes;
+mod init;
+mod object_volumes;
+mod objects;
+mod pod_cgroups;
+mod pod_fields;
+mod probe_verbs;
+mod prober_grpc;
+mod prober_log;
+mod prober_manager;
+mod prober_net;
+mod pulled_pods;
+mod readiness_gates;
+mod records;
+mod requests;
+mod shutdown;
+#[path = "../support/mod.rs"]
+mod support;
+mod timelines;
+mod url_source;
+mod wire;

@@ -1,0 +1,218 @@
+//! Records that are damaged, of another version, or gone: what runs goes on, or ends as it should.
+
+use std::fs;
+use std::path::PathBuf;
+
+use podprobe::engine::shims::RuntimeChoice;
+use podprobe::engine::shims::state::{
+    CONTAINER, EXIT, EXIT_COPY, Process, SANDBOX, STATE, read, write,
+};
+use serde_json::{Map, Value, json};
+
+use crate::support;
+use crate::support::daemon::{Day, POLITE, find};
+use crate::support::{Node, on};
+
+/// A pod with an init container that has ended and one container that runs.
+fn subject(day: &Day) -> Value {
+    let mut pod = day.pod("subject", POLITE, json!({}));
+    pod["spec"]["initContainers"] = json!([{
+        "name": "setup", "image": "busybox:test", "imagePullPolicy": "Never",
+        "command": ["/bin/sh", "-c", "echo x >>/starts/setup"],
+        "volumeMounts": [{"name": "starts", "mountPath": "/starts"}],
+    }]);
+    pod["metadata"]["labels"] = json!({"app": "web"});
+    pod
+}
+
+/// The record directory of the container of that name, or of the sandbox.
+fn dir_of(day: &Day, container: Option<&str>) -> PathBuf {
+    let layout = &day.node.layout;
+    let of = |dir: &PathBuf| {
+        let record = container.map(|_| read::<Map<String, Value>>(dir, CONTAINER));
+        match record {
+            Some(record) => record.is_some_and(|r| r["name"] == container.unwrap_or_default()),
+            None => true,
+        }
+    };
+    let all = match container {
+        Some(_) => layout.containers(),
+        None => layout.sandboxes(),
+    };
+    let mut all = fs::read_dir(all).unwrap().flatten().map(|e| e.path());
+    all.find(of).unwrap()
+}
+
+/// It runs on as it did, and the pod says so.
+#[track_caller]
+fn check_runs_on(day: &Day, before: (Process, Process), what: &str) {
+    day.wait_ready("subject");
+    let status = day.wait("its init container to be done", |s| {
+        let pod = find(s, "subject")?;
+        let setup = pod.status.init_container_statuses.first()?;
+        setup
+            .state
+            .terminated
+            .clone()
+            .map(|t| (t, pod.status.phase))
+    });
+    assert_eq!(status.0.exit_code, 0, "{what}: {status:?}\n{}", day.log());
+    assert_eq!(format!("{:?}", status.1), "Running", "{what}");
+    let now = (day.process("subject"), day.shim("subject"));
+    assert_eq!(now, before, "{what}: {}", day.log());
+    assert!(
+        !day.log().contains("processes were ended"),
+        "{what}: {}",
+        day.log()
+    );
+    day.check_starts("subject", 1);
+    day.check_starts("setup", 1);
+}
+
+#[test]
+fn a_damaged_record_costs_no_running_container() {
+    on(RuntimeChoice::Embedded, |node| {
+        let mut day = Day::begin(node);
+        day.put("subject", subject(&day));
+        day.wait_ready("subject");
+        let before = (day.process("subject"), day.shim("subject"));
+        let (main, setup) = (dir_of(&day, Some("c")), dir_of(&day, Some("setup")));
+        let sandbox = dir_of(&day, None);
+        let records = [
+            main.join(CONTAINER),
+            main.join(STATE),
+            setup.join(EXIT),
+            setup.join(STATE),
+            sandbox.join(SANDBOX),
+            sandbox.join(STATE),
+        ];
+        let one_by_one = records.iter().map(|r| vec![r.clone()]);
+        for damaged in one_by_one.chain([records.to_vec()]) {
+            day.kill9();
+            for record in &damaged {
+                fs::write(record, "{\"id\": \"").unwrap();
+            }
+            day.start();
+            check_runs_on(&day, before, &format!("{damaged:?}"));
+        }
+        day.end();
+    });
+}
+
+/// Neither what it wrote nor the copy can be read: its end counts as unseen, and the pod goes on.
+#[test]
+fn a_pod_whose_init_container_has_lost_its_end_does_not_wait_for_it() {
+    on(RuntimeChoice::Embedded, |node| {
+        let mut day = Day::begin(node);
+        day.put("subject", subject(&day));
+        day.wait_ready("subject");
+        let process = day.process("subject");
+        let setup = dir_of(&day, Some("setup"));
+        day.kill9();
+        for name in [EXIT, EXIT_COPY] {
+            fs::write(setup.join(name), "").unwrap();
+        }
+        fs::remove_file(node.layout.checkpoint()).unwrap();
+        day.start();
+        day.wait("the pod to run with an end that is not known", |s| {
+            let status = &find(s, "subject")?.status;
+            let setup = status.init_container_statuses.first()?;
+            let ended = setup.state.terminated.as_ref()?;
+            (ended.exit_code == 137 && status.phase == podprobe::api::PodPhase::Running)
+                .then_some(())
+        });
+        day.wait_ready("subject");
+        assert_eq!(day.process("subject"), process, "{}", day.log());
+        day.end();
+    });
+}
+
+/// A later release has written fields that this one does not know, others in another way, and has left some out.
+#[test]
+fn records_of_another_version_cost_no_running_container() {
+    on(RuntimeChoice::Embedded, |node| {
+        let mut day = Day::begin(node);
+        day.put("subject", subject(&day));
+        day.wait_ready("subject");
+        let before = (day.process("subject"), day.shim("subject"));
+        let (main, sandbox) = (dir_of(&day, Some("c")), dir_of(&day, None));
+        day.kill9();
+        let change = |dir: &PathBuf, name: &str, gone: &[&str], other: &[&str]| {
+            let mut record: Map<String, Value> = read(dir, name).unwrap();
+            gone.iter().for_each(|f| drop(record.remove(*f).unwrap()));
+            for field in other {
+                *record.get_mut(*field).unwrap() = json!({"of": {"the": "next"}});
+            }
+            record.insert("new".into(), json!([1, {"a": null}]));
+            record.insert("version".into(), 99.into());
+            fs::write(dir.join(name), Value::from(record).to_string()).unwrap();
+        };
+        let gone = ["log_max_size", "stdin", "exits", "version"];
+        change(
+            &main,
+            CONTAINER,
+            &gone,
+            &["linux_user", "layers", "stop_signal"],
+        );
+        change(&main, STATE, &["started_at"], &["cgroups"]);
+        change(
+            &sandbox,
+            SANDBOX,
+            &["ports", "hostname"],
+            &["sysctls", "network"],
+        );
+        change(&sandbox, STATE, &[], &[]);
+        day.start();
+        check_runs_on(&day, before, "another version");
+        // Not even damaged ones, which are made anew.
+        assert!(!day.log().contains("cannot use"), "{}", day.log());
+        day.end();
+    });
+}
+
+/// A tidy boot script, while the daemon is stopped: with records or without, nothing of a pod runs twice.
+#[test]
+fn run_is_cleared_away_while_no_daemon_runs() {
+    on(RuntimeChoice::Embedded, |node| {
+        let mut day = Day::begin(node);
+        day.put("subject", subject(&day));
+        day.put("orphan", day.pod("orphan", POLITE, json!({})));
+        for name in ["subject", "orphan"] {
+            day.wait_ready(name);
+        }
+        let old = [day.process("subject"), day.process("orphan")];
+        // Nobody is left who knows what this one is.
+        let shims = [day.shim("subject"), day.shim("orphan")];
+        day.kill9();
+        support::kill9(shims[1]);
+        clear_run(node);
+        day.start();
+        for (name, old) in ["subject", "orphan"].into_iter().zip(old) {
+            support::wait_until("the next instance", || day.starts(name).len() == 2);
+            assert!(!old.alive(), "{name} runs twice: {}", day.log());
+            day.wait_ready(name);
+            assert_ne!(day.process(name), old);
+        }
+        assert!(!shims[0].alive());
+        // The one that could be told has ended as a pod does.
+        assert_eq!(day.starts("bye").len(), 1, "{}", day.log());
+        day.log_with(&["were removed while no daemon ran"]);
+        day.end();
+    });
+}
+
+fn clear_run(node: &Node) {
+    let aside = node.dir.path().join("removed");
+    fs::rename(node.layout.run_dir(), &aside).unwrap();
+    let _ = fs::remove_dir_all(&aside);
+}
+
+/// A record that a daemon has written has the number of its form.
+#[test]
+fn a_record_has_its_version() {
+    let dir = tempfile::tempdir().unwrap();
+    write(dir.path(), STATE, &json!({"a": 1}), false).unwrap();
+    let written: Value =
+        serde_json::from_slice(&fs::read(dir.path().join(STATE)).unwrap()).unwrap();
+    assert_eq!(written, json!({"version": 1, "a": 1}));
+}

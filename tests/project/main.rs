@@ -1,0 +1,7 @@
+//! Rules about the project itself: its sources, its documents, and what they say of each other.
+
+mod layers;
+mod project_rules;
+mod readme;
+mod rule_references;
+mod sources;
