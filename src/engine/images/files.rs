@@ -264,7 +264,7 @@ impl StoreDir {
     pub(super) fn record(&self, id: &str) -> Result<Option<Record>, ImageError> {
         let path = self.record_path(id);
         match self.read_json::<Record>(&path)? {
-            Some(record) if record.id != id => Err(damaged_file(&path, "it is of another image")),
+            Some(record) if record.id != id => Err(damaged_file(&path, &Damage::OtherImage)),
             other => Ok(other),
         }
     }
@@ -305,7 +305,7 @@ impl StoreDir {
             Err(e) => Err(ImageError::io(format!("read {}", path.display()), e)),
             Ok(bytes) => unseal(&bytes)
                 .map(Some)
-                .map_err(|why| damaged_file(path, why)),
+                .map_err(|why| damaged_file(path, &why)),
         }
     }
 
@@ -328,7 +328,21 @@ impl StoreDir {
     }
 }
 
-fn damaged_file(path: &Path, why: impl std::fmt::Display) -> ImageError {
+/// The damage of a file that the store has written.
+#[derive(Debug, thiserror::Error)]
+enum Damage {
+    /// The file is no JSON, or not of the form that the store writes.
+    #[error(transparent)]
+    Form(#[from] serde_json::Error),
+    /// The content was changed by something else.
+    #[error("its content does not have its digest")]
+    Digest,
+    /// The record lies under the name of another image.
+    #[error("it is of another image")]
+    OtherImage,
+}
+
+fn damaged_file(path: &Path, why: &Damage) -> ImageError {
     let why = format!("it is damaged ({why}); load its images again");
     ImageError::corrupt(path.display().to_string(), why)
 }
@@ -351,18 +365,18 @@ fn seal(value: &impl Serialize) -> serde_json::Result<Vec<u8>> {
     serde_json::to_vec_pretty(&Sealed { sha256, content })
 }
 
-fn unseal<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
-    let value: Value = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
+fn unseal<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Damage> {
+    let value: Value = serde_json::from_slice(bytes)?;
     let content = if value.get("sha256").is_some() {
-        let sealed: Sealed = serde_json::from_value(value).map_err(|e| e.to_string())?;
+        let sealed: Sealed = serde_json::from_value(value)?;
         if stream::sha256(sealed.content.to_string().as_bytes()) != sealed.sha256 {
-            return Err("its content does not have its digest".into());
+            return Err(Damage::Digest);
         }
         sealed.content
     } else {
         value
     };
-    serde_json::from_value(content).map_err(|e| e.to_string())
+    Ok(serde_json::from_value(content)?)
 }
 
 /// Bytes of the regular files below `dir`, a hard link counted once.

@@ -27,7 +27,7 @@ use super::files::NAMES;
 use super::image_gc::{ImageGcPolicy, ImageUses};
 use super::in_use::ImagesInUse;
 use super::store::{ImageStore, LoadedImage};
-use crate::base::clock::Moment;
+use crate::base::clock::{Moment, go_duration};
 use crate::base::directory_watch::{DirectoryWatch, Hints};
 use crate::base::threads::Roster;
 
@@ -121,6 +121,28 @@ impl ImageKeeper {
         // Panics are caught inside.
         self.thread.is_finished() && self.thread.join().is_ok()
     }
+}
+
+/// A reason for which the disk stays too full.
+#[derive(Debug, thiserror::Error)]
+enum FullDiskError {
+    /// The store cannot be read or changed.
+    #[error(transparent)]
+    Store(#[from] ImageError),
+    /// No image is left that may be removed.
+    #[error(
+        "the disk of {} is at least {high_percent} % full, and no image can be removed: those left are in use, were loaded by hand, \
+         or came less than {} ago; remove some with `podprobe image rm`, or make room",
+        .store.display(),
+        go_duration(*.min_age)
+    )]
+    NothingToRemove {
+        /// The directory of the store.
+        store: PathBuf,
+        high_percent: u8,
+        /// The age from which on an image may be removed.
+        min_age: Duration,
+    },
 }
 
 /// The present problems, by path or subject.
@@ -292,16 +314,15 @@ impl Worker {
     fn collect_garbage(&mut self) {
         self.collected = Some(Moment::now());
         let problem = self.free_disk().err();
-        let problem = problem.map(|text| (DISK.to_owned(), text));
+        let problem = problem.map(|e| (DISK.to_owned(), e.to_string()));
         self.tell(|subject| subject == DISK, problem.into_iter().collect());
     }
 
     /// Notes which images are used, and removes some when the disk is too full.
-    fn free_disk(&mut self) -> Result<(), String> {
+    fn free_disk(&mut self) -> Result<(), FullDiskError> {
         let (store, policy) = (&self.config.store, &self.config.gc);
-        let text = |e: ImageError| e.to_string();
         let now = Moment::now();
-        let pulled = store.pulled().map_err(text)?;
+        let pulled = store.pulled()?;
         let used = match pulled.is_empty() {
             true => ImagesInUse::default(),
             false => (self.config.in_use)(),
@@ -311,7 +332,7 @@ impl Worker {
             (id, is_used)
         });
         self.uses.look(now, images);
-        let before = store.disk().map_err(text)?;
+        let before = store.disk()?;
         let Some(wanted) = policy.wanted(before) else {
             return Ok(());
         };
@@ -320,24 +341,21 @@ impl Worker {
             if disk.available >= wanted {
                 return Ok(());
             }
-            let removed = store.remove_pulled(&id, &*self.config.in_use);
-            if let Some(removed) = removed.map_err(text)? {
+            if let Some(removed) = store.remove_pulled(&id, &*self.config.in_use)? {
                 let (names, percent) = (removed.names.join(", "), disk.percent());
                 log::info!(
                     "removed image {names} ({id}): the disk is {percent} % full, and no container uses it"
                 );
             }
-            disk = store.disk().map_err(text)?;
+            disk = store.disk()?;
         }
         match disk.available >= wanted {
             true => Ok(()),
-            false => Err(format!(
-                "the disk of {} is at least {} % full, and no image can be removed: those left are in use, were loaded by hand, \
-                 or came less than {} ago; remove some with `podprobe image rm`, or make room",
-                store.dir().display(),
-                policy.high_percent,
-                crate::base::clock::go_duration(policy.min_age)
-            )),
+            false => Err(FullDiskError::NothingToRemove {
+                store: store.dir().to_owned(),
+                high_percent: policy.high_percent,
+                min_age: policy.min_age,
+            }),
         }
     }
 

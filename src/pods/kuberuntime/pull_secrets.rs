@@ -46,8 +46,12 @@ fn config(secret: &Secret, name: &str) -> Result<DockerConfig, String> {
     let source = format!("Secret {name}");
     let of = |key: &str| secret.data.get(key).map(Vec::as_slice).unwrap_or_default();
     match secret.type_.as_str() {
-        t if t == DOCKER_CONFIG_JSON.0 => DockerConfig::parse(of(DOCKER_CONFIG_JSON.1), &source),
-        t if t == DOCKERCFG.0 => DockerConfig::parse_dockercfg(of(DOCKERCFG.1), &source),
+        t if t == DOCKER_CONFIG_JSON.0 => {
+            DockerConfig::parse(of(DOCKER_CONFIG_JSON.1), &source).map_err(|e| e.to_string())
+        }
+        t if t == DOCKERCFG.0 => {
+            DockerConfig::parse_dockercfg(of(DOCKERCFG.1), &source).map_err(|e| e.to_string())
+        }
         other => Err(format!(
             "its type is {other}, and a login has {} or {}",
             DOCKER_CONFIG_JSON.0, DOCKERCFG.0

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io;
 use std::path::PathBuf;
 
 use base64::Engine;
@@ -41,6 +42,48 @@ pub struct DockerConfig {
     store: Option<String>,
 }
 
+/// A reason for which a config.json of docker cannot be used. The text has no part of the content but names.
+#[derive(Debug, thiserror::Error)]
+pub enum DockerConfigError {
+    /// The content is longer than any that docker writes.
+    #[error("cannot use {config}: it has more than 1 MiB")]
+    TooLong {
+        /// The name of the content in errors.
+        config: String,
+    },
+    /// The content is no JSON of the expected form.
+    #[error(
+        "cannot use {config}: line {line}, column {column}: not a config.json of docker, which has an object \"auths\""
+    )]
+    Syntax {
+        /// The name of the content in errors.
+        config: String,
+        /// The line of the error, from 1 on.
+        line: usize,
+        /// The column of the error.
+        column: usize,
+    },
+    /// The `auth` of a registry has no user name and password.
+    #[error(
+        "cannot use {config}: auths[{registry:?}]: \"auth\" is not the base64 of USER:PASSWORD"
+    )]
+    Auth {
+        /// The name of the content in errors.
+        config: String,
+        /// The key of the registry.
+        registry: String,
+    },
+    /// The file is there and cannot be read.
+    #[error("cannot read {config}: {cause}")]
+    Unreadable {
+        /// The path of the file.
+        config: String,
+        /// The error of the read.
+        #[source]
+        cause: io::Error,
+    },
+}
+
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct File {
@@ -62,16 +105,16 @@ impl DockerConfig {
     /// Reads the content of a config.json; `source` names it in errors.
     ///
     /// # Errors
-    /// Returns a text that says why the content cannot be used. The text has no part of the content but names.
-    pub fn parse(bytes: &[u8], source: &str) -> Result<Self, String> {
-        let wrong = |e: serde_json::Error| {
-            let (line, column) = (e.line(), e.column());
-            format!(
-                "cannot use {source}: line {line}, column {column}: not a config.json of docker, which has an object \"auths\""
-            )
+    /// Returns [`DockerConfigError`] if the content cannot be used.
+    pub fn parse(bytes: &[u8], source: &str) -> Result<Self, DockerConfigError> {
+        let wrong = |e: serde_json::Error| DockerConfigError::Syntax {
+            config: source.to_owned(),
+            line: e.line(),
+            column: e.column(),
         };
         if bytes.len() as u64 > MAX_BYTES {
-            return Err(format!("cannot use {source}: it has more than 1 MiB"));
+            let config = source.to_owned();
+            return Err(DockerConfigError::TooLong { config });
         }
         let file: File = serde_json::from_slice(bytes).map_err(wrong)?;
         Self::of(source, file)
@@ -81,18 +124,20 @@ impl DockerConfig {
     ///
     /// # Errors
     /// Returns the error of [`Self::parse`].
-    pub fn parse_dockercfg(bytes: &[u8], source: &str) -> Result<Self, String> {
+    pub fn parse_dockercfg(bytes: &[u8], source: &str) -> Result<Self, DockerConfigError> {
         let whole = [b"{\"auths\":", bytes, b"}"].concat();
         Self::parse(&whole, source)
     }
 
-    fn of(source: &str, file: File) -> Result<Self, String> {
+    fn of(source: &str, file: File) -> Result<Self, DockerConfigError> {
         let mut auths = Vec::new();
         for (registry, entry) in file.auths {
+            let key = schemeless(&registry);
+            let config = source.to_owned();
             let credential = entry
                 .credential()
-                .map_err(|why| format!("cannot use {source}: auths[{registry:?}]: {why}"))?;
-            auths.extend(credential.map(|c| (schemeless(&registry), c)));
+                .map_err(|NoLogin| DockerConfigError::Auth { config, registry })?;
+            auths.extend(credential.map(|c| (key, c)));
         }
         auths.sort_by(|a, b| b.0.cmp(&a.0));
         Ok(Self {
@@ -135,17 +180,19 @@ impl DockerConfig {
     }
 }
 
+/// An `auth` that is not the base64 of `USER:PASSWORD`.
+struct NoLogin;
+
 impl Entry {
-    fn credential(self) -> Result<Option<Credential>, &'static str> {
+    fn credential(self) -> Result<Option<Credential>, NoLogin> {
         let given = |s: Option<String>| s.filter(|s| !s.is_empty());
         if let Some(token) = given(self.identitytoken) {
             return Ok(Some(Credential::IdentityToken(token)));
         }
         if let Some(auth) = given(self.auth) {
-            let why = "\"auth\" is not the base64 of USER:PASSWORD";
-            let bytes = BASE64.decode(auth.trim().as_bytes()).map_err(|_| why)?;
-            let text = String::from_utf8(bytes).map_err(|_| why)?;
-            let (username, password) = text.split_once(':').ok_or(why)?;
+            let bytes = BASE64.decode(auth.trim().as_bytes());
+            let text = String::from_utf8(bytes.map_err(|_| NoLogin)?).map_err(|_| NoLogin)?;
+            let (username, password) = text.split_once(':').ok_or(NoLogin)?;
             return Ok(Some(Credential::Password {
                 username: username.to_owned(),
                 password: password.trim_end_matches('\0').to_owned(),
@@ -229,14 +276,17 @@ fn glob(pattern: &[u8], text: &[u8]) -> bool {
     pattern[p..].iter().all(|c| *c == b'*')
 }
 
-/// Reads the first of the files that exists; a problem with it is its text.
-pub(super) fn read_first(paths: &[PathBuf]) -> Option<Result<DockerConfig, String>> {
+/// Reads the first of the files that exists.
+///
+/// # Errors
+/// Returns [`DockerConfigError`] if that file cannot be used.
+pub(super) fn read_first(paths: &[PathBuf]) -> Option<Result<DockerConfig, DockerConfigError>> {
     use std::io::Read;
     let found = paths
         .iter()
         .find_map(|path| match std::fs::File::open(path) {
             Ok(file) => Some((path, Ok(file))),
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => None,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => None,
             Err(e) => Some((path, Err(e))),
         });
     let (path, file) = found?;
@@ -244,7 +294,10 @@ pub(super) fn read_first(paths: &[PathBuf]) -> Option<Result<DockerConfig, Strin
     let mut bytes = Vec::new();
     let read = file.and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut bytes));
     Some(match read {
-        Err(e) => Err(format!("cannot read {source}: {e}")),
+        Err(cause) => Err(DockerConfigError::Unreadable {
+            config: source,
+            cause,
+        }),
         Ok(_) if path.extension().is_none_or(|e| e != "json") => {
             DockerConfig::parse_dockercfg(&bytes, &source)
         }
@@ -319,6 +372,7 @@ mod tests {
             r#""secret"#,
         ] {
             let error = DockerConfig::parse(json.as_bytes(), "c.json").unwrap_err();
+            let error = error.to_string();
             assert!(error.starts_with("cannot use c.json: "), "{error}");
             assert!(
                 !error.contains("secret") && !error.contains("c2Vj") && !error.contains("1234"),
@@ -330,6 +384,7 @@ mod tests {
         assert!(
             DockerConfig::parse(&vec![b' '; 2 << 20], "c")
                 .unwrap_err()
+                .to_string()
                 .contains("1 MiB")
         );
     }
@@ -359,7 +414,7 @@ mod tests {
     fn the_first_file_that_exists_counts() {
         let dir = tempfile::tempdir().unwrap();
         let (a, b) = (dir.path().join("a.json"), dir.path().join(".dockercfg"));
-        assert_eq!(read_first(&[a.clone(), b.clone()]), None);
+        assert!(read_first(&[a.clone(), b.clone()]).is_none());
         std::fs::write(&b, r#"{"r": {"username": "u"}}"#).unwrap();
         assert_eq!(
             users(
@@ -373,6 +428,7 @@ mod tests {
             read_first(&[a, b])
                 .unwrap()
                 .unwrap_err()
+                .to_string()
                 .contains("a.json: line 1")
         );
     }

@@ -189,7 +189,7 @@ impl Layers<'_> {
             let slot = slots.take(&|| self.stop.is_set());
             slot.ok_or_else(FetchError::cancelled)
         };
-        let kind = manifest::compression(&layer.media_type).map_err(FetchError::failed)?;
+        let kind = manifest::compression(&layer.media_type)?;
         let _slot = take(&shared.layers)?;
         let _zstd = match kind {
             Compression::Zstd => Some(take(&shared.zstd)?),

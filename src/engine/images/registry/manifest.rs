@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use crate::base::http_client::quoted;
+use crate::base::http_client::{FetchError, quoted};
 use crate::engine::images::config::Platform;
 use crate::engine::images::overlay;
 use crate::engine::images::reference::is_digest;
@@ -44,6 +44,62 @@ pub(super) enum Document {
     Manifest(Manifest),
 }
 
+/// A reason for which the documents of a registry give no image for this machine.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ManifestError {
+    /// The document is no JSON of the expected form.
+    #[error("the manifest is not one: {0}")]
+    Syntax(#[from] serde_json::Error),
+    /// The document is of schema 1.
+    #[error(
+        "it is an image of schema 1, which docker gave up in 2019; push it again with a current tool"
+    )]
+    Schema1,
+    /// The document has the fields of both kinds.
+    #[error("the manifest is an index and a manifest at the same time")]
+    TwoKinds,
+    /// The registry or the document itself gives the media type of the other kind.
+    #[error("the registry says {} of a document that is not that", quoted(.0))]
+    OtherKind(String),
+    /// The document says that it is something else than an image.
+    #[error("the manifest has the media type {}, which is no image", quoted(.0))]
+    NoImage(String),
+    /// The document is a manifest without a configuration.
+    #[error("the manifest names no configuration")]
+    NoConfig,
+    /// The index is too long.
+    #[error("the index has more than {MAX_ENTRIES} entries")]
+    TooManyEntries,
+    /// The image has more layers than overlayfs takes.
+    #[error("the image has {0} layers; at most {most} can be mounted", most = overlay::MAX_LAYERS)]
+    TooManyLayers(usize),
+    /// The configuration has the media type of another thing than a container image.
+    #[error("it is not a container image: its configuration is {}", quoted(.0))]
+    NoContainerImage(String),
+    /// A digest has another algorithm or form than sha256.
+    #[error("the digest {} is not sha256", quoted(.0))]
+    Digest(String),
+    /// The media type of a layer says that the registry does not have it.
+    #[error("a layer is {}: a foreign layer, which the registry must not give out", quoted(.0))]
+    ForeignLayer(String),
+    /// The media type of a layer is unknown.
+    #[error("a layer has the media type {}, which podprobe does not know", quoted(.0))]
+    UnknownLayer(String),
+    /// The index has no entry that runs on this machine.
+    #[error("it is not made for {host}, only for {}", platforms(.found))]
+    NotForHost {
+        host: Platform,
+        /// The platforms that the index has.
+        found: Vec<Platform>,
+    },
+}
+
+impl From<ManifestError> for FetchError {
+    fn from(e: ManifestError) -> Self {
+        Self::failed(e.to_string())
+    }
+}
+
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Raw {
@@ -75,16 +131,15 @@ fn kind(media_type: &str) -> Kind {
 }
 
 /// Reads a document. `content_type` is the header's, or the media type of the descriptor that led here.
-pub(super) fn parse(content_type: &str, bytes: &[u8]) -> Result<Document, String> {
+pub(super) fn parse(content_type: &str, bytes: &[u8]) -> Result<Document, ManifestError> {
     let content_type = content_type.split(';').next().unwrap_or_default().trim();
-    let raw: Raw =
-        serde_json::from_slice(bytes).map_err(|e| format!("the manifest is not one: {e}"))?;
+    let raw: Raw = serde_json::from_slice(bytes)?;
     let kinds = [kind(content_type), kind(&raw.media_type)];
     if kinds.contains(&Kind::Schema1) || raw.schema_version == 1 || raw.fs_layers.is_some() {
-        return Err("it is an image of schema 1, which docker gave up in 2019; push it again with a current tool".into());
+        return Err(ManifestError::Schema1);
     }
     if raw.manifests.is_some() && (raw.layers.is_some() || raw.config.is_some()) {
-        return Err("the manifest is an index and a manifest at the same time".into());
+        return Err(ManifestError::TwoKinds);
     }
     let is = match raw.manifests.is_some() {
         true => Kind::Index,
@@ -92,49 +147,34 @@ pub(super) fn parse(content_type: &str, bytes: &[u8]) -> Result<Document, String
     };
     for (given, said) in kinds.iter().zip([content_type, &raw.media_type]) {
         if *given != Kind::Unknown && *given != is {
-            return Err(format!(
-                "the registry says {} of a document that is not that",
-                quoted(said)
-            ));
+            return Err(ManifestError::OtherKind((*said).to_owned()));
         }
     }
     if kinds[1] == Kind::Unknown && !raw.media_type.is_empty() {
-        return Err(format!(
-            "the manifest has the media type {}, which is no image",
-            quoted(&raw.media_type)
-        ));
+        return Err(ManifestError::NoImage(raw.media_type));
     }
     match (raw.manifests, raw.config) {
         (Some(entries), _) => index(entries),
         (None, Some(config)) => manifest(config, raw.layers.unwrap_or_default()),
-        (None, None) => Err("the manifest names no configuration".into()),
+        (None, None) => Err(ManifestError::NoConfig),
     }
 }
 
-fn index(entries: Vec<Descriptor>) -> Result<Document, String> {
+fn index(entries: Vec<Descriptor>) -> Result<Document, ManifestError> {
     if entries.len() > MAX_ENTRIES {
-        return Err(format!("the index has more than {MAX_ENTRIES} entries"));
+        return Err(ManifestError::TooManyEntries);
     }
     Ok(Document::Index(entries))
 }
 
-fn manifest(config: Descriptor, layers: Vec<Descriptor>) -> Result<Document, String> {
+fn manifest(config: Descriptor, layers: Vec<Descriptor>) -> Result<Document, ManifestError> {
     if layers.len() > overlay::MAX_LAYERS {
-        let most = overlay::MAX_LAYERS;
-        return Err(format!(
-            "the image has {} layers; at most {most} can be mounted",
-            layers.len()
-        ));
+        return Err(ManifestError::TooManyLayers(layers.len()));
     }
     match config.media_type.as_str() {
         "application/vnd.oci.image.config.v1+json"
         | "application/vnd.docker.container.image.v1+json" => {}
-        other => {
-            return Err(format!(
-                "it is not a container image: its configuration is {}",
-                quoted(other)
-            ));
-        }
+        other => return Err(ManifestError::NoContainerImage(other.to_owned())),
     }
     std::iter::once(&config)
         .chain(&layers)
@@ -145,13 +185,10 @@ fn manifest(config: Descriptor, layers: Vec<Descriptor>) -> Result<Document, Str
     Ok(Document::Manifest(Manifest { config, layers }))
 }
 
-fn checked(descriptor: &Descriptor) -> Result<(), String> {
+fn checked(descriptor: &Descriptor) -> Result<(), ManifestError> {
     match is_digest(&descriptor.digest) {
         true => Ok(()),
-        false => Err(format!(
-            "the digest {} is not sha256",
-            quoted(&descriptor.digest)
-        )),
+        false => Err(ManifestError::Digest(descriptor.digest.clone())),
     }
 }
 
@@ -164,13 +201,10 @@ pub(super) enum Compression {
 }
 
 /// The compression of a layer, or why it cannot be pulled.
-pub(super) fn compression(media_type: &str) -> Result<Compression, String> {
+pub(super) fn compression(media_type: &str) -> Result<Compression, ManifestError> {
     let foreign = media_type.contains(".nondistributable.") || media_type.contains(".foreign.");
     if foreign {
-        return Err(format!(
-            "a layer is {}: a foreign layer, which the registry must not give out",
-            quoted(media_type)
-        ));
+        return Err(ManifestError::ForeignLayer(media_type.to_owned()));
     }
     Ok(match media_type {
         "application/vnd.oci.image.layer.v1.tar"
@@ -179,12 +213,7 @@ pub(super) fn compression(media_type: &str) -> Result<Compression, String> {
         | "application/vnd.docker.image.rootfs.diff.tar.gzip" => Compression::Gzip,
         "application/vnd.oci.image.layer.v1.tar+zstd"
         | "application/vnd.docker.image.rootfs.diff.tar.zstd" => Compression::Zstd,
-        other => {
-            return Err(format!(
-                "a layer has the media type {}, which podprobe does not know",
-                quoted(other)
-            ));
-        }
+        other => return Err(ManifestError::UnknownLayer(other.to_owned())),
     })
 }
 
@@ -192,7 +221,7 @@ pub(super) fn compression(media_type: &str) -> Result<Compression, String> {
 pub(super) fn choose<'a>(
     entries: &'a [Descriptor],
     host: &Platform,
-) -> Result<&'a Descriptor, String> {
+) -> Result<&'a Descriptor, ManifestError> {
     // Attestations of BuildKit are not images.
     let images = entries.iter().filter(|e| {
         let unknown = |p: &Platform| p.os == "unknown";
@@ -207,18 +236,17 @@ pub(super) fn choose<'a>(
     let best = fitting.reduce(|a, b| if b.0 > a.0 { b } else { a });
     match best {
         Some((_, entry)) => checked(entry).map(|()| entry),
-        None => Err(format!(
-            "it is not made for {host}, only for {}",
-            platforms(&images)
-        )),
+        None => Err(ManifestError::NotForHost {
+            host: host.clone(),
+            found: images.iter().filter_map(|e| e.platform.clone()).collect(),
+        }),
     }
 }
 
-fn platforms(images: &[&Descriptor]) -> String {
+fn platforms(found: &[Platform]) -> String {
     const MOST: usize = 20;
-    let mut names: Vec<String> = images
+    let mut names: Vec<String> = found
         .iter()
-        .filter_map(|e| e.platform.as_ref())
         .map(|p| quoted(&p.to_string()).trim_matches('"').to_owned())
         .collect();
     names.sort();
@@ -259,7 +287,7 @@ mod tests {
         match (got, expected) {
             (Ok(Document::Manifest(m)), Ok(n)) => assert_eq!(m.layers.len(), n),
             (Ok(Document::Index(entries)), Ok(n)) => assert_eq!(entries.len(), n),
-            (Err(e), Err(why)) => assert!(e.contains(why), "{e}"),
+            (Err(e), Err(why)) => assert!(e.to_string().contains(why), "{e}"),
             (got, expected) => panic!("{got:?} instead of {expected:?}"),
         }
     }
@@ -375,6 +403,7 @@ mod tests {
             .collect();
         let chosen = choose(&entries, &platform(host));
         let at = chosen.map(|c| entries.iter().position(|e| std::ptr::eq(e, c)).unwrap());
+        let at = at.map_err(|e| e.to_string());
         assert_eq!(at, expected.map_err(str::to_owned), "{there:?} on {host}");
     }
 

@@ -26,7 +26,7 @@ mod session;
 pub(super) mod slots;
 
 pub use bounds::Bounds;
-pub use docker_config::DockerConfig;
+pub use docker_config::{DockerConfig, DockerConfigError};
 pub use hosts::{Mirror, Registries, RegistryHost};
 pub use progress::{PullProgress, PullState};
 pub use puller::{PullStop, RegistryPuller};

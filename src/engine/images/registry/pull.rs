@@ -4,7 +4,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use super::docker_config::{Credential, DockerConfig, read_first};
+use super::docker_config::{Credential, DockerConfig, DockerConfigError, read_first};
 use super::hosts::Endpoint;
 use super::layers::{Layers, Shared, Wanted};
 use super::resolve::Resolved;
@@ -70,7 +70,10 @@ struct Server<'a> {
 
 impl Server<'_> {
     /// Tries each login until one is allowed.
-    fn pull(&self, own: Option<&Result<DockerConfig, String>>) -> Result<LoadedImage, FetchError> {
+    fn pull(
+        &self,
+        own: Option<&Result<DockerConfig, DockerConfigError>>,
+    ) -> Result<LoadedImage, FetchError> {
         let key = self.endpoint.credential_key(self.repository);
         let configs = self.wanted.credentials.iter();
         let configs: Vec<&DockerConfig> =
@@ -88,7 +91,7 @@ impl Server<'_> {
             }
         }
         let mut e = last.unwrap_or_else(|| FetchError::failed("no login was tried"));
-        let broken = own.and_then(|o| o.as_ref().err().cloned());
+        let broken = own.and_then(|o| Some(o.as_ref().err()?.to_string()));
         let helper = configs.iter().find_map(|c| c.helper(&key));
         for why in [helper, broken].into_iter().flatten() {
             e.text = format!("{}; {why}", e.text);

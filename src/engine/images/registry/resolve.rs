@@ -49,10 +49,9 @@ impl Resolved {
                 check_document("manifest", wanted, *size, &digest, bytes.len() as u64)?;
             }
             digests.insert(0, digest);
-            let wrong = |why: String| FetchError::failed(why);
-            match manifest::parse(&content_type, &bytes).map_err(wrong)? {
+            match manifest::parse(&content_type, &bytes)? {
                 Document::Index(entries) => {
-                    let entry = manifest::choose(&entries, &Platform::host()).map_err(wrong)?;
+                    let entry = manifest::choose(&entries, &Platform::host())?;
                     expected = Some((entry.digest.clone(), Some(entry.size)));
                 }
                 Document::Manifest(manifest) => {
