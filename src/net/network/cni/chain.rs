@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::conf::{NetworkList, Plugin, Version};
-use super::error::{Cause, CniError, Command, PluginError};
+use super::error::{Cause, CniError, Command, PluginError, ResultError};
 use super::exec::Run;
 use super::lock::{SandboxLock, unlocked_input};
 use super::request::{self, Attachment};
@@ -128,7 +128,7 @@ impl Chain<'_> {
         };
         result::supported(&answer).ok_or_else(|| {
             let cause = Cause::BadResult {
-                why: "its answer has no list of versions".into(),
+                why: ResultError::NoVersions,
                 stdout: result::head(&answer),
             };
             self.failed(plugin, command, cause)

@@ -5,6 +5,9 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use serde_json::Value;
+
+use super::INTERFACE;
 use crate::api::field::FieldError;
 use crate::base::clock::go_duration;
 
@@ -67,7 +70,7 @@ pub enum CniError {
         /// The file of the network.
         file: PathBuf,
         /// The versions that the configuration is written for, and the versions that each plugin speaks.
-        detail: String,
+        detail: NoCommonVersion,
     },
     /// Something of the sandbox or of the cache cannot be read, written or used; the text says what.
     Io(String, io::Error),
@@ -75,6 +78,29 @@ pub enum CniError {
     Stopped,
     /// Several of them.
     Several(Vec<CniError>),
+}
+
+/// The versions that a configuration is written for, and the plugins that speak none of them.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the configuration is written for CNI {}, but {}",
+    .written.join(", "),
+    what_they_speak(.lacking)
+)]
+pub struct NoCommonVersion {
+    /// The versions that the configuration is written for, oldest first.
+    pub written: Vec<&'static str>,
+    /// The plugins that speak none of these versions. Empty if each plugin speaks some, but none that all speak.
+    pub lacking: Vec<Speaker>,
+}
+
+/// A plugin, and the versions that it speaks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Speaker {
+    /// The plugin's `type`.
+    pub kind: String,
+    /// The versions, in the plugin's own words and order.
+    pub speaks: Vec<String>,
 }
 
 /// A plugin that failed.
@@ -122,7 +148,7 @@ pub enum Cause {
     /// The plugin wrote something that is not a result.
     BadResult {
         /// Why the output is no result.
-        why: String,
+        why: ResultError,
         /// The beginning of what it wrote on standard output.
         stdout: String,
     },
@@ -132,6 +158,46 @@ pub enum Cause {
     TimedOut(Duration),
     /// The daemon ends: the plugin was killed, or not even started.
     Stopped,
+}
+
+/// A reason for which the output of a plugin is no result, or none that a pod can be given.
+#[derive(Debug, thiserror::Error)]
+pub enum ResultError {
+    /// The plugin wrote nothing.
+    #[error("it succeeded without a result")]
+    Nothing,
+    /// The output is no JSON.
+    #[error("its result is not valid JSON: {0}")]
+    Syntax(#[source] serde_json::Error),
+    /// The output is JSON, but no object.
+    #[error("its result is not a JSON object")]
+    NoObject,
+    /// The result is of a version that the specification does not have.
+    #[error("its result has a cniVersion that is not known")]
+    UnknownVersion,
+    /// The result has the form of another version than the request.
+    #[error("its result is one of CNI {written}, but {asked} was asked for")]
+    OtherVersion {
+        /// The version of the result.
+        written: &'static str,
+        /// The version of the request.
+        asked: &'static str,
+    },
+    /// The answer to VERSION names no versions.
+    #[error("its answer has no list of versions")]
+    NoVersions,
+    /// The result that is looked through for addresses is no object.
+    #[error("it is no object")]
+    AddressesOfNoObject,
+    /// The result has no address for the pod's interface.
+    #[error("the network gave no address for {INTERFACE}")]
+    NoAddress,
+    /// An address, by its place in the list, belongs to an interface that the result does not have.
+    #[error("ips[{0}].interface is not in the list of interfaces")]
+    NoInterface(usize),
+    /// An address is not written with its prefix length.
+    #[error("{0} is not an address with its prefix length, such as \"10.1.0.5/16\"")]
+    Address(Value),
 }
 
 /// An error in a file of the configuration.
@@ -297,7 +363,7 @@ impl fmt::Display for Cause {
                 after(f, "; stderr: ", stderr)
             }
             Self::BadResult { why, stdout } => {
-                f.write_str(why)?;
+                write!(f, "{why}")?;
                 after(f, "; stdout: ", stdout)
             }
             Self::TooMuch(limit) => {
@@ -309,6 +375,15 @@ impl fmt::Display for Cause {
             Self::Stopped => f.write_str("killed, because the daemon ends"),
         }
     }
+}
+
+fn what_they_speak(plugins: &[Speaker]) -> String {
+    if plugins.is_empty() {
+        return "its plugins have none of them in common".into();
+    }
+    let plugins = plugins.iter();
+    let each = plugins.map(|p| format!("plugin type={:?} speaks {}", p.kind, p.speaks.join(", ")));
+    each.collect::<Vec<_>>().join("; ")
 }
 
 fn after(f: &mut fmt::Formatter<'_>, before: &str, text: &str) -> fmt::Result {

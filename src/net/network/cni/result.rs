@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::INTERFACE;
 use super::conf::Version;
-use super::error::Cause;
+use super::error::{Cause, ResultError};
 
 /// The most bytes of a plugin's output that are shown.
 const SHOWN: usize = 512;
@@ -19,17 +19,17 @@ const MESSAGE: usize = 2048;
 /// # Errors
 /// Returns why the output is no result.
 pub(super) fn parse(stdout: &[u8], version: Version) -> Result<Value, Cause> {
-    let bad = |why: String| Cause::BadResult {
+    let bad = |why: ResultError| Cause::BadResult {
         why,
         stdout: head(stdout),
     };
     if stdout.trim_ascii().is_empty() {
-        return Err(bad("it succeeded without a result".into()));
+        return Err(bad(ResultError::Nothing));
     }
     let value = serde_json::from_slice(stdout);
-    let value: Value = value.map_err(|e| bad(format!("its result is not valid JSON: {e}")))?;
+    let value: Value = value.map_err(|e| bad(ResultError::Syntax(e)))?;
     let Value::Object(mut result) = value else {
-        return Err(bad("its result is not a JSON object".into()));
+        return Err(bad(ResultError::NoObject));
     };
     if result
         .get("code")
@@ -43,15 +43,13 @@ pub(super) fn parse(stdout: &[u8], version: Version) -> Result<Value, Cause> {
         result.insert("cniVersion".into(), version.as_str().into());
     }
     let written = version_of(&result);
-    let written =
-        written.ok_or_else(|| bad("its result has a cniVersion that is not known".into()))?;
+    let written = written.ok_or_else(|| bad(ResultError::UnknownVersion))?;
     match (written < Version::LISTS) == (version < Version::LISTS) {
         true => Ok(converted(result, version).into()),
-        false => Err(bad(format!(
-            "its result is one of CNI {}, but {} was asked for",
-            written.as_str(),
-            version.as_str()
-        ))),
+        false => Err(bad(ResultError::OtherVersion {
+            written: written.as_str(),
+            asked: version.as_str(),
+        })),
     }
 }
 
@@ -76,15 +74,16 @@ fn version_of(result: &Map<String, Value>) -> Option<Version> {
 /// The addresses of the sandbox's interface, primary first: the first of IPv4, as containerd chooses.
 ///
 /// # Errors
-/// Returns why there are no addresses.
-pub(super) fn addresses(result: &Value) -> Result<Vec<IpAddr>, String> {
-    let result = result.as_object().ok_or("it is no object")?;
+/// Returns [`ResultError`] if there are no addresses.
+pub(super) fn addresses(result: &Value) -> Result<Vec<IpAddr>, ResultError> {
+    let result = result.as_object();
+    let result = result.ok_or(ResultError::AddressesOfNoObject)?;
     let mut found = match version_of(result) {
         Some(version) if version < Version::LISTS => early(result)?,
         _ => listed(result)?,
     };
     if found.is_empty() {
-        return Err(format!("the network gave no address for {INTERFACE}"));
+        return Err(ResultError::NoAddress);
     }
     if let Some(at) = found.iter().position(IpAddr::is_ipv4) {
         let primary = found.remove(at);
@@ -94,7 +93,7 @@ pub(super) fn addresses(result: &Value) -> Result<Vec<IpAddr>, String> {
 }
 
 /// Reads the addresses in a result of version 0.1.0 or 0.2.0.
-fn early(result: &Map<String, Value>) -> Result<Vec<IpAddr>, String> {
+fn early(result: &Map<String, Value>) -> Result<Vec<IpAddr>, ResultError> {
     let entries = ["ip4", "ip6"].into_iter().filter_map(|key| result.get(key));
     let texts = entries.filter(|v| !v.is_null()).map(|v| &v["ip"]);
     texts.map(address).collect()
@@ -102,7 +101,7 @@ fn early(result: &Map<String, Value>) -> Result<Vec<IpAddr>, String> {
 
 /// Reads the addresses in a result of version 0.3.0 or later. An address counts if it belongs to the pod's interface, or
 /// to no interface in particular.
-fn listed(result: &Map<String, Value>) -> Result<Vec<IpAddr>, String> {
+fn listed(result: &Map<String, Value>) -> Result<Vec<IpAddr>, ResultError> {
     let empty = Vec::new();
     let list = |key| result.get(key).and_then(Value::as_array).unwrap_or(&empty);
     let mut found = Vec::new();
@@ -112,10 +111,7 @@ fn listed(result: &Map<String, Value>) -> Result<Vec<IpAddr>, String> {
             index => {
                 let index = index.as_u64().and_then(|i| usize::try_from(i).ok());
                 let interface = index.and_then(|i| list("interfaces").get(i));
-                interface.ok_or(format!(
-                    "ips[{i}].interface is not in the list of interfaces"
-                ))?["name"]
-                    == INTERFACE
+                interface.ok_or(ResultError::NoInterface(i))?["name"] == INTERFACE
             }
         };
         if ours {
@@ -126,16 +122,14 @@ fn listed(result: &Map<String, Value>) -> Result<Vec<IpAddr>, String> {
 }
 
 /// `10.1.0.5/16`.
-fn address(value: &Value) -> Result<IpAddr, String> {
+fn address(value: &Value) -> Result<IpAddr, ResultError> {
     let text = value.as_str().unwrap_or_default();
     let address = text.split_once('/').and_then(|(ip, prefix)| {
         let ip: IpAddr = ip.parse().ok()?;
         let longest = if ip.is_ipv4() { 32 } else { 128 };
         (prefix.parse::<u8>().ok()? <= longest).then_some(ip)
     });
-    address.ok_or(format!(
-        "{value} is not an address with its prefix length, such as \"10.1.0.5/16\""
-    ))
+    address.ok_or_else(|| ResultError::Address(value.clone()))
 }
 
 /// Returns the cause of a plugin's failure: the error that the plugin wrote in JSON, else its output. `ended` says how the

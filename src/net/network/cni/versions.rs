@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use super::conf::{NetworkList, Version};
-
+use super::error::{NoCommonVersion, Speaker};
 use crate::base::locks::Locked;
 
 /// The versions that each plugin has said it speaks. A program that was replaced is asked again.
@@ -48,8 +48,11 @@ fn stamp(program: &Path) -> Option<Stamp> {
 /// The newest version of the network that each of its plugins speaks.
 ///
 /// # Errors
-/// Returns a text that says which plugin speaks what, if there is no such version.
-pub(super) fn common(list: &NetworkList, speak: &[Vec<String>]) -> Result<Version, String> {
+/// Returns [`NoCommonVersion`] if there is no such version.
+pub(super) fn common(
+    list: &NetworkList,
+    speak: &[Vec<String>],
+) -> Result<Version, NoCommonVersion> {
     let all = |v: &&Version| {
         speak
             .iter()
@@ -58,22 +61,16 @@ pub(super) fn common(list: &NetworkList, speak: &[Vec<String>]) -> Result<Versio
     if let Some(version) = list.versions.iter().rev().find(all) {
         return Ok(*version);
     }
-    let written: Vec<&str> = list.versions.iter().map(|v| v.as_str()).collect();
+    let written: Vec<&'static str> = list.versions.iter().map(|v| v.as_str()).collect();
     let lacking = list.plugins.iter().zip(speak);
-    let lacking: Vec<String> = lacking
+    let lacking = lacking
         .filter(|(_, speaks)| !written.iter().any(|w| speaks.iter().any(|s| s == w)))
-        .map(|(plugin, speaks)| {
-            format!("plugin type={:?} speaks {}", plugin.kind, speaks.join(", "))
+        .map(|(plugin, speaks)| Speaker {
+            kind: plugin.kind.clone(),
+            speaks: speaks.clone(),
         })
         .collect();
-    let who = match lacking.is_empty() {
-        true => "its plugins have none of them in common".into(),
-        false => lacking.join("; "),
-    };
-    Err(format!(
-        "the configuration is written for CNI {}, but {who}",
-        written.join(", ")
-    ))
+    Err(NoCommonVersion { written, lacking })
 }
 
 #[cfg(test)]
@@ -92,8 +89,8 @@ mod tests {
     fn check(written: &str, speak: [&[&str]; 2], expected: Result<&str, &str>) {
         let speak = speak.map(|s| s.iter().map(|v| (*v).to_owned()).collect());
         let found = common(&list(written), &speak);
-        let found = found.as_ref().map(|v| v.as_str()).map_err(String::as_str);
-        assert_eq!(found, expected);
+        let found = found.map(Version::as_str).map_err(|e| e.to_string());
+        assert_eq!(found, expected.map_err(str::to_owned));
     }
 
     const BOTH: &str = r#""cniVersions": ["1.0.0", "1.1.0", "0.4.0"]"#;
