@@ -13,7 +13,7 @@ use crate::base::paths::Layout;
 use crate::daemon::Daemon;
 use crate::daemon::settings::{Overrides, Settings};
 use crate::engine::shims::RuntimeChoice;
-use crate::net::network::NetworkChoice;
+use crate::net::network::{NetworkChoice, NetworkChoiceError};
 
 /// The time for every thread to end after a signal.
 const SHUTDOWN: Duration = Duration::from_secs(5);
@@ -103,7 +103,7 @@ pub(super) fn network(raw: &Raw) -> Result<Option<NetworkChoice>, String> {
     let choice = raw.text(NETWORK.name)?.map(|t| t.parse());
     choice
         .transpose()
-        .map_err(|e: String| format!("--network: {e}"))
+        .map_err(|e: NetworkChoiceError| format!("--network: {e}"))
 }
 
 /// Runs the daemon. Exit code 0 when a signal ended it and every thread was in time, 1 otherwise.

@@ -15,8 +15,8 @@ use crate::api::validation::{is_dns_subdomain, is_qualified_name, is_valid_label
 use crate::base::clock::parse_go_duration;
 use crate::base::http_client::WebUrl;
 use crate::engine::shims::RuntimeChoice;
-use crate::net::network::NetworkChoice;
-use crate::net::proxy::auto::ProxyMode;
+use crate::net::network::{NetworkChoice, NetworkChoiceError};
+use crate::net::proxy::auto::{ProxyMode, ProxyModeError};
 use crate::pods::container_config::SwapBehavior;
 
 /// The kernel's most (PID_MAX_LIMIT).
@@ -250,11 +250,15 @@ pub(super) fn addresses<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Vec<Ip
 pub(super) fn network_choice<'de, D: Deserializer<'de>>(
     d: D,
 ) -> Result<Option<NetworkChoice>, D::Error> {
-    checked(d, |t: String| t.parse())
+    checked(d, |t: String| {
+        t.parse().map_err(|e: NetworkChoiceError| e.to_string())
+    })
 }
 
 pub(super) fn proxy_mode<'de, D: Deserializer<'de>>(d: D) -> Result<Option<ProxyMode>, D::Error> {
-    checked(d, |t: String| t.parse())
+    checked(d, |t: String| {
+        t.parse().map_err(|e: ProxyModeError| e.to_string())
+    })
 }
 
 pub(super) fn paths<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Vec<PathBuf>>, D::Error> {

@@ -52,6 +52,29 @@ impl Part {
     }
 }
 
+/// A reason for which pods get no bridge.
+#[derive(Debug, thiserror::Error)]
+enum BridgeError {
+    /// There is no network namespace to try it in.
+    #[error("network namespaces cannot be made: {0}")]
+    Namespace(#[source] io::Error),
+    /// The kernel does not speak about links.
+    #[error("no rtnetlink: {}", meaning(.0))]
+    Rtnetlink(#[source] io::Error),
+    /// The kernel makes no bridge.
+    #[error("no bridges (CONFIG_BRIDGE, module bridge): {}", meaning(.0))]
+    Make(#[source] io::Error),
+    /// The kernel does not find the bridge that it has made.
+    #[error("no bridges: {}", meaning(.0))]
+    Find(#[source] io::Error),
+    /// The namespace of this thread has no file.
+    #[error("/proc is not mounted: {}", meaning(.0))]
+    Proc(#[source] io::Error),
+    /// The kernel makes no pair of interfaces.
+    #[error("no veth pairs (CONFIG_VETH, module veth): {}", meaning(.0))]
+    Veth(#[source] io::Error),
+}
+
 /// Tries everything, in a namespace that ends with the call.
 pub(super) fn look() -> Kernel {
     let tried = std::thread::Builder::new()
@@ -66,9 +89,7 @@ pub(super) fn look() -> Kernel {
             thread.join().unwrap_or_else(panicked)
         });
     tried.unwrap_or_else(|e: io::Error| Kernel {
-        missing: vec![without_bridge(&format!(
-            "network namespaces cannot be made: {e}"
-        ))],
+        missing: vec![without_bridge(&BridgeError::Namespace(e))],
         ..Kernel::default()
     })
 }
@@ -103,13 +124,13 @@ fn try_all() -> Kernel {
     }
 }
 
-fn try_bridge() -> Result<(), String> {
-    let mut kernel = Rtnetlink::open().map_err(fail("no rtnetlink"))?;
+fn try_bridge() -> Result<(), BridgeError> {
+    let mut kernel = Rtnetlink::open().map_err(BridgeError::Rtnetlink)?;
     kernel
         .add_bridge("check", [2, 0, 0, 0, 0, 1], 1500)
-        .map_err(fail("no bridges (CONFIG_BRIDGE, module bridge)"))?;
-    let bridge = kernel.link("check").map_err(fail("no bridges"))?;
-    let here = File::open("/proc/thread-self/ns/net").map_err(fail("/proc is not mounted"))?;
+        .map_err(BridgeError::Make)?;
+    let bridge = kernel.link("check").map_err(BridgeError::Find)?;
+    let here = File::open("/proc/thread-self/ns/net").map_err(BridgeError::Proc)?;
     kernel
         .add_veth(&Veth {
             name: "check0",
@@ -119,11 +140,7 @@ fn try_bridge() -> Result<(), String> {
             peer_namespace: here.as_fd(),
             mtu: 1500,
         })
-        .map_err(fail("no veth pairs (CONFIG_VETH, module veth)"))
-}
-
-fn fail(what: &str) -> impl FnOnce(io::Error) -> String {
-    move |e| format!("{what}: {}", meaning(&e))
+        .map_err(BridgeError::Veth)
 }
 
 fn meaning(e: &io::Error) -> String {
@@ -142,7 +159,7 @@ fn lack(what: Part, text: &str, error: Option<NetfilterError>) -> Missing {
     }
 }
 
-fn without_bridge(cause: &str) -> Missing {
+fn without_bridge(cause: &BridgeError) -> Missing {
     Missing {
         what: Part::Bridge,
         text: format!("pods have only a loopback interface: {cause}"),

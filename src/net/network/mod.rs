@@ -128,18 +128,21 @@ pub enum NetworkChoice {
     None,
 }
 
-impl FromStr for NetworkChoice {
-    type Err = String;
+/// A word that is no choice of a network.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("\"{0}\" is no network; it is auto, bridge, cni or none")]
+pub struct NetworkChoiceError(pub String);
 
-    fn from_str(s: &str) -> Result<Self, String> {
+impl FromStr for NetworkChoice {
+    type Err = NetworkChoiceError;
+
+    fn from_str(s: &str) -> Result<Self, NetworkChoiceError> {
         match s {
             "auto" => Ok(Self::Auto),
             "cni" => Ok(Self::Cni),
             "bridge" => Ok(Self::Bridge),
             "none" => Ok(Self::None),
-            _ => Err(format!(
-                "\"{s}\" is no network; it is auto, bridge, cni or none"
-            )),
+            _ => Err(NetworkChoiceError(s.to_owned())),
         }
     }
 }

@@ -30,20 +30,24 @@ pub enum ProxyMode {
     Userspace,
 }
 
-impl FromStr for ProxyMode {
-    type Err = String;
+/// A word that is no mode of the proxy.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("\"{0}\" is no proxy mode; it is auto, nftables or userspace")]
+pub struct ProxyModeError(pub String);
 
-    fn from_str(s: &str) -> Result<Self, String> {
+impl FromStr for ProxyMode {
+    type Err = ProxyModeError;
+
+    fn from_str(s: &str) -> Result<Self, ProxyModeError> {
         match s {
             "auto" => Ok(Self::Auto),
             "nftables" => Ok(Self::Nftables),
             "userspace" => Ok(Self::Userspace),
-            _ => Err(format!(
-                "\"{s}\" is no proxy mode; it is auto, nftables or userspace"
-            )),
+            _ => Err(ProxyModeError(s.to_owned())),
         }
     }
 }
+
 /// The parts and settings that a node's data path is made from.
 pub struct Deps {
     /// `proxyMode`.

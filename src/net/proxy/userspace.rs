@@ -153,27 +153,26 @@ impl ProxyRole {
     /// runs, or if the role runs the same program.
     ///
     /// # Errors
-    /// Returns a text for people that says why the old process stays.
-    pub fn bring_up_to_date(&mut self) -> Result<Renewal, String> {
+    /// Returns [`RenewalError`] if the old process stays.
+    pub fn bring_up_to_date(&mut self) -> Result<Renewal, RenewalError> {
         let Some(record) = Record::running(&self.dir) else {
             return Ok(Renewal::Needless);
         };
         let old = record.process.pid;
         let same = program::is_run_by(&self.program, old)
-            .map_err(|e| format!("cannot tell which program process {old} runs: {e}"))?;
+            .map_err(|cause| RenewalError::Program { old, cause })?;
         if same {
             return Ok(Renewal::Needless);
         }
         if !record.hands_over {
-            return Err(format!(
-                "process {old} is of podprobe {}, which cannot hand its work over; to have it replaced, end it with `kill -9 {old}` \
-                 when its connections may break",
-                record.version
-            ));
+            return Err(RenewalError::TooOld {
+                old,
+                version: record.version,
+            });
         }
         self.hang_up();
         self.spawn(&[TAKE_OVER.as_ref()])
-            .map_err(|e| format!("process {old} cannot hand its work over: {e}"))?;
+            .map_err(|cause| RenewalError::HandOver { old, cause })?;
         let new = Record::running(&self.dir).map_or(0, |r| r.process.pid);
         Ok(Renewal::TakenOver { old, new })
     }
@@ -247,6 +246,40 @@ pub enum Renewal {
         old: i32,
         /// The process that takes clients now.
         new: i32,
+    },
+}
+
+/// A reason for which the old process of a role stays at work.
+#[derive(Debug, thiserror::Error)]
+pub enum RenewalError {
+    /// Nobody can tell whether the process runs another program.
+    #[error("cannot tell which program process {old} runs: {cause}")]
+    Program {
+        /// The process of the role.
+        old: i32,
+        /// The error of the comparison.
+        #[source]
+        cause: io::Error,
+    },
+    /// The process is of a version that knows no hand-over.
+    #[error(
+        "process {old} is of podprobe {version}, which cannot hand its work over; to have it replaced, end it with `kill -9 {old}` \
+         when its connections may break"
+    )]
+    TooOld {
+        /// The process of the role.
+        old: i32,
+        /// The version of podprobe that the process is of.
+        version: String,
+    },
+    /// The new process does not start, or does not get the work.
+    #[error("process {old} cannot hand its work over: {cause}")]
+    HandOver {
+        /// The process of the role.
+        old: i32,
+        /// The error of the start.
+        #[source]
+        cause: io::Error,
     },
 }
 

@@ -38,6 +38,17 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// Bytes read from a client before others have a turn.
 const TURN: usize = 256 * 1024;
 
+/// A reason for which a client's bytes are no request.
+#[derive(Debug, thiserror::Error)]
+enum FrameError {
+    /// The client announces more bytes than a request may have.
+    #[error("a request of {0} bytes is longer than {LONGEST}")]
+    TooLong(usize),
+    /// The content is no request that this process knows.
+    #[error("cannot read the request: {0}")]
+    Syntax(#[from] serde_json::Error),
+}
+
 struct Client {
     stream: UnixStream,
     received: Vec<u8>,
@@ -229,7 +240,7 @@ impl Control {
                     client.received = Vec::new();
                     client.closing = true;
                     let answer = Answer {
-                        error: Some(error),
+                        error: Some(error.to_string()),
                         ..Answer::default()
                     };
                     return self.answer(key, &answer, poller);
@@ -253,24 +264,21 @@ impl Control {
 }
 
 /// Takes the first whole request out of the bytes that were received.
-fn take_frame(received: &mut Vec<u8>) -> Result<Option<Request>, String> {
+fn take_frame(received: &mut Vec<u8>) -> Result<Option<Request>, FrameError> {
     let Some((head, rest)) = received.split_first_chunk::<4>() else {
         return Ok(None);
     };
     let length = u32::from_be_bytes(*head) as usize;
     if length > LONGEST {
-        return Err(format!(
-            "a request of {length} bytes is longer than {LONGEST}"
-        ));
+        return Err(FrameError::TooLong(length));
     }
     let Some(frame) = rest.get(..length) else {
         return Ok(None);
     };
-    let request =
-        serde_json::from_slice(frame).map_err(|e| format!("cannot read the request: {e}"));
+    let request = serde_json::from_slice(frame);
     // What a large table took is given back.
     *received = rest[length..].to_vec();
-    request.map(Some)
+    Ok(Some(request?))
 }
 
 fn may_speak(stream: &UnixStream) -> bool {
