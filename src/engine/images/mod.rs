@@ -6,7 +6,7 @@
 //! ```
 //!
 //! From the top: `registry` (pulls) and `housekeeping` (a thread) over `manager` (an image for a container), `pulls`, `dropped`,
-//! `save`, `store`, `staging` and `repair`, `archive`, `source`, `layer`, `files`, and the leaves. No file uses one above it.
+//! `save`, `removal`, `store`, `staging` and `repair`, `archive`, `source`, `layer`, `files`, and the leaves. No file uses one above it.
 //!
 //! Invariants: an archive is not trusted: every digest is checked, every size is bounded, nothing
 //! is written outside the store. A load succeeds as a whole or leaves nothing; it never changes
@@ -29,6 +29,7 @@ pub mod pull_metrics;
 mod pulls;
 mod reference;
 pub mod registry;
+mod removal;
 mod repair;
 mod save;
 mod source;
@@ -48,5 +49,6 @@ pub use in_use::ImagesInUse;
 pub use layer::Limits;
 pub use pulls::{ImagePull, PullStage};
 pub use reference::Reference;
+pub use removal::Removed;
 pub use save::save_to;
-pub use store::{Image, ImageDetails, ImageRecord, ImageStore, LoadedImage, Removed};
+pub use store::{Image, ImageDetails, ImageRecord, ImageStore, LoadedImage};

@@ -12,12 +12,11 @@
 //! ```
 //!
 //! Invariants: readers need no lock, because everything appears by rename, after it is on the disk,
-//! in the order layer, record, name. Nothing that a container uses is removed, even when files of
-//! the store are lost. The directory is 0700, so the node's users cannot reach a setuid file of an
-//! image.
+//! in the order layer, record, name. The directory is 0700, so the node's users cannot reach a setuid
+//! file of an image.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::Flock;
@@ -26,9 +25,8 @@ use serde::Serialize;
 use super::archive::{self, Blob, Found, Naming, stem};
 use super::config::{ImageConfig, OciConfig};
 use super::error::ImageError;
-use super::files::{Names, PullDir, Record, StoreDir, sync_dir, unique};
+use super::files::{Names, PullDir, Record, StoreDir};
 use super::image_gc::DiskUsage;
-use super::in_use::ImagesInUse;
 use super::layer::Limits;
 use super::reference::{self, Reference};
 use super::repair;
@@ -108,18 +106,6 @@ pub struct ImageDetails {
     pub config: ImageConfig,
     /// Diff ids, bottom first.
     pub layers: Vec<String>,
-}
-
-/// The result of a removal.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Removed {
-    /// Removed names.
-    pub names: Vec<String>,
-    /// Ids of the images removed with their last name.
-    pub images: Vec<String>,
-    /// Ids that have no name any more and stay because they are in use; a later `remove` or `prune`
-    /// removes them.
-    pub in_use: Vec<String>,
 }
 
 impl ImageStore {
@@ -297,98 +283,6 @@ impl ImageStore {
         })
     }
 
-    /// Removes a name, or all names of an id (`sha256:…`). An image without a name is removed with
-    /// the layers that no other image has, unless a container uses it. `in_use` is called while the
-    /// store is locked, and only when something would be removed.
-    pub fn remove(
-        &self,
-        name: &str,
-        in_use: &dyn Fn() -> ImagesInUse,
-    ) -> Result<Removed, ImageError> {
-        let (_lock, mut names) = self.lock()?;
-        let by_id = reference::is_digest(name);
-        let gone: Vec<String> = if by_id {
-            repair::names_for(&names, name).into_iter().collect()
-        } else {
-            let wanted = Reference::parse(name)?;
-            names
-                .contains_key(&wanted.to_string())
-                .then(|| wanted.to_string())
-                .into_iter()
-                .collect()
-        };
-        let record = match by_id {
-            true => self.dir.record(name)?,
-            false => None,
-        };
-        if gone.is_empty() && record.is_none() {
-            let similar = Reference::parse(name)
-                .map(|r| reference::similar(&r, names.keys().map(String::as_str)));
-            return Err(ImageError::NotFound {
-                reference: name.into(),
-                similar: similar.unwrap_or_default(),
-            });
-        }
-        // An image whose names were lost is removed too when a person names it.
-        if let Some(record) = record.filter(|r| r.names.is_none()) {
-            self.dir.write_record(&Record {
-                names: Some(BTreeSet::new()),
-                ..record
-            })?;
-        }
-        names.retain(|name, _| !gone.contains(name));
-        repair::write_names(&self.dir, &names)?;
-        self.collect(&names, in_use).map(|done| Removed {
-            names: gone,
-            ..done
-        })
-    }
-
-    /// Removes images without a name and layers without an image, except those in use by a
-    /// container. `in_use` is called while the store is locked, and only when something would be
-    /// removed.
-    pub fn prune(&self, in_use: &dyn Fn() -> ImagesInUse) -> Result<Removed, ImageError> {
-        let (_lock, names) = self.lock()?;
-        self.collect(&names, in_use)
-    }
-
-    /// The ids of the images that have names of registries only.
-    pub(super) fn pulled(&self) -> Result<Vec<String>, ImageError> {
-        let names = self.names()?;
-        let ids = self.dir.ids()?.into_iter();
-        // One that cannot be read is not known to be pulled.
-        let is_pulled = |id: &String| {
-            let record = self.dir.record(id).ok().flatten();
-            record.is_some_and(|record| is_pulled(&record, &repair::names_for(&names, id)))
-        };
-        Ok(ids.filter(is_pulled).collect())
-    }
-
-    /// Removes an image that still is as [`Self::pulled`] says and that no container uses; None when it is not.
-    pub(super) fn remove_pulled(
-        &self,
-        id: &str,
-        in_use: &dyn Fn() -> ImagesInUse,
-    ) -> Result<Option<Removed>, ImageError> {
-        let (_lock, mut names) = self.lock()?;
-        let own = repair::names_for(&names, id);
-        let record = self.dir.record(id)?;
-        if !record.is_some_and(|record| is_pulled(&record, &own)) {
-            return Ok(None);
-        }
-        let used = in_use();
-        if used.image(id) {
-            return Ok(None);
-        }
-        names.retain(|name, _| !own.contains(name));
-        repair::write_names(&self.dir, &names)?;
-        let removed = self.collect(&names, &|| used.clone())?;
-        Ok(Some(Removed {
-            names: own.into_iter().collect(),
-            ..removed
-        }))
-    }
-
     /// Returns how full the file system of the store is.
     pub(super) fn disk(&self) -> Result<DiskUsage, ImageError> {
         let failed = |e| ImageError::io(format!("look how full {} is", self.dir().display()), e);
@@ -431,12 +325,12 @@ impl ImageStore {
     }
 
     /// Reads the names for a reader. The next writer repairs damage.
-    fn names(&self) -> Result<Names, ImageError> {
+    pub(super) fn names(&self) -> Result<Names, ImageError> {
         repair::read_names(&self.dir)
     }
 
     /// Takes the lock and reads the names for a writer. Repairs damage first.
-    fn lock(&self) -> Result<(Flock<File>, Names), ImageError> {
+    pub(super) fn lock(&self) -> Result<(Flock<File>, Names), ImageError> {
         let lock = self.dir.lock()?;
         Ok((lock, repair::repair(&self.dir)?))
     }
@@ -592,58 +486,6 @@ impl ImageStore {
         };
         Ok(self.dir.ids()?.into_iter().find(known))
     }
-
-    /// Removes records without a name and layers without a record, unless they are in use.
-    fn collect(
-        &self,
-        names: &Names,
-        in_use: &dyn Fn() -> ImagesInUse,
-    ) -> Result<Removed, ImageError> {
-        let named: BTreeSet<&String> = names.values().collect();
-        let (mut needed, mut nameless) = (BTreeSet::new(), Vec::new());
-        for id in self.dir.ids()? {
-            let record = self.dir.record(&id)?;
-            // A record without a list of names may have a name that was lost.
-            if !named.contains(&id) && record.as_ref().is_some_and(|r| r.names.is_some()) {
-                nameless.extend(record);
-            } else {
-                needed.extend(record.into_iter().flat_map(|r| r.diff_ids));
-            }
-        }
-        let unneeded = |needed: &BTreeSet<String>| -> Result<Vec<String>, ImageError> {
-            let mut layers = self.dir.entries("layers")?;
-            layers.retain(|l| !needed.contains(&format!("sha256:{l}")));
-            Ok(layers)
-        };
-        let mut done = Removed::default();
-        if nameless.is_empty() && unneeded(&needed)?.is_empty() {
-            return Ok(done);
-        }
-        let in_use = in_use();
-        for record in nameless {
-            if in_use.image(&record.id) {
-                needed.extend(record.diff_ids);
-                done.in_use.push(record.id);
-            } else {
-                let path = self.dir.record_path(&record.id);
-                fs::remove_file(&path)
-                    .map_err(|e| ImageError::io(format!("remove {}", path.display()), e))?;
-                done.images.push(record.id);
-            }
-        }
-        sync_dir(&self.dir().join("images"))?;
-        for layer in unneeded(&needed)?.iter().filter(|l| !in_use.layer(l)) {
-            // Renamed at once, then removed file by file.
-            let (from, to) = (
-                self.dir().join("layers").join(layer),
-                self.dir.tmp().join(unique()),
-            );
-            fs::rename(&from, &to)
-                .map_err(|e| ImageError::io(format!("remove {}", from.display()), e))?;
-        }
-        self.dir.clear_tmp();
-        Ok(done)
-    }
 }
 
 /// The sort key of a list: repository, newest first, name; nameless images last.
@@ -656,11 +498,6 @@ fn order(row: &ImageRecord) -> impl Ord + use<> {
         std::cmp::Reverse(row.created),
         row.name.clone(),
     )
-}
-
-/// True if the image has names and all of them came from a registry.
-fn is_pulled(record: &Record, names: &BTreeSet<String>) -> bool {
-    !names.is_empty() && names.is_subset(&record.pulled)
 }
 
 fn damaged(id: &str, why: &str) -> ImageError {
