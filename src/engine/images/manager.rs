@@ -8,11 +8,11 @@
 //! replaced by one of a registry, and one that was pulled is used while its registry cannot be
 //! reached (deviations: pull-always).
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime};
 
+use super::back_off::{BackOff, Held, Key};
 use super::error::ImageError;
 use super::pull_metrics::{PullMetrics, Pulled};
 use super::pulls::{ImagePull, PullStage, Pulls};
@@ -22,11 +22,6 @@ use super::registry::{DockerConfig, PullProgress};
 use super::store::{Image, ImageStore};
 use crate::base::clock::{Moment, Time, go_duration};
 use crate::base::locks::Locked;
-
-/// Delay after the first failed pull of an image for a pod; doubles up to [`MAX_DELAY`].
-const FIRST_DELAY: Duration = Duration::from_secs(10);
-/// The longest delay after a failed pull. A failure is forgotten after twice as long.
-const MAX_DELAY: Duration = Duration::from_secs(300);
 
 /// `imagePullPolicy`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -536,76 +531,6 @@ fn warning(reason: &'static str, message: &str) -> ImageEvent {
     }
 }
 
-/// Pod UID and image.
-type Key = (String, String);
-
-/// Failed pulls (client-go's flowcontrol.Backoff, 10 s to 5 min).
-#[derive(Debug, Default)]
-struct BackOff(HashMap<Key, FailedPull>);
-
-#[derive(Debug)]
-struct FailedPull {
-    delay: Duration,
-    at: Moment,
-    /// `ErrImagePull: …`.
-    error: String,
-    unavailable: bool,
-}
-
-/// A pull that has to wait.
-#[derive(Debug, PartialEq, Eq)]
-struct Held {
-    retry_at: Moment,
-    /// The last error.
-    error: String,
-    /// True if the last error was a registry that cannot be reached.
-    unavailable: bool,
-}
-
-impl FailedPull {
-    fn is_forgotten(&self, now: Moment) -> bool {
-        now.since(self.at) > 2 * MAX_DELAY
-    }
-}
-
-impl BackOff {
-    /// Returns the back-off that holds the image, or None when the image may be pulled now.
-    fn held(&self, key: &Key, now: Moment) -> Option<Held> {
-        let failed = self.0.get(key).filter(|f| !f.is_forgotten(now))?;
-        let retry_at = failed.at + failed.delay;
-        (now < retry_at).then(|| Held {
-            retry_at,
-            error: failed.error.clone(),
-            unavailable: failed.unavailable,
-        })
-    }
-
-    /// The images that may not be pulled for a pod now, and until when.
-    fn all_held(&self, pod_uid: &str, now: Moment) -> Vec<(String, Moment)> {
-        let of_pod = self.0.keys().filter(|(uid, _)| uid == pod_uid);
-        of_pod
-            .filter_map(|key| Some((key.1.clone(), self.held(key, now)?.retry_at)))
-            .collect()
-    }
-
-    fn advance(&mut self, key: Key, now: Moment, error: String, unavailable: bool) {
-        self.forget_old(now);
-        let before = self.0.get(&key);
-        let delay = before.map_or(FIRST_DELAY, |f| (f.delay * 2).min(MAX_DELAY));
-        let failed = FailedPull {
-            delay,
-            at: now,
-            error,
-            unavailable,
-        };
-        self.0.insert(key, failed);
-    }
-
-    fn forget_old(&mut self, now: Moment) {
-        self.0.retain(|_, f| !f.is_forgotten(now));
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -625,28 +550,5 @@ mod tests {
                 "{policy:?}"
             );
         }
-    }
-
-    #[test]
-    fn the_delay_doubles_from_10_s_to_5_min_and_is_forgotten_after_10_min() {
-        let key = || ("u".to_owned(), "i".to_owned());
-        let mut back_off = BackOff::default();
-        let mut now = Moment::from_boot(Duration::from_secs(1000));
-        for delay in [10, 20, 40, 80, 160, 300, 300] {
-            assert_eq!(back_off.held(&key(), now), None);
-            back_off.advance(key(), now, format!("after {delay}"), false);
-            let retry_at = now + Duration::from_secs(delay);
-            let held = Some(Held {
-                retry_at,
-                error: format!("after {delay}"),
-                unavailable: false,
-            });
-            assert_eq!(back_off.held(&key(), now), held);
-            assert_eq!(back_off.held(&("other".into(), "i".into()), now), None);
-            now = retry_at;
-        }
-        now = now + 2 * MAX_DELAY;
-        back_off.advance(key(), now, String::new(), false);
-        assert_eq!(back_off.held(&key(), now + FIRST_DELAY), None);
     }
 }

@@ -6,13 +6,15 @@
 //! ```
 //!
 //! From the top: `registry` (pulls) and `housekeeping` (a thread) over `manager` (an image for a container), `pulls`, `dropped`,
-//! `save`, `removal`, `store`, `staging` and `repair`, `archive`, `source`, `layer`, `files`, and the leaves. No file uses one above it.
+//! `save`, `removal`, `store`, `staging` and `repair`, `archive`, `source`, `layer`, `files`, and the leaves. No file uses one
+//! above it.
 //!
 //! Invariants: an archive is not trusted: every digest is checked, every size is bounded, nothing
 //! is written outside the store. A load succeeds as a whole or leaves nothing; it never changes
 //! other images.
 
 mod archive;
+mod back_off;
 mod config;
 mod dropped;
 mod error;
