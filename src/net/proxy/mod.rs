@@ -12,6 +12,7 @@ use crate::net::proxyd::dns::counters::Counters;
 use crate::net::services::names::Names;
 use crate::net::services::table::ServiceTable;
 
+mod allocation_record;
 pub mod auto;
 pub mod gate;
 pub mod health;

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io;
 use std::net::IpAddr;
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -15,6 +15,7 @@ use std::time::{Duration, SystemTime};
 
 use crossbeam_channel::{Receiver, TryRecvError};
 
+use super::allocation_record::AllocationRecord;
 use super::listening::{self, Listening};
 use super::names::{self, NameSettings, Node, Versions};
 use super::pace::{Pace, Step};
@@ -24,12 +25,11 @@ use crate::api::cidr::Cidr;
 use crate::api::objects::ObjectKey;
 use crate::api::service::IpFamily;
 use crate::api::{Pod, PodStatus, PodUid};
-use crate::base::atomic_file;
 use crate::base::change_feed::{Aspect, ChangeFeed, Changes};
 use crate::base::clock::{Moment, Time};
 use crate::base::threads::{Pulse, Roster};
 use crate::net::network;
-use crate::net::services::allocate::{Allocations, Assigned, allocate};
+use crate::net::services::allocate::{Assigned, allocate};
 use crate::net::services::build::build;
 use crate::net::services::claims::OwnPort;
 use crate::net::services::inputs::{Inputs, NodeFacts, ServiceObjects, with_inputs};
@@ -154,11 +154,8 @@ struct Watch {
     /// The version of the feed up to which pods were read.
     seen: u64,
     pods: HashMap<PodUid, (Arc<Pod>, Arc<PodFacts>)>,
-    allocations: Allocations,
-    /// True if the record on the disk is the same as `allocations`.
-    is_recorded: bool,
-    /// The last error of writing the record, as the log has it. Empty after a success.
-    record_said: String,
+    /// The allocations for services.
+    record: AllocationRecord,
     applied: Option<ServiceTable>,
     pace: Pace,
     /// The names that are in force.
@@ -190,9 +187,7 @@ impl Watch {
     fn new(deps: Deps) -> Self {
         let now = Moment::now();
         Self {
-            allocations: read_allocations(&deps.record),
-            is_recorded: true,
-            record_said: String::new(),
+            record: AllocationRecord::read(&deps.record),
             deps,
             began: now,
             seen: 0,
@@ -384,15 +379,14 @@ impl Watch {
         let assignment = allocate(
             &objects.services,
             &self.deps.settings.service_cidrs,
-            &self.allocations,
+            self.record.allocations(),
             Time::now(),
         );
         // What a source that has not spoken yet had keeps its addresses.
-        if assignment.record != self.allocations && self.deps.node.has_all() {
-            self.allocations = assignment.record;
-            self.is_recorded = false;
+        if self.deps.node.has_all() {
+            self.record.set(assignment.record);
         }
-        if let Some(failed) = self.record() {
+        if let Some(failed) = self.record.write() {
             log::warn!("{failed}");
         }
         self.deps
@@ -566,27 +560,6 @@ impl Watch {
         }
         self.said = all;
     }
-
-    /// Writes the allocations to the disk, if they are not there yet. Each turn tries again after a failure. Returns the
-    /// text of a failure that the log does not have yet.
-    fn record(&mut self) -> Option<String> {
-        if self.is_recorded {
-            return None;
-        }
-        let path = &self.deps.record;
-        let json = serde_json::to_vec(&self.allocations).unwrap_or_default();
-        let failed = atomic_file::replace(path, &json).err().map(|e| {
-            format!(
-                "cannot write {}: {e}; trying again; until then services keep their addresses only while the daemon runs",
-                path.display()
-            )
-        });
-        self.is_recorded = failed.is_none();
-        let text = failed.unwrap_or_default();
-        let is_new = !text.is_empty() && text != self.record_said;
-        self.record_said.clone_from(&text);
-        is_new.then_some(text)
-    }
 }
 
 /// The table for the log: `default/web:http to 10.244.0.2:80 10.244.0.3:80`.
@@ -608,28 +581,6 @@ fn has_traffic(table: &ServiceTable) -> bool {
     let leads_somewhere = |b: &Backends| matches!(b, Backends::Some(_));
     let mut services = table.services.iter();
     services.any(|s| s.lists().into_iter().any(leads_somewhere))
-}
-
-/// Reads the record of allocations. Returns empty allocations if the file is missing or cannot be read: the same services
-/// get the same addresses again.
-fn read_allocations(path: &Path) -> Allocations {
-    match std::fs::read(path) {
-        Ok(json) => serde_json::from_slice(&json).unwrap_or_else(|e| {
-            log::warn!(
-                "cannot use {}: {e}; services may get other addresses",
-                path.display()
-            );
-            Allocations::default()
-        }),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Allocations::default(),
-        Err(e) => {
-            log::warn!(
-                "cannot read {}: {e}; services may get other addresses",
-                path.display()
-            );
-            Allocations::default()
-        }
-    }
 }
 
 #[cfg(test)]
