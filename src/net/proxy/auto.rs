@@ -12,6 +12,7 @@ use super::nftables::Nftables;
 use super::userspace::{ProxyRole, UserspaceProxy};
 use super::{Applied, DataPath, ProxyError};
 use crate::api::cidr::Cidr;
+use crate::net::netfilter::NetfilterError;
 use crate::net::network::service_routes::{self, To};
 use crate::net::proxyd::dns::counters::Counters;
 use crate::net::proxyd::message::{HostPorts, Options, ServiceAddresses};
@@ -64,7 +65,7 @@ pub struct Deps {
 
 /// The data path of this node: the packet filter, the process, or both.
 pub struct Auto {
-    filter: Result<Nftables, ProxyError>,
+    filter: Result<Nftables, NetfilterError>,
     /// True if services are in the packet filter.
     uses_filter: bool,
     /// True if the data path that does not have the services has nothing left of an earlier configuration.
@@ -78,13 +79,14 @@ pub struct Auto {
 impl Auto {
     /// Makes the data path, and finds out what the kernel can.
     pub fn new(deps: Deps) -> Self {
-        let filter = Nftables::new(&deps.id).map_err(ProxyError::from);
+        let filter = Nftables::new(&deps.id);
         let uses_filter = match deps.mode {
             ProxyMode::Nftables => true,
             ProxyMode::Userspace => false,
             ProxyMode::Auto => filter.is_ok() && !deps.loopback_only,
         };
         if let (ProxyMode::Auto, Err(e)) = (deps.mode, &filter) {
+            let e = ProxyError::from(e.clone());
             log::warn!("{e}; a process, podprobe proxy, serves instead");
         }
         // A local route without a process of ours is somebody else's.
@@ -100,7 +102,7 @@ impl Auto {
     }
 
     fn filter(&mut self) -> Result<&mut Nftables, ProxyError> {
-        self.filter.as_mut().map_err(|e| e.clone())
+        self.filter.as_mut().map_err(|e| e.clone().into())
     }
 
     fn apply_in_filter(&mut self, table: &ServiceTable) -> Result<Applied, ProxyError> {

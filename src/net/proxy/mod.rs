@@ -4,11 +4,13 @@
 //! has programmed goes on without the daemon. Connections that are established live on, whatever changes.
 
 use std::collections::BTreeSet;
-use std::fmt;
+use std::io;
 use std::net::IpAddr;
+use std::path::PathBuf;
 
 use crate::net::netfilter::NetfilterError;
 use crate::net::proxyd::dns::counters::Counters;
+use crate::net::proxyd::message::LONGEST;
 use crate::net::services::names::Names;
 use crate::net::services::table::ServiceTable;
 
@@ -100,27 +102,48 @@ impl Applied {
 }
 
 /// The reason why a table is not in force.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug, thiserror::Error)]
 pub enum ProxyError {
     /// The kernel's packet filter refused something.
-    Netfilter(NetfilterError),
-    /// The process of the role `proxy` failed. The text is the whole sentence.
-    Role(String),
+    #[error("cannot program services: {0}")]
+    Netfilter(#[from] NetfilterError),
+    /// The process of the role `proxy` failed.
+    #[error(transparent)]
+    Role(#[from] RoleError),
 }
 
-impl fmt::Display for ProxyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Netfilter(e) => write!(f, "cannot program services: {e}"),
-            Self::Role(sentence) => f.write_str(sentence),
-        }
-    }
-}
-
-impl std::error::Error for ProxyError {}
-
-impl From<NetfilterError> for ProxyError {
-    fn from(e: NetfilterError) -> Self {
-        Self::Netfilter(e)
-    }
+/// The reason why the process of the role `proxy` did not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum RoleError {
+    /// The process cannot be started, or does not answer in time.
+    #[error("cannot reach the proxy in {}: {cause}", .dir.display())]
+    Unreachable {
+        /// The directory of the role.
+        dir: PathBuf,
+        /// The error of the start or of the exchange.
+        #[source]
+        cause: io::Error,
+    },
+    /// The process refused a request, in its own words.
+    #[error("the proxy refused a request: {0}")]
+    Refused(String),
+    /// The request cannot be written as JSON.
+    #[error("cannot write a request to the proxy: {0}")]
+    Request(#[source] serde_json::Error),
+    /// The request has more bytes than the process takes.
+    #[error(
+        "the table of services has {0} bytes as JSON, and the proxy takes {LONGEST}: remove services or endpoints"
+    )]
+    TooLong(usize),
+    /// The process answered without the metrics that it was asked for.
+    #[error("the proxy answered without metrics")]
+    NoMetrics,
+    /// The process works by another table than the one that it was given.
+    #[error("the proxy applied {applied:?} instead of version {version}")]
+    OtherVersion {
+        /// The version of the table that counts now.
+        applied: Option<u64>,
+        /// The version that was sent.
+        version: u64,
+    },
 }

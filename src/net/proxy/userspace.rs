@@ -20,7 +20,7 @@ use std::time::Duration;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::base::clock::{Moment, boot_id};
-use crate::net::proxy::{Applied, DataPath, ProxyError};
+use crate::net::proxy::{Applied, DataPath, ProxyError, RoleError};
 use crate::net::proxyd::dns::counters::Counters;
 use crate::net::proxyd::home::{ADDRESSES, ORDERS, Orders, Record, SOCKET, TABLE, replace};
 use crate::net::proxyd::message::{
@@ -72,18 +72,18 @@ impl ProxyRole {
     /// Sends a request to the role and returns its answer. Starts the role if none runs.
     ///
     /// # Errors
-    /// Returns `ProxyError::Role` if the request is too long, or if the role cannot be started, does not answer in time,
+    /// Returns [`RoleError`] if the request is too long, or if the role cannot be started, does not answer in time,
     /// or refuses the request.
-    pub fn ask(&mut self, request: &Request) -> Result<Answer, ProxyError> {
+    pub fn ask(&mut self, request: &Request) -> Result<Answer, RoleError> {
         let frame = frame(request)?;
         // The role may have been killed since the last request.
         let answer = self.exchange(&frame).or_else(|_| self.exchange(&frame));
-        let answer = answer.map_err(|e| {
-            let dir = self.dir.display();
-            failed(format!("cannot reach the proxy in {dir}: {e}"))
+        let answer = answer.map_err(|cause| RoleError::Unreachable {
+            dir: self.dir.clone(),
+            cause,
         })?;
         match answer.error {
-            Some(error) => Err(failed(format!("the proxy refused a request: {error}"))),
+            Some(error) => Err(RoleError::Refused(error)),
             None => Ok(answer),
         }
     }
@@ -294,18 +294,10 @@ pub fn end(dir: &Path, limit: Duration) {
     }
 }
 
-fn failed(sentence: impl Into<String>) -> ProxyError {
-    ProxyError::Role(sentence.into())
-}
-
-fn frame(request: &Request) -> Result<Vec<u8>, ProxyError> {
-    let body = serde_json::to_vec(request)
-        .map_err(|e| failed(format!("cannot write a request to the proxy: {e}")))?;
+fn frame(request: &Request) -> Result<Vec<u8>, RoleError> {
+    let body = serde_json::to_vec(request).map_err(RoleError::Request)?;
     if body.len() > LONGEST {
-        return Err(failed(format!(
-            "the table of services has {} bytes as JSON, and the proxy takes {LONGEST}: remove services or endpoints",
-            body.len()
-        )));
+        return Err(RoleError::TooLong(body.len()));
     }
     Ok([&(body.len() as u32).to_be_bytes()[..], &body].concat())
 }
@@ -388,19 +380,19 @@ impl UserspaceProxy {
     /// Asks the role for its metrics. The answer also updates the list of addresses that could not be bound.
     ///
     /// # Errors
-    /// Returns the errors of [`ProxyRole::ask`], and `ProxyError::Role` if the answer has no metrics.
-    pub fn metrics(&mut self) -> Result<Metrics, ProxyError> {
+    /// Returns the errors of [`ProxyRole::ask`], and [`RoleError::NoMetrics`] if the answer has none.
+    pub fn metrics(&mut self) -> Result<Metrics, RoleError> {
         let mut answer = self.role.ask(&Request::Metrics {})?;
         let metrics = answer.metrics.take();
         self.counters = answer.names.take();
         self.knows_names |= self.counters.is_some();
         self.last = answer;
-        metrics.ok_or_else(|| failed("the proxy answered without metrics"))
+        metrics.ok_or(RoleError::NoMetrics)
     }
 
     /// Tells whether the role still works by this table and the present names and options. Asks only for the version that
     /// the role has applied, so that a large table is not sent every time.
-    fn is_up_to_date(&mut self, table: &ServiceTable) -> Result<bool, ProxyError> {
+    fn is_up_to_date(&mut self, table: &ServiceTable) -> Result<bool, RoleError> {
         let same = |sent: &Sent| {
             sent.options == self.options && sent.table == *table && sent.names == self.names
         };
@@ -455,10 +447,10 @@ impl UserspaceProxy {
             names: self.names.clone(),
         })))?;
         if answer.applied != Some(self.version) {
-            return Err(failed(format!(
-                "the proxy applied {:?} instead of version {}",
-                answer.applied, self.version
-            )));
+            return Err(ProxyError::from(RoleError::OtherVersion {
+                applied: answer.applied,
+                version: self.version,
+            }));
         }
         self.last = answer;
         self.sent = Some(Sent {

@@ -402,13 +402,13 @@ fn chains_that_are_left_go_after_a_rest() {
         path.apply_at(&table(&all[..1]), later).unwrap();
         let later = later + Duration::from_secs(2);
         assert_eq!(
-            path.apply_at(&table(&all[..1]), later),
-            Ok(Applied::default())
+            path.apply_at(&table(&all[..1]), later).unwrap(),
+            Applied::default()
         );
         assert_eq!(chains(), ["service-default/a/tcp"]);
         assert_eq!(
-            path.apply_at(&table(&all[..1]), later),
-            Ok(Applied::default())
+            path.apply_at(&table(&all[..1]), later).unwrap(),
+            Applied::default()
         );
     });
 }
@@ -443,7 +443,7 @@ fn what_an_earlier_daemon_or_version_left_is_replaced() {
         path.apply_at(&all, now).unwrap();
         assert_eq!(listing("old-services"), listing("expected-services"));
         let applied = path.apply_at(&all, now + Duration::from_secs(2));
-        assert_eq!(applied, Ok(Applied::default()));
+        assert_eq!(applied.unwrap(), Applied::default());
     });
 }
 
