@@ -7,7 +7,8 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use super::{Context, SetUp, VolumeType};
+use super::{ContentError, Context, SetUp, SetUpError, VolumeType};
+use crate::api::objects::ObjectKind;
 use crate::api::pod::Volume;
 use crate::base::paths::directories::make_private;
 
@@ -23,20 +24,20 @@ impl VolumeType for ClaimVolume {
         volume.persistent_volume_claim.is_some()
     }
 
-    fn set_up(&self, of: &Context<'_>, volume: &Volume, _: &Path) -> Result<SetUp, String> {
+    fn set_up(&self, of: &Context<'_>, volume: &Volume, _: &Path) -> Result<SetUp, SetUpError> {
         let claim = volume.persistent_volume_claim.as_ref();
-        let name = &claim.ok_or("it names no claim")?.claim_name;
+        let name = &claim.ok_or(SetUpError::NoClaim)?.claim_name;
         let namespace = &of.pod.metadata.namespace;
         let source = of.claims.join(namespace).join(name);
         // The name of an object that is there is a good name for a directory; any other may be none.
         if !of.objects.has_claim(namespace, name) {
-            let missing = format!("persistentvolumeclaim {name:?} not found");
+            let kind = ObjectKind::PersistentVolumeClaim;
             return Ok(SetUp {
-                missing: Some(missing),
+                missing: Some(ContentError::not_found(kind, name)),
                 ..SetUp::at(source)
             });
         }
-        make(&source).map_err(|e| format!("cannot make {}: {e}", source.display()))?;
+        make(&source).map_err(|e| SetUpError::make(&source, e))?;
         Ok(SetUp::at(source))
     }
 

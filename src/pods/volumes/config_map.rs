@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::payload::{self, Keys, Payload};
-use super::{Context, SetUp, VolumeType};
+use super::{ContentError, Context, SetUp, SetUpError, VolumeType};
 use crate::api::pod::Volume;
 
 /// The volume type `configMap`.
@@ -18,11 +18,11 @@ impl VolumeType for ConfigMapVolume {
         volume.config_map.is_some()
     }
 
-    fn set_up(&self, _: &Context<'_>, _: &Volume, dir: &Path) -> Result<SetUp, String> {
+    fn set_up(&self, _: &Context<'_>, _: &Volume, dir: &Path) -> Result<SetUp, SetUpError> {
         SetUp::in_memory(dir, false)
     }
 
-    fn content(&self, of: &Context<'_>, volume: &Volume) -> Option<Result<Payload, String>> {
+    fn content(&self, of: &Context<'_>, volume: &Volume) -> Option<Result<Payload, ContentError>> {
         let source = volume.config_map.as_ref()?;
         let keys = Keys {
             items: &source.items,

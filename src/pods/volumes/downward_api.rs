@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::payload::{self, Payload};
-use super::{Context, SetUp, VolumeType};
+use super::{ContentError, Context, SetUp, SetUpError, VolumeType};
 use crate::api::pod::Volume;
 
 /// The volume type `downwardAPI`.
@@ -18,11 +18,11 @@ impl VolumeType for DownwardApiVolume {
         volume.downward_api.is_some()
     }
 
-    fn set_up(&self, _: &Context<'_>, _: &Volume, dir: &Path) -> Result<SetUp, String> {
+    fn set_up(&self, _: &Context<'_>, _: &Volume, dir: &Path) -> Result<SetUp, SetUpError> {
         SetUp::in_memory(dir, true)
     }
 
-    fn content(&self, of: &Context<'_>, volume: &Volume) -> Option<Result<Payload, String>> {
+    fn content(&self, of: &Context<'_>, volume: &Volume) -> Option<Result<Payload, ContentError>> {
         let source = volume.downward_api.as_ref()?;
         Some(payload::of_fields(of, &source.items, source.default_mode))
     }

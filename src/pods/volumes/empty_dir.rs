@@ -5,7 +5,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use super::{Context, SetUp, VolumeType, positive};
+use super::{Context, SetUp, SetUpError, VolumeType, positive};
 use crate::api::Pod;
 use crate::api::huge_pages::{is_medium, medium_page_size, page_size};
 use crate::api::pod::Volume;
@@ -26,7 +26,7 @@ impl VolumeType for EmptyDirVolume {
         volume.empty_dir.is_some() || !volume.has_source()
     }
 
-    fn set_up(&self, of: &Context<'_>, volume: &Volume, dir: &Path) -> Result<SetUp, String> {
+    fn set_up(&self, of: &Context<'_>, volume: &Volume, dir: &Path) -> Result<SetUp, SetUpError> {
         let spec = volume.empty_dir.clone().unwrap_or_default();
         let medium = spec.medium.as_str();
         let page_size = match is_medium(medium) {
@@ -35,7 +35,7 @@ impl VolumeType for EmptyDirVolume {
         };
         let made = make_private(dir)
             .and_then(|()| fs::set_permissions(dir, Permissions::from_mode(0o777)));
-        made.map_err(|e| format!("cannot make {}: {e}", dir.display()))?;
+        made.map_err(|e| SetUpError::make(dir, e))?;
         // The kernel makes a hugetlbfs without room from a size of less than a page.
         let size = spec.size_limit.as_ref().and_then(positive);
         let tmpfs = (medium == "Memory" || page_size.is_some()).then(|| Tmpfs {
@@ -62,7 +62,7 @@ impl VolumeType for EmptyDirVolume {
 }
 
 /// Bytes. A container of the pod must request pages of this size (kubelet-volumes 8).
-fn huge_page_size(pod: &Pod, medium: &str) -> Result<u64, String> {
+fn huge_page_size(pod: &Pod, medium: &str) -> Result<u64, SetUpError> {
     let requests = pod.spec.all_containers().map(|c| &c.resources.requests);
     let sizes = requests.flat_map(|all| all.keys().filter_map(|name| page_size(name)));
     let wanted = medium_page_size(medium);
@@ -70,11 +70,7 @@ fn huge_page_size(pod: &Pod, medium: &str) -> Result<u64, String> {
     let sizes: BTreeSet<u64> = sizes.filter(fits).collect();
     match (sizes.first(), sizes.len()) {
         (Some(size), 1) => Ok(*size),
-        (Some(_), _) => Err(format!(
-            "medium: {medium} can't be used if container requests multiple huge page sizes"
-        )),
-        (None, _) => Err(format!(
-            "medium {medium}: hugePages storage requested, but there is no resource request for huge pages"
-        )),
+        (Some(_), _) => Err(SetUpError::ManyPageSizes(medium.to_owned())),
+        (None, _) => Err(SetUpError::NoPageSize(medium.to_owned())),
     }
 }

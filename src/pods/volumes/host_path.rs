@@ -5,7 +5,8 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
-use super::{Context, SetUp, VolumeType};
+use super::error::HostPathError;
+use super::{Context, SetUp, SetUpError, VolumeType};
 use crate::api::pod::{HostPath, Volume};
 
 /// The volume type `hostPath`.
@@ -20,8 +21,8 @@ impl VolumeType for HostPathVolume {
         volume.host_path.is_some()
     }
 
-    fn set_up(&self, _: &Context<'_>, volume: &Volume, _: &Path) -> Result<SetUp, String> {
-        let host_path = volume.host_path.as_ref().ok_or("it names no hostPath")?;
+    fn set_up(&self, _: &Context<'_>, volume: &Volume, _: &Path) -> Result<SetUp, SetUpError> {
+        let host_path = volume.host_path.as_ref().ok_or(HostPathError::NoPath)?;
         check(host_path)?;
         Ok(SetUp::at(host_path.on_node().into_owned().into()))
     }
@@ -63,42 +64,29 @@ fn type_rule(type_: &str) -> Option<TypeRule> {
     }
 }
 
-/// Checks the type, and creates a missing path if the type says so. The texts begin as the kubelet's.
-fn check(host_path: &HostPath) -> Result<(), String> {
-    let (path, type_) = (host_path.on_node(), &host_path.type_);
-    let path = path.as_ref();
-    let w = type_rule(type_).ok_or_else(|| format!("unknown type {type_:?}"))?;
-    let found = match fs::metadata(path) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => match w.create {
-            Some(create) => {
-                return create(Path::new(path)).map_err(|e| format!("cannot create {path}: {e}"));
-            }
-            None => {
-                return Err(format!(
-                    "hostPath {path} doesn't exist; create the {} first{}",
-                    w.word,
-                    or_create(type_)
-                ));
-            }
-        },
-        found => found.map_err(|e| format!("cannot look at {path}: {e}"))?,
+/// Checks the type, and creates a missing path if the type says so.
+fn check(host_path: &HostPath) -> Result<(), HostPathError> {
+    let (path, type_) = (host_path.on_node().into_owned(), &host_path.type_);
+    let rule = type_rule(type_).ok_or_else(|| HostPathError::UnknownType(type_.clone()))?;
+    let found = match fs::metadata(&path) {
+        Ok(found) => found.file_type(),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            let Some(create) = rule.create else {
+                let (word, type_) = (rule.word, type_.clone());
+                return Err(HostPathError::Missing { path, word, type_ });
+            };
+            let made = create(Path::new(&path));
+            return made.map_err(|source| HostPathError::Create { path, source });
+        }
+        Err(source) => return Err(HostPathError::Look { path, source }),
     };
-    let is = kind(&found.file_type());
-    if (w.fits)(&found.file_type()) {
-        Ok(())
-    } else {
-        Err(format!(
-            "hostPath type check failed: {path} is not a {word}, it's a {is}; name a {word} or change the type",
-            word = w.word
-        ))
-    }
-}
-
-fn or_create(type_: &str) -> &'static str {
-    match type_ {
-        "Directory" => ", or use type DirectoryOrCreate",
-        "File" => ", or use type FileOrCreate",
-        _ => "",
+    match (rule.fits)(&found) {
+        true => Ok(()),
+        false => Err(HostPathError::OtherType {
+            path,
+            word: rule.word,
+            is: kind(&found),
+        }),
     }
 }
 

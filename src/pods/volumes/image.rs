@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Context, SetUp, VolumeType};
+use super::{Context, SetUp, SetUpError, VolumeType};
 use crate::api::pod::{ImageVolume as Source, Volume};
 
 /// The volume type `image`.
@@ -20,7 +20,7 @@ impl VolumeType for ImageVolume {
         volume.image.is_some()
     }
 
-    fn set_up(&self, _: &Context<'_>, _: &Volume, _: &Path) -> Result<SetUp, String> {
+    fn set_up(&self, _: &Context<'_>, _: &Volume, _: &Path) -> Result<SetUp, SetUpError> {
         Ok(SetUp::at(PathBuf::new()))
     }
 

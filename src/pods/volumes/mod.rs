@@ -15,6 +15,7 @@ mod claim;
 mod config_map;
 mod downward_api;
 mod empty_dir;
+mod error;
 mod host_path;
 mod image;
 mod mounted;
@@ -25,10 +26,10 @@ mod projected;
 mod secret;
 mod usage;
 
-use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+pub use error::{ContentError, HostPathError, PathRule, SetUpError, VolumeError};
 pub use mounted::{MountedVolumes, Outdated};
 pub use payload::Payload;
 pub use usage::{Usage, Walk};
@@ -69,12 +70,12 @@ pub trait VolumeType: Send + Sync {
     /// Idempotent: data of containers stays.
     ///
     /// # Errors
-    /// Returns the cause, for people. The pod waits with ContainerCreating, and the set-up is tried again.
-    fn set_up(&self, of: &Context<'_>, volume: &Volume, dir: &Path) -> Result<SetUp, String>;
+    /// Returns the cause. The pod waits with ContainerCreating, and the set-up is tried again.
+    fn set_up(&self, of: &Context<'_>, volume: &Volume, dir: &Path) -> Result<SetUp, SetUpError>;
 
-    /// The files of a volume of objects, or the kubelet's text why there are none; None for other
+    /// The files of a volume of objects, or the reason why there are none; None for other
     /// types.
-    fn content(&self, _: &Context<'_>, _: &Volume) -> Option<Result<Payload, String>> {
+    fn content(&self, _: &Context<'_>, _: &Volume) -> Option<Result<Payload, ContentError>> {
         None
     }
 
@@ -116,7 +117,7 @@ pub struct SetUp {
     /// A tmpfs that the sandbox mounts there first.
     pub tmpfs: Option<Tmpfs>,
     /// The reason why no new sandbox may use the volume yet. A sandbox that runs is not ended for this.
-    pub missing: Option<String>,
+    pub missing: Option<ContentError>,
 }
 
 impl SetUp {
@@ -131,8 +132,8 @@ impl SetUp {
 
     /// A volume whose content is written into memory; `dir` is made. Its mode is the kubelet's: 1777 if it is `is_sticky`, else
     /// 0777.
-    fn in_memory(dir: &Path, is_sticky: bool) -> Result<Self, String> {
-        make_private(dir).map_err(|e| format!("cannot make {}: {e}", dir.display()))?;
+    fn in_memory(dir: &Path, is_sticky: bool) -> Result<Self, SetUpError> {
+        make_private(dir).map_err(|e| SetUpError::make(dir, e))?;
         let tmpfs = Tmpfs {
             path: dir.to_owned(),
             size: None,
@@ -158,28 +159,6 @@ pub struct LimitedVolume {
     /// The limit as written.
     pub written: String,
 }
-
-/// A volume is not ready.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct VolumeError {
-    /// Name of the volume.
-    pub volume: String,
-    /// The cause.
-    pub cause: String,
-}
-
-impl fmt::Display for VolumeError {
-    /// The kubelet's words.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { volume, cause } = self;
-        write!(
-            f,
-            "MountVolume.SetUp failed for volume {volume:?} : {cause}"
-        )
-    }
-}
-
-impl std::error::Error for VolumeError {}
 
 /// The types of volumes that this node has.
 pub struct Volumes {
@@ -219,7 +198,7 @@ impl Volumes {
 
     /// The kubelet's name of the type of a volume; None for one that no type supports.
     pub fn plugin_name(&self, volume: &Volume) -> Option<&'static str> {
-        Some(self.type_of(volume).ok()?.plugin_name())
+        Some(self.type_of(volume)?.plugin_name())
     }
 
     /// Makes every volume of a pod ready. `pod_dir` is the pod's directory. What keeps a new sandbox
@@ -230,11 +209,9 @@ impl Volumes {
     pub fn set_up(&self, of: &Context<'_>, pod_dir: &Path) -> Result<MountedVolumes, VolumeError> {
         let mut mounted = MountedVolumes::new(FsGroup::of(of.pod));
         for volume in &of.pod.spec.volumes {
-            let error = |cause| VolumeError {
-                volume: volume.name.clone(),
-                cause,
-            };
-            let t = self.type_of(volume).map_err(error)?;
+            let error = |cause: SetUpError| VolumeError::new(&volume.name, cause);
+            let t = self.type_of(volume);
+            let t = t.ok_or(SetUpError::NoType).map_err(error)?;
             let dir = directory(t, volume, pod_dir);
             let ready = t.set_up(of, volume, &dir).map_err(error)?;
             mounted.add(volume, ready, t);
@@ -253,7 +230,7 @@ impl Volumes {
     fn contents(&self, of: &Context<'_>, pod_dir: &Path) -> Vec<Content> {
         let volumes = of.pod.spec.volumes.iter();
         let content = |volume: &Volume| {
-            let t = self.type_of(volume).ok()?;
+            let t = self.type_of(volume)?;
             Some(Content {
                 volume: volume.name.clone(),
                 dir: directory(t, volume, pod_dir),
@@ -272,7 +249,7 @@ impl Volumes {
     pub fn tear_down(&self, pod: &Pod, pod_dir: &Path) -> io::Result<()> {
         let mut result = Ok(());
         for volume in &pod.spec.volumes {
-            if let Ok(t) = self.type_of(volume) {
+            if let Some(t) = self.type_of(volume) {
                 result = result.and(t.tear_down(&directory(t, volume, pod_dir)));
             }
         }
@@ -282,7 +259,7 @@ impl Volumes {
     /// The volumes whose size has a limit that nothing but a look at them keeps; none for most pods.
     pub fn limited(&self, pod: &Pod, pod_dir: &Path) -> Vec<LimitedVolume> {
         let limited = |volume: &Volume| {
-            let t = self.type_of(volume).ok()?;
+            let t = self.type_of(volume)?;
             let quantity = t.size_limit(volume)?;
             Some(LimitedVolume {
                 name: volume.name.clone(),
@@ -294,10 +271,9 @@ impl Volumes {
         pod.spec.volumes.iter().filter_map(limited).collect()
     }
 
-    fn type_of(&self, volume: &Volume) -> Result<&dyn VolumeType, String> {
+    fn type_of(&self, volume: &Volume) -> Option<&dyn VolumeType> {
         let mut all = self.types.iter().map(|t| &**t);
         all.find(|t| t.supports(volume))
-            .ok_or_else(|| "no type of volume that podprobe has".to_owned())
     }
 }
 

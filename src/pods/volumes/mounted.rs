@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
 
 use super::below::open_volume;
+use super::error::{ContentError, SetUpError, VolumeError};
 use super::ownership::FsGroup;
 use super::payload::Payload;
-use super::{SetUp, VolumeError, VolumeType, atomic_writer};
+use super::{SetUp, VolumeType, atomic_writer};
 use crate::api::pod::{ImageVolume, Volume};
 use crate::engine::runtime::Tmpfs;
 
@@ -20,7 +21,7 @@ pub(super) struct Content {
     pub(super) dir: PathBuf,
     /// Directories in it that other volumes are mounted on.
     pub(super) mount_points: BTreeSet<PathBuf>,
-    pub(super) payload: Result<Payload, String>,
+    pub(super) payload: Result<Payload, ContentError>,
 }
 
 /// The volumes of one pod, ready.
@@ -31,7 +32,8 @@ pub struct MountedVolumes {
     images: BTreeMap<String, ImageVolume>,
     read_only: BTreeSet<String>,
     tmpfs: Vec<Tmpfs>,
-    missing: Vec<VolumeError>,
+    /// The volumes that refer to something that is not there.
+    missing: Vec<(String, ContentError)>,
     /// The volumes that are given to the group.
     of_group: Vec<String>,
     group: Option<FsGroup>,
@@ -39,7 +41,7 @@ pub struct MountedVolumes {
 }
 
 /// A volume that has not been brought up to date.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Outdated {
     /// The error of the volume.
     pub error: VolumeError,
@@ -63,7 +65,7 @@ impl MountedVolumes {
         if t.takes_group(volume) {
             self.of_group.push(name.clone());
         }
-        let missing = ready.missing.map(|cause| error(name, cause));
+        let missing = ready.missing.map(|cause| (name.clone(), cause));
         self.missing.extend(missing);
         match t.image(volume) {
             Some(image) => drop(self.images.insert(name.clone(), image.clone())),
@@ -97,12 +99,13 @@ impl MountedVolumes {
     /// # Errors
     /// Returns the error of the first volume whose objects are missing.
     pub fn check(&self) -> Result<(), VolumeError> {
-        let no_content = |c: &Content| Some(error(&c.volume, c.payload.clone().err()?));
-        let mut missing = self.missing.iter().cloned();
-        let first = missing
-            .next()
-            .or_else(|| self.contents.iter().find_map(no_content));
-        first.map_or(Ok(()), Err)
+        let missing = self.missing.iter().map(|(volume, cause)| (volume, cause));
+        let contents = self.contents.iter();
+        let no_content = contents.filter_map(|c| Some((&c.volume, c.payload.as_ref().err()?)));
+        match missing.chain(no_content).next() {
+            Some((volume, cause)) => Err(VolumeError::new(volume, cause.clone())),
+            None => Ok(()),
+        }
     }
 
     /// True if the volumes need work in a sandbox before its containers start.
@@ -122,7 +125,7 @@ impl MountedVolumes {
         let give = |name: &String| {
             let given = open_volume(root, self.source(name)?).and_then(|v| group.take(&v));
             let cause = given.err()?;
-            Some(error(name, format!("cannot set its group: {cause}")))
+            Some(VolumeError::new(name, SetUpError::Group(cause)))
         };
         self.of_group.iter().filter_map(give).collect()
     }
@@ -134,8 +137,8 @@ impl MountedVolumes {
     }
 
     fn fill_one(&self, root: &OwnedFd, content: &Content) -> Option<Outdated> {
-        let outdated = |cause, usable| Outdated {
-            error: error(&content.volume, cause),
+        let outdated = |cause: SetUpError, usable| Outdated {
+            error: VolumeError::new(&content.volume, cause),
             usable,
         };
         let volume = match open_in_memory(root, &content.dir) {
@@ -143,12 +146,11 @@ impl MountedVolumes {
             Err(cause) => return Some(outdated(cause, false)),
         };
         let group = self.group.map(|group| group.gid);
-        let written = content.payload.as_ref().map_err(String::clone);
-        let written = written.and_then(|payload| {
-            let written =
-                atomic_writer::make_mount_points(&volume, payload, &content.mount_points, group)
-                    .and_then(|()| atomic_writer::write(&volume, payload, group));
-            written.map_err(|e| format!("cannot write its files: {e}"))
+        let payload = content.payload.as_ref().map_err(|e| e.clone().into());
+        let written = payload.and_then(|payload| {
+            atomic_writer::make_mount_points(&volume, payload, &content.mount_points, group)
+                .and_then(|()| atomic_writer::write(&volume, payload, group))
+                .map_err(SetUpError::Write)
         });
         let cause = written.err()?;
         Some(outdated(cause, atomic_writer::is_written(&volume)))
@@ -156,18 +158,11 @@ impl MountedVolumes {
 }
 
 /// Opens a volume whose content must not be on a disk.
-fn open_in_memory(root: &OwnedFd, dir: &Path) -> Result<OwnedFd, String> {
-    let volume = open_volume(root, dir).map_err(|e| format!("cannot open its directory: {e}"))?;
+fn open_in_memory(root: &OwnedFd, dir: &Path) -> Result<OwnedFd, SetUpError> {
+    let volume = open_volume(root, dir).map_err(SetUpError::Open)?;
     match fstatfs(&volume).map(|fs| fs.filesystem_type()) {
         Ok(TMPFS_MAGIC) => Ok(volume),
-        Ok(_) => Err("its directory is not in memory".to_owned()),
-        Err(e) => Err(format!("cannot look at its directory: {e}")),
-    }
-}
-
-fn error(volume: &str, cause: String) -> VolumeError {
-    VolumeError {
-        volume: volume.to_owned(),
-        cause,
+        Ok(_) => Err(SetUpError::NotInMemory),
+        Err(e) => Err(SetUpError::Look(e)),
     }
 }

@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::Context;
+use super::error::{ContentError, PathRule};
 use crate::api::field_ref::{PodFacts, field_value, resource_value};
-use crate::api::objects::{ConfigMap, Secret};
+use crate::api::objects::{ConfigMap, ObjectKind, Secret};
 use crate::api::pod::{DownwardApiFile, KeyToPath};
 
 /// Permission bits of a volume without `defaultMode`.
@@ -73,15 +74,15 @@ impl Payload {
     /// The payload, if no path is a file and a directory at once.
     ///
     /// # Errors
-    /// Returns a text with the path that is a file and a directory.
-    pub(super) fn checked(self) -> Result<Self, String> {
+    /// Returns [`ContentError::FileAndDirectory`] with the first path that is both.
+    pub(super) fn checked(self) -> Result<Self, ContentError> {
         match self.0.keys().find(|path| self.has_below(path)) {
-            Some(path) => Err(format!("path {path:?} is a file and a directory")),
+            Some(path) => Err(ContentError::FileAndDirectory(path.clone())),
             None => Ok(self),
         }
     }
 
-    fn add(&mut self, path: &str, data: Vec<u8>, mode: i32) -> Result<(), String> {
+    fn add(&mut self, path: &str, data: Vec<u8>, mode: i32) -> Result<(), ContentError> {
         let mode = u32::try_from(mode).unwrap_or_default() & 0o777;
         self.0.insert(clean(path)?, PayloadFile { data, mode });
         Ok(())
@@ -89,22 +90,21 @@ impl Payload {
 }
 
 /// The path without empty parts and dots, as Go's `filepath.Clean` makes it.
-fn clean(path: &str) -> Result<String, String> {
+fn clean(path: &str) -> Result<String, ContentError> {
     let parts: Vec<&str> = path.split('/').filter(|p| !["", "."].contains(p)).collect();
-    let complaint = match parts.first() {
-        None => "must not be empty",
-        _ if path.starts_with('/') => "must be relative path",
-        _ if path.len() > PATH_MAX => "must be less than or equal to 4096 characters",
-        _ if parts.len() > PARTS_MAX => "must have at most 100 parts",
-        _ if path.contains('\0') => "must not contain a NUL character",
-        _ if parts.contains(&"..") => "must not contain '..'",
-        _ if parts.iter().any(|part| part.len() > NAME_MAX) => {
-            "filenames must be less than or equal to 255 characters"
-        }
-        Some(first) if first.starts_with("..") => "must not start with '..'",
+    let rule = match parts.first() {
+        None => PathRule::NotEmpty,
+        _ if path.starts_with('/') => PathRule::Relative,
+        _ if path.len() > PATH_MAX => PathRule::Length,
+        _ if parts.len() > PARTS_MAX => PathRule::Parts,
+        _ if path.contains('\0') => PathRule::NoNul,
+        _ if parts.contains(&"..") => PathRule::NoParent,
+        _ if parts.iter().any(|part| part.len() > NAME_MAX) => PathRule::NameLength,
+        Some(first) if first.starts_with("..") => PathRule::NotReserved,
         Some(_) => return Ok(parts.join("/")),
     };
-    Err(format!("invalid path: {complaint}: {path:?}"))
+    let path = path.to_owned();
+    Err(ContentError::Path { rule, path })
 }
 
 /// Which keys of an object become which files.
@@ -126,8 +126,8 @@ impl Keys<'_> {
     fn of<'d>(
         &self,
         all: impl Iterator<Item = (&'d str, &'d [u8])>,
-        missing: &str,
-    ) -> Result<Payload, String> {
+        missing: fn(String) -> ContentError,
+    ) -> Result<Payload, ContentError> {
         let all: BTreeMap<&str, &[u8]> = all.collect();
         let default = self.mode.unwrap_or(DEFAULT_MODE);
         let mut payload = Payload::default();
@@ -142,7 +142,7 @@ impl Keys<'_> {
                     payload.add(&item.path, data.to_vec(), item.mode.unwrap_or(default))?;
                 }
                 None if self.may_be_missing() => {}
-                None => return Err(format!("{missing}: {}", item.key)),
+                None => return Err(missing(item.key.clone())),
             }
         }
         Ok(payload)
@@ -152,48 +152,49 @@ impl Keys<'_> {
 /// The files of a ConfigMap of the pod's namespace.
 ///
 /// # Errors
-/// Returns the kubelet's text if the object or a key is missing, or a path cannot be one.
+/// Returns [`ContentError`] if the object or a key is missing, or a path cannot be one.
 pub(super) fn of_config_map(
     of: &Context<'_>,
     name: &str,
     keys: Keys<'_>,
-) -> Result<Payload, String> {
+) -> Result<Payload, ContentError> {
     let empty = ConfigMap::default();
     let map = match of.objects.config_map(&of.pod.metadata.namespace, name) {
         Some(map) => map,
         None if keys.may_be_missing() => &empty,
-        None => return Err(format!("configmap {name:?} not found")),
+        None => return Err(ContentError::not_found(ObjectKind::ConfigMap, name)),
     };
-    keys.of(
-        map.entries(),
-        "configmap references non-existent config key",
-    )
+    keys.of(map.entries(), ContentError::NoConfigMapKey)
 }
 
 /// The files of a Secret of the pod's namespace.
 ///
 /// # Errors
-/// Returns the kubelet's text as for a ConfigMap.
-pub(super) fn of_secret(of: &Context<'_>, name: &str, keys: Keys<'_>) -> Result<Payload, String> {
+/// Returns [`ContentError`] as for a ConfigMap.
+pub(super) fn of_secret(
+    of: &Context<'_>,
+    name: &str,
+    keys: Keys<'_>,
+) -> Result<Payload, ContentError> {
     let empty = Secret::default();
     let secret = match of.objects.secret(&of.pod.metadata.namespace, name) {
         Some(secret) => secret,
         None if keys.may_be_missing() => &empty,
-        None => return Err(format!("secret {name:?} not found")),
+        None => return Err(ContentError::not_found(ObjectKind::Secret, name)),
     };
     let all = secret.data.iter().map(|(k, v)| (k.as_str(), v.as_slice()));
-    keys.of(all, "references non-existent secret key")
+    keys.of(all, ContentError::NoSecretKey)
 }
 
 /// Fields of the pod as files.
 ///
 /// # Errors
-/// Returns the reason why a field or resource has no value.
+/// Returns [`ContentError`] if a field or resource has no value, or a path cannot be one.
 pub(super) fn of_fields(
     of: &Context<'_>,
     items: &[DownwardApiFile],
     mode: Option<i32>,
-) -> Result<Payload, String> {
+) -> Result<Payload, ContentError> {
     let default = mode.unwrap_or(DEFAULT_MODE);
     // Addresses are no fields of a volume.
     let facts = PodFacts {
@@ -207,7 +208,7 @@ pub(super) fn of_fields(
             (None, Some(resource)) => resource_value(of.pod, None, &facts, resource),
             (None, None) => continue,
         };
-        let value = value.map_err(|e| e.to_string())?;
+        let value = value.map_err(|e| ContentError::Field(e.to_string()))?;
         payload.add(&item.path, value.into_bytes(), item.mode.unwrap_or(default))?;
     }
     Ok(payload)
@@ -236,7 +237,7 @@ mod tests {
 
     #[track_caller]
     fn check(path: &str, expected: Result<&str, &str>) {
-        let cleaned = clean(path);
+        let cleaned = clean(path).map_err(|e| e.to_string());
         assert_eq!(cleaned.as_deref().map_err(String::as_str), expected);
     }
 
@@ -272,7 +273,7 @@ mod tests {
         };
         assert!(files(&["a-b", "a/b", "a/c"]).is_ok());
         let clash = files(&["a", "a-b", "a/b"]).unwrap_err();
-        assert_eq!(clash, "path \"a\" is a file and a directory");
+        assert_eq!(clash.to_string(), "path \"a\" is a file and a directory");
     }
 
     #[test]

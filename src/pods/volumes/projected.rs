@@ -3,8 +3,7 @@
 use std::path::Path;
 
 use super::payload::{self, Keys, Payload};
-use super::{Context, SetUp, VolumeType};
-use crate::api::field::aggregate;
+use super::{ContentError, Context, SetUp, SetUpError, VolumeType};
 use crate::api::pod::{ObjectProjection, ProjectedVolume as Source, Volume, VolumeProjection};
 
 /// The volume type `projected`.
@@ -19,11 +18,11 @@ impl VolumeType for ProjectedVolume {
         volume.projected.is_some()
     }
 
-    fn set_up(&self, _: &Context<'_>, _: &Volume, dir: &Path) -> Result<SetUp, String> {
+    fn set_up(&self, _: &Context<'_>, _: &Volume, dir: &Path) -> Result<SetUp, SetUpError> {
         SetUp::in_memory(dir, true)
     }
 
-    fn content(&self, of: &Context<'_>, volume: &Volume) -> Option<Result<Payload, String>> {
+    fn content(&self, of: &Context<'_>, volume: &Volume) -> Option<Result<Payload, ContentError>> {
         Some(content(of, volume.projected.as_ref()?))
     }
 
@@ -33,7 +32,7 @@ impl VolumeType for ProjectedVolume {
 }
 
 /// The files of all sources, or what is wrong with each that has none.
-fn content(of: &Context<'_>, volume: &Source) -> Result<Payload, String> {
+fn content(of: &Context<'_>, volume: &Source) -> Result<Payload, ContentError> {
     let mut payload = Payload::default();
     let mut errors = Vec::new();
     for source in &volume.sources {
@@ -44,7 +43,7 @@ fn content(of: &Context<'_>, volume: &Source) -> Result<Payload, String> {
     }
     match errors.is_empty() {
         true => Ok(payload),
-        false => Err(aggregate(&errors)),
+        false => Err(ContentError::Sources(errors)),
     }
 }
 
@@ -52,7 +51,7 @@ fn of_source(
     of: &Context<'_>,
     source: &VolumeProjection,
     mode: Option<i32>,
-) -> Result<Payload, String> {
+) -> Result<Payload, ContentError> {
     let mut payload = Payload::default();
     if let Some(object) = &source.secret {
         let files = payload::of_secret(of, &object.name, keys(object, mode))?;

@@ -76,7 +76,7 @@ fn huge_pages_have_the_size_that_the_pod_requests() {
         let mounted = set_up(&Volumes::new(), &pod.build(), dir.path());
         mounted
             .map(|m| (m.tmpfs()[0].page_size, m.tmpfs()[0].size))
-            .map_err(|e| e.cause)
+            .map_err(|e| e.cause.to_string())
     };
     let (two, one) = (
         json!({"hugepages-2Mi": "4Mi"}),
@@ -175,7 +175,7 @@ fn a_host_path_of_a_type_is_of_that_type_and_of_no_other() {
             let Some(path) = path else { continue };
             let pod = pod(json!([{"name": "v", "hostPath": {"path": path, "type": type_}}]));
             let result = set_up(&Volumes::new(), &pod, dir.path());
-            let error = result.err().map(|e| e.cause);
+            let error = result.err().map(|e| e.cause.to_string());
             let path = path.display();
             let expected = (type_ != is).then(|| {
                 format!("hostPath type check failed: {path} is not a {word}, it's a {is}; name a {word} or change the type")
@@ -228,10 +228,10 @@ impl VolumeType for NameVolume {
         volume.name.starts_with("name-")
     }
 
-    fn set_up(&self, _: &Context<'_>, volume: &Volume, dir: &Path) -> Result<SetUp, String> {
+    fn set_up(&self, _: &Context<'_>, volume: &Volume, dir: &Path) -> Result<SetUp, SetUpError> {
         let write =
             fs::create_dir_all(dir).and_then(|()| fs::write(dir.join("name"), &volume.name));
-        write.map_err(|e| e.to_string())?;
+        write.map_err(|e| SetUpError::make(dir, e))?;
         Ok(SetUp::at(dir.to_owned()))
     }
 }
@@ -304,6 +304,7 @@ fn check(source: serde_json::Value, expected: Result<&[(&str, u32, &str)], &str>
     assert_eq!(mounted.tmpfs().len(), 1);
     let payload = mounted.contents[0].payload.clone();
     assert_eq!(mounted.check().is_ok(), payload.is_ok());
+    let payload = payload.map_err(|e| e.to_string());
     let found = payload.as_ref().map_err(String::as_str);
     assert_eq!(
         found,
@@ -413,7 +414,7 @@ fn a_claim_is_a_directory_that_no_pod_removes() {
     let mounted = set_up_with(&objects(), &volumes, &there, dir.path()).unwrap();
     let at = dir.path().join("claims/default/data");
     assert_eq!(mounted.source("v"), Some(at.as_path()));
-    assert_eq!(mounted.check(), Ok(()));
+    mounted.check().unwrap();
     assert!(!mounted.is_read_only("v"));
     assert_eq!(
         fs::metadata(&at).unwrap().permissions().mode() & 0o7777,
@@ -446,7 +447,7 @@ fn content_is_written_into_memory_only_and_old_content_stays_usable() {
     };
     let memory = tempfile::tempdir_in("/dev/shm").unwrap();
     let causes = |outdated: Vec<Outdated>| -> Vec<(String, bool)> {
-        let text = |o: Outdated| (o.error.cause, o.usable);
+        let text = |o: Outdated| (o.error.cause.to_string(), o.usable);
         outdated.into_iter().map(text).collect()
     };
     let missing = "secret \"pass\" not found".to_owned();
