@@ -17,7 +17,7 @@ use crate::base::http_client::WebUrl;
 use crate::engine::shims::RuntimeChoice;
 use crate::net::network::{NetworkChoice, NetworkChoiceError};
 use crate::net::proxy::auto::{ProxyMode, ProxyModeError};
-use crate::pods::container_config::SwapBehavior;
+use crate::pods::container_config::{SwapBehavior, SwapBehaviorError};
 
 /// The kernel's most (PID_MAX_LIMIT).
 const PID_MAX: i64 = 4_194_304;
@@ -162,7 +162,9 @@ pub(super) fn pids_limit<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Optio
 pub(super) fn swap_behavior<'de, D: Deserializer<'de>>(
     d: D,
 ) -> Result<Option<SwapBehavior>, D::Error> {
-    checked(d, |t: String| t.parse())
+    checked(d, |t: String| {
+        t.parse().map_err(|e: SwapBehaviorError| e.to_string())
+    })
 }
 
 /// The kubelet's check.

@@ -2,12 +2,56 @@
 
 use crate::api::expansion::expand;
 use crate::api::field_ref::{PodFacts, field_value, resource_value};
-use crate::api::objects::ObjectSet;
+use crate::api::objects::{ObjectKey, ObjectKind, ObjectSet};
 use crate::api::pod::{EnvFromSource, EnvVarSource, KeySelector};
 use crate::api::{Container, Pod};
 
 /// Names and values, in the order of the container's environment.
 type Variables = Vec<(String, String)>;
+
+/// A variable of a container that has no value. The text never holds a value.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EnvironmentError {
+    /// The object with the value is missing.
+    #[error("{} {name:?} not found", .kind.resource())]
+    NotFound {
+        /// The kind of the object.
+        kind: ObjectKind,
+        /// The name of the object.
+        name: String,
+    },
+    /// The object does not have the key.
+    #[error("couldn't find key {key} in {object}")]
+    NoKey {
+        /// The key that the variable names.
+        key: String,
+        /// The object.
+        object: ObjectKey,
+    },
+    /// The bytes of a Secret would end the variable before their end.
+    #[error(
+        "key {key} of {object} cannot be a variable: its value has a NUL byte; mount it as a volume"
+    )]
+    Nul {
+        /// The key of the bytes.
+        key: String,
+        /// The object.
+        object: ObjectKey,
+    },
+    /// The bytes of a Secret are no text.
+    #[error(
+        "key {key} of {object} cannot be a variable: its value is not UTF-8; mount it as a volume"
+    )]
+    NotUtf8 {
+        /// The key of the bytes.
+        key: String,
+        /// The object.
+        object: ObjectKey,
+    },
+    /// A field or a resource of the pod has no value.
+    #[error("{0}")]
+    Field(String),
+}
 
 /// The inputs from which a container's variables are made.
 pub(super) struct Sources<'a> {
@@ -26,8 +70,8 @@ impl Sources<'_> {
     /// last, where the container has none of the name; `env` may refer to them.
     ///
     /// # Errors
-    /// Returns the kubelet's text for an object, key or field that does not exist. The text never holds a value.
-    pub(super) fn variables(&self) -> Result<Variables, String> {
+    /// Returns [`EnvironmentError`] if an object, key or field does not exist, or if a value cannot be a variable's.
+    pub(super) fn variables(&self) -> Result<Variables, EnvironmentError> {
         let mut all = Variables::with_capacity(self.container.env.len());
         for source in &self.container.env_from {
             for (key, value) in self.every_key(source)? {
@@ -53,13 +97,13 @@ impl Sources<'_> {
         Ok(all)
     }
 
-    fn every_key(&self, source: &EnvFromSource) -> Result<Variables, String> {
+    fn every_key(&self, source: &EnvFromSource) -> Result<Variables, EnvironmentError> {
         let namespace = &self.pod.metadata.namespace;
         if let Some(r) = &source.config_map_ref {
             let map = self.objects.config_map(namespace, &r.name);
             return match map {
                 None if r.optional == Some(true) => Ok(Variables::new()),
-                None => Err(not_found("configmap", &r.name)),
+                None => Err(not_found(ObjectKind::ConfigMap, &r.name)),
                 Some(map) => Ok(map.data.clone().into_iter().collect()),
             };
         }
@@ -68,12 +112,12 @@ impl Sources<'_> {
         };
         match self.objects.secret(namespace, &r.name) {
             None if r.optional == Some(true) => Ok(Variables::new()),
-            None => Err(not_found("secret", &r.name)),
+            None => Err(not_found(ObjectKind::Secret, &r.name)),
             Some(secret) => {
                 let entries = secret.data.iter();
+                let object = ObjectKey::new(ObjectKind::Secret, namespace, &r.name);
                 let text = |(key, bytes): (&String, &Vec<u8>)| {
-                    let of = format!("Secret {namespace}/{}", r.name);
-                    Ok((key.clone(), as_text(bytes, key, &of)?))
+                    Ok((key.clone(), as_text(bytes, key, &object)?))
                 };
                 entries.map(text).collect()
             }
@@ -81,14 +125,14 @@ impl Sources<'_> {
     }
 
     /// Returns the value from its source, or `None` when the source is optional and missing.
-    fn value(&self, from: &EnvVarSource) -> Result<Option<String>, String> {
+    fn value(&self, from: &EnvVarSource) -> Result<Option<String>, EnvironmentError> {
         if let Some(field) = &from.field_ref {
             let value = field_value(self.pod, self.facts, &field.field_path);
-            return value.map(Some).map_err(|e| e.to_string());
+            return value.map(Some).map_err(of_field);
         }
         if let Some(selector) = &from.resource_field_ref {
             let value = resource_value(self.pod, Some(self.container), self.facts, selector);
-            return value.map(Some).map_err(|e| e.to_string());
+            return value.map(Some).map_err(of_field);
         }
         if let Some(selector) = &from.config_map_key_ref {
             return self.key_of_config_map(selector);
@@ -99,31 +143,37 @@ impl Sources<'_> {
         }
     }
 
-    fn key_of_config_map(&self, selector: &KeySelector) -> Result<Option<String>, String> {
+    fn key_of_config_map(
+        &self,
+        selector: &KeySelector,
+    ) -> Result<Option<String>, EnvironmentError> {
         let namespace = &self.pod.metadata.namespace;
         let map = self.objects.config_map(namespace, &selector.name);
         let value = map.and_then(|map| map.data.get(&selector.key));
         match (map, value) {
             (_, Some(value)) => Ok(Some(value.clone())),
             _ if selector.optional == Some(true) => Ok(None),
-            (None, _) => Err(not_found("configmap", &selector.name)),
-            (Some(_), None) => Err(format!(
-                "couldn't find key {} in ConfigMap {namespace}/{}",
-                selector.key, selector.name
-            )),
+            (None, _) => Err(not_found(ObjectKind::ConfigMap, &selector.name)),
+            (Some(_), None) => Err(EnvironmentError::NoKey {
+                key: selector.key.clone(),
+                object: ObjectKey::new(ObjectKind::ConfigMap, namespace, &selector.name),
+            }),
         }
     }
 
-    fn key_of_secret(&self, selector: &KeySelector) -> Result<Option<String>, String> {
+    fn key_of_secret(&self, selector: &KeySelector) -> Result<Option<String>, EnvironmentError> {
         let namespace = &self.pod.metadata.namespace;
         let secret = self.objects.secret(namespace, &selector.name);
         let value = secret.and_then(|secret| secret.data.get(&selector.key));
-        let of = format!("Secret {namespace}/{}", selector.name);
+        let object = ObjectKey::new(ObjectKind::Secret, namespace, &selector.name);
         match (secret, value) {
-            (_, Some(bytes)) => as_text(bytes, &selector.key, &of).map(Some),
+            (_, Some(bytes)) => as_text(bytes, &selector.key, &object).map(Some),
             _ if selector.optional == Some(true) => Ok(None),
-            (None, _) => Err(not_found("secret", &selector.name)),
-            (Some(_), None) => Err(format!("couldn't find key {} in {of}", selector.key)),
+            (None, _) => Err(not_found(ObjectKind::Secret, &selector.name)),
+            (Some(_), None) => Err(EnvironmentError::NoKey {
+                key: selector.key.clone(),
+                object,
+            }),
         }
     }
 }
@@ -159,20 +209,25 @@ fn find(all: &[(String, String)], name: &str) -> Option<String> {
     all.iter().find(|v| v.0 == name).map(|v| v.1.clone())
 }
 
-fn not_found(resource: &str, name: &str) -> String {
-    format!("{resource} {name:?} not found")
+fn not_found(kind: ObjectKind, name: &str) -> EnvironmentError {
+    EnvironmentError::NotFound {
+        kind,
+        name: name.to_owned(),
+    }
+}
+
+fn of_field(e: impl ToString) -> EnvironmentError {
+    EnvironmentError::Field(e.to_string())
 }
 
 /// The value of a Secret as the value of a variable.
-fn as_text(bytes: &[u8], key: &str, of: &str) -> Result<String, String> {
-    let why = match std::str::from_utf8(bytes) {
-        Ok(text) if !text.contains('\0') => return Ok(text.to_owned()),
-        Ok(_) => "has a NUL byte",
-        Err(_) => "is not UTF-8",
-    };
-    Err(format!(
-        "key {key} of {of} cannot be a variable: its value {why}; mount it as a volume"
-    ))
+fn as_text(bytes: &[u8], key: &str, object: &ObjectKey) -> Result<String, EnvironmentError> {
+    let (key, object) = (key.to_owned(), object.clone());
+    match std::str::from_utf8(bytes) {
+        Ok(text) if !text.contains('\0') => Ok(text.to_owned()),
+        Ok(_) => Err(EnvironmentError::Nul { key, object }),
+        Err(_) => Err(EnvironmentError::NotUtf8 { key, object }),
+    }
 }
 
 #[cfg(test)]

@@ -19,11 +19,22 @@ pub struct HostNames {
     pub kernel: String,
 }
 
+/// A host name with its domain that is longer than the kernel takes.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "failed to construct FQDN from pod hostname and cluster domain, FQDN {name} is too long ({KERNEL_MAX} characters is the max, {} characters requested)",
+    .name.len()
+)]
+pub struct HostNameError {
+    /// The name with its domain.
+    pub name: String,
+}
+
 /// The names of `pod`; `node` is the node's own host name.
 ///
 /// # Errors
-/// Returns a text if the name with its domain is longer than the kernel takes.
-pub fn host_names(pod: &Pod, cluster_domain: &str, node: &str) -> Result<HostNames, String> {
+/// Returns [`HostNameError`] if the name with its domain is longer than the kernel takes.
+pub fn host_names(pod: &Pod, cluster_domain: &str, node: &str) -> Result<HostNames, HostNameError> {
     let s = &pod.spec;
     let (short, domain) = match &s.hostname_override {
         Some(name) => (cut(name), String::new()),
@@ -64,15 +75,12 @@ fn cut(name: &str) -> String {
     name[..end].trim_end_matches(['-', '.']).to_owned()
 }
 
-fn full(short: &str, domain: &str) -> Result<String, String> {
+fn full(short: &str, domain: &str) -> Result<String, HostNameError> {
     let name = format!("{short}.{domain}");
-    let length = name.len();
-    if length <= KERNEL_MAX {
-        return Ok(name);
+    match name.len() <= KERNEL_MAX {
+        true => Ok(name),
+        false => Err(HostNameError { name }),
     }
-    Err(format!(
-        "failed to construct FQDN from pod hostname and cluster domain, FQDN {name} is too long ({KERNEL_MAX} characters is the max, {length} characters requested)"
-    ))
 }
 
 #[cfg(test)]
@@ -82,7 +90,7 @@ mod tests {
     use super::*;
     use crate::api::test_pods;
 
-    fn names(name: &str, mut spec: Value) -> Result<HostNames, String> {
+    fn names(name: &str, mut spec: Value) -> Result<HostNames, HostNameError> {
         spec["containers"] = json!([{"name": "c", "image": "i"}]);
         let pod = test_pods::pod(name).spec(spec).build();
         host_names(&pod, "cluster.local", "node")
@@ -130,7 +138,7 @@ mod tests {
         assert_eq!(kernel.len(), 64);
         let name = "p".repeat(35);
         assert_eq!(
-            names(&name, spec()).unwrap_err(),
+            names(&name, spec()).unwrap_err().to_string(),
             format!(
                 "failed to construct FQDN from pod hostname and cluster domain, FQDN {name}.sub.default.svc.cluster.local is too long (64 characters is the max, 65 characters requested)"
             )

@@ -7,6 +7,7 @@
 
 mod dns;
 mod environment;
+mod error;
 mod host_names;
 mod node;
 mod resources;
@@ -19,9 +20,13 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 pub use dns::{ClusterDns, DnsWarning, resolver};
-pub use environment::needs_pod_ips;
-pub use host_names::{HostNames, host_names};
+pub use environment::{EnvironmentError, needs_pod_ips};
+pub use error::ConfigError;
+pub use host_names::{HostNameError, HostNames, host_names};
 pub use node::{NodeFacts, huge_pages, kernel_version};
+pub use resources::ResourceError;
+pub use security::{NonRootBreach, SecurityError};
+pub use volume_mount::MountError;
 
 use crate::api::field_ref::PodFacts;
 use crate::api::objects::ObjectSet;
@@ -59,16 +64,19 @@ pub enum SwapBehavior {
     LimitedSwap,
 }
 
-impl FromStr for SwapBehavior {
-    type Err = String;
+/// A word that is no swap behavior.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("\"{0}\" is no swap behavior; it is NoSwap or LimitedSwap")]
+pub struct SwapBehaviorError(String);
 
-    fn from_str(s: &str) -> Result<Self, String> {
+impl FromStr for SwapBehavior {
+    type Err = SwapBehaviorError;
+
+    fn from_str(s: &str) -> Result<Self, SwapBehaviorError> {
         match s {
             "" | "NoSwap" => Ok(Self::NoSwap),
             "LimitedSwap" => Ok(Self::LimitedSwap),
-            _ => Err(format!(
-                "\"{s}\" is no swap behavior; it is NoSwap or LimitedSwap"
-            )),
+            _ => Err(SwapBehaviorError(s.to_owned())),
         }
     }
 }
@@ -213,9 +221,9 @@ pub struct Inputs<'a> {
 /// The configuration of a container.
 ///
 /// # Errors
-/// Returns the reason why there is no configuration, for people: a mount of a volume that the pod does not have, a bad
+/// Returns [`ConfigError`] if there is no configuration: a mount of a volume that the pod does not have, a bad
 /// quantity, `runAsNonRoot` for an image that runs as root, a variable from an object that is missing.
-pub fn container(i: &Inputs<'_>) -> Result<ContainerConfig, String> {
+pub fn container(i: &Inputs<'_>) -> Result<ContainerConfig, ConfigError> {
     let c = i.container;
     let variables = environment::Sources {
         pod: i.pod,
@@ -289,7 +297,7 @@ pub fn spec_hash(container: &Container) -> u32 {
 }
 
 /// The mounts: volumes, then the generated files unless a volume is mounted over them.
-fn mounts(i: &Inputs<'_>, variables: &[(String, String)]) -> Result<Vec<Mount>, String> {
+fn mounts(i: &Inputs<'_>, variables: &[(String, String)]) -> Result<Vec<Mount>, MountError> {
     let c = i.container;
     let mut all = Vec::with_capacity(c.volume_mounts.len() + 4);
     for m in &c.volume_mounts {

@@ -15,15 +15,26 @@ use crate::engine::runtime::{Limits, PodResources, Resources};
 /// CFS period in microseconds.
 const PERIOD: i64 = 100_000;
 
+/// A quantity of a resource that is none.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("cannot set {name} to {quantity:?}: not a quantity such as 100m, 64Mi or 1.5")]
+pub struct ResourceError {
+    /// The name of the resource.
+    pub name: String,
+    /// The quantity as written.
+    pub quantity: String,
+}
+
 /// Limits and weights of a container. A limit of 0 is no limit.
 pub(super) fn resources(
     pod: &Pod,
     container: &Container,
     node: &NodeFacts,
     policy: ResourcePolicy,
-) -> Result<Resources, String> {
+) -> Result<Resources, ResourceError> {
     let r = &container.resources;
-    let limit = |name, unit| Ok::<_, String>(amount(&r.limits, name, unit)?.filter(|l| *l > 0));
+    let limit =
+        |name, unit| Ok::<_, ResourceError>(amount(&r.limits, name, unit)?.filter(|l| *l > 0));
     let cpu_limit = limit("cpu", 1000)?;
     let request = amount(&r.requests, "cpu", 1000)?.or(amount(&r.limits, "cpu", 1000)?);
     Ok(Resources {
@@ -70,9 +81,9 @@ fn swap_limit(
     container: &Container,
     node: &NodeFacts,
     behavior: SwapBehavior,
-) -> Result<u64, String> {
+) -> Result<u64, ResourceError> {
     let r = &container.resources;
-    let memory = |map| Ok::<_, String>(amount(map, "memory", 1)?.unwrap_or(0));
+    let memory = |map| Ok::<_, ResourceError>(amount(map, "memory", 1)?.unwrap_or(0));
     let (request, limit) = (request(r, "memory", 1)?, memory(&r.limits)?);
     // Not the kubelet's: to that every static pod is critical (deviations: swap-of-static-pods).
     let priority = pod.spec.priority;
@@ -111,7 +122,11 @@ fn quota(milli: i64) -> i64 {
 }
 
 /// The container's `oom_score_adj`.
-fn oom_score_adj(pod: &Pod, container: &Container, memory_capacity: u64) -> Result<i32, String> {
+fn oom_score_adj(
+    pod: &Pod,
+    container: &Container,
+    memory_capacity: u64,
+) -> Result<i32, ResourceError> {
     let of = |request| burstable(request, memory_capacity);
     Ok(match QosClass::of(pod) {
         _ if priority::is_node_critical(pod) => -997,
@@ -129,12 +144,12 @@ fn oom_score_adj(pod: &Pod, container: &Container, memory_capacity: u64) -> Resu
 }
 
 /// Returns the smallest memory request among the regular containers if the container is a sidecar, else `None`.
-fn least_regular_request(pod: &Pod, container: &Container) -> Result<Option<i64>, String> {
+fn least_regular_request(pod: &Pod, container: &Container) -> Result<Option<i64>, ResourceError> {
     if !pod.spec.is_sidecar(&container.name) {
         return Ok(None);
     }
     let requests = pod.spec.containers.iter();
-    let requests: Result<Vec<i64>, String> = requests
+    let requests: Result<Vec<i64>, ResourceError> = requests
         .map(|regular| request(&regular.resources, "memory", 1))
         .collect();
     Ok(requests?.into_iter().min())
@@ -153,14 +168,18 @@ fn burstable(request: i64, capacity: u64) -> i32 {
 }
 
 /// The request, else the limit (kubelet-probes 1.1), else 0.
-fn request(r: &ResourceRequirements, name: &str, unit: i64) -> Result<i64, String> {
+fn request(r: &ResourceRequirements, name: &str, unit: i64) -> Result<i64, ResourceError> {
     Ok(amount(&r.requests, name, unit)?
         .or(amount(&r.limits, name, unit)?)
         .unwrap_or(0))
 }
 
 /// The value in 1/`unit`, 1 or 1000, rounded up as Kubernetes does.
-fn amount(map: &BTreeMap<String, Quantity>, name: &str, unit: i64) -> Result<Option<i64>, String> {
+fn amount(
+    map: &BTreeMap<String, Quantity>,
+    name: &str,
+    unit: i64,
+) -> Result<Option<i64>, ResourceError> {
     let Some(q) = map.get(name) else {
         return Ok(None);
     };
@@ -169,11 +188,9 @@ fn amount(map: &BTreeMap<String, Quantity>, name: &str, unit: i64) -> Result<Opt
     } else {
         q.milli_value()
     };
-    value.map(Some).ok_or_else(|| {
-        format!(
-            "cannot set {name} to {:?}: not a quantity such as 100m, 64Mi or 1.5",
-            q.0
-        )
+    value.map(Some).ok_or_else(|| ResourceError {
+        name: name.to_owned(),
+        quantity: q.0.clone(),
     })
 }
 
@@ -212,6 +229,7 @@ mod tests {
             &node,
             ResourcePolicy::default(),
         )
+        .map_err(|e| e.to_string())
     }
 
     #[track_caller]

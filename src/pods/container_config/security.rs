@@ -32,8 +32,53 @@ const READONLY: [&str; 5] = [
     "/proc/sysrq-trigger",
 ];
 
+/// A reason why a container cannot have the privileges that its pod asks for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SecurityError {
+    /// The type of the seccomp profile is unknown, or names a file that is not given.
+    #[error("cannot apply seccompProfile {0}")]
+    Seccomp(String),
+    /// The type of the AppArmor profile is unknown, or names a profile that is not given.
+    #[error("cannot apply appArmorProfile {0}")]
+    AppArmor(String),
+    /// The pod has `runAsNonRoot`, and the container may run as root.
+    #[error("{breach} (pod: \"{pod}\", container: {container})")]
+    NonRoot {
+        /// The user as which the container would run.
+        breach: NonRootBreach,
+        /// The pod, as events name it.
+        pod: String,
+        /// The name of the container.
+        container: String,
+    },
+    /// The kernel has no such user or group.
+    #[error("cannot use {value} as {field}: must be between 0 and 2147483647")]
+    Id {
+        /// The value of the field.
+        value: i64,
+        /// The name of the field.
+        field: &'static str,
+    },
+}
+
+/// A user with whom `runAsNonRoot` does not go together.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NonRootBreach {
+    /// The user of the pod's spec is root.
+    #[error("container's runAsUser breaks non-root policy")]
+    RunAsUser,
+    /// The user of the image is root.
+    #[error("container has runAsNonRoot and image will run as root")]
+    ImageOfRoot,
+    /// The user of the image has a name, whose number only the image knows.
+    #[error(
+        "container has runAsNonRoot and image has non-numeric user ({0}), cannot verify user is non-root"
+    )]
+    ImageOfName(String),
+}
+
 /// The privileges: the container's own fields, else the pod's.
-pub(super) fn security(i: &Inputs<'_>) -> Result<Security, String> {
+pub(super) fn security(i: &Inputs<'_>) -> Result<Security, SecurityError> {
     let (c, p) = (&i.container.security_context, &i.pod.spec.security_context);
     let run_as_user = c.run_as_user.or(p.run_as_user);
     if c.run_as_non_root.or(p.run_as_non_root) == Some(true) {
@@ -102,16 +147,16 @@ fn seccomp_profile<'a>(pod: &'a Pod, container: &'a Container) -> Option<&'a Wan
         .or(of_pod)
 }
 
-fn seccomp(i: &Inputs<'_>, wanted: &Wanted) -> Result<SeccompProfile, String> {
+fn seccomp(i: &Inputs<'_>, wanted: &Wanted) -> Result<SeccompProfile, SecurityError> {
     match (wanted.type_.as_str(), &wanted.localhost_profile) {
         ("Unconfined", _) => Ok(SeccompProfile::Unconfined),
         ("RuntimeDefault", _) => Ok(SeccompProfile::RuntimeDefault),
         ("Localhost", Some(name)) => Ok(SeccompProfile::Localhost(i.seccomp_profiles.join(name))),
-        (other, _) => Err(format!("cannot apply seccompProfile {other}")),
+        (other, _) => Err(SecurityError::Seccomp(other.to_owned())),
     }
 }
 
-fn app_armor(wanted: Option<Profile>) -> Result<AppArmorProfile, String> {
+fn app_armor(wanted: Option<Profile>) -> Result<AppArmorProfile, SecurityError> {
     let Some(wanted) = wanted else {
         return Ok(AppArmorProfile::Unspecified);
     };
@@ -119,36 +164,30 @@ fn app_armor(wanted: Option<Profile>) -> Result<AppArmorProfile, String> {
         ("Unconfined", _) => Ok(AppArmorProfile::Unconfined),
         ("RuntimeDefault", _) => Ok(AppArmorProfile::RuntimeDefault),
         ("Localhost", Some(name)) => Ok(AppArmorProfile::Localhost(name)),
-        (other, _) => Err(format!("cannot apply appArmorProfile {other}")),
+        (other, _) => Err(SecurityError::AppArmor(other.to_owned())),
     }
 }
 
 /// `verifyRunAsNonRoot` of the kubelet. A user name is refused whatever its uid, because the image
 /// itself maps names to uids.
-fn verify_non_root(i: &Inputs<'_>, run_as_user: Option<i64>) -> Result<(), String> {
-    let whose = format!(
-        "(pod: \"{}\", container: {})",
-        i.pod.reference(),
-        i.container.name
-    );
+fn verify_non_root(i: &Inputs<'_>, run_as_user: Option<i64>) -> Result<(), SecurityError> {
     let name = i.image_user.split(':').next().unwrap_or_default();
-    match (run_as_user, name, name.parse::<u32>()) {
-        (Some(0), ..) => Err(format!(
-            "container's runAsUser breaks non-root policy {whose}"
-        )),
-        (Some(_), ..) | (None, _, Ok(1..)) => Ok(()),
-        (None, "", _) | (None, _, Ok(0)) => Err(format!(
-            "container has runAsNonRoot and image will run as root {whose}"
-        )),
-        (None, name, Err(_)) => Err(format!(
-            "container has runAsNonRoot and image has non-numeric user ({name}), cannot verify user is non-root {whose}"
-        )),
-    }
+    let breach = match (run_as_user, name, name.parse::<u32>()) {
+        (Some(0), ..) => NonRootBreach::RunAsUser,
+        (Some(_), ..) | (None, _, Ok(1..)) => return Ok(()),
+        (None, "", _) | (None, _, Ok(0)) => NonRootBreach::ImageOfRoot,
+        (None, name, Err(_)) => NonRootBreach::ImageOfName(name.to_owned()),
+    };
+    Err(SecurityError::NonRoot {
+        breach,
+        pod: i.pod.reference().to_string(),
+        container: i.container.name.clone(),
+    })
 }
 
-fn id(value: i64, field: &str) -> Result<u32, String> {
+fn id(value: i64, field: &'static str) -> Result<u32, SecurityError> {
     u32::try_from(value)
         .ok()
         .filter(|v| *v <= i32::MAX as u32)
-        .ok_or_else(|| format!("cannot use {value} as {field}: must be between 0 and 2147483647"))
+        .ok_or(SecurityError::Id { value, field })
 }

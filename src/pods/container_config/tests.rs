@@ -49,6 +49,7 @@ fn build_with(
         services: &[],
         pod_ips: &[],
     })
+    .map_err(|e| e.to_string())
 }
 
 /// The configuration of a container with these fields.

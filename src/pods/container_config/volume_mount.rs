@@ -9,32 +9,63 @@ use crate::api::expansion::expand;
 use crate::api::pod::VolumeMount;
 use crate::engine::runtime::{Mount, Propagation};
 
+/// A reason why a volume cannot be mounted as a container asks.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MountError {
+    /// The pod does not have the volume.
+    #[error("cannot mount volume {0:?}: the pod has no such volume")]
+    NoVolume(String),
+    /// Mounts in the volume would not reach the node.
+    #[error(
+        "cannot mount volume {volume:?} with mountPropagation Bidirectional: it is {is}, where the node sees no mount"
+    )]
+    OfPod {
+        /// The name of the volume.
+        volume: String,
+        /// The place of the volume, in words.
+        is: &'static str,
+    },
+    /// The sub path leads from the root directory.
+    #[error("error SubPath `{0}` must not be an absolute path")]
+    AbsoluteSubPath(String),
+    /// The sub path leaves the volume.
+    #[error("unable to provision SubPath `{0}`: must not contain '..'")]
+    ParentSubPath(String),
+    /// The container has no value for these variables of the sub path.
+    #[error("missing value for {}", .0.join(", "))]
+    MissingValues(Vec<String>),
+    /// Kubernetes has no such propagation.
+    #[error("invalid MountPropagation mode: {0:?}")]
+    Propagation(String),
+    /// The kernel cannot make the mounts below a volume read-only.
+    #[error(
+        "failed to resolve recursive read-only mode: volume {0:?} requested recursive read-only mode, but it is not supported by the runtime: it needs Linux 5.12"
+    )]
+    RecursiveReadOnly(String),
+}
+
 /// The mount of one of the pod's volumes.
 pub(super) fn mount(
     i: &Inputs<'_>,
     m: &VolumeMount,
     variables: &[(String, String)],
-) -> Result<Mount, String> {
+) -> Result<Mount, MountError> {
     let image = i.image_volumes.get(&m.name);
     let source = match image {
         Some(_) => Path::new(""),
-        None => i.volumes.source(&m.name).ok_or_else(|| {
-            format!(
-                "cannot mount volume {:?}: the pod has no such volume",
-                m.name
-            )
-        })?,
+        None => {
+            let source = i.volumes.source(&m.name);
+            source.ok_or_else(|| MountError::NoVolume(m.name.clone()))?
+        }
     };
     let propagation = propagation(m)?;
     let in_memory = i.volumes.tmpfs().iter().any(|t| t.path == source);
     let of_pod = image
         .map(|_| "an image")
         .or(in_memory.then_some("in the memory of the pod"));
-    if let (Propagation::Bidirectional, Some(what)) = (propagation, of_pod) {
-        return Err(format!(
-            "cannot mount volume {:?} with mountPropagation Bidirectional: it is {what}, where the node sees no mount",
-            m.name
-        ));
+    if let (Propagation::Bidirectional, Some(is)) = (propagation, of_pod) {
+        let volume = m.name.clone();
+        return Err(MountError::OfPod { volume, is });
     }
     Ok(Mount {
         host_path: source.to_owned(),
@@ -51,26 +82,25 @@ pub(super) fn mount(
     })
 }
 
-fn sub_path(m: &VolumeMount, variables: &[(String, String)]) -> Result<Option<PathBuf>, String> {
+fn sub_path(
+    m: &VolumeMount,
+    variables: &[(String, String)],
+) -> Result<Option<PathBuf>, MountError> {
     if m.sub_path_expr.is_empty() {
         return Ok((!m.sub_path.is_empty()).then(|| m.sub_path.clone().into()));
     }
     let path = expanded(&m.sub_path_expr, variables)?;
     if path.starts_with('/') {
-        return Err(format!(
-            "error SubPath `{path}` must not be an absolute path"
-        ));
+        return Err(MountError::AbsoluteSubPath(path));
     }
     if path.split('/').any(|part| part == "..") {
-        return Err(format!(
-            "unable to provision SubPath `{path}`: must not contain '..'"
-        ));
+        return Err(MountError::ParentSubPath(path));
     }
     Ok((!path.is_empty()).then(|| path.into()))
 }
 
 /// Unlike in a command, each name must have a value.
-fn expanded(text: &str, variables: &[(String, String)]) -> Result<String, String> {
+fn expanded(text: &str, variables: &[(String, String)]) -> Result<String, MountError> {
     let missing = RefCell::new(BTreeSet::new());
     let path = expand(text, |name| {
         let value = variables.iter().find(|v| v.0 == name).map(|v| v.1.clone());
@@ -80,30 +110,26 @@ fn expanded(text: &str, variables: &[(String, String)]) -> Result<String, String
         value
     });
     let missing = missing.into_inner();
-    if missing.is_empty() {
-        return Ok(path);
+    match missing.is_empty() {
+        true => Ok(path),
+        false => Err(MountError::MissingValues(missing.into_iter().collect())),
     }
-    let names: Vec<String> = missing.into_iter().collect();
-    Err(format!("missing value for {}", names.join(", ")))
 }
 
-fn propagation(m: &VolumeMount) -> Result<Propagation, String> {
+fn propagation(m: &VolumeMount) -> Result<Propagation, MountError> {
     match m.mount_propagation.as_deref() {
         None | Some("None") => Ok(Propagation::Private),
         Some("HostToContainer") => Ok(Propagation::HostToContainer),
         Some("Bidirectional") => Ok(Propagation::Bidirectional),
-        Some(other) => Err(format!("invalid MountPropagation mode: {other:?}")),
+        Some(other) => Err(MountError::Propagation(other.to_owned())),
     }
 }
 
-fn recursive_read_only(m: &VolumeMount, possible: bool) -> Result<bool, String> {
+fn recursive_read_only(m: &VolumeMount, possible: bool) -> Result<bool, MountError> {
     match m.recursive_read_only.as_deref() {
         Some("IfPossible") => Ok(possible),
         Some("Enabled") if possible => Ok(true),
-        Some("Enabled") => Err(format!(
-            "failed to resolve recursive read-only mode: volume {:?} requested recursive read-only mode, but it is not supported by the runtime: it needs Linux 5.12",
-            m.name
-        )),
+        Some("Enabled") => Err(MountError::RecursiveReadOnly(m.name.clone())),
         _ => Ok(false),
     }
 }
@@ -119,7 +145,7 @@ mod tests {
         };
         let variables = [("A", "a"), ("UP", ".."), ("ROOT", "/etc"), ("EMPTY", "")]
             .map(|(k, v)| (k.to_owned(), v.to_owned()));
-        sub_path(&m, &variables)
+        sub_path(&m, &variables).map_err(|e| e.to_string())
     }
 
     #[test]
@@ -154,7 +180,7 @@ mod tests {
         assert_eq!(of("IfPossible", false), Ok(false));
         assert_eq!(of("IfPossible", true), Ok(true));
         assert_eq!(of("Enabled", true), Ok(true));
-        let error = of("Enabled", false).unwrap_err();
+        let error = of("Enabled", false).unwrap_err().to_string();
         assert!(error.contains("not supported by the runtime"), "{error}");
     }
 }

@@ -5,6 +5,7 @@ use std::fmt;
 use crate::base::clock::Moment;
 use crate::engine::images::manager::{EnsureError, ImageWaitReason};
 use crate::engine::runtime::{RuntimeError, RuntimeErrorKind};
+use crate::pods::container_config::ConfigError;
 
 /// A value of `state.waiting.reason` (kubelet-probes 8.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,10 +59,6 @@ impl StartError {
         }
     }
 
-    pub(super) fn config(message: impl Into<String>) -> Self {
-        Self::new(StartErrorReason::CreateContainerConfigError, message)
-    }
-
     pub(super) fn create(e: RuntimeError) -> Self {
         let reason = match e.kind {
             RuntimeErrorKind::InvalidConfig => StartErrorReason::CreateContainerConfigError,
@@ -72,6 +69,12 @@ impl StartError {
 
     pub(super) fn run(e: RuntimeError) -> Self {
         Self::new(StartErrorReason::RunContainerError, e.message)
+    }
+}
+
+impl From<ConfigError> for StartError {
+    fn from(e: ConfigError) -> Self {
+        Self::new(StartErrorReason::CreateContainerConfigError, e.to_string())
     }
 }
 

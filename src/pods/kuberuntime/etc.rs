@@ -59,7 +59,7 @@ impl NodeDns {
     pub(super) fn host_names(&self, pod: &Pod) -> Result<HostNames, RuntimeError> {
         let node = nix::unistd::gethostname().unwrap_or_default();
         container_config::host_names(pod, &self.cluster.domain, &node.to_string_lossy())
-            .map_err(RuntimeError::failed)
+            .map_err(|e| RuntimeError::failed(e.to_string()))
     }
 
     /// Writes the files of a pod; returns what is to be said of its resolver.

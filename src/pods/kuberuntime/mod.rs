@@ -315,7 +315,7 @@ impl KubeRuntime {
             self.write_etc_files(pod, &etc_files)
                 .map_err(StartError::create)?;
         }
-        container_config::container(&container_config::Inputs {
+        Ok(container_config::container(&container_config::Inputs {
             pod,
             container,
             attempt,
@@ -331,8 +331,7 @@ impl KubeRuntime {
             objects: &self.objects.of(references(pod)),
             services: &self.services.of(pod),
             pod_ips: &self.pod_ips(pod, container),
-        })
-        .map_err(StartError::config)
+        })?)
     }
 
     /// Nothing where no variable of the container needs them.

@@ -42,21 +42,29 @@ impl PullSecrets {
     }
 }
 
-fn config(secret: &Secret, name: &str) -> Result<DockerConfig, String> {
+/// A reason why a Secret gives no login.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+enum PullSecretError {
+    /// The login in the Secret cannot be used.
+    #[error("{0}")]
+    Login(String),
+    /// The type of the Secret is not that of a login.
+    #[error("its type is {type_}, and a login has {} or {}", DOCKER_CONFIG_JSON.0, DOCKERCFG.0)]
+    Type { type_: String },
+}
+
+fn config(secret: &Secret, name: &str) -> Result<DockerConfig, PullSecretError> {
     let source = format!("Secret {name}");
     let of = |key: &str| secret.data.get(key).map(Vec::as_slice).unwrap_or_default();
-    match secret.type_.as_str() {
-        t if t == DOCKER_CONFIG_JSON.0 => {
-            DockerConfig::parse(of(DOCKER_CONFIG_JSON.1), &source).map_err(|e| e.to_string())
+    let parsed = match secret.type_.as_str() {
+        t if t == DOCKER_CONFIG_JSON.0 => DockerConfig::parse(of(DOCKER_CONFIG_JSON.1), &source),
+        t if t == DOCKERCFG.0 => DockerConfig::parse_dockercfg(of(DOCKERCFG.1), &source),
+        other => {
+            let type_ = other.to_owned();
+            return Err(PullSecretError::Type { type_ });
         }
-        t if t == DOCKERCFG.0 => {
-            DockerConfig::parse_dockercfg(of(DOCKERCFG.1), &source).map_err(|e| e.to_string())
-        }
-        other => Err(format!(
-            "its type is {other}, and a login has {} or {}",
-            DOCKER_CONFIG_JSON.0, DOCKERCFG.0
-        )),
-    }
+    };
+    parsed.map_err(|e| PullSecretError::Login(e.to_string()))
 }
 
 #[cfg(test)]

@@ -90,7 +90,8 @@ impl Case {
             objects: &Default::default(),
             services: &[],
             pod_ips: &[],
-        })?;
+        })
+        .map_err(|e| e.to_string())?;
         let inputs = Inputs {
             config: &config,
             sandbox_config: &sandbox_config,

@@ -74,6 +74,7 @@ fn with_services(container: Value, services: &[(&str, &str)]) -> Result<Variable
             .collect::<Variables>(),
     }
     .variables()
+    .map_err(|e| e.to_string())
 }
 
 #[track_caller]
