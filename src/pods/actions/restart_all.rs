@@ -2,7 +2,7 @@
 //! starts as at its beginning.
 
 use super::restart::restarts_all;
-use crate::api::pod::PodSpec;
+use crate::api::pod::{ContainerType, Listed, PodSpec};
 use crate::api::{Container, Pod, PodStatus};
 use crate::engine::runtime::{ContainerId, RuntimeContainerStatus, RuntimePodStatus, RuntimeState};
 
@@ -71,7 +71,10 @@ pub fn restart_all_going_on(spec: &PodSpec, status: &PodStatus) -> bool {
 /// the restart come last, so that the cause stays visible to the end.
 pub(super) fn removals(pod: &Pod, status: &RuntimePodStatus) -> Vec<ToRemove> {
     let (mut first, mut last) = (Vec::new(), Vec::new());
-    for container in pod.spec.containers.iter().chain(&pod.spec.init_containers) {
+    let mut containers: Vec<_> = pod.spec.listed().collect();
+    // stable: each list keeps its order
+    containers.sort_by_key(|listed| listed.kind != ContainerType::Regular);
+    for Listed { container, .. } in containers {
         for (age, s) in status
             .containers
             .iter()
