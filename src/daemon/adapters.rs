@@ -20,11 +20,11 @@ use crate::net::services::inputs::ServiceObjects;
 use crate::pods::actions::ToKill;
 use crate::pods::kuberuntime::ServiceVariables;
 use crate::pods::objects::Objects;
-use crate::pods::pleg::{Cache, Pleg};
+use crate::pods::pleg::{Cache, CacheError, Pleg};
 use crate::pods::prober::manager::{self, ProberManager, StatusSource};
 use crate::pods::prober::results::ProbeResult;
 use crate::pods::status::StatusManager;
-use crate::pods::sync_loop::{ProbeHousekeeping, RuntimeView};
+use crate::pods::sync_loop::{ProbeHousekeeping, RuntimeHealthError, RuntimeView};
 use crate::pods::workers::{PodCache, Probes, Traffic};
 
 /// A sync waits this long for a status newer than its last run; a relist takes a second at most, a busy disk longer.
@@ -157,25 +157,20 @@ impl RuntimeView for RuntimeCache {
         self.0.cache().get(uid)
     }
 
-    fn health(&self) -> Result<(), String> {
-        self.0
-            .health(Moment::now())
-            .map_err(|e| format!("PLEG is not healthy: {e}"))
+    fn health(&self) -> Result<(), RuntimeHealthError> {
+        Ok(self.0.health(Moment::now())?)
     }
 }
 
 impl PodCache for RuntimeCache {
-    fn newer_than(&self, uid: &PodUid, since: Moment) -> Result<Arc<RuntimePodStatus>, String> {
+    fn newer_than(&self, uid: &PodUid, since: Moment) -> Result<Arc<RuntimePodStatus>, CacheError> {
         self.0
             .cache()
             .get_newer_than(uid, since, Duration::ZERO)
             .or_else(|_| {
                 // not for the next full relist: a pod just acted on is looked at by itself
                 self.0.request(uid);
-                self.0
-                    .cache()
-                    .get_newer_than(uid, since, STATUS_CEILING)
-                    .map_err(|e| e.to_string())
+                self.0.cache().get_newer_than(uid, since, STATUS_CEILING)
             })
     }
 

@@ -32,7 +32,11 @@ impl Health for DaemonBackend {
         vec![
             check("ping", Ok(()), true),
             check("syncloop", sync_loop.map_or(Ok(()), Err), true),
-            check("pleg", self.pleg.health(now), true),
+            check(
+                "pleg",
+                self.pleg.health(now).map_err(|e| e.to_string()),
+                true,
+            ),
             check("threads", threads, true),
             check("runtime", runtime.map_err(|e| e.to_string()), false),
             check("disk", self.disk(), false),

@@ -32,7 +32,7 @@ use crate::pods::events::Recorder;
 use crate::pods::eviction::Evictions;
 use crate::pods::manager::PodManager;
 use crate::pods::objects::Objects;
-use crate::pods::pleg::{EventKind, PodLifecycleEvent};
+use crate::pods::pleg::{EventKind, PlegHealthError, PodLifecycleEvent};
 use crate::pods::prober::results::{self, ProbeResult};
 use crate::pods::sources::{PodConfig, PodOperation, PodUpdate};
 use crate::pods::status::StatusManager;
@@ -95,6 +95,11 @@ impl Channels {
     }
 }
 
+/// The runtime cannot be relied on right now, because PLEG does not see it (5.4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("PLEG is not healthy: {0}")]
+pub struct RuntimeHealthError(#[from] PlegHealthError);
+
 /// The view of PLEG that the loop needs.
 pub trait RuntimeView: Send + Sync {
     /// Every pod the runtime knew at the last listing. Never blocks.
@@ -104,8 +109,8 @@ pub trait RuntimeView: Send + Sync {
     /// Checks whether the runtime can be relied on right now (5.4).
     ///
     /// # Errors
-    /// Returns the text of kubelet-probes 5.4.
-    fn health(&self) -> Result<(), String>;
+    /// Returns [`RuntimeHealthError`] if it cannot.
+    fn health(&self) -> Result<(), RuntimeHealthError>;
 }
 
 /// The part of the probe manager that the loop calls at housekeeping. Neither function blocks.
@@ -305,7 +310,7 @@ impl SyncLoop {
                     self.heartbeat.beat();
                     self.next_event()
                 }
-                Err(why) => self.rest(why),
+                Err(e) => self.rest(e),
             };
             if matches!(event, Event::Stop) {
                 return;
@@ -358,7 +363,7 @@ impl SyncLoop {
     }
 
     /// The runtime is not well: nothing is decided until it is, but a stop is heard.
-    fn rest(&mut self, why: &str) -> Event {
+    fn rest(&mut self, why: &RuntimeHealthError) -> Event {
         // The first relist of a daemon that starts takes a moment, and that is no error.
         let level = if self.pause == FIRST_PAUSE {
             log::Level::Debug
@@ -749,10 +754,10 @@ pub(in crate::pods::sync_loop) mod tests {
                 .find(|p| p.uid == *uid)
                 .unwrap_or_default()
         }
-        fn health(&self) -> Result<(), String> {
+        fn health(&self) -> Result<(), RuntimeHealthError> {
             self.asked.fetch_add(1, Ordering::SeqCst);
             if self.ill.load(Ordering::SeqCst) {
-                Err("runtime is down".into())
+                Err(PlegHealthError::NeverListed.into())
             } else {
                 Ok(())
             }
@@ -1423,7 +1428,10 @@ pub(in crate::pods::sync_loop) mod tests {
             .unwrap();
         let heartbeat = Arc::new(Heartbeat::default());
         let mut sync_loop = SyncLoop::new(channels, h.parts, heartbeat.clone());
-        assert!(matches!(sync_loop.rest("ill"), Event::PauseOver));
+        assert!(matches!(
+            sync_loop.rest(&PlegHealthError::NeverListed.into()),
+            Event::PauseOver
+        ));
         assert_eq!(
             (sync_loop.pause, heartbeat.last()),
             (FIRST_PAUSE * 2, None),

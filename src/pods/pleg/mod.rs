@@ -121,8 +121,8 @@ impl Pleg {
     /// Tells whether a listing has succeeded lately.
     ///
     /// # Errors
-    /// Returns the kubelet's text if there was no listing yet, or none for [`RELIST_THRESHOLD`].
-    pub fn health(&self, now: Moment) -> Result<(), String> {
+    /// Returns [`PlegHealthError`] if there was no listing yet, or none for [`RELIST_THRESHOLD`].
+    pub fn health(&self, now: Moment) -> Result<(), PlegHealthError> {
         health(self.counters.relisted(), now)
     }
 
@@ -180,18 +180,31 @@ impl Counters {
     }
 }
 
-fn health(relisted: Option<Moment>, now: Moment) -> Result<(), String> {
-    let Some(relisted) = relisted else {
-        return Err("pleg has yet to be successful".into());
-    };
+/// A reason why what the cache holds may be out of date, in the kubelet's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PlegHealthError {
+    /// No listing has succeeded yet.
+    #[error("pleg has yet to be successful")]
+    NeverListed,
+    /// The last listing that succeeded is too long ago.
+    #[error(
+        "pleg was last seen active {} ago; threshold is {}",
+        go_duration(*.ago),
+        go_duration(RELIST_THRESHOLD)
+    )]
+    Silent {
+        /// The time since then.
+        ago: Duration,
+    },
+}
+
+fn health(relisted: Option<Moment>, now: Moment) -> Result<(), PlegHealthError> {
+    let relisted = relisted.ok_or(PlegHealthError::NeverListed)?;
     let ago = now.since(relisted);
-    if ago > RELIST_THRESHOLD {
-        let (ago, threshold) = (go_duration(ago), go_duration(RELIST_THRESHOLD));
-        return Err(format!(
-            "pleg was last seen active {ago} ago; threshold is {threshold}"
-        ));
+    match ago > RELIST_THRESHOLD {
+        true => Err(PlegHealthError::Silent { ago }),
+        false => Ok(()),
     }
-    Ok(())
 }
 
 struct Worker {

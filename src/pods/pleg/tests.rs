@@ -108,6 +108,7 @@ fn addresses_stay_until_a_sandbox_is_ready_again() {
 #[test]
 fn health_has_the_kubelets_texts() {
     let at = |s| Moment::from_boot(Duration::from_secs(s));
+    let health = |relisted, now| health(relisted, now).map_err(|e| e.to_string());
     assert_eq!(
         health(None, at(0)),
         Err("pleg has yet to be successful".into())

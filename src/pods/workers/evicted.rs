@@ -1,11 +1,24 @@
 //! What is different in the syncs of a pod that was evicted or deleted: it ends, waits, and starts from its beginning.
 
+use std::io;
+
 use super::syncer::{Stage, Syncer};
 use super::{Outcome, Work};
 use crate::api::Pod;
 use crate::base::clock::Moment;
 use crate::engine::runtime::RuntimeError;
 use crate::pods::status::{self, DELETED, EVICTED};
+
+/// A pod that was evicted or deleted cannot start from its beginning.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum BeginAnewError {
+    /// The instances that ended before cannot be removed.
+    #[error("cannot start the pod anew: {0}")]
+    Runtime(#[from] RuntimeError),
+    /// The record on the disk cannot be removed.
+    #[error("cannot remove the record of the pod's end: {0}")]
+    Record(#[source] io::Error),
+}
 
 impl Syncer {
     /// The grace period of the pod, in seconds. An evicted pod has little, for it goes on filling the disk; one that a person
@@ -41,33 +54,29 @@ impl Syncer {
 
     /// A pod that was evicted and has waited, or was deleted and has another file, starts from its beginning: what ended before, a completed container too, counts
     /// no more, because its volumes are empty.
-    pub(super) fn begin_anew(&self, pod: &Pod) -> Result<(), String> {
+    pub(super) fn begin_anew(&self, pod: &Pod) -> Result<(), BeginAnewError> {
         let (uid, evictions) = (pod.uid(), &self.deps.evictions);
         let Some(cause) = evictions.over(uid, Moment::now()) else {
             return Ok(());
         };
-        let failed = |e: RuntimeError| format!("cannot start the pod anew: {}", e.message);
-        let left = self.runtime().pod_status(uid).map_err(failed)?;
+        let left = self.runtime().pod_status(uid)?;
         if !left.containers.is_empty() {
             let taken_over = status::taken_over(pod, &left);
             self.deps.statuses.set(pod, taken_over);
         }
         for c in &left.containers {
             self.deps.probes.renewing(pod, &c.name, &cause);
-            let removed = self
-                .deps
-                .kuberuntime
-                .remove_container(&left, &c.name, &c.id);
-            removed.map_err(failed)?;
+            let kuberuntime = &self.deps.kuberuntime;
+            kuberuntime.remove_container(&left, &c.name, &c.id)?;
         }
         for sandbox in &left.sandboxes {
-            self.runtime().remove_sandbox(&sandbox.id).map_err(failed)?;
+            self.runtime().remove_sandbox(&sandbox.id)?;
         }
         self.forget_failures(uid);
         self.deps.cache.request_relist(uid);
         // the sync needs a status newer than the removal
         self.ran(uid);
         let begun = evictions.begin_anew(uid, Moment::now());
-        begun.map_err(|e| format!("cannot remove the record of the pod's end: {e}"))
+        begun.map_err(BeginAnewError::Record)
     }
 }

@@ -7,7 +7,7 @@ use super::turns::{Ended, Turns};
 use crate::api::{HookKind, Pod};
 use crate::base::cancel::Cancel;
 use crate::base::clock::Moment;
-use crate::engine::runtime::{RuntimePodStatus, RuntimeState};
+use crate::engine::runtime::{RuntimeError, RuntimePodStatus, RuntimeState};
 use crate::pods::actions::{
     self, KillReason, ToKill, grace_of, kill_grace_period, left_of, stop_grace,
 };
@@ -18,6 +18,23 @@ use crate::pods::lifecycle::{Failure, HookError, HookSubject};
 pub(super) const CANCELLED: &str = "cancelled";
 /// Stack of a thread that only waits for one container to end.
 const KILL_STACK: usize = 256 * 1024;
+
+/// A reason why a container was not killed.
+#[derive(Debug, thiserror::Error)]
+enum KillError {
+    /// The run was cancelled before the container had ended.
+    #[error("{CANCELLED}")]
+    Cancelled,
+    /// The runtime could not stop the container.
+    #[error("cannot stop container {container}: {source}")]
+    Stop {
+        container: String,
+        source: RuntimeError,
+    },
+    /// The thread that kills the container panicked.
+    #[error("killing panicked")]
+    Panicked,
+}
 
 impl Syncer {
     /// Kills every running container at once, sidecars in their turn, then the sandboxes (8.5).
@@ -92,7 +109,7 @@ impl Syncer {
         problems: &mut Problems<'_>,
     ) {
         let cancel = problems.cancel;
-        let errors: Vec<String> = match kills {
+        let errors: Vec<KillError> = match kills {
             [] => return,
             [one] => self
                 .kill(pod, one, grace, None, cancel)
@@ -110,12 +127,10 @@ impl Syncer {
                 };
                 let threads: Vec<_> = many.iter().map(spawn).collect();
                 let end = |t: Result<
-                    std::thread::ScopedJoinHandle<'_, Result<(), String>>,
+                    std::thread::ScopedJoinHandle<'_, Result<(), KillError>>,
                     (&ToKill, std::io::Error),
                 >| match t {
-                    Ok(handle) => handle
-                        .join()
-                        .unwrap_or_else(|_| Err("killing panicked".into())),
+                    Ok(handle) => handle.join().unwrap_or(Err(KillError::Panicked)),
                     // no thread could be started: this container is killed here, without waiting
                     // for its turn
                     Err((kill, _)) => {
@@ -126,7 +141,7 @@ impl Syncer {
                 threads.into_iter().filter_map(|t| end(t).err()).collect()
             }),
         };
-        problems.errors.extend(errors);
+        errors.iter().for_each(|e| problems.add(e.to_string()));
     }
 
     fn kill(
@@ -136,7 +151,7 @@ impl Syncer {
         grace: Option<i64>,
         turns: Option<&Turns>,
         cancel: &Cancel,
-    ) -> Result<(), String> {
+    ) -> Result<(), KillError> {
         // also on failure and on panic, so that the containers that wait for this one go on
         let _ended = turns.map(|turns| Ended(turns, &kill.name));
         self.deps.probes.killing(pod, kill);
@@ -151,14 +166,14 @@ impl Syncer {
             .unwrap_or_default();
         // hook and wait may have ended by a cancel
         if cancel.is_cancelled() {
-            return Err(CANCELLED.to_owned());
+            return Err(KillError::Cancelled);
         }
         let left = stop_grace(left_of(left, waited));
         self.runtime()
             .stop_container(&kill.id, left, cancel)
             .map_err(|e| {
                 if cancel.is_cancelled() {
-                    return CANCELLED.to_owned();
+                    return KillError::Cancelled;
                 }
                 self.event(
                     pod,
@@ -167,7 +182,10 @@ impl Syncer {
                     "FailedKillPod",
                     &format!("error killing pod: {e}"),
                 );
-                format!("cannot stop container {}: {e}", kill.name)
+                KillError::Stop {
+                    container: kill.name.clone(),
+                    source: e,
+                }
             })
     }
 

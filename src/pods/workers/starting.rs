@@ -12,7 +12,9 @@ use crate::base::cancel::Cancel;
 use crate::base::clock::{Moment, go_duration};
 use crate::base::locks::Locked;
 use crate::engine::images::manager::ImageEvent;
-use crate::engine::runtime::{ContainerId, ImageSpec, RuntimePodStatus, RuntimeState};
+use crate::engine::runtime::{
+    ContainerId, ImageSpec, RuntimeError, RuntimePodStatus, RuntimeState,
+};
 use crate::pods::actions::{self, KillReason, PodActions, ToKill};
 use crate::pods::container_config::{DnsWarning, ImageVolumes};
 use crate::pods::events::EventType;
@@ -104,7 +106,7 @@ impl Syncer {
             match self.purge_init_containers(pod, &runtime) {
                 Ok(left) => runtime = Arc::new(left),
                 Err(e) => {
-                    problems.add(e);
+                    problems.add(e.message);
                     return None;
                 }
             }
@@ -238,7 +240,7 @@ impl Syncer {
         &self,
         pod: &Pod,
         runtime: &RuntimePodStatus,
-    ) -> Result<RuntimePodStatus, String> {
+    ) -> Result<RuntimePodStatus, RuntimeError> {
         let mut left = runtime.clone();
         for old in left
             .containers
@@ -246,8 +248,7 @@ impl Syncer {
         {
             self.deps
                 .kuberuntime
-                .remove_container(runtime, &old.name, &old.id)
-                .map_err(|e| e.message)?;
+                .remove_container(runtime, &old.name, &old.id)?;
         }
         Ok(left)
     }

@@ -23,6 +23,7 @@ use crate::pods::events::{EventType, Recorder};
 use crate::pods::eviction::Evictions;
 use crate::pods::kuberuntime::KubeRuntime;
 use crate::pods::lifecycle::Hooks;
+use crate::pods::pleg::CacheError;
 use crate::pods::probe_result::ProbeResult;
 use crate::pods::status::{self, StartFailure, StatusManager};
 
@@ -36,8 +37,8 @@ pub trait PodCache: Send + Sync {
     /// The pod's runtime status, read after `since`; blocks until there is one.
     ///
     /// # Errors
-    /// Returns an error if the runtime did not answer in time.
-    fn newer_than(&self, uid: &PodUid, since: Moment) -> Result<Arc<RuntimePodStatus>, String>;
+    /// Returns [`CacheError`] if the runtime did not answer in time.
+    fn newer_than(&self, uid: &PodUid, since: Moment) -> Result<Arc<RuntimePodStatus>, CacheError>;
 
     /// Asks for a new look at a pod that was changed. Never blocks.
     fn request_relist(&self, uid: &PodUid);
@@ -202,9 +203,9 @@ impl Syncer {
     // ---- sync ----
 
     fn sync(&self, pod: &Arc<Pod>, cancel: &Cancel) -> Outcome {
-        if let Err(error) = self.begin_anew(pod) {
+        if let Err(e) = self.begin_anew(pod) {
             return Outcome::Failed {
-                error,
+                error: e.to_string(),
                 retry_at: None,
             };
         }

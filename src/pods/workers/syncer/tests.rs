@@ -45,7 +45,7 @@ impl ImageService for Images {
 }
 
 impl PodCache for FakeRuntime {
-    fn newer_than(&self, uid: &PodUid, _: Moment) -> Result<Arc<RuntimePodStatus>, String> {
+    fn newer_than(&self, uid: &PodUid, _: Moment) -> Result<Arc<RuntimePodStatus>, CacheError> {
         Ok(Arc::new((self as &dyn Runtime).pod_status(uid).unwrap()))
     }
     fn request_relist(&self, _: &PodUid) {
