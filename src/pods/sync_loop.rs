@@ -5,6 +5,8 @@
 //! disk, no lock that another thread holds across a wait. It alone writes the pod manager. One event is handled a
 //! turn, then the loop looks again.
 
+mod heartbeat;
+mod housekeeping;
 mod metrics;
 mod places;
 
@@ -13,18 +15,18 @@ use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, never, select, tick};
 
+pub use heartbeat::Heartbeat;
 pub use metrics::LoopMetrics;
 pub use places::Places;
 
 use crate::api::references::references;
 use crate::api::{Pod, PodPhase, PodStatus, PodUid};
-use crate::base::clock::{Moment, go_duration};
+use crate::base::clock::Moment;
 use crate::engine::images::manager::ImageWaitReason;
 use crate::engine::runtime::RuntimePodStatus;
 use crate::pods::admission;
@@ -37,15 +39,12 @@ use crate::pods::prober::results::{self, ProbeResult};
 use crate::pods::sources::{PodConfig, PodOperation, PodUpdate};
 use crate::pods::status::StatusManager;
 use crate::pods::workers::{PodWorkers, Update, UpdateKind};
+use heartbeat::{HOUSEKEEPING_PASS, SYNC_PASS};
 
 /// Sync tick (5.1).
 const SYNC_TICK: Duration = Duration::from_secs(1);
 /// Housekeeping tick (5.1).
 const HOUSEKEEPING: Duration = Duration::from_secs(2);
-/// A housekeeping pass that takes longer is logged as an error (5.2).
-const HOUSEKEEPING_WARNING: Duration = Duration::from_secs(1);
-/// Grace period of a runtime pod that nobody wants, in seconds (5.5 step 6).
-const ORPHAN_GRACE_SECONDS: i64 = 1;
 /// While the runtime is not well the loop rests, from this … (5.1)
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// … doubling to this.
@@ -163,75 +162,6 @@ pub struct Parts {
     pub has_forgotten: Cell<bool>,
 }
 
-/// A loop that has not turned for this long stands still (11.2). Its ticks alone turn it each second.
-const STALL_THRESHOLD: Duration = Duration::from_secs(120);
-
-/// When the loop last turned, for the health check (5.1, 11.2). A rest does not count as a turn, because nothing is done
-/// in it.
-#[derive(Default)]
-pub struct Heartbeat {
-    /// Nanoseconds since boot of the last turn; 0 before the first.
-    last: AtomicU64,
-    panics: AtomicU64,
-    /// After a panic: which of [`WHOLE_PASS`] has not gone through since.
-    doubts: AtomicU8,
-}
-
-/// The events that touch every pod: a tick of syncs and a housekeeping, a bit each.
-const WHOLE_PASS: u8 = 0b11;
-
-impl Heartbeat {
-    /// After a panic what pods share may be half changed. The loop goes on, but it does not count as turning before both
-    /// passes over all pods have gone through: if they panic too, only another daemon mends it.
-    fn beat(&self) {
-        if self.doubts.load(Ordering::Relaxed) != 0 {
-            return;
-        }
-        self.last.store(
-            Moment::now().since_boot().as_nanos() as u64,
-            Ordering::Relaxed,
-        );
-    }
-
-    fn panicked(&self) {
-        self.panics.fetch_add(1, Ordering::Relaxed);
-        self.doubts.store(WHOLE_PASS, Ordering::Relaxed);
-    }
-
-    /// An event was handled as a whole.
-    fn handled(&self, pass: u8) {
-        self.doubts.fetch_and(!pass, Ordering::Relaxed);
-    }
-
-    /// Panics that were caught.
-    pub fn panics(&self) -> u64 {
-        self.panics.load(Ordering::Relaxed)
-    }
-
-    /// Acts as if the loop had turned at `at`.
-    #[cfg(test)]
-    pub(crate) fn turned(&self, at: Moment) {
-        self.last
-            .store(at.since_boot().as_nanos() as u64, Ordering::Relaxed);
-    }
-
-    /// The last turn; None before the first.
-    pub fn last(&self) -> Option<Moment> {
-        let nanos = self.last.load(Ordering::Relaxed);
-        (nanos != 0).then(|| Moment::from_boot(Duration::from_nanos(nanos)))
-    }
-
-    /// Returns the text that clients are told when the loop stands still (lessons F3). Clients still get answers,
-    /// because other threads give them. `started` stands in for the first turn.
-    pub fn stalled(&self, started: Moment, now: Moment) -> Option<String> {
-        let ago = now.since(self.last().unwrap_or(started));
-        let seconds = go_duration(Duration::from_secs(ago.as_secs()));
-        (ago > STALL_THRESHOLD).then(|| {
-            format!("the sync loop has not turned for {seconds}: what is shown may be old; the log says why, or start the daemon again")
-        })
-    }
-}
-
 /// An event that the loop handles.
 #[derive(Debug)]
 enum Event {
@@ -251,11 +181,11 @@ enum Event {
 }
 
 impl Event {
-    /// Returns the event's bit of [`WHOLE_PASS`], or 0.
+    /// Returns the bit of an event that touches every pod, else 0.
     fn pass(&self) -> u8 {
         match self {
-            Event::SyncTick => 0b01,
-            Event::Housekeeping => 0b10,
+            Event::SyncTick => SYNC_PASS,
+            Event::Housekeeping => HOUSEKEEPING_PASS,
             _ => 0,
         }
     }
@@ -426,31 +356,6 @@ impl Parts {
         }
     }
 
-    /// Forgets the statuses that the last daemon wrote down of pods that are gone. A pod that comes back with its UID before the
-    /// next housekeeping would be ready before it runs.
-    fn forget_lost_statuses(&self) {
-        let mut known = self.pods.uids();
-        let working = self.workers.working().into_iter();
-        known.extend(working.map(|(pod, _)| pod.uid().clone()));
-        known.extend(self.runtime.pods().iter().map(|r| r.uid.clone()));
-        self.statuses.remove_orphans(&known);
-    }
-
-    /// Ends pods of the same names that an earlier daemon started from an older version of their files. They are told to
-    /// end before the new pods are told to start, so that the new ones wait for them.
-    fn end_predecessors(&self, pods: &[Arc<Pod>]) {
-        let new = |r: &RuntimePodStatus| {
-            pods.iter()
-                .any(|p| p.metadata.name == r.name && p.metadata.namespace == r.namespace)
-        };
-        let wanted = |r: &RuntimePodStatus| pods.iter().any(|p| *p.uid() == r.uid);
-        self.runtime
-            .pods()
-            .iter()
-            .filter(|r| new(r) && !wanted(r))
-            .for_each(|r| self.end_orphan(r));
-    }
-
     /// A sandbox ends like a container and is none.
     fn count_end(&self, event: &PodLifecycleEvent) {
         let runtime = self.runtime.pod(&event.uid);
@@ -561,80 +466,6 @@ impl Parts {
         }
     }
 
-    /// The clean-up pass of kubelet-probes 5.5.
-    fn handle_housekeeping(&mut self) {
-        if !self.config.all_seen() {
-            return;
-        }
-        let started = Moment::now();
-        self.clean_up_workers();
-        self.probes.clean_up(&self.workers.probed());
-        self.probes.reap();
-        self.end_orphans();
-        self.garbage.collect(started);
-        let took = Moment::now().since(started);
-        if took > HOUSEKEEPING_WARNING {
-            log::error!("housekeeping took {took:?}, more than {HOUSEKEEPING_WARNING:?}");
-        }
-    }
-
-    /// 5.5 steps 1, 4 and 5.
-    fn clean_up_workers(&self) {
-        let desired = self.pods.uids();
-        let dropped = self.workers.sync_known(&desired);
-        let mut known = desired;
-        known.extend(
-            self.workers
-                .working()
-                .into_iter()
-                .map(|(pod, _)| pod.uid().clone()),
-        );
-        // a pod that was re-created with its UID starts with a clean record
-        known.retain(|uid| !dropped.contains(uid));
-        self.statuses.remove_orphans(&known);
-        let is_left = |pod: &Arc<Pod>| {
-            let uid = pod.uid();
-            let waits = self.places.borrow().waits(uid);
-            !waits && !self.workers.contains(uid) && !self.phase(uid).is_terminal()
-        };
-        let left = self.pods.all().into_iter().filter(is_left).collect();
-        self.admit(left);
-    }
-
-    /// 5.5 step 6: ends the pods that the runtime holds and nobody wants, and removes what is left of those that have ended.
-    /// 5.5 step 4: removes the data of pods that an earlier daemon did not get to remove. Each is ended once: a worker tries
-    /// again when its removal fails. A pod that is wanted now may have completed before the node was started again; then
-    /// the runtime does not know it, and nothing else removes its data when its file goes.
-    fn end_orphans(&mut self) {
-        self.runtime.pods().iter().for_each(|r| self.end_orphan(r));
-        let with_data = std::mem::take(&mut self.pods_with_data);
-        let (wanted, left): (Vec<_>, Vec<_>) = with_data
-            .into_iter()
-            .partition(|uid| self.pods.get(uid).is_some());
-        self.pods_with_data = wanted;
-        for uid in left {
-            self.end_orphan(&RuntimePodStatus {
-                uid,
-                ..Default::default()
-            });
-        }
-    }
-
-    fn end_orphan(&self, runtime: &RuntimePodStatus) {
-        if self.workers.contains(&runtime.uid) || self.pods.get(&runtime.uid).is_some() {
-            return;
-        }
-        self.workers.update(Update {
-            kind: UpdateKind::Kill {
-                grace_override: Some(ORPHAN_GRACE_SECONDS),
-            },
-            pod: Arc::new(only_metadata(runtime)),
-            runtime_only: true,
-            phase_is_terminal: false,
-            is_running: runtime.is_running(),
-        });
-    }
-
     fn known(&self, uid: &PodUid) -> Option<Arc<Pod>> {
         // a pod that is being removed goes on to lose readiness until it is gone (lessons A8)
         self.pods.get(uid).or_else(|| self.workers.pod(uid))
@@ -673,24 +504,11 @@ fn waits_for_image(status: &PodStatus) -> bool {
     waiting.any(|w| ImageWaitReason::ALL.iter().any(|r| r.as_str() == w.reason))
 }
 
-/// Makes a pod of the name, namespace and UID, which are all that is known of a pod whose spec is gone.
-fn only_metadata(runtime: &RuntimePodStatus) -> Pod {
-    let mut metadata = crate::api::pod::ObjectMeta::default();
-    metadata.name.clone_from(&runtime.name);
-    metadata.namespace.clone_from(&runtime.namespace);
-    metadata.uid = runtime.uid.clone();
-    Pod {
-        metadata,
-        spec: Default::default(),
-        raw: Default::default(),
-    }
-}
-
 #[cfg(test)]
 pub(in crate::pods::sync_loop) mod tests {
     use std::collections::HashMap;
     use std::sync::Mutex;
-    use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
     use crossbeam_channel::{Sender, bounded};
     use serde_json::{Value, json};
