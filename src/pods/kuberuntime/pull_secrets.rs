@@ -43,7 +43,7 @@ impl PullSecrets {
 }
 
 /// A reason why a Secret gives no login.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 enum PullSecretError {
     /// The login in the Secret cannot be used.
     #[error("{0}")]
