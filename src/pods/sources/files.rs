@@ -1,5 +1,5 @@
 //! What a listing of the pods directory means: which pods, which problems, which log lines (kubelet-probes 6.3).
-//! The answers of a pod URL are versions of one file here.
+//! The answers of a pod URL are versions of one file here. `known_file` has what is known of each file.
 //!
 //! Invariants: pure. A file that is bad, unreadable or half written keeps the pods of its last good
 //! version; the pods of a file end only when the file is missing for [`REMOVAL_SETTLE`]. The same
@@ -12,9 +12,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::known_file::{GoodPod, KnownFile};
 use super::problem::FileProblem;
 use super::states::PodFile;
-use crate::api::decode::{Decoded, DecodedPod};
+use crate::api::decode::Decoded;
 use crate::api::objects::{LocalObject, ObjectKey};
 use crate::api::{Pod, PodUid};
 use crate::base::clock::Moment;
@@ -101,155 +102,6 @@ pub struct Step {
     pub mended: Vec<String>,
     /// The time of the next listing, even if nothing happens.
     pub wake: Option<Moment>,
-}
-
-#[derive(Clone)]
-struct GoodPod {
-    pod: Arc<Pod>,
-    warnings: Vec<String>,
-}
-
-/// The state of one pod file.
-#[derive(Default)]
-struct KnownFile {
-    signature: Option<Signature>,
-    digest: Option<Digest>,
-    good: Vec<GoodPod>,
-    objects: Vec<LocalObject>,
-    /// The parts of the last good version that are not acted on, besides the warnings of its pods.
-    notes: Vec<String>,
-    /// Which pods are not there because their kinds are not run here.
-    not_run: Vec<String>,
-    /// The digest of the content that these came from.
-    accepted: Option<Digest>,
-    /// The reason why this daemon refuses the last good version of an earlier daemon.
-    refused: Option<String>,
-    read_error: Option<String>,
-    decode_error: Option<String>,
-    vanished: Option<Moment>,
-    /// The time at which the file appeared, if after the first listing.
-    appeared: Option<Moment>,
-}
-
-impl KnownFile {
-    /// Editors such as `sed -i` write a copy beside the file and rename it into place, so for a
-    /// moment two files have the same pod. Until the time returned here this is not reported.
-    fn may_be_a_copy_until(&self, now: Moment) -> Option<Moment> {
-        let until = self.appeared? + REMOVAL_SETTLE;
-        (self.vanished.is_none() && now < until).then_some(until)
-    }
-
-    /// Tells whether the pods of a new file wait until other files are seen to have gone. After a file was renamed or a
-    /// directory was brought up to date, the old pods so go before the new pods come. A new file of a pod that is
-    /// leaving waits for nothing.
-    fn comes_after(&self, leaving: &HashSet<String>, now: Moment) -> bool {
-        let replaces = |good: &GoodPod| leaving.contains(&good.pod.full_name());
-        !leaving.is_empty()
-            && self.may_be_a_copy_until(now).is_some()
-            && !self.good.iter().any(replaces)
-    }
-
-    fn take(&mut self, reading: Reading) {
-        self.vanished = None;
-        match reading {
-            Reading::Unchanged | Reading::Skipped(_) => {}
-            Reading::SameContent { signature } => {
-                self.signature = signature;
-                self.read_error = None;
-            }
-            Reading::Failed(e) => {
-                self.signature = None;
-                self.read_error = Some(e);
-            }
-            Reading::Parsed {
-                signature,
-                digest,
-                result,
-            } => {
-                self.signature = signature;
-                self.digest = Some(digest);
-                self.read_error = None;
-                self.decode_error = match result.and_then(|new| self.may_become(new)) {
-                    Ok(decoded) => {
-                        self.accept(digest, decoded);
-                        None
-                    }
-                    Err(e) => Some(e),
-                };
-            }
-        }
-    }
-
-    fn accept(&mut self, digest: Digest, decoded: Decoded) {
-        self.good = decoded
-            .pods
-            .into_iter()
-            .map(|DecodedPod { pod, warnings }| GoodPod {
-                pod: Arc::new(pod),
-                warnings,
-            })
-            .collect();
-        (self.objects, self.notes) = (decoded.objects, decoded.notes);
-        self.not_run = decoded.not_run;
-        (self.accepted, self.refused) = (Some(digest), None);
-    }
-
-    /// Refuses what may not take the place of the last good version: a pod that has a new name under
-    /// its old UID, because it would keep running under the old name; and new data of an immutable
-    /// object.
-    fn may_become(&self, new: Decoded) -> Result<Decoded, String> {
-        let old = self.good.iter().map(|old| (old.pod.uid(), old));
-        let old: HashMap<&PodUid, &GoodPod> = old.collect();
-        for DecodedPod { pod, .. } in &new.pods {
-            let old = old.get(pod.uid());
-            if let Some(old) = old.filter(|old| old.pod.full_name() != pod.full_name()) {
-                let (was, is) = (&old.pod.metadata, &pod.metadata);
-                return Err(format!(
-                    "metadata.name: {}/{} has become {}/{} under the same metadata.uid {}: change the uid too, or leave it out",
-                    was.namespace, was.name, is.namespace, is.name, is.uid
-                ));
-            }
-        }
-        let old = self.objects.iter().map(|old| (&old.key, old));
-        let old: BTreeMap<&ObjectKey, &LocalObject> = old.collect();
-        for object in &new.objects {
-            let old = old.get(&object.key);
-            if let Some(Err(field)) = old.map(|old| old.may_become(object)) {
-                return Err(format!(
-                    "{field}: Forbidden: field is immutable when `immutable` is set: {} keeps its data; remove it from the file first, or give the new one another name",
-                    object.key
-                ));
-            }
-        }
-        Ok(new)
-    }
-
-    fn error(&self) -> Option<String> {
-        let error = self.read_error.as_ref().or(self.decode_error.as_ref())?;
-        let why_none = match &self.refused {
-            Some(why) if self.good.is_empty() && why == error => {
-                "; an earlier version of podprobe accepted this content, this one does not: its pod does not run until the file is corrected"
-            }
-            Some(why) if self.good.is_empty() => {
-                return Some(format!(
-                    "{error}; this version of podprobe refuses its last good version too, so its pod does not run: {why}"
-                ));
-            }
-            _ => "",
-        };
-        Some(format!("{error}{why_none}"))
-    }
-
-    /// The log text about the pods that keep running although the file is bad. Views have their own
-    /// text.
-    fn consequence(&self) -> &'static str {
-        match self.good.len() {
-            0 if self.objects.is_empty() => "",
-            0 => "; its last good version stays",
-            1 => "; the last good version of its pod stays",
-            _ => "; the last good versions of its pods stay",
-        }
-    }
 }
 
 /// Everything known about the pod files between two listings.
@@ -428,10 +280,7 @@ impl Files {
         });
         let appeared = self.sent.is_some().then_some(now);
         for (path, reading) in there {
-            let new = || KnownFile {
-                appeared,
-                ..KnownFile::default()
-            };
+            let new = || KnownFile::new(appeared);
             let is_new = matches!(reading, Reading::Parsed { result: Ok(_), .. });
             let entry = self.entries.entry(path.clone()).or_insert_with(new);
             entry.take(reading);
@@ -631,6 +480,7 @@ fn same_pods(a: &[Arc<Pod>], b: &[Arc<Pod>]) -> bool {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::api::decode::DecodedPod;
     use crate::api::test_pods;
     use serde_json::json;
 

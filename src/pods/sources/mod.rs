@@ -1,12 +1,13 @@
 //! Pod sources and their merge (kubelet-probes 6): which pods should run on this node.
 //!
 //! Invariants: a source always hands over its full set; only [`merge::PodConfig`] turns sets into
-//! operations. An error in a file never ends a running pod. [`files`] and [`merge`] decide and know
+//! operations. An error in a file never ends a running pod. [`files`], `known_file` and [`merge`] decide and know
 //! no thread, descriptor or clock; [`mod@file`], [`http`] and `last_good` only wait, read, write and send.
 
 pub mod file;
 pub mod files;
 pub mod http;
+mod known_file;
 mod last_good;
 pub mod merge;
 mod outlet;

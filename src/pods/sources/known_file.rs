@@ -1,0 +1,173 @@
+//! What is known of one pod file: its last good version, and why its present content is not used.
+//!
+//! Invariants: pure. A reading that cannot be used changes nothing of the last good version.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use super::files::{Digest, REMOVAL_SETTLE, Reading, Signature};
+use crate::api::decode::{Decoded, DecodedPod};
+use crate::api::objects::{LocalObject, ObjectKey};
+use crate::api::{Pod, PodUid};
+use crate::base::clock::Moment;
+
+/// A pod of the last good version.
+#[derive(Clone)]
+pub(super) struct GoodPod {
+    pub(super) pod: Arc<Pod>,
+    pub(super) warnings: Vec<String>,
+}
+
+/// The state of one pod file.
+#[derive(Default)]
+pub(super) struct KnownFile {
+    pub(super) signature: Option<Signature>,
+    pub(super) digest: Option<Digest>,
+    pub(super) good: Vec<GoodPod>,
+    pub(super) objects: Vec<LocalObject>,
+    /// The parts of the last good version that are not acted on, besides the warnings of its pods.
+    pub(super) notes: Vec<String>,
+    /// Which pods are not there because their kinds are not run here.
+    pub(super) not_run: Vec<String>,
+    /// The digest of the content that these came from.
+    pub(super) accepted: Option<Digest>,
+    /// The reason why this daemon refuses the last good version of an earlier daemon.
+    pub(super) refused: Option<String>,
+    read_error: Option<String>,
+    decode_error: Option<String>,
+    pub(super) vanished: Option<Moment>,
+    /// The time at which the file appeared, if after the first listing.
+    appeared: Option<Moment>,
+}
+
+impl KnownFile {
+    /// A file that was not read yet. `appeared` is the time at which it appeared, if after the first listing.
+    pub(super) fn new(appeared: Option<Moment>) -> Self {
+        Self {
+            appeared,
+            ..Self::default()
+        }
+    }
+
+    /// Editors such as `sed -i` write a copy beside the file and rename it into place, so for a
+    /// moment two files have the same pod. Until the time returned here this is not reported.
+    pub(super) fn may_be_a_copy_until(&self, now: Moment) -> Option<Moment> {
+        let until = self.appeared? + REMOVAL_SETTLE;
+        (self.vanished.is_none() && now < until).then_some(until)
+    }
+
+    /// Tells whether the pods of a new file wait until other files are seen to have gone. After a file was renamed or a
+    /// directory was brought up to date, the old pods so go before the new pods come. A new file of a pod that is
+    /// leaving waits for nothing.
+    pub(super) fn comes_after(&self, leaving: &HashSet<String>, now: Moment) -> bool {
+        let replaces = |good: &GoodPod| leaving.contains(&good.pod.full_name());
+        !leaving.is_empty()
+            && self.may_be_a_copy_until(now).is_some()
+            && !self.good.iter().any(replaces)
+    }
+
+    /// Takes a reading of the file. It is there, so it has not vanished.
+    pub(super) fn take(&mut self, reading: Reading) {
+        self.vanished = None;
+        match reading {
+            Reading::Unchanged | Reading::Skipped(_) => {}
+            Reading::SameContent { signature } => {
+                self.signature = signature;
+                self.read_error = None;
+            }
+            Reading::Failed(e) => {
+                self.signature = None;
+                self.read_error = Some(e);
+            }
+            Reading::Parsed {
+                signature,
+                digest,
+                result,
+            } => {
+                self.signature = signature;
+                self.digest = Some(digest);
+                self.read_error = None;
+                self.decode_error = match result.and_then(|new| self.may_become(new)) {
+                    Ok(decoded) => {
+                        self.accept(digest, decoded);
+                        None
+                    }
+                    Err(e) => Some(e),
+                };
+            }
+        }
+    }
+
+    /// Makes this content the last good version.
+    pub(super) fn accept(&mut self, digest: Digest, decoded: Decoded) {
+        self.good = decoded
+            .pods
+            .into_iter()
+            .map(|DecodedPod { pod, warnings }| GoodPod {
+                pod: Arc::new(pod),
+                warnings,
+            })
+            .collect();
+        (self.objects, self.notes) = (decoded.objects, decoded.notes);
+        self.not_run = decoded.not_run;
+        (self.accepted, self.refused) = (Some(digest), None);
+    }
+
+    /// Refuses what may not take the place of the last good version: a pod that has a new name under
+    /// its old UID, because it would keep running under the old name; and new data of an immutable
+    /// object.
+    fn may_become(&self, new: Decoded) -> Result<Decoded, String> {
+        let old = self.good.iter().map(|old| (old.pod.uid(), old));
+        let old: HashMap<&PodUid, &GoodPod> = old.collect();
+        for DecodedPod { pod, .. } in &new.pods {
+            let old = old.get(pod.uid());
+            if let Some(old) = old.filter(|old| old.pod.full_name() != pod.full_name()) {
+                let (was, is) = (&old.pod.metadata, &pod.metadata);
+                return Err(format!(
+                    "metadata.name: {}/{} has become {}/{} under the same metadata.uid {}: change the uid too, or leave it out",
+                    was.namespace, was.name, is.namespace, is.name, is.uid
+                ));
+            }
+        }
+        let old = self.objects.iter().map(|old| (&old.key, old));
+        let old: BTreeMap<&ObjectKey, &LocalObject> = old.collect();
+        for object in &new.objects {
+            let old = old.get(&object.key);
+            if let Some(Err(field)) = old.map(|old| old.may_become(object)) {
+                return Err(format!(
+                    "{field}: Forbidden: field is immutable when `immutable` is set: {} keeps its data; remove it from the file first, or give the new one another name",
+                    object.key
+                ));
+            }
+        }
+        Ok(new)
+    }
+
+    /// The reason why the present content is not used, and what it means for a pod that has no last good version.
+    pub(super) fn error(&self) -> Option<String> {
+        let error = self.read_error.as_ref().or(self.decode_error.as_ref())?;
+        let why_none = match &self.refused {
+            Some(why) if self.good.is_empty() && why == error => {
+                "; an earlier version of podprobe accepted this content, this one does not: its pod does not run until the file is corrected"
+            }
+            Some(why) if self.good.is_empty() => {
+                return Some(format!(
+                    "{error}; this version of podprobe refuses its last good version too, so its pod does not run: {why}"
+                ));
+            }
+            _ => "",
+        };
+        Some(format!("{error}{why_none}"))
+    }
+
+    /// The log text about the pods that keep running although the file is bad. Views have their own
+    /// text.
+    pub(super) fn consequence(&self) -> &'static str {
+        match self.good.len() {
+            0 if self.objects.is_empty() => "",
+            0 => "; its last good version stays",
+            1 => "; the last good version of its pod stays",
+            _ => "; the last good versions of its pods stay",
+        }
+    }
+}
