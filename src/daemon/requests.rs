@@ -26,7 +26,8 @@ impl Requests for DaemonBackend {
     fn probe(&self, target: &ProbeTarget) -> Result<ProbeReport, String> {
         let pod = self.pod_or_ending(&target.uid)?;
         let manager = &self.prober.manager;
-        let (outcome, steps) = manager.probe_now(&pod, &target.container, target.probe_type)?;
+        let run = manager.probe_now(&pod, &target.container, target.probe_type);
+        let (outcome, steps) = run.map_err(|e| e.to_string())?;
         Ok(ProbeReport::new(&outcome, steps))
     }
 

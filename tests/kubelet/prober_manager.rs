@@ -712,6 +712,7 @@ fn a_probe_run_now_touches_no_state() {
     let now = |container: &str, t| {
         let run = d.manager.probe_now(&p, container, t);
         run.map(|(outcome, steps)| ProbeReport::new(&outcome, steps))
+            .map_err(|e| e.to_string())
     };
     assert_eq!(
         now("c0", ProbeType::Liveness),

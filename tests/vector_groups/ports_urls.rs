@@ -76,7 +76,8 @@ fn resolve(case: &Case) -> Verdict {
         same("ok and value", (case.ok, case.value), (false, -1))?;
         return AS_TOLD;
     };
-    match (case.ok, resolve_port(&port, &ports(case.ports))) {
+    let got = resolve_port(&port, &ports(case.ports)).map_err(|e| e.to_string());
+    match (case.ok, got) {
         (true, Ok(got)) => same("value", case.value, got.into())?,
         (false, Err(text)) => {
             // What is no number at all is 0 there.
@@ -123,7 +124,8 @@ fn target(case: TargetCase, http: bool) -> Verdict {
         pod_ip: case.pod_ip,
         ..Default::default()
     };
-    let got = resolve_port(&case.port, &ports(case.ports)).and_then(|port| {
+    let port = resolve_port(&case.port, &ports(case.ports)).map_err(|e| e.to_string());
+    let got = port.and_then(|port| {
         // Whether a foreign host is allowed is another question than where it is.
         let target = resolve_target(
             &case.host,
@@ -133,7 +135,8 @@ fn target(case: TargetCase, http: bool) -> Verdict {
                 allowed: std::slice::from_ref(&case.host),
                 is_node_address: &|_| false,
             },
-        )?;
+        )
+        .map_err(|e| e.to_string())?;
         Ok((target.host, port))
     });
     let (host, port) = match got {

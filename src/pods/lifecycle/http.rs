@@ -8,14 +8,12 @@ use std::time::{Duration, Instant};
 use crate::api::pod::HttpHeader;
 use crate::base::cancel::{Cancel, Tied};
 use crate::base::wire::observer::{Observer, Phase};
-use crate::pods::prober::http::{Get, Until};
+use crate::pods::prober::http::{Get, GetError, Until};
 use crate::pods::prober::target::Target;
 use crate::pods::prober::url::ProbeUrl;
 
 /// The kubelet's name, with the version whose rules a hook follows.
 const USER_AGENT: &str = "kube-lifecycle/1.36";
-/// Part of the error of a server that answers https by http.
-const HTTP_ANSWER: &str = "server gave HTTP response to HTTPS client";
 
 /// The request of a hook.
 pub(super) struct Request {
@@ -36,14 +34,14 @@ impl Request {
     /// Sends it. Ends at the latest after `limit`, and soon after `cancel`.
     ///
     /// # Errors
-    /// Returns the text of Go's client if there is no answer.
-    pub(super) fn send(self, limit: Duration, cancel: &Cancel) -> Result<Reached, String> {
+    /// Returns [`GetError`] if there is no answer.
+    pub(super) fn send(self, limit: Duration, cancel: &Cancel) -> Result<Reached, GetError> {
         let begun = Instant::now();
         let error = match self.reach(limit, cancel) {
             Ok(()) => return Ok(Reached::AsAsked),
             Err(error) => error,
         };
-        if !error.contains(HTTP_ANSWER) {
+        if !error.is_answered_by_http() {
             return Err(error);
         }
         let left = limit.saturating_sub(begun.elapsed());
@@ -59,7 +57,7 @@ impl Request {
         self
     }
 
-    fn reach(&self, timeout: Duration, cancel: &Cancel) -> Result<(), String> {
+    fn reach(&self, timeout: Duration, cancel: &Cancel) -> Result<(), GetError> {
         let (url, target) = (self.url.clone(), self.target.clone());
         let until = Until {
             timeout,
@@ -149,7 +147,7 @@ mod tests {
     fn any_status_is_an_answer_and_the_agent_is_that_of_hooks() {
         let seen = serve(&[GONE], |port| {
             let sent = request("HTTP", port).send(LIMIT, &Cancel::default());
-            assert_eq!(sent, Ok(Reached::AsAsked));
+            assert_eq!(sent.unwrap(), Reached::AsAsked);
         });
         let head = &seen[0];
         assert!(head.starts_with("GET /stop HTTP/1.1\r\n"), "{head}");
@@ -163,7 +161,7 @@ mod tests {
         let refused = "HTTP/1.0 400 Bad Request\r\n\r\n";
         let seen = serve(&[refused, GONE], |port| {
             let sent = request("HTTPS", port).send(LIMIT, &Cancel::default());
-            assert_eq!(sent, Ok(Reached::ByHttp));
+            assert_eq!(sent.unwrap(), Reached::ByHttp);
         });
         assert!(
             seen[1].contains("X-A: b") && !seen[1].contains("Authorization"),
@@ -178,7 +176,8 @@ mod tests {
             &["HTTP/1.0 400 Bad Request\r\n\r\n", "nonsense\r\n\r\n"],
             |port| {
                 let sent = request("HTTPS", port).send(LIMIT, &Cancel::default());
-                assert!(sent.unwrap_err().contains(HTTP_ANSWER));
+                let said = "server gave HTTP response to HTTPS client";
+                assert!(sent.unwrap_err().to_string().contains(said));
             },
         );
     }
@@ -189,13 +188,14 @@ mod tests {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             let port = listener.local_addr().unwrap().port();
             let late = request(scheme, port).send(Duration::from_millis(20), &Cancel::default());
-            assert!(late.unwrap_err().contains("Client.Timeout"));
+            let late = late.unwrap_err().to_string();
+            assert!(late.contains("Client.Timeout"), "{late}");
             let cancel = Cancel::default();
             std::thread::scope(|scope| {
                 let sends = scope.spawn(|| request(scheme, port).send(LIMIT, &cancel));
                 let peers: Vec<TcpStream> = (0..2).map(|_| listener.accept().unwrap().0).collect();
                 cancel.cancel();
-                let given_up = sends.join().unwrap().unwrap_err();
+                let given_up = sends.join().unwrap().unwrap_err().to_string();
                 assert!(!given_up.contains("Client.Timeout"), "{given_up}");
                 drop(peers);
             });

@@ -12,14 +12,32 @@ use crate::api::probe_host::ProbeHosts;
 use crate::api::status::PodIp;
 use crate::api::{HookKind, Pod, PodStatus};
 use crate::base::cancel::Cancel;
-use crate::engine::runtime::Runtime;
+use crate::engine::runtime::{Runtime, RuntimeError};
 use crate::pods::events::{EventType, Recorder};
-use crate::pods::prober::ports::resolve_port;
-use crate::pods::prober::target::{is_node_address, resolve_target};
+use crate::pods::prober::http::GetError;
+use crate::pods::prober::ports::{PortError, resolve_port};
+use crate::pods::prober::target::{TargetError, is_node_address, resolve_target};
 use crate::pods::prober::url::ProbeUrl;
 
 /// The limit of a hook that has none: a year, so that times can be computed with it.
 const NO_LIMIT: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// A reason why an httpGet hook has no answer.
+#[derive(Debug, thiserror::Error)]
+enum HttpGetError {
+    /// The port leads nowhere.
+    #[error(transparent)]
+    Port(#[from] PortError),
+    /// The host is not allowed.
+    #[error(transparent)]
+    Target(#[from] TargetError),
+    /// The runtime does not tell the pod's addresses or its network namespace.
+    #[error(transparent)]
+    Network(#[from] RuntimeError),
+    /// The request has no answer.
+    #[error(transparent)]
+    Request(#[from] GetError),
+}
 
 /// Runs hooks through a runtime and over the network.
 pub struct HandlerRunner {
@@ -91,11 +109,18 @@ impl HandlerRunner {
                 Ok(())
             }
             Err(_) if cancel.is_cancelled() => Err(HookError::Cancelled),
-            Err(error) => Err(HookError::Failed(of_http(subject, &action.path, &error))),
+            Err(error) => {
+                let error = error.to_string();
+                Err(HookError::Failed(of_http(subject, &action.path, &error)))
+            }
         }
     }
 
-    fn request(&self, action: &HttpGetAction, subject: HookSubject<'_>) -> Result<Request, String> {
+    fn request(
+        &self,
+        action: &HttpGetAction,
+        subject: HookSubject<'_>,
+    ) -> Result<Request, HttpGetError> {
         let port = resolve_port(&action.port, &subject.container.ports)?;
         let uid = subject.pod.uid();
         let netns = self.runtime.network_namespace(uid);
@@ -103,7 +128,7 @@ impl HandlerRunner {
             allowed: &self.allow_probe_hosts,
             is_node_address: &is_node_address,
         };
-        let netns = netns.map_err(|e| e.message)?;
+        let netns = netns?;
         let addresses = self.addresses(subject.pod)?;
         let target = resolve_target(&action.host, &addresses, netns.as_ref(), &hosts)?;
         Ok(Request {
@@ -115,8 +140,8 @@ impl HandlerRunner {
 
     /// The addresses of the pod as the runtime knows them: a pod whose first container has just
     /// started has none in its status yet.
-    fn addresses(&self, pod: &Pod) -> Result<PodStatus, String> {
-        let runtime = self.runtime.pod_status(pod.uid()).map_err(|e| e.message)?;
+    fn addresses(&self, pod: &Pod) -> Result<PodStatus, RuntimeError> {
+        let runtime = self.runtime.pod_status(pod.uid())?;
         let ips = match runtime.ips() {
             [] if pod.spec.host_network => vec![self.node_ip],
             ips => ips.to_vec(),

@@ -5,23 +5,28 @@
 //! environment has no effect. Redirects are followed only within the host of the first request, so
 //! that a server cannot send a probe to another host.
 
+mod no_answer;
+
 use std::borrow::Cow;
+use std::fmt;
 use std::io;
 use std::time::{Duration, Instant};
 
+use self::no_answer::{FailureCause, HeaderError, NoAnswer, io_cause};
 use super::outcome::{HandlerResult, MAX_OUTPUT, Outcome, Phase};
 use super::progress::Progress;
-use super::target::Target;
+use super::target::{LookupError, Target};
 use super::trace::note;
 use super::url::{ProbeUrl, is_relative};
 use crate::api::pod::HttpHeader;
 use crate::base::wire::connection::Connection;
-use crate::base::wire::dial::{DialError, End};
-use crate::base::wire::exchange::{self, ExchangeError};
+use crate::base::wire::dial::End;
+use crate::base::wire::exchange;
 use crate::base::wire::http1::RequestHead;
 use crate::base::wire::observer::{self, Observer};
-use crate::base::wire::text::quote;
 use crate::base::wire::{http2, tls};
+
+pub use self::no_answer::GetError;
 
 /// The probe's user agent: the kubelet's name, with the version whose rules it follows.
 pub const USER_AGENT: &str = "kube-probe/1.36";
@@ -113,7 +118,7 @@ pub struct Get {
     headers: Vec<HttpHeader>,
     agent: &'static str,
     target: Target,
-    request: Result<String, String>,
+    request: Result<String, HeaderError>,
 }
 
 /// The limits that can end a request of a hook before its time.
@@ -148,20 +153,18 @@ impl Get {
     /// whatever its status is.
     ///
     /// # Errors
-    /// There is no answer; the text is that of Go's client.
+    /// Returns [`GetError`] if there is no answer.
     #[inline(never)]
-    pub fn reach(&self, until: &Until<'_>) -> Result<u16, String> {
+    pub fn reach(&self, until: &Until<'_>) -> Result<u16, GetError> {
         let deadline = Instant::now() + until.timeout;
         let looked_up = (self.target).looked_up_unless(until.timeout, until.given_up);
-        let target = looked_up.map_err(|e| client_error(&self.url, &format!("dial tcp: {e}")))?;
+        let target = looked_up.map_err(|e| self.not_looked_up(e))?;
         let client = Client {
             target: &target,
             deadline,
             progress: Progress::with_sockets(until.sockets),
         };
-        let answer = self
-            .answer(&client)
-            .map_err(|o| o.error.unwrap_or(o.output))?;
+        let answer = self.answer(&client)?;
         let status = answer.status();
         // The body changes nothing; it is read so that the server can end.
         let _ = answer.into_body();
@@ -175,9 +178,7 @@ impl Get {
         let deadline = Instant::now() + timeout;
         let target = match self.target.looked_up(timeout) {
             Ok(target) => target,
-            Err(e) => {
-                return failure(&self.url, &format!("dial tcp: {e}"), Phase::Connect);
-            }
+            Err(e) => return self.not_looked_up(e).into(),
         };
         let client = Client {
             target: &target,
@@ -186,12 +187,16 @@ impl Get {
         };
         match self.answer(&client) {
             Ok(answer) => finish(answer),
-            Err(outcome) => outcome,
+            Err(e) => e.into(),
         }
     }
 
-    /// The last answer. Err is the outcome of a probe without one.
-    fn answer(&self, client: &Client<'_>) -> Result<Answer, Outcome> {
+    fn not_looked_up(&self, e: LookupError) -> GetError {
+        GetError::new(&self.url, FailureCause::Lookup(e), Phase::Connect)
+    }
+
+    /// The last answer.
+    fn answer(&self, client: &Client<'_>) -> Result<Answer, GetError> {
         let first = Hop {
             url: &self.url,
             agent: self.agent,
@@ -207,9 +212,9 @@ impl Get {
 
     /// Follows redirects to the end, within the host.
     #[inline(never)]
-    fn follow(&self, client: &Client<'_>, mut answer: Answer) -> Result<Answer, Outcome> {
+    fn follow(&self, client: &Client<'_>, mut answer: Answer) -> Result<Answer, GetError> {
         let failure =
-            |url: &dyn std::fmt::Display, cause: &str| Err(failure(url, cause, Phase::Read));
+            |url: &dyn fmt::Display, cause: FailureCause| GetError::new(url, cause, Phase::Read);
         let (mut url, mut headers) = (
             Cow::Borrowed(&self.url),
             Cow::Borrowed(self.headers.as_slice()),
@@ -218,19 +223,16 @@ impl Get {
             let Some(to) = answer.location().map(Cow::into_owned) else {
                 return Ok(answer);
             };
-            let next = match url.join(&to) {
-                Ok(next) => next,
-                Err(e) => {
-                    let to = quote(to.as_bytes());
-                    return failure(&url, &format!("failed to parse Location header {to}: {e}"));
-                }
-            };
+            let next = url.join(&to).map_err(|source| {
+                let location = to.clone();
+                failure(&url, FailureCause::Location { location, source })
+            })?;
             note(|| format!("status {}, redirected to {to}", answer.status()));
             if next.host != self.url.host {
                 return Ok(answer);
             }
             if count == MAX_REQUESTS {
-                return failure(&to, "stopped after 10 redirects");
+                return Err(failure(&to, FailureCause::TooManyRedirects));
             }
             // A Host header of the spec is kept only for a redirect to the same host.
             if !is_relative(&to) && next.authority() != url.authority() {
@@ -264,21 +266,24 @@ struct Hop<'a> {
     referer: Option<&'a str>,
 }
 
-/// The bytes to send, or an error that names a header name or value that the client refuses.
+/// The bytes to send.
 fn request(
     url: &ProbeUrl,
     agent: &str,
     headers: &[HttpHeader],
     referer: Option<&str>,
-) -> Result<String, String> {
+) -> Result<String, HeaderError> {
     let mut request = RequestHead::new(&url.path, url.query.as_deref());
-    let bad = |what: &str, name: &str| format!("net/http: invalid header field {what} {name:?}");
+    let bad = |part, name: &str| HeaderError {
+        part,
+        name: name.to_owned(),
+    };
     each_header(
         headers,
         agent,
         &url.host_header(),
         referer,
-        |name, value| request.header(name, value).map_err(|what| bad(what, name)),
+        |name, value| request.header(name, value).map_err(|part| bad(part, name)),
     )?;
     Ok(request.finish())
 }
@@ -309,15 +314,6 @@ fn http2_request(hop: &Hop<'_>) -> http::Result<http::Request<()>> {
         query.unwrap_or_default()
     );
     request.uri(uri).version(http::Version::HTTP_2).body(())
-}
-
-/// A failure of the probe, in the form of Go's client errors.
-fn failure(url: &dyn std::fmt::Display, cause: &str, phase: Phase) -> Outcome {
-    Outcome::new(HandlerResult::Failure, client_error(url, cause), phase)
-}
-
-fn client_error(url: &dyn std::fmt::Display, cause: &str) -> String {
-    format!("Get \"{url}\": {cause}")
 }
 
 /// An answer whose head has come.
@@ -363,38 +359,26 @@ struct Client<'a> {
     progress: Progress<'a>,
 }
 
-/// The reason why a request has no answer.
-enum NoAnswer {
-    /// The other side caused it.
-    Theirs(String),
-    /// We caused it, so it shows nothing about the container.
-    Ours(String),
-}
-
 impl Client<'_> {
-    /// Sends one request and reads the head of the answer. Err is the outcome of a probe without an
-    /// answer.
+    /// Sends one request and reads the head of the answer.
     #[inline(never)]
-    fn get(&self, hop: &Hop<'_>, request: &Result<String, String>) -> Result<Answer, Outcome> {
+    fn get(
+        &self,
+        hop: &Hop<'_>,
+        request: &Result<String, HeaderError>,
+    ) -> Result<Answer, GetError> {
         let url = hop.url;
+        let unsent = |cause| GetError::new(url, cause, Phase::Prepare);
         if url.scheme != "http" && url.scheme != "https" {
-            let text = format!(
-                "unsupported protocol scheme {}",
-                quote(url.scheme.as_bytes())
-            );
-            return Err(failure(url, &text, Phase::Prepare));
+            return Err(unsent(FailureCause::Scheme(url.scheme.clone())));
         }
         let request = match request {
             Ok(request) => request,
-            Err(text) => return Err(failure(url, text, Phase::Prepare)),
+            Err(e) => return Err(unsent(FailureCause::Header(e.clone()))),
         };
         note(|| format!("GET {url}"));
-        self.exchange(hop, request).map_err(|e| match e {
-            NoAnswer::Theirs(cause) => failure(url, &cause, self.progress.phase()),
-            NoAnswer::Ours(cause) => {
-                Outcome::error(client_error(url, &cause), self.progress.phase())
-            }
-        })
+        self.exchange(hop, request)
+            .map_err(|cause| GetError::new(url, cause, self.progress.phase()))
     }
 
     fn exchange(&self, hop: &Hop<'_>, request: &str) -> Result<Answer, NoAnswer> {
@@ -415,13 +399,13 @@ impl Client<'_> {
             return Ok(Connection::plain(socket, self.deadline));
         }
         let config = tls::trusting_config();
-        let connection = Connection::tls(socket, self.deadline, &url.host, config, &self.progress)?;
-        Ok(connection)
+        Connection::tls(socket, self.deadline, &url.host, config, &self.progress)
+            .map_err(|e| FailureCause::Handshake(e).into())
     }
 
     #[inline(never)]
     fn exchange_http2(&self, connection: Connection, hop: &Hop<'_>) -> Result<Answer, NoAnswer> {
-        let request = http2_request(hop).map_err(|e| NoAnswer::Theirs(e.to_string()))?;
+        let request = http2_request(hop).map_err(FailureCause::Http2Request)?;
         let reply = http2::exchange(connection, request, self.deadline, &self.progress)?;
         Ok(Answer::Http2(Box::new(reply)))
     }
@@ -459,45 +443,5 @@ fn finish(answer: Answer) -> Outcome {
             format!("HTTP probe failed with statuscode: {status}"),
             Phase::Read,
         ),
-    }
-}
-
-/// The text that Go's client adds to a timeout before the head of the answer.
-const AWAITING_HEADERS: &str = "Client.Timeout exceeded while awaiting headers";
-
-impl From<DialError> for NoAnswer {
-    fn from(e: DialError) -> Self {
-        match e {
-            DialError::Ours(text) => Self::Ours(text),
-            DialError::Failed(text) => Self::Theirs(text),
-            DialError::TimedOut(text) => Self::Theirs(format!("{text} ({AWAITING_HEADERS})")),
-        }
-    }
-}
-
-impl From<io::Error> for NoAnswer {
-    fn from(e: io::Error) -> Self {
-        Self::Theirs(io_cause(&e, AWAITING_HEADERS))
-    }
-}
-
-impl From<ExchangeError> for NoAnswer {
-    fn from(e: ExchangeError) -> Self {
-        match e {
-            ExchangeError::Io(e) => e.into(),
-            broken => Self::Theirs(broken.to_string()),
-        }
-    }
-}
-
-/// The text of a connection error; `at_deadline` is added to a timeout.
-fn io_cause(e: &io::Error, at_deadline: &str) -> String {
-    if let Some(text) = tls::error_text(e) {
-        return text;
-    }
-    match e.kind() {
-        io::ErrorKind::TimedOut => format!("context deadline exceeded ({at_deadline})"),
-        io::ErrorKind::UnexpectedEof => "EOF".into(),
-        _ => e.to_string(),
     }
 }

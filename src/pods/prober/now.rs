@@ -1,6 +1,7 @@
 //! Runs a probe now, for a person: with the same handlers as a worker, but without worker, cache,
 //! events or metrics.
 
+use std::io;
 use std::thread::Builder;
 
 use super::context::Context;
@@ -12,18 +13,48 @@ use super::trace::{self, Step};
 use crate::api::{Pod, ProbeType};
 use crate::engine::runtime::ContainerId;
 
+/// A probe that cannot be run now.
+#[derive(Debug, thiserror::Error)]
+pub enum ProbeNowError {
+    /// The pod has no such container.
+    #[error("pod {pod} has no container \"{container}\"")]
+    NoContainer {
+        /// The name of the pod.
+        pod: String,
+        /// The name that was asked for.
+        container: String,
+    },
+    /// The container has no probe of this type.
+    #[error("container \"{container}\" has no {} probe", .probe_type.word())]
+    NoProbe {
+        /// The name of the container.
+        container: String,
+        /// The type that was asked for.
+        probe_type: ProbeType,
+    },
+    /// The container with this name does not run.
+    #[error("container \"{0}\" does not run")]
+    NotRunning(String),
+    /// The system has no thread for the probe.
+    #[error("cannot start a thread: {0}")]
+    Thread(io::Error),
+    /// The probe panicked with this text.
+    #[error("the probe panicked: {0}")]
+    Panicked(String),
+}
+
 impl ProberManager {
     /// Runs a probe now and waits for it, at most three times its timeout. Changes no state. Also
     /// returns its steps.
     ///
     /// # Errors
-    /// Returns an error if there is no such probe, its container does not run, or no thread can be started.
+    /// Returns [`ProbeNowError`] if there is no such probe, its container does not run, or no thread can be started.
     pub fn probe_now(
         &self,
         pod: &Pod,
         container: &str,
         probe_type: ProbeType,
-    ) -> Result<(Outcome, Vec<Step>), String> {
+    ) -> Result<(Outcome, Vec<Step>), ProbeNowError> {
         // on a separate thread, which may be lost when it enters a network namespace
         let name = format!("now:{container}");
         let run = || self.context().probe_now(pod, container, probe_type);
@@ -32,10 +63,11 @@ impl ProberManager {
                 .name(name)
                 .stack_size(STACK_SIZE)
                 .spawn_scoped(scope, run);
-            let thread = thread.map_err(|e| format!("cannot start a thread: {e}"))?;
-            thread
-                .join()
-                .unwrap_or_else(|panic| Err(format!("the probe panicked: {}", panic_text(&*panic))))
+            let thread = thread.map_err(ProbeNowError::Thread)?;
+            thread.join().unwrap_or_else(|panic| {
+                let text = panic_text(&*panic).to_owned();
+                Err(ProbeNowError::Panicked(text))
+            })
         })
     }
 }
@@ -46,19 +78,24 @@ impl Context {
         pod: &Pod,
         name: &str,
         probe_type: ProbeType,
-    ) -> Result<(Outcome, Vec<Step>), String> {
+    ) -> Result<(Outcome, Vec<Step>), ProbeNowError> {
         let container = pod
             .container(name)
-            .ok_or_else(|| format!("pod {} has no container \"{name}\"", pod.metadata.name))?;
-        let word = probe_type.word();
+            .ok_or_else(|| ProbeNowError::NoContainer {
+                pod: pod.metadata.name.clone(),
+                container: name.to_owned(),
+            })?;
         container
             .probe(probe_type)
-            .ok_or_else(|| format!("container \"{name}\" has no {word} probe"))?;
+            .ok_or_else(|| ProbeNowError::NoProbe {
+                container: name.to_owned(),
+                probe_type,
+            })?;
         let status = self.statuses.pod_status(pod.uid()).unwrap_or_default();
         let running = status.container(name).filter(|c| c.state.running.is_some());
         let id = running
             .map(|c| ContainerId::from(c.container_id.as_str()))
-            .ok_or_else(|| format!("container \"{name}\" does not run"))?;
+            .ok_or_else(|| ProbeNowError::NotRunning(name.to_owned()))?;
         let subject = Subject {
             pod,
             status: &status,

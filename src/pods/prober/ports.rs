@@ -2,11 +2,24 @@
 
 use crate::api::pod::{ContainerPort, IntOrString};
 
+/// A port of a probe or a hook that leads nowhere.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PortError {
+    /// The text is neither the name of a port nor a number.
+    #[error(
+        "cannot resolve port \"{0}\": no port of this container has that name, and it is not a number"
+    )]
+    Unknown(String),
+    /// The number is not in 1–65535.
+    #[error("invalid port number: {0}")]
+    Invalid(i64),
+}
+
 /// The port number; a name is looked up among the ports of the same container, then read as a decimal number.
 ///
 /// # Errors
-/// Returns an error if the text is not a number, or the number is not in 1–65535.
-pub fn resolve_port(port: &IntOrString, ports: &[ContainerPort]) -> Result<u16, String> {
+/// Returns [`PortError`] if the text is not a number, or the number is not in 1–65535.
+pub fn resolve_port(port: &IntOrString, ports: &[ContainerPort]) -> Result<u16, PortError> {
     let number = match port {
         IntOrString::Int(n) => i64::from(*n),
         IntOrString::String(name) => {
@@ -16,7 +29,7 @@ pub fn resolve_port(port: &IntOrString, ports: &[ContainerPort]) -> Result<u16, 
     u16::try_from(number)
         .ok()
         .filter(|n| *n != 0)
-        .ok_or_else(|| format!("invalid port number: {number}"))
+        .ok_or(PortError::Invalid(number))
 }
 
 /// The number of the first port with this name, of any protocol and value.
@@ -27,8 +40,9 @@ pub fn port_by_name(name: &str, ports: &[ContainerPort]) -> Option<i32> {
         .map(|p| p.container_port)
 }
 
-fn parse(text: &str) -> Result<i64, String> {
-    text.parse().map_err(|_| format!("cannot resolve port \"{text}\": no port of this container has that name, and it is not a number"))
+fn parse(text: &str) -> Result<i64, PortError> {
+    text.parse()
+        .map_err(|_| PortError::Unknown(text.to_owned()))
 }
 
 #[cfg(test)]
@@ -46,7 +60,7 @@ mod tests {
         });
         match (resolve_port(&port, &ports), expected) {
             (Ok(a), Ok(b)) => assert_eq!(a, b),
-            (Err(a), Err(b)) => assert!(a.contains(b), "{a}"),
+            (Err(a), Err(b)) => assert!(a.to_string().contains(b), "{a}"),
             (a, b) => panic!("{port:?}: {a:?}, expected {b:?}"),
         }
     }

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::outcome::{HandlerResult, Outcome, Phase};
-use super::ports::resolve_port;
-use super::target::{Target, is_node_address, resolve_target};
+use super::ports::{PortError, resolve_port};
+use super::target::{Target, TargetError, is_node_address, resolve_target};
 use super::trace::note;
 use super::url::ProbeUrl;
 use super::worker::Verdict;
@@ -19,7 +19,7 @@ use crate::api::expansion::probe_command;
 use crate::api::pod::{ContainerPort, GrpcAction, HttpGetAction, IntOrString, TcpSocketAction};
 use crate::api::probe_host::ProbeHosts;
 use crate::api::{Handler, Pod, PodStatus, ProbeType};
-use crate::engine::runtime::{ContainerId, Runtime};
+use crate::engine::runtime::{ContainerId, Runtime, RuntimeError};
 use crate::pods::events::{EventType, Recorder};
 
 /// Tries of a handler that returns errors.
@@ -135,11 +135,10 @@ impl Prober {
             Some(Handler::HttpGet(action)) => self.http_get(action, ports, subject),
             Some(Handler::TcpSocket(action)) => self.tcp_socket(action, ports, subject),
             Some(Handler::Grpc(action)) => self.grpc(action, subject),
-            None => Err(format!(
-                "missing probe handler for {}:{}",
-                subject.pod.reference(),
-                subject.container
-            )),
+            None => Err(PrepareError::NoHandler {
+                pod: subject.pod.reference().to_string(),
+                container: subject.container.to_owned(),
+            }),
         };
         Prepared {
             timeout: spec.timeout(),
@@ -152,7 +151,7 @@ impl Prober {
         action: &HttpGetAction,
         ports: &[ContainerPort],
         subject: Subject<'_>,
-    ) -> Result<Action, String> {
+    ) -> Result<Action, PrepareError> {
         let port = resolve_port(&action.port, ports)?;
         let target = self.target(&action.host, subject)?;
         let url = ProbeUrl::of_probe(&action.scheme, &target.host, port, &action.path);
@@ -168,12 +167,12 @@ impl Prober {
         action: &TcpSocketAction,
         ports: &[ContainerPort],
         subject: Subject<'_>,
-    ) -> Result<Action, String> {
+    ) -> Result<Action, PrepareError> {
         let port = resolve_port(&action.port, ports)?;
         Ok(Action::TcpSocket(self.target(&action.host, subject)?, port))
     }
 
-    fn grpc(&self, action: &GrpcAction, subject: Subject<'_>) -> Result<Action, String> {
+    fn grpc(&self, action: &GrpcAction, subject: Subject<'_>) -> Result<Action, PrepareError> {
         let port = resolve_port(&IntOrString::Int(action.port), &[])?;
         let service = action.service.clone().unwrap_or_default();
         Ok(Action::Grpc {
@@ -183,11 +182,8 @@ impl Prober {
         })
     }
 
-    fn target(&self, host: &str, subject: Subject<'_>) -> Result<Target, String> {
-        let netns = self
-            .runtime
-            .network_namespace(subject.pod.uid())
-            .map_err(|e| e.to_string())?;
+    fn target(&self, host: &str, subject: Subject<'_>) -> Result<Target, PrepareError> {
+        let netns = self.runtime.network_namespace(subject.pod.uid())?;
         let target = resolve_target(
             host,
             subject.status,
@@ -214,7 +210,7 @@ impl Prober {
                 service,
             } => grpc::probe(target, *port, service, timeout),
             Action::Nothing => Outcome::new(HandlerResult::Success, "", Phase::Prepare),
-            Action::Impossible(error) => Outcome::error(error, Phase::Prepare),
+            Action::Impossible(error) => Outcome::error(error.to_string(), Phase::Prepare),
         }
     }
 }
@@ -277,8 +273,25 @@ enum Action {
     },
     /// The container has no such probe.
     Nothing,
-    /// The probe cannot be prepared; the text has the cause.
-    Impossible(String),
+    /// The probe cannot be prepared, so each run is an error.
+    Impossible(PrepareError),
+}
+
+/// A reason why a probe cannot be prepared: an error of the probe, never a failure.
+#[derive(Debug, thiserror::Error)]
+enum PrepareError {
+    /// The probe of this container has no handler.
+    #[error("missing probe handler for {pod}:{container}")]
+    NoHandler { pod: String, container: String },
+    /// The port leads nowhere.
+    #[error(transparent)]
+    Port(#[from] PortError),
+    /// The host is not probed.
+    #[error(transparent)]
+    Target(#[from] TargetError),
+    /// The runtime does not tell the pod's network namespace.
+    #[error(transparent)]
+    Namespace(#[from] RuntimeError),
 }
 
 /// The verdict on an outcome, for the worker.

@@ -6,6 +6,7 @@
 //! namespace, everything else from the node's.
 
 use std::borrow::Cow;
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -26,6 +27,53 @@ const MAX_LOOKUPS: usize = 8;
 /// A lookup looks this often whether it was given up.
 const LOOK: Duration = Duration::from_millis(100);
 
+/// A host that is not probed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TargetError {
+    /// The pod's address is none.
+    #[error("cannot probe the pod's address \"{0}\": not an IP address")]
+    Address(String),
+    /// The host is neither the pod's nor loopback nor allowed.
+    #[error("cannot probe host \"{host}\": {why}")]
+    Refused {
+        /// The host as the spec has it.
+        host: String,
+        /// The reason, and how to allow the host.
+        why: String,
+    },
+}
+
+/// A name without addresses, in the form of Go's resolver.
+#[derive(Debug, thiserror::Error)]
+#[error("lookup {host}: {cause}")]
+pub struct LookupError {
+    /// The name.
+    pub host: String,
+    /// The reason.
+    #[source]
+    pub cause: LookupCause,
+}
+
+/// The reason why a name has no addresses.
+#[derive(Debug, thiserror::Error)]
+pub enum LookupCause {
+    /// Too many earlier lookups hang.
+    #[error("{MAX_LOOKUPS} lookups are still waiting for the name server")]
+    TooMany,
+    /// The system has no thread for the lookup.
+    #[error("cannot start a thread: {0}")]
+    Thread(io::Error),
+    /// The system's resolver refuses the name.
+    #[error(transparent)]
+    Resolver(io::Error),
+    /// The resolver knows the name and has no address.
+    #[error("no such host")]
+    NoAddress,
+    /// The time was over, or the caller waits no longer.
+    #[error("i/o timeout")]
+    Timeout,
+}
+
 /// A host and how to reach it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
@@ -41,13 +89,13 @@ pub struct Target {
 /// pod is on the node's network.
 ///
 /// # Errors
-/// Returns an error if the host is neither the pod's nor loopback nor allowed. The text says how to allow it.
+/// Returns [`TargetError`] if the host is neither the pod's nor loopback nor allowed. The text says how to allow it.
 pub fn resolve_target(
     host: &str,
     status: &PodStatus,
     netns: Option<&NetworkNamespace>,
     hosts: &ProbeHosts<'_>,
-) -> Result<Target, String> {
+) -> Result<Target, TargetError> {
     let own = |host: &str, addresses: Vec<IpAddr>| Target {
         host: host.into(),
         netns: netns.filter(|_| addresses.iter().any(is_loopback)).cloned(),
@@ -61,7 +109,7 @@ pub fn resolve_target(
         };
         let address = ip
             .parse()
-            .map_err(|_| format!("cannot probe the pod's address \"{ip}\": not an IP address"))?;
+            .map_err(|_| TargetError::Address(ip.to_owned()))?;
         return Ok(own(ip, vec![address]));
     }
     if host.eq_ignore_ascii_case("localhost") {
@@ -85,7 +133,10 @@ pub fn resolve_target(
             addresses: address.into_iter().collect(),
             netns: None,
         }),
-        Some(why) => Err(format!("cannot probe host \"{host}\": {why}")),
+        Some(why) => Err(TargetError::Refused {
+            host: host.to_owned(),
+            why,
+        }),
     }
 }
 
@@ -148,8 +199,8 @@ impl Target {
     /// `limit`.
     ///
     /// # Errors
-    /// Returns Go's text if the lookup failed or took too long.
-    pub fn looked_up(&self, limit: Duration) -> Result<Cow<'_, Self>, String> {
+    /// Returns [`LookupError`] if the lookup failed or took too long.
+    pub fn looked_up(&self, limit: Duration) -> Result<Cow<'_, Self>, LookupError> {
         self.looked_up_unless(limit, &|| false)
     }
 
@@ -158,9 +209,12 @@ impl Target {
         &self,
         limit: Duration,
         given_up: &dyn Fn() -> bool,
-    ) -> Result<Cow<'_, Self>, String> {
+    ) -> Result<Cow<'_, Self>, LookupError> {
         if self.addresses.is_empty() {
-            let addresses = look_up(&self.host, limit, given_up)?;
+            let addresses = look_up(&self.host, limit, given_up).map_err(|cause| LookupError {
+                host: self.host.clone(),
+                cause,
+            })?;
             return Ok(Cow::Owned(Self {
                 addresses,
                 ..self.clone()
@@ -175,7 +229,7 @@ fn look_up(
     host: &str,
     limit: Duration,
     given_up: &dyn Fn() -> bool,
-) -> Result<Vec<IpAddr>, String> {
+) -> Result<Vec<IpAddr>, LookupCause> {
     static UNDER_WAY: AtomicUsize = AtomicUsize::new(0);
     struct Slot;
     impl Drop for Slot {
@@ -185,9 +239,7 @@ fn look_up(
     }
     if UNDER_WAY.fetch_add(1, Ordering::Relaxed) >= MAX_LOOKUPS {
         UNDER_WAY.fetch_sub(1, Ordering::Relaxed);
-        return Err(format!(
-            "lookup {host}: {MAX_LOOKUPS} lookups are still waiting for the name server"
-        ));
+        return Err(LookupCause::TooMany);
     }
     let slot = Slot;
     let (tx, rx) = crossbeam_channel::bounded(1);
@@ -203,7 +255,7 @@ fn look_up(
             );
         }
     });
-    helper.map_err(|e| format!("lookup {host}: cannot start a thread: {e}"))?;
+    helper.map_err(LookupCause::Thread)?;
     let until = Instant::now() + limit;
     let mut answer = rx.recv_timeout(limit.min(LOOK));
     let waits = |answer: &Result<_, _>| matches!(answer, Err(RecvTimeoutError::Timeout));
@@ -212,9 +264,9 @@ fn look_up(
     }
     match answer {
         Ok(Ok(all)) if !all.is_empty() => Ok(all),
-        Ok(Ok(_)) => Err(format!("lookup {host}: no such host")),
-        Ok(Err(e)) => Err(format!("lookup {host}: {e}")),
-        Err(_) => Err(format!("lookup {host}: i/o timeout")),
+        Ok(Ok(_)) => Err(LookupCause::NoAddress),
+        Ok(Err(e)) => Err(LookupCause::Resolver(e)),
+        Err(_) => Err(LookupCause::Timeout),
     }
 }
 
@@ -278,7 +330,10 @@ mod tests {
                     (host, inside)
                 );
             }
-            None => assert!(got.unwrap_err().contains("allowProbeHosts")),
+            None => {
+                let refused = got.unwrap_err().to_string();
+                assert!(refused.contains("allowProbeHosts"), "{refused}");
+            }
         }
     }
 

@@ -102,8 +102,8 @@ impl ProbeUrl {
     /// host.
     ///
     /// # Errors
-    /// Returns Go's error if the text is not a URL.
-    pub fn join(&self, location: &str) -> Result<Self, String> {
+    /// Returns [`UrlError`] if the text is not a URL.
+    pub fn join(&self, location: &str) -> Result<Self, UrlError> {
         let reference = Reference::parse(location).map_err(|e| e.of(location))?;
         let (query, fragment) = (
             reference.query.map(str::to_owned),
@@ -160,28 +160,62 @@ struct Reference<'a> {
     fragment: Option<&'a str>,
 }
 
-/// The reason why a text is not a URL.
-#[derive(Debug, PartialEq, Eq)]
-struct NoUrl(String);
+/// A text that is not a URL. Displays as Go's error.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("parse {}: {why}", quote(.parsed.as_bytes()))]
+pub struct UrlError {
+    /// The text without its fragment.
+    parsed: String,
+    #[source]
+    why: NoUrl,
+}
+
+/// The reason why a text is not a URL, in Go's words.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+enum NoUrl {
+    /// A control character.
+    #[error("net/url: invalid control character in URL")]
+    ControlCharacter,
+    /// A colon with nothing before it.
+    #[error("missing protocol scheme")]
+    NoScheme,
+    /// A colon in the first segment of the path, where it would end a scheme.
+    #[error("first path segment in URL cannot contain colon")]
+    ColonInFirstSegment,
+    /// A percent sign without two digits behind it.
+    #[error("invalid URL escape {}", quote(.0))]
+    Escape(Vec<u8>),
+    /// A bracket that is not closed.
+    #[error("missing ']' in host")]
+    OpenBracket,
+    /// A text behind the host that is no port; it begins with the colon.
+    #[error("invalid port {} after host", quote(.0.as_bytes()))]
+    Port(String),
+    /// A byte that no host name has.
+    #[error("invalid character {} in host name", quote(&[*.0]))]
+    HostCharacter(u8),
+}
 
 impl NoUrl {
-    /// Go's error: the parsed text without its fragment, and the cause.
-    fn of(&self, text: &str) -> String {
+    fn of(self, text: &str) -> UrlError {
         let parsed = text.split('#').next().unwrap_or_default();
-        format!("parse {}: {}", quote(parsed.as_bytes()), self.0)
+        UrlError {
+            parsed: parsed.to_owned(),
+            why: self,
+        }
     }
 }
 
 impl<'a> Reference<'a> {
     fn parse(text: &'a str) -> Result<Self, NoUrl> {
         if text.bytes().any(|b| b < b' ' || b == 0x7f) {
-            return Err(NoUrl("net/url: invalid control character in URL".into()));
+            return Err(NoUrl::ControlCharacter);
         }
         let (rest, fragment) = text.split_once('#').map_or((text, None), |(rest, f)| {
             (rest, Some(f).filter(|f| !f.is_empty()))
         });
         let (scheme, rest) = match rest.split_once(':') {
-            Some(("", _)) => return Err(NoUrl("missing protocol scheme".into())),
+            Some(("", _)) => return Err(NoUrl::NoScheme),
             Some((s, after)) if is_scheme(s) => (Some(s), after),
             _ => (None, rest),
         };
@@ -202,8 +236,7 @@ impl<'a> Reference<'a> {
             .next()
             .is_some_and(|segment| segment.contains(':'))
         {
-            let text = "first path segment in URL cannot contain colon";
-            return Err(NoUrl(text.into()));
+            return Err(NoUrl::ColonInFirstSegment);
         }
         let reference = Self {
             scheme,
@@ -236,7 +269,7 @@ fn check_escapes(text: &str) -> Result<(), NoUrl> {
     for (at, _) in text.match_indices('%') {
         let escape = &text.as_bytes()[at..text.len().min(at + 3)];
         if escape.len() < 3 || !escape[1..].iter().all(u8::is_ascii_hexdigit) {
-            return Err(NoUrl(format!("invalid URL escape {}", quote(escape))));
+            return Err(NoUrl::Escape(escape.to_owned()));
         }
     }
     Ok(())
@@ -245,22 +278,14 @@ fn check_escapes(text: &str) -> Result<(), NoUrl> {
 fn split_authority(authority: &str) -> Result<(String, Option<u16>), NoUrl> {
     let host = authority.rsplit('@').next().unwrap_or_default();
     let (bare, after) = match (host.rfind('['), host.rfind(']')) {
-        (Some(_), None) => return Err(NoUrl("missing ']' in host".into())),
+        (Some(_), None) => return Err(NoUrl::OpenBracket),
         (Some(open), Some(close)) if open < close => (&host[open + 1..close], &host[close + 1..]),
         _ => host.split_at(host.rfind(':').unwrap_or(host.len())),
     };
-    let port = parse_port(after).ok_or_else(|| {
-        NoUrl(format!(
-            "invalid port {} after host",
-            quote(after.as_bytes())
-        ))
-    })?;
+    let port = parse_port(after).ok_or_else(|| NoUrl::Port(after.to_owned()))?;
     check_escapes(bare)?;
     if let Some(bad) = bare.bytes().find(|b| b" /?\\^`{|}".contains(b)) {
-        return Err(NoUrl(format!(
-            "invalid character {} in host name",
-            quote(&[bad])
-        )));
+        return Err(NoUrl::HostCharacter(bad));
     }
     Ok((bare.to_owned(), port))
 }
@@ -482,7 +507,7 @@ mod tests {
     #[track_caller]
     fn no_url(location: &str, expected: &str) {
         let base = ProbeUrl::of_probe("http", "10.0.0.1", 80, "/a");
-        assert_eq!(base.join(location), Err(expected.to_owned()));
+        assert_eq!(base.join(location).unwrap_err().to_string(), expected);
     }
 
     #[test]

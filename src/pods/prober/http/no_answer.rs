@@ -1,0 +1,158 @@
+//! Why a GET has no answer, in the words of Go's client, and what that means to a probe.
+//!
+//! Invariants: pure. What the other side or the spec does wrong is a failure of the probe. What we lack ourselves is an
+//! error of the probe.
+
+use std::{fmt, io};
+
+use super::MAX_REQUESTS;
+use crate::base::wire::dial::DialError;
+use crate::base::wire::exchange::ExchangeError;
+use crate::base::wire::text::quote;
+use crate::base::wire::tls;
+use crate::pods::prober::outcome::{HandlerResult, Outcome, Phase};
+use crate::pods::prober::target::LookupError;
+use crate::pods::prober::url::UrlError;
+
+/// The error of a handshake with a server that answers by http.
+const HTTP_ANSWER: &str = "http: server gave HTTP response to HTTPS client";
+
+/// The text that Go's client adds to a timeout before the head of the answer.
+const AWAITING_HEADERS: &str = "Client.Timeout exceeded while awaiting headers";
+
+/// A GET without an answer. The text is that of Go's client.
+#[derive(Debug, thiserror::Error)]
+#[error("Get \"{url}\": {cause}")]
+pub struct GetError {
+    /// The URL of the request, or the `Location` that is one too many.
+    url: String,
+    #[source]
+    cause: NoAnswer,
+    /// The phase that the request has reached.
+    phase: Phase,
+}
+
+impl GetError {
+    pub(super) fn new(url: &dyn fmt::Display, cause: impl Into<NoAnswer>, phase: Phase) -> Self {
+        Self {
+            url: url.to_string(),
+            cause: cause.into(),
+            phase,
+        }
+    }
+
+    /// True if the server answers https by http.
+    pub fn is_answered_by_http(&self) -> bool {
+        // The wire has only Go's text for it, and no type.
+        match &self.cause {
+            NoAnswer::Theirs(FailureCause::Handshake(e)) => e.to_string() == HTTP_ANSWER,
+            _ => false,
+        }
+    }
+}
+
+/// The outcome of a probe without an answer: a failure if the other side caused it, an error of the probe if we did.
+impl From<GetError> for Outcome {
+    fn from(e: GetError) -> Self {
+        let text = e.to_string();
+        match e.cause {
+            NoAnswer::Theirs(_) => Self::new(HandlerResult::Failure, text, e.phase),
+            NoAnswer::Ours(_) => Self::error(text, e.phase),
+        }
+    }
+}
+
+/// The side that caused that a request has no answer.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NoAnswer {
+    /// The other side caused it: a failure of the probe.
+    #[error(transparent)]
+    Theirs(#[from] FailureCause),
+    /// We caused it, so it shows nothing about the container: an error of the probe.
+    #[error(transparent)]
+    Ours(DialError),
+}
+
+/// The reason why a request has no answer, in the words of Go's client, where that is a failure of the probe.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum FailureCause {
+    /// The host has no address.
+    #[error("dial tcp: {0}")]
+    Lookup(LookupError),
+    /// A redirect to a scheme that is neither http nor https.
+    #[error("unsupported protocol scheme {}", quote(.0.as_bytes()))]
+    Scheme(String),
+    /// A header cannot be sent.
+    #[error(transparent)]
+    Header(HeaderError),
+    /// The request cannot be sent over HTTP/2.
+    #[error(transparent)]
+    Http2Request(http::Error),
+    /// A redirect to something that is no URL.
+    #[error("failed to parse Location header {}: {source}", quote(.location.as_bytes()))]
+    Location { location: String, source: UrlError },
+    /// A redirect too many.
+    #[error("stopped after {MAX_REQUESTS} redirects")]
+    TooManyRedirects,
+    /// There is no connection.
+    #[error(transparent)]
+    Dial(DialError),
+    /// There was no connection in time.
+    #[error("{0} ({AWAITING_HEADERS})")]
+    DialTimeout(DialError),
+    /// The TLS handshake failed.
+    #[error("{}", io_cause(.0, AWAITING_HEADERS))]
+    Handshake(io::Error),
+    /// The connection broke, or the time was over.
+    #[error("{}", io_cause(.0, AWAITING_HEADERS))]
+    Io(io::Error),
+    /// The received bytes are not an answer.
+    #[error(transparent)]
+    Broken(ExchangeError),
+}
+
+/// A header of the spec that the client refuses to send, in the form of Go's client.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("net/http: invalid header field {part} {name:?}")]
+pub(super) struct HeaderError {
+    /// The part that is not allowed: `name` or `value for`.
+    pub(super) part: &'static str,
+    pub(super) name: String,
+}
+
+impl From<DialError> for NoAnswer {
+    fn from(e: DialError) -> Self {
+        match e {
+            ours @ DialError::Ours(_) => Self::Ours(ours),
+            failed @ DialError::Failed(_) => FailureCause::Dial(failed).into(),
+            late @ DialError::TimedOut(_) => FailureCause::DialTimeout(late).into(),
+        }
+    }
+}
+
+impl From<io::Error> for NoAnswer {
+    fn from(e: io::Error) -> Self {
+        FailureCause::Io(e).into()
+    }
+}
+
+impl From<ExchangeError> for NoAnswer {
+    fn from(e: ExchangeError) -> Self {
+        match e {
+            ExchangeError::Io(e) => e.into(),
+            broken => FailureCause::Broken(broken).into(),
+        }
+    }
+}
+
+/// The text of a connection error; `at_deadline` is added to a timeout.
+pub(super) fn io_cause(e: &io::Error, at_deadline: &str) -> String {
+    if let Some(text) = tls::error_text(e) {
+        return text;
+    }
+    match e.kind() {
+        io::ErrorKind::TimedOut => format!("context deadline exceeded ({at_deadline})"),
+        io::ErrorKind::UnexpectedEof => "EOF".into(),
+        _ => e.to_string(),
+    }
+}
