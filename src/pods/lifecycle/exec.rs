@@ -5,7 +5,6 @@ use std::time::Duration;
 use super::message::{ExecFailed, MAX_OUTPUT, of_exec};
 use super::{Failure, HookError, HookSubject};
 use crate::base::cancel::Cancel;
-use crate::base::clock::go_duration;
 use crate::engine::runtime::{ExecOutcome, Runtime, RuntimeError};
 
 /// Runs the command in the container. Unlike that of a probe it is not expanded, as in the kubelet.
@@ -29,15 +28,12 @@ fn judge(
     command: &[String],
     limit: Duration,
 ) -> Result<(), Failure> {
-    let failed = |failed, output: &[u8]| Err(of_exec(subject, command, failed, output));
+    let failed = |failed, output: &[u8]| Err(of_exec(subject, command, &failed, output));
     match answer {
         Ok(ExecOutcome::Exited { code: 0, .. }) => Ok(()),
         Ok(ExecOutcome::Exited { code, output }) => failed(ExecFailed::Code(code), &output),
-        Ok(ExecOutcome::TimedOut { output }) => {
-            let error = format!("not completed in grace period of {}", go_duration(limit));
-            failed(ExecFailed::Other(&error), &output)
-        }
-        Err(e) => failed(ExecFailed::Other(&e.to_string()), &[]),
+        Ok(ExecOutcome::TimedOut { output }) => failed(ExecFailed::TimedOut(limit), &output),
+        Err(e) => failed(ExecFailed::NotRun(e), &[]),
     }
 }
 

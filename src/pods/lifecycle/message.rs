@@ -3,9 +3,13 @@
 //!
 //! Invariants: pure, and every text is bounded. A container's bytes are in quotes and escaped.
 
+use std::time::Duration;
+
 use super::{Failure, HookSubject};
+use crate::base::clock::go_duration;
 use crate::base::text::head;
 use crate::base::wire::text::quote;
+use crate::engine::runtime::RuntimeError;
 
 /// Most bytes that are kept of what a command writes, as of a termination message.
 pub(super) const MAX_OUTPUT: usize = 4096;
@@ -17,36 +21,37 @@ const MAX_CAUSE: usize = 512;
 pub(super) fn of_exec(
     subject: HookSubject<'_>,
     command: &[String],
-    failed: ExecFailed<'_>,
+    failed: &ExecFailed,
     output: &[u8],
 ) -> Failure {
     let output = quote(&output[..output.len().min(MAX_OUTPUT)]);
     let words = command.join(" ");
     let error = match failed {
         ExecFailed::Code(code) => format!("command '{words}' exited with {code}"),
-        ExecFailed::Other(error) => error.to_owned(),
+        ExecFailed::TimedOut(_) | ExecFailed::NotRun(_) => failed.to_string(),
     };
     let text = format!(
         "Exec lifecycle hook ([{words}]) for {} failed - error: {error}, message: {output}",
         of(subject)
     );
-    let cause = match failed {
-        ExecFailed::Code(code) => format!("the command exited with {code}"),
-        ExecFailed::Other(error) => head(error, MAX_CAUSE).to_owned(),
-    };
     Failure {
         text: bounded(&text),
-        cause,
+        cause: head(&failed.to_string(), MAX_CAUSE).to_owned(),
     }
 }
 
-/// How a command failed.
-#[derive(Clone, Copy)]
-pub(super) enum ExecFailed<'a> {
+/// How a command failed. Displays as the cause in an event, which does not name the command.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ExecFailed {
     /// The command ended with this exit code.
+    #[error("the command exited with {0}")]
     Code(i32),
-    /// The command was not completed, or could not be run.
-    Other(&'a str),
+    /// The command was not completed within this time.
+    #[error("not completed in grace period of {}", go_duration(*.0))]
+    TimedOut(Duration),
+    /// The command could not be run.
+    #[error(transparent)]
+    NotRun(RuntimeError),
 }
 
 pub(super) fn of_http(subject: HookSubject<'_>, path: &str, error: &str) -> Failure {
