@@ -475,7 +475,6 @@ fn start_http_source(
             decode: Arc::new(move |bytes: &[u8], _: &Path| {
                 let (node_name, url) = (&node_name, &text);
                 decode::objects(bytes, &PodOrigin::Http { node_name, url })
-                    .map_err(|e| e.to_string())
             }),
             outlet,
         },
@@ -487,7 +486,7 @@ fn start_http_source(
 fn decoder(node_name: String) -> Decode {
     Arc::new(move |bytes: &[u8], path: &Path| {
         let node_name = &node_name;
-        decode::objects(bytes, &PodOrigin::File { node_name, path }).map_err(|e| e.to_string())
+        decode::objects(bytes, &PodOrigin::File { node_name, path })
     })
 }
 

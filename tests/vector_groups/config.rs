@@ -320,7 +320,6 @@ impl Files {
             decode: Arc::new(|bytes, path| {
                 let node_name = "n";
                 decode::objects(bytes, &PodOrigin::File { node_name, path })
-                    .map_err(|e| e.to_string())
             }),
             outlet: outlet(PodSource::File, send, &states),
         };
@@ -397,7 +396,6 @@ impl Fetched {
             decode: Arc::new(move |bytes, _| {
                 let url = &of_url;
                 decode::objects(bytes, &PodOrigin::Http { node_name, url })
-                    .map_err(|e| e.to_string())
             }),
             outlet: outlet(PodSource::Http, send, &states),
         };

@@ -22,6 +22,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use super::files::{Decode, Files, Listing, Reading, Signature, Step, is_pod_file};
+use super::known_file::ContentError;
 use super::outlet::{Ended, Outlet};
 use super::read::{MAX_FILE_SIZE, kind, read_limited};
 use super::versions::Versions;
@@ -286,7 +287,7 @@ impl Worker {
         match read_limited(path, MAX_FILE_SIZE) {
             Ok((meta, bytes)) => {
                 let signature = is_settled(&meta, SystemTime::now()).then(|| signature(&meta));
-                let empty = "the file is empty";
+                let empty = ContentError::EmptyFile;
                 Some(self.versions.read(path, signature, &bytes, empty))
             }
             Err(e) if e.kind() == io::ErrorKind::NotFound => None,

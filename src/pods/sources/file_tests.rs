@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::symlink;
 
-use super::super::files::tests::decode;
+use super::super::files::tests::{decode, refusal, truncated};
 use super::super::merge::PodOperation::{self, Add, Remove, Update};
 use super::super::{FileStates, PodConfig, PodUpdate};
 use super::*;
@@ -266,7 +266,7 @@ fn a_partial_write_or_an_emptied_file_keeps_the_pod() {
     let f = Fixture::with_dir(|d| fs::write(d.join("a"), "a@1;").unwrap());
     f.expect(Add, &["a"]);
     fs::write(f.path("a"), "a@1").unwrap();
-    f.expect_problems(&["truncated"]);
+    f.expect_problems(&[&truncated(f.path("a"))]);
     fs::write(f.path("a"), "").unwrap();
     f.expect_problems(&["the file is empty"]);
     assert!(f.states.get(&"1".into()).unwrap().file_error.is_some());
@@ -549,7 +549,7 @@ fn the_real_decoder_gives_the_same_identity() {
             node_name: "n",
             path,
         };
-        crate::api::decode::objects(bytes, &source).map_err(|e| e.to_string())
+        crate::api::decode::objects(bytes, &source)
     };
     let text = r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":{"containers":[{"name":"c","image":"i"}]}}"#;
     let f = with_pod("a;");
@@ -590,7 +590,7 @@ fn a_service_whose_file_turns_bad_stays_as_it_was_also_over_a_restart() {
     let decode: Decode = Arc::new(|bytes: &[u8], path: &Path| {
         let node_name = "n";
         let source = crate::api::PodOrigin::File { node_name, path };
-        crate::api::decode::objects(bytes, &source).map_err(|e| e.to_string())
+        crate::api::decode::objects(bytes, &source)
     });
     let service = |port: &str| {
         format!(
@@ -664,7 +664,7 @@ fn a_deleted_file_takes_its_last_good_version_along() {
     assert_eq!(f.kept(), Vec::<String>::new());
     let f = f.restarted(|d| fs::write(d.join("b"), "b").unwrap());
     f.expect(Add, &[]);
-    f.expect_problems(&["truncated"]);
+    f.expect_problems(&[&truncated(f.path("b"))]);
 }
 
 #[test]
@@ -687,21 +687,25 @@ fn a_single_bad_file_has_its_last_good_version_too() {
 
 #[test]
 fn a_version_that_refuses_what_an_earlier_one_accepted_says_so() {
+    const NO_A: &str = "no pod";
     let strict: Decode = Arc::new(|bytes: &[u8], path: &Path| {
         if bytes.starts_with(b"a") {
-            Err("no a".into())
+            Err(refusal(NO_A, path))
         } else {
             decode(bytes, path)
         }
     });
     let f = with_pod("a@1;").restarted_with(strict.clone(), |_| ());
     f.expect(Add, &[]);
-    f.expect_problems(&[
-        "no a; an earlier version of podprobe accepted this content, this one does not",
-    ]);
+    let (no_a, truncated) = (refusal(NO_A, &f.path("a")), truncated(f.path("a")));
+    f.expect_problems(&[&format!(
+        "{no_a}; an earlier version of podprobe accepted this content, this one does not"
+    )]);
     let mut f = f.restarted_with(strict, |d| fs::write(d.join("a"), "b").unwrap());
     f.expect(Add, &[]);
-    f.expect_problems(&["truncated; this version of podprobe refuses its last good version too, so its pod does not run: no a"]);
+    f.expect_problems(&[&format!(
+        "{truncated}; this version of podprobe refuses its last good version too, so its pod does not run: {no_a}"
+    )]);
     assert_eq!(
         f.kept(),
         ["a@1;"],

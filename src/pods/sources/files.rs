@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::known_file::{GoodPod, KnownFile};
+use super::known_file::{ContentError, GoodPod, KnownFile};
 use super::problem::FileProblem;
 use super::states::PodFile;
-use crate::api::decode::Decoded;
+use crate::api::decode::{DecodeError, Decoded};
 use crate::api::objects::{LocalObject, ObjectKey};
 use crate::api::{Pod, PodUid};
 use crate::base::clock::Moment;
@@ -25,8 +25,8 @@ use crate::base::clock::Moment;
 /// restart the pod.
 pub const REMOVAL_SETTLE: Duration = Duration::from_millis(100);
 
-/// Turns the bytes of a file into objects; the error says where in the file and what to do, without the file's name.
-pub type Decode = Arc<dyn Fn(&[u8], &Path) -> Result<Decoded, String> + Send + Sync>;
+/// Turns the bytes of a file into objects.
+pub type Decode = Arc<dyn Fn(&[u8], &Path) -> Result<Decoded, DecodeError> + Send + Sync>;
 
 /// SHA-256 of a file's content.
 pub type Digest = [u8; 32];
@@ -64,7 +64,7 @@ pub enum Reading {
         /// The digest of the content.
         digest: Digest,
         /// The result of decoding.
-        result: Result<Decoded, String>,
+        result: Result<Decoded, ContentError>,
     },
     /// The file could not be read.
     Failed(String),
@@ -163,7 +163,12 @@ impl Files {
     /// the present content. Call it before the first [`Files::step`], for files that
     /// [`needs_last_good`]. If this version no longer decodes, its error is shown while the file
     /// itself is bad too.
-    pub fn restore(&mut self, path: &Path, digest: Digest, last_good: Result<Decoded, String>) {
+    pub fn restore(
+        &mut self,
+        path: &Path,
+        digest: Digest,
+        last_good: Result<Decoded, ContentError>,
+    ) {
         let entry = self.entries.entry(path.to_owned()).or_default();
         match last_good {
             Ok(pods) => entry.accept(digest, pods),
@@ -480,16 +485,17 @@ fn same_pods(a: &[Arc<Pod>], b: &[Arc<Pod>]) -> bool {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::api::decode::DecodedPod;
-    use crate::api::test_pods;
+    use crate::api::decode::{self, DecodedPod};
+    use crate::api::{PodOrigin, test_pods};
     use serde_json::json;
 
     /// Makes a pod from the text `name[@uid][#content]`; without a uid the UID depends on content
     /// and path, as in 6.1.
-    pub(crate) fn decode(bytes: &[u8], path: &Path) -> Result<Decoded, String> {
-        let text = std::str::from_utf8(bytes).map_err(|e| e.to_string())?;
+    pub(crate) fn decode(bytes: &[u8], path: &Path) -> Result<Decoded, DecodeError> {
+        let text = std::str::from_utf8(bytes).expect("tests write text");
         let one = |line: &str| {
-            let line = line.strip_suffix(';').ok_or("truncated")?;
+            let line = line.strip_suffix(';');
+            let line = line.ok_or_else(|| refusal(TRUNCATED, path))?;
             let (rest, content) = line.split_once('#').unwrap_or((line, ""));
             let (name, uid) = rest
                 .split_once('@')
@@ -504,11 +510,26 @@ pub(super) mod tests {
                 warnings: vec![],
             })
         };
-        let pods: Result<Vec<_>, String> = text.lines().map(one).collect();
+        let pods: Result<Vec<_>, DecodeError> = text.lines().map(one).collect();
         Ok(Decoded {
             pods: pods?,
             ..Decoded::default()
         })
+    }
+
+    /// What the real decoder is given where the one of these tests misses a semicolon.
+    const TRUNCATED: &str = "{";
+
+    /// The error of the real decoder for this text.
+    pub(crate) fn refusal(text: &str, path: &Path) -> DecodeError {
+        let node_name = "n";
+        let origin = PodOrigin::File { node_name, path };
+        decode::objects(text.as_bytes(), &origin).expect_err("it is bad")
+    }
+
+    /// The error of a file whose last semicolon is missing.
+    pub(crate) fn truncated(path: impl AsRef<Path>) -> String {
+        refusal(TRUNCATED, path.as_ref()).to_string()
     }
 
     fn at(ms: u64) -> Moment {
@@ -526,7 +547,7 @@ pub(super) mod tests {
 
     fn parsed(path: &str, text: &str) -> (PathBuf, Reading) {
         let digest = [text.len() as u8; 32];
-        let result = decode(text.as_bytes(), Path::new(path));
+        let result = decode(text.as_bytes(), Path::new(path)).map_err(ContentError::from);
         (
             path.into(),
             Reading::Parsed {
@@ -563,7 +584,10 @@ pub(super) mod tests {
         );
     }
 
-    const BAD: &str = "/p/a truncated";
+    /// The problem of a file whose last semicolon is missing.
+    fn bad(path: &str) -> String {
+        format!("{path} {}", truncated(path))
+    }
 
     #[test]
     fn a_bad_file_keeps_its_last_good_pod_and_says_it_once() {
@@ -573,18 +597,21 @@ pub(super) mod tests {
             Some(&["1"]),
             &[],
         );
-        let bad = f.step(at(1), Listing::Dir(vec![parsed("/p/a", "a@1")]));
-        check(&bad, None, &[BAD]);
+        let step = f.step(at(1), Listing::Dir(vec![parsed("/p/a", "a@1")]));
+        check(&step, None, &[&bad("/p/a")]);
         assert_eq!(
-            bad.pods[&"1".into()].file_error.as_deref(),
-            Some("truncated")
+            step.pods[&"1".into()].file_error.as_deref(),
+            Some(truncated("/p/a").as_str())
         );
         assert_eq!(
-            bad.log,
-            ["/p/a: truncated; the last good version of its pod stays"]
+            step.log,
+            [format!(
+                "{}; the last good version of its pod stays",
+                truncated("/p/a")
+            )]
         );
         let again = f.step(at(500), Listing::Dir(vec![unchanged("/p/a")]));
-        check(&again, None, &[BAD]);
+        check(&again, None, &[&bad("/p/a")]);
         assert!(again.log.is_empty());
         let mended = f.step(at(600), Listing::Dir(vec![parsed("/p/a", "a@1#x;")]));
         check(&mended, Some(&["1"]), &[]);
@@ -858,12 +885,12 @@ pub(super) mod tests {
         check(
             &files().step(at(0), Listing::File(parsed("/p", "x").1)),
             None,
-            &["/p truncated"],
+            &[&bad("/p")],
         );
         check(
             &files().step(at(0), Listing::Dir(vec![parsed("/p/a", "x")])),
             Some(&[]),
-            &["/p/a truncated"],
+            &[&bad("/p/a")],
         );
         check(
             &files().step(at(0), Listing::File(parsed("/p", "x@1;").1)),

@@ -15,6 +15,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, select};
 use ureq::http::Uri;
 
 use super::files::{Decode, Files, Listing, Reading, Step};
+use super::known_file::ContentError;
 use super::outlet::{Ended, Outlet};
 use super::read::MAX_FILE_SIZE;
 use super::versions::Versions;
@@ -117,7 +118,24 @@ impl HttpSource {
     }
 }
 
-type Answer = Result<Vec<u8>, String>;
+type Answer = Result<Vec<u8>, AnswerError>;
+
+/// A request that has no answer, or not the pods.
+#[derive(Debug, thiserror::Error)]
+enum AnswerError {
+    /// The server does not give them.
+    #[error(transparent)]
+    Fetch(#[from] FetchError),
+    /// The system has no thread for the request.
+    #[error("cannot start a thread: {0}")]
+    Thread(io::Error),
+    /// The request hangs in the lookup of this name.
+    #[error("no answer from {0} within {LIMIT:?}: its name is still being looked up")]
+    LookingUp(String),
+    /// The thread of the request panicked.
+    #[error("internal error; please report this")]
+    Panicked,
+}
 
 struct Worker {
     /// The URL, by which the versions are known.
@@ -154,10 +172,8 @@ impl Worker {
         let answer = self.ask()?;
         let reading = match answer {
             Ok(bytes) => {
-                let empty =
-                    "the answer is empty; a PodList without items says that no pod is wanted";
                 let path = self.path.clone();
-                self.versions.read(&path, None, &bytes, empty)
+                (self.versions).read(&path, None, &bytes, ContentError::EmptyAnswer)
             }
             Err(e) => Reading::Failed(format!("cannot fetch pods: {e}")),
         };
@@ -199,7 +215,7 @@ impl Worker {
             Some(under_way) => under_way,
             None => match UnderWay::start(self.request.clone()) {
                 Ok(under_way) => under_way,
-                Err(e) => return Ok(Err(format!("cannot start a thread: {e}"))),
+                Err(e) => return Ok(Err(AnswerError::Thread(e))),
             },
         };
         let mut left = LIMIT + SLACK;
@@ -219,9 +235,7 @@ impl Worker {
             None => {
                 self.under_way = Some(under_way);
                 let host = host_of(&self.request.uri);
-                Ok(Err(format!(
-                    "no answer from {host} within {LIMIT:?}: its name is still being looked up"
-                )))
+                Ok(Err(AnswerError::LookingUp(host)))
             }
         }
     }
@@ -229,9 +243,9 @@ impl Worker {
     /// Waits for the answer. Returns `None` when there is no answer in this time.
     fn wait(&self, under_way: &UnderWay, time: Duration) -> Result<Option<Answer>, Ended> {
         select! {
-            recv(under_way.answer) -> answer => Ok(Some(answer.unwrap_or_else(|_| {
-                Err("internal error; please report this".into())
-            }))),
+            recv(under_way.answer) -> answer => {
+                Ok(Some(answer.unwrap_or(Err(AnswerError::Panicked))))
+            }
             recv(self.stopped) -> _ => Err(Ended),
             default(time) => Ok(None),
         }
@@ -247,8 +261,8 @@ impl UnderWay {
             .name("pod-url-request".into())
             .stack_size(STACK)
             .spawn(move || {
-                let answer = request.send(of_request).map_err(|e| e.to_string());
-                let _ = send.send(answer);
+                let answer = request.send(of_request);
+                let _ = send.send(answer.map_err(AnswerError::from));
             })?;
         Ok(Self { answer, stop })
     }

@@ -6,10 +6,49 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::files::{Digest, REMOVAL_SETTLE, Reading, Signature};
-use crate::api::decode::{Decoded, DecodedPod};
+use crate::api::decode::{DecodeError, Decoded, DecodedPod};
 use crate::api::objects::{LocalObject, ObjectKey};
 use crate::api::{Pod, PodUid};
 use crate::base::clock::Moment;
+
+/// Content of a file that is not used, and the way out.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ContentError {
+    /// A file without a byte.
+    #[error("the file is empty")]
+    EmptyFile,
+    /// An answer of a pod URL without a byte.
+    #[error("the answer is empty; a PodList without items says that no pod is wanted")]
+    EmptyAnswer,
+    /// Content that is not understood, or holds an object that is not valid.
+    #[error(transparent)]
+    Refused(#[from] DecodeError),
+    /// Content that made the decoder panic.
+    #[error("cannot decode the file: internal error; please report this file")]
+    Panicked,
+    /// A pod that has a new name under its old UID. It would keep running under the old name.
+    #[error(
+        "metadata.name: {was} has become {is} under the same metadata.uid {uid}: change the uid too, or leave it out"
+    )]
+    Renamed {
+        /// Namespace and name in the last good version.
+        was: String,
+        /// Namespace and name in this content.
+        is: String,
+        /// The UID of both.
+        uid: PodUid,
+    },
+    /// New data of an immutable object.
+    #[error(
+        "{field}: Forbidden: field is immutable when `immutable` is set: {object} keeps its data; remove it from the file first, or give the new one another name"
+    )]
+    Immutable {
+        /// The field that may not change.
+        field: &'static str,
+        /// The object.
+        object: ObjectKey,
+    },
+}
 
 /// A pod of the last good version.
 #[derive(Clone)]
@@ -32,9 +71,11 @@ pub(super) struct KnownFile {
     /// The digest of the content that these came from.
     pub(super) accepted: Option<Digest>,
     /// The reason why this daemon refuses the last good version of an earlier daemon.
-    pub(super) refused: Option<String>,
+    pub(super) refused: Option<ContentError>,
+    /// The reason why the present content is not known.
     read_error: Option<String>,
-    decode_error: Option<String>,
+    /// The reason why the last content that was read is not used.
+    content_error: Option<ContentError>,
     pub(super) vanished: Option<Moment>,
     /// The time at which the file appeared, if after the first listing.
     appeared: Option<Moment>,
@@ -87,7 +128,7 @@ impl KnownFile {
                 self.signature = signature;
                 self.digest = Some(digest);
                 self.read_error = None;
-                self.decode_error = match result.and_then(|new| self.may_become(new)) {
+                self.content_error = match result.and_then(|new| self.may_become(new)) {
                     Ok(decoded) => {
                         self.accept(digest, decoded);
                         None
@@ -113,20 +154,19 @@ impl KnownFile {
         (self.accepted, self.refused) = (Some(digest), None);
     }
 
-    /// Refuses what may not take the place of the last good version: a pod that has a new name under
-    /// its old UID, because it would keep running under the old name; and new data of an immutable
-    /// object.
-    fn may_become(&self, new: Decoded) -> Result<Decoded, String> {
+    /// Refuses what may not take the place of the last good version.
+    fn may_become(&self, new: Decoded) -> Result<Decoded, ContentError> {
         let old = self.good.iter().map(|old| (old.pod.uid(), old));
         let old: HashMap<&PodUid, &GoodPod> = old.collect();
         for DecodedPod { pod, .. } in &new.pods {
             let old = old.get(pod.uid());
             if let Some(old) = old.filter(|old| old.pod.full_name() != pod.full_name()) {
-                let (was, is) = (&old.pod.metadata, &pod.metadata);
-                return Err(format!(
-                    "metadata.name: {}/{} has become {}/{} under the same metadata.uid {}: change the uid too, or leave it out",
-                    was.namespace, was.name, is.namespace, is.name, is.uid
-                ));
+                let name = |pod: &Pod| format!("{}/{}", pod.metadata.namespace, pod.metadata.name);
+                return Err(ContentError::Renamed {
+                    was: name(&old.pod),
+                    is: name(pod),
+                    uid: pod.uid().clone(),
+                });
             }
         }
         let old = self.objects.iter().map(|old| (&old.key, old));
@@ -134,10 +174,8 @@ impl KnownFile {
         for object in &new.objects {
             let old = old.get(&object.key);
             if let Some(Err(field)) = old.map(|old| old.may_become(object)) {
-                return Err(format!(
-                    "{field}: Forbidden: field is immutable when `immutable` is set: {} keeps its data; remove it from the file first, or give the new one another name",
-                    object.key
-                ));
+                let object = object.key.clone();
+                return Err(ContentError::Immutable { field, object });
             }
         }
         Ok(new)
@@ -145,19 +183,24 @@ impl KnownFile {
 
     /// The reason why the present content is not used, and what it means for a pod that has no last good version.
     pub(super) fn error(&self) -> Option<String> {
-        let error = self.read_error.as_ref().or(self.decode_error.as_ref())?;
-        let why_none = match &self.refused {
-            Some(why) if self.good.is_empty() && why == error => {
-                "; an earlier version of podprobe accepted this content, this one does not: its pod does not run until the file is corrected"
+        let (error, is_refused_again) = match (&self.read_error, &self.content_error) {
+            (Some(error), _) => (error.clone(), false),
+            (None, Some(error)) => (error.to_string(), self.refused.as_ref() == Some(error)),
+            (None, None) => return None,
+        };
+        Some(match &self.refused {
+            Some(_) if self.good.is_empty() && is_refused_again => {
+                format!(
+                    "{error}; an earlier version of podprobe accepted this content, this one does not: its pod does not run until the file is corrected"
+                )
             }
             Some(why) if self.good.is_empty() => {
-                return Some(format!(
+                format!(
                     "{error}; this version of podprobe refuses its last good version too, so its pod does not run: {why}"
-                ));
+                )
             }
-            _ => "",
-        };
-        Some(format!("{error}{why_none}"))
+            _ => error,
+        })
     }
 
     /// The log text about the pods that keep running although the file is bad. Views have their own

@@ -24,6 +24,26 @@ use super::read::{MAX_FILE_SIZE, read_limited, sha256};
 
 const VERSION: u32 = 1;
 
+/// An entry that cannot be used.
+#[derive(Debug, thiserror::Error)]
+enum EntryError {
+    /// The disk does not give it.
+    #[error(transparent)]
+    Unreadable(#[from] io::Error),
+    /// The first line does not end.
+    #[error("it has no header")]
+    NoHeader,
+    /// The first line is not a [`Header`].
+    #[error("its header is damaged: {0}")]
+    Header(serde_json::Error),
+    /// The entry is of another version.
+    #[error("it has version {0}, not {VERSION}")]
+    Version(u32),
+    /// The bytes after the header are not those that were written.
+    #[error("its content is not what its checksum says")]
+    Checksum,
+}
+
 /// Room for the header, in bytes: a path has at most 4096, and JSON makes at most six of one.
 const MAX_HEADER: u64 = 64 << 10;
 
@@ -88,7 +108,7 @@ impl LastGood {
     fn read(&mut self, name: &str) -> Option<(Digest, Vec<u8>)> {
         let path = self.dir.join(name);
         match read_limited(&path, MAX_FILE_SIZE + MAX_HEADER)
-            .map_err(|e| e.to_string())
+            .map_err(EntryError::from)
             .and_then(|(_, bytes)| parse(bytes))
         {
             Ok(entry) => Some(entry),
@@ -229,20 +249,19 @@ impl LastGood {
     }
 }
 
-fn parse(mut bytes: Vec<u8>) -> Result<(Digest, Vec<u8>), String> {
+fn parse(mut bytes: Vec<u8>) -> Result<(Digest, Vec<u8>), EntryError> {
     let end = bytes
         .iter()
         .position(|b| *b == b'\n')
-        .ok_or("it has no header")?;
-    let header: Header =
-        serde_json::from_slice(&bytes[..end]).map_err(|e| format!("its header is damaged: {e}"))?;
+        .ok_or(EntryError::NoHeader)?;
+    let header: Header = serde_json::from_slice(&bytes[..end]).map_err(EntryError::Header)?;
     if header.version != VERSION {
-        return Err(format!("it has version {}, not {VERSION}", header.version));
+        return Err(EntryError::Version(header.version));
     }
     bytes.drain(..=end);
     let digest = sha256(&bytes);
     if hex(&digest) != header.sha256 {
-        return Err("its content is not what its checksum says".into());
+        return Err(EntryError::Checksum);
     }
     Ok((digest, bytes))
 }

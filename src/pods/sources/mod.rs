@@ -18,6 +18,7 @@ mod versions;
 
 pub use file::FileSource;
 pub use http::HttpSource;
+pub use known_file::ContentError;
 pub use merge::{PodConfig, PodOperation, PodUpdate};
 pub use outlet::Outlet;
 pub use problem::FileProblem;

@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use super::files::{Decode, Files, Reading, Signature, needs_last_good};
+use super::known_file::ContentError;
 use super::last_good::LastGood;
 use super::read::sha256;
 use crate::api::decode::Decoded;
@@ -41,7 +42,7 @@ impl Versions {
         path: &Path,
         signature: Option<Signature>,
         bytes: &[u8],
-        empty: &str,
+        empty: ContentError,
     ) -> Reading {
         let digest = sha256(bytes);
         if self.files.digest(path) == Some(&digest) {
@@ -51,7 +52,7 @@ impl Versions {
             return Reading::SameContent { signature };
         }
         let result = match bytes.is_empty() {
-            true => Err(empty.to_owned()),
+            true => Err(empty),
             false => decode(&self.decode, bytes, path),
         };
         if result.is_ok() {
@@ -109,8 +110,7 @@ impl Versions {
     }
 }
 
-fn decode(decode: &Decode, bytes: &[u8], path: &Path) -> Result<Decoded, String> {
-    catch_unwind(AssertUnwindSafe(|| decode(bytes, path))).unwrap_or_else(|_| {
-        Err("cannot decode the file: internal error; please report this file".into())
-    })
+fn decode(decode: &Decode, bytes: &[u8], path: &Path) -> Result<Decoded, ContentError> {
+    let decoded = catch_unwind(AssertUnwindSafe(|| decode(bytes, path)));
+    Ok(decoded.map_err(|_| ContentError::Panicked)??)
 }
