@@ -156,3 +156,36 @@ pub(super) fn io_cause(e: &io::Error, at_deadline: &str) -> String {
         _ => e.to_string(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::base::wire::dial::Namespace;
+
+    #[track_caller]
+    fn check(cause: impl Into<NoAnswer>, expected: Outcome) {
+        let e = GetError::new(&"http://h:80/", cause, Phase::Connect);
+        assert_eq!(Outcome::from(e), expected);
+    }
+
+    #[test]
+    fn only_what_we_lack_ourselves_is_an_error_of_the_probe() {
+        check(
+            Namespace::refused(Path::new("/ns"), "no descriptors"),
+            Outcome::error(
+                "Get \"http://h:80/\": cannot enter the network namespace /ns: no descriptors",
+                Phase::Connect,
+            ),
+        );
+        check(
+            FailureCause::TooManyRedirects,
+            Outcome::new(
+                HandlerResult::Failure,
+                "Get \"http://h:80/\": stopped after 10 redirects",
+                Phase::Connect,
+            ),
+        );
+    }
+}
