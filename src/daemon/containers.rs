@@ -9,11 +9,10 @@ use crate::api::Pod;
 use crate::base::cancel::Cancel;
 use crate::base::wire::socket::Socket as PortSocket;
 use crate::engine::runtime::{
-    AttachRequest, ContainerId, ExecOutcome, ExecRequest, LinuxUser, RuntimeError,
-    RuntimeErrorKind, RuntimeState, Session, Started,
+    AttachRequest, ContainerId, ExecOutcome, ExecRequest, LinuxUser, RuntimeState, Session, Started,
 };
-use crate::face::server::containers::{ContainerName, Unreachable};
-use crate::face::server::{ContainerFiles, Containers};
+use crate::face::server::containers::ContainerName;
+use crate::face::server::{ContainerFiles, Containers, Unreachable};
 use crate::pods::kuberuntime::port_forward;
 
 impl DaemonBackend {
@@ -28,7 +27,7 @@ impl DaemonBackend {
                     .is_none_or(|uid| uid == pod.uid().as_str())
         };
         let found = self.shown(is_it).into_iter().next();
-        found.map(|(pod, _)| pod).ok_or_else(Unreachable::no_pod)
+        found.map(|(pod, _)| pod).ok_or(Unreachable::NoPod)
     }
 
     /// The instance that runs now. The runtime is asked, because PLEG's cache is up to a second old.
@@ -42,8 +41,7 @@ impl DaemonBackend {
         name: &ContainerName,
     ) -> Result<(ContainerId, Option<LinuxUser>), Unreachable> {
         let pod = self.named_pod(name)?;
-        let status = self.kuberuntime.runtime().pod_status(pod.uid());
-        let status = status.map_err(|e| unreachable(&e))?;
+        let status = self.kuberuntime.runtime().pod_status(pod.uid())?;
         let container = status.container(&name.container);
         match container {
             Some(c) if c.state == RuntimeState::Running => Ok((c.id.clone(), c.user.clone())),
@@ -52,23 +50,21 @@ impl DaemonBackend {
     }
 
     fn not_running(&self, pod: &Pod, container: &str) -> Unreachable {
-        let names: Vec<&str> = pod.spec.all_containers().map(|c| c.name.as_str()).collect();
-        if !names.contains(&container) {
-            return Unreachable::not_found(format!(
-                "container {container} is not valid for pod {}: its containers are [{}]",
-                pod.metadata.name,
-                names.join(" ")
-            ));
+        let names = || pod.spec.all_containers().map(|c| &c.name);
+        if !names().any(|name| name == container) {
+            return Unreachable::NoContainer {
+                container: container.to_owned(),
+                pod: pod.metadata.name.clone(),
+                containers: names().cloned().collect(),
+            };
         }
         let status = self.pods.statuses.get(pod.uid()).unwrap_or_default();
         let waiting = status
             .container(container)
-            .and_then(|c| c.state.waiting.as_ref())
-            .map(|w| format!(": {}", w.reason));
-        let why = waiting.unwrap_or_default();
-        Unreachable {
-            status: 409,
-            text: format!("container not found (\"{container}\"): it does not run now{why}"),
+            .and_then(|c| c.state.waiting.as_ref());
+        Unreachable::NotRunning {
+            container: container.to_owned(),
+            waiting: waiting.map(|w| w.reason.to_string()),
         }
     }
 }
@@ -76,8 +72,7 @@ impl DaemonBackend {
 impl Containers for DaemonBackend {
     fn exec(&self, name: &ContainerName, request: &ExecRequest) -> Result<Started, Unreachable> {
         let id = self.running(name)?;
-        let started = self.kuberuntime.runtime().exec_stream(&id, request);
-        started.map_err(|e| unreachable(&e))
+        Ok(self.kuberuntime.runtime().exec_stream(&id, request)?)
     }
 
     fn run(
@@ -89,8 +84,7 @@ impl Containers for DaemonBackend {
     ) -> Result<ExecOutcome, Unreachable> {
         let id = self.running(name)?;
         let runtime = self.kuberuntime.runtime();
-        let outcome = runtime.exec(&id, command, limit, output, Some(cancel));
-        outcome.map_err(|e| unreachable(&e))
+        Ok(runtime.exec(&id, command, limit, output, Some(cancel))?)
     }
 
     fn attach(
@@ -99,15 +93,14 @@ impl Containers for DaemonBackend {
         request: AttachRequest,
     ) -> Result<Box<dyn Session>, Unreachable> {
         let id = self.running(name)?;
-        let attached = self.kuberuntime.runtime().attach(&id, request);
-        attached.map_err(|e| unreachable(&e))
+        Ok(self.kuberuntime.runtime().attach(&id, request)?)
     }
 
     fn files(&self, name: &ContainerName) -> Result<ContainerFiles, Unreachable> {
         let (id, user) = self.running_as(name)?;
         let root = self.kuberuntime.runtime().container_root(&id);
         Ok(ContainerFiles {
-            root: root.map_err(|e| unreachable(&e))?,
+            root: root?,
             owner: user.map(|u| (u.uid, u.gid)),
         })
     }
@@ -115,22 +108,11 @@ impl Containers for DaemonBackend {
     fn dial(&self, name: &ContainerName, port: u16) -> Result<PortSocket, Unreachable> {
         let pod = self.named_pod(name)?;
         let runtime = self.kuberuntime.runtime();
-        port_forward(&**runtime, pod.uid().as_str(), port)
-            .map_err(|e| Unreachable::failed(e.to_string()))
+        Ok(port_forward(&**runtime, pod.uid().as_str(), port)?)
     }
 
     fn log_dir(&self) -> PathBuf {
         let pods = self.layout.logs_dir();
         pods.parent().map_or(pods.clone(), Path::to_owned)
-    }
-}
-
-fn unreachable(e: &RuntimeError) -> Unreachable {
-    match e.kind {
-        RuntimeErrorKind::NotRunning => Unreachable {
-            status: 409,
-            text: e.message.clone(),
-        },
-        _ => Unreachable::failed(e.message.clone()),
     }
 }

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use super::adapters::Prober;
 use crate::api::{Container, Pod, ProbeType};
+use crate::face::server::RequestError;
 use crate::face::server::protocol::PauseTarget;
 use crate::pods::prober::pauses::ProbeKey;
 
 /// The probes of a pod that are meant.
-pub(super) fn probe_keys(pod: &Pod, target: &PauseTarget) -> Result<Vec<ProbeKey>, String> {
+pub(super) fn probe_keys(pod: &Pod, target: &PauseTarget) -> Result<Vec<ProbeKey>, RequestError> {
     let wanted = |name: &str| {
         target
             .container
@@ -30,7 +31,7 @@ pub(super) fn probe_keys(pod: &Pod, target: &PauseTarget) -> Result<Vec<ProbeKey
         .flat_map(|c| types(c).map(|t| key(c, t)))
         .collect();
     if keys.is_empty() {
-        Err(format!("pod {} has no such probe", pod.metadata.name))
+        Err(RequestError::NoProbe(pod.metadata.name.clone()))
     } else {
         Ok(keys)
     }

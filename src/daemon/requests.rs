@@ -10,63 +10,54 @@ use crate::api::conditions::{ConditionChange, ConditionStatus};
 use crate::api::{Pod, PodUid};
 use crate::base::change_feed::Aspect;
 use crate::base::clock::{Moment, Time, go_duration};
-use crate::face::server::Requests;
 use crate::face::server::protocol::{
-    ConditionSet, DeleteTarget, Deleted, PauseTarget, ProbeTarget, RestartTarget,
+    ConditionSet, DeleteTarget, Deleted, MAX_GRACE, PauseTarget, ProbeTarget, RestartTarget,
 };
+use crate::face::server::{RequestError, Requests};
 use crate::face::views::ProbeReport;
 use crate::pods::admission::Rejection;
 use crate::pods::prober::pauses::{MAX_PAUSE, MIN_PAUSE, ProbeKey};
 use crate::pods::status::EVICTED;
 
-/// Longest grace period in seconds: the most that an int32 holds.
-const MAX_GRACE: i64 = i32::MAX as i64;
-
 impl Requests for DaemonBackend {
-    fn probe(&self, target: &ProbeTarget) -> Result<ProbeReport, String> {
+    fn probe(&self, target: &ProbeTarget) -> Result<ProbeReport, RequestError> {
         let pod = self.pod_or_ending(&target.uid)?;
         let manager = &self.prober.manager;
-        let run = manager.probe_now(&pod, &target.container, target.probe_type);
-        let (outcome, steps) = run.map_err(|e| e.to_string())?;
+        let (outcome, steps) = manager
+            .probe_now(&pod, &target.container, target.probe_type)
+            .map_err(|e| RequestError::ProbeNotRun(e.to_string()))?;
         Ok(ProbeReport::new(&outcome, steps))
     }
 
-    fn pause(&self, target: &PauseTarget, length: Duration) -> Result<Vec<String>, String> {
+    fn pause(&self, target: &PauseTarget, length: Duration) -> Result<Vec<String>, RequestError> {
         if !(MIN_PAUSE..=MAX_PAUSE).contains(&length) {
-            return Err(format!(
-                "a pause lasts from 1s to 168h, not {}",
-                go_duration(length)
-            ));
+            return Err(RequestError::PauseLength(length));
         }
         let keys = probe_keys(&*self.pod_or_ending(&target.uid)?, target)?;
         self.prober
             .manager
             .pauses()
             .pause(keys.clone(), length, Moment::now());
-        self.after_pausing(
-            &target.uid,
-            &keys,
-            &format!("paused for {}", go_duration(length)),
-        )
+        let what = format!("paused for {}", go_duration(length));
+        Ok(self.after_pausing(&target.uid, &keys, &what))
     }
 
-    fn resume(&self, target: &PauseTarget) -> Result<Vec<String>, String> {
+    fn resume(&self, target: &PauseTarget) -> Result<Vec<String>, RequestError> {
         let keys = probe_keys(&*self.pod_or_ending(&target.uid)?, target)?;
         let resumed = self.prober.manager.pauses().resume(&keys, Moment::now());
-        self.after_pausing(&target.uid, &resumed, "resumed")
+        Ok(self.after_pausing(&target.uid, &resumed, "resumed"))
     }
 
     /// The pod's worker does it, in the order of a sync.
-    fn restart(&self, target: &RestartTarget) -> Result<Vec<String>, String> {
+    fn restart(&self, target: &RestartTarget) -> Result<Vec<String>, RequestError> {
         let uid = &target.uid;
         let pod = self
             .pods
             .manager
             .get(uid)
-            .ok_or("the pod is gone, or is ending")?;
+            .ok_or(RequestError::PodGoneOrEnding)?;
         // The runtime is asked, because PLEG's cache is up to a second old.
-        let runtime = self.kuberuntime.runtime().pod_status(uid);
-        let runtime = runtime.map_err(|e| e.message)?;
+        let runtime = self.kuberuntime.runtime().pod_status(uid)?;
         let chosen = chosen(&pod, target.container.as_deref(), &runtime)?;
         for (name, id) in &chosen {
             self.restarts.ask(uid, name, id.clone());
@@ -76,44 +67,39 @@ impl Requests for DaemonBackend {
     }
 
     /// The pod's worker does it, as it ends an evicted pod.
-    fn delete(&self, target: &DeleteTarget) -> Result<Deleted, String> {
+    fn delete(&self, target: &DeleteTarget) -> Result<Deleted, RequestError> {
         let uid = &target.uid;
         let grace = target.grace_period_seconds;
         if let Some(seconds) = grace.filter(|s| !(0..=MAX_GRACE).contains(s)) {
-            return Err(format!(
-                "a grace period is 0 to {MAX_GRACE} seconds, not {seconds}"
-            ));
+            return Err(RequestError::GracePeriod(seconds));
         }
         let pod = self
             .pods
             .manager
             .get(uid)
-            .ok_or("the pod is gone, or is ending")?;
+            .ok_or(RequestError::PodGoneOrEnding)?;
         let file = self.sources.files.get(uid).unwrap_or_default().file;
         let status = self.pods.statuses.get(uid).unwrap_or_default();
         if let Some(why) = Rejection::of(&status) {
-            let reason = why.reason;
-            return Err(format!(
-                "the pod does not run ({reason}); remove {file}, and it is gone"
-            ));
+            let reason = why.reason.to_string();
+            return Err(RequestError::NotAdmitted { reason, file });
         }
         if status.phase.is_terminal() && status.reason != EVICTED {
-            let word = match status.reason.as_str() {
+            let how = match status.reason.as_str() {
                 "" => status.phase.as_str(),
                 reason => reason,
             };
-            return Err(format!(
-                "the pod has ended already ({word}); remove {file}, and it is gone"
-            ));
+            let how = how.to_owned();
+            return Err(RequestError::EndedAlready { how, file });
         }
         let message = format!("The pod was deleted until its file changes: {file}");
         match self.evictions.delete(&pod, &message, grace) {
             Ok(()) => Ok(Deleted { file }),
-            Err(e) => Err(format!(
-                "cannot write {}: {e}; the pod runs on, because the next daemon would not know that it is deleted; remove {file} \
-                 instead",
-                self.layout.eviction(uid).display()
-            )),
+            Err(cause) => Err(RequestError::DeletionNotWritten {
+                path: self.layout.eviction(uid),
+                cause,
+                file,
+            }),
         }
     }
 
@@ -121,14 +107,15 @@ impl Requests for DaemonBackend {
         &self,
         uid: &PodUid,
         change: &ConditionChange,
-    ) -> Result<ConditionSet, String> {
-        change.check().map_err(|e| e.to_string())?;
+    ) -> Result<ConditionSet, RequestError> {
+        change
+            .check()
+            .map_err(|e| RequestError::Condition(e.to_string()))?;
         let pod = self.pod_or_ending(uid)?;
         let changed = self
             .pods
             .statuses
-            .set_condition(&pod, change, Time::now())
-            .map_err(|e| e.to_string())?;
+            .set_condition(&pod, change, Time::now())?;
         if changed {
             let status = change.status.map_or("removed", ConditionStatus::as_str);
             log::info!("condition {} of pod {uid}: {status}", change.type_);
@@ -142,7 +129,7 @@ impl Requests for DaemonBackend {
 
 impl DaemonBackend {
     /// A pod that runs or is ending.
-    fn pod_or_ending(&self, uid: &PodUid) -> Result<Arc<Pod>, String> {
+    fn pod_or_ending(&self, uid: &PodUid) -> Result<Arc<Pod>, RequestError> {
         let ending = || {
             self.workers
                 .working()
@@ -154,16 +141,11 @@ impl DaemonBackend {
             .manager
             .get(uid)
             .or_else(ending)
-            .ok_or_else(|| "the pod is gone".into())
+            .ok_or(RequestError::PodGone)
     }
 
     /// Stores the pauses on disk before the answer, so that a daemon killed the moment after keeps its word.
-    fn after_pausing(
-        &self,
-        uid: &PodUid,
-        keys: &[ProbeKey],
-        what: &str,
-    ) -> Result<Vec<String>, String> {
+    fn after_pausing(&self, uid: &PodUid, keys: &[ProbeKey], what: &str) -> Vec<String> {
         if let Err(e) = self.prober.manager.pauses().save() {
             log::warn!(
                 "cannot write {}: {e}; the pauses hold until the daemon ends",
@@ -174,15 +156,15 @@ impl DaemonBackend {
         let name = |key: &ProbeKey| format!("{}/{}", key.container, key.probe_type.word());
         keys.iter()
             .for_each(|key| log::info!("probe {} of pod {}: {what}", name(key), key.uid));
-        Ok(keys.iter().map(name).collect())
+        keys.iter().map(name).collect()
     }
 
-    fn look_again(&self, uid: &PodUid) -> Result<(), String> {
+    fn look_again(&self, uid: &PodUid) -> Result<(), RequestError> {
         if self.workers.sync_again(uid) {
             return Ok(());
         }
         self.restarts.forget(uid);
-        Err("the pod has ended, or is ending".into())
+        Err(RequestError::PodEnded)
     }
 
     /// On disk before the answer, so that a daemon killed the moment after keeps its word. Also when

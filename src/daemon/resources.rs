@@ -7,7 +7,7 @@ use super::backend::DaemonBackend;
 use super::metrics;
 use crate::base::clock::Moment;
 use crate::engine::stats::{self, Detail, Disk, Figures, NodeFacts, Summary};
-use crate::face::server::{Registry, Resources};
+use crate::face::server::{Registry, Resources, SummaryError};
 
 impl Resources for DaemonBackend {
     fn metrics_of(&self, registry: Registry) -> String {
@@ -26,13 +26,13 @@ impl Resources for DaemonBackend {
         }
     }
 
-    fn stats_summary(&self, only_cpu_and_memory: bool) -> Result<String, String> {
+    fn stats_summary(&self, only_cpu_and_memory: bool) -> Result<String, SummaryError> {
         let detail = match only_cpu_and_memory {
             true => Detail::CpuAndMemory,
             false => Detail::All,
         };
         let figures = self.stats.figures(&self.pleg.cache().all(), detail);
-        let figures = figures.map_err(|e| format!("cannot read the cgroups of pods: {e}"))?;
+        let figures = figures.map_err(SummaryError::Cgroups)?;
         let rates = self.stats.rates(&figures, Moment::now());
         let facts = match only_cpu_and_memory {
             true => NodeFacts {
@@ -42,14 +42,14 @@ impl Resources for DaemonBackend {
             false => self.node_facts(&figures),
         };
         let summary = Summary::new(&figures, &rates, &facts);
-        serde_json::to_string(&summary).map_err(|e| e.to_string())
+        Ok(serde_json::to_string(&summary)?)
     }
 }
 
 impl DaemonBackend {
     fn figures(&self, detail: Detail) -> Option<Figures> {
         let figures = self.stats.figures(&self.pleg.cache().all(), detail);
-        let logged = |e| log::warn!("cannot read the cgroups of pods: {e}");
+        let logged = |e| log::warn!("{}", SummaryError::Cgroups(e));
         figures.map_err(logged).ok()
     }
 

@@ -2,6 +2,7 @@
 
 use crate::api::{Container, Pod};
 use crate::engine::runtime::{ContainerId, RuntimePodStatus};
+use crate::face::server::{NotRestarted, RequestError};
 use crate::pods::actions::restart_on_request;
 
 /// The instances to replace: of the named container, or of all that can start again.
@@ -9,36 +10,43 @@ pub(super) fn chosen(
     pod: &Pod,
     wanted: Option<&str>,
     runtime: &RuntimePodStatus,
-) -> Result<Vec<(String, ContainerId)>, String> {
+) -> Result<Vec<(String, ContainerId)>, RequestError> {
     let policy = pod.spec.restart_policy;
     let one = |c: &Container| {
         let id = restart_on_request(policy, c, runtime.container(&c.name));
         let named = id.map(|id| (c.name.clone(), id));
-        named.map_err(|why| format!("cannot restart container {}: {why}", c.name))
+        named.map_err(|why| NotRestarted {
+            container: c.name.clone(),
+            why,
+        })
     };
     let all = || pod.spec.sidecars().chain(&pod.spec.containers);
     if let Some(name) = wanted {
         return match all().find(|c| c.name == name) {
-            Some(container) => one(container).map(|it| vec![it]),
+            Some(container) => match one(container) {
+                Ok(it) => Ok(vec![it]),
+                Err(why) => Err(RequestError::NotRestarted(vec![why])),
+            },
             None => Err(unknown(pod, name)),
         };
     }
     let (found, refused): (Vec<_>, Vec<_>) = all().map(one).partition(Result::is_ok);
     match found.is_empty() {
         false => Ok(found.into_iter().flatten().collect()),
-        true => Err(refused
-            .into_iter()
-            .filter_map(Result::err)
-            .collect::<Vec<_>>()
-            .join("; ")),
+        true => {
+            let refused = refused.into_iter().filter_map(Result::err);
+            Err(RequestError::NotRestarted(refused.collect()))
+        }
     }
 }
 
-fn unknown(pod: &Pod, name: &str) -> String {
-    let of_pod = &pod.metadata.name;
+fn unknown(pod: &Pod, name: &str) -> RequestError {
     match pod.spec.is_init(name) {
-        true => format!("cannot restart init container {name}: it runs once, before the others"),
-        false => format!("pod {of_pod} has no container {name}"),
+        true => RequestError::InitContainer(name.to_owned()),
+        false => RequestError::NoContainer {
+            pod: pod.metadata.name.clone(),
+            container: name.to_owned(),
+        },
     }
 }
 
@@ -78,7 +86,8 @@ mod tests {
         let got = chosen(&pod, wanted, &status());
         let ids = got.map(|all| all.into_iter().map(|(_, id)| id.to_string()).collect());
         let expected = expected.map(|all| all.iter().map(|id| (*id).to_owned()).collect());
-        let ids: Result<Vec<String>, String> = ids;
+        let ids: Result<Vec<String>, RequestError> = ids;
+        let ids = ids.map_err(|e| e.to_string());
         assert_eq!(ids, expected.map_err(str::to_owned), "{policy} {wanted:?}");
     }
 

@@ -22,14 +22,14 @@ use podprobe::base::clock::Time;
 use podprobe::base::paths::Layout;
 use podprobe::base::wire::socket::Socket as PortSocket;
 use podprobe::engine::runtime::{AttachRequest, ExecOutcome, ExecRequest, Session, Started};
-use podprobe::face::server::containers::{ContainerName, Unreachable};
+use podprobe::face::server::containers::ContainerName;
 use podprobe::face::server::health::Check;
 use podprobe::face::server::protocol::{
     ConditionSet, DeleteTarget, Deleted, PauseTarget, ProbeTarget, RestartTarget,
 };
 use podprobe::face::server::{
-    self, ContainerFiles, Containers, Health, Metrics, Registry, Requests, Resources, Server,
-    ServerConfig, Shown,
+    self, ContainerFiles, Containers, Health, Metrics, Registry, RequestError, Requests, Resources,
+    Server, ServerConfig, Shown, SummaryError, Unreachable,
 };
 use podprobe::face::views::ProbeReport;
 use podprobe::face::views::history::{PodHistory, RunOutcome};
@@ -151,7 +151,7 @@ impl Shown for Fake {
 
 impl Requests for Fake {
     /// Each type has an outcome of its own.
-    fn probe(&self, target: &ProbeTarget) -> Result<ProbeReport, String> {
+    fn probe(&self, target: &ProbeTarget) -> Result<ProbeReport, RequestError> {
         let (outcome, output) = match target.probe_type {
             ProbeType::Startup => (RunOutcome::Success, "fine"),
             ProbeType::Readiness => (
@@ -159,7 +159,9 @@ impl Requests for Fake {
                 "HTTP probe failed with statuscode: 500",
             ),
             ProbeType::Liveness if target.container == "side" => {
-                return Err("container \"side\" does not run".into());
+                return Err(RequestError::ProbeNotRun(
+                    "container \"side\" does not run".into(),
+                ));
             }
             ProbeType::Liveness => (RunOutcome::Errored, "no port named \"x\""),
         };
@@ -176,7 +178,7 @@ impl Requests for Fake {
         })
     }
 
-    fn pause(&self, target: &PauseTarget, length: Duration) -> Result<Vec<String>, String> {
+    fn pause(&self, target: &PauseTarget, length: Duration) -> Result<Vec<String>, RequestError> {
         self.asked
             .lock()
             .unwrap()
@@ -184,7 +186,7 @@ impl Requests for Fake {
         Ok(vec!["main/liveness".into()])
     }
 
-    fn resume(&self, target: &PauseTarget) -> Result<Vec<String>, String> {
+    fn resume(&self, target: &PauseTarget) -> Result<Vec<String>, RequestError> {
         self.asked.lock().unwrap().push((target.clone(), None));
         Ok(target
             .container
@@ -193,17 +195,20 @@ impl Requests for Fake {
             .collect())
     }
 
-    fn restart(&self, target: &RestartTarget) -> Result<Vec<String>, String> {
+    fn restart(&self, target: &RestartTarget) -> Result<Vec<String>, RequestError> {
         match target.container.as_deref() {
             None => Ok(vec!["main".into(), "sidecar".into()]),
             Some("main") => Ok(vec!["main".into()]),
-            Some(other) => Err(format!("pod {} has no container {other}", target.uid)),
+            Some(other) => Err(RequestError::NoContainer {
+                pod: target.uid.to_string(),
+                container: other.to_owned(),
+            }),
         }
     }
 
-    fn delete(&self, target: &DeleteTarget) -> Result<Deleted, String> {
+    fn delete(&self, target: &DeleteTarget) -> Result<Deleted, RequestError> {
         match target.grace_period_seconds {
-            Some(1) => Err("the pod has ended".into()),
+            Some(1) => Err(RequestError::PodEnded),
             _ => Ok(Deleted {
                 file: "/etc/podprobe/pods/web.json".into(),
             }),
@@ -214,7 +219,7 @@ impl Requests for Fake {
         &self,
         uid: &PodUid,
         change: &ConditionChange,
-    ) -> Result<ConditionSet, String> {
+    ) -> Result<ConditionSet, RequestError> {
         let mut conditions = self.conditions.lock().unwrap();
         conditions.push((uid.clone(), change.clone()));
         let full = "cannot write /x: No space left on device (os error 28)";
@@ -227,7 +232,7 @@ impl Requests for Fake {
 
 impl Containers for Fake {
     fn exec(&self, _: &ContainerName, _: &ExecRequest) -> Result<Started, Unreachable> {
-        Err(Unreachable::no_pod())
+        Err(Unreachable::NoPod)
     }
 
     fn run(
@@ -237,19 +242,19 @@ impl Containers for Fake {
         _: (Duration, usize),
         _: &Cancel,
     ) -> Result<ExecOutcome, Unreachable> {
-        Err(Unreachable::no_pod())
+        Err(Unreachable::NoPod)
     }
 
     fn attach(&self, _: &ContainerName, _: AttachRequest) -> Result<Box<dyn Session>, Unreachable> {
-        Err(Unreachable::no_pod())
+        Err(Unreachable::NoPod)
     }
 
     fn files(&self, _: &ContainerName) -> Result<ContainerFiles, Unreachable> {
-        Err(Unreachable::no_pod())
+        Err(Unreachable::NoPod)
     }
 
     fn dial(&self, _: &ContainerName, _: u16) -> Result<PortSocket, Unreachable> {
-        Err(Unreachable::no_pod())
+        Err(Unreachable::NoPod)
     }
 
     fn log_dir(&self) -> PathBuf {
@@ -268,7 +273,7 @@ impl Resources for Fake {
         format!("# {registry:?}\n")
     }
 
-    fn stats_summary(&self, only_cpu_and_memory: bool) -> Result<String, String> {
+    fn stats_summary(&self, only_cpu_and_memory: bool) -> Result<String, SummaryError> {
         Ok(format!("{{\"only\": {only_cpu_and_memory}}}"))
     }
 }

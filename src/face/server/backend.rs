@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::containers::{ContainerName, Unreachable};
+use super::containers::ContainerName;
+use super::error::{RequestError, SummaryError, Unreachable};
 use super::health::Check;
 use super::protocol::{
     ConditionSet, DeleteTarget, Deleted, PauseTarget, ProbeTarget, RestartTarget,
@@ -90,39 +91,42 @@ pub trait Requests: Send + Sync {
     /// Runs a probe now; returns when it has run, after three times its timeout at most.
     ///
     /// # Errors
-    /// Returns why the probe cannot be run.
-    fn probe(&self, target: &ProbeTarget) -> Result<ProbeReport, String>;
+    /// Returns [`RequestError`] if there is no such probe, or if it cannot be run.
+    fn probe(&self, target: &ProbeTarget) -> Result<ProbeReport, RequestError>;
 
     /// Pauses probes for so long; gives their names.
     ///
     /// # Errors
-    /// Returns the sentence that there is no such probe, or that the time is out of range.
-    fn pause(&self, target: &PauseTarget, length: Duration) -> Result<Vec<String>, String>;
+    /// Returns [`RequestError`] if there is no such probe, or if the time is out of range.
+    fn pause(&self, target: &PauseTarget, length: Duration) -> Result<Vec<String>, RequestError>;
 
     /// Lets paused probes go on; gives the names of those that were paused.
     ///
     /// # Errors
-    /// Returns the sentence that there is no such probe.
-    fn resume(&self, target: &PauseTarget) -> Result<Vec<String>, String>;
+    /// Returns [`RequestError`] if there is no such probe.
+    fn resume(&self, target: &PauseTarget) -> Result<Vec<String>, RequestError>;
 
     /// Has containers killed and started again by the pod's worker; gives their names at once.
     ///
     /// # Errors
-    /// Returns the sentence that there is no such container, or that it would not start again.
-    fn restart(&self, target: &RestartTarget) -> Result<Vec<String>, String>;
+    /// Returns [`RequestError`] if there is no such container, or if it would not start again.
+    fn restart(&self, target: &RestartTarget) -> Result<Vec<String>, RequestError>;
 
     /// Ends a pod until its file changes; returns when that is on disk, and the pod may still be ending.
     ///
     /// # Errors
-    /// Returns the sentence that there is no such pod, that it has ended, or that the disk does not take the change.
-    fn delete(&self, target: &DeleteTarget) -> Result<Deleted, String>;
+    /// Returns [`RequestError`] if there is no such pod, if it has ended, or if the disk does not take the change.
+    fn delete(&self, target: &DeleteTarget) -> Result<Deleted, RequestError>;
 
     /// Sets or removes a condition of a pod; returns when it is on disk, or cannot be.
     ///
     /// # Errors
-    /// Returns the sentence that there is no such pod, or that it cannot have this condition.
-    fn set_condition(&self, uid: &PodUid, change: &ConditionChange)
-    -> Result<ConditionSet, String>;
+    /// Returns [`RequestError`] if there is no such pod, or if it cannot have this condition.
+    fn set_condition(
+        &self,
+        uid: &PodUid,
+        change: &ConditionChange,
+    ) -> Result<ConditionSet, RequestError>;
 }
 
 /// The part of the backend that lets clients act inside of containers and pods.
@@ -130,14 +134,14 @@ pub trait Containers: Send + Sync {
     /// Starts a command with streams in a container.
     ///
     /// # Errors
-    /// Returns the HTTP status and a sentence if there is no such container, or if it does not run.
+    /// Returns [`Unreachable`] if there is no such container, or if it does not run.
     fn exec(&self, name: &ContainerName, request: &ExecRequest) -> Result<Started, Unreachable>;
 
     /// Runs a command to its end. `bounds` are the longest time, and the most bytes that are kept of what the command
     /// writes. The command is killed when `cancel` is cancelled.
     ///
     /// # Errors
-    /// Returns the status and sentence that there is no such container, or that it does not run.
+    /// Returns [`Unreachable`] if there is no such container, or if it does not run.
     fn run(
         &self,
         name: &ContainerName,
@@ -149,7 +153,7 @@ pub trait Containers: Send + Sync {
     /// Attaches to a container's own process.
     ///
     /// # Errors
-    /// Returns the status and sentence that there is no such container, or that it does not run.
+    /// Returns [`Unreachable`] if there is no such container, or if it does not run.
     fn attach(
         &self,
         name: &ContainerName,
@@ -159,13 +163,13 @@ pub trait Containers: Send + Sync {
     /// The files of a container.
     ///
     /// # Errors
-    /// Returns the status and sentence that there is no such container, or that it does not run.
+    /// Returns [`Unreachable`] if there is no such container, or if it does not run.
     fn files(&self, name: &ContainerName) -> Result<ContainerFiles, Unreachable>;
 
     /// Connects to a port of a pod, from inside of it.
     ///
     /// # Errors
-    /// Returns the status and sentence that there is no such pod (404), or that nobody listens there.
+    /// Returns [`Unreachable`] if there is no such pod, or if nobody listens there.
     fn dial(&self, name: &ContainerName, port: u16) -> Result<PortSocket, Unreachable>;
 
     /// The directory of the node's logs.
@@ -186,8 +190,8 @@ pub trait Resources: Send + Sync {
     /// The body of `/stats/summary`.
     ///
     /// # Errors
-    /// Returns why nothing can be read.
-    fn stats_summary(&self, only_cpu_and_memory: bool) -> Result<String, String>;
+    /// Returns [`SummaryError`] if nothing can be read.
+    fn stats_summary(&self, only_cpu_and_memory: bool) -> Result<String, SummaryError>;
 }
 
 /// How the daemon is.

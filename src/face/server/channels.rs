@@ -3,6 +3,7 @@
 //! Invariants: pure. The first byte of a message is its channel.
 
 use serde_json::{Value, json};
+use thiserror::Error;
 
 use crate::engine::runtime::TerminalSize;
 
@@ -37,22 +38,29 @@ pub const RESIZE: u8 = 4;
 /// The message that names the channel that the client closes.
 pub const CLOSE: u8 = 255;
 
+/// None of the client's subprotocols is spoken here.
+#[derive(Debug, PartialEq, Eq, Error)]
+#[error("none of the subprotocols {offered:?} is spoken here; {} are", PROTOCOLS.map(|(name, _)| name).join(", "))]
+pub struct SubprotocolError {
+    /// The client's subprotocols.
+    offered: Vec<String>,
+}
+
 impl Protocol {
     /// Chooses the first of the client's subprotocols that is spoken here, and returns it with the name for the answer.
     ///
     /// # Errors
-    /// Returns the sentence that none of the subprotocols is spoken here.
-    pub fn choose(offered: &[String]) -> Result<(Self, Option<&'static str>), String> {
+    /// Returns [`SubprotocolError`] if none of the subprotocols is spoken here.
+    pub fn choose(offered: &[String]) -> Result<(Self, Option<&'static str>), SubprotocolError> {
         if offered.is_empty() {
             return Ok((Self::V1, None));
         }
         let known = |name: &String| PROTOCOLS.iter().find(|(known, _)| name == known);
         match offered.iter().find_map(known) {
             Some((name, protocol)) => Ok((*protocol, Some(name))),
-            None => Err(format!(
-                "none of the subprotocols {offered:?} is spoken here; {} are",
-                PROTOCOLS.map(|(name, _)| name).join(", ")
-            )),
+            None => Err(SubprotocolError {
+                offered: offered.to_vec(),
+            }),
         }
     }
 
@@ -128,13 +136,33 @@ pub enum Said<'a> {
     Nothing,
 }
 
+/// A message that is none of the protocol.
+#[derive(Debug, Error)]
+pub enum MessageError {
+    /// The message is empty.
+    #[error("a message has no channel")]
+    NoChannel,
+    /// The message does not name the one channel that it closes.
+    #[error("a channel is closed with one byte: its number")]
+    Close,
+    /// A client does not write to the channel with this number.
+    #[error("a client does not write to channel {0}")]
+    Channel(u8),
+    /// The size of a terminal is no JSON.
+    #[error("the size of a terminal cannot be read: {0}")]
+    Size(#[from] serde_json::Error),
+    /// This side of a terminal is missing, or out of range.
+    #[error("{0} of a terminal must be 0 to 65535")]
+    Side(&'static str),
+}
+
 /// Reads a message of a client.
 ///
 /// # Errors
-/// Returns why the message is none of the protocol: the connection ends.
-pub fn said(protocol: Protocol, message: &[u8]) -> Result<Said<'_>, String> {
+/// Returns [`MessageError`] if the message is none of the protocol: the connection ends.
+pub fn said(protocol: Protocol, message: &[u8]) -> Result<Said<'_>, MessageError> {
     match message {
-        [] => Err("a message has no channel".into()),
+        [] => Err(MessageError::NoChannel),
         [STDIN, data @ ..] => Ok(match data {
             [] => Said::Nothing,
             data => Said::Input(data),
@@ -143,19 +171,18 @@ pub fn said(protocol: Protocol, message: &[u8]) -> Result<Said<'_>, String> {
         [CLOSE, channel @ ..] if protocol == Protocol::V5 => match channel {
             [STDIN] => Ok(Said::InputEnds),
             [_] => Ok(Said::Nothing),
-            _ => Err("a channel is closed with one byte: its number".into()),
+            _ => Err(MessageError::Close),
         },
-        [channel, ..] => Err(format!("a client does not write to channel {channel}")),
+        [channel, ..] => Err(MessageError::Channel(*channel)),
     }
 }
 
 /// `{"Width":80,"Height":24}`.
-fn size_of(json: &[u8]) -> Result<TerminalSize, String> {
-    let value: Value = serde_json::from_slice(json)
-        .map_err(|e| format!("the size of a terminal cannot be read: {e}"))?;
-    let side = |name: &str| {
+fn size_of(json: &[u8]) -> Result<TerminalSize, MessageError> {
+    let value: Value = serde_json::from_slice(json)?;
+    let side = |name| {
         let n = value[name].as_u64().and_then(|n| u16::try_from(n).ok());
-        n.ok_or_else(|| format!("{name} of a terminal must be 0 to 65535"))
+        n.ok_or(MessageError::Side(name))
     };
     Ok(TerminalSize {
         width: side("Width")?,
@@ -167,7 +194,7 @@ fn size_of(json: &[u8]) -> Result<TerminalSize, String> {
 mod tests {
     use super::*;
 
-    fn offered(names: &[&str]) -> Result<(Protocol, Option<&'static str>), String> {
+    fn offered(names: &[&str]) -> Result<(Protocol, Option<&'static str>), SubprotocolError> {
         Protocol::choose(&names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>())
     }
 
@@ -186,6 +213,7 @@ mod tests {
         assert!(
             offered(&["base64.channel.k8s.io"])
                 .unwrap_err()
+                .to_string()
                 .contains("v4.channel.k8s.io")
         );
     }
@@ -221,7 +249,7 @@ mod tests {
 
     #[test]
     fn messages_are_what_their_channel_says() {
-        let v5 = |message: &'static [u8]| said(Protocol::V5, message);
+        let v5 = |message: &'static [u8]| said(Protocol::V5, message).map_err(|e| e.to_string());
         assert_eq!(v5(b"\0abc"), Ok(Said::Input(b"abc")));
         assert_eq!(v5(b"\0"), Ok(Said::Nothing));
         assert_eq!(v5(b"\xff\0"), Ok(Said::InputEnds));

@@ -8,12 +8,15 @@ use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use thiserror::Error;
+
 use super::Backend;
-use super::channels::{Protocol, StreamEnd};
+use super::channels::{Protocol, StreamEnd, SubprotocolError};
+use super::error::Unreachable;
 use super::exchange::Exchange;
 use super::response::TEXT;
 use super::stream::{self, Forward};
-use super::web_socket::{Socket, handshake};
+use super::web_socket::{HandshakeError, Socket, handshake};
 use crate::base::cancel::Cancel;
 use crate::engine::runtime::{AttachRequest, ExecOutcome, ExecRequest, Started};
 
@@ -81,34 +84,25 @@ impl fmt::Display for ContainerName {
     }
 }
 
-/// Why a container cannot be reached: the status of the answer and a sentence.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unreachable {
-    /// 404, 422 or 500.
-    pub status: u16,
-    /// The sentence, in the kubelet's words where the kubelet has some.
-    pub text: String,
+/// A query that asks for no stream at all.
+#[derive(Debug, Error)]
+#[error("you must specify at least 1 of stdin, stdout, stderr")]
+struct NoStream;
+
+/// A request that does not become a WebSocket.
+#[derive(Debug, Error)]
+enum NoUpgrade {
+    #[error(transparent)]
+    Subprotocol(#[from] SubprotocolError),
+    #[error(transparent)]
+    Handshake(#[from] HandshakeError),
 }
 
-impl Unreachable {
-    /// Makes the error for a pod that does not exist.
-    pub fn no_pod() -> Self {
-        Self::not_found("pod does not exist")
-    }
-
-    /// Makes the error for something else that does not exist, with status 404.
-    pub fn not_found(text: impl Into<String>) -> Self {
-        Self {
-            status: 404,
-            text: text.into(),
-        }
-    }
-
-    /// Makes the error for a container that cannot be reached now, with status 500.
-    pub fn failed(text: impl Into<String>) -> Self {
-        Self {
-            status: 500,
-            text: text.into(),
+impl NoUpgrade {
+    fn status(&self) -> u16 {
+        match self {
+            Self::Subprotocol(_) => 400,
+            Self::Handshake(e) => e.status(),
         }
     }
 }
@@ -123,7 +117,7 @@ struct Wanted {
 
 impl Wanted {
     /// Reads the streams from the query. With a terminal the errors are part of the output, as with a kubelet.
-    fn of(exchange: &Exchange<'_>) -> Result<Self, &'static str> {
+    fn of(exchange: &Exchange<'_>) -> Result<Self, NoStream> {
         let flag = |name: &str| exchange.request.flag(name);
         let tty = flag("tty");
         let wanted = Self {
@@ -134,7 +128,7 @@ impl Wanted {
         };
         match wanted.stdin || wanted.stdout || wanted.stderr {
             true => Ok(wanted),
-            false => Err("you must specify at least 1 of stdin, stdout, stderr"),
+            false => Err(NoStream),
         }
     }
 }
@@ -210,11 +204,11 @@ pub(super) fn exec(
     let wanted = match Wanted::of(&exchange) {
         Ok(wanted) if !command.is_empty() => wanted,
         Ok(_) => return exchange.error(400, "the query needs a command"),
-        Err(why) => return exchange.error(400, why),
+        Err(why) => return exchange.error(400, &why.to_string()),
     };
     let (protocol, head) = match upgrade(&exchange) {
         Ok(found) => found,
-        Err((status, why)) => return exchange.error(status, &why),
+        Err(why) => return exchange.error(why.status(), &why.to_string()),
     };
     let audit = Audit::begin("exec", name, &command, &exchange.client());
     let request = ExecRequest {
@@ -229,8 +223,8 @@ pub(super) fn exec(
     let started = match backend.exec(name, &request) {
         Ok(started) => started,
         Err(why) => {
-            audit.end(&why.text);
-            return exchange.error(why.status, &why.text);
+            audit.end(&why.to_string());
+            return exchange.error(why.status(), &why.to_string());
         }
     };
     let stop = exchange.stop();
@@ -258,11 +252,11 @@ pub(super) fn attach(
 ) -> io::Result<()> {
     let wanted = match Wanted::of(&exchange) {
         Ok(wanted) => wanted,
-        Err(why) => return exchange.error(400, why),
+        Err(why) => return exchange.error(400, &why.to_string()),
     };
     let (protocol, head) = match upgrade(&exchange) {
         Ok(found) => found,
-        Err((status, why)) => return exchange.error(status, &why),
+        Err(why) => return exchange.error(why.status(), &why.to_string()),
     };
     let audit = Audit::begin("attach", name, &[], &exchange.client());
     let request = AttachRequest {
@@ -273,8 +267,8 @@ pub(super) fn attach(
     let session = match backend.attach(name, request) {
         Ok(session) => session,
         Err(why) => {
-            audit.end(&why.text);
-            return exchange.error(why.status, &why.text);
+            audit.end(&why.to_string());
+            return exchange.error(why.status(), &why.to_string());
         }
     };
     let stop = exchange.stop();
@@ -303,18 +297,18 @@ pub(super) fn forward(
     };
     let (_, head) = match upgrade(&exchange) {
         Ok(found) => found,
-        Err((status, why)) => return exchange.error(status, &why),
+        Err(why) => return exchange.error(why.status(), &why.to_string()),
     };
     let audit = Audit::begin("port-forward", name, &[], &exchange.client());
     let mut streams = Vec::with_capacity(ports.len());
     for port in ports {
         match backend.dial(name, port) {
             Ok(stream) => streams.push((port, Ok(stream))),
-            Err(why) if why.status == 404 => {
-                audit.end(&why.text);
-                return exchange.error(404, &why.text);
+            Err(why) if why.status() == 404 => {
+                audit.end(&why.to_string());
+                return exchange.error(404, &why.to_string());
             }
-            Err(why) => streams.push((port, Err(why.text))),
+            Err(why) => streams.push((port, Err(why))),
         }
     }
     let stop = exchange.stop();
@@ -324,12 +318,10 @@ pub(super) fn forward(
     Ok(())
 }
 
-fn upgrade(exchange: &Exchange<'_>) -> Result<(Protocol, String), (u16, String)> {
+fn upgrade(exchange: &Exchange<'_>) -> Result<(Protocol, String), NoUpgrade> {
     let request = &exchange.request;
-    let (protocol, name) =
-        Protocol::choose(&request.websocket_protocols).map_err(|why| (400, why))?;
-    let head = handshake(request, name).map_err(|(status, why)| (status, why.to_owned()))?;
-    Ok((protocol, head))
+    let (protocol, name) = Protocol::choose(&request.websocket_protocols)?;
+    Ok((protocol, handshake(request, name)?))
 }
 
 /// The command ends with its client.
@@ -340,16 +332,14 @@ fn run_while_asked(
     command: &[String],
 ) -> Result<ExecOutcome, Unreachable> {
     let cancel = Cancel::default();
-    let over = cancel
-        .fd()
-        .map_err(|e| Unreachable::failed(format!("cannot follow the client: {e}")))?;
+    let over = cancel.fd().map_err(Unreachable::ClientNotFollowed)?;
     thread::scope(|scope| {
         let watches = thread::Builder::new().name("run-client".into());
         let watches = watches.stack_size(WATCH_STACK).spawn_scoped(scope, || {
             exchange.until_gone(over);
             cancel.cancel();
         });
-        watches.map_err(|e| Unreachable::failed(format!("cannot follow the client: {e}")))?;
+        watches.map_err(Unreachable::ClientNotFollowed)?;
         let outcome = backend.run(name, command, (RUN_LIMIT, MAX_OUTPUT), &cancel);
         cancel.cancel();
         outcome
@@ -388,8 +378,8 @@ pub(super) fn run(
             exchange.reply(500, TEXT, &output)
         }
         Err(why) => {
-            audit.end(&why.text);
-            exchange.error(why.status, &why.text)
+            audit.end(&why.to_string());
+            exchange.error(why.status(), &why.to_string())
         }
     }
 }

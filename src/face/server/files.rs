@@ -7,7 +7,10 @@
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use thiserror::Error;
+
 use super::containers::{Audit, ContainerName};
+use super::error::Unreachable;
 use super::exchange::Exchange;
 use super::protocol::Copied;
 use super::response::{JSON, TAR};
@@ -62,27 +65,46 @@ fn begin(
             audit,
             _seat: seat,
         })),
-        Err((status, why)) => {
-            audit.end(&why);
-            exchange.error(status, &why).map(|()| None)
+        Err(why) => {
+            audit.end(&why.to_string());
+            let answered = exchange.error(why.status(), &why.to_string());
+            answered.map(|()| None)
         }
     }
 }
 
-/// Returns the files for a copy and a seat, or the status and the sentence that say why there is no copy.
+/// A copy that cannot begin.
+#[derive(Debug, Error)]
+enum NoCopy {
+    #[error("the query needs path: a path in the container")]
+    NoPath,
+    #[error(transparent)]
+    Unreachable(#[from] Unreachable),
+    #[error("{MAX_COPIES} copies are under way, which is the most; try again later")]
+    NoSeat,
+}
+
+impl NoCopy {
+    fn status(&self) -> u16 {
+        match self {
+            Self::NoPath => 400,
+            Self::Unreachable(e) => e.status(),
+            Self::NoSeat => 503,
+        }
+    }
+}
+
+/// Returns the files for a copy and a seat.
 fn prepared(
     path: &str,
     backend: &dyn Backend,
     name: &ContainerName,
-) -> Result<(ContainerFiles, Seat), (u16, String)> {
+) -> Result<(ContainerFiles, Seat), NoCopy> {
     if path.is_empty() {
-        return Err((400, "the query needs path: a path in the container".into()));
+        return Err(NoCopy::NoPath);
     }
-    let files = backend.files(name).map_err(|why| (why.status, why.text))?;
-    let seat = Seat::take().ok_or_else(|| {
-        let text = format!("{MAX_COPIES} copies are under way, which is the most; try again later");
-        (503, text)
-    })?;
+    let files = backend.files(name)?;
+    let seat = Seat::take().ok_or(NoCopy::NoSeat)?;
     Ok((files, seat))
 }
 

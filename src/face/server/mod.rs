@@ -16,6 +16,7 @@ pub mod channels;
 mod connection;
 pub mod containers;
 mod credentials;
+mod error;
 mod exchange;
 mod files;
 mod front;
@@ -35,7 +36,6 @@ mod unix_door;
 pub mod web_socket;
 mod worker;
 
-use std::fmt;
 use std::io;
 use std::net::{Ipv4Addr, Shutdown, SocketAddr};
 use std::os::unix::net::UnixStream;
@@ -53,6 +53,7 @@ pub use backend::{
     Backend, ContainerFiles, Containers, Health, Metrics, Registry, Requests, Resources, Shown,
 };
 pub use credentials::CredentialFiles;
+pub use error::{NotRestarted, RequestError, SummaryError, Unreachable};
 pub use front::MAX_CLIENTS;
 
 /// Where the server listens besides the unix socket, and what it answers.
@@ -93,24 +94,13 @@ impl ServerConfig {
 }
 
 /// The socket could not be opened.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("cannot listen on {}: {cause}", path.display())]
 pub struct ListenError {
     path: PathBuf,
+    #[source]
     cause: io::Error,
 }
-
-impl fmt::Display for ListenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "cannot listen on {}: {}",
-            self.path.display(),
-            self.cause
-        )
-    }
-}
-
-impl std::error::Error for ListenError {}
 
 /// The running server. Dropping it stops it without waiting.
 pub struct Server {
@@ -124,7 +114,7 @@ pub struct Server {
 /// `config`, and answers from `backend` until stopped. Addresses that are in use are tried again; the unix socket must work.
 ///
 /// # Errors
-/// Returns an error when the unix socket cannot be made, or there is no thread for it.
+/// Returns [`ListenError`] if the unix socket cannot be made, or there is no thread for it.
 pub fn spawn(
     path: &Path,
     config: ServerConfig,

@@ -16,6 +16,9 @@ pub const API: &str = "/podprobe/v1";
 /// Largest body of a request in bytes.
 pub const MAX_BODY: usize = 64 << 10;
 
+/// Longest grace period of a deletion in seconds: the most that an int32 holds.
+pub const MAX_GRACE: i64 = i32::MAX as i64;
+
 /// Longest time a `watch` waits for a change before it is answered with what there is.
 pub const WATCH_CEILING: Duration = Duration::from_secs(30);
 

@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::containers::{self, ContainerName};
+use super::error::RequestError;
 use super::exchange::Exchange;
 use super::protocol::{
     Condition, DeleteTarget, MAX_BODY, Pause, PauseTarget, ProbeTarget, RestartTarget, Version,
@@ -189,7 +190,7 @@ fn show(exchange: &mut Exchange<'_>, backend: &dyn Backend, shown: &Shown<'_>) -
         Shown::StatsSummary => {
             match backend.stats_summary(exchange.request.flag("only_cpu_and_memory")) {
                 Ok(summary) => exchange.reply(200, JSON, summary.as_bytes()),
-                Err(why) => exchange.error(500, &why),
+                Err(why) => exchange.error(why.status(), &why.to_string()),
             }
         }
         Shown::ContainerLogs(name) => logs::serve(exchange, backend, name),
@@ -283,7 +284,7 @@ fn json(exchange: &mut Exchange<'_>, answer: &impl Serialize) -> io::Result<()> 
 /// A request that changes something, or does: its body, then the answer or why not.
 fn change<T: DeserializeOwned, A: Serialize>(
     exchange: &mut Exchange<'_>,
-    act: impl FnOnce(T) -> Result<A, String>,
+    act: impl FnOnce(T) -> Result<A, RequestError>,
 ) -> io::Result<()> {
     let Some(body) = exchange.read_body(MAX_BODY)? else {
         return Ok(());
@@ -294,7 +295,7 @@ fn change<T: DeserializeOwned, A: Serialize>(
     };
     match act(wanted) {
         Ok(answer) => json(exchange, &answer),
-        Err(why) => exchange.error(422, &why),
+        Err(why) => exchange.error(why.status(), &why.to_string()),
     }
 }
 

@@ -11,7 +11,8 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd;
 
-use super::channels::{ERROR, Protocol, STDERR, STDOUT, Said, StreamEnd, said};
+use super::channels::{ERROR, MessageError, Protocol, STDERR, STDOUT, Said, StreamEnd, said};
+use super::error::Unreachable;
 use super::web_socket::{Received, Socket};
 use crate::base::wire::socket::Socket as PortSocket;
 use crate::engine::runtime::{Session, SessionEnd};
@@ -255,7 +256,7 @@ impl Bridge<'_> {
                 None => continue,
             };
             self.has_moved();
-            let invalid = |e: String| io::Error::new(ErrorKind::InvalidData, e);
+            let invalid = |e: MessageError| io::Error::new(ErrorKind::InvalidData, e);
             match said(self.protocol, &message).map_err(invalid)? {
                 Said::Input(data) => self.input.extend_from_slice(data),
                 Said::InputEnds => self.input_ends = true,
@@ -406,7 +407,7 @@ impl<'a> Forward<'a> {
     /// Returns the error of the WebSocket when the client has gone.
     pub fn new(
         mut socket: Socket,
-        ports: Vec<(u16, Result<PortSocket, String>)>,
+        ports: Vec<(u16, Result<PortSocket, Unreachable>)>,
         stop: BorrowedFd<'a>,
     ) -> io::Result<Self> {
         let mut all = Vec::with_capacity(ports.len());
@@ -416,7 +417,7 @@ impl<'a> Forward<'a> {
             let stream = match stream {
                 Ok(stream) => Some(stream),
                 Err(why) => {
-                    socket.send(2 * n + 1, why.as_bytes())?;
+                    socket.send(2 * n + 1, why.to_string().as_bytes())?;
                     None
                 }
             };

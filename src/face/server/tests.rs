@@ -11,7 +11,7 @@ use rustls::{ClientConnection, StreamOwned};
 use serde_json::{Value, json};
 
 use super::connection::{FREE_HEAD, HEAD_TIME, MAX_HEAD};
-use super::containers::{ContainerName, Unreachable};
+use super::containers::ContainerName;
 use super::credentials::tests::{Place, TOKEN, tls_client};
 use super::health::Check;
 use super::protocol::{
@@ -155,26 +155,26 @@ impl Shown for Fake {
 }
 
 impl Requests for Fake {
-    fn probe(&self, target: &ProbeTarget) -> Result<ProbeReport, String> {
-        Err(format!(
+    fn probe(&self, target: &ProbeTarget) -> Result<ProbeReport, RequestError> {
+        Err(RequestError::ProbeNotRun(format!(
             "{} of {} is made up",
             target.probe_type, target.container
-        ))
+        )))
     }
 
-    fn pause(&self, target: &PauseTarget, length: Duration) -> Result<Vec<String>, String> {
+    fn pause(&self, target: &PauseTarget, length: Duration) -> Result<Vec<String>, RequestError> {
         Ok(vec![format!("{:?} {length:?}", target.container)])
     }
 
-    fn resume(&self, _: &PauseTarget) -> Result<Vec<String>, String> {
+    fn resume(&self, _: &PauseTarget) -> Result<Vec<String>, RequestError> {
         Ok(Vec::new())
     }
 
-    fn restart(&self, target: &RestartTarget) -> Result<Vec<String>, String> {
+    fn restart(&self, target: &RestartTarget) -> Result<Vec<String>, RequestError> {
         Ok(vec![format!("{}/{:?}", target.uid, target.container)])
     }
 
-    fn delete(&self, target: &DeleteTarget) -> Result<Deleted, String> {
+    fn delete(&self, target: &DeleteTarget) -> Result<Deleted, RequestError> {
         let file = format!("{} {:?}", target.uid, target.grace_period_seconds);
         Ok(Deleted { file })
     }
@@ -183,8 +183,10 @@ impl Requests for Fake {
         &self,
         uid: &PodUid,
         change: &ConditionChange,
-    ) -> Result<ConditionSet, String> {
-        change.check().map_err(|e| e.to_string())?;
+    ) -> Result<ConditionSet, RequestError> {
+        change
+            .check()
+            .map_err(|e| RequestError::Condition(e.to_string()))?;
         let changed = uid.as_str() != "same";
         Ok(ConditionSet {
             changed,
@@ -195,7 +197,7 @@ impl Requests for Fake {
 
 impl Containers for Fake {
     fn exec(&self, _: &ContainerName, _: &ExecRequest) -> Result<Started, Unreachable> {
-        Err(Unreachable::no_pod())
+        Err(Unreachable::NoPod)
     }
 
     fn run(
@@ -205,19 +207,19 @@ impl Containers for Fake {
         _: (Duration, usize),
         _: &Cancel,
     ) -> Result<ExecOutcome, Unreachable> {
-        Err(Unreachable::no_pod())
+        Err(Unreachable::NoPod)
     }
 
     fn attach(&self, _: &ContainerName, _: AttachRequest) -> Result<Box<dyn Session>, Unreachable> {
-        Err(Unreachable::no_pod())
+        Err(Unreachable::NoPod)
     }
 
     fn files(&self, _: &ContainerName) -> Result<ContainerFiles, Unreachable> {
-        Err(Unreachable::no_pod())
+        Err(Unreachable::NoPod)
     }
 
     fn dial(&self, _: &ContainerName, _: u16) -> Result<PortSocket, Unreachable> {
-        Err(Unreachable::no_pod())
+        Err(Unreachable::NoPod)
     }
 
     fn log_dir(&self) -> PathBuf {
@@ -236,7 +238,7 @@ impl Resources for Fake {
         format!("# {registry:?}\n")
     }
 
-    fn stats_summary(&self, only_cpu_and_memory: bool) -> Result<String, String> {
+    fn stats_summary(&self, only_cpu_and_memory: bool) -> Result<String, SummaryError> {
         Ok(format!("{{\"only\": {only_cpu_and_memory}}}"))
     }
 }

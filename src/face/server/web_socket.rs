@@ -34,27 +34,47 @@ pub fn accept_key(key: &str) -> String {
     BASE64_STANDARD.encode(hash)
 }
 
+/// A request that is no handshake of a WebSocket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HandshakeError {
+    /// The request asks for no WebSocket.
+    #[error(
+        "this path needs a WebSocket (v5.channel.k8s.io, v4.channel.k8s.io, channel.k8s.io); SPDY is not spoken here"
+    )]
+    NoWebSocket,
+    /// The request asks for another version.
+    #[error("Sec-WebSocket-Version must be 13")]
+    Version,
+    /// The client's key is none.
+    #[error("Sec-WebSocket-Key must be 16 bytes in base64")]
+    Key,
+}
+
+impl HandshakeError {
+    /// Returns the status of the answer.
+    pub fn status(self) -> u16 {
+        match self {
+            Self::NoWebSocket | Self::Version => 426,
+            Self::Key => 400,
+        }
+    }
+}
+
 /// The head that answers a handshake.
 ///
 /// # Errors
-/// Returns the status and the sentence that say why the request is no handshake.
-pub fn handshake(
-    request: &Request,
-    subprotocol: Option<&str>,
-) -> Result<String, (u16, &'static str)> {
+/// Returns [`HandshakeError`] if the request is no handshake.
+pub fn handshake(request: &Request, subprotocol: Option<&str>) -> Result<String, HandshakeError> {
     let is_upgrade = request.upgrade.as_deref() == Some("websocket");
     let (true, "GET") = (is_upgrade, request.method.as_str()) else {
-        return Err((
-            426,
-            "this path needs a WebSocket (v5.channel.k8s.io, v4.channel.k8s.io, channel.k8s.io); SPDY is not spoken here",
-        ));
+        return Err(HandshakeError::NoWebSocket);
     };
     if request.websocket_version.as_deref() != Some("13") {
-        return Err((426, "Sec-WebSocket-Version must be 13"));
+        return Err(HandshakeError::Version);
     }
     let key = request.websocket_key.as_deref().unwrap_or_default();
     if BASE64_STANDARD.decode(key).map(|k| k.len()) != Ok(16) {
-        return Err((400, "Sec-WebSocket-Key must be 16 bytes in base64"));
+        return Err(HandshakeError::Key);
     }
     let accept = accept_key(key);
     let subprotocol = subprotocol.map_or(String::new(), |name| {
@@ -245,7 +265,7 @@ mod tests {
 
     #[test]
     fn what_is_no_handshake_is_told_what_is_missing() {
-        let status = |head: &str| handshake(&asked(head), None).unwrap_err().0;
+        let status = |head: &str| handshake(&asked(head), None).unwrap_err().status();
         assert_eq!(status("GET /exec HTTP/1.1\r\n\r\n"), 426);
         assert_eq!(status(&HEAD.replace("GET", "POST")), 426);
         assert_eq!(status(&HEAD.replace("websocket", "SPDY/3.1")), 426);

@@ -10,7 +10,7 @@ use super::super::credentials::KnownCredentials;
 use super::super::credentials::tests::{Place, tls_client};
 use super::super::transport::Transport;
 use super::*;
-use crate::base::wire::dial::{Address, Dialer, End};
+use crate::base::wire::dial::{Address, DialError, Dialer, End};
 use crate::engine::runtime::TerminalSize;
 use crate::engine::runtime::fake_session::{FakeSession, Script};
 
@@ -694,7 +694,10 @@ fn forwarded() -> Forwarded {
     let ((one, first), (two, second)) = (connection(&listener), connection(&listener));
     let ports = vec![
         (80, Ok(one)),
-        (81, Err("nobody listens".to_owned())),
+        (
+            81,
+            Err(DialError::Failed("nobody listens".to_owned()).into()),
+        ),
         (258, Ok(two)),
     ];
     let thread = thread::spawn(move || {
