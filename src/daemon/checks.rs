@@ -1,9 +1,14 @@
 //! The named checks of `/healthz`, `/livez` and `/readyz`: whether the daemon makes progress, and what would keep it from that.
 
-use std::path::Path;
+use std::fmt::Display;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
+use std::thread::{Builder, JoinHandle};
 
+use nix::errno::Errno;
 use nix::sys::statvfs::{FsFlags, statvfs};
+use thiserror::Error;
 
 use super::backend::DaemonBackend;
 use crate::base::clock::Moment;
@@ -14,6 +19,30 @@ use crate::face::server::health::Check;
 /// Least free space in bytes: with less, nothing can be written reliably.
 const LEAST_FREE: u64 = 1 << 20;
 
+/// A check of the node that fails.
+#[derive(Debug, Error)]
+enum CheckError {
+    #[error(
+        "the node has no thread left: {0}; pids.max of the daemon's cgroup or the kernel's threads-max is reached"
+    )]
+    NoThread(#[source] io::Error),
+    #[error("cannot look at {}: {}", dir.display(), cause.desc())]
+    Unseen { dir: PathBuf, cause: Errno },
+    #[error("{}: {why}", dir.display())]
+    NoRoom { dir: PathBuf, why: NoRoom },
+}
+
+/// A file system that takes nothing more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+enum NoRoom {
+    #[error("the file system is read-only")]
+    ReadOnly,
+    #[error("the file system is full")]
+    Full,
+    #[error("the file system has no inode left")]
+    NoInode,
+}
+
 /// The least that a thread may have.
 const CHECK_STACK: usize = 16 << 10;
 
@@ -21,30 +50,21 @@ impl Health for DaemonBackend {
     /// A restart can mend what has stopped to go on: the sync loop, PLEG and the other long-lived threads. The disk and the runtime it cannot.
     fn checks(&self) -> Vec<Check> {
         let now = Moment::now();
-        let check = |name, result, is_liveness| Check {
+        let check = |name, failure, is_liveness| Check {
             name,
-            result,
+            failure,
             is_liveness,
         };
         let sync_loop = self.heartbeat.stalled(self.started, now);
-        let threads = self.roster.health(now).map_err(|e| e.to_string());
         let runtime = self.kuberuntime.runtime().check();
         vec![
-            check("ping", Ok(()), true),
-            check("syncloop", sync_loop.map_or(Ok(()), Err), true),
-            check(
-                "pleg",
-                self.pleg.health(now).map_err(|e| e.to_string()),
-                true,
-            ),
-            check("threads", threads, true),
-            check("runtime", runtime.map_err(|e| e.to_string()), false),
-            check("disk", self.disk(), false),
-            check(
-                "new-threads",
-                has_thread(std::thread::Builder::spawn),
-                false,
-            ),
+            check("ping", None, true),
+            check("syncloop", sync_loop, true),
+            check("pleg", why(self.pleg.health(now)), true),
+            check("threads", why(self.roster.health(now)), true),
+            check("runtime", why(runtime), false),
+            check("disk", why(self.disk()), false),
+            check("new-threads", why(has_thread(Builder::spawn)), false),
         ]
     }
 
@@ -53,9 +73,13 @@ impl Health for DaemonBackend {
     }
 }
 
+fn why<E: Display>(result: Result<(), E>) -> Option<String> {
+    result.err().map(|e| e.to_string())
+}
+
 impl DaemonBackend {
     /// The file systems of statuses and images, of the shims' records, and of logs.
-    fn disk(&self) -> Result<(), String> {
+    fn disk(&self) -> Result<(), CheckError> {
         let layout = &self.layout;
         let all = [layout.lib_dir(), layout.run_dir(), layout.logs_dir()];
         all.iter().try_for_each(|dir| has_room(dir))
@@ -63,37 +87,35 @@ impl DaemonBackend {
 }
 
 /// How a thread is started; tests have one that fails.
-type Spawn = fn(std::thread::Builder, fn()) -> std::io::Result<std::thread::JoinHandle<()>>;
+type Spawn = fn(Builder, fn()) -> io::Result<JoinHandle<()>>;
 
 /// Checks that the node gives one more thread. Without it no pod starts, and the daemon answers requests for health only.
-fn has_thread(spawn: Spawn) -> Result<(), String> {
-    let thread = std::thread::Builder::new().name("check".into());
+fn has_thread(spawn: Spawn) -> Result<(), CheckError> {
+    let thread = Builder::new().name("check".into());
     let ended = spawn(thread.stack_size(CHECK_STACK), || {});
-    let ended = ended.map_err(|e| {
-        format!("the node has no thread left: {e}; pids.max of the daemon's cgroup or the kernel's threads-max is reached")
-    })?;
+    let ended = ended.map_err(CheckError::NoThread)?;
     // It does nothing, so it is there for microseconds.
     let _ = ended.join();
     Ok(())
 }
 
-fn has_room(dir: &Path) -> Result<(), String> {
-    let of = dir.display();
-    let found = statvfs(dir).map_err(|e| format!("cannot look at {of}: {}", e.desc()))?;
+fn has_room(dir: &Path) -> Result<(), CheckError> {
+    let of = || dir.to_owned();
+    let found = statvfs(dir).map_err(|cause| CheckError::Unseen { dir: of(), cause })?;
     judge(
         found.flags().contains(FsFlags::ST_RDONLY),
         found.blocks_free() * wide::<_, u64>(found.fragment_size()),
         (found.files(), found.files_free()),
     )
-    .map_err(|what| format!("{of}: {what}"))
+    .map_err(|why| CheckError::NoRoom { dir: of(), why })
 }
 
 /// `inodes` are all and the free ones; a file system that makes them as it needs them has none.
-fn judge(is_read_only: bool, free: u64, inodes: (u64, u64)) -> Result<(), &'static str> {
+fn judge(is_read_only: bool, free: u64, inodes: (u64, u64)) -> Result<(), NoRoom> {
     match (is_read_only, free, inodes) {
-        (true, ..) => Err("the file system is read-only"),
-        (_, free, _) if free < LEAST_FREE => Err("the file system is full"),
-        (.., (1.., 0)) => Err("the file system has no inode left"),
+        (true, ..) => Err(NoRoom::ReadOnly),
+        (_, free, _) if free < LEAST_FREE => Err(NoRoom::Full),
+        (.., (1.., 0)) => Err(NoRoom::NoInode),
         _ => Ok(()),
     }
 }
@@ -104,9 +126,9 @@ mod tests {
 
     #[test]
     fn no_thread_left_is_named() {
-        assert_eq!(has_thread(std::thread::Builder::spawn), Ok(()));
-        let none = has_thread(|_, _| Err(std::io::ErrorKind::WouldBlock.into()));
-        let why = none.unwrap_err();
+        assert!(has_thread(Builder::spawn).is_ok());
+        let none = has_thread(|_, _| Err(io::ErrorKind::WouldBlock.into()));
+        let why = none.unwrap_err().to_string();
         assert!(why.starts_with("the node has no thread left: "), "{why}");
     }
 
@@ -114,21 +136,12 @@ mod tests {
     fn a_disk_that_takes_nothing_is_named() {
         assert_eq!(judge(false, LEAST_FREE, (10, 1)), Ok(()));
         assert_eq!(judge(false, LEAST_FREE, (0, 0)), Ok(()), "btrfs");
-        assert_eq!(
-            judge(true, LEAST_FREE, (10, 1)),
-            Err("the file system is read-only")
-        );
-        assert_eq!(
-            judge(false, LEAST_FREE - 1, (10, 1)),
-            Err("the file system is full")
-        );
-        assert_eq!(
-            judge(false, LEAST_FREE, (10, 0)),
-            Err("the file system has no inode left")
-        );
+        assert_eq!(judge(true, LEAST_FREE, (10, 1)), Err(NoRoom::ReadOnly));
+        assert_eq!(judge(false, LEAST_FREE - 1, (10, 1)), Err(NoRoom::Full));
+        assert_eq!(judge(false, LEAST_FREE, (10, 0)), Err(NoRoom::NoInode));
         let missing = has_room(Path::new("/proc/nowhere")).unwrap_err();
         assert_eq!(
-            missing,
+            missing.to_string(),
             "cannot look at /proc/nowhere: No such file or directory"
         );
     }

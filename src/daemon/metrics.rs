@@ -96,7 +96,7 @@ impl DaemonBackend {
             ip: self.settings.node_ip,
             kernel: &release.to_string_lossy(),
             os: os_name(&os),
-            is_ready: self.checks().iter().all(|check| check.result.is_ok()),
+            is_ready: self.checks().iter().all(|check| check.failure.is_none()),
             cpu_milli: self.node.cpu_milli,
             memory: self.node.memory,
             huge_pages: &self.node.huge_pages,

@@ -110,7 +110,7 @@ fn well(facts: &Facts<'_>) -> String {
 /// A health check that fails, and what `status` would say.
 fn wrong(facts: &Facts<'_>) -> Vec<Finding> {
     let failing = facts.checks.iter().filter_map(|check| {
-        let why = check.result.as_ref().err()?;
+        let why = check.failure.as_ref()?;
         Some(Finding {
             severity: Severity::Stalled,
             subject: "podprobe".into(),

@@ -228,7 +228,7 @@ fn the_checks_are_asked_again_after_a_moment() {
     let mut world = world();
     let fails = |world: &mut World, at| {
         let checks = world.front.checks(at);
-        checks.iter().any(|check| check.result.is_err())
+        checks.iter().any(|check| check.failure.is_some())
     };
     assert!(!fails(&mut world, now));
     world.fake.set_full(Some("it is full".into()));

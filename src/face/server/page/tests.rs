@@ -40,7 +40,7 @@ impl World {
         let events: Vec<Arc<Event>> = serde_json::from_value(json!(self.events)).unwrap();
         let check = Check {
             name: "disk",
-            result: self.full.clone().map_or(Ok(()), Err),
+            failure: self.full.clone(),
             is_liveness: false,
         };
         render(&Facts {
