@@ -129,7 +129,9 @@ fn run_daemon(settings: Settings, layout: Layout) -> Result<ExitCode, CliError> 
     let daemon = start_daemon(settings, layout)?;
     let signal = daemon.wait_for_signal();
     log::info!("{signal}: stopping; containers go on running");
-    daemon.shutdown(SHUTDOWN).map_err(CliError::Failed)?;
+    daemon
+        .shutdown(SHUTDOWN)
+        .map_err(|e| CliError::Failed(e.to_string()))?;
     Ok(ExitCode::SUCCESS)
 }
 

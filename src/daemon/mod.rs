@@ -30,8 +30,8 @@ use std::time::{Duration, Instant, SystemTime};
 use nix::fcntl::Flock;
 use nix::sys::signal::Signal;
 
-pub use self::error::DaemonError;
 use self::error::cannot;
+pub use self::error::{DaemonError, EndError};
 use self::parts::Engine;
 use self::threads::{Threads, late};
 use self::wiring::Running;
@@ -77,13 +77,14 @@ impl Daemon {
     /// Starts every part. Containers of an earlier daemon of this root are found and kept.
     ///
     /// # Errors
-    /// Another daemon holds the root, or a directory, the runtime, the socket or a thread is not to be had.
+    /// Returns [`DaemonError`] if another daemon holds the root, or if a directory, the runtime, the socket or a thread is not
+    /// to be had.
     pub fn start(settings: Settings, layout: Layout) -> Result<Self, DaemonError> {
         crate::base::sys::harden_process();
         protect();
         signals::block();
         let lock = root::prepare(&layout)?;
-        let store = ImageStore::open(layout.images()).map_err(|e| DaemonError(e.to_string()))?;
+        let store = ImageStore::open(layout.images())?;
         let absolute = layout.absolute().map_err(cannot("find the root"))?;
         let options = settings.shims(&absolute);
         let runtime = ShimRuntime::new(absolute, options, store.clone())
@@ -96,10 +97,7 @@ impl Daemon {
             images: Arc::new(store.clone()),
             store,
         };
-        engine
-            .runtime
-            .check()
-            .map_err(|e| DaemonError(e.to_string()))?;
+        engine.runtime.check()?;
         Self::wire(&settings, &layout, lock, engine)
     }
 
@@ -136,8 +134,8 @@ impl Daemon {
     /// Ends every thread; containers go on.
     ///
     /// # Errors
-    /// Names the threads that have not ended within `limit`.
-    pub fn shutdown(&self, limit: Duration) -> Result<(), String> {
+    /// Returns [`EndError`] with the threads that have not ended within `limit`.
+    pub fn shutdown(&self, limit: Duration) -> Result<(), EndError> {
         let deadline = Instant::now() + limit;
         let left = || deadline.saturating_duration_since(Instant::now());
         let Running {
@@ -163,19 +161,19 @@ impl Daemon {
             log::info!("{probes} probes still wait for an answer; they are given up");
         }
         let workers = workers.iter().map(|pod| format!("the worker of pod {pod}"));
-        let late: Vec<String> = workers.chain(late(ending, deadline)).collect();
-        if late.is_empty() {
+        let threads: Vec<String> = workers.chain(late(ending, deadline)).collect();
+        if threads.is_empty() {
             Ok(())
         } else {
-            Err(format!("{} did not end within {limit:?}", late.join(", ")))
+            Err(EndError::Threads { threads, limit })
         }
     }
 
     /// Stops and removes every pod, as if every file had gone.
     ///
     /// # Errors
-    /// Names the pods of which something is left after `limit`.
-    pub fn remove_all_pods(&self, limit: Duration) -> Result<(), String> {
+    /// Returns [`EndError`] with the pods of which something is left after `limit`, or if their removal cannot begin.
+    pub fn remove_all_pods(&self, limit: Duration) -> Result<(), EndError> {
         let deadline = Instant::now() + limit;
         let Running {
             backend,
@@ -186,7 +184,7 @@ impl Daemon {
         if let Some(threads) = &*self.threads()
             && !threads.stop_sources(deadline)
         {
-            return Err("cannot remove the pods: a source of pods does not end".into());
+            return Err(EndError::Source);
         }
         for source in &backend.sources.all {
             let none = backend
@@ -194,27 +192,22 @@ impl Daemon {
                 .config
                 .merge(*source, Vec::new(), SystemTime::now());
             for update in none.updates {
-                updates
-                    .send_timeout(update, limit)
-                    .map_err(|e| format!("cannot remove the pods: {e}"))?;
+                updates.send_timeout(update, limit)?;
             }
         }
         loop {
             let version = backend.pods.feed.version();
-            let left = runtime.list_pods().map_err(|e| e.message)?;
+            let left = runtime.list_pods()?;
             if left.is_empty() && backend.workers.working().is_empty() {
                 self.remove_services(deadline);
                 return self.remove_cgroups();
             }
             if Instant::now() >= deadline {
-                let names: Vec<_> = left
+                let pods = left
                     .iter()
                     .map(|p| format!("{}_{}", p.name, p.namespace))
                     .collect();
-                return Err(format!(
-                    "not removed within {limit:?}: {}",
-                    names.join(", ")
-                ));
+                return Err(EndError::Pods { pods, limit });
             }
             backend
                 .pods
@@ -224,13 +217,12 @@ impl Daemon {
     }
 
     /// The cgroups of what has just ended go with a listing; one of another thread may have begun before that.
-    fn remove_cgroups(&self) -> Result<(), String> {
+    fn remove_cgroups(&self) -> Result<(), EndError> {
         let end = Instant::now() + Duration::from_secs(2);
         let top = &self.running.cgroup;
         let is_left = || Cgroups::detect().is_ok_and(|c| !c.dirs(top).is_empty());
         loop {
-            let listed = self.running.runtime.list_pods();
-            listed.map_err(|e| e.message)?;
+            self.running.runtime.list_pods()?;
             if !is_left() || Instant::now() >= end {
                 return Ok(());
             }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use nix::fcntl::{Flock, FlockArg};
 
-use super::error::{DaemonError, cannot};
+use super::error::DaemonError;
 use crate::base::paths::Layout;
 
 /// How long a new daemon waits for the lock; a daemon that runs keeps it far longer.
@@ -18,18 +18,16 @@ const LOCK_STEP: Duration = Duration::from_millis(20);
 pub(super) fn prepare(layout: &Layout) -> Result<Flock<File>, DaemonError> {
     let made = layout.make(&layout.logs_dir());
     let closed = made.and_then(|()| layout.make_directories());
-    for dir in closed.map_err(|e| DaemonError(e.to_string()))? {
+    for dir in closed.map_err(DaemonError::Directory)? {
         match dir.is_closed {
             true => log::info!("{}", dir.text),
             false => log::warn!("{}", dir.text),
         }
     }
     let path = layout.lib_dir();
-    let file = File::open(&path).map_err(cannot(format!("open {}", path.display())))?;
-    take_lock(file, LOCK_PATIENCE).ok_or_else(|| {
-        let root = layout.root().display();
-        DaemonError(format!("another podprobe daemon already runs with root {root}; stop it, or give this one another --root"))
-    })
+    let file = File::open(&path).map_err(|cause| DaemonError::LockNotOpened { path, cause })?;
+    let lock = take_lock(file, LOCK_PATIENCE);
+    lock.ok_or_else(|| DaemonError::RootInUse(layout.root().to_owned()))
 }
 
 /// A daemon that was killed is not gone at once: the kernel tears it down, and a process that it was just starting ends

@@ -268,7 +268,7 @@ fn shutdown_waits_for_every_thread_and_names_those_that_are_late() {
     listing.recv_timeout(CEILING).unwrap();
     // Long enough for the checkpoint's last write on a busy disk.
     let late = h.daemon.shutdown(Duration::from_secs(5)).unwrap_err();
-    assert_eq!(late, "PLEG did not end within 5s");
+    assert_eq!(late.to_string(), "PLEG did not end within 5s");
     drop(open);
 }
 

@@ -407,8 +407,8 @@ fn start_server(
     layout: &Layout,
     backend: Arc<DaemonBackend>,
 ) -> Result<Server, DaemonError> {
-    server::spawn(&layout.socket(), server_config(settings), backend)
-        .map_err(|e| DaemonError(e.to_string()))
+    let server = server::spawn(&layout.socket(), server_config(settings), backend)?;
+    Ok(server)
 }
 
 fn server_config(settings: &Settings) -> ServerConfig {
