@@ -4,7 +4,6 @@
 //! nothing. A token or a client CA that cannot be used any more lets nobody in; of certificate and key the last good ones stay
 //! in force. A token is compared in constant time.
 
-use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
@@ -14,12 +13,13 @@ use std::sync::Arc;
 use ring::hmac;
 use ring::rand::SystemRandom;
 use rustls::crypto::{CryptoProvider, ring as provider};
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
-use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{RootCertStore, ServerConfig};
+use thiserror::Error;
 
 use super::access::Credentials;
 use super::transport::Transport;
@@ -46,33 +46,55 @@ pub struct CredentialFiles {
 }
 
 /// A file that cannot be used.
-#[derive(Debug)]
+#[derive(Debug, Error)]
+#[error("{key} {}: {cause}", path.display())]
 pub struct CredentialError {
     key: &'static str,
     path: PathBuf,
-    cause: String,
-    /// The file is there and was not read, for want of descriptors for example: it may be good as it is.
-    is_unread: bool,
+    cause: Unusable,
 }
 
 impl CredentialError {
-    fn new(key: &'static str, path: &Path, cause: impl Into<String>) -> Self {
+    fn new(key: &'static str, path: &Path, cause: Unusable) -> Self {
         Self {
             key,
             path: path.into(),
-            cause: cause.into(),
-            is_unread: false,
+            cause,
         }
     }
-}
 
-impl fmt::Display for CredentialError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}: {}", self.key, self.path.display(), self.cause)
+    /// True if the file is there and was not read, for want of descriptors for example: it may be good as it is.
+    fn is_unread(&self) -> bool {
+        matches!(&self.cause, Unusable::Unread(e) if e.kind() != io::ErrorKind::NotFound)
     }
 }
 
-impl std::error::Error for CredentialError {}
+/// What is wrong with a file.
+#[derive(Debug, Error)]
+enum Unusable {
+    #[error(transparent)]
+    Unread(io::Error),
+    #[error("longer than {0} bytes")]
+    TooLong(u64),
+    #[error("others than its owner can read or write it (mode {mode:04o}): chmod 600 {}", path.display())]
+    Open { mode: u32, path: PathBuf },
+    #[error("no certificate in PEM in it")]
+    NoCertificate,
+    #[error("not PEM: {0}")]
+    NoPem(pem::Error),
+    #[error("no private key in PEM: {0}")]
+    NoKey(pem::Error),
+    #[error("it does not fit tlsCertFile: {0}")]
+    OtherKey(rustls::Error),
+    #[error(transparent)]
+    Refused(#[from] rustls::Error),
+    #[error(transparent)]
+    NoAuthority(#[from] VerifierBuilderError),
+    #[error("a token needs {MIN_TOKEN} characters or more: head -c 32 /dev/urandom | base64 >{}", .0.display())]
+    ShortToken(PathBuf),
+    #[error("the system gives no random bytes")]
+    NoRandomBytes,
+}
 
 /// News of files that were read again.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -140,7 +162,7 @@ impl<T> Watched<T> {
         let value = match read {
             Ok(value) => Some(value),
             Err(e) => {
-                if e.is_unread {
+                if e.is_unread() {
                     self.seen.clear();
                 }
                 self.problem = Some(e);
@@ -172,7 +194,7 @@ impl KnownCredentials {
     /// Reads every file.
     ///
     /// # Errors
-    /// Returns the error of the first file that cannot be used.
+    /// Returns [`CredentialError`] for the first file that cannot be used.
     pub fn read(files: CredentialFiles) -> Result<Self, CredentialError> {
         let certificate = Watched::new(vec![files.certificate, files.key], certified_key)?;
         let client_ca = Watched::new(files.client_ca.into_iter().collect(), |paths| {
@@ -182,9 +204,8 @@ impl KnownCredentials {
             paths.first().map(|path| Token::read(path)).transpose()
         })?;
         let config = server_config(certificate.value.clone(), client_ca.value.clone());
-        let failed = |e: rustls::Error| {
-            CredentialError::new(PRIVATE_KEY, &certificate.paths[1], e.to_string())
-        };
+        let failed =
+            |e: rustls::Error| CredentialError::new(PRIVATE_KEY, &certificate.paths[1], e.into());
         Ok(Self {
             config: config.map_err(failed)?,
             certificate,
@@ -240,16 +261,10 @@ fn read(key: &'static str, path: &Path, limit: u64) -> Result<(Vec<u8>, u32), Cr
         file.take(limit + 1).read_to_end(&mut bytes)?;
         Ok((bytes, mode))
     };
-    let (bytes, mode) = read().map_err(|e| CredentialError {
-        is_unread: e.kind() != io::ErrorKind::NotFound,
-        ..CredentialError::new(key, path, e.to_string())
-    })?;
+    let failed = |cause| CredentialError::new(key, path, cause);
+    let (bytes, mode) = read().map_err(|e| failed(Unusable::Unread(e)))?;
     match bytes.len() as u64 > limit {
-        true => Err(CredentialError::new(
-            key,
-            path,
-            format!("longer than {limit} bytes"),
-        )),
+        true => Err(failed(Unusable::TooLong(limit))),
         false => Ok((bytes, mode)),
     }
 }
@@ -258,11 +273,10 @@ fn read(key: &'static str, path: &Path, limit: u64) -> Result<(Vec<u8>, u32), Cr
 fn read_secret(key: &'static str, path: &Path, limit: u64) -> Result<Vec<u8>, CredentialError> {
     let (bytes, mode) = read(key, path, limit)?;
     if mode & 0o077 != 0 {
-        let cause = format!(
-            "others than its owner can read or write it (mode {:04o}): chmod 600 {}",
-            mode & 0o7777,
-            path.display()
-        );
+        let cause = Unusable::Open {
+            mode: mode & 0o7777,
+            path: path.to_owned(),
+        };
         return Err(CredentialError::new(key, path, cause));
     }
     Ok(bytes)
@@ -272,13 +286,12 @@ fn read_secret(key: &'static str, path: &Path, limit: u64) -> Result<Vec<u8>, Cr
 fn certified_key(paths: &[PathBuf]) -> Result<Arc<CertifiedKey>, CredentialError> {
     let (of_chain, of_key) = (&paths[0], &paths[1]);
     let chain = certificates("tlsCertFile", of_chain)?;
-    let failed = |cause: String| CredentialError::new(PRIVATE_KEY, of_key, cause);
+    let failed = |cause| CredentialError::new(PRIVATE_KEY, of_key, cause);
     let key = read_secret(PRIVATE_KEY, of_key, MAX_PEM)?;
-    let key = PrivateKeyDer::from_pem_slice(&key)
-        .map_err(|e| failed(format!("no private key in PEM: {e}")))?;
+    let key = PrivateKeyDer::from_pem_slice(&key).map_err(|e| failed(Unusable::NoKey(e)))?;
     CertifiedKey::from_der(chain, key, &provider())
         .map(Arc::new)
-        .map_err(|e| failed(format!("it does not fit tlsCertFile: {e}")))
+        .map_err(|e| failed(Unusable::OtherKey(e)))
 }
 
 fn server_config(
@@ -310,15 +323,15 @@ fn provider() -> Arc<CryptoProvider> {
 /// A client may show a certificate or not; one that it shows must be good.
 fn verifier(path: &Path) -> Result<Arc<dyn ClientCertVerifier>, CredentialError> {
     const KEY: &str = "authentication.x509.clientCAFile";
-    let failed = |cause: String| CredentialError::new(KEY, path, cause);
+    let failed = |cause| CredentialError::new(KEY, path, cause);
     let mut roots = RootCertStore::empty();
     for certificate in certificates(KEY, path)? {
-        roots.add(certificate).map_err(|e| failed(e.to_string()))?;
+        roots.add(certificate).map_err(|e| failed(e.into()))?;
     }
     WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider())
         .allow_unauthenticated()
         .build()
-        .map_err(|e| failed(e.to_string()))
+        .map_err(|e| failed(e.into()))
 }
 
 fn certificates(
@@ -327,11 +340,11 @@ fn certificates(
 ) -> Result<Vec<CertificateDer<'static>>, CredentialError> {
     let (bytes, _) = read(key, path, MAX_PEM)?;
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
-    let failed = |cause: String| CredentialError::new(key, path, cause);
+    let failed = |cause| CredentialError::new(key, path, cause);
     match all {
         Ok(all) if !all.is_empty() => Ok(all),
-        Ok(_) => Err(failed("no certificate in PEM in it".into())),
-        Err(e) => Err(failed(format!("not PEM: {e}"))),
+        Ok(_) => Err(failed(Unusable::NoCertificate)),
+        Err(e) => Err(failed(Unusable::NoPem(e))),
     }
 }
 
@@ -344,21 +357,18 @@ struct Token {
 impl Token {
     fn read(path: &Path) -> Result<Self, CredentialError> {
         const KEY: &str = "authentication.bearerTokenFile";
-        let failed = |cause: String| CredentialError::new(KEY, path, cause);
+        let failed = |cause| CredentialError::new(KEY, path, cause);
         let bytes = read_secret(KEY, path, MAX_TOKEN)?;
         let token = bytes.trim_ascii();
         if token.len() < MIN_TOKEN {
-            return Err(failed(format!(
-                "a token needs {MIN_TOKEN} characters or more: head -c 32 /dev/urandom | base64 >{}",
-                path.display()
-            )));
+            return Err(failed(Unusable::ShortToken(path.to_owned())));
         }
         Self::new(token).map_err(failed)
     }
 
-    fn new(token: &[u8]) -> Result<Self, String> {
+    fn new(token: &[u8]) -> Result<Self, Unusable> {
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new())
-            .map_err(|_| "the system gives no random bytes".to_owned())?;
+            .map_err(|_| Unusable::NoRandomBytes)?;
         let tag = hmac::sign(&key, token);
         Ok(Self { key, tag })
     }

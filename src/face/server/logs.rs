@@ -6,6 +6,8 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use thiserror::Error;
+
 use super::Backend;
 use super::containers::ContainerName;
 use super::exchange::Exchange;
@@ -29,18 +31,41 @@ struct Wanted {
     options: LogOptions,
 }
 
-/// Why a query is refused. The kubelet tells what it cannot read from what it may not be.
-#[derive(Debug, PartialEq, Eq)]
+/// A query that is refused. The kubelet tells what it cannot read from what it may not be.
+#[derive(Debug, PartialEq, Eq, Error)]
 enum Refusal {
-    /// 400: it is no number or no time.
-    Unreadable(String),
-    /// 422: it is out of range, or does not go with another one.
-    Invalid(String),
+    #[error("{name} must be a number of {least} or more, not {text:?}")]
+    NoNumber {
+        name: &'static str,
+        least: i64,
+        text: String,
+    },
+    #[error("{name} must be a number of {least} or more, not {text:?}")]
+    TooSmall {
+        name: &'static str,
+        least: i64,
+        text: String,
+    },
+    #[error("at most one of `sinceTime` or `sinceSeconds` may be specified")]
+    TwoTimes,
+    #[error("sinceTime must be a time such as 2026-11-21T08:00:00Z, not {0:?}")]
+    NoTime(String),
+    #[error("stream must be All, Stdout or Stderr, not {0:?}")]
+    NoStream(String),
 }
 
-/// Reads the options; an error is the kubelet's sentence, or ours.
+impl Refusal {
+    fn status(&self) -> u16 {
+        match self {
+            Self::NoNumber { .. } | Self::NoTime(_) => 400,
+            Self::TooSmall { .. } | Self::TwoTimes | Self::NoStream(_) => 422,
+        }
+    }
+}
+
+/// Reads the options.
 fn wanted(request: &Request, now: SystemTime) -> Result<Wanted, Refusal> {
-    let number = |name: &str, least: i64| number(request, name, least);
+    let number = |name, least| number(request, name, least);
     // The older name wins, as in the kubelet, unless it is empty.
     let tail = match request.value("tail") {
         None | Some("") => number("tailLines", 0)?,
@@ -61,14 +86,22 @@ fn wanted(request: &Request, now: SystemTime) -> Result<Wanted, Refusal> {
 }
 
 /// Reads the parameter `name`, a number of at least `least`.
-fn number(request: &Request, name: &str, least: i64) -> Result<Option<u64>, Refusal> {
+fn number(request: &Request, name: &'static str, least: i64) -> Result<Option<u64>, Refusal> {
     let Some(text) = request.value(name) else {
         return Ok(None);
     };
-    let why = format!("{name} must be a number of {least} or more, not {text:?}");
+    let written = || text.to_owned();
     match text.parse::<i64>() {
-        Err(_) => Err(Refusal::Unreadable(why)),
-        Ok(n) if n < least => Err(Refusal::Invalid(why)),
+        Err(_) => Err(Refusal::NoNumber {
+            name,
+            least,
+            text: written(),
+        }),
+        Ok(n) if n < least => Err(Refusal::TooSmall {
+            name,
+            least,
+            text: written(),
+        }),
         Ok(n) => Ok(u64::try_from(n).ok()),
     }
 }
@@ -79,18 +112,15 @@ fn since(
     now: SystemTime,
 ) -> Result<Option<SystemTime>, Refusal> {
     match (request.value("sinceTime"), seconds) {
-        (Some(_), Some(_)) => Err(Refusal::Invalid(
-            "at most one of `sinceTime` or `sinceSeconds` may be specified".into(),
-        )),
+        (Some(_), Some(_)) => Err(Refusal::TwoTimes),
         (None, seconds) => Ok(seconds.map(|s| {
             let before = now.checked_sub(Duration::from_secs(s));
             before.unwrap_or(SystemTime::UNIX_EPOCH)
         })),
         (Some(text), None) => {
             let time = Time::instant(text);
-            let why =
-                format!("sinceTime must be a time such as 2026-11-21T08:00:00Z, not {text:?}");
-            time.map(Some).ok_or(Refusal::Unreadable(why))
+            time.map(Some)
+                .ok_or_else(|| Refusal::NoTime(text.to_owned()))
         }
     }
 }
@@ -100,9 +130,7 @@ fn stream(request: &Request) -> Result<LogStream, Refusal> {
         None | Some("" | "All") => Ok(LogStream::All),
         Some("Stdout") => Ok(LogStream::Stdout),
         Some("Stderr") => Ok(LogStream::Stderr),
-        Some(other) => Err(Refusal::Invalid(format!(
-            "stream must be All, Stdout or Stderr, not {other:?}"
-        ))),
+        Some(other) => Err(Refusal::NoStream(other.to_owned())),
     }
 }
 
@@ -125,8 +153,7 @@ pub(super) fn serve(
     let (pod_name, container) = (&name.pod, &name.container);
     let wanted = match wanted(&exchange.request, SystemTime::now()) {
         Ok(wanted) => wanted,
-        Err(Refusal::Unreadable(why)) => return exchange.error(400, &why),
-        Err(Refusal::Invalid(why)) => return exchange.error(422, &why),
+        Err(why) => return exchange.error(why.status(), &why.to_string()),
     };
     let Some(pod) = backend.pod(name) else {
         return exchange.error(404, &format!("pod \"{pod_name}\" does not exist"));
@@ -220,12 +247,12 @@ mod tests {
 
     #[test]
     fn what_is_out_of_range_is_named() {
-        let refused = |query: &str, text: &str| {
-            assert_eq!(parsed(query), Err(Refusal::Invalid(text.into())));
+        let check = |status, query: &str, text: &str| {
+            let why = parsed(query).unwrap_err();
+            assert_eq!((why.status(), why.to_string()), (status, text.to_owned()));
         };
-        let unreadable = |query: &str, text: &str| {
-            assert_eq!(parsed(query), Err(Refusal::Unreadable(text.into())));
-        };
+        let refused = |query: &str, text: &str| check(422, query, text);
+        let unreadable = |query: &str, text: &str| check(400, query, text);
         unreadable(
             "tailLines=abc",
             "tailLines must be a number of 0 or more, not \"abc\"",

@@ -7,14 +7,25 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
+use thiserror::Error;
+
 use super::access::Door;
-use super::credentials::{CredentialFiles, KnownCredentials, News};
+use super::credentials::{CredentialError, CredentialFiles, KnownCredentials, News};
 use super::transport::Transport;
 use crate::base::clock::Moment;
 use crate::base::wire::listen::listener;
 
 /// The time between two tries of an address that is in use.
 const INTERVAL: Duration = Duration::from_secs(10);
+
+/// A door that does not open.
+#[derive(Debug, Error)]
+enum OpenError {
+    #[error(transparent)]
+    Credentials(#[from] CredentialError),
+    #[error(transparent)]
+    Address(#[from] io::Error),
+}
 
 /// An address where the server listens, or wants to.
 pub(super) struct TcpDoor {
@@ -73,12 +84,11 @@ impl TcpDoor {
     }
 
     /// The credentials first: a port that would let nobody in is not opened.
-    fn try_open(&mut self) -> Result<(), String> {
+    fn try_open(&mut self) -> Result<(), OpenError> {
         if let Some(files) = &self.files {
-            let read = KnownCredentials::read(files.clone());
-            self.credentials = Some(read.map_err(|e| e.to_string())?);
+            self.credentials = Some(KnownCredentials::read(files.clone())?);
         }
-        self.listener = Some(listener(self.at).map_err(|e| e.to_string())?);
+        self.listener = Some(listener(self.at)?);
         Ok(())
     }
 
