@@ -8,6 +8,7 @@ use std::{fs, io};
 
 use serde::Deserialize;
 
+use super::error::{FileError, SettingsError};
 use super::values::{
     absolute_path, address, addresses, bind_address, check_frequency, check_node_name,
     check_runtime, domain, gc_age, headers, hosts, log_files, log_size, max_pods, network_choice,
@@ -15,7 +16,7 @@ use super::values::{
     pod_url, port_or_none, proxy_mode, ranges, restart_period, runtime, runtime_classes,
     swap_behavior, sync_frequency, sysctl_patterns,
 };
-use super::{Overrides, Settings, SettingsError};
+use super::{Overrides, Settings};
 use crate::api::cidr::Cidr;
 use crate::api::decode;
 use crate::base::http_client::WebUrl;
@@ -148,16 +149,10 @@ pub(super) struct X509 {
 impl File {
     pub(super) fn read(layout: &Layout, named: Option<&Path>) -> Result<Self, SettingsError> {
         let path = named.map_or_else(|| layout.config_file(), Path::to_owned);
-        let text = |verb: &str, e: String| {
-            SettingsError(format!(
-                "cannot {verb} configuration {}: {e}",
-                path.display()
-            ))
-        };
         match fs::read(&path) {
-            Ok(bytes) => parse(&bytes).map_err(|e| text("use", e)),
+            Ok(bytes) => parse(&bytes).map_err(|cause| SettingsError::Unusable { path, cause }),
             Err(e) if named.is_none() && e.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
-            Err(e) => Err(text("read", e.to_string())),
+            Err(cause) => Err(SettingsError::Unread { path, cause }),
         }
     }
 
@@ -167,36 +162,37 @@ impl File {
         overrides: &Overrides,
         host_name: &str,
         own_address: impl FnOnce() -> Option<IpAddr>,
-    ) -> Result<Settings, String> {
+    ) -> Result<Settings, SettingsError> {
         let d = Settings::default();
-        let flag = |name: &'static str| move |e: String| format!("cannot use {name}: {e}");
-        let node_name = match (&overrides.node_name, self.node_name.filter(|n| !n.is_empty())) {
-            (Some(name), _) => check_node_name(name).map_err(flag("--node-name"))?,
+        let node_name = match (
+            &overrides.node_name,
+            self.node_name.filter(|n| !n.is_empty()),
+        ) {
+            (Some(name), _) => check_node_name(name).map_err(SettingsError::NodeNameOption)?,
             (None, Some(name)) => name,
-            (None, None) => check_node_name(host_name).map_err(|e| {
-                format!("cannot use the host name as node name: {e}; set nodeName in the configuration or give --node-name")
-            })?,
+            (None, None) => check_node_name(host_name).map_err(SettingsError::HostName)?,
         };
         let runtime = overrides
             .runtime
             .as_deref()
-            .map(|r| check_runtime(r).map_err(flag("--runtime")))
+            .map(|r| check_runtime(r).map_err(SettingsError::RuntimeOption))
             .transpose()?;
         let gc_high = self.image_gc_high_threshold_percent;
         let gc_high = gc_high.unwrap_or(d.image_gc_high_threshold_percent);
         let gc_low = self.image_gc_low_threshold_percent;
         let gc_low = gc_low.unwrap_or(d.image_gc_low_threshold_percent);
         if gc_low >= gc_high {
-            return Err(format!(
-                "imageGCLowThresholdPercent ({gc_low}) must be less than imageGCHighThresholdPercent ({gc_high})"
-            ));
+            return Err(SettingsError::ImageThresholds {
+                low: gc_low,
+                high: gc_high,
+            });
         }
         let max_parallel = self.max_parallel_image_pulls;
         // The kubelet's default and its check.
         let serialize = self.serialize_image_pulls;
         let serialize = serialize.unwrap_or(max_parallel.is_none_or(|n| n == 1));
         if serialize && max_parallel.is_some_and(|n| n > 1) {
-            return Err("maxParallelImagePulls cannot be larger than 1 unless serializeImagePulls is set to false".into());
+            return Err(SettingsError::ParallelPulls);
         }
         let port = self.port.unwrap_or(d.port);
         let tls_cert_file = self.tls_cert_file.unwrap_or(d.tls_cert_file);
@@ -207,14 +203,10 @@ impl File {
         let bearer_token_file = bearer_token_file.unwrap_or(d.bearer_token_file);
         if let Some(port) = port {
             if tls_cert_file.is_none() || tls_private_key_file.is_none() {
-                return Err(format!(
-                    "port {port} needs tlsCertFile and tlsPrivateKeyFile: openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout key.pem -out cert.pem -subj /CN={node_name} makes a pair"
-                ));
+                return Err(SettingsError::NoTls { port, node_name });
             }
             if client_ca_file.is_none() && bearer_token_file.is_none() {
-                return Err(format!(
-                    "port {port} needs authentication.x509.clientCAFile or authentication.bearerTokenFile: without one of them nobody could be let in"
-                ));
+                return Err(SettingsError::NoClients(port));
             }
         }
         Ok(Settings {
@@ -309,10 +301,18 @@ pub(super) fn own_address() -> Option<IpAddr> {
     towards("0.0.0.0", "192.0.2.1").or_else(|| towards("::", "2001:db8::1"))
 }
 
-pub(super) fn parse(bytes: &[u8]) -> Result<File, String> {
+/// The kubelet's check.
+pub(super) fn check_oom_kill(single: Option<bool>, pure_v2: bool) -> Result<(), SettingsError> {
+    match (single, pure_v2) {
+        (Some(false), false) => Err(SettingsError::OomKill),
+        _ => Ok(()),
+    }
+}
+
+pub(super) fn parse(bytes: &[u8]) -> Result<File, FileError> {
     // serde would read `[]` as an object without keys.
     if !bytes.trim_ascii_start().starts_with(b"{") {
-        return Err("it is not a JSON object; an empty one, {}, means every default".into());
+        return Err(FileError::NoObject);
     }
-    decode::configuration(bytes).map_err(|e| e.to_string())
+    decode::configuration(bytes).map_err(|e| FileError::Content(e.to_string()))
 }

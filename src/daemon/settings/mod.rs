@@ -1,17 +1,18 @@
 //! The daemon's configuration: `config.json` with KubeletConfiguration's names wherever the kubelet has one, and the
 //! command line over it. Every key is in config/config.json with its default (a test compares the two).
 
+mod error;
 mod file;
 #[cfg(test)]
 mod tests;
 mod values;
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use std::{fmt, fs};
 
 use serde_json::{Value, json};
 
@@ -29,8 +30,10 @@ use crate::net::network::{NetworkChoice, NetworkSettings};
 use crate::net::proxy::auto::ProxyMode;
 use crate::pods::container_config::{ClusterDns, ResourcePolicy, SwapBehavior};
 use crate::pods::kuberuntime::NodeDns;
-use file::{File, host_name, own_address};
-use values::{HEALTHZ_PORT, check_oom_kill};
+pub use error::{FileError, SettingsError};
+use file::{File, check_oom_kill, host_name, own_address};
+use values::HEALTHZ_PORT;
+pub use values::ValueError;
 
 /// The validated configuration of the daemon. The first word of a field's comment is its key; the table in
 /// docs/manual/configuration.md is made of them, and their links lead from there.
@@ -202,18 +205,6 @@ pub struct Overrides {
     pub node_name: Option<String>,
 }
 
-/// The configuration cannot be used: one sentence with file, line, column, key and what is allowed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SettingsError(String);
-
-impl fmt::Display for SettingsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for SettingsError {}
-
 impl Settings {
     /// Where podprobe answers names itself: the tenth address of each range of services. Nowhere where `clusterDNS` names
     /// other resolvers or there is no `clusterDomain`.
@@ -230,16 +221,15 @@ impl Settings {
     /// else of the file, else `layout.pods_dir()`.
     ///
     /// # Errors
-    /// A named file is missing, a file cannot be read, a key is unknown or a value is not allowed.
+    /// Returns [`SettingsError`] if a named file is missing, a file cannot be read, a key is unknown or a value is not allowed.
     pub fn load(
         layout: &Layout,
         named: Option<&Path>,
         overrides: &Overrides,
     ) -> Result<Self, SettingsError> {
-        let mut settings = File::read(layout, named)?
-            .resolve(layout, overrides, &host_name(), own_address)
-            .and_then(|s| check_oom_kill(s.single_process_oom_kill, is_pure_v2()).map(|()| s))
-            .map_err(SettingsError)?;
+        let file = File::read(layout, named)?;
+        let mut settings = file.resolve(layout, overrides, &host_name(), own_address)?;
+        check_oom_kill(settings.single_process_oom_kill, is_pure_v2())?;
         let path = named.map_or_else(|| layout.config_file(), Path::to_owned);
         let written = fs::read(path).ok();
         let written = written.and_then(|bytes| serde_json::from_slice(&bytes).ok());
@@ -274,7 +264,7 @@ impl Settings {
     /// Reads the key `registries` alone, for a verb that only pulls images.
     ///
     /// # Errors
-    /// Returns why the file cannot be read or used.
+    /// Returns [`SettingsError`] if the file cannot be read or used.
     pub fn load_registries(
         layout: &Layout,
         named: Option<&Path>,

@@ -1,5 +1,9 @@
-use super::file::parse;
+use super::file::parse as parse_file;
 use super::*;
+
+fn parse(bytes: &[u8]) -> Result<File, String> {
+    parse_file(bytes).map_err(|e| e.to_string())
+}
 
 #[track_caller]
 fn check_error(json: &str, expected: &str) {
@@ -10,6 +14,7 @@ fn resolve(json: &str, root: &str, overrides: &Overrides) -> Result<Settings, St
     parse(json.as_bytes())
         .unwrap()
         .resolve(&Layout::new(root), overrides, "Host1", || None)
+        .map_err(|e| e.to_string())
 }
 
 #[test]
@@ -232,10 +237,10 @@ fn the_resources_of_pods_have_the_kubelet_s_keys() {
     let all = "{\"podPidsLimit\": 512, \"singleProcessOOMKill\": true, \"memorySwap\": {\"swapBehavior\": \"LimitedSwap\"}}";
     assert_eq!(of(all), (Some(512), Some(true), limited));
     assert_eq!(of("{\"memorySwap\": {\"swapBehavior\": \"\"}}").2, no);
-    let refusal = check_oom_kill(Some(false), false).unwrap_err();
+    let refusal = check_oom_kill(Some(false), false).unwrap_err().to_string();
     assert!(refusal.contains("cgroups v1"), "{refusal}");
     for (single, v2) in [(Some(false), true), (Some(true), false), (None, false)] {
-        assert_eq!(check_oom_kill(single, v2), Ok(()));
+        assert!(check_oom_kill(single, v2).is_ok());
     }
 }
 

@@ -1,18 +1,21 @@
 //! The values of the configuration file: each function reads one, and says what is allowed where it is not.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
+use thiserror::Error;
 use ureq::http::{HeaderName, HeaderValue};
 
 use crate::api::cidr::{Cidr, CidrError};
 use crate::api::sysctls::SysctlAllowlist;
 use crate::api::validation::{is_dns_subdomain, is_qualified_name, is_valid_label_value};
-use crate::base::clock::parse_go_duration;
+use crate::base::clock::{go_duration, parse_go_duration};
 use crate::base::http_client::WebUrl;
 use crate::engine::shims::RuntimeChoice;
 use crate::net::network::{NetworkChoice, NetworkChoiceError};
@@ -24,28 +27,124 @@ const PID_MAX: i64 = 4_194_304;
 /// kube-proxy's.
 pub(super) const HEALTHZ_PORT: u16 = 10256;
 
+/// A value that is not allowed.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ValueError {
+    /// The text is no duration, for this reason.
+    #[error("{0}")]
+    Duration(String),
+    /// The duration is too short or too long.
+    #[error(
+        "{} is out of range: allowed are {} to {}",
+        go_duration(*value), go_duration(*min), go_duration(*max)
+    )]
+    DurationOutOfRange {
+        /// The duration as given.
+        value: Duration,
+        /// The shortest.
+        min: Duration,
+        /// The longest.
+        max: Duration,
+    },
+    /// The number is too small or too large.
+    #[error("{value} is out of range: allowed are {} to {}", allowed.start(), allowed.end())]
+    OutOfRange {
+        /// The number as given.
+        value: i64,
+        /// The numbers that are allowed.
+        allowed: RangeInclusive<i64>,
+    },
+    /// The number is no limit of processes.
+    #[error("{0} is out of range: allowed are -1 for no limit and 1 to {PID_MAX}")]
+    Pids(i64),
+    /// The number is no port.
+    #[error("{0} is out of range: allowed are 1 to 65535, and 0 for nowhere")]
+    Port(i64),
+    /// The text is not the name of a header.
+    #[error("{0:?} is not the name of a header")]
+    HeaderName(String),
+    /// The header with this name cannot have its value, which may be a password and is not repeated.
+    #[error("the value of {0} is not text that a header can have")]
+    HeaderValue(String),
+    /// The text is no size of a log.
+    #[error("\"{0}\" is not a size from 4Ki to 1024Gi, such as \"10Mi\"")]
+    LogSize(String),
+    /// The two are not a label.
+    #[error("{key}={value} is not a label: {complaint}")]
+    Label {
+        /// The key as given.
+        key: String,
+        /// The value as given.
+        value: String,
+        /// The first rule that one of the two breaks.
+        complaint: String,
+    },
+    /// The text is no IP address.
+    #[error("\"{0}\" is not an IP address")]
+    Address(String),
+    /// The text is no IP address with a port.
+    #[error(
+        "\"{0}\" is not an address with a port such as \"127.0.0.1:10256\" or \"[::1]:10256\"; empty is nowhere"
+    )]
+    BindAddress(String),
+    /// The path begins at the working directory.
+    #[error("\"{}\" is not an absolute path", .0.display())]
+    RelativePath(PathBuf),
+    /// The text is no range of addresses, for this reason.
+    #[error("{0}")]
+    Range(String),
+    /// The range is too large or too small.
+    #[error("\"{range}\": its prefix must be {} to {}", allowed.start(), allowed.end())]
+    Prefix {
+        /// The range as given.
+        range: String,
+        /// The prefixes that are allowed.
+        allowed: RangeInclusive<u8>,
+    },
+    /// The text has more ranges than one of each family.
+    #[error("\"{0}\": at most one range of IPv4 and one of IPv6")]
+    TooManyRanges(String),
+    /// The text is no name of a domain or of a class.
+    #[error("\"{name}\": {complaint}")]
+    Subdomain {
+        /// The name as given.
+        name: String,
+        /// The first rule that it breaks.
+        complaint: String,
+    },
+    /// The text is no host.
+    #[error("\"{0}\" is not a host name or an address")]
+    Host(String),
+    /// The text is no runtime.
+    #[error("\"{0}\" is neither \"embedded\" nor the absolute path of an OCI runtime")]
+    Runtime(String),
+    /// The text is no name of a node.
+    #[error(
+        "\"{0}\" is not a DNS subdomain: lower case letters, digits, '-' and '.', at most 253, each part from letter or digit to letter or digit"
+    )]
+    NodeName(String),
+}
+
 /// A value that is checked while it is read, so that the error has a position in the file.
-fn checked<'de, D: Deserializer<'de>, R: Deserialize<'de>, T>(
+fn checked<'de, D: Deserializer<'de>, R: Deserialize<'de>, T, E: Display>(
     d: D,
-    check: impl Fn(R) -> Result<T, String>,
+    check: impl Fn(R) -> Result<T, E>,
 ) -> Result<Option<T>, D::Error> {
     Option::<R>::deserialize(d)?
         .map(|raw| check(raw).map_err(D::Error::custom))
         .transpose()
 }
 
-fn duration_between(text: &str, min: Duration, max: Duration) -> Result<Duration, String> {
-    let value = parse_go_duration(text).map_err(|e| e.to_string())?;
-    let show = crate::base::clock::go_duration;
-    if value < min || value > max {
-        return Err(format!(
-            "{} is out of range: allowed are {} to {}",
-            show(value),
-            show(min),
-            show(max)
-        ));
+fn duration_between(text: &str, min: Duration, max: Duration) -> Result<Duration, ValueError> {
+    let value = parse_go_duration(text).map_err(|e| ValueError::Duration(e.to_string()))?;
+    match (min..=max).contains(&value) {
+        true => Ok(value),
+        false => Err(ValueError::DurationOutOfRange { value, min, max }),
     }
-    Ok(value)
+}
+
+fn out_of_range(value: i64, allowed: RangeInclusive<i64>) -> ValueError {
+    ValueError::OutOfRange { value, allowed }
 }
 
 const DAY: Duration = Duration::from_secs(86_400);
@@ -72,12 +171,10 @@ pub(super) fn headers<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Headers>
     checked(d, |headers: Headers| {
         for (name, values) in &headers {
             if HeaderName::from_bytes(name.as_bytes()).is_err() {
-                return Err(format!("{name:?} is not the name of a header"));
+                return Err(ValueError::HeaderName(name.clone()));
             }
             if values.iter().any(|v| HeaderValue::from_str(v).is_err()) {
-                return Err(format!(
-                    "the value of {name} is not text that a header can have"
-                ));
+                return Err(ValueError::HeaderValue(name.clone()));
             }
         }
         Ok(headers)
@@ -95,7 +192,7 @@ pub(super) fn sync_frequency<'de, D: Deserializer<'de>>(
 pub(super) fn percent<'de, D: Deserializer<'de>>(d: D) -> Result<Option<u8>, D::Error> {
     checked(d, |n: i64| {
         let percent = u8::try_from(n).ok().filter(|n| *n <= 100);
-        percent.ok_or_else(|| format!("{n} is out of range: allowed are 0 to 100"))
+        percent.ok_or_else(|| out_of_range(n, 0..=100))
     })
 }
 
@@ -131,21 +228,21 @@ pub(super) fn log_size<'de, D: Deserializer<'de>>(d: D) -> Result<Option<u64>, D
             .and_then(|n| n.checked_mul(factor));
         number
             .filter(|n| (4096..=1 << 40).contains(n))
-            .ok_or_else(|| format!("\"{t}\" is not a size from 4Ki to 1024Gi, such as \"10Mi\""))
+            .ok_or(ValueError::LogSize(t))
     })
 }
 
 pub(super) fn log_files<'de, D: Deserializer<'de>>(d: D) -> Result<Option<u32>, D::Error> {
     checked(d, |n: i64| match n {
         2..=1000 => Ok(n as u32),
-        _ => Err(format!("{n} is out of range: allowed are 2 to 1000")),
+        _ => Err(out_of_range(n, 2..=1000)),
     })
 }
 
 pub(super) fn max_pods<'de, D: Deserializer<'de>>(d: D) -> Result<Option<usize>, D::Error> {
     checked(d, |n: i64| match n {
         1..=1_000_000 => Ok(n as usize),
-        _ => Err(format!("{n} is out of range: allowed are 1 to 1000000")),
+        _ => Err(out_of_range(n, 1..=1_000_000)),
     })
 }
 
@@ -153,9 +250,7 @@ pub(super) fn pids_limit<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Optio
     checked(d, |n: i64| match n {
         -1 => Ok(None),
         1..=PID_MAX => Ok(Some(n)),
-        _ => Err(format!(
-            "{n} is out of range: allowed are -1 for no limit and 1 to {PID_MAX}"
-        )),
+        _ => Err(ValueError::Pids(n)),
     })
 }
 
@@ -167,32 +262,25 @@ pub(super) fn swap_behavior<'de, D: Deserializer<'de>>(
     })
 }
 
-/// The kubelet's check.
-pub(super) fn check_oom_kill(single: Option<bool>, pure_v2: bool) -> Result<(), String> {
-    match (single, pure_v2) {
-        (Some(false), false) => Err(
-            "singleProcessOOMKill cannot be false on this node: with cgroups v1 the kernel kills one process; remove it, or use cgroup v2"
-                .into(),
-        ),
-        _ => Ok(()),
-    }
-}
-
 pub(super) fn parallel_pulls<'de, D: Deserializer<'de>>(d: D) -> Result<Option<usize>, D::Error> {
     checked(d, |n: i64| match n {
         1..=1000 => Ok(n as usize),
-        _ => Err(format!("{n} is out of range: allowed are 1 to 1000")),
+        _ => Err(out_of_range(n, 1..=1000)),
     })
 }
 
-pub(super) fn node_labels<'de, D: Deserializer<'de>>(
-    d: D,
-) -> Result<Option<BTreeMap<String, String>>, D::Error> {
-    checked(d, |labels: BTreeMap<String, String>| {
+type Labels = BTreeMap<String, String>;
+
+pub(super) fn node_labels<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Labels>, D::Error> {
+    checked(d, |labels: Labels| {
         for (key, value) in &labels {
             let complaints = [is_qualified_name(key), is_valid_label_value(value)].concat();
             if let Some(complaint) = complaints.first() {
-                return Err(format!("{key}={value} is not a label: {complaint}"));
+                return Err(ValueError::Label {
+                    key: key.clone(),
+                    value: value.clone(),
+                    complaint: complaint.to_string(),
+                });
             }
         }
         Ok(labels)
@@ -205,7 +293,7 @@ pub(super) fn address<'de, D: Deserializer<'de>>(d: D) -> Result<Option<IpAddr>,
         t => t
             .parse()
             .map(Some)
-            .map_err(|_| format!("\"{t}\" is not an IP address")),
+            .map_err(|_| ValueError::Address(t.to_owned())),
     });
     Ok(address?.flatten())
 }
@@ -220,9 +308,9 @@ pub(super) fn bind_address<'de, D: Deserializer<'de>>(
         }
         let alone = t.parse().ok().map(|ip| SocketAddr::new(ip, HEALTHZ_PORT));
         let at = alone.or_else(|| t.parse().ok());
-        at.filter(|at| at.port() > 0).map(Some).ok_or_else(|| {
-            format!("\"{t}\" is not an address with a port such as \"127.0.0.1:10256\" or \"[::1]:10256\"; empty is nowhere")
-        })
+        at.filter(|at| at.port() > 0)
+            .map(Some)
+            .ok_or(ValueError::BindAddress(t))
     })
 }
 
@@ -233,18 +321,13 @@ pub(super) fn port_or_none<'de, D: Deserializer<'de>>(
     checked(d, |n: i64| match u16::try_from(n) {
         Ok(0) => Ok(None),
         Ok(port) => Ok(Some(port)),
-        Err(_) => Err(format!(
-            "{n} is out of range: allowed are 1 to 65535, and 0 for nowhere"
-        )),
+        Err(_) => Err(ValueError::Port(n)),
     })
 }
 
 pub(super) fn addresses<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Vec<IpAddr>>, D::Error> {
     checked(d, |all: Vec<String>| {
-        let address = |t: &String| {
-            t.parse()
-                .map_err(|_| format!("\"{t}\" is not an IP address"))
-        };
+        let address = |t: &String| t.parse().map_err(|_| ValueError::Address(t.clone()));
         all.iter().map(address).collect()
     })
 }
@@ -267,7 +350,7 @@ pub(super) fn paths<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Vec<PathBu
     checked(d, |t: String| {
         let path = |p: &str| match Path::new(p.trim()) {
             path if path.is_absolute() => Ok(path.to_owned()),
-            path => Err(format!("\"{}\" is not an absolute path", path.display())),
+            path => Err(ValueError::RelativePath(path.to_owned())),
         };
         t.split(',').map(path).collect()
     })
@@ -281,15 +364,14 @@ pub(super) fn ranges<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Vec<Cidr>
         match all[..] {
             [_] => Ok(all),
             [a, b] if a.network.is_ipv4() != b.network.is_ipv4() => Ok(all),
-            _ => Err(format!(
-                "\"{t}\": at most one range of IPv4 and one of IPv6"
-            )),
+            _ => Err(ValueError::TooManyRanges(t)),
         }
     })
 }
 
-fn pod_range(text: &str) -> Result<Cidr, String> {
-    let range: Cidr = text.parse().map_err(|e: CidrError| e.to_string())?;
+fn pod_range(text: &str) -> Result<Cidr, ValueError> {
+    let range = text.parse::<Cidr>();
+    let range = range.map_err(|e| ValueError::Range(e.to_string()))?;
     let allowed = if range.network.is_ipv4() {
         8..=30
     } else {
@@ -297,11 +379,10 @@ fn pod_range(text: &str) -> Result<Cidr, String> {
     };
     match allowed.contains(&range.prefix) {
         true => Ok(range),
-        false => Err(format!(
-            "\"{text}\": its prefix must be {} to {}",
-            allowed.start(),
-            allowed.end()
-        )),
+        false => Err(ValueError::Prefix {
+            range: text.to_owned(),
+            allowed,
+        }),
     }
 }
 
@@ -318,17 +399,23 @@ pub(super) fn domain<'de, D: Deserializer<'de>>(d: D) -> Result<Option<String>, 
     checked(d, |t: String| {
         let name = t.strip_suffix('.').unwrap_or(&t).to_owned();
         match is_dns_subdomain(&name).first() {
-            Some(complaint) if !name.is_empty() => Err(format!("\"{t}\": {complaint}")),
+            Some(complaint) if !name.is_empty() => Err(subdomain(&t, complaint)),
             _ => Ok(name),
         }
     })
 }
 
-pub(super) fn absolute(path: PathBuf) -> Result<PathBuf, String> {
-    if path.is_absolute() {
-        Ok(path)
-    } else {
-        Err(format!("\"{}\" is not an absolute path", path.display()))
+fn subdomain(name: &str, complaint: impl Display) -> ValueError {
+    ValueError::Subdomain {
+        name: name.to_owned(),
+        complaint: complaint.to_string(),
+    }
+}
+
+pub(super) fn absolute(path: PathBuf) -> Result<PathBuf, ValueError> {
+    match path.is_absolute() {
+        true => Ok(path),
+        false => Err(ValueError::RelativePath(path)),
     }
 }
 
@@ -352,7 +439,7 @@ pub(super) fn hosts<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Vec<String
             .iter()
             .find(|h| h.is_empty() || h.contains(char::is_whitespace))
         {
-            Some(bad) => Err(format!("\"{bad}\" is not a host name or an address")),
+            Some(bad) => Err(ValueError::Host(bad.clone())),
             None => Ok(hosts),
         }
     })
@@ -379,25 +466,23 @@ pub(super) fn runtime_classes<'de, D: Deserializer<'de>>(
 ) -> Result<Option<BTreeMap<String, RuntimeChoice>>, D::Error> {
     checked(d, |classes: BTreeMap<String, String>| {
         let class = |(name, text): (String, String)| match is_dns_subdomain(&name).first() {
-            Some(complaint) => Err(format!("\"{name}\": {complaint}")),
+            Some(complaint) => Err(subdomain(&name, complaint)),
             None => Ok((name, check_runtime(&text)?)),
         };
         classes.into_iter().map(class).collect()
     })
 }
 
-pub(super) fn check_runtime(text: &str) -> Result<RuntimeChoice, String> {
+pub(super) fn check_runtime(text: &str) -> Result<RuntimeChoice, ValueError> {
     match text {
         "embedded" => Ok(RuntimeChoice::Embedded),
         path if Path::new(path).is_absolute() => Ok(RuntimeChoice::Path(path.into())),
-        other => Err(format!(
-            "\"{other}\" is neither \"embedded\" nor the absolute path of an OCI runtime"
-        )),
+        other => Err(ValueError::Runtime(other.to_owned())),
     }
 }
 
 /// Lower case; a DNS subdomain, since it becomes part of every pod's name.
-pub(super) fn check_node_name(name: &str) -> Result<String, String> {
+pub(super) fn check_node_name(name: &str) -> Result<String, ValueError> {
     let lower = name.to_lowercase();
     let edge = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     let label = |l: &str| {
@@ -406,7 +491,5 @@ pub(super) fn check_node_name(name: &str) -> Result<String, String> {
     if lower.len() <= 253 && lower.split('.').all(label) {
         return Ok(lower);
     }
-    Err(format!(
-        "\"{name}\" is not a DNS subdomain: lower case letters, digits, '-' and '.', at most 253, each part from letter or digit to letter or digit"
-    ))
+    Err(ValueError::NodeName(name.to_owned()))
 }
