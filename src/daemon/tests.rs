@@ -1,6 +1,7 @@
 //! The whole daemon on a runtime that sees configurations only, and its end.
 
 mod bodies;
+mod prometheus;
 
 use std::{fs, io};
 
