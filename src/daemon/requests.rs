@@ -23,9 +23,7 @@ impl Requests for DaemonBackend {
     fn probe(&self, target: &ProbeTarget) -> Result<ProbeReport, RequestError> {
         let pod = self.pod_or_ending(&target.uid)?;
         let manager = &self.prober.manager;
-        let (outcome, steps) = manager
-            .probe_now(&pod, &target.container, target.probe_type)
-            .map_err(|e| RequestError::ProbeNotRun(e.to_string()))?;
+        let (outcome, steps) = manager.probe_now(&pod, &target.container, target.probe_type)?;
         Ok(ProbeReport::new(&outcome, steps))
     }
 
@@ -108,9 +106,7 @@ impl Requests for DaemonBackend {
         uid: &PodUid,
         change: &ConditionChange,
     ) -> Result<ConditionSet, RequestError> {
-        change
-            .check()
-            .map_err(|e| RequestError::Condition(e.to_string()))?;
+        change.check()?;
         let pod = self.pod_or_ending(uid)?;
         let changed = self
             .pods

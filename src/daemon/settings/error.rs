@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use thiserror::Error;
 
 use super::values::ValueError;
+use crate::api::decode::ConfigurationError;
 
 /// The configuration cannot be used: one sentence with file, line, column, key and what is allowed.
 #[derive(Debug, Error)]
@@ -82,7 +83,7 @@ pub enum FileError {
     /// The file holds something else than an object.
     #[error("it is not a JSON object; an empty one, {{}}, means every default")]
     NoObject,
-    /// The file is no JSON, or a key or a value is not allowed, for this reason.
-    #[error("{0}")]
-    Content(String),
+    /// The file is no JSON, or a key or a value is not allowed.
+    #[error(transparent)]
+    Content(#[from] ConfigurationError),
 }

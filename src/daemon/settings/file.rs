@@ -314,5 +314,5 @@ pub(super) fn parse(bytes: &[u8]) -> Result<File, FileError> {
     if !bytes.trim_ascii_start().starts_with(b"{") {
         return Err(FileError::NoObject);
     }
-    decode::configuration(bytes).map_err(|e| FileError::Content(e.to_string()))
+    Ok(decode::configuration(bytes)?)
 }

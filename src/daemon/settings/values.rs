@@ -15,12 +15,12 @@ use ureq::http::{HeaderName, HeaderValue};
 use crate::api::cidr::{Cidr, CidrError};
 use crate::api::sysctls::SysctlAllowlist;
 use crate::api::validation::{is_dns_subdomain, is_qualified_name, is_valid_label_value};
-use crate::base::clock::{go_duration, parse_go_duration};
+use crate::base::clock::{DurationError, go_duration, parse_go_duration};
 use crate::base::http_client::WebUrl;
 use crate::engine::shims::RuntimeChoice;
-use crate::net::network::{NetworkChoice, NetworkChoiceError};
-use crate::net::proxy::auto::{ProxyMode, ProxyModeError};
-use crate::pods::container_config::{SwapBehavior, SwapBehaviorError};
+use crate::net::network::NetworkChoice;
+use crate::net::proxy::auto::ProxyMode;
+use crate::pods::container_config::SwapBehavior;
 
 /// The kernel's most (PID_MAX_LIMIT).
 const PID_MAX: i64 = 4_194_304;
@@ -30,9 +30,9 @@ pub(super) const HEALTHZ_PORT: u16 = 10256;
 /// A value that is not allowed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ValueError {
-    /// The text is no duration, for this reason.
-    #[error("{0}")]
-    Duration(String),
+    /// The text is no duration.
+    #[error(transparent)]
+    Duration(#[from] DurationError),
     /// The duration is too short or too long.
     #[error(
         "{} is out of range: allowed are {} to {}",
@@ -90,9 +90,9 @@ pub enum ValueError {
     /// The path begins at the working directory.
     #[error("\"{}\" is not an absolute path", .0.display())]
     RelativePath(PathBuf),
-    /// The text is no range of addresses, for this reason.
-    #[error("{0}")]
-    Range(String),
+    /// The text is no range of addresses.
+    #[error(transparent)]
+    Range(#[from] CidrError),
     /// The range is too large or too small.
     #[error("\"{range}\": its prefix must be {} to {}", allowed.start(), allowed.end())]
     Prefix {
@@ -136,7 +136,7 @@ fn checked<'de, D: Deserializer<'de>, R: Deserialize<'de>, T, E: Display>(
 }
 
 fn duration_between(text: &str, min: Duration, max: Duration) -> Result<Duration, ValueError> {
-    let value = parse_go_duration(text).map_err(|e| ValueError::Duration(e.to_string()))?;
+    let value = parse_go_duration(text)?;
     match (min..=max).contains(&value) {
         true => Ok(value),
         false => Err(ValueError::DurationOutOfRange { value, min, max }),
@@ -257,9 +257,7 @@ pub(super) fn pids_limit<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Optio
 pub(super) fn swap_behavior<'de, D: Deserializer<'de>>(
     d: D,
 ) -> Result<Option<SwapBehavior>, D::Error> {
-    checked(d, |t: String| {
-        t.parse().map_err(|e: SwapBehaviorError| e.to_string())
-    })
+    checked(d, |t: String| t.parse())
 }
 
 pub(super) fn parallel_pulls<'de, D: Deserializer<'de>>(d: D) -> Result<Option<usize>, D::Error> {
@@ -335,15 +333,11 @@ pub(super) fn addresses<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Vec<Ip
 pub(super) fn network_choice<'de, D: Deserializer<'de>>(
     d: D,
 ) -> Result<Option<NetworkChoice>, D::Error> {
-    checked(d, |t: String| {
-        t.parse().map_err(|e: NetworkChoiceError| e.to_string())
-    })
+    checked(d, |t: String| t.parse())
 }
 
 pub(super) fn proxy_mode<'de, D: Deserializer<'de>>(d: D) -> Result<Option<ProxyMode>, D::Error> {
-    checked(d, |t: String| {
-        t.parse().map_err(|e: ProxyModeError| e.to_string())
-    })
+    checked(d, |t: String| t.parse())
 }
 
 pub(super) fn paths<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Vec<PathBuf>>, D::Error> {
@@ -370,8 +364,7 @@ pub(super) fn ranges<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Vec<Cidr>
 }
 
 fn pod_range(text: &str) -> Result<Cidr, ValueError> {
-    let range = text.parse::<Cidr>();
-    let range = range.map_err(|e| ValueError::Range(e.to_string()))?;
+    let range: Cidr = text.parse()?;
     let allowed = if range.network.is_ipv4() {
         8..=30
     } else {

@@ -9,10 +9,12 @@ use std::time::Duration;
 use thiserror::Error;
 
 use super::protocol::MAX_GRACE;
+use crate::api::conditions::ConditionError;
 use crate::base::clock::go_duration;
 use crate::base::wire::dial::DialError;
 use crate::engine::runtime::{RuntimeError, RuntimeErrorKind};
 use crate::pods::actions::CannotRestart;
+use crate::pods::prober::now::ProbeNowError;
 use crate::pods::status::TooManyConditions;
 
 /// A request for a pod or a probe that the daemon does not fulfil.
@@ -80,12 +82,12 @@ pub enum RequestError {
         /// The file that the pod comes from.
         file: String,
     },
-    /// The prober cannot run the probe, for this reason.
-    #[error("{0}")]
-    ProbeNotRun(String),
-    /// No client may set this condition, for this reason.
-    #[error("{0}")]
-    Condition(String),
+    /// The prober cannot run the probe.
+    #[error(transparent)]
+    ProbeNotRun(#[from] ProbeNowError),
+    /// No client may set this condition.
+    #[error(transparent)]
+    Condition(#[from] ConditionError),
     /// The pod has no room for another condition.
     #[error(transparent)]
     TooManyConditions(#[from] TooManyConditions),

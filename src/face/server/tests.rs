@@ -28,6 +28,7 @@ use crate::face::views::history::PodHistory;
 use crate::face::views::{PodView, ProbeReport, Snapshot, SnapshotUpdate};
 use crate::net::services::view::ServiceView;
 use crate::pods::events::EventList;
+use crate::pods::prober::now::ProbeNowError;
 
 /// A backend whose snapshot the test changes.
 pub(super) struct Fake {
@@ -156,10 +157,11 @@ impl Shown for Fake {
 
 impl Requests for Fake {
     fn probe(&self, target: &ProbeTarget) -> Result<ProbeReport, RequestError> {
-        Err(RequestError::ProbeNotRun(format!(
-            "{} of {} is made up",
-            target.probe_type, target.container
-        )))
+        let error = ProbeNowError::NoProbe {
+            container: target.container.clone(),
+            probe_type: target.probe_type,
+        };
+        Err(error.into())
     }
 
     fn pause(&self, target: &PauseTarget, length: Duration) -> Result<Vec<String>, RequestError> {
@@ -184,9 +186,7 @@ impl Requests for Fake {
         uid: &PodUid,
         change: &ConditionChange,
     ) -> Result<ConditionSet, RequestError> {
-        change
-            .check()
-            .map_err(|e| RequestError::Condition(e.to_string()))?;
+        change.check()?;
         let changed = uid.as_str() != "same";
         Ok(ConditionSet {
             changed,
@@ -503,7 +503,7 @@ fn every_path_has_its_answer() {
     );
     assert_eq!(
         (probe.status, probe.body.as_str()),
-        (422, "Startup of c is made up\n")
+        (422, "container \"c\" has no startup probe\n")
     );
     let pause = r#"{"uid":"u","container":"c","seconds":90}"#;
     assert_eq!(

@@ -1,7 +1,7 @@
 //! A container's own variables, and `$(NAME)` in its command (kubelet-probes 3.2.1, 3.2.2).
 
 use crate::api::expansion::expand;
-use crate::api::field_ref::{PodFacts, field_value, resource_value};
+use crate::api::field_ref::{FieldRefError, PodFacts, field_value, resource_value};
 use crate::api::objects::{ObjectKey, ObjectKind, ObjectSet};
 use crate::api::pod::{EnvFromSource, EnvVarSource, KeySelector};
 use crate::api::{Container, Pod};
@@ -49,8 +49,8 @@ pub enum EnvironmentError {
         object: ObjectKey,
     },
     /// A field or a resource of the pod has no value.
-    #[error("{0}")]
-    Field(String),
+    #[error(transparent)]
+    Field(#[from] FieldRefError),
 }
 
 /// The inputs from which a container's variables are made.
@@ -128,11 +128,11 @@ impl Sources<'_> {
     fn value(&self, from: &EnvVarSource) -> Result<Option<String>, EnvironmentError> {
         if let Some(field) = &from.field_ref {
             let value = field_value(self.pod, self.facts, &field.field_path);
-            return value.map(Some).map_err(of_field);
+            return Ok(Some(value?));
         }
         if let Some(selector) = &from.resource_field_ref {
             let value = resource_value(self.pod, Some(self.container), self.facts, selector);
-            return value.map(Some).map_err(of_field);
+            return Ok(Some(value?));
         }
         if let Some(selector) = &from.config_map_key_ref {
             return self.key_of_config_map(selector);
@@ -214,10 +214,6 @@ fn not_found(kind: ObjectKind, name: &str) -> EnvironmentError {
         kind,
         name: name.to_owned(),
     }
-}
-
-fn of_field(e: impl ToString) -> EnvironmentError {
-    EnvironmentError::Field(e.to_string())
 }
 
 /// The value of a Secret as the value of a variable.

@@ -2,7 +2,7 @@
 
 use crate::api::Pod;
 use crate::api::objects::{DOCKER_CONFIG_JSON, DOCKERCFG, ObjectSet, Secret};
-use crate::engine::images::registry::DockerConfig;
+use crate::engine::images::registry::{DockerConfig, DockerConfigError};
 
 /// The registry credentials from the Secrets that a pod names.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -46,8 +46,8 @@ impl PullSecrets {
 #[derive(Debug, thiserror::Error)]
 enum PullSecretError {
     /// The login in the Secret cannot be used.
-    #[error("{0}")]
-    Login(String),
+    #[error(transparent)]
+    Login(#[from] DockerConfigError),
     /// The type of the Secret is not that of a login.
     #[error("its type is {type_}, and a login has {} or {}", DOCKER_CONFIG_JSON.0, DOCKERCFG.0)]
     Type { type_: String },
@@ -64,7 +64,7 @@ fn config(secret: &Secret, name: &str) -> Result<DockerConfig, PullSecretError> 
             return Err(PullSecretError::Type { type_ });
         }
     };
-    parsed.map_err(|e| PullSecretError::Login(e.to_string()))
+    Ok(parsed?)
 }
 
 #[cfg(test)]

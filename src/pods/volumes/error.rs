@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 
 use crate::api::field::aggregate;
+use crate::api::field_ref::FieldRefError;
 use crate::api::objects::ObjectKind;
 
 /// A volume that is not ready, in the kubelet's words.
@@ -160,8 +161,8 @@ pub enum ContentError {
     #[error("references non-existent secret key: {0}")]
     NoSecretKey(String),
     /// A field or a resource of the pod has no value.
-    #[error("{0}")]
-    Field(String),
+    #[error(transparent)]
+    Field(#[from] FieldRefError),
     /// A file cannot have the path.
     #[error("invalid path: {rule}: {path:?}")]
     Path {

@@ -208,8 +208,11 @@ pub(super) fn of_fields(
             (None, Some(resource)) => resource_value(of.pod, None, &facts, resource),
             (None, None) => continue,
         };
-        let value = value.map_err(|e| ContentError::Field(e.to_string()))?;
-        payload.add(&item.path, value.into_bytes(), item.mode.unwrap_or(default))?;
+        payload.add(
+            &item.path,
+            value?.into_bytes(),
+            item.mode.unwrap_or(default),
+        )?;
     }
     Ok(payload)
 }
