@@ -20,7 +20,7 @@ use grown::Grown;
 use nix::time::{ClockId, clock_getcpuclockid, clock_gettime};
 use nix::unistd::Pid;
 use podprobe::base::sys::task::start_time;
-use podprobe::engine::nsexec::{Options, Target, exec_with};
+use podprobe::engine::nsexec::{Config, Options, Target, exec_with};
 use podprobe::engine::runtime::ExecOutcome;
 use serde_json::{Value, json};
 use support::figures::Report;
@@ -55,8 +55,8 @@ fn main() {
     let crun = runc::find("crun")
         .ok_or("crun is not installed".to_owned())
         .and_then(|p| running(&p, "crun", |_| {}));
-    let mut scored = plain.container.config.clone();
-    scored["process"]["oomScoreAdj"] = json!(1000);
+    let mut scored = needed(&plain.container);
+    scored.process.oom_score_adj = Some(1000);
     let mut grown = [
         (SMALL, Grown::start(0, 0, &plain)),
         (BIG, Grown::start(1000, 200, &plain)),
@@ -240,17 +240,19 @@ fn peer(r: &Running) {
 /// A container that sleeps.
 struct Running {
     container: Container,
+    /// The part of its configuration that a command is run by.
+    config: Config,
     pid: i32,
     start_time: u64,
 }
 
 impl Running {
     fn ours(&self) {
-        ours(self.pid, self.start_time, &self.container.config);
+        ours(self.pid, self.start_time, &self.config);
     }
 }
 
-fn ours(pid: i32, start_time: u64, config: &Value) {
+fn ours(pid: i32, start_time: u64, config: &Config) {
     let options = Options {
         helper: support::program(),
         ..Options::default()
@@ -299,10 +301,15 @@ fn running(runtime: &Path, name: &str, change: impl FnOnce(&mut Value)) -> Resul
     let pid = container.pid();
     let start_time = start_time(pid).unwrap();
     Ok(Running {
+        config: needed(&container),
         container,
         pid,
         start_time,
     })
+}
+
+fn needed(container: &Container) -> Config {
+    serde_json::from_value(container.config.clone()).unwrap()
 }
 
 fn fill(root: &Path) {

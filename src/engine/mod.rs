@@ -3,6 +3,7 @@
 pub mod file_copy;
 pub mod images;
 pub mod nsexec;
+pub mod oci;
 pub mod runtime;
 pub mod seccomp;
 pub mod shims;

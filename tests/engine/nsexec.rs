@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use podprobe::base::sys::task::start_time;
-use podprobe::engine::nsexec::{ExecError, Options, Target, exec_with};
+use podprobe::engine::nsexec::{Config, ExecError, Options, Target, exec_with};
 use podprobe::engine::runtime::ExecOutcome;
 use serde_json::{Value, json};
 
@@ -36,7 +36,8 @@ struct Container {
     dir: tempfile::TempDir,
     pid: i32,
     start: u64,
-    config: Value,
+    /// The part of its configuration that a command is run by.
+    config: Config,
 }
 
 fn runc(args: &[&str]) -> std::process::Output {
@@ -78,7 +79,7 @@ impl Container {
             dir,
             pid: 0,
             start: 0,
-            config,
+            config: serde_json::from_value(config).unwrap(),
         };
         // Its output must not be a pipe of ours: the container would hold it open.
         let log = fs::File::create(container.dir.path().join("log")).unwrap();
@@ -531,7 +532,7 @@ fn a_limit_that_cannot_be_set_is_named() {
     }
     let mut c = Container::plain();
     let rlimits = json!([{"type": "RLIMIT_CORE", "soft": 5, "hard": 4}]);
-    c.config["process"]["rlimits"] = rlimits;
+    c.config.process.rlimits = serde_json::from_value(rlimits).unwrap();
     let e = c.exec(&["true"], Duration::from_secs(1), 10).unwrap_err();
     assert_eq!(
         e.to_string(),
@@ -817,8 +818,8 @@ fn a_container_that_is_only_a_chroot_is_not_left() {
         std::thread::yield_now();
     }
     let start_time = start_time(pid).unwrap();
-    let config =
-        json!({"process": {"user": {"uid": 0, "gid": 0}, "env": ["PATH=/bin"], "cwd": "/"}});
+    let process = json!({"user": {"uid": 0, "gid": 0}, "env": ["PATH=/bin"], "cwd": "/"});
+    let config = serde_json::from_value(json!({"process": process})).unwrap();
     let target = Target {
         pid,
         start_time,
@@ -940,14 +941,14 @@ fn a_directory_that_is_gone_is_named() {
         return;
     }
     let mut c = Container::plain();
-    c.config["process"]["cwd"] = json!("/gone");
+    c.config.process.cwd = "/gone".into();
     let e = c.exec(&["true"], Duration::from_secs(1), 10).unwrap_err();
     assert_eq!(
         e.to_string(),
         "cannot change to working directory /gone: No such file or directory"
     );
-    c.config["process"]["cwd"] = json!("/");
-    c.config["process"]["apparmorProfile"] = json!("no-such-profile");
+    c.config.process.cwd = "/".into();
+    c.config.process.apparmor_profile = Some("no-such-profile".into());
     assert!(
         c.exec(&["true"], Duration::from_secs(1), 10)
             .unwrap_err()

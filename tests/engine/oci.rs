@@ -140,7 +140,7 @@ impl Case {
             services: &[],
             pod_ips: &[],
         });
-        build(&Inputs {
+        let spec = build(&Inputs {
             config: &config.unwrap(),
             sandbox_config: &sandbox_config,
             sandbox: &ContainerId::from("s"),
@@ -154,7 +154,8 @@ impl Case {
             localhost_seccomp: None,
             app_armor: None,
         })
-        .unwrap()
+        .unwrap();
+        json!(spec)
     }
 
     fn runtime<'a>(&'a self, runtime: &'a str) -> Running<'a> {

@@ -64,10 +64,11 @@ impl<'a> Running<'a> {
         timeout: Duration,
         limit: usize,
     ) -> Result<ExecOutcome, ExecError> {
+        let config = serde_json::from_value(config.clone()).unwrap();
         let target = nsexec::Target {
             pid: self.process.pid,
             start_time: self.process.start_time,
-            config,
+            config: &config,
             cgroup: "",
         };
         let options = nsexec::Options {

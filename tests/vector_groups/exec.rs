@@ -338,8 +338,9 @@ fn exec(command: &[String], limit: usize) -> Result<(i32, Vec<u8>), String> {
     let process = Process(child);
     let pid = process.0.id() as i32;
     let start_time = podprobe::base::sys::task::start_time(pid).ok_or("no start time")?;
-    let config = json!({"ociVersion": "1.0.2", "root": {"path": "/"}, "linux": {"namespaces": []},
-        "process": {"user": {"uid": 0, "gid": 0}, "cwd": "/", "args": ["sleep"], "env": ["PATH=/usr/bin:/bin"]}});
+    let config = serde_json::from_value(json!({"ociVersion": "1.0.2", "root": {"path": "/"}, "linux": {"namespaces": []},
+        "process": {"user": {"uid": 0, "gid": 0}, "cwd": "/", "args": ["sleep"], "env": ["PATH=/usr/bin:/bin"]}}))
+    .map_err(|e| e.to_string())?;
     let target = nsexec::Target {
         pid,
         start_time,

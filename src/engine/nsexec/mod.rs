@@ -38,10 +38,11 @@ use std::time::Duration;
 use nix::errno::Errno;
 
 use crate::base::sys::enter::{Board, Orders, Report, Stdio, Step};
+use crate::engine::oci::{Process, Seccomp};
 use crate::engine::runtime::ExecOutcome;
 
 pub use error::ExecError;
-pub use plan::needed;
+pub use plan::{Config, Filtered};
 pub use spawner::helper_main;
 pub(crate) use stream::stream;
 
@@ -59,7 +60,7 @@ pub struct Target<'a> {
     /// Start time of that process (see [`crate::base::sys::task::start_time`]).
     pub start_time: u64,
     /// The container's OCI config.json.
-    pub config: &'a serde_json::Value,
+    pub config: &'a Config,
     /// The container's cgroup below each hierarchy, a hint for messages; `/proc/PID/cgroup` is the truth.
     pub cgroup: &'a str,
 }
@@ -170,10 +171,11 @@ fn retried<T>(
 
 fn prepare(target: &Target<'_>, command: &[String]) -> Result<(Facts, Plan), ExecError> {
     let mut facts = Facts::read(target)?;
-    if plan::needs_passwd(target.config) {
+    let Config { process, linux } = target.config;
+    if plan::needs_passwd(process) {
         facts.known.passwd = facts::passwd_below(&facts.root);
     }
-    let plan = Plan::new(target.config, command, &facts.known)?;
+    let plan = Plan::new(process, linux.seccomp.as_ref(), command, &facts.known)?;
     if !facts.still_running() {
         return Err(ExecError::NotRunning { pid: target.pid });
     }
@@ -319,23 +321,21 @@ fn orders(plan: Plan) -> Orders {
 /// # Errors
 /// Returns an error that says what cannot be given exactly.
 pub(crate) fn orders_of_first_process(
-    config: &serde_json::Value,
+    process: &Process,
+    seccomp: Option<&Seccomp>,
     root: &OwnedFd,
     traceable: bool,
 ) -> Result<Orders, ExecError> {
-    let args = config["process"]["args"].as_array();
-    let words = args.into_iter().flatten().filter_map(|w| w.as_str());
-    let command: Vec<String> = words.map(str::to_owned).collect();
     let known = facts::Known {
         namespaces: 0,
         permitted: crate::base::sys::permitted_capabilities()
             .map_err(|e| ExecError::os("cannot read our capabilities", e))?,
-        passwd: match plan::needs_passwd(config) {
+        passwd: match plan::needs_passwd(process) {
             true => facts::passwd_below(root),
             false => String::new(),
         },
     };
-    let plan = Plan::new(config, &command, &known)?;
+    let plan = Plan::new(process, seccomp, &process.args, &known)?;
     Ok(Orders {
         traceable,
         ..orders(plan)

@@ -5,11 +5,12 @@
 
 use std::ffi::CString;
 
-use serde_json::Value;
+use serde::{Deserialize, Serialize};
 
 use super::error::ExecError;
 use super::facts::Known;
 use crate::api::capabilities::CAPABILITIES;
+use crate::engine::oci::{Capabilities, Process, Rlimit, Seccomp};
 use crate::engine::seccomp::Filter;
 
 const SYS_PTRACE: u64 = 1 << 19;
@@ -62,17 +63,29 @@ pub(super) struct Plan {
 }
 
 /// The part of a config.json that an exec reads. The rest, mounts and limits and hooks, is several times as much.
-pub fn needed(config: &Value) -> Value {
-    serde_json::json!({"process": config["process"], "linux": {"seccomp": config["linux"]["seccomp"]}})
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Config {
+    /// The container's first process.
+    pub process: Process,
+    /// Its filter of system calls.
+    #[serde(default)]
+    pub linux: Filtered,
 }
 
-/// True if the config names no home directory, so that the container's passwd file is needed.
-pub(super) fn needs_passwd(config: &Value) -> bool {
-    !strings(&config["process"]["env"]).any(|e| e.starts_with("HOME=") && e.len() > 5)
+/// The part of `linux` that an exec reads.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct Filtered {
+    /// None where every call may be made.
+    pub seccomp: Option<Seccomp>,
 }
 
-fn strings(v: &Value) -> impl Iterator<Item = &str> {
-    v.as_array().into_iter().flatten().filter_map(Value::as_str)
+/// True if the process is given no home directory, so that the container's passwd file is needed.
+pub(super) fn needs_passwd(process: &Process) -> bool {
+    !process.env.iter().any(|e| names_home(e))
+}
+
+fn names_home(variable: &str) -> bool {
+    variable.starts_with("HOME=") && variable.len() > 5
 }
 
 fn c(s: &str, what: &str) -> Result<CString, ExecError> {
@@ -81,22 +94,19 @@ fn c(s: &str, what: &str) -> Result<CString, ExecError> {
 
 impl Plan {
     pub(super) fn new(
-        config: &Value,
+        process: &Process,
+        profile: Option<&Seccomp>,
         command: &[String],
         known: &Known,
     ) -> Result<Plan, ExecError> {
-        let process = &config["process"];
-        if !process.is_object() {
-            return Err(ExecError::Invalid("its config.json has no process".into()));
-        }
         let Some(name) = command.first() else {
             return Err(ExecError::Invalid("the command is empty".into()));
         };
-        let user = &process["user"];
-        let (uid, gid) = (id(&user["uid"])?, id(&user["gid"])?);
+        let user = &process.user;
+        let (uid, gid) = (id(user.uid)?, id(user.gid)?);
         let env = environment(process, uid, &known.passwd);
-        let (rlimits, limit_names) = limits(process)?;
-        let caps = capabilities(process, known);
+        let (rlimits, limit_names) = limits(&process.rlimits)?;
+        let caps = capabilities(&process.capabilities, known);
         Ok(Plan {
             argv: command
                 .iter()
@@ -110,24 +120,20 @@ impl Plan {
                 .iter()
                 .map(|f| c(f, "the command"))
                 .collect::<Result<_, _>>()?,
-            cwd: c(
-                process["cwd"]
-                    .as_str()
-                    .filter(|s| !s.is_empty())
-                    .unwrap_or("/"),
-                "the working directory",
-            )?,
-            groups: user["additionalGids"]
-                .as_array()
-                .into_iter()
-                .flatten()
-                .map(id)
+            cwd: match process.cwd.as_str() {
+                "" => c"/".into(),
+                cwd => c(cwd, "the working directory")?,
+            },
+            groups: user
+                .additional_gids
+                .iter()
+                .map(|gid| id(*gid))
                 .collect::<Result<_, _>>()?,
-            umask: user["umask"].as_u64().map_or(0o022, |u| u as u32 & 0o777),
-            no_new_privs: process["noNewPrivileges"].as_bool().unwrap_or(false),
-            oom_score_adj: process["oomScoreAdj"].as_i64(),
+            umask: user.umask.map_or(0o022, |u| u & 0o777),
+            no_new_privs: process.no_new_privileges,
+            oom_score_adj: process.oom_score_adj,
             label: label(process)?,
-            seccomp: seccomp(&config["linux"]["seccomp"])?,
+            seccomp: profile.map(seccomp).transpose()?,
             namespaces: known.namespaces,
             traceable: caps.iter().any(|c| c & SYS_PTRACE != 0),
             uid,
@@ -148,36 +154,24 @@ impl Plan {
     }
 }
 
-fn seccomp(profile: &Value) -> Result<Option<Filter>, ExecError> {
+fn seccomp(profile: &Seccomp) -> Result<Filter, ExecError> {
     let failed = |why| ExecError::Invalid(format!("cannot apply its seccomp profile: {why}"));
-    if profile.is_null() {
-        Ok(None)
-    } else {
-        crate::engine::seccomp::compiled(profile)
-            .map(Some)
-            .map_err(failed)
-    }
+    crate::engine::seccomp::compiled(profile).map_err(failed)
 }
 
-fn id(v: &Value) -> Result<u32, ExecError> {
-    match v {
-        Value::Null => Ok(0),
-        v => v
-            .as_u64()
-            .and_then(|n| u32::try_from(n).ok())
-            .filter(|n| *n != u32::MAX)
-            .ok_or_else(|| {
-                ExecError::Invalid(format!(
-                    "{v} in process.user of its config.json is not a user or group id"
-                ))
-            }),
+fn id(number: u32) -> Result<u32, ExecError> {
+    match number {
+        u32::MAX => Err(ExecError::Invalid(format!(
+            "{number} in process.user of its config.json is not a user or group id"
+        ))),
+        id => Ok(id),
     }
 }
 
 /// The config's environment; HOME comes from the passwd file where it is missing, as OCI runtimes do.
-fn environment(process: &Value, uid: u32, passwd: &str) -> Vec<String> {
-    let mut env: Vec<String> = strings(&process["env"]).map(str::to_owned).collect();
-    if !env.iter().any(|e| e.starts_with("HOME=") && e.len() > 5) {
+fn environment(process: &Process, uid: u32, passwd: &str) -> Vec<String> {
+    let mut env = process.env.clone();
+    if needs_passwd(process) {
         env.retain(|e| e != "HOME=");
         env.push(format!("HOME={}", home(passwd, uid).unwrap_or("/")));
     }
@@ -213,63 +207,62 @@ fn candidates(name: &str, env: &[String]) -> Vec<String> {
         .collect()
 }
 
-fn mask(names: &Value) -> u64 {
-    let number = |n: &str| {
+fn mask(names: &[String]) -> u64 {
+    let number = |n: &String| {
         let name = n.strip_prefix("CAP_")?;
         CAPABILITIES.iter().position(|c| *c == name)
     };
     // Unknown names are passed over, as runc does: this kernel cannot grant them.
-    strings(names).filter_map(number).fold(0, |m, n| m | 1 << n)
+    names.iter().filter_map(number).fold(0, |m, n| m | 1 << n)
 }
 
 /// Never more than we have ourselves.
-fn capabilities(process: &Value, known: &Known) -> [u64; 5] {
-    let caps = &process["capabilities"];
+fn capabilities(caps: &Capabilities, known: &Known) -> [u64; 5] {
     let ours = known.permitted;
-    let permitted = mask(&caps["permitted"]) & ours;
-    let inheritable = mask(&caps["inheritable"]) & ours;
+    let permitted = mask(&caps.permitted) & ours;
+    let inheritable = mask(&caps.inheritable) & ours;
     [
-        mask(&caps["bounding"]),
-        mask(&caps["effective"]) & permitted,
+        mask(&caps.bounding),
+        mask(&caps.effective) & permitted,
         permitted,
         inheritable,
-        mask(&caps["ambient"]) & permitted & inheritable,
+        mask(&caps.ambient) & permitted & inheritable,
     ]
 }
 
 type Limits = (Vec<(u32, u64, u64)>, Vec<String>);
 
-fn limits(process: &Value) -> Result<Limits, ExecError> {
+fn limits(all: &[Rlimit]) -> Result<Limits, ExecError> {
     let mut out = Limits::default();
-    for limit in process["rlimits"].as_array().into_iter().flatten() {
-        let name = limit["type"].as_str().unwrap_or_default();
-        let known = LIMITS.iter().find(|(n, _)| *n == name);
-        let (Some((_, number)), Some(soft), Some(hard)) =
-            (known, limit["soft"].as_u64(), limit["hard"].as_u64())
-        else {
+    for limit in all {
+        let Rlimit {
+            kind: name,
+            soft,
+            hard,
+        } = limit;
+        let Some((_, number)) = LIMITS.iter().find(|(n, _)| n == name) else {
+            let limit = serde_json::to_string(limit).unwrap_or_default();
             return Err(ExecError::Invalid(format!(
                 "{limit} in process.rlimits of its config.json is not a limit"
             )));
         };
-        out.0.push((*number, soft, hard));
+        out.0.push((*number, *soft, *hard));
         out.1.push(format!("{name} to {soft}:{hard}"));
     }
     Ok(out)
 }
 
 /// The security label to write and the file to write it to.
-fn label(process: &Value) -> Result<Option<(CString, Vec<u8>)>, ExecError> {
-    let text = |key: &str| process[key].as_str().filter(|s| !s.is_empty());
-    match (text("apparmorProfile"), text("selinuxLabel")) {
+fn label(process: &Process) -> Result<Option<(CString, Vec<u8>)>, ExecError> {
+    let given = |label: &Option<String>| label.clone().filter(|s| !s.is_empty());
+    let labels = (&process.apparmor_profile, &process.selinux_label);
+    match (given(labels.0), given(labels.1)) {
         (None, None) => Ok(None),
         (Some(profile), None) => Ok(Some((
             c"/proc/self/attr/apparmor/exec".into(),
             format!("exec {profile}").into_bytes(),
         ))),
-        (None, Some(label)) => Ok(Some((
-            c"/proc/self/attr/exec".into(),
-            label.as_bytes().to_vec(),
-        ))),
+        (None, Some(label)) => Ok(Some((c"/proc/self/attr/exec".into(), label.into_bytes()))),
         (Some(_), Some(_)) => Err(ExecError::Invalid(
             "its config.json sets both an AppArmor profile and an SELinux label".into(),
         )),
@@ -278,8 +271,14 @@ fn label(process: &Value) -> Result<Option<(CString, Vec<u8>)>, ExecError> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
-    use serde_json::json;
+    use crate::engine::oci;
+
+    fn of(process: Value) -> Process {
+        serde_json::from_value(process).unwrap()
+    }
 
     fn known() -> Known {
         Known {
@@ -290,12 +289,7 @@ mod tests {
 
     #[track_caller]
     fn plan(process: Value) -> Plan {
-        Plan::new(
-            &json!({"process": process}),
-            &["/bin/true".into()],
-            &known(),
-        )
-        .unwrap()
+        Plan::new(&of(process), None, &["/bin/true".into()], &known()).unwrap()
     }
 
     #[track_caller]
@@ -317,13 +311,13 @@ mod tests {
     #[test]
     fn home_comes_from_passwd_only_where_it_is_missing() {
         let passwd = "root:x:0:0:root:/root:/bin/sh\nbad\napp:x:7:7::/srv:\n";
-        let env = |process: Value, uid| environment(&process, uid, passwd);
+        let env = |process: Value, uid| environment(&of(process), uid, passwd);
         assert_eq!(env(json!({"env": ["A=1"]}), 7), ["A=1", "HOME=/srv"]);
         assert_eq!(env(json!({"env": ["HOME="]}), 0), ["HOME=/root"]);
         assert_eq!(env(json!({}), 8), ["HOME=/"]);
         assert_eq!(env(json!({"env": ["HOME=/x"]}), 0), ["HOME=/x"]);
-        assert!(needs_passwd(&json!({"process": {"env": ["HOME="]}})));
-        assert!(!needs_passwd(&json!({"process": {"env": ["HOME=/x"]}})));
+        assert!(needs_passwd(&of(json!({"env": ["HOME="]}))));
+        assert!(!needs_passwd(&of(json!({"env": ["HOME=/x"]}))));
     }
 
     #[test]
@@ -341,15 +335,18 @@ mod tests {
 
     #[test]
     fn capabilities_are_the_containers_and_never_more_than_ours() {
-        let p = json!({"capabilities": {"bounding": ["CAP_CHOWN", "CAP_KILL"], "effective": ["CAP_CHOWN", "CAP_KILL"],
-            "permitted": ["CAP_CHOWN", "CAP_KILL", "CAP_NEW"], "inheritable": ["CAP_KILL"], "ambient": ["CAP_KILL", "CAP_CHOWN"]}});
+        let of = |caps: Value| serde_json::from_value::<oci::Capabilities>(caps).unwrap();
+        let p = of(
+            json!({"bounding": ["CAP_CHOWN", "CAP_KILL"], "effective": ["CAP_CHOWN", "CAP_KILL"],
+            "permitted": ["CAP_CHOWN", "CAP_KILL", "CAP_NEW"], "inheritable": ["CAP_KILL"], "ambient": ["CAP_KILL", "CAP_CHOWN"]}),
+        );
         assert_eq!(capabilities(&p, &known()), [0x21, 0x21, 0x21, 0x20, 0x20]);
         let few = Known {
             permitted: 1,
             ..known()
         };
         assert_eq!(capabilities(&p, &few), [0x21, 1, 1, 0, 0]);
-        assert_eq!(capabilities(&json!({}), &known()), [0; 5]);
+        assert_eq!(capabilities(&of(json!({})), &known()), [0; 5]);
     }
 
     #[test]
@@ -370,17 +367,23 @@ mod tests {
             .unwrap()
             .1;
         assert_eq!(p.rlimits, [(nofile, 5, u64::MAX)]);
-        assert!(limits(&json!({"rlimits": [{"type": "RLIMIT_X", "soft": 5, "hard": 5}]})).is_err());
-        assert!(
-            limits(&json!({"rlimits": [{"type": "RLIMIT_CPU", "soft": -5, "hard": 5}]})).is_err()
+        let odd = of(json!({"rlimits": [{"type": "RLIMIT_X", "soft": 5, "hard": 5}]}));
+        assert_eq!(
+            limits(&odd.rlimits).unwrap_err().to_string(),
+            "cannot enter container: {\"type\":\"RLIMIT_X\",\"soft\":5,\"hard\":5} in process.rlimits of its config.json \
+             is not a limit"
         );
+        let negative = json!({"type": "RLIMIT_CPU", "soft": -5, "hard": 5});
+        assert!(serde_json::from_value::<Rlimit>(negative).is_err());
     }
 
     #[test]
     fn what_cannot_be_given_exactly_is_refused() {
         let new = |config: Value, command: &[&str]| {
             let command: Vec<String> = command.iter().map(|s| (*s).to_owned()).collect();
-            Plan::new(&config, &command, &known()).map(|_| ())
+            let config: Config = serde_json::from_value(config).unwrap();
+            let profile = config.linux.seccomp.as_ref();
+            Plan::new(&config.process, profile, &command, &known()).map(|_| ())
         };
         assert!(
             new(json!({"process": {}, "linux": {"seccomp": {}}}), &["x"])
@@ -396,8 +399,9 @@ mod tests {
         assert_eq!(new(json!({"process": {}}), &["x"]), Ok(()));
         assert!(new(json!({"process": {}}), &[]).is_err());
         assert!(new(json!({"process": {}}), &["a\0b"]).is_err());
-        assert!(new(json!({}), &["x"]).is_err());
-        assert!(new(json!({"process": {"user": {"uid": -1}}}), &["x"]).is_err());
+        for damaged in [json!({}), json!({"process": {"user": {"uid": -1}}})] {
+            assert!(serde_json::from_value::<Config>(damaged).is_err());
+        }
         assert!(new(json!({"process": {"user": {"uid": 4294967295u32}}}), &["x"]).is_err());
         assert!(
             new(

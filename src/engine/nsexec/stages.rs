@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::*;
 use crate::base::clock::Moment;
@@ -105,8 +105,10 @@ fn stranger(pid: i32) -> Option<Stranger> {
     panic!("no process got pid {pid}")
 }
 
-fn config() -> Value {
-    json!({"process": {"user": {"uid": 0, "gid": 0}, "env": ["PATH=/bin:/usr/bin", "HOME=/"], "cwd": "/"}})
+fn config() -> Config {
+    let process =
+        json!({"user": {"uid": 0, "gid": 0}, "env": ["PATH=/bin:/usr/bin", "HOME=/"], "cwd": "/"});
+    serde_json::from_value(json!({"process": process})).unwrap()
 }
 
 /// Prepares, has `between` happen, and goes on: it must fail, and the command must not have run.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::facts::{SEEN, Seen, inode_of};
 use super::*;
@@ -46,7 +46,7 @@ fn tracer_role() {
 struct Sleeper {
     child: Child,
     start: u64,
-    config: Value,
+    config: Config,
     dirs: Vec<PathBuf>,
 }
 
@@ -64,7 +64,8 @@ impl Sleeper {
             .iter()
             .map(|p| p.dir().join(&name))
             .collect();
-        let config = json!({"process": {"user": {"uid": 0, "gid": 0}, "env": ["PATH=/usr/bin:/bin", "HOME=/"], "cwd": "/"}});
+        let process = json!({"user": {"uid": 0, "gid": 0}, "env": ["PATH=/usr/bin:/bin", "HOME=/"], "cwd": "/"});
+        let config = serde_json::from_value(json!({"process": process})).unwrap();
         let sleeper = Self {
             child,
             start: start_time(pid).unwrap(),
@@ -264,7 +265,7 @@ fn a_failure_is_not_the_next_ones() {
     }
     let mut s = Sleeper::new();
     for _ in 0..3 {
-        s.config["process"]["cwd"] = json!("/nonexistent");
+        s.config.process.cwd = "/nonexistent".into();
         let failed = exec(&s.target(), &["true".into()], Duration::from_secs(9), 9);
         assert!(
             matches!(
@@ -276,7 +277,7 @@ fn a_failure_is_not_the_next_ones() {
             ),
             "{failed:?}"
         );
-        s.config["process"]["cwd"] = json!("/");
+        s.config.process.cwd = "/".into();
         assert_eq!(s.output(&["pwd"]), "/\n");
     }
 }
@@ -411,7 +412,7 @@ fn an_environment_that_fits_no_message_arrives() {
     let long = "x".repeat(60_000);
     let env = ["PATH=/usr/bin:/bin", "HOME=/"].map(str::to_owned);
     let more = (0..5).map(|n| format!("LONG{n}={long}"));
-    s.config["process"]["env"] = json!(env.into_iter().chain(more).collect::<Vec<_>>());
+    s.config.process.env = env.into_iter().chain(more).collect();
     let script = "echo ${#LONG0} ${#LONG4}";
     assert_eq!(s.output(&["sh", "-c", script]), "60000 60000\n");
 }
@@ -425,13 +426,15 @@ fn the_app_armor_profile_is_set_before_all_that_would_forbid_it() {
     }
     for no_new_privs in [false, true] {
         let mut s = Sleeper::new();
-        s.config["process"]["apparmorProfile"] = json!("my profile");
-        s.config["process"]["user"] = json!({"uid": 1234, "gid": 1234});
-        s.config["process"]["noNewPrivileges"] = json!(no_new_privs);
-        s.config["linux"]["seccomp"] = json!({
+        let process = &mut s.config.process;
+        process.apparmor_profile = Some("my profile".into());
+        (process.user.uid, process.user.gid) = (1234, 1234);
+        process.no_new_privileges = no_new_privs;
+        let profile = json!({
             "defaultAction": "SCMP_ACT_ALLOW",
             "syscalls": [{ "names": ["write"], "action": "SCMP_ACT_ERRNO" }],
         });
+        s.config.linux.seccomp = serde_json::from_value(profile).unwrap();
         let command = ["true".to_owned()];
         let (facts, mut plan) = prepare(&s.target(), &command).unwrap();
         let file = tempfile::NamedTempFile::new().unwrap();

@@ -3,22 +3,20 @@
 
 use std::sync::Mutex;
 
-use serde_json::Value;
-
 use super::{Filter, compile};
-
 use crate::base::locks::Locked;
+use crate::engine::oci::Seccomp;
 
 /// How many profiles are kept, the last used first; one has about 50 KB.
 const KEPT: usize = 4;
 
-static FILTERS: Mutex<Vec<(Value, Filter)>> = Mutex::new(Vec::new());
+static FILTERS: Mutex<Vec<(Seccomp, Filter)>> = Mutex::new(Vec::new());
 
 /// Compiles a profile as [`compile`] does, but keeps the filters of profiles in use. Profiles are compared as a whole.
 ///
 /// # Errors
 /// Returns the error of [`compile`].
-pub fn compiled(profile: &Value) -> Result<Filter, String> {
+pub fn compiled(profile: &Seccomp) -> Result<Filter, String> {
     let mut kept = FILTERS.locked();
     let found = match kept.iter().position(|(p, _)| p == profile) {
         Some(n) => kept.remove(n),
@@ -32,20 +30,24 @@ pub fn compiled(profile: &Value) -> Result<Filter, String> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
+
+    fn of(profile: Value) -> Seccomp {
+        serde_json::from_value(profile).unwrap()
+    }
 
     /// More profiles than are kept, in an order that drops and finds them.
     #[test]
     fn each_profile_has_its_own_filter() {
         for errno in [1, 2, 3, 1, 4, 5, 6, 1, 2, 6, 6] {
-            let profile = json!({ "defaultAction": "SCMP_ACT_ALLOW", "syscalls": [
-                { "names": ["read"], "action": "SCMP_ACT_ERRNO", "errnoRet": errno }] });
+            let profile = of(json!({ "defaultAction": "SCMP_ACT_ALLOW", "syscalls": [
+                { "names": ["read"], "action": "SCMP_ACT_ERRNO", "errnoRet": errno }] }));
             assert_eq!(compiled(&profile), compile(&profile));
         }
-        assert!(compiled(&json!({})).is_err());
-        compiled(&json!({ "defaultAction": "SCMP_ACT_LOG" })).unwrap();
+        assert!(compiled(&of(json!({}))).is_err());
+        compiled(&of(json!({ "defaultAction": "SCMP_ACT_LOG" }))).unwrap();
         assert!(FILTERS.lock().unwrap().len() <= KEPT);
     }
 }

@@ -5,7 +5,7 @@
 //! and older kernels are not supported. io_uring is refused, because it had too many security
 //! holes. Address families up to AF_MCTP are allowed, except AF_ALG and AF_VSOCK.
 
-use serde_json::{Value, json};
+use crate::engine::oci::{Seccomp, SeccompArg, Syscall};
 
 /// Allowed whatever the arguments and capabilities are; names that one architecture lacks do no harm.
 const ALLOWED: &str = "\
@@ -91,17 +91,38 @@ const FAMILIES: [u64; 6] = [39, 41, 42, 43, 44, 45];
 /// New namespaces: mount, cgroup, uts, ipc, user, pid, net.
 const NAMESPACES: u64 = 0x7e02_0000;
 
-fn allow(names: &str) -> Value {
-    json!({ "names": names.split_ascii_whitespace().collect::<Vec<_>>(), "action": "SCMP_ACT_ALLOW" })
+const ALLOW: &str = "SCMP_ACT_ALLOW";
+const ERRNO: &str = "SCMP_ACT_ERRNO";
+
+fn entry(names: &str, action: &str) -> Syscall {
+    let names = names.split_ascii_whitespace().map(str::to_owned);
+    Syscall {
+        names: Some(names.collect()),
+        action: Some(action.into()),
+        ..Syscall::default()
+    }
 }
 
-fn allow_if(name: &str, operator: &str, value: u64) -> Value {
-    let arg = json!({ "index": 0, "value": value, "valueTwo": 0, "op": operator });
-    json!({ "names": [name], "action": "SCMP_ACT_ALLOW", "args": [arg] })
+fn allow(names: &str) -> Syscall {
+    entry(names, ALLOW)
+}
+
+fn allow_if(name: &str, operator: &str, value: u64) -> Syscall {
+    let arg = SeccompArg {
+        index: Some(0.into()),
+        value: Some(value.into()),
+        value_two: Some(0.into()),
+        op: Some(operator.into()),
+    };
+    Syscall {
+        args: Some(vec![arg]),
+        ..allow(name)
+    }
 }
 
 /// `linux.seccomp` for a container with this bounding set (`CAP_…` names).
-pub fn profile(bounding: &[&str]) -> Value {
+pub fn profile(bounding: &[String]) -> Seccomp {
+    let has = |capability: &str| bounding.iter().any(|c| c == capability);
     let mut syscalls = vec![allow(ALLOWED), allow(OF_THIS_MACHINE)];
     syscalls.extend(
         PERSONALITIES
@@ -117,16 +138,22 @@ pub fn profile(bounding: &[&str]) -> Value {
     syscalls.extend(
         WITH_CAPABILITY
             .iter()
-            .filter(|(c, _)| bounding.contains(c))
+            .filter(|(c, _)| has(c))
             .map(|(_, names)| allow(names)),
     );
-    if !bounding.contains(&"CAP_SYS_ADMIN") {
+    if !has("CAP_SYS_ADMIN") {
         syscalls.push(allow_if("clone", "SCMP_CMP_MASKED_EQ", NAMESPACES));
         // Its flags lie in memory, where no filter sees them; ENOSYS makes libraries use clone.
-        syscalls.push(
-            json!({ "names": ["clone3"], "action": "SCMP_ACT_ERRNO", "errnoRet": libc::ENOSYS }),
-        );
+        syscalls.push(Syscall {
+            errno_ret: Some(libc::ENOSYS.into()),
+            ..entry("clone3", ERRNO)
+        });
     }
-    let architectures: Vec<&str> = super::ABIS.iter().map(|a| a.name).collect();
-    json!({ "defaultAction": "SCMP_ACT_ERRNO", "architectures": architectures, "syscalls": syscalls })
+    let architectures = super::ABIS.iter().map(|a| a.name.to_owned());
+    Seccomp {
+        default_action: Some(ERRNO.into()),
+        architectures: Some(architectures.collect()),
+        syscalls: Some(syscalls),
+        ..Seccomp::default()
+    }
 }

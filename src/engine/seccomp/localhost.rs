@@ -3,21 +3,48 @@
 //! Invariant: anything in the file that is not understood refuses the container; nothing is left
 //! out silently.
 
-use serde_json::{Map, Value, json};
+use serde::Deserialize;
+use serde_json::{Map, Value};
 
-use super::{ABIS, compile, strings};
+use super::{ABIS, compile, listed};
+use crate::engine::oci::Seccomp;
+
+/// Docker's choice of architectures by the machine's.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ByMachine {
+    arch_map: Option<Vec<Machine>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Machine {
+    architecture: String,
+    sub_architectures: Option<Vec<String>>,
+}
 
 /// `linux.seccomp` of the file's text.
 ///
 /// # Errors
 /// Returns the reason when the text is not a JSON object, holds an unknown key or value, or cannot be compiled.
-pub fn profile(text: &[u8]) -> Result<Value, String> {
-    let file: Value = serde_json::from_slice(text).map_err(|e| e.to_string())?;
-    let Value::Object(mut profile) = file else {
+pub fn profile(text: &[u8]) -> Result<Seccomp, String> {
+    check(&serde_json::from_slice(text).map_err(|e| e.to_string())?)?;
+    let mut profile: Seccomp = serde_json::from_slice(text).map_err(|e| e.to_string())?;
+    if profile.architectures.is_none() {
+        let by: ByMachine = serde_json::from_slice(text).map_err(|e| e.to_string())?;
+        profile.architectures = by.arch_map.map(|map| architectures(&map));
+    }
+    profile.syscalls.get_or_insert_default();
+    compile(&profile).map(|_| profile)
+}
+
+/// Refuses what a [`Seccomp`] would pass over.
+fn check(file: &Value) -> Result<(), String> {
+    let Value::Object(profile) = file else {
         return Err("it is no JSON object".into());
     };
     known(
-        &profile,
+        profile,
         &[
             "defaultAction",
             "defaultErrnoRet",
@@ -28,24 +55,9 @@ pub fn profile(text: &[u8]) -> Result<Value, String> {
         ],
         "",
     )?;
-    if let Some(map) = profile
-        .remove("archMap")
-        .filter(|_| !profile.contains_key("architectures"))
-    {
-        profile.insert("architectures".into(), architectures(&map));
-    }
-    let entries = profile
-        .get("syscalls")
-        .and_then(Value::as_array)
-        .map_or(&[][..], Vec::as_slice);
-    let entries: Vec<Value> = entries
-        .iter()
-        .enumerate()
-        .map(|(n, e)| entry(n, e))
-        .collect::<Result<_, _>>()?;
-    profile.insert("syscalls".into(), entries.into());
-    let profile = Value::Object(profile);
-    compile(&profile).map(|_| profile)
+    let entries = profile.get("syscalls").and_then(Value::as_array);
+    let mut entries = entries.into_iter().flatten().enumerate();
+    entries.try_for_each(|(n, entry)| check_entry(n, entry))
 }
 
 fn known(object: &Map<String, Value>, names: &[&str], at: &str) -> Result<(), String> {
@@ -59,34 +71,32 @@ fn known(object: &Map<String, Value>, names: &[&str], at: &str) -> Result<(), St
 }
 
 /// The architecture of the entry for this machine, and its sub-architectures.
-fn architectures(map: &Value) -> Value {
-    let entries = || map.as_array().into_iter().flatten();
-    let own = entries().find(|e| e["architecture"] == ABIS[0].name);
-    json!(own.map_or(vec![], |e| {
-        strings(&e["subArchitectures"])
-            .chain([ABIS[0].name])
-            .collect::<Vec<_>>()
-    }))
+fn architectures(map: &[Machine]) -> Vec<String> {
+    let own = map.iter().find(|m| m.architecture == ABIS[0].name);
+    own.map_or(vec![], |own| {
+        let mut all = listed(&own.sub_architectures).to_vec();
+        all.push(own.architecture.clone());
+        all
+    })
 }
 
-fn entry(n: usize, entry: &Value) -> Result<Value, String> {
+fn check_entry(n: usize, entry: &Value) -> Result<(), String> {
     let at = format!("syscalls[{n}].");
-    let Value::Object(mut entry) = entry.clone() else {
+    let Value::Object(entry) = entry else {
         return Err(format!("syscalls[{n}] is no object"));
     };
     known(
-        &entry,
+        entry,
         &[
             "names", "action", "errnoRet", "args", "comment", "includes", "excludes",
         ],
         &at,
     )?;
-    entry.remove("comment");
     for key in ["includes", "excludes"] {
         // Whether these conditions hold would have to be decided for each container, so an entry
         // with conditions is refused; containerd ignores the conditions.
         if entry
-            .remove(key)
+            .get(key)
             .is_some_and(|v| v.as_object().is_none_or(|o| !o.is_empty()))
         {
             return Err(format!(
@@ -94,26 +104,21 @@ fn entry(n: usize, entry: &Value) -> Result<Value, String> {
             ));
         }
     }
-    if let Some(Value::Array(args)) = entry.get("args") {
-        args.iter().try_for_each(|a| {
-            a.as_object().map_or(Ok(()), |a| {
-                known(a, &["index", "value", "valueTwo", "op"], &at)
-            })
-        })?;
-    }
-    // runc's decoder wants a list.
-    entry.retain(|_, v| !v.is_null());
-    Ok(Value::Object(entry))
+    let args = entry.get("args").and_then(Value::as_array);
+    let mut args = args.into_iter().flatten().filter_map(Value::as_object);
+    args.try_for_each(|a| known(a, &["index", "value", "valueTwo", "op"], &at))
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[track_caller]
     fn check(file: Value, expected: Result<Value, &str>) {
         match (profile(file.to_string().as_bytes()), expected) {
-            (Ok(got), Ok(expected)) => assert_eq!(got, expected),
+            (Ok(got), Ok(expected)) => assert_eq!(json!(got), expected),
             (Err(got), Err(expected)) => assert!(got.contains(expected), "{got}"),
             (got, expected) => panic!("{got:?}, not {expected:?}"),
         }

@@ -17,7 +17,9 @@ pub mod default;
 pub mod localhost;
 mod syscalls;
 
-use serde_json::Value;
+use serde_json::{Number, Value};
+
+use crate::engine::oci::{Seccomp, SeccompArg, Syscall};
 
 pub use cache::compiled;
 
@@ -74,7 +76,7 @@ struct Condition {
 
 /// An entry of `syscalls`.
 struct Rule<'a> {
-    names: Vec<&'a str>,
+    names: &'a [String],
     value: u32,
     /// The rule applies when one of these holds, or always when there are none.
     alternatives: Vec<Vec<Condition>>,
@@ -85,14 +87,11 @@ struct Rule<'a> {
 /// # Errors
 /// Returns a text when an action, operator or flag is unknown or needs a listener, or when the profile is too large for
 /// the kernel. The text follows "cannot apply seccomp profile: ".
-pub fn compile(profile: &Value) -> Result<Filter, String> {
-    let default = action(&profile["defaultAction"], &profile["defaultErrnoRet"])?;
-    let listed = profile["syscalls"]
-        .as_array()
-        .map_or(&[][..], Vec::as_slice);
+pub fn compile(profile: &Seccomp) -> Result<Filter, String> {
+    let default = action(&profile.default_action, &profile.default_errno_ret)?;
     // A rule whose action is the default has no effect. libseccomp refuses it, so runc leaves it
     // out; we do too.
-    let rules: Vec<Rule<'_>> = listed
+    let rules: Vec<Rule<'_>> = listed(&profile.syscalls)
         .iter()
         .map(rule)
         .collect::<Result<Vec<_>, _>>()?
@@ -100,7 +99,8 @@ pub fn compile(profile: &Value) -> Result<Filter, String> {
         .filter(|r| r.value != default)
         .collect();
     let wanted = |abi: &&Abi| {
-        abi.name == ABIS[0].name || strings(&profile["architectures"]).any(|a| a == abi.name)
+        let named = listed(&profile.architectures);
+        abi.name == ABIS[0].name || named.iter().any(|a| a == abi.name)
     };
     let mut sections: Vec<Section> = Vec::new();
     for abi in ABIS.iter().filter(wanted) {
@@ -131,26 +131,31 @@ pub fn compile(profile: &Value) -> Result<Filter, String> {
     }
     Ok(Filter {
         program,
-        flags: flags(profile)?,
+        flags: flags(listed(&profile.flags))?,
     })
 }
 
-fn strings(v: &Value) -> impl Iterator<Item = &str> {
-    v.as_array().into_iter().flatten().filter_map(Value::as_str)
+fn listed<T>(list: &Option<Vec<T>>) -> &[T] {
+    list.as_deref().unwrap_or_default()
+}
+
+/// A word of a profile as JSON has it: a missing one is `null`.
+fn shown(word: &Option<String>) -> Value {
+    word.clone().into()
 }
 
 /// The SECCOMP_RET_* of an action. SCMP_ACT_NOTIFY is refused, because it needs a process that
 /// answers.
-fn action(name: &Value, errno: &Value) -> Result<u32, String> {
+fn action(name: &Option<String>, errno: &Option<Number>) -> Result<u32, String> {
     let data = match errno {
-        Value::Null => libc::EPERM as u32,
+        None => libc::EPERM as u32,
         // The kernel takes no larger one.
-        n => n
+        Some(n) => n
             .as_u64()
             .filter(|n| *n <= 4095)
             .ok_or_else(|| format!("errnoRet {n} is no error number"))? as u32,
     };
-    Ok(match name.as_str().unwrap_or_default() {
+    Ok(match name.as_deref().unwrap_or_default() {
         "SCMP_ACT_ALLOW" => libc::SECCOMP_RET_ALLOW,
         "SCMP_ACT_ERRNO" => ERRNO | data,
         "SCMP_ACT_KILL" | "SCMP_ACT_KILL_THREAD" => KILL,
@@ -161,12 +166,12 @@ fn action(name: &Value, errno: &Value) -> Result<u32, String> {
         "SCMP_ACT_NOTIFY" => {
             return Err("SCMP_ACT_NOTIFY needs a listener, which is not supported".into());
         }
-        _ => return Err(format!("{name} is no action")),
+        _ => return Err(format!("{} is no action", shown(name))),
     })
 }
 
-fn flags(profile: &Value) -> Result<u32, String> {
-    strings(&profile["flags"]).try_fold(0, |flags, name| match name {
+fn flags(names: &[String]) -> Result<u32, String> {
+    names.iter().try_fold(0, |flags, name| match name.as_str() {
         "SECCOMP_FILTER_FLAG_LOG" => Ok(flags | libc::SECCOMP_FILTER_FLAG_LOG as u32),
         "SECCOMP_FILTER_FLAG_SPEC_ALLOW" => Ok(flags | libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW as u32),
         // This flag is for processes with several threads; ours has one.
@@ -175,11 +180,10 @@ fn flags(profile: &Value) -> Result<u32, String> {
     })
 }
 
-fn rule(entry: &Value) -> Result<Rule<'_>, String> {
-    let names: Vec<&str> = strings(&entry["names"]).collect();
-    let value = action(&entry["action"], &entry["errnoRet"])?;
-    let args = entry["args"].as_array().map_or(&[][..], Vec::as_slice);
-    let conditions: Vec<Condition> = args.iter().map(condition).collect::<Result<_, _>>()?;
+fn rule(entry: &Syscall) -> Result<Rule<'_>, String> {
+    let value = action(&entry.action, &entry.errno_ret)?;
+    let args = listed(&entry.args).iter();
+    let conditions: Vec<Condition> = args.map(condition).collect::<Result<_, _>>()?;
     let repeated = conditions
         .iter()
         .any(|c| conditions.iter().filter(|o| o.index == c.index).count() > 1);
@@ -189,15 +193,15 @@ fn rule(entry: &Value) -> Result<Rule<'_>, String> {
         false => vec![conditions],
     };
     Ok(Rule {
-        names,
+        names: listed(&entry.names),
         value,
         alternatives,
     })
 }
 
-fn condition(arg: &Value) -> Result<Condition, String> {
+fn condition(arg: &SeccompArg) -> Result<Condition, String> {
     use Operator::*;
-    let operator = match arg["op"].as_str().unwrap_or_default() {
+    let operator = match arg.op.as_deref().unwrap_or_default() {
         "SCMP_CMP_EQ" => Equal,
         "SCMP_CMP_NE" => NotEqual,
         "SCMP_CMP_GT" => Greater,
@@ -205,23 +209,23 @@ fn condition(arg: &Value) -> Result<Condition, String> {
         "SCMP_CMP_LT" => Less,
         "SCMP_CMP_LE" => LessOrEqual,
         "SCMP_CMP_MASKED_EQ" => Masked,
-        _ => return Err(format!("{} is no operator", arg["op"])),
+        _ => return Err(format!("{} is no operator", shown(&arg.op))),
     };
-    let number = |key: &str| match &arg[key] {
-        Value::Null => Ok(0),
-        n => n
+    let number = |key: &str, given: &Option<Number>| match given {
+        None => Ok(0),
+        Some(n) => n
             .as_u64()
             .ok_or_else(|| format!("{key} {n} of an argument is no number")),
     };
-    let index = number("index")?;
+    let index = number("index", &arg.index)?;
     if index > 5 {
         return Err(format!("a system call has no argument {index}"));
     }
     Ok(Condition {
         index: index as u32,
         operator,
-        value: number("value")?,
-        value_two: number("valueTwo")?,
+        value: number("value", &arg.value)?,
+        value_two: number("valueTwo", &arg.value_two)?,
     })
 }
 

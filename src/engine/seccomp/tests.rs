@@ -7,6 +7,16 @@ const ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
 const EPERM: u32 = ERRNO | libc::EPERM as u32;
 const ENOSYS: u32 = ERRNO | libc::ENOSYS as u32;
 
+/// Compiles a profile as a file has it.
+fn compile(profile: &Value) -> Result<Filter, String> {
+    super::compile(&serde_json::from_value(profile.clone()).unwrap())
+}
+
+/// The filter of RuntimeDefault for a container with one capability.
+fn default_filter(capability: &str) -> Filter {
+    super::compile(&default::profile(&[capability.to_owned()])).unwrap()
+}
+
 fn call(filter: &Filter, abi: usize, name: &str, arguments: [u64; 6]) -> u32 {
     let abi = &ABIS[abi];
     bpf::run(
@@ -72,7 +82,12 @@ fn an_unnamed_call_gets_the_default_and_a_later_one_enosys() {
 
 #[test]
 fn actions_and_their_errors() {
-    let of = |name: &str, errno: Value| action(&json!(name), &errno);
+    let of = |name: &str, errno: Value| {
+        action(
+            &Some(name.to_owned()),
+            &serde_json::from_value(errno).unwrap(),
+        )
+    };
     assert_eq!(
         of("SCMP_ACT_KILL", Value::Null),
         Ok(libc::SECCOMP_RET_KILL_THREAD)
@@ -178,8 +193,8 @@ fn only_the_architectures_of_the_profile_run() {
 
 #[test]
 fn the_default_profile_lets_through_what_it_should() {
-    let plain = compile(&default::profile(&["CAP_CHOWN"])).unwrap();
-    let admin = compile(&default::profile(&["CAP_SYS_ADMIN"])).unwrap();
+    let plain = default_filter("CAP_CHOWN");
+    let admin = default_filter("CAP_SYS_ADMIN");
     assert!(
         plain.program.len() < 900,
         "{} instructions",

@@ -14,9 +14,8 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
-use serde_json::Value;
-
 use crate::base::sys::bpf::{self, Instruction, ProgramType};
+use crate::engine::oci::DeviceRule;
 
 /// Making a device node.
 const MAKE: u8 = 1;
@@ -103,28 +102,26 @@ impl Rule {
     }
 }
 
-/// The rules of a configuration, and then those of every container.
+/// The rules of `linux.resources.devices`, and then those of every container.
 ///
 /// # Errors
 /// Returns a text about the rule that cannot be read, with its place.
-pub(crate) fn rules(config: &Value) -> Result<Vec<Rule>, String> {
-    let listed = config.pointer("/linux/resources/devices");
-    let listed = listed.and_then(Value::as_array).into_iter().flatten();
-    let own = listed.enumerate().map(|(i, rule)| {
+pub(crate) fn rules(listed: &[DeviceRule]) -> Result<Vec<Rule>, String> {
+    let own = listed.iter().enumerate().map(|(i, rule)| {
         read(rule).map_err(|why| format!("config.json: linux.resources.devices[{i}]: {why}"))
     });
     own.chain(EVERY_CONTAINER.map(Ok)).collect()
 }
 
-fn read(rule: &Value) -> Result<Rule, String> {
-    let kind = match rule["type"].as_str() {
+fn read(rule: &DeviceRule) -> Result<Rule, String> {
+    let kind = match rule.kind.as_deref() {
         None | Some("a" | "") => Kind::Any,
         Some("b") => Kind::Block,
         Some("c" | "u") => Kind::Char,
         Some(other) => return Err(format!("type {other:?} is not a, b or c")),
     };
     let mut access = 0;
-    for letter in rule["access"].as_str().unwrap_or("rwm").chars() {
+    for letter in rule.access.as_deref().unwrap_or("rwm").chars() {
         access |= match letter {
             'r' => READ,
             'w' => WRITE,
@@ -133,24 +130,22 @@ fn read(rule: &Value) -> Result<Rule, String> {
         };
     }
     Ok(Rule {
-        allow: rule["allow"] == Value::Bool(true),
+        allow: rule.allow,
         kind,
-        major: number(&rule["major"], "major")?,
-        minor: number(&rule["minor"], "minor")?,
+        major: number(rule.major, "major")?,
+        minor: number(rule.minor, "minor")?,
         access,
     })
 }
 
 /// Absent and -1 are every number.
-fn number(value: &Value, what: &str) -> Result<Option<u32>, String> {
+fn number(value: Option<i64>, what: &str) -> Result<Option<u32>, String> {
     match value {
-        Value::Null => Ok(None),
-        v if v.as_i64() == Some(-1) => Ok(None),
-        v => {
-            let n = v.as_u64().and_then(|n| u32::try_from(n).ok());
-            n.map(Some)
-                .ok_or_else(|| format!("{what} {v} is no device number"))
-        }
+        None | Some(-1) => Ok(None),
+        Some(n) => match u32::try_from(n) {
+            Ok(n) => Ok(Some(n)),
+            Err(_) => Err(format!("{what} {n} is no device number")),
+        },
     }
 }
 

@@ -11,11 +11,13 @@ mod process;
 mod resources;
 mod user;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use serde_json::{Map, Value, json};
-
 use crate::engine::images::ImageConfig;
+use crate::engine::oci::{
+    Device, DeviceRule, Linux, Mount, Namespace, Process, Root, Seccomp, Spec,
+};
 use crate::engine::runtime::{
     ContainerConfig, ContainerId, NamespaceMode, Propagation, RuntimeError, RuntimeErrorKind,
     SandboxConfig, SeccompProfile,
@@ -110,8 +112,8 @@ pub struct Inputs<'a> {
     pub cgroups_path: String,
     /// Facts of the node.
     pub host: &'a Host,
-    /// The profile of [`SeccompProfile::Localhost`], in the form of `linux.seccomp`.
-    pub localhost_seccomp: Option<Value>,
+    /// The profile of [`SeccompProfile::Localhost`].
+    pub localhost_seccomp: Option<Seccomp>,
     /// The name of an AppArmor profile that is loaded.
     pub app_armor: Option<String>,
 }
@@ -121,35 +123,32 @@ pub struct Inputs<'a> {
 /// # Errors
 /// Returns an error of kind `InvalidConfig`: no command at all, a user or group that the image does not have, an unknown
 /// capability or one that this process cannot give, a limit whose controller the node lacks.
-pub fn build(i: &Inputs<'_>) -> Result<Value, RuntimeError> {
+pub fn build(i: &Inputs<'_>) -> Result<Spec, RuntimeError> {
     config(i).map_err(|cause| RuntimeError::new(RuntimeErrorKind::InvalidConfig, cause))
 }
 
-fn config(i: &Inputs<'_>) -> Result<Value, String> {
+fn config(i: &Inputs<'_>) -> Result<Spec, String> {
     let process = process::process(i)?;
     let linux = linux(i, &process)?;
-    Ok(json!({
-        "ociVersion": "1.0.2",
-        "process": process,
-        "root": { "path": i.rootfs, "readonly": i.config.security.read_only_root },
-        "mounts": mounts(i),
-        "annotations": annotations(i),
-        "linux": linux,
-    }))
+    Ok(Spec {
+        oci_version: "1.0.2".into(),
+        process,
+        root: Root {
+            path: i.rootfs.into(),
+            readonly: i.config.security.read_only_root,
+        },
+        mounts: mounts(i),
+        annotations: annotations(i),
+        linux,
+    })
 }
 
 /// `linux.seccomp`.
-fn seccomp(i: &Inputs<'_>, bounding: &Value) -> Result<Option<Value>, String> {
+fn seccomp(i: &Inputs<'_>, bounding: &[String]) -> Result<Option<Seccomp>, String> {
     match (&i.config.security.seccomp, &i.localhost_seccomp) {
         (SeccompProfile::Unconfined, _) => Ok(None),
         (SeccompProfile::RuntimeDefault, _) => {
-            let bounding: Vec<&str> = bounding
-                .as_array()
-                .into_iter()
-                .flatten()
-                .filter_map(Value::as_str)
-                .collect();
-            Ok(Some(crate::engine::seccomp::default::profile(&bounding)))
+            Ok(Some(crate::engine::seccomp::default::profile(bounding)))
         }
         (SeccompProfile::Localhost(_), Some(own)) => Ok(Some(own.clone())),
         (SeccompProfile::Localhost(file), None) => Err(format!(
@@ -159,32 +158,26 @@ fn seccomp(i: &Inputs<'_>, bounding: &Value) -> Result<Option<Value>, String> {
     }
 }
 
-fn linux(i: &Inputs<'_>, process: &Value) -> Result<Value, String> {
+fn linux(i: &Inputs<'_>, process: &Process) -> Result<Linux, String> {
     let privileged = i.config.security.privileged;
     let mut resources = resources::linux_resources(&i.config.resources, i.host)?;
     // Nothing is allowed here: the runtimes themselves add what every container needs (null, zero, tty, pts, mknod).
-    resources.insert(
-        "devices".into(),
-        json!([{ "allow": privileged, "access": "rwm" }]),
-    );
-    let mut linux = json!({
-        "resources": resources,
-        "cgroupsPath": i.cgroups_path,
-        "namespaces": namespaces(i),
+    resources.devices.push(DeviceRule {
+        allow: privileged,
+        access: Some("rwm".into()),
+        ..DeviceRule::default()
     });
-    if let Some(profile) = seccomp(i, &process["capabilities"]["bounding"])? {
-        linux["seccomp"] = profile;
-    }
-    if let Some(propagation) = rootfs_propagation(&i.mounts) {
-        linux["rootfsPropagation"] = propagation.into();
-    }
-    if privileged {
-        linux["devices"] = i.host.devices.iter().map(device).collect();
-    } else {
-        linux["maskedPaths"] = json!(i.config.security.masked_paths);
-        linux["readonlyPaths"] = json!(i.config.security.readonly_paths);
-    }
-    Ok(linux)
+    let unless_privileged = |paths: &Vec<String>| (!privileged).then(|| paths.clone());
+    Ok(Linux {
+        resources,
+        cgroups_path: Some(i.cgroups_path.clone()),
+        namespaces: namespaces(i),
+        seccomp: seccomp(i, &process.capabilities.bounding)?,
+        rootfs_propagation: rootfs_propagation(&i.mounts).map(str::to_owned),
+        devices: privileged.then(|| i.host.devices.iter().map(device).collect()),
+        masked_paths: unless_privileged(&i.config.security.masked_paths),
+        readonly_paths: unless_privileged(&i.config.security.readonly_paths),
+    })
 }
 
 /// A mount passes on what the mount around it does, as in containerd.
@@ -197,17 +190,22 @@ fn rootfs_propagation(mounts: &[Bind]) -> Option<&'static str> {
     }
 }
 
-fn device(d: &HostDevice) -> Value {
-    json!({
-        "path": d.path, "type": if d.block { "b" } else { "c" }, "major": d.number.0, "minor": d.number.1,
-        "fileMode": d.mode, "uid": d.uid, "gid": d.gid,
-    })
+fn device(d: &HostDevice) -> Device {
+    Device {
+        path: d.path.clone(),
+        kind: if d.block { "b" } else { "c" }.into(),
+        major: Some(d.number.0),
+        minor: Some(d.number.1),
+        file_mode: Some(d.mode),
+        uid: d.uid,
+        gid: d.gid,
+    }
 }
 
 /// A namespace that is left out is the node's own. Cgroup namespaces as in containerd: on cgroup v2, unprivileged.
-fn namespaces(i: &Inputs<'_>) -> Value {
+fn namespaces(i: &Inputs<'_>) -> Vec<Namespace> {
     let n = &i.namespaces;
-    let mut list = vec![json!({ "type": "mount" })];
+    let mut list = vec![namespace("mount", None)];
     if i.sandbox_config.namespaces.pid != NamespaceMode::Node {
         list.push(namespace("pid", n.pid.as_deref()));
     }
@@ -215,29 +213,27 @@ fn namespaces(i: &Inputs<'_>) -> Value {
         list.extend(path.as_deref().map(|p| namespace(name, Some(p))));
     }
     if i.host.cgroup_v2_only && !i.config.security.privileged {
-        list.push(json!({ "type": "cgroup" }));
+        list.push(namespace("cgroup", None));
     }
-    list.into()
+    list
 }
 
-fn namespace(name: &str, path: Option<&Path>) -> Value {
-    path.map_or_else(
-        || json!({ "type": name }),
-        |p| json!({ "type": name, "path": p }),
-    )
+fn namespace(name: &str, path: Option<&Path>) -> Namespace {
+    Namespace {
+        kind: name.into(),
+        path: path.map(Path::to_owned),
+    }
 }
 
 /// containerd's own mounts, then the pod's. A destination of the pod replaces a default one.
-fn mounts(i: &Inputs<'_>) -> Vec<Value> {
+fn mounts(i: &Inputs<'_>) -> Vec<Mount> {
     let taken = |destination: &str| {
         i.mounts
             .iter()
             .any(|m| clean(&m.destination) == destination)
     };
-    let mut list: Vec<Value> = default_mounts(i)
-        .into_iter()
-        .filter(|m| m["destination"].as_str().is_none_or(|d| !taken(d)))
-        .collect();
+    let mut list = default_mounts(i);
+    list.retain(|m| !taken(&m.destination));
     let mut own: Vec<&Bind> = i.mounts.iter().collect();
     // Stable, by depth: a volume inside another is mounted after it, as containerd does (sort.Stable(orderedMounts)).
     own.sort_by_key(|m| clean(&m.destination).matches('/').count());
@@ -250,7 +246,17 @@ fn clean(destination: &str) -> &str {
     if trimmed.is_empty() { "/" } else { trimmed }
 }
 
-fn bind(m: &Bind) -> Value {
+fn mount(destination: &str, kind: &str, source: &Path, options: &[&str]) -> Mount {
+    Mount {
+        destination: destination.into(),
+        kind: kind.into(),
+        source: source.into(),
+        options: options.iter().map(|o| (*o).to_owned()).collect(),
+        ..Mount::default()
+    }
+}
+
+fn bind(m: &Bind) -> Mount {
     let propagation = match m.propagation {
         Propagation::Private => "rprivate",
         Propagation::HostToContainer => "rslave",
@@ -264,16 +270,18 @@ fn bind(m: &Bind) -> Value {
     if m.no_dev {
         options.push("nodev");
     }
-    json!({ "destination": m.destination, "type": "bind", "source": m.source, "options": options })
+    mount(&m.destination, "bind", &m.source, &options)
 }
 
-fn default_mounts(i: &Inputs<'_>) -> Vec<Value> {
+fn default_mounts(i: &Inputs<'_>) -> Vec<Mount> {
     let access = if i.config.security.privileged {
         "rw"
     } else {
         "ro"
     };
-    let mount = |destination: &str, kind: &str, source: &str, options: &[&str]| json!({ "destination": destination, "type": kind, "source": source, "options": options });
+    let mount = |destination: &str, kind: &str, source: &str, options: &[&str]| {
+        mount(destination, kind, Path::new(source), options)
+    };
     vec![
         mount("/proc", "proc", "proc", &["nosuid", "noexec", "nodev"]),
         mount(
@@ -328,7 +336,7 @@ fn default_mounts(i: &Inputs<'_>) -> Vec<Value> {
 }
 
 /// Returns the annotations by which tools find a container's pod (exec-in-container 7).
-fn annotations(i: &Inputs<'_>) -> Value {
+fn annotations(i: &Inputs<'_>) -> BTreeMap<String, String> {
     let m = &i.sandbox_config.metadata;
     let pairs = [
         ("container-type", "container"),
@@ -341,9 +349,8 @@ fn annotations(i: &Inputs<'_>) -> Value {
     ];
     pairs
         .into_iter()
-        .map(|(k, v)| (format!("io.kubernetes.cri.{k}"), Value::from(v)))
-        .collect::<Map<_, _>>()
-        .into()
+        .map(|(k, v)| (format!("io.kubernetes.cri.{k}"), v.to_owned()))
+        .collect()
 }
 
 #[cfg(test)]

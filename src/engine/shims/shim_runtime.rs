@@ -75,7 +75,7 @@ pub struct ShimRuntime {
     boot_id: String,
     cache: Mutex<Cache>,
     /// By container id: what an exec needs of its config.json, which never changes. Of no more containers than there are.
-    configs: Mutex<HashMap<ContainerId, Arc<serde_json::Value>>>,
+    configs: Mutex<HashMap<ContainerId, Arc<nsexec::Config>>>,
     /// Containers that this daemon is creating or starting.
     starting: Mutex<HashSet<String>>,
     /// Containers that are created and wait for the word to start.

@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 
@@ -106,8 +106,12 @@ fn compare(rules: &[Rule]) {
     }
 }
 
+fn listed(list: Value) -> Vec<DeviceRule> {
+    serde_json::from_value(list).unwrap()
+}
+
 fn of(list: Value) -> Vec<Rule> {
-    rules(&json!({"linux": {"resources": {"devices": list}}})).unwrap()
+    rules(&listed(list)).unwrap()
 }
 
 #[test]
@@ -184,9 +188,7 @@ fn any_rules_do_what_they_say() {
 
 #[test]
 fn a_rule_that_cannot_be_read_is_named() {
-    let refused = |rule: Value| {
-        rules(&json!({"linux": {"resources": {"devices": [{"allow": false}, rule]}}})).unwrap_err()
-    };
+    let refused = |rule: Value| rules(&listed(json!([{"allow": false}, rule]))).unwrap_err();
     assert_eq!(
         refused(json!({"type": "x"})),
         "config.json: linux.resources.devices[1]: type \"x\" is not a, b or c"

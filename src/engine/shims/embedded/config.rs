@@ -1,11 +1,12 @@
 //! A bundle's configuration: what of it is done here, and what its cgroup mounts are.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::cgroups::Hierarchy;
+use crate::engine::oci::{Linux, Mount, Spec};
 
 /// The keys that are read of each part of a configuration. Any other key is refused: to leave it out would surprise.
 const READ: [(&str, &[&str]); 8] = [
@@ -67,24 +68,25 @@ const READ: [(&str, &[&str]); 8] = [
 ///
 /// # Errors
 /// Returns a text about the file that cannot be read, or about the entry in it that is not supported.
-pub(super) fn prepare(bundle: &Path, id: &str, hierarchies: &[Hierarchy]) -> Result<Value, String> {
-    let path = bundle.join("config.json");
-    let text = fs::read(&path).map_err(|e| format!("{}: {e}", path.display()))?;
-    let mut config: Value =
-        serde_json::from_slice(&text).map_err(|e| format!("{}: {e}", path.display()))?;
-    check(&config)?;
-    let rootfs = config
-        .pointer("/root/path")
-        .and_then(Value::as_str)
-        .unwrap_or("rootfs");
-    let rootfs = fs::canonicalize(bundle.join(rootfs))
-        .map_err(|e| format!("root file system {rootfs}: {e}"))?;
-    config["root"]["path"] = json!(rootfs);
-    config["linux"]["cgroupsPath"] = json!(cgroups_path(&config, id));
-    replace_cgroup_mounts(&mut config, hierarchies);
-    Ok(config)
+pub(super) fn prepare(bundle: &Path, id: &str, hierarchies: &[Hierarchy]) -> Result<Spec, String> {
+    let mut spec = read(&bundle.join("config.json"))?;
+    let rootfs = &spec.root.path;
+    spec.root.path = fs::canonicalize(bundle.join(rootfs))
+        .map_err(|e| format!("root file system {}: {e}", rootfs.display()))?;
+    spec.linux.cgroups_path = Some(cgroups_path(&spec.linux, id));
+    replace_cgroup_mounts(&mut spec, hierarchies);
+    Ok(spec)
 }
 
+fn read(path: &Path) -> Result<Spec, String> {
+    let text = fs::read(path).map_err(|e| format!("{}: {e}", path.display()))?;
+    let damaged = |e: serde_json::Error| format!("{}: {e}", path.display());
+    check(&serde_json::from_slice(&text).map_err(damaged)?)?;
+    let spec: Spec = serde_json::from_slice(&text).map_err(damaged)?;
+    check_version(&spec.oci_version).map(|()| spec)
+}
+
+/// Refuses what a [`Spec`] would pass over, and what it would take for empty.
 fn check(config: &Value) -> Result<(), String> {
     for (at, known) in READ {
         let part = config.pointer(at).and_then(Value::as_object);
@@ -101,11 +103,14 @@ fn check(config: &Value) -> Result<(), String> {
             return Err(format!("config.json has no {}", named(at)));
         }
     }
-    let version = config["ociVersion"].as_str().unwrap_or_default();
-    if !version.starts_with("1.") {
-        return Err(format!("ociVersion {version:?} is not 1.x"));
-    }
     Ok(())
+}
+
+fn check_version(version: &str) -> Result<(), String> {
+    match version.starts_with("1.") {
+        true => Ok(()),
+        false => Err(format!("ociVersion {version:?} is not 1.x")),
+    }
 }
 
 /// `process.cwd` of `/process/cwd`.
@@ -114,67 +119,58 @@ fn named(at: &str) -> String {
 }
 
 /// Replaces each mount of type `cgroup` by mounts that suit the node's hierarchies.
-fn replace_cgroup_mounts(config: &mut Value, hierarchies: &[Hierarchy]) {
+fn replace_cgroup_mounts(spec: &mut Spec, hierarchies: &[Hierarchy]) {
     let v1 = hierarchies.iter().any(|h| !h.v2);
     let unified = hierarchies.iter().find(|h| h.v2);
-    let path = cgroups_path(config, "");
-    let namespaces = config.pointer("/linux/namespaces");
-    let mut namespaces = namespaces.and_then(Value::as_array).into_iter().flatten();
-    let own_namespace = namespaces.any(|n| n["type"] == "cgroup");
-    let Some(mounts) = config["mounts"].as_array_mut() else {
-        return;
-    };
-    let replaced = mounts.drain(..).flat_map(|m| match unified {
+    let path = cgroups_path(&spec.linux, "");
+    let own_namespace = spec.linux.namespaces.iter().any(|n| n.kind == "cgroup");
+    let replaced = spec.mounts.drain(..).flat_map(|m| match unified {
         _ if v1 => cgroup_v1_mounts(m, hierarchies, &path),
         Some(unified) => vec![cgroup_v2_mount(m, own_namespace, unified)],
         None => vec![m],
     });
-    *mounts = replaced.collect();
+    spec.mounts = replaced.collect();
 }
 
 /// With a namespace of its own a container sees its cgroup as the root. Without, as a privileged one, it gets the node's: a
 /// second mount from there would reset the options of the node's own, such as nsdelegate.
-fn cgroup_v2_mount(mut mount: Value, own_namespace: bool, unified: &Hierarchy) -> Value {
-    if mount["type"] != "cgroup" {
+fn cgroup_v2_mount(mut mount: Mount, own_namespace: bool, unified: &Hierarchy) -> Mount {
+    if mount.kind != "cgroup" {
         return mount;
     }
     if own_namespace {
-        mount["type"] = json!("cgroup2");
+        mount.kind = "cgroup2".into();
         return mount;
     }
-    mount["type"] = json!("bind");
-    mount["source"] = json!(unified.mount_point);
-    if let Some(options) = mount["options"].as_array_mut() {
-        options.push(json!("rbind"));
-    }
+    mount.kind = "bind".into();
+    mount.source.clone_from(&unified.mount_point);
+    mount.options.push("rbind".into());
     mount
 }
 
 /// Replaces a mount of type `cgroup` as runc does: by a tmpfs, and the container's own directory of each v1 hierarchy below
 /// it. Any other mount stays as it is.
-fn cgroup_v1_mounts(mount: Value, hierarchies: &[Hierarchy], cgroups_path: &str) -> Vec<Value> {
-    if mount["type"] != "cgroup" {
+fn cgroup_v1_mounts(mount: Mount, hierarchies: &[Hierarchy], cgroups_path: &str) -> Vec<Mount> {
+    if mount.kind != "cgroup" {
         return vec![mount];
     }
-    let destination = mount["destination"]
-        .as_str()
-        .unwrap_or("/sys/fs/cgroup")
-        .to_owned();
-    let read_only = mount["options"]
-        .as_array()
-        .is_some_and(|o| o.contains(&json!("ro")));
-    let options = json!([
-        "bind",
-        "nosuid",
-        "noexec",
-        "nodev",
-        "relatime",
-        if read_only { "ro" } else { "rw" }
-    ]);
-    let tmpfs = ["nosuid", "noexec", "nodev", "mode=755", "size=4k"];
-    let mut all = vec![
-        json!({ "destination": destination, "type": "tmpfs", "source": "tmpfs", "options": tmpfs }),
-    ];
+    let destination = match mount.destination.as_str() {
+        "" => "/sys/fs/cgroup",
+        given => given,
+    };
+    let access = match mount.options.iter().any(|o| o == "ro") {
+        true => "ro",
+        false => "rw",
+    };
+    let of = |destination: String, kind: &str, source: PathBuf, options: [&str; 5]| Mount {
+        destination,
+        kind: kind.into(),
+        source,
+        options: options.map(str::to_owned).into(),
+        ..Mount::default()
+    };
+    let options = ["nosuid", "noexec", "nodev", "mode=755", "size=4k"];
+    let mut all = vec![of(destination.to_owned(), "tmpfs", "tmpfs".into(), options)];
     for h in hierarchies.iter().filter(|h| !h.v2) {
         let Some(name) = h.mount_point.file_name().and_then(|n| n.to_str()) else {
             continue;
@@ -182,23 +178,33 @@ fn cgroup_v1_mounts(mount: Value, hierarchies: &[Hierarchy], cgroups_path: &str)
         // `cpu,cpuacct` is found under each of its names too.
         let mut names = vec![name];
         names.extend(name.split(',').filter(|n| *n != name));
-        let bind = |n: &str| json!({ "destination": format!("{destination}/{n}"), "type": "bind", "source": h.dir(cgroups_path), "options": options });
+        let options = ["nosuid", "noexec", "nodev", "relatime", access];
+        let bind = |n: &str| {
+            let at = format!("{destination}/{n}");
+            of(at, "bind", h.dir(cgroups_path), options)
+        };
         all.extend(names.into_iter().map(bind));
     }
     all
 }
 
 /// `linux.cgroupsPath`, or a default.
-pub(super) fn cgroups_path(config: &Value, id: &str) -> String {
-    config
-        .pointer("/linux/cgroupsPath")
-        .and_then(Value::as_str)
-        .map_or_else(|| format!("/podprobe-oci/{id}"), str::to_owned)
+pub(super) fn cgroups_path(linux: &Linux, id: &str) -> String {
+    let given = linux.cgroups_path.clone();
+    given.unwrap_or_else(|| format!("/podprobe-oci/{id}"))
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    fn checked(config: &Value) -> Result<(), String> {
+        check(config)?;
+        let spec: Spec = serde_json::from_value(config.clone()).unwrap();
+        check_version(&spec.oci_version)
+    }
 
     fn whole() -> Value {
         json!({
@@ -214,12 +220,12 @@ mod tests {
         let mut config = whole();
         let (parent, key) = at.rsplit_once('/').unwrap();
         config.pointer_mut(parent).unwrap()[key] = value;
-        assert_eq!(check(&config), Err(expected.into()));
+        assert_eq!(checked(&config), Err(expected.into()));
     }
 
     #[test]
     fn what_is_not_done_is_refused() {
-        assert_eq!(check(&whole()), Ok(()));
+        assert_eq!(checked(&whole()), Ok(()));
         for at in [
             "/hooks",
             "/hostname",
@@ -235,7 +241,7 @@ mod tests {
         // As if it were not there.
         let mut config = whole();
         config["hooks"] = Value::Null;
-        assert_eq!(check(&config), Ok(()));
+        assert_eq!(checked(&config), Ok(()));
         check_refused("/process", Value::Null, "config.json has no process");
         check_refused(
             "/process/user",

@@ -11,16 +11,16 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::stat::Mode;
-use serde_json::Value;
 
 use super::cgroups::{self, Hierarchy};
 use super::config::{cgroups_path, prepare};
-use super::first_process::{FirstProcess, joins_processes};
+use super::first_process::FirstProcess;
 use super::record::{self, Record};
 use super::root::open_root;
 use super::{Error, limits, process};
 use crate::base::clock::Moment;
 use crate::engine::nsexec;
+use crate::engine::oci::{Namespace, Process, Spec};
 use crate::engine::shims::device_program;
 
 /// Longest time from the start signal to execve; no step in between waits for anything.
@@ -54,7 +54,7 @@ pub(super) fn create(request: &Request<'_>) -> Result<(), Error> {
     let config = prepare(&bundle, id, &hierarchies).map_err(|e| Error::new(what(), e))?;
     let record = Record {
         bundle,
-        cgroups_path: cgroups_path(&config, id),
+        cgroups_path: cgroups_path(&config.linux, id),
         ..Default::default()
     };
     claim(root, id).map_err(|e| Error::new(what(), e))?;
@@ -102,12 +102,12 @@ fn seal() -> std::io::Result<()> {
 /// Where no controller of v1 filters devices, a program on v2 does. It is attached before any process of the container
 /// exists. A container that is not privileged is not made without a filter, unless the configuration allows that.
 fn filter_devices(
-    config: &Value,
+    config: &Spec,
     record: &Record,
     hierarchies: &[Hierarchy],
     unfiltered: bool,
 ) -> Result<(), Error> {
-    let rules = device_program::rules(config).map_err(Error)?;
+    let rules = device_program::rules(&config.linux.resources.devices).map_err(Error)?;
     if let Some(v1) = hierarchies.iter().find(|h| h.is_of("devices")) {
         return limits::filter_devices(v1, &record.cgroups_path, &rules);
     }
@@ -142,16 +142,18 @@ fn claim(root: &Path, id: &str) -> Result<(), String> {
 
 fn make(
     request: &Request<'_>,
-    config: &Value,
+    config: &Spec,
     mut record: Record,
     hierarchies: &[Hierarchy],
 ) -> Result<(), Error> {
     let Request { root, id, .. } = *request;
     record.save(root, id)?;
-    let console = console(config, request.console_socket).map_err(Error)?;
-    check_app_armor(config).map_err(Error)?;
+    let console = console(&config.process, request.console_socket).map_err(Error)?;
+    check_app_armor(&config.process).map_err(Error)?;
     let rootfs = open_root(config).map_err(|e| Error::new("open the root", e))?;
-    let orders = nsexec::orders_of_first_process(config, &rootfs, joins_processes(config))
+    let Spec { process, linux, .. } = config;
+    let joins = Namespace::joins_processes(&linux.namespaces);
+    let orders = nsexec::orders_of_first_process(process, linux.seccomp.as_ref(), &rootfs, joins)
         .map_err(|e| Error(e.to_string()))?;
     drop(rootfs);
     let (report, start) = (
@@ -194,8 +196,8 @@ fn make(
 }
 
 /// A terminal and its socket belong together.
-fn console(config: &Value, socket: Option<&Path>) -> Result<Option<UnixStream>, String> {
-    match (config["process"]["terminal"] == Value::Bool(true), socket) {
+fn console(process: &Process, socket: Option<&Path>) -> Result<Option<UnixStream>, String> {
+    match (process.terminal, socket) {
         (true, None) => Err("process.terminal needs --console-socket".into()),
         (false, Some(_)) => Err("--console-socket needs process.terminal".into()),
         (_, None) => Ok(None),
@@ -206,8 +208,8 @@ fn console(config: &Value, socket: Option<&Path>) -> Result<Option<UnixStream>, 
 }
 
 /// Without AppArmor there is no file to write the profile to; that says less than this.
-fn check_app_armor(config: &Value) -> Result<(), String> {
-    let Some(profile) = config["process"]["apparmorProfile"].as_str() else {
+fn check_app_armor(process: &Process) -> Result<(), String> {
+    let Some(profile) = &process.apparmor_profile else {
         return Ok(());
     };
     let enabled = fs::read_to_string("/sys/module/apparmor/parameters/enabled");

@@ -23,7 +23,6 @@ use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use nix::sys::wait::waitpid;
 use nix::unistd::{AccessFlags, Pid, access, dup2_stderr, dup2_stdin, dup2_stdout, execve, setsid};
-use serde_json::Value;
 
 use super::cgroups::{self, Hierarchy};
 use super::limits;
@@ -32,13 +31,14 @@ use crate::base::sys::enter::{Orders, Report, drop_to, take_on};
 use crate::base::sys::process::{OneThread, Parent, apply_seccomp, copy, end_now, reset_signals};
 use crate::base::sys::terminal::{become_controlling, set_size, slave_of, unlock};
 use crate::engine::nsexec;
+use crate::engine::oci::{Namespace, Spec};
 
 /// The word of a first process that waits for its start.
 const READY: &str = "ready";
 
 /// The parts that a container's first process is made of.
 pub(super) struct FirstProcess<'a> {
-    pub config: &'a Value,
+    pub config: &'a Spec,
     pub orders: Orders,
     pub hierarchies: &'a [Hierarchy],
     pub cgroups_path: &'a str,
@@ -70,20 +70,18 @@ struct Ears {
 
 /// The namespaces of a configuration.
 struct Namespaces {
-    joined: Vec<(CloneFlags, File, String)>,
+    joined: Vec<(CloneFlags, File, PathBuf)>,
     made: CloneFlags,
 }
 
 impl Namespaces {
-    fn read(config: &Value) -> Result<Self, String> {
+    fn read(listed: &[Namespace]) -> Result<Self, String> {
         let mut all = Self {
             joined: Vec::new(),
             made: CloneFlags::empty(),
         };
-        let listed = config["linux"]["namespaces"].as_array();
-        for n in listed.into_iter().flatten() {
-            let kind = n["type"].as_str().unwrap_or_default();
-            let flag = match kind {
+        for Namespace { kind, path } in listed {
+            let flag = match kind.as_str() {
                 "mount" => CloneFlags::CLONE_NEWNS,
                 "pid" => CloneFlags::CLONE_NEWPID,
                 "network" => CloneFlags::CLONE_NEWNET,
@@ -92,10 +90,11 @@ impl Namespaces {
                 "cgroup" => CloneFlags::CLONE_NEWCGROUP,
                 _ => return Err(format!("a namespace of type {kind:?} is not supported")),
             };
-            match n["path"].as_str() {
+            match path {
                 Some(path) => {
-                    let file = File::open(path).map_err(|e| format!("open {path}: {e}"))?;
-                    all.joined.push((flag, file, path.to_owned()));
+                    let file =
+                        File::open(path).map_err(|e| format!("open {}: {e}", path.display()))?;
+                    all.joined.push((flag, file, path.clone()));
                 }
                 None => all.made |= flag,
             }
@@ -110,18 +109,11 @@ impl Namespaces {
     /// started from here on.
     fn enter(&self) -> Result<(), String> {
         for (flag, file, path) in &self.joined {
-            setns(file, *flag).map_err(|e| format!("enter the namespace {path}: {}", e.desc()))?;
+            setns(file, *flag)
+                .map_err(|e| format!("enter the namespace {}: {}", path.display(), e.desc()))?;
         }
         unshare(self.made).map_err(|e| format!("make namespaces: {}", e.desc()))
     }
-}
-
-/// True if the container enters a process namespace that others are in.
-pub(super) fn joins_processes(config: &Value) -> bool {
-    let all = config["linux"]["namespaces"].as_array();
-    all.into_iter()
-        .flatten()
-        .any(|n| n["type"] == "pid" && n["path"].is_string())
 }
 
 impl FirstProcess<'_> {
@@ -130,8 +122,8 @@ impl FirstProcess<'_> {
     /// # Errors
     /// Returns the reason why the process cannot be made; nothing of it runs then.
     pub(super) fn launch(self) -> Result<i32, String> {
-        let namespaces = Namespaces::read(self.config)?;
-        if joins_processes(self.config) && self.pod_proc.is_none() {
+        let namespaces = Namespaces::read(&self.config.linux.namespaces)?;
+        if self.joins_processes() && self.pod_proc.is_none() {
             return Err("a process namespace that is joined needs --pod-proc".into());
         }
         let pipe = || std::io::pipe().map_err(|e| format!("make a pipe: {e}"));
@@ -148,7 +140,7 @@ impl FirstProcess<'_> {
         );
         let one = OneThread::check()
             .map_err(|e| format!("copy a process of several threads: {}", e.desc()))?;
-        let limit = self.config["linux"]["resources"]["memory"]["limit"].as_u64();
+        let limit = limits::memory_limit(&self.config.linux.resources);
         match copy(&one, Parent::This).map_err(|e| format!("make a process: {}", e.desc()))? {
             Some(pid) => {
                 drop(voice);
@@ -159,6 +151,11 @@ impl FirstProcess<'_> {
                 self.run(&one, &namespaces, voice)
             }
         }
+    }
+
+    /// True if the container enters a process namespace that others are in.
+    fn joins_processes(&self) -> bool {
+        Namespace::joins_processes(&self.config.linux.namespaces)
     }
 
     fn run(mut self, one: &OneThread, namespaces: &Namespaces, mut voice: Voice) -> ! {
@@ -188,7 +185,7 @@ impl FirstProcess<'_> {
     ) -> Result<(), String> {
         let failed = |r: Report, orders: &Orders| nsexec::failed_step(r, orders).to_string();
         cgroups::join(self.hierarchies, self.cgroups_path).map_err(|e| e.0)?;
-        limits::apply(self.config, self.cgroups_path).map_err(|e| e.0)?;
+        limits::apply(&self.config.linux.resources, self.cgroups_path).map_err(|e| e.0)?;
         take_on(&self.orders).map_err(|r| failed(r, &self.orders))?;
         namespaces.enter()?;
         let sources = Sources::open(self.config, self.pod_proc, self.bound_devices)?;
@@ -205,11 +202,11 @@ impl FirstProcess<'_> {
         root.finish(self.config)?;
         drop(root);
         drop_to(&self.orders).map_err(|r| failed(r, &self.orders))?;
-        if joins_processes(self.config) {
+        if self.joins_processes() {
             go_on_as_copy(one, voice)?;
         }
         setsid().map_err(|e| format!("make a session: {}", e.desc()))?;
-        if self.config["process"]["terminal"] == Value::Bool(true) {
+        if self.config.process.terminal {
             become_controlling(0).map_err(|e| format!("take the terminal: {}", e.desc()))?;
         }
         self.program().map(drop)
@@ -222,9 +219,9 @@ impl FirstProcess<'_> {
         let master = root.terminals().map_err(step)?;
         unlock(&master).map_err(step)?;
         let slave = slave_of(&master).map_err(step)?;
-        let size = &self.config["process"]["consoleSize"];
-        let length = |key: &str| size[key].as_u64().and_then(|n| u16::try_from(n).ok());
-        if let (Some(width), Some(height)) = (length("width"), length("height")) {
+        let size = self.config.process.console_size.as_ref();
+        let size = size.map(|s| (u16::try_from(s.width), u16::try_from(s.height)));
+        if let Some((Ok(width), Ok(height))) = size {
             set_size(&master, (width, height)).map_err(step)?;
         }
         root.mount_console(&slave).map_err(failed)?;

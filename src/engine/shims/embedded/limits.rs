@@ -5,11 +5,11 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use nix::errno::Errno;
-use serde_json::Value;
 
 use super::Error;
 use super::cgroups::Hierarchy;
 use crate::base::sys::cgroup::Cgroups;
+use crate::engine::oci::{HugepageLimit, Resources};
 use crate::engine::runtime::{Limits, PodResources};
 use crate::engine::shims::device_program::Rule;
 use crate::engine::shims::pod_cgroup;
@@ -21,26 +21,25 @@ const MOST_LIKELY_A_SLIP: u64 = 1024;
 ///
 /// # Errors
 /// Returns an error when the kernel does not take a value, or when a controller is not there.
-pub(super) fn apply(config: &Value, cgroups_path: &str) -> Result<(), Error> {
-    let resources = &config["linux"]["resources"];
+pub(super) fn apply(resources: &Resources, cgroups_path: &str) -> Result<(), Error> {
     let cgroups = Cgroups::detect().map_err(|e| Error::new("find the cgroups", e))?;
     for controller in ["cpu", "memory", "hugetlb"] {
         let Some((dir, v2)) = cgroups.of_controller(controller, cgroups_path) else {
             continue;
         };
         for (file, value) in values(controller, resources, v2) {
-            write(&dir, &file, &value).map_err(|e| refused(controller, resources, &e))?;
+            write(&dir, &file, &value)
+                .map_err(|e| refused(controller, memory_limit(resources), &e))?;
         }
     }
-    let unified = resources["unified"].as_object().into_iter().flatten();
-    for (file, value) in unified {
+    for (file, value) in &resources.unified {
         let set = |why: &str| Error::new(format!("set {file} of cgroup v2"), why);
         let controller = file.split('.').next().unwrap_or_default();
         let dir = cgroups.of_controller(controller, cgroups_path);
         let (Some((dir, true)), false) = (dir, file.contains('/')) else {
             return Err(set("it is no file of this node's cgroups"));
         };
-        write(&dir, file, value.as_str().unwrap_or_default()).map_err(|e| set(&e.to_string()))?;
+        write(&dir, file, value).map_err(|e| set(&e.to_string()))?;
     }
     Ok(())
 }
@@ -64,13 +63,14 @@ fn write(dir: &Path, file: &str, value: &str) -> io::Result<()> {
 }
 
 /// Files and their values, in the order in which they are written.
-fn values(controller: &str, resources: &Value, v2: bool) -> Vec<(String, String)> {
-    let (cpu, memory) = (&resources["cpu"], &resources["memory"]);
+fn values(controller: &str, resources: &Resources, v2: bool) -> Vec<(String, String)> {
+    let (cpu, memory) = (resources.cpu.as_ref(), resources.memory.as_ref());
+    let shares = cpu.and_then(|cpu| cpu.shares);
     let limits = Limits {
-        cpu_shares: cpu["shares"].as_i64().unwrap_or_default(),
-        cpu_quota: cpu["quota"].as_i64(),
-        cpu_period: cpu["period"].as_i64().unwrap_or(100_000),
-        memory_limit: memory["limit"].as_i64(),
+        cpu_shares: shares.unwrap_or_default(),
+        cpu_quota: cpu.and_then(|cpu| cpu.quota),
+        cpu_period: cpu.and_then(|cpu| cpu.period).unwrap_or(100_000),
+        memory_limit: memory.and_then(|memory| memory.limit),
     };
     let all = PodResources {
         limits,
@@ -80,12 +80,11 @@ fn values(controller: &str, resources: &Value, v2: bool) -> Vec<(String, String)
         "hugetlb" => return huge_pages(resources, v2),
         controller => pod_cgroup::values(controller, &all, v2),
     };
-    let no_shares = cpu["shares"].is_null();
     let given = given
         .into_iter()
-        .filter(|(file, _)| !(no_shares && matches!(*file, "cpu.shares" | "cpu.weight")));
+        .filter(|(file, _)| !(shares.is_none() && matches!(*file, "cpu.shares" | "cpu.weight")));
     let mut given: Vec<(String, String)> = given.map(|(f, v)| (f.to_owned(), v)).collect();
-    if let ("memory", Some(both)) = (controller, memory["swap"].as_i64()) {
+    if let ("memory", Some(both)) = (controller, memory.and_then(|memory| memory.swap)) {
         let swap = both.saturating_sub(limits.memory_limit.unwrap_or_default());
         given.push(match v2 {
             true => ("memory.swap.max".into(), swap.to_string()),
@@ -95,18 +94,22 @@ fn values(controller: &str, resources: &Value, v2: bool) -> Vec<(String, String)
     given
 }
 
-fn huge_pages(resources: &Value, v2: bool) -> Vec<(String, String)> {
-    let listed = resources["hugepageLimits"].as_array().into_iter().flatten();
+fn huge_pages(resources: &Resources, v2: bool) -> Vec<(String, String)> {
     let last = if v2 { "max" } else { "limit_in_bytes" };
-    let of = |l: &Value| {
-        let size = l["pageSize"].as_str().unwrap_or_default();
-        (format!("hugetlb.{size}.{last}"), l["limit"].to_string())
+    let of = |l: &HugepageLimit| {
+        let file = format!("hugetlb.{}.{last}", l.page_size);
+        (file, l.limit.to_string())
     };
-    listed.map(of).collect()
+    resources.hugepage_limits.iter().map(of).collect()
 }
 
-fn refused(controller: &str, resources: &Value, e: &io::Error) -> Error {
-    let limit = resources["memory"]["limit"].as_u64();
+/// The limit of memory in bytes.
+pub(super) fn memory_limit(resources: &Resources) -> Option<u64> {
+    let limit = resources.memory.as_ref()?.limit?;
+    u64::try_from(limit).ok()
+}
+
+fn refused(controller: &str, limit: Option<u64>, e: &io::Error) -> Error {
     // More is used already: only v1 says so, v2 kills.
     let is_busy = e.raw_os_error() == Some(Errno::EBUSY as i32);
     match (controller, limit) {
@@ -128,12 +131,13 @@ pub(super) fn too_small(limit: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
     #[track_caller]
     fn check(resources: Value, v2: bool, expected: &[(&str, &str)]) {
+        let resources = serde_json::from_value(resources).unwrap();
         let found = ["cpu", "memory", "hugetlb"].map(|c| values(c, &resources, v2));
         let found = found.concat();
         let found: Vec<_> = found
@@ -180,13 +184,13 @@ mod tests {
     #[test]
     fn a_memory_limit_that_cannot_be_set_is_one_sentence() {
         let busy = io::Error::from_raw_os_error(Errno::EBUSY as i32);
-        let said = |limit: u64| refused("memory", &json!({"memory": {"limit": limit}}), &busy).0;
+        let said = |limit: u64| refused("memory", Some(limit), &busy).0;
         assert_eq!(
             said(4096),
             "cannot set a memory limit of 4096 B: a container needs more to start; raise resources.limits.memory"
         );
         assert!(said(1).ends_with("(the suffix m means thousandths, M and Mi megabytes)"));
-        let other = refused("cpu", &json!({}), &io::Error::from_raw_os_error(22)).0;
+        let other = refused("cpu", None, &io::Error::from_raw_os_error(22)).0;
         assert_eq!(
             other,
             "cannot set the cpu limits: Invalid argument (os error 22)"

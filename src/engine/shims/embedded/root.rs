@@ -32,9 +32,9 @@ use nix::sys::statfs::{PROC_SUPER_MAGIC, fstatfs};
 use nix::unistd::{
     Gid, Uid, UnlinkatFlags, chdir, fchdir, fchownat, pivot_root, symlinkat, unlinkat,
 };
-use serde_json::Value;
 
 use crate::base::sys::mount_tree::{self, Attributes, MountTree, Ties};
+use crate::engine::oci::{self, Spec};
 
 /// The files of /proc that lxcfs and the like may replace, as in runc.
 const ALLOWED_BELOW_PROC: [&str; 11] = [
@@ -112,12 +112,9 @@ struct Options {
 }
 
 impl Options {
-    fn read(words: &Value) -> Self {
+    fn read(words: &[String]) -> Self {
         let mut all = Self::default();
-        let words = words.as_array().into_iter().flatten();
-        for word in words.filter_map(Value::as_str) {
-            all.add(word);
-        }
+        words.iter().for_each(|word| all.add(word));
         all
     }
 
@@ -174,20 +171,21 @@ impl Sources {
     ///
     /// # Errors
     /// Returns a text that names what cannot be opened, with what it is for.
-    pub(super) fn open(config: &Value, proc: Option<&Path>, bound: bool) -> Result<Self, String> {
-        let path = PathBuf::from(config["root"]["path"].as_str().unwrap_or_default());
+    pub(super) fn open(config: &Spec, proc: Option<&Path>, bound: bool) -> Result<Self, String> {
+        let path = config.root.path.clone();
         let root = source(&path, true)
             .and_then(|(tree, _)| tree.tie(Ties::Private).map(|()| tree))
             .map_err(|e| format!("cannot mount the root {}: {}", path.display(), why(&e)))?;
-        let mounts = config["mounts"].as_array().into_iter().flatten();
-        let mounts = mounts
+        let mounts = config
+            .mounts
+            .iter()
             .map(|m| read_mount(m, proc))
             .collect::<Result<Vec<_>, _>>()?;
         let is_bound = |m: &Mount| m.is_at_dev() && matches!(m.what, What::Copy { .. });
         // As in runc: a /dev of the pod's own is complete.
         let devices = match mounts.iter().any(is_bound) {
             true => Vec::new(),
-            false => devices(config, bound)?,
+            false => devices(config.linux.devices.as_deref().unwrap_or_default(), bound)?,
         };
         Ok(Self {
             path,
@@ -201,10 +199,10 @@ impl Sources {
     ///
     /// # Errors
     /// Returns a text that names what cannot be mounted or made.
-    pub(super) fn enter(self, config: &Value) -> Result<Root, String> {
+    pub(super) fn enter(self, config: &Spec) -> Result<Root, String> {
         let root = Root::enter(&self.path, &self.root)
             .map_err(|e| format!("cannot enter the root {}: {}", self.path.display(), why(&e)))?;
-        let ties = match config["linux"]["rootfsPropagation"].as_str() {
+        let ties = match config.linux.rootfs_propagation.as_deref() {
             Some("shared" | "rshared") => MsFlags::MS_SHARED,
             Some("slave" | "rslave") => MsFlags::MS_SLAVE,
             _ => MsFlags::MS_PRIVATE,
@@ -225,9 +223,8 @@ impl Sources {
         if !self.devices.is_empty() && !is_covered {
             root.make_dev(&self.devices)?;
         }
-        let cwd = config["process"]["cwd"].as_str().unwrap_or("/");
         // Where nothing can be made, to change to it says so.
-        let _ = root.make(Path::new(cwd), Kind::Directory);
+        let _ = root.make(Path::new(&config.process.cwd), Kind::Directory);
         Ok(root)
     }
 }
@@ -242,30 +239,30 @@ fn source(path: &Path, recursive: bool) -> io::Result<(MountTree, OwnedFd)> {
     Ok((tree, opened))
 }
 
-fn read_mount(m: &Value, proc: Option<&Path>) -> Result<Mount, String> {
-    let text = |key: &str| m[key].as_str().unwrap_or_default().to_owned();
-    let (destination, kind, from) = (text("destination"), text("type"), text("source"));
+fn read_mount(m: &oci::Mount, proc: Option<&Path>) -> Result<Mount, String> {
+    let (destination, kind) = (m.destination.clone(), m.kind.clone());
     if !destination.starts_with('/') {
         return Err(format!(
             "mount destination {destination:?} is not an absolute path"
         ));
     }
-    let is_mapped = |key: &str| !m[key].is_null();
-    if is_mapped("uidMappings") || is_mapped("gidMappings") {
+    if m.uid_mappings.is_some() || m.gid_mappings.is_some() {
         return Err(format!(
             "mount destination {destination}: mappings of ids are not supported"
         ));
     }
-    let options = Options::read(&m["options"]);
-    let words = m["options"].as_array().into_iter().flatten();
+    let options = Options::read(&m.options);
     let is_protected = matches!(kind.as_str(), "proc" | "sysfs");
-    let is_bind = kind == "bind" || words.clone().any(|w| w == "bind" || w == "rbind");
+    let is_bind = kind == "bind" || m.options.iter().any(|w| w == "bind" || w == "rbind");
     let from = match (kind.as_str(), proc) {
         // Nobody but a process inside can make it, and none of ours is to be there with the rights for that.
         ("proc", Some(proc)) => proc.to_owned(),
-        _ if is_bind => PathBuf::from(&from),
+        _ if is_bind => m.source.clone(),
         _ => {
-            let name = if from.is_empty() { kind.clone() } else { from };
+            let name = match m.source.as_os_str().is_empty() {
+                true => kind.clone(),
+                false => m.source.display().to_string(),
+            };
             let what = What::New { kind, options };
             return Ok(Mount {
                 destination,
@@ -305,9 +302,8 @@ fn copied(from: &Path, options: &Options) -> Result<What, String> {
     copied.map_err(|e| why(&e))
 }
 
-fn devices(config: &Value, bound: bool) -> Result<Vec<Device>, String> {
-    let listed = config["linux"]["devices"].as_array().into_iter().flatten();
-    let mut all = listed.map(device).collect::<Result<Vec<_>, _>>()?;
+fn devices(listed: &[oci::Device], bound: bool) -> Result<Vec<Device>, String> {
+    let mut all = listed.iter().map(device).collect::<Result<Vec<_>, _>>()?;
     for (path, major, minor) in DEVICES {
         if all.iter().all(|d| d.path != path) {
             all.push(Device {
@@ -328,22 +324,20 @@ fn devices(config: &Value, bound: bool) -> Result<Vec<Device>, String> {
     Ok(all)
 }
 
-fn device(d: &Value) -> Result<Device, String> {
-    let path = d["path"].as_str().unwrap_or_default();
-    let number = |key: &str| d[key].as_u64();
-    let kind = match d["type"].as_str() {
-        Some("b") => SFlag::S_IFBLK,
-        Some("c" | "u") => SFlag::S_IFCHR,
+fn device(d: &oci::Device) -> Result<Device, String> {
+    let path = &d.path;
+    let kind = match d.kind.as_str() {
+        "b" => SFlag::S_IFBLK,
+        "c" | "u" => SFlag::S_IFCHR,
         _ => return Err(format!("device {path:?} is neither of type b nor c")),
     };
-    let id = |key: &str| number(key).and_then(|n| u32::try_from(n).ok()).unwrap_or(0);
-    match (path.starts_with("/dev/"), number("major"), number("minor")) {
+    match (path.starts_with("/dev/"), d.major, d.minor) {
         (true, Some(major), Some(minor)) => Ok(Device {
-            path: path.into(),
+            path: path.clone(),
             kind,
             number: (major, minor),
-            mode: number("fileMode").map_or(0o666, |m| m as u32 & 0o7777),
-            owner: (id("uid"), id("gid")),
+            mode: d.file_mode.map_or(0o666, |m| m & 0o7777),
+            owner: (d.uid, d.gid),
             of_node: None,
         }),
         (false, ..) => Err(format!("device {path:?} is not below /dev")),
@@ -585,28 +579,30 @@ impl Root {
     ///
     /// # Errors
     /// Returns a text that names what cannot be taken away.
-    pub(super) fn finish(&self, config: &Value) -> Result<(), String> {
-        if config["root"]["readonly"] == Value::Bool(true) {
+    pub(super) fn finish(&self, config: &Spec) -> Result<(), String> {
+        if config.root.readonly {
             mount_tree::add_attributes(&self.0, Attributes::READ_ONLY)
                 .map_err(|e| format!("cannot make the root read-only: {}", why(&e)))?;
         }
-        let each = |list: &str, step: &dyn Fn(&OwnedFd) -> io::Result<()>| {
-            let paths = config["linux"][list].as_array().into_iter().flatten();
-            let mut paths = paths.filter_map(Value::as_str);
-            paths.try_for_each(|path| match self.open(Path::new(path), OFlag::O_PATH) {
-                Err(Errno::ENOENT | Errno::ENOTDIR) => Ok(()),
-                other => other
-                    .map_err(Into::into)
-                    .and_then(|at| step(&at))
-                    .map_err(|e| format!("cannot protect {path} ({list}): {}", why(&e))),
+        type Step<'a> = &'a dyn Fn(&OwnedFd) -> io::Result<()>;
+        let each = |list: &str, paths: &Option<Vec<String>>, step: Step<'_>| {
+            paths.iter().flatten().try_for_each(|path| {
+                match self.open(Path::new(path), OFlag::O_PATH) {
+                    Err(Errno::ENOENT | Errno::ENOTDIR) => Ok(()),
+                    other => other
+                        .map_err(Into::into)
+                        .and_then(|at| step(&at))
+                        .map_err(|e| format!("cannot protect {path} ({list}): {}", why(&e))),
+                }
             })
         };
-        each("readonlyPaths", &|at| {
+        let linux = &config.linux;
+        each("readonlyPaths", &linux.readonly_paths, &|at| {
             let tree = MountTree::copy(at)?;
             tree.make_read_only()?;
             tree.attach_on(at)
         })?;
-        each("maskedPaths", &|at| {
+        each("maskedPaths", &linux.masked_paths, &|at| {
             let mask = match is(&fstat(at)?, SFlag::S_IFDIR) {
                 true => {
                     MountTree::new("tmpfs", &[("source", Some("tmpfs"))], Attributes::READ_ONLY)?
@@ -667,9 +663,8 @@ fn why(e: &io::Error) -> String {
 ///
 /// # Errors
 /// Returns the kernel's error.
-pub(super) fn open_root(config: &Value) -> io::Result<OwnedFd> {
-    let path = config["root"]["path"].as_str().unwrap_or_default();
-    Ok(File::open(path)?.into())
+pub(super) fn open_root(config: &Spec) -> io::Result<OwnedFd> {
+    Ok(File::open(&config.root.path)?.into())
 }
 
 #[cfg(test)]
@@ -677,7 +672,7 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
 
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -766,14 +761,11 @@ mod tests {
 
     #[test]
     fn options_are_attributes_ties_or_the_file_systems_own() {
-        let read = |words: Value| Options::read(&words);
-        let shm = read(json!([
-            "nosuid",
-            "nodev",
-            "mode=1777",
-            "size=64k",
-            "newinstance"
-        ]));
+        let read = |words: &[&str]| {
+            let words: Vec<String> = words.iter().map(|w| (*w).to_owned()).collect();
+            Options::read(&words)
+        };
+        let shm = read(&["nosuid", "nodev", "mode=1777", "size=64k", "newinstance"]);
         assert_eq!(shm.attributes, Attributes::NO_SUID.and(Attributes::NO_DEV));
         let own = |name: &str, value: Option<&str>| (name.to_owned(), value.map(str::to_owned));
         let expected = [
@@ -782,18 +774,18 @@ mod tests {
             own("newinstance", None),
         ];
         assert_eq!(shm.rest, expected);
-        let volume = read(json!(["rbind", "rslave", "ro"]));
+        let volume = read(&["rbind", "rslave", "ro"]);
         assert_eq!((volume.recursive, volume.ties), (true, Some(Ties::Slave)));
         assert_eq!(volume.attributes, Attributes::READ_ONLY);
-        assert_eq!(read(json!(["bind", "rw", "exec"])), Options::default());
-        assert_eq!(read(Value::Null), Options::default());
-        let odd = copied(Path::new("/tmp"), &read(json!(["bind", "size=1"]))).err();
+        assert_eq!(read(&["bind", "rw", "exec"]), Options::default());
+        assert_eq!(read(&[]), Options::default());
+        let odd = copied(Path::new("/tmp"), &read(&["bind", "size=1"])).err();
         assert_eq!(odd.as_deref(), Some("size is no option of a bind mount"));
     }
 
     #[test]
     fn a_mount_that_cannot_be_done_as_it_says_is_refused() {
-        let refused = |m: Value| read_mount(&m, None).err();
+        let refused = |m: Value| read_mount(&serde_json::from_value(m).unwrap(), None).err();
         let relative = json!({"destination": "v", "type": "tmpfs"});
         let why = "mount destination \"v\" is not an absolute path";
         assert_eq!(refused(relative).as_deref(), Some(why));
@@ -806,7 +798,10 @@ mod tests {
 
     #[test]
     fn devices_are_the_listed_ones_and_those_of_every_container() {
-        let listed = |d: Value| devices(&json!({"linux": {"devices": d}}), false);
+        let listed = |listed: Value| {
+            let listed: Vec<oci::Device> = serde_json::from_value(listed).unwrap();
+            devices(&listed, false)
+        };
         let all = listed(json!([
             {"path": "/dev/sda", "type": "b", "major": 8, "minor": 0, "fileMode": 432, "gid": 6},
             {"path": "/dev/null", "type": "c", "major": 1, "minor": 3, "fileMode": 384},

@@ -1,41 +1,52 @@
 //! What runs: arguments, environment, working directory, user, capabilities.
 
-use serde_json::{Value, json};
-
 use super::{Inputs, capabilities, user};
+use crate::engine::oci::{Capabilities, Process, Rlimit, User};
 
 /// containerd's, for an image without a PATH.
 const DEFAULT_PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// `process` of the configuration.
-pub(super) fn process(i: &Inputs<'_>) -> Result<Value, String> {
+pub(super) fn process(i: &Inputs<'_>) -> Result<Process, String> {
     let security = &i.config.security;
     let user = user::resolve(security, &i.image.user, i.layers)?;
     let caps = capabilities::names(capabilities::resolve(security, i.host.bounding)?);
     let lowest = i.host.oom_score_adj_floor.unwrap_or(i32::MIN);
-    let mut process = json!({
-        "terminal": i.config.tty,
-        "user": { "uid": user.uid, "gid": user.gid, "additionalGids": user.groups },
-        "args": args(i)?,
-        "env": env(i, &user.home),
-        "cwd": cwd(i)?,
+    Ok(Process {
+        terminal: i.config.tty,
+        args: args(i)?,
+        env: env(i, &user.home),
+        cwd: cwd(i)?.to_owned(),
         // Inheritable and ambient stay empty (CVE-2022-24769): a process of another user has none after its execve.
-        "capabilities": { "bounding": caps, "effective": caps, "permitted": caps, "inheritable": [], "ambient": [] },
-        "rlimits": [open_files(i.host.open_files_ceiling)],
-        "noNewPrivileges": security.no_new_privileges,
-        "oomScoreAdj": i.config.resources.oom_score_adj.max(lowest),
-    });
-    if let Some(profile) = &i.app_armor {
-        process["apparmorProfile"] = json!(profile);
-    }
-    Ok(process)
+        capabilities: Capabilities {
+            bounding: caps.clone(),
+            effective: caps.clone(),
+            permitted: caps,
+            ..Capabilities::default()
+        },
+        rlimits: vec![open_files(i.host.open_files_ceiling)],
+        no_new_privileges: security.no_new_privileges,
+        oom_score_adj: Some(i.config.resources.oom_score_adj.max(lowest).into()),
+        apparmor_profile: i.app_armor.clone(),
+        user: User {
+            uid: user.uid,
+            gid: user.gid,
+            umask: None,
+            additional_gids: user.groups,
+        },
+        ..Process::default()
+    })
 }
 
 /// Returns the limit of open files that systemd gives a service, and so containerd its containers; at most `ceiling`. A
 /// program that needs more raises its own limit.
-fn open_files(ceiling: Option<u64>) -> Value {
+fn open_files(ceiling: Option<u64>) -> Rlimit {
     let most = |limit: u64| limit.min(ceiling.unwrap_or(limit));
-    json!({ "type": "RLIMIT_NOFILE", "soft": most(1024), "hard": most(524_288) })
+    Rlimit {
+        kind: "RLIMIT_NOFILE".into(),
+        soft: most(1024),
+        hard: most(524_288),
+    }
 }
 
 /// A command replaces the entrypoint and drops the image's cmd; args alone replace the cmd.

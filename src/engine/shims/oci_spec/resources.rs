@@ -1,15 +1,16 @@
 //! `linux.resources`: cpu, memory and huge pages.
 
-use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 
 use super::Host;
 use crate::api::huge_pages::cgroup_size;
+use crate::engine::oci::{self, Cpu, HugepageLimit, Memory};
 use crate::engine::runtime::Resources;
 
 /// Only what is asked for. A limit whose controller the node lacks is an error; a weight (which every container has) is
 /// left out, as all containers are without it. So are the limits of huge pages, as in containerd.
-pub(super) fn linux_resources(r: &Resources, host: &Host) -> Result<Map<String, Value>, String> {
-    let mut out = Map::new();
+pub(super) fn linux_resources(r: &Resources, host: &Host) -> Result<oci::Resources, String> {
+    let mut out = oci::Resources::default();
     let lacks = |name| host.missing_controllers.contains(&name);
     if lacks("cpu") && r.limits.cpu_quota.is_some() {
         return Err(no_controller("cpu"));
@@ -18,42 +19,38 @@ pub(super) fn linux_resources(r: &Resources, host: &Host) -> Result<Map<String, 
         return Err(no_controller("memory"));
     }
     if !lacks("cpu") {
-        let mut cpu = json!({ "shares": r.limits.cpu_shares });
-        if let Some(quota) = r.limits.cpu_quota {
-            cpu["quota"] = quota.into();
-            cpu["period"] = r.limits.cpu_period.into();
-        }
-        out.insert("cpu".into(), cpu);
+        out.cpu = Some(Cpu {
+            shares: Some(r.limits.cpu_shares),
+            quota: r.limits.cpu_quota,
+            period: r.limits.cpu_quota.map(|_| r.limits.cpu_period),
+        });
     }
     if let Some(limit) = r.limits.memory_limit {
-        let mut memory = json!({ "limit": limit });
         // v1 counts memory and swap together.
-        if host.counts_swap && !host.cgroup_v2_only {
-            memory["swap"] = limit.saturating_add_unsigned(r.swap_limit).into();
-        }
-        out.insert("memory".into(), memory);
+        let is_limited = host.counts_swap && !host.cgroup_v2_only;
+        out.memory = Some(Memory {
+            limit: Some(limit),
+            swap: is_limited.then(|| limit.saturating_add_unsigned(r.swap_limit)),
+        });
     }
     if host.cgroup_v2_only && !lacks("memory") {
-        let files = unified(r, host);
-        if !files.is_empty() {
-            out.insert("unified".into(), files.into());
-        }
+        out.unified = unified(r, host);
     }
-    if !lacks("hugetlb") && !r.huge_pages.is_empty() {
-        let limit =
-            |(size, bytes): &(u64, u64)| json!({ "pageSize": cgroup_size(*size), "limit": bytes });
-        let limits: Vec<Value> = r.huge_pages.iter().map(limit).collect();
-        out.insert("hugepageLimits".into(), limits.into());
+    if !lacks("hugetlb") {
+        let limit = |(size, bytes): &(u64, u64)| HugepageLimit {
+            page_size: cgroup_size(*size),
+            limit: *bytes,
+        };
+        out.hugepage_limits = r.huge_pages.iter().map(limit).collect();
     }
     Ok(out)
 }
 
 /// Files of cgroup v2 that `memory` cannot express: a container without a memory limit has no `swap` there, and 0 is none.
-fn unified(r: &Resources, host: &Host) -> Map<String, Value> {
-    let mut files = Map::new();
+fn unified(r: &Resources, host: &Host) -> BTreeMap<String, String> {
+    let mut files = BTreeMap::new();
     if host.counts_swap {
-        let most = r.swap_limit.to_string();
-        files.insert("memory.swap.max".into(), most.into());
+        files.insert("memory.swap.max".into(), r.swap_limit.to_string());
     }
     if r.oom_group {
         files.insert("memory.oom.group".into(), "1".into());
@@ -74,6 +71,8 @@ fn no_controller(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
     use crate::engine::runtime::Limits;
 
@@ -86,7 +85,7 @@ mod tests {
 
     #[track_caller]
     fn check_swap(host: &Host, r: &Resources, expected: Value) {
-        let mut found = Value::Object(linux_resources(r, host).unwrap());
+        let mut found = json!(linux_resources(r, host).unwrap());
         found.as_object_mut().unwrap().remove("cpu");
         assert_eq!(found, expected);
     }
@@ -164,7 +163,7 @@ mod tests {
                 missing_controllers: missing.to_vec(),
                 ..Host::default()
             };
-            linux_resources(r, &host).map(Value::Object)
+            linux_resources(r, &host).map(|found| json!(found))
         };
         assert_eq!(of(&plain, &["cpu", "memory"]), Ok(json!({})));
         assert_eq!(

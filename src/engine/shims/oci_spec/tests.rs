@@ -1,5 +1,7 @@
 //! Chosen parts of the configuration against what containerd 1.7 writes for the same pod.
 
+use serde_json::{Value, json};
+
 use super::*;
 use crate::api::pod::{EnvVar, SeccompProfile};
 use crate::api::{Container, Pod};
@@ -14,7 +16,7 @@ struct Case {
     host: Host,
     namespaces: Namespaces,
     mounts: Vec<Bind>,
-    localhost: Option<Value>,
+    localhost: Option<Seccomp>,
     app_armor: Option<String>,
 }
 
@@ -106,7 +108,7 @@ impl Case {
             localhost_seccomp: self.localhost.clone(),
             app_armor: self.app_armor.clone(),
         };
-        build(&inputs).map_err(|e| {
+        build(&inputs).map(|spec| json!(spec)).map_err(|e| {
             assert_eq!(e.kind, RuntimeErrorKind::InvalidConfig);
             e.message
         })
@@ -316,17 +318,17 @@ fn seccomp_profiles() {
         action,
         json!("SCMP_ACT_ERRNO"),
     );
-    check(
-        |c| c.localhost = Some(json!({ "defaultAction": "SCMP_ACT_LOG" })),
-        "/linux/seccomp",
-        Value::Null,
-    );
+    let own = || Seccomp {
+        default_action: Some("SCMP_ACT_LOG".into()),
+        ..Seccomp::default()
+    };
+    check(|c| c.localhost = Some(own()), "/linux/seccomp", Value::Null);
     let localhost = |c: &mut Case| {
         c.container.security_context.seccomp_profile = Some(SeccompProfile {
             type_: "Localhost".into(),
             localhost_profile: Some("own.json".into()),
         });
-        c.localhost = Some(json!({ "defaultAction": "SCMP_ACT_LOG" }));
+        c.localhost = Some(own());
     };
     check(localhost, action, json!("SCMP_ACT_LOG"));
     check_error(

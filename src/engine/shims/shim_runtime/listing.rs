@@ -590,7 +590,7 @@ impl ShimRuntime {
     }
 
     /// Returns the part of a container's configuration that an exec needs. It is read with the container's first exec.
-    pub(super) fn config(&self, id: &ContainerId) -> io::Result<Arc<serde_json::Value>> {
+    pub(super) fn config(&self, id: &ContainerId) -> io::Result<Arc<nsexec::Config>> {
         if let Some(known) = lock(&self.configs).get(id) {
             return Ok(known.clone());
         }
@@ -599,7 +599,7 @@ impl ShimRuntime {
             .containers()
             .join(id.as_str())
             .join("bundle/config.json");
-        let config = Arc::new(nsexec::needed(&serde_json::from_slice(&fs::read(file)?)?));
+        let config: Arc<nsexec::Config> = Arc::new(serde_json::from_slice(&fs::read(file)?)?);
         // Not both locks at once: whoever writes records again takes them in the other order.
         let known: HashSet<String> = lock(&self.cache).containers.ids().cloned().collect();
         let mut all = lock(&self.configs);

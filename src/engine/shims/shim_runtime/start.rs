@@ -21,6 +21,7 @@ use crate::base::sys::calls::Call;
 use crate::base::sys::cgroup;
 use crate::base::sys::cgroup::Cgroups;
 use crate::engine::images::{Image, ImageConfig};
+use crate::engine::oci::{Seccomp, Spec, User};
 use crate::engine::runtime::{
     ContainerConfig, ContainerId, ENDING, LinuxUser, NamespaceMode, RuntimeError, RuntimeErrorKind,
     SandboxConfig, SeccompProfile, signals,
@@ -317,7 +318,7 @@ impl ShimRuntime {
     }
 
     /// Everything decided about the container on this node: its record and its OCI configuration. Writes nothing.
-    fn design(&self, d: &Draft<'_>) -> Result<(ContainerRecord, serde_json::Value), RuntimeError> {
+    fn design(&self, d: &Draft<'_>) -> Result<(ContainerRecord, Spec), RuntimeError> {
         let c = d.config;
         let mounts = Mounts::of(c, &d.dir, &self.images)?;
         let parent = &d.sandbox_config.cgroup_parent;
@@ -342,7 +343,7 @@ impl ShimRuntime {
         };
         let spec = oci_spec::build(&inputs)?;
         let message = c.termination_message.as_ref();
-        let linux_user = linux_user(&spec["process"]["user"]);
+        let linux_user = linux_user(&spec.process.user);
         let record = ContainerRecord {
             id: d.id.as_str().to_owned(),
             pod: (&d.sandbox_config.metadata).into(),
@@ -387,7 +388,7 @@ impl ShimRuntime {
         &self,
         d: &Draft<'_>,
         record: &ContainerRecord,
-        spec: &serde_json::Value,
+        spec: &Spec,
     ) -> Result<CreatedContainer, RuntimeError> {
         self.write_container(d, record, spec).map_err(|e| {
             self.discard(record);
@@ -420,7 +421,7 @@ impl ShimRuntime {
         &self,
         d: &Draft<'_>,
         record: &ContainerRecord,
-        spec: &serde_json::Value,
+        spec: &Spec,
     ) -> io::Result<()> {
         for dir in ["upper", "work"] {
             make_private(&record.data.join(dir))?;
@@ -470,18 +471,16 @@ fn stop_signal(config: &ContainerConfig, image: &ImageConfig) -> i32 {
 }
 
 /// `process.user` of the configuration.
-fn linux_user(user: &serde_json::Value) -> LinuxUser {
-    let id = |v: &serde_json::Value| v.as_u64().and_then(|n| u32::try_from(n).ok());
-    let groups = user["additionalGids"].as_array();
+fn linux_user(user: &User) -> LinuxUser {
     LinuxUser {
-        uid: id(&user["uid"]).unwrap_or(0),
-        gid: id(&user["gid"]).unwrap_or(0),
-        supplemental_groups: groups.into_iter().flatten().filter_map(id).collect(),
+        uid: user.uid,
+        gid: user.gid,
+        supplemental_groups: user.additional_gids.clone(),
     }
 }
 
 /// The profile of [`SeccompProfile::Localhost`].
-fn localhost_seccomp(c: &ContainerConfig) -> Result<Option<serde_json::Value>, RuntimeError> {
+fn localhost_seccomp(c: &ContainerConfig) -> Result<Option<Seccomp>, RuntimeError> {
     let SeccompProfile::Localhost(file) = &c.security.seccomp else {
         return Ok(None);
     };

@@ -1,0 +1,197 @@
+//! The configuration of a container (`config.json`) in the form of the OCI runtime specification, of which it has the fields
+//! that podprobe writes or reads.
+//!
+//! The crate `oci-spec` is not used: every field of it is an `Option` behind a getter, and its builders and macros weigh more
+//! than the twenty structs that are needed here.
+//!
+//! Invariants:
+//! - Names and forms are those of the specification. The fields stand in the order in which they are written.
+//! - What may be absent has a default, as the specification says. Containers outlive an upgrade, so whatever an older
+//!   podprobe has written is read.
+//! - A field that is not known here is passed over. Who must not pass it over asks the text itself, as `shims/embedded` does.
+
+mod process;
+mod resources;
+mod seccomp;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
+
+pub use process::{Capabilities, ConsoleSize, Process, Rlimit, User};
+pub use resources::{Cpu, DeviceRule, HugepageLimit, Memory, Resources};
+pub use seccomp::{Seccomp, SeccompArg, Syscall};
+
+/// A whole `config.json`.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Spec {
+    /// Version of the specification.
+    #[serde(default)]
+    pub oci_version: String,
+    /// Program of the container.
+    pub process: Process,
+    /// Root file system.
+    #[serde(default)]
+    pub root: Root,
+    /// Mounts, in the order in which they are made.
+    #[serde(default)]
+    pub mounts: Vec<Mount>,
+    /// Texts for tools.
+    #[serde(default)]
+    pub annotations: BTreeMap<String, String>,
+    /// Parts that only Linux has.
+    #[serde(default)]
+    pub linux: Linux,
+}
+
+/// `root`.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Root {
+    /// Directory, relative to the bundle where it is not absolute.
+    pub path: PathBuf,
+    /// The container cannot write to it.
+    pub readonly: bool,
+}
+
+impl Default for Root {
+    fn default() -> Self {
+        Self {
+            path: "rootfs".into(),
+            readonly: false,
+        }
+    }
+}
+
+/// An entry of `mounts`.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Mount {
+    /// Absolute path in the container.
+    pub destination: String,
+    /// Type of the file system, or `bind`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// Path on the node of a bind mount, else a name.
+    pub source: PathBuf,
+    /// Options as of mount(8).
+    pub options: Vec<String>,
+    /// Mapping of user ids, which is given whatever it holds.
+    #[serde(skip_serializing)]
+    pub uid_mappings: Option<IgnoredAny>,
+    /// Mapping of group ids, which is given whatever it holds.
+    #[serde(skip_serializing)]
+    pub gid_mappings: Option<IgnoredAny>,
+}
+
+/// `linux`.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Linux {
+    /// Limits.
+    pub resources: Resources,
+    /// Absolute path of the container's cgroup in each hierarchy.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cgroups_path: Option<String>,
+    /// Namespaces that are not the node's.
+    pub namespaces: Vec<Namespace>,
+    /// Filter of system calls.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seccomp: Option<Seccomp>,
+    /// Propagation of the root's mount: a word of mount(8).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rootfs_propagation: Option<String>,
+    /// Devices that the container has beside those of every container.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub devices: Option<Vec<Device>>,
+    /// Paths that the container cannot see.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub masked_paths: Option<Vec<String>>,
+    /// Paths that the container cannot write to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub readonly_paths: Option<Vec<String>>,
+}
+
+/// An entry of `linux.namespaces`.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Namespace {
+    /// The word of the specification, such as `network`.
+    #[serde(rename = "type", default)]
+    pub kind: String,
+    /// File of the namespace to join; without one a new namespace is made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<PathBuf>,
+}
+
+impl Namespace {
+    /// True if the container enters a process namespace that others are in.
+    pub fn joins_processes(all: &[Self]) -> bool {
+        all.iter().any(|n| n.kind == "pid" && n.path.is_some())
+    }
+}
+
+/// An entry of `linux.devices`.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Device {
+    /// Absolute path in the container.
+    pub path: String,
+    /// Letter `b`, `c` or `u`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// Major number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub major: Option<u64>,
+    /// Minor number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub minor: Option<u64>,
+    /// Permission bits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file_mode: Option<u32>,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Everything that podprobe writes, as it has always written it.
+    const WHOLE: &str = concat!(
+        r#"{"ociVersion":"1.0.2","process":{"terminal":false,"user":{"uid":0,"gid":7,"additionalGids":[7]},"#,
+        r#""args":["/entry"],"env":["HOME=/"],"cwd":"/","capabilities":{"bounding":["CAP_KILL"],"effective":["CAP_KILL"],"#,
+        r#""permitted":["CAP_KILL"],"inheritable":[],"ambient":[]},"rlimits":[{"type":"RLIMIT_NOFILE","soft":1024,"hard":4096}],"#,
+        r#""noNewPrivileges":true,"oomScoreAdj":-997,"apparmorProfile":"mine"},"root":{"path":"/r","readonly":true},"#,
+        r#""mounts":[{"destination":"/v","type":"bind","source":"/s","options":["rbind","rw"]}],"annotations":{"a":"b"},"#,
+        r#""linux":{"resources":{"cpu":{"shares":2,"quota":1000,"period":100000},"memory":{"limit":4096,"swap":8192},"#,
+        r#""unified":{"memory.oom.group":"1"},"hugepageLimits":[{"pageSize":"2MB","limit":0}],"#,
+        r#""devices":[{"allow":false,"access":"rwm"}]},"cgroupsPath":"/p/c-0","namespaces":[{"type":"mount"},"#,
+        r#"{"type":"pid","path":"/n"}],"seccomp":{"defaultAction":"SCMP_ACT_ERRNO","architectures":["SCMP_ARCH_X86"],"#,
+        r#""syscalls":[{"names":["clone"],"action":"SCMP_ACT_ALLOW","args":[{"index":0,"value":2114060288,"valueTwo":0,"#,
+        r#""op":"SCMP_CMP_MASKED_EQ"}]},{"names":["clone3"],"action":"SCMP_ACT_ERRNO","errnoRet":38}]},"#,
+        r#""rootfsPropagation":"rslave","devices":[{"path":"/dev/sda","type":"b","major":8,"minor":0,"fileMode":432,"uid":0,"gid":6}],"#,
+        r#""maskedPaths":[],"readonlyPaths":["/proc/bus"]}}"#,
+    );
+
+    #[test]
+    fn what_is_read_is_written_as_it_was() {
+        let spec: Spec = serde_json::from_str(WHOLE).unwrap();
+        assert_eq!(serde_json::to_string(&spec).unwrap(), WHOLE);
+    }
+
+    #[test]
+    fn what_the_specification_lets_be_absent_has_its_default() {
+        let least = r#"{"process":{},"linux":{"namespaces":[{"type":"mount"}]},"hooks":{}}"#;
+        let spec: Spec = serde_json::from_str(least).unwrap();
+        assert_eq!(spec.root.path, std::path::Path::new("rootfs"));
+        assert!(
+            spec.linux.seccomp.is_none() && !Namespace::joins_processes(&spec.linux.namespaces)
+        );
+        assert!(serde_json::from_str::<Spec>("{}").is_err());
+    }
+}
