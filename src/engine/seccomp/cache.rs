@@ -3,7 +3,7 @@
 
 use std::sync::Mutex;
 
-use super::{Filter, compile};
+use super::{Filter, SeccompError, compile};
 use crate::base::locks::Locked;
 use crate::engine::oci::Seccomp;
 
@@ -16,7 +16,7 @@ static FILTERS: Mutex<Vec<(Seccomp, Filter)>> = Mutex::new(Vec::new());
 ///
 /// # Errors
 /// Returns the error of [`compile`].
-pub fn compiled(profile: &Seccomp) -> Result<Filter, String> {
+pub fn compiled(profile: &Seccomp) -> Result<Filter, SeccompError> {
     let mut kept = FILTERS.locked();
     let found = match kept.iter().position(|(p, _)| p == profile) {
         Some(n) => kept.remove(n),

@@ -3,11 +3,53 @@
 //! Invariant: anything in the file that is not understood refuses the container; nothing is left
 //! out silently.
 
+use std::io;
+
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::{ABIS, compile, listed};
+use super::{ABIS, SeccompError, compile, listed};
 use crate::engine::oci::Seccomp;
+
+/// Why a file is no profile, or one that cannot be applied exactly.
+#[derive(Debug, thiserror::Error)]
+pub enum LocalhostError {
+    /// The file cannot be read.
+    #[error(transparent)]
+    Read(#[from] io::Error),
+    /// The text is no JSON, or a value has another type than the specification says.
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+    /// The JSON is no object.
+    #[error("it is no JSON object")]
+    NoObject,
+    /// An entry of `syscalls` is no object.
+    #[error("syscalls[{0}] is no object")]
+    NoEntry(usize),
+    /// A key has no meaning in its place.
+    #[error("{at}{key} is not known; it holds {}", known.join(", "))]
+    UnknownKey {
+        /// Place of the key, with its dot.
+        at: String,
+        /// The key.
+        key: String,
+        /// Keys that have a meaning there.
+        known: &'static [&'static str],
+    },
+    /// An entry holds for some containers only, which Docker decides.
+    #[error(
+        "{at}{key} is Docker's and not supported: write the entry for the containers that it is meant for"
+    )]
+    Conditional {
+        /// Place of the key, with its dot.
+        at: String,
+        /// `includes` or `excludes`.
+        key: &'static str,
+    },
+    /// The profile has no filter.
+    #[error(transparent)]
+    Profile(#[from] SeccompError),
+}
 
 /// Docker's choice of architectures by the machine's.
 #[derive(Deserialize)]
@@ -26,22 +68,23 @@ struct Machine {
 /// `linux.seccomp` of the file's text.
 ///
 /// # Errors
-/// Returns the reason when the text is not a JSON object, holds an unknown key or value, or cannot be compiled.
-pub fn profile(text: &[u8]) -> Result<Seccomp, String> {
-    check(&serde_json::from_slice(text).map_err(|e| e.to_string())?)?;
-    let mut profile: Seccomp = serde_json::from_slice(text).map_err(|e| e.to_string())?;
+/// Returns [`LocalhostError`] when the text is not a JSON object, holds an unknown key or value, or cannot be compiled.
+pub fn profile(text: &[u8]) -> Result<Seccomp, LocalhostError> {
+    check(&serde_json::from_slice(text)?)?;
+    let mut profile: Seccomp = serde_json::from_slice(text)?;
     if profile.architectures.is_none() {
-        let by: ByMachine = serde_json::from_slice(text).map_err(|e| e.to_string())?;
+        let by: ByMachine = serde_json::from_slice(text)?;
         profile.architectures = by.arch_map.map(|map| architectures(&map));
     }
     profile.syscalls.get_or_insert_default();
-    compile(&profile).map(|_| profile)
+    compile(&profile)?;
+    Ok(profile)
 }
 
 /// Refuses what a [`Seccomp`] would pass over.
-fn check(file: &Value) -> Result<(), String> {
+fn check(file: &Value) -> Result<(), LocalhostError> {
     let Value::Object(profile) = file else {
-        return Err("it is no JSON object".into());
+        return Err(LocalhostError::NoObject);
     };
     known(
         profile,
@@ -60,12 +103,17 @@ fn check(file: &Value) -> Result<(), String> {
     entries.try_for_each(|(n, entry)| check_entry(n, entry))
 }
 
-fn known(object: &Map<String, Value>, names: &[&str], at: &str) -> Result<(), String> {
-    match object.keys().find(|k| !names.contains(&k.as_str())) {
-        Some(key) => Err(format!(
-            "{at}{key} is not known; it holds {}",
-            names.join(", ")
-        )),
+fn known(
+    object: &Map<String, Value>,
+    known: &'static [&'static str],
+    at: &str,
+) -> Result<(), LocalhostError> {
+    match object.keys().find(|k| !known.contains(&k.as_str())) {
+        Some(key) => Err(LocalhostError::UnknownKey {
+            at: at.to_owned(),
+            key: key.clone(),
+            known,
+        }),
         None => Ok(()),
     }
 }
@@ -80,10 +128,10 @@ fn architectures(map: &[Machine]) -> Vec<String> {
     })
 }
 
-fn check_entry(n: usize, entry: &Value) -> Result<(), String> {
+fn check_entry(n: usize, entry: &Value) -> Result<(), LocalhostError> {
     let at = format!("syscalls[{n}].");
     let Value::Object(entry) = entry else {
-        return Err(format!("syscalls[{n}] is no object"));
+        return Err(LocalhostError::NoEntry(n));
     };
     known(
         entry,
@@ -99,9 +147,7 @@ fn check_entry(n: usize, entry: &Value) -> Result<(), String> {
             .get(key)
             .is_some_and(|v| v.as_object().is_none_or(|o| !o.is_empty()))
         {
-            return Err(format!(
-                "{at}{key} is Docker's and not supported: write the entry for the containers that it is meant for"
-            ));
+            return Err(LocalhostError::Conditional { at, key });
         }
     }
     let args = entry.get("args").and_then(Value::as_array);
@@ -119,7 +165,7 @@ mod tests {
     fn check(file: Value, expected: Result<Value, &str>) {
         match (profile(file.to_string().as_bytes()), expected) {
             (Ok(got), Ok(expected)) => assert_eq!(json!(got), expected),
-            (Err(got), Err(expected)) => assert!(got.contains(expected), "{got}"),
+            (Err(got), Err(expected)) => assert!(got.to_string().contains(expected), "{got}"),
             (got, expected) => panic!("{got:?}, not {expected:?}"),
         }
     }

@@ -14,6 +14,7 @@
 mod bpf;
 mod cache;
 pub mod default;
+mod error;
 pub mod localhost;
 mod syscalls;
 
@@ -22,6 +23,7 @@ use serde_json::{Number, Value};
 use crate::engine::oci::{Seccomp, SeccompArg, Syscall};
 
 pub use cache::compiled;
+pub use error::SeccompError;
 
 use bpf::{MAX_LENGTH, Outcome, Range, Section};
 use syscalls::{ABIS, Abi, X32_BIT};
@@ -85,9 +87,9 @@ struct Rule<'a> {
 /// The filter of `linux.seccomp`.
 ///
 /// # Errors
-/// Returns a text when an action, operator or flag is unknown or needs a listener, or when the profile is too large for
-/// the kernel. The text follows "cannot apply seccomp profile: ".
-pub fn compile(profile: &Seccomp) -> Result<Filter, String> {
+/// Returns [`SeccompError`] when an action, operator or flag is unknown or needs a listener, or when the profile is too
+/// large for the kernel.
+pub fn compile(profile: &Seccomp) -> Result<Filter, SeccompError> {
     let default = action(&profile.default_action, &profile.default_errno_ret)?;
     // A rule whose action is the default has no effect. libseccomp refuses it, so runc leaves it
     // out; we do too.
@@ -124,10 +126,7 @@ pub fn compile(profile: &Seccomp) -> Result<Filter, String> {
     }
     let program = bpf::program(&sections, KILL);
     if program.len() > MAX_LENGTH {
-        return Err(format!(
-            "it is too large: {} instructions, of which the kernel takes {MAX_LENGTH}",
-            program.len()
-        ));
+        return Err(SeccompError::TooLarge(program.len()));
     }
     Ok(Filter {
         program,
@@ -146,14 +145,14 @@ fn shown(word: &Option<String>) -> Value {
 
 /// The SECCOMP_RET_* of an action. SCMP_ACT_NOTIFY is refused, because it needs a process that
 /// answers.
-fn action(name: &Option<String>, errno: &Option<Number>) -> Result<u32, String> {
+fn action(name: &Option<String>, errno: &Option<Number>) -> Result<u32, SeccompError> {
     let data = match errno {
         None => libc::EPERM as u32,
         // The kernel takes no larger one.
         Some(n) => n
             .as_u64()
             .filter(|n| *n <= 4095)
-            .ok_or_else(|| format!("errnoRet {n} is no error number"))? as u32,
+            .ok_or_else(|| SeccompError::ErrorNumber(n.clone()))? as u32,
     };
     Ok(match name.as_deref().unwrap_or_default() {
         "SCMP_ACT_ALLOW" => libc::SECCOMP_RET_ALLOW,
@@ -163,24 +162,22 @@ fn action(name: &Option<String>, errno: &Option<Number>) -> Result<u32, String> 
         "SCMP_ACT_TRAP" => libc::SECCOMP_RET_TRAP,
         "SCMP_ACT_LOG" => libc::SECCOMP_RET_LOG,
         "SCMP_ACT_TRACE" => libc::SECCOMP_RET_TRACE | data,
-        "SCMP_ACT_NOTIFY" => {
-            return Err("SCMP_ACT_NOTIFY needs a listener, which is not supported".into());
-        }
-        _ => return Err(format!("{} is no action", shown(name))),
+        "SCMP_ACT_NOTIFY" => return Err(SeccompError::Listener),
+        _ => return Err(SeccompError::Action(shown(name))),
     })
 }
 
-fn flags(names: &[String]) -> Result<u32, String> {
+fn flags(names: &[String]) -> Result<u32, SeccompError> {
     names.iter().try_fold(0, |flags, name| match name.as_str() {
         "SECCOMP_FILTER_FLAG_LOG" => Ok(flags | libc::SECCOMP_FILTER_FLAG_LOG as u32),
         "SECCOMP_FILTER_FLAG_SPEC_ALLOW" => Ok(flags | libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW as u32),
         // This flag is for processes with several threads; ours has one.
         "SECCOMP_FILTER_FLAG_TSYNC" => Ok(flags),
-        other => Err(format!("flag {other} is not supported")),
+        other => Err(SeccompError::Flag(other.to_owned())),
     })
 }
 
-fn rule(entry: &Syscall) -> Result<Rule<'_>, String> {
+fn rule(entry: &Syscall) -> Result<Rule<'_>, SeccompError> {
     let value = action(&entry.action, &entry.errno_ret)?;
     let args = listed(&entry.args).iter();
     let conditions: Vec<Condition> = args.map(condition).collect::<Result<_, _>>()?;
@@ -199,7 +196,7 @@ fn rule(entry: &Syscall) -> Result<Rule<'_>, String> {
     })
 }
 
-fn condition(arg: &SeccompArg) -> Result<Condition, String> {
+fn condition(arg: &SeccompArg) -> Result<Condition, SeccompError> {
     use Operator::*;
     let operator = match arg.op.as_deref().unwrap_or_default() {
         "SCMP_CMP_EQ" => Equal,
@@ -209,17 +206,18 @@ fn condition(arg: &SeccompArg) -> Result<Condition, String> {
         "SCMP_CMP_LT" => Less,
         "SCMP_CMP_LE" => LessOrEqual,
         "SCMP_CMP_MASKED_EQ" => Masked,
-        _ => return Err(format!("{} is no operator", shown(&arg.op))),
+        _ => return Err(SeccompError::Operator(shown(&arg.op))),
     };
-    let number = |key: &str, given: &Option<Number>| match given {
+    let number = |key, given: &Option<Number>| match given {
         None => Ok(0),
-        Some(n) => n
-            .as_u64()
-            .ok_or_else(|| format!("{key} {n} of an argument is no number")),
+        Some(n) => n.as_u64().ok_or_else(|| SeccompError::Argument {
+            key,
+            number: n.clone(),
+        }),
     };
     let index = number("index", &arg.index)?;
     if index > 5 {
-        return Err(format!("a system call has no argument {index}"));
+        return Err(SeccompError::Index(index));
     }
     Ok(Condition {
         index: index as u32,

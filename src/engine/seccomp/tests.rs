@@ -8,7 +8,7 @@ const EPERM: u32 = ERRNO | libc::EPERM as u32;
 const ENOSYS: u32 = ERRNO | libc::ENOSYS as u32;
 
 /// Compiles a profile as a file has it.
-fn compile(profile: &Value) -> Result<Filter, String> {
+fn compile(profile: &Value) -> Result<Filter, SeccompError> {
     super::compile(&serde_json::from_value(profile.clone()).unwrap())
 }
 
@@ -97,9 +97,9 @@ fn actions_and_their_errors() {
     assert_eq!(of("SCMP_ACT_TRACE", json!(7)), Ok(0x7ff0_0007));
     assert_eq!(of("SCMP_ACT_ERRNO", json!(38)), Ok(ENOSYS));
     assert!(of("SCMP_ACT_ERRNO", json!(5000)).is_err() && of("SCMP_ACT_ERRNO", json!(-1)).is_err());
-    assert!(of("SCMP_ACT_NOTIFY", Value::Null).is_err_and(|e| e.contains("listener")));
+    assert!(of("SCMP_ACT_NOTIFY", Value::Null).is_err_and(|e| e == SeccompError::Listener));
     assert!(of("ALLOW", Value::Null).is_err());
-    let bad = |p: Value| compile(&p).unwrap_err();
+    let bad = |p: Value| compile(&p).unwrap_err().to_string();
     assert!(bad(json!({})).contains("is no action"));
     assert!(bad(profile(json!([{ "names": ["read"], "action": "x" }]))).contains("is no action"));
     let with = |a: Value| {

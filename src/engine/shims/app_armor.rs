@@ -14,6 +14,35 @@ use crate::engine::runtime::AppArmorProfile;
 /// The profile of `RuntimeDefault`.
 pub const RUNTIME_DEFAULT: &str = "podprobe-default";
 
+/// Why a container cannot have the profile that is asked for, in containerd's words, with the way out.
+#[derive(Debug, thiserror::Error)]
+#[error("failed to get container spec opts: failed to generate apparmor spec opts: {0}")]
+pub struct AppArmorError(#[from] Unavailable);
+
+/// Why there is no profile to give.
+#[derive(Debug, thiserror::Error)]
+pub enum Unavailable {
+    /// The kernel's list of profiles cannot be read.
+    #[error("cannot read {}: {source}", list.display())]
+    List {
+        /// Path of the list.
+        list: PathBuf,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// The kernel enforces no profiles.
+    #[error("apparmor is not supported: it is not enabled on the host; use type Unconfined")]
+    Disabled,
+    /// The profile of `RuntimeDefault` is not loaded.
+    #[error(
+        "apparmor profile not found {RUNTIME_DEFAULT}; set loadAppArmorProfile, load one of that name with apparmor_parser, or use type Localhost"
+    )]
+    NoDefault,
+    /// The profile with that name is not loaded.
+    #[error("apparmor profile not found {0}; load it with apparmor_parser")]
+    NotLoaded(String),
+}
+
 /// The kernel's files.
 #[derive(Clone, Debug)]
 pub struct AppArmor {
@@ -48,18 +77,18 @@ impl AppArmor {
     /// The name for `process.apparmorProfile`; None is no profile.
     ///
     /// # Errors
-    /// Returns containerd's text, and the way out.
+    /// Returns [`AppArmorError`] if the profile that is asked for is not loaded, or the kernel has none.
     pub fn choose(
         &self,
         wanted: &AppArmorProfile,
         privileged: bool,
-    ) -> Result<Option<String>, String> {
+    ) -> Result<Option<String>, AppArmorError> {
         let loaded = self.is_enabled().then(|| self.loaded());
-        let loaded = loaded.transpose().map_err(|e| {
-            let list = self.directory.join("profiles");
-            error(&format!("cannot read {}: {e}", list.display()))
+        let loaded = loaded.transpose().map_err(|source| Unavailable::List {
+            list: self.directory.join("profiles"),
+            source,
         })?;
-        choose(wanted, privileged, loaded.as_deref()).map_err(|cause| error(&cause))
+        Ok(choose(wanted, privileged, loaded.as_deref())?)
     }
 
     /// A line of the list is `name (mode)`; the name may have spaces.
@@ -70,35 +99,25 @@ impl AppArmor {
     }
 }
 
-fn error(cause: &str) -> String {
-    format!("failed to get container spec opts: failed to generate apparmor spec opts: {cause}")
-}
-
 /// `loaded` is None where AppArmor is off.
 fn choose(
     wanted: &AppArmorProfile,
     privileged: bool,
     loaded: Option<&[String]>,
-) -> Result<Option<String>, String> {
+) -> Result<Option<String>, Unavailable> {
     use AppArmorProfile::{Localhost, RuntimeDefault, Unconfined, Unspecified};
     let is_loaded = |name: &str| loaded.is_some_and(|all| all.iter().any(|l| l == name));
     match wanted {
         Unconfined => Ok(None),
         Unspecified if privileged || !is_loaded(RUNTIME_DEFAULT) => Ok(None),
-        RuntimeDefault | Localhost(_) if loaded.is_none() => Err(
-            "apparmor is not supported: it is not enabled on the host; use type Unconfined".into(),
-        ),
+        RuntimeDefault | Localhost(_) if loaded.is_none() => Err(Unavailable::Disabled),
         RuntimeDefault if privileged => Ok(None),
         Unspecified | RuntimeDefault if is_loaded(RUNTIME_DEFAULT) => {
             Ok(Some(RUNTIME_DEFAULT.into()))
         }
-        Unspecified | RuntimeDefault => Err(format!(
-            "apparmor profile not found {RUNTIME_DEFAULT}; set loadAppArmorProfile, load one of that name with apparmor_parser, or use type Localhost"
-        )),
+        Unspecified | RuntimeDefault => Err(Unavailable::NoDefault),
         Localhost(name) if is_loaded(name) => Ok(Some(name.clone())),
-        Localhost(name) => Err(format!(
-            "apparmor profile not found {name}; load it with apparmor_parser"
-        )),
+        Localhost(name) => Err(Unavailable::NotLoaded(name.clone())),
     }
 }
 
@@ -119,7 +138,7 @@ mod tests {
         let got = choose(&wanted, privileged, loaded.as_deref());
         match (&got, expected) {
             (Ok(got), Ok(expected)) => assert_eq!(got.as_deref(), expected),
-            (Err(text), Err(start)) => assert!(text.starts_with(start), "{text}"),
+            (Err(e), Err(start)) => assert!(e.to_string().starts_with(start), "{e}"),
             _ => panic!("{wanted:?} {privileged} {loaded:?}: {got:?}"),
         }
     }
@@ -191,10 +210,14 @@ mod tests {
         assert_eq!(on.has_default(), Some(true));
         let (_other, without) = fake("Y\n", Some("podprobe-default-2 (enforce)\n"));
         assert_eq!(without.has_default(), Some(false));
-        let chosen = on.choose(&Localhost("my profile".into()), false);
+        let choose = |wanted: AppArmorProfile| {
+            let chosen = on.choose(&wanted, false);
+            chosen.map_err(|e| e.to_string())
+        };
+        let chosen = choose(Localhost("my profile".into()));
         assert_eq!(chosen, Ok(Some("my profile".into())));
         assert_eq!(
-            on.choose(&Localhost("my".into()), false),
+            choose(Localhost("my".into())),
             Err("failed to get container spec opts: failed to generate apparmor spec opts: apparmor profile not found my; load it with apparmor_parser".into())
         );
         for (_dir, off) in [
@@ -203,7 +226,7 @@ mod tests {
             fake("", Some(list)),
         ] {
             assert!(!off.is_enabled());
-            assert_eq!(off.choose(&Unspecified, false), Ok(None));
+            assert_eq!(off.choose(&Unspecified, false).unwrap(), None);
         }
     }
 
@@ -212,7 +235,7 @@ mod tests {
         let (dir, on) = fake("Y\n", Some(""));
         fs::remove_file(dir.path().join("apparmor/profiles")).unwrap();
         assert_eq!(on.has_default(), None);
-        let error = on.choose(&RuntimeDefault, false).unwrap_err();
+        let error = on.choose(&RuntimeDefault, false).unwrap_err().to_string();
         assert!(error.contains("apparmor/profiles: No such file"), "{error}");
     }
 }

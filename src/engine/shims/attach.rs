@@ -124,6 +124,35 @@ impl Endable for Connection {
     }
 }
 
+/// Why a client is not attached.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum AttachError {
+    /// A call of the daemon failed.
+    #[error("{}", .0.desc())]
+    Os(#[from] Errno),
+    /// The record directory cannot be opened.
+    #[error(transparent)]
+    Directory(#[from] io::Error),
+    /// The shim has never listened, or its socket was removed.
+    #[error("its shim is of an older podprobe, or its socket was removed; restart the container")]
+    NoSocket,
+    /// Nobody listens any more.
+    #[error("its shim is gone; restart the container")]
+    Gone,
+    /// The shim does not answer in time.
+    #[error("its shim gives no answer within {} s", LIMIT.as_secs())]
+    Late,
+    /// The shim cannot be asked, or does not answer.
+    #[error("its shim gives no answer: {}", .0.desc())]
+    NoAnswer(Errno),
+    /// As many clients are attached as may be.
+    #[error("{MAX} clients are attached to it, as many as may be; end one of them")]
+    Full,
+    /// The shim's answer is another word.
+    #[error("its shim has refused")]
+    Refused,
+}
+
 /// A client that is attached.
 pub(super) struct Attached {
     pub(super) connection: Arc<Connection>,
@@ -140,47 +169,33 @@ pub(super) struct Attached {
 /// Attaches a client through the shim with that record directory.
 ///
 /// # Errors
-/// Returns the cause, a text for people.
+/// Returns [`AttachError`] if there is no shim, or it does not take the client.
 pub(super) fn attach(
     dir: &Path,
     record: &ContainerRecord,
     request: AttachRequest,
-) -> Result<Attached, String> {
+) -> Result<Attached, AttachError> {
     let request = AttachRequest {
         stderr: request.stderr && !record.tty,
         ..request
     };
-    let failed = |e: Errno| e.desc().to_owned();
     let socket = connected(dir)?;
-    let stdout = request
-        .stdout
-        .then(output_pipe)
-        .transpose()
-        .map_err(failed)?;
-    let stderr = request
-        .stderr
-        .then(output_pipe)
-        .transpose()
-        .map_err(failed)?;
+    let stdout = request.stdout.then(output_pipe).transpose()?;
+    let stderr = request.stderr.then(output_pipe).transpose()?;
     let theirs = [&stdout, &stderr].into_iter().flatten();
     let theirs: Vec<i32> = theirs.map(|(_, write)| write.as_raw_fd()).collect();
     let mut answer = [0; MESSAGE];
     let answered = send(&socket, &encode(request), &theirs)
         .and_then(|()| receive(&socket, &mut answer))
         .map_err(|e| match e {
-            Errno::EAGAIN => format!("its shim gives no answer within {} s", LIMIT.as_secs()),
-            e => format!("its shim gives no answer: {}", e.desc()),
+            Errno::EAGAIN => AttachError::Late,
+            e => AttachError::NoAnswer(e),
         });
     let (length, mut fds) = answered?;
     match &answer[..length] {
         ATTACHED => {}
-        FULL => {
-            return Err(format!(
-                "{} clients are attached to it, as many as may be; end one of them",
-                MAX
-            ));
-        }
-        _ => return Err("its shim has refused".into()),
+        FULL => return Err(AttachError::Full),
+        _ => return Err(AttachError::Refused),
     }
     let input = fds.pop();
     Ok(Attached {
@@ -194,15 +209,14 @@ pub(super) fn attach(
     })
 }
 
-fn connected(dir: &Path) -> Result<OwnedFd, String> {
-    let failed = |e: Errno| e.desc().to_owned();
+fn connected(dir: &Path) -> Result<OwnedFd, AttachError> {
     let flags = SockFlag::SOCK_CLOEXEC;
-    let socket = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None).map_err(failed)?;
+    let socket = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?;
     let limit = TimeVal::new(LIMIT.as_secs().cast_signed(), 0);
-    setsockopt(&socket, sockopt::SendTimeout, &limit).map_err(failed)?;
-    setsockopt(&socket, sockopt::ReceiveTimeout, &limit).map_err(failed)?;
-    let dir = File::open(dir).map_err(|e| e.to_string())?;
-    let address = UnixAddr::new(short_path(&dir).as_str()).map_err(failed)?;
+    setsockopt(&socket, sockopt::SendTimeout, &limit)?;
+    setsockopt(&socket, sockopt::ReceiveTimeout, &limit)?;
+    let dir = File::open(dir)?;
+    let address = UnixAddr::new(short_path(&dir).as_str())?;
     let connected = loop {
         match connect(socket.as_raw_fd(), &address) {
             Err(Errno::EINTR) => {}
@@ -211,16 +225,10 @@ fn connected(dir: &Path) -> Result<OwnedFd, String> {
     };
     match connected {
         Ok(()) => Ok(socket),
-        Err(Errno::ENOENT) => Err(
-            "its shim is of an older podprobe, or its socket was removed; restart the container"
-                .into(),
-        ),
-        Err(Errno::ECONNREFUSED) => Err("its shim is gone; restart the container".into()),
-        Err(Errno::EAGAIN) => Err(format!(
-            "its shim gives no answer within {} s",
-            LIMIT.as_secs()
-        )),
-        Err(e) => Err(failed(e)),
+        Err(Errno::ENOENT) => Err(AttachError::NoSocket),
+        Err(Errno::ECONNREFUSED) => Err(AttachError::Gone),
+        Err(Errno::EAGAIN) => Err(AttachError::Late),
+        Err(e) => Err(e.into()),
     }
 }
 

@@ -46,6 +46,28 @@ pub(crate) struct Rule {
     access: u8,
 }
 
+/// A reason for which a rule cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RuleFault {
+    /// The type is no letter of the specification.
+    #[error("type {0:?} is not a, b or c")]
+    Type(String),
+    /// The access has another letter.
+    #[error("access has {0:?}; it is of r, w and m")]
+    Access(char),
+    /// The major or minor number is none.
+    #[error("{what} {number} is no device number")]
+    Number { what: &'static str, number: i64 },
+}
+
+/// Which rule of a configuration cannot be read, and why.
+#[derive(Debug, thiserror::Error)]
+#[error("config.json: linux.resources.devices[{index}]: {source}")]
+pub(crate) struct DeviceRuleError {
+    index: usize,
+    source: RuleFault,
+}
+
 const fn allow(kind: Kind, numbers: (Option<u32>, Option<u32>), access: u8) -> Rule {
     Rule {
         allow: true,
@@ -105,20 +127,21 @@ impl Rule {
 /// The rules of `linux.resources.devices`, and then those of every container.
 ///
 /// # Errors
-/// Returns a text about the rule that cannot be read, with its place.
-pub(crate) fn rules(listed: &[DeviceRule]) -> Result<Vec<Rule>, String> {
-    let own = listed.iter().enumerate().map(|(i, rule)| {
-        read(rule).map_err(|why| format!("config.json: linux.resources.devices[{i}]: {why}"))
-    });
+/// Returns [`DeviceRuleError`] about the rule that cannot be read.
+pub(crate) fn rules(listed: &[DeviceRule]) -> Result<Vec<Rule>, DeviceRuleError> {
+    let own = listed
+        .iter()
+        .enumerate()
+        .map(|(index, rule)| read(rule).map_err(|source| DeviceRuleError { index, source }));
     own.chain(EVERY_CONTAINER.map(Ok)).collect()
 }
 
-fn read(rule: &DeviceRule) -> Result<Rule, String> {
+fn read(rule: &DeviceRule) -> Result<Rule, RuleFault> {
     let kind = match rule.kind.as_deref() {
         None | Some("a" | "") => Kind::Any,
         Some("b") => Kind::Block,
         Some("c" | "u") => Kind::Char,
-        Some(other) => return Err(format!("type {other:?} is not a, b or c")),
+        Some(other) => return Err(RuleFault::Type(other.to_owned())),
     };
     let mut access = 0;
     for letter in rule.access.as_deref().unwrap_or("rwm").chars() {
@@ -126,7 +149,7 @@ fn read(rule: &DeviceRule) -> Result<Rule, String> {
             'r' => READ,
             'w' => WRITE,
             'm' => MAKE,
-            other => return Err(format!("access has {other:?}; it is of r, w and m")),
+            other => return Err(RuleFault::Access(other)),
         };
     }
     Ok(Rule {
@@ -139,12 +162,12 @@ fn read(rule: &DeviceRule) -> Result<Rule, String> {
 }
 
 /// Absent and -1 are every number.
-fn number(value: Option<i64>, what: &str) -> Result<Option<u32>, String> {
+fn number(value: Option<i64>, what: &'static str) -> Result<Option<u32>, RuleFault> {
     match value {
         None | Some(-1) => Ok(None),
-        Some(n) => match u32::try_from(n) {
+        Some(number) => match u32::try_from(number) {
             Ok(n) => Ok(Some(n)),
-            Err(_) => Err(format!("{what} {n} is no device number")),
+            Err(_) => Err(RuleFault::Number { what, number }),
         },
     }
 }

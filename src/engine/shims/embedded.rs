@@ -7,6 +7,7 @@
 mod cgroups;
 mod config;
 mod create;
+mod error;
 mod first_process;
 mod limits;
 mod process;
@@ -14,28 +15,18 @@ mod record;
 mod root;
 
 use std::ffi::OsString;
-use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use lexopt::prelude::*;
 
+use self::error::Error;
+
 /// Default of `--root`, below /run as runc's.
 const DEFAULT_ROOT: &str = "/run/podprobe/oci";
 /// Names a container's files, so no separators; as runc's rule.
 const MAX_ID: usize = 255;
-
-/// An error of the embedded runtime: one line for the caller's log.
-#[derive(Debug)]
-struct Error(String);
-
-impl Error {
-    /// `cannot <what>: <cause>`.
-    fn new(what: impl fmt::Display, cause: impl fmt::Display) -> Self {
-        Self(format!("cannot {what}: {cause}"))
-    }
-}
 
 /// The verb of an invocation, with its options.
 #[derive(Debug, PartialEq)]
@@ -80,8 +71,8 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     };
     match run(&invocation) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(Error(text)) => {
-            eprintln!("{}", text.replace('\n', " "));
+        Err(e) => {
+            eprintln!("{}", e.to_string().replace('\n', " "));
             ExitCode::FAILURE
         }
     }

@@ -6,6 +6,7 @@
 //! error, never left out.
 
 mod capabilities;
+mod error;
 mod host;
 mod process;
 mod resources;
@@ -14,6 +15,7 @@ mod user;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use self::error::SpecError;
 use crate::engine::images::ImageConfig;
 use crate::engine::oci::{
     Device, DeviceRule, Linux, Mount, Namespace, Process, Root, Seccomp, Spec,
@@ -124,10 +126,10 @@ pub struct Inputs<'a> {
 /// Returns an error of kind `InvalidConfig`: no command at all, a user or group that the image does not have, an unknown
 /// capability or one that this process cannot give, a limit whose controller the node lacks.
 pub fn build(i: &Inputs<'_>) -> Result<Spec, RuntimeError> {
-    config(i).map_err(|cause| RuntimeError::new(RuntimeErrorKind::InvalidConfig, cause))
+    config(i).map_err(|e| RuntimeError::new(RuntimeErrorKind::InvalidConfig, e.to_string()))
 }
 
-fn config(i: &Inputs<'_>) -> Result<Spec, String> {
+fn config(i: &Inputs<'_>) -> Result<Spec, SpecError> {
     let process = process::process(i)?;
     let linux = linux(i, &process)?;
     Ok(Spec {
@@ -144,21 +146,18 @@ fn config(i: &Inputs<'_>) -> Result<Spec, String> {
 }
 
 /// `linux.seccomp`.
-fn seccomp(i: &Inputs<'_>, bounding: &[String]) -> Result<Option<Seccomp>, String> {
+fn seccomp(i: &Inputs<'_>, bounding: &[String]) -> Result<Option<Seccomp>, SpecError> {
     match (&i.config.security.seccomp, &i.localhost_seccomp) {
         (SeccompProfile::Unconfined, _) => Ok(None),
         (SeccompProfile::RuntimeDefault, _) => {
             Ok(Some(crate::engine::seccomp::default::profile(bounding)))
         }
         (SeccompProfile::Localhost(_), Some(own)) => Ok(Some(own.clone())),
-        (SeccompProfile::Localhost(file), None) => Err(format!(
-            "cannot apply seccomp profile {}: it was not read",
-            file.display()
-        )),
+        (SeccompProfile::Localhost(file), None) => Err(SpecError::UnreadProfile(file.clone())),
     }
 }
 
-fn linux(i: &Inputs<'_>, process: &Process) -> Result<Linux, String> {
+fn linux(i: &Inputs<'_>, process: &Process) -> Result<Linux, SpecError> {
     let privileged = i.config.security.privileged;
     let mut resources = resources::linux_resources(&i.config.resources, i.host)?;
     // Nothing is allowed here: the runtimes themselves add what every container needs (null, zero, tty, pts, mknod).

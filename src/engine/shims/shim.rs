@@ -33,7 +33,7 @@ use crate::base::sys::cgroup::{self, Cgroups};
 use crate::base::sys::process;
 use crate::base::sys::task::reap_any;
 use crate::base::sys::terminal::slave_of;
-use crate::engine::images::overlay;
+use crate::engine::images::overlay::{self, OverlayError};
 
 /// The shim's message to the daemon when the container is created; else `error <kind> <text>`.
 pub const CREATED: &str = "created\n";
@@ -115,16 +115,28 @@ impl Failure {
     }
 }
 
+/// Why the image of a volume cannot be mounted.
+#[derive(Debug, thiserror::Error)]
+enum ImageMountError {
+    #[error("cannot make {}: {source}", dir.display())]
+    Make { dir: PathBuf, source: io::Error },
+    #[error(transparent)]
+    Overlay(#[from] OverlayError),
+}
+
 /// Makes the place of an image, and the directories that stand for missing layers.
-fn mount_image(image: &ImageMount) -> Result<(), String> {
+fn mount_image(image: &ImageMount) -> Result<(), ImageMountError> {
     let padding = image
         .layers
         .iter()
         .filter(|l| image.target.parent() == l.parent());
     for dir in padding.chain([&image.target]) {
-        make_private(dir).map_err(|e| format!("cannot make {}: {e}", dir.display()))?;
+        make_private(dir).map_err(|source| ImageMountError::Make {
+            dir: dir.clone(),
+            source,
+        })?;
     }
-    overlay::mount_read_only(&image.layers, &image.target).map_err(|e| e.to_string())
+    Ok(overlay::mount_read_only(&image.layers, &image.target)?)
 }
 
 struct Shim {
@@ -189,7 +201,7 @@ impl Shim {
         match told_to_start() {
             Ok(()) => {}
             Err(why) => {
-                self.record_exit(NEVER_RAN, None, CANNOT_RUN, &why);
+                self.record_exit(NEVER_RAN, None, CANNOT_RUN, &why.to_string());
                 return ExitCode::FAILURE;
             }
         }
@@ -287,7 +299,7 @@ impl Shim {
         overlay::mount(&r.layers, &upper, &work, &r.rootfs, r.devices)
             .map_err(|e| Failure::plain(e.to_string()))?;
         for image in &r.image_mounts {
-            mount_image(image).map_err(|e| Failure::image(&e))?;
+            mount_image(image).map_err(|e| Failure::image(&e.to_string()))?;
         }
         for (s, of_node) in r.sub_paths.iter().zip(of_node) {
             sub_path::bind(s, of_node).map_err(|e| Failure::sub_path(s, &e))?;
@@ -508,14 +520,23 @@ fn block_signals() -> io::Result<SignalFd> {
     )?)
 }
 
+/// Why a created container is not started.
+#[derive(Debug, thiserror::Error)]
+enum NotTold {
+    #[error("cannot start the container: the daemon said something else")]
+    OtherWord,
+    #[error("cannot start the container: the daemon ended before it was started")]
+    DaemonGone,
+}
+
 /// Waits for the daemon's word; an error when the daemon ends before, or gives the container up.
-fn told_to_start() -> Result<(), String> {
+fn told_to_start() -> Result<(), NotTold> {
     let mut word = [0; START.len()];
     let read = io::stdin().read_exact(&mut word);
     match read {
         Ok(()) if word == *START.as_bytes() => Ok(()),
-        Ok(()) => Err("cannot start the container: the daemon said something else".into()),
-        Err(_) => Err("cannot start the container: the daemon ended before it was started".into()),
+        Ok(()) => Err(NotTold::OtherWord),
+        Err(_) => Err(NotTold::DaemonGone),
     }
 }
 

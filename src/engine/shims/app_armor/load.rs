@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -49,55 +49,92 @@ pub enum Loaded {
     Replaced,
 }
 
+/// Why the profile is not loaded: what failed, what follows, and what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// The node has no parser.
+    #[error(
+        "loadAppArmorProfile: cannot load {RUNTIME_DEFAULT}: there is no apparmor_parser in {}; install the package apparmor, and start \
+         podprobe again",
+        DIRECTORIES.join(" or ")
+    )]
+    NoParser,
+    /// The parser has not loaded it.
+    #[error(
+        "loadAppArmorProfile: cannot load {RUNTIME_DEFAULT}: {}: {source}; what was loaded before stays in force",
+        parser.display()
+    )]
+    Parser {
+        /// Path of the parser.
+        parser: PathBuf,
+        /// The parser's end.
+        source: ParserError,
+    },
+}
+
+/// How the parser has failed.
+#[derive(Debug, thiserror::Error)]
+pub enum ParserError {
+    /// The parser could not be run.
+    #[error(transparent)]
+    Run(#[from] io::Error),
+    /// The parser had to be killed, after so long.
+    #[error("it had not ended after {} s", .0.as_secs_f32())]
+    Slow(Duration),
+    /// The parser has refused the profile.
+    #[error("{status}: {words}")]
+    Refused {
+        /// Exit code or signal.
+        status: ExitStatus,
+        /// The parser's own words, in a line.
+        words: String,
+    },
+}
+
 /// Has the kernel take the profile, where `allowed`.
 ///
 /// # Errors
-/// Returns a text for people: what failed, what follows, and what to do.
+/// Returns [`LoadError`] if there is no parser, or it does not load the profile.
 pub fn load(
     allowed: bool,
     kernel: &AppArmor,
     parser: Option<&Path>,
     limit: Duration,
-) -> Result<Loaded, String> {
+) -> Result<Loaded, LoadError> {
     match (allowed, kernel.is_enabled(), parser) {
         (false, ..) => Ok(Loaded::NotAllowed),
         (_, false, _) => Ok(Loaded::NoAppArmor),
-        (.., None) => Err(format!(
-            "loadAppArmorProfile: cannot load {RUNTIME_DEFAULT}: there is no apparmor_parser in {}; install the package apparmor, and start \
-             podprobe again",
-            DIRECTORIES.join(" or ")
-        )),
+        (.., None) => Err(LoadError::NoParser),
         (.., Some(parser)) => match run(parser, limit) {
             Ok(()) => Ok(Loaded::Replaced),
-            Err(cause) => Err(format!(
-                "loadAppArmorProfile: cannot load {RUNTIME_DEFAULT}: {}: {cause}; what was loaded before stays in force",
-                parser.display()
-            )),
+            Err(source) => Err(LoadError::Parser {
+                parser: parser.to_owned(),
+                source,
+            }),
         },
     }
 }
 
 /// Gives the parser the profile. What it says goes to a file in memory, so that nobody waits for whom it has started.
-fn run(parser: &Path, limit: Duration) -> Result<(), String> {
-    let failed = |e: io::Error| e.to_string();
-    let mut input = in_memory().map_err(failed)?;
-    let mut said = in_memory().map_err(failed)?;
-    input.write_all(PROFILE.as_bytes()).map_err(failed)?;
-    input.rewind().map_err(failed)?;
+fn run(parser: &Path, limit: Duration) -> Result<(), ParserError> {
+    let mut input = in_memory()?;
+    let mut said = in_memory()?;
+    input.write_all(PROFILE.as_bytes())?;
+    input.rewind()?;
     let mut command = Command::new(parser);
     // A cache of another profile of this name is not asked, and none is written.
     command.args(["--skip-cache", "--replace"]);
     command.env_clear().current_dir("/");
     command.stdin(input).stdout(Stdio::null());
-    command.stderr(said.try_clone().map_err(failed)?);
-    let mut child = command.spawn().map_err(failed)?;
+    command.stderr(said.try_clone()?);
+    let mut child = command.spawn()?;
     let ended = PidFd::of(child.id() as i32).and_then(|process| process.wait(limit));
     if !ended.as_ref().is_ok_and(|ended| *ended) {
         let _ = child.kill();
     }
-    let status = child.wait().map_err(failed)?;
-    if !ended.map_err(failed)? {
-        return Err(format!("it had not ended after {} s", limit.as_secs_f32()));
+    let status = child.wait()?;
+    if !ended? {
+        return Err(ParserError::Slow(limit));
     }
     if status.success() {
         return Ok(());
@@ -105,8 +142,8 @@ fn run(parser: &Path, limit: Duration) -> Result<(), String> {
     let mut words = Vec::new();
     let _ = said.rewind();
     let _ = said.take(MOST_WORDS).read_to_end(&mut words);
-    let words = String::from_utf8_lossy(&words);
-    Err(format!("{status}: {}", one_line(&words)))
+    let words = one_line(&String::from_utf8_lossy(&words));
+    Err(ParserError::Refused { status, words })
 }
 
 fn in_memory() -> io::Result<File> {
@@ -136,12 +173,11 @@ mod tests {
         path
     }
 
-    fn loaded_by(body: &str, limit: Duration) -> (tempfile::TempDir, Result<Loaded, String>) {
+    fn loaded_by(body: &str, limit: Duration) -> (tempfile::TempDir, Result<Loaded, LoadError>) {
         let (dir, kernel) = fake("Y\n", Some(""));
         let parser = script(dir.path(), body);
         let loaded = load(true, &kernel, Some(&parser), limit);
-        let place = format!("{}", parser.display());
-        (dir, loaded.map_err(|text| text.replace(&place, "PARSER")))
+        (dir, loaded)
     }
 
     #[test]
@@ -151,12 +187,12 @@ mod tests {
         let ran = dir.path().join("ran");
         let parser = script(dir.path(), &format!("echo > {}", ran.display()));
         let parser = Some(parser.as_path());
-        assert_eq!(load(false, &on, parser, LIMIT), Ok(Loaded::NotAllowed));
-        assert_eq!(load(false, &off, None, LIMIT), Ok(Loaded::NotAllowed));
-        assert_eq!(load(true, &off, parser, LIMIT), Ok(Loaded::NoAppArmor));
-        assert_eq!(load(true, &off, None, LIMIT), Ok(Loaded::NoAppArmor));
+        assert_eq!(load(false, &on, parser, LIMIT).unwrap(), Loaded::NotAllowed);
+        assert_eq!(load(false, &off, None, LIMIT).unwrap(), Loaded::NotAllowed);
+        assert_eq!(load(true, &off, parser, LIMIT).unwrap(), Loaded::NoAppArmor);
+        assert_eq!(load(true, &off, None, LIMIT).unwrap(), Loaded::NoAppArmor);
         assert!(!ran.exists());
-        assert_eq!(load(true, &on, parser, LIMIT), Ok(Loaded::Replaced));
+        assert_eq!(load(true, &on, parser, LIMIT).unwrap(), Loaded::Replaced);
         assert!(ran.exists());
     }
 
@@ -164,7 +200,7 @@ mod tests {
     fn without_a_parser_it_is_said_what_to_install() {
         let (_dir, on) = fake("Y\n", Some(""));
         assert_eq!(
-            load(true, &on, None, LIMIT).unwrap_err(),
+            load(true, &on, None, LIMIT).unwrap_err().to_string(),
             "loadAppArmorProfile: cannot load podprobe-default: there is no apparmor_parser in /sbin or /usr/sbin; install the package \
              apparmor, and start podprobe again"
         );
@@ -174,7 +210,7 @@ mod tests {
     fn the_parser_gets_the_profile_of_the_program_and_no_environment() {
         let write = "cat > \"${0%/*}/got\"; echo \"$@\" > \"${0%/*}/arguments\"; echo \"$HOME\" >> \"${0%/*}/arguments\"";
         let (dir, loaded) = loaded_by(write, LIMIT);
-        assert_eq!(loaded, Ok(Loaded::Replaced));
+        assert_eq!(loaded.unwrap(), Loaded::Replaced);
         let read = |name| fs::read_to_string(dir.path().join(name)).unwrap();
         assert_eq!(read("got"), PROFILE);
         assert_eq!(read("arguments"), "--skip-cache --replace\n\n");
@@ -184,11 +220,13 @@ mod tests {
 
     #[test]
     fn what_the_parser_says_is_told() {
-        let (_dir, loaded) = loaded_by("echo 'no such' >&2; echo 'abi' >&2; exit 3", LIMIT);
-        assert_eq!(
-            loaded.unwrap_err(),
-            "loadAppArmorProfile: cannot load podprobe-default: PARSER: exit status: 3: no such; abi; what was loaded before stays in force"
+        let (dir, loaded) = loaded_by("echo 'no such' >&2; echo 'abi' >&2; exit 3", LIMIT);
+        let parser = dir.path().join("apparmor_parser");
+        let expected = format!(
+            "loadAppArmorProfile: cannot load podprobe-default: {}: exit status: 3: no such; abi; what was loaded before stays in force",
+            parser.display()
         );
+        assert_eq!(loaded.unwrap_err().to_string(), expected);
     }
 
     #[test]
@@ -196,7 +234,7 @@ mod tests {
         let began = Instant::now();
         let limit = Duration::from_millis(50);
         let (_dir, loaded) = loaded_by("exec sleep 1000", limit);
-        let text = loaded.unwrap_err();
+        let text = loaded.unwrap_err().to_string();
         assert!(text.contains("it had not ended after 0.05 s"), "{text}");
         assert!(began.elapsed() < Duration::from_secs(100));
     }

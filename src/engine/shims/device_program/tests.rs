@@ -188,7 +188,11 @@ fn any_rules_do_what_they_say() {
 
 #[test]
 fn a_rule_that_cannot_be_read_is_named() {
-    let refused = |rule: Value| rules(&listed(json!([{"allow": false}, rule]))).unwrap_err();
+    let refused = |rule: Value| {
+        rules(&listed(json!([{"allow": false}, rule])))
+            .unwrap_err()
+            .to_string()
+    };
     assert_eq!(
         refused(json!({"type": "x"})),
         "config.json: linux.resources.devices[1]: type \"x\" is not a, b or c"

@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::Error;
+use super::error::Error;
 use crate::base::sys::cgroup_mounts::{self, ROOT};
 use crate::base::sys::cgroup_tree;
 use crate::base::sys::mountinfo::Mount;
@@ -26,7 +26,8 @@ pub(super) struct Hierarchy {
 
 /// Every hierarchy that counts, mounted at or below /sys/fs/cgroup.
 pub(super) fn hierarchies() -> Result<Vec<Hierarchy>, Error> {
-    let mounts = cgroup_mounts::read().map_err(|e| Error::new("read /proc/self/mountinfo", e))?;
+    let mounts =
+        cgroup_mounts::read().map_err(|e| Error::step("read", "/proc/self/mountinfo", e))?;
     Ok(below_root(mounts.used))
 }
 
@@ -69,7 +70,7 @@ pub(super) fn make(all: &[Hierarchy], cgroups_path: &str) -> Result<(), Error> {
             true => make_v2(h, cgroups_path),
             false => fs::create_dir_all(&dir),
         };
-        made.map_err(|e| Error::new(format!("make the cgroup {}", dir.display()), e))
+        made.map_err(|e| Error::path("make the cgroup", &dir, e))
     })
 }
 
@@ -105,7 +106,7 @@ pub(super) fn join(all: &[Hierarchy], cgroups_path: &str) -> Result<(), Error> {
             fill_cpuset(&h.mount_point, &dir);
         }
         fs::write(dir.join("cgroup.procs"), "0")
-            .map_err(|e| Error::new(format!("join the cgroup {}", dir.display()), e))
+            .map_err(|e| Error::path("join the cgroup", &dir, e))
     })
 }
 
@@ -147,13 +148,8 @@ pub(super) fn kill_and_remove(all: &[Hierarchy], cgroups_path: &str) -> Result<(
             Ok(()) => return Ok(()),
             Err((dir, e)) if Instant::now() >= deadline => {
                 let left = pids(all, cgroups_path);
-                return Err(Error::new(
-                    format!(
-                        "remove the cgroup {} (processes left: {left:?})",
-                        dir.display()
-                    ),
-                    e,
-                ));
+                let object = format_args!("{} (processes left: {left:?})", dir.display());
+                return Err(Error::step("remove the cgroup", object, e));
             }
             // A task leaves its cgroup a little after its pidfd reports its end, and v1 has nothing to wait on.
             Err(_) => std::thread::sleep(Duration::from_millis(1)),

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::cgroups::Hierarchy;
+use super::error::ConfigError;
 use crate::engine::oci::{Linux, Mount, Spec};
 
 /// The keys that are read of each part of a configuration. Any other key is refused: to leave it out would surprise.
@@ -67,49 +68,60 @@ const READ: [(&str, &[&str]); 8] = [
 /// The bundle's configuration with an absolute root, and with the mounts that stand in for those of cgroups.
 ///
 /// # Errors
-/// Returns a text about the file that cannot be read, or about the entry in it that is not supported.
-pub(super) fn prepare(bundle: &Path, id: &str, hierarchies: &[Hierarchy]) -> Result<Spec, String> {
+/// Returns [`ConfigError`] about the file that cannot be read, or about the entry in it that is not supported.
+pub(super) fn prepare(
+    bundle: &Path,
+    id: &str,
+    hierarchies: &[Hierarchy],
+) -> Result<Spec, ConfigError> {
     let mut spec = read(&bundle.join("config.json"))?;
-    let rootfs = &spec.root.path;
-    spec.root.path = fs::canonicalize(bundle.join(rootfs))
-        .map_err(|e| format!("root file system {}: {e}", rootfs.display()))?;
+    let path = spec.root.path;
+    spec.root.path = match fs::canonicalize(bundle.join(&path)) {
+        Ok(absolute) => absolute,
+        Err(source) => return Err(ConfigError::Root { path, source }),
+    };
     spec.linux.cgroups_path = Some(cgroups_path(&spec.linux, id));
     replace_cgroup_mounts(&mut spec, hierarchies);
     Ok(spec)
 }
 
-fn read(path: &Path) -> Result<Spec, String> {
-    let text = fs::read(path).map_err(|e| format!("{}: {e}", path.display()))?;
-    let damaged = |e: serde_json::Error| format!("{}: {e}", path.display());
+fn read(path: &Path) -> Result<Spec, ConfigError> {
+    let text = fs::read(path).map_err(|source| ConfigError::Unreadable {
+        path: path.to_owned(),
+        source,
+    })?;
+    let damaged = |source| ConfigError::Damaged {
+        path: path.to_owned(),
+        source,
+    };
     check(&serde_json::from_slice(&text).map_err(damaged)?)?;
     let spec: Spec = serde_json::from_slice(&text).map_err(damaged)?;
-    check_version(&spec.oci_version).map(|()| spec)
+    check_version(&spec.oci_version)?;
+    Ok(spec)
 }
 
 /// Refuses what a [`Spec`] would pass over, and what it would take for empty.
-fn check(config: &Value) -> Result<(), String> {
+fn check(config: &Value) -> Result<(), ConfigError> {
     for (at, known) in READ {
         let part = config.pointer(at).and_then(Value::as_object);
         let mut given = part.into_iter().flatten().filter(|(_, v)| !v.is_null());
         if let Some((key, _)) = given.find(|(key, _)| !known.contains(&key.as_str())) {
-            return Err(format!(
-                "{} is not supported",
-                named(&format!("{at}/{key}"))
-            ));
+            let entry = named(&format!("{at}/{key}"));
+            return Err(ConfigError::NotSupported(entry));
         }
     }
     for at in ["/process", "/process/user", "/linux"] {
         if !config.pointer(at).is_some_and(Value::is_object) {
-            return Err(format!("config.json has no {}", named(at)));
+            return Err(ConfigError::Missing(named(at)));
         }
     }
     Ok(())
 }
 
-fn check_version(version: &str) -> Result<(), String> {
+fn check_version(version: &str) -> Result<(), ConfigError> {
     match version.starts_with("1.") {
         true => Ok(()),
-        false => Err(format!("ociVersion {version:?} is not 1.x")),
+        false => Err(ConfigError::Version(version.to_owned())),
     }
 }
 
@@ -200,10 +212,13 @@ mod tests {
 
     use super::*;
 
-    fn checked(config: &Value) -> Result<(), String> {
-        check(config)?;
-        let spec: Spec = serde_json::from_value(config.clone()).unwrap();
-        check_version(&spec.oci_version)
+    /// Why a configuration is refused; None when it is not.
+    fn refusal(config: &Value) -> Option<String> {
+        let checked = check(config).and_then(|()| {
+            let spec: Spec = serde_json::from_value(config.clone()).unwrap();
+            check_version(&spec.oci_version)
+        });
+        checked.err().map(|e| e.to_string())
     }
 
     fn whole() -> Value {
@@ -220,12 +235,12 @@ mod tests {
         let mut config = whole();
         let (parent, key) = at.rsplit_once('/').unwrap();
         config.pointer_mut(parent).unwrap()[key] = value;
-        assert_eq!(checked(&config), Err(expected.into()));
+        assert_eq!(refusal(&config).as_deref(), Some(expected));
     }
 
     #[test]
     fn what_is_not_done_is_refused() {
-        assert_eq!(checked(&whole()), Ok(()));
+        assert_eq!(refusal(&whole()), None);
         for at in [
             "/hooks",
             "/hostname",
@@ -241,7 +256,7 @@ mod tests {
         // As if it were not there.
         let mut config = whole();
         config["hooks"] = Value::Null;
-        assert_eq!(checked(&config), Ok(()));
+        assert_eq!(refusal(&config), None);
         check_refused("/process", Value::Null, "config.json has no process");
         check_refused(
             "/process/user",

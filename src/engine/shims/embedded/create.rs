@@ -14,10 +14,11 @@ use nix::sys::stat::Mode;
 
 use super::cgroups::{self, Hierarchy};
 use super::config::{cgroups_path, prepare};
+use super::error::Error;
 use super::first_process::FirstProcess;
 use super::record::{self, Record};
 use super::root::open_root;
-use super::{Error, limits, process};
+use super::{limits, process};
 use crate::base::clock::Moment;
 use crate::engine::nsexec;
 use crate::engine::oci::{Namespace, Process, Spec};
@@ -45,19 +46,18 @@ pub(super) struct Request<'a> {
 /// Makes the container, up to but without its own program. Its stdio is ours, or a terminal that is sent to the socket.
 pub(super) fn create(request: &Request<'_>) -> Result<(), Error> {
     let Request { root, id, .. } = *request;
-    let what = || format!("create container {id}");
-    single_threaded().map_err(|e| Error::new(what(), e))?;
-    seal().map_err(|e| Error::new(what(), e))?;
+    single_threaded().map_err(|e| Error::of("create", id, e))?;
+    seal().map_err(|e| Error::of("create", id, e))?;
     let bundle = fs::canonicalize(request.bundle)
-        .map_err(|e| Error::new(format!("open bundle {}", request.bundle.display()), e))?;
+        .map_err(|e| Error::path("open bundle", request.bundle, e))?;
     let hierarchies = cgroups::hierarchies()?;
-    let config = prepare(&bundle, id, &hierarchies).map_err(|e| Error::new(what(), e))?;
+    let config = prepare(&bundle, id, &hierarchies).map_err(|e| Error::of("create", id, e))?;
     let record = Record {
         bundle,
         cgroups_path: cgroups_path(&config.linux, id),
         ..Default::default()
     };
-    claim(root, id).map_err(|e| Error::new(what(), e))?;
+    claim(root, id).map_err(|e| Error::of("create", id, e))?;
     let made = make(request, &config, record.clone(), &hierarchies);
     if made.is_err() {
         // The first error is the one to tell; what could not be removed now, `delete --force` will find by the record.
@@ -65,20 +65,18 @@ pub(super) fn create(request: &Request<'_>) -> Result<(), Error> {
             let _ = process::remove_state(root, id);
         }
     }
-    made.map_err(|e| Error::new(what(), e.0))
+    made.map_err(|e| Error::of("create", id, e))
 }
 
 /// The container's process is a copy of this one: another thread that holds the allocator's lock would stop it for ever.
-fn single_threaded() -> Result<(), String> {
-    let tasks = fs::read_dir("/proc/self/task")
-        .map_err(|e| format!("/proc/self/task: {e}"))?
-        .count();
-    if tasks == 1 {
-        Ok(())
-    } else {
-        Err(format!(
-            "this process has {tasks} threads; it must be a process of its own with one"
-        ))
+fn single_threaded() -> Result<(), Error> {
+    let tasks = fs::read_dir("/proc/self/task").map_err(|source| Error::File {
+        path: "/proc/self/task".into(),
+        source,
+    })?;
+    match tasks.count() {
+        1 => Ok(()),
+        several => Err(Error::Threads(several)),
     }
 }
 
@@ -107,7 +105,7 @@ fn filter_devices(
     hierarchies: &[Hierarchy],
     unfiltered: bool,
 ) -> Result<(), Error> {
-    let rules = device_program::rules(&config.linux.resources.devices).map_err(Error)?;
+    let rules = device_program::rules(&config.linux.resources.devices)?;
     if let Some(v1) = hierarchies.iter().find(|h| h.is_of("devices")) {
         return limits::filter_devices(v1, &record.cgroups_path, &rules);
     }
@@ -122,21 +120,21 @@ fn filter_devices(
     };
     match attached {
         Err(_) if unfiltered => Ok(()),
-        Err(e) => Err(Error(format!(
-            "cannot filter the container's devices: {e}; without a filter any image could read and write the node's disks. \
-             'podprobe check-host' says what is missing; \"allowUnfilteredDevices\": true in the configuration does without"
-        ))),
+        Err(e) => Err(Error::Unfiltered(e)),
         Ok(()) => Ok(()),
     }
 }
 
 /// The id is ours from here on, or somebody else's.
-fn claim(root: &Path, id: &str) -> Result<(), String> {
-    let dir = record::dir(root, id);
-    fs::create_dir_all(root).map_err(|e| format!("{}: {e}", root.display()))?;
-    fs::create_dir(&dir).map_err(|e| match e.kind() {
-        std::io::ErrorKind::AlreadyExists => "a container of that id exists".to_owned(),
-        _ => format!("{}: {e}", dir.display()),
+fn claim(root: &Path, id: &str) -> Result<(), Error> {
+    let path = record::dir(root, id);
+    fs::create_dir_all(root).map_err(|source| Error::File {
+        path: root.to_owned(),
+        source,
+    })?;
+    fs::create_dir(&path).map_err(|source| match source.kind() {
+        ErrorKind::AlreadyExists => Error::Exists,
+        _ => Error::File { path, source },
     })
 }
 
@@ -148,13 +146,12 @@ fn make(
 ) -> Result<(), Error> {
     let Request { root, id, .. } = *request;
     record.save(root, id)?;
-    let console = console(&config.process, request.console_socket).map_err(Error)?;
-    check_app_armor(&config.process).map_err(Error)?;
-    let rootfs = open_root(config).map_err(|e| Error::new("open the root", e))?;
+    let console = console(&config.process, request.console_socket)?;
+    check_app_armor(&config.process)?;
+    let rootfs = open_root(config).map_err(|e| Error::step("open", "the root", e))?;
     let Spec { process, linux, .. } = config;
     let joins = Namespace::joins_processes(&linux.namespaces);
-    let orders = nsexec::orders_of_first_process(process, linux.seccomp.as_ref(), &rootfs, joins)
-        .map_err(|e| Error(e.to_string()))?;
+    let orders = nsexec::orders_of_first_process(process, linux.seccomp.as_ref(), &rootfs, joins)?;
     drop(rootfs);
     let (report, start) = (
         fifo(&record::report(root, id))?,
@@ -164,16 +161,16 @@ fn make(
     filter_devices(config, &record, hierarchies, request.unfiltered_devices)?;
     // The container must not depend on how the daemon was started.
     nix::sys::stat::umask(Mode::from_bits_truncate(0o022));
-    nix::unistd::setgroups(&[]).map_err(|e| Error::new("drop supplementary groups", e))?;
+    nix::unistd::setgroups(&[]).map_err(|e| Error::step("drop", "supplementary groups", e))?;
     // Only a dumpable process may write its own score; the children inherit it.
     if let Some(score) = orders.oom_score_adj {
         fs::write("/proc/self/oom_score_adj", score.to_string())
-            .map_err(|e| Error::new("write /proc/self/oom_score_adj", e))?;
+            .map_err(|e| Error::step("write", "/proc/self/oom_score_adj", e))?;
     }
     // Nobody in a namespace that is joined can look into this process or its children.
     crate::base::sys::harden_process();
     crate::base::sys::process::close_on_exec_from(3)
-        .map_err(|e| Error::new("have what is open closed later", e))?;
+        .map_err(|e| Error::step("have", "what is open closed later", e))?;
     let first = FirstProcess {
         config,
         orders,
@@ -185,39 +182,43 @@ fn make(
         report,
         console,
     };
-    record.pid = first.launch().map_err(Error)?;
+    record.pid = first.launch()?;
     record.start_time = record::stat(record.pid).map_or(0, |s| s.1);
     record.save(root, id)?;
     match request.pid_file {
-        Some(file) => fs::write(file, record.pid.to_string())
-            .map_err(|e| Error::new(format!("write {}", file.display()), e)),
+        Some(file) => {
+            fs::write(file, record.pid.to_string()).map_err(|e| Error::path("write", file, e))
+        }
         None => Ok(()),
     }
 }
 
 /// A terminal and its socket belong together.
-fn console(process: &Process, socket: Option<&Path>) -> Result<Option<UnixStream>, String> {
+fn console(process: &Process, socket: Option<&Path>) -> Result<Option<UnixStream>, Error> {
     match (process.terminal, socket) {
-        (true, None) => Err("process.terminal needs --console-socket".into()),
-        (false, Some(_)) => Err("--console-socket needs process.terminal".into()),
+        (true, None) => Err(Error::NoConsoleSocket),
+        (false, Some(_)) => Err(Error::NoTerminal),
         (_, None) => Ok(None),
-        (_, Some(socket)) => UnixStream::connect(socket)
-            .map(Some)
-            .map_err(|e| format!("connect to {}: {e}", socket.display())),
+        (_, Some(socket)) => {
+            UnixStream::connect(socket)
+                .map(Some)
+                .map_err(|source| Error::Console {
+                    path: socket.to_owned(),
+                    source,
+                })
+        }
     }
 }
 
 /// Without AppArmor there is no file to write the profile to; that says less than this.
-fn check_app_armor(process: &Process) -> Result<(), String> {
+fn check_app_armor(process: &Process) -> Result<(), Error> {
     let Some(profile) = &process.apparmor_profile else {
         return Ok(());
     };
     let enabled = fs::read_to_string("/sys/module/apparmor/parameters/enabled");
     match enabled.is_ok_and(|text| text.trim() == "Y") {
         true => Ok(()),
-        false => Err(format!(
-            "AppArmor is not enabled here, and the profile is {profile}"
-        )),
+        false => Err(Error::NoAppArmor(profile.clone())),
     }
 }
 
@@ -231,12 +232,12 @@ fn in_user_namespace() -> bool {
 /// Both ends open, so that neither this open nor a write of the other side ever blocks.
 fn fifo(path: &Path) -> Result<File, Error> {
     nix::unistd::mkfifo(path, Mode::S_IRUSR | Mode::S_IWUSR)
-        .map_err(|e| Error::new(format!("make {}", path.display()), e))?;
+        .map_err(|e| Error::path("make", path, e))?;
     OpenOptions::new()
         .read(true)
         .write(true)
         .open(path)
-        .map_err(|e| Error::new(format!("open {}", path.display()), e))
+        .map_err(|e| Error::path("open", path, e))
 }
 
 /// Reads what the container's process says before it ends. The text is empty when the container's program runs, because no
@@ -244,7 +245,7 @@ fn fifo(path: &Path) -> Result<File, Error> {
 ///
 /// Another container of the pod may be able to trace that process and keep its descriptors. So the time and the text both
 /// have a limit.
-fn hear(report: &mut File) -> Result<String, String> {
+fn hear(report: &mut File) -> Result<String, Error> {
     let end = Moment::now() + START_LIMIT;
     let mut text = Vec::new();
     loop {
@@ -258,12 +259,11 @@ fn hear(report: &mut File) -> Result<String, String> {
                     PollTimeout::try_from(end.since(Moment::now())).unwrap_or(PollTimeout::ZERO);
                 let ready = poll(&mut [PollFd::new(report.as_fd(), PollFlags::POLLIN)], left);
                 if !matches!(ready, Ok(1) | Err(Errno::EINTR)) {
-                    let limit = START_LIMIT.as_secs();
-                    return Err(format!("its program did not run within {limit} s"));
+                    return Err(Error::Late(START_LIMIT.as_secs()));
                 }
             }
             Err(e) if e.kind() == ErrorKind::Interrupted => {}
-            Err(e) => return Err(e.to_string()),
+            Err(e) => return Err(e.into()),
         }
     }
     Ok(String::from_utf8_lossy(&text).into_owned())
@@ -271,24 +271,18 @@ fn hear(report: &mut File) -> Result<String, String> {
 
 /// Lets the container's own program run. Returns when it does; an execve that failed is an error.
 pub(super) fn start(root: &Path, id: &str) -> Result<(), Error> {
-    let what = || format!("start container {id}");
-    let mut record =
-        Record::load(root, id)?.ok_or_else(|| Error::new(what(), "container does not exist"))?;
-    if record.started || !record.is_alive() {
-        return Err(Error::new(
-            what(),
-            if record.started {
-                "it was started before"
-            } else {
-                "its process has ended"
-            },
-        ));
+    let failed = |why: Error| Error::of("start", id, why);
+    let mut record = Record::load(root, id)?.ok_or_else(|| failed(Error::NotThere))?;
+    match (record.started, record.is_alive()) {
+        (true, _) => return Err(failed(Error::StartedBefore)),
+        (_, false) => return Err(failed(Error::Ended)),
+        _ => {}
     }
     let mut report = File::options()
         .read(true)
         .custom_flags(nix::libc::O_NONBLOCK)
         .open(record::report(root, id))
-        .map_err(|e| Error::new(what(), e))?;
+        .map_err(|e| failed(e.into()))?;
     record.started = true;
     record.save(root, id)?;
     // Without blocking it is an error that nobody waits there.
@@ -297,11 +291,10 @@ pub(super) fn start(root: &Path, id: &str) -> Result<(), Error> {
         .custom_flags(nix::libc::O_NONBLOCK)
         .open(record::start(root, id))
         .and_then(|mut start| start.write_all(&[1]))
-        .map_err(|e| Error::new(what(), format!("its process does not wait for it: {e}")))?;
-    let text = hear(&mut report).map_err(|e| Error::new(what(), e))?;
-    if text.is_empty() {
-        Ok(())
-    } else {
-        Err(Error::new(what(), text))
+        .map_err(|e| failed(Error::NotWaiting(e)))?;
+    let text = hear(&mut report).map_err(failed)?;
+    match text.is_empty() {
+        true => Ok(()),
+        false => Err(failed(Error::Said(text))),
     }
 }

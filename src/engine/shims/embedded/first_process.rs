@@ -25,16 +25,81 @@ use nix::sys::wait::waitpid;
 use nix::unistd::{AccessFlags, Pid, access, dup2_stderr, dup2_stdin, dup2_stdout, execve, setsid};
 
 use super::cgroups::{self, Hierarchy};
+use super::error::{Error, LaunchError};
 use super::limits;
-use super::root::{Root, Sources, is_null};
-use crate::base::sys::enter::{Orders, Report, drop_to, take_on};
+use super::root::{Root, RootError, Sources, is_null};
+use crate::base::sys::enter::{Orders, drop_to, take_on};
 use crate::base::sys::process::{OneThread, Parent, apply_seccomp, copy, end_now, reset_signals};
 use crate::base::sys::terminal::{become_controlling, set_size, slave_of, unlock};
-use crate::engine::nsexec;
+use crate::engine::nsexec::{self, ExecError};
 use crate::engine::oci::{Namespace, Spec};
 
 /// The word of a first process that waits for its start.
 const READY: &str = "ready";
+
+/// Why the first process cannot wait for its start.
+#[derive(Debug, thiserror::Error)]
+enum PrepareError {
+    /// A cgroup or a limit.
+    #[error(transparent)]
+    Limits(#[from] Error),
+    /// A privilege that is given or dropped.
+    #[error(transparent)]
+    Rights(#[from] ExecError),
+    #[error("enter the namespace {}: {}", path.display(), errno.desc())]
+    EnterNamespace { path: PathBuf, errno: Errno },
+    #[error("make namespaces: {}", .0.desc())]
+    MakeNamespaces(Errno),
+    #[error("start a process in its process namespace (its seccomp profile must allow clone): {}", .0.desc())]
+    Copy(Errno),
+    /// The root file system.
+    #[error(transparent)]
+    Root(#[from] RootError),
+    #[error("cannot make a terminal: {0}")]
+    Terminal(std::io::Error),
+    #[error("place the standard streams: {}", .0.desc())]
+    Streams(Errno),
+    #[error("make a session: {}", .0.desc())]
+    Session(Errno),
+    #[error("take the terminal: {}", .0.desc())]
+    TakeTerminal(Errno),
+    /// The program.
+    #[error(transparent)]
+    Program(#[from] ProgramError),
+}
+
+/// Why the container's program is none.
+#[derive(Debug, thiserror::Error)]
+enum ProgramError {
+    #[error("exec: {name:?}: {}", errno.desc().to_lowercase())]
+    NotExecutable { name: String, errno: Errno },
+    #[error("exec: {name:?}: executable file not found in $PATH ({path})")]
+    NotFound { name: String, path: String },
+}
+
+/// Why the container's program does not run.
+#[derive(Debug, thiserror::Error)]
+enum ExecuteError {
+    #[error("wait for the start: {0}")]
+    Wait(std::io::Error),
+    #[error(transparent)]
+    Program(#[from] ProgramError),
+    #[error("cannot apply the seccomp profile: {0}")]
+    Seccomp(std::io::Error),
+    #[error("exec: {program:?}: {}", describe(*errno))]
+    Execve { program: PathBuf, errno: Errno },
+}
+
+impl ExecuteError {
+    /// The exit code of the container, as from a shell.
+    fn code(&self) -> i32 {
+        match self {
+            Self::Program(_) => 127,
+            Self::Execve { errno, .. } if *errno == Errno::ENOENT => 127,
+            Self::Wait(_) | Self::Seccomp(_) | Self::Execve { .. } => 126,
+        }
+    }
+}
 
 /// The parts that a container's first process is made of.
 pub(super) struct FirstProcess<'a> {
@@ -75,7 +140,7 @@ struct Namespaces {
 }
 
 impl Namespaces {
-    fn read(listed: &[Namespace]) -> Result<Self, String> {
+    fn read(listed: &[Namespace]) -> Result<Self, LaunchError> {
         let mut all = Self {
             joined: Vec::new(),
             made: CloneFlags::empty(),
@@ -88,12 +153,14 @@ impl Namespaces {
                 "ipc" => CloneFlags::CLONE_NEWIPC,
                 "uts" => CloneFlags::CLONE_NEWUTS,
                 "cgroup" => CloneFlags::CLONE_NEWCGROUP,
-                _ => return Err(format!("a namespace of type {kind:?} is not supported")),
+                _ => return Err(LaunchError::NamespaceType(kind.clone())),
             };
             match path {
                 Some(path) => {
-                    let file =
-                        File::open(path).map_err(|e| format!("open {}: {e}", path.display()))?;
+                    let file = File::open(path).map_err(|source| LaunchError::Namespace {
+                        path: path.clone(),
+                        source,
+                    })?;
                     all.joined.push((flag, file, path.clone()));
                 }
                 None => all.made |= flag,
@@ -101,18 +168,20 @@ impl Namespaces {
         }
         match all.made.contains(CloneFlags::CLONE_NEWNS) {
             true => Ok(all),
-            false => Err("it has no mount namespace of its own".into()),
+            false => Err(LaunchError::NoMountNamespace),
         }
     }
 
     /// Enters the namespaces that are joined, and makes the others. A process namespace takes in only the processes that are
     /// started from here on.
-    fn enter(&self) -> Result<(), String> {
+    fn enter(&self) -> Result<(), PrepareError> {
         for (flag, file, path) in &self.joined {
-            setns(file, *flag)
-                .map_err(|e| format!("enter the namespace {}: {}", path.display(), e.desc()))?;
+            setns(file, *flag).map_err(|errno| PrepareError::EnterNamespace {
+                path: path.clone(),
+                errno,
+            })?;
         }
-        unshare(self.made).map_err(|e| format!("make namespaces: {}", e.desc()))
+        unshare(self.made).map_err(PrepareError::MakeNamespaces)
     }
 }
 
@@ -120,13 +189,13 @@ impl FirstProcess<'_> {
     /// Makes the process, which waits for its start. Returns its pid.
     ///
     /// # Errors
-    /// Returns the reason why the process cannot be made; nothing of it runs then.
-    pub(super) fn launch(self) -> Result<i32, String> {
+    /// Returns [`LaunchError`] if the process cannot be made; nothing of it runs then.
+    pub(super) fn launch(self) -> Result<i32, LaunchError> {
         let namespaces = Namespaces::read(&self.config.linux.namespaces)?;
         if self.joins_processes() && self.pod_proc.is_none() {
-            return Err("a process namespace that is joined needs --pod-proc".into());
+            return Err(LaunchError::NoPodProc);
         }
-        let pipe = || std::io::pipe().map_err(|e| format!("make a pipe: {e}"));
+        let pipe = || std::io::pipe().map_err(LaunchError::Pipe);
         let ((word_end, word), (copy_end, copy_pid)) = (pipe()?, pipe()?);
         let (ears, voice) = (
             Ears {
@@ -138,10 +207,9 @@ impl FirstProcess<'_> {
                 copy: copy_pid,
             },
         );
-        let one = OneThread::check()
-            .map_err(|e| format!("copy a process of several threads: {}", e.desc()))?;
+        let one = OneThread::check().map_err(LaunchError::Threads)?;
         let limit = limits::memory_limit(&self.config.linux.resources);
-        match copy(&one, Parent::This).map_err(|e| format!("make a process: {}", e.desc()))? {
+        match copy(&one, Parent::This).map_err(LaunchError::Process)? {
             Some(pid) => {
                 drop(voice);
                 ears.hear(pid, limit)
@@ -159,8 +227,8 @@ impl FirstProcess<'_> {
     }
 
     fn run(mut self, one: &OneThread, namespaces: &Namespaces, mut voice: Voice) -> ! {
-        if let Err(text) = self.prepare(one, namespaces, &mut voice) {
-            let _ = voice.word.write_all(text.as_bytes());
+        if let Err(e) = self.prepare(one, namespaces, &mut voice) {
+            let _ = voice.word.write_all(e.to_string().as_bytes());
             end_now(1);
         }
         // Whoever would read it is gone, and has not written down that there is a container.
@@ -168,12 +236,12 @@ impl FirstProcess<'_> {
             end_now(1);
         }
         drop(voice);
-        let (text, code) = match self.wait_and_execute() {
+        let failed = match self.wait_and_execute() {
             Ok(never) => match never {},
             Err(failed) => failed,
         };
-        let _ = self.report.write_all(text.as_bytes());
-        end_now(code)
+        let _ = self.report.write_all(failed.to_string().as_bytes());
+        end_now(failed.code())
     }
 
     /// All but the container's own program.
@@ -182,11 +250,10 @@ impl FirstProcess<'_> {
         one: &OneThread,
         namespaces: &Namespaces,
         voice: &mut Voice,
-    ) -> Result<(), String> {
-        let failed = |r: Report, orders: &Orders| nsexec::failed_step(r, orders).to_string();
-        cgroups::join(self.hierarchies, self.cgroups_path).map_err(|e| e.0)?;
-        limits::apply(&self.config.linux.resources, self.cgroups_path).map_err(|e| e.0)?;
-        take_on(&self.orders).map_err(|r| failed(r, &self.orders))?;
+    ) -> Result<(), PrepareError> {
+        cgroups::join(self.hierarchies, self.cgroups_path)?;
+        limits::apply(&self.config.linux.resources, self.cgroups_path)?;
+        take_on(&self.orders).map_err(|r| nsexec::failed_step(r, &self.orders))?;
         namespaces.enter()?;
         let sources = Sources::open(self.config, self.pod_proc, self.bound_devices)?;
         // The procfs of a process namespace is made by a process inside. In this one there is nobody else.
@@ -195,36 +262,38 @@ impl FirstProcess<'_> {
         }
         let root = sources.enter(self.config)?;
         let terminal = match self.console.take() {
-            Some(socket) => Some(self.make_terminal(&root, &socket)?),
+            Some(socket) => {
+                let made = self.make_terminal(&root, &socket);
+                Some(made.map_err(PrepareError::Terminal)?)
+            }
             None => None,
         };
-        place_streams(&root, terminal)?;
+        place_streams(&root, terminal).map_err(PrepareError::Streams)?;
         root.finish(self.config)?;
         drop(root);
-        drop_to(&self.orders).map_err(|r| failed(r, &self.orders))?;
+        drop_to(&self.orders).map_err(|r| nsexec::failed_step(r, &self.orders))?;
         if self.joins_processes() {
             go_on_as_copy(one, voice)?;
         }
-        setsid().map_err(|e| format!("make a session: {}", e.desc()))?;
+        setsid().map_err(PrepareError::Session)?;
         if self.config.process.terminal {
-            become_controlling(0).map_err(|e| format!("take the terminal: {}", e.desc()))?;
+            become_controlling(0).map_err(PrepareError::TakeTerminal)?;
         }
-        self.program().map(drop)
+        self.program()?;
+        Ok(())
     }
 
     /// Makes a terminal in the container's own file system of terminals, and makes it the container's console.
-    fn make_terminal(&self, root: &Root, socket: &UnixStream) -> Result<OwnedFd, String> {
-        let failed = |e: std::io::Error| format!("cannot make a terminal: {e}");
-        let step = |e: Errno| failed(e.into());
-        let master = root.terminals().map_err(step)?;
-        unlock(&master).map_err(step)?;
-        let slave = slave_of(&master).map_err(step)?;
+    fn make_terminal(&self, root: &Root, socket: &UnixStream) -> std::io::Result<OwnedFd> {
+        let master = root.terminals()?;
+        unlock(&master)?;
+        let slave = slave_of(&master)?;
         let size = self.config.process.console_size.as_ref();
         let size = size.map(|s| (u16::try_from(s.width), u16::try_from(s.height)));
         if let Some((Ok(width), Ok(height))) = size {
-            set_size(&master, (width, height)).map_err(step)?;
+            set_size(&master, (width, height))?;
         }
-        root.mount_console(&slave).map_err(failed)?;
+        root.mount_console(&slave)?;
         let name = [IoSlice::new(b"/dev/ptmx")];
         let fds = [master.as_raw_fd()];
         let rights = [ControlMessage::ScmRights(&fds)];
@@ -234,12 +303,11 @@ impl FirstProcess<'_> {
             &rights,
             MsgFlags::MSG_NOSIGNAL,
             None,
-        )
-        .map_err(step)?;
+        )?;
         Ok(slave.into())
     }
 
-    fn program(&self) -> Result<PathBuf, String> {
+    fn program(&self) -> Result<PathBuf, ProgramError> {
         let name = self
             .orders
             .argv
@@ -248,62 +316,58 @@ impl FirstProcess<'_> {
         let mut tried = self.orders.files.iter().map(|f| executable(f));
         if name.contains('/') {
             let found = tried.next().unwrap_or(Err(Errno::ENOENT));
-            return found.map_err(|e| format!("exec: {name:?}: {}", e.desc().to_lowercase()));
+            return found.map_err(|errno| ProgramError::NotExecutable {
+                name: name.into_owned(),
+                errno,
+            });
         }
         tried.find_map(Result::ok).ok_or_else(|| {
             let mut variables = self.orders.envp.iter().rev().map(|v| v.to_string_lossy());
             let path = variables.find_map(|v| v.strip_prefix("PATH=").map(str::to_owned));
-            format!(
-                "exec: {name:?}: executable file not found in $PATH ({})",
-                path.unwrap_or_default()
-            )
+            ProgramError::NotFound {
+                name: name.into_owned(),
+                path: path.unwrap_or_default(),
+            }
         })
     }
 
-    /// The text and the exit code where that fails.
-    fn wait_and_execute(&mut self) -> Result<Infallible, (String, i32)> {
+    fn wait_and_execute(&mut self) -> Result<Infallible, ExecuteError> {
         let mut byte = [0];
-        if let Err(e) = self.start.read_exact(&mut byte) {
-            return Err((format!("wait for the start: {e}"), 126));
-        }
-        let program = self.program().map_err(|text| (text, 127))?;
+        let woken = self.start.read_exact(&mut byte);
+        woken.map_err(ExecuteError::Wait)?;
+        let program = self.program()?;
         let path = self.orders.files.iter().find(|f| as_path(f) == program);
         let path = path.map_or(c"", |f| f.as_c_str());
         let late = self.orders.no_new_privs && !self.orders.traceable;
         reset_signals();
         if let (true, Some((filter, flags))) = (late, &self.orders.seccomp) {
-            apply_seccomp(filter, *flags)
-                .map_err(|e| (format!("cannot apply the seccomp profile: {e}"), 126))?;
+            apply_seccomp(filter, *flags).map_err(ExecuteError::Seccomp)?;
         }
-        execve(path, &self.orders.argv, &self.orders.envp).map_err(|e| {
-            let code = if e == Errno::ENOENT { 127 } else { 126 };
-            (format!("exec: {program:?}: {}", describe(e)), code)
-        })
+        execve(path, &self.orders.argv, &self.orders.envp)
+            .map_err(|errno| ExecuteError::Execve { program, errno })
     }
 }
 
 /// Returns in the copy, which has this process's parent. This process says the pid of the copy as the node knows it, and ends.
-fn go_on_as_copy(one: &OneThread, voice: &mut Voice) -> Result<(), String> {
+fn go_on_as_copy(one: &OneThread, voice: &mut Voice) -> Result<(), PrepareError> {
     match copy(one, Parent::Same) {
         Ok(None) => Ok(()),
         Ok(Some(pid)) => {
             let _ = voice.copy.write_all(pid.to_string().as_bytes());
             end_now(0)
         }
-        Err(e) => Err(format!(
-            "start a process in its process namespace (its seccomp profile must allow clone): {}",
-            e.desc()
-        )),
+        Err(e) => Err(PrepareError::Copy(e)),
     }
 }
 
 impl Ears {
     /// Waits until everything is said. Returns the pid of the process that waits for its start.
-    fn hear(mut self, first: i32, memory_limit: Option<u64>) -> Result<i32, String> {
-        let failed = |e: std::io::Error| format!("hear of its first process: {e}");
+    fn hear(mut self, first: i32, memory_limit: Option<u64>) -> Result<i32, LaunchError> {
         let (mut word, mut copy) = (String::new(), String::new());
-        self.word.read_to_string(&mut word).map_err(failed)?;
-        self.copy.read_to_string(&mut copy).map_err(failed)?;
+        self.word
+            .read_to_string(&mut word)
+            .and_then(|_| self.copy.read_to_string(&mut copy))
+            .map_err(LaunchError::Hear)?;
         let pid = copy.parse().unwrap_or(first);
         if pid != first {
             let _ = waitpid(Pid::from_raw(first), None);
@@ -313,23 +377,19 @@ impl Ears {
         }
         let _ = waitpid(Pid::from_raw(pid), None);
         match memory_limit {
-            _ if !word.is_empty() => Err(word),
-            Some(limit) => Err(format!(
-                "its first process was killed while it was made: a memory limit of {limit} B may be too small for it; raise \
-                 resources.limits.memory"
-            )),
-            None => Err("its first process was killed while it was made".into()),
+            _ if !word.is_empty() => Err(LaunchError::Said(word)),
+            Some(limit) => Err(LaunchError::KilledByLimit(limit)),
+            None => Err(LaunchError::Killed),
         }
     }
 }
 
 /// The terminal in place of the standard streams; and in place of the node's null device the container's, whose owner and mode
 /// it may change.
-fn place_streams(root: &Root, terminal: Option<OwnedFd>) -> Result<(), String> {
-    let failed = |e: Errno| format!("place the standard streams: {}", e.desc());
+fn place_streams(root: &Root, terminal: Option<OwnedFd>) -> nix::Result<()> {
     if let Some(slave) = terminal {
         let placed = dup2_stdin(&slave).and_then(|()| dup2_stdout(&slave));
-        return placed.and_then(|()| dup2_stderr(&slave)).map_err(failed);
+        return placed.and_then(|()| dup2_stderr(&slave));
     }
     // Where the container has none, what its streams lead to is nothing all the same.
     let Ok(null) = root.null(OFlag::O_RDWR | OFlag::O_NOCTTY) else {
@@ -340,11 +400,7 @@ fn place_streams(root: &Root, terminal: Option<OwnedFd>) -> Result<(), String> {
         is_null(&stdout()).then(|| dup2_stdout(&null)),
         is_null(&stderr()).then(|| dup2_stderr(&null)),
     ];
-    placed
-        .into_iter()
-        .flatten()
-        .collect::<Result<_, _>>()
-        .map_err(failed)
+    placed.into_iter().flatten().collect()
 }
 
 fn as_path(file: &CStr) -> PathBuf {

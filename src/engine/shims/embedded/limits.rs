@@ -6,40 +6,37 @@ use std::path::Path;
 
 use nix::errno::Errno;
 
-use super::Error;
 use super::cgroups::Hierarchy;
+use super::error::Error;
 use crate::base::sys::cgroup::Cgroups;
 use crate::engine::oci::{HugepageLimit, Resources};
 use crate::engine::runtime::{Limits, PodResources};
 use crate::engine::shims::device_program::Rule;
 use crate::engine::shims::pod_cgroup;
 
-/// Below this a memory limit is most likely a slip: 64m is 0.064 bytes, which is rounded up to 1.
-const MOST_LIKELY_A_SLIP: u64 = 1024;
-
 /// Sets the limits of the cgroup at that path. Its first process is in it already: what that one uses counts.
 ///
 /// # Errors
 /// Returns an error when the kernel does not take a value, or when a controller is not there.
 pub(super) fn apply(resources: &Resources, cgroups_path: &str) -> Result<(), Error> {
-    let cgroups = Cgroups::detect().map_err(|e| Error::new("find the cgroups", e))?;
+    let cgroups = Cgroups::detect().map_err(|e| Error::step("find", "the cgroups", e))?;
     for controller in ["cpu", "memory", "hugetlb"] {
         let Some((dir, v2)) = cgroups.of_controller(controller, cgroups_path) else {
             continue;
         };
         for (file, value) in values(controller, resources, v2) {
             write(&dir, &file, &value)
-                .map_err(|e| refused(controller, memory_limit(resources), &e))?;
+                .map_err(|e| refused(controller, memory_limit(resources), e))?;
         }
     }
     for (file, value) in &resources.unified {
-        let set = |why: &str| Error::new(format!("set {file} of cgroup v2"), why);
         let controller = file.split('.').next().unwrap_or_default();
         let dir = cgroups.of_controller(controller, cgroups_path);
         let (Some((dir, true)), false) = (dir, file.contains('/')) else {
-            return Err(set("it is no file of this node's cgroups"));
+            return Err(Error::NoCgroupFile(file.clone()));
         };
-        write(&dir, file, value).map_err(|e| set(&e.to_string()))?;
+        write(&dir, file, value)
+            .map_err(|e| Error::step("set", format_args!("{file} of cgroup v2"), e))?;
     }
     Ok(())
 }
@@ -52,8 +49,10 @@ pub(super) fn filter_devices(h: &Hierarchy, path: &str, rules: &[Rule]) -> Resul
     let dir = h.dir(path);
     rules.iter().try_for_each(|rule| {
         let (file, text) = rule.on_v1();
-        write(&dir, file, &text)
-            .map_err(|e| Error::new(format!("write {text:?} to {}", dir.join(file).display()), e))
+        write(&dir, file, &text).map_err(|e| {
+            let file = dir.join(file);
+            Error::step("write", format_args!("{text:?} to {}", file.display()), e)
+        })
     })
 }
 
@@ -109,24 +108,13 @@ pub(super) fn memory_limit(resources: &Resources) -> Option<u64> {
     u64::try_from(limit).ok()
 }
 
-fn refused(controller: &str, limit: Option<u64>, e: &io::Error) -> Error {
+fn refused(controller: &str, limit: Option<u64>, e: io::Error) -> Error {
     // More is used already: only v1 says so, v2 kills.
     let is_busy = e.raw_os_error() == Some(Errno::EBUSY as i32);
     match (controller, limit) {
-        ("memory", Some(limit)) if is_busy => Error(too_small(limit)),
-        _ => Error::new(format!("set the {controller} limits"), e),
+        ("memory", Some(limit)) if is_busy => Error::MemoryTooSmall { limit },
+        _ => Error::step("set", format_args!("the {controller} limits"), e),
     }
-}
-
-/// A memory limit in which no container can start.
-pub(super) fn too_small(limit: u64) -> String {
-    let suffix = match limit {
-        ..MOST_LIKELY_A_SLIP => " (the suffix m means thousandths, M and Mi megabytes)",
-        _ => "",
-    };
-    format!(
-        "cannot set a memory limit of {limit} B: a container needs more to start; raise resources.limits.memory{suffix}"
-    )
 }
 
 #[cfg(test)]
@@ -183,14 +171,14 @@ mod tests {
 
     #[test]
     fn a_memory_limit_that_cannot_be_set_is_one_sentence() {
-        let busy = io::Error::from_raw_os_error(Errno::EBUSY as i32);
-        let said = |limit: u64| refused("memory", Some(limit), &busy).0;
+        let busy = || io::Error::from_raw_os_error(Errno::EBUSY as i32);
+        let said = |limit: u64| refused("memory", Some(limit), busy()).to_string();
         assert_eq!(
             said(4096),
             "cannot set a memory limit of 4096 B: a container needs more to start; raise resources.limits.memory"
         );
         assert!(said(1).ends_with("(the suffix m means thousandths, M and Mi megabytes)"));
-        let other = refused("cpu", None, &io::Error::from_raw_os_error(22)).0;
+        let other = refused("cpu", None, io::Error::from_raw_os_error(22)).to_string();
         assert_eq!(
             other,
             "cannot set the cpu limits: Invalid argument (os error 22)"

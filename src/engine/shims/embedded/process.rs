@@ -7,23 +7,22 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
+use super::cgroups;
+use super::error::Error;
 use super::record::{self, Record};
-use super::{Error, cgroups};
 use crate::base::sys::task::PidFd;
 
 /// Longest wait for a killed first process to be gone.
 const KILL_LIMIT: Duration = Duration::from_secs(10);
 
-fn load(root: &Path, id: &str, verb: &str) -> Result<Record, Error> {
-    Record::load(root, id)?
-        .ok_or_else(|| Error::new(format!("{verb} container {id}"), "container does not exist"))
+fn load(root: &Path, id: &str, verb: &'static str) -> Result<Record, Error> {
+    Record::load(root, id)?.ok_or_else(|| Error::of(verb, id, Error::NotThere))
 }
 
 /// Sends a signal to the container's first process, or to all of them.
 pub(super) fn kill(root: &Path, id: &str, signal: i32, all: bool) -> Result<(), Error> {
     let record = load(root, id, "kill")?;
-    let sent =
-        signal_init(&record, signal).map_err(|e| Error::new(format!("kill container {id}"), e))?;
+    let sent = signal_init(&record, signal).map_err(|e| Error::of("kill", id, e))?;
     if all {
         let hierarchies = cgroups::hierarchies()?;
         for pid in cgroups::pids(&hierarchies, &record.cgroups_path)
@@ -34,13 +33,9 @@ pub(super) fn kill(root: &Path, id: &str, signal: i32, all: bool) -> Result<(), 
         }
         return Ok(());
     }
-    if sent {
-        Ok(())
-    } else {
-        Err(Error::new(
-            format!("kill container {id}"),
-            "container not running",
-        ))
+    match sent {
+        true => Ok(()),
+        false => Err(Error::of("kill", id, Error::NotRunning)),
     }
 }
 
@@ -67,8 +62,8 @@ fn signal_init(record: &Record, signal: i32) -> io::Result<bool> {
 pub(super) fn delete(root: &Path, id: &str, force: bool) -> Result<(), Error> {
     let record = match Record::load(root, id) {
         // Whoever forces it ends processes and cgroups by what it knows itself: the shim, or the daemon in its place.
-        Err(Error(text)) if force => {
-            eprintln!("{text}; its state is removed all the same");
+        Err(e) if force => {
+            eprintln!("{e}; its state is removed all the same");
             None
         }
         other => other?,
@@ -77,17 +72,11 @@ pub(super) fn delete(root: &Path, id: &str, force: bool) -> Result<(), Error> {
         let left = record::dir(root, id).exists();
         return match (force, left) {
             (true, _) => remove_state(root, id),
-            (false, _) => Err(Error::new(
-                format!("delete container {id}"),
-                "container does not exist",
-            )),
+            (false, _) => Err(Error::of("delete", id, Error::NotThere)),
         };
     };
     if record.started && record.is_alive() && !force {
-        return Err(Error::new(
-            format!("delete container {id}"),
-            "container is running; stop it first, or use --force",
-        ));
+        return Err(Error::of("delete", id, Error::Running));
     }
     end_init(&record);
     cgroups::kill_and_remove(&cgroups::hierarchies()?, &record.cgroups_path)?;
@@ -109,7 +98,7 @@ pub(super) fn remove_state(root: &Path, id: &str) -> Result<(), Error> {
     for dir in [record::old_dir(root, id), record::dir(root, id)] {
         match fs::remove_dir_all(&dir) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => {
-                return Err(Error::new(format!("remove {}", dir.display()), e));
+                return Err(Error::path("remove", &dir, e));
             }
             _ => {}
         }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::Error;
+use super::error::Error;
 use crate::base::record_file;
 
 /// The content of `record.json` (see [`crate::base::record_file`]). A new field has a default: other versions of this program
@@ -56,10 +56,10 @@ impl Record {
                 Ok(bytes) => {
                     return record_file::parse(&path.display().to_string(), &bytes)
                         .map(Some)
-                        .map_err(|e| Error::new(format!("read {}", path.display()), e));
+                        .map_err(|e| Error::path("read", &path, e));
                 }
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-                Err(e) => return Err(Error::new(format!("read {}", path.display()), e)),
+                Err(e) => return Err(Error::path("read", &path, e)),
             }
         }
         Ok(None)
@@ -69,10 +69,10 @@ impl Record {
     pub(super) fn save(&self, root: &Path, id: &str) -> Result<(), Error> {
         let path = dir(root, id).join("record.json");
         let new = path.with_extension("new");
-        let bytes = record_file::to_bytes(self).map_err(|e| Error::new("write a record", e))?;
+        let bytes = record_file::to_bytes(self).map_err(|e| Error::step("write", "a record", e))?;
         fs::write(&new, bytes)
             .and_then(|()| fs::rename(&new, &path))
-            .map_err(|e| Error::new(format!("write {}", path.display()), e))
+            .map_err(|e| Error::path("write", &path, e))
     }
 
     /// True if the recorded process still is that process and has not ended.

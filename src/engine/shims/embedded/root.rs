@@ -15,6 +15,8 @@
 //! - The file systems of processes and of the kernel's objects are mounted on directories that no link leads to, as in runc: what
 //!   is mounted later could turn the link elsewhere, and what is to be masked in them would not be found (CVE-2019-19921).
 
+mod error;
+
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -33,6 +35,8 @@ use nix::unistd::{
     Gid, Uid, UnlinkatFlags, chdir, fchdir, fchownat, pivot_root, symlinkat, unlinkat,
 };
 
+pub(super) use self::error::RootError;
+use self::error::{DeviceError, MountError};
 use crate::base::sys::mount_tree::{self, Attributes, MountTree, Ties};
 use crate::engine::oci::{self, Spec};
 
@@ -170,12 +174,15 @@ impl Sources {
     /// none.
     ///
     /// # Errors
-    /// Returns a text that names what cannot be opened, with what it is for.
-    pub(super) fn open(config: &Spec, proc: Option<&Path>, bound: bool) -> Result<Self, String> {
+    /// Returns [`RootError`] about what cannot be opened.
+    pub(super) fn open(config: &Spec, proc: Option<&Path>, bound: bool) -> Result<Self, RootError> {
         let path = config.root.path.clone();
         let root = source(&path, true)
             .and_then(|(tree, _)| tree.tie(Ties::Private).map(|()| tree))
-            .map_err(|e| format!("cannot mount the root {}: {}", path.display(), why(&e)))?;
+            .map_err(|source| RootError::MountRoot {
+                path: path.clone(),
+                source,
+            })?;
         let mounts = config
             .mounts
             .iter()
@@ -198,22 +205,21 @@ impl Sources {
     /// Makes the container's root the only one, and everything in it but what [`Root::finish`] does.
     ///
     /// # Errors
-    /// Returns a text that names what cannot be mounted or made.
-    pub(super) fn enter(self, config: &Spec) -> Result<Root, String> {
-        let root = Root::enter(&self.path, &self.root)
-            .map_err(|e| format!("cannot enter the root {}: {}", self.path.display(), why(&e)))?;
+    /// Returns [`RootError`] about what cannot be mounted or made.
+    pub(super) fn enter(self, config: &Spec) -> Result<Root, RootError> {
+        let Self { path, root, .. } = self;
+        let root = Root::enter(&path, &root).map_err(|source| RootError::Enter { path, source })?;
         let ties = match config.linux.rootfs_propagation.as_deref() {
             Some("shared" | "rshared") => MsFlags::MS_SHARED,
             Some("slave" | "rslave") => MsFlags::MS_SLAVE,
             _ => MsFlags::MS_PRIVATE,
         };
-        mount(None::<&str>, "/", None::<&str>, ties, None::<&str>)
-            .map_err(|e| format!("cannot tie the root to the node's mounts: {}", e.desc()))?;
+        mount(None::<&str>, "/", None::<&str>, ties, None::<&str>).map_err(RootError::Tie)?;
         let mut dev = None;
         for m in self.mounts {
             let (name, at, is_at_dev) = (m.name.clone(), m.destination.clone(), m.is_at_dev());
             root.mount(m)
-                .map_err(|why| format!("cannot mount {name} at {at}: {why}"))?;
+                .map_err(|source| RootError::Mount { name, at, source })?;
             if is_at_dev {
                 dev = root.identity("/dev");
             }
@@ -239,17 +245,13 @@ fn source(path: &Path, recursive: bool) -> io::Result<(MountTree, OwnedFd)> {
     Ok((tree, opened))
 }
 
-fn read_mount(m: &oci::Mount, proc: Option<&Path>) -> Result<Mount, String> {
+fn read_mount(m: &oci::Mount, proc: Option<&Path>) -> Result<Mount, RootError> {
     let (destination, kind) = (m.destination.clone(), m.kind.clone());
     if !destination.starts_with('/') {
-        return Err(format!(
-            "mount destination {destination:?} is not an absolute path"
-        ));
+        return Err(RootError::RelativeDestination(destination));
     }
     if m.uid_mappings.is_some() || m.gid_mappings.is_some() {
-        return Err(format!(
-            "mount destination {destination}: mappings of ids are not supported"
-        ));
+        return Err(RootError::Mapped(destination));
     }
     let options = Options::read(&m.options);
     let is_protected = matches!(kind.as_str(), "proc" | "sysfs");
@@ -273,36 +275,39 @@ fn read_mount(m: &oci::Mount, proc: Option<&Path>) -> Result<Mount, String> {
         }
     };
     let name = from.display().to_string();
-    let what = copied(&from, &options)
-        .map_err(|why| format!("cannot mount {name} at {destination}: {why}"))?;
-    Ok(Mount {
-        destination,
-        name,
-        is_protected,
-        what,
+    match copied(&from, &options) {
+        Ok(what) => Ok(Mount {
+            destination,
+            name,
+            is_protected,
+            what,
+        }),
+        Err(source) => Err(RootError::Mount {
+            name,
+            at: destination,
+            source,
+        }),
+    }
+}
+
+fn copied(from: &Path, options: &Options) -> Result<What, MountError> {
+    if let Some((name, _)) = options.rest.first() {
+        return Err(MountError::Option(name.clone()));
+    }
+    let (tree, opened) = source(from, options.recursive)?;
+    if options.attributes != Attributes::default() {
+        tree.add(options.attributes)?;
+    }
+    tree.tie(options.ties.unwrap_or(Ties::Private))?;
+    let found = fstat(&opened)?;
+    Ok(What::Copy {
+        is_dir: is(&found, SFlag::S_IFDIR),
+        is_procfs: is_procfs(&opened)?,
+        tree,
     })
 }
 
-fn copied(from: &Path, options: &Options) -> Result<What, String> {
-    if let Some((name, _)) = options.rest.first() {
-        return Err(format!("{name} is no option of a bind mount"));
-    }
-    let copied = source(from, options.recursive).and_then(|(tree, opened)| {
-        if options.attributes != Attributes::default() {
-            tree.add(options.attributes)?;
-        }
-        tree.tie(options.ties.unwrap_or(Ties::Private))?;
-        let is_dir = is(&fstat(&opened)?, SFlag::S_IFDIR);
-        Ok(What::Copy {
-            is_dir,
-            is_procfs: is_procfs(&opened)?,
-            tree,
-        })
-    });
-    copied.map_err(|e| why(&e))
-}
-
-fn devices(listed: &[oci::Device], bound: bool) -> Result<Vec<Device>, String> {
+fn devices(listed: &[oci::Device], bound: bool) -> Result<Vec<Device>, RootError> {
     let mut all = listed.iter().map(device).collect::<Result<Vec<_>, _>>()?;
     for (path, major, minor) in DEVICES {
         if all.iter().all(|d| d.path != path) {
@@ -317,19 +322,22 @@ fn devices(listed: &[oci::Device], bound: bool) -> Result<Vec<Device>, String> {
         }
     }
     for d in all.iter_mut().filter(|_| bound) {
-        let (tree, _) = source(Path::new(&d.path), false)
-            .map_err(|e| format!("cannot open the node's {}: {}", d.path, why(&e)))?;
+        let opened = source(Path::new(&d.path), false);
+        let (tree, _) = opened.map_err(|source| RootError::NodeDevice {
+            path: d.path.clone(),
+            source,
+        })?;
         d.of_node = Some(tree);
     }
     Ok(all)
 }
 
-fn device(d: &oci::Device) -> Result<Device, String> {
+fn device(d: &oci::Device) -> Result<Device, DeviceError> {
     let path = &d.path;
     let kind = match d.kind.as_str() {
         "b" => SFlag::S_IFBLK,
         "c" | "u" => SFlag::S_IFCHR,
-        _ => return Err(format!("device {path:?} is neither of type b nor c")),
+        _ => return Err(DeviceError::Type(path.clone())),
     };
     match (path.starts_with("/dev/"), d.major, d.minor) {
         (true, Some(major), Some(minor)) => Ok(Device {
@@ -340,8 +348,8 @@ fn device(d: &oci::Device) -> Result<Device, String> {
             owner: (d.uid, d.gid),
             of_node: None,
         }),
-        (false, ..) => Err(format!("device {path:?} is not below /dev")),
-        _ => Err(format!("device {path:?} has no major and minor number")),
+        (false, ..) => Err(DeviceError::NotBelowDev(path.clone())),
+        _ => Err(DeviceError::NoNumber(path.clone())),
     }
 }
 
@@ -426,8 +434,7 @@ impl Root {
         Ok(at)
     }
 
-    fn mount(&self, m: Mount) -> Result<(), String> {
-        let text = |e: io::Error| why(&e);
+    fn mount(&self, m: Mount) -> Result<(), MountError> {
         let (tree, is_dir, is_procfs) = match m.what {
             What::Copy {
                 tree,
@@ -441,19 +448,17 @@ impl Root {
                     .iter()
                     .map(|(name, value)| (name.as_str(), value.as_deref()));
                 let all: Vec<_> = source.into_iter().chain(rest).collect();
-                let tree = MountTree::new(&kind, &all, options.attributes).map_err(text)?;
+                let tree = MountTree::new(&kind, &all, options.attributes)?;
                 (tree, true, kind == "proc")
             }
         };
         let kind = if is_dir { Kind::Directory } else { Kind::File };
-        let at = self
-            .make(Path::new(&m.destination), kind)
-            .map_err(|e| e.desc())?;
+        let at = self.make(Path::new(&m.destination), kind)?;
         if m.is_protected && self.leads_a_link_to(&m.destination) {
-            return Err("its destination must be a directory, not a link".into());
+            return Err(MountError::Link);
         }
         self.check(&m.destination, &at, is_procfs)?;
-        tree.attach_on(&at).map_err(text)
+        Ok(tree.attach_on(&at)?)
     }
 
     /// Which file is at `path`; None where none is.
@@ -475,27 +480,30 @@ impl Root {
         destination: &str,
         at: &OwnedFd,
         is_procfs_itself: bool,
-    ) -> Result<(), &'static str> {
-        let unknown = |_| "its destination cannot be looked at";
+    ) -> Result<(), MountError> {
+        let unknown = |_| MountError::Unknown;
         let found = fstat(at).map_err(unknown)?;
         let is_same = |path: &str| self.identity(path) == Some((found.st_dev, found.st_ino));
-        if is_procfs(at).map_err(|_| "its destination cannot be looked at")? {
+        if is_procfs(at).map_err(unknown)? {
             return match ALLOWED_BELOW_PROC.contains(&destination) {
                 true => Ok(()),
-                false => Err("nothing can be mounted below /proc"),
+                false => Err(MountError::BelowProc),
             };
         }
         if is_same("/proc") && !is_procfs_itself {
-            return Err("only a proc file system can be mounted on /proc");
+            return Err(MountError::OnProc);
         }
         match is_same("/") {
-            true => Err("nothing can be mounted over the root"),
+            true => Err(MountError::OverRoot),
             false => Ok(()),
         }
     }
 
-    fn make_dev(&self, devices: &[Device]) -> Result<(), String> {
-        let failed = |path: &str, e: io::Error| format!("cannot make {path}: {}", why(&e));
+    fn make_dev(&self, devices: &[Device]) -> Result<(), RootError> {
+        let failed = |object: &str, source: io::Error| RootError::Make {
+            object: object.to_owned(),
+            source,
+        };
         let old = umask(Mode::empty());
         let made = devices
             .iter()
@@ -578,21 +586,25 @@ impl Root {
     /// Takes away what the container is not to write or see.
     ///
     /// # Errors
-    /// Returns a text that names what cannot be taken away.
-    pub(super) fn finish(&self, config: &Spec) -> Result<(), String> {
+    /// Returns [`RootError`] about what cannot be taken away.
+    pub(super) fn finish(&self, config: &Spec) -> Result<(), RootError> {
         if config.root.readonly {
             mount_tree::add_attributes(&self.0, Attributes::READ_ONLY)
-                .map_err(|e| format!("cannot make the root read-only: {}", why(&e)))?;
+                .map_err(RootError::ReadOnly)?;
         }
         type Step<'a> = &'a dyn Fn(&OwnedFd) -> io::Result<()>;
-        let each = |list: &str, paths: &Option<Vec<String>>, step: Step<'_>| {
+        let each = |list: &'static str, paths: &Option<Vec<String>>, step: Step<'_>| {
             paths.iter().flatten().try_for_each(|path| {
                 match self.open(Path::new(path), OFlag::O_PATH) {
                     Err(Errno::ENOENT | Errno::ENOTDIR) => Ok(()),
                     other => other
                         .map_err(Into::into)
                         .and_then(|at| step(&at))
-                        .map_err(|e| format!("cannot protect {path} ({list}): {}", why(&e))),
+                        .map_err(|source| RootError::Protect {
+                            path: path.clone(),
+                            list,
+                            source,
+                        }),
                 }
             })
         };
@@ -651,12 +663,6 @@ pub(super) fn is_null(file: &impl AsFd) -> bool {
 
 fn is_procfs(file: &impl AsFd) -> nix::Result<bool> {
     Ok(fstatfs(file)?.filesystem_type() == PROC_SUPER_MAGIC)
-}
-
-/// Returns the text of an error without Rust's "(os error 2)".
-fn why(e: &io::Error) -> String {
-    let errno = e.raw_os_error().map(Errno::from_raw);
-    errno.map_or_else(|| e.to_string(), |errno| errno.desc().to_owned())
 }
 
 /// The root directory of a configuration, as a descriptor.
@@ -728,12 +734,12 @@ mod tests {
         let root = root(Path::new("/"));
         let check = |path: &str, is_procfs: bool| {
             let at = root.open(Path::new(path), OFlag::O_PATH).unwrap();
-            root.check(path, &at, is_procfs)
+            root.check(path, &at, is_procfs).map_err(|e| e.to_string())
         };
         for allowed in ["/proc/uptime", "/proc/meminfo", "/tmp", "/sys"] {
             assert_eq!(check(allowed, false), Ok(()), "{allowed}");
         }
-        let below = Err("nothing can be mounted below /proc");
+        let below = Err("nothing can be mounted below /proc".to_owned());
         for refused in [
             "/proc",
             "/proc/self/attr",
@@ -744,7 +750,7 @@ mod tests {
         }
         assert_eq!(
             check("/", false),
-            Err("nothing can be mounted over the root")
+            Err("nothing can be mounted over the root".to_owned())
         );
         // Before there is a procfs.
         let dir = tempfile::tempdir().unwrap();
@@ -753,9 +759,9 @@ mod tests {
         let root = super::tests::root(dir.path());
         for path in ["/proc", "/link"] {
             let at = root.open(Path::new(path), OFlag::O_PATH).unwrap();
-            let only = Err("only a proc file system can be mounted on /proc");
-            assert_eq!(root.check(path, &at, false), only);
-            assert_eq!(root.check(path, &at, true), Ok(()));
+            let only = root.check(path, &at, false);
+            assert!(matches!(only, Err(MountError::OnProc)), "{only:?}");
+            root.check(path, &at, true).unwrap();
         }
     }
 
@@ -780,12 +786,18 @@ mod tests {
         assert_eq!(read(&["bind", "rw", "exec"]), Options::default());
         assert_eq!(read(&[]), Options::default());
         let odd = copied(Path::new("/tmp"), &read(&["bind", "size=1"])).err();
-        assert_eq!(odd.as_deref(), Some("size is no option of a bind mount"));
+        assert_eq!(
+            odd.unwrap().to_string(),
+            "size is no option of a bind mount"
+        );
     }
 
     #[test]
     fn a_mount_that_cannot_be_done_as_it_says_is_refused() {
-        let refused = |m: Value| read_mount(&serde_json::from_value(m).unwrap(), None).err();
+        let refused = |m: Value| {
+            let refused = read_mount(&serde_json::from_value(m).unwrap(), None).err();
+            refused.map(|e| e.to_string())
+        };
         let relative = json!({"destination": "v", "type": "tmpfs"});
         let why = "mount destination \"v\" is not an absolute path";
         assert_eq!(refused(relative).as_deref(), Some(why));
@@ -830,7 +842,8 @@ mod tests {
                 "device \"/dev/x\" has no major and minor number",
             ),
         ] {
-            assert_eq!(listed(wrong).err().as_deref(), Some(why));
+            let refused = listed(wrong).err().map(|e| e.to_string());
+            assert_eq!(refused.as_deref(), Some(why));
         }
     }
 }

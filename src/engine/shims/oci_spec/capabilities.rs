@@ -3,6 +3,7 @@
 //! The node may lack capabilities itself (a VM or a nested container without CAP_SYS_RESOURCE): the default set and
 //! `ALL` mean what there is; a capability that is named and cannot be given is an error.
 
+use super::error::SpecError;
 use crate::api::capabilities::CAPABILITIES;
 use crate::engine::runtime::Security;
 
@@ -29,7 +30,7 @@ pub(super) const SYS_RESOURCE: u64 = 1 << 24;
 
 /// The set as bits. `bounding` is the node's; privileged gets all of it, whatever is added or dropped. Order as in
 /// containerd: add ALL, drop ALL, add each, drop each.
-pub(super) fn resolve(wanted: &Security, bounding: u64) -> Result<u64, String> {
+pub(super) fn resolve(wanted: &Security, bounding: u64) -> Result<u64, SpecError> {
     if wanted.privileged {
         return Ok(bounding & known());
     }
@@ -47,9 +48,7 @@ pub(super) fn resolve(wanted: &Security, bounding: u64) -> Result<u64, String> {
     for name in wanted.add_capabilities.iter().filter(|n| !is_all(n)) {
         let b = parse(name, "add")?;
         if b & bounding == 0 {
-            return Err(format!(
-                "cannot add capability {name}: podprobe does not have it itself on this node"
-            ));
+            return Err(SpecError::CapabilityNotOurs(name.clone()));
         }
         set |= b;
     }
@@ -69,9 +68,10 @@ pub(super) fn names(set: u64) -> Vec<String> {
         .collect()
 }
 
-fn parse(name: &str, verb: &str) -> Result<u64, String> {
-    bit(name).ok_or_else(|| {
-        format!("cannot {verb} capability {name}: there is none of that name (see capabilities(7))")
+fn parse(name: &str, verb: &'static str) -> Result<u64, SpecError> {
+    bit(name).ok_or_else(|| SpecError::NoCapability {
+        verb,
+        name: name.to_owned(),
     })
 }
 
@@ -109,6 +109,7 @@ mod tests {
     #[track_caller]
     fn check(add: &[&str], drop: &[&str], expected: Result<&[&str], &str>) {
         let got = resolve(&wanted(add, drop), NODE & !SYS_RESOURCE);
+        let got = got.map_err(|e| e.to_string());
         match expected {
             Ok(set) => assert_eq!(
                 got.map(names),
@@ -133,25 +134,25 @@ mod tests {
     fn default_set_is_containerds_mask() {
         // The CapEff of every unconfigured container under containerd, known to many by heart.
         let plain = Security::default();
-        assert_eq!(resolve(&plain, NODE), Ok(0xa80425fb));
-        assert_eq!(resolve(&plain, NODE & !1), Ok(0xa80425fa));
+        assert_eq!(resolve(&plain, NODE).unwrap(), 0xa80425fb);
+        assert_eq!(resolve(&plain, NODE & !1).unwrap(), 0xa80425fa);
     }
 
     #[test]
     fn all_and_privileged_are_what_the_node_has() {
         let all = wanted(&["ALL"], &["CHOWN"]);
         assert_eq!(
-            resolve(&all, NODE & !SYS_RESOURCE),
-            Ok(NODE & !SYS_RESOURCE & !1)
+            resolve(&all, NODE & !SYS_RESOURCE).unwrap(),
+            NODE & !SYS_RESOURCE & !1
         );
         let privileged = Security {
             privileged: true,
             ..all
         };
         assert_eq!(
-            resolve(&privileged, NODE & !SYS_RESOURCE),
-            Ok(NODE & !SYS_RESOURCE)
+            resolve(&privileged, NODE & !SYS_RESOURCE).unwrap(),
+            NODE & !SYS_RESOURCE
         );
-        assert_eq!(resolve(&privileged, u64::MAX), Ok(NODE));
+        assert_eq!(resolve(&privileged, u64::MAX).unwrap(), NODE);
     }
 }

@@ -1,5 +1,6 @@
 //! What runs: arguments, environment, working directory, user, capabilities.
 
+use super::error::SpecError;
 use super::{Inputs, capabilities, user};
 use crate::engine::oci::{Capabilities, Process, Rlimit, User};
 
@@ -7,7 +8,7 @@ use crate::engine::oci::{Capabilities, Process, Rlimit, User};
 const DEFAULT_PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// `process` of the configuration.
-pub(super) fn process(i: &Inputs<'_>) -> Result<Process, String> {
+pub(super) fn process(i: &Inputs<'_>) -> Result<Process, SpecError> {
     let security = &i.config.security;
     let user = user::resolve(security, &i.image.user, i.layers)?;
     let caps = capabilities::names(capabilities::resolve(security, i.host.bounding)?);
@@ -50,7 +51,7 @@ fn open_files(ceiling: Option<u64>) -> Rlimit {
 }
 
 /// A command replaces the entrypoint and drops the image's cmd; args alone replace the cmd.
-fn args(i: &Inputs<'_>) -> Result<Vec<String>, String> {
+fn args(i: &Inputs<'_>) -> Result<Vec<String>, SpecError> {
     let (c, name) = (i.config, &i.config.metadata.name);
     let entrypoint = if c.command.is_empty() {
         &i.image.entrypoint
@@ -64,22 +65,18 @@ fn args(i: &Inputs<'_>) -> Result<Vec<String>, String> {
     };
     let all: Vec<String> = entrypoint.iter().chain(cmd).cloned().collect();
     match all.first() {
-        None => Err(format!(
-            "cannot start container {name}: no command specified; the image has neither Entrypoint nor Cmd, so set command in the pod"
-        )),
-        Some(first) if first.is_empty() => Err(format!(
-            "cannot start container {name}: the first word of its command is empty"
-        )),
+        None => Err(SpecError::NoCommand(name.clone())),
+        Some(first) if first.is_empty() => Err(SpecError::EmptyCommand(name.clone())),
         Some(_) => refuse_nul(all, name),
     }
 }
 
-/// A NUL byte would cut the word short.
-fn refuse_nul(words: Vec<String>, container: &str) -> Result<Vec<String>, String> {
+fn refuse_nul(words: Vec<String>, container: &str) -> Result<Vec<String>, SpecError> {
     match words.iter().find(|w| w.contains('\0')) {
-        Some(w) => Err(format!(
-            "cannot start container {container}: {w:?} of its command holds a NUL character"
-        )),
+        Some(word) => Err(SpecError::Nul {
+            container: container.to_owned(),
+            word: word.clone(),
+        }),
         None => Ok(words),
     }
 }
@@ -120,14 +117,11 @@ fn set(all: &mut Vec<(String, String)>, name: &str, value: String) {
 }
 
 /// workingDir, else the image's, else the root.
-fn cwd<'a>(i: &'a Inputs<'_>) -> Result<&'a str, String> {
+fn cwd<'a>(i: &'a Inputs<'_>) -> Result<&'a str, SpecError> {
     let wanted = [i.config.working_dir.as_str(), &i.image.working_dir, "/"];
     let cwd = wanted.into_iter().find(|d| !d.is_empty()).unwrap_or("/");
-    if cwd.starts_with('/') {
-        Ok(cwd)
-    } else {
-        Err(format!(
-            "cannot use working directory {cwd:?}: must be an absolute path"
-        ))
+    match cwd.starts_with('/') {
+        true => Ok(cwd),
+        false => Err(SpecError::RelativeDirectory(cwd.to_owned())),
     }
 }

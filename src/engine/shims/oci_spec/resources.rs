@@ -3,20 +3,21 @@
 use std::collections::BTreeMap;
 
 use super::Host;
+use super::error::SpecError;
 use crate::api::huge_pages::cgroup_size;
 use crate::engine::oci::{self, Cpu, HugepageLimit, Memory};
 use crate::engine::runtime::Resources;
 
 /// Only what is asked for. A limit whose controller the node lacks is an error; a weight (which every container has) is
 /// left out, as all containers are without it. So are the limits of huge pages, as in containerd.
-pub(super) fn linux_resources(r: &Resources, host: &Host) -> Result<oci::Resources, String> {
+pub(super) fn linux_resources(r: &Resources, host: &Host) -> Result<oci::Resources, SpecError> {
     let mut out = oci::Resources::default();
     let lacks = |name| host.missing_controllers.contains(&name);
     if lacks("cpu") && r.limits.cpu_quota.is_some() {
-        return Err(no_controller("cpu"));
+        return Err(SpecError::NoController { name: "cpu" });
     }
     if lacks("memory") && r.limits.memory_limit.is_some() {
-        return Err(no_controller("memory"));
+        return Err(SpecError::NoController { name: "memory" });
     }
     if !lacks("cpu") {
         out.cpu = Some(Cpu {
@@ -56,17 +57,6 @@ fn unified(r: &Resources, host: &Host) -> BTreeMap<String, String> {
         files.insert("memory.oom.group".into(), "1".into());
     }
     files
-}
-
-fn no_controller(name: &str) -> String {
-    let boot = if name == "memory" {
-        " (often by booting with cgroup_enable=memory)"
-    } else {
-        ""
-    };
-    format!(
-        "cannot set resources.limits.{name}: this node has no {name} cgroup controller; enable it{boot}, or remove the limit"
-    )
 }
 
 #[cfg(test)]
@@ -163,7 +153,8 @@ mod tests {
                 missing_controllers: missing.to_vec(),
                 ..Host::default()
             };
-            linux_resources(r, &host).map(|found| json!(found))
+            let found = linux_resources(r, &host);
+            found.map(|found| json!(found)).map_err(|e| e.to_string())
         };
         assert_eq!(of(&plain, &["cpu", "memory"]), Ok(json!({})));
         assert_eq!(

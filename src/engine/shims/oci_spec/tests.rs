@@ -59,7 +59,7 @@ impl Case {
         case
     }
 
-    fn build(&self) -> Result<Value, String> {
+    fn build(&self) -> Result<Value, Box<dyn std::error::Error>> {
         let mut pod = self.pod.clone();
         pod.spec_mut().containers = vec![self.container.clone()];
         let volumes = MountedVolumes::default();
@@ -108,10 +108,13 @@ impl Case {
             localhost_seccomp: self.localhost.clone(),
             app_armor: self.app_armor.clone(),
         };
-        build(&inputs).map(|spec| json!(spec)).map_err(|e| {
-            assert_eq!(e.kind, RuntimeErrorKind::InvalidConfig);
-            e.message
-        })
+        match build(&inputs) {
+            Ok(spec) => Ok(json!(spec)),
+            Err(e) => {
+                assert_eq!(e.kind, RuntimeErrorKind::InvalidConfig);
+                Err(e.into())
+            }
+        }
     }
 }
 
@@ -131,7 +134,7 @@ fn check(change: impl FnOnce(&mut Case), pointer: &str, expected: Value) {
 
 #[track_caller]
 fn check_error(change: impl FnOnce(&mut Case), expected: &str) {
-    let error = Case::with(change).build().unwrap_err();
+    let error = Case::with(change).build().unwrap_err().to_string();
     assert!(error.contains(expected), "{error}");
 }
 

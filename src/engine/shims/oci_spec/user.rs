@@ -7,6 +7,7 @@ use std::fs::{self, Metadata};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use super::error::SpecError;
 use crate::engine::runtime::Security;
 
 /// passwd and group files larger than this are an error, not memory.
@@ -32,7 +33,7 @@ pub(super) fn resolve(
     wanted: &Security,
     image_user: &str,
     layers: &[PathBuf],
-) -> Result<User, String> {
+) -> Result<User, SpecError> {
     let files = Files::read(layers)?;
     let mut user = match wanted.run_as_user {
         Some(uid) => files.by_uid(uid),
@@ -67,7 +68,7 @@ struct Files {
 }
 
 impl Files {
-    fn read(layers: &[PathBuf]) -> Result<Self, String> {
+    fn read(layers: &[PathBuf]) -> Result<Self, SpecError> {
         Ok(Self {
             passwd: read(layers, "etc/passwd")?,
             group: read(layers, "etc/group")?,
@@ -102,7 +103,7 @@ impl Files {
     }
 
     /// `name`, `uid`, `name:group`, `uid:gid`; empty is root.
-    fn by_image(&self, text: &str) -> Result<User, String> {
+    fn by_image(&self, text: &str) -> Result<User, SpecError> {
         let (name, group) = text
             .split_once(':')
             .map_or((text, None), |(n, g)| (n, Some(g)));
@@ -111,12 +112,7 @@ impl Files {
             (_, Ok(uid)) => self.by_uid(uid),
             (name, Err(_)) => {
                 let entry = self.users().find(|entry| entry.name == name);
-                let entry = entry.ok_or_else(|| {
-                    format!(
-                        "cannot find user {name:?}: the image's /etc/passwd has no such user; set securityContext.runAsUser to a number"
-                    )
-                })?;
-                self.user(&entry)
+                self.user(&entry.ok_or_else(|| SpecError::NoUser(name.to_owned()))?)
             }
         };
         if let Some(group) = group.filter(|g| !g.is_empty()) {
@@ -125,11 +121,10 @@ impl Files {
         Ok(user)
     }
 
-    fn gid(&self, group: &str) -> Result<u32, String> {
+    fn gid(&self, group: &str) -> Result<u32, SpecError> {
         let named = || self.groups().find(|g| g.0 == group).map(|g| g.1);
-        group.parse().ok().or_else(named).ok_or_else(|| {
-            format!("cannot find group {group:?}: the image's /etc/group has no such group; set securityContext.runAsGroup to a number")
-        })
+        let found = group.parse().ok().or_else(named);
+        found.ok_or_else(|| SpecError::NoGroup(group.to_owned()))
     }
 
     /// Groups that list the user as a member.
@@ -164,20 +159,21 @@ impl Files {
     }
 }
 
-fn read(layers: &[PathBuf], path: &str) -> Result<String, String> {
-    let problem = |cause: String| format!("cannot read /{path} of the image: {cause}");
-    let Some(file) = lookup(layers, path).map_err(|e| problem(e.to_string()))? else {
+fn read(layers: &[PathBuf], path: &'static str) -> Result<String, SpecError> {
+    let unreadable = |source| SpecError::Unreadable { path, source };
+    let Some(file) = lookup(layers, path).map_err(unreadable)? else {
         return Ok(String::new());
     };
-    let size = fs::symlink_metadata(&file)
-        .map_err(|e| problem(e.to_string()))?
-        .len();
+    let size = fs::symlink_metadata(&file).map_err(unreadable)?.len();
     if size > MAX_FILE {
-        return Err(problem(format!("{size} bytes, the limit is {MAX_FILE}")));
+        return Err(SpecError::TooLarge {
+            path,
+            size,
+            limit: MAX_FILE,
+        });
     }
-    fs::read(&file)
-        .map(|b| String::from_utf8_lossy(&b).into_owned())
-        .map_err(|e| problem(e.to_string()))
+    let bytes = fs::read(&file).map_err(unreadable)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// The entry at one name of the merged view.
@@ -319,7 +315,10 @@ mod tests {
                 let user = got.unwrap();
                 assert_eq!((user.uid, user.gid, &user.groups[..]), expected);
             }
-            Err(text) => assert!(got.as_ref().is_err_and(|e| e.contains(text)), "{got:?}"),
+            Err(text) => assert!(
+                got.as_ref().is_err_and(|e| e.to_string().contains(text)),
+                "{got:?}"
+            ),
         }
     }
 

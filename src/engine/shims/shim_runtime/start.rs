@@ -26,6 +26,7 @@ use crate::engine::runtime::{
     ContainerConfig, ContainerId, ENDING, LinuxUser, NamespaceMode, RuntimeError, RuntimeErrorKind,
     SandboxConfig, SeccompProfile, signals,
 };
+use crate::engine::seccomp::localhost::{self, LocalhostError};
 use crate::engine::shims::app_armor::AppArmor;
 use crate::engine::shims::oci_spec::{self, Namespaces};
 use crate::engine::shims::state::{
@@ -489,8 +490,8 @@ fn localhost_seccomp(c: &ContainerConfig) -> Result<Option<Seccomp>, RuntimeErro
         f.take(MAX_PROFILE).read_to_end(&mut text).map(|_| text)
     });
     let profile = read
-        .map_err(|e| e.to_string())
-        .and_then(|text| crate::engine::seccomp::localhost::profile(&text));
+        .map_err(LocalhostError::Read)
+        .and_then(|text| localhost::profile(&text));
     profile
         .map(Some)
         .map_err(|e| create_error(&format!("use seccomp profile {}", file.display()), e))
@@ -498,7 +499,7 @@ fn localhost_seccomp(c: &ContainerConfig) -> Result<Option<Seccomp>, RuntimeErro
 
 fn app_armor(c: &ContainerConfig) -> Result<Option<String>, RuntimeError> {
     let chosen = AppArmor::of_the_kernel().choose(&c.security.app_armor, c.security.privileged);
-    chosen.map_err(|text| RuntimeError::new(RuntimeErrorKind::Failed, text))
+    chosen.map_err(|e| RuntimeError::failed(e.to_string()))
 }
 
 /// The holder's namespaces; what the pod shares with the node is left out.
