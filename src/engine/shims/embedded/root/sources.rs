@@ -1,0 +1,360 @@
+//! Everything of a container's root file system that comes from the node, opened with the node's root: the root directory,
+//! the sources of the mounts as copies that are attached nowhere, and devices.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::{OFlag, open};
+use nix::sys::stat::{Mode, SFlag, fstat};
+
+use super::error::{DeviceError, MountError, RootError};
+use super::{is, is_procfs};
+use crate::base::sys::mount_tree::{Attributes, MountTree, Ties};
+use crate::engine::oci::{self, Spec};
+
+/// Devices of every container, as runc has them: name, major and minor number.
+const DEVICES: [(&str, u64, u64); 6] = [
+    ("/dev/null", 1, 3),
+    ("/dev/zero", 1, 5),
+    ("/dev/full", 1, 7),
+    ("/dev/random", 1, 8),
+    ("/dev/urandom", 1, 9),
+    ("/dev/tty", 5, 0),
+];
+
+/// A mount, with its source at hand.
+pub(super) struct Mount {
+    pub(super) destination: String,
+    /// Name of what is mounted, for errors.
+    pub(super) name: String,
+    /// Parts of it are taken away by their paths later, so these must stay what they are now.
+    pub(super) is_protected: bool,
+    pub(super) what: What,
+}
+
+impl Mount {
+    pub(super) fn is_at_dev(&self) -> bool {
+        self.destination.trim_end_matches('/') == "/dev"
+    }
+}
+
+pub(super) enum What {
+    /// A copy of a mount of the node.
+    Copy {
+        tree: MountTree,
+        is_dir: bool,
+        is_procfs: bool,
+    },
+    /// A new file system. One of processes is that of whoever makes it, so that is done in the container.
+    New { kind: String, options: Options },
+}
+
+/// The options of a mount.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Options {
+    pub(super) recursive: bool,
+    pub(super) attributes: Attributes,
+    pub(super) ties: Option<Ties>,
+    /// The file system's own.
+    pub(super) rest: Vec<(String, Option<String>)>,
+}
+
+impl Options {
+    fn read(words: &[String]) -> Self {
+        let mut all = Self::default();
+        words.iter().for_each(|word| all.add(word));
+        all
+    }
+
+    fn add(&mut self, word: &str) {
+        let attribute = match word {
+            "ro" => Attributes::READ_ONLY,
+            "nosuid" => Attributes::NO_SUID,
+            "nodev" => Attributes::NO_DEV,
+            "noexec" => Attributes::NO_EXEC,
+            "noatime" => Attributes::NO_ATIME,
+            "strictatime" => Attributes::STRICT_ATIME,
+            "nodiratime" => Attributes::NO_DIR_ATIME,
+            // What a mount is anyway.
+            "rw" | "suid" | "dev" | "exec" | "relatime" | "atime" | "diratime" | "defaults"
+            | "bind" => return,
+            "rbind" => return self.recursive = true,
+            "private" | "rprivate" => return self.ties = Some(Ties::Private),
+            "slave" | "rslave" => return self.ties = Some(Ties::Slave),
+            "shared" | "rshared" => return self.ties = Some(Ties::Shared),
+            own => {
+                let (name, value) = own
+                    .split_once('=')
+                    .map_or((own, None), |(n, v)| (n, Some(v)));
+                return self.rest.push((name.to_owned(), value.map(str::to_owned)));
+            }
+        };
+        self.attributes = self.attributes.and(attribute);
+    }
+}
+
+/// A device to make.
+pub(super) struct Device {
+    pub(super) path: String,
+    pub(super) kind: SFlag,
+    pub(super) number: (u64, u64),
+    pub(super) mode: u32,
+    pub(super) owner: (u32, u32),
+    /// The node's own, where this process may make none: in a user namespace.
+    pub(super) of_node: Option<MountTree>,
+}
+
+/// Everything that comes from the node.
+pub(in crate::engine::shims::embedded) struct Sources {
+    pub(super) path: PathBuf,
+    pub(super) root: MountTree,
+    pub(super) mounts: Vec<Mount>,
+    pub(super) devices: Vec<Device>,
+}
+
+impl Sources {
+    /// Opens them, in the container's mount namespace, which is still a copy of the node's. `proc` is where the procfs of the
+    /// process namespace that is joined is mounted. With `bound` devices are the node's own files: this process may make
+    /// none.
+    ///
+    /// # Errors
+    /// Returns [`RootError`] about what cannot be opened.
+    pub(in crate::engine::shims::embedded) fn open(
+        config: &Spec,
+        proc: Option<&Path>,
+        bound: bool,
+    ) -> Result<Self, RootError> {
+        let path = config.root.path.clone();
+        let root = source(&path, true)
+            .and_then(|(tree, _)| tree.tie(Ties::Private).map(|()| tree))
+            .map_err(|source| RootError::MountRoot {
+                path: path.clone(),
+                source,
+            })?;
+        let mounts = config
+            .mounts
+            .iter()
+            .map(|m| read_mount(m, proc))
+            .collect::<Result<Vec<_>, _>>()?;
+        let is_bound = |m: &Mount| m.is_at_dev() && matches!(m.what, What::Copy { .. });
+        // As in runc: a /dev of the pod's own is complete.
+        let devices = match mounts.iter().any(is_bound) {
+            true => Vec::new(),
+            false => devices(config.linux.devices.as_deref().unwrap_or_default(), bound)?,
+        };
+        Ok(Self {
+            path,
+            root,
+            mounts,
+            devices,
+        })
+    }
+}
+
+/// Follows links: the paths are the node's.
+fn source(path: &Path, recursive: bool) -> io::Result<(MountTree, OwnedFd)> {
+    let opened = open(path, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty())?;
+    let tree = match recursive {
+        true => MountTree::copy(&opened)?,
+        false => MountTree::copy_one(&opened)?,
+    };
+    Ok((tree, opened))
+}
+
+fn read_mount(m: &oci::Mount, proc: Option<&Path>) -> Result<Mount, RootError> {
+    let (destination, kind) = (m.destination.clone(), m.kind.clone());
+    if !destination.starts_with('/') {
+        return Err(RootError::RelativeDestination(destination));
+    }
+    if m.uid_mappings.is_some() || m.gid_mappings.is_some() {
+        return Err(RootError::Mapped(destination));
+    }
+    let options = Options::read(&m.options);
+    let is_protected = matches!(kind.as_str(), "proc" | "sysfs");
+    let is_bind = kind == "bind" || m.options.iter().any(|w| w == "bind" || w == "rbind");
+    let from = match (kind.as_str(), proc) {
+        // Nobody but a process inside can make it, and none of ours is to be there with the rights for that.
+        ("proc", Some(proc)) => proc.to_owned(),
+        _ if is_bind => m.source.clone(),
+        _ => {
+            let name = match m.source.as_os_str().is_empty() {
+                true => kind.clone(),
+                false => m.source.display().to_string(),
+            };
+            let what = What::New { kind, options };
+            return Ok(Mount {
+                destination,
+                name,
+                is_protected,
+                what,
+            });
+        }
+    };
+    let name = from.display().to_string();
+    match copied(&from, &options) {
+        Ok(what) => Ok(Mount {
+            destination,
+            name,
+            is_protected,
+            what,
+        }),
+        Err(source) => Err(RootError::Mount {
+            name,
+            at: destination,
+            source,
+        }),
+    }
+}
+
+fn copied(from: &Path, options: &Options) -> Result<What, MountError> {
+    if let Some((name, _)) = options.rest.first() {
+        return Err(MountError::Option(name.clone()));
+    }
+    let (tree, opened) = source(from, options.recursive)?;
+    if options.attributes != Attributes::default() {
+        tree.add(options.attributes)?;
+    }
+    tree.tie(options.ties.unwrap_or(Ties::Private))?;
+    let found = fstat(&opened)?;
+    Ok(What::Copy {
+        is_dir: is(&found, SFlag::S_IFDIR),
+        is_procfs: is_procfs(&opened)?,
+        tree,
+    })
+}
+
+fn devices(listed: &[oci::Device], bound: bool) -> Result<Vec<Device>, RootError> {
+    let mut all = listed.iter().map(device).collect::<Result<Vec<_>, _>>()?;
+    for (path, major, minor) in DEVICES {
+        if all.iter().all(|d| d.path != path) {
+            all.push(Device {
+                path: path.into(),
+                kind: SFlag::S_IFCHR,
+                number: (major, minor),
+                mode: 0o666,
+                owner: (0, 0),
+                of_node: None,
+            });
+        }
+    }
+    for d in all.iter_mut().filter(|_| bound) {
+        let opened = source(Path::new(&d.path), false);
+        let (tree, _) = opened.map_err(|source| RootError::NodeDevice {
+            path: d.path.clone(),
+            source,
+        })?;
+        d.of_node = Some(tree);
+    }
+    Ok(all)
+}
+
+fn device(d: &oci::Device) -> Result<Device, DeviceError> {
+    let path = &d.path;
+    let kind = match d.kind.as_str() {
+        "b" => SFlag::S_IFBLK,
+        "c" | "u" => SFlag::S_IFCHR,
+        _ => return Err(DeviceError::Type(path.clone())),
+    };
+    match (path.starts_with("/dev/"), d.major, d.minor) {
+        (true, Some(major), Some(minor)) => Ok(Device {
+            path: path.clone(),
+            kind,
+            number: (major, minor),
+            mode: d.file_mode.map_or(0o666, |m| m & 0o7777),
+            owner: (d.uid, d.gid),
+            of_node: None,
+        }),
+        (false, ..) => Err(DeviceError::NotBelowDev(path.clone())),
+        _ => Err(DeviceError::NoNumber(path.clone())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn options_are_attributes_ties_or_the_file_systems_own() {
+        let read = |words: &[&str]| {
+            let words: Vec<String> = words.iter().map(|w| (*w).to_owned()).collect();
+            Options::read(&words)
+        };
+        let shm = read(&["nosuid", "nodev", "mode=1777", "size=64k", "newinstance"]);
+        assert_eq!(shm.attributes, Attributes::NO_SUID.and(Attributes::NO_DEV));
+        let own = |name: &str, value: Option<&str>| (name.to_owned(), value.map(str::to_owned));
+        let expected = [
+            own("mode", Some("1777")),
+            own("size", Some("64k")),
+            own("newinstance", None),
+        ];
+        assert_eq!(shm.rest, expected);
+        let volume = read(&["rbind", "rslave", "ro"]);
+        assert_eq!((volume.recursive, volume.ties), (true, Some(Ties::Slave)));
+        assert_eq!(volume.attributes, Attributes::READ_ONLY);
+        assert_eq!(read(&["bind", "rw", "exec"]), Options::default());
+        assert_eq!(read(&[]), Options::default());
+        let odd = copied(Path::new("/tmp"), &read(&["bind", "size=1"])).err();
+        assert_eq!(
+            odd.unwrap().to_string(),
+            "size is no option of a bind mount"
+        );
+    }
+
+    #[test]
+    fn a_mount_that_cannot_be_done_as_it_says_is_refused() {
+        let refused = |m: Value| {
+            let refused = read_mount(&serde_json::from_value(m).unwrap(), None).err();
+            refused.map(|e| e.to_string())
+        };
+        let relative = json!({"destination": "v", "type": "tmpfs"});
+        let why = "mount destination \"v\" is not an absolute path";
+        assert_eq!(refused(relative).as_deref(), Some(why));
+        for key in ["uidMappings", "gidMappings"] {
+            let mapped = json!({"destination": "/v", "type": "tmpfs", key: []});
+            let why = "mount destination /v: mappings of ids are not supported";
+            assert_eq!(refused(mapped).as_deref(), Some(why), "{key}");
+        }
+    }
+
+    #[test]
+    fn devices_are_the_listed_ones_and_those_of_every_container() {
+        let listed = |listed: Value| {
+            let listed: Vec<oci::Device> = serde_json::from_value(listed).unwrap();
+            devices(&listed, false)
+        };
+        let all = listed(json!([
+            {"path": "/dev/sda", "type": "b", "major": 8, "minor": 0, "fileMode": 432, "gid": 6},
+            {"path": "/dev/null", "type": "c", "major": 1, "minor": 3, "fileMode": 384},
+        ]))
+        .unwrap();
+        let shown: Vec<_> = all
+            .iter()
+            .map(|d| (d.path.as_str(), d.mode, d.owner))
+            .collect();
+        assert_eq!(
+            shown[..2],
+            [("/dev/sda", 0o660, (0, 6)), ("/dev/null", 0o600, (0, 0))]
+        );
+        assert_eq!(shown.len(), 1 + DEVICES.len());
+        for (wrong, why) in [
+            (
+                json!([{"path": "/etc/x", "type": "c", "major": 1, "minor": 3}]),
+                "device \"/etc/x\" is not below /dev",
+            ),
+            (
+                json!([{"path": "/dev/x", "type": "p"}]),
+                "device \"/dev/x\" is neither of type b nor c",
+            ),
+            (
+                json!([{"path": "/dev/x", "type": "c"}]),
+                "device \"/dev/x\" has no major and minor number",
+            ),
+        ] {
+            let refused = listed(wrong).err().map(|e| e.to_string());
+            assert_eq!(refused.as_deref(), Some(why));
+        }
+    }
+}
