@@ -60,7 +60,7 @@ pub enum EndError {
     /// Threads run on.
     #[error("{} did not end within {limit:?}", threads.join(", "))]
     Threads {
-        /// What each of them is.
+        /// The name and state of each thread.
         threads: Vec<String>,
         /// The time that they had.
         limit: Duration,

@@ -98,6 +98,7 @@ fn without(call: &str, inside: impl FnOnce() + Send) {
         "defaultAction": "SCMP_ACT_ALLOW",
         "syscalls": [{"names": [call], "action": "SCMP_ACT_ERRNO", "errnoRet": 38}],
     });
+    let profile = serde_json::from_value(profile).unwrap();
     let filter = podprobe::engine::seccomp::compile(&profile).unwrap();
     on_own_thread(|| {
         podprobe::base::sys::process::apply_seccomp(&filter.program, filter.flags).unwrap();

@@ -36,6 +36,7 @@ use podprobe::face::views::history::{PodHistory, RunOutcome};
 use podprobe::face::views::{PodView, Snapshot, SnapshotUpdate};
 use podprobe::net::services::view::ServiceView;
 use podprobe::pods::events::{Event, EventList};
+use podprobe::pods::prober::now::ProbeNowError;
 use podprobe::pods::prober::trace::Step;
 use serde_json::{Value, json};
 
@@ -159,9 +160,9 @@ impl Requests for Fake {
                 "HTTP probe failed with statuscode: 500",
             ),
             ProbeType::Liveness if target.container == "side" => {
-                return Err(RequestError::ProbeNotRun(
-                    "container \"side\" does not run".into(),
-                ));
+                return Err(RequestError::ProbeNotRun(ProbeNowError::NotRunning(
+                    "side".into(),
+                )));
             }
             ProbeType::Liveness => (RunOutcome::Errored, "no port named \"x\""),
         };

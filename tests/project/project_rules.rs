@@ -48,6 +48,33 @@ fn every_channel_is_bounded() {
     none(found.collect(), "a channel without a capacity");
 }
 
+/// What only carries a sentence can be taken for any other, and who has to tell two apart must read it.
+#[test]
+fn errors_below_the_command_line_have_types() {
+    let of_text = |line: &str| {
+        let mut results = line.split("Result<").skip(1);
+        results.any(|r| {
+            r.split(['{', ';'])
+                .next()
+                .is_some_and(|r| r.contains(", String>"))
+        })
+    };
+    assert!(of_text("fn f() -> Result<Vec<u8>, String> {"));
+    assert!(!of_text(
+        "fn f(a: Map<u8, String>) -> Result<(), SomeError> {"
+    ));
+    let found = sources()
+        .into_iter()
+        .filter(|source| !source.path.starts_with("cli/"))
+        .flat_map(|source| {
+            let lines = source.lines.into_iter().filter(|line| of_text(line));
+            lines
+                .map(move |line| format!("{}: {line}", source.path))
+                .collect::<Vec<_>>()
+        });
+    none(found.collect(), "an error that is only text");
+}
+
 #[test]
 fn unsafe_stays_in_sys() {
     none(

@@ -41,7 +41,16 @@ pub(crate) fn sources() -> Vec<Source> {
         .collect();
     let found: Vec<Source> = read
         .into_iter()
-        .filter(|(path, _)| !only_for_tests.contains(path))
+        // Modules of such a module are in its directory.
+        .filter(|(path, _)| {
+            !only_for_tests.iter().any(|test| {
+                let dir = match test.ends_with("mod.rs") {
+                    true => test.parent().expect("a file is in a directory").to_owned(),
+                    false => test.with_extension(""),
+                };
+                path == test || path.starts_with(dir)
+            })
+        })
         .map(|(path, code)| Source {
             path: path
                 .strip_prefix(&src)

@@ -25,7 +25,7 @@ pub enum SettingsError {
     Unusable {
         /// The file.
         path: PathBuf,
-        /// What is wrong with the content, and where.
+        /// The fault in the content, with its place.
         #[source]
         cause: FileError,
     },
@@ -85,5 +85,5 @@ pub enum FileError {
     NoObject,
     /// The file is no JSON, or a key or a value is not allowed.
     #[error(transparent)]
-    Content(#[from] ConfigurationError),
+    Content(#[from] Box<ConfigurationError>),
 }

@@ -314,5 +314,5 @@ pub(super) fn parse(bytes: &[u8]) -> Result<File, FileError> {
     if !bytes.trim_ascii_start().starts_with(b"{") {
         return Err(FileError::NoObject);
     }
-    Ok(decode::configuration(bytes)?)
+    Ok(decode::configuration(bytes).map_err(Box::new)?)
 }

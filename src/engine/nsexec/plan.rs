@@ -67,7 +67,7 @@ pub(super) struct Plan {
 pub struct Config {
     /// The container's first process.
     pub process: Process,
-    /// Its filter of system calls.
+    /// The part with the filter of system calls.
     #[serde(default)]
     pub linux: Filtered,
 }

@@ -145,7 +145,7 @@ pub(super) enum AttachError {
     /// The shim cannot be asked, or does not answer.
     #[error("its shim gives no answer: {}", .0.desc())]
     NoAnswer(Errno),
-    /// As many clients are attached as may be.
+    /// No more clients may be attached.
     #[error("{MAX} clients are attached to it, as many as may be; end one of them")]
     Full,
     /// The shim's answer is another word.

@@ -69,7 +69,7 @@ impl CredentialError {
     }
 }
 
-/// What is wrong with a file.
+/// A reason why a file of credentials cannot be used.
 #[derive(Debug, Error)]
 enum Unusable {
     #[error(transparent)]

@@ -190,7 +190,7 @@ fn reason(waiting: Option<&String>) -> String {
 /// A summary of what pods and the node use that cannot be given.
 #[derive(Debug, Error)]
 pub enum SummaryError {
-    /// What pods use cannot be read.
+    /// The resources that pods use cannot be read.
     #[error("cannot read the cgroups of pods: {0}")]
     Cgroups(#[source] io::Error),
     /// The summary cannot be written as JSON.

@@ -21,10 +21,10 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
-use super::files::{Decode, Files, Listing, Reading, Signature, Step, is_pod_file};
-use super::known_file::ContentError;
+use super::files::{Files, Listing, Step, is_pod_file};
 use super::outlet::{Ended, Outlet};
 use super::read::{MAX_FILE_SIZE, kind, read_limited};
+use super::reading::{ContentError, Decode, Reading, Signature};
 use super::versions::Versions;
 use crate::api::PodSource;
 use crate::base::clock::Moment;

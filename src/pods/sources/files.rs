@@ -10,67 +10,15 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
-use super::known_file::{ContentError, GoodPod, KnownFile};
+use super::known_file::{GoodPod, KnownFile, REMOVAL_SETTLE};
 use super::problem::FileProblem;
+use super::reading::{ContentError, Digest, Reading, Signature};
 use super::states::PodFile;
-use crate::api::decode::{DecodeError, Decoded};
+use crate::api::decode::Decoded;
 use crate::api::objects::{LocalObject, ObjectKey};
 use crate::api::{Pod, PodUid};
 use crate::base::clock::Moment;
-
-/// How long a file must be missing before its pods are removed. Some editors and configuration
-/// tools move the old file away before they write the new one; without this time each save would
-/// restart the pod.
-pub const REMOVAL_SETTLE: Duration = Duration::from_millis(100);
-
-/// Turns the bytes of a file into objects.
-pub type Decode = Arc<dyn Fn(&[u8], &Path) -> Result<Decoded, DecodeError> + Send + Sync>;
-
-/// SHA-256 of a file's content.
-pub type Digest = [u8; 32];
-
-/// Equal signatures mean the same file with the same content: any write changes `ctime`, any
-/// replacement changes the inode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Signature {
-    /// Device and inode of the file behind all links.
-    pub inode: (u64, u64),
-    /// Bytes.
-    pub size: u64,
-    /// Seconds and nanoseconds.
-    pub mtime: (i64, i64),
-    /// Seconds and nanoseconds.
-    pub ctime: (i64, i64),
-}
-
-/// The result of reading a name in the directory. `signature` is None when the file was changed so
-/// recently that a further write could leave the signature the same; the file is then read again
-/// next time.
-#[derive(Clone, Debug)]
-pub enum Reading {
-    /// The signature is the known one; the file was not opened.
-    Unchanged,
-    /// The file was opened, and its content is the same.
-    SameContent {
-        /// The signature to compare next time.
-        signature: Option<Signature>,
-    },
-    /// The file was opened, and its content is new.
-    Parsed {
-        /// The signature, to be compared next time.
-        signature: Option<Signature>,
-        /// The digest of the content.
-        digest: Digest,
-        /// The result of decoding.
-        result: Result<Decoded, ContentError>,
-    },
-    /// The file could not be read.
-    Failed(String),
-    /// Not a regular file: `a directory`, `a FIFO`, …
-    Skipped(&'static str),
-}
 
 /// The listing of the configured path.
 #[derive(Clone, Debug)]
@@ -484,8 +432,10 @@ fn same_pods(a: &[Arc<Pod>], b: &[Arc<Pod>]) -> bool {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use std::time::Duration;
+
     use super::*;
-    use crate::api::decode::{self, DecodedPod};
+    use crate::api::decode::{self, DecodeError, DecodedPod};
     use crate::api::{PodOrigin, test_pods};
     use serde_json::json;
 
@@ -517,7 +467,7 @@ pub(super) mod tests {
         })
     }
 
-    /// What the real decoder is given where the one of these tests misses a semicolon.
+    /// Text that the real decoder refuses as the one of these tests refuses a missing semicolon.
     const TRUNCATED: &str = "{";
 
     /// The error of the real decoder for this text.

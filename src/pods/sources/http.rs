@@ -14,10 +14,10 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, select};
 use ureq::http::Uri;
 
-use super::files::{Decode, Files, Listing, Reading, Step};
-use super::known_file::ContentError;
+use super::files::{Files, Listing, Step};
 use super::outlet::{Ended, Outlet};
 use super::read::MAX_FILE_SIZE;
+use super::reading::{ContentError, Decode, Reading};
 use super::versions::Versions;
 use crate::api::PodSource;
 use crate::base::clock::Moment;

@@ -4,51 +4,18 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::files::{Digest, REMOVAL_SETTLE, Reading, Signature};
-use crate::api::decode::{DecodeError, Decoded, DecodedPod};
+use super::reading::{ContentError, Digest, Reading, Signature};
+use crate::api::decode::{Decoded, DecodedPod};
 use crate::api::objects::{LocalObject, ObjectKey};
 use crate::api::{Pod, PodUid};
 use crate::base::clock::Moment;
 
-/// Content of a file that is not used, and the way out.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ContentError {
-    /// A file without a byte.
-    #[error("the file is empty")]
-    EmptyFile,
-    /// An answer of a pod URL without a byte.
-    #[error("the answer is empty; a PodList without items says that no pod is wanted")]
-    EmptyAnswer,
-    /// Content that is not understood, or holds an object that is not valid.
-    #[error(transparent)]
-    Refused(#[from] DecodeError),
-    /// Content that made the decoder panic.
-    #[error("cannot decode the file: internal error; please report this file")]
-    Panicked,
-    /// A pod that has a new name under its old UID. It would keep running under the old name.
-    #[error(
-        "metadata.name: {was} has become {is} under the same metadata.uid {uid}: change the uid too, or leave it out"
-    )]
-    Renamed {
-        /// Namespace and name in the last good version.
-        was: String,
-        /// Namespace and name in this content.
-        is: String,
-        /// The UID of both.
-        uid: PodUid,
-    },
-    /// New data of an immutable object.
-    #[error(
-        "{field}: Forbidden: field is immutable when `immutable` is set: {object} keeps its data; remove it from the file first, or give the new one another name"
-    )]
-    Immutable {
-        /// The field that may not change.
-        field: &'static str,
-        /// The object.
-        object: ObjectKey,
-    },
-}
+/// How long a file must be missing before its pods are removed. Some editors and configuration
+/// tools move the old file away before they write the new one; without this time each save would
+/// restart the pod.
+pub const REMOVAL_SETTLE: Duration = Duration::from_millis(100);
 
 /// A pod of the last good version.
 #[derive(Clone)]

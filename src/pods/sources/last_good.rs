@@ -19,8 +19,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::files::Digest;
 use super::read::{MAX_FILE_SIZE, read_limited, sha256};
+use super::reading::Digest;
 
 const VERSION: u32 = 1;
 

@@ -13,13 +13,14 @@ pub mod merge;
 mod outlet;
 mod problem;
 mod read;
+mod reading;
 pub mod states;
 mod versions;
 
 pub use file::FileSource;
 pub use http::HttpSource;
-pub use known_file::ContentError;
 pub use merge::{PodConfig, PodOperation, PodUpdate};
 pub use outlet::Outlet;
 pub use problem::FileProblem;
+pub use reading::{ContentError, Decode};
 pub use states::{FileStates, PodFile};

@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
-use super::files::Digest;
+use super::reading::Digest;
 
 /// A file of this size or more, in bytes, is an error (kubelet-probes 6.2).
 pub const MAX_FILE_SIZE: u64 = 10 << 20;

@@ -3,10 +3,10 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
-use super::files::{Decode, Files, Reading, Signature, needs_last_good};
-use super::known_file::ContentError;
+use super::files::{Files, needs_last_good};
 use super::last_good::LastGood;
 use super::read::sha256;
+use super::reading::{ContentError, Decode, Reading, Signature};
 use crate::api::decode::Decoded;
 
 /// The files of one source and their last good versions.

@@ -92,7 +92,7 @@ pub(in crate::engine::shims::embedded) enum MountError {
     /// Parts of the mount are taken away by their paths later, and a link could lead elsewhere by then.
     #[error("its destination must be a directory, not a link")]
     Link,
-    /// It is not known what would be covered.
+    /// Nothing says what the mount would cover.
     #[error("its destination cannot be looked at")]
     Unknown,
     /// A file of the container's procfs would be covered.
