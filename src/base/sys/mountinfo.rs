@@ -1,4 +1,4 @@
-//! `/proc/self/mountinfo`, read in one place (proc(5)).
+//! `/proc/thread-self/mountinfo`, read in one place (proc(5)).
 
 use std::ffi::OsString;
 use std::fs;
@@ -25,12 +25,13 @@ pub struct Mount {
     pub options: Vec<String>,
 }
 
-/// Reads all mounts of this process's mount namespace.
+/// Reads all mounts of this thread's mount namespace.
 ///
 /// # Errors
 /// Returns the error of the read if there is no /proc, or no descriptor is left.
 pub fn read() -> io::Result<Vec<Mount>> {
-    Ok(parse(&fs::read_to_string("/proc/self/mountinfo")?))
+    // A thread may have left the namespace of its process, and everything else that it does sees its own.
+    Ok(parse(&fs::read_to_string("/proc/thread-self/mountinfo")?))
 }
 
 /// Parses the mounts of a mountinfo text. A line that describes no mount is skipped.
@@ -100,5 +101,25 @@ mod tests {
         assert!(!parse(plain)[0].read_only);
         let slave = &parse("30 23 0:26 / /tmp rw master:2 propagate_from:1 - tmpfs t rw")[0];
         assert!(slave.slave && !slave.shared);
+    }
+    #[test]
+    fn a_thread_sees_its_own_mounts() {
+        use nix::mount::{MsFlags, mount};
+        use nix::sched::{CloneFlags, unshare};
+
+        if !crate::skip::is_root() {
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let is_mounted = || read().unwrap().iter().any(|m| m.at == dir.path());
+        let inside = || {
+            let none = None::<&str>;
+            unshare(CloneFlags::CLONE_NEWNS).unwrap();
+            mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).unwrap();
+            mount(none, dir.path(), Some("tmpfs"), MsFlags::empty(), none).unwrap();
+            is_mounted()
+        };
+        let seen = std::thread::scope(|s| s.spawn(inside).join().unwrap());
+        assert!(seen && !is_mounted());
     }
 }

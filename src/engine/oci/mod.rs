@@ -19,10 +19,34 @@ use std::path::PathBuf;
 
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 pub use process::{Capabilities, ConsoleSize, Process, Rlimit, User};
 pub use resources::{Cpu, DeviceRule, HugepageLimit, Memory, Resources};
 pub use seccomp::{Seccomp, SeccompArg, Syscall};
+
+/// Parses a text that a person may have written, as the runtimes in Go do: the last of two equal keys counts, and a null counts
+/// as a key that is absent.
+///
+/// # Errors
+/// Returns the parser's error if the text is no JSON.
+pub fn parse(text: &[u8]) -> serde_json::Result<Value> {
+    let mut value = serde_json::from_slice(text)?;
+    drop_nulls(&mut value);
+    Ok(value)
+}
+
+/// Removes the keys with null from all objects. A null in a list stays, because it is an entry.
+fn drop_nulls(value: &mut Value) {
+    match value {
+        Value::Object(object) => {
+            object.retain(|_, v| !v.is_null());
+            object.values_mut().for_each(drop_nulls);
+        }
+        Value::Array(list) => list.iter_mut().for_each(drop_nulls),
+        _ => {}
+    }
+}
 
 /// A whole `config.json`.
 #[derive(Debug, Serialize, Deserialize)]

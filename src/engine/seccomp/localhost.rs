@@ -6,10 +6,11 @@
 use std::io;
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use super::{ABIS, SeccompError, compile, listed};
-use crate::engine::oci::Seccomp;
+use crate::engine::oci::{self, Seccomp};
 
 /// Why a file is no profile, or one that cannot be applied exactly.
 #[derive(Debug, thiserror::Error)]
@@ -23,9 +24,9 @@ pub enum LocalhostError {
     /// The JSON is no object.
     #[error("it is no JSON object")]
     NoObject,
-    /// An entry of `syscalls` is no object.
-    #[error("syscalls[{0}] is no object")]
-    NoEntry(usize),
+    /// An entry of a list is no object. A list would be taken for one, its elements for the values of the keys.
+    #[error("{0} is no object")]
+    NoEntry(String),
     /// A key has no meaning in its place.
     #[error("{at}{key} is not known; it holds {}", known.join(", "))]
     UnknownKey {
@@ -70,10 +71,11 @@ struct Machine {
 /// # Errors
 /// Returns [`LocalhostError`] when the text is not a JSON object, holds an unknown key or value, or cannot be compiled.
 pub fn profile(text: &[u8]) -> Result<Seccomp, LocalhostError> {
-    check(&serde_json::from_slice(text)?)?;
-    let mut profile: Seccomp = serde_json::from_slice(text)?;
+    let file = oci::parse(text)?;
+    check(&file)?;
+    let mut profile: Seccomp = typed(&file, text)?;
     if profile.architectures.is_none() {
-        let by: ByMachine = serde_json::from_slice(text)?;
+        let by: ByMachine = typed(&file, text)?;
         profile.architectures = by.arch_map.map(|map| architectures(&map));
     }
     profile.syscalls.get_or_insert_default();
@@ -81,7 +83,13 @@ pub fn profile(text: &[u8]) -> Result<Seccomp, LocalhostError> {
     Ok(profile)
 }
 
-/// Refuses what a [`Seccomp`] would pass over.
+/// Gives the parsed text its type. An error has the place in the text, where that can be had.
+fn typed<T: DeserializeOwned>(file: &Value, text: &[u8]) -> serde_json::Result<T> {
+    let placed = |e| serde_json::from_slice::<T>(text).err().unwrap_or(e);
+    T::deserialize(file).map_err(placed)
+}
+
+/// Refuses what a [`Seccomp`] would pass over, or take for something else.
 fn check(file: &Value) -> Result<(), LocalhostError> {
     let Value::Object(profile) = file else {
         return Err(LocalhostError::NoObject);
@@ -98,9 +106,19 @@ fn check(file: &Value) -> Result<(), LocalhostError> {
         ],
         "",
     )?;
+    each_is_object(profile, "archMap", "")?;
+    each_is_object(profile, "syscalls", "")?;
     let entries = profile.get("syscalls").and_then(Value::as_array);
     let mut entries = entries.into_iter().flatten().enumerate();
     entries.try_for_each(|(n, entry)| check_entry(n, entry))
+}
+
+fn each_is_object(object: &Map<String, Value>, list: &str, at: &str) -> Result<(), LocalhostError> {
+    let entries = object.get(list).and_then(Value::as_array);
+    match entries.and_then(|all| all.iter().position(|e| !e.is_object())) {
+        Some(n) => Err(LocalhostError::NoEntry(format!("{at}{list}[{n}]"))),
+        None => Ok(()),
+    }
 }
 
 fn known(
@@ -131,8 +149,9 @@ fn architectures(map: &[Machine]) -> Vec<String> {
 fn check_entry(n: usize, entry: &Value) -> Result<(), LocalhostError> {
     let at = format!("syscalls[{n}].");
     let Value::Object(entry) = entry else {
-        return Err(LocalhostError::NoEntry(n));
+        return Err(LocalhostError::NoEntry(format!("syscalls[{n}]")));
     };
+    each_is_object(entry, "args", &at)?;
     known(
         entry,
         &[
@@ -211,6 +230,29 @@ mod tests {
             Err("idx is not known"),
         );
         check(entry(json!(1)), Err("syscalls[0] is no object"));
+        let arg = |arg: Value| {
+            entry(json!({ "names": ["read"], "action": "SCMP_ACT_ALLOW", "args": [arg] }))
+        };
+        check(
+            arg(json!([0, 5, 0, "SCMP_CMP_EQ"])),
+            Err("syscalls[0].args[0] is no object"),
+        );
+        check(
+            json!({ "defaultAction": "SCMP_ACT_ALLOW", "archMap": [[ABIS[0].name, []]] }),
+            Err("archMap[0] is no object"),
+        );
+        check(
+            arg(json!({ "index": 0, "value": 5, "op": 7 })),
+            Err("invalid type: integer `7`, expected a string at line 1 column"),
+        );
+    }
+
+    /// As containerd and runc, which are in Go, read it.
+    #[test]
+    fn the_last_of_two_keys_counts_and_null_is_nothing() {
+        let text = br#"{ "defaultAction": "SCMP_ACT_KILL", "defaultAction": "SCMP_ACT_ALLOW", "architectures": null, "syscalls": null }"#;
+        let expected = json!({ "defaultAction": "SCMP_ACT_ALLOW", "syscalls": [] });
+        assert_eq!(json!(profile(text).unwrap()), expected);
         assert!(profile(b"{").is_err());
     }
 }

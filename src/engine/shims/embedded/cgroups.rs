@@ -27,7 +27,7 @@ pub(super) struct Hierarchy {
 /// Every hierarchy that counts, mounted at or below /sys/fs/cgroup.
 pub(super) fn hierarchies() -> Result<Vec<Hierarchy>, Error> {
     let mounts =
-        cgroup_mounts::read().map_err(|e| Error::step("read", "/proc/self/mountinfo", e))?;
+        cgroup_mounts::read().map_err(|e| Error::step("read", "/proc/thread-self/mountinfo", e))?;
     Ok(below_root(mounts.used))
 }
 

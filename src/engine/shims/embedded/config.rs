@@ -3,11 +3,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::cgroups::Hierarchy;
 use super::error::ConfigError;
-use crate::engine::oci::{Linux, Mount, Spec};
+use crate::engine::oci::{self, Linux, Mount, Spec};
 
 /// The keys that are read of each part of a configuration. Any other key is refused: to leave it out would surprise.
 const READ: [(&str, &[&str]); 8] = [
@@ -94,18 +95,26 @@ fn read(path: &Path) -> Result<Spec, ConfigError> {
         path: path.to_owned(),
         source,
     };
-    check(&serde_json::from_slice(&text).map_err(damaged)?)?;
-    let spec: Spec = serde_json::from_slice(&text).map_err(damaged)?;
+    let config = oci::parse(&text).map_err(damaged)?;
+    check(&config)?;
+    let spec = Spec::deserialize(&config).map_err(damaged)?;
     check_version(&spec.oci_version)?;
     Ok(spec)
 }
 
 /// Refuses what a [`Spec`] would pass over, and what it would take for empty.
 fn check(config: &Value) -> Result<(), ConfigError> {
+    // A list would be taken for an object, its elements for the values of the keys.
+    let mut objects = READ.iter().map(|(at, _)| *at).chain(["/linux/seccomp"]);
+    let is_other = |at: &&str| config.pointer(at).is_some_and(|part| !part.is_object());
+    if let Some(at) = objects.find(is_other) {
+        return Err(ConfigError::NoObject(named(at)));
+    }
     for (at, known) in READ {
-        let part = config.pointer(at).and_then(Value::as_object);
-        let mut given = part.into_iter().flatten().filter(|(_, v)| !v.is_null());
-        if let Some((key, _)) = given.find(|(key, _)| !known.contains(&key.as_str())) {
+        let Some(part) = config.pointer(at).and_then(Value::as_object) else {
+            continue;
+        };
+        if let Some(key) = part.keys().find(|key| !known.contains(&key.as_str())) {
             let entry = named(&format!("{at}/{key}"));
             return Err(ConfigError::NotSupported(entry));
         }
@@ -214,11 +223,9 @@ mod tests {
 
     /// Why a configuration is refused; None when it is not.
     fn refusal(config: &Value) -> Option<String> {
-        let checked = check(config).and_then(|()| {
-            let spec: Spec = serde_json::from_value(config.clone()).unwrap();
-            check_version(&spec.oci_version)
-        });
-        checked.err().map(|e| e.to_string())
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), config.to_string()).unwrap();
+        read(file.path()).err().map(|e| e.to_string())
     }
 
     fn whole() -> Value {
@@ -256,6 +263,10 @@ mod tests {
         // As if it were not there.
         let mut config = whole();
         config["hooks"] = Value::Null;
+        for of_process in ["noNewPrivileges", "rlimits", "capabilities", "terminal"] {
+            config["process"][of_process] = Value::Null;
+        }
+        config["linux"]["resources"] = Value::Null;
         assert_eq!(refusal(&config), None);
         check_refused("/process", Value::Null, "config.json has no process");
         check_refused(
@@ -264,6 +275,11 @@ mod tests {
             "config.json has no process.user",
         );
         check_refused("/linux", Value::Null, "config.json has no linux");
+        let no_object = [("/linux/seccomp", "linux.seccomp"), ("/root", "root")];
+        for (at, name) in no_object {
+            let expected = format!("config.json: {name} is no object");
+            check_refused(at, json!(["SCMP_ACT_ALLOW"]), &expected);
+        }
         check_refused("/ociVersion", json!("2.0"), "ociVersion \"2.0\" is not 1.x");
     }
 }

@@ -42,6 +42,9 @@ pub(super) enum ConfigError {
     /// An entry asks for what is not done.
     #[error("{0} is not supported")]
     NotSupported(String),
+    /// An entry is something else than an object.
+    #[error("config.json: {} is no object", if .0.is_empty() { "it" } else { .0 })]
+    NoObject(String),
     /// An entry that every container needs is missing.
     #[error("config.json has no {0}")]
     Missing(String),
