@@ -1,4 +1,4 @@
-//! Where the files of a stream go: the directory that holds them, and their names in it.
+//! The place to which a copy writes the files of a stream: a directory, and their names in it.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -27,7 +27,7 @@ pub struct Target<'a> {
     pub root: &'a Root,
     /// The destination path as a person typed it.
     pub path: &'a [u8],
-    /// User and group that own the new files; None for those of this process.
+    /// User and group that own the new files. None means the user and group of this process.
     pub owner: Option<(u32, u32)>,
     /// How the destination path is understood.
     pub placement: Placement,
@@ -63,7 +63,8 @@ pub(super) fn write_failed(path: &[u8], e: impl Into<io::Error>) -> CopyError {
 }
 
 impl Target<'_> {
-    /// Finds the base by the first entry, which is what a person has named.
+    /// Returns the base directory, and how paths change on their way to it. The path of the first entry is the path that
+    /// a person has named.
     pub(super) fn begin(&self, first: &TarEntry) -> Result<(OwnedFd, Way), CopyError> {
         if self.placement == Placement::Extract {
             let dir = self.root.dir(self.path);
@@ -76,7 +77,7 @@ impl Target<'_> {
                 "the stream begins with something inside a directory",
             ));
         }
-        // The content of a directory has no name.
+        // The first entry has an empty path if the content of a directory is copied.
         let source = (!source.is_empty()).then_some(source);
         if let Some(dir) = self.existing_dir(first.kind == Kind::Directory)? {
             let name = source.clone();
@@ -88,7 +89,8 @@ impl Target<'_> {
         Ok((self.parent()?, Way { source, name }))
     }
 
-    /// The directory at the path; None when the path is a new name, or that of a file that is replaced.
+    /// Returns the directory at the destination path. Returns None if the path is a new name, or the name of a file that
+    /// is replaced.
     fn existing_dir(&self, is_dir: bool) -> Result<Option<OwnedFd>, CopyError> {
         let path = self.path;
         match self.root.dir(path) {

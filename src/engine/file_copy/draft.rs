@@ -1,4 +1,4 @@
-//! A file that is being written: without a name, or under one of ours, until it is put into its place.
+//! A file that is being written. Until it is whole, it has no name, or a temporary name of ours.
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -10,9 +10,9 @@ use nix::sys::stat::{Mode, fchmod, futimens};
 use nix::sys::time::TimeSpec;
 use nix::unistd::{UnlinkatFlags, linkat, unlinkat};
 
-/// The bits of a mode that are kept.
+/// Mask of the permission bits of a mode that are kept: set-user-id and set-group-id are dropped.
 const MODE: u32 = 0o1777;
-/// Names that are tried for a file that is being written.
+/// Number of temporary names that are tried for one file.
 const TRIES: usize = 100;
 
 pub(super) fn time_spec((seconds, nanos): (i64, i64)) -> TimeSpec {
@@ -25,12 +25,12 @@ pub(super) fn set_mode_and_time(fd: impl AsFd, mode: u32, time: TimeSpec) -> Res
     futimens(fd, &time, &time)
 }
 
-/// Calls `make` with names until one is free.
+/// Calls `make` with temporary names, one after the other, until a name is free.
 pub(super) fn free_name<T>(
     mut make: impl FnMut(&str) -> Result<T, Errno>,
 ) -> Result<(T, String), Errno> {
     let from = std::process::id();
-    // Different for each file, so that one that a killed process has left is not in the way for long.
+    // The time makes the name of each file different: a file that a killed process has left is not in the way for long.
     let salt = Instant::now();
     for n in 0..TRIES {
         let name = format!(".podprobe-cp-{from}-{}-{n}", salt.elapsed().as_nanos());
@@ -45,7 +45,7 @@ pub(super) fn free_name<T>(
 /// A file that is being written.
 pub(super) struct Draft {
     pub(super) file: File,
-    /// Temporary name of the file; None where the file system knows files without a name.
+    /// Temporary name of the file; None if the file system can keep the file without a name.
     name: Option<String>,
 }
 
@@ -67,12 +67,12 @@ impl Draft {
         })
     }
 
-    /// Puts the file into its place.
+    /// Gives the file its final name in `dir`, and replaces a file that has the name already.
     pub(super) fn publish(&self, dir: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
         let draft = match &self.name {
             Some(draft) => draft.clone(),
             None => match self.link(dir, name) {
-                // Something is there already.
+                // A file with this name exists already.
                 Err(Errno::EEXIST) => free_name(|draft| self.link(dir, draft.as_bytes()))?.1,
                 linked => return linked,
             },
@@ -84,7 +84,7 @@ impl Draft {
         renamed
     }
 
-    /// Gives the file a name.
+    /// Gives the nameless file a name in `dir`.
     fn link(&self, dir: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
         let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
         linkat(
@@ -96,7 +96,7 @@ impl Draft {
         )
     }
 
-    /// Removes what a copy that has failed leaves.
+    /// Removes the unfinished file of a failed copy.
     pub(super) fn discard(&self, dir: &OwnedFd) {
         if let Some(name) = &self.name {
             let _ = unlinkat(dir, name.as_str(), UnlinkatFlags::NoRemoveDir);

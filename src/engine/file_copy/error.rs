@@ -1,4 +1,4 @@
-//! Why a copy has failed.
+//! Reasons why a copy fails.
 
 use std::fmt;
 use std::io;
@@ -10,19 +10,19 @@ use nix::errno::Errno;
 pub enum CopyError {
     /// The source, or the directory of the destination, is not there.
     NotFound(String),
-    /// The copy that was asked for cannot be done with the files on this side.
+    /// The files on this side do not allow the copy.
     Refused(String),
     /// The stream cannot be read or written any further, or is no tar.
     Stream(io::Error),
 }
 
 impl CopyError {
-    /// `cannot <verb> "<path>": <why>`
+    /// Returns the error `cannot <verb> "<path>": <why>`.
     pub(super) fn refused(verb: &str, path: &[u8], why: impl fmt::Display) -> Self {
         Self::Refused(format!("cannot {verb} {}: {why}", shown(path)))
     }
 
-    /// A system call on a file has failed.
+    /// Returns the error of a copy for a system call that has failed on a file.
     pub(super) fn of_file(verb: &str, path: &[u8], e: impl Into<io::Error>) -> Self {
         let e = e.into();
         let text = match e.raw_os_error().map(Errno::from_raw) {
@@ -47,7 +47,7 @@ impl CopyError {
     }
 }
 
-/// A path of a container may hold any byte.
+/// Returns a path as readable text in quotes: the path of a container may hold any byte.
 pub(super) fn shown(path: &[u8]) -> String {
     format!("{:?}", String::from_utf8_lossy(path))
 }

@@ -1,12 +1,14 @@
-//! Files on their way into a container and out of it, as a tar stream (`podprobe cp`). It needs no program in the container.
+//! Copies files into a container and out of it, as a tar stream (`podprobe cp`). The container needs no program for that.
 //!
-//! [`pack`] makes the stream on one side, [`unpack()`] writes its files on the other; the daemon and its client use both.
+//! [`pack`] makes the stream on one side, and [`unpack()`] writes its files on the other side. The daemon and its client
+//! use both.
 //!
-//! Invariants: neither the container nor the stream is trusted, and the container may change its files meanwhile. The path that
-//! a person has typed is resolved by the kernel in the container's root directory. Below it each name is looked up alone, in a
-//! directory that is held open, and no link is followed. Nothing but regular files and directories is ever opened: what
-//! lies at a name is looked at first, by a descriptor that opens nothing. The file systems of the kernel (/proc, /sys, …)
-//! are neither read nor written. A file appears as a whole or not at all. Memory does not depend on the files.
+//! Invariants: no code trusts the container or the stream, and the container may change its files during a copy. The
+//! kernel resolves the path that a person has typed, in the container's root directory. Below this path each name is
+//! looked up alone, in a directory that is held open, and no link is followed. Only regular files and directories are
+//! opened: the kind of a file is checked first, by a descriptor that opens nothing (`O_PATH`). File systems of the kernel
+//! (/proc, /sys, …) are not read and not written. A file appears as a whole or not at all. The memory that a copy needs
+//! does not depend on the files.
 
 mod destination;
 mod draft;
@@ -23,9 +25,9 @@ pub use pack::{Packed, Source};
 pub use place::Root;
 pub use unpack::{Failed, Unpacked, unpack};
 
-/// Bytes of a file that are read or written at once.
+/// Size in bytes of the piece of a file that is read or written at once.
 const BUFFER: usize = 256 << 10;
-/// Directories inside one another; each holds descriptors.
+/// Most directories inside one another. Each of them holds descriptors open.
 const MAX_DEPTH: usize = 64;
 
 /// Notes about files that were left out: one sentence each, at most [`Self::MAX`] of them.
@@ -38,7 +40,7 @@ pub struct Notes {
 impl Notes {
     /// Most sentences that are kept.
     const MAX: usize = 20;
-    /// Bytes that are kept of each sentence.
+    /// Length in bytes to which each sentence is cut.
     const LENGTH: usize = 1000;
 
     fn add(&mut self, mut text: String) {
@@ -53,7 +55,7 @@ impl Notes {
         self.texts.push(text);
     }
 
-    /// A sentence each; the last one says how many were dropped.
+    /// Returns the sentences. The last one says how many more were dropped, if any.
     pub fn into_texts(self) -> Vec<String> {
         let mut texts = self.texts;
         if self.more > 0 {

@@ -2,15 +2,15 @@
 //!
 //! Invariants: pure.
 
-/// The name that a copy of the path has; None for `/`, and for a path that ends with `.` or `..`: then the content of the
-/// directory is meant.
+/// Returns the name that a copy of `path` gets: the last name of the path. Returns None for `/`, and for a path that ends
+/// with `.` or `..`: such a path means the content of the directory.
 pub fn base_name(path: &[u8]) -> Option<&[u8]> {
     let path = trimmed(path);
     let name = path.rsplit(|b| *b == b'/').next().unwrap_or_default();
     (!matches!(name, b"" | b"." | b"..")).then_some(name)
 }
 
-/// The path of the directory that [`base_name`] lies in: `.` for a name alone.
+/// Returns the path of the directory that holds the file at `path`: `.` if `path` is a name alone.
 pub(super) fn parent(path: &[u8]) -> &[u8] {
     let path = trimmed(path);
     match path.iter().rposition(|b| *b == b'/') {
@@ -20,7 +20,7 @@ pub(super) fn parent(path: &[u8]) -> &[u8] {
     }
 }
 
-/// Tells whether a path can mean a directory only: it ends with a slash or has no name of its own.
+/// Tells whether a path can mean only a directory: it ends with a slash, or [`base_name`] finds no name in it.
 pub(super) fn names_a_directory(path: &[u8]) -> bool {
     path.ends_with(b"/") || base_name(path).is_none()
 }

@@ -1,7 +1,8 @@
 //! Reads files and directories into a tar stream.
 //!
-//! Invariants: the names of the stream begin with the last name of the path, or are relative to it when its content is meant. Links
-//! are written as links. What cannot be copied is left out and told, in the stream too.
+//! Invariants: the paths in the stream begin with the last name of the source path. If the content of a directory is
+//! copied, they are relative to this directory. Links are written as links. A file that cannot be copied is left out, and
+//! a note in the result and in the stream says so.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -17,9 +18,9 @@ use super::place::{Found, Root, Sort, is_kernel, look};
 use super::tar_writer::{Entry, TarWriter};
 use super::{BUFFER, MAX_DEPTH, Notes};
 
-/// Begins a comment of the stream that says what was left out.
+/// Prefix of a comment in the stream that says which file was left out.
 pub(super) const NOTE: &str = "podprobe note: ";
-/// Begins the comment of the stream that says why the stream is cut off after it.
+/// Prefix of the comment in the stream that says why the stream ends early.
 pub(super) const ERROR: &str = "podprobe error: ";
 
 /// The file or directory that is copied.
@@ -59,11 +60,12 @@ impl Source {
         Ok(Self { found, name })
     }
 
-    /// Writes the source to `out`. Before it writes the end mark, it calls `check`, which says whether what was read is
-    /// whole.
+    /// Writes the source to `out`. Before the end mark it calls `check`, which fails if the content that was read may not
+    /// be whole.
     ///
     /// # Errors
-    /// Returns the error of a file that cannot be read, of `check`, or of `out`. The stream has no end mark then.
+    /// Returns the error of a file that cannot be read, of `check`, or of `out`. In these cases the stream has no end
+    /// mark.
     pub fn pack(
         self,
         out: &mut dyn Write,
@@ -78,7 +80,7 @@ impl Source {
         };
         let mut packed = packer.all(self.found).and_then(|()| check());
         if let Err(CopyError::NotFound(text) | CopyError::Refused(text)) = &packed {
-            // Whoever reads the stream learns why it ends.
+            // The reader of the stream learns why the stream ends.
             let told = packer.tar.comment(&format!("{ERROR}{text}"));
             let _ = told.and_then(|()| packer.tar.out.flush());
         }
@@ -127,7 +129,7 @@ impl Packer<'_> {
             self.path.extend_from_slice(name);
             match look(&level.found.fd, name) {
                 Ok(found) => self.next(found)?,
-                // Removed meanwhile.
+                // The file was removed after its name was read.
                 Err(Errno::ENOENT) => {}
                 Err(e) => return Err(CopyError::of_file("read", &self.path, e)),
             }
@@ -135,7 +137,7 @@ impl Packer<'_> {
         Ok(())
     }
 
-    /// A file below the first directory.
+    /// Adds a file that lies below the first directory, unless it belongs to a file system of the kernel.
     fn next(&mut self, found: Found) -> Result<(), CopyError> {
         let above = self.stack.last().map(|level| level.found.stat.st_dev);
         let is_mounted = above != Some(found.stat.st_dev);
@@ -211,7 +213,7 @@ impl Packer<'_> {
         self.tar.pad(size).map_err(CopyError::Stream)
     }
 
-    /// Exactly the announced length, also when the file changes meanwhile.
+    /// Writes exactly `size` bytes of content, even if the file becomes shorter or longer meanwhile.
     fn content(&mut self, mut file: File, size: u64) -> Result<(), CopyError> {
         let mut left = size;
         let mut is_over = false;
@@ -241,8 +243,8 @@ impl Packer<'_> {
         Ok(())
     }
 
-    /// Returns the error of a file that could not be read to its end. In the middle of a file no word to the reader
-    /// fits into the stream.
+    /// Returns the error of a file that could not be read to its end. The stream gets no comment about it, because none
+    /// fits into the middle of a file.
     fn broken_off(&self, e: io::Error) -> CopyError {
         let text = CopyError::of_file("read", &self.path, e).to_string();
         CopyError::Stream(io::Error::other(text))

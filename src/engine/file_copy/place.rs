@@ -1,7 +1,7 @@
-//! Where files are read and written: a path from a root, then name by name.
+//! Opens the files that a copy reads or writes: a path from a root first, then one name at a time.
 //!
-//! Invariants: [`look`] opens nothing and follows nothing; what it has found is opened through its own descriptor, so it cannot
-//! be exchanged in between.
+//! Invariants: [`look`] opens nothing and follows no link. The file that it has found is opened through the descriptor
+//! that it returns, so that nobody can exchange the file in between.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -20,14 +20,14 @@ const TRIES: usize = 100;
 
 /// The directory at which a path begins.
 pub enum Root {
-    /// This process's own directories: a path is resolved as with every program.
+    /// The directories that this process sees. A path is resolved as in every program.
     Node,
     /// The root directory of a container: no path leads out of it.
     Container(OwnedFd),
 }
 
 impl Root {
-    /// Follows links, with `O_NOFOLLOW` not the last one.
+    /// Opens the file at `path` and follows links. With `O_NOFOLLOW` it does not follow a link at the end of the path.
     pub(super) fn open(&self, path: &[u8], flags: OFlag) -> Result<OwnedFd, Errno> {
         let (path, flags) = (Path::new(OsStr::from_bytes(path)), flags | OFlag::O_CLOEXEC);
         let Self::Container(root) = self else {
@@ -45,19 +45,19 @@ impl Root {
         }
     }
 
-    /// The directory at a path.
+    /// Returns a descriptor of the directory at `path`, which cannot read its names (`O_PATH`).
     pub(super) fn dir(&self, path: &[u8]) -> Result<OwnedFd, Errno> {
         self.open(path, OFlag::O_PATH | OFlag::O_DIRECTORY)
     }
 }
 
-/// A file at a place, with its status.
+/// A file that [`look`] has found: a descriptor (`O_PATH`) and the file's status.
 pub(super) struct Found {
     pub(super) fd: OwnedFd,
     pub(super) stat: FileStat,
 }
 
-/// The kinds that a copy knows.
+/// Kinds of files, as a copy distinguishes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sort {
     File,
@@ -67,7 +67,7 @@ pub(super) enum Sort {
     Other(&'static str),
 }
 
-/// The file `name` in a directory, one component. Nothing is opened.
+/// Finds the file `name` in the directory `dir`; `name` is a single path component. It opens nothing and follows no link.
 pub(super) fn look(dir: impl AsFd, name: &[u8]) -> Result<Found, Errno> {
     let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     Found::of(openat(dir, name, flags, Mode::empty())?)
@@ -107,8 +107,8 @@ impl Found {
     }
 }
 
-/// `f_type` of file systems in which files are the kernel's: proc, sysfs, cgroup, cgroup2, debugfs, tracefs, securityfs, bpf,
-/// pstore, efivarfs, configfs, selinuxfs, smackfs. The daemon may do there what a container may not.
+/// Numbers (`f_type`) of the file systems that hold files of the kernel: proc, sysfs, cgroup, cgroup2, debugfs, tracefs,
+/// securityfs, bpf, pstore, efivarfs, configfs, selinuxfs, smackfs. In these the daemon may do more than a container.
 const KERNEL: [u32; 13] = [
     0x9fa0,
     0x6265_6572,
@@ -127,7 +127,7 @@ const KERNEL: [u32; 13] = [
 
 /// Tells whether the file belongs to one of the kernel's own file systems.
 pub(super) fn is_kernel(fd: &impl AsFd) -> Result<bool, Errno> {
-    // The type has another width on each architecture.
+    // The integer type of `f_type` differs between architectures.
     let magic = fstatfs(fd)?.filesystem_type().0 as u32;
     Ok(KERNEL.contains(&magic))
 }

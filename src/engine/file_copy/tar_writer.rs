@@ -1,6 +1,6 @@
-//! Writes entries of a tar stream: GNU's header, long names in its form, and a PAX record for the fraction of a time.
+//! Writes entries of a tar stream: GNU headers, GNU entries for long names, and PAX records for the fraction of a time.
 //!
-//! The builder of the `tar` crate rewrites the targets of links; here a name is what it was, byte for byte.
+//! The builder of the `tar` crate rewrites the targets of links. This writer keeps every name byte for byte.
 
 use std::io::{self, Write};
 
@@ -10,22 +10,22 @@ use tar::{EntryType, Header};
 use crate::base::sys::wide;
 
 const BLOCK: usize = 512;
-/// Longest name in a header of its own.
+/// Longest name in bytes that is written into the header itself.
 const MAX_NAME: usize = 99;
 
-/// The stream; the caller writes the content of files.
+/// Writer of a tar stream. It writes the headers, and the caller writes the content of files.
 pub(super) struct TarWriter<'a> {
     pub(super) out: &'a mut dyn Write,
 }
 
-/// Header data of one entry, which stands before the content of its file.
+/// Data for the header of one entry.
 pub(super) struct Entry<'a> {
     pub(super) path: &'a [u8],
     pub(super) kind: EntryType,
     /// Target of the link if the entry is a symlink.
     pub(super) target: &'a [u8],
     pub(super) stat: &'a FileStat,
-    /// Bytes of content.
+    /// Size in bytes of the content.
     pub(super) size: u64,
 }
 
@@ -37,7 +37,7 @@ impl TarWriter<'_> {
             self.extension(EntryType::XHeader, &record("mtime", time.as_bytes()))?;
         }
         let mut header = Header::new_gnu();
-        // As every tar does.
+        // Every tar program ends the name of a directory with a slash.
         let slash: &[u8] = match entry.kind {
             EntryType::Directory => b"/",
             _ => b"",
@@ -57,8 +57,8 @@ impl TarWriter<'_> {
         self.out.write_all(header.as_bytes())
     }
 
-    /// Returns the part of a name that fits into the header. A name that is too long is first written whole, in an
-    /// entry of its own.
+    /// Returns the part of a name that fits into the header. If the name is too long, it first writes the whole name as
+    /// an entry of its own.
     fn name<'n>(&mut self, long: EntryType, name: &'n [u8]) -> io::Result<&'n [u8]> {
         if name.len() <= MAX_NAME {
             return Ok(name);
@@ -83,7 +83,7 @@ impl TarWriter<'_> {
         self.pad(content.len() as u64)
     }
 
-    /// A word to the reader. Other readers of tar pass over it.
+    /// Writes a comment, for the podprobe that reads the stream. Other readers of tar pass over it.
     pub(super) fn comment(&mut self, text: &str) -> io::Result<()> {
         self.extension(
             EntryType::XGlobalHeader,
@@ -91,7 +91,7 @@ impl TarWriter<'_> {
         )
     }
 
-    /// Fills the last block after `size` bytes of content.
+    /// Fills the last block of a file with zeros, after `size` bytes of content.
     pub(super) fn pad(&mut self, size: u64) -> io::Result<()> {
         let over = (size % BLOCK as u64) as usize;
         let zeros = [0; BLOCK];
@@ -105,7 +105,7 @@ impl TarWriter<'_> {
     }
 }
 
-/// `LENGTH KEY=VALUE\n`, where the length counts all of it.
+/// Returns a PAX record, `LENGTH KEY=VALUE\n`. The length counts the bytes of the whole record.
 fn record(key: &str, value: &[u8]) -> Vec<u8> {
     let rest = key.len() + value.len() + 3;
     let mut length = rest + 1;
@@ -115,7 +115,8 @@ fn record(key: &str, value: &[u8]) -> Vec<u8> {
     [format!("{length} {key}=").as_bytes(), value, b"\n"].concat()
 }
 
-/// Nanoseconds count forward from the second, also before 1970; PAX has a plain decimal number.
+/// Returns a time as PAX writes it, a decimal number of seconds. `nanos` counts forward from the second, also before
+/// 1970.
 fn time(seconds: i64, nanos: i64) -> String {
     match seconds < 0 && nanos > 0 {
         true => format!("-{}.{:09}", -(seconds + 1), 1_000_000_000 - nanos),

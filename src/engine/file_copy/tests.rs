@@ -43,11 +43,11 @@ impl Place {
         Ok((tar, packed.notes.into_texts()))
     }
 
-    /// Out of the container.
+    /// Copies `path` out of the container to the path `to` below the node's directory, and returns the notes.
     fn out(&self, path: &str, to: &str) -> Result<Vec<String>, String> {
         let (tar, _) = self.packed(path).map_err(|e| e.to_string())?;
         let path = self.node(to);
-        // As a person types it, with the slash at its end.
+        // `PathBuf::join` may drop the slash at the end, which a person types.
         let mut path = path.into_os_string().into_vec();
         if to.ends_with('/') && !path.ends_with(b"/") {
             path.push(b'/');
@@ -78,7 +78,7 @@ fn unpacked(
     }
 }
 
-/// An archive as somebody hostile makes it.
+/// Returns a tar archive with any kinds, names and content, as an attacker would make it.
 fn archive(entries: &[(EntryType, &str, &str)]) -> Vec<u8> {
     let mut tar = Vec::new();
     for (kind, name, content) in entries {
@@ -106,7 +106,7 @@ fn archive(entries: &[(EntryType, &str, &str)]) -> Vec<u8> {
 
 use EntryType::{Directory as DIR, Fifo as FIFO, Link as HARD, Regular as FILE, Symlink as LINK};
 
-/// Every path below a directory, with what it is.
+/// Returns the path, kind and content of every file below a directory.
 fn tree(dir: &Path) -> Vec<String> {
     let mut found = Vec::new();
     let mut todo = vec![dir.to_owned()];
@@ -318,7 +318,8 @@ fn what_is_left_out_is_told_in_bounds() {
     assert!(told.last().unwrap().ends_with("more"), "{told:?}");
 }
 
-/// CVE-2018-1002100, CVE-2019-1002101, CVE-2019-11246, CVE-2019-11249: the stream is a container's.
+/// The container makes the stream and may attack the node with it: CVE-2018-1002100, CVE-2019-1002101, CVE-2019-11246,
+/// CVE-2019-11249.
 #[test]
 fn no_stream_writes_outside_of_the_destination() {
     let place = Place::new();
@@ -403,7 +404,7 @@ fn no_stream_writes_outside_of_the_destination() {
     assert_eq!(mode & 0o7777, 0o755, "no set-user-id bit");
 }
 
-/// The destination is the container's: it may have put links there.
+/// The container owns the destination and may have put links there.
 #[test]
 fn no_link_of_the_container_leads_out_of_it() {
     let place = Place::new();
@@ -416,7 +417,7 @@ fn no_link_of_the_container_leads_out_of_it() {
     fs::write(place.node("secret"), "s").unwrap();
     let file = archive(&[(FILE, "f", "x")]);
     for path in ["abs", "abs/", "abs/f", "d/rel/f", "d/rel/secret"] {
-        // What leads out leads to a place in the container that is not there; `abs` itself is replaced.
+        // A link that leads out of the container leads to a missing place inside it. The link `abs` itself is replaced.
         let _ = place.write_in(path, &file);
         check_tree(&node, &["secret s"]);
     }
@@ -427,10 +428,10 @@ fn no_link_of_the_container_leads_out_of_it() {
         "{said}"
     );
     check_tree(&node, &["secret s"]);
-    // One that a person has typed is followed, in the container.
+    // A link in the path that a person has typed is followed, inside the container.
     place.write_in("/ok", &file).unwrap();
     assert_eq!(fs::read(place.root("d/f")).unwrap(), b"x");
-    // Reading: the link is copied, not what it leads to.
+    // When a copy reads, it copies the link itself, and not the file that the link leads to.
     symlink(place.node("secret"), place.root("d/leak")).unwrap();
     for path in ["d/leak/", "d/rel/secret"] {
         assert!(place.packed(path).is_err(), "{path}");
@@ -467,7 +468,7 @@ fn a_file_is_replaced_as_a_whole_or_not_at_all() {
         "an end without its mark"
     );
     assert!(place.write_in("/", b"").is_err(), "nothing");
-    // Said before the content is read.
+    // The error comes before the content is read.
     fs::remove_file(place.root("d/f")).unwrap();
     fs::create_dir(place.root("d/f")).unwrap();
     let said = place.write_in("/", &whole[..whole.len() - 2048]);
@@ -476,7 +477,7 @@ fn a_file_is_replaced_as_a_whole_or_not_at_all() {
     assert!(damaged.contains("not a tar archive"), "{damaged}");
 }
 
-/// A device that a container has made would be opened with the daemon's rights.
+/// The daemon must not open a FIFO or a device of the container with its own rights.
 #[test]
 fn nothing_but_a_file_is_opened() {
     let place = Place::new();
@@ -535,7 +536,7 @@ fn a_tar_of_somebody_else_goes_below_a_directory() {
     assert!(unpacked(&root, b"/none", Placement::Extract, &tar).is_err());
 }
 
-/// Fails after some bytes, as a client that has gone.
+/// A writer that fails after so many bytes, as a client does that has gone.
 struct Gone(usize);
 
 impl Write for Gone {
@@ -575,7 +576,7 @@ fn why_a_stream_is_cut_off_is_said_in_it() {
     assert!(matches!(gone, Err(CopyError::Stream(_))), "{gone:?}");
 }
 
-/// Gives a byte at a time, as a slow network does.
+/// A reader that returns one byte at a time, as a slow network does.
 struct Slow<'a>(&'a [u8]);
 
 impl Read for Slow<'_> {

@@ -1,8 +1,9 @@
 //! Writes the files of a tar stream.
 //!
-//! Invariants: nothing is written outside of the destination, whatever the stream names and whoever changes the destination
-//! meanwhile: a directory on the way is opened by its name in the one above, and a link there is an error. A file is written
-//! without a name, or under one of ours, and then put into its place. No set-user-id bit and no attribute comes through.
+//! Invariants: nothing is written outside of the destination, whatever names the stream has and whatever somebody changes
+//! in the destination meanwhile. Each directory on the way is opened by its name in the directory above, and a link in
+//! its place is an error. A file is written without a name, or under a temporary name of ours, and then put into its
+//! place. Set-user-id and set-group-id bits and extended attributes of the stream are dropped.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -24,28 +25,28 @@ use super::{BUFFER, MAX_DEPTH, Notes, Placement};
 use crate::engine::images::tarstream::{Kind, TarEntry, TarReader};
 use crate::engine::images::tree;
 
-/// Bytes after the end mark that are read, for the padding of other writers of tar.
+/// Most bytes that are read after the end mark: other tar programs pad the end of an archive.
 const MAX_TRAILER: u64 = 1 << 20;
 
 /// Counts and notes of a copy whose files were written.
 #[derive(Debug, Default)]
 pub struct Unpacked {
-    /// Files and links that were written.
+    /// Number of files and links that were written.
     pub files: u64,
-    /// Bytes of file content that were written.
+    /// Number of bytes of file content that were written.
     pub bytes: u64,
     /// Notes about files that were left out, on either side.
     pub notes: Notes,
 }
 
-/// A copy that did not come to its end.
+/// A copy that failed before its end.
 #[derive(Debug)]
 pub struct Failed {
     /// The error that stopped the copy.
     pub error: CopyError,
-    /// The file that was being written. It is missing or still the old one.
+    /// Path of the file that was being written. This file is missing, or is still the old one.
     pub current: Option<String>,
-    /// Counts and notes of what was written before the failure.
+    /// Counts and notes of the files that were written before the failure.
     pub done: Unpacked,
 }
 
@@ -105,14 +106,14 @@ struct Level {
     name: Vec<u8>,
     dir: OwnedFd,
     device: u64,
-    /// Mode and time of one that is new, which it gets when everything is in it.
+    /// Mode and time of a new directory. They are set when all its files are written.
     later: Option<(u32, TimeSpec)>,
 }
 
 struct Unpacker {
     owner: Option<(Uid, Gid)>,
     way: Way,
-    /// The first one is the base.
+    /// Open directories from the base, which is the first one, to the directory of the current entry.
     stack: Vec<Level>,
     current: Option<String>,
     buffer: Vec<u8>,
@@ -190,7 +191,8 @@ impl Unpacker {
         self.stack.last().expect("the base is there")
     }
 
-    /// Makes the directory at a clean path the last of the stack. Most entries have the same one as those before.
+    /// Opens or makes the directories of a clean path, so that the last one is on top of the stack. Directories that the
+    /// previous entry has in common with this one stay open.
     fn enter(&mut self, path: &[u8]) -> Result<(), CopyError> {
         let names: Vec<&[u8]> = path
             .split(|b| *b == b'/')
@@ -209,7 +211,7 @@ impl Unpacker {
         Ok(())
     }
 
-    /// Gives up the directories of the stack beyond so many, and gives new ones their mode and time.
+    /// Closes the directories of the stack until `length` remain. New directories get their mode and time now.
     fn leave(&mut self, length: usize) -> Result<(), CopyError> {
         let mut result = Ok(());
         while self.stack.len() > length {
@@ -223,7 +225,8 @@ impl Unpacker {
         result
     }
 
-    /// Makes a directory unless it is there, and makes it the last of the stack. One that the stream does not describe gets 0755.
+    /// Makes a directory if it does not exist, and puts it on top of the stack. A new directory without an entry in the
+    /// stream gets mode 0755.
     fn directory(
         &mut self,
         path: &[u8],
@@ -253,7 +256,7 @@ impl Unpacker {
             name: name.to_vec(),
             device: found.stat.st_dev,
             later: None,
-            // A descriptor that opens nothing can change no mode.
+            // A descriptor made with `O_PATH` cannot change the mode, so a new directory is opened for reading.
             dir: match is_new {
                 true => found.open_dir().map_err(failed)?,
                 false => found.fd,
@@ -270,7 +273,7 @@ impl Unpacker {
         Ok(())
     }
 
-    /// Gives a file to the owner of the new files, if one is set.
+    /// Changes the owner of a file to the owner of new files, if one is set.
     fn give(&self, fd: impl AsFd) -> Result<(), Errno> {
         match self.owner {
             Some((uid, gid)) => fchown(fd, Some(uid), Some(gid)),
@@ -301,7 +304,7 @@ impl Unpacker {
         finished
     }
 
-    /// A directory is never replaced by something else.
+    /// Returns an error if a directory has this name: it is never replaced by a file or a link.
     fn replaceable(&self, path: &[u8], name: &[u8]) -> Result<(), CopyError> {
         match look(&self.top().dir, name) {
             Ok(found) if found.sort() == Sort::Directory => Err(write_failed(path, Errno::EISDIR)),
@@ -358,7 +361,8 @@ impl Unpacker {
         Ok(())
     }
 
-    /// The owner by descriptor: the container may have put a hard link to another's file in its place.
+    /// Sets the owner and the time of a new link. The owner is set by descriptor: the container may have replaced the
+    /// link with a hard link to another file.
     fn dress_link(&self, draft: &str, time: (i64, i64)) -> Result<(), Errno> {
         let dir = &self.top().dir;
         let found = look(dir, draft.as_bytes())?;

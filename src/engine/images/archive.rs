@@ -1,6 +1,6 @@
-//! The images in an archive: OCI layouts and docker archives, told apart by their files.
+//! Reads the images of an archive: an OCI layout if it has `index.json`, otherwise a docker archive with `manifest.json`.
 //!
-//! Invariant: every document found by a digest is checked against it before it is used.
+//! Invariant: a document that is found by its digest is checked against this digest before it is used.
 
 use std::fs;
 use std::path::Path;
@@ -17,25 +17,25 @@ use super::stream::sha256;
 
 /// An image found in an archive.
 pub(super) struct Found {
-    /// Normalised; never empty.
+    /// Normalised names; never empty after [`read`].
     pub(super) names: Vec<String>,
     /// Digest of the configuration.
     pub(super) id: String,
     pub(super) config: OciConfig,
     /// Digests of the manifest, and of the index that led to it.
     pub(super) digests: Vec<String>,
-    /// The layers' files, bottom first: as many as the configuration has diff ids.
+    /// The files of the layers, bottom first. Their number is that of the configuration's diff ids.
     pub(super) layers: Vec<Blob>,
 }
 
-/// A layer's file in the archive.
+/// The file of a layer in the archive.
 pub(super) struct Blob {
     pub(super) path: String,
-    /// The digest of the file as stored, if the archive has one; the diff id is always checked.
+    /// Digest of the file as stored, if the archive has one. The diff id of the layer is checked in any case.
     pub(super) digest: Option<String>,
 }
 
-/// The most levels of indexes in indexes.
+/// Most levels of indexes inside one another.
 const MAX_NESTING: usize = 4;
 
 #[derive(Clone, Default, Deserialize)]
@@ -73,16 +73,16 @@ struct DockerImage {
 /// How the images of an archive get their names.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Naming<'a> {
-    /// The name to which a bare tag belongs: `org.opencontainers.image.ref.name: "1.0"` in a layout
-    /// called `app` is `app:1.0`.
+    /// The image name to which a bare tag belongs: `org.opencontainers.image.ref.name: "1.0"` in a layout called `app` is
+    /// `app:1.0`.
     pub(super) stem: &'a str,
-    /// A further name for the only image of the archive.
+    /// A further name for the image. It is used only if the archive has a single image.
     pub(super) name: Option<&'a str>,
-    /// An image without any name is called `stem`.
+    /// True if a single image without any name is called `stem`.
     pub(super) fall_back: bool,
 }
 
-/// The images of an archive, all of them named.
+/// Returns the images of an archive, each with at least one name.
 pub(super) fn read(source: &Source, naming: Naming<'_>) -> Result<Vec<Found>, ImageError> {
     let stem = naming.stem;
     let given = naming
@@ -155,9 +155,9 @@ fn blob(source: &Source, digest: &str) -> Result<Vec<u8>, ImageError> {
 struct Leaf {
     manifest: Manifest,
     platform: Platform,
-    /// Digests by which the manifest can be named: its own digest first, then those of the indexes above it.
+    /// Digests by which the manifest can be named: first its own digest, then the digests of the indexes above it.
     digests: Vec<String>,
-    /// The configuration, for an image whose platform is not given elsewhere.
+    /// The bytes of the configuration, if they were read to find the platform.
     config: Option<Vec<u8>>,
 }
 
@@ -200,7 +200,7 @@ fn collect(
     above: &[String],
     leaves: &mut Vec<Leaf>,
 ) -> Result<(), ImageError> {
-    // Attestations of BuildKit are not images.
+    // An attestation of BuildKit is not an image.
     if descriptor
         .platform
         .as_ref()
@@ -223,8 +223,7 @@ fn collect(
             format!("indexes nested more than {MAX_NESTING} deep"),
         ));
     }
-    // A layout may hold only some of the platforms that its index lists, so manifests of other
-    // platforms are not read.
+    // A manifest for another platform is not read: a layout may hold only some of the platforms that its index lists.
     if !runs && !index {
         let manifest = Manifest {
             config: Descriptor::default(),
@@ -269,7 +268,7 @@ fn choose(source: &Source, names: Vec<String>, leaves: Vec<Leaf>) -> Result<Foun
     let fitting = leaves
         .into_iter()
         .filter_map(|l| Some((l.platform.fits(&host)?, l)));
-    // The best image; the first one of equals.
+    // The image that fits best; of two that fit equally well, the first.
     let best = fitting.reduce(|a, b| if b.0 > a.0 { b } else { a });
     let (_, leaf) = best.ok_or_else(|| ImageError::WrongPlatform {
         wanted: host.to_string(),
@@ -307,7 +306,7 @@ fn docker_image(source: &Source, image: DockerImage) -> Result<Found, ImageError
     let bytes = source
         .document(&image.config)?
         .ok_or_else(|| ImageError::corrupt(&what, "it is missing"))?;
-    // The file is called by its digest: `<hex>.json`, or `blobs/sha256/<hex>`.
+    // The file's name is its digest: `<hex>.json`, or `blobs/sha256/<hex>`.
     let called = image
         .config
         .rsplit('/')
@@ -352,7 +351,8 @@ fn checked(
     })
 }
 
-/// The id and the configuration of an image with so many layers, if it can run here.
+/// Returns the id and the parsed configuration of an image. Fails if the image is for another platform, or if `layers`,
+/// the number of its layers, is wrong or too large.
 pub(super) fn runnable(
     config: &[u8],
     layers: usize,
@@ -383,8 +383,7 @@ pub(super) fn runnable(
     Ok((id, config))
 }
 
-/// The file's name without the endings of an archive, in lower case: a possible name for an image
-/// without one.
+/// Returns the file's name in lower case and without the ending of an archive. An image without a name can be called so.
 pub(super) fn stem(path: &Path) -> String {
     let absolute = fs::canonicalize(path).unwrap_or_else(|_| path.into());
     let name = absolute

@@ -1,5 +1,5 @@
-//! The back-off of failed pulls: how long an image is not pulled again for a pod (client-go's flowcontrol.Backoff, 10 s to
-//! 5 min). Decides.
+//! The back-off of failed pulls (client-go's flowcontrol.Backoff, 10 s to 5 min): decides how long an image is not pulled
+//! again for a pod.
 //!
 //! Invariant: each pod has a back-off of its own for each image.
 
@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use crate::base::clock::Moment;
 
-/// Delay after the first failed pull of an image for a pod; doubles up to [`MAX_DELAY`].
+/// Delay after the first failed pull of an image for a pod. Each further failure doubles the delay, up to [`MAX_DELAY`].
 const FIRST_DELAY: Duration = Duration::from_secs(10);
-/// The longest delay after a failed pull. A failure is forgotten after twice as long.
+/// The longest delay after a failed pull. A failure is forgotten after twice this time.
 const MAX_DELAY: Duration = Duration::from_secs(300);
 
 /// Pod UID and image.
@@ -24,7 +24,7 @@ pub(super) struct BackOff(HashMap<Key, FailedPull>);
 struct FailedPull {
     delay: Duration,
     at: Moment,
-    /// `ErrImagePull: …`.
+    /// The error text, which begins with `ErrImagePull: `.
     error: String,
     unavailable: bool,
 }
@@ -35,7 +35,7 @@ pub(super) struct Held {
     pub(super) retry_at: Moment,
     /// The last error.
     pub(super) error: String,
-    /// True if the last error was a registry that cannot be reached.
+    /// True if the last error was that the registry cannot be reached.
     pub(super) unavailable: bool,
 }
 
@@ -57,7 +57,7 @@ impl BackOff {
         })
     }
 
-    /// The images that may not be pulled for a pod now, and until when.
+    /// Returns the images that may not be pulled for a pod now, each with the time at which it may be pulled again.
     pub(super) fn all_held(&self, pod_uid: &str, now: Moment) -> Vec<(String, Moment)> {
         let of_pod = self.0.keys().filter(|(uid, _)| uid == pod_uid);
         of_pod

@@ -15,21 +15,21 @@ pub struct ImageConfig {
     pub entrypoint: Vec<String>,
     /// The arguments; `args` of the pod spec replaces them.
     pub cmd: Vec<String>,
-    /// `NAME=value`, in order.
+    /// Environment variables in the form `NAME=value`, in their order.
     pub env: Vec<String>,
-    /// `user[:group]`, names or numbers; names are those of the image's own /etc/passwd and /etc/group.
+    /// User in the form `user[:group]`. Each part is a number, or a name of the image's own /etc/passwd or /etc/group.
     pub user: String,
-    /// Absolute path; empty means `/`.
+    /// Absolute path of the working directory; empty means `/`.
     pub working_dir: String,
-    /// `SIGTERM`, `TERM` or a number; empty means SIGTERM.
+    /// Signal that stops a container: `SIGTERM`, `TERM` or a number. Empty means SIGTERM.
     pub stop_signal: String,
-    /// `80/tcp`; for information.
+    /// Ports in the form `80/tcp`; only shown.
     pub exposed_ports: Vec<String>,
-    /// Paths the image declares as volumes; for information.
+    /// Paths that the image declares as volumes; only shown.
     pub volumes: Vec<String>,
 }
 
-/// The OCI image configuration (docker's is the same), as far as it is read.
+/// The fields of an OCI image configuration that podprobe reads. Docker's configuration has the same form.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct OciConfig {
@@ -48,11 +48,11 @@ pub(super) struct OciConfig {
 pub(super) struct RootFs {
     #[serde(rename = "type")]
     kind: String,
-    /// Bottom first.
+    /// Digests of the uncompressed layers, bottom first.
     pub(super) diff_ids: Vec<String>,
 }
 
-/// Every field may also be null, as Go writes empty slices and maps.
+/// The process configuration of an image. Each field may be null, because Go writes an empty slice or map so.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default, rename_all = "PascalCase")]
 struct Process {
@@ -90,7 +90,8 @@ impl OciConfig {
         }
     }
 
-    /// The configuration of an image made on this machine, for its platform; `diff_ids` bottom first.
+    /// Returns the configuration of an image that is made on this machine, for the machine's platform. `diff_ids` are in
+    /// the order of the layers, bottom first.
     pub(super) fn of(config: &ImageConfig, created: Option<String>, diff_ids: Vec<String>) -> Self {
         let map = |keys: &[String]| {
             (!keys.is_empty()).then(|| {
@@ -156,7 +157,7 @@ impl OciConfig {
     }
 }
 
-/// `os/architecture[/variant]` in Go's words.
+/// A platform, written `os/architecture[/variant]` with Go's names.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(super) struct Platform {
@@ -185,8 +186,8 @@ impl Platform {
         }
     }
 
-    /// Rates how well an image of platform `self` runs on `host`: larger is better, None is not at all.
-    /// An image without a platform is accepted.
+    /// Rates how well an image of platform `self` runs on `host`: a larger number is better, and None means that the
+    /// image does not run. An image without a platform is accepted.
     pub(super) fn fits(&self, host: &Self) -> Option<u32> {
         let same = |a: &str, b: &str| a.is_empty() || a == b;
         if !same(&self.os, &host.os) || !same(&self.architecture, &host.architecture) {

@@ -1,7 +1,7 @@
-//! Loads archives dropped into a directory: each once, and again when it changes.
+//! Loads the archives that are dropped into a directory. Each is loaded once, and again when it changes.
 //!
-//! Invariants: a bad file does not keep other files from being loaded, and is read only once while
-//! it is unchanged. A removed image does not come back while its file is unchanged.
+//! Invariants: a bad file does not keep other files from being loaded, and is read only once while it is unchanged. An
+//! image that was removed does not come back while its file is unchanged.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,14 +18,14 @@ use super::store::{ImageStore, LoadedImage};
 /// The result of one look at the directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DropReport {
-    /// Images loaded now.
+    /// Images that were loaded now, each with the path of its archive.
     pub loaded: Vec<(PathBuf, LoadedImage)>,
-    /// Files that could not be loaded, now or before, with the cause. A failure of the system (a
-    /// full disk) is tried again at the next look; a bad file when it changes.
+    /// Files that could not be loaded, now or before, with the cause. A failure of the system (a full disk) is tried
+    /// again at the next look. A bad file is tried again when it changes.
     pub problems: Vec<(PathBuf, String)>,
 }
 
-/// The state of a file when it was tried.
+/// The state of a file when podprobe last tried to load it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct FileState {
     size: u64,
@@ -36,13 +36,13 @@ struct FileState {
 const ENDINGS: [&str; 4] = [".tar", ".tar.gz", ".tgz", ".tar.zst"];
 
 impl ImageStore {
-    /// Loads the archives in `dir`: see [`DropReport`].
+    /// Loads the new and changed archives in `dir`.
     pub fn load_dropped(&self, dir: &Path) -> Result<DropReport, ImageError> {
         self.load_dropped_except(dir, &|_| false)
     }
 
-    /// Loads the archives in `dir` as [`Self::load_dropped`] does, but skips the new or changed files for which `later`
-    /// is true. A later look loads them.
+    /// Loads the new and changed archives in `dir`, except those for which `later` returns true. A later look loads
+    /// these.
     pub fn load_dropped_except(
         &self,
         dir: &Path,
@@ -52,15 +52,15 @@ impl ImageStore {
     }
 }
 
-/// Loads the new and changed archives of `dir`, except the ones for `later`. A missing directory
-/// counts as empty.
+/// Loads the new and changed archives of `dir`, except those for which `later` returns true. A missing directory counts
+/// as empty.
 fn load(
     store: &ImageStore,
     dir: &Path,
     later: &dyn Fn(&Path) -> bool,
 ) -> Result<DropReport, ImageError> {
     let memory = store.dir().join("dropped.json");
-    // Lost or damaged: everything is loaded again, which does not change existing images.
+    // If the file is lost or damaged, every archive is loaded again, which does not change existing images.
     let before: BTreeMap<PathBuf, FileState> = store
         .files()
         .read_json(&memory)
@@ -100,7 +100,7 @@ fn load(
     if after != before
         && let Err(e) = remember(store, &memory, &after)
     {
-        // The images are in the store; their files are loaded once more at the next look, which changes nothing.
+        // The images are in the store. The next look loads their files once more, which changes nothing.
         report.problems.push((memory, e.to_string()));
     }
     Ok(report)

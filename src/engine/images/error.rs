@@ -1,78 +1,78 @@
-//! The errors of images, each with the way out.
+//! The errors of images. Each text says what a person can do.
 
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-/// Why an image cannot be loaded, found or removed. The text is one sentence for people.
+/// Reason why an image cannot be loaded, found or removed. The text is one sentence for people.
 #[derive(Debug)]
 pub enum ImageError {
     /// No image of the node has this reference.
     NotFound {
-        /// The reference as given.
+        /// The reference as the caller gave it.
         reference: String,
-        /// Loaded names similar to it, at most three.
+        /// Names of loaded images that are similar to the reference, at most three.
         similar: Vec<String>,
     },
-    /// Not an image reference.
+    /// The text is not an image reference.
     InvalidName {
-        /// The text as given.
+        /// The text as the caller gave it.
         name: String,
-        /// The rule it breaks.
+        /// The rule that the text breaks.
         why: String,
     },
     /// The archive names no image and the caller gave no name.
     NoName {
-        /// The archive.
+        /// Path or description of the archive.
         archive: String,
     },
     /// The file is not an image archive at all.
     NotAnImage {
-        /// The file.
+        /// Path of the file.
         path: String,
         /// The reason why the file cannot be loaded.
         why: String,
     },
     /// The content is truncated, damaged, or does not have its digest.
     Corrupt {
-        /// The archive, blob, layer or image.
+        /// The archive, blob, layer or image that cannot be used.
         what: String,
         /// The damage.
         why: String,
     },
-    /// A layer's entry that would lead out of the layer, or that is not allowed in a layer.
+    /// A layer has an entry that would lead out of the layer, or that is not allowed in a layer.
     Refused {
-        /// The entry's path in the archive.
+        /// Path of the entry in the archive, cut after 200 bytes.
         entry: String,
-        /// The rule it breaks.
+        /// The rule that the entry breaks.
         why: String,
     },
-    /// More than a limit allows ([`super::Limits`]).
+    /// An image or a stream exceeds one of the limits ([`super::Limits`]).
     TooLarge {
         /// The thing that is too large.
         what: String,
         /// The limit with its unit.
         limit: String,
     },
-    /// The file system of the store has no room for it.
+    /// The file system of the store has too little room.
     NoSpace {
         /// The object that did not fit.
         what: String,
-        /// How much room there is.
+        /// The room that is free and the room that is needed.
         room: NoRoom,
     },
     /// The archive has no image for this machine.
     WrongPlatform {
-        /// `linux/amd64` and so on.
+        /// The platform of this machine, as in `linux/amd64`.
         wanted: String,
-        /// The platforms it has.
+        /// The platforms of the images that the archive has.
         found: Vec<String>,
     },
     /// A system call failed.
     Io {
-        /// The operation: "read /srv/x.tar", "write layer sha256:…".
+        /// The operation that failed: "read /srv/x.tar", "write layer sha256:…".
         doing: String,
-        /// The cause.
+        /// The error of the system call.
         cause: io::Error,
     },
 }
@@ -92,7 +92,8 @@ impl ImageError {
         }
     }
 
-    /// An error of reading `what`: the system's own are [`Self::Io`], those of the decoders mean damaged data.
+    /// Returns the error for a failure to read `what`. An error of the system becomes [`Self::Io`]. An error of a decoder
+    /// means damaged data.
     pub(super) fn reading(what: &str, cause: io::Error) -> Self {
         if cause.raw_os_error().is_some() {
             return Self::io(format!("read {what}"), cause);
@@ -120,7 +121,7 @@ impl ImageError {
     }
 }
 
-/// The limit in bytes, inside an `io::Error` of the reader that enforces it.
+/// A stream is longer than its limit in bytes. The reader that enforces the limit puts this into its `io::Error`.
 #[derive(Debug)]
 pub(super) struct StreamTooLong(pub(super) u64);
 
@@ -132,16 +133,16 @@ impl fmt::Display for StreamTooLong {
 
 impl std::error::Error for StreamTooLong {}
 
-/// The room on a file system, in bytes, inside an `io::Error` of the reader that checks it.
+/// A file system has too little room. The reader that checks the room puts this into its `io::Error`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoRoom {
-    /// A directory on the file system.
+    /// A directory on the file system that is full.
     pub dir: PathBuf,
-    /// The least number of bytes that are still needed.
+    /// Number of bytes that are still needed at least.
     pub needed: u64,
-    /// The bytes that are free.
+    /// Number of bytes that are free.
     pub free: u64,
-    /// The bytes that must stay free on the file system.
+    /// Number of bytes that must stay free on the file system.
     pub kept: u64,
 }
 
@@ -166,7 +167,7 @@ impl fmt::Display for NoRoom {
 
 impl std::error::Error for NoRoom {}
 
-/// A number of bytes in a suitable unit.
+/// A number of bytes, displayed with a suitable unit.
 struct Bytes(u64);
 
 impl fmt::Display for Bytes {

@@ -1,16 +1,16 @@
-//! The kind of a file to load or import, by its first bytes.
+//! Finds the kind of a file to load or import by its first bytes.
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 
-/// Length of a tar header.
+/// Length of a tar header in bytes.
 const BLOCK: usize = 512;
 
-/// A kind of plain (not compressed) file.
+/// A kind of uncompressed file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FileKind {
-    /// A tar: the file begins with a tar header, or is an empty tar.
+    /// A tar archive: the file begins with a tar header, or is an empty archive.
     Tar,
     /// An ELF program that needs no other file.
     StaticProgram,
@@ -20,7 +20,7 @@ pub(super) enum FileKind {
     Other,
 }
 
-/// Looks at the beginning of a file without moving its position.
+/// Returns the kind of a file. The file's position stays where it is.
 pub(super) fn of(file: &File) -> io::Result<FileKind> {
     let mut start = Vec::new();
     At { file, at: 0 }
@@ -39,8 +39,8 @@ pub(super) fn of(file: &File) -> io::Result<FileKind> {
     })
 }
 
-/// Recognises a tar by the checksum, which all kinds of tar have. The end mark of an empty tar is
-/// all zero.
+/// Tells whether a block is a tar header. All kinds of tar have the same checksum. A block of zeros counts too: it is the
+/// end mark, with which an empty tar begins.
 fn is_tar_header(block: &[u8]) -> bool {
     if block.len() < BLOCK {
         return false;
@@ -60,7 +60,8 @@ fn is_tar_header(block: &[u8]) -> bool {
     stored == Some(sum) || block.iter().all(|b| *b == 0)
 }
 
-/// Tells whether one of the program headers is `PT_INTERP`. Returns None when the file is not a program.
+/// Tells whether a program has the program header `PT_INTERP`, and so needs an interpreter. Returns None if the file is
+/// not a program.
 fn needs_interpreter(file: &File, start: &[u8]) -> Option<bool> {
     const PT_INTERP: u64 = 3;
     let wide = start.get(4)? == &2;
@@ -73,7 +74,7 @@ fn needs_interpreter(file: &File, start: &[u8]) -> Option<bool> {
         }
     };
     let field = |at: usize, length: usize| Some(number(start.get(at..at + length)?));
-    // Executable, or shared object: a position-independent program is one.
+    // The ELF type is an executable (2) or a shared object (3). A position-independent program is a shared object.
     if !matches!(field(16, 2)?, 2 | 3) {
         return None;
     }
@@ -118,7 +119,8 @@ mod tests {
         assert_eq!(of(&file).unwrap(), expected);
     }
 
-    /// A 64-bit little-endian program with one program header.
+    /// Returns a 64-bit little-endian ELF file with one program header. `kind` is its ELF type, `header` the type of the
+    /// program header.
     fn elf(kind: u16, header: u32) -> Vec<u8> {
         let mut bytes = vec![0; 64];
         bytes[..6].copy_from_slice(b"\x7fELF\x02\x01");

@@ -1,8 +1,8 @@
-//! The store's directory: its lock, and its files, each read and replaced as a whole.
+//! The image store's directory, with its lock and its files. Each file is read and replaced as a whole.
 //!
-//! Invariants: a file is replaced by a rename of one that is on the disk already, so a reader
-//! without the lock and a power loss see the old content or the new one. A file has the digest of
-//! its content, so a file that another program changed or cut is detected.
+//! Invariants: a new file is on the disk before it is renamed over the old one, so a reader without the lock sees the old
+//! content or the new one, also after a power loss. Each file holds the digest of its content, so that a change by
+//! another program is detected.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder, File};
@@ -25,7 +25,7 @@ use crate::base::clock::Time;
 /// The file that maps names to image ids.
 pub const NAMES: &str = "names.json";
 
-/// The content of [`NAMES`]: image ids by name.
+/// The content of the file [`NAMES`]: the image id for each name.
 pub(super) type Names = BTreeMap<String, String>;
 
 /// The record of an image: the file `images/<hex>.json` in the store.
@@ -33,28 +33,28 @@ pub(super) type Names = BTreeMap<String, String>;
 pub(super) struct Record {
     pub(super) id: String,
     pub(super) config: ImageConfig,
-    /// Bottom first.
+    /// Digests of the uncompressed layers, bottom first.
     pub(super) diff_ids: Vec<String>,
     pub(super) created: Option<Time>,
     pub(super) size: u64,
-    /// Digests of the manifests and indexes that led to it, for `name@sha256:…`.
+    /// Digests of the manifests and indexes that led to the image, for references of the form `name@sha256:…`.
     pub(super) digests: BTreeSet<String>,
-    /// The names of the image, from which the store makes a lost [`NAMES`] again. None in a record of an older
-    /// version that did not store them.
+    /// The names of the image. From these the store makes a lost file [`NAMES`] again. None in a record of an older
+    /// version, which did not store the names.
     #[serde(default)]
     pub(super) names: Option<BTreeSet<String>>,
-    /// The names that the image was pulled under. Somebody gave it its other names by hand.
+    /// The names under which the image was pulled. Its other names were given by hand.
     #[serde(default)]
     pub(super) pulled: BTreeSet<String>,
 }
 
-/// `layers/<hex>/layer.json`.
+/// The record of a layer: the file `layers/<hex>/layer.json`.
 #[derive(Serialize, Deserialize)]
 pub(super) struct LayerRecord {
     pub(super) bytes: u64,
 }
 
-/// The form of every file of the store. A file without a digest comes from an older version.
+/// The form of every file of the store: the content with its digest. A file without a digest comes from an older version.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Sealed {
@@ -62,13 +62,13 @@ struct Sealed {
     content: Value,
 }
 
-/// The store's directory; holds no descriptor and no lock between calls.
+/// The store's directory. This value holds no descriptor and no lock between calls.
 #[derive(Clone, Debug)]
 pub(super) struct StoreDir {
     path: PathBuf,
 }
 
-/// A name no other process or thread uses at the moment.
+/// Returns a name that no other process or thread uses at the moment.
 pub(super) fn unique() -> String {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let nanos = SystemTime::now()
@@ -85,8 +85,8 @@ fn hex(digest: &str) -> &str {
     digest.strip_prefix("sha256:").unwrap_or(digest)
 }
 
-/// The directory below `pulls/` in which one pull unpacks its layers. It goes with the value; of a process that was killed,
-/// the next writer removes it.
+/// The directory below `pulls/` in which one pull unpacks its layers. It is removed when this value is dropped. If the
+/// process is killed, the next writer of the store removes the directory.
 #[derive(Debug)]
 pub(super) struct PullDir {
     path: PathBuf,
@@ -101,7 +101,7 @@ impl PullDir {
 
 impl Drop for PullDir {
     fn drop(&mut self) {
-        // What stays is removed by the next writer.
+        // If something stays, the next writer of the store removes it.
         let _ = fs::remove_dir_all(&self.path);
     }
 }
@@ -126,7 +126,7 @@ impl StoreDir {
         &self.path
     }
 
-    /// Creates the directory with its parts.
+    /// Creates the directory and its subdirectories.
     pub(super) fn create(&self) -> Result<(), ImageError> {
         if let Some(above) = self.path.parent() {
             fs::create_dir_all(above)
@@ -148,7 +148,7 @@ impl StoreDir {
         file.map_err(|e| ImageError::io(format!("open {}", path.display()), e))
     }
 
-    /// Waits for the lock. Removes the temporary files of a writer that died.
+    /// Waits for the lock and takes it. Then removes the temporary files of writers that have died.
     pub(super) fn lock(&self) -> Result<Flock<File>, ImageError> {
         let lock = Flock::lock(self.lock_file()?, FlockArg::LockExclusive);
         let lock =
@@ -158,8 +158,8 @@ impl StoreDir {
         Ok(lock)
     }
 
-    /// Takes the lock as [`Self::lock`] does, without waiting. Returns None while another process writes and `tmp/`
-    /// has the files of that process.
+    /// Takes the lock as [`Self::lock`] does, but without waiting. Returns None while another process holds the lock and
+    /// may have files in `tmp/`.
     pub(super) fn try_lock(&self) -> Result<Option<Flock<File>>, ImageError> {
         let lock = Flock::lock(self.lock_file()?, FlockArg::LockExclusiveNonblock).ok();
         if lock.is_some() {
@@ -169,8 +169,8 @@ impl StoreDir {
         Ok(lock)
     }
 
-    /// Empties `tmp/`. Only under the lock. A file that cannot be removed stays until the next
-    /// time; it only costs space.
+    /// Removes everything in `tmp/`. The caller holds the lock. A file that cannot be removed stays until the next call,
+    /// and only costs space.
     pub(super) fn clear_tmp(&self) {
         for entry in fs::read_dir(self.tmp()).into_iter().flatten().flatten() {
             let path = entry.path();
@@ -186,7 +186,8 @@ impl StoreDir {
         }
     }
 
-    /// A place for the layers of a pull, which takes too long for the store's lock. It has a lock of its own.
+    /// Makes a directory for the layers of a pull, with a lock of its own: a pull takes too long to hold the lock of the
+    /// store.
     pub(super) fn pull_dir(&self) -> Result<PullDir, ImageError> {
         let failed = |e: io::Error| ImageError::io(format!("write {}", self.pulls().display()), e);
         loop {
@@ -195,7 +196,7 @@ impl StoreDir {
             let name = path.join("lock");
             let file = match File::create_new(&name) {
                 Ok(file) => file,
-                // another process took it for a leftover
+                // Another process removed the directory as a leftover.
                 Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
                 Err(e) => return Err(failed(e)),
             };
@@ -207,7 +208,7 @@ impl StoreDir {
         }
     }
 
-    /// Removes the layers of pulls whose process has died.
+    /// Removes the directories of pulls that belong to dead processes.
     fn clear_pulls(&self) {
         for entry in fs::read_dir(self.pulls()).into_iter().flatten().flatten() {
             let path = entry.path();
@@ -243,7 +244,7 @@ impl StoreDir {
         self.layer_dir(diff_id).join("fs").is_dir()
     }
 
-    /// Bytes of a layer's files; counted again when the number was lost.
+    /// Returns the size in bytes of a layer's files. If the recorded size is lost, the files are counted again.
     pub(super) fn layer_bytes(&self, diff_id: &str) -> Result<u64, ImageError> {
         let dir = self.layer_dir(diff_id);
         match self.read_json::<LayerRecord>(&dir.join("layer.json")) {
@@ -283,7 +284,7 @@ impl StoreDir {
             .collect())
     }
 
-    /// The names in one of the store's directories, sorted.
+    /// Returns the names in the subdirectory `sub` of the store, sorted.
     pub(super) fn entries(&self, sub: &str) -> Result<Vec<String>, ImageError> {
         let dir = self.path.join(sub);
         let list = fs::read_dir(&dir).and_then(|d| {
@@ -295,7 +296,8 @@ impl StoreDir {
         Ok(list)
     }
 
-    /// [`ImageError::Corrupt`] when the file is not one that we wrote.
+    /// Reads a file of the store. Returns None if the file does not exist, and [`ImageError::Corrupt`] if podprobe did
+    /// not write its content.
     pub(super) fn read_json<T: DeserializeOwned>(
         &self,
         path: &Path,
@@ -309,7 +311,8 @@ impl StoreDir {
         }
     }
 
-    /// Replaces a file as a whole: after a power loss it has the old content or the new one. Only under the lock.
+    /// Replaces a file as a whole: after a power loss the file has the old content or the new one. The caller holds the
+    /// lock.
     pub(super) fn write_json(&self, path: &Path, value: &impl Serialize) -> Result<(), ImageError> {
         let new = self.tmp().join(unique());
         write_file(&new, value)?;
@@ -318,7 +321,7 @@ impl StoreDir {
         sync_dir(path.parent().unwrap_or(&self.path))
     }
 
-    /// Renames a damaged file, so that a person can look at it. Returns its new name.
+    /// Renames a damaged file, so that a person can look at it. Returns the file's new name.
     pub(super) fn move_aside(&self, path: &Path) -> Result<PathBuf, ImageError> {
         let mut aside = path.as_os_str().to_owned();
         aside.push(".damaged");
@@ -328,16 +331,16 @@ impl StoreDir {
     }
 }
 
-/// The damage of a file that the store has written.
+/// The damage that was found in a file of the store.
 #[derive(Debug, thiserror::Error)]
 enum Damage {
-    /// The file is no JSON, or not of the form that the store writes.
+    /// The file is not JSON, or does not have the form that the store writes.
     #[error(transparent)]
     Form(#[from] serde_json::Error),
-    /// The content was changed by something else.
+    /// Another program has changed the content.
     #[error("its content does not have its digest")]
     Digest,
-    /// The record lies under the name of another image.
+    /// The record's file has the name of another image.
     #[error("it is of another image")]
     OtherImage,
 }
@@ -379,7 +382,7 @@ fn unseal<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Damage> {
     Ok(serde_json::from_value(content)?)
 }
 
-/// Bytes of the regular files below `dir`, a hard link counted once.
+/// Returns the size in bytes of the regular files below `dir`. A file with several hard links counts once.
 fn size_of_files(dir: &Path) -> io::Result<u64> {
     let (mut bytes, mut seen, mut todo) = (0, BTreeSet::new(), vec![dir.to_owned()]);
     while let Some(dir) = todo.pop() {

@@ -1,10 +1,11 @@
-//! Keeps the image store in order: loads archives dropped into a directory, removes unused images (pulled ones when the disk
-//! is full), and reports changes of names, also by other processes.
+//! Keeps the image store in order: loads archives that are dropped into a directory, and removes unused images (images
+//! that were pulled, only when the disk is full). It also reports changes of image names, including changes by other
+//! processes.
 //!
-//! Invariants: an inotify event is only a hint, the listing of the directory decides. A problem is
-//! logged when it begins, changes and ends. An archive that is still being written is loaded later.
-//! A stop takes effect between two archives; an archive that is being unpacked then is finished or,
-//! if the process ends first, left in the store's `tmp/`, which the next writer empties.
+//! Invariants: an inotify event is only a hint, and the listing of the directory decides. A problem is logged when it
+//! begins, changes and ends. An archive that is still being written is loaded later. A stop takes effect between two
+//! archives. If an archive is being unpacked at that time, the thread finishes it. If the process ends first, the files
+//! stay in the store's `tmp/`, which the next writer empties.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,34 +32,34 @@ use crate::base::clock::{Moment, go_duration};
 use crate::base::directory_watch::{DirectoryWatch, Hints};
 use crate::base::threads::Roster;
 
-/// Stack of the thread.
+/// Stack size of the thread in bytes.
 const STACK: usize = 2 << 20;
-/// How often the directory is listed without an event.
+/// Longest time until the directory is listed again if no event comes.
 const CHECK: Duration = Duration::from_secs(20);
-/// How often unused images are looked for.
+/// Time between two searches for unused images.
 const PRUNE: Duration = Duration::from_secs(600);
-/// How often the disk is looked at (the kubelet's `ImageGCPeriod`).
+/// Time between two looks at the disk (the kubelet's `ImageGCPeriod`).
 const GARBAGE: Duration = Duration::from_secs(300);
-/// A file written less than this ago counts as still being written, unless an event showed that it
-/// is complete.
+/// A file that was written less than this time ago counts as still being written, unless an event showed that it is
+/// complete.
 const SETTLED: Duration = Duration::from_secs(2);
 
 /// The parts that an image keeper works with.
 pub struct ImageKeeperConfig {
     /// The image store.
     pub store: ImageStore,
-    /// Directory of dropped archives; created when it is missing.
+    /// Directory for dropped archives; created if it is missing.
     pub drop_dir: PathBuf,
-    /// Returns what containers use. Called on the keeper's thread while the store is locked.
+    /// Returns the images and layers that containers use. Called on the keeper's thread while the store is locked.
     pub in_use: Box<dyn Fn() -> ImagesInUse + Send>,
-    /// Which pulled images are removed when the disk is full.
+    /// The policy that decides which pulled images are removed when the disk is full.
     pub gc: ImageGcPolicy,
-    /// Called on the keeper's thread when the store's names changed, by the keeper or by another process (`podprobe image
-    /// import`); must not block.
+    /// Called on the keeper's thread when the image names in the store have changed, by the keeper or by another process
+    /// (`podprobe image import`). Must not block.
     pub on_change: Box<dyn Fn() + Send>,
 }
 
-/// A running keeper.
+/// Handle of the keeper's running thread.
 pub struct ImageKeeper {
     stopped: Arc<AtomicBool>,
     wake: Arc<EventFd>,
@@ -66,10 +67,10 @@ pub struct ImageKeeper {
 }
 
 impl ImageKeeper {
-    /// Starts the thread `images`; it loads and prunes at once.
+    /// Starts the thread `images`, which loads dropped archives and removes unused images at once.
     ///
     /// # Errors
-    /// There are no descriptors left, or the thread cannot be started.
+    /// Returns an error if there are no descriptors left, or if the thread cannot be started.
     pub fn spawn(config: ImageKeeperConfig, roster: &Roster) -> io::Result<Self> {
         let wake = Arc::new(EventFd::from_flags(
             EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK,
@@ -99,7 +100,7 @@ impl ImageKeeper {
         })
     }
 
-    /// Tells the thread to end; never blocks, may be called again.
+    /// Asks the thread to end. Never blocks, and may be called again.
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
         let _ = self.wake.write(1);
@@ -110,20 +111,20 @@ impl ImageKeeper {
         self.thread.is_finished()
     }
 
-    /// Waits for the thread after [`ImageKeeper::stop`], at most `limit`, because it may be
-    /// unpacking an archive. Returns false when it has not ended by then; the process may end
-    /// anyway, and the next keeper loads the archive.
+    /// Waits after [`ImageKeeper::stop`] until the thread has ended, at most for `limit`, because the thread may be
+    /// unpacking an archive. Returns false if the thread has not ended by then. The process may end all the same, and the
+    /// next keeper loads the archive.
     pub fn join(self, limit: Duration) -> bool {
         let deadline = Instant::now() + limit;
         while !self.thread.is_finished() && Instant::now() < deadline {
             std::thread::park_timeout(Duration::from_millis(2));
         }
-        // Panics are caught inside.
+        // `join` does not wait or fail: the thread has ended, and catches its own panics.
         self.thread.is_finished() && self.thread.join().is_ok()
     }
 }
 
-/// A reason for which the disk stays too full.
+/// Reason why the disk stays too full.
 #[derive(Debug, thiserror::Error)]
 enum FullDiskError {
     /// The store cannot be read or changed.
@@ -140,18 +141,18 @@ enum FullDiskError {
         /// The directory of the store.
         store: PathBuf,
         high_percent: u8,
-        /// The age from which on an image may be removed.
+        /// Time for which an image must have been on the node before it may be removed.
         min_age: Duration,
     },
 }
 
-/// The present problems, by path or subject.
+/// The present problems. The key is a path, or one of the subjects [`PRUNING`] and [`DISK`].
 #[derive(Debug, Default)]
 struct Problems(BTreeMap<String, String>);
 
 impl Problems {
-    /// Replaces the problems that `about` matches; returns a line for each new, changed or ended
-    /// problem.
+    /// Replaces the problems with a subject that `about` accepts by those of `now`. Returns two lists of log lines: new
+    /// and changed problems, and problems that have ended.
     fn replace(
         &mut self,
         about: impl Fn(&str) -> bool,
@@ -178,9 +179,9 @@ impl Problems {
     }
 }
 
-/// The subject of a failed prune; every other one but the next is a path.
+/// The subject for a failed removal of unused images. All subjects but this and [`DISK`] are paths.
 const PRUNING: &str = "unused images";
-/// The subject of a disk that stays full.
+/// The subject for a disk that stays too full.
 const DISK: &str = "images on a full disk";
 
 struct Worker {
@@ -233,8 +234,8 @@ impl Worker {
         self.stopped.load(Ordering::Acquire)
     }
 
-    /// Watches the directory of dropped archives and the store. Runs before the listing, so that a change after the listing
-    /// gives an event.
+    /// Watches the directory of dropped archives and the store. This comes before the listing, so that a change after the
+    /// listing gives an event.
     fn watch(&mut self) {
         let dir = self.drop_dir.display().to_string();
         let made =
@@ -243,7 +244,7 @@ impl Worker {
             .watch
             .ensure(Moment::now())
             .map_err(|e| format!("{e}; archives are found at the next look"));
-        // Only a hint: a pod that waits for an image tries again by itself.
+        // A watch on the names is only a hint: a pod that waits for an image tries again by itself.
         let _ = self.names.ensure(Moment::now());
         if self.watch.retry_at().is_none() || watched.is_err() {
             let problem = made.and(watched).err().map(|text| (dir.clone(), text));
@@ -257,7 +258,8 @@ impl Worker {
         over.iter().for_each(|line| log::info!("{line}"));
     }
 
-    /// Returns whether an archive is still being written, so that it must be loaded later.
+    /// Loads the archives that are complete. Returns true if an archive is still being written, so that it must be loaded
+    /// later.
     fn load(&mut self, complete: &Hints) -> bool {
         let left = Cell::new(false);
         let later = |path: &Path| {
@@ -291,7 +293,7 @@ impl Worker {
             problems,
         );
         if !report.loaded.is_empty() {
-            // Without waiting for the watch on the store, which may be missing.
+            // This does not wait for the watch on the store, which may be missing.
             (self.config.on_change)();
         }
         left.get()
@@ -318,7 +320,7 @@ impl Worker {
         self.tell(|subject| subject == DISK, problem.into_iter().collect());
     }
 
-    /// Notes which images are used, and removes some when the disk is too full.
+    /// Notes which images are in use now, and removes some images if the disk is too full.
     fn free_disk(&mut self) -> Result<(), FullDiskError> {
         let (store, policy) = (&self.config.store, &self.config.gc);
         let now = Moment::now();
@@ -359,14 +361,14 @@ impl Worker {
         }
     }
 
-    /// Waits until the deadline, the stop, or an event that matters.
+    /// Waits until the deadline, a stop, or an event for which `reason` returns true. Returns the hints of this event.
     fn wait(&mut self, deadline: Moment, reason: impl Fn(&Hints) -> bool) -> Hints {
         loop {
             let left = deadline.since(Moment::now());
             if left.is_zero() || self.is_stopped() {
                 return Hints::default();
             }
-            // Rounded up: waking a little early would spin.
+            // Rounded up: a timeout that ends before the deadline would make this loop spin.
             let timeout =
                 PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX);
             let mut fds = vec![PollFd::new(self.wake.as_fd(), PollFlags::POLLIN)];
@@ -395,8 +397,8 @@ fn is_not_hidden(name: &OsStr) -> bool {
     !name.as_encoded_bytes().starts_with(b".")
 }
 
-/// Tells whether a program is still writing the file. `complete` has the names of the files that an event showed to
-/// be complete. A file with a modification time in the future counts as complete, because the wall clock may have jumped.
+/// Tells whether a program is still writing the file. `complete` has the names of files that an event showed to be
+/// complete. A file with a modification time in the future counts as complete, because the wall clock may have jumped.
 fn is_being_written(path: &Path, complete: &BTreeSet<OsString>) -> bool {
     if path.file_name().is_some_and(|name| complete.contains(name)) {
         return false;

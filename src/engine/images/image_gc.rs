@@ -1,20 +1,23 @@
-//! Which images go when the disk is full: the kubelet's rule, by thresholds and by last use. Decides.
+//! Decides which images are removed when the disk is full. The rule is the kubelet's: thresholds, and the time of the
+//! last use.
 //!
-//! An image that somebody loaded or imported by hand never goes: nobody could get it back.
+//! An image that somebody loaded or imported by hand is never removed: nobody could get it back.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::base::clock::Moment;
 
-/// When images are removed, and which may be.
+/// Settings that say when images are removed, and which images may be removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImageGcPolicy {
-    /// `imageGCHighThresholdPercent`: images are removed when this much of the disk is used; 100 is never; default 85.
+    /// `imageGCHighThresholdPercent`: images are removed if at least this percentage of the disk is used. 100 means
+    /// never. The default is 85.
     pub high_percent: u8,
-    /// `imageGCLowThresholdPercent`: until this much is used; default 80.
+    /// `imageGCLowThresholdPercent`: images are removed until at most this percentage of the disk is used. The default is
+    /// 80.
     pub low_percent: u8,
-    /// `imageMinimumGCAge`: an image that was seen first less than this ago stays; default 2 minutes.
+    /// `imageMinimumGCAge`: an image stays if podprobe saw it first less than this time ago. The default is 2 minutes.
     pub min_age: Duration,
 }
 
@@ -28,17 +31,17 @@ impl Default for ImageGcPolicy {
     }
 }
 
-/// The file system of the images, in bytes.
+/// Size and free space of the file system that holds the images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiskUsage {
-    /// The size of the whole file system.
+    /// Size of the whole file system in bytes.
     pub capacity: u64,
-    /// The bytes that podprobe can still use.
+    /// Number of bytes that podprobe can still use.
     pub available: u64,
 }
 
 impl DiskUsage {
-    /// Rounded down; what is kept for root counts as used.
+    /// Returns the used part of the disk in percent, rounded down. Space that is reserved for root counts as used.
     pub fn percent(&self) -> u8 {
         let used = u128::from(self.capacity.saturating_sub(self.available));
         let percent = used * 100 / u128::from(self.capacity.max(1));
@@ -47,7 +50,7 @@ impl DiskUsage {
 }
 
 impl ImageGcPolicy {
-    /// The bytes that must be available afterwards; None when there is nothing to do.
+    /// Returns the number of bytes that must be available after a removal. Returns None if no image needs to be removed.
     pub fn wanted(&self, disk: DiskUsage) -> Option<u64> {
         if self.high_percent >= 100 || disk.percent() < self.high_percent {
             return None;
@@ -64,12 +67,12 @@ struct Seen {
     used: Option<Moment>,
 }
 
-/// When images were used, as far as this daemon has seen.
+/// First and last time at which this daemon saw each image, and saw it in use.
 #[derive(Debug, Default)]
 pub struct ImageUses(BTreeMap<String, Seen>);
 
 impl ImageUses {
-    /// Takes note of the images on the node, each with whether a container uses it now.
+    /// Notes the images on the node. Each comes with true if a container uses it now.
     pub fn look(&mut self, now: Moment, images: impl Iterator<Item = (String, bool)>) {
         let mut old = std::mem::take(&mut self.0);
         self.0 = images
@@ -86,8 +89,9 @@ impl ImageUses {
             .collect();
     }
 
-    /// Returns the ids of the images that may be removed, in the order of removal. Never used images come first, the one
-    /// seen first at the front. Then come the used ones, the one whose last use is longest ago at the front.
+    /// Returns the ids of the images that may be removed, in the order of removal. Images that were never used come
+    /// first, and among them the image that was seen first. Then come the used images, and among them the image with the
+    /// oldest last use.
     pub fn removable(&self, now: Moment, policy: &ImageGcPolicy) -> Vec<String> {
         let old_enough = |seen: &Seen| {
             now.since(seen.first) >= policy.min_age && seen.used.is_none_or(|used| used < now)

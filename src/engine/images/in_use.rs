@@ -1,4 +1,4 @@
-//! The images and layers that containers use and that a removal must keep.
+//! The images and layers that containers use. A removal must keep them.
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -7,26 +7,24 @@ use std::io::{self, BufRead, BufReader};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// The images and layers that containers use. The layers have a list of their own, because the record of an image may
-/// be lost.
+/// The images and layers that containers use. Layers have a set of their own, because the record of an image may be lost.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ImagesInUse {
     images: HashSet<String>,
-    /// Names of the layers' directories.
+    /// Names of the directories of used layers.
     layers: HashSet<OsString>,
-    /// The numbers of layers of the containers' images.
+    /// For each container, the number of layers that its image has.
     counts: HashSet<usize>,
     everything: bool,
 }
 
 impl ImagesInUse {
-    /// Marks everything as used: for a container that cannot be read and may use any image.
+    /// Marks everything as used. This is for a container that cannot be read and may use any image.
     pub fn assume_everything(&mut self) {
         self.everything = true;
     }
 
-    /// Adds a container with the image of this id (`sha256:…`) and these layers
-    /// ([`super::Image::layers`]).
+    /// Marks as used the image of a container, with its id (`sha256:…`) and its layers ([`super::Image::layers`]).
     pub fn add<'a>(&mut self, id: &str, layers: impl IntoIterator<Item = &'a PathBuf>) {
         self.images.insert(id.to_owned());
         let count = layers
@@ -36,8 +34,8 @@ impl ImagesInUse {
         self.counts.insert(count);
     }
 
-    /// Adds the layers of every overlay that is mounted on this machine: a container keeps running
-    /// when its record is lost (for example when /run was emptied).
+    /// Marks as used the layers of every overlay that is mounted on this machine. A container keeps running when its
+    /// record is lost (for example when /run was emptied).
     pub fn add_mounted(&mut self) {
         if let Err(e) = self.read_mounts() {
             log::warn!("cannot read which layers are mounted: {e}; all are kept");
@@ -50,20 +48,20 @@ impl ImagesInUse {
         self.everything || self.images.contains(id)
     }
 
-    /// Tells whether a container uses, or may use, the layer of this directory name (64 hex digits).
+    /// Tells whether a container uses, or may use, the layer in the directory with this name (64 hex digits).
     pub(super) fn layer(&self, name: &str) -> bool {
         self.everything || self.layers.contains(OsStr::new(name))
     }
 
-    /// `…/layers/<hex>/fs`.
+    /// Marks as used the layer at a path of the form `…/layers/<hex>/fs`.
     fn add_layer(&mut self, path: &Path) {
         self.layers
             .extend(path.parent().and_then(Path::file_name).map(Into::into));
     }
 
-    /// Reads the mounts of one process per mount namespace. A process that ends meanwhile has no
-    /// mounts. One in a user namespace of its own may have mounted whatever it likes, and is left
-    /// out: no container begins in one.
+    /// Reads the mounts of one process for each mount namespace. A process that ends meanwhile has no mounts. A process
+    /// in a user namespace of its own may have mounted anything, and is left out: no container starts in such a
+    /// namespace.
     fn read_mounts(&mut self) -> io::Result<()> {
         let mut seen = HashSet::new();
         let own_user = fs::read_link("/proc/self/ns/user").ok();
@@ -82,7 +80,8 @@ impl ImagesInUse {
         Ok(())
     }
 
-    /// Holds one line at a time: a privileged container may mount without a limit.
+    /// Marks as used the layers of all overlays in a mountinfo file. It holds one line at a time, because a privileged
+    /// container may make any number of mounts.
     fn add_overlays(&mut self, mountinfo: impl BufRead) {
         for line in mountinfo.split(b'\n').map_while(Result::ok) {
             let Some(at) = find(&line, b" - overlay ") else {
@@ -91,9 +90,9 @@ impl ImagesInUse {
             let options = line[at..].rsplit(|b| *b == b' ').next().unwrap_or_default();
             let values = options.split(|b| *b == b',').filter_map(lower_directories);
             let lower: Vec<&[u8]> = values.flat_map(|v| v.split(|b| *b == b':')).collect();
-            // An overlay of many layers is mounted by descriptors (see `overlay`), and the kernel
-            // shows only their numbers. It belongs to a known container, unless no known image has
-            // this many layers.
+            // An overlay of many layers is mounted by descriptors (see `overlay`), and the kernel shows only their
+            // numbers. If a known container has this number of layers, the overlay counts as the container's. Otherwise
+            // everything is marked as used.
             if lower.iter().all(|l| l.iter().all(u8::is_ascii_digit)) {
                 self.everything |= !self.counts.contains(&lower.len());
             }
@@ -104,7 +103,8 @@ impl ImagesInUse {
     }
 }
 
-/// The value of `lowerdir=` (all of them, joined by colons) or `lowerdir+=` (one, as newer kernels show it).
+/// Returns the value of a mount option `lowerdir=` (all directories, joined by colons) or `lowerdir+=` (one directory, as
+/// newer kernels show it).
 fn lower_directories(option: &[u8]) -> Option<&[u8]> {
     option
         .strip_prefix(b"lowerdir=")
@@ -158,7 +158,7 @@ mod tests {
         assert!(!used.layer("cc"), "it is the container that is known");
     }
 
-    /// Whoever is in a container may make a user namespace, and mount what names layers of ours.
+    /// A program in a container may make a user namespace, and mount overlays there that name layers of the store.
     #[test]
     fn what_is_mounted_in_a_user_namespace_of_its_own_uses_nothing() {
         let mounted = |user: &[&str]| {

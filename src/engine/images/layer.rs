@@ -1,8 +1,8 @@
-//! Unpacks one layer into an empty directory, in overlayfs's form. The archive is not trusted.
+//! Unpacks one layer into an empty directory, in the form that overlayfs needs. The archive is not trusted.
 //!
-//! Invariants: nothing outside the directory is created, changed, linked or removed (see [`super::tree`]); what is
-//! written is bounded by [`Limits`]; a whiteout appears only where the archive has `.wh.`: neither a 0/0 device nor a
-//! `trusted.overlay.*` attribute of the archive gets through.
+//! Invariants: nothing outside the directory is created, changed, linked or removed (see [`super::tree`]). The amount
+//! that is written is bounded by [`Limits`]. A whiteout appears only where the archive has a `.wh.` entry: 0/0 devices
+//! and `trusted.overlay.*` attributes of the archive are dropped.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -25,14 +25,15 @@ use super::tarstream::{Kind, Stream, TarEntry, TarReader};
 use super::tree::{self, Tree};
 use crate::base::sys::xattr;
 
-/// The limits of one layer.
+/// The limits for one layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Uncompressed bytes of a layer, holes of sparse files included; default 16 GiB.
+    /// Most uncompressed bytes in a layer, with the holes of sparse files. The default is 16 GiB.
     pub bytes: u64,
-    /// Entries of a layer; default 2 million.
+    /// Most entries in a layer. The default is 2 million.
     pub entries: u64,
-    /// Bytes of the names of a layer's directories, which are held in memory until its end; default 64 MiB.
+    /// Most bytes that the names of a layer's directories may take. They are held in memory until the layer's end. The
+    /// default is 64 MiB.
     pub directory_names: u64,
 }
 
@@ -49,9 +50,9 @@ impl Default for Limits {
 /// The result of unpacking a layer.
 #[derive(Debug, Default)]
 pub(super) struct Unpacked {
-    /// Bytes of its files.
+    /// Size in bytes of the layer's files.
     pub(super) bytes: u64,
-    /// Attributes and files that could not be kept, at most [`MAX_WARNINGS`].
+    /// Warnings about attributes and files that could not be kept, at most [`MAX_WARNINGS`].
     pub(super) warnings: Vec<String>,
     /// True if the archive had its end mark.
     pub(super) complete: bool,
@@ -61,7 +62,7 @@ const MAX_WARNINGS: usize = 20;
 const WHITEOUT: &[u8] = b".wh.";
 const OPAQUE: &[u8] = b".wh..wh..opq";
 
-/// Unpacks the uncompressed tar stream into `target`, an empty directory of ours.
+/// Unpacks an uncompressed tar stream into `target`, an empty directory that podprobe has made. Returns the stream too.
 pub(super) fn unpack<R: Stream>(
     stream: R,
     target: &Path,
@@ -90,13 +91,13 @@ struct Unpacker {
     tree: Tree,
     limits: Limits,
     entries: u64,
-    /// Directories whose times are set at the end, because every entry in them changes the time.
+    /// Directories and their times. These are set at the end, because each new entry in a directory changes its time.
     directories: Vec<(Vec<u8>, (i64, i64))>,
     directory_names: u64,
     done: Unpacked,
 }
 
-/// An entry's place: its clean path, the directory it lies in, its name there.
+/// The place of an entry: its clean path, the directory that holds it, and its name there.
 struct Place<'a> {
     path: &'a [u8],
     dir: &'a OwnedFd,
@@ -104,8 +105,7 @@ struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// Turns a system error into one that names the entry and says whether the archive or the
-    /// system caused it.
+    /// Returns an error that names the entry and says whether the archive or the system caused it.
     fn failed(&self, e: impl Into<io::Error>) -> ImageError {
         failed(self.path, e.into())
     }
@@ -184,7 +184,7 @@ impl Unpacker {
         Ok(())
     }
 
-    /// `./`: the layer's own root directory.
+    /// Sets the metadata of the layer's root directory from its entry `./`.
     fn root(&mut self, entry: &TarEntry) -> Result<(), ImageError> {
         if entry.kind != Kind::Directory {
             return Err(ImageError::refused(
@@ -206,9 +206,9 @@ impl Unpacker {
         )
     }
 
-    /// `.wh.NAME` hides NAME of the layers below, `.wh..wh..opq` all of the directory. It does not
-    /// affect this layer's own entries: a file of this name stays and hides the lower one anyway, a
-    /// directory becomes opaque.
+    /// Applies a whiteout entry to the layers below: `.wh.NAME` hides NAME, and `.wh..wh..opq` hides everything in the
+    /// directory. Entries of this layer stay. If this layer has a file called NAME, the file hides the lower one anyway.
+    /// If it has a directory called NAME, the directory becomes opaque.
     fn whiteout(&mut self, place: &Place<'_>) -> Result<(), ImageError> {
         if place.name == OPAQUE {
             return self.opaque(place, b".");
@@ -235,7 +235,7 @@ impl Unpacker {
         tree::make_opaque(place.dir, name).map_err(|e| place.failed(e))
     }
 
-    /// Puts the entry in place without its metadata; false when it is left out.
+    /// Puts the entry in place without its metadata. Returns false if the entry is left out.
     fn make<R: Stream>(
         &mut self,
         entry: &TarEntry,
@@ -246,7 +246,7 @@ impl Unpacker {
             self.warn(place, "a 0/0 device would be a whiteout, left out");
             return Ok(false);
         }
-        // The target is found before anything is removed: a link to itself must not remove what it links to.
+        // The target is found before anything is removed: a link to itself must not remove its own target.
         let target = if entry.kind == Kind::HardLink {
             Some(self.link_target(entry, place)?)
         } else {
@@ -276,8 +276,8 @@ impl Unpacker {
                 )
             }
             Kind::Fifo => mknodat(place.dir, place.name, SFlag::S_IFIFO, Mode::empty(), 0),
-            // Whoever could open the node would reach the device of this machine. What lies at the place in a lower
-            // layer is hidden all the same.
+            // A device node is left out: a program that can open files of the node would reach this machine's device.
+            // Whatever a lower layer has at this place is hidden all the same.
             Kind::CharDevice | Kind::BlockDevice => {
                 self.warn(place, "a device node, left out");
                 return tree::hide(place.dir, place.name)
@@ -288,9 +288,8 @@ impl Unpacker {
         made.map(|()| true).map_err(|e| place.failed(e))
     }
 
-    /// Removes the earlier entry of this layer at the place, except a directory when the new entry
-    /// is a directory too. Returns whether it was a whiteout: a directory in its place hides the
-    /// layers below.
+    /// Removes an earlier entry of this layer at the place, except a directory if the new entry is a directory too.
+    /// Returns true if the removed entry was a whiteout: a directory in its place must hide the layers below.
     fn clear(&mut self, entry: &TarEntry, place: &Place<'_>) -> Result<bool, ImageError> {
         let Some(stat) = Tree::stat(place.dir, place.name).map_err(|e| place.failed(e))? else {
             return Ok(false);
@@ -304,8 +303,8 @@ impl Unpacker {
         Ok(tree::is_whiteout(&stat))
     }
 
-    /// The directory and name of a hard link's target in this layer. The last component is not
-    /// followed.
+    /// Returns the directory and the name of a hard link's target in this layer. If the target is a symlink, the link
+    /// itself is the target.
     fn link_target(
         &mut self,
         entry: &TarEntry,
@@ -378,7 +377,8 @@ impl Unpacker {
         }
     }
 
-    /// Owner, mode, attributes, time: in this order, because a new owner clears setuid and `security.capability`.
+    /// Sets owner, mode, attributes and time, in this order: a change of the owner clears setuid and
+    /// `security.capability`.
     fn metadata(&mut self, entry: &TarEntry, place: &Place<'_>) -> Result<(), ImageError> {
         let (uid, gid) = (Uid::from_raw(entry.uid), Gid::from_raw(entry.gid));
         fchownat(
@@ -390,7 +390,7 @@ impl Unpacker {
         )
         .map_err(|e| place.failed(e))?;
         if entry.kind != Kind::Symlink {
-            // Follows no link: we have just made this file, and it is not a symlink.
+            // The flag makes no difference: this code has just made the file, and it is not a symlink.
             let mode = Mode::from_bits_truncate(entry.mode);
             fchmodat(place.dir, place.name, mode, FchmodatFlags::FollowSymlink)
                 .map_err(|e| place.failed(e))?;
@@ -443,7 +443,7 @@ impl Unpacker {
     fn finish_directories(&mut self) -> Result<(), ImageError> {
         for (path, mtime) in std::mem::take(&mut self.directories) {
             let (parent, name) = tree::split(&path).unwrap_or((b"", b"."));
-            // A later entry may have replaced it; then there is nothing to set.
+            // A later entry may have replaced the directory. Then there is nothing to set.
             let Ok(dir) = self.tree.dir(parent, false) else {
                 continue;
             };
@@ -467,8 +467,9 @@ fn is_dir(stat: &FileStat) -> bool {
     stat.st_mode & libc::S_IFMT == libc::S_IFDIR
 }
 
-/// Tells whether an image may set the attribute of this name. `trusted.*` and `user.overlay.*` would control overlayfs.
-/// `security.*`, except `security.capability`, would control this node's security policy.
+/// Tells whether an image may set the attribute of this name. `trusted.*` and `user.overlay.*` are refused, because they
+/// would control overlayfs. `security.*`, except `security.capability`, is refused, because it would control this node's
+/// security policy.
 fn is_kept(name: &[u8]) -> bool {
     let posix_acl = matches!(
         name,

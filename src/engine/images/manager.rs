@@ -1,12 +1,10 @@
-//! Makes sure that an image is on the node before its container is made: pull policy, back-off and
-//! events, as the kubelet's image manager (pkg/kubelet/images/image_manager.go,
-//! `EnsureImageExists`).
+//! Makes sure that an image is on the node before its container is made. Pull policy, back-off and events are those of
+//! the kubelet's image manager (pkg/kubelet/images/image_manager.go, `EnsureImageExists`).
 //!
-//! Invariants: only [`should_pull`] decides whether to pull. No lock is held while an image is
-//! pulled. If no registry serves an image, a present image is used whatever the policy, and a
-//! container waits for a missing one to be loaded. An image that somebody loaded by hand is never
-//! replaced by one of a registry, and one that was pulled is used while its registry cannot be
-//! reached (deviations: pull-always).
+//! Invariants: only [`should_pull`] decides whether to pull. No lock is held while an image is pulled. If no registry
+//! serves an image and the image is present, it is used with every policy. If it is missing, the container waits until
+//! somebody loads it. An image that somebody loaded by hand is never replaced by an image from a registry. An image that
+//! was pulled is used while its registry cannot be reached (deviations: pull-always).
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -23,19 +21,19 @@ use super::store::{Image, ImageStore};
 use crate::base::clock::{Moment, Time, go_duration};
 use crate::base::locks::Locked;
 
-/// `imagePullPolicy`.
+/// The pull policy of a container (`imagePullPolicy`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PullPolicy {
-    /// Pulled for each start.
+    /// The image is pulled for each start.
     Always,
-    /// Pulled when it is missing.
+    /// The image is pulled if it is missing.
     IfNotPresent,
-    /// Never pulled.
+    /// The image is never pulled.
     Never,
 }
 
 impl PullPolicy {
-    /// The policy of that name in a defaulted and validated pod.
+    /// Returns the policy with this name, which comes from a defaulted and validated pod.
     pub fn named(name: &str) -> Self {
         match name {
             "Always" => Self::Always,
@@ -47,10 +45,10 @@ impl PullPolicy {
 
 /// The images of the node (CRI `ImageService`).
 pub trait ImageService: Send + Sync {
-    /// The image that a reference names.
+    /// Returns the image that a reference names.
     ///
     /// # Errors
-    /// [`ImageError::NotFound`] when it is not on the node.
+    /// Returns [`ImageError::NotFound`] if the image is not on the node.
     fn image(&self, reference: &str) -> Result<Image, ImageError>;
 }
 
@@ -60,14 +58,14 @@ impl ImageService for ImageStore {
     }
 }
 
-/// The order for a pull of one image.
+/// A request to pull one image.
 #[derive(Clone, Copy)]
 pub struct PullRequest<'a> {
     /// The image to pull.
     pub image: &'a Reference,
-    /// Logins to try before the node's own: the pull secrets of a pod.
+    /// Logins to try before the node's own logins: the pull secrets of a pod.
     pub credentials: &'a [DockerConfig],
-    /// Tells whether nobody wants the image any more.
+    /// Returns true if nobody needs the image any more.
     pub cancelled: &'a dyn Fn() -> bool,
 }
 
@@ -76,11 +74,11 @@ pub trait Puller: Send + Sync {
     /// Tells whether there is a registry for this image.
     fn serves(&self, image: &Reference) -> bool;
 
-    /// Pulls an image and stores it under its name. Returns the size of the image in bytes. Writes into `progress` how far
-    /// the pull is. Blocks until the image is stored; called for several images at once.
+    /// Pulls an image and stores it under its name. Returns the size of the image in bytes. Writes the progress of the
+    /// pull into `progress`. Blocks until the image is stored. May be called for several images at once.
     ///
     /// # Errors
-    /// Returns why the pull failed. No part of the image is kept.
+    /// Returns a [`PullError`] if the pull failed. Then no part of the image is kept.
     fn pull(
         &self,
         request: &PullRequest<'_>,
@@ -88,7 +86,7 @@ pub trait Puller: Send + Sync {
     ) -> Result<u64, PullError>;
 }
 
-/// Nothing is pulled (`"pull": false` in `registries`): images are loaded by people.
+/// A puller for a node that pulls nothing (`"pull": false` in `registries`): people load its images.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoRegistry;
 
@@ -105,14 +103,14 @@ impl Puller for NoRegistry {
     }
 }
 
-/// Why an image was not pulled.
+/// Reason why an image was not pulled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PullError {
     /// The registry does not answer.
     RegistryUnavailable(String),
-    /// The caller does not want the image any more.
+    /// The caller does not need the image any more.
     Cancelled,
-    /// Anything else.
+    /// Any other failure.
     Failed(String),
 }
 
@@ -128,10 +126,10 @@ impl fmt::Display for PullError {
 
 impl std::error::Error for PullError {}
 
-/// The container that needs an image.
+/// A container's request for its image.
 #[derive(Clone, Copy)]
 pub struct ImageRequest<'a> {
-    /// UID of the pod: each pod has a back-off of its own.
+    /// UID of the pod. Each pod has a back-off of its own.
     pub pod_uid: &'a str,
     /// The image as the container names it.
     pub image: &'a str,
@@ -139,41 +137,41 @@ pub struct ImageRequest<'a> {
     pub policy: PullPolicy,
     /// The pod's pull secrets.
     pub credentials: &'a [DockerConfig],
-    /// Tells whether the container is not to start any more.
+    /// Returns true if the container is not to be started any more.
     pub cancelled: &'a dyn Fn() -> bool,
 }
 
-/// An event to record of the container, in the kubelet's reasons and texts.
+/// An event for the container, with the kubelet's reasons and texts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImageEvent {
-    /// Type `Warning` instead of `Normal`.
+    /// True for an event of type `Warning`, false for `Normal`.
     pub warning: bool,
     /// `Pulled`, `Pulling`, `Failed`, `BackOff`, `InspectFailed`, `ErrImageNeverPull` or
     /// `FailedToRetrieveImagePullSecret`.
     pub reason: &'static str,
-    /// The text.
+    /// The text of the event.
     pub message: String,
 }
 
-/// The reason a container shows while it waits for its image.
+/// The reason that the status of a container shows while the container waits for its image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ImageWaitReason {
-    /// The image is missing and is not pulled.
+    /// The image is missing, and podprobe does not pull it.
     ErrImageNeverPull,
-    /// The name is not an image name.
+    /// The container's image is not a valid image name.
     InvalidImageName,
-    /// The image is present and cannot be used.
+    /// The image is present, but cannot be used.
     ImageInspectError,
     /// The pull has just failed.
     ErrImagePull,
-    /// The registry has just not answered.
+    /// The last pull failed because the registry did not answer.
     RegistryUnavailable,
-    /// A pull failed, and the next try is later.
+    /// A pull failed, and the next try comes later.
     ImagePullBackOff,
 }
 
 impl ImageWaitReason {
-    /// All reasons, to find containers that wait for an image.
+    /// All reasons. With these a container that waits for an image can be recognised.
     pub const ALL: [Self; 6] = [
         Self::ErrImageNeverPull,
         Self::InvalidImageName,
@@ -183,7 +181,7 @@ impl ImageWaitReason {
         Self::ImagePullBackOff,
     ];
 
-    /// Returns the reason as `state.waiting.reason` has it.
+    /// Returns the reason as it appears in `state.waiting.reason`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::ErrImageNeverPull => "ErrImageNeverPull",
@@ -196,19 +194,19 @@ impl ImageWaitReason {
     }
 }
 
-/// Why a container has no image to start with.
+/// Reason why a container has no image to start with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EnsureError {
     /// The value for `state.waiting.reason`.
     pub reason: ImageWaitReason,
     /// The text for `state.waiting.message`.
     pub message: String,
-    /// When the back-off ends, if there is one.
+    /// The time at which the back-off ends, if there is one.
     pub retry_at: Option<Moment>,
 }
 
 impl fmt::Display for EnsureError {
-    /// The reason alone, as in the kubelet's event `Error: ErrImagePull`.
+    /// Writes the reason alone, as in the kubelet's event `Error: ErrImagePull`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.reason.as_str())
     }
@@ -216,11 +214,11 @@ impl fmt::Display for EnsureError {
 
 impl std::error::Error for EnsureError {}
 
-/// The way in which an image came to the node, or that it is missing.
+/// How an image came to the node, or that it is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Present {
     Missing,
-    /// Somebody put it there by hand.
+    /// Somebody loaded the image by hand.
     Loaded,
     Pulled,
 }
@@ -234,12 +232,12 @@ fn should_pull(policy: PullPolicy, present: Present) -> bool {
     }
 }
 
-/// How many images are pulled at once (`serializeImagePulls`, `maxParallelImagePulls`).
+/// Number of images that are pulled at once (`serializeImagePulls`, `maxParallelImagePulls`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parallel {
     /// Images are pulled one after the other.
     Serial,
-    /// All images that are wanted are pulled at once.
+    /// All images that containers need are pulled at once.
     Unlimited,
     /// At most this number of images are pulled at once.
     AtMost(usize),
@@ -250,14 +248,14 @@ pub struct ImageManager {
     images: Arc<dyn ImageService>,
     puller: Box<dyn Puller>,
     back_off: Mutex<BackOff>,
-    /// None without a limit.
+    /// The slots for pulls; None if the number of pulls is not limited.
     slots: Option<Slots>,
     pulls: Pulls,
     metrics: PullMetrics,
 }
 
 impl ImageManager {
-    /// A manager of these images and this registry, which pulls one image at a time.
+    /// Returns a manager with this store and this registry. It pulls one image at a time.
     pub fn new(images: Arc<dyn ImageService>, puller: Box<dyn Puller>) -> Self {
         Self {
             images,
@@ -269,7 +267,7 @@ impl ImageManager {
         }
     }
 
-    /// Sets how many images this manager pulls at once.
+    /// Sets the number of images that this manager pulls at once.
     pub fn parallel(self, parallel: Parallel) -> Self {
         let slots = match parallel {
             Parallel::Serial => Some(Slots::new(1)),
@@ -279,8 +277,8 @@ impl ImageManager {
         Self { slots, ..self }
     }
 
-    /// Returns the image; pulls it when the policy asks for it. Blocks during a pull. Passes events
-    /// to `record` as they happen; `clock` returns the time.
+    /// Returns the image, and pulls it first if the policy asks for that. Blocks during a pull. Calls `record` with each
+    /// event at once. `clock` returns the time.
     pub fn ensure(
         &self,
         request: ImageRequest<'_>,
@@ -304,7 +302,7 @@ impl ImageManager {
                 return Err(error(ImageWaitReason::ImageInspectError, message));
             }
         };
-        // An image given by its id has no registry.
+        // An image that is given by its id has no registry.
         let reference = Reference::parse(image).ok();
         let served = reference.filter(|r| self.puller.serves(r));
         match (served, found) {
@@ -328,7 +326,7 @@ impl ImageManager {
         }
     }
 
-    /// Pulls. While the registry cannot be reached, an image that is there is used.
+    /// Pulls an image. If the registry cannot be reached, the image that is present is used instead, if there is one.
     fn pull_or(
         &self,
         present: Option<Image>,
@@ -362,7 +360,7 @@ impl ImageManager {
                 Ok(image)
             }
             (_, Some(e)) => Err(e),
-            // `present` is there whenever nothing was tried
+            // This case does not occur: without a try, `present` holds an image.
             (_, None) => Err(error(ImageWaitReason::ErrImagePull, String::new())),
         }
     }
@@ -378,7 +376,7 @@ impl ImageManager {
         let image = request.image;
         let asked = clock();
         let pull = self.pulls.begin(request.pod_uid, image, asked);
-        // An event wakes who watches the pod, so each change of its pulls comes before one.
+        // An event wakes the watchers of the pod. So each change of the pod's pulls comes before an event.
         record(normal("Pulling", format!("Pulling image {image:?}")));
         let slot = self.slot(request.cancelled)?;
         let started = clock();
@@ -414,12 +412,13 @@ impl ImageManager {
         })
     }
 
-    /// Returns the counters of the pulls.
+    /// Returns the counters of pulls.
     pub fn metrics(&self) -> &PullMetrics {
         &self.metrics
     }
 
-    /// Returns how far the pulls for a pod are, and the pulls that wait to be tried again.
+    /// Returns the pulls for a pod: those that run or wait for a slot, with their progress, and those that wait for their
+    /// next try.
     pub fn pulls_of(&self, pod_uid: &str, now: Moment) -> Vec<ImagePull> {
         let mut pulls = self.pulls.of(pod_uid, now);
         let at = |moment: Moment| Time::from(SystemTime::now() + moment.since(now));
@@ -433,13 +432,13 @@ impl ImageManager {
         pulls
     }
 
-    /// The UIDs of pods with a pull under way whose watchers have been told nothing of it for half a second. They count
-    /// as told from now on.
+    /// Returns the UIDs of the pods that have a running pull and that were not reported for half a second. From now on
+    /// these count as reported.
     pub fn pulls_to_tell(&self, now: Moment) -> Vec<String> {
         self.pulls.due(now)
     }
 
-    /// Waits for its turn.
+    /// Waits for a free slot for a pull. Fails if the pull is cancelled meanwhile.
     fn slot(&self, cancelled: &dyn Fn() -> bool) -> Result<Option<Slot>, EnsureError> {
         match &self.slots {
             None => Ok(None),
@@ -450,7 +449,7 @@ impl ImageManager {
         }
     }
 
-    /// Records a failed pull, and holds the next one back. A cancelled pull has not failed.
+    /// Records a failed pull, and holds the next try back. A cancelled pull does not count as failed.
     fn failed(
         &self,
         key: Key,
@@ -485,13 +484,13 @@ fn hold_back(image: &str, held: Held, record: &mut dyn FnMut(ImageEvent)) -> Ens
     }
 }
 
-/// Formats the time between two moments in whole milliseconds, as Go writes a duration.
+/// Formats the time between two moments as Go writes a duration, in whole milliseconds.
 fn took(from: Moment, to: Moment) -> String {
     let milliseconds = u64::try_from(to.since(from).as_millis()).unwrap_or(u64::MAX);
     go_duration(Duration::from_millis(milliseconds))
 }
 
-/// The text of today's kubelets, which check who may use an image.
+/// Returns the event text of present kubelets, which also check whether the pod may use the image.
 fn present_on_machine(image: &str) -> String {
     format!("Container image {image:?} already present on machine and can be accessed by the pod")
 }

@@ -1,17 +1,17 @@
-//! Images: loaded from archives and directories, or pulled from registries; unpacked once per layer, mounted with overlayfs.
+//! Images come from archives and directories, or are pulled from registries. Each layer is unpacked once, and mounted
+//! with overlayfs.
 //!
 //! ```text
 //! archive ─ source ─▶ archive (which images, which blobs) ─▶ stream (digest, decompression, limit)
 //!                                                              └▶ tarstream ─▶ layer (tree) ─▶ staging ─▶ store
 //! ```
 //!
-//! From the top: `registry` (pulls) and `housekeeping` (a thread) over `manager` (an image for a container), `pulls`, `dropped`,
-//! `save`, `removal`, `store`, `staging` and `repair`, `archive`, `source`, `layer`, `files`, and the leaves. No file uses one
-//! above it.
+//! Files from the top down: `registry` (pulls) and `housekeeping` (a thread); `manager` (the image for a container);
+//! `pulls`, `dropped`, `save`, `removal`, `store`, `staging` and `repair`; `archive`, `source`, `layer` and `files`; then
+//! the rest. No file uses a file that stands further up.
 //!
-//! Invariants: an archive is not trusted: every digest is checked, every size is bounded, nothing
-//! is written outside the store. A load succeeds as a whole or leaves nothing; it never changes
-//! other images.
+//! Invariants: an archive is not trusted. Every digest is checked, every size is bounded, and nothing is written outside
+//! the store. A load succeeds as a whole or leaves nothing. It never changes other images.
 
 mod archive;
 mod back_off;

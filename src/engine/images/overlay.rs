@@ -1,4 +1,5 @@
-//! Mounts a container's root: the image's layers below, one writable directory above. And an image as it is, read-only.
+//! Mounts the root of a container: the image's layers below, and one writable directory on top. Mounts images read-only
+//! too, for volumes.
 //!
 //! Invariant: the data for mount(2) fits one page with any number of layers up to [`MAX_LAYERS`].
 
@@ -11,13 +12,13 @@ use std::path::{Path, PathBuf};
 use nix::mount::{MsFlags, mount as sys_mount};
 use nix::unistd::{chdir, fchdir};
 
-/// The kernel's own limit of lower directories (`OVL_MAX_STACK`).
+/// Most lower directories that the kernel accepts (`OVL_MAX_STACK`).
 pub const MAX_LAYERS: usize = 500;
 
-/// mount(2) copies one page of data, and some architectures have none larger.
+/// Size in bytes of the data that mount(2) copies: one page. On some architectures no page is larger.
 const PAGE: usize = 4096;
 
-/// Why a root could not be mounted; the text says where.
+/// Reason why a root or an image could not be mounted. The text says where.
 #[derive(Debug)]
 pub struct OverlayError {
     doing: String,
@@ -46,9 +47,11 @@ fn failed(doing: impl Into<String>) -> impl FnOnce(std::io::Error) -> OverlayErr
     move |cause| OverlayError { doing, cause }
 }
 
-/// Mounts `layers` (topmost first, as [`super::Image::layers`] has them) with `upper` and `work` at `target`. All
-/// exist; `upper` and `work` lie on one file system and belong to this mount alone. `devices` says whether device nodes in
-/// it can be opened.
+/// Mounts `layers` (topmost first, as in [`super::Image::layers`]) with `upper` and `work` at `target`. All these
+/// directories exist. `upper` and `work` lie on one file system and belong to this mount alone. If `devices` is true,
+/// device nodes in the mount can be opened.
+///
+/// Only for a process with a single thread: with many layers this function changes the working directory for a moment.
 ///
 /// Only for a process with a single thread: with many layers it changes the working directory for a moment.
 pub fn mount(
@@ -75,7 +78,7 @@ pub fn mount(
     stack.mount()
 }
 
-/// A bind mount takes its flags in a second step.
+/// Makes a bind mount, and then sets its flags in a second step, as the kernel requires.
 fn bind(from: &Path, target: &Path, flags: MsFlags) -> nix::Result<()> {
     let none = None::<&str>;
     sys_mount(Some(from), target, none, MsFlags::MS_BIND, none)?;
@@ -86,8 +89,8 @@ fn bind(from: &Path, target: &Path, flags: MsFlags) -> nix::Result<()> {
     sys_mount(none, target, none, again | flags, none)
 }
 
-/// Mounts an image at `target` that nobody can change, and of which no program can be executed and no device opened.
-/// Where there are fewer than two layers, overlayfs wants empty directories in their place (see [`padded`]).
+/// Mounts an image at `target`. Nobody can change its files, execute its programs or open its devices. Overlayfs needs at
+/// least two layers here (see [`padded`]).
 ///
 /// Only for a process with a single thread, as [`mount`].
 pub fn mount_read_only(layers: &[PathBuf], target: &Path) -> Result<(), OverlayError> {
@@ -100,8 +103,8 @@ pub fn mount_read_only(layers: &[PathBuf], target: &Path) -> Result<(), OverlayE
     stack.mount()
 }
 
-/// The layers of an image as [`mount_read_only`] wants them: at least two, of which the last ones are empty directories
-/// below `empty`.
+/// Returns the layers of an image for [`mount_read_only`], at least two. Missing layers are replaced by the empty
+/// directories `0` and `1` below `empty`.
 pub fn padded(mut layers: Vec<PathBuf>, empty: &Path) -> Vec<PathBuf> {
     while layers.len() < 2 {
         layers.push(empty.join(layers.len().to_string()));
@@ -109,10 +112,10 @@ pub fn padded(mut layers: Vec<PathBuf>, empty: &Path) -> Vec<PathBuf> {
     layers
 }
 
-/// An overlay to mount, and the directory that it is mounted at.
+/// An overlay to mount, and the directory at which it is mounted.
 struct Stack<'a> {
     layers: &'a [PathBuf],
-    /// `upper` and `work`; none is read-only.
+    /// The directories `upper` and `work`; None for a read-only mount.
     writable: Option<(&'a Path, &'a Path)>,
     flags: MsFlags,
     target: &'a Path,
@@ -142,8 +145,8 @@ impl Stack<'_> {
         }
     }
 
-    /// The mount data with paths, which are readable in /proc/mounts; None when it does not fit, or
-    /// when a path has a character with a meaning for overlayfs.
+    /// Returns the mount data with paths, which are readable in /proc/mounts. Returns None if the data is too long, or if
+    /// a path has a character with a meaning for overlayfs.
     fn plain_data(&self, index_off: bool) -> Option<String> {
         let text = |p: &Path| {
             p.to_str()
@@ -160,8 +163,8 @@ impl Stack<'_> {
         (data.len() < PAGE).then_some(data)
     }
 
-    /// The mount data with descriptor numbers, relative to /proc/self/fd: at most 4 bytes per layer,
-    /// and nothing to escape.
+    /// Mounts with descriptor numbers in place of paths, relative to /proc/self/fd. A layer takes at most 4 bytes of
+    /// data, and no character needs an escape.
     fn mount_by_descriptors(&self, index_off: bool) -> Result<(), OverlayError> {
         let open = |p: &Path| open_directory(p).map_err(failed(format!("open {}", p.display())));
         let lower = self.layers.iter().map(|l| open(l));
@@ -200,7 +203,8 @@ impl Stack<'_> {
     }
 }
 
-/// `index=off`: with it on, an upper directory remembers its lower ones and a second mount of it may be refused.
+/// Returns the data for mount(2). It has `index=off`, because otherwise an upper directory remembers its lower
+/// directories, and a second mount of it may be refused.
 fn data(lower: &[String], writable: Option<(String, String)>, index_off: bool) -> String {
     let writable = writable.map(|(upper, work)| format!(",upperdir={upper},workdir={work}"));
     let index = if index_off { ",index=off" } else { "" };

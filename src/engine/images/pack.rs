@@ -1,8 +1,8 @@
-//! Writes a root directory as a tar stream, so that `import` unpacks a directory like every other layer; and a layer of the
-//! store, with its whiteouts, for `save`.
+//! Writes directories as tar streams. `import` packs a root directory, and unpacks it again like every other layer.
+//! `save` packs a layer of the store with its whiteouts.
 //!
-//! Invariants: the same tree gives the same bytes (entries are sorted); symlinks are not followed; other file systems
-//! mounted in the tree, and the image store itself, are left out.
+//! Invariants: the same tree gives the same bytes, because entries are sorted. Symlinks are not followed. Other file
+//! systems mounted in the tree, and the image store itself, are left out.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -16,13 +16,14 @@ use tar::{Builder, EntryType, Header};
 
 use crate::base::sys::xattr;
 
-/// Writes `root` to `out`. Sockets are left out, as tar leaves them out. An error names the file.
+/// Writes the directory `root` to `out`, without the files below the directory `skip`. Sockets are left out, as every tar
+/// program does. An error names the file.
 pub(super) fn pack(root: &Path, skip: &Path, out: impl Write) -> io::Result<()> {
     let skip = fs::metadata(skip).ok().map(|m| (m.dev(), m.ino()));
     write(root, skip, false, out)
 }
 
-/// Writes a layer of the store to `out`: what overlayfs has for deleted files becomes `.wh.` entries.
+/// Writes a layer of the store to `out`. The whiteouts of overlayfs, which mark deleted files, become `.wh.` entries.
 pub(super) fn layer(root: &Path, out: impl Write) -> io::Result<()> {
     write(root, None, true, out)
 }
@@ -41,7 +42,7 @@ fn write(root: &Path, skip: Option<(u64, u64)>, is_layer: bool, out: impl Write)
     packer.builder.finish()
 }
 
-/// The attribute of a directory that hides what is below it.
+/// The attribute by which a directory hides the directories of the same name in the layers below.
 const OPAQUE: &str = "trusted.overlay.opaque";
 
 struct Packer<W: Write> {
@@ -49,12 +50,12 @@ struct Packer<W: Write> {
     device: u64,
     skip: Option<(u64, u64)>,
     is_layer: bool,
-    /// First path of each inode with several names.
+    /// The first path of each inode that has several names.
     links: HashMap<u64, PathBuf>,
 }
 
 impl<W: Write> Packer<W> {
-    /// Packs all that is below `root`. There is no recursion: a stack holds the paths still to visit, last name first.
+    /// Packs all files below `root`. It does not recurse: a stack holds the paths still to visit, the last name first.
     fn directory(&mut self, root: &Path) -> io::Result<()> {
         let mut todo = names(root)?;
         while let Some(path) = todo.pop() {
@@ -106,7 +107,7 @@ impl<W: Write> Packer<W> {
         Ok(())
     }
 
-    /// An empty file, whose name says what is deleted.
+    /// Writes an empty file. Its name says which file is deleted.
     fn whiteout(&mut self, name: PathBuf) -> io::Result<()> {
         let mut header = Header::new_gnu();
         header.set_entry_type(EntryType::Regular);
@@ -133,7 +134,7 @@ impl<W: Write> Packer<W> {
                 .append_link(&mut header, name, fs::read_link(path)?),
             EntryType::Regular => {
                 header.set_size(meta.len());
-                // Exactly the announced length, also when the file changes meanwhile.
+                // Writes exactly the announced length, even if the file changes meanwhile.
                 let content = io::Read::chain(File::open(path)?, io::repeat(0));
                 self.builder
                     .append_data(&mut header, name, io::Read::take(content, meta.len()))
@@ -147,8 +148,7 @@ impl<W: Write> Packer<W> {
         }
     }
 
-    /// The metadata that does not fit a plain header: extended attributes and the fraction of the
-    /// time.
+    /// Writes the metadata that does not fit into a plain header: extended attributes, and the fraction of the time.
     fn attributes(&mut self, path: &Path, meta: &Metadata) -> io::Result<()> {
         let mut records: Vec<(String, Vec<u8>)> = Vec::new();
         if meta.mtime_nsec() != 0 || meta.mtime() < 0 {
@@ -171,7 +171,8 @@ impl<W: Write> Packer<W> {
     }
 }
 
-/// Nanoseconds count forward from the second, also before 1970; PAX has a plain decimal number.
+/// Returns a time as PAX writes it, a decimal number of seconds. `nanos` counts forward from the second, also before
+/// 1970.
 fn pax_time(seconds: i64, nanos: i64) -> String {
     if seconds < 0 && nanos > 0 {
         let (seconds, nanos) = (-(seconds + 1), 1_000_000_000 - nanos);
@@ -191,8 +192,8 @@ fn plain_header(meta: &Metadata, kind: EntryType) -> Header {
     header
 }
 
-/// The entries of a directory, in descending order. A name like a whiteout's is refused, because a
-/// layer would treat it as a whiteout.
+/// Returns the paths in a directory, in descending order. A name that begins with `.wh.` is an error, because a layer
+/// would treat it as a whiteout.
 fn names(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let mut all = Vec::new();
     for entry in fs::read_dir(dir)? {

@@ -1,4 +1,4 @@
-//! What is counted of pulls and of the registries that they ask.
+//! Metrics of the pulls and of the registries.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use super::reference::Reference;
 use crate::base::metrics::counters::{Counter, Durations, Tally};
 use crate::base::metrics::{Family, Kind};
 
-/// The kubelet's buckets of a pull, in seconds.
+/// Upper bounds of the histogram's buckets in seconds: those of the kubelet.
 const BUCKETS: [f64; 14] = [
     1.0, 5.0, 10.0, 20.0, 30.0, 60.0, 180.0, 300.0, 600.0, 900.0, 1200.0, 1800.0, 2700.0, 3600.0,
 ];
@@ -20,7 +20,7 @@ pub(super) enum Pulled {
     Cancelled,
 }
 
-/// Counted at the end of a pull; read at a scrape.
+/// Counters and durations of pulls. They are written at the end of each pull, and read at a scrape.
 #[derive(Debug)]
 pub struct PullMetrics {
     succeeded: Durations,
@@ -43,7 +43,7 @@ impl Default for PullMetrics {
 }
 
 impl PullMetrics {
-    /// A pull has ended after so long, without the wait for its turn.
+    /// Counts a pull that has ended. `took` is its duration without the wait for a slot.
     pub(super) fn pulled(&self, image: &Reference, how: Pulled, took: Duration) {
         let (counter, reason) = match how {
             Pulled::Success => return self.succeeded.observe(took),
@@ -57,12 +57,12 @@ impl PullMetrics {
         self.errors.count(&labels);
     }
 
-    /// Returns how many errors have no series.
+    /// Returns the number of errors that were not counted, because there are too many label sets.
     pub fn left_out(&self) -> u64 {
         self.errors.left_out()
     }
 
-    /// Appends all families.
+    /// Appends all metric families to `out`.
     pub fn write(&self, out: &mut String) {
         let help = "Pulls of images that have ended, by how.";
         let mut family = Family::new(out, "podprobe_image_pulls_total", Kind::Counter, help);

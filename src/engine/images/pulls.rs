@@ -1,7 +1,8 @@
-//! The pulls under way, for people: a status says of them what a kubelet's says, and that is not how far they are.
+//! The pulls under way, as people are shown them. The status of a pod does not say how far a pull is, because the
+//! kubelet's does not either.
 //!
-//! Invariants: nothing is decided from it. A pull is on the list until it has ended, however it ends. The lock is held for
-//! a look at the list only.
+//! Invariants: no decision depends on this list. A pull stays on the list until it has ended, in any way. The lock is
+//! held only for a look at the list.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -12,33 +13,33 @@ use super::registry::{PullProgress, PullState};
 use crate::base::clock::{Moment, Time};
 use crate::base::locks::Locked;
 
-/// Watchers are told of a pull at most so often.
+/// Shortest time between two reports of one pull to the watchers of its pod.
 const EVERY: Duration = Duration::from_millis(500);
 
-/// A pull for a pod as it is shown beside the pod's status.
+/// A pull for a pod, as it is shown beside the pod's status.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ImagePull {
-    /// The image's name as the container has it.
+    /// Name of the image, as the container's spec has it.
     pub image: String,
-    /// How far the pull is.
+    /// The stage that the pull has reached.
     pub stage: PullStage,
 }
 
-/// How far a pull is.
+/// The stage that a pull has reached.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum PullStage {
-    /// The pull waits for its turn (`serializeImagePulls`).
+    /// The pull waits for a slot (`serializeImagePulls`, `maxParallelImagePulls`).
     Queued {
-        /// Milliseconds since the image was asked for.
+        /// Milliseconds since the container asked for the image.
         millis: u64,
     },
     /// The pull runs.
     Pulling {
         /// The figures of the pull.
         state: PullState,
-        /// Why the last cut layer was cut, while a cut layer waits to be continued.
+        /// Reason why the last layer was cut off. None while no layer waits to be continued.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cut_off: Option<String>,
     },
@@ -64,9 +65,9 @@ struct Pull {
     pod_uid: String,
     image: String,
     asked: Moment,
-    /// How far the pull is; None until the pull has its turn.
+    /// Progress of the pull; None until the pull has its slot.
     progress: Option<Arc<PullProgress>>,
-    /// The time at which the watchers of the pod were last told of this pull.
+    /// The time at which the watchers of the pod last got a report of this pull.
     told: Moment,
 }
 
@@ -77,7 +78,7 @@ pub(super) struct UnderWay<'a> {
 }
 
 impl Pulls {
-    /// A pull is asked for.
+    /// Puts a new pull on the list.
     pub(super) fn begin(&self, pod_uid: &str, image: &str, now: Moment) -> UnderWay<'_> {
         let mut list = self.lock();
         list.next += 1;
@@ -100,7 +101,7 @@ impl Pulls {
         of_pod.map(|p| p.shown(now)).collect()
     }
 
-    /// The UIDs of pods whose watchers are to be told now.
+    /// Returns the UIDs of the pods whose watchers are due for a report now. The reports count as made.
     pub(super) fn due(&self, now: Moment) -> Vec<String> {
         let mut list = self.lock();
         let due = list.pulls.iter_mut();
@@ -136,7 +137,7 @@ impl Pull {
 }
 
 impl UnderWay<'_> {
-    /// Notes that the pull has its turn. Returns the place where the pull is to write how far it is.
+    /// Notes that the pull has its slot. Returns the object into which the pull writes its progress.
     pub(super) fn starts(&self) -> Arc<PullProgress> {
         let progress = Arc::<PullProgress>::default();
         let mut list = self.pulls.lock();

@@ -6,22 +6,22 @@ use std::fmt;
 
 use super::error::ImageError;
 
-/// A normalised reference: `busybox` is `docker.io/library/busybox:latest`.
+/// A normalised reference: `busybox` becomes `docker.io/library/busybox:latest`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reference {
     /// Domain and path: `docker.io/library/busybox`.
     pub repository: String,
-    /// The tag; `latest` when neither a tag nor a digest was given.
+    /// The tag; `latest` if the text had no tag and no digest.
     pub tag: Option<String>,
-    /// `sha256:<64 hex digits>`. If there is one, only it decides which image is meant.
+    /// The digest, `sha256:<64 hex digits>`. If there is a digest, it alone decides which image is meant.
     pub digest: Option<String>,
 }
 
-/// The longest reference in bytes: domain, path, tag and digest together.
+/// Greatest length in bytes of domain and path together.
 const MAX_NAME: usize = 255;
 
 impl Reference {
-    /// Parses and normalises; [`ImageError::InvalidName`] names the rule that is broken.
+    /// Parses and normalises a reference. Returns [`ImageError::InvalidName`] with the rule that the text breaks.
     pub fn parse(text: &str) -> Result<Self, ImageError> {
         parse(text).map_err(|why| ImageError::InvalidName {
             name: text.into(),
@@ -115,7 +115,7 @@ fn is_domain(s: &str) -> bool {
     host_ok && port.is_none_or(|p| !p.is_empty() && p.bytes().all(|b| b.is_ascii_digit()))
 }
 
-/// `[a-z0-9]+` joined by one of `.`, `_`, `__`, or any number of dashes.
+/// Tells whether a part of a path is valid: words of `[a-z0-9]+`, joined by `.`, `_`, `__`, or any number of dashes.
 fn is_path_component(s: &str) -> bool {
     let word = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
     let bytes = s.as_bytes();
@@ -134,12 +134,12 @@ fn is_tag(s: &str) -> bool {
     (1..=128).contains(&s.len()) && !s.starts_with(['.', '-']) && s.bytes().all(rest)
 }
 
-/// True if `s` is `sha256:` and 64 lower-case hex digits.
+/// Tells whether `s` is `sha256:` and 64 lower-case hex digits.
 pub(super) fn is_digest(s: &str) -> bool {
     s.strip_prefix("sha256:").is_some_and(is_hex64)
 }
 
-/// True if `s` is 64 lower-case hex digits.
+/// Tells whether `s` is 64 lower-case hex digits.
 pub(super) fn is_hex64(s: &str) -> bool {
     s.len() == 64
         && s.bytes()
@@ -156,8 +156,8 @@ impl fmt::Display for Reference {
     }
 }
 
-/// Up to three names of `known` that `wanted` may have meant: with another tag, with the same last
-/// part, or with one or two different letters.
+/// Returns up to three names of `known` that may have been meant by `wanted`: they have another tag, the same last part,
+/// or one or two different letters in the last part.
 pub(super) fn similar<'a>(wanted: &Reference, known: impl Iterator<Item = &'a str>) -> Vec<String> {
     let last = |r: &str| r.rsplit('/').next().unwrap_or_default().to_owned();
     let mut ranked: Vec<(usize, &str)> = known

@@ -1,7 +1,9 @@
-//! A blob as a reader: what arrives is handed on at once, and a cut connection is continued where it ended.
+//! Reads a blob from a registry. Bytes are handed on as they arrive, and a blob that was cut off is continued at the same
+//! place.
 //!
-//! Invariants: exactly as many bytes are read as the descriptor says; more or less is an error. The digest is the reader's
-//! business who gets all the bytes. Continuations without progress are counted, and wait longer each time.
+//! Invariants: exactly the number of bytes that the descriptor names is read; more or fewer bytes are an error. The
+//! caller, which gets all the bytes, checks the digest. Continuations without progress are counted, and each waits longer
+//! than the one before.
 
 use std::io::{self, Read};
 
@@ -13,7 +15,7 @@ use super::progress::PullProgress;
 use super::session::Session;
 use crate::base::http_client::{Answer, FetchError, Kind, Stop, carried, host_of, of_io, quoted};
 
-/// A reader of a blob, which continues a cut connection where it ended.
+/// A reader of a blob. When the connection is cut, it continues the blob at the same place.
 pub(super) struct BlobReader<'a> {
     pub(super) session: &'a Session,
     pub(super) stop: &'a Stop,
@@ -28,13 +30,13 @@ pub(super) struct BlobReader<'a> {
 pub(super) struct State {
     offset: u64,
     body: Option<(Uri, BodyReader<'static>)>,
-    /// Continuations since the last progress, and bytes since the last one.
+    /// Number of cuts since the last progress ([`Bounds::progress`]). The next field counts the bytes since the last cut.
     cuts: u32,
     since: u64,
-    /// No byte has come since the last cut.
+    /// True if no byte has come since the last cut.
     is_cut: bool,
     ended: bool,
-    /// Why reading has ended early: the error that the reader above has seen is made of its text only.
+    /// The error that ended reading early. It is kept because the code above the reader sees only its text.
     pub(super) failure: Option<FetchError>,
 }
 
@@ -103,7 +105,7 @@ impl BlobReader<'_> {
         n
     }
 
-    /// The end: the server must not have more. Reading it also gives the connection back.
+    /// Checks that the server sends no more bytes than announced. This last read also returns the connection to the pool.
     fn end(&mut self) -> Result<usize, FetchError> {
         self.state.ended = true;
         let more = match &mut self.state.body {
@@ -120,7 +122,7 @@ impl BlobReader<'_> {
         }
     }
 
-    /// Notes that the connection was cut. Waits before the next try, or fails.
+    /// Notes that the connection was cut. Waits before the next try, or fails after too many cuts.
     fn cut(&mut self, e: FetchError) -> Result<(), FetchError> {
         self.state.body = None;
         self.state.since = 0;
@@ -159,7 +161,8 @@ impl BlobReader<'_> {
         }
     }
 
-    /// Returns how many bytes at the beginning of an answer we have already. Fails if the answer is not what we asked for.
+    /// Returns the number of bytes at the beginning of an answer that the reader has already. Fails if the answer is not
+    /// for the range that was requested.
     fn to_skip(&self, answer: &Answer) -> Result<u64, FetchError> {
         let begins = match answer.status {
             206 => {
@@ -175,7 +178,7 @@ impl BlobReader<'_> {
                         FetchError::failed(text)
                     })?
             }
-            // The server does not know ranges: it begins anew.
+            // The server does not know ranges, and sends the blob from its beginning.
             _ => 0,
         };
         let (said, wanted) = (answer.length, self.size - begins);
@@ -188,7 +191,7 @@ impl BlobReader<'_> {
     }
 }
 
-/// Returns FIRST of `bytes FIRST-LAST/SIZE`, if the range goes to the end of a blob of this size.
+/// Returns FIRST of `bytes FIRST-LAST/SIZE`. Returns None if the range does not go to the end of a blob of this size.
 fn begin_of(range: &str, size: u64) -> Option<u64> {
     let (first, rest) = range.strip_prefix("bytes ")?.split_once('-')?;
     let (last, total) = rest.split_once('/')?;

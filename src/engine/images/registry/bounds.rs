@@ -1,25 +1,26 @@
-//! How long a pull waits, and how much it takes from a server.
+//! Bounds of a pull: how long it waits, and how many bytes it accepts from a server.
 
 use std::time::Duration;
 
 use crate::base::http_client::Pacing;
 
-/// The bounds of one pull. The defaults are those of a daemon; tests use shorter ones.
+/// The bounds of one pull. A daemon uses the defaults; tests use shorter times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// The longest time for a connection to one address; default 10 s.
+    /// Longest time to connect to one address; default 10 s.
     pub connect: Duration,
-    /// A connection that gives less than [`Bounds::least`] in this time of waiting is given up; default 60 s.
+    /// Time in which a connection must give at least [`Bounds::least`] bytes while a read waits; default 60 s. A slower
+    /// connection is given up.
     pub idle: Duration,
-    /// The bytes that a connection must give within [`Bounds::idle`]; default 4 KiB.
+    /// Number of bytes that a connection must give within [`Bounds::idle`]; default 4 KiB.
     pub least: u64,
-    /// The longest time for a manifest, a configuration or a token as a whole; default 2 minutes.
+    /// Longest time for a whole manifest, configuration or token; default 2 minutes.
     pub document: Duration,
-    /// How often a layer is continued after a cut without [`Bounds::progress`] in between; default 5.
+    /// Most times that a layer is continued after a cut without [`Bounds::progress`] in between; default 5.
     pub retries: u32,
-    /// Bytes of a layer after which cuts are counted anew; default 64 KiB.
+    /// Number of bytes of a layer after which cuts are counted from 0 again; default 64 KiB.
     pub progress: u64,
-    /// The wait before the first continuation; default 1 s. The wait doubles with each continuation, up to 30 s.
+    /// Wait before the first continuation; default 1 s. The wait doubles with each continuation, up to 30 s.
     pub first_delay: Duration,
 }
 
@@ -38,7 +39,7 @@ impl Default for Bounds {
 }
 
 impl Bounds {
-    /// Returns the bounds that hold for a connection.
+    /// Returns the bounds for a connection.
     pub(super) fn pacing(&self) -> Pacing {
         Pacing {
             connect: self.connect,
@@ -47,25 +48,27 @@ impl Bounds {
         }
     }
 
-    /// The wait before continuation number `n`, counted from 1.
+    /// Returns the wait before continuation number `n`, counted from 1.
     pub(super) fn delay(&self, n: u32) -> Duration {
         let doubled = self.first_delay.saturating_mul(1 << (n - 1).min(16));
         doubled.min(Duration::from_secs(30))
     }
 }
 
-/// Largest manifest or index in bytes, as registries bound it.
+/// Largest manifest or index in bytes. Registries have the same bound.
 pub(super) const MAX_MANIFEST: u64 = 4 << 20;
 /// Largest image configuration in bytes.
 pub(super) const MAX_CONFIG: u64 = 4 << 20;
 /// Largest answer of a token server in bytes.
 pub(super) const MAX_TOKEN: u64 = 256 << 10;
-/// A layer may always unpack to this many bytes, …
+/// Number of bytes to which every layer may unpack, however small it is.
 pub(super) const MIN_UNPACKED: u64 = 256 << 20;
-/// … and to this many times its compressed size. Deflate alone reaches 1000 with zeros.
+/// Greatest ratio of unpacked to compressed size of a layer that unpacks to more than [`MIN_UNPACKED`]. Deflate alone
+/// reaches 1000 with zeros.
 pub(super) const MAX_RATIO: u64 = 100;
 
-/// The bound of a layer's uncompressed bytes: this much of a bomb is unpacked at most.
+/// Returns the most bytes to which a layer of this compressed size may unpack, at most `most`. It bounds what a
+/// decompression bomb can write.
 pub(super) fn unpacked(compressed: u64, most: u64) -> u64 {
     most.min(compressed.saturating_mul(MAX_RATIO).max(MIN_UNPACKED))
 }

@@ -1,16 +1,16 @@
-//! `WWW-Authenticate` (RFC 9110 11.6.1): what a registry wants to see.
+//! Parses `WWW-Authenticate` (RFC 9110 11.6.1), the header by which a registry asks for a login.
 
-/// Longest header, most challenges, most parameters of one.
+/// Greatest length of a header in bytes. Below: most challenges in a header, and most parameters of a challenge.
 const MAX_HEADER: usize = 8 << 10;
 const MAX_CHALLENGES: usize = 16;
 const MAX_PARAMETERS: usize = 32;
 
-/// A challenge of a registry: the kind of login that it wants to see, with parameters.
+/// A challenge of a registry: the kind of login that the registry asks for, with parameters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Challenge {
-    /// The kind of login in lower case: `bearer`, `basic`.
+    /// The kind of login in lower case: `bearer` or `basic`.
     pub(super) scheme: String,
-    /// Names and values; the names are in lower case.
+    /// Names and values of the parameters; the names are in lower case.
     parameters: Vec<(String, String)>,
 }
 
@@ -21,7 +21,7 @@ impl Challenge {
     }
 }
 
-/// The challenges of one header. What does not parse ends the list.
+/// Returns the challenges of one header. The list ends at the first part that cannot be parsed.
 pub(super) fn parse(header: &str) -> Vec<Challenge> {
     let mut found: Vec<Challenge> = Vec::new();
     let mut rest = match header.len() > MAX_HEADER {
@@ -64,7 +64,7 @@ fn token(text: &str) -> (&str, &str) {
     text.split_at(text.find(|c| !is(c)).unwrap_or(text.len()))
 }
 
-/// A token or a quoted string, and what follows it.
+/// Parses a token or a quoted string. Returns its value and the rest of the text.
 fn value(text: &str) -> Option<(String, &str)> {
     let Some(quoted) = text.strip_prefix('"') else {
         let (word, rest) = token(text);

@@ -1,7 +1,7 @@
-//! docker's config.json: the user names and passwords of registries.
+//! Reads docker's config.json: the user names and passwords for registries.
 //!
-//! Invariants: no text of an error and no debug output has a password in it. Nothing is executed: a credential helper is
-//! refused with a sentence that names it.
+//! Invariants: no error text and no debug output has a password in it. Nothing is executed: if a credential helper has
+//! the password, the error names the helper.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,7 +12,7 @@ use base64::Engine;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use serde::Deserialize;
 
-/// Largest file in bytes.
+/// Largest file in bytes that is read.
 pub(super) const MAX_BYTES: u64 = 1 << 20;
 
 /// A login at a registry.
@@ -22,7 +22,7 @@ pub(super) enum Credential {
         username: String,
         password: String,
     },
-    /// An OAuth2 refresh token, with which tokens are asked for.
+    /// An OAuth2 refresh token, with which access tokens are requested.
     IdentityToken(String),
 }
 
@@ -32,53 +32,54 @@ impl fmt::Debug for Credential {
     }
 }
 
-/// A config.json of docker, or the content of a Secret of type `kubernetes.io/dockerconfigjson`.
+/// The content of docker's config.json, or of a Secret of type `kubernetes.io/dockerconfigjson`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DockerConfig {
     source: String,
-    /// By registry without its scheme, the longest first, as the kubelet's keyring has them.
+    /// Registries without their scheme, each with a login. They are in reverse alphabetical order, so that a longer key
+    /// comes before its prefix, as in the kubelet's keyring.
     auths: Vec<(String, Credential)>,
     helpers: BTreeMap<String, String>,
     store: Option<String>,
 }
 
-/// A reason for which a config.json of docker cannot be used. The text has no part of the content but names.
+/// Reason why a config.json of docker cannot be used. The text repeats only names of the content.
 #[derive(Debug, thiserror::Error)]
 pub enum DockerConfigError {
-    /// The content is longer than any that docker writes.
+    /// The content is longer than 1 MiB.
     #[error("cannot use {config}: it has more than 1 MiB")]
     TooLong {
-        /// The name of the content in errors.
+        /// Name of the file or Secret in error texts.
         config: String,
     },
-    /// The content is no JSON of the expected form.
+    /// The content is not JSON of the expected form.
     #[error(
         "cannot use {config}: line {line}, column {column}: not a config.json of docker, which has an object \"auths\""
     )]
     Syntax {
-        /// The name of the content in errors.
+        /// Name of the file or Secret in error texts.
         config: String,
-        /// The line of the error, from 1 on.
+        /// Line of the error, counted from 1.
         line: usize,
-        /// The column of the error.
+        /// Column of the error.
         column: usize,
     },
-    /// The `auth` of a registry has no user name and password.
+    /// The `auth` of a registry does not contain a user name and password.
     #[error(
         "cannot use {config}: auths[{registry:?}]: \"auth\" is not the base64 of USER:PASSWORD"
     )]
     Auth {
-        /// The name of the content in errors.
+        /// Name of the file or Secret in error texts.
         config: String,
-        /// The key of the registry.
+        /// The key of the registry in `auths`.
         registry: String,
     },
-    /// The file is there and cannot be read.
+    /// The file exists but cannot be read.
     #[error("cannot read {config}: {cause}")]
     Unreadable {
         /// The path of the file.
         config: String,
-        /// The error of the read.
+        /// The error of the system call.
         #[source]
         cause: io::Error,
     },
@@ -102,7 +103,7 @@ struct Entry {
 }
 
 impl DockerConfig {
-    /// Reads the content of a config.json; `source` names it in errors.
+    /// Parses the content of a config.json. `source` is its name in error texts.
     ///
     /// # Errors
     /// Returns [`DockerConfigError`] if the content cannot be used.
@@ -120,7 +121,7 @@ impl DockerConfig {
         Self::of(source, file)
     }
 
-    /// Reads the older form, a `.dockercfg`, or the content of a Secret of type `kubernetes.io/dockercfg`.
+    /// Parses the older form: a file `.dockercfg`, or the content of a Secret of type `kubernetes.io/dockercfg`.
     ///
     /// # Errors
     /// Returns the error of [`Self::parse`].
@@ -148,7 +149,7 @@ impl DockerConfig {
         })
     }
 
-    /// The credentials for an image, `registry/repository`, those of the longest key first.
+    /// Returns the credentials for an image, given as `registry/repository`. Those with the longest key come first.
     pub(super) fn lookup(&self, image: &str) -> Vec<Credential> {
         let matching = |image: &str| {
             let found = self.auths.iter().filter(|(key, _)| matches(key, image));
@@ -156,7 +157,7 @@ impl DockerConfig {
         };
         let found = matching(image);
         match image.strip_prefix("docker.io/") {
-            // Docker Hub's key is `https://index.docker.io/v1/`.
+            // The key of Docker Hub is `https://index.docker.io/v1/`.
             Some(_) if found.is_empty() => {
                 let hub = self.auths.iter().filter(|(key, _)| is_hub(key));
                 hub.map(|(_, c)| c.clone()).collect()
@@ -165,7 +166,8 @@ impl DockerConfig {
         }
     }
 
-    /// Returns a text that says why there may be no credentials for an image: a helper has them. None without a helper.
+    /// Returns a text that says why credentials for an image may be missing: a credential helper has them. Returns None
+    /// if no helper is configured for the image.
     pub(super) fn helper(&self, image: &str) -> Option<String> {
         let own = self.helpers.iter();
         let mut own = own.filter(|(key, _)| {
@@ -180,7 +182,7 @@ impl DockerConfig {
     }
 }
 
-/// An `auth` that is not the base64 of `USER:PASSWORD`.
+/// Error: an `auth` is not the base64 of `USER:PASSWORD`.
 struct NoLogin;
 
 impl Entry {
@@ -205,7 +207,7 @@ impl Entry {
     }
 }
 
-/// Padding may be there or not, as in the kubelet.
+/// Base64 with or without padding, as the kubelet accepts it.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &base64::alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
@@ -215,7 +217,7 @@ pub(super) fn base64(text: &str) -> String {
     BASE64.encode(text)
 }
 
-/// The key as the kubelet keeps it: no scheme, and of the old paths `/v1/` and `/v2/` the host alone.
+/// Returns a key as the kubelet keeps it: without a scheme, and without the old paths `/v1/` and `/v2/`.
 fn schemeless(key: &str) -> String {
     let key = key
         .strip_prefix("https://")
@@ -232,7 +234,8 @@ fn is_hub(key: &str) -> bool {
     ["index.docker.io", "docker.io", "registry-1.docker.io"].contains(&key)
 }
 
-/// Tells whether a key is for an image (the kubelet's `URLsMatch`). Each part of the host in the key may have `*` and `?`.
+/// Tells whether a key is for an image (the kubelet's `URLsMatch`). Each part of the host in the key may contain `*` and
+/// `?`.
 fn matches(key: &str, image: &str) -> bool {
     let split = |s: &'_ str| -> (String, String, String) {
         let (authority, path) = s.split_once('/').unwrap_or((s, ""));
@@ -254,7 +257,8 @@ fn matches(key: &str, image: &str) -> bool {
             .all(|(p, t)| glob(p.as_bytes(), t.as_bytes()))
 }
 
-/// `*` and `?`; in time proportional to the product of the lengths.
+/// Tells whether a text matches a pattern with `*` and `?`. The time is at most proportional to the product of the two
+/// lengths.
 fn glob(pattern: &[u8], text: &[u8]) -> bool {
     let (mut p, mut t, mut star) = (0, 0, None);
     while t < text.len() {
@@ -276,10 +280,10 @@ fn glob(pattern: &[u8], text: &[u8]) -> bool {
     pattern[p..].iter().all(|c| *c == b'*')
 }
 
-/// Reads the first of the files that exists.
+/// Reads the first of the files that exists. Returns None if none exists.
 ///
 /// # Errors
-/// Returns [`DockerConfigError`] if that file cannot be used.
+/// Returns [`DockerConfigError`] if the file cannot be used.
 pub(super) fn read_first(paths: &[PathBuf]) -> Option<Result<DockerConfig, DockerConfigError>> {
     use std::io::Read;
     let found = paths

@@ -1,4 +1,4 @@
-//! Downloads under way, so that two pulls of the same layer share one.
+//! The downloads under way. Two pulls of the same layer share one download.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
@@ -9,11 +9,11 @@ use crate::base::locks::Locked;
 #[derive(Debug)]
 enum Flight<T> {
     Running,
-    /// Kept alive by the pulls that use it.
+    /// The download is done. The pulls that use its result keep it alive.
     Done(Weak<T>),
 }
 
-/// The downloads that pulls share, by the name of what is downloaded.
+/// The downloads that pulls share. The key is the name of the downloaded object.
 #[derive(Debug)]
 pub(super) struct Flights<T> {
     running: Mutex<HashMap<String, Flight<T>>>,
@@ -29,7 +29,7 @@ impl<T> Default for Flights<T> {
     }
 }
 
-/// The turn of a thread that downloads. Dropped without a result, it lets another thread try.
+/// A download by one thread. If it is dropped without a result, another thread may try.
 struct Runs<'a, T> {
     flights: &'a Flights<T>,
     key: &'a str,
@@ -49,7 +49,7 @@ impl<T> Drop for Runs<'_, T> {
 
 impl<T> Flights<T> {
     /// Returns the download of this key, and true if this thread made it with `download`. Waits while another thread
-    /// downloads under the key. When the other thread fails, this one downloads.
+    /// downloads under the key. If the other thread fails, this thread downloads.
     pub(super) fn join(
         &self,
         key: &str,
@@ -134,7 +134,7 @@ mod tests {
                     .unwrap()
             });
             wait.recv().unwrap();
-            // kept until the one that waits has it
+            // The result is kept until the waiting thread has it.
             let first = other.join().unwrap().unwrap();
             assert_eq!((*first.0, *same.join().unwrap().0), (7, 7));
         });
