@@ -1,4 +1,4 @@
-//! What runs containers: images, the runtime and its shims, commands inside containers, and what containers use.
+//! Runs containers: images, the runtime and its shims, commands inside containers, and the resources that containers use.
 
 pub mod file_copy;
 pub mod images;

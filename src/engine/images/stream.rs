@@ -1,4 +1,4 @@
-//! The readers between a blob and the disk: digest, decompression, limit.
+//! Readers and writers between a blob and the disk: digest, decompression, limit.
 
 use std::io::{self, BufRead, Read, Write};
 
@@ -8,7 +8,7 @@ use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 
 use super::error::StreamTooLong;
 
-/// `sha256:<hex>` of `bytes`.
+/// Returns the digest of `bytes` as `sha256:<hex>`.
 pub(super) fn sha256(bytes: &[u8]) -> String {
     name(digest::digest(&digest::SHA256, bytes))
 }
@@ -19,7 +19,7 @@ fn name(d: digest::Digest) -> String {
         .fold("sha256:".to_owned(), |s, b| s + &format!("{b:02x}"))
 }
 
-/// Computes the digest of everything read or written through it.
+/// A reader or writer that computes the digest of all bytes that pass through it.
 pub(super) struct Hashing<R> {
     inner: R,
     context: digest::Context,
@@ -37,7 +37,7 @@ impl<R> Hashing<R> {
 }
 
 impl<R: Read> Hashing<R> {
-    /// Reads the rest and returns the digest and the length of the whole.
+    /// Reads the rest of the bytes. Returns the digest and the length of the whole.
     pub(super) fn finish(mut self) -> io::Result<(String, u64)> {
         io::copy(&mut self, &mut io::sink())?;
         Ok((name(self.context.finish()), self.bytes))
@@ -45,7 +45,7 @@ impl<R: Read> Hashing<R> {
 }
 
 impl<W: Write> Hashing<W> {
-    /// The digest and the length of what was written.
+    /// Returns the digest and the length of all written bytes.
     pub(super) fn written(self) -> (String, u64) {
         (name(self.context.finish()), self.bytes)
     }
@@ -73,7 +73,7 @@ impl<R: Read> Read for Hashing<R> {
     }
 }
 
-/// Fails with [`StreamTooLong`] after `limit` bytes: this bounds a decompression bomb.
+/// A reader that fails with [`StreamTooLong`] after `limit` bytes. It bounds a decompression bomb.
 pub(super) struct Limited<R> {
     inner: R,
     limit: u64,
@@ -101,15 +101,16 @@ impl<R: Read> Read for Limited<R> {
     }
 }
 
-/// Tells whether a stream with these first bytes is gzip or zstd. Media types are often wrong; the magic bytes are not.
+/// Tells whether a stream with these first bytes is gzip or zstd. Media types are often wrong; the first bytes are not.
 pub(super) fn is_compressed(start: &[u8]) -> bool {
     start.starts_with(GZIP) || is_zstd(start)
 }
 
-/// Largest window of a zstd frame, which is held in memory: what level 19 uses and every decoder must have (RFC 8878 3.1.1.1.2).
+/// Largest window in bytes of a zstd frame, which is held in memory. Level 19 uses this much, and every decoder must have
+/// it (RFC 8878 3.1.1.1.2).
 const MAX_WINDOW: u64 = 8 << 20;
 
-/// The error of a frame; one that needs a larger window is named.
+/// Returns the error for a zstd frame. If the frame needs too large a window, the text says so.
 fn of_frame(e: FrameDecoderError) -> io::Error {
     match e {
         FrameDecoderError::WindowSizeTooBig { requested, .. } => io::Error::other(format!(
@@ -123,7 +124,8 @@ fn of_frame(e: FrameDecoderError) -> io::Error {
 
 const GZIP: &[u8] = &[0x1f, 0x8b];
 
-/// A frame, or a skippable frame (zstd:chunked begins or ends with one).
+/// Tells whether a stream begins with a zstd frame or a skippable frame (zstd:chunked begins or ends with a skippable
+/// frame).
 pub(super) fn is_zstd(start: &[u8]) -> bool {
     matches!(
         start,
@@ -131,7 +133,7 @@ pub(super) fn is_zstd(start: &[u8]) -> bool {
     )
 }
 
-/// Plain bytes of a gzip, zstd or uncompressed stream.
+/// Returns a reader of the uncompressed bytes of a gzip, zstd or uncompressed stream.
 pub(super) fn decompress<'a, R: BufRead + 'a>(mut source: R) -> io::Result<Box<dyn Read + 'a>> {
     let start = source.fill_buf()?;
     Ok(if start.starts_with(GZIP) {
@@ -149,7 +151,7 @@ pub(super) fn decompress<'a, R: BufRead + 'a>(mut source: R) -> io::Result<Box<d
     })
 }
 
-/// Reads all frames of a zstd stream; the decoder itself reads one.
+/// A reader of all frames of a zstd stream. The decoder itself reads a single frame.
 struct Zstd<R> {
     source: R,
     decoder: FrameDecoder,
@@ -157,7 +159,7 @@ struct Zstd<R> {
 }
 
 impl<R: BufRead> Zstd<R> {
-    /// Moves to the next frame; false at the end of the stream.
+    /// Moves to the next frame. Returns false at the end of the stream.
     fn next_frame(&mut self) -> io::Result<bool> {
         while !self.source.fill_buf()?.is_empty() {
             match self.decoder.init(&mut self.source) {
@@ -208,7 +210,7 @@ impl<R: BufRead> Read for Zstd<R> {
 mod tests {
     use super::*;
 
-    /// A frame of one raw block: single segment, one byte of content size, no checksum.
+    /// Returns a zstd frame with one raw block: single segment, one byte of content size, no checksum.
     fn raw_frame(content: &[u8]) -> Vec<u8> {
         let n = u8::try_from(content.len()).unwrap();
         let block = (u32::from(n) << 3 | 1).to_le_bytes();
@@ -238,7 +240,7 @@ mod tests {
 
     #[test]
     fn a_window_of_more_than_8_mib_is_refused_by_name() {
-        // A frame with a window descriptor: exponent 10 + n, mantissa 0. Its one raw block is empty and the last.
+        // A frame with a window descriptor: exponent 10 + n, mantissa 0. Its only block is raw and empty.
         let frame = |n: u8| [0x28, 0xb5, 0x2f, 0xfd, 0, n << 3, 1, 0, 0];
         check(&frame(13), Ok(b""));
         let error = decompress(&frame(17)[..]).and_then(|mut r| r.read_to_end(&mut Vec::new()));

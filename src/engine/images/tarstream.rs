@@ -1,25 +1,24 @@
-//! A tar stream as a sequence of entries: ustar, GNU (long names, sparse files) and PAX, with every size bounded.
+//! Reads a tar stream as a sequence of entries: ustar, GNU (long names, sparse files) and PAX. Every size is bounded.
 //!
-//! The `tar` crate parses the fields of a header. This file combines headers itself, because the
-//! crate's iterator reads a long name of any declared length into memory and splits PAX values at
-//! newlines.
+//! The `tar` crate parses the fields of a header. This file combines headers itself, for two reasons. The crate's
+//! iterator reads a long name of any declared length into memory, and it splits PAX values at newlines.
 //!
-//! Invariants: memory is bounded by [`MAX_EXTENSION`] whatever the stream declares; the reader never goes back.
+//! Invariants: [`MAX_EXTENSION`] bounds the memory, whatever sizes the stream declares. The reader never goes back.
 
 use std::io::{self, Read};
 
 use tar::{EntryType, GnuExtSparseHeader, GnuSparseHeader, Header};
 
 const BLOCK: u64 = 512;
-/// Longest PAX header or GNU long name, in bytes (an xattr may have 64 KiB).
+/// Longest PAX header or GNU long name in bytes (an extended attribute may have 64 KiB).
 const MAX_EXTENSION: u64 = 1 << 20;
 /// Most segments of a sparse file.
 const MAX_SEGMENTS: usize = 65_536;
-/// Most comments that are kept, and the longest one.
+/// Most comments that are kept. Below: the longest comment in bytes.
 const MAX_COMMENTS: usize = 32;
 const MAX_COMMENT: usize = 4096;
 
-/// The kind of an entry.
+/// The kind of a tar entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     File,
@@ -31,32 +30,31 @@ pub(crate) enum Kind {
     BlockDevice,
 }
 
-/// An entry of a tar, with the extensions that precede it applied. The names are as the archive has them: do not trust
-/// them.
+/// An entry of a tar, with its PAX and GNU extensions applied. The names are unchecked names from the archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TarEntry {
     pub(crate) path: Vec<u8>,
-    /// Target of a symlink or hard link.
+    /// Target of a symlink or hard link; empty for other kinds.
     pub(crate) link: Vec<u8>,
     pub(crate) kind: Kind,
-    /// Permission bits with setuid, setgid and sticky.
+    /// Permission bits with the setuid, setgid and sticky bits.
     pub(crate) mode: u32,
     pub(crate) uid: u32,
     pub(crate) gid: u32,
-    /// Seconds since 1970, nanoseconds.
+    /// Modification time: seconds since 1970, and nanoseconds.
     pub(crate) mtime: (i64, i64),
     pub(crate) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Major and minor of a device.
+    /// Major and minor number of a device.
     pub(crate) device: (u32, u32),
-    /// Bytes of the file, holes included.
+    /// Size of the file in bytes, with its holes.
     pub(crate) size: u64,
-    /// Offset and length of the stored parts; None when the file is not sparse.
+    /// Offset and length in bytes of each stored part; None if the file is not sparse.
     pub(crate) segments: Option<Vec<(u64, u64)>>,
 }
 
-/// A source that can skip without reading.
+/// A reader that may be able to skip bytes without reading them.
 pub(crate) trait Stream: Read + Sized {
-    /// Skips `n` bytes; an early end is an error.
+    /// Skips `n` bytes. Fails if the stream ends before.
     fn skip(&mut self, n: u64) -> io::Result<()> {
         let skipped = io::copy(&mut Read::take(&mut *self, n), &mut io::sink())?;
         if skipped < n {
@@ -71,17 +69,17 @@ impl Stream for Box<dyn Read + '_> {}
 impl Stream for &mut dyn Read {}
 impl<R: Read> Stream for super::stream::Hashing<R> {}
 
-/// Reads the entries of a tar stream, and the content of the last returned one.
+/// Reads the entries of a tar stream, and the content of the entry that was returned last.
 pub(crate) struct TarReader<R> {
     inner: R,
-    /// Bytes consumed so far.
+    /// Number of bytes consumed so far.
     position: u64,
-    /// Content of the current entry not yet read, and its padding.
+    /// Number of content bytes of the current entry that are unread. The next field counts the padding bytes after them.
     left: u64,
     padding: u64,
-    /// True once the end-of-archive block was read.
+    /// True if the end mark of the archive was read.
     pub(crate) complete: bool,
-    /// The comments on the whole archive so far.
+    /// Comments in the stream so far (global PAX headers).
     pub(crate) comments: Vec<Vec<u8>>,
 }
 
@@ -108,12 +106,13 @@ impl<R: Stream> TarReader<R> {
         }
     }
 
-    /// Where the content of the current entry begins in the stream.
+    /// Returns the offset in the stream at which the content of the current entry begins. Only valid before the content
+    /// is read.
     pub(super) fn position(&self) -> u64 {
         self.position
     }
 
-    /// The next entry; None at the end. Skips the rest of the one before.
+    /// Skips the rest of the current entry and returns the next one. Returns None at the end.
     pub(crate) fn next(&mut self) -> io::Result<Option<TarEntry>> {
         let mut ext = Extensions::default();
         loop {
@@ -154,12 +153,12 @@ impl<R: Stream> TarReader<R> {
         self.comments.extend(short.take(room));
     }
 
-    /// The source, at the end of the archive.
+    /// Returns the source. At the end of the archive it has the bytes after the end mark.
     pub(crate) fn source(&mut self) -> &mut R {
         &mut self.inner
     }
 
-    /// Reads stored bytes of the current entry; 0 at its end.
+    /// Reads stored bytes of the current entry. Returns 0 at the entry's end.
     pub(crate) fn read_content(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let most = usize::try_from(self.left)
             .unwrap_or(usize::MAX)
@@ -176,7 +175,7 @@ impl<R: Stream> TarReader<R> {
         Ok(n)
     }
 
-    /// Returns the source, to read the bytes after the end of the archive.
+    /// Turns the reader into its source, which still has the bytes after the end of the archive.
     pub(super) fn into_inner(self) -> R {
         self.inner
     }
@@ -259,7 +258,7 @@ impl<R: Stream> TarReader<R> {
         };
         let path = ext.path.unwrap_or_else(|| header.path_bytes().into_owned());
         let kind_here = match kind {
-            // Version 7 has no directory type: a trailing slash marks a directory.
+            // Tar of Unix version 7 has no type for directories: a slash at the end of the path marks a directory.
             EntryType::Regular if path.ends_with(b"/") && size == 0 => Kind::Directory,
             EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => Kind::File,
             EntryType::Directory => Kind::Directory,
@@ -306,7 +305,7 @@ impl<R: Stream> TarReader<R> {
         if kind == EntryType::GNUSparse {
             self.sparse(header, &mut entry, stored)?;
         }
-        // Links, devices and directories carry no content, whatever their size field says (hard links may have one).
+        // Only files have content. A hard link may have a size all the same, but no content.
         self.content_follows(if kind_here == Kind::File { stored } else { 0 });
         Ok(Some(entry))
     }
@@ -368,7 +367,8 @@ fn collect_segments(headers: &[GnuSparseHeader], into: &mut Vec<(u64, u64)>) -> 
     }
 }
 
-/// `LENGTH KEY=VALUE\n`, where the length counts all of it: values may hold any byte, newlines too.
+/// Parses PAX records, `LENGTH KEY=VALUE\n`. The length counts the bytes of the whole record, so a value may hold any
+/// byte, even a newline.
 fn parse_pax(mut data: &[u8]) -> Option<Vec<(Vec<u8>, Vec<u8>)>> {
     let mut records = Vec::new();
     while !data.is_empty() && data[0] != 0 {
@@ -402,7 +402,7 @@ fn apply_pax(entry: &mut TarEntry, records: Vec<(Vec<u8>, Vec<u8>)>) -> io::Resu
                 .ok_or_else(wrong)
         };
         match key.as_slice() {
-            // An empty value restores the header's own.
+            // An empty value means that the header's own value is valid.
             b"path" if !value.is_empty() => entry.path = value,
             b"linkpath" if !value.is_empty() => entry.link = value,
             b"size" => entry.size = number().ok_or_else(wrong)?,
@@ -424,7 +424,7 @@ fn apply_pax(entry: &mut TarEntry, records: Vec<(Vec<u8>, Vec<u8>)>) -> io::Resu
     Ok(())
 }
 
-/// `[-]SECONDS[.FRACTION]`.
+/// Parses a time, `[-]SECONDS[.FRACTION]`, into seconds and nanoseconds.
 fn parse_time(value: &[u8]) -> Option<(i64, i64)> {
     let text = std::str::from_utf8(value).ok()?;
     let (seconds, fraction) = text.split_once('.').unwrap_or((text, ""));
@@ -441,7 +441,7 @@ fn parse_time(value: &[u8]) -> Option<(i64, i64)> {
     }
 }
 
-/// A blank field is 0, as in every other reader of tar.
+/// Returns the number in a field of a header. A blank field counts as 0, as in all other readers of tar.
 fn given(field: &[u8], number: io::Result<u64>) -> io::Result<u64> {
     if field.iter().all(|b| matches!(b, 0 | b' ')) {
         Ok(0)

@@ -1,9 +1,7 @@
-//! A directory tree that no path can leave: every name is resolved from its root, one component at
-//! a time.
+//! A directory tree that no path can leave. Every name is resolved from its root, one component at a time.
 //!
-//! Invariants: no system call gets more than one path component from an archive; symlinks are
-//! resolved here, with `/` and `..` ending at the root, as in a chroot. No other process writes to
-//! the tree.
+//! Invariants: no system call gets more than one path component from an archive. Symlinks are resolved in this file: `/`
+//! in a target means the root, and `..` does not lead above it, as in a chroot. No other process writes to the tree.
 
 use std::collections::VecDeque;
 use std::ffi::OsStr;
@@ -19,16 +17,17 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use crate::base::sys::xattr;
 
-/// Longest path of an entry, in bytes (`PATH_MAX`).
+/// Longest path of an entry in bytes (`PATH_MAX`).
 const MAX_PATH: usize = 4096;
-/// Longest component (`NAME_MAX`).
+/// Longest path component in bytes (`NAME_MAX`).
 const MAX_COMPONENT: usize = 255;
-/// Deepest directory. Bounds the descriptors of a walk and the recursion of a removal.
+/// Most directories inside one another. This bounds the descriptors of a walk and the recursion of a removal.
 const MAX_DEPTH: usize = 256;
-/// The most symlinks followed for one entry, as in the kernel.
+/// Most symlinks that are followed for one entry, as in the kernel.
 const MAX_LINKS: usize = 40;
 
-/// A path of an archive as clean components joined by single slashes; empty for the root itself.
+/// Returns a path of an archive in clean form: its components, joined by single slashes. It is empty for the root. Fails
+/// for a path with `..` or a NUL byte, and for a path or name that is too long.
 pub(crate) fn clean(path: &[u8]) -> Result<Vec<u8>, &'static str> {
     if path.len() > MAX_PATH {
         return Err("the path is longer than 4096 bytes");
@@ -55,7 +54,7 @@ pub(crate) fn clean(path: &[u8]) -> Result<Vec<u8>, &'static str> {
     Ok(out)
 }
 
-/// Parent and last component of a clean path; None for the root.
+/// Returns the parent and the last component of a clean path. Returns None for the root.
 pub(crate) fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
     match path.iter().rposition(|b| *b == b'/') {
         Some(i) => Some((&path[..i], &path[i + 1..])),
@@ -63,11 +62,11 @@ pub(crate) fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
     }
 }
 
-/// The tree, by a descriptor of its root.
+/// A directory tree, held by a descriptor of its root.
 pub(super) struct Tree {
     root: Rc<OwnedFd>,
-    /// The last resolved directory: entries are sorted, so most have the same parent as the one
-    /// before. Forgotten with every removal, which may change the meaning of a path.
+    /// The directory that was resolved last. Entries are sorted, so most have the same parent as the entry before. Every
+    /// removal clears this field, because it may change the meaning of a path.
     last: Option<(Vec<u8>, Rc<OwnedFd>)>,
 }
 
@@ -83,8 +82,9 @@ impl Tree {
         })
     }
 
-    /// The directory at a clean path. With `create`, missing directories are made (0755, our
-    /// owner); a whiteout is replaced by an opaque directory, because the lower content is deleted.
+    /// Returns a descriptor of the directory at a clean path. With `create` it makes missing directories (mode 0755,
+    /// owner of this process). With `create` it also replaces a whiteout by an opaque directory, because the content of
+    /// the lower layers is deleted.
     pub(super) fn dir(&mut self, path: &[u8], create: bool) -> Result<Rc<OwnedFd>, Errno> {
         if let Some((known, fd)) = &self.last
             && known == path
@@ -143,7 +143,7 @@ impl Tree {
         Ok(above.pop().expect("the root is never popped"))
     }
 
-    /// The file at `name` in a directory, if there is one. Symlinks are not followed.
+    /// Returns the status of the file `name` in a directory, or None if there is no such file. Symlinks are not followed.
     pub(super) fn stat(dir: &OwnedFd, name: &[u8]) -> Result<Option<FileStat>, Errno> {
         match fstatat(dir, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(stat)),
@@ -152,7 +152,7 @@ impl Tree {
         }
     }
 
-    /// Removes `name` with everything below it.
+    /// Removes the file or directory `name` with everything below it.
     pub(super) fn remove(
         &mut self,
         dir: &OwnedFd,
@@ -174,7 +174,7 @@ fn components(path: &[u8]) -> impl DoubleEndedIterator<Item = Vec<u8>> + '_ {
         .map(<[u8]>::to_vec)
 }
 
-/// A directory of mode 0755 whatever the umask.
+/// Makes a directory with mode 0755, which does not depend on the umask.
 pub(super) fn make_dir(dir: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
     mkdirat(dir, name, Mode::from_bits_truncate(0o700))?;
     fchmodat(
@@ -185,17 +185,17 @@ pub(super) fn make_dir(dir: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
     )
 }
 
-/// The whiteout overlayfs knows: a character device 0/0.
+/// Tells whether a file is a whiteout of overlayfs: a character device 0/0.
 pub(super) fn is_whiteout(stat: &FileStat) -> bool {
     stat.st_mode & libc::S_IFMT == libc::S_IFCHR && stat.st_rdev == 0
 }
 
-/// Makes a whiteout: in the mounted image there is nothing of that name.
+/// Makes a whiteout. The mounted image then has no file of this name.
 pub(super) fn hide(dir: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
     mknodat(dir, name, SFlag::S_IFCHR, Mode::empty(), 0)
 }
 
-/// Makes a directory hide the content of lower layers.
+/// Marks a directory as opaque: it hides the content of the lower layers.
 pub(super) fn make_opaque(dir: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
     let set = xattr::set(
         &path_of(dir, name),
@@ -205,7 +205,7 @@ pub(super) fn make_opaque(dir: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
     set.map_err(|e| Errno::from_raw(e.raw_os_error().unwrap_or(libc::EIO)))
 }
 
-/// A path for calls without an `…at` form: it leads through our own descriptor, so only `name` is
+/// Returns a path for calls that have no `…at` form. It leads through the descriptor `dir`, so that only `name` is
 /// resolved.
 pub(super) fn path_of(dir: &OwnedFd, name: &[u8]) -> PathBuf {
     Path::new(&format!("/proc/self/fd/{}", dir.as_raw_fd())).join(OsStr::from_bytes(name))

@@ -1,10 +1,11 @@
-//! The cgroups that a command joins, and the leaf of its own by which its whole tree dies (exec-in-container 5).
+//! The cgroups that a command joins. The command also gets a leaf cgroup of its own, by which all its processes are
+//! killed (exec-in-container 5).
 //!
-//! Decisions: the leaf lies *below* the cgroup that the container's first process is in, on pure v2 as well. The
-//! no-internal-process rule forbids it only where controllers are enabled for children, and a v2 cgroup that holds a
-//! process has none enabled. There the command stays under the container's own limits; beside it would escape them.
-//! Without v2 the leaf is in the freezer hierarchy, which can stop the tree while it is killed. What a command leaves
-//! running when it ends is killed with its leaf: nothing may be left behind on the node.
+//! Decisions: the leaf lies *below* the cgroup of the container's first process, on pure v2 too. The no-internal-process
+//! rule forbids this only where controllers are enabled for children, and a v2 cgroup that holds a process has none
+//! enabled. Below it, the command stays under the container's own limits. Beside it, the command would escape them.
+//! Without v2 the leaf lies in the freezer hierarchy, which can stop the processes while they are killed. Processes that
+//! a command leaves behind are killed with its leaf, so that nothing stays on the node.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -25,25 +26,25 @@ use super::error::ExecError;
 use crate::base::sys::mountinfo::Mount;
 use crate::base::sys::{cgroup_mounts, cgroup_tree};
 
-/// How long the removal of a leaf may take before it is left for later.
+/// Longest time for the removal of a leaf. After it the removal is left for later.
 const REMOVE_LIMIT: Duration = Duration::from_millis(500);
 
-/// A mounted hierarchy.
+/// A mounted cgroup hierarchy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Hierarchy {
-    /// v1 controllers or `name=…`, empty for v2.
+    /// Names of the v1 controllers, or `name=…`. Empty for v2.
     names: Vec<String>,
-    /// The cgroup that its mount point shows.
+    /// The cgroup that lies at the hierarchy's mount point.
     root: String,
     at: PathBuf,
 }
 
-/// The hierarchies of mounts that count.
+/// Returns the cgroup hierarchies among these mounts.
 fn hierarchies(mounts: Vec<Mount>) -> Vec<Hierarchy> {
     let hierarchy = |m: Mount| {
         let names = match m.kind.as_str() {
             "cgroup2" => Vec::new(),
-            // Mount options such as `rw` are among them and name no hierarchy.
+            // The options also hold mount options such as `rw`, which do not name a hierarchy.
             "cgroup" => m.options,
             _ => return None,
         };
@@ -57,7 +58,8 @@ fn hierarchies(mounts: Vec<Mount>) -> Vec<Hierarchy> {
 }
 
 fn mounted() -> &'static [Hierarchy] {
-    // Hierarchies are mounted at boot and stay; mountinfo of a node full of containers is long.
+    // Hierarchies are mounted at boot and stay. They are read once, because mountinfo is long on a node with many
+    // containers.
     static MOUNTED: OnceLock<Vec<Hierarchy>> = OnceLock::new();
     MOUNTED.get_or_init(|| hierarchies(cgroup_mounts::read().unwrap_or_default().used))
 }
@@ -67,9 +69,9 @@ fn mounted() -> &'static [Hierarchy] {
 pub(super) struct Place {
     v2: bool,
     dir: PathBuf,
-    /// The file that a process of one thread joins by.
+    /// The file into which a process with a single thread is written to join the cgroup.
     join: PathBuf,
-    /// The file that shows whether it is frozen, where it can be.
+    /// The file that says whether the cgroup is frozen. None if this hierarchy cannot freeze it.
     state: Option<PathBuf>,
 }
 
@@ -93,7 +95,7 @@ impl Place {
     }
 }
 
-/// The directories of each line of `/proc/PID/cgroup` whose hierarchy is mounted.
+/// Returns a directory for each line of `/proc/PID/cgroup` that has a hierarchy among `mounts`.
 fn places(cgroups: &str, mounts: &[Hierarchy]) -> Vec<Place> {
     let place = |line: &str| {
         let mut parts = line.splitn(3, ':');
@@ -124,12 +126,13 @@ fn places(cgroups: &str, mounts: &[Hierarchy]) -> Vec<Place> {
     cgroups.lines().filter_map(place).collect()
 }
 
-/// The directories of each line of `/proc/PID/cgroup` whose hierarchy is mounted on this node.
+/// Returns a directory for each line of `/proc/PID/cgroup` that has a hierarchy mounted on this node.
 pub(super) fn places_of(cgroups: &str) -> Vec<Place> {
     places(cgroups, mounted())
 }
 
-/// True if the container is frozen. A process that joins it would not run, and a v1 task would not even die.
+/// Tells whether the container is frozen. A process that joins a frozen cgroup does not run. On v1 it cannot even be
+/// killed.
 fn frozen(places: &[Place]) -> bool {
     let states = places
         .iter()
@@ -143,14 +146,14 @@ fn frozen(places: &[Place]) -> bool {
     states.into_iter().any(|s| frozen(&s))
 }
 
-/// The first bytes of a file, in one reading.
+/// Returns the first bytes of a file, from a single read.
 fn read(file: &Path) -> Option<[u8; 16]> {
     let mut bytes = [0; 16];
     let fd = open(file, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty()).ok()?;
     nix::unistd::read(&fd, &mut bytes).ok().map(|_| bytes)
 }
 
-/// A name that no other exec of this boot has.
+/// Returns a name that no other command has since this boot.
 pub(super) fn unique() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     format!(
@@ -160,18 +163,18 @@ pub(super) fn unique() -> String {
     )
 }
 
-/// The cgroups of one command.
+/// The cgroups for one command.
 #[derive(Debug)]
 pub(super) struct Cgroups {
-    /// `tasks` of the v1 cgroups, to write into.
+    /// Files (`tasks`) of the v1 cgroups that the command joins.
     pub(super) join: Vec<PathBuf>,
-    /// The v2 cgroup to be born in.
+    /// The v2 cgroup in which the command's process is started.
     pub(super) born: Option<PathBuf>,
     pub(super) leaf: Option<Leaf>,
 }
 
 impl Cgroups {
-    /// Makes the leaf, and says what is to be joined.
+    /// Makes the leaf, and finds the cgroups to join. Fails if the container is frozen.
     pub(super) fn prepare(places: &[Place], name: &str) -> Result<Self, ExecError> {
         if frozen(places) {
             return Err(ExecError::Paused);
@@ -193,7 +196,8 @@ impl Cgroups {
     }
 }
 
-/// The cgroup that a report means: v1 in their order, then v2.
+/// Returns the file of the cgroup that the index in a report means. The index counts the v1 cgroups in their order, and
+/// then the v2 cgroup.
 pub(super) fn name(places: &[Place], index: usize) -> Option<String> {
     let (v2, v1): (Vec<&Place>, Vec<_>) = places.iter().partition(|p| p.v2);
     v1.into_iter()
@@ -202,7 +206,7 @@ pub(super) fn name(places: &[Place], index: usize) -> Option<String> {
         .map(|p| p.join.display().to_string())
 }
 
-/// A command's own cgroup. Whoever has it removes it.
+/// The own cgroup of a command. The owner of this value removes the cgroup.
 #[derive(Debug)]
 pub(super) struct Leaf {
     dir: PathBuf,
@@ -210,7 +214,7 @@ pub(super) struct Leaf {
 }
 
 impl Leaf {
-    /// Makes a leaf in the v2 tree, or else in the freezer's. Returns `None` where neither lets us; then only the process
+    /// Makes a leaf in the v2 tree, or else in the freezer's tree. Returns `None` if both fail; then only the process
     /// group can be killed.
     fn make(places: &[Place], name: &str) -> Option<Leaf> {
         let killable = |v2| places.iter().find(move |p| p.state.is_some() && p.v2 == v2);
@@ -224,12 +228,12 @@ impl Leaf {
         None
     }
 
-    /// The cgroup of the container that it was made in.
+    /// Returns the directory of the container's cgroup, in which the leaf was made.
     pub(super) fn container(&self) -> Option<&Path> {
         self.dir.parent()
     }
 
-    /// Kills every process in it, and what they start meanwhile.
+    /// Kills every process in the leaf, even those that are started meanwhile.
     pub(super) fn kill(&self) {
         if self.v2 && fs::write(self.dir.join("cgroup.kill"), "1").is_ok() {
             return;
@@ -237,7 +241,8 @@ impl Leaf {
         self.freeze_and_kill();
     }
 
-    /// Kills the leaf's processes before Linux 5.14, and on v1. The leaf is frozen first: nothing in it can fork then.
+    /// Kills the leaf's processes on v1, and on v2 before Linux 5.14. The leaf is frozen first, so that no process in it
+    /// can fork.
     fn freeze_and_kill(&self) {
         let (file, freeze, thaw) = if self.v2 {
             (c"cgroup.freeze", "1", "0")
@@ -250,11 +255,12 @@ impl Leaf {
         for pid in cgroup_tree::processes(&self.dir) {
             let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
         }
-        // The command may have frozen itself further below.
+        // The command may have frozen a cgroup of its own below the leaf.
         cgroup_tree::write_to_each(&self.dir, file, thaw);
     }
 
-    /// v1 freezes at once or, with a task in the middle of something, a moment later; each reading tries again.
+    /// Waits until the leaf is frozen, at most 50 ms. On v1 a busy task is frozen a moment later, and each read of the
+    /// file tries again.
     fn wait_frozen(&self) {
         let until = Instant::now() + Duration::from_millis(50);
         let done = || match self.v2 {
@@ -268,7 +274,7 @@ impl Leaf {
         }
     }
 
-    /// Removes it, killing what is still inside. False when something in it does not die in time.
+    /// Removes the leaf, and kills the processes that are still inside. Returns false if a process does not die in time.
     pub(super) fn remove(&self) -> bool {
         let until = Instant::now() + REMOVE_LIMIT;
         loop {
@@ -276,7 +282,8 @@ impl Leaf {
                 Ok(()) => return true,
                 Err(e) if e.kind() == std::io::ErrorKind::NotFound => return true,
                 Err(_) if Instant::now() >= until => return false,
-                // Listing a cgroup costs as much as making one, and hardly any command leaves one below its own.
+                // This comes after the first attempt, because a list of cgroups costs as much as a new cgroup, and hardly
+                // any command makes cgroups below its own.
                 Err(_) if cgroup_tree::remove_below(&self.dir).0 > 0 => {}
                 Err(_) => {
                     self.kill();
@@ -286,7 +293,7 @@ impl Leaf {
         }
     }
 
-    /// Waits until the last process has left, at most a few milliseconds.
+    /// Waits until the last process has left the leaf, at most a few milliseconds.
     fn wait_empty(&self) {
         let limit = PollTimeout::from(5u8);
         match fs::File::open(self.dir.join("cgroup.events")) {
@@ -300,7 +307,7 @@ impl Leaf {
                     );
                 }
             }
-            // v1 tells nobody when a cgroup gets empty.
+            // On v1 no event says that a cgroup is empty.
             _ => drop(nix::poll::poll(&mut [], PollTimeout::from(1u8))),
         }
     }
@@ -351,7 +358,8 @@ mod tests {
         assert_ne!(unique(), unique());
     }
 
-    /// A leaf below the root of that hierarchy, with a shell in it and three processes that left its group.
+    /// Kills a leaf below the root of the v2 or the freezer hierarchy. It has a shell and five more processes, and three
+    /// of these are outside of the shell's process group.
     fn check_freeze_and_kill(v2: bool) {
         let root = mounted().iter().find(|m| {
             if v2 {
@@ -417,7 +425,7 @@ mod tests {
         check_freeze_and_kill(false);
     }
 
-    /// A process that may mount the hierarchy in a user namespace of its own makes cgroups as deep as it likes.
+    /// A process that may mount the hierarchy in a user namespace of its own can nest cgroups to any depth.
     #[test]
     fn cgroups_nested_deeper_than_a_stack_go_with_the_leaf() {
         let Some(root) = mounted().iter().find(|m| m.names.is_empty()) else {

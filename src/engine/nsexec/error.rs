@@ -1,4 +1,5 @@
-//! Why a command could not be run: always ours or the container's state, never the command's own failure.
+//! Reasons why a command could not be run. The cause is podprobe or the state of the container, never a failure of the
+//! command.
 
 use std::fmt;
 
@@ -6,47 +7,48 @@ use nix::errno::Errno;
 
 use crate::base::sys::enter::{Report, Step};
 
-/// Nothing can be said of the container: the probe's result is *unknown*, not *failure* (kubelet-probes 3.2).
+/// Reason why a command could not be run. It says nothing about the health of the container: the probe's result is
+/// *unknown*, not *failure* (kubelet-probes 3.2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExecError {
-    /// The container's first process has ended, or its pid belongs to another process by now.
+    /// The container's first process has ended, or its pid belongs to another process now.
     NotRunning {
-        /// The pid asked for.
+        /// The pid of the container's first process.
         pid: i32,
     },
-    /// The container is frozen; nothing can run in it before it is thawed.
+    /// The container is frozen. Nothing can run in it until it is thawed.
     Paused,
-    /// The request or the container's config.json cannot be acted on.
+    /// The request or the container's config.json has an error.
     Invalid(String),
-    /// The container has no file system of terminals of its own, or it gives none.
+    /// The container has no file system of its own for terminals, or gives no terminal.
     Terminal(String),
-    /// A step in the child failed.
+    /// A step in the new process failed before the command was executed.
     Step {
         /// The step that failed.
         step: Step,
-        /// The object that the step worked on: a limit, a cgroup file, a directory.
+        /// The object of the step: a limit, a cgroup file, a directory.
         object: String,
-        /// The errno.
+        /// The error number (errno).
         errno: i32,
     },
-    /// A call of the daemon failed: out of descriptors, of processes, of memory.
+    /// A system call of the daemon failed. Descriptors, processes or memory may be used up.
     Os {
-        /// `cannot <verb> <object>`.
+        /// The failed operation: `cannot <verb> <object>`.
         what: String,
-        /// The errno.
+        /// The error number (errno).
         errno: i32,
     },
-    /// The start did not come to an end in time, in seconds.
+    /// The command did not start within this number of seconds.
     StartTimeout(u64),
-    /// The child was killed before it could become the command.
+    /// The process was killed before it executed the command.
     Killed,
-    /// The daemon ends, and its commands with it.
+    /// The daemon stops, and ends its commands.
     Interrupted,
-    /// The caller gave the command up.
+    /// The caller cancelled the command.
     Cancelled,
-    /// The process that makes the command's processes ended before the command was executed, each time.
+    /// The exec helper, which makes the processes of commands, ended before the command was executed, at each try.
     SpawnerLost,
-    /// The process that makes the commands' processes does not do it.
+    /// The exec helper, which makes the processes of commands, cannot be started or does not answer.
     Helper(String),
 }
 

@@ -1,9 +1,9 @@
-//! What `/proc` says of the container's first process and of us.
+//! Facts from `/proc` about the container's first process and about this process.
 //!
-//! Invariants: the pidfd is opened first and looked at again by the caller after the last read, so everything here is of
-//! the process that it names; and that one is the process that was meant, by its start time. What does not change while
-//! a container runs is read once and kept as numbers and texts, never as descriptors: nothing of a container outlives it
-//! here but a small [`Seen`].
+//! Invariants: the pidfd is opened first, and the caller checks it again after the last read. So all facts are about the
+//! process of the pidfd, and the start time shows that it is the right process. Facts that do not change while a
+//! container runs are read once. They are kept as numbers and texts, never as descriptors: after a container's end only a
+//! small [`Seen`] is left.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
@@ -22,8 +22,8 @@ use crate::base::locks::Locked;
 use crate::base::sys;
 use crate::base::sys::task::{PidFd, parse_start_time};
 
-/// Namespace files of `/proc/PID/ns` and their CLONE_NEW* flags. Containers get no user namespace: the first process may have made
-/// one for itself, which is not the commands'.
+/// Namespace files of `/proc/PID/ns`, with their CLONE_NEW* flags. User namespaces are not entered: podprobe gives
+/// containers none, and a namespace that the first process has made is not for commands.
 const NAMESPACES: [(&str, i32); 6] = [
     ("mnt", libc::CLONE_NEWNS),
     ("pid", libc::CLONE_NEWPID),
@@ -33,13 +33,13 @@ const NAMESPACES: [(&str, i32); 6] = [
     ("cgroup", libc::CLONE_NEWCGROUP),
 ];
 
-/// The largest passwd file of a container that is read, in bytes.
+/// Largest part in bytes of a container's passwd file that is read.
 const PASSWD_LIMIT: u64 = 1 << 20;
 
-/// The most that is read of a file of `/proc`, in bytes; those read here have a few hundred.
+/// Largest part in bytes of a file of `/proc` that is read. The files in use have a few hundred bytes.
 const PROC_LIMIT: u64 = 1 << 20;
 
-/// Containers of which something is kept. A node has some hundred; more than that many are forgotten and read again.
+/// Most containers with kept facts. A node has some hundred. At the limit all facts are dropped, and read again.
 const SEEN_LIMIT: usize = 512;
 
 #[derive(Debug)]
@@ -52,30 +52,31 @@ pub(super) struct Facts {
     pub(super) known: Known,
 }
 
-/// The facts about a container's first process that stay as they are while it runs, and its cgroups until it is moved.
+/// The facts about a container's first process that stay as they are while it runs. Its cgroups are among them, until it
+/// is moved.
 #[derive(Debug)]
 pub(super) struct Seen {
-    /// The inode of its pidfd, where the kernel gives each process one of its own (Linux 6.9): that of no other process of
-    /// this boot.
+    /// Inode of the pidfd. From Linux 6.9 on, it identifies the process: no other process of this boot has it. None on
+    /// older kernels.
     pub(super) inode: Option<u64>,
-    /// CLONE_NEW* flags of the namespaces that are not our process's.
+    /// CLONE_NEW* flags of the namespaces that differ from this process's.
     pub(super) namespaces: i32,
-    /// Lines of `/proc/PID/cgroup`.
+    /// Content of `/proc/PID/cgroup`.
     pub(super) cgroups: String,
     pub(super) places: Vec<Place>,
 }
 
-/// The facts that are kept of containers, by pid and start time of their first processes.
+/// The facts that are kept about containers. The key is the pid and the start time of the first process.
 pub(super) static SEEN: Mutex<BTreeMap<(i32, u64), Arc<Seen>>> = Mutex::new(BTreeMap::new());
 
-/// The part that the plan decides by.
+/// The facts that decide about the plan.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Known {
-    /// CLONE_NEW* flags of the namespaces that are not ours.
+    /// CLONE_NEW* flags of the namespaces that differ from this process's.
     pub(super) namespaces: i32,
-    /// Our permitted capabilities.
+    /// Permitted capabilities of this process.
     pub(super) permitted: u64,
-    /// The container's `/etc/passwd`, empty when it has none that can be read.
+    /// Content of the container's `/etc/passwd`. Empty if the container has no such file, or if it cannot be read.
     pub(super) passwd: String,
 }
 
@@ -115,7 +116,8 @@ impl Facts {
         })
     }
 
-    /// True if the container's first process still runs, so that everything read before is of that process.
+    /// Tells whether the container's first process still runs. If so, everything that was read before is about this
+    /// process.
     pub(super) fn still_running(&self) -> bool {
         self.pidfd
             .wait(std::time::Duration::ZERO)
@@ -123,8 +125,8 @@ impl Facts {
     }
 }
 
-/// The passwd file below a container's root, empty when it has none that can be read. Never leaves the root and never waits on
-/// what is not a plain file.
+/// Returns the passwd file below a container's root. Returns an empty text if the file is missing or cannot be read. Does
+/// not leave the root, and does not wait on a file that is not a regular file.
 pub(super) fn passwd_below(root: &OwnedFd) -> String {
     let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
     let how = OpenHow::new()
@@ -142,8 +144,8 @@ pub(super) fn passwd_below(root: &OwnedFd) -> String {
 }
 
 impl Seen {
-    /// Returns the facts about the process: those that are kept, or else newly read ones. Fails when the pid belongs to
-    /// another process by now.
+    /// Returns the facts about the process: kept facts, or else new ones. Fails if the pid belongs to another process
+    /// now.
     fn of(
         target: &Target<'_>,
         proc: BorrowedFd<'static>,
@@ -153,7 +155,8 @@ impl Seen {
         let inode = inode(pidfd);
         let key = (target.pid, target.start_time);
         let old = SEEN.locked().get(&key).cloned();
-        // start times count in hundredths of a second: the inode tells two processes of one moment apart
+        // start times count in hundredths of a second: the inode distinguishes two processes that started at the same
+        // time
         if old.as_ref().is_some_and(|s| s.inode != inode) {
             return Err(gone(Errno::ESRCH, "find the process"));
         }
@@ -189,7 +192,7 @@ fn forget(target: &Target<'_>) {
     SEEN.locked().remove(&(target.pid, target.start_time));
 }
 
-/// The host's `/proc`, opened once.
+/// Returns a descriptor of the host's `/proc`, which is opened once.
 pub(super) fn host_proc() -> Result<BorrowedFd<'static>, Errno> {
     static PROC: OnceLock<OwnedFd> = OnceLock::new();
     if let Some(proc) = PROC.get() {
@@ -203,16 +206,16 @@ pub(super) fn host_proc() -> Result<BorrowedFd<'static>, Errno> {
     Ok(PROC.get_or_init(|| opened).as_fd())
 }
 
-/// `PID/name`.
+/// Returns the path `PID/name`.
 fn path_of(pid: i32, name: &str) -> CString {
     CString::new(format!("{pid}/{name}")).unwrap_or_default()
 }
 
-/// The inode of a pidfd, where it says which process it is.
+/// Returns the inode of a pidfd. Returns None if the kernel gives all pidfds the same inode.
 fn inode(pidfd: &PidFd) -> Option<u64> {
-    /// `PID_FS_MAGIC`.
+    /// Type of the file system of pidfds (`PID_FS_MAGIC`).
     const PIDFS: u64 = 0x5049_4446;
-    // Before, every pidfd is the same anonymous inode. What one pidfd is, all are.
+    // On older kernels all pidfds share one anonymous inode. A single pidfd shows which kernel this is.
     static UNIQUE: OnceLock<bool> = OnceLock::new();
     let unique =
         || nix::sys::statfs::fstatfs(pidfd).is_ok_and(|s| s.filesystem_type().0 as u64 == PIDFS);
@@ -222,7 +225,7 @@ fn inode(pidfd: &PidFd) -> Option<u64> {
     Some(fstat(pidfd).ok()?.st_ino)
 }
 
-/// Checks that the process was started when the container's was, and has not ended.
+/// Checks that the process has the start time of the container's first process, and has not ended.
 fn check_start(
     target: &Target<'_>,
     proc: BorrowedFd<'_>,
@@ -236,10 +239,10 @@ fn check_start(
     Err(ExecError::NotRunning { pid: target.pid })
 }
 
-/// Reads a small file of the kernel's.
+/// Reads a small file of the kernel.
 pub(super) fn read_at(dir: BorrowedFd<'_>, name: &CStr) -> Result<String, Errno> {
     let fd = openat(dir, name, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty())?;
-    // One reading gives all that fits.
+    // A single read gives the whole content if it fits.
     let mut first = [0u8; 2048];
     let n = nix::unistd::read(&fd, &mut first)?;
     let mut bytes = first[..n].to_vec();
@@ -249,7 +252,7 @@ pub(super) fn read_at(dir: BorrowedFd<'_>, name: &CStr) -> Result<String, Errno>
             .read_to_end(&mut bytes);
         read.map_err(|e| e.raw_os_error().map_or(Errno::EIO, Errno::from_raw))?;
     }
-    // A process gives itself its name, and that may be no text.
+    // A process can choose its own name, which may not be UTF-8.
     Ok(String::from_utf8(bytes)
         .unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned()))
 }
@@ -264,7 +267,7 @@ fn namespaces(proc: BorrowedFd<'static>, pid: i32) -> Result<i32, Errno> {
     Ok(flags)
 }
 
-/// Device and inode of a namespace.
+/// Device and inode number of a namespace.
 type Identity = (libc::dev_t, libc::ino_t);
 
 fn identity(dir: BorrowedFd<'_>, path: &CStr) -> Result<Identity, Errno> {
@@ -272,7 +275,8 @@ fn identity(dir: BorrowedFd<'_>, path: &CStr) -> Result<Identity, Errno> {
     Ok((stat.st_dev, stat.st_ino))
 }
 
-/// A namespace of our process. All of its threads are in it for good, but for that of the network.
+/// Returns the identity of a namespace of this process. All its threads stay in the same namespaces, except the network
+/// namespace.
 fn own(proc: BorrowedFd<'static>, name: &str) -> Result<Identity, Errno> {
     identity(
         proc,
@@ -280,7 +284,8 @@ fn own(proc: BorrowedFd<'static>, name: &str) -> Result<Identity, Errno> {
     )
 }
 
-/// No process that shares its memory may enter a time namespace, and nothing for Kubernetes makes one.
+/// Returns an error if the container has a time namespace. A process that shares its memory cannot enter it, and no
+/// runtime for Kubernetes makes one.
 fn check_time_namespace(proc: BorrowedFd<'static>, pid: i32) -> Result<(), ExecError> {
     let same =
         own(proc, "time").and_then(|ours| Ok(ours == identity(proc, &path_of(pid, "ns/time"))?));

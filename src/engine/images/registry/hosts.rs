@@ -1,4 +1,4 @@
-//! Which servers are asked for the images of a registry. Decides.
+//! Decides which servers are asked for the images of a registry.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,16 +9,18 @@ use ureq::http::Uri;
 
 use crate::base::http_client::redirect;
 
-/// The key `registries` of the configuration.
+/// The settings under the key `registries` of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct Registries {
-    /// `pull`: whether missing images are pulled at all.
+    /// `pull`: true if missing images are pulled at all.
     pub pull: bool,
-    /// `dockerConfig`: the config.json with passwords; empty is the first of the usual places.
+    /// `dockerConfig`: path of the config.json with passwords. Empty means the first file that exists in the usual
+    /// places.
     #[serde(deserialize_with = "path")]
     pub docker_config: Option<PathBuf>,
-    /// `hosts`: what differs for a registry or mirror, by its host name and port as in an image's name.
+    /// `hosts`: settings for single registries and mirrors. The key is the host name and port, as in the name of an
+    /// image.
     pub hosts: BTreeMap<String, RegistryHost>,
 }
 
@@ -36,15 +38,17 @@ impl Default for Registries {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct RegistryHost {
-    /// `mirrors`: asked first, in this order: `https://HOST[:PORT][/PREFIX]`, or with http.
+    /// `mirrors`: servers that are asked before the registry, in this order. Each is `https://HOST[:PORT][/PREFIX]`, or
+    /// the same with http.
     pub mirrors: Vec<Mirror>,
-    /// `plainHTTP`: without TLS; by default only for loopback addresses that have no `caFile`.
+    /// `plainHTTP`: true means without TLS. By default only loopback addresses without a `caFile` are asked without TLS.
     #[serde(rename = "plainHTTP")]
     pub plain_http: Option<bool>,
-    /// `caFile`: certificates (PEM) to trust besides those of the system.
+    /// `caFile`: path of certificates (PEM) to trust besides those of the system.
     #[serde(deserialize_with = "path")]
     pub ca_file: Option<PathBuf>,
-    /// `tokenServers`: hosts that get the login of this registry when it names them, besides those of its own domain.
+    /// `tokenServers`: hosts of other domains that may get the login for this registry, when the registry names them as
+    /// token servers.
     pub token_servers: Vec<String>,
 }
 
@@ -52,20 +56,21 @@ pub struct RegistryHost {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mirror(Endpoint);
 
-/// A server, and where it has the repositories.
+/// A server, and the path below which it has the repositories.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Endpoint {
     pub(super) plain_http: bool,
-    /// Host and port.
+    /// Host and port of the server.
     pub(super) authority: String,
-    /// Goes before the name of a repository; empty, or `PREFIX/`.
+    /// Text before the name of a repository: empty, or `PREFIX/`.
     prefix: String,
-    /// The name by which the server's credentials are found: the host and port of the image's name or of the mirror.
+    /// The name by which the server's credentials are found. For a registry it is the host and port in the image's name,
+    /// for a mirror the host and port of the mirror.
     pub(super) name: String,
 }
 
 impl Endpoint {
-    /// `https://HOST/v2/REPOSITORY/`.
+    /// Returns the address below which a repository lies: `https://HOST/v2/REPOSITORY/`.
     pub(super) fn base(&self, repository: &str) -> String {
         let scheme = if self.plain_http { "http" } else { "https" };
         format!(
@@ -74,7 +79,7 @@ impl Endpoint {
         )
     }
 
-    /// The repository with which its token is asked for.
+    /// Returns the repository's name in the request for a token.
     pub(super) fn repository(&self, repository: &str) -> String {
         format!("{}{repository}", self.prefix)
     }
@@ -101,7 +106,7 @@ impl<'de> Deserialize<'de> for Mirror {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         let text = String::deserialize(d)?;
         mirror(&text).map(Self).ok_or_else(|| {
-            // the text may hold a password
+            // The error does not show the text, which may hold a password.
             D::Error::custom("not the address of a mirror, such as \"https://mirror.example:5000\"")
         })
     }
@@ -129,7 +134,7 @@ fn mirror(text: &str) -> Option<Endpoint> {
 }
 
 impl Registries {
-    /// The servers to ask for images of a registry: its mirrors, then itself.
+    /// Returns the servers to ask for images of a registry: first its mirrors, then the registry itself.
     pub(super) fn endpoints(&self, registry: &str) -> Vec<Endpoint> {
         let host = self.hosts.get(registry).cloned().unwrap_or_default();
         let authority = match registry {
@@ -159,7 +164,7 @@ impl Registries {
             || listed.any(|listed| host == host_name(listed))
     }
 
-    /// Returns the file of extra certificate authorities that are trusted for this server, besides the system's.
+    /// Returns the file with further certificate authorities to trust for this server, besides the system's.
     pub(super) fn ca_file(&self, authority: &str) -> Option<&Path> {
         let name = match authority {
             "registry-1.docker.io" => "docker.io",
@@ -178,15 +183,15 @@ fn host_name(authority: &str) -> String {
     host.to_ascii_lowercase()
 }
 
-/// The domain that a host name lies in, if it is likely to be of one owner: `docker.io` of `registry-1.docker.io`. A name with
-/// nothing but a country's or a general ending above it has none, such as `a.io` and `a.co.uk`.
+/// Returns the domain of a host name, if it probably belongs to a single owner: `docker.io` for `registry-1.docker.io`.
+/// Returns None if only a general or a country's ending is left, as for `a.io` and `a.co.uk`.
 fn domain(host: &str) -> Option<&str> {
     let is_name = host.chars().any(|c| c.is_ascii_alphabetic()) && !host.starts_with('[');
     let (_, above) = host.split_once('.').filter(|_| is_name)?;
     let labels: Vec<&str> = above.split('.').collect();
     match labels[..] {
         [] | [_] => None,
-        // `co.uk`, `com.au`, `or.jp`: where a country has a second level of its own
+        // `co.uk`, `com.au`, `or.jp`: some countries have a second level of their own.
         [second, country] if country.len() == 2 && second.len() <= 3 => None,
         _ => Some(above),
     }

@@ -1,7 +1,7 @@
-//! The layers of one image: a few threads fetch and unpack them, and the image is committed.
+//! Pulls the layers of one image: a few threads fetch and unpack them, and then the image is committed to the store.
 //!
-//! Invariants: a layer is unpacked while it arrives, and nothing of it lies elsewhere on the disk. The image appears in the
-//! store only after every digest, size and diff id is right; what is unpacked of a failed pull is removed.
+//! Invariants: a layer is unpacked while it arrives, and no other copy of it is written to the disk. The image appears in
+//! the store only if every digest, size and diff id is right. The unpacked files of a failed pull are removed.
 
 use std::io::{Cursor, Read};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -27,16 +27,16 @@ use crate::engine::images::staging::Staged;
 use crate::engine::images::store::{ImageStore, LoadedImage};
 use crate::engine::images::stream;
 
-/// Layers unpacked at once, by all pulls of this process.
+/// Number of layers that all pulls of this process may unpack at once.
 pub(super) const LAYERS_AT_ONCE: usize = 3;
-/// A layer's thread: TLS, the decoder and the walk through the tree.
+/// Stack size in bytes of a layer's thread. The thread runs TLS and the decoder, and walks through the tree.
 const STACK: usize = 1 << 20;
 
 /// The state that all pulls of a puller share.
 pub(super) struct Shared {
     pub(super) store: ImageStore,
     pub(super) registries: Registries,
-    /// Where docker's config.json is looked for.
+    /// Paths at which docker's config.json is searched.
     pub(super) docker_configs: Vec<std::path::PathBuf>,
     pub(super) sources: Sources,
     pub(super) bounds: Bounds,
@@ -47,14 +47,15 @@ pub(super) struct Shared {
     pub(super) stop: Stop,
 }
 
-/// An unpacked layer, and the directory that it lies in until its commit.
+/// An unpacked layer, and the directory that holds it until its commit.
 pub(super) struct Layer {
-    /// None when another pull has committed it meanwhile.
+    /// The unpacked layer; None if another pull has committed it meanwhile.
     staged: Option<Staged>,
     _dir: Arc<PullDir>,
 }
 
-/// The order for one pull: the image, the logins to try first, where the progress goes, and what stops the pull.
+/// The task of one pull: the image, the logins to try first, the place for the progress, and the signal that stops the
+/// pull.
 pub(super) struct Wanted {
     pub(super) image: Reference,
     pub(super) credentials: Vec<DockerConfig>,
@@ -62,7 +63,7 @@ pub(super) struct Wanted {
     pub(super) stop: Stop,
 }
 
-/// The layers of one image from one server.
+/// The layers of one image, as one server has them.
 pub(super) struct Layers<'a> {
     pub(super) shared: &'a Shared,
     pub(super) wanted: &'a Wanted,
@@ -72,10 +73,10 @@ pub(super) struct Layers<'a> {
 }
 
 impl Layers<'_> {
-    /// Fetches what is missing on the node, and commits the image.
+    /// Fetches the layers that are missing on the node, and commits the image.
     pub(super) fn pull(&self) -> Result<LoadedImage, FetchError> {
         let store = &self.shared.store;
-        // Once more when a layer that was there has been removed meanwhile.
+        // A second round is needed if a layer that was on the node has been removed meanwhile.
         for _ in 0..2 {
             let missing = self.missing();
             let bytes = missing
@@ -113,7 +114,7 @@ impl Layers<'_> {
         })
     }
 
-    /// The layers that are not on the node, each once, with their diff ids.
+    /// Returns the layers that are not on the node, each once, with their diff ids.
     fn missing(&self) -> Vec<(&Descriptor, &str)> {
         let store = self.shared.store.files();
         let mut seen = std::collections::BTreeSet::new();
@@ -123,7 +124,7 @@ impl Layers<'_> {
             .collect()
     }
 
-    /// Fetches with a few threads; the first error ends them all.
+    /// Fetches the layers with a few threads. The first error ends all of them.
     fn fetch_all(
         &self,
         missing: &[(&Descriptor, &str)],
@@ -205,7 +206,7 @@ impl Layers<'_> {
             state: State::default(),
         };
         let unpacked = self.unpack(&mut blob, layer, kind, dir);
-        // What the connection says is the cause of what the decoder says.
+        // If the connection failed, its error is the cause of the decoder's error.
         match (blob.state.failure.take(), unpacked) {
             (Some(e), _) | (None, Err(e)) => Err(FetchError {
                 text: format!("layer {}: {}", layer.digest, e.text),
@@ -237,7 +238,7 @@ impl Layers<'_> {
         Read::take(&mut *blob, 4)
             .read_to_end(&mut start)
             .map_err(read)?;
-        // Its memory is counted by its media type.
+        // Zstd needs much memory. The slot that bounds this is taken by the media type, so the media type must be right.
         if stream::is_zstd(&start) && kind != Compression::Zstd {
             let said = quoted(&layer.media_type);
             return Err(FetchError::failed(format!(

@@ -1,7 +1,7 @@
-//! What a registry says an image is: manifests and indexes, in docker's and in OCI's media types. Decides.
+//! Decides what image a registry offers, from manifests and indexes with docker's and OCI's media types.
 //!
-//! Invariants: a document is either an index or a manifest, by its media type and by its fields; one that is both, or whose
-//! media types contradict each other, is refused (CVE-2021-41190). Sizes are those of the descriptors, exactly.
+//! Invariants: a document is either an index or a manifest, by its media type and by its fields. A document that is both,
+//! or that has contradicting media types, is refused (CVE-2021-41190). Sizes are exactly those of the descriptors.
 
 use std::collections::BTreeMap;
 
@@ -12,13 +12,13 @@ use crate::engine::images::config::Platform;
 use crate::engine::images::overlay;
 use crate::engine::images::reference::is_digest;
 
-/// Most entries of an index.
+/// Most entries that an index may have.
 const MAX_ENTRIES: usize = 1024;
 
 pub(super) const ACCEPT: &str = "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json, \
     application/vnd.docker.distribution.manifest.list.v2+json, application/vnd.docker.distribution.manifest.v2+json";
 
-/// Points to a document or a layer.
+/// A reference to a document or a layer, with its digest and its size in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct Descriptor {
@@ -33,53 +33,53 @@ pub(super) struct Descriptor {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Manifest {
     pub(super) config: Descriptor,
-    /// Bottom first.
+    /// The layers, bottom first.
     pub(super) layers: Vec<Descriptor>,
 }
 
-/// The document that a digest or a tag led to.
+/// A document of a registry, found by a digest or a tag.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Document {
     Index(Vec<Descriptor>),
     Manifest(Manifest),
 }
 
-/// A reason for which the documents of a registry give no image for this machine.
+/// Reason why the documents of a registry give no image for this machine.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ManifestError {
-    /// The document is no JSON of the expected form.
+    /// The document is not JSON of the expected form.
     #[error("the manifest is not one: {0}")]
     Syntax(#[from] serde_json::Error),
-    /// The document is of schema 1.
+    /// The document has the old schema 1.
     #[error(
         "it is an image of schema 1, which docker gave up in 2019; push it again with a current tool"
     )]
     Schema1,
-    /// The document has the fields of both kinds.
+    /// The document has the fields of an index and of a manifest.
     #[error("the manifest is an index and a manifest at the same time")]
     TwoKinds,
-    /// The registry or the document itself gives the media type of the other kind.
+    /// The media type is that of an index for a manifest, or the reverse. The registry or the document itself gives it.
     #[error("the registry says {} of a document that is not that", quoted(.0))]
     OtherKind(String),
-    /// The document says that it is something else than an image.
+    /// The document says that it is not an image.
     #[error("the manifest has the media type {}, which is no image", quoted(.0))]
     NoImage(String),
-    /// The document is a manifest without a configuration.
+    /// The document is a manifest that names no configuration.
     #[error("the manifest names no configuration")]
     NoConfig,
-    /// The index is too long.
+    /// The index has too many entries.
     #[error("the index has more than {MAX_ENTRIES} entries")]
     TooManyEntries,
-    /// The image has more layers than overlayfs takes.
+    /// The image has more layers than overlayfs can mount.
     #[error("the image has {0} layers; at most {most} can be mounted", most = overlay::MAX_LAYERS)]
     TooManyLayers(usize),
-    /// The configuration has the media type of another thing than a container image.
+    /// The media type of the configuration shows that this is not a container image.
     #[error("it is not a container image: its configuration is {}", quoted(.0))]
     NoContainerImage(String),
-    /// A digest has another algorithm or form than sha256.
+    /// A digest is not sha256, or does not have the form of a digest.
     #[error("the digest {} is not sha256", quoted(.0))]
     Digest(String),
-    /// The media type of a layer says that the registry does not have it.
+    /// The media type of a layer says that the registry must not give it out.
     #[error("a layer is {}: a foreign layer, which the registry must not give out", quoted(.0))]
     ForeignLayer(String),
     /// The media type of a layer is unknown.
@@ -89,7 +89,7 @@ pub(super) enum ManifestError {
     #[error("it is not made for {host}, only for {}", platforms(.found))]
     NotForHost {
         host: Platform,
-        /// The platforms that the index has.
+        /// The platforms of the images in the index.
         found: Vec<Platform>,
     },
 }
@@ -130,7 +130,8 @@ fn kind(media_type: &str) -> Kind {
     }
 }
 
-/// Reads a document. `content_type` is the header's, or the media type of the descriptor that led here.
+/// Parses a document. `content_type` is the media type in the answer's header, or in the descriptor that led to the
+/// document.
 pub(super) fn parse(content_type: &str, bytes: &[u8]) -> Result<Document, ManifestError> {
     let content_type = content_type.split(';').next().unwrap_or_default().trim();
     let raw: Raw = serde_json::from_slice(bytes)?;
@@ -192,7 +193,7 @@ fn checked(descriptor: &Descriptor) -> Result<(), ManifestError> {
     }
 }
 
-/// How the media type says a layer is compressed.
+/// The compression of a layer, as its media type says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Compression {
     Plain,
@@ -200,7 +201,7 @@ pub(super) enum Compression {
     Zstd,
 }
 
-/// The compression of a layer, or why it cannot be pulled.
+/// Returns the compression of a layer. Fails if a layer of this media type cannot be pulled.
 pub(super) fn compression(media_type: &str) -> Result<Compression, ManifestError> {
     let foreign = media_type.contains(".nondistributable.") || media_type.contains(".foreign.");
     if foreign {
@@ -217,12 +218,12 @@ pub(super) fn compression(media_type: &str) -> Result<Compression, ManifestError
     })
 }
 
-/// The entry of an index that runs best here; the error has the platforms there are.
+/// Returns the entry of an index that runs best on this machine. The error lists the platforms in the index.
 pub(super) fn choose<'a>(
     entries: &'a [Descriptor],
     host: &Platform,
 ) -> Result<&'a Descriptor, ManifestError> {
-    // Attestations of BuildKit are not images.
+    // An attestation of BuildKit is not an image.
     let images = entries.iter().filter(|e| {
         let unknown = |p: &Platform| p.os == "unknown";
         !e.platform.as_ref().is_some_and(unknown)
@@ -439,7 +440,7 @@ mod tests {
             let _ = parse("", text.as_bytes());
         }
         assert!(parse("", "[".repeat(1 << 20).as_bytes()).is_err());
-        // Every document with one byte changed is read or refused.
+        // Every document with one bit changed is parsed or refused.
         let good = image(CONFIG, LAYER).to_string().into_bytes();
         for at in 0..good.len() {
             for bit in 0..8 {

@@ -1,4 +1,4 @@
-//! Images from registries (OCI distribution v2): verified, and unpacked while they arrive.
+//! Pulls images from registries (OCI distribution v2). They are verified, and unpacked while they arrive.
 //!
 //! ```text
 //! puller ─▶ pull ─▶ session (login) ─▶ crate::base::http_client
@@ -7,8 +7,9 @@
 //!             └▶ layers ─▶ blob (a reader that continues after a cut) ─▶ images::staging ─▶ images::store
 //! ```
 //!
-//! Invariants: a registry is not trusted: every size, count, time and digest is checked, and what fails leaves nothing on
-//! the node. Credentials go to the server they are for, and nowhere else. Every thread of a pull ends with it.
+//! Invariants: a registry is not trusted. Every size, count, time and digest is checked, and a pull that fails leaves
+//! nothing on the node. Credentials go only to the server for which they are meant. The threads of a pull end with the
+//! pull.
 
 mod blob;
 mod bounds;

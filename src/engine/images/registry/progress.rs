@@ -1,6 +1,6 @@
-//! How far a pull is, for whoever watches it: counted by the threads of one pull, read by others.
+//! The progress of a pull. The threads of the pull write it, and other threads read it to show it.
 //!
-//! Invariants: nothing is decided from it. The lock is held for a copy of a text only.
+//! Invariants: no decision depends on it. The lock is held only to copy a text.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::base::clock::Moment;
 use crate::base::locks::Locked;
 
-/// The counters that say how far a pull is.
+/// Counters for the progress of a pull.
 #[derive(Debug)]
 pub struct PullProgress {
     bytes: AtomicU64,
@@ -18,42 +18,42 @@ pub struct PullProgress {
     layers: AtomicU64,
     of_layers: AtomicU64,
     cuts: AtomicU64,
-    /// When this try began, and when the last byte came, in milliseconds of [`Moment`].
+    /// Time at which this try began. It and the next field, the time of the last byte, are in milliseconds of [`Moment`].
     began: AtomicU64,
     last_byte: AtomicU64,
     cut: Mutex<Cut>,
 }
 
-/// The layers that were cut and have had no byte since.
+/// The layers that were cut off and have had no byte since.
 #[derive(Debug, Default)]
 struct Cut {
     layers: u64,
-    /// Why the last of the layers was cut.
+    /// Reason why the last of these layers was cut off.
     why: String,
 }
 
-/// A reading of how far a pull is.
+/// The progress of a pull at one time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PullState {
-    /// Compressed bytes that have arrived.
+    /// Number of compressed bytes that have arrived.
     pub bytes: u64,
-    /// Compressed bytes of all layers that are not on the node; 0 until the manifest is there.
+    /// Number of compressed bytes in all layers to pull; 0 until the manifest has arrived.
     pub of_bytes: u64,
-    /// Layers unpacked.
+    /// Number of layers that are unpacked.
     pub layers: u64,
-    /// Layers to pull.
+    /// Number of layers to pull.
     pub of_layers: u64,
-    /// How often a layer was cut and had to be continued.
+    /// Number of times that a layer was cut off and had to be continued.
     pub cuts: u64,
-    /// Milliseconds since the registry was asked; with layers to pull, since they began.
+    /// Milliseconds since the pull of the layers began. Before that, milliseconds since the registry was asked.
     pub millis: u64,
-    /// Milliseconds since the last byte of a layer.
+    /// Milliseconds since the last byte of a layer arrived.
     pub quiet_millis: u64,
 }
 
 impl Default for PullProgress {
-    /// Makes the progress of a pull that begins now.
+    /// Returns the progress of a pull that begins now.
     fn default() -> Self {
         Self {
             bytes: AtomicU64::new(0),
@@ -69,7 +69,7 @@ impl Default for PullProgress {
 }
 
 impl PullProgress {
-    /// Returns how far the pull is now.
+    /// Returns the progress of the pull now.
     pub fn state(&self) -> PullState {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let since = |counter: &AtomicU64| now().saturating_sub(read(counter));
@@ -84,13 +84,14 @@ impl PullProgress {
         }
     }
 
-    /// Returns why the last cut layer was cut, while a cut layer waits to be continued.
+    /// Returns the reason why the last layer was cut off. Returns None while no layer waits to be continued.
     pub fn cut_off(&self) -> Option<String> {
         let cut = self.lock();
         (cut.layers > 0).then(|| cut.why.clone())
     }
 
-    /// The layers of one server begin; those of a server before have failed.
+    /// Notes that the pull of the layers begins at a server. The figures of an earlier server, which has failed, are
+    /// dropped.
     pub(super) fn begins(&self, layers: usize, bytes: u64) {
         *self.lock() = Cut::default();
         let now = now();
@@ -112,13 +113,13 @@ impl PullProgress {
         self.last_byte.store(now(), Ordering::Relaxed);
     }
 
-    /// A layer is unpacked; `bytes` of it came by another pull.
+    /// Notes that a layer is unpacked. `bytes` is the number of its bytes that another pull has fetched.
     pub(super) fn layer(&self, bytes: u64) {
         self.arrived(bytes);
         self.layers.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A layer is cut and will be continued; `again` without a byte since its last cut.
+    /// Notes that a layer was cut off and will be continued. `again` is true if no byte has come since its last cut.
     pub(super) fn cut(&self, why: &str, again: bool) {
         self.cuts.fetch_add(1, Ordering::Relaxed);
         let mut cut = self.lock();
@@ -126,7 +127,7 @@ impl PullProgress {
         why.clone_into(&mut cut.why);
     }
 
-    /// A byte has come of a layer that was cut.
+    /// Notes that a byte has come of a layer that was cut off.
     pub(super) fn continued(&self) {
         let mut cut = self.lock();
         cut.layers = cut.layers.saturating_sub(1);

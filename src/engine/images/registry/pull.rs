@@ -1,6 +1,7 @@
-//! One pull: the mirrors and the registry in their order, each with the logins for it in theirs.
+//! Runs one pull. It tries the mirrors and the registry in their order, and at each server the logins in their order.
 //!
-//! Invariant: another login is tried only when one is refused, another server after any other error.
+//! Invariant: another login is tried only if the server refuses the first one. After any other error the next server is
+//! tried.
 
 use std::sync::{Arc, Mutex};
 
@@ -13,7 +14,7 @@ use crate::base::http_client::{Client, Dialer, FetchError, Kind, WaysOut};
 use crate::base::locks::Locked;
 use crate::engine::images::store::LoadedImage;
 
-/// Advice for a person about a registry that TLS does not work with.
+/// Advice for people whose registry does not work with TLS.
 const WAYS_OUT: WaysOut = WaysOut {
     without_tls: |host| {
         format!("a registry without TLS needs \"plainHTTP\": true in registries.hosts[{host:?}]")
@@ -23,10 +24,10 @@ const WAYS_OUT: WaysOut = WaysOut {
     },
 };
 
-/// Most logins tried at one server.
+/// Most logins that are tried at one server.
 const MAX_CREDENTIALS: usize = 8;
 
-/// Pulls and commits. Blocks until it is done or stopped.
+/// Pulls an image and commits it to the store. Blocks until this is done or stopped.
 pub(super) fn pull(shared: &Arc<Shared>, wanted: &Wanted) -> Result<LoadedImage, FetchError> {
     let (registry, repository) = wanted
         .image
@@ -69,7 +70,7 @@ struct Server<'a> {
 }
 
 impl Server<'_> {
-    /// Tries each login until one is allowed.
+    /// Pulls the image. Tries each login until the server accepts one.
     fn pull(
         &self,
         own: Option<&Result<DockerConfig, DockerConfigError>>,
@@ -100,7 +101,7 @@ impl Server<'_> {
     }
 
     fn pull_as(&self, login: Option<Credential>) -> Result<LoadedImage, FetchError> {
-        // Ends the other layers when one has failed.
+        // This stop ends the other layers when one layer has failed.
         let stop = self.wanted.stop.child();
         let Shared {
             sources, bounds, ..
@@ -110,7 +111,8 @@ impl Server<'_> {
         let client = Client::new(Dialer {
             stop: stop.clone(),
             pacing: bounds.pacing(),
-            // Read for each pull: a long-lived process has no bundle in its memory, and takes a new one.
+            // The certificates are read for each pull. So a long-lived process does not keep them in memory, and sees
+            // changes.
             trust: Arc::new(move |authority| {
                 let mut known = known.locked();
                 if let Some((_, config)) = known.as_ref().filter(|(a, _)| a == authority) {

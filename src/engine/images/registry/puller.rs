@@ -1,4 +1,4 @@
-//! The implementor of [`Puller`]: a thread for each pull, so that whoever waits for it can go at once.
+//! The implementor of [`Puller`]. Each pull has a thread, so that a caller that is cancelled can return at once.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,12 +18,12 @@ use crate::engine::images::manager::{PullError, PullRequest, Puller};
 use crate::engine::images::reference::Reference;
 use crate::engine::images::store::{ImageStore, LoadedImage};
 
-/// The thread of a pull: TLS, and JSON of at most 4 MiB.
+/// Stack size in bytes of the thread of a pull. The thread runs TLS, and parses JSON of at most 4 MiB.
 const STACK: usize = 1 << 20;
-/// How long the caller waits for a cancelled pull. The pull may be looking up a name, and ends after that.
+/// Longest time that the caller waits for a cancelled pull. The pull may be looking up a name, and ends after that.
 const ENDING: Duration = Duration::from_secs(1);
 
-/// Pulls images from the registries in their names, or from mirrors of them. A clone shares downloads with it.
+/// Pulls images from the registries in their names, or from mirrors. Clones share their downloads.
 #[derive(Clone)]
 pub struct RegistryPuller {
     shared: Arc<Shared>,
@@ -34,19 +34,20 @@ pub struct RegistryPuller {
 pub struct PullStop(Stop);
 
 impl PullStop {
-    /// Ends the pulls under way and those to come; never blocks.
+    /// Ends the pulls that run, and all later pulls at once. Never blocks.
     pub fn stop(&self) {
         self.0.set();
     }
 }
 
 impl RegistryPuller {
-    /// Pulls into `store`. docker's config.json is the one of `registries`, else the first of `docker_configs` that exists.
+    /// Returns a puller that pulls into `store`. Docker's config.json is the file that `registries` names, or else the
+    /// first of `docker_configs` that exists.
     pub fn new(store: ImageStore, registries: Registries, docker_configs: Vec<PathBuf>) -> Self {
         Self::with_bounds(store, registries, docker_configs, Bounds::default())
     }
 
-    /// Makes a puller as [`Self::new`] does, with bounds of the caller's choice.
+    /// Returns a puller as [`Self::new`] does, with bounds of the caller's choice.
     pub fn with_bounds(
         store: ImageStore,
         registries: Registries,
@@ -73,15 +74,15 @@ impl RegistryPuller {
         }
     }
 
-    /// Returns a handle that ends the pulls of this puller.
+    /// Returns a handle that ends all pulls of this puller.
     pub fn stopper(&self) -> PullStop {
         PullStop(self.shared.stop.clone())
     }
 
-    /// Pulls an image, and writes into `progress` how far it is.
+    /// Pulls an image, and writes the progress into `progress`.
     ///
     /// # Errors
-    /// Returns why the pull failed, or that it was cancelled. Nothing of the image is kept.
+    /// Returns [`PullError`] if the pull failed or was cancelled. Then no part of the image is kept.
     pub fn pull_watched(
         &self,
         request: &PullRequest<'_>,
@@ -107,7 +108,7 @@ impl RegistryPuller {
     }
 }
 
-/// Waits for the result; after a cancellation only for a moment.
+/// Waits for the result of a pull. After a cancellation it waits only for [`ENDING`].
 fn wait(
     result: &Receiver<Result<LoadedImage, FetchError>>,
     stop: &Stop,

@@ -1,4 +1,4 @@
-//! From a tag or a digest to the manifest and the configuration of the image for this machine.
+//! Finds the manifest and the configuration of the image for this machine, from a tag or a digest.
 //!
 //! Invariant: every document is checked against the digest and the size that led to it.
 
@@ -12,27 +12,27 @@ use crate::engine::images::error::ImageError;
 use crate::engine::images::reference::{Reference, is_digest};
 use crate::engine::images::stream;
 
-/// Most levels of indexes in indexes.
+/// Most documents in a chain of indexes and a manifest.
 const MAX_NESTING: usize = 4;
 
-/// An error of the store or of its parsers.
+/// Turns an error of the store or of its parsers into a [`FetchError`].
 pub(super) fn of_store(e: ImageError) -> FetchError {
     FetchError::failed(e.to_string())
 }
 
-/// An image whose documents are all here and right.
+/// An image with all its documents, which are complete and checked.
 pub(super) struct Resolved {
     pub(super) manifest: Manifest,
     pub(super) id: String,
     pub(super) config: Vec<u8>,
-    /// Bottom first.
+    /// Digests of the uncompressed layers, bottom first.
     pub(super) diff_ids: Vec<String>,
-    /// Digests of the manifest and of the indexes that led to it.
+    /// Digests of the manifest, which is the first, and of the indexes that led to it.
     pub(super) digests: Vec<String>,
 }
 
 impl Resolved {
-    /// Fetches the documents of the image that a registry has under this name for this machine.
+    /// Fetches the documents of an image from a registry, for the platform of this machine.
     pub(super) fn of(
         session: &Session,
         image: &Reference,
@@ -97,7 +97,7 @@ impl Resolved {
     }
 }
 
-/// A manifest or index with its content type.
+/// Fetches a manifest or an index. Returns its content type and its bytes.
 fn document(session: &Session, by: &str, bounds: Bounds) -> Result<(String, Vec<u8>), FetchError> {
     let accept = [("accept", ACCEPT.to_owned())];
     let answer = session.get(&format!("manifests/{by}"), &accept, Some(bounds.document))?;
@@ -113,7 +113,8 @@ fn document(session: &Session, by: &str, bounds: Bounds) -> Result<(String, Vec<
     Ok((content_type, bytes))
 }
 
-/// Compares what came with what a descriptor says.
+/// Checks the digest `is` and the size `bytes` of a document against `digest` and `size` of its descriptor. A size of
+/// None is not checked.
 pub(super) fn check_document(
     what: &str,
     digest: &str,

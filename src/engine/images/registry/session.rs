@@ -1,7 +1,8 @@
-//! Requests to one repository of one server, with its credentials.
+//! Sends requests to one repository of one server, with its credentials.
 //!
-//! Invariants: credentials go to the server that asked for them, and to the token server it names if that is of the same domain
-//! or configured; over http only when the registry itself is without TLS. A token is asked for once at a time and lives no longer than the pull.
+//! Invariants: credentials go to the server that asked for them. They go to the token server that it names only if this
+//! is in the same domain or configured. They go over http only if the registry itself has no TLS. Only one thread at a
+//! time requests a token, and a token does not outlive the pull.
 
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -16,19 +17,19 @@ use super::hosts::{Endpoint, Registries};
 use crate::base::http_client::{Answer, Ask, Client, FetchError, Kind, host_of, quoted, redirect};
 use crate::base::locks::Locked;
 
-/// A token counts as expired this long before it does.
+/// A token counts as expired this long before its end.
 const MARGIN: Duration = Duration::from_secs(10);
-/// Lives of tokens: at least, without a word of the server, and at most.
+/// Shortest life of a token, and its life if the server names none. Below: the longest life.
 const LIFE: Duration = Duration::from_secs(60);
 const LONGEST_LIFE: Duration = Duration::from_secs(3600);
 
-/// The requests to one repository of one server, with its credentials.
+/// Sends the requests to one repository of one server, with its credentials.
 pub(super) struct Session {
     client: Client,
     bounds: Bounds,
-    /// The address before the path of each request; it ends with a slash.
+    /// Address below which all requests go; it ends with a slash.
     base: String,
-    /// The scope with which a token is asked for, unless the server names another.
+    /// The scope in a request for a token, unless the server names another.
     scope: String,
     credential: Option<Credential>,
     endpoint: Endpoint,
@@ -36,12 +37,12 @@ pub(super) struct Session {
     authorization: Mutex<Authorization>,
 }
 
-/// The header to send.
+/// The `authorization` header that requests send.
 #[derive(Default)]
 struct Authorization {
     header: Option<String>,
     expires: Option<Instant>,
-    /// Counts the headers, so that one that was refused is replaced once.
+    /// Number of headers so far. It shows whether another thread has replaced a refused header already.
     generation: u64,
 }
 
@@ -65,7 +66,7 @@ impl Session {
         }
     }
 
-    /// GET `manifests/TAG` or `blobs/DIGEST`. The status is 200 or 206.
+    /// Gets `manifests/TAG` or `blobs/DIGEST`. The status of the answer is 200 or 206.
     pub(super) fn get(
         &self,
         path: &str,
@@ -112,7 +113,8 @@ impl Session {
         (header, now.generation)
     }
 
-    /// The header that answers a refusal. Another thread may have got it meanwhile; others wait for it.
+    /// Returns the header that answers a refusal. If another thread has got a new header meanwhile, this one is returned.
+    /// Other threads wait.
     fn authorize(
         &self,
         uri: &Uri,
@@ -131,7 +133,7 @@ impl Session {
             let (token, life) = self.token(uri, challenge)?;
             (format!("Bearer {token}"), Some(life))
         } else if of("basic").is_some() {
-            // The same again would be refused again.
+            // If this header was refused before, it would be refused again.
             let header = self.basic().filter(|h| now.header.as_ref() != Some(h));
             (header.ok_or_else(|| self.refused(&host_of(uri)))?, None)
         } else {
@@ -148,7 +150,7 @@ impl Session {
         Ok(header)
     }
 
-    /// `host` is who refuses.
+    /// Returns the error that `host` has refused the login.
     fn refused(&self, host: &str) -> FetchError {
         let text = match &self.credential {
             None => format!(
@@ -169,7 +171,7 @@ impl Session {
         }
     }
 
-    /// Asks the token server that a challenge names.
+    /// Requests a token from the token server that a challenge names. Returns it with the time for which it is used.
     fn token(
         &self,
         registry: &Uri,
@@ -210,7 +212,7 @@ impl Session {
         }
     }
 
-    /// A login is for the registry's owner alone.
+    /// Returns an error if the login would go to a token server that may not belong to the registry's owner.
     fn check_server(&self, realm: &Uri) -> Result<(), FetchError> {
         let host = realm.host().unwrap_or_default();
         if self.credential.is_none() || self.registries.is_token_server(&self.endpoint, host) {
@@ -251,7 +253,7 @@ fn login(authorization: Option<&str>) -> Vec<(&'static str, String)> {
     header.into_iter().collect()
 }
 
-/// The address of the token server, if credentials may go there.
+/// Returns the address of the token server. Fails if it has no TLS although the registry has TLS.
 fn realm_of(registry: &Uri, realm: &str) -> Result<Uri, FetchError> {
     let refuse = |why: &str| {
         let host = host_of(registry);
@@ -292,7 +294,7 @@ fn read_token(answer: Answer) -> Result<(String, Duration), FetchError> {
     Ok((token, life - MARGIN))
 }
 
-/// `a=b&c=d`, percent-encoded; empty values are left out.
+/// Returns the fields as `a=b&c=d`, percent-encoded. Fields with an empty value are left out.
 fn form(fields: &[(&str, &str)]) -> String {
     let encoded = |value: &str| {
         value.bytes().fold(String::new(), |mut out, b| {
@@ -321,7 +323,8 @@ struct OneError {
     message: String,
 }
 
-/// An answer with what was asked for, or the error that the status means, with the registry's own words.
+/// Returns the answer if its status is 200 or 206. Otherwise returns the error that the status means, with the registry's
+/// own text.
 fn checked(answer: Answer, path: &str) -> Result<Answer, FetchError> {
     let status = answer.status;
     if matches!(status, 200 | 206) {
