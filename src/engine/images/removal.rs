@@ -1,7 +1,7 @@
-//! Removes names, images and layers from the store: by name, for want of a name, or for want of room.
+//! Removes names, images and layers from the store: by name, because an image has no name, or because the disk is full.
 //!
-//! Invariants: nothing that a container uses is removed, even when files of the store are lost. An image goes before its
-//! layers, so that no record is left whose layers are missing.
+//! Invariants: nothing that a container uses is removed, even if files of the store are lost. The record of an image is
+//! removed before its layers, so that no record is left without its layers.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,19 +16,19 @@ use super::store::ImageStore;
 /// The result of a removal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Removed {
-    /// Removed names.
+    /// The names that were removed.
     pub names: Vec<String>,
-    /// Ids of the images removed with their last name.
+    /// Ids of the images that were removed with their last name.
     pub images: Vec<String>,
-    /// Ids that have no name any more and stay because they are in use; a later `remove` or `prune`
+    /// Ids of images that have no name any more, and stay because a container uses them. A later `remove` or `prune`
     /// removes them.
     pub in_use: Vec<String>,
 }
 
 impl ImageStore {
-    /// Removes a name, or all names of an id (`sha256:…`). An image without a name is removed with
-    /// the layers that no other image has, unless a container uses it. `in_use` is called while the
-    /// store is locked, and only when something would be removed.
+    /// Removes a name, or all names of an id (`sha256:…`). If an image has no name left and no container uses it, it is
+    /// removed with the layers that no other image has. `in_use` is called while the store is locked, and only if
+    /// something would be removed.
     pub fn remove(
         &self,
         name: &str,
@@ -58,7 +58,8 @@ impl ImageStore {
                 similar: similar.unwrap_or_default(),
             });
         }
-        // An image whose names were lost is removed too when a person names it.
+        // An image whose names were lost can be removed too, if a person names it by its id. An empty list of names
+        // allows this.
         if let Some(record) = record.filter(|r| r.names.is_none()) {
             self.files().write_record(&Record {
                 names: Some(BTreeSet::new()),
@@ -73,19 +74,18 @@ impl ImageStore {
         })
     }
 
-    /// Removes images without a name and layers without an image, except those in use by a
-    /// container. `in_use` is called while the store is locked, and only when something would be
-    /// removed.
+    /// Removes images without a name and layers without an image, unless a container uses them. `in_use` is called while
+    /// the store is locked, and only if something would be removed.
     pub fn prune(&self, in_use: &dyn Fn() -> ImagesInUse) -> Result<Removed, ImageError> {
         let (_lock, names) = self.lock()?;
         self.collect(&names, in_use)
     }
 
-    /// The ids of the images that have names of registries only.
+    /// Returns the ids of the images that were pulled under all their names.
     pub(super) fn pulled(&self) -> Result<Vec<String>, ImageError> {
         let names = self.names()?;
         let ids = self.files().ids()?.into_iter();
-        // One that cannot be read is not known to be pulled.
+        // An image with an unreadable record does not count as pulled.
         let is_pulled = |id: &String| {
             let record = self.files().record(id).ok().flatten();
             record.is_some_and(|record| is_pulled(&record, &repair::names_for(&names, id)))
@@ -93,7 +93,7 @@ impl ImageStore {
         Ok(ids.filter(is_pulled).collect())
     }
 
-    /// Removes an image that still is as [`Self::pulled`] says and that no container uses; None when it is not.
+    /// Removes an image with all its names. Returns None if it has a name that was not pulled, or if a container uses it.
     pub(super) fn remove_pulled(
         &self,
         id: &str,
@@ -118,7 +118,7 @@ impl ImageStore {
         }))
     }
 
-    /// Removes records without a name and layers without a record, unless they are in use.
+    /// Removes records without a name and layers without a record, unless a container uses them.
     fn collect(
         &self,
         names: &Names,
@@ -158,7 +158,7 @@ impl ImageStore {
         }
         sync_dir(&self.dir().join("images"))?;
         for layer in unneeded(&needed)?.iter().filter(|l| !in_use.layer(l)) {
-            // Renamed at once, then removed file by file.
+            // A rename makes the layer vanish at once. Its files are removed afterwards.
             let (from, to) = (
                 self.dir().join("layers").join(layer),
                 self.files().tmp().join(unique()),
@@ -171,7 +171,7 @@ impl ImageStore {
     }
 }
 
-/// True if the image has names and all of them came from a registry.
+/// Tells whether the image has names, and was pulled under each of them.
 fn is_pulled(record: &Record, names: &BTreeSet<String>) -> bool {
     !names.is_empty() && names.is_subset(&record.pulled)
 }

@@ -1,8 +1,8 @@
-//! Repairs names and records that another program damaged or removed: renames damaged files, makes
-//! names and records again from each other, and logs it.
+//! Repairs names and records that another program damaged or removed. Damaged files are renamed, and names and records
+//! are made again from each other. Each repair is logged.
 //!
-//! Invariants: a record has the names of its image, so the names are never lost with their file. A
-//! file that could not be read is not repaired, because the next read may succeed.
+//! Invariants: a record holds the names of its image, so that the names are not lost with their file. A file that could
+//! not be read is not repaired, because the next read may succeed.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,7 +11,7 @@ use std::time::SystemTime;
 use super::error::ImageError;
 use super::files::{Names, Record, StoreDir};
 
-/// The names, for a reader without the lock: nothing is written.
+/// Returns the names for a reader without the lock. It writes nothing.
 pub(super) fn read_names(dir: &StoreDir) -> Result<Names, ImageError> {
     match names_file(dir)? {
         NamesFile::Good(names) => Ok(names),
@@ -23,7 +23,7 @@ pub(super) fn read_names(dir: &StoreDir) -> Result<Names, ImageError> {
     }
 }
 
-/// Repairs what is damaged and returns the names. Only under the lock.
+/// Repairs damaged files and returns the names. The caller holds the lock.
 pub(super) fn repair(dir: &StoreDir) -> Result<Names, ImageError> {
     let records = repair_records(dir)?;
     match names_file(dir)? {
@@ -55,8 +55,8 @@ pub(super) fn repair(dir: &StoreDir) -> Result<Names, ImageError> {
     }
 }
 
-/// Takes over the names of an older version whose records did not have them: an image without a
-/// name in the file had none.
+/// Writes the names that an older version kept only in their file into the records too. An image that has no name in this
+/// file had none.
 fn adopt(dir: &StoreDir, names: &Names, mut records: Vec<Record>) -> Result<(), ImageError> {
     for record in records.iter_mut().filter(|r| r.names.is_none()) {
         record.names = Some(names_for(names, &record.id));
@@ -66,7 +66,7 @@ fn adopt(dir: &StoreDir, names: &Names, mut records: Vec<Record>) -> Result<(), 
     dir.write_json(&dir.names_path(), names)
 }
 
-/// Replaces the file of names, and the names in each record. Only under the lock.
+/// Replaces the file of names, and the names in each record. The caller holds the lock.
 pub(super) fn write_names(dir: &StoreDir, names: &Names) -> Result<(), ImageError> {
     dir.write_json(&dir.names_path(), names)?;
     let records = dir.ids()?.into_iter();
@@ -76,21 +76,20 @@ pub(super) fn write_names(dir: &StoreDir, names: &Names) -> Result<(), ImageErro
     say_names(dir, names, records)
 }
 
-/// The names of an image.
+/// Returns the names of an image.
 pub(super) fn names_for(names: &Names, id: &str) -> BTreeSet<String> {
     let of_image = names.iter().filter(|(_, of)| *of == id);
     of_image.map(|(name, _)| name.clone()).collect()
 }
 
-/// The file of names.
+/// The content or the damage of the file of names.
 enum NamesFile {
     Good(Names),
-    /// The damage.
+    /// The file is missing or damaged. The text says how.
     Lost(String),
 }
 
-/// A missing file counts as lost when there are images; so does an empty file that we did not
-/// write.
+/// Reads the file of names. A missing file counts as lost, and so does an empty list that podprobe did not write.
 fn names_file(dir: &StoreDir) -> Result<NamesFile, ImageError> {
     match dir.read_json::<Names>(&dir.names_path()) {
         Ok(Some(names)) if !names.is_empty() || is_sealed(dir)? => Ok(NamesFile::Good(names)),
@@ -104,13 +103,13 @@ fn names_file(dir: &StoreDir) -> Result<NamesFile, ImageError> {
     }
 }
 
-/// The error without its way out, because the repair is under way.
+/// Returns the text of an error without its advice, which is not needed because the repair follows.
 fn without_advice(why: &str) -> &str {
     why.split(';').next().unwrap_or_default()
 }
 
-/// Tells whether the file of names has its digest. The file of an older version has none, and a `{}` of another program
-/// has none either.
+/// Tells whether the file of names holds its digest. A file of an older version does not, and neither does a `{}` that
+/// another program wrote.
 fn is_sealed(dir: &StoreDir) -> Result<bool, ImageError> {
     let path = dir.names_path();
     let text =
@@ -119,7 +118,7 @@ fn is_sealed(dir: &StoreDir) -> Result<bool, ImageError> {
     Ok(value.get("sha256").is_some())
 }
 
-/// All readable records; damaged ones are renamed.
+/// Returns all readable records. Damaged records are renamed.
 fn repair_records(dir: &StoreDir) -> Result<Vec<Record>, ImageError> {
     let mut records = Vec::new();
     for id in dir.ids()? {
@@ -139,8 +138,8 @@ fn repair_records(dir: &StoreDir) -> Result<Vec<Record>, ImageError> {
     Ok(records)
 }
 
-/// The names in the records. When two records have the same name, which a power loss can cause, the
-/// newer one wins.
+/// Returns the names in the records. If two records have the same name, which a power loss can cause, the newer record
+/// gets it.
 fn names_of(dir: &StoreDir, records: &[Record]) -> Names {
     let written = |record: &&Record| {
         let meta = fs::metadata(dir.record_path(&record.id));
@@ -157,9 +156,8 @@ fn names_of(dir: &StoreDir, records: &[Record]) -> Names {
     names
 }
 
-/// Writes the names into the records that have others. A record of an older version without a list
-/// of names stays as it is, because its lost names may include this image's; only a person removes
-/// it.
+/// Writes the names into the records whose names are different. A record of an older version without a list of names
+/// stays as it is if the image has no name: its name may have been lost. Only a person removes such an image.
 fn say_names(dir: &StoreDir, names: &Names, records: Vec<Record>) -> Result<(), ImageError> {
     for mut record in records {
         let own = names_for(names, &record.id);
@@ -209,7 +207,7 @@ mod tests {
             .collect()
     }
 
-    /// `content` instead of the file of names; None for none at all.
+    /// Checks the repair. `content` is written into the file of names; None means that the file is missing.
     #[track_caller]
     fn check(content: Option<&str>) {
         let (_temp, dir) = store(&[record(1, Some(&["a:1", "b:1"])), record(2, Some(&[]))]);

@@ -1,8 +1,8 @@
-//! Writes images as a docker archive, which `load` reads, and docker, podman and ctr too.
+//! Writes images as a docker archive. `load` reads it, and docker, podman and ctr do too.
 //!
-//! A layer is unpacked in the store, so its archive is made anew: it has other bytes than the one it came from, and the image
-//! another id, unless it was imported. Invariant: nothing is kept besides what is written. A layer is packed twice, because
-//! its digest and its length come before it.
+//! The store keeps layers unpacked, so each layer is packed again. The new archive of a layer differs from the one it
+//! came from, and the image gets another id, unless it was imported. Invariant: no temporary file is written. A layer is
+//! packed twice, because its digest and its length come before its content.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,7 +18,7 @@ use super::pack;
 use super::store::{ImageDetails, ImageStore};
 use super::stream::{self, Hashing};
 
-/// A tar ends with two empty blocks.
+/// Size of a block in bytes. A tar ends with two empty blocks.
 const BLOCK: usize = 512;
 const END: [u8; 2 * BLOCK] = [0; 2 * BLOCK];
 
@@ -31,7 +31,7 @@ struct Entry {
     layers: Vec<String>,
 }
 
-/// A layer that is in the archive.
+/// A layer that has been written to the archive.
 #[derive(Clone)]
 struct Saved {
     digest: String,
@@ -39,12 +39,12 @@ struct Saved {
 }
 
 impl ImageStore {
-    /// Writes images; an image has the name it is asked for by, or all its names when it is asked for by its id.
+    /// Writes images to `out`. An image that is given by its id gets all its names; otherwise it gets the given name.
     ///
     /// # Errors
-    /// Returns [`ImageError`] when an image is not there, when it is removed meanwhile, or when `out` takes no more.
+    /// Returns [`ImageError`] if an image is missing, if an image is removed meanwhile, or if `out` cannot be written.
     pub fn save(&self, references: &[String], out: &mut dyn Write) -> Result<(), ImageError> {
-        // All first, so that a mistake in a name writes nothing.
+        // All images are looked up first, so that nothing is written if a name is wrong.
         let images = references.iter().map(|reference| {
             let image = self.resolve(reference)?;
             Ok((image.name, self.inspect(&image.id)?))
@@ -68,7 +68,7 @@ impl ImageStore {
 struct Archive<'a> {
     store: &'a ImageStore,
     out: &'a mut dyn Write,
-    /// The layers that are in the archive already, by the id under which the store has them.
+    /// The layers that are in the archive already. The key is the diff id in the store.
     layers: BTreeMap<String, Saved>,
 }
 
@@ -83,7 +83,7 @@ impl Archive<'_> {
         self.file(&path, &config)?;
         Ok(Entry {
             config: path,
-            // A name with a digest is no tag.
+            // A name with a digest is not a tag.
             repo_tags: match reference != image.id && !reference.contains('@') {
                 true => vec![reference.to_owned()],
                 false => image.names.clone(),
@@ -149,8 +149,8 @@ impl Archive<'_> {
     }
 }
 
-/// Returns the image's configuration for the archive. It is the one that `import` made, if that gives the image's id;
-/// else it also has the time at which the image was built.
+/// Returns the image's configuration for the archive. If the image was imported, this is the configuration of the import,
+/// which gives the image's id. Otherwise it also has the time at which the image was built.
 fn configuration(image: &ImageDetails, diff_ids: Vec<String>) -> Result<Vec<u8>, ImageError> {
     let imported = to_json(&OciConfig::of(&image.config, None, diff_ids.clone()))?;
     if stream::sha256(&imported) == image.id {
@@ -160,7 +160,7 @@ fn configuration(image: &ImageDetails, diff_ids: Vec<String>) -> Result<Vec<u8>,
     to_json(&OciConfig::of(&image.config, created, diff_ids))
 }
 
-/// Takes no byte more than the header has announced.
+/// A writer that fails if it gets more bytes than the header has announced.
 struct Exact<'a> {
     out: &'a mut dyn Write,
     left: u64,
@@ -187,10 +187,10 @@ fn of_output(e: io::Error) -> ImageError {
     ImageError::io("write the archive", e)
 }
 
-/// Writes images to a file, which appears when it is whole.
+/// Writes images to a file. The file appears when it is complete.
 ///
 /// # Errors
-/// Returns the error of [`ImageStore::save`], or why the file cannot be written. No part of the new file is left then.
+/// Returns the error of [`ImageStore::save`], or the error of writing the file. Then no part of the new file is left.
 pub fn save_to(store: &ImageStore, references: &[String], path: &Path) -> Result<(), ImageError> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.tmp", std::process::id()));

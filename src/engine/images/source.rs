@@ -1,4 +1,4 @@
-//! The files of an image archive by name: in a directory, or in a tar that is read in place.
+//! Finds the files of an image archive by name. The archive is a directory, or a tar that is read in place.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -14,14 +14,14 @@ use super::stream::{self, Limited};
 use super::tarstream::{Kind, Stream, TarReader};
 use super::tree;
 
-/// Most files of an archive.
+/// Most files in an archive.
 const MAX_MEMBERS: usize = 100_000;
-/// Largest compressed archive, unpacked, in bytes.
+/// Greatest size in bytes to which a compressed archive may unpack.
 const MAX_ARCHIVE: u64 = 64 << 30;
-/// Largest index, manifest or configuration, in bytes.
+/// Largest index, manifest or configuration in bytes.
 pub(super) const MAX_DOCUMENT: u64 = 8 << 20;
 
-/// An image archive.
+/// An image archive: a directory or a tar.
 pub(super) enum Source {
     Directory(PathBuf),
     Tar {
@@ -31,13 +31,13 @@ pub(super) enum Source {
     },
 }
 
-/// A file in a tar, or a symlink or hard link to one.
+/// A file in a tar. A symlink or a hard link holds the name of its target.
 pub(super) enum Member {
     File { offset: u64, size: u64 },
     Link(Vec<u8>),
 }
 
-/// A part of a file, read without moving the file's own position.
+/// A reader of a part of a file. It does not move the file's own position.
 pub(super) struct Slice<'a> {
     file: &'a File,
     at: u64,
@@ -66,7 +66,7 @@ impl Stream for Slice<'_> {
 }
 
 impl Source {
-    /// Opens a directory or a tar; a compressed tar is first unpacked to a nameless file in `scratch`.
+    /// Opens a directory or a tar. A compressed tar is first unpacked into a nameless file in the directory `scratch`.
     pub(super) fn open(path: &Path, scratch: &Path) -> Result<Self, ImageError> {
         let name = path.display().to_string();
         let meta =
@@ -102,7 +102,7 @@ impl Source {
         }
     }
 
-    /// The content of a file of the archive; None when there is no such file.
+    /// Returns a reader of a file of the archive. Returns None if the archive has no such file.
     pub(super) fn file(&self, name: &str) -> Result<Option<Box<dyn Read + '_>>, ImageError> {
         let name = tree::clean(name.as_bytes()).map_err(|why| {
             ImageError::corrupt(self.name(), format!("file name {name:?}: {why}"))
@@ -134,7 +134,7 @@ impl Source {
         }
     }
 
-    /// The stored size of a file of the archive in bytes; 0 when there is no such file.
+    /// Returns the size in bytes of a file of the archive, as it is stored. Returns 0 if the archive has no such file.
     pub(super) fn size(&self, name: &str) -> u64 {
         let Ok(name) = tree::clean(name.as_bytes()) else {
             return 0;
@@ -148,7 +148,7 @@ impl Source {
         }
     }
 
-    /// A small file as a whole.
+    /// Returns the content of a small file of the archive, at most [`MAX_DOCUMENT`] bytes.
     pub(super) fn document(&self, name: &str) -> Result<Option<Vec<u8>>, ImageError> {
         let Some(file) = self.file(name)? else {
             return Ok(None);
@@ -161,7 +161,8 @@ impl Source {
     }
 }
 
-/// Follows links (docker writes a repeated layer as a symlink to the first).
+/// Returns offset and size in bytes of a file, and follows links: docker writes a repeated layer as a symlink to the
+/// first.
 fn find(members: &BTreeMap<Vec<u8>, Member>, mut name: Vec<u8>) -> Option<(u64, u64)> {
     for _ in 0..8 {
         match members.get(&name)? {
@@ -197,7 +198,8 @@ fn plain_file(path: &Path, name: &str, scratch: &Path) -> Result<File, ImageErro
     Ok(plain)
 }
 
-/// Like `io::copy`, but tells errors of the two sides apart.
+/// Copies all bytes, as `io::copy` does. `read` and `write` make the errors of the two sides, so that these can be told
+/// apart.
 fn copy(
     from: &mut impl Read,
     to: &mut impl io::Write,
@@ -213,7 +215,7 @@ fn copy(
     }
 }
 
-/// A file that vanishes with its descriptor, even when the process is killed.
+/// Makes a file that vanishes with its descriptor, even if the process is killed.
 fn nameless_file(dir: &Path) -> io::Result<File> {
     let path = dir.join(format!("scratch-{}", unique()));
     let file = File::options()
@@ -268,7 +270,7 @@ fn index(file: &File) -> io::Result<BTreeMap<Vec<u8>, Member>> {
     }
 }
 
-/// Where a symlink at `path` leads, within the archive only.
+/// Returns the path to which a symlink at `path` leads. Returns None if the link leads out of the archive.
 fn relative(path: &[u8], target: &[u8]) -> Option<Vec<u8>> {
     let mut parts: Vec<&[u8]> = tree::split(path)?
         .0

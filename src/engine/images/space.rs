@@ -10,12 +10,13 @@ use nix::sys::statvfs::fstatvfs;
 use super::error::{ImageError, NoRoom};
 use super::image_gc::DiskUsage;
 
-/// The room left free for everything else, or a twentieth of the file system if that is less.
+/// Most bytes that are kept free for everything else. On a small file system it is a twentieth of the whole, if that is
+/// less.
 const MOST_KEPT_FREE: u64 = 64 << 20;
-/// Bytes written between two checks.
+/// Number of bytes that may be written between two checks.
 const INTERVAL: u64 = 4 << 20;
 
-/// The file system of one directory.
+/// The file system that holds a directory.
 pub(super) struct Space {
     dir: PathBuf,
     file: File,
@@ -33,7 +34,7 @@ impl Space {
 
     pub(super) fn usage(&self) -> io::Result<DiskUsage> {
         let fs = fstatvfs(&self.file)?;
-        // The width of both depends on the machine.
+        // The integer types of these fields depend on the machine.
         let unit = u128::from(fs.fragment_size());
         let bytes = |blocks| u64::try_from(u128::from(blocks) * unit).unwrap_or(u64::MAX);
         Ok(DiskUsage {
@@ -42,7 +43,7 @@ impl Space {
         })
     }
 
-    /// Fails when there is no room for `needed` more bytes.
+    /// Returns an error if there is no room for `needed` more bytes.
     pub(super) fn check(&self, needed: u64) -> io::Result<()> {
         let usage = self.usage()?;
         let free = usage.available;
@@ -58,14 +59,14 @@ impl Space {
         }))
     }
 
-    /// Checks the room as [`Self::check`] does. The error names `what`, the thing that needs the bytes.
+    /// Checks the room as [`Self::check`] does. The error names `what`, the object that needs the bytes.
     pub(super) fn require(&self, needed: u64, what: &str) -> Result<(), ImageError> {
         self.check(needed).map_err(|e| ImageError::reading(what, e))
     }
 }
 
-/// A reader that checks the room while its data is written to the disk, because the size of a
-/// compressed layer is unknown.
+/// A reader that checks the room again and again. Its data is written to the disk, and the unpacked size of a compressed
+/// layer is not known before.
 pub(super) struct WithRoom<R> {
     inner: R,
     space: Space,

@@ -1,8 +1,8 @@
-//! Layers on their way into the store: unpacked under `tmp/`, checked, moved to their place.
+//! Layers on their way into the store. They are unpacked under `tmp/`, checked, and moved to their place.
 //!
-//! Invariants: everything in `tmp/` happens under the store's lock; a pull unpacks in a directory with a lock of its own
-//! ([`super::files::PullDir`]). A layer is moved to its place by one
-//! rename after all of it is on the disk, so a power loss leaves a whole layer or none.
+//! Invariants: files in `tmp/` are changed only under the store's lock. A pull unpacks in a directory with a lock of its
+//! own ([`super::files::PullDir`]). When a layer is completely on the disk, one rename moves it to its place. So after a
+//! power loss the layer is whole or missing.
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read};
@@ -23,11 +23,11 @@ use super::{layer, pack};
 pub(super) struct Staging<'a> {
     pub(super) dir: &'a StoreDir,
     pub(super) limits: Limits,
-    /// `tmp/`, or the directory of a pull.
+    /// The directory in which layers are unpacked: `tmp/`, or the directory of a pull.
     pub(super) at: PathBuf,
 }
 
-/// A layer unpacked and not yet in its place; dropping the value removes it unless it was committed.
+/// An unpacked layer that is not yet in its place. If the value is dropped before the commit, the layer is removed.
 pub(super) struct Staged {
     dir: PathBuf,
     pub(super) diff_id: String,
@@ -36,7 +36,7 @@ pub(super) struct Staged {
 }
 
 impl Staged {
-    /// Tells whether the layer still waits for its commit.
+    /// Tells whether the layer is still waiting for its commit.
     pub(super) fn is_there(&self) -> bool {
         self.dir.is_dir()
     }
@@ -44,8 +44,7 @@ impl Staged {
 
 impl Drop for Staged {
     fn drop(&mut self) {
-        // The directory is gone if the layer was committed. If it cannot be removed, the next
-        // writer removes it.
+        // After a commit the directory is not there any more. If it cannot be removed, the next writer removes it.
         let _ = fs::remove_dir_all(&self.dir);
     }
 }
@@ -77,13 +76,14 @@ impl Staging<'_> {
         Ok(staged)
     }
 
-    /// Fails when there is no room for layers of this many bytes in all. Compressed layers need
-    /// more.
+    /// Returns an error if there is no room for layers with this number of bytes in all. Compressed layers need more room
+    /// than that.
     pub(super) fn require(&self, bytes: u64, what: &str) -> Result<(), ImageError> {
         Space::of(&self.at)?.require(bytes, what)
     }
 
-    /// A tar, which may be compressed, or a program as the only file of a layer, which is then its path there.
+    /// Unpacks a file as a layer. The file is a tar, which may be compressed, or a static program. A program becomes the
+    /// only file of the layer, and its path in the layer is returned too.
     pub(super) fn stage_file(&self, path: &Path) -> Result<(Staged, Option<String>), ImageError> {
         let what = path.display().to_string();
         let read = |e| ImageError::io(format!("read {what}"), e);
@@ -118,7 +118,7 @@ impl Staging<'_> {
             FileKind::Other => return Err(not_an_image("it is neither a tar nor a program")),
         }
         let (staged, _, complete) = self.stage(file, &what)?;
-        // This layer has no digest, so a missing end is the only sign of a cut file.
+        // This layer has no digest. A missing end mark is the only sign that the file was cut off.
         if complete {
             Ok((staged, None))
         } else {
@@ -145,8 +145,8 @@ impl Staging<'_> {
                 .join()
                 .unwrap_or_else(|_| Err(io::Error::other("a panic while reading it")));
             match (staged, packed) {
-                // Our own failure closes the pipe and makes the packer fail too, so ours is the
-                // cause.
+                // A failure of the unpacking closes the pipe, and the packer fails with it. So the error of the unpacking
+                // is the cause.
                 (Err(e), Err(p)) if p.kind() == io::ErrorKind::BrokenPipe => Err(e),
                 (_, Err(p)) => Err(ImageError::io(format!("read {what}"), p)),
                 (staged, Ok(())) => staged.map(|(staged, ..)| staged),
@@ -154,7 +154,7 @@ impl Staging<'_> {
         })
     }
 
-    /// Unpacks a layer; returns it, the digest of the stored file, and whether it had its end mark.
+    /// Unpacks a layer. Returns it with the digest of the stored file, and true if the archive had its end mark.
     pub(super) fn stage(
         &self,
         file: impl Read,
@@ -191,7 +191,7 @@ impl Staging<'_> {
         Ok((staged, digest, unpacked.complete))
     }
 
-    /// Moves layers to their place, once they are on the disk.
+    /// Waits until the layers are on the disk, and then moves them to their place.
     pub(super) fn commit_layers(&self, staged: &[&Staged]) -> Result<(), ImageError> {
         if staged.is_empty() {
             return Ok(());
@@ -202,11 +202,11 @@ impl Staging<'_> {
         nix::unistd::syncfs(&dir).map_err(|e| failed(e.into()))?;
         for layer in staged {
             let to = self.dir.layer_dir(&layer.diff_id);
-            // A layer record without files is useless.
+            // The directory of a layer without the layer's files is useless.
             if to.exists() && !self.dir.has_layer(&layer.diff_id) {
                 fs::rename(&to, self.dir.tmp().join(unique())).map_err(failed)?;
             }
-            // A layer that two pulls share may have been committed by the other one.
+            // If two pulls share a layer, the other pull may have committed it.
             if !to.exists() {
                 fs::rename(&layer.dir, &to).map_err(failed)?;
             }
@@ -215,7 +215,7 @@ impl Staging<'_> {
     }
 }
 
-/// Names the layer in an error of its unpacking.
+/// Returns an error of unpacking with the name of the layer in it.
 fn of_layer(e: ImageError, layer: &str) -> ImageError {
     match e {
         ImageError::Corrupt { why, .. } => ImageError::corrupt(layer, why),
@@ -235,13 +235,14 @@ fn of_layer(e: ImageError, layer: &str) -> ImageError {
     }
 }
 
-/// `bin/NAME`, the path of the program in its image. None when a tar header has no room for it.
+/// Returns the path of the program in its image, `bin/NAME`. Returns None if NAME is too long for a tar header, or is not
+/// UTF-8.
 fn program_path(path: &Path) -> Option<String> {
     let name = path.file_name()?.to_str()?;
     (name.len() <= 90).then(|| format!("bin/{name}"))
 }
 
-/// A tar of the directory `bin` and the program, both root's.
+/// Returns a tar with the directory `bin` and the program. Both belong to root.
 fn program_as_tar<'a>(
     file: &'a mut File,
     size: u64,

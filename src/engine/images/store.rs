@@ -1,19 +1,18 @@
-//! The image store: one directory, shared by the daemon and the command line.
+//! The image store: a directory that the daemon and the command line share.
 //!
 //! ```text
-//! lock                   held (flock) by whoever writes
+//! lock                   locked (flock) by the process that writes
 //! names.json             name -> image id
 //! images/<hex>.json      one record per image
 //! layers/<hex>/fs        an unpacked layer by its diff id, complete and never changed
 //! layers/<hex>/layer.json
-//! tmp/                   what is being made; emptied by the next writer
-//! pulls/<name>/          layers of a pull under way, with a lock of its own
-//! dropped.json           see `dropped`
+//! tmp/                   unfinished files; the next writer empties it
+//! pulls/<name>/          layers of a running pull, with a lock of its own
+//! dropped.json           archives that were loaded from a directory, see `dropped`
 //! ```
 //!
-//! Invariants: readers need no lock, because everything appears by rename, after it is on the disk,
-//! in the order layer, record, name. The directory is 0700, so the node's users cannot reach a setuid
-//! file of an image.
+//! Invariants: readers need no lock. Every file is on the disk before a rename makes it visible, in the order layer,
+//! record, name. The directory has mode 0700, so that the node's users cannot reach a setuid file of an image.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -36,8 +35,8 @@ use super::staging::{Staged, Staging};
 use super::stream;
 use crate::base::clock::Time;
 
-/// A handle on the store; holds no descriptor and no lock between calls. May be used from several threads and
-/// processes at once.
+/// A handle on the image store. It holds no descriptor and no lock between calls. Several threads and processes may use
+/// the store at once.
 #[derive(Clone, Debug)]
 pub struct ImageStore {
     dir: StoreDir,
@@ -47,42 +46,42 @@ pub struct ImageStore {
 /// An image that a load or import put into the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadedImage {
-    /// `sha256:…` of the configuration.
+    /// Id of the image: the digest `sha256:…` of its configuration.
     pub id: String,
     /// The names of the image, normalised.
     pub names: Vec<String>,
-    /// Bytes of the files of its layers.
+    /// Size in bytes of the files in the image's layers.
     pub size: u64,
-    /// Parts of its files that could not be kept (an attribute unknown to the file system), at most
-    /// 20 per layer.
+    /// Warnings about metadata and files that could not be kept (an attribute unknown to the file system), at most 20 per
+    /// layer.
     pub warnings: Vec<String>,
 }
 
 /// A row of `image list`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImageRecord {
-    /// Normalised; None when the name went to another image, or was removed while a container used it.
+    /// Normalised name. None if the name went to another image, or was removed while a container used the image.
     pub name: Option<String>,
-    /// `sha256:…`.
+    /// Id of the image, `sha256:…`.
     pub id: String,
-    /// Bytes of the files of its layers; layers shared with other images count for each.
+    /// Size in bytes of the files in the image's layers. A layer that several images share counts for each of them.
     pub size: u64,
-    /// When it was built, according to the image.
+    /// Time at which the image was built, according to the image.
     pub created: Option<Time>,
 }
 
-/// An image, ready to be run.
+/// An image that a container can run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
-    /// `sha256:…` of the configuration.
+    /// Id of the image: the digest `sha256:…` of its configuration.
     pub id: String,
     /// The resolved reference, normalised.
     pub name: String,
-    /// True if a pull from a registry gave the image this name; else somebody loaded or imported it.
+    /// True if a pull from a registry gave the image this name. False if somebody loaded or imported it under this name.
     pub pulled: bool,
     /// The image's defaults for its process.
     pub config: ImageConfig,
-    /// The unpacked layers, topmost first: the order of overlayfs and of [`super::overlay::mount`].
+    /// Directories of the unpacked layers, topmost first: the order of overlayfs and of [`super::overlay::mount`].
     pub layers: Vec<PathBuf>,
 }
 
@@ -90,34 +89,34 @@ pub struct Image {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ImageDetails {
-    /// `sha256:…` of the configuration.
+    /// Id of the image: the digest `sha256:…` of its configuration.
     pub id: String,
     /// The names of the image.
     pub names: Vec<String>,
-    /// The names that came from a registry.
+    /// The names under which the image was pulled from a registry.
     pub pulled: Vec<String>,
-    /// Digests of the manifest and of the index that led to it.
+    /// Digests of the image's manifests, and of the indexes that led to them.
     pub digests: Vec<String>,
-    /// When it was built, according to the image.
+    /// Time at which the image was built, according to the image.
     pub created: Option<Time>,
-    /// Bytes of the files of its layers.
+    /// Size in bytes of the files in the image's layers.
     pub size: u64,
-    /// Defaults for its process.
+    /// The image's defaults for its process.
     pub config: ImageConfig,
-    /// Diff ids, bottom first.
+    /// Diff ids of the layers, bottom first.
     pub layers: Vec<String>,
 }
 
 impl ImageStore {
-    /// Opens the store at `dir`, creating it. Unless another process is writing, leftovers of a writer that died are
-    /// removed, and what is damaged is repaired.
+    /// Opens the store at `dir`, and creates it if it is missing. Unless another process is writing, removes the
+    /// leftovers of dead writers and repairs damaged files.
     pub fn open(dir: PathBuf) -> Result<Self, ImageError> {
         let store = Self {
             dir: StoreDir::new(dir),
             limits: Limits::default(),
         };
         store.dir.create()?;
-        // Readable images are useful also when nothing can be written.
+        // Readable images are useful even if nothing can be written.
         if let Err(e) = store.tidy() {
             log::warn!("{e}; images can be used, but not loaded or removed");
         }
@@ -137,15 +136,15 @@ impl ImageStore {
         Self { limits, ..self }
     }
 
-    /// Loads the images of an OCI layout (directory, or tar, which may be compressed) or of a docker archive, and
-    /// returns them once they are on the disk. Blocks while another process writes.
+    /// Loads the images of an OCI layout (a directory, or a tar, which may be compressed) or of a docker archive. Returns
+    /// them when they are on the disk. Blocks while another process writes.
     ///
     /// Names come from the archive: `io.containerd.image.name`, `org.opencontainers.image.ref.name`, `RepoTags`.
     pub fn load(&self, path: &Path) -> Result<Vec<LoadedImage>, ImageError> {
         self.load_as(path, None)
     }
 
-    /// Loads an archive as [`Self::load`] does. When the archive has one image, that image gets `name` too.
+    /// Loads an archive as [`Self::load`] does. If the archive has a single image, the image gets the name `name` too.
     pub fn load_as(&self, path: &Path, name: Option<&str>) -> Result<Vec<LoadedImage>, ImageError> {
         self.load_named(
             path,
@@ -157,10 +156,10 @@ impl ImageStore {
         )
     }
 
-    /// Makes an image of a root file system: a directory, which is copied, or a tar of one, which may be compressed.
-    /// Other file systems mounted below the directory are left out. A statically linked program becomes an image of
-    /// `/bin/PROGRAM` alone, which it runs unless `config` says otherwise. The same content and configuration give the
-    /// same id.
+    /// Makes an image from a root file system: a directory, which is copied, or a tar of it, which may be compressed.
+    /// Other file systems mounted below the directory are left out. From a statically linked program it makes an image
+    /// that holds only `/bin/PROGRAM`, and runs it unless `config` has a command. The same content and configuration give
+    /// the same id.
     pub fn import(
         &self,
         path: &Path,
@@ -203,8 +202,8 @@ impl ImageStore {
             })
     }
 
-    /// Returns one row per name, in the order of the repositories, the newest image of each first. After them come the
-    /// images without a name, newest first.
+    /// Returns a row for each name, sorted by repository, and for each repository the newest image first. Rows for images
+    /// without a name come last, the newest first.
     pub fn list(&self) -> Result<Vec<ImageRecord>, ImageError> {
         let names = self.names()?;
         let mut unnamed: BTreeSet<String> = self.dir.ids()?.into_iter().collect();
@@ -215,7 +214,8 @@ impl ImageStore {
         }
         rows.extend(unnamed.into_iter().map(|id| (None, id)));
         let row = |(name, id): (Option<String>, String)| {
-            // Removed by another process meanwhile, or damaged: it still has a row, so that it can be removed.
+            // An image that another process has removed meanwhile, or that is damaged, has a row too, so that a person
+            // can remove it.
             let record = self.dir.record(&id).ok().flatten();
             ImageRecord {
                 name,
@@ -229,7 +229,7 @@ impl ImageStore {
         Ok(rows)
     }
 
-    /// The image a reference means: a name, a name with a digest, or the id (`sha256:…`) itself.
+    /// Returns the image that a reference means: a name, a name with a digest, or an id (`sha256:…`).
     pub fn resolve(&self, reference: &str) -> Result<Image, ImageError> {
         let names = self.names()?;
         let not_found = |similar| ImageError::NotFound {
@@ -265,7 +265,7 @@ impl ImageStore {
         self.image(record, wanted.to_string())
     }
 
-    /// Returns the details of the image that a reference means. References are read as in [`Self::resolve`].
+    /// Returns the details of the image that a reference means. Accepts the references of [`Self::resolve`].
     pub fn inspect(&self, reference: &str) -> Result<ImageDetails, ImageError> {
         let image = self.resolve(reference)?;
         let names = repair::names_for(&self.names()?, &image.id);
@@ -283,14 +283,13 @@ impl ImageStore {
         })
     }
 
-    /// Returns how full the file system of the store is.
+    /// Returns the size and the free space of the file system of the store.
     pub(super) fn disk(&self) -> Result<DiskUsage, ImageError> {
         let failed = |e| ImageError::io(format!("look how full {} is", self.dir().display()), e);
         Space::of(self.dir())?.usage().map_err(failed)
     }
 
-    /// The store's directory; [`NAMES`](super::NAMES) in it is replaced with every change of a
-    /// name.
+    /// Returns the store's directory. With every change of a name the file [`NAMES`](super::NAMES) in it is replaced.
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
@@ -307,7 +306,7 @@ impl ImageStore {
         }
     }
 
-    /// Makes the place for the layers of a pull: the pull's own directory, with a limit of bytes for each layer.
+    /// Returns the place for the layers of a pull: the pull's own directory, with a limit in bytes for each layer.
     pub(super) fn staging_in<'a>(&'a self, at: &PullDir, bytes: u64) -> Staging<'a> {
         Staging {
             dir: &self.dir,
@@ -319,17 +318,17 @@ impl ImageStore {
         }
     }
 
-    /// The limits of a layer.
+    /// Returns the limits for one layer.
     pub(super) fn limits(&self) -> Limits {
         self.limits
     }
 
-    /// Reads the names for a reader. The next writer repairs damage.
+    /// Returns the names for a reader. Damage is left to the next writer.
     pub(super) fn names(&self) -> Result<Names, ImageError> {
         repair::read_names(&self.dir)
     }
 
-    /// Takes the lock and reads the names for a writer. Repairs damage first.
+    /// Takes the lock, repairs damaged files, and returns the names for a writer.
     pub(super) fn lock(&self) -> Result<(Flock<File>, Names), ImageError> {
         let lock = self.dir.lock()?;
         Ok((lock, repair::repair(&self.dir)?))
@@ -364,7 +363,7 @@ impl ImageStore {
         Ok(loaded)
     }
 
-    /// The layers missing in the store, each once, with their diff ids.
+    /// Returns the layers that the store does not have, each once, with their diff ids.
     fn new_layers<'a>(&self, found: &'a [Found]) -> Vec<(&'a Blob, &'a str)> {
         let mut seen = BTreeSet::new();
         let all = found
@@ -400,8 +399,8 @@ impl ImageStore {
         Ok((record, found.names))
     }
 
-    /// Makes a pulled image visible. None when a layer that was on the node, and so was not pulled, has been removed
-    /// meanwhile.
+    /// Moves the layers of a pulled image to their place and makes the image visible. Returns None if a layer that was on
+    /// the node, and therefore was not pulled, has been removed meanwhile.
     pub(super) fn commit_pulled(
         &self,
         found: Found,
@@ -421,8 +420,7 @@ impl ImageStore {
         Ok(loaded.pop())
     }
 
-    /// Makes everything visible: layers, then records, then names, each after the one before is on
-    /// the disk.
+    /// Makes layers, then records, then names visible. Each of the three is on the disk before the next.
     fn commit(
         &self,
         mut names: Names,
@@ -434,11 +432,11 @@ impl ImageStore {
         for (mut record, new_names) in images {
             names.extend(new_names.iter().map(|n| (n.clone(), record.id.clone())));
             record.names = Some(repair::names_for(&names, &record.id));
-            // The same image from another archive: it keeps its earlier digests.
+            // If the same image was loaded from another archive before, it keeps its earlier digests.
             let before = self.dir.record(&record.id).ok().flatten();
             if let Some(before) = before {
                 record.digests.extend(before.digests);
-                // A name that is now given by hand is one no more that was pulled.
+                // A name that is given by hand now does not count as pulled any more.
                 let other = before.pulled.into_iter().filter(|n| !new_names.contains(n));
                 record.pulled.extend(other);
             }
@@ -455,7 +453,7 @@ impl ImageStore {
     }
 
     fn image(&self, record: Record, name: String) -> Result<Image, ImageError> {
-        // overlayfs takes a directory once. What a layer does again has its effect at the top.
+        // Overlayfs accepts a directory only once. A layer that occurs twice takes effect at its topmost place.
         let mut seen = BTreeSet::new();
         let layers: Vec<PathBuf> = record
             .diff_ids
@@ -488,7 +486,8 @@ impl ImageStore {
     }
 }
 
-/// The sort key of a list: repository, newest first, name; nameless images last.
+/// Returns the sort key of a row: first the repository, then the newest image, then the name. Images without a name come
+/// last.
 fn order(row: &ImageRecord) -> impl Ord + use<> {
     let reference = row.name.as_deref().map(Reference::parse);
     let repository = reference.and_then(Result::ok).map(|r| r.repository);

@@ -1,4 +1,4 @@
-//! A bounded number of workers at a time, first come, first served.
+//! A bounded number of slots for workers. The worker that came first gets the next slot.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::base::locks::Locked;
 
-/// The time between two looks of a wait at whether it is to end.
+/// Longest time until a waiting worker checks again if its wait is cancelled.
 const SLICE: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
@@ -16,7 +16,7 @@ struct State {
     next: u64,
 }
 
-/// A bounded number of slots, given to workers in the order in which they came.
+/// A bounded number of slots. Workers get them in the order in which they came.
 #[derive(Clone, Debug)]
 pub(in crate::engine::images) struct Slots(Arc<(Mutex<State>, Condvar)>);
 
@@ -34,7 +34,7 @@ impl Slots {
         Self(Arc::new((Mutex::new(state), Condvar::new())))
     }
 
-    /// Waits for a slot; None when `cancelled` says so first.
+    /// Waits for a slot. Returns None if `cancelled` returns true before a slot is free.
     pub(in crate::engine::images) fn take(&self, cancelled: &dyn Fn() -> bool) -> Option<Slot> {
         let mut state = self.lock();
         let ticket = state.next;
@@ -81,7 +81,7 @@ mod tests {
         let (send, receive) = crossbeam_channel::bounded(2);
         std::thread::scope(|scope| {
             for n in 0..2 {
-                // each asks only when the one before waits
+                // Each thread asks for a slot only when the one before waits.
                 while slots.lock().waiting.len() < n {
                     std::thread::yield_now();
                 }
