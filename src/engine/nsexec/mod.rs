@@ -1,16 +1,17 @@
 //! Runs a command inside a running container without an OCI runtime (exec-in-container 1 to 5).
 //!
-//! [`plan`] decides everything from config.json and `/proc`; [`spawner`] lends a small process that starts the two
-//! children that do it ([`crate::base::sys::enter`]); [`run`] waits, reads and kills; [`cgroup`] has the leaf by which a whole tree dies.
-//! [`stream()`] hands the streams of a command to a client instead; [`terminal`] opens a terminal of the container for it.
+//! [`plan`] decides everything from config.json and `/proc`. [`spawner`] lends a small process, which starts the two
+//! processes of a command ([`crate::base::sys::enter`]). [`run`] waits, reads and kills. [`cgroup`] makes the leaf cgroup
+//! by which all processes of a command are killed. [`stream()`] starts a command for a client and hands over its streams.
+//! [`terminal`] opens a terminal of the container for such a command.
 //!
 //! Invariants:
-//! - A container is entered by pid *and* start time; nothing is entered when the pid belongs to another by now.
+//! - A container is entered by pid *and* start time. Nothing is entered if the pid belongs to another process now.
 //! - A command has what the container's first process was given, and nothing of the daemon.
-//! - Privileges are dropped before the process is visible in the container: stricter than exec-in-container 3, which
-//!   drops them in the second child, because a container with CAP_SYS_PTRACE could use that window.
-//! - When `exec` returns, no process, cgroup or descriptor of it is left, background processes of the command included.
-//!   One that does not die within 5 s (hung in the kernel) is collected by a later exec, with a warning.
+//! - Privileges are dropped before the process is visible in the container. This is stricter than exec-in-container 3,
+//!   which drops them in the second child: a container with CAP_SYS_PTRACE could use the time between.
+//! - When `exec` returns, none of its processes, cgroups and descriptors is left, not even a background process of the
+//!   command. A process that does not die within 5 s (hung in the kernel) is reaped by a later exec, with a warning.
 //! - Needs Linux 5.11 (setns through a pidfd, close_range). SIGCHLD must not be ignored in the daemon.
 
 mod cgroup;
@@ -57,24 +58,25 @@ use spawner::Pool;
 pub struct Target<'a> {
     /// Host pid of the container's first process.
     pub pid: i32,
-    /// Start time of that process (see [`crate::base::sys::task::start_time`]).
+    /// Start time of the first process (see [`crate::base::sys::task::start_time`]).
     pub start_time: u64,
     /// The container's OCI config.json.
     pub config: &'a Config,
-    /// The container's cgroup below each hierarchy, a hint for messages; `/proc/PID/cgroup` is the truth.
+    /// The container's cgroup below each hierarchy, as a hint for messages. `/proc/PID/cgroup` decides.
     pub cgroup: &'a str,
 }
 
-/// How to run.
+/// Settings for running a command.
 #[derive(Clone, Debug)]
 pub struct Options<'a> {
-    /// The podprobe binary, which is started once more as `podprobe nsexec` and makes the processes of all commands.
+    /// Path of the podprobe binary. It is started once more, as `podprobe nsexec`, and makes the processes of all
+    /// commands.
     pub helper: PathBuf,
-    /// A descriptor that is readable or closed when the daemon ends: then every command is killed and none is started
+    /// A descriptor that is readable or closed when the daemon stops. Then every command is killed, and none is started
     /// any more.
     pub interrupt: Option<BorrowedFd<'a>>,
-    /// A descriptor that is readable or closed when the caller gives this command up: then this command alone is killed,
-    /// or not started any more.
+    /// A descriptor that is readable or closed when the caller cancels this command. Then only this command is killed, or
+    /// not started any more.
     pub cancel: Option<BorrowedFd<'a>>,
 }
 
@@ -88,7 +90,7 @@ impl Default for Options<'_> {
     }
 }
 
-/// How long a command may run, and how much of its output is kept, in bytes.
+/// The bounds of a command: its time, and the number of bytes of its output that are kept.
 #[derive(Clone, Copy)]
 struct Limits<'a> {
     timeout: Duration,
@@ -98,7 +100,7 @@ struct Limits<'a> {
 }
 
 impl Limits<'_> {
-    /// Why the command must end at once.
+    /// Returns the reason why the command must end at once, if there is one.
     fn told(&self) -> Option<ExecError> {
         let is_set = |fd: Option<BorrowedFd<'_>>| fd.is_some_and(run::is_readable);
         if is_set(self.interrupt) {
@@ -108,11 +110,12 @@ impl Limits<'_> {
     }
 }
 
-/// How often a command is asked for again whose spawner was killed before the command was executed. The spawner shares
-/// memory with what is in the container by then, so a container out of memory may kill it each time.
+/// Number of times that a command is started again if its spawner was killed before the command was executed. At this
+/// time the spawner shares memory with a process in the container. So a container that is out of memory may kill it each
+/// time.
 const RETRIES: usize = 3;
 
-/// Runs `command` in the container and waits for it; [`exec_with`] the running binary as helper.
+/// Runs `command` in the container and waits for it. It calls [`exec_with`] with the running binary as helper.
 ///
 /// # Errors
 /// Returns the error of [`exec_with`].
@@ -126,11 +129,11 @@ pub fn exec(
 }
 
 /// Runs `command` in the container and waits for it. `timeout` counts from the command's execve; the start has 10 s of
-/// its own. `limit` is in bytes, of stdout and stderr together. A missing or not executable file is an exit with 127 or
-/// 126 and the reason as output.
+/// its own. `limit` is the number of bytes of stdout and stderr together that are kept. A file that is missing or not
+/// executable counts as an exit with code 127 or 126, with the reason as output.
 ///
 /// # Errors
-/// Returns an error that says nothing of the container's health: see [`ExecError`].
+/// Returns an [`ExecError`] if the command could not be run. It says nothing about the container's health.
 pub fn exec_with(
     options: &Options<'_>,
     target: &Target<'_>,
@@ -153,7 +156,7 @@ pub fn exec_with(
     })
 }
 
-/// Asks again when a spawner was lost.
+/// Calls `run`, and calls it again, at most [`RETRIES`] times, if a spawner was lost.
 fn retried<T>(
     target: &Target<'_>,
     command: &[String],
@@ -182,7 +185,7 @@ fn prepare(target: &Target<'_>, command: &[String]) -> Result<(Facts, Plan), Exe
     Ok((facts, plan))
 }
 
-/// Starts, waits, cleans up.
+/// Starts a command, waits for it, and removes everything that it leaves.
 fn execute(
     facts: Facts,
     plan: Plan,
@@ -199,7 +202,7 @@ fn execute(
         Begun::NotExecuted(why) => return Ok(why.into()),
     };
     let (end, output) = run::wait(&procs, [out, err], limits);
-    // Where the first child was killed before the second had executed its file.
+    // A report may come after the start, if the first child was killed before the second had executed its file.
     let late = procs.failed();
     let Finished { code, .. } = procs.finish();
     if let (End::Exited, Some(r)) = (&end, late) {
@@ -221,7 +224,7 @@ enum Begun {
     NotExecuted(NotExecuted),
 }
 
-/// The command's file cannot be executed, with the words of runc.
+/// The command's file could not be executed. The message has the words of runc.
 struct NotExecuted {
     code: i32,
     message: String,
@@ -236,7 +239,7 @@ impl From<NotExecuted> for ExecOutcome {
     }
 }
 
-/// Starts a command with `ends` as its descriptors, which are closed here afterwards.
+/// Starts a command with `ends` as its descriptors. Closes them in this process afterwards.
 fn begin(
     facts: Facts,
     mut plan: Plan,
@@ -281,7 +284,7 @@ fn begin(
     let Err(why) = started else {
         return Ok(Begun::Running(procs, objects));
     };
-    // Until both have ended, one that was to be lost may still come as far as execve.
+    // Until both children have ended, a command that counts as lost may still reach its execve.
     let Finished { executed, .. } = procs.finish();
     let why = match why {
         Started::Lost if executed => Started::Killed,
@@ -314,12 +317,12 @@ fn orders(plan: Plan) -> Orders {
     }
 }
 
-/// Returns the orders for the first process of a container. They follow the rules for a command in it, so that neither has
-/// what the other lacks. `root` is the container's root directory; `traceable` says whether another process may trace this
-/// one before it has become its program.
+/// Returns the orders for the first process of a container. The same rules hold for commands in the container, so that
+/// both kinds of processes get the same. `root` is the container's root directory. `traceable` is true if another process
+/// may trace this one before it executes its program.
 ///
 /// # Errors
-/// Returns an error that says what cannot be given exactly.
+/// Returns an [`ExecError`] that names the setting which cannot be applied exactly.
 pub(crate) fn orders_of_first_process(
     process: &Process,
     seccomp: Option<&Seccomp>,
@@ -342,7 +345,7 @@ pub(crate) fn orders_of_first_process(
     })
 }
 
-/// Turns the report of a step that failed in a container's first process into an error.
+/// Returns the error for a step that has failed in a container's first process.
 pub(crate) fn failed_step(r: Report, orders: &Orders) -> ExecError {
     let object = match r.step {
         Step::Cwd => cwd_object(&orders.cwd, r.index),
@@ -362,7 +365,7 @@ fn cwd_object(cwd: &CString, index: usize) -> String {
     }
 }
 
-/// The objects that the steps of a start work on, for error texts.
+/// The objects of the steps of a start, for error texts.
 struct Objects {
     seen: Arc<Seen>,
     limits: Vec<String>,
@@ -396,7 +399,8 @@ fn object(r: Report, objects: &Objects) -> String {
     named.unwrap_or_else(|| "container".into())
 }
 
-/// A file that cannot be executed is the probe's failure, with the words of runc; a lack of ours is not.
+/// Returns the outcome if the command's file cannot be executed. This is a failure of the probe, with the words of runc,
+/// unless resources of the node are used up: then it is an error.
 fn not_executable(errno: Errno, command: &[String]) -> Result<NotExecuted, ExecError> {
     let name = command.first().map_or("", String::as_str);
     let lower = |e: Errno| e.desc().to_lowercase();

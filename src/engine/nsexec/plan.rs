@@ -1,7 +1,7 @@
-//! From config.json and what `/proc` says to the exact values of every step. Pure.
+//! Decides the exact values of every step, from config.json and the facts of `/proc`. Pure.
 //!
-//! Invariants: what the container's first process was given is what a command gets (capabilities, ids, limits,
-//! environment, directory); nothing comes from the daemon's own environment. What cannot be given exactly is an error.
+//! Invariants: a command gets what the container's first process was given (capabilities, ids, limits, environment,
+//! directory). Nothing comes from the daemon's own environment. A setting that cannot be applied exactly is an error.
 
 use std::ffi::CString;
 
@@ -15,7 +15,8 @@ use crate::engine::seccomp::Filter;
 
 const SYS_PTRACE: u64 = 1 << 19;
 
-/// Resource limits by name; the numbers differ between architectures, their type between glibc and musl.
+/// Resource limits by name. Their numbers differ between architectures, and the type of the numbers between glibc and
+/// musl.
 #[allow(clippy::unnecessary_cast)]
 const LIMITS: [(&str, u32); 16] = [
     ("RLIMIT_AS", libc::RLIMIT_AS as u32),
@@ -36,50 +37,51 @@ const LIMITS: [(&str, u32); 16] = [
     ("RLIMIT_STACK", libc::RLIMIT_STACK as u32),
 ];
 
-/// Everything about the command that does not need a descriptor.
+/// The values for a command that need no descriptor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Plan {
     pub(super) argv: Vec<CString>,
     pub(super) envp: Vec<CString>,
-    /// Files to try in order.
+    /// Paths of the command's file, tried in this order.
     pub(super) files: Vec<CString>,
     pub(super) cwd: CString,
     pub(super) uid: u32,
     pub(super) gid: u32,
     pub(super) groups: Vec<u32>,
     pub(super) umask: u32,
-    /// Bounding, effective, permitted, inheritable, ambient.
+    /// Capability sets: bounding, effective, permitted, inheritable, ambient.
     pub(super) caps: [u64; 5],
     pub(super) no_new_privs: bool,
     pub(super) rlimits: Vec<(u32, u64, u64)>,
     pub(super) limit_names: Vec<String>,
     pub(super) oom_score_adj: Option<i64>,
     pub(super) label: Option<(CString, Vec<u8>)>,
-    /// Seccomp filter of the command: entering does not inherit it (exec-in-container 2).
+    /// Seccomp filter for the command. A process that enters a container does not inherit the container's filter
+    /// (exec-in-container 2).
     pub(super) seccomp: Option<Filter>,
     pub(super) namespaces: i32,
-    /// True if the container may trace the command's process as soon as it sees that process (exec-in-container 4).
+    /// True if the container may trace the command's process as soon as it sees this process (exec-in-container 4).
     pub(super) traceable: bool,
 }
 
-/// The part of a config.json that an exec reads. The rest, mounts and limits and hooks, is several times as much.
+/// The part of config.json that a command needs. The rest (mounts, limits, hooks) is several times as long.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Config {
     /// The container's first process.
     pub process: Process,
-    /// The part with the filter of system calls.
+    /// The part `linux` of config.json, which has the filter of system calls.
     #[serde(default)]
     pub linux: Filtered,
 }
 
-/// The part of `linux` that an exec reads.
+/// The fields of the part `linux` in config.json that a command needs.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Filtered {
-    /// None where every call may be made.
+    /// The seccomp profile; None if every system call is allowed.
     pub seccomp: Option<Seccomp>,
 }
 
-/// True if the process is given no home directory, so that the container's passwd file is needed.
+/// Tells whether the process gets no home directory from its environment. Then the container's passwd file is needed.
 pub(super) fn needs_passwd(process: &Process) -> bool {
     !process.env.iter().any(|e| names_home(e))
 }
@@ -146,7 +148,7 @@ impl Plan {
 }
 
 impl Plan {
-    /// Adds TERM where it is missing: with a terminal a command has it, as from containerd.
+    /// Adds TERM to the environment if it is missing. With a terminal a command has it, as with containerd.
     pub(super) fn add_term(&mut self) {
         if !self.envp.iter().any(|e| e.to_bytes().starts_with(b"TERM=")) {
             self.envp.push(c"TERM=xterm".into());
@@ -168,7 +170,7 @@ fn id(number: u32) -> Result<u32, ExecError> {
     }
 }
 
-/// The config's environment; HOME comes from the passwd file where it is missing, as OCI runtimes do.
+/// Returns the environment of the config. If HOME is missing, it comes from the passwd file, as with OCI runtimes.
 fn environment(process: &Process, uid: u32, passwd: &str) -> Vec<String> {
     let mut env = process.env.clone();
     if needs_passwd(process) {
@@ -186,8 +188,8 @@ fn home(passwd: &str, uid: u32) -> Option<&str> {
         .find(|h| !h.is_empty())
 }
 
-/// A name with a slash is the file; a bare one is looked for in the container's PATH. Relative entries of PATH are
-/// passed over, as runc's lookup refuses them.
+/// Returns the paths at which the command's file is searched. A name with a slash is the path itself. Any other name is
+/// searched in the container's PATH. Relative directories in PATH are ignored, because runc's lookup refuses them.
 fn candidates(name: &str, env: &[String]) -> Vec<String> {
     if name.contains('/') {
         return vec![name.to_owned()];
@@ -195,7 +197,7 @@ fn candidates(name: &str, env: &[String]) -> Vec<String> {
     if name.is_empty() {
         return Vec::new();
     }
-    // Of two entries of one name the last wins, as in the process of the container itself.
+    // If the environment has two entries of this name, the last one counts, as for the container's first process.
     let path = env
         .iter()
         .rev()
@@ -212,11 +214,11 @@ fn mask(names: &[String]) -> u64 {
         let name = n.strip_prefix("CAP_")?;
         CAPABILITIES.iter().position(|c| *c == name)
     };
-    // Unknown names are passed over, as runc does: this kernel cannot grant them.
+    // Unknown names are ignored, as in runc: this kernel cannot grant such a capability.
     names.iter().filter_map(number).fold(0, |m, n| m | 1 << n)
 }
 
-/// Never more than we have ourselves.
+/// Returns the five capability sets. Permitted, effective, inheritable and ambient have nothing that this process lacks.
 fn capabilities(caps: &Capabilities, known: &Known) -> [u64; 5] {
     let ours = known.permitted;
     let permitted = mask(&caps.permitted) & ours;
@@ -252,7 +254,7 @@ fn limits(all: &[Rlimit]) -> Result<Limits, ExecError> {
     Ok(out)
 }
 
-/// The security label to write and the file to write it to.
+/// Returns the security label to write, and the file to which it is written.
 fn label(process: &Process) -> Result<Option<(CString, Vec<u8>)>, ExecError> {
     let given = |label: &Option<String>| label.clone().filter(|s| !s.is_empty());
     let labels = (&process.apparmor_profile, &process.selinux_label);

@@ -1,10 +1,11 @@
-//! Reaps the commands of sessions as soon as they end, whatever the owners of the sessions do.
+//! Reaps the commands of sessions as soon as they end, even if the owner of a session does nothing.
 //!
-//! The first process of a container does not end before every process of its namespace is reaped, and those of commands are
-//! ours: without this a client that does not read would hold up the end of its container.
+//! The first process of a container does not end before every process of its pid namespace is reaped. The processes of
+//! commands are children of podprobe. Without this thread, a client that does not read would delay the end of its
+//! container.
 //!
-//! Invariants: one thread, from the first session on; it waits for processes only. It holds no command: one that is
-//! dropped is gone at once, with its descriptor.
+//! Invariants: there is a single thread, from the first session on. It waits only for processes. It keeps no command
+//! alive: when a command is dropped, its descriptor is closed at once.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -19,9 +20,9 @@ use super::error::ExecError;
 use crate::base::locks::Locked;
 use crate::base::threads;
 
-/// Stack of the reaper's thread, in bytes. Most of it is for a word in the log.
+/// Stack size in bytes of the reaper's thread. Most of it is for writing to the log.
 const STACK: usize = 128 << 10;
-/// How many ends are taken at once.
+/// Most ended processes that one wait returns.
 const AT_ONCE: usize = 16;
 
 /// An owner of a process that is to be reaped.
@@ -43,7 +44,7 @@ struct Watched {
     all: BTreeMap<u64, Weak<dyn Reaped>>,
 }
 
-/// A watch on a process. Once it is dropped, the thread holds nothing of the process.
+/// A watch on a process. After it is dropped, the thread holds nothing of the process.
 pub(super) struct Watch {
     reaper: Arc<Reaper>,
     key: u64,
@@ -55,8 +56,8 @@ impl Drop for Watch {
     }
 }
 
-/// Has `who` reap its process when that ends. It is taken from the kernel's list when the last
-/// descriptor of `process` is closed; until then it may wake the thread once more, for a key that nobody has any more.
+/// Lets `who` reap its process when the process ends. The kernel forgets the process when the last descriptor of
+/// `process` is closed. Until then it may wake the thread once more, with a key that is not in the list any more.
 pub(super) fn watch(process: BorrowedFd<'_>, who: Weak<dyn Reaped>) -> Result<Watch, ExecError> {
     let reaper = reaper()?;
     let key = lock(&reaper.watched).add(who);
@@ -100,13 +101,13 @@ fn reaper() -> Result<Arc<Reaper>, ExecError> {
 impl Reaper {
     fn round(&self) -> ControlFlow<()> {
         let mut events = [EpollEvent::empty(); AT_ONCE];
-        // It fails for a signal only.
+        // The wait fails only because of a signal.
         let ended = self
             .epoll
             .wait(&mut events, EpollTimeout::NONE)
             .unwrap_or(0);
         for event in &events[..ended] {
-            // Held until it is let go of: see `Watch`.
+            // The lock is held during the call, so that [`Watch`] is dropped only before or after it.
             let watched = lock(&self.watched);
             let who = watched.all.get(&event.data()).and_then(Weak::upgrade);
             who.iter().for_each(|who| who.reap());

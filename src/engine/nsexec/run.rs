@@ -1,7 +1,7 @@
-//! Waits for a command that was started: its report, its output, its end, its time.
+//! Waits for a command that was started: for its report, its output, its end or its timeout.
 //!
-//! Invariants: no wait is without a limit; only pids that are our children, unreaped, are killed or waited for; a child
-//! that does not die in time (a frozen or hung one) is parked with its memory and reaped by a later exec.
+//! Invariants: every wait has a limit. Only unreaped children of this process are killed or waited for. A child that does
+//! not die in time (because it is frozen or hung) is parked with its memory, and reaped by a later exec.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Mutex;
@@ -19,13 +19,15 @@ use crate::base::locks::Locked;
 use crate::base::sys::enter::{Board, Report};
 use crate::base::sys::task::{PidFd, reap_pid};
 
-/// How long a killed process may take to end.
+/// Longest time that a killed process may take to end.
 const DEATH_LIMIT: Duration = Duration::from_secs(5);
-/// How long one that has ended may stay with who traces it, before that one is ended.
+/// Longest time that an ended process may stay with its tracer. After it the tracer is ended.
 const TRACER_LIMIT: Duration = Duration::from_secs(1);
-/// How often it is asked for meanwhile: its descriptor says that it has ended and does not say when it can be reaped.
+/// Pause between two attempts to reap a process that has ended and is traced. Its descriptor says that it has ended, but
+/// not when it can be reaped.
 const TRACER_PAUSE: Duration = Duration::from_millis(10);
-/// How much output is read away beyond the limit before the pipe is closed; the command gets EPIPE then.
+/// Number of bytes of output after which the pipe is closed. The command gets EPIPE then. Bytes beyond the limit of the
+/// caller are read and dropped.
 const DRAIN_LIMIT: usize = 64 << 20;
 
 fn remaining(until: Instant) -> PollTimeout {
@@ -37,7 +39,7 @@ fn remaining(until: Instant) -> PollTimeout {
 /// Processes that did not die in time.
 static PARKED: Mutex<Vec<Procs>> = Mutex::new(Vec::new());
 
-/// Reaps what earlier execs had to leave. Called before each exec.
+/// Reaps the processes that earlier execs had to leave. Called before each exec.
 pub(super) fn sweep() {
     let parked = std::mem::take(&mut *PARKED.locked());
     for mut p in parked {
@@ -47,17 +49,17 @@ pub(super) fn sweep() {
     }
 }
 
-/// The two children of one exec, with what they write on.
+/// The two child processes of one exec, and the memory on which they write.
 pub(super) struct Procs {
-    /// Board that the children write on; `None` once both have ended.
+    /// Board on which the children write; `None` once both have ended.
     board: Option<Board>,
     first_reaped: bool,
     second: Option<PidFd>,
     second_code: Option<i32>,
     leaf: Option<Leaf>,
-    /// True if the container may have kept the board.
+    /// True if a process of the container may still hold the board.
     traceable: bool,
-    /// True if the second child had come as far as execve when both had ended.
+    /// True if the second child had reached its execve when both had ended.
     executed: bool,
 }
 
@@ -78,8 +80,8 @@ impl Procs {
         self.board.as_ref().and_then(Board::first)
     }
 
-    /// Opens the pidfd of the second child once there is one. It is our child, so its pid is not another's before we
-    /// have reaped it.
+    /// Opens the pidfd of the second child if this child exists. The pid is safe: it is a child of this process, and its
+    /// pid is not given to another process before it is reaped.
     fn find_second(&mut self) {
         if let (None, Some(pid)) = (&self.second, self.board.as_ref().and_then(Board::second)) {
             self.second = PidFd::of(pid).ok();
@@ -91,7 +93,7 @@ impl Procs {
         self.board.as_ref().and_then(Board::report)
     }
 
-    /// The command's process, as a descriptor of the caller's own.
+    /// Returns a new descriptor of the command's process.
     pub(super) fn process(&self) -> std::io::Result<OwnedFd> {
         let second = self.second.as_ref().map(|s| s.as_fd().try_clone_to_owned());
         second.unwrap_or_else(|| Err(std::io::ErrorKind::NotFound.into()))
@@ -113,23 +115,23 @@ impl Procs {
         }
     }
 
-    /// Reaps whatever has ended.
+    /// Reaps the children that have ended.
     pub(super) fn reap(&mut self) {
-        // Someone else reaped it (SIGCHLD ignored): gone all the same, the code is lost.
+        // If the kernel reaped the child (SIGCHLD ignored), the child has ended too, but its exit code is lost.
         let code = |reaped: nix::Result<Option<i32>>| reaped.unwrap_or(Some(255));
         if !self.first_reaped {
             self.first_reaped = self
                 .first()
                 .is_none_or(|first| code(reap_pid(first)).is_some());
         }
-        // The first child is the one that makes the second: only when it is gone, "no second" is final.
+        // The first child makes the second. Only after the end of the first is it final that there is no second.
         self.find_second();
         if let (None, Some(second)) = (self.second_code, &self.second) {
             self.second_code = code(second.reap());
         }
     }
 
-    /// Reaps whatever has ended, and frees everything when all has ended. True when nothing is left.
+    /// Reaps the children that have ended, and frees everything if both have ended. Returns true if nothing is left.
     fn try_reap(&mut self) -> bool {
         self.reap();
         let known = self.board.as_ref().and_then(Board::second);
@@ -151,7 +153,7 @@ impl Procs {
         done
     }
 
-    /// Waits for the ends of both, at most `limit`.
+    /// Waits until both children have ended, at most for `limit`. Returns false if they have not.
     fn wait(&mut self, limit: Duration) -> bool {
         let until = Instant::now() + limit;
         let mut held_since = None;
@@ -182,7 +184,7 @@ impl Procs {
         }
     }
 
-    /// Ends the tracer that keeps the ended command from being reaped.
+    /// Ends the tracer that keeps an ended child from being reaped.
     fn end_tracer(&self) {
         let second = self.board.as_ref().and_then(Board::second);
         let held = if self.first_reaped {
@@ -196,7 +198,7 @@ impl Procs {
         }
     }
 
-    /// Ends everything: kill, reap, remove; what does not die in time is parked.
+    /// Ends everything: kills, reaps and removes. Processes that do not die in time are parked.
     pub(super) fn finish(mut self) -> Finished {
         if !self.try_reap() {
             self.kill();
@@ -224,16 +226,16 @@ impl Procs {
 pub(super) struct Finished {
     /// The command's exit code.
     pub(super) code: Option<i32>,
-    /// True if the command came as far as execve, or if that cannot be told.
+    /// True if the command reached its execve, or if this is not known.
     pub(super) executed: bool,
 }
 
-/// Kills a child of ours that nobody has reaped.
+/// Kills a child of this process that is not reaped yet.
 fn kill_child(pid: i32) {
     let _ = PidFd::of(pid).and_then(|fd| fd.send(libc::SIGKILL));
 }
 
-/// Without a leaf the session's first process group is all that can be named.
+/// Kills the process group of the command. Without a leaf, no more of its processes can be found.
 fn kill_group(pid: Option<i32>) {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| log::warn!("no cgroup v2 or freezer hierarchy can be used: a probe's background processes outlive its timeout"));
@@ -245,8 +247,8 @@ fn kill_group(pid: Option<i32>) {
     }
 }
 
-/// Waits until the command runs. The spawner waits for the end of the first child, and that one until the second has
-/// executed its file or ended.
+/// Waits until the command runs. The spawner waits for the end of the first child. The first child waits until the second
+/// has executed its file or ended.
 pub(super) fn started(procs: &mut Procs, spawner: Spawner<'_>) -> Result<(), Started> {
     let answer = spawner.answer();
     if answer == Answer::Over {
@@ -283,7 +285,7 @@ pub(super) enum Started {
     Killed,
     Late,
     Os(Errno),
-    /// There was no spawner to ask.
+    /// No spawner could be asked to start the command.
     Unasked(ExecError),
 }
 
@@ -303,7 +305,8 @@ impl Stream {
         }
     }
 
-    /// Reads at most one buffer; the descriptor is closed at the end or at the drain limit. False when there is no more now.
+    /// Reads at most one buffer. Closes the descriptor at its end or at the drain limit. Returns false if there is
+    /// nothing to read now.
     fn read_some(&mut self, limit: usize, buffer: &mut [u8]) -> bool {
         let Some(fd) = &self.fd else { return false };
         match nix::unistd::read(fd, buffer) {
@@ -323,23 +326,23 @@ impl Stream {
     }
 }
 
-/// Why waiting ended.
+/// Reason why the wait for a command ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum End {
     Exited,
     TimedOut,
-    /// See [`Limits::told`].
+    /// The command must end at once, see [`Limits::told`].
     Told(ExecError),
 }
 
-/// True if there is something to read, or if the other end is closed.
+/// Tells whether there is something to read, or the other end is closed.
 pub(super) fn is_readable(fd: BorrowedFd<'_>) -> bool {
     let mut fds = [PollFd::new(fd, PollFlags::POLLIN)];
     nix::poll::poll(&mut fds, PollTimeout::ZERO).is_ok_and(|n| n > 0)
 }
 
-/// Reads both pipes until the command's process ends or its time is over. A pipe held open by others is not waited for.
-/// The output is stdout then stderr, cut.
+/// Reads both pipes until the command's process ends or its time is over. It does not wait for other processes that hold
+/// a pipe open. Returns the output, first stdout and then stderr, cut at the limit.
 pub(super) fn wait(procs: &Procs, [out, err]: [OwnedFd; 2], limits: Limits<'_>) -> (End, Vec<u8>) {
     let limit = limits.output;
     let until = Instant::now()
@@ -359,7 +362,7 @@ pub(super) fn wait(procs: &Procs, [out, err]: [OwnedFd; 2], limits: Limits<'_>) 
             .chain(limits.cancel)
             .chain([second.as_fd()]);
         let mut fds: Vec<PollFd<'_>> = watched.map(|f| PollFd::new(f, PollFlags::POLLIN)).collect();
-        // A wait that is longer than poll can count goes on.
+        // poll cannot count the longest waits. The loop then waits again.
         let _ = nix::poll::poll(&mut fds, remaining(until));
         let ended = fds.last().is_some_and(|f| f.any().unwrap_or(false));
         if ended {
@@ -376,7 +379,7 @@ pub(super) fn wait(procs: &Procs, [out, err]: [OwnedFd; 2], limits: Limits<'_>) 
         }
     };
     for s in &mut streams {
-        // What is in the pipe now, and no more: a child that writes on forever may hold it.
+        // Reads at most what is in the pipe now: a child that writes forever may hold it.
         for _ in 0..(1 << 20) / buffer.len() {
             if !s.read_some(limit, &mut buffer) {
                 break;
@@ -390,12 +393,12 @@ pub(super) fn wait(procs: &Procs, [out, err]: [OwnedFd; 2], limits: Limits<'_>) 
     (end, output)
 }
 
-/// A pipe whose read end does not block.
+/// Returns a pipe, the read end first. The read end does not block.
 pub(super) fn pipe() -> Result<(OwnedFd, OwnedFd), ExecError> {
     pipe_with(|[read, _]| read)
 }
 
-/// A pipe whose write end does not block.
+/// Returns a pipe, the read end first. The write end does not block.
 pub(super) fn input_pipe() -> Result<(OwnedFd, OwnedFd), ExecError> {
     pipe_with(|[_, write]| write)
 }

@@ -1,14 +1,14 @@
-//! The daemon's side of the spawners (see [`crate::base::sys::enter`]): started when they are needed, started again when they
-//! have ended.
+//! The daemon's side of the spawners (see [`crate::base::sys::enter`]). They are started when they are needed, and
+//! started again when they have ended.
 //!
-//! A spawner is lent for one start at a time and waits for the end of that start. What a container does to it (its
-//! command cannot be stopped, its memory is full, its file comes over a slow network) is no other command's trouble but
-//! for a moment: whoever finds none free for [`PATIENCE`] gets another.
+//! A spawner is lent for one start at a time, and waits for the end of this start. A container can delay its spawner: its
+//! command cannot be stopped, its memory is full, or its file comes over a slow network. This delays other commands only
+//! for a moment: a start that finds no free spawner for [`PATIENCE`] gets a new one.
 //!
 //! Invariants:
-//! - One thread starts them all and stays, for a command dies with the thread that is its parent, and that is the one
-//!   which started the spawner.
-//! - Only a spawner that has answered is lent again; any other is killed and reaped.
+//! - A single thread starts all spawners, and stays. A command dies when its parent thread ends, and this is the thread
+//!   that started the spawner.
+//! - Only a spawner that has answered is lent again. Any other spawner is killed and reaped.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -33,21 +33,21 @@ use super::error::ExecError;
 use crate::base::locks::Locked;
 use crate::base::sys::enter::{LONG, MESSAGE_LIMIT, serve};
 
-/// How long the start may take, from the first child to execve.
+/// Longest time for a start, from the first child to execve.
 pub(super) const START_LIMIT: Duration = Duration::from_secs(10);
-/// Stack of the thread that starts spawners, in bytes.
+/// Stack size in bytes of the thread that starts spawners.
 const THREAD_STACK: usize = 128 << 10;
 
-/// Spawners that are kept while nobody needs them.
+/// Number of idle spawners that are kept.
 const KEPT: usize = 1;
 
-/// How long a start waits for another before it has one more spawner started. Most starts take about a millisecond.
+/// Longest time that a start waits for a free spawner before a new one is started. Most starts take about a millisecond.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// The pools of spawners, by program.
+/// The pools of spawners. The key is the path of the program.
 static POOLS: Mutex<BTreeMap<PathBuf, Arc<Pool>>> = Mutex::new(BTreeMap::new());
 
-/// Asks the thread for a spawner.
+/// A request to the thread that starts spawners: the channel for its answer.
 type Asked = SyncSender<std::io::Result<Process>>;
 
 /// The spawners of one program.
@@ -65,13 +65,13 @@ struct Spawners {
 }
 
 impl Pool {
-    /// The one of that program.
+    /// Returns the pool of a program, and makes it if it does not exist.
     pub(super) fn of(program: &Path) -> Result<Arc<Self>, ExecError> {
         let mut all = lock(&POOLS);
         if let Some(found) = all.get(program) {
             return Ok(found.clone());
         }
-        // Whoever enters containers is not to be traced or read by one of the same uid.
+        // A process that enters containers must not be traced or read by another process of the same uid.
         crate::base::sys::harden_process();
         let (ask, asked) = sync_channel(1);
         let thread = std::thread::Builder::new()
@@ -90,10 +90,10 @@ impl Pool {
         Ok(pool)
     }
 
-    /// A spawner for one start.
+    /// Lends a spawner for one start.
     pub(super) fn lend(&self) -> Result<Spawner<'_>, ExecError> {
         let process = self.idle().map_or_else(|| self.start(), Ok);
-        // Nobody else counts this one out when it could not be started.
+        // If the spawner could not be started, only this place counts it as not lent.
         let process = process.inspect_err(|_| lock(&self.spawners).lent -= 1)?;
         Ok(Spawner {
             pool: self,
@@ -101,7 +101,7 @@ impl Pool {
         })
     }
 
-    /// Counts one more as lent; None when that one has to be started.
+    /// Counts one more spawner as lent. Returns an idle spawner, or None if a new one has to be started.
     fn idle(&self) -> Option<Process> {
         let busy = |s: &mut Spawners| s.idle.is_empty() && s.lent >= KEPT;
         let spawners = lock(&self.spawners);
@@ -120,16 +120,16 @@ impl Pool {
     }
 }
 
-/// A spawner that is lent. It is killed when it is not given back.
+/// A spawner that is lent. If it is dropped without being given back, it is killed.
 pub(super) struct Spawner<'a> {
     pool: &'a Pool,
     process: Option<Process>,
 }
 
-/// How the wait for an answer has ended.
+/// The way in which the wait for an answer ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// The start is over: the command runs, or there is none.
+    /// The start is over: the command runs, or it failed.
     Over,
     /// The spawner has ended.
     Ended,
@@ -138,7 +138,7 @@ pub(super) enum Answer {
 }
 
 impl Spawner<'_> {
-    /// Sends a message and descriptors; false when the spawner has ended.
+    /// Sends a message and descriptors. Returns false if the spawner has ended.
     pub(super) fn send(&self, message: &[u8], fds: &[BorrowedFd<'_>]) -> Result<bool, ExecError> {
         let mut numbers: Vec<i32> = fds.iter().map(AsRawFd::as_raw_fd).collect();
         let long = (message.len() > MESSAGE_LIMIT)
@@ -153,7 +153,7 @@ impl Spawner<'_> {
         }
     }
 
-    /// Waits at most [`START_LIMIT`] for what it says at the end of the start.
+    /// Waits at most [`START_LIMIT`] for the spawner's answer at the end of the start.
     pub(super) fn answer(&self) -> Answer {
         self.process.as_ref().map_or(Answer::Ended, Process::answer)
     }
@@ -176,14 +176,14 @@ impl Spawner<'_> {
 
 impl Drop for Spawner<'_> {
     fn drop(&mut self) {
-        // It has ended when this returns: it starts nothing that nobody waits for.
+        // The spawner has ended after this drop. So it starts no process for which nobody waits.
         drop(self.process.take());
         lock(&self.pool.spawners).lent -= 1;
         self.pool.given_back.notify_one();
     }
 }
 
-/// Killed and reaped when it is dropped.
+/// The process of a spawner. It is killed and reaped when it is dropped.
 struct Process {
     child: Child,
     socket: OwnedFd,
@@ -207,7 +207,7 @@ impl Process {
         loop {
             match recv(self.socket.as_raw_fd(), &mut [0], MsgFlags::empty()) {
                 Ok(n) if n > 0 => return Answer::Over,
-                // A signal, or a clock that is coarser than ours.
+                // The call was interrupted by a signal, or its timeout was slightly too short.
                 Err(Errno::EINTR | Errno::EAGAIN) if Instant::now() < until => {}
                 Err(Errno::EINTR | Errno::EAGAIN) => return Answer::Late,
                 _ => return Answer::Ended,
@@ -240,9 +240,9 @@ fn role(command: &mut Command) {
     command.arg("nsexec");
 }
 
-/// The thread: starts a process each time it is asked.
+/// Runs the thread: it starts a process at each request.
 fn start_each(mut command: Command, asked: &Receiver<Asked>) {
-    // A thread may stand in another network namespace than its process, and what it starts would too.
+    // A thread may be in another network namespace than its process, and its children would be in it too.
     if let Ok(own) = std::fs::File::open("/proc/self/ns/net") {
         let _ = nix::sched::setns(own, nix::sched::CloneFlags::CLONE_NEWNET);
     }
@@ -262,13 +262,13 @@ fn start(command: &mut Command) -> std::io::Result<Process> {
     setsockopt(&socket, sockopt::SendTimeout, &limit)?;
     setsockopt(&socket, sockopt::ReceiveTimeout, &limit)?;
     let child = command.stdin(theirs).spawn();
-    // The command holds the other end until it gets another.
+    // The `Command` holds the other end of the socket until it gets another standard input.
     command.stdin(Stdio::null());
     let child = child?;
     Ok(Process { child, socket })
 }
 
-/// A message in a file that nobody can change.
+/// Writes a message into a memory file that nobody can change.
 fn long(message: &[u8]) -> Result<OwnedFd, ExecError> {
     let failed = |e| ExecError::os("cannot make a memory file", e);
     let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
@@ -279,10 +279,10 @@ fn long(message: &[u8]) -> Result<OwnedFd, ExecError> {
     Ok(file.into())
 }
 
-/// The role `podprobe nsexec`: serves the daemon that is at the other end of its standard input. Takes no arguments.
+/// Runs the role `podprobe nsexec`: serves the daemon at the other end of its standard input. Takes no arguments.
 pub fn helper_main(_args: impl IntoIterator<Item = OsString>) -> ExitCode {
     crate::base::sys::harden_process();
-    // What ends the daemon's session or comes from its terminal is not for the spawner.
+    // Signals that end the daemon's session, or that come from its terminal, must not reach the spawner.
     let _ = nix::unistd::setsid();
     // Commands have the priority of the container's first process, not the daemon's.
     crate::base::sys::process::usual_priority();
@@ -297,14 +297,15 @@ pub fn helper_main(_args: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// The standard input, moved away from there: the children have another.
+/// Returns the socket that was the standard input. The standard input itself is replaced, because the children get
+/// another one.
 fn own_socket() -> std::io::Result<OwnedFd> {
     let socket = std::io::stdin().as_fd().try_clone_to_owned()?;
     nix::unistd::dup2_stdin(std::io::stdout())?;
     Ok(socket)
 }
 
-/// The unit tests are their own spawner.
+/// The unit tests run their own binary as spawner.
 #[cfg(test)]
 fn role(command: &mut Command) {
     command

@@ -1,4 +1,5 @@
-//! The container ends between two steps of an exec, and its pid becomes another process's: nothing runs, nowhere.
+//! Tests in which the container ends between two steps of an exec, and another process gets its pid. No command may run
+//! anywhere.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +13,7 @@ use crate::base::clock::Moment;
 use crate::base::sys::task::start_time;
 use crate::skip::is_root;
 
-/// A process in namespaces of its own, with the root of this machine; ended and reaped when dropped.
+/// A process in its own namespaces, with the root of this machine. It is ended and reaped when this value is dropped.
 struct Container {
     unshare: Child,
     pid: i32,
@@ -87,7 +88,7 @@ impl Drop for Stranger {
     }
 }
 
-/// A process of the node with that pid, which is free; None when the kernel does not let us choose pids.
+/// Starts a process of the node with this pid, which is free. Returns None if the kernel does not let a test choose pids.
 fn stranger(pid: i32) -> Option<Stranger> {
     for _ in 0..1000 {
         fs::write("/proc/sys/kernel/ns_last_pid", (pid - 1).to_string()).ok()?;
@@ -111,7 +112,7 @@ fn config() -> Config {
     serde_json::from_value(json!({"process": process})).unwrap()
 }
 
-/// Prepares, has `between` happen, and goes on: it must fail, and the command must not have run.
+/// Prepares an exec, calls `between`, and goes on. The exec must fail, and the command must not have run.
 #[track_caller]
 fn check(between: impl FnOnce(&mut Container)) -> ExecError {
     let (mut container, config) = (Container::new(), config());
@@ -131,7 +132,7 @@ fn check(between: impl FnOnce(&mut Container)) -> ExecError {
         cancel: None,
     };
     let helper = Options::default().helper;
-    // The same without anything in between runs: the test would see it.
+    // Without anything in between the command runs. So the test would notice a command that runs.
     let (facts, plan) = prepare(&target, &command).unwrap();
     assert_eq!(
         execute(facts, plan, &helper, &command, limits),
@@ -178,7 +179,7 @@ fn nor_is_the_process_that_has_its_pid_by_then() {
     let mut stranger_found = None;
     let e = check(|container| {
         container.end();
-        // before Linux 6.9 nothing else tells the two apart
+        // before Linux 6.9 only the start time distinguishes the two processes
         until("a start time of its own", || {
             Moment::now().since_boot().as_millis() / 10 > u128::from(container.start_time)
         });

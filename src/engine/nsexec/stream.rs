@@ -1,6 +1,7 @@
-//! A command whose streams are a client's (exec-in-container 8; deviations: session-tree).
+//! Runs a command and connects its streams to a client (exec-in-container 8; deviations: session-tree).
 //!
-//! Invariants: as those of the module; and nobody but [`Command`] kills or reaps. Our ends do not block.
+//! Invariants: those of the module `nsexec` hold. Only [`Command`] kills and reaps. The daemon's ends of the streams do
+//! not block.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, TryLockError, Weak};
@@ -19,10 +20,10 @@ use crate::engine::runtime::{
     Endable, ExecRequest, Session, SessionEnd, Sessions, Started, TerminalSize,
 };
 
-/// Starts a command. The session is one of `sessions`.
+/// Starts a command and returns its session. Adds the session to `sessions`.
 ///
 /// # Errors
-/// Returns an error that is no fault of the command: see [`ExecError`].
+/// Returns an [`ExecError`] if the command could not be run. This is not a fault of the command.
 pub(crate) fn stream(
     options: &Options<'_>,
     target: &Target<'_>,
@@ -70,15 +71,15 @@ fn start(
     }
 }
 
-/// Our ends of the streams.
+/// The daemon's ends of the streams.
 #[derive(Default)]
 struct Ends {
     stdin: Option<OwnedFd>,
     stdout: Option<OwnedFd>,
     stderr: Option<OwnedFd>,
-    /// Master of the terminal, in place of the three others.
+    /// Master of the terminal. It replaces the three other streams.
     master: Option<OwnedFd>,
-    /// The client writes to the terminal.
+    /// True if the client writes to the terminal.
     writes: bool,
 }
 
@@ -91,7 +92,8 @@ impl Ends {
         }
     }
 
-    /// Makes the pipes that the request asks for. The command's ends are in the answer, too.
+    /// Makes the pipes for the streams in the request. Returns the daemon's ends, the list of streams, and the command's
+    /// ends.
     fn of_pipes(request: &ExecRequest) -> Result<(Self, Stdio, Vec<OwnedFd>), ExecError> {
         let given = [request.stdin, request.stdout, request.stderr];
         let (mut ends, mut theirs) = (Self::default(), Vec::new());
@@ -116,20 +118,21 @@ impl Ends {
 
 /// The command of a session.
 struct Command {
-    /// The command's children, until the command is finished.
+    /// The child processes of the command; None once the command is finished.
     procs: Mutex<Option<Procs>>,
     /// The command's process.
     process: OwnedFd,
 }
 
 impl Command {
-    /// Kills what still runs, and waits for it. None when that was done before.
+    /// Kills the processes that still run, and waits for them. Returns the exit code; None if it is not known, or if this
+    /// function was called before.
     fn finish(&self) -> Option<i32> {
         let mut procs = self.procs.locked();
         procs.take()?.finish().code
     }
 
-    /// Whoever holds it finishes it, or reaps what has ended.
+    /// Calls `act` on the processes unless another thread holds them: that thread finishes or reaps them itself.
     fn unless_held(&self, act: impl Fn(&mut Procs)) {
         match self.procs.try_lock() {
             Ok(mut procs) => procs.iter_mut().for_each(act),
@@ -213,7 +216,7 @@ impl Session for Stream {
 
     fn resize(&self, size: TerminalSize) {
         if let Some(master) = &self.ends.master {
-            // It fails for what is no terminal.
+            // This fails only if the descriptor is not a terminal.
             let _ = set_size(master, (size.width, size.height));
         }
     }

@@ -1,7 +1,8 @@
-//! A terminal in the container's own file system of terminals, opened from outside (exec-in-container 8).
+//! Opens a terminal in the container's own file system for terminals, from outside of the container
+//! (exec-in-container 8).
 //!
-//! Invariants: a file that the container may have replaced is looked at before it is opened, for an open of a device can
-//! do something; and what is opened is what was looked at. No terminal of the node is made for a container
+//! Invariants: the container may have replaced a file, and opening a device can have effects. So a file is checked before
+//! it is opened, and the file that is opened is the one that was checked. No terminal of the node is made for a container
 //! (deviations: session-terminal).
 
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -16,11 +17,12 @@ use super::facts::host_proc;
 use crate::base::sys::terminal::{set_size, slave_of, unlock};
 use crate::engine::runtime::TerminalSize;
 
-/// `DEVPTS_SUPER_MAGIC`.
+/// Type of a file system for terminals (`DEVPTS_SUPER_MAGIC`).
 const DEVPTS: i64 = 0x1cd1;
-/// Path of the terminal multiplexer in a container. Not `/dev/ptmx`, which is a link.
+/// Path of the terminal multiplexer in a container. `/dev/ptmx` is not used, because it is a link.
 const PTMX: &str = "dev/pts/ptmx";
-/// Mode of a terminal, as the gid 5 of the mount expects it: `mesg n`, and nobody but the owner reads.
+/// Mode of a terminal's file. The gid 5 of the mount expects it: only the owner reads, and only the owner and this group
+/// write.
 const MODE: u32 = 0o620;
 
 /// Both ends of a terminal.
@@ -30,7 +32,7 @@ pub(super) struct Terminal {
     pub(super) slave: OwnedFd,
 }
 
-/// Makes one below the container's root directory.
+/// Makes a terminal below the container's root directory.
 pub(super) fn open(root: &OwnedFd, size: Option<TerminalSize>) -> Result<Terminal, ExecError> {
     let master = multiplexer(root)?;
     let made = unlock(&master).and_then(|()| slave_of(&master));
@@ -120,7 +122,7 @@ mod tests {
             |pts| std::fs::remove_dir(pts).unwrap(),
             "it has no /dev/pts/ptmx",
         );
-        // A FIFO would hold whoever opens it.
+        // A process that opened a FIFO would hang.
         let fifo = |pts: &std::path::Path| {
             nix::unistd::mkfifo(&pts.join("ptmx"), Mode::S_IRWXU).unwrap();
         };

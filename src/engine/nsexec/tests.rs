@@ -1,5 +1,5 @@
-//! What the saving of work must not lose. The "container" is a process in namespaces of ours with cgroups of its own, so
-//! that only root is needed.
+//! Tests that the optimisations of an exec lose nothing. The "container" is a process in the namespaces of the test, with
+//! its own cgroups, so that the tests need only root.
 
 use std::fs;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use crate::base::sys;
 use crate::base::sys::task::{PidFd, start_time};
 use crate::skip::is_root;
 
-/// Not a test: this program as the spawner of the others, started by [`super::spawner`].
+/// Not a test: runs this program as the spawner for the other tests. [`super::spawner`] starts it.
 #[test]
 fn spawner_role() {
     if std::env::var_os("NSEXEC_ROLE").is_some() {
@@ -24,7 +24,7 @@ fn spawner_role() {
     }
 }
 
-/// Not a test: this program as a process of the container that traces each command there and never waits for one.
+/// Not a test: runs this program as a process of the container. It traces each command there, and waits for none of them.
 #[test]
 fn tracer_role() {
     let Some(cgroup) = std::env::var_os("NSEXEC_TRACE") else {
@@ -42,7 +42,8 @@ fn tracer_role() {
     }
 }
 
-/// A process that sleeps, in a cgroup of its own in each hierarchy; all of it goes with the value.
+/// A process that sleeps, with its own cgroup in each hierarchy. The process and the cgroups are removed when the value
+/// is dropped.
 struct Sleeper {
     child: Child,
     start: u64,
@@ -82,7 +83,7 @@ impl Sleeper {
 
     fn join(&self, dir: &std::path::Path) {
         fs::create_dir(dir).unwrap();
-        // A cpuset of v1 is empty until it is told.
+        // A new cpuset of v1 is empty until it is written.
         for file in ["cpuset.cpus", "cpuset.mems"]
             .iter()
             .filter(|f| dir.join(f).exists())
@@ -118,7 +119,7 @@ impl Sleeper {
         }
     }
 
-    /// A command's cgroups are the process's own, and in the hierarchy of the leaf one below it.
+    /// Checks the cgroups of a command: they are those of the process, and in the leaf's hierarchy a cgroup below it.
     #[track_caller]
     fn check_cgroups(&self) {
         self.check_cgroups_with(&Options::default());
@@ -164,7 +165,7 @@ fn a_command_is_in_every_cgroup_of_the_container_also_when_that_moves() {
     }
 }
 
-/// Without v2 the leaf is the freezer's, and it is that one which is joined.
+/// Without v2 the leaf lies in the freezer hierarchy, and the command joins the leaf there.
 #[test]
 fn without_v2_the_leaf_that_can_be_frozen_is_joined() {
     if !is_root() {
@@ -200,7 +201,7 @@ fn without_clone3_a_command_is_where_it_belongs() {
         return;
     }
     let s = Sleeper::new();
-    // A spawner of its own, started by a thread to which it is forbidden.
+    // A separate spawner, started by a thread that may not call clone3.
     let options = Options {
         helper: std::env::current_exe().unwrap(),
         ..Options::default()
@@ -257,7 +258,7 @@ fn what_our_starter_ignores_a_command_does_not() {
     );
 }
 
-/// Reused is memory in which an earlier command left its failure.
+/// An earlier command leaves its failure in memory that is used again.
 #[test]
 fn a_failure_is_not_the_next_ones() {
     if !is_root() {
@@ -282,7 +283,7 @@ fn a_failure_is_not_the_next_ones() {
     }
 }
 
-/// Facts that are kept of a container do not vouch for another process that has its pid.
+/// Kept facts about a container are not used for another process that has its pid.
 #[test]
 fn another_process_with_a_known_pid_is_not_entered() {
     if !is_root() {
@@ -332,7 +333,7 @@ fn a_thread_in_another_network_comes_into_the_containers() {
     );
 }
 
-/// The spawner of this process, which has one as soon as it has run a command.
+/// Returns the spawner of this process. The process must have run a command before.
 fn spawner() -> PidFd {
     let tasks = fs::read_dir("/proc/self/task").unwrap().flatten();
     let children = tasks.map(|t| fs::read_to_string(t.path().join("children")).unwrap_or_default());
@@ -349,7 +350,7 @@ fn spawner() -> PidFd {
     PidFd::of(pids.into_iter().find(is).expect("a spawner")).unwrap()
 }
 
-/// Runs the test again in a process of its own, whose spawner no other test uses.
+/// Runs the test again in a process of its own, so that no other test uses its spawner. Returns true in this process.
 fn alone(name: &str) -> bool {
     if std::env::var_os("NSEXEC_ALONE").is_some() {
         return true;
@@ -417,8 +418,8 @@ fn an_environment_that_fits_no_message_arrives() {
     assert_eq!(s.output(&["sh", "-c", script]), "60000 60000\n");
 }
 
-/// The kernel's file is a fake that only root may write, the command runs without any privilege, and its seccomp profile
-/// forbids to write.
+/// The test replaces the kernel's file by a file that only root may write. The command runs without any privilege, and
+/// its seccomp profile forbids writing.
 #[test]
 fn the_app_armor_profile_is_set_before_all_that_would_forbid_it() {
     if !is_root() {
@@ -456,7 +457,7 @@ fn the_app_armor_profile_is_set_before_all_that_would_forbid_it() {
     }
 }
 
-/// The kernel gives the end of a command to who traces it, and that one does not take it.
+/// The kernel reports the end of a command to its tracer first. This tracer never takes the report.
 #[test]
 fn a_command_that_a_process_of_the_container_traces_ends_all_the_same() {
     if !is_root() {
@@ -482,7 +483,7 @@ fn a_command_that_a_process_of_the_container_traces_ends_all_the_same() {
         .spawn()
         .unwrap();
     fs::write(top.join("cgroup.procs"), tracer.id().to_string()).unwrap();
-    // Where the tracer finds it, and told in the only way that a cgroup has.
+    // The command moves to a cgroup in which the tracer finds it. The tracer answers by making another cgroup.
     let script = format!(
         "cd {} && mkdir traced && echo $$ > traced/cgroup.procs && until [ -d go ]; do :; done; exit 7",
         top.display()

@@ -1,7 +1,9 @@
-//! Who traces a command that has ended. The kernel tells a tracer of the end first, and us when that one has waited or has ended: a
-//! process of the container that does neither would keep the command's remains for ever, and whoever waits for them.
+//! Ends the tracer of a command that has ended. The kernel reports the end first to the tracer, and to podprobe when the
+//! tracer has waited or ended. A tracer in the container that does neither would keep the ended command for ever, and
+//! podprobe would wait for it.
 //!
-//! Invariants: nobody is ended but a process of the container, which is in another pid namespace than we, or in its cgroups.
+//! Invariants: only processes of the container are ended. Such a process is in another pid namespace than podprobe, or in
+//! the container's cgroups.
 
 use std::fs;
 use std::path::Path;
@@ -9,12 +11,12 @@ use std::path::Path;
 use super::cgroup::places_of;
 use crate::base::sys::task::PidFd;
 
-/// Ends the tracer of a process, if it is one of the container whose cgroups are below `cgroup`.
+/// Ends the tracer of a process, if the tracer belongs to the container that has the cgroup directory `cgroup`.
 pub(super) fn end(traced: i32, cgroup: Option<&Path>) {
     let Some(tracer) = tracer_of(traced) else {
         return;
     };
-    // Opened first: what is found out then is of this process.
+    // The pidfd is opened first, so that the following checks are about this process.
     let Ok(fd) = PidFd::of(tracer) else {
         return;
     };
@@ -26,7 +28,7 @@ pub(super) fn end(traced: i32, cgroup: Option<&Path>) {
     }
 }
 
-/// The process one of whose threads traces that one.
+/// Returns the pid of the process with a thread that traces the process `pid`.
 fn tracer_of(pid: i32) -> Option<i32> {
     let thread = in_status(pid, "TracerPid:").filter(|thread| *thread > 0)?;
     in_status(thread, "Tgid:")

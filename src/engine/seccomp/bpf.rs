@@ -1,15 +1,15 @@
-//! The program that the kernel runs before each system call. Pure.
+//! Makes the BPF program that the kernel runs before each system call. Pure.
 //!
-//! Invariants: the program is a tree of comparisons over ranges of numbers, so a system call costs
-//! about eight comparisons, however long the profile is. Every jump is forward and every path ends
-//! in a return, as the kernel demands.
+//! Invariants: the program is a tree of comparisons over ranges of numbers. So a system call costs about eight
+//! comparisons, even if the profile is long. Every jump is forward and every path ends in a return, as the kernel
+//! demands.
 
 use super::Condition;
 
 /// An instruction of classic BPF, as the kernel takes it.
 pub(super) type Instruction = libc::sock_filter;
 
-/// The most instructions the kernel takes (BPF_MAXINSNS).
+/// Most instructions in a program that the kernel accepts (BPF_MAXINSNS).
 pub(super) const MAX_LENGTH: usize = 4096;
 
 const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
@@ -20,7 +20,7 @@ const GREATER: u16 = (libc::BPF_JMP | libc::BPF_JGT | libc::BPF_K) as u16;
 const AT_LEAST: u16 = (libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K) as u16;
 const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
 
-/// Offsets in `struct seccomp_data`.
+/// Offsets in bytes of the number, the architecture and the arguments in `struct seccomp_data`.
 const NUMBER: u32 = 0;
 const ARCH: u32 = 4;
 const ARGUMENTS: u32 = 16;
@@ -36,28 +36,28 @@ fn plain(code: u16, k: u32) -> Instruction {
 /// The kernel's answer to a system call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// Always this `SECCOMP_RET_…`.
+    /// A value (`SECCOMP_RET_…`) that does not depend on the arguments.
     Return(u32),
-    /// The value of the first entry whose conditions all hold, else the last value.
+    /// The value of the first entry with conditions that all hold. If there is none, the last value.
     First(Vec<(Vec<Condition>, u32)>, u32),
 }
 
-/// The calls from a number up to the next range's.
+/// The system calls from this number up to the start of the next range, with their outcome.
 pub(super) type Range = (u32, Outcome);
 
-/// The calls of one `arch`: from 0 on, ascending.
+/// The system calls of one architecture (`AUDIT_ARCH_…`). The ranges start at number 0 and are in ascending order.
 pub(super) struct Section {
     pub(super) audit: u32,
     pub(super) ranges: Vec<Range>,
 }
 
-/// The whole program. An architecture without a section gets `other`.
+/// Returns the whole program. Calls of an architecture without a section get the value `other`.
 pub(super) fn program(sections: &[Section], other: u32) -> Vec<Instruction> {
     let mut out = vec![plain(LOAD, ARCH)];
     for section in sections {
         let mut body = vec![plain(LOAD, NUMBER)];
         body.extend(tree(&section.ranges));
-        // Another architecture: jump over the whole section.
+        // For another architecture the program jumps over the whole section.
         out.push(instruction(EQUAL, section.audit, 1, 0));
         out.push(plain(JUMP, body.len() as u32));
         out.extend(body);
@@ -73,7 +73,7 @@ fn tree(ranges: &[Range]) -> Vec<Instruction> {
     let (left, right) = ranges.split_at(ranges.len() / 2);
     let (below, above) = (tree(left), tree(right));
     let from = right.first().map_or(0, |r| r.0);
-    // A conditional jump reaches no further than 255.
+    // A conditional jump skips at most 255 instructions.
     let mut out = match u8::try_from(below.len()) {
         Ok(over) => vec![instruction(AT_LEAST, from, over, 0)],
         Err(_) => vec![
@@ -100,8 +100,8 @@ fn leaf(outcome: &Outcome) -> Vec<Instruction> {
     }
 }
 
-/// Falls through to the next rule when a condition does not hold. Six conditions of five
-/// instructions at most are within reach of a jump.
+/// Returns the instructions of one rule. If a condition does not hold, they continue at the next rule. Six conditions of
+/// at most six instructions are within the reach of a jump.
 fn rule(conditions: &[Condition], value: u32) -> Vec<Instruction> {
     let mut out = vec![plain(RETURN, value)];
     for condition in conditions.iter().rev() {
@@ -112,15 +112,15 @@ fn rule(conditions: &[Condition], value: u32) -> Vec<Instruction> {
     out
 }
 
-/// Jumps over `rest` more instructions when the condition does not hold. An argument has 64 bits;
-/// its halves are compared one by one.
+/// Returns the instructions for a condition. If it does not hold, they jump over `rest` more instructions. An argument
+/// has 64 bits, and its two halves are compared one after the other.
 fn compare(c: &Condition, rest: u8) -> Vec<Instruction> {
     use super::Operator::*;
-    // Little-endian, as all architectures supported are.
+    // All supported architectures are little-endian.
     let low = plain(LOAD, ARGUMENTS + 8 * c.index);
     let high = plain(LOAD, ARGUMENTS + 8 * c.index + 4);
     let (v_low, v_high) = (c.value as u32, (c.value >> 32) as u32);
-    // Compare the high half and decide, or go on with the low half.
+    // First compares the high half. If that does not decide, compares the low half.
     let decide = |greater: Option<bool>, last: Instruction| {
         let (over, holds) = (rest + 2, 2);
         match greater {
@@ -163,7 +163,8 @@ fn compare(c: &Condition, rest: u8) -> Vec<Instruction> {
     }
 }
 
-/// Runs a program as the kernel does, for tests: number, arch, arguments.
+/// Runs a program as the kernel does, for tests. The arguments are the number of the system call, its architecture and
+/// its arguments.
 #[cfg(test)]
 pub(super) fn run(program: &[Instruction], number: u32, arch: u32, arguments: [u64; 6]) -> u32 {
     let (mut at, mut a) = (0, 0u32);
@@ -228,7 +229,7 @@ mod tests {
         ] {
             for value in edges {
                 for value_two in [0, 1, 1 << 32, u64::MAX] {
-                    // Two conditions, so that there are jumps over a later condition too.
+                    // Two conditions, so that some jumps lead over a later condition.
                     let second = Condition {
                         index: 5,
                         operator: Equal,
@@ -277,7 +278,7 @@ mod tests {
 
     #[test]
     fn every_number_finds_its_range() {
-        // Enough for jumps beyond 255.
+        // This number of ranges needs jumps of more than 255 instructions.
         let ranges: Vec<Range> = (0..700).map(|n| (n * 3, Outcome::Return(n))).collect();
         let program = program(
             &[

@@ -1,13 +1,13 @@
-//! The profile of `RuntimeDefault` for amd64, arm64 and arm: containerd 2's profile, which is Docker's.
-//! Pure.
+//! The profile of `RuntimeDefault` for amd64, arm64 and arm: containerd 2's profile, which is Docker's. Pure.
 //!
-//! A call that is not named is refused with EPERM. ptrace is allowed: it is safe since Linux 4.8,
-//! and older kernels are not supported. io_uring is refused, because it had too many security
-//! holes. Address families up to AF_MCTP are allowed, except AF_ALG and AF_VSOCK.
+//! A system call that the profile does not name is refused with EPERM. ptrace is allowed: it is safe since Linux 4.8, and
+//! older kernels are not supported. io_uring is refused, because it had too many security holes. Address families up to
+//! AF_MCTP are allowed, except AF_ALG and AF_VSOCK.
 
 use crate::engine::oci::{Seccomp, SeccompArg, Syscall};
 
-/// Allowed whatever the arguments and capabilities are; names that one architecture lacks do no harm.
+/// System calls that are allowed with all arguments and without any capability. A name that an architecture does not have
+/// does no harm.
 const ALLOWED: &str = "\
     _llseek _newselect accept accept4 access adjtimex alarm bind brk cachestat capget capset chdir chmod chown chown32 \
     clock_adjtime clock_adjtime64 clock_getres clock_getres_time64 clock_gettime clock_gettime64 clock_nanosleep \
@@ -42,14 +42,14 @@ const ALLOWED: &str = "\
     truncate64 ugetrlimit umask uname unlink unlinkat uretprobe utime utimensat utimensat_time64 utimes vfork vmsplice wait4 \
     waitid waitpid write writev";
 
-/// Further calls of one architecture.
+/// Further system calls that only this architecture has.
 const OF_THIS_MACHINE: &str = if cfg!(any(target_arch = "aarch64", target_arch = "arm")) {
     "arm_fadvise64_64 arm_sync_file_range breakpoint cacheflush set_tls sync_file_range2"
 } else {
     "arch_prctl modify_ldt"
 };
 
-/// Further calls for containers whose bounding set has the capability.
+/// Further system calls for containers with the capability in their bounding set.
 const WITH_CAPABILITY: [(&str, &str); 14] = [
     ("CAP_BPF", "bpf"),
     ("CAP_DAC_READ_SEARCH", "open_by_handle_at"),
@@ -81,14 +81,16 @@ const WITH_CAPABILITY: [(&str, &str); 14] = [
     ("CAP_SYSLOG", "syslog"),
 ];
 
-/// Personalities that programs ask for: the usual, 32-bit, both without address randomisation's, and "which is it?".
+/// Arguments of `personality` that programs use: the usual personality, 32-bit, each of them without address
+/// randomisation, and the value that only asks.
 const PERSONALITIES: [u64; 5] = [0, 8, 0x2_0000, 0x2_0008, 0xffff_ffff];
 
-/// AF_ALG, and the families after it that are allowed: AF_NFC, then AF_KCM to AF_MCTP.
+/// Number of AF_ALG, below which all address families are allowed. The next line has the allowed families above: AF_NFC,
+/// and AF_KCM to AF_MCTP.
 const AF_ALG: u64 = 38;
 const FAMILIES: [u64; 6] = [39, 41, 42, 43, 44, 45];
 
-/// New namespaces: mount, cgroup, uts, ipc, user, pid, net.
+/// Flags for new namespaces: mount, cgroup, uts, ipc, user, pid, net.
 const NAMESPACES: u64 = 0x7e02_0000;
 
 const ALLOW: &str = "SCMP_ACT_ALLOW";
@@ -120,7 +122,7 @@ fn allow_if(name: &str, operator: &str, value: u64) -> Syscall {
     }
 }
 
-/// `linux.seccomp` for a container with this bounding set (`CAP_…` names).
+/// Returns the profile (`linux.seccomp`) for a container with this bounding set (`CAP_…` names).
 pub fn profile(bounding: &[String]) -> Seccomp {
     let has = |capability: &str| bounding.iter().any(|c| c == capability);
     let mut syscalls = vec![allow(ALLOWED), allow(OF_THIS_MACHINE)];
@@ -143,7 +145,7 @@ pub fn profile(bounding: &[String]) -> Seccomp {
     );
     if !has("CAP_SYS_ADMIN") {
         syscalls.push(allow_if("clone", "SCMP_CMP_MASKED_EQ", NAMESPACES));
-        // Its flags lie in memory, where no filter sees them; ENOSYS makes libraries use clone.
+        // The flags of clone3 lie in memory, where no filter sees them. ENOSYS makes libraries use clone instead.
         syscalls.push(Syscall {
             errno_ret: Some(libc::ENOSYS.into()),
             ..entry("clone3", ERRNO)

@@ -1,39 +1,39 @@
-//! Why a seccomp profile cannot be applied exactly. Each text follows "cannot apply seccomp profile: ".
+//! Reasons why a seccomp profile cannot be applied exactly. Each text follows "cannot apply seccomp profile: ".
 
 use serde_json::{Number, Value};
 
 use super::bpf::MAX_LENGTH;
 
-/// A reason for which a profile has no filter.
+/// Reason why a profile cannot be compiled into a filter.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SeccompError {
-    /// The action is no word of the specification; a missing one is `null`.
+    /// The specification does not know this action. A missing action is `null`.
     #[error("{0} is no action")]
     Action(Value),
-    /// The action needs a process that answers.
+    /// The action needs a listener, a process that answers for the kernel.
     #[error("SCMP_ACT_NOTIFY needs a listener, which is not supported")]
     Listener,
-    /// The error number of an action is none that the kernel takes.
+    /// The error number of an action is not one that the kernel accepts.
     #[error("errnoRet {0} is no error number")]
     ErrorNumber(Number),
     /// The flag is unknown, or needs a listener.
     #[error("flag {0} is not supported")]
     Flag(String),
-    /// The operator is no word of the specification; a missing one is `null`.
+    /// The specification does not know this operator. A missing operator is `null`.
     #[error("{0} is no operator")]
     Operator(Value),
-    /// A number of a condition is negative or no whole one.
+    /// A number in a condition is negative, or not a whole number.
     #[error("{key} {number} of an argument is no number")]
     Argument {
-        /// Name of the number.
+        /// Name of the number: `index`, `value` or `valueTwo`.
         key: &'static str,
         /// The number as it was written.
         number: Number,
     },
-    /// System calls have six arguments.
+    /// The index of an argument is larger than 5: system calls have six arguments.
     #[error("a system call has no argument {0}")]
     Index(u64),
-    /// The kernel takes no program of that many instructions.
+    /// The program has more instructions than the kernel accepts.
     #[error("it is too large: {0} instructions, of which the kernel takes {MAX_LENGTH}")]
     TooLarge(usize),
 }

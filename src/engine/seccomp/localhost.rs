@@ -1,7 +1,7 @@
-//! A profile from a file: the OCI form, or Docker's with its `archMap`. Pure.
+//! Reads a profile from a file, in the OCI form or in Docker's form with `archMap`. Pure.
 //!
-//! Invariant: anything in the file that is not understood refuses the container; nothing is left
-//! out silently.
+//! Invariant: a container is refused if its profile has anything that podprobe does not understand. Nothing is left out
+//! silently.
 
 use std::io;
 
@@ -12,47 +12,47 @@ use serde_json::{Map, Value};
 use super::{ABIS, SeccompError, compile, listed};
 use crate::engine::oci::{self, Seccomp};
 
-/// Why a file is no profile, or one that cannot be applied exactly.
+/// Reason why a file is not a profile, or cannot be applied exactly.
 #[derive(Debug, thiserror::Error)]
 pub enum LocalhostError {
     /// The file cannot be read.
     #[error(transparent)]
     Read(#[from] io::Error),
-    /// The text is no JSON, or a value has another type than the specification says.
+    /// The text is not JSON, or a value does not have the type that the specification demands.
     #[error(transparent)]
     Json(#[from] serde_json::Error),
-    /// The JSON is no object.
+    /// The JSON is not an object.
     #[error("it is no JSON object")]
     NoObject,
-    /// An entry of a list is no object. A list would be taken for one, its elements for the values of the keys.
+    /// An entry of a list is not an object. The parser would read a list as the values of an object's keys.
     #[error("{0} is no object")]
     NoEntry(String),
-    /// A key has no meaning in its place.
+    /// A key has no meaning at this place.
     #[error("{at}{key} is not known; it holds {}", known.join(", "))]
     UnknownKey {
-        /// Place of the key, with its dot.
+        /// Place of the key, with a dot at its end.
         at: String,
         /// The key.
         key: String,
-        /// Keys that have a meaning there.
+        /// Keys that have a meaning at this place.
         known: &'static [&'static str],
     },
-    /// An entry holds for some containers only, which Docker decides.
+    /// An entry is meant only for some containers, which Docker selects.
     #[error(
         "{at}{key} is Docker's and not supported: write the entry for the containers that it is meant for"
     )]
     Conditional {
-        /// Place of the key, with its dot.
+        /// Place of the key, with a dot at its end.
         at: String,
         /// `includes` or `excludes`.
         key: &'static str,
     },
-    /// The profile has no filter.
+    /// The profile cannot be compiled into a filter.
     #[error(transparent)]
     Profile(#[from] SeccompError),
 }
 
-/// Docker's choice of architectures by the machine's.
+/// Docker's list of architectures for each kind of machine.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct ByMachine {
@@ -66,10 +66,10 @@ struct Machine {
     sub_architectures: Option<Vec<String>>,
 }
 
-/// `linux.seccomp` of the file's text.
+/// Returns the profile (`linux.seccomp`) in the text of a file.
 ///
 /// # Errors
-/// Returns [`LocalhostError`] when the text is not a JSON object, holds an unknown key or value, or cannot be compiled.
+/// Returns [`LocalhostError`] if the text is not a JSON object, has an unknown key or value, or cannot be compiled.
 pub fn profile(text: &[u8]) -> Result<Seccomp, LocalhostError> {
     let file = oci::parse(text)?;
     check(&file)?;
@@ -83,13 +83,13 @@ pub fn profile(text: &[u8]) -> Result<Seccomp, LocalhostError> {
     Ok(profile)
 }
 
-/// Gives the parsed text its type. An error has the place in the text, where that can be had.
+/// Converts the parsed text to its type. An error names the place in the text, if the parser can tell it.
 fn typed<T: DeserializeOwned>(file: &Value, text: &[u8]) -> serde_json::Result<T> {
     let placed = |e| serde_json::from_slice::<T>(text).err().unwrap_or(e);
     T::deserialize(file).map_err(placed)
 }
 
-/// Refuses what a [`Seccomp`] would pass over, or take for something else.
+/// Returns an error for keys and values that a [`Seccomp`] would ignore or misread.
 fn check(file: &Value) -> Result<(), LocalhostError> {
     let Value::Object(profile) = file else {
         return Err(LocalhostError::NoObject);
@@ -136,7 +136,7 @@ fn known(
     }
 }
 
-/// The architecture of the entry for this machine, and its sub-architectures.
+/// Returns the sub-architectures of this machine's entry, and its architecture.
 fn architectures(map: &[Machine]) -> Vec<String> {
     let own = map.iter().find(|m| m.architecture == ABIS[0].name);
     own.map_or(vec![], |own| {
@@ -160,8 +160,8 @@ fn check_entry(n: usize, entry: &Value) -> Result<(), LocalhostError> {
         &at,
     )?;
     for key in ["includes", "excludes"] {
-        // Whether these conditions hold would have to be decided for each container, so an entry
-        // with conditions is refused; containerd ignores the conditions.
+        // These conditions would have to be decided for each container. So an entry with conditions is refused;
+        // containerd ignores the conditions.
         if entry
             .get(key)
             .is_some_and(|v| v.as_object().is_none_or(|o| !o.is_empty()))

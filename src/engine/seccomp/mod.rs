@@ -1,15 +1,16 @@
-//! Seccomp profiles: from the OCI form (`linux.seccomp` of a config.json) to the program that the kernel runs.
+//! Compiles seccomp profiles: from the OCI form (`linux.seccomp` in config.json) to the program that the kernel runs.
 //!
-//! A filter is not inherited by a process that enters a container, so it is compiled again for each
-//! command (exec-in-container 2); the embedded runtime uses the same. A profile means what it means
-//! to runc with libseccomp: names that this kernel's ABI lacks are skipped, a rule without
-//! conditions wins over those with, conditions of one rule on one argument are alternatives, and
-//! calls newer than all that the profile names get ENOSYS instead of its default error, so that
-//! programs fall back on older ones.
+//! A process that enters a container does not inherit the container's filter. So the filter is compiled again for each
+//! command (exec-in-container 2). The embedded runtime uses the same code. A profile has the same meaning as with runc
+//! and libseccomp:
+//! - Names that this kernel's ABI does not have are skipped.
+//! - A rule without conditions wins over rules with conditions.
+//! - If several conditions of one rule are about the same argument, they are alternatives.
+//! - Calls that are newer than all calls of the profile get ENOSYS instead of the default error, so that programs use
+//!   older calls instead.
 //!
-//! Invariants: pure, except for tables that are read once; a profile that cannot be applied exactly
-//! is an error. One difference from libseccomp: for 32-bit x86 it also applies rules on `socket`
-//! and similar calls to `socketcall`.
+//! Invariants: pure, except for tables that are read once. A profile that cannot be applied exactly is an error. There is
+//! one difference from libseccomp: for 32-bit x86, rules for `socket` and similar calls also hold for `socketcall`.
 
 mod bpf;
 mod cache;
@@ -31,12 +32,12 @@ use syscalls::{ABIS, Abi, X32_BIT};
 const KILL: u32 = libc::SECCOMP_RET_KILL_THREAD;
 const ERRNO: u32 = libc::SECCOMP_RET_ERRNO;
 
-/// A filter in the form that the kernel takes: a program, and SECCOMP_FILTER_FLAG_*.
+/// A compiled filter as the kernel accepts it: a program, and flags (SECCOMP_FILTER_FLAG_*).
 #[derive(Clone, Debug)]
 pub struct Filter {
-    /// At most 4096 instructions.
+    /// The program, at most 4096 instructions.
     pub program: Vec<libc::sock_filter>,
-    /// SECCOMP_FILTER_FLAG_LOG and SPEC_ALLOW.
+    /// The flags: SECCOMP_FILTER_FLAG_LOG and SECCOMP_FILTER_FLAG_SPEC_ALLOW, or 0.
     pub flags: u32,
 }
 
@@ -54,7 +55,7 @@ impl PartialEq for Filter {
 
 impl Eq for Filter {}
 
-/// How an argument is compared with `value`.
+/// Way in which an argument is compared with `value`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Operator {
     Equal,
@@ -63,36 +64,36 @@ enum Operator {
     GreaterOrEqual,
     Less,
     LessOrEqual,
-    /// The bits of `value` are those of `value_two`.
+    /// The argument and `value_two` are equal in the bits that are set in `value`.
     Masked,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Condition {
-    /// 0 to 5.
+    /// Index of the argument, 0 to 5.
     index: u32,
     operator: Operator,
     value: u64,
     value_two: u64,
 }
 
-/// An entry of `syscalls`.
+/// An entry of `syscalls` in a profile.
 struct Rule<'a> {
     names: &'a [String],
     value: u32,
-    /// The rule applies when one of these holds, or always when there are none.
+    /// Lists of conditions. The rule applies if all conditions of one list hold. Without any list it always applies.
     alternatives: Vec<Vec<Condition>>,
 }
 
-/// The filter of `linux.seccomp`.
+/// Compiles a profile (`linux.seccomp`) into a filter.
 ///
 /// # Errors
-/// Returns [`SeccompError`] when an action, operator or flag is unknown or needs a listener, or when the profile is too
-/// large for the kernel.
+/// Returns [`SeccompError`] if an action, operator or flag is unknown or needs a listener, if a number is not valid, or
+/// if the profile is too large for the kernel.
 pub fn compile(profile: &Seccomp) -> Result<Filter, SeccompError> {
     let default = action(&profile.default_action, &profile.default_errno_ret)?;
-    // A rule whose action is the default has no effect. libseccomp refuses it, so runc leaves it
-    // out; we do too.
+    // A rule with the default action has no effect. libseccomp refuses such a rule, so runc leaves it out, and podprobe
+    // does too.
     let rules: Vec<Rule<'_>> = listed(&profile.syscalls)
         .iter()
         .map(rule)
@@ -108,7 +109,7 @@ pub fn compile(profile: &Seccomp) -> Result<Filter, SeccompError> {
     for abi in ABIS.iter().filter(wanted) {
         let mut ranges = ranges(abi, &rules, default);
         match sections.iter_mut().find(|s| s.audit == abi.audit) {
-            // x32 has the numbers above x86-64's.
+            // The numbers of x32 lie above those of x86-64.
             Some(section) => {
                 section.ranges.retain(|r| r.0 < abi.bit);
                 section.ranges.append(&mut ranges);
@@ -138,17 +139,16 @@ fn listed<T>(list: &Option<Vec<T>>) -> &[T] {
     list.as_deref().unwrap_or_default()
 }
 
-/// A word of a profile as JSON has it: a missing one is `null`.
+/// Returns a word of a profile as JSON. A missing word is `null`.
 fn shown(word: &Option<String>) -> Value {
     word.clone().into()
 }
 
-/// The SECCOMP_RET_* of an action. SCMP_ACT_NOTIFY is refused, because it needs a process that
-/// answers.
+/// Returns the value (SECCOMP_RET_*) of an action. SCMP_ACT_NOTIFY is an error, because it needs a process that answers.
 fn action(name: &Option<String>, errno: &Option<Number>) -> Result<u32, SeccompError> {
     let data = match errno {
         None => libc::EPERM as u32,
-        // The kernel takes no larger one.
+        // The kernel accepts no larger error number.
         Some(n) => n
             .as_u64()
             .filter(|n| *n <= 4095)
@@ -171,7 +171,7 @@ fn flags(names: &[String]) -> Result<u32, SeccompError> {
     names.iter().try_fold(0, |flags, name| match name.as_str() {
         "SECCOMP_FILTER_FLAG_LOG" => Ok(flags | libc::SECCOMP_FILTER_FLAG_LOG as u32),
         "SECCOMP_FILTER_FLAG_SPEC_ALLOW" => Ok(flags | libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW as u32),
-        // This flag is for processes with several threads; ours has one.
+        // This flag is for processes with several threads; the filtered process has one.
         "SECCOMP_FILTER_FLAG_TSYNC" => Ok(flags),
         other => Err(SeccompError::Flag(other.to_owned())),
     })
@@ -227,9 +227,10 @@ fn condition(arg: &SeccompArg) -> Result<Condition, SeccompError> {
     })
 }
 
-/// The outcome of each number of an ABI; neighbours with the same outcome form one range.
+/// Returns the outcome for each number of an ABI. Neighbours with the same outcome form one range.
 fn ranges(abi: &Abi, rules: &[Rule<'_>], default: u32) -> Vec<Range> {
-    // Ascending by number; a tree of its own type would cost the static file more than this costs time.
+    // The list is in ascending order of numbers. A `BTreeMap` would make the static file larger, and the time that it
+    // saves is not worth that.
     let mut calls: Vec<Range> = Vec::new();
     for rule in rules {
         for number in rule.names.iter().filter_map(|n| abi.number(n)) {
@@ -268,8 +269,8 @@ fn ranges(abi: &Abi, rules: &[Rule<'_>], default: u32) -> Vec<Range> {
     out
 }
 
-/// Adds a rule to an outcome: the first rule without conditions decides; until there is one, each
-/// alternative is tried in order.
+/// Adds a rule to an outcome. The first rule without conditions decides. The alternatives of rules before it are tried in
+/// their order.
 fn add(outcome: &mut Outcome, rule: &Rule<'_>) {
     let Outcome::First(tried, _) = outcome else {
         return;
@@ -280,8 +281,7 @@ fn add(outcome: &mut Outcome, rule: &Rule<'_>) {
     }
 }
 
-/// The outcome of calls newer than all that the profile names: the profile was written before they
-/// existed.
+/// Returns the outcome for calls that are newer than all calls of the profile: its author did not know them.
 fn unknown(default: u32) -> u32 {
     let permits = [libc::SECCOMP_RET_ALLOW, libc::SECCOMP_RET_LOG].contains(&default)
         || default >> 16 == libc::SECCOMP_RET_TRACE >> 16;

@@ -1,24 +1,23 @@
-//! Names of system calls and their numbers, in each ABI that a program of this machine can use.
+//! Names of system calls and their numbers, for each ABI that a program on this machine can use.
 //!
-//! A table lists names in the order of their numbers; a number before a name sets the number of
-//! that name. The tables go up to Linux 6.17. A name that is not here cannot be allowed; its call
-//! gets the profile's default action.
+//! A table lists names in the order of their numbers. A number before a name sets the number of this name. The tables go
+//! up to Linux 6.17. A name that is missing in the tables cannot be allowed: its call gets the profile's default action.
 
 use std::sync::OnceLock;
 
-/// An ABI: its value in `seccomp_data.arch`, and the bit that tells it from another ABI with the
-/// same value.
+/// An ABI of the kernel: its value in `seccomp_data.arch`, and a bit that distinguishes it from another ABI with the same
+/// value.
 pub(super) struct Abi {
     /// Name of the ABI in an OCI profile.
     pub(super) name: &'static str,
-    /// `AUDIT_ARCH_…`.
+    /// Value of the ABI in `seccomp_data.arch`: an `AUDIT_ARCH_…`.
     pub(super) audit: u32,
-    /// Bit that is set in the number of each call.
+    /// Bit that is set in the number of each call; 0 means no bit.
     pub(super) bit: u32,
     table: &'static str,
-    /// Numbers that replace those of the table.
+    /// Names and numbers that replace those of the table.
     special: &'static str,
-    /// Numbers by name; the size of a hash map or a sort counts in a static file.
+    /// Numbers by name, sorted by name. A hash map or a call of sort would make the static file larger.
     known: OnceLock<Vec<(&'static str, u32)>>,
 }
 
@@ -40,7 +39,7 @@ impl Abi {
         }
     }
 
-    /// The number of a call, without [`Self::bit`]; None when this ABI has none of that name.
+    /// Returns the number of a call, without [`Self::bit`]. Returns None if this ABI has no call of this name.
     pub(super) fn number(&self, name: &str) -> Option<u32> {
         let known = self.known.get_or_init(|| {
             let mut known = Vec::new();
@@ -53,10 +52,10 @@ impl Abi {
     }
 }
 
-/// The bit that tells an x32 call from an x86-64 one.
+/// The bit that distinguishes an x32 call from an x86-64 call.
 pub(super) const X32_BIT: u32 = 0x4000_0000;
 
-/// The ABIs that this machine's kernel can run, its own first.
+/// The ABIs that this machine's kernel can run. The machine's own ABI is the first.
 #[cfg(target_arch = "x86_64")]
 pub(super) static ABIS: [Abi; 3] = [
     Abi::new("SCMP_ARCH_X86_64", 0xc000_003e, 0, X86_64, ""),
@@ -64,7 +63,7 @@ pub(super) static ABIS: [Abi; 3] = [
     Abi::new("SCMP_ARCH_X32", 0xc000_003e, X32_BIT, X86_64, X32),
 ];
 
-/// The ABIs that this machine's kernel can run, its own first.
+/// The ABIs that this machine's kernel can run. The machine's own ABI is the first.
 #[cfg(target_arch = "aarch64")]
 pub(super) static ABIS: [Abi; 2] = [
     Abi::new("SCMP_ARCH_AARCH64", 0xc000_00b7, 0, AARCH64, ""),
@@ -75,12 +74,12 @@ pub(super) static ABIS: [Abi; 2] = [
 #[cfg(target_arch = "arm")]
 pub(super) static ABIS: [Abi; 1] = [Abi::new("SCMP_ARCH_ARM", 0x4000_0028, 0, ARM, "")];
 
-/// The position of a name in the sorted table, or where it would be inserted.
+/// Finds a name in the sorted list: Ok with its position, or Err with the position at which it would be inserted.
 fn find(known: &[(&'static str, u32)], name: &str) -> Result<usize, usize> {
     known.binary_search_by(|(k, _)| (*k).cmp(name))
 }
 
-/// Adds the names of a table; the number of one that is there already is replaced.
+/// Adds the names of a table to the list. If a name is in the list already, its number is replaced.
 fn parse(table: &'static str, known: &mut Vec<(&'static str, u32)>) {
     let mut next = 0;
     for word in table.split_ascii_whitespace() {
@@ -97,7 +96,7 @@ fn parse(table: &'static str, known: &mut Vec<(&'static str, u32)>) {
     }
 }
 
-// Tests compare the tables with one another, on every machine.
+// Every machine has these tables in its tests, which compare them with one another.
 #[cfg(any(test, target_arch = "x86_64"))]
 const X86_64: &str = "\
     read write open close stat fstat lstat poll lseek mmap mprotect munmap brk rt_sigaction rt_sigprocmask rt_sigreturn \
@@ -135,7 +134,7 @@ const X86_64: &str = "\
     fchmodat2 map_shadow_stack futex_wake futex_wait futex_requeue statmount listmount lsm_get_self_attr lsm_set_self_attr \
     lsm_list_modules mseal setxattrat getxattrat listxattrat removexattrat open_tree_attr file_getattr file_setattr";
 
-/// The calls that have a number of their own in x32.
+/// The calls that have other numbers in x32 than in x86-64.
 #[cfg(target_arch = "x86_64")]
 const X32: &str = "\
     512 rt_sigaction rt_sigreturn ioctl readv writev recvfrom sendmsg recvmsg execve ptrace rt_sigpending rt_sigtimedwait \
@@ -278,7 +277,7 @@ mod tests {
         assert_eq!(abi.number(name).map(i64::from), expected, "{name}");
     }
 
-    /// Each name with libc's constant of it.
+    /// Returns pairs of a name and libc's constant for it.
     macro_rules! libc_has {
         ($($constant:ident)*) => {
             [$((&stringify!($constant)[4..], libc::$constant)),*]
@@ -312,14 +311,15 @@ mod tests {
             SYS_chown32 SYS_stat64 SYS_fcntl64 SYS__llseek SYS__newselect
         );
         for (name, number) in of_every_machine.into_iter().chain(of_this_one) {
-            // The type of the numbers is another one on 32-bit machines.
+            // On 32-bit machines the numbers have another type.
             #[allow(clippy::useless_conversion)]
             check(ABIS[0].name, name, Some(number.into()));
         }
         check(ABIS[0].name, "no_such_call", None);
     }
 
-    /// From 403 to 423, which only 32-bit machines have, and again from 424 on the kernel gives a call one number everywhere.
+    /// The kernel gives new calls the same number on all machines: from 403 to 423 for calls that only 32-bit machines
+    /// have, and from 424 on for all calls.
     #[test]
     fn later_calls_have_one_number_in_every_table() {
         let read = |table: &'static str, from: u32, to: u32| {

@@ -1,6 +1,6 @@
-//! cAdvisor's metrics, from figures: those that common dashboards read.
+//! Writes cAdvisor's metrics from figures: the series that common dashboards read.
 //!
-//! Invariants: as in text.rs.
+//! Invariants: those of text.rs hold.
 
 use std::time::{Duration, SystemTime};
 
@@ -111,7 +111,7 @@ const CADVISOR: [OfCgroup; 16] = [
         "container_spec_memory_limit_bytes",
         Kind::Gauge,
         "Memory limit for the container.",
-        // 0 is no limit
+        // 0 means no limit
         |u| {
             u.spec?;
             memory(u, |m| Some(m.limit.unwrap_or(0)))
@@ -126,7 +126,7 @@ const CADVISOR_CPU: OfCgroup = (
     cpu_usage,
 );
 
-/// The body of `/metrics/cadvisor`: the series that common dashboards read.
+/// Returns the body of `/metrics/cadvisor`: the series that common dashboards read.
 pub fn cadvisor(figures: &Figures) -> String {
     let mut out = String::new();
     let at = milliseconds(figures.at);
@@ -161,7 +161,8 @@ pub fn cadvisor(figures: &Figures) -> String {
     out
 }
 
-/// The node, pods and containers. What a pod or the node has no word for is empty, so that `image!=""` finds containers alone.
+/// Returns the node, the pods and the containers with their labels. Labels that a pod or the node does not have are
+/// empty, so that `image!=""` selects only containers.
 fn subjects(figures: &Figures) -> Vec<Subject<'_>> {
     let labels = |id: &str, [container, image, name]: [&str; 3], pod: Option<&PodUsage>| {
         pairs(&[

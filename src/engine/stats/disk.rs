@@ -1,29 +1,29 @@
-//! How full a file system is.
+//! Size and free space of a file system.
 
 use std::path::Path;
 
 use nix::sys::statvfs::statvfs;
 
-/// A file system.
+/// Size and free space of a file system.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Disk {
-    /// Bytes that podprobe may still write.
+    /// Number of bytes that podprobe may still write.
     pub available: u64,
-    /// Bytes of the whole file system.
+    /// Size of the whole file system in bytes.
     pub capacity: u64,
-    /// Bytes that are used.
+    /// Number of bytes that are used.
     pub used: u64,
-    /// Free inodes.
+    /// Number of free inodes.
     pub inodes_free: u64,
-    /// All inodes.
+    /// Number of all inodes.
     pub inodes: u64,
 }
 
 impl Disk {
-    /// The file system of a directory; None when it is not there.
+    /// Returns the file system of a directory. Returns None if the directory does not exist.
     pub fn of(dir: &Path) -> Option<Self> {
         let fs = statvfs(dir).ok()?;
-        // The width of all these depends on the machine.
+        // The integer types of these fields depend on the machine.
         let unit = u128::from(fs.fragment_size());
         let bytes = |blocks: u128| u64::try_from(blocks * unit).unwrap_or(u64::MAX);
         let number = |n: u128| u64::try_from(n).unwrap_or(u64::MAX);

@@ -1,8 +1,8 @@
-//! What pods and the node use: processor time, memory, network and disk, for the kubelet's resource metrics, cAdvisor's, and
-//! `/stats/summary` (kubelet-probes 11.2).
+//! Figures about the resources that pods and the node use: processor time, memory, network and disk. They are for the
+//! kubelet's resource metrics, cAdvisor's metrics, and `/stats/summary` (kubelet-probes 11.2).
 //!
-//! Invariants: nothing is read unless somebody asks, and no thread takes samples. Pods are those of PLEG's last listing. What the
-//! kernel does not tell is left out.
+//! Invariants: files are read only for a request, and no thread takes samples. The pods are those of PLEG's last listing.
+//! Figures that the kernel does not give are left out.
 
 mod cadvisor;
 mod disk;
@@ -29,46 +29,46 @@ use crate::engine::runtime::RuntimePodStatus;
 use parse::{Cpu, Interface, Io, Memory, Throttling};
 use rates::Rates;
 
-/// Amount of detail that is asked for.
+/// The amount of detail in a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detail {
-    /// Processor time and memory.
+    /// Only processor time and memory.
     CpuAndMemory,
-    /// Limits and the network too.
+    /// All figures: also limits, throttling, devices and the network.
     All,
 }
 
-/// Use and limits of a cgroup.
+/// Use and limits of a cgroup, or of the node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Usage {
-    /// Path of the cgroup in each hierarchy, which is cAdvisor's `id`; `/` for the node.
+    /// Path of the cgroup in each hierarchy, which is cAdvisor's `id`. `/` means the node.
     pub id: String,
-    /// Processor time; None where it is not counted.
+    /// Processor time; None if the kernel does not count it.
     pub cpu: Option<Cpu>,
-    /// Memory; None where it is not counted.
+    /// Memory; None if the kernel does not count it.
     pub memory: Option<Memory>,
-    /// Throttling by the quota; None without a quota.
+    /// Throttling by the quota; None if there is no quota.
     pub throttling: Option<Throttling>,
-    /// Limits and weights; None where they were not asked for.
+    /// Limits and weights; None without [`Detail::All`].
     pub spec: Option<Spec>,
-    /// Reads and writes by device; empty where they were not asked for or are not counted.
+    /// Reads and writes for each block device. Empty without [`Detail::All`], or if the kernel does not count them.
     pub io: Vec<Io>,
-    /// Processes that the kernel has killed for want of memory.
+    /// Number of processes that the kernel has killed because of too little memory.
     pub oom_kills: Option<u64>,
 }
 
-/// Limits and weights.
+/// Processor limits and weights of a cgroup.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spec {
-    /// Microseconds of processor time in a period; None without a quota.
+    /// Microseconds of processor time in each period; None if there is no quota.
     pub quota: Option<u64>,
-    /// Microseconds of a period.
+    /// Length of a period in microseconds.
     pub period: Option<u64>,
-    /// Processor weight as shares of cgroup v1, into which a weight of v2 is converted.
+    /// Processor weight as shares of cgroup v1. A weight of v2 is converted into shares.
     pub shares: Option<u64>,
 }
 
-/// Use of a container that runs.
+/// Resources that a running container uses.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ContainerUsage {
     /// Name of the container in the pod.
@@ -79,7 +79,7 @@ pub struct ContainerUsage {
     pub image: String,
     /// Time at which the container started.
     pub started: Option<SystemTime>,
-    /// Use of the container's cgroup.
+    /// Resources that the container's cgroup uses.
     pub usage: Usage,
     /// The directory of the container's logs.
     pub logs: Option<PathBuf>,
@@ -96,54 +96,54 @@ pub struct PodUsage {
     pub uid: String,
     /// Time at which the pod's sandbox was made.
     pub started: SystemTime,
-    /// Use of all the pod's containers together.
+    /// Resources that all the pod's containers use together.
     pub usage: Usage,
-    /// Interfaces of the pod's own network; empty in the node's network and while nothing runs.
+    /// Interfaces of the pod's own network. Empty if the pod uses the node's network, or if no container runs.
     pub network: Vec<Interface>,
-    /// The pod's containers that run.
+    /// The pod's containers that are running.
     pub containers: Vec<ContainerUsage>,
 }
 
-/// Use and limits of the node.
+/// Resources that the node uses, and its limits.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeUsage {
-    /// Use of the whole node.
+    /// Resources that the whole node uses.
     pub usage: Usage,
-    /// Bytes of memory; 0 when they cannot be read.
+    /// Size of the memory in bytes; 0 if it cannot be read.
     pub memory_capacity: u64,
-    /// Processors that are online.
+    /// Number of processors that are online.
     pub processors: u64,
-    /// Interfaces of the node's network, without the node's ends of its connections to pods.
+    /// Interfaces of the node's network, without the node's ends of the connections to pods.
     pub network: Vec<Interface>,
-    /// The name of the interface that leads out; empty without one.
+    /// Name of the interface with the default route; empty if there is no such route.
     pub default_interface: String,
     /// Time of the boot, in seconds since 1970.
     pub booted: Option<u64>,
-    /// The most processes that there may be.
+    /// Greatest process id, and so the most processes that the node can have.
     pub max_pid: Option<u64>,
-    /// Threads of all processes.
+    /// Number of threads of all processes.
     pub threads: Option<u64>,
 }
 
-/// Everything that one ask has read.
+/// All figures that were read for one request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figures {
     /// Time at which the figures were read.
     pub at: SystemTime,
-    /// Use of the node.
+    /// Resources that the node uses.
     pub node: NodeUsage,
-    /// Use of the pods, in the order of namespace and name; one of each name.
+    /// Resources that the pods use, sorted by namespace and name. Each name occurs once.
     pub pods: Vec<PodUsage>,
 }
 
-/// The source of all figures, with what it remembers of the last ask.
+/// The source of all figures. It remembers the samples of the last request.
 pub struct Stats {
     reader: Reader,
     rates: Mutex<Rates>,
 }
 
 impl Stats {
-    /// Makes a source of the figures that `reader` reads.
+    /// Returns a source of the figures that `reader` reads.
     pub fn new(reader: Reader) -> Self {
         Self {
             reader,
@@ -154,7 +154,7 @@ impl Stats {
     /// Reads the figures of the node and of these pods now.
     ///
     /// # Errors
-    /// Returns the error of the read if the mounts of cgroups cannot be read.
+    /// Returns the error of reading the mounts of cgroups, if they cannot be read.
     pub fn figures(
         &self,
         pods: &[Arc<RuntimePodStatus>],
@@ -163,7 +163,7 @@ impl Stats {
         self.reader.read(pods, detail, SystemTime::now())
     }
 
-    /// Nanoseconds of processor time a second, by cgroup, since the last call.
+    /// Returns the nanoseconds of processor time that each cgroup has used per second since an earlier call.
     pub fn rates(&self, figures: &Figures, now: Moment) -> HashMap<String, u64> {
         let of_pod = |pod: &'_ PodUsage| {
             let containers = pod.containers.iter().map(|c| &c.usage);

@@ -1,72 +1,72 @@
-//! Reads the kernel's texts of cgroups (v1 and v2) and of /proc.
+//! Parses the kernel's texts about cgroups (v1 and v2) and in /proc.
 //!
-//! Invariants: pure. What a text does not have is None, never 0.
+//! Invariants: pure. A figure that a text does not have is None, never 0.
 
 use std::time::Duration;
 
 /// Processor time of a cgroup or the node, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cpu {
-    /// All processor time.
+    /// Nanoseconds of all processor time.
     pub usage: u64,
-    /// Time in programs.
+    /// Nanoseconds in programs.
     pub user: Option<u64>,
-    /// Time in the kernel.
+    /// Nanoseconds in the kernel.
     pub system: Option<u64>,
 }
 
-/// Record of how a quota has held processes up.
+/// Figures about how a quota has delayed processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Throttling {
-    /// Periods in which there was work.
+    /// Number of periods in which processes wanted to run.
     pub periods: u64,
-    /// Periods in which the quota was used up.
+    /// Number of periods in which the quota was used up.
     pub throttled: u64,
-    /// Nanoseconds of throttling.
+    /// Nanoseconds for which processes were delayed.
     pub time: u64,
 }
 
 /// Memory of a cgroup or the node, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
-    /// All memory, page cache included.
+    /// All memory, with the page cache.
     pub usage: u64,
-    /// Memory without the page cache that was not used lately.
+    /// Memory without the part of the page cache that was not used lately.
     pub working_set: u64,
     /// Anonymous memory.
     pub rss: u64,
-    /// The page cache.
+    /// Page cache.
     pub cache: Option<u64>,
-    /// Mapped files.
+    /// Memory of mapped files.
     pub mapped_file: Option<u64>,
-    /// Memory that is on the disk; None where the kernel does not count it.
+    /// Memory that is swapped to the disk; None if the kernel does not count it.
     pub swap: Option<u64>,
-    /// Page faults.
+    /// Number of page faults.
     pub page_faults: Option<u64>,
-    /// Page faults that waited for a disk.
+    /// Number of page faults that waited for a disk.
     pub major_page_faults: Option<u64>,
-    /// The most memory that may be used; None without a limit.
+    /// Most memory that may be used; None if there is no limit.
     pub limit: Option<u64>,
-    /// The most memory that may be on the disk; None without a limit, and where the kernel has none.
+    /// Most memory that may be swapped to the disk. None if there is no limit, or if the kernel has no such limit.
     pub swap_limit: Option<u64>,
 }
 
 /// Reads and writes of a cgroup on one block device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Io {
-    /// Numbers of the device, `8:0`; the reader puts the device's path in their place.
+    /// Major and minor number of the device, as in `8:0`. The reader replaces them by the device's path.
     pub device: String,
-    /// Read operations.
+    /// Number of read operations.
     pub reads: u64,
-    /// Write operations.
+    /// Number of write operations.
     pub writes: u64,
-    /// Bytes that were read.
+    /// Number of bytes that were read.
     pub read_bytes: u64,
-    /// Bytes that were written.
+    /// Number of bytes that were written.
     pub write_bytes: u64,
 }
 
-/// `io.stat` of v2.
+/// Parses `io.stat` of v2.
 pub fn io_v2(stat: &str) -> Vec<Io> {
     let line = |line: &str| {
         let (device, rest) = line.split_once(' ')?;
@@ -87,7 +87,8 @@ pub fn io_v2(stat: &str) -> Vec<Io> {
     stat.lines().filter_map(line).collect()
 }
 
-/// `blkio.throttle.io_service_bytes` and `blkio.throttle.io_serviced` of v1, with the cgroups below or without.
+/// Parses `blkio.throttle.io_service_bytes` and `blkio.throttle.io_serviced` of v1, or their `…_recursive` forms, which
+/// include the cgroups below.
 pub fn io_v1(bytes: &str, operations: &str) -> Vec<Io> {
     let mut found: Vec<Io> = Vec::new();
     for (text, are_bytes) in [(bytes, true), (operations, false)] {
@@ -118,7 +119,7 @@ pub fn io_v1(bytes: &str, operations: &str) -> Vec<Io> {
     found
 }
 
-/// The number after `key` and a space, in a file of such lines.
+/// Returns the number after `key` and a space, in a text with such lines.
 pub fn flat(text: &str, key: &str) -> Option<u64> {
     let value = |line: &str| {
         line.strip_prefix(key)?
@@ -130,12 +131,12 @@ pub fn flat(text: &str, key: &str) -> Option<u64> {
     text.lines().find_map(value)
 }
 
-/// A file of one number.
+/// Parses a text that holds a single number.
 pub fn number(text: &str) -> Option<u64> {
     text.trim().parse().ok()
 }
 
-/// `cpu.stat` of v2.
+/// Parses the processor time in `cpu.stat` of v2.
 pub fn cpu_v2(stat: &str) -> Option<Cpu> {
     let nanoseconds = |key| Some(flat(stat, key)?.saturating_mul(1000));
     Some(Cpu {
@@ -145,7 +146,7 @@ pub fn cpu_v2(stat: &str) -> Option<Cpu> {
     })
 }
 
-/// `cpu.stat` of either version; None without a quota.
+/// Parses the throttling in `cpu.stat` of v1 or v2. Returns None if there is no quota.
 pub fn throttling(stat: &str) -> Option<Throttling> {
     let periods = flat(stat, "nr_periods").filter(|n| *n > 0)?;
     let v2 = flat(stat, "throttled_usec").map(|us| us.saturating_mul(1000));
@@ -156,7 +157,7 @@ pub fn throttling(stat: &str) -> Option<Throttling> {
     })
 }
 
-/// `memory.stat` of v2 beside `memory.current`.
+/// Parses `memory.stat` of v2. `current` is the number in `memory.current`.
 pub fn memory_v2(current: u64, stat: &str) -> Memory {
     let inactive = flat(stat, "inactive_file").unwrap_or(0);
     Memory {
@@ -171,7 +172,7 @@ pub fn memory_v2(current: u64, stat: &str) -> Memory {
     }
 }
 
-/// `memory.stat` of v1, with the cgroups below, beside `memory.usage_in_bytes`.
+/// Parses `memory.stat` of v1, with the cgroups below. `usage` is the number in `memory.usage_in_bytes`.
 pub fn memory_v1(usage: u64, stat: &str) -> Memory {
     let inactive = flat(stat, "total_inactive_file").unwrap_or(0);
     Memory {
@@ -188,29 +189,29 @@ pub fn memory_v1(usage: u64, stat: &str) -> Memory {
     }
 }
 
-/// More than any machine has: so v1 says that there is no limit.
+/// A number of bytes that no machine has. On v1 a limit at least as large means that there is no limit.
 const NO_LIMIT: u64 = 1 << 62;
 
-/// `memory.max` or `memory.limit_in_bytes`.
+/// Parses a memory limit, `memory.max` or `memory.limit_in_bytes`. Returns None if there is no limit.
 pub fn limit(text: &str) -> Option<u64> {
     number(text).filter(|bytes| *bytes < NO_LIMIT)
 }
 
-/// `cpu.max`: quota, None without one, and period in microseconds.
+/// Parses `cpu.max`: the quota (None if there is none) and the period, both in microseconds.
 pub fn cpu_max(text: &str) -> Option<(Option<u64>, u64)> {
     let (quota, period) = text.trim().split_once(' ')?;
     Some((number(quota), number(period)?))
 }
 
-/// `cpu.weight` as shares of v1: the inverse of the formula of runc 1.3.2 and crun 1.23, by which weights are set. As they round
-/// up, small shares come back a little larger.
+/// Converts `cpu.weight` into shares of v1. This is the inverse of the formula with which runc 1.3.2 and crun 1.23 set
+/// weights. They round up, so small shares come back slightly larger.
 pub fn shares_of_weight(weight: u64) -> u64 {
     let exponent = (weight.clamp(1, 10_000) as f64).log10();
     let l = (15_625.0 + 4.0 * 612.0 * (exponent + 7.0 / 34.0)).sqrt();
     ((l - 125.0) / 2.0).exp2().round() as u64
 }
 
-/// The figures of an interface.
+/// Figures of a network interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Interface {
     /// Name of the interface.
@@ -224,17 +225,17 @@ pub struct Interface {
 /// Traffic of an interface in one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Bytes.
+    /// Number of bytes.
     pub bytes: u64,
-    /// Packets.
+    /// Number of packets.
     pub packets: u64,
-    /// Broken packets.
+    /// Number of broken packets.
     pub errors: u64,
-    /// Packets that were dropped.
+    /// Number of packets that were dropped.
     pub dropped: u64,
 }
 
-/// Reads the interfaces but loopback from `/proc/PID/net/dev`.
+/// Parses `/proc/PID/net/dev`. Returns the interfaces without loopback.
 pub fn interfaces(net_dev: &str) -> Vec<Interface> {
     let line = |line: &str| {
         let (name, numbers) = line.split_once(':')?;
@@ -257,7 +258,8 @@ pub fn interfaces(net_dev: &str) -> Vec<Interface> {
     all.filter(|i| i.name != "lo").collect()
 }
 
-/// The interface of the default route with the least metric in `/proc/net/route`.
+/// Returns the interface of the default route in `/proc/net/route`. If there are several such routes, the least metric
+/// decides.
 pub fn default_interface(route: &str) -> Option<&str> {
     let default = |line: &'_ str| {
         let fields: Vec<&str> = line.split_whitespace().collect();
@@ -271,7 +273,8 @@ pub fn default_interface(route: &str) -> Option<&str> {
     line.split_whitespace().next()
 }
 
-/// The line `cpu` of `/proc/stat`; in it guests are part of user and nice. The unit is a tick.
+/// Parses the line `cpu` of `/proc/stat`, which counts in ticks. Its figures for user and nice include the time of
+/// guests.
 pub fn node_cpu(stat: &str, ticks_per_second: u64) -> Option<Cpu> {
     let line = stat.lines().find_map(|l| l.strip_prefix("cpu "))?;
     let n: Vec<u64> = line.split_whitespace().map_while(number).collect();
@@ -295,7 +298,7 @@ pub fn boot_time(stat: &str) -> Option<u64> {
     flat(stat, "btime")
 }
 
-/// `/proc/meminfo` and `/proc/vmstat`: all memory, and what is used of it.
+/// Parses `/proc/meminfo` and `/proc/vmstat`. Returns the size of the memory in bytes, and the memory that is used.
 pub fn node_memory(meminfo: &str, vmstat: &str) -> Option<(u64, Memory)> {
     let bytes = |key: &str| {
         let value = |l: &str| {
@@ -327,7 +330,7 @@ pub fn node_memory(meminfo: &str, vmstat: &str) -> Option<(u64, Memory)> {
     Some((all, memory))
 }
 
-/// Threads of the node, of `/proc/loadavg`.
+/// Parses the number of the node's threads in `/proc/loadavg`.
 pub fn threads(loadavg: &str) -> Option<u64> {
     let (_, all) = loadavg.split_whitespace().nth(3)?.split_once('/')?;
     number(all)
@@ -336,21 +339,21 @@ pub fn threads(loadavg: &str) -> Option<u64> {
 /// Figures of a process from `/proc/PID/stat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessStat {
-    /// User and system time, in ticks.
+    /// User and system time together, in ticks.
     pub cpu_ticks: u64,
-    /// Threads.
+    /// Number of threads.
     pub threads: u64,
-    /// Start of the process: ticks since boot.
+    /// Time at which the process started, in ticks since boot.
     pub start_ticks: u64,
-    /// Bytes of virtual memory.
+    /// Size of the virtual memory in bytes.
     pub virtual_bytes: u64,
-    /// Pages of resident memory.
+    /// Size of the resident memory in pages.
     pub resident_pages: u64,
 }
 
 /// Parses `/proc/PID/stat`.
 pub fn process_stat(stat: &str) -> Option<ProcessStat> {
-    // A name may have spaces and parentheses. Field 3 follows the last one.
+    // The process's name may have spaces and parentheses. Field 3 follows the last parenthesis.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let field = |n: usize| number(fields.get(n - 3)?);
     Some(ProcessStat {
@@ -362,7 +365,7 @@ pub fn process_stat(stat: &str) -> Option<ProcessStat> {
     })
 }
 
-/// The soft limit of descriptors in `/proc/PID/limits`.
+/// Parses the soft limit of descriptors in `/proc/PID/limits`.
 pub fn max_open_files(limits: &str) -> Option<u64> {
     let line = |l: &str| {
         number(
@@ -374,7 +377,7 @@ pub fn max_open_files(limits: &str) -> Option<u64> {
     limits.lines().find_map(line)
 }
 
-/// So many ticks.
+/// Returns the duration of `n` ticks.
 pub fn ticks(n: u64, per_second: u64) -> Duration {
     let per_second = per_second.max(1);
     Duration::from_secs(n / per_second)

@@ -1,15 +1,15 @@
-//! Processor time in use, from two asks: no thread takes samples while nobody asks.
+//! Computes the processor time in use from two requests. No thread takes samples while there are no requests.
 //!
-//! Invariants: pure. Bounded by what was asked for last: who is not part of an ask is forgotten.
+//! Invariants: pure. The memory is bounded by the last request: a cgroup that is not part of it is forgotten.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::base::clock::Moment;
 
-/// Two samples that are nearer make the figure jump; the earlier one is kept.
+/// Shortest time between two samples. Nearer samples would make the figure jump, so the earlier one is kept.
 const NEAREST: Duration = Duration::from_secs(1);
-/// The mean of a longer time says nothing of now.
+/// Longest time between two samples. A mean over a longer time says nothing about the present.
 const FARTHEST: Duration = Duration::from_secs(120);
 
 /// The last sample of each cgroup.
@@ -24,8 +24,9 @@ struct Sample {
 }
 
 impl Rates {
-    /// Takes the processor time of each cgroup so far, in nanoseconds, and gives the nanoseconds that it used a second
-    /// since the ask before. None where that was too near, too far, or counted from anew.
+    /// Takes the processor time of each cgroup so far, in nanoseconds. Returns the nanoseconds that each has used per
+    /// second since its earlier sample. A cgroup is left out if it has no earlier sample, if this is too old, or if its
+    /// count has started anew. If the earlier sample is too near, the last figure is returned again.
     pub fn next(
         &mut self,
         now: Moment,

@@ -1,4 +1,4 @@
-//! Reads what the kernel counts: cgroups v1, v2 and both at once, and /proc.
+//! Reads the figures that the kernel counts, from /proc and from cgroups v1, v2 and both at once.
 
 use std::collections::HashSet;
 use std::fs;
@@ -15,18 +15,18 @@ use crate::base::paths::Layout;
 use crate::base::sys::cgroup::{self, Cgroups};
 use crate::engine::runtime::{RuntimeContainerStatus, RuntimePodStatus, RuntimeState};
 
-/// Reader of the figures that the kernel keeps.
+/// A reader of the figures that the kernel counts.
 pub struct Reader {
     layout: Layout,
     proc: PathBuf,
-    /// Directory of links that lead from the numbers of block devices to the devices.
+    /// Directory with a link for each block device: from its number to the device.
     devices: PathBuf,
-    /// The hierarchies of cgroups; None for those that are mounted at the time of an ask.
+    /// The cgroup hierarchies. None means those that are mounted at the time of a request.
     cgroups: Option<Cgroups>,
 }
 
 impl Reader {
-    /// Makes a reader of this machine's figures.
+    /// Returns a reader of this machine's figures.
     pub fn new(layout: Layout) -> Self {
         Self {
             layout,
@@ -36,7 +36,7 @@ impl Reader {
         }
     }
 
-    /// Makes a reader of other directories, for tests.
+    /// Returns a reader of other directories, for tests.
     #[cfg(test)]
     pub(super) fn of(layout: Layout, proc: PathBuf, cgroups: Cgroups) -> Self {
         Self {
@@ -59,7 +59,7 @@ impl Reader {
         };
         let running = pods.iter().filter(|p| p.sandboxes.iter().any(|s| s.ready));
         let mut running: Vec<&RuntimePodStatus> = running.map(AsRef::as_ref).collect();
-        // The newest of a name counts, should the one before it still be listed.
+        // If two sandboxes of pods have the same name, only the pod with the newest sandbox counts.
         let newest = |p: &RuntimePodStatus| p.sandboxes.first().map(|s| s.created_at);
         running.sort_by(|a, b| {
             let place = (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name));
@@ -144,7 +144,7 @@ impl Reader {
         node
     }
 
-    /// Reads the use of the cgroup `id`. Figures of a cgroup that is gone are missing.
+    /// Reads the use of the cgroup `id`. If the cgroup does not exist any more, its figures are missing.
     fn usage(&self, cgroups: &Cgroups, id: String, detail: Detail) -> Usage {
         let file = |controller: &str, name: &str| {
             let dir = cgroups.controller_dir(controller, &id)?;
@@ -172,7 +172,7 @@ impl Reader {
                 let both = limit("memory.memsw.limit_in_bytes");
                 Some(parse::Memory {
                     limit: memory,
-                    // what v1 limits is memory and swap together
+                    // the limit of v1 is for memory and swap together
                     swap_limit: both
                         .zip(memory)
                         .map(|(both, memory)| both.saturating_sub(memory)),
@@ -218,14 +218,14 @@ impl Reader {
         all
     }
 
-    /// Returns the content of a file below /proc; empty where there is none.
+    /// Returns the content of a file below /proc. Returns an empty text if the file does not exist.
     fn text(&self, name: &str) -> String {
         fs::read_to_string(self.proc.join(name)).unwrap_or_default()
     }
 }
 
-/// Tells whether an interface is one of the node's own. The node's ends of pods' connections are left out as in
-/// cAdvisor: they would be as many series as there are pods.
+/// Tells whether an interface is one of the node's own. The node's ends of the connections to pods are left out, as in
+/// cAdvisor: they would add a series for each pod.
 fn is_of_the_node(interface: &Interface) -> bool {
     const PODS: [&str; 3] = ["veth", "docker", "ppv"];
     !PODS.iter().any(|prefix| interface.name.starts_with(prefix))
@@ -241,7 +241,7 @@ fn spec(file: &impl Fn(&str, &str) -> Option<String>) -> Spec {
         };
     }
     Spec {
-        // -1 is none
+        // -1 means no quota
         quota: number("cpu.cfs_quota_us"),
         period: number("cpu.cfs_period_us"),
         shares: number("cpu.shares"),

@@ -1,7 +1,7 @@
-//! `/stats/summary`: the kubelet's `v1alpha1` Summary, in its names.
+//! Makes the object of `/stats/summary`: the kubelet's `v1alpha1` Summary, with its names.
 //!
-//! Invariants: pure. What is not known is left out; so are volumes, file systems of containers and ephemeral storage, which would
-//! have to be counted file by file.
+//! Invariants: pure. Unknown figures are left out. Volumes, file systems of containers and ephemeral storage are left out
+//! too, because they would have to be counted file by file.
 
 use std::collections::HashMap;
 use std::time::SystemTime;
@@ -12,22 +12,22 @@ use super::parse::{Cpu, Interface, Memory};
 use super::{ContainerUsage, Disk, Figures, NodeUsage, PodUsage, Usage};
 use crate::base::clock::Time;
 
-/// Facts of the node that the figures do not hold.
+/// Facts about the node that [`Figures`] does not hold.
 #[derive(Clone, Debug, Default)]
 pub struct NodeFacts {
-    /// `nodeName`.
+    /// Name of the node (`nodeName`).
     pub name: String,
     /// The file system of /var/lib/podprobe.
     pub fs: Option<Disk>,
-    /// Bytes of all images, in the file system of `fs`.
+    /// Size in bytes of all images, which lie in the file system `fs`.
     pub images: Option<u64>,
     /// The file system of the logs.
     pub logs: Option<Disk>,
-    /// Bytes of the logs of each container, by the container's instance.
+    /// Size in bytes of each container's logs. The key is the id of the container's instance.
     pub log_bytes: HashMap<String, u64>,
 }
 
-/// The object itself.
+/// The Summary object, ready to be written as JSON.
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
     node: NodeStats,
@@ -171,7 +171,7 @@ struct FsStats {
 }
 
 impl Summary {
-    /// `rates` are nanoseconds of processor time a second, by cgroup.
+    /// Makes the object. `rates` has the nanoseconds of processor time per second for each cgroup.
     pub fn new(figures: &Figures, rates: &HashMap<String, u64>, node: &NodeFacts) -> Self {
         let at = Writer {
             time: figures.at.into(),
@@ -276,7 +276,8 @@ impl Writer<'_> {
         }
     }
 
-    /// Returns the figures of all interfaces. The default one is the one named `default`, or else the first.
+    /// Returns the figures of all interfaces. The interface called `default` becomes the default one, or else the first.
+    /// Returns None if there are no interfaces.
     fn network(&self, interfaces: &[Interface], default: &str) -> Option<NetworkStats> {
         let all: Vec<InterfaceStats> = interfaces.iter().map(interface).collect();
         let named = all.iter().find(|i| i.name == default);
@@ -299,7 +300,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Returns the figures of a file system, of which `used` bytes belong to the subject.
+    /// Returns the figures of a file system for a subject that uses `used` bytes of it.
     fn part_of(&self, disk: Disk, used: u64) -> FsStats {
         FsStats {
             used_bytes: used,

@@ -1,4 +1,4 @@
-//! Figures of trees of files as the kernel shows them.
+//! Tests that read figures from trees of files, which look like those of the kernel.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::base::sys::mountinfo;
 use crate::engine::runtime::fake::runtime_container_status;
 use crate::engine::runtime::{RuntimeContainerStatus, RuntimeSandboxStatus, RuntimeState};
 
-/// A machine in a directory.
+/// The files of a machine, in a temporary directory.
 struct Machine {
     dir: tempfile::TempDir,
     mounts: String,
@@ -223,7 +223,7 @@ fn cadvisor_s_series_have_its_labels_and_an_image_of_containers_alone() {
     assert!(!text.contains("ppvabc"), "a pod's end is not the node's");
 }
 
-/// The kernel of v1 counts in several hierarchies, some of them under other names.
+/// On v1 the kernel counts in several hierarchies, and some files have other names.
 #[test]
 fn v1_and_hybrid_are_read_from_the_hierarchy_that_counts() {
     let hybrid = [
@@ -408,7 +408,7 @@ fn only_cpu_and_memory_is_nothing_else() {
     );
 }
 
-/// This machine's own kernel: what it counts of this very process.
+/// Reads the figures of the machine on which the test runs.
 #[test]
 fn the_real_kernel_is_read() {
     let stats = Stats::new(Reader::new(Layout::new("/")));

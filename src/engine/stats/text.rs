@@ -1,6 +1,7 @@
-//! The kubelet's resource metrics, from figures, and how figures become series.
+//! Writes the kubelet's resource metrics from figures. Helps to write all series that come from figures.
 //!
-//! Invariants: pure. Every sample has the time of the reading, as the kubelet's; so a scrape that comes late is no newer.
+//! Invariants: pure. Every sample has the time of the reading, as in the kubelet, so that a late scrape does not make it
+//! look newer.
 
 use std::time::SystemTime;
 
@@ -8,7 +9,7 @@ use super::parse::{Cpu, Memory};
 use super::{Figures, PodUsage, Usage};
 use crate::base::metrics::{Family, Kind, pairs};
 
-/// Name, kind, help and value of a family of cgroups.
+/// A family of metrics about cgroups: its name, kind and help, and a function that returns the value.
 pub(super) type OfCgroup = (&'static str, Kind, &'static str, fn(&Usage) -> Option<f64>);
 
 pub(super) fn seconds(nanoseconds: u64) -> f64 {
@@ -35,7 +36,7 @@ pub(super) fn swap(usage: &Usage) -> Option<f64> {
     memory(usage, |m| m.swap)
 }
 
-/// A cgroup and its labels.
+/// A cgroup whose figures are written, with its labels.
 pub(super) struct Subject<'a> {
     pub(super) pairs: String,
     pub(super) usage: &'a Usage,
@@ -69,8 +70,8 @@ pub(super) fn write_family(
     }
 }
 
-/// Writes the start times of the subjects. The samples have no time of their own, as with the kubelet: the value is
-/// older than any scrape.
+/// Writes the start times of the subjects. These samples have no time, as in the kubelet, because the value is older than
+/// any scrape.
 pub(super) fn write_starts(help: &str, subjects: &[Subject<'_>], out: &mut String) {
     let mut family = Family::new(out, "container_start_time_seconds", Kind::Gauge, help);
     for s in subjects {
@@ -149,7 +150,8 @@ const OF_PODS: [OfCgroup; 3] = [
     ),
 ];
 
-/// The body of `/metrics/resource`, which metrics-server reads. Without figures it says that there was an error.
+/// Returns the body of `/metrics/resource`, which metrics-server reads. Without figures the body says that there was an
+/// error.
 pub fn resource(figures: Option<&Figures>) -> String {
     let mut out = String::new();
     if let Some(figures) = figures {
