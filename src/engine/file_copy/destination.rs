@@ -11,11 +11,11 @@ use super::place::Root;
 use crate::engine::images::tarstream::{Kind, TarEntry};
 use crate::engine::images::tree;
 
-/// How the destination path of a copy is understood.
+/// Rule by which the destination path of a copy is understood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
-    /// The rule of `cp -r`: the copy goes into the directory at the path if there is one; otherwise the path is the new
-    /// name.
+    /// The rule of `cp -r`: if there is a directory at the path, the copy goes into it. Otherwise the path is the copy's
+    /// new name.
     Copy,
     /// The path is an existing directory, and each entry of the stream goes below it.
     Extract,
@@ -29,21 +29,21 @@ pub struct Target<'a> {
     pub path: &'a [u8],
     /// User and group that own the new files. None means the user and group of this process.
     pub owner: Option<(u32, u32)>,
-    /// How the destination path is understood.
+    /// Rule by which the destination path is understood.
     pub placement: Placement,
 }
 
-/// The change of an entry's path in the stream into its path below the base directory.
+/// Rule that turns an entry's path in the stream into its path below the base directory.
 #[derive(Default)]
 pub(super) struct Way {
-    /// The first name of every entry in the stream, which is removed.
+    /// Name with which every path in the stream begins. It is removed. None if nothing is removed.
     source: Option<Vec<u8>>,
-    /// The name that replaces `source`.
+    /// Name that replaces `source`; None if no name replaces it.
     name: Option<Vec<u8>>,
 }
 
 impl Way {
-    /// Returns the path of an entry below the base; it is empty for the base itself.
+    /// Returns the path of an entry below the base directory. The path is empty for the base directory itself.
     pub(super) fn of(&self, path: &[u8]) -> Result<Vec<u8>, &'static str> {
         let path = tree::clean(path)?;
         let rest = match &self.source {

@@ -8,11 +8,11 @@ use nix::errno::Errno;
 /// Reason why a copy has failed.
 #[derive(Debug)]
 pub enum CopyError {
-    /// The source, or the directory of the destination, is not there.
+    /// The source does not exist, or the directory of the destination does not exist.
     NotFound(String),
     /// The files on this side do not allow the copy.
     Refused(String),
-    /// The stream cannot be read or written any further, or is no tar.
+    /// The stream cannot be read or written any further, or is not a tar archive.
     Stream(io::Error),
 }
 

@@ -1,4 +1,4 @@
-//! Names of sources and destinations, as `cp -r` understands them.
+//! Splits the paths of sources and destinations into names, as `cp -r` does.
 //!
 //! Invariants: pure.
 

@@ -23,16 +23,16 @@ pub(super) const NOTE: &str = "podprobe note: ";
 /// Prefix of the comment in the stream that says why the stream ends early.
 pub(super) const ERROR: &str = "podprobe error: ";
 
-/// The file or directory that is copied.
+/// The file or directory that is to be copied.
 pub struct Source {
     found: Found,
     name: Vec<u8>,
 }
 
-/// Result of a copy that was written to its stream.
+/// Counts and notes of a copy that was written to its stream.
 #[derive(Debug, Default)]
 pub struct Packed {
-    /// Bytes of file content in the stream.
+    /// Number of bytes of file content in the stream.
     pub bytes: u64,
     /// Notes about files that were left out.
     pub notes: Notes,
@@ -95,7 +95,7 @@ impl Source {
 struct Level {
     names: OwningIter,
     found: Found,
-    /// Length of the packer's path without the names of this directory.
+    /// Length in bytes of the packer's path up to this directory, without the names in it.
     length: usize,
 }
 

@@ -28,14 +28,14 @@ use crate::engine::images::tree;
 /// Most bytes that are read after the end mark: other tar programs pad the end of an archive.
 const MAX_TRAILER: u64 = 1 << 20;
 
-/// Counts and notes of a copy whose files were written.
+/// Counts and notes of a copy that has succeeded.
 #[derive(Debug, Default)]
 pub struct Unpacked {
     /// Number of files and links that were written.
     pub files: u64,
     /// Number of bytes of file content that were written.
     pub bytes: u64,
-    /// Notes about files that were left out, on either side.
+    /// Notes about files that the sender or this side left out.
     pub notes: Notes,
 }
 
@@ -101,7 +101,7 @@ pub fn unpack(target: &Target<'_>, stream: &mut dyn Read) -> Result<Unpacked, Bo
     }
 }
 
-/// A directory on the way to the current entry.
+/// An open directory on the way to the current entry.
 struct Level {
     name: Vec<u8>,
     dir: OwnedFd,

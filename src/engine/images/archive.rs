@@ -15,14 +15,14 @@ use super::reference::{Reference, is_digest, is_hex64};
 use super::source::Source;
 use super::stream::sha256;
 
-/// An image found in an archive.
+/// An image that was found in an archive.
 pub(super) struct Found {
     /// Normalised names; never empty after [`read`].
     pub(super) names: Vec<String>,
-    /// Digest of the configuration.
+    /// Id of the image: the digest of its configuration.
     pub(super) id: String,
     pub(super) config: OciConfig,
-    /// Digests of the manifest, and of the index that led to it.
+    /// Digests of the manifest and of the indexes that led to it.
     pub(super) digests: Vec<String>,
     /// The files of the layers, bottom first. Their number is that of the configuration's diff ids.
     pub(super) layers: Vec<Blob>,
@@ -70,7 +70,7 @@ struct DockerImage {
     layers: Vec<String>,
 }
 
-/// How the images of an archive get their names.
+/// Rules by which the images of an archive get their names.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Naming<'a> {
     /// The image name to which a bare tag belongs: `org.opencontainers.image.ref.name: "1.0"` in a layout called `app` is
@@ -151,7 +151,7 @@ fn blob(source: &Source, digest: &str) -> Result<Vec<u8>, ImageError> {
     }
 }
 
-/// A manifest somewhere below one entry of index.json.
+/// A manifest that is reached from an entry of index.json, directly or through further indexes.
 struct Leaf {
     manifest: Manifest,
     platform: Platform,

@@ -13,10 +13,10 @@ const FIRST_DELAY: Duration = Duration::from_secs(10);
 /// The longest delay after a failed pull. A failure is forgotten after twice this time.
 const MAX_DELAY: Duration = Duration::from_secs(300);
 
-/// Pod UID and image.
+/// UID of a pod, and name of an image.
 pub(super) type Key = (String, String);
 
-/// Failed pulls (client-go's flowcontrol.Backoff, 10 s to 5 min).
+/// The failed pulls that hold later pulls back (client-go's flowcontrol.Backoff, 10 s to 5 min).
 #[derive(Debug, Default)]
 pub(super) struct BackOff(HashMap<Key, FailedPull>);
 
@@ -29,11 +29,11 @@ struct FailedPull {
     unavailable: bool,
 }
 
-/// A pull that has to wait.
+/// A pull that is not allowed yet because an earlier pull has failed.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Held {
     pub(super) retry_at: Moment,
-    /// The last error.
+    /// The error of the last failed pull.
     pub(super) error: String,
     /// True if the last error was that the registry cannot be reached.
     pub(super) unavailable: bool,
@@ -46,7 +46,7 @@ impl FailedPull {
 }
 
 impl BackOff {
-    /// Returns the back-off that holds the image, or None when the image may be pulled now.
+    /// Returns the back-off that holds the image. Returns None if the image may be pulled now.
     pub(super) fn held(&self, key: &Key, now: Moment) -> Option<Held> {
         let failed = self.0.get(key).filter(|f| !f.is_forgotten(now))?;
         let retry_at = failed.at + failed.delay;

@@ -1,5 +1,4 @@
-//! The image configuration: the fields that podprobe reads, its platform, and the configuration
-//! that `import` writes.
+//! The image configuration: the fields that podprobe reads, the platform, and the configuration that `import` writes.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,9 +10,9 @@ use super::error::ImageError;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ImageConfig {
-    /// The entrypoint; `command` of the pod spec replaces it.
+    /// Entrypoint of the image. The field `command` of the container's spec replaces it.
     pub entrypoint: Vec<String>,
-    /// The arguments; `args` of the pod spec replaces them.
+    /// Arguments of the image. The field `args` of the container's spec replaces them.
     pub cmd: Vec<String>,
     /// Environment variables in the form `NAME=value`, in their order.
     pub env: Vec<String>,

@@ -15,7 +15,7 @@ use super::error::ImageError;
 use super::reference::Reference;
 use super::store::{ImageStore, LoadedImage};
 
-/// The result of one look at the directory.
+/// Result of one look at the directory of dropped archives.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DropReport {
     /// Images that were loaded now, each with the path of its archive.

@@ -30,14 +30,14 @@ pub enum ImageError {
     NotAnImage {
         /// Path of the file.
         path: String,
-        /// The reason why the file cannot be loaded.
+        /// Reason why the file cannot be loaded.
         why: String,
     },
     /// The content is truncated, damaged, or does not have its digest.
     Corrupt {
         /// The archive, blob, layer or image that cannot be used.
         what: String,
-        /// The damage.
+        /// The damage that was found.
         why: String,
     },
     /// A layer has an entry that would lead out of the layer, or that is not allowed in a layer.
@@ -51,7 +51,7 @@ pub enum ImageError {
     TooLarge {
         /// The thing that is too large.
         what: String,
-        /// The limit with its unit.
+        /// The limit, with its unit.
         limit: String,
     },
     /// The file system of the store has too little room.

@@ -16,7 +16,7 @@ pub(super) enum FileKind {
     StaticProgram,
     /// An ELF program that needs an interpreter and libraries.
     DynamicProgram,
-    /// Anything else.
+    /// Any other file.
     Other,
 }
 
@@ -93,7 +93,7 @@ fn needs_interpreter(file: &File, start: &[u8]) -> Option<bool> {
     Some(false)
 }
 
-/// Reads a file from its beginning by offset.
+/// A reader of a file by offset. It starts at the file's beginning.
 struct At<'a> {
     file: &'a File,
     at: u64,

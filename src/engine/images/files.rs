@@ -22,7 +22,7 @@ use super::error::ImageError;
 use super::{reference, stream};
 use crate::base::clock::Time;
 
-/// The file that maps names to image ids.
+/// Name of the file that maps image names to image ids.
 pub const NAMES: &str = "names.json";
 
 /// The content of the file [`NAMES`]: the image id for each name.
@@ -239,7 +239,7 @@ impl StoreDir {
         self.path.join("layers").join(hex(diff_id))
     }
 
-    /// Tells whether the layer's files exist.
+    /// Tells whether the store has the unpacked files of a layer.
     pub(super) fn has_layer(&self, diff_id: &str) -> bool {
         self.layer_dir(diff_id).join("fs").is_dir()
     }

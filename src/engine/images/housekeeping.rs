@@ -44,7 +44,7 @@ const GARBAGE: Duration = Duration::from_secs(300);
 /// complete.
 const SETTLED: Duration = Duration::from_secs(2);
 
-/// The parts that an image keeper works with.
+/// The settings and callbacks of an image keeper.
 pub struct ImageKeeperConfig {
     /// The image store.
     pub store: ImageStore,
@@ -138,7 +138,7 @@ enum FullDiskError {
         go_duration(*.min_age)
     )]
     NothingToRemove {
-        /// The directory of the store.
+        /// Directory of the image store.
         store: PathBuf,
         high_percent: u8,
         /// Time for which an image must have been on the node before it may be removed.

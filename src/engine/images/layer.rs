@@ -155,7 +155,7 @@ impl Unpacker {
         if !self.make(entry, &place, tar)? {
             return Ok(());
         }
-        // A hard link shares its metadata with its target, which has it already.
+        // A hard link shares the metadata of its target, which was set before.
         if entry.kind == Kind::HardLink {
             Ok(())
         } else {
@@ -215,7 +215,7 @@ impl Unpacker {
         }
         let hidden = &place.name[WHITEOUT.len()..];
         if hidden.starts_with(WHITEOUT) {
-            // Bookkeeping of aufs (`.wh..wh.plnk`, `.wh..wh.orph`).
+            // These names are bookkeeping of aufs (`.wh..wh.plnk`, `.wh..wh.orph`).
             return Ok(());
         }
         if matches!(hidden, b"" | b"." | b"..") {
@@ -256,7 +256,7 @@ impl Unpacker {
         let made = match entry.kind {
             Kind::File => return self.file(entry, place, tar).map(|()| true),
             Kind::Directory => match tree::make_dir(place.dir, place.name) {
-                // `clear` keeps a directory if the entry is a directory.
+                // The directory exists: `clear` keeps a directory if the entry is a directory.
                 Err(Errno::EEXIST) => Ok(()),
                 Ok(()) if was_whiteout => return self.opaque(place, place.name).map(|()| true),
                 other => other,

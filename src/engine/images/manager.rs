@@ -43,7 +43,7 @@ impl PullPolicy {
     }
 }
 
-/// The images of the node (CRI `ImageService`).
+/// Finds the images on the node (CRI `ImageService`).
 pub trait ImageService: Send + Sync {
     /// Returns the image that a reference names.
     ///
@@ -131,11 +131,11 @@ impl std::error::Error for PullError {}
 pub struct ImageRequest<'a> {
     /// UID of the pod. Each pod has a back-off of its own.
     pub pod_uid: &'a str,
-    /// The image as the container names it.
+    /// Name of the image, as in the container's spec.
     pub image: &'a str,
-    /// The container's policy.
+    /// Pull policy of the container.
     pub policy: PullPolicy,
-    /// The pod's pull secrets.
+    /// Pull secrets of the pod.
     pub credentials: &'a [DockerConfig],
     /// Returns true if the container is not to be started any more.
     pub cancelled: &'a dyn Fn() -> bool,
@@ -146,7 +146,7 @@ pub struct ImageRequest<'a> {
 pub struct ImageEvent {
     /// True for an event of type `Warning`, false for `Normal`.
     pub warning: bool,
-    /// `Pulled`, `Pulling`, `Failed`, `BackOff`, `InspectFailed`, `ErrImageNeverPull` or
+    /// Reason of the event: `Pulled`, `Pulling`, `Failed`, `BackOff`, `InspectFailed`, `ErrImageNeverPull` or
     /// `FailedToRetrieveImagePullSecret`.
     pub reason: &'static str,
     /// The text of the event.
@@ -162,7 +162,7 @@ pub enum ImageWaitReason {
     InvalidImageName,
     /// The image is present, but cannot be used.
     ImageInspectError,
-    /// The pull has just failed.
+    /// The last pull failed.
     ErrImagePull,
     /// The last pull failed because the registry did not answer.
     RegistryUnavailable,
@@ -197,9 +197,9 @@ impl ImageWaitReason {
 /// Reason why a container has no image to start with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EnsureError {
-    /// The value for `state.waiting.reason`.
+    /// Value of `state.waiting.reason` in the container's status.
     pub reason: ImageWaitReason,
-    /// The text for `state.waiting.message`.
+    /// Text of `state.waiting.message` in the container's status.
     pub message: String,
     /// The time at which the back-off ends, if there is one.
     pub retry_at: Option<Moment>,
@@ -223,7 +223,7 @@ enum Present {
     Pulled,
 }
 
-/// Decides whether to pull an image that a registry serves.
+/// Decides whether to pull an image. There is a registry for it.
 fn should_pull(policy: PullPolicy, present: Present) -> bool {
     match policy {
         PullPolicy::Always => present != Present::Loaded,

@@ -11,7 +11,7 @@ const BUCKETS: [f64; 14] = [
     1.0, 5.0, 10.0, 20.0, 30.0, 60.0, 180.0, 300.0, 600.0, 900.0, 1200.0, 1800.0, 2700.0, 3600.0,
 ];
 
-/// How a pull ended.
+/// The way in which a pull ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pulled {
     Success,

@@ -43,14 +43,14 @@ pub enum PullStage {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cut_off: Option<String>,
     },
-    /// The last try has failed.
+    /// The last try has failed, and the next one comes later.
     BackOff {
         /// The time of the next try.
         until: Time,
     },
 }
 
-/// The list of the pulls under way.
+/// The list of the pulls that run or wait for a slot.
 #[derive(Default)]
 pub(super) struct Pulls(Mutex<List>);
 

@@ -128,7 +128,7 @@ impl ImageStore {
         let (mut needed, mut nameless) = (BTreeSet::new(), Vec::new());
         for id in self.files().ids()? {
             let record = self.files().record(&id)?;
-            // A record without a list of names may have a name that was lost.
+            // A record without a list of names may belong to an image whose name was lost. It is kept.
             if !named.contains(&id) && record.as_ref().is_some_and(|r| r.names.is_some()) {
                 nameless.extend(record);
             } else {

@@ -22,7 +22,7 @@ use super::stream::{self, Hashing};
 const BLOCK: usize = 512;
 const END: [u8; 2 * BLOCK] = [0; 2 * BLOCK];
 
-/// An entry of `manifest.json`: one image of the archive.
+/// An entry of `manifest.json`. It describes one image of the archive.
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct Entry {

@@ -94,7 +94,7 @@ impl Source {
         })
     }
 
-    /// Returns the path of the archive, for messages.
+    /// Returns the path of the archive, for error texts.
     pub(super) fn name(&self) -> String {
         match self {
             Self::Directory(path) => path.display().to_string(),

@@ -264,7 +264,7 @@ fn program_as_tar<'a>(
     let mut start = header(tar::EntryType::Directory, "bin/", 0)?.to_vec();
     start.extend(header(tar::EntryType::Regular, inside, size)?);
     let padding = size.next_multiple_of(512) - size;
-    // The end mark is two empty blocks.
+    // The zeros fill the last block, and add the end mark of two empty blocks.
     let end = io::repeat(0).take(padding + 1024);
     Ok(io::Cursor::new(start).chain(file.take(size)).chain(end))
 }

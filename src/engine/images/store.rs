@@ -57,7 +57,7 @@ pub struct LoadedImage {
     pub warnings: Vec<String>,
 }
 
-/// A row of `image list`.
+/// A row of the output of `image list`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImageRecord {
     /// Normalised name. None if the name went to another image, or was removed while a container used the image.
@@ -75,7 +75,7 @@ pub struct ImageRecord {
 pub struct Image {
     /// Id of the image: the digest `sha256:…` of its configuration.
     pub id: String,
-    /// The resolved reference, normalised.
+    /// The normalised reference by which the image was found.
     pub name: String,
     /// True if a pull from a registry gave the image this name. False if somebody loaded or imported it under this name.
     pub pulled: bool,
@@ -131,7 +131,7 @@ impl ImageStore {
         }
     }
 
-    /// Sets the limits of the store.
+    /// Returns the store with other limits for layers.
     pub fn with_limits(self, limits: Limits) -> Self {
         Self { limits, ..self }
     }

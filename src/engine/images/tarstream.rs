@@ -12,7 +12,7 @@ use tar::{EntryType, GnuExtSparseHeader, GnuSparseHeader, Header};
 const BLOCK: u64 = 512;
 /// Longest PAX header or GNU long name in bytes (an extended attribute may have 64 KiB).
 const MAX_EXTENSION: u64 = 1 << 20;
-/// Most segments of a sparse file.
+/// Most stored parts of a sparse file.
 const MAX_SEGMENTS: usize = 65_536;
 /// Most comments that are kept. Below: the longest comment in bytes.
 const MAX_COMMENTS: usize = 32;

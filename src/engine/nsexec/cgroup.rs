@@ -64,7 +64,7 @@ fn mounted() -> &'static [Hierarchy] {
     MOUNTED.get_or_init(|| hierarchies(cgroup_mounts::read().unwrap_or_default().used))
 }
 
-/// A cgroup directory to join.
+/// The directory of a cgroup that a command joins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     v2: bool,

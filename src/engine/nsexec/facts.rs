@@ -45,9 +45,9 @@ const SEEN_LIMIT: usize = 512;
 #[derive(Debug)]
 pub(super) struct Facts {
     pub(super) pidfd: PidFd,
-    /// The container's root directory.
+    /// Descriptor of the container's root directory.
     pub(super) root: OwnedFd,
-    /// The facts about the container's first process, among them its cgroups.
+    /// The facts about the container's first process that are kept, with its cgroups.
     pub(super) seen: Arc<Seen>,
     pub(super) known: Known,
 }

@@ -60,7 +60,7 @@ pub struct Target<'a> {
     pub pid: i32,
     /// Start time of the first process (see [`crate::base::sys::task::start_time`]).
     pub start_time: u64,
-    /// The container's OCI config.json.
+    /// Content of the container's OCI config.json.
     pub config: &'a Config,
     /// The container's cgroup below each hierarchy, as a hint for messages. `/proc/PID/cgroup` decides.
     pub cgroup: &'a str,
@@ -218,7 +218,7 @@ fn execute(
     }
 }
 
-/// The outcome of the start of a command.
+/// The result of starting a command.
 enum Begun {
     Running(Procs, Objects),
     NotExecuted(NotExecuted),

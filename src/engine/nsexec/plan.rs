@@ -67,7 +67,7 @@ pub(super) struct Plan {
 /// The part of config.json that a command needs. The rest (mounts, limits, hooks) is several times as long.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Config {
-    /// The container's first process.
+    /// Settings of the container's first process.
     pub process: Process,
     /// The part `linux` of config.json, which has the filter of system calls.
     #[serde(default)]

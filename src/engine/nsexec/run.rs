@@ -31,12 +31,12 @@ const TRACER_PAUSE: Duration = Duration::from_millis(10);
 const DRAIN_LIMIT: usize = 64 << 20;
 
 fn remaining(until: Instant) -> PollTimeout {
-    // Rounded up: poll counts in milliseconds, and waking early would only spin.
+    // Rounded up: poll counts in milliseconds, and a timeout that ends early would make the caller's loop spin.
     let left = until.saturating_duration_since(Instant::now()) + Duration::from_micros(999);
     PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
 }
 
-/// Processes that did not die in time.
+/// The children of earlier execs that did not die in time.
 static PARKED: Mutex<Vec<Procs>> = Mutex::new(Vec::new());
 
 /// Reaps the processes that earlier execs had to leave. Called before each exec.
@@ -222,9 +222,9 @@ impl Procs {
     }
 }
 
-/// How a command has ended.
+/// The end of a command.
 pub(super) struct Finished {
-    /// The command's exit code.
+    /// Exit code of the command; None if it is not known.
     pub(super) code: Option<i32>,
     /// True if the command reached its execve, or if this is not known.
     pub(super) executed: bool,
@@ -276,7 +276,7 @@ pub(super) fn started(procs: &mut Procs, spawner: Spawner<'_>) -> Result<(), Sta
     }
 }
 
-/// Why a command did not start.
+/// Reason why a command did not start.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Started {
     Failed(Report),
@@ -289,7 +289,7 @@ pub(super) enum Started {
     Unasked(ExecError),
 }
 
-/// An output stream of a command: stdout or stderr.
+/// The daemon's end of a command's stdout or stderr, and the bytes that were read.
 struct Stream {
     fd: Option<OwnedFd>,
     kept: Vec<u8>,

@@ -78,7 +78,7 @@ fn until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// A process that is killed and reaped when it is dropped.
+/// A process of the node. It is killed and reaped when this value is dropped.
 struct Stranger(Child);
 
 impl Drop for Stranger {

@@ -120,7 +120,7 @@ impl Ends {
 struct Command {
     /// The child processes of the command; None once the command is finished.
     procs: Mutex<Option<Procs>>,
-    /// The command's process.
+    /// Descriptor (pidfd) of the command's process.
     process: OwnedFd,
 }
 

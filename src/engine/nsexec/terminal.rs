@@ -27,7 +27,7 @@ const MODE: u32 = 0o620;
 
 /// Both ends of a terminal.
 pub(super) struct Terminal {
-    /// Master of the terminal, which does not block.
+    /// Master of the terminal. Reads and writes on it do not block.
     pub(super) master: OwnedFd,
     pub(super) slave: OwnedFd,
 }
@@ -131,7 +131,7 @@ mod tests {
         check_refused(link, "is behind a link");
     }
 
-    /// The refused file has the right device number, but lies on another file system.
+    /// A file with the device number of a multiplexer is refused if it lies on another kind of file system.
     #[test]
     fn a_multiplexer_that_is_not_in_a_file_system_of_terminals_is_not_opened() {
         if !is_root() {

@@ -6,7 +6,7 @@
 
 use super::Condition;
 
-/// An instruction of classic BPF, as the kernel takes it.
+/// An instruction of classic BPF, in the form that the kernel accepts.
 pub(super) type Instruction = libc::sock_filter;
 
 /// Most instructions in a program that the kernel accepts (BPF_MAXINSNS).
@@ -200,7 +200,7 @@ mod tests {
     use super::super::Operator;
     use super::*;
 
-    /// Compares the program's answer with Rust's own comparison, at the edges of both halves.
+    /// Compares the program's result with Rust's own comparison, for values at the edges of both halves.
     #[test]
     fn each_operator_compares_64_bits() {
         use Operator::*;

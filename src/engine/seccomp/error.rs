@@ -27,7 +27,7 @@ pub enum SeccompError {
     Argument {
         /// Name of the number: `index`, `value` or `valueTwo`.
         key: &'static str,
-        /// The number as it was written.
+        /// The number as it stands in the profile.
         number: Number,
     },
     /// The index of an argument is larger than 5: system calls have six arguments.

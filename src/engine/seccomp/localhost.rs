@@ -32,7 +32,7 @@ pub enum LocalhostError {
     UnknownKey {
         /// Place of the key, with a dot at its end.
         at: String,
-        /// The key.
+        /// The unknown key.
         key: String,
         /// Keys that have a meaning at this place.
         known: &'static [&'static str],
@@ -44,7 +44,7 @@ pub enum LocalhostError {
     Conditional {
         /// Place of the key, with a dot at its end.
         at: String,
-        /// `includes` or `excludes`.
+        /// The key: `includes` or `excludes`.
         key: &'static str,
     },
     /// The profile cannot be compiled into a filter.

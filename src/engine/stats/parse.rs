@@ -33,7 +33,7 @@ pub struct Memory {
     pub usage: u64,
     /// Memory without the part of the page cache that was not used lately.
     pub working_set: u64,
-    /// Anonymous memory.
+    /// Anonymous memory (RSS).
     pub rss: u64,
     /// Page cache.
     pub cache: Option<u64>,
@@ -214,7 +214,7 @@ pub fn shares_of_weight(weight: u64) -> u64 {
 /// Figures of a network interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Interface {
-    /// Name of the interface.
+    /// Name of the network interface.
     pub name: String,
     /// Received traffic.
     pub rx: Traffic,
@@ -293,7 +293,7 @@ pub fn node_cpu(stat: &str, ticks_per_second: u64) -> Option<Cpu> {
     })
 }
 
-/// Reads the time at which the node has booted, in seconds since 1970, from `/proc/stat`.
+/// Returns the time at which the node booted, in seconds since 1970, from `/proc/stat`.
 pub fn boot_time(stat: &str) -> Option<u64> {
     flat(stat, "btime")
 }
@@ -336,7 +336,7 @@ pub fn threads(loadavg: &str) -> Option<u64> {
     number(all)
 }
 
-/// Figures of a process from `/proc/PID/stat`.
+/// Figures about a process from `/proc/PID/stat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessStat {
     /// User and system time together, in ticks.
@@ -351,7 +351,7 @@ pub struct ProcessStat {
     pub resident_pages: u64,
 }
 
-/// Parses `/proc/PID/stat`.
+/// Parses `/proc/PID/stat`. Returns None if the text has too few fields.
 pub fn process_stat(stat: &str) -> Option<ProcessStat> {
     // The process's name may have spaces and parentheses. Field 3 follows the last parenthesis.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();

@@ -17,11 +17,11 @@ use crate::base::clock::Time;
 pub struct NodeFacts {
     /// Name of the node (`nodeName`).
     pub name: String,
-    /// The file system of /var/lib/podprobe.
+    /// File system that holds /var/lib/podprobe.
     pub fs: Option<Disk>,
     /// Size in bytes of all images, which lie in the file system `fs`.
     pub images: Option<u64>,
-    /// The file system of the logs.
+    /// File system that holds the logs of containers.
     pub logs: Option<Disk>,
     /// Size in bytes of each container's logs. The key is the id of the container's instance.
     pub log_bytes: HashMap<String, u64>,

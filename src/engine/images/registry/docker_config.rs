@@ -77,7 +77,7 @@ pub enum DockerConfigError {
     /// The file exists but cannot be read.
     #[error("cannot read {config}: {cause}")]
     Unreadable {
-        /// The path of the file.
+        /// Path of the file.
         config: String,
         /// The error of the system call.
         #[source]

@@ -34,7 +34,7 @@ impl Default for Registries {
     }
 }
 
-/// The settings for one registry.
+/// The settings for one registry or mirror.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct RegistryHost {
@@ -84,7 +84,7 @@ impl Endpoint {
         format!("{}{repository}", self.prefix)
     }
 
-    /// Returns the key that is looked up in a config.json of docker.
+    /// Returns the key with which docker's config.json is searched for credentials.
     pub(super) fn credential_key(&self, repository: &str) -> String {
         format!("{}/{}{repository}", self.name, self.prefix)
     }

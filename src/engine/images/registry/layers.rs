@@ -32,7 +32,7 @@ pub(super) const LAYERS_AT_ONCE: usize = 3;
 /// Stack size in bytes of a layer's thread. The thread runs TLS and the decoder, and walks through the tree.
 const STACK: usize = 1 << 20;
 
-/// The state that all pulls of a puller share.
+/// The state that all pulls of a [`super::RegistryPuller`] share.
 pub(super) struct Shared {
     pub(super) store: ImageStore,
     pub(super) registries: Registries,

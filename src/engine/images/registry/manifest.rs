@@ -82,7 +82,7 @@ pub(super) enum ManifestError {
     /// The media type of a layer says that the registry must not give it out.
     #[error("a layer is {}: a foreign layer, which the registry must not give out", quoted(.0))]
     ForeignLayer(String),
-    /// The media type of a layer is unknown.
+    /// The media type of a layer is not one that podprobe knows.
     #[error("a layer has the media type {}, which podprobe does not know", quoted(.0))]
     UnknownLayer(String),
     /// The index has no entry that runs on this machine.
