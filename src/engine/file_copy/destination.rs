@@ -63,8 +63,8 @@ pub(super) fn write_failed(path: &[u8], e: impl Into<io::Error>) -> CopyError {
 }
 
 impl Target<'_> {
-    /// Returns the base directory, and how paths change on their way to it. The path of the first entry is the path that
-    /// a person has named.
+    /// Returns the base directory, and the rule for paths below it. Both depend on the first entry: the file or directory
+    /// that a person has named.
     pub(super) fn begin(&self, first: &TarEntry) -> Result<(OwnedFd, Way), CopyError> {
         if self.placement == Placement::Extract {
             let dir = self.root.dir(self.path);

@@ -43,7 +43,7 @@ pub(super) struct Record {
     /// version, which did not store the names.
     #[serde(default)]
     pub(super) names: Option<BTreeSet<String>>,
-    /// The names under which the image was pulled. Its other names were given by hand.
+    /// The names under which the image was pulled. The image's other names were given by hand.
     #[serde(default)]
     pub(super) pulled: BTreeSet<String>,
 }

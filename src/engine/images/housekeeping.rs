@@ -67,7 +67,7 @@ pub struct ImageKeeper {
 }
 
 impl ImageKeeper {
-    /// Starts the thread `images`, which loads dropped archives and removes unused images at once.
+    /// Starts the thread `images`, which first loads dropped archives and removes unused images, without a delay.
     ///
     /// # Errors
     /// Returns an error if there are no descriptors left, or if the thread cannot be started.
@@ -151,8 +151,8 @@ enum FullDiskError {
 struct Problems(BTreeMap<String, String>);
 
 impl Problems {
-    /// Replaces the problems with a subject that `about` accepts by those of `now`. Returns two lists of log lines: new
-    /// and changed problems, and problems that have ended.
+    /// Replaces the problems with a subject that `about` accepts with the problems in `now`. Returns two lists of log
+    /// lines: new and changed problems, and problems that have ended.
     fn replace(
         &mut self,
         about: impl Fn(&str) -> bool,

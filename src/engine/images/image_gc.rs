@@ -67,12 +67,12 @@ struct Seen {
     used: Option<Moment>,
 }
 
-/// First and last time at which this daemon saw each image, and saw it in use.
+/// The times at which this daemon saw each image first, and saw it in use last.
 #[derive(Debug, Default)]
 pub struct ImageUses(BTreeMap<String, Seen>);
 
 impl ImageUses {
-    /// Notes the images on the node. Each comes with true if a container uses it now.
+    /// Notes the images on the node. The flag of an image is true if a container uses it now.
     pub fn look(&mut self, now: Moment, images: impl Iterator<Item = (String, bool)>) {
         let mut old = std::mem::take(&mut self.0);
         self.0 = images

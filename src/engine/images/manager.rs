@@ -223,7 +223,7 @@ enum Present {
     Pulled,
 }
 
-/// Decides whether to pull an image. There is a registry for it.
+/// Decides whether to pull an image for which there is a registry.
 fn should_pull(policy: PullPolicy, present: Present) -> bool {
     match policy {
         PullPolicy::Always => present != Present::Loaded,
@@ -432,8 +432,8 @@ impl ImageManager {
         pulls
     }
 
-    /// Returns the UIDs of the pods that have a running pull and that were not reported for half a second. From now on
-    /// these count as reported.
+    /// Returns the UIDs of the pods with a running pull, if the last report to the watchers of the pod is at least half a
+    /// second old. From now on a report counts as made.
     pub fn pulls_to_tell(&self, now: Moment) -> Vec<String> {
         self.pulls.due(now)
     }

@@ -52,8 +52,6 @@ fn failed(doing: impl Into<String>) -> impl FnOnce(std::io::Error) -> OverlayErr
 /// device nodes in the mount can be opened.
 ///
 /// Only for a process with a single thread: with many layers this function changes the working directory for a moment.
-///
-/// Only for a process with a single thread: with many layers it changes the working directory for a moment.
 pub fn mount(
     layers: &[PathBuf],
     upper: &Path,
@@ -92,7 +90,7 @@ fn bind(from: &Path, target: &Path, flags: MsFlags) -> nix::Result<()> {
 /// Mounts an image at `target`. Nobody can change its files, execute its programs or open its devices. Overlayfs needs at
 /// least two layers here (see [`padded`]).
 ///
-/// Only for a process with a single thread, as [`mount`].
+/// Only for a process with a single thread: with many layers this function changes the working directory for a moment.
 pub fn mount_read_only(layers: &[PathBuf], target: &Path) -> Result<(), OverlayError> {
     let stack = Stack {
         layers,

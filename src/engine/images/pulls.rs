@@ -39,7 +39,7 @@ pub enum PullStage {
     Pulling {
         /// The figures of the pull.
         state: PullState,
-        /// Reason why the last layer was cut off. None while no layer waits to be continued.
+        /// Reason why a layer was cut off last. None while no layer waits to be continued.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cut_off: Option<String>,
     },
@@ -101,7 +101,7 @@ impl Pulls {
         of_pod.map(|p| p.shown(now)).collect()
     }
 
-    /// Returns the UIDs of the pods whose watchers are due for a report now. The reports count as made.
+    /// Returns the UIDs of the pods for which a report to the watchers is due. From now on the report counts as made.
     pub(super) fn due(&self, now: Moment) -> Vec<String> {
         let mut list = self.lock();
         let due = list.pulls.iter_mut();

@@ -81,7 +81,7 @@ impl ImageStore {
         self.collect(&names, in_use)
     }
 
-    /// Returns the ids of the images that were pulled under all their names.
+    /// Returns the ids of the images that have names, and no name that was given by hand.
     pub(super) fn pulled(&self) -> Result<Vec<String>, ImageError> {
         let names = self.names()?;
         let ids = self.files().ids()?.into_iter();
@@ -93,7 +93,7 @@ impl ImageStore {
         Ok(ids.filter(is_pulled).collect())
     }
 
-    /// Removes an image with all its names. Returns None if it has a name that was not pulled, or if a container uses it.
+    /// Removes an image with all its names. Returns None if a name was given by hand, or if a container uses the image.
     pub(super) fn remove_pulled(
         &self,
         id: &str,
@@ -171,7 +171,7 @@ impl ImageStore {
     }
 }
 
-/// Tells whether the image has names, and was pulled under each of them.
+/// Tells whether the image has names, and each of them comes from a pull.
 fn is_pulled(record: &Record, names: &BTreeSet<String>) -> bool {
     !names.is_empty() && names.is_subset(&record.pulled)
 }

@@ -55,8 +55,8 @@ pub(super) fn repair(dir: &StoreDir) -> Result<Names, ImageError> {
     }
 }
 
-/// Writes the names that an older version kept only in their file into the records too. An image that has no name in this
-/// file had none.
+/// Takes over the names of an older version, which kept names only in the file of names: writes them into the records
+/// too. An image without a name in this file had none.
 fn adopt(dir: &StoreDir, names: &Names, mut records: Vec<Record>) -> Result<(), ImageError> {
     for record in records.iter_mut().filter(|r| r.names.is_none()) {
         record.names = Some(names_for(names, &record.id));

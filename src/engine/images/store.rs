@@ -157,9 +157,9 @@ impl ImageStore {
     }
 
     /// Makes an image from a root file system: a directory, which is copied, or a tar of it, which may be compressed.
-    /// Other file systems mounted below the directory are left out. From a statically linked program it makes an image
-    /// that holds only `/bin/PROGRAM`, and runs it unless `config` has a command. The same content and configuration give
-    /// the same id.
+    /// Other file systems mounted below the directory are left out. A statically linked program becomes an image that
+    /// holds only `/bin/PROGRAM`. A container of this image runs the program unless `config` has a command. The same
+    /// content and configuration give the same id.
     pub fn import(
         &self,
         path: &Path,

@@ -14,7 +14,7 @@ const BLOCK: u64 = 512;
 const MAX_EXTENSION: u64 = 1 << 20;
 /// Most stored parts of a sparse file.
 const MAX_SEGMENTS: usize = 65_536;
-/// Most comments that are kept. Below: the longest comment in bytes.
+/// Most comments that are kept. `MAX_COMMENT` is the greatest length of a comment in bytes.
 const MAX_COMMENTS: usize = 32;
 const MAX_COMMENT: usize = 4096;
 
@@ -74,7 +74,7 @@ pub(crate) struct TarReader<R> {
     inner: R,
     /// Number of bytes consumed so far.
     position: u64,
-    /// Number of content bytes of the current entry that are unread. The next field counts the padding bytes after them.
+    /// Number of content bytes of the current entry that are unread. `padding` counts the padding bytes after them.
     left: u64,
     padding: u64,
     /// True if the end mark of the archive was read.

@@ -206,7 +206,7 @@ pub(super) fn name(places: &[Place], index: usize) -> Option<String> {
         .map(|p| p.join.display().to_string())
 }
 
-/// The own cgroup of a command. The owner of this value removes the cgroup.
+/// The leaf cgroup of one command. The owner of this value removes the cgroup.
 #[derive(Debug)]
 pub(super) struct Leaf {
     dir: PathBuf,

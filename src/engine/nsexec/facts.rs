@@ -69,7 +69,7 @@ pub(super) struct Seen {
 /// The facts that are kept about containers. The key is the pid and the start time of the first process.
 pub(super) static SEEN: Mutex<BTreeMap<(i32, u64), Arc<Seen>>> = Mutex::new(BTreeMap::new());
 
-/// The facts that decide about the plan.
+/// The facts from which the plan for a command is made.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Known {
     /// CLONE_NEW* flags of the namespaces that differ from this process's.

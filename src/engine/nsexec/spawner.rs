@@ -176,7 +176,7 @@ impl Spawner<'_> {
 
 impl Drop for Spawner<'_> {
     fn drop(&mut self) {
-        // The spawner has ended after this drop. So it starts no process for which nobody waits.
+        // The spawner has ended after this drop, so it cannot start a command later.
         drop(self.process.take());
         lock(&self.pool.spawners).lent -= 1;
         self.pool.given_back.notify_one();

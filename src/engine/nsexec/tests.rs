@@ -258,7 +258,7 @@ fn what_our_starter_ignores_a_command_does_not() {
     );
 }
 
-/// An earlier command leaves its failure in memory that is used again.
+/// Memory in which an earlier command has left its failure is used again.
 #[test]
 fn a_failure_is_not_the_next_ones() {
     if !is_root() {

@@ -85,8 +85,8 @@ const WITH_CAPABILITY: [(&str, &str); 14] = [
 /// randomisation, and the value that only asks.
 const PERSONALITIES: [u64; 5] = [0, 8, 0x2_0000, 0x2_0008, 0xffff_ffff];
 
-/// Number of AF_ALG, below which all address families are allowed. The next line has the allowed families above: AF_NFC,
-/// and AF_KCM to AF_MCTP.
+/// Number of the address family AF_ALG. All families with a smaller number are allowed. `FAMILIES` has the larger numbers
+/// that are allowed: AF_NFC, and AF_KCM to AF_MCTP.
 const AF_ALG: u64 = 38;
 const FAMILIES: [u64; 6] = [39, 41, 42, 43, 44, 45];
 

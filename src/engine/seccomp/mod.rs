@@ -229,8 +229,8 @@ fn condition(arg: &SeccompArg) -> Result<Condition, SeccompError> {
 
 /// Returns the outcome for each number of an ABI. Neighbours with the same outcome form one range.
 fn ranges(abi: &Abi, rules: &[Rule<'_>], default: u32) -> Vec<Range> {
-    // The list is in ascending order of numbers. A `BTreeMap` would make the static file larger, and the time that it
-    // saves is not worth that.
+    // The list is in ascending order of numbers. A `BTreeMap` would be a little faster, but would make the static file
+    // larger.
     let mut calls: Vec<Range> = Vec::new();
     for rule in rules {
         for number in rule.names.iter().filter_map(|n| abi.number(n)) {

@@ -15,7 +15,7 @@ pub struct Cpu {
     pub system: Option<u64>,
 }
 
-/// Figures about how a quota has delayed processes.
+/// Figures about processes that a processor quota has delayed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Throttling {
     /// Number of periods in which processes wanted to run.

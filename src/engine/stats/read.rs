@@ -59,7 +59,7 @@ impl Reader {
         };
         let running = pods.iter().filter(|p| p.sandboxes.iter().any(|s| s.ready));
         let mut running: Vec<&RuntimePodStatus> = running.map(AsRef::as_ref).collect();
-        // If two sandboxes of pods have the same name, only the pod with the newest sandbox counts.
+        // If two pods have the same name, only the pod with the newest sandbox counts.
         let newest = |p: &RuntimePodStatus| p.sandboxes.first().map(|s| s.created_at);
         running.sort_by(|a, b| {
             let place = (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name));

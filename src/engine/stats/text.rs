@@ -1,4 +1,4 @@
-//! Writes the kubelet's resource metrics from figures. Helps to write all series that come from figures.
+//! Writes the kubelet's resource metrics from figures. Has the functions with which all figures are written as series.
 //!
 //! Invariants: pure. Every sample has the time of the reading, as in the kubelet, so that a late scrape does not make it
 //! look newer.

@@ -30,7 +30,7 @@ pub(super) struct BlobReader<'a> {
 pub(super) struct State {
     offset: u64,
     body: Option<(Uri, BodyReader<'static>)>,
-    /// Number of cuts since the last progress ([`Bounds::progress`]). The next field counts the bytes since the last cut.
+    /// Number of cuts since the last progress ([`Bounds::progress`]). `since` is the number of bytes since the last cut.
     cuts: u32,
     since: u64,
     /// True if no byte has come since the last cut.

@@ -1,6 +1,7 @@
 //! Parses `WWW-Authenticate` (RFC 9110 11.6.1), the header by which a registry asks for a login.
 
-/// Greatest length of a header in bytes. Below: most challenges in a header, and most parameters of a challenge.
+/// Greatest length of a header in bytes. `MAX_CHALLENGES` and `MAX_PARAMETERS` bound the challenges in a header, and the
+/// parameters of a challenge.
 const MAX_HEADER: usize = 8 << 10;
 const MAX_CHALLENGES: usize = 16;
 const MAX_PARAMETERS: usize = 32;

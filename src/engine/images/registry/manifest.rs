@@ -58,7 +58,7 @@ pub(super) enum ManifestError {
     /// The document has the fields of an index and of a manifest.
     #[error("the manifest is an index and a manifest at the same time")]
     TwoKinds,
-    /// The media type is that of an index for a manifest, or the reverse. The registry or the document itself gives it.
+    /// The registry, or the document itself, gives the media type of an index to a manifest, or the reverse.
     #[error("the registry says {} of a document that is not that", quoted(.0))]
     OtherKind(String),
     /// The document says that it is not an image.

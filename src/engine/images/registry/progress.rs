@@ -18,7 +18,8 @@ pub struct PullProgress {
     layers: AtomicU64,
     of_layers: AtomicU64,
     cuts: AtomicU64,
-    /// Time at which this try began. It and the next field, the time of the last byte, are in milliseconds of [`Moment`].
+    /// Time at which this try began, in milliseconds of [`Moment`]. `last_byte` is the time of the last byte, in the same
+    /// unit.
     began: AtomicU64,
     last_byte: AtomicU64,
     cut: Mutex<Cut>,
@@ -84,7 +85,7 @@ impl PullProgress {
         }
     }
 
-    /// Returns the reason why the last layer was cut off. Returns None while no layer waits to be continued.
+    /// Returns the reason why a layer was cut off last. Returns None while no layer waits to be continued.
     pub fn cut_off(&self) -> Option<String> {
         let cut = self.lock();
         (cut.layers > 0).then(|| cut.why.clone())

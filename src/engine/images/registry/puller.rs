@@ -34,7 +34,7 @@ pub struct RegistryPuller {
 pub struct PullStop(Stop);
 
 impl PullStop {
-    /// Ends the pulls that run, and all later pulls at once. Never blocks.
+    /// Ends the pulls that run, and makes all later pulls fail. Never blocks.
     pub fn stop(&self) {
         self.0.set();
     }

@@ -1,8 +1,8 @@
 //! Sends requests to one repository of one server, with its credentials.
 //!
-//! Invariants: credentials go to the server that asked for them. They go to the token server that it names only if this
-//! is in the same domain or configured. They go over http only if the registry itself has no TLS. Only one thread at a
-//! time requests a token, and a token does not outlive the pull.
+//! Invariants: credentials go to the server that asked for them. A token server that this server names gets them only if
+//! it is in the same domain or in the configuration. Credentials go over http only if the registry itself has no TLS.
+//! Only one thread at a time requests a token, and a token does not outlive the pull.
 
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ use crate::base::locks::Locked;
 
 /// A token counts as expired this long before its end.
 const MARGIN: Duration = Duration::from_secs(10);
-/// Shortest life of a token, and its life if the server names none. Below: the longest life.
+/// Shortest life of a token, and its life if the server names none. `LONGEST_LIFE` is the longest.
 const LIFE: Duration = Duration::from_secs(60);
 const LONGEST_LIFE: Duration = Duration::from_secs(3600);
 
@@ -113,8 +113,8 @@ impl Session {
         (header, now.generation)
     }
 
-    /// Returns the header that answers a refusal. If another thread has got a new header meanwhile, this one is returned.
-    /// Other threads wait.
+    /// Returns the header that answers a refusal. If another thread has got a new header meanwhile, returns that header.
+    /// Other threads wait until this call returns.
     fn authorize(
         &self,
         uri: &Uri,
