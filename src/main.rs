@@ -1,4 +1,4 @@
-//! The one binary: see [`podprobe::cli`].
+//! The `podprobe` binary. [`podprobe::cli`] runs its verbs.
 
 fn main() -> std::process::ExitCode {
     podprobe::cli::main()

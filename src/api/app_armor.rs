@@ -2,16 +2,16 @@
 
 use super::pod::{AppArmorProfile, Container, Pod};
 
-/// The old form: an annotation with the name of the container after it.
+/// Prefix of the old form of a profile: an annotation whose name ends with the name of the container.
 pub const ANNOTATION: &str = "container.apparmor.security.beta.kubernetes.io/";
-/// The old form's `RuntimeDefault`.
+/// Value of the old form's annotation that means `RuntimeDefault`.
 pub const RUNTIME_DEFAULT: &str = "runtime/default";
-/// The old form's `Unconfined`.
+/// Value of the old form's annotation that means `Unconfined`.
 pub const UNCONFINED: &str = "unconfined";
-/// Before the name of a `Localhost` profile in the old form.
+/// Prefix of the old form's value that means `Localhost`. The name of the profile follows it.
 pub const LOCALHOST: &str = "localhost/";
 
-/// The profile of a container: its own, else its annotation's, else the pod's.
+/// Returns the profile of a container: the container's own, else that of its annotation, else the pod's.
 pub fn profile(pod: &Pod, container: &Container) -> Option<AppArmorProfile> {
     let own = container.security_context.app_armor_profile.clone();
     own.or_else(|| annotated(pod, &container.name))
@@ -33,7 +33,7 @@ fn annotated(pod: &Pod, container: &str) -> Option<AppArmorProfile> {
     }
 }
 
-/// The profiles of its containers that the kernel must enforce.
+/// Returns the profiles of the pod's containers that the kernel must enforce.
 pub fn required(pod: &Pod) -> impl Iterator<Item = AppArmorProfile> {
     let all = pod.spec.all_containers();
     all.filter_map(|c| profile(pod, c))

@@ -1,13 +1,13 @@
-//! The capabilities of Linux by name.
+//! The names of Linux's capabilities.
 
-/// The capability that `name` means; `name` may be in any case and begin with `CAP_`.
+/// Returns the capability that `name` means. `name` may be in any case and may begin with `CAP_`.
 pub fn canonical(name: &str) -> Option<&'static str> {
     let upper = name.to_ascii_uppercase();
     let plain = upper.strip_prefix("CAP_").unwrap_or(&upper);
     CAPABILITIES.iter().find(|known| **known == plain).copied()
 }
 
-/// True if `name` begins with `CAP_`, as in the kernel's headers. containerd knows no capability by such a name.
+/// True if `name` begins with `CAP_`, as in the kernel's headers. containerd does not know such names.
 pub fn has_prefix(name: &str) -> bool {
     name.get(..4)
         .is_some_and(|start| start.eq_ignore_ascii_case("CAP_"))

@@ -1,4 +1,4 @@
-//! Ranges of addresses, `10.244.0.0/24`.
+//! Ranges of addresses, such as `10.244.0.0/24`.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -6,13 +6,13 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// A reason for which a text is no range.
+/// The reasons for which a text is not a range of addresses.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CidrError {
-    /// The text is no address with the length of a prefix.
+    /// The text is not an address with a prefix length.
     #[error("{0:?} is no range of addresses; write it like 10.244.0.0/24 or fd00:10:244::/112")]
     Form(String),
-    /// The text is an address in a range.
+    /// The text is an address inside a range: bits after the prefix are set.
     #[error("{text:?} has bits beyond its prefix; did you mean {range}?")]
     HostBits {
         /// Text as it was given.
@@ -22,7 +22,7 @@ pub enum CidrError {
     },
 }
 
-/// An address with the length of its prefix. As a range its host bits are 0.
+/// An IP address with a prefix length. In a range, all bits after the prefix are 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Cidr {
     /// First address of the range, or the address of an interface in the range.
@@ -32,7 +32,7 @@ pub struct Cidr {
 }
 
 impl Cidr {
-    /// A range of IPv4.
+    /// Returns a range of IPv4 addresses.
     pub const fn v4(network: [u8; 4], prefix: u8) -> Self {
         let [a, b, c, d] = network;
         Self {
@@ -41,7 +41,7 @@ impl Cidr {
         }
     }
 
-    /// The address alone.
+    /// Returns the range that contains this address alone.
     pub fn single(ip: IpAddr) -> Self {
         Self {
             network: ip,
@@ -49,7 +49,7 @@ impl Cidr {
         }
     }
 
-    /// The range that a text is, its host bits cleared as the API clears them.
+    /// Reads a range from a text. Bits after the prefix are cleared, as the API does.
     pub fn of_text(text: &str) -> Option<Self> {
         let (address, prefix) = text.split_once('/')?;
         let network: IpAddr = address.parse().ok()?;
@@ -81,12 +81,13 @@ impl Cidr {
             .unwrap_or(u128::MAX)
     }
 
-    /// Returns the address at that place in the range; the first place is 0. None past the end of the range.
+    /// Returns the address at a place in the range; the first place is 0. Returns None past the end of the range.
     pub fn nth(self, n: u128) -> Option<IpAddr> {
         (n < self.size()).then(|| address(self.network, (number(self.network) & self.mask()) + n))
     }
 
-    /// Returns the place of an address in the range.
+    /// Returns the place of an address in the range; the first place is 0. Returns None if the address is outside of
+    /// it.
     pub fn place(self, ip: IpAddr) -> Option<u128> {
         self.contains(ip)
             .then(|| number(ip) - (number(self.network) & self.mask()))
@@ -125,7 +126,7 @@ impl fmt::Display for Cidr {
 impl FromStr for Cidr {
     type Err = CidrError;
 
-    /// A range: address, slash, length. Its host bits must be 0.
+    /// Reads a range: address, slash, prefix length. All bits after the prefix must be 0.
     fn from_str(s: &str) -> Result<Self, CidrError> {
         let range = Self::of_text(s).ok_or_else(|| CidrError::Form(s.to_owned()))?;
         let given = s.split('/').next().and_then(|ip| ip.parse().ok());

@@ -1,16 +1,16 @@
-//! Conditions of a pod that others than podprobe set, such as those that readiness gates name.
+//! The pod conditions that clients set, such as those that readiness gates name.
 //!
-//! Invariants: pure. A change that [`ConditionChange::check`] has let through fits into one request of a client.
+//! Invariants: pure. A change that [`ConditionChange::check`] accepts fits into one request of a client.
 
 use serde::{Deserialize, Serialize};
 
 use super::PodCondition;
 use super::validation::is_qualified_name;
 
-/// A reason for which a client may not ask for a change.
+/// The reasons for which a client may not make a change.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConditionError {
-    /// The type is no qualified name.
+    /// The type is not a qualified name.
     #[error("'{type_}' is no type of a condition: {complaint}")]
     Type {
         /// Type as it was given.
@@ -18,20 +18,21 @@ pub enum ConditionError {
         /// First complaint about the name, in the API's words.
         complaint: String,
     },
-    /// The condition is one of podprobe's own.
+    /// The condition is set by podprobe itself.
     #[error("condition {0} is set by podprobe alone; set those that the pod's readinessGates name")]
     Kubelets(String),
-    /// The reason is out of bounds.
+    /// The reason has a bad form or is too long.
     #[error(
         "a reason is one word of at most {MAX_REASON} letters, digits and '_', that begins with a letter"
     )]
     Reason,
-    /// The message is out of bounds.
+    /// The message is too long or has control characters.
     #[error("a message has at most {MAX_MESSAGE} bytes and no control characters")]
     Message,
 }
 
-/// The types that the kubelet writes itself, and DisruptionTarget, which it shares with the control plane.
+/// Condition types that the kubelet sets itself, and DisruptionTarget, which both the kubelet and the control plane
+/// set.
 const KUBELETS: [&str; 9] = [
     "PodScheduled",
     "Ready",
@@ -61,7 +62,7 @@ pub enum ConditionStatus {
     True,
     /// The condition does not hold.
     False,
-    /// The setter of the condition cannot tell whether it holds.
+    /// The client that sets the condition does not know whether it holds.
     Unknown,
 }
 
@@ -69,7 +70,7 @@ impl ConditionStatus {
     /// All statuses.
     pub const ALL: [Self; 3] = [Self::True, Self::False, Self::Unknown];
 
-    /// The API's word.
+    /// Returns the API's word for the status.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::True => "True",
@@ -79,11 +80,11 @@ impl ConditionStatus {
     }
 }
 
-/// A change of one condition of a pod that a client asks for.
+/// A change of one condition of a pod, as a client asks for it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ConditionChange {
-    /// A qualified name that [`is_kubelets`] does not know.
+    /// Type of the condition: a qualified name. Podprobe does not set conditions of this type itself.
     #[serde(rename = "type")]
     pub type_: String,
     /// New status of the condition; None removes the condition.
@@ -122,7 +123,7 @@ impl ConditionChange {
         Ok(())
     }
 
-    /// The condition as it is to be, without its time; None when it is to be removed.
+    /// Returns the new condition, without its time; None if the change removes the condition.
     pub fn condition(&self) -> Option<PodCondition> {
         Some(PodCondition {
             type_: self.type_.clone(),

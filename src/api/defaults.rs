@@ -1,14 +1,14 @@
-//! Defaults of kubelet-probes 1.1, written into the raw object so that every reader of it sees
-//! them.
+//! The defaults of pods (kubelet-probes 1.1). They are written into the raw object, so that every reader of the
+//! object sees them.
 //!
-//! Invariant: never fails and never panics. A value of the wrong shape is left alone, because
-//! decoding refuses it. Applying the defaults twice changes nothing.
+//! Invariant: never fails and never panics. A value of the wrong shape is left alone, because the decoder refuses it.
+//! Applying the defaults twice changes nothing more.
 
 use serde_json::{Map, Value, json};
 
 type Object = Map<String, Value>;
 
-/// Gives a v1 Pod its defaults.
+/// Adds the defaults to a v1 Pod.
 pub fn apply(pod: &mut Value) {
     let Some(spec) = pod
         .as_object_mut()
@@ -43,7 +43,7 @@ pub fn apply(pod: &mut Value) {
         }
     }
     for volume in objects(spec, "volumes") {
-        // Its only key is its name: it has no source.
+        // A volume that has only a name has no source.
         if volume.keys().all(|key| key == "name") {
             volume.insert("emptyDir".into(), json!({}));
         }
@@ -51,7 +51,8 @@ pub fn apply(pod: &mut Value) {
     }
 }
 
-/// The permission bits of files, 0644, the version of fields, and the pull policy of an image.
+/// Adds the defaults of a volume: the permission bits of files (0644), the API version of fields, and the pull policy
+/// of an image.
 fn default_volume(volume: &mut Object) {
     if let Some(image) = volume.get_mut("image").and_then(Value::as_object_mut) {
         default_pull_policy(image, "reference", "pullPolicy");
@@ -79,7 +80,7 @@ fn default_field_ref(owner: &mut Object) {
     }
 }
 
-/// The objects of the list in a field.
+/// Iterates over the objects in the list `list` of `owner`.
 fn objects<'v>(owner: &'v mut Object, list: &str) -> impl Iterator<Item = &'v mut Object> {
     owner
         .get_mut(list)
@@ -95,7 +96,7 @@ fn default_text(owner: &mut Object, key: &str, text: &str) {
     }
 }
 
-/// An explicit 0 counts as absent too.
+/// Sets the number if it is missing. An explicit 0 counts as missing too.
 fn default_number(owner: &mut Object, key: &str, number: i64) {
     if owner.get(key).is_none_or(|value| *value == json!(0)) {
         owner.insert(key.into(), number.into());
@@ -153,7 +154,7 @@ fn default_probe(probe: &mut Object) {
     }
 }
 
-/// `httpGet` of a probe or a lifecycle hook.
+/// Adds the defaults of `httpGet` in a probe or a lifecycle hook.
 fn default_http(owner: &mut Object) {
     if let Some(http) = owner.get_mut("httpGet").and_then(Value::as_object_mut) {
         default_text(http, "path", "/");

@@ -2,9 +2,8 @@
 
 use super::pod::EnvVar;
 
-/// Replaces each `$(NAME)` that `lookup` knows; an inserted value is not expanded again. `$$`
-/// becomes `$`, so `$$(A)` gives `$(A)`; everything else is left as it is. NAME reaches to the
-/// first `)`.
+/// Replaces each `$(NAME)` that `lookup` knows. An inserted value is not expanded again. `$$` becomes `$`, so `$$(A)`
+/// gives `$(A)`. Everything else stays as it is. NAME ends at the first `)`.
 pub fn expand(text: &str, lookup: impl Fn(&str) -> Option<String>) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -17,8 +16,8 @@ pub fn expand(text: &str, lookup: impl Fn(&str) -> Option<String>) -> String {
     out + rest
 }
 
-/// Expands the first reference of a text that starts with `$`; returns its value and the rest of
-/// the text.
+/// Expands the first reference of a text that starts with `$`. Returns the reference's value and the rest of the
+/// text.
 fn reference<'t>(text: &'t str, lookup: &impl Fn(&str) -> Option<String>) -> (String, &'t str) {
     if let Some(after) = text.strip_prefix("$$") {
         return ("$".to_owned(), after);
@@ -32,8 +31,8 @@ fn reference<'t>(text: &'t str, lookup: &impl Fn(&str) -> Option<String>) -> (St
     }
 }
 
-/// The words an exec probe runs: expanded against the literal values of the container's `env`, where a later entry
-/// wins and an entry with `valueFrom` counts as empty.
+/// Returns the command of an exec probe with its references expanded. The values come from the container's `env`: a
+/// later variable replaces an earlier one of the same name, and a variable with `valueFrom` is empty.
 pub fn probe_command(command: &[String], env: &[EnvVar]) -> Vec<String> {
     let lookup = |name: &str| {
         env.iter()

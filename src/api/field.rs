@@ -1,8 +1,7 @@
-//! Fields of an object by path, and the errors of a field in the forms of kubelet-probes 1.2.
+//! The paths of fields in objects, and the errors of fields in the forms of kubelet-probes 1.2.
 //!
-//! Invariant: one place writes paths. `push_key` decides between `.key` and `[key]` for errors, for
-//! unread fields and for the scanner that finds lines, so all three write the same path for a
-//! field.
+//! Invariant: one place writes paths. `push_key` decides between `.key` and `[key]` for errors, for unread fields and
+//! for the scanner that finds lines. So all three write the same path for a field.
 
 use std::fmt;
 
@@ -11,28 +10,28 @@ use serde_json::Value;
 /// The type of a [`FieldError`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldErrorKind {
-    /// Must be set.
+    /// The field must be set.
     Required,
-    /// Has a value that is not allowed.
+    /// The field has a value that is not allowed.
     Invalid,
-    /// Is not in a short list of values.
+    /// The field's value is not in a short list of values.
     NotSupported,
-    /// May not be set here.
+    /// The field may not be set here.
     Forbidden,
-    /// Must be unique.
+    /// The field's value must be unique.
     Duplicate,
-    /// Names an object that does not exist.
+    /// The field names an object that does not exist.
     NotFound,
-    /// Too many bytes.
+    /// The field has too many bytes.
     TooLong,
-    /// Too many items.
+    /// The field has too many items.
     TooMany,
-    /// A bug of podprobe.
+    /// Podprobe has a bug.
     Internal,
 }
 
 impl FieldErrorKind {
-    /// The type text of kubelet-probes 1.2.
+    /// Returns the text for the type, in the words of kubelet-probes 1.2.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Required => "Required value",
@@ -47,7 +46,7 @@ impl FieldErrorKind {
         }
     }
 
-    /// True if the text of such an error contains the bad value.
+    /// True if the text of an error of this type contains the bad value.
     pub fn prints_value(self) -> bool {
         matches!(
             self,
@@ -56,14 +55,14 @@ impl FieldErrorKind {
     }
 }
 
-/// An error of one field. Prints as `<path>: <type text>[: <bad value>][: <detail>]`.
+/// An error of one field. It prints as `<path>: <type text>[: <bad value>][: <detail>]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldError {
-    /// `spec.containers[0].livenessProbe.httpGet.port`.
+    /// Path of the field, such as `spec.containers[0].livenessProbe.httpGet.port`.
     pub path: String,
     /// The type of the error.
     pub kind: FieldErrorKind,
-    /// The bad value as printed: strings quoted, numbers plain, the rest as JSON.
+    /// Bad value as it is printed: strings in quotes, numbers plain, other values as JSON.
     pub value: Option<String>,
     /// Detail of the error, such as the allowed values; may be empty.
     pub detail: String,
@@ -84,12 +83,12 @@ impl FieldError {
         }
     }
 
-    /// The field must be set.
+    /// Returns the error that the field must be set.
     pub fn required(path: impl Into<String>, detail: impl Into<String>) -> Self {
         Self::new(path, FieldErrorKind::Required, None, detail)
     }
 
-    /// The field's value is not allowed.
+    /// Returns the error that the field's value is not allowed.
     pub fn invalid(
         path: impl Into<String>,
         value: impl Into<Value>,
@@ -103,7 +102,7 @@ impl FieldError {
         )
     }
 
-    /// The field's value is none of `supported`.
+    /// Returns the error that the field's value is not one of `supported`.
     pub fn not_supported(
         path: impl Into<String>,
         value: impl Into<Value>,
@@ -120,12 +119,12 @@ impl FieldError {
         )
     }
 
-    /// The field may not be set here.
+    /// Returns the error that the field may not be set here.
     pub fn forbidden(path: impl Into<String>, detail: impl Into<String>) -> Self {
         Self::new(path, FieldErrorKind::Forbidden, None, detail)
     }
 
-    /// The field's value is taken.
+    /// Returns the error that the field's value is already in use.
     pub fn duplicate(path: impl Into<String>, value: impl Into<Value>) -> Self {
         Self::new(
             path,
@@ -135,7 +134,7 @@ impl FieldError {
         )
     }
 
-    /// The field names an object that does not exist.
+    /// Returns the error that the field names an object that does not exist.
     pub fn not_found(path: impl Into<String>, value: impl Into<Value>) -> Self {
         Self::new(
             path,
@@ -145,7 +144,7 @@ impl FieldError {
         )
     }
 
-    /// The field has more than `max` bytes.
+    /// Returns the error that the field has more than `max` bytes.
     pub fn too_long(path: impl Into<String>, max: usize) -> Self {
         Self::new(
             path,
@@ -155,7 +154,7 @@ impl FieldError {
         )
     }
 
-    /// The field has more than `max` items.
+    /// Returns the error that the field has more than `max` items. `actual` is the number of items.
     pub fn too_many(path: impl Into<String>, actual: usize, max: usize) -> Self {
         Self::new(
             path,
@@ -180,7 +179,7 @@ impl fmt::Display for FieldError {
     }
 }
 
-/// Several errors in one line: `[e1, e2]`, or the one error alone (kubelet-probes 1.2).
+/// Prints several errors in one line: `[e1, e2]`, or a single error without brackets (kubelet-probes 1.2).
 pub fn aggregate<T: fmt::Display>(errors: &[T]) -> String {
     match errors {
         [one] => one.to_string(),
@@ -191,10 +190,10 @@ pub fn aggregate<T: fmt::Display>(errors: &[T]) -> String {
     }
 }
 
-/// The longest value or name that a text contains uncut, in characters.
+/// Longest value or name that a text contains without being cut, in characters.
 const CLIP: usize = 160;
 
-/// `text`, cut to a length that suits a terminal and a log line.
+/// Returns `text`, cut to a length that suits a terminal and a log line.
 pub(crate) fn clip(text: &str) -> String {
     match text.char_indices().nth(CLIP) {
         Some((end, _)) => format!("{}…", &text[..end]),
@@ -202,7 +201,7 @@ pub(crate) fn clip(text: &str) -> String {
     }
 }
 
-/// `path.name`.
+/// Returns the path of a field: `path.name`.
 pub(crate) fn child(path: &str, name: &str) -> String {
     if path.is_empty() {
         name.to_owned()
@@ -211,17 +210,17 @@ pub(crate) fn child(path: &str, name: &str) -> String {
     }
 }
 
-/// `path[i]`.
+/// Returns the path of an item of a list: `path[index]`.
 pub(crate) fn item(path: &str, index: usize) -> String {
     format!("{path}[{index}]")
 }
 
-/// `path[key]`: an entry of a map whose keys the user chooses.
+/// Returns the path of an entry of a map: `path[key]`. The user chooses the keys of such a map.
 pub(crate) fn entry(path: &str, key: &str) -> String {
     format!("{path}[{}]", clip(key))
 }
 
-/// Fields whose keys the user chooses; their entries print as `labels[key]`.
+/// Fields that are maps with keys that the user chooses. Their entries print as `labels[key]`.
 const MAPS: [&str; 11] = [
     "labels",
     "annotations",
@@ -236,12 +235,12 @@ const MAPS: [&str; 11] = [
     "selector",
 ];
 
-/// True if the value at `path` is a map whose keys the user chooses.
+/// True if the value at `path` is a map with keys that the user chooses.
 pub(crate) fn is_map(path: &str) -> bool {
     MAPS.contains(&path.rsplit('.').next().unwrap_or(path))
 }
 
-/// Lengthens `path` by a key, as `.key` or as `[key]`; a key too long to read is cut.
+/// Adds a key to `path`, as `.key` or as `[key]`. A key that is too long to read is cut.
 pub(crate) fn push_key(path: &mut String, key: &str) {
     *path = if is_map(path) {
         entry(path, key)
@@ -250,16 +249,16 @@ pub(crate) fn push_key(path: &mut String, key: &str) {
     };
 }
 
-/// A step from a value to a value inside it.
+/// A step from a value to a value inside of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Into an object.
+    /// Step into a member of an object, by key.
     Key(String),
-    /// Into an array.
+    /// Step into an item of an array, by index.
     Index(usize),
 }
 
-/// The path as the API writes it.
+/// Renders steps as a path, in the API's form.
 pub(crate) fn render(steps: &[Step]) -> String {
     steps.iter().fold(String::new(), |mut path, step| {
         match step {
@@ -270,7 +269,7 @@ pub(crate) fn render(steps: &[Step]) -> String {
     })
 }
 
-/// The value at the end of the steps.
+/// Returns the value at the end of the steps.
 pub(crate) fn lookup<'v>(value: &'v Value, steps: &[Step]) -> Option<&'v Value> {
     steps.iter().try_fold(value, |value, step| match step {
         Step::Key(key) => value.get(key),

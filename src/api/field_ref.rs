@@ -1,6 +1,6 @@
 //! The values of `fieldRef` and `resourceFieldRef`, for variables and for downwardAPI volumes.
 //!
-//! Invariant: a value depends on the pod and on [`PodFacts`] alone.
+//! Invariant: a value depends only on the pod and on [`PodFacts`].
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,16 +10,16 @@ use super::pod::{Container, Pod, ResourceFieldSelector};
 use super::quantity::Quantity;
 use super::validation::names;
 
-/// A reason for which a reference has no value.
+/// The reasons for which a reference has no value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FieldRefError {
-    /// The path names no field.
+    /// The path does not name a field.
     #[error("unsupported fieldPath: {0}")]
     Path(String),
-    /// The field that the path names has no keys.
+    /// The path has a key, but the field has no keys.
     #[error("fieldPath {0:?} does not support subscript")]
     Subscript(String),
-    /// The key in the path is no name of a label or an annotation.
+    /// The key in the path is not a valid name of a label or an annotation.
     #[error("invalid key subscript in {path}: {}", complaints.join(";"))]
     Key {
         /// Path with the key.
@@ -30,40 +30,40 @@ pub enum FieldRefError {
     /// The pod has no container of that name.
     #[error("container {0} not found")]
     Container(String),
-    /// The resource is none that a reference can name.
+    /// A reference cannot name this resource.
     #[error("unsupported container resource : {0}")]
     Resource(String),
     /// The divisor is negative.
     #[error("divisor {0:?} is negative")]
     Divisor(String),
-    /// A limit, a request or the divisor is no quantity.
+    /// A limit, a request or the divisor is not a quantity.
     #[error("{0:?} is no quantity")]
     Quantity(String),
 }
 
-/// Facts about a pod and its node that field references need besides the pod's object.
+/// Facts about a pod and its node that are not in the pod's object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodFacts {
-    /// Addresses of the node, the first one first.
+    /// Addresses of the node, primary first.
     pub host_ips: Vec<String>,
-    /// Addresses of the pod, the first one first. Empty while the pod has none.
+    /// Addresses of the pod, primary first. Empty while the pod has no address.
     pub pod_ips: Vec<String>,
-    /// Stands for each limit that a container does not have.
+    /// Resources of the node. They stand in for limits that a container does not have.
     pub allocatable: Allocatable,
 }
 
 /// Resources that the node has for pods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Allocatable {
-    /// Thousandths of a processor.
+    /// Processor time in thousandths of a processor.
     pub milli_cpu: i64,
     /// Memory in bytes.
     pub memory: i64,
-    /// Bytes of the disk below /var/lib/podprobe.
+    /// Size of the disk below /var/lib/podprobe in bytes.
     pub ephemeral_storage: i64,
 }
 
-/// The value of a `fieldRef`. A label or annotation that the pod does not have is empty, as in the
+/// Returns the value of a `fieldRef`. It is empty for a label or annotation that the pod does not have, as in the
 /// kubelet.
 ///
 /// # Errors
@@ -90,7 +90,7 @@ pub fn field_value(pod: &Pod, facts: &PodFacts, path: &str) -> Result<String, Fi
     })
 }
 
-/// `metadata.labels['key']` in its two parts.
+/// Splits `metadata.labels['key']` into map and key.
 pub fn subscript(path: &str) -> Option<(&str, &str)> {
     let (map, key) = path.strip_suffix("']")?.split_once("['")?;
     (!map.is_empty()).then_some((map, key))
@@ -114,7 +114,8 @@ fn entry_value(pod: &Pod, path: &str, map: &str, key: &str) -> Result<String, Fi
     }
 }
 
-/// Without an API server nothing acts on a service account, so only the object as written has it.
+/// Returns the name of the pod's service account. It is in the raw object only, because nothing acts on a service
+/// account without an API server.
 fn service_account_name(pod: &Pod) -> String {
     let spec = pod.raw.at("/spec").unwrap_or_default();
     let name = |field: &str| spec[field].as_str().filter(|name| !name.is_empty());
@@ -122,7 +123,7 @@ fn service_account_name(pod: &Pod) -> String {
     name.unwrap_or_default().to_owned()
 }
 
-/// A line `key="value"` for each entry, by key, without a line end after the last.
+/// Renders a map in the order of its keys, as one line `key="value"` for each entry. The last line has no line end.
 fn format_map(map: &BTreeMap<String, String>) -> String {
     let lines: Vec<String> = map
         .iter()
@@ -154,7 +155,7 @@ fn push_quoted(to: &mut String, c: char) {
         '\x0b' => Some('v'),
         _ => None,
     };
-    // Rust's list of what can be printed; the apostrophe is only escaped in a char.
+    // This is Rust's list of printable characters. `escape_debug` escapes the apostrophe although Go does not.
     let printable = c == '\'' || c.escape_debug().count() == 1;
     let written = match (short, c as u32) {
         (Some(short), _) => write!(to, "\\{short}"),
@@ -166,8 +167,8 @@ fn push_quoted(to: &mut String, c: char) {
     written.expect("a String takes every text");
 }
 
-/// The value of a `resourceFieldRef`, in units of its divisor and rounded up. `own` is the container
-/// whose variable it is; a volume has none, and names its container.
+/// Returns the value of a `resourceFieldRef`, in units of its divisor and rounded up. `own` is the container that has
+/// the variable. A volume has no such container and must name one.
 ///
 /// # Errors
 /// Returns a [`FieldRefError`] if there is no such container or resource, or if a quantity cannot be used.
@@ -185,19 +186,19 @@ pub fn resource_value(
         .ok_or_else(|| FieldRefError::Resource(selector.resource.clone()))?;
     let amount = resource.amount(container, facts.allocatable)?;
     let divisor = resource.divisor(selector)?;
-    // The kubelet divides floating point numbers; whole ones differ only beyond 2^53.
+    // The kubelet divides floating point numbers. The results of whole numbers differ only beyond 2^53.
     let (amount, divisor) = (i128::from(amount), i128::from(divisor));
     let up = i128::from(amount.rem_euclid(divisor) != 0);
     Ok((amount.div_euclid(divisor) + up).to_string())
 }
 
-/// A resource as a `resourceFieldRef` names it: one of [`RESOURCES`], or huge pages.
+/// A resource in a `resourceFieldRef`: one of [`RESOURCES`], or huge pages.
 struct Resource<'a> {
     is_limit: bool,
     name: &'a str,
 }
 
-/// The resources that a `resourceFieldRef` can name, after `limits.` or `requests.`.
+/// The resources that can follow `limits.` or `requests.` in a `resourceFieldRef`.
 pub const RESOURCES: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
 
 impl<'a> Resource<'a> {
@@ -215,7 +216,7 @@ impl<'a> Resource<'a> {
         })
     }
 
-    /// Thousandths for cpu, else units.
+    /// Returns the amount: thousandths of a processor for cpu, else units.
     fn amount(
         &self,
         container: &Container,
@@ -235,13 +236,13 @@ impl<'a> Resource<'a> {
             (false, _) => written,
             (true, "cpu") => allocatable.milli_cpu,
             (true, "memory") => allocatable.memory,
-            // Never overcommitted: what has no limit has none.
+            // Huge pages are never overcommitted: a container without a limit has none.
             (true, name) if huge_pages::is_resource(name) => 0,
             (true, _) => allocatable.ephemeral_storage,
         })
     }
 
-    /// Returns the divisor; 1 when it is missing or 0.
+    /// Returns the divisor; it is 1 when it is missing or 0.
     fn divisor(&self, selector: &ResourceFieldSelector) -> Result<i64, FieldRefError> {
         let one = Quantity("1".into());
         let written = selector.divisor.as_ref().unwrap_or(&one);

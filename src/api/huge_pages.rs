@@ -1,21 +1,22 @@
-//! The names and sizes of huge pages: of resources, of media and of cgroup files.
+//! The names and sizes of huge pages, as resources, as media of emptyDirs and in cgroup files.
 
 use super::quantity::Quantity;
 
 const RESOURCE: &str = "hugepages-";
 const MEDIUM: &str = "HugePages";
 
-/// True if the resource is one of huge pages, whatever their size.
+/// True if the resource is huge pages of any size.
 pub fn is_resource(name: &str) -> bool {
     name.starts_with(RESOURCE)
 }
 
-/// The page size in bytes of the resource `hugepages-2Mi`; None for any other, and for what is no size.
+/// Returns the page size in bytes of a resource such as `hugepages-2Mi`. Returns None for another resource or a bad
+/// size.
 pub fn page_size(resource: &str) -> Option<u64> {
     size(resource.strip_prefix(RESOURCE)?)
 }
 
-/// The resource of pages of this many bytes: `hugepages-2Mi`.
+/// Returns the resource name for pages of this many bytes, such as `hugepages-2Mi`.
 pub fn resource(page_size: u64) -> String {
     format!(
         "{RESOURCE}{}",
@@ -23,7 +24,7 @@ pub fn resource(page_size: u64) -> String {
     )
 }
 
-/// Returns the page size as the files of the cgroup controller write it: `2MB`.
+/// Returns the page size as the cgroup controller's file names write it, such as `2MB`.
 pub fn cgroup_size(page_size: u64) -> String {
     scaled(page_size, ["B", "KB", "MB", "GB", "TB"])
 }
@@ -34,7 +35,8 @@ pub fn is_medium(medium: &str) -> bool {
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
 }
 
-/// The page size in bytes of the medium `HugePages-2Mi`; None for `HugePages`, and for what is no size.
+/// Returns the page size in bytes of a medium such as `HugePages-2Mi`. Returns None for `HugePages` and for a bad
+/// size.
 pub fn medium_page_size(medium: &str) -> Option<u64> {
     size(medium.strip_prefix(MEDIUM)?.strip_prefix('-')?)
 }
@@ -45,7 +47,7 @@ fn size(text: &str) -> Option<u64> {
     (amount.is_whole() && bytes > 0).then_some(bytes)
 }
 
-/// Renders a size in the largest unit of which it is a whole number.
+/// Renders a size in the largest unit in which the size is a whole number.
 fn scaled(mut bytes: u64, units: [&str; 5]) -> String {
     let mut unit = 0;
     while bytes > 0 && bytes.is_multiple_of(1024) && unit + 1 < units.len() {

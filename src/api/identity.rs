@@ -1,17 +1,16 @@
-//! The identity that a pod's source gives it (kubelet-probes 6.1): UID, name suffix, namespace, node.
+//! The identity that a source gives its pods (kubelet-probes 6.1): UID, name suffix, namespace, node.
 //!
-//! Invariant: pure. The same content from the same origin gives the same UID, and any other content
-//! or origin another one. Layout, key order, nulls and explicit defaults are not content: they
-//! decode to the same pod.
+//! Invariant: pure. The same content from the same origin gives the same UID. Other content or another origin gives
+//! another UID. Layout, key order, nulls and explicit defaults are not content: they decode to the same pod.
 
 use serde_json::{Map, Value, json};
 
 use super::pod::Pod;
 use super::source::{HASH_ANNOTATION, PodOrigin, PodSource, SEEN_ANNOTATION};
 
-/// Gives a decoded and defaulted static pod its UID (when it has none), name suffix, namespace,
-/// node name, annotation, toleration and phase. A pod without a name stays without one, and
-/// validation refuses it. A pod of the API server has its identity already.
+/// Gives a decoded static pod with defaults its name suffix, namespace, node name, annotation, toleration and phase,
+/// and a UID if it has none. A pod without a name stays without one, and validation refuses it. A pod of the API
+/// server already has its identity.
 pub fn apply(raw: &mut Value, origin: &PodOrigin) {
     let Some(uid_texts) = origin.uid_texts() else {
         return;
@@ -46,12 +45,12 @@ pub fn apply(raw: &mut Value, origin: &PodOrigin) {
     object(raw, "status").insert("phase".into(), "Pending".into());
 }
 
-/// `<name>-<lower case node name>`.
+/// Returns the name of a static pod: `<name>-<node name in lower case>`.
 pub fn static_name(name: &str, node_name: &str) -> String {
     format!("{name}-{}", node_name.to_lowercase())
 }
 
-/// A static pod is never evicted by a NoExecute taint.
+/// Adds the toleration that keeps a static pod from being evicted by a NoExecute taint.
 fn tolerate_everything(spec: &mut Map<String, Value>) {
     let exists = json!({"operator": "Exists", "effect": "NoExecute"});
     let tolerations = spec.entry("tolerations").or_insert_with(|| json!([]));
@@ -100,7 +99,7 @@ fn object_in<'m>(map: &'m mut Map<String, Value>, key: &str) -> &'m mut Map<Stri
     inner
 }
 
-/// 32 hex digits over the pod and the texts of its origin.
+/// Returns the UID of a pod without one: a hash of the pod and the texts of its origin, as 32 hex digits.
 fn derived_uid(raw: &Value, uid_texts: &[String]) -> String {
     let mut hash = Fnv128::new();
     hash.value(raw);
@@ -108,11 +107,11 @@ fn derived_uid(raw: &Value, uid_texts: &[String]) -> String {
     format!("{:032x}", hash.0)
 }
 
-/// 32 hex digits over all that the source says of a pod. Unlike the UID it changes with the file also where the file gives
-/// the UID.
+/// Returns a hash of the pod as its source gives it, as 32 hex digits. It changes with the file even if the file
+/// gives the UID.
 pub fn content_hash(pod: &Pod) -> String {
     let mut raw = pod.raw.value();
-    // When it was read changes with each daemon.
+    // The time at which the pod was first seen is left out, because it changes with each daemon.
     if let Some(annotations) = raw.pointer_mut("/metadata/annotations") {
         let annotations = annotations.as_object_mut();
         annotations.map(|all| all.remove(SEEN_ANNOTATION));
@@ -122,7 +121,8 @@ pub fn content_hash(pod: &Pod) -> String {
     format!("{:032x}", hash.0)
 }
 
-/// The content hash of a pod without its UID: it is equal for equal content, whoever gave the pod its identity.
+/// Returns the content hash of a pod without its UID. It is equal for equal content, whoever gave the pod its
+/// identity.
 pub fn content_hash_without_uid(pod: &Pod) -> String {
     let mut raw = pod.raw.value();
     let metadata = raw.pointer_mut("/metadata").and_then(Value::as_object_mut);
@@ -140,7 +140,7 @@ pub fn content_hash_without_uid(pod: &Pod) -> String {
     format!("{:032x}", hash.0)
 }
 
-/// FNV-1a, 128 bits.
+/// FNV-1a hash with 128 bits.
 struct Fnv128(u128);
 
 impl Fnv128 {
@@ -155,8 +155,7 @@ impl Fnv128 {
         }
     }
 
-    /// Hashes a text with its length before it, so that two texts differ from one text made of
-    /// both.
+    /// Hashes the length of a text and then the text. So two texts have another hash than one text made of both.
     fn text(&mut self, text: &str) {
         self.write(&(text.len() as u64).to_le_bytes());
         self.write(text.as_bytes());

@@ -1,8 +1,8 @@
-//! The objects beside pods: what they refer to (ConfigMap, Secret, PersistentVolumeClaim), and what leads clients to them
-//! (Service, EndpointSlice, Endpoints).
+//! The objects beside pods. Pods refer to some of them (ConfigMap, Secret, PersistentVolumeClaim); the others lead
+//! clients to pods (Service, EndpointSlice, Endpoints).
 //!
-//! Invariants: an object that [`super::decode`] returns is valid. No text of a Secret is ever in a
-//! message, a log line or a debug output; only [`LocalObject::v1`] gives it, to a client that asks for the object.
+//! Invariants: an object that [`super::decode`] returns is valid. The data of a Secret is never in a message, a log
+//! line or a debug output. Only [`LocalObject::v1`] returns it, for a client that asks for the object.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,25 +20,25 @@ use super::service::{EndpointSlice, Service};
 pub enum ObjectKind {
     /// Texts and bytes by key.
     ConfigMap,
-    /// Texts and bytes by key that are kept in memory only where containers see them.
+    /// Texts and bytes by key. Where containers see them, they are kept only in memory.
     Secret,
-    /// A directory that outlives its pods.
+    /// A claim of a directory that outlives its pods.
     PersistentVolumeClaim,
-    /// An address and a name for pods.
+    /// An address and a name that lead to pods.
     Service,
-    /// The endpoints that connections to a service go to.
+    /// A list of endpoints that connections to a service go to.
     EndpointSlice,
     /// The older form of an EndpointSlice.
     Endpoints,
 }
 
 impl ObjectKind {
-    /// The kinds that pods refer to.
+    /// Kinds of objects that pods refer to.
     pub const OF_PODS: [Self; 3] = [Self::ConfigMap, Self::Secret, Self::PersistentVolumeClaim];
-    /// The kinds that services are made of.
+    /// Kinds of objects that services are made of.
     pub const OF_SERVICES: [Self; 3] = [Self::Service, Self::EndpointSlice, Self::Endpoints];
 
-    /// Returns the word that `kind` has for objects of this kind.
+    /// Returns the value of the field `kind`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::ConfigMap => "ConfigMap",
@@ -50,7 +50,7 @@ impl ObjectKind {
         }
     }
 
-    /// Returns the word that the API's errors have for this kind, in lower case.
+    /// Returns the word for this kind in the API's errors, in lower case.
     pub fn resource(self) -> &'static str {
         match self {
             Self::ConfigMap => "configmap",
@@ -83,7 +83,7 @@ pub struct ObjectKey {
 }
 
 impl ObjectKey {
-    /// The key of that object.
+    /// Returns the key of an object.
     pub fn new(kind: ObjectKind, namespace: impl Into<String>, name: impl Into<String>) -> Self {
         Self {
             kind,
@@ -94,27 +94,27 @@ impl ObjectKey {
 }
 
 impl fmt::Display for ObjectKey {
-    /// `ConfigMap default/settings`.
+    /// Prints as `ConfigMap default/settings`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}/{}", self.kind.as_str(), self.namespace, self.name)
     }
 }
 
-/// A ConfigMap.
+/// A ConfigMap: texts and bytes by key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConfigMap {
     /// `metadata.labels`.
     pub labels: BTreeMap<String, String>,
-    /// `data`: UTF-8 texts.
+    /// Texts of `data`, in UTF-8.
     pub data: BTreeMap<String, String>,
-    /// `binaryData`, decoded.
+    /// Bytes of `binaryData`, decoded.
     pub binary_data: BTreeMap<String, Vec<u8>>,
     /// `immutable`: true if the data of the ConfigMap may not change.
     pub immutable: bool,
 }
 
 impl ConfigMap {
-    /// The bytes of each key.
+    /// Iterates over the keys with the bytes of each, from both maps.
     pub fn entries(&self) -> impl Iterator<Item = (&str, &[u8])> {
         let texts = self.data.iter().map(|(k, v)| (k.as_str(), v.as_bytes()));
         let bytes = self.binary_data.iter();
@@ -122,20 +122,20 @@ impl ConfigMap {
     }
 }
 
-/// The type of a Secret with docker's config.json, and the key that holds it.
+/// Type of a Secret with docker's config.json, and the key that holds the file.
 pub const DOCKER_CONFIG_JSON: (&str, &str) =
     ("kubernetes.io/dockerconfigjson", ".dockerconfigjson");
-/// The type of a Secret with credentials in docker's older form, and the key that holds them.
+/// Type of a Secret with credentials in docker's older form, and the key that holds them.
 pub const DOCKERCFG: (&str, &str) = ("kubernetes.io/dockercfg", ".dockercfg");
 
-/// A Secret.
+/// A Secret: bytes by key.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Secret {
     /// `metadata.labels`.
     pub labels: BTreeMap<String, String>,
-    /// `type`; `Opaque` when it is left out.
+    /// Type of the Secret. It is `Opaque` if the file gives no type.
     pub type_: String,
-    /// `data`, decoded, with `stringData` over it.
+    /// Bytes of `data`, decoded, and texts of `stringData`, which replace those of the same key.
     pub data: BTreeMap<String, Vec<u8>>,
     /// `immutable`: true if the data of the Secret may not change.
     pub immutable: bool,
@@ -151,7 +151,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// A PersistentVolumeClaim. Its directory is made for whatever it asks.
+/// A PersistentVolumeClaim. Podprobe makes its directory whatever the claim asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PersistentVolumeClaim {
     /// `metadata.labels`.
@@ -171,11 +171,11 @@ pub enum ObjectContent {
     Service(Arc<Service>),
     /// An EndpointSlice.
     EndpointSlice(Arc<EndpointSlice>),
-    /// The slices that mirror an Endpoints object.
+    /// Slices that mirror an Endpoints object.
     Endpoints(Vec<Arc<EndpointSlice>>),
 }
 
-/// An object with its name.
+/// An object with its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LocalObject {
     /// Kind, namespace and name of the object.
@@ -184,12 +184,12 @@ pub struct LocalObject {
     pub content: ObjectContent,
 }
 
-/// Objects by name: what a pod refers to and is there.
+/// Objects by key: those that a pod refers to and that exist.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObjectSet(BTreeMap<ObjectKey, ObjectContent>);
 
 impl ObjectSet {
-    /// The ConfigMap of that name.
+    /// Returns the ConfigMap of that name.
     pub fn config_map(&self, namespace: &str, name: &str) -> Option<&ConfigMap> {
         match self.get(ObjectKind::ConfigMap, namespace, name)? {
             ObjectContent::ConfigMap(map) => Some(map),
@@ -197,7 +197,7 @@ impl ObjectSet {
         }
     }
 
-    /// The Secret of that name.
+    /// Returns the Secret of that name.
     pub fn secret(&self, namespace: &str, name: &str) -> Option<&Secret> {
         match self.get(ObjectKind::Secret, namespace, name)? {
             ObjectContent::Secret(secret) => Some(secret),
@@ -223,8 +223,8 @@ impl FromIterator<LocalObject> for ObjectSet {
 }
 
 impl LocalObject {
-    /// The object as an API server has it, as far as it is known: annotations and what a claim asks for are not kept.
-    /// Of the kinds that pods refer to; of the others it has no more than its name.
+    /// Returns the object as an API server would have it. Annotations and the requests of a claim are missing,
+    /// because they are not kept. A Service, EndpointSlice or Endpoints object has only its name.
     pub fn v1(&self) -> Value {
         let ObjectKey {
             kind,
@@ -260,7 +260,7 @@ impl LocalObject {
     /// Checks that `new` may take the place of this object. An immutable object keeps its data and stays immutable.
     ///
     /// # Errors
-    /// Returns the field that may not change.
+    /// Returns the name of the field that may not change.
     pub fn may_become(&self, new: &Self) -> Result<(), &'static str> {
         let (is_immutable, stays, same) = match (&self.content, &new.content) {
             (ObjectContent::ConfigMap(old), ObjectContent::ConfigMap(new)) => (

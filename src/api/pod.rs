@@ -1,8 +1,8 @@
-//! The typed view of a v1 Pod: exactly the fields podprobe acts on or validates, in the API's names.
+//! The typed view of a v1 Pod: exactly the fields that podprobe acts on or validates, in the API's names.
 //!
-//! A field that is missing here is not acted on: [`super::decode`] reports it by path, and
-//! [`super::support`] decides whether it refuses the pod or only warns. So adding a field here is a
-//! promise to act.
+//! Podprobe does not act on a field that is missing here: [`super::decode`] reports the field by its path, and
+//! [`super::support`] decides whether it refuses the pod or only causes a warning. So a new field here is a promise
+//! to act on it.
 
 mod actions;
 mod container;
@@ -52,13 +52,13 @@ use super::raw_object::RawObject;
 use super::source::PodSource;
 use crate::base::pod_uid::PodUid;
 
-/// The annotation of how much a pod may receive, in bits a second.
+/// Annotation that limits the traffic that a pod receives, in bits a second.
 pub const INGRESS_BANDWIDTH: &str = "kubernetes.io/ingress-bandwidth";
 
-/// The annotation of how much it may send.
+/// Annotation that limits the traffic that a pod sends, in bits a second.
 pub const EGRESS_BANDWIDTH: &str = "kubernetes.io/egress-bandwidth";
 
-/// Names a pod in texts: prints as `<name>_<namespace>(<uid>)`, the kubelet's form.
+/// Namespace, name and UID of a pod, for texts and events. Prints as `<name>_<namespace>(<uid>)`, the kubelet's form.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodRef {
     /// `metadata.namespace`.
@@ -70,7 +70,7 @@ pub struct PodRef {
 }
 
 impl PodRef {
-    /// `<name>_<namespace>`, the key under which static pods start one at a time (kubelet-probes 8.1).
+    /// Returns `<name>_<namespace>`. Static pods with the same full name start one at a time (kubelet-probes 8.1).
     pub fn full_name(&self) -> String {
         format!("{}_{}", self.name, self.namespace)
     }
@@ -82,19 +82,20 @@ impl fmt::Display for PodRef {
     }
 }
 
-/// A v1 Pod: the typed view, and the raw object it was read from (defaults and static-pod fields applied to both).
+/// A v1 Pod: the typed view, and the raw object that it was read from. Defaults and the fields of static pods are in
+/// both.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pod {
-    /// Name, namespace, UID, labels, annotations.
+    /// Name, namespace, UID, labels and annotations of the pod.
     pub metadata: ObjectMeta,
-    /// The spec: what to run. Pods that differ in their metadata only share one spec.
+    /// Spec of the pod: what to run. Clones of the pod share it until [`Pod::spec_mut`] changes one of them.
     pub spec: Arc<PodSpec>,
-    /// The whole object as JSON, every field the user wrote included; `status` in it is not kept current.
+    /// The whole object as JSON, with every field that the user wrote. Its `status` is not kept up to date.
     pub raw: RawObject,
 }
 
 impl Pod {
-    /// The spec, to change it. Pods that share it keep theirs.
+    /// Returns the spec, to change it. Other pods that share the spec keep the old one.
     pub fn spec_mut(&mut self) -> &mut PodSpec {
         Arc::make_mut(&mut self.spec)
     }
@@ -104,7 +105,7 @@ impl Pod {
         &self.metadata.uid
     }
 
-    /// Name, namespace and UID for texts and events.
+    /// Returns name, namespace and UID of the pod, for texts and events.
     pub fn reference(&self) -> PodRef {
         PodRef {
             namespace: self.metadata.namespace.as_str().into(),
@@ -113,7 +114,7 @@ impl Pod {
         }
     }
 
-    /// `<name>_<namespace>`.
+    /// Returns `<name>_<namespace>`.
     pub fn full_name(&self) -> String {
         format!("{}_{}", self.metadata.name, self.metadata.namespace)
     }
@@ -123,13 +124,12 @@ impl Pod {
         PodSource::of_annotations(&self.metadata.annotations)
     }
 
-    /// The container of this name, regular or init: names are unique among all containers.
+    /// Returns the regular or init container of this name. Names are unique among all containers of a pod.
     pub fn container(&self, name: &str) -> Option<&Container> {
         Some(self.spec.find(name)?.container)
     }
 
-    /// The path of a container in the form of an event: `spec.initContainers{name}`, or
-    /// `spec.containers{name}`.
+    /// Returns the path of a container as events write it: `spec.initContainers{name}` or `spec.containers{name}`.
     pub fn field_path(&self, container: &str) -> String {
         let found = self.spec.find(container);
         let list = found
@@ -143,15 +143,16 @@ impl Pod {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ObjectMeta {
-    /// DNS subdomain, at most 253 characters.
+    /// Name of the pod: a DNS subdomain of at most 253 characters.
     pub name: String,
-    /// DNS label; `default` when a file leaves it out.
+    /// Namespace of the pod: a DNS label. It is `default` if the file has no namespace.
     pub namespace: String,
-    /// Given in the file, or derived from its content, path and node.
+    /// UID of the pod, as the file gives it. Without one in the file, the UID is derived from the pod's content and
+    /// origin.
     pub uid: PodUid,
     /// Labels, as written.
     pub labels: BTreeMap<String, String>,
-    /// Annotations, as written plus `kubernetes.io/config.*`.
+    /// Annotations as written, and those of podprobe itself (`kubernetes.io/config.*`).
     pub annotations: BTreeMap<String, String>,
     /// Time of the deletion. Only an API server sets it; a static pod never carries one.
     pub deletion_timestamp: Option<String>,
@@ -159,11 +160,12 @@ pub struct ObjectMeta {
     pub deletion_grace_period_seconds: Option<i64>,
 }
 
-/// The parts of a v1 Pod that are read. `status` is known and not read.
+/// Fields of a v1 Pod that podprobe reads. `status` is a known field, but it is not read.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct PodObject {
-    // Checked before typing; here so that they count as read.
+    // The decoder checks `apiVersion` and `kind` before this type is read. Both fields are here so that they count as
+    // read.
     #[serde(rename = "apiVersion")]
     _api_version: IgnoredText,
     #[serde(rename = "kind")]
@@ -172,7 +174,7 @@ pub(crate) struct PodObject {
     pub(super) spec: PodSpec,
 }
 
-/// A value that is read only to count as read.
+/// Placeholder that ignores the value of a field and makes the field count as read.
 #[derive(Debug, Default)]
 pub(crate) struct IgnoredText;
 

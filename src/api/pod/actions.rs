@@ -1,11 +1,11 @@
-//! What a probe or a hook does: run a command, ask a server, sleep.
+//! The actions of probes and hooks: run a command, ask a server, sleep.
 
 use std::fmt;
 
 use serde::de::{self, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// `sleep` of a hook.
+/// `sleep` of a hook: waits for some seconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SleepAction {
@@ -13,11 +13,11 @@ pub struct SleepAction {
     pub seconds: i64,
 }
 
-/// `exec`.
+/// `exec` of a probe or a hook: runs a command in the container.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ExecAction {
-    /// Run directly, no shell.
+    /// Command and its arguments. The command runs directly, without a shell.
     pub command: Vec<String>,
 }
 
@@ -25,15 +25,15 @@ pub struct ExecAction {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum IntOrString {
-    /// A number.
+    /// Port number.
     Int(i32),
-    /// A name, or digits (kubelet-probes 3.3).
+    /// Name of a port, or digits (kubelet-probes 3.3).
     String(String),
 }
 
 impl<'de> Deserialize<'de> for IntOrString {
-    /// Written by hand, because the error of a derived untagged enum does not say what was
-    /// expected.
+    /// Reads a number or a text. It is written by hand, because the error of a derived untagged enum does not say
+    /// what was expected.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Port;
         impl Visitor<'_> for Port {
@@ -74,17 +74,17 @@ impl fmt::Display for IntOrString {
     }
 }
 
-/// `httpGet`.
+/// `httpGet` of a probe or a hook: sends an HTTP GET.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HttpGetAction {
-    /// Default `/`.
+    /// Path of the URL, with its query; default `/`.
     pub path: String,
-    /// Number or name of a port of the same container.
+    /// Number of the port, or name of a port of the same container.
     pub port: IntOrString,
-    /// Default the pod's IP.
+    /// Host to connect to; default the pod's IP.
     pub host: String,
-    /// `HTTP` (default) or `HTTPS`.
+    /// Scheme of the URL: `HTTP` (default) or `HTTPS`.
     pub scheme: String,
     /// Headers of the request, in order; repeats are allowed.
     pub http_headers: Vec<HttpHeader>,
@@ -94,28 +94,28 @@ pub struct HttpGetAction {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HttpHeader {
-    /// `[-A-Za-z0-9]+`.
+    /// Name of the header, of the form `[-A-Za-z0-9]+`.
     pub name: String,
     /// Value of the header, which is not validated.
     pub value: String,
 }
 
-/// `tcpSocket`.
+/// `tcpSocket` of a probe or a hook: opens a connection.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TcpSocketAction {
-    /// Number or name of a port of the same container.
+    /// Number of the port, or name of a port of the same container.
     pub port: IntOrString,
-    /// Default the pod's IP.
+    /// Host to connect to; default the pod's IP.
     pub host: String,
 }
 
-/// `grpc`.
+/// `grpc` of a probe: asks a gRPC server for its health.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct GrpcAction {
     /// Port of the server, 1–65535.
     pub port: i32,
-    /// Name of the service to ask about; default the empty name.
+    /// Name of the gRPC service that the probe asks about; default the empty name.
     pub service: Option<String>,
 }

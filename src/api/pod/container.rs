@@ -17,62 +17,67 @@ use crate::api::quantity::Quantity;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Container {
-    /// DNS label, unique in the pod.
+    /// Name of the container: a DNS label, unique in the pod.
     pub name: String,
-    /// Image reference, resolved among the loaded images.
+    /// Image of the container, by name; looked up among the images on the node.
     pub image: String,
-    /// `Always`, `IfNotPresent` or `Never`. Default Always for `:latest` or no tag, else IfNotPresent.
+    /// When to pull the image: `Always`, `IfNotPresent` or `Never`. The default is Always for the tag `latest` or an
+    /// image without tag, else IfNotPresent.
     pub image_pull_policy: String,
-    /// Replaces the image's entrypoint; `$(VAR)` is expanded.
+    /// Command of the container, which replaces the image's entrypoint; `$(VAR)` is expanded.
     pub command: Vec<String>,
-    /// Replaces the image's cmd; `$(VAR)` is expanded.
+    /// Arguments of the command, which replace the image's cmd; `$(VAR)` is expanded.
     pub args: Vec<String>,
-    /// Replaces the image's working directory.
+    /// Working directory of the container, which replaces that of the image.
     pub working_dir: String,
-    /// Ports, for named lookup and host port conflicts.
+    /// Ports of the container. Probes and hooks look up port names here; host ports may not conflict.
     pub ports: Vec<ContainerPort>,
-    /// Variables; `$(VAR)` is expanded against earlier ones.
+    /// Environment variables. `$(VAR)` in a value is replaced by the value of an earlier variable.
     pub env: Vec<EnvVar>,
-    /// Whole objects as variables, which `env` wins over.
+    /// ConfigMaps and Secrets that become variables, one for each key. A variable of the same name in `env` replaces
+    /// them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub env_from: Vec<EnvFromSource>,
-    /// Limits and requests.
+    /// Limits and requests of resources.
     pub resources: ResourceRequirements,
-    /// Volumes at paths.
+    /// Volumes that the container mounts, with their paths.
     pub volume_mounts: Vec<VolumeMount>,
-    /// Block volumes at paths. No volume is one here, so each entry refuses the pod.
+    /// Block volumes of the container. Podprobe has no block volumes, so each entry refuses the pod.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub volume_devices: Vec<VolumeDevice>,
-    /// Wins over the pod's; Always makes a sidecar of an init container.
+    /// Restart policy of the container, which replaces the pod's. An init container with the policy Always is a
+    /// sidecar.
     #[serde(
         deserialize_with = "own_restart_policy",
         skip_serializing_if = "Option::is_none"
     )]
     pub restart_policy: Option<RestartPolicy>,
-    /// Exceptions from its restart policy by exit code; the first that matches decides. At most 20.
+    /// Rules that replace the restart policy for some exit codes. The first rule that matches decides. At most 20
+    /// rules.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub restart_policy_rules: Vec<RestartRule>,
-    /// A failure restarts the container.
+    /// Probe that restarts the container when it fails.
     pub liveness_probe: Option<Probe>,
-    /// The container gets traffic only while it succeeds.
+    /// Probe that decides about traffic: the container gets traffic only while it succeeds.
     pub readiness_probe: Option<Probe>,
-    /// The other two probes wait for its success; a failure restarts the container.
+    /// Probe that tells whether the container has started. The other two probes wait for its success; its failure
+    /// restarts the container.
     pub startup_probe: Option<Probe>,
     /// Hooks that run after the container's start and before its end, and the signal that ends it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lifecycle: Option<Lifecycle>,
-    /// Default `/dev/termination-log`.
+    /// Path of the termination message file in the container; default `/dev/termination-log`.
     pub termination_message_path: String,
-    /// `File` (default) or `FallbackToLogsOnError`.
+    /// Where the termination message comes from: `File` (default) or `FallbackToLogsOnError`.
     pub termination_message_policy: String,
     /// Security settings: what the container may do.
     pub security_context: SecurityContext,
-    /// True keeps the container's standard input open; otherwise the input is /dev/null.
+    /// True if the container's standard input stays open; otherwise the input is /dev/null.
     pub stdin: bool,
-    /// True ends the container's standard input with the first client that has attached to it. Nothing attaches yet, so
-    /// the input stays open.
+    /// True if the container's standard input should end with the first client that has attached to it. Podprobe does
+    /// not implement attach yet, so the input stays open.
     pub stdin_once: bool,
-    /// True gives the container a terminal; its output is then one stream.
+    /// True if the container gets a terminal. Its output is then a single stream.
     pub tty: bool,
 }
 
@@ -82,7 +87,8 @@ impl Container {
         self.restart_policy == Some(RestartPolicy::Always)
     }
 
-    /// The absolute path of the message file in the container; a relative `terminationMessagePath` is taken from the root.
+    /// Returns the absolute path of the termination message file in the container. A relative
+    /// `terminationMessagePath` starts at the root.
     pub fn termination_message_destination(&self) -> Cow<'_, str> {
         below_root(&self.termination_message_path)
     }
@@ -101,7 +107,7 @@ impl Container {
         self.lifecycle.as_ref()?.stop_signal.as_deref()
     }
 
-    /// The probe of that type, if the container has one.
+    /// Returns the probe of that type, if the container has one.
     pub fn probe(&self, probe_type: ProbeType) -> Option<&Probe> {
         match probe_type {
             ProbeType::Startup => self.startup_probe.as_ref(),
@@ -111,29 +117,31 @@ impl Container {
     }
 }
 
-/// A container port.
+/// A port of a container.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ContainerPort {
-    /// IANA service name, unique in the container; may be empty.
+    /// Name of the port: an IANA service name, unique in the container. It may be empty.
     pub name: String,
     /// Port of the container, 1–65535.
     pub container_port: i32,
-    /// Port of the node that leads to the container: 0 (none) or 1–65535.
+    /// Port of the node that leads to the container, 1–65535; 0 means that there is none.
     pub host_port: i32,
     /// Address of the node for `hostPort`; empty means every address.
     #[serde(rename = "hostIP")]
     pub host_ip: String,
-    /// TCP (default), UDP or SCTP.
+    /// Protocol of the port: TCP (default), UDP or SCTP.
     pub protocol: String,
 }
 
-/// `resources`.
+/// `resources` of a container: its limits and requests.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ResourceRequirements {
-    /// `cpu`, `memory` and `hugepages-<size>` are enforced, `ephemeral-storage` is not; any other name refuses the pod.
+    /// Limits by resource. `cpu`, `memory` and `hugepages-<size>` are enforced. `ephemeral-storage` is accepted, but
+    /// not enforced. Any other name refuses the pod.
     pub limits: BTreeMap<String, Quantity>,
-    /// cpu becomes shares or weight; others are counted only. Default: the limits.
+    /// Requests by resource; default the limits. The request of cpu becomes the cpu shares or weight of the cgroup.
+    /// The others are only counted.
     pub requests: BTreeMap<String, Quantity>,
 }

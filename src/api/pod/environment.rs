@@ -1,90 +1,90 @@
-//! The variables of a container, and the selectors of what their values come from.
+//! The variables of a container, and the references that their values come from.
 
 use serde::{Deserialize, Serialize};
 
 use crate::api::quantity::Quantity;
 
-/// An environment variable with a literal value.
+/// An environment variable with a literal value or a reference to one.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EnvVar {
-    /// Printable ASCII without `=`.
+    /// Name of the variable: printable ASCII without `=`.
     pub name: String,
-    /// May hold `$(VAR)`.
+    /// Literal value, which may contain `$(VAR)`.
     pub value: String,
     /// Source of the value, if `value` does not give it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value_from: Option<EnvVarSource>,
 }
 
-/// `valueFrom` of a variable: exactly one of them.
+/// `valueFrom` of a variable. Exactly one of the references is set.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EnvVarSource {
-    /// A field of the pod.
+    /// Reference to a field of the pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub field_ref: Option<ObjectFieldSelector>,
-    /// A limit or request of a container.
+    /// Reference to a limit or request of a container.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resource_field_ref: Option<ResourceFieldSelector>,
-    /// A key of a ConfigMap in the pod's namespace.
+    /// Reference to a key of a ConfigMap in the pod's namespace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub config_map_key_ref: Option<KeySelector>,
-    /// A key of a Secret in the pod's namespace.
+    /// Reference to a key of a Secret in the pod's namespace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secret_key_ref: Option<KeySelector>,
 }
 
-/// `fieldRef`.
+/// `fieldRef`: a reference to a field of the pod.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ObjectFieldSelector {
-    /// `v1`, which is the default.
+    /// API version of the path: `v1`, which is the default.
     pub api_version: String,
-    /// `metadata.name`, `metadata.labels['x']`, `status.podIP`, …
+    /// Path of the field, such as `metadata.name`, `metadata.labels['x']` or `status.podIP`.
     pub field_path: String,
 }
 
-/// `resourceFieldRef`.
+/// `resourceFieldRef`: a reference to a limit or request of a container.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ResourceFieldSelector {
     /// Name of the container. In a variable an empty name means the container itself; in a volume the name is required.
     pub container_name: String,
-    /// `limits.cpu`, `requests.memory`, …
+    /// Limit or request, such as `limits.cpu` or `requests.memory`.
     pub resource: String,
-    /// The unit of the value; 1 when it is missing or 0.
+    /// Unit that the value is divided by; 1 when it is missing or 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub divisor: Option<Quantity>,
 }
 
-/// `configMapKeyRef` and `secretKeyRef`.
+/// `configMapKeyRef` or `secretKeyRef`: a reference to a key of an object.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct KeySelector {
     /// Name of the object.
     pub name: String,
-    /// Key in the object's data.
+    /// Key in the data of the object.
     pub key: String,
     /// True if a missing object or key leaves the variable out.
     pub optional: Option<bool>,
 }
 
-/// An entry of `envFrom`: exactly one of the two references.
+/// An entry of `envFrom`. Exactly one of the two references is set.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EnvFromSource {
-    /// Put before each key.
+    /// Prefix that is put before each key.
     pub prefix: String,
-    /// Every key of a ConfigMap.
+    /// ConfigMap whose keys all become variables.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub config_map_ref: Option<ObjectReference>,
-    /// Every key of a Secret.
+    /// Secret whose keys all become variables.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<ObjectReference>,
 }
 
-/// `configMapRef` and `secretRef`.
+/// `configMapRef` or `secretRef`: a reference to a whole object.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ObjectReference {

@@ -4,27 +4,28 @@ use serde::{Deserialize, Serialize};
 
 use super::actions::{ExecAction, HttpGetAction, SleepAction, TcpSocketAction};
 
-/// `lifecycle` (kubelet-probes 8.5).
+/// `lifecycle` of a container: its hooks and its stop signal (kubelet-probes 8.5).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Lifecycle {
-    /// Runs after the container has started. If it fails, the container is killed.
+    /// Hook that runs after the container has started. If it fails, the container is killed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub post_start: Option<Hook>,
-    /// Runs before the container is told to stop, within the grace period.
+    /// Hook that runs before the container gets its stop signal. Its time counts in the grace period.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pre_stop: Option<Hook>,
-    /// `SIGUSR1`, `SIGRTMIN+3`; replaces the stop signal of the image. Needs `spec.os.name`.
+    /// Signal that ends the container, such as `SIGUSR1` or `SIGRTMIN+3`. It replaces the stop signal of the image,
+    /// and needs `spec.os.name`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stop_signal: Option<String>,
 }
 
-/// The two hooks of a container.
+/// The kind of a hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HookKind {
-    /// After the start.
+    /// The hook runs after the container's start.
     PostStart,
-    /// Before the stop signal.
+    /// The hook runs before the container's stop signal.
     PreStop,
 }
 
@@ -45,16 +46,17 @@ impl HookKind {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Hook {
-    /// Run a command in the container.
+    /// Action that runs a command in the container.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exec: Option<ExecAction>,
-    /// GET a URL.
+    /// Action that sends an HTTP GET to a server.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub http_get: Option<HttpGetAction>,
-    /// Valid, but it always fails: the API keeps the field for old objects only.
+    /// Action that opens a TCP connection. It is valid, but always fails: the API keeps the field for old objects
+    /// only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tcp_socket: Option<TcpSocketAction>,
-    /// Wait.
+    /// Action that waits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sleep: Option<SleepAction>,
 }

@@ -1,4 +1,4 @@
-//! The fields by which the containers of a pod resolve names: `hostAliases` and `dnsConfig`.
+//! The fields that tell the containers of a pod how to resolve names: `hostAliases` and `dnsConfig`.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,31 +6,31 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HostAlias {
-    /// An IP address.
+    /// IP address of the line.
     pub ip: String,
-    /// DNS subdomains.
+    /// Names for the address, each a DNS subdomain.
     pub hostnames: Vec<String>,
 }
 
-/// `dnsConfig`: added to what `dnsPolicy` gives.
+/// `dnsConfig`: resolver settings that are added to those of `dnsPolicy`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodDnsConfig {
-    /// IP addresses, at most 3.
+    /// IP addresses of DNS servers, at most 3.
     pub nameservers: Vec<String>,
-    /// DNS subdomains, with or without a dot at the end; at most 32, and 2048 characters.
+    /// Search domains: DNS subdomains, with or without a dot at the end. At most 32 domains and 2048 characters.
     pub searches: Vec<String>,
-    /// Replace the options of the same name.
+    /// Options of the resolver. They replace options of the same name.
     pub options: Vec<PodDnsConfigOption>,
 }
 
-/// `dnsConfig.options[]`.
+/// `dnsConfig.options[]`: an option of the resolver.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodDnsConfigOption {
     /// Name of a resolver option, such as `ndots`.
     pub name: String,
-    /// Follows the name after a colon; None is an option without a value.
+    /// Value of the option, which follows the name after a colon; None if the option has no value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
 }

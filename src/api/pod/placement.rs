@@ -2,20 +2,20 @@
 
 use serde::{Deserialize, Serialize};
 
-/// `affinity`: only the required rules on the node.
+/// `affinity` of a pod. Only the required rules on the node are read.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Affinity {
-    /// Rules on the node.
+    /// Rules on the node that the pod runs on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_affinity: Option<NodeAffinity>,
 }
 
-/// `nodeAffinity`.
+/// `nodeAffinity`: rules on the node that the pod runs on.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeAffinity {
-    /// The pod is rejected on a node that does not match.
+    /// Rules that the node must match; otherwise the pod is rejected.
     #[serde(
         rename = "requiredDuringSchedulingIgnoredDuringExecution",
         skip_serializing_if = "Option::is_none"
@@ -23,7 +23,7 @@ pub struct NodeAffinity {
     pub required: Option<NodeSelector>,
 }
 
-/// Matches a node that any of its terms matches.
+/// Selects the nodes that match at least one of its terms.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeSelector {
@@ -31,7 +31,7 @@ pub struct NodeSelector {
     pub node_selector_terms: Vec<NodeSelectorTerm>,
 }
 
-/// Matches a node that all of its requirements match; without any it matches none.
+/// Selects the nodes that match all of its requirements. A term without requirements selects no node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeSelectorTerm {
@@ -45,21 +45,21 @@ pub struct NodeSelectorTerm {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeSelectorRequirement {
-    /// Label or field.
+    /// Name of the label or the field.
     pub key: String,
-    /// `In`, `NotIn`, `Exists`, `DoesNotExist`, `Gt` or `Lt`.
+    /// Comparison with `values`: `In`, `NotIn`, `Exists`, `DoesNotExist`, `Gt` or `Lt`.
     pub operator: String,
-    /// Values to compare with: none for Exists and DoesNotExist, a single one for Gt and Lt.
+    /// Values to compare with. `Exists` and `DoesNotExist` have none; `Gt` and `Lt` have exactly one.
     pub values: Vec<String>,
 }
 
-/// `tolerations[]`.
+/// `tolerations[]`: the taints that the pod tolerates.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Toleration {
     /// Key of the tolerated taint; empty means every taint.
     pub key: String,
-    /// `Equal` (also when empty) or `Exists`.
+    /// Comparison with the taint: `Equal` (the default) or `Exists`.
     pub operator: String,
     /// Value of the tolerated taint.
     pub value: String,

@@ -7,14 +7,14 @@ use serde::{Deserialize, Serialize};
 
 use super::actions::{ExecAction, GrpcAction, HttpGetAction, TcpSocketAction};
 
-/// The three probes of a container.
+/// The type of a probe. A container has at most one probe of each type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum ProbeType {
-    /// The other two probes wait until it has succeeded once.
+    /// Probe that tells whether the container has started. The other two probes wait until it has succeeded once.
     Startup,
-    /// Decides whether the container gets traffic.
+    /// Probe that decides whether the container gets traffic.
     Readiness,
-    /// Decides whether the container is restarted.
+    /// Probe that decides whether the container is restarted.
     Liveness,
 }
 
@@ -26,7 +26,7 @@ impl ProbeType {
         ProbeType::Liveness,
     ];
 
-    /// `Startup`, `Readiness`, `Liveness`: the form of events and metrics.
+    /// Returns the word that events and metrics use: `Startup`, `Readiness` or `Liveness`.
     pub fn as_str(self) -> &'static str {
         match self {
             ProbeType::Startup => "Startup",
@@ -51,42 +51,43 @@ impl fmt::Display for ProbeType {
     }
 }
 
-/// A probe: when to probe and how. Numbers are after defaults (kubelet-probes 1.1); negative ones never pass validation.
+/// A probe: when to probe, and how. All numbers have their defaults (kubelet-probes 1.1), and validation refuses
+/// negative ones.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Probe {
-    /// Seconds after the container's start; default 0.
+    /// Time from the container's start to the first probe, in seconds; default 0.
     pub initial_delay_seconds: i32,
-    /// Timeout in seconds; default 1.
+    /// Longest time of one try, in seconds; default 1.
     pub timeout_seconds: i32,
-    /// Period in seconds; default 10.
+    /// Time between two probes, in seconds; default 10.
     pub period_seconds: i32,
-    /// Initial delay in milliseconds, 0 or at least 10; used instead of the seconds.
+    /// Initial delay in milliseconds, 0 or at least 10. It replaces `initialDelaySeconds`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub initial_delay_milliseconds: Option<i32>,
-    /// Timeout in milliseconds, at least 10; counts instead of the seconds.
+    /// Timeout in milliseconds, at least 10. It replaces `timeoutSeconds`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout_milliseconds: Option<i32>,
-    /// Period in milliseconds, at least 10; counts instead of the seconds.
+    /// Period in milliseconds, at least 10. It replaces `periodSeconds`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub period_milliseconds: Option<i32>,
-    /// Successes in a row; default 1.
+    /// Number of successes in a row that make the probe succeed; default 1.
     pub success_threshold: i32,
-    /// Failures in a row; default 3.
+    /// Number of failures in a row that make the probe fail; default 3.
     pub failure_threshold: i32,
-    /// Grace period in seconds, for liveness and startup probes only: it replaces the pod's grace period when the probe
-    /// kills (kubelet-probes 8.5).
+    /// Grace period in seconds, for liveness and startup probes only. It replaces the pod's grace period when this
+    /// probe kills the container (kubelet-probes 8.5).
     pub termination_grace_period_seconds: Option<i64>,
-    /// Run a command in the container.
+    /// Handler that runs a command in the container.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exec: Option<ExecAction>,
-    /// GET a URL.
+    /// Handler that sends an HTTP GET to a server.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub http_get: Option<HttpGetAction>,
-    /// Open a connection.
+    /// Handler that opens a TCP connection.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tcp_socket: Option<TcpSocketAction>,
-    /// Call grpc.health.v1.
+    /// Handler that asks a gRPC server for its health (`grpc.health.v1`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grpc: Option<GrpcAction>,
 }
@@ -111,21 +112,22 @@ impl Default for Probe {
     }
 }
 
-/// The one handler of a probe.
+/// The handler of a probe: what one try does.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Handler<'a> {
-    /// Run a command in the container.
+    /// Runs a command in the container.
     Exec(&'a ExecAction),
-    /// GET a URL.
+    /// Sends an HTTP GET to a server.
     HttpGet(&'a HttpGetAction),
-    /// Open a connection.
+    /// Opens a TCP connection.
     TcpSocket(&'a TcpSocketAction),
-    /// Call grpc.health.v1.
+    /// Asks a gRPC server for its health (`grpc.health.v1`).
     Grpc(&'a GrpcAction),
 }
 
 impl Probe {
-    /// The handler; the first present in the order exec, httpGet, tcpSocket, grpc. None never passes validation.
+    /// Returns the handler of the probe: the first that is set in the order exec, httpGet, tcpSocket, grpc.
+    /// Validation refuses a probe without a handler.
     pub fn handler(&self) -> Option<Handler<'_>> {
         let exec = self.exec.as_ref().map(Handler::Exec);
         exec.or(self.http_get.as_ref().map(Handler::HttpGet))
@@ -133,7 +135,7 @@ impl Probe {
             .or(self.grpc.as_ref().map(Handler::Grpc))
     }
 
-    /// Time between two probes.
+    /// Returns the time between two probes.
     pub fn period(&self) -> Duration {
         time(self.period_milliseconds, self.period_seconds)
     }
@@ -143,13 +145,13 @@ impl Probe {
         time(self.timeout_milliseconds, self.timeout_seconds)
     }
 
-    /// Time from the container's start to its first probe.
+    /// Returns the time from the container's start to its first probe.
     pub fn initial_delay(&self) -> Duration {
         time(self.initial_delay_milliseconds, self.initial_delay_seconds)
     }
 }
 
-/// The milliseconds if they are given, else the seconds.
+/// Returns the duration in milliseconds if it is given, else the one in seconds.
 fn time(milliseconds: Option<i32>, seconds: i32) -> Duration {
     match milliseconds {
         Some(milliseconds) => Duration::from_millis(milliseconds.max(0) as u64),

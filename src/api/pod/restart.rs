@@ -1,22 +1,22 @@
-//! When a container that ended is started again: the policies of pods and containers, and the rules by exit code.
+//! The rules for starting an ended container again: the policies of pods and containers, and the rules by exit code.
 
 use serde::{Deserialize, Deserializer, Serialize};
 
 /// The rule that tells when a container that ended is started again (kubelet-probes 8.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RestartPolicy {
-    /// After every exit; an empty text means the same.
+    /// The container is restarted after every exit. An empty text has the same meaning.
     #[default]
     #[serde(alias = "")]
     Always,
-    /// After an exit with a code other than 0.
+    /// The container is restarted after an exit with a code other than 0.
     OnFailure,
-    /// Never.
+    /// The container is never restarted.
     Never,
 }
 
-/// Unlike the pod's policy, a container's own policy may not be empty: read as Always it would make
-/// a sidecar.
+/// Reads the restart policy of a container. It may not be empty, unlike the pod's policy: an empty text read as
+/// Always would make an init container a sidecar.
 pub(super) fn own_restart_policy<'de, D: Deserializer<'de>>(
     from: D,
 ) -> Result<Option<RestartPolicy>, D::Error> {
@@ -34,13 +34,13 @@ pub(super) fn own_restart_policy<'de, D: Deserializer<'de>>(
     }))
 }
 
-/// A rule of `restartPolicyRules` (kubelet-probes 8.2, 8.6).
+/// A rule of `restartPolicyRules`: what to do after some exit codes (kubelet-probes 8.2, 8.6).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RestartRule {
-    /// `Restart`, or `RestartAllContainers` for the whole pod.
+    /// Action of the rule: `Restart`, or `RestartAllContainers` for the whole pod.
     pub action: String,
-    /// The exit codes that the rule is for; required.
+    /// Exit codes that the rule applies to; required.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exit_codes: Option<RestartExitCodes>,
 }
@@ -49,7 +49,7 @@ pub struct RestartRule {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RestartExitCodes {
-    /// `In` or `NotIn`.
+    /// Comparison with `values`: `In` or `NotIn`.
     pub operator: String,
     /// Exit codes to compare with, at most 255 of them.
     pub values: Vec<i32>,

@@ -2,71 +2,74 @@
 
 use serde::{Deserialize, Serialize};
 
-/// `spec.securityContext`: defaults for every container.
+/// `spec.securityContext` of a pod: its own settings, and defaults for every container.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodSecurityContext {
-    /// Numeric user, 0–2147483647.
+    /// Numeric id of the user that the containers run as, 0–2147483647.
     pub run_as_user: Option<i64>,
-    /// Numeric group, 0–2147483647.
+    /// Numeric id of the containers' primary group, 0–2147483647.
     pub run_as_group: Option<i64>,
-    /// Refuses to start a container whose user is 0.
+    /// True if a container whose user is 0 may not start.
     pub run_as_non_root: Option<bool>,
-    /// Further groups of each container's first process.
+    /// Extra groups of each container's first process.
     pub supplemental_groups: Vec<i64>,
-    /// `Merge` (default): the groups that the image gives its user come to them. `Strict`: they do not.
+    /// Rule for the groups that the image gives its user. `Merge` (default) adds them to `supplementalGroups`;
+    /// `Strict` leaves them out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub supplemental_groups_policy: Option<String>,
-    /// The group of every volume but hostPath, and a further group of each container; 0–2147483647.
+    /// Group of every volume except hostPath volumes, and an extra group of each container; 0–2147483647.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fs_group: Option<i64>,
-    /// `Always` (default), or `OnRootMismatch`: a volume whose root has the group is left alone.
+    /// Rule for changing the group of the volumes' files: `Always` (default), or `OnRootMismatch`, which skips a
+    /// volume whose root directory has the group already.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fs_group_change_policy: Option<String>,
-    /// Default `Unconfined`.
+    /// Seccomp profile of the containers; default `Unconfined`.
     pub seccomp_profile: Option<SeccompProfile>,
-    /// Default: the runtime's own where the node has it.
+    /// AppArmor profile of the containers. The default is the runtime's own profile if the node has AppArmor.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub app_armor_profile: Option<AppArmorProfile>,
-    /// Kernel parameters of the pod's own namespaces.
+    /// Kernel parameters that are set in the pod's own namespaces.
     pub sysctls: Vec<Sysctl>,
 }
 
-/// `sysctls[]`.
+/// `sysctls[]`: a kernel parameter with its value.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Sysctl {
     /// Name of the parameter, with dots or slashes between its parts.
     pub name: String,
-    /// Value of the parameter, as the kernel takes it.
+    /// Value of the parameter, as the kernel reads it.
     pub value: String,
 }
 
-/// `seccompProfile`.
+/// `seccompProfile` of a pod or a container.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SeccompProfile {
-    /// `Unconfined`, `RuntimeDefault` or `Localhost`.
+    /// Type of the profile: `Unconfined`, `RuntimeDefault` or `Localhost`.
     #[serde(rename = "type")]
     pub type_: String,
-    /// `Localhost`: path of the profile below the seccomp directory of the root, without `..`.
+    /// Path of the profile for the type `Localhost`, relative to the seccomp directory of podprobe's root and without
+    /// `..`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub localhost_profile: Option<String>,
 }
 
-/// `appArmorProfile`.
+/// `appArmorProfile` of a pod or a container.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AppArmorProfile {
-    /// `Unconfined`, `RuntimeDefault` or `Localhost`.
+    /// Type of the profile: `Unconfined`, `RuntimeDefault` or `Localhost`.
     #[serde(rename = "type")]
     pub type_: String,
-    /// `Localhost`: the name of a profile that is loaded on the node.
+    /// Name of the profile for the type `Localhost`. The profile must be loaded on the node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub localhost_profile: Option<String>,
 }
 
-/// `securityContext` of a container; each field wins over the pod's.
+/// `securityContext` of a container. Each field replaces that of the pod.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SecurityContext {
@@ -74,29 +77,30 @@ pub struct SecurityContext {
     pub capabilities: Capabilities,
     /// True gives the container all capabilities and all devices, and masks nothing.
     pub privileged: Option<bool>,
-    /// Numeric user.
+    /// Numeric id of the user that the container runs as.
     pub run_as_user: Option<i64>,
-    /// Numeric group.
+    /// Numeric id of the container's primary group.
     pub run_as_group: Option<i64>,
-    /// Refuses user 0.
+    /// True if the container may not start as user 0.
     pub run_as_non_root: Option<bool>,
-    /// The root file system is mounted read-only.
+    /// True if the root file system is mounted read-only.
     pub read_only_root_filesystem: Option<bool>,
-    /// false sets no_new_privs.
+    /// True if processes may gain privileges; false sets no_new_privs.
     pub allow_privilege_escalation: Option<bool>,
-    /// Default the pod's; a privileged container has none.
+    /// Seccomp profile of the container; default that of the pod. A privileged container has none.
     pub seccomp_profile: Option<SeccompProfile>,
-    /// Default the pod's; a privileged container has only one that it names.
+    /// AppArmor profile of the container; default that of the pod. A privileged container has a profile only if this
+    /// field names one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub app_armor_profile: Option<AppArmorProfile>,
 }
 
-/// `capabilities`.
+/// `capabilities` of a container: changes to the default set.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Capabilities {
-    /// Added, after the drops.
+    /// Capabilities to add. They are added after the drops.
     pub add: Vec<String>,
-    /// Dropped.
+    /// Capabilities to drop.
     pub drop: Vec<String>,
 }

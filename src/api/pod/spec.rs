@@ -1,4 +1,4 @@
-//! The spec of a pod, and the walk over its containers.
+//! The spec of a pod, and the iterator over all its containers.
 
 use std::collections::BTreeMap;
 
@@ -12,85 +12,87 @@ use super::security::PodSecurityContext;
 use super::volumes::Volume;
 use crate::api::quantity::Quantity;
 
-/// `spec` of a pod.
+/// `spec` of a pod: its containers, its volumes, and the settings of the whole pod.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodSpec {
-    /// Containers that run before the regular ones, in order: a plain one to its end, a sidecar
-    /// until it has started.
+    /// Containers that start before the regular ones, in order. A plain init container runs to its end before the
+    /// next one starts; a sidecar only has to have started.
     pub init_containers: Vec<Container>,
-    /// The regular containers; at least one.
+    /// Regular containers of the pod; at least one.
     pub containers: Vec<Container>,
-    /// Volumes the containers mount.
+    /// Volumes that the containers may mount.
     pub volumes: Vec<Volume>,
-    /// Default Always.
+    /// Rule that tells when an ended container is started again; default Always.
     pub restart_policy: RestartPolicy,
-    /// Seconds between TERM and KILL; default 30.
+    /// Time between TERM and KILL in seconds; default 30.
     pub termination_grace_period_seconds: Option<i64>,
-    /// 1–2147483647 seconds since the start time.
+    /// Longest life of the pod in seconds, counted from its start time: 1–2147483647.
     pub active_deadline_seconds: Option<i64>,
-    /// The containers share the node's network.
+    /// True if the containers share the node's network.
     pub host_network: bool,
-    /// The containers see the node's processes.
+    /// True if the containers see the node's processes.
     #[serde(rename = "hostPID")]
     pub host_pid: bool,
-    /// The containers see one another's processes; not with `hostPID`.
+    /// True if the containers see one another's processes. Not allowed together with `hostPID`.
     pub share_process_namespace: bool,
-    /// The containers get variables of the services of their namespace; decoded pods have true as the default.
+    /// True if the containers get environment variables for the services of their namespace. Decoded pods have true
+    /// as the default.
     pub enable_service_links: bool,
-    /// The containers share the node's System V IPC.
+    /// True if the containers share the node's System V IPC.
     #[serde(rename = "hostIPC")]
     pub host_ipc: bool,
     /// Name of the node. The file source sets it to the daemon's node name.
     pub node_name: String,
-    /// The containers' host name; default the pod's name.
+    /// Host name of the containers; default the pod's name.
     pub hostname: String,
     /// Subdomain of the host name. With a cluster domain, the host name's domain is
     /// `<subdomain>.<namespace>.svc.<clusterDomain>`.
     pub subdomain: String,
-    /// The containers' host name is the host name with its domain.
+    /// True if the containers' host name includes the domain of the pod.
     #[serde(rename = "setHostnameAsFQDN")]
     pub set_hostname_as_fqdn: bool,
-    /// The containers' host name, whatever `hostname` and `subdomain` say.
+    /// Host name of the containers that replaces `hostname`, `subdomain` and the pod's name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hostname_override: Option<String>,
-    /// Name of the configured runtime that runs the pod; None is the daemon's own runtime.
+    /// Name of the configured runtime that runs the pod; None means the daemon's own runtime.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub runtime_class_name: Option<String>,
-    /// Conditions that must be True too before the pod is ready (kubelet-probes 9.4).
+    /// Conditions that must also be True before the pod is ready (kubelet-probes 9.4).
     pub readiness_gates: Vec<PodReadinessGate>,
-    /// Secrets with logins of the registries that the images come from.
+    /// Secrets with the logins for the registries that the images are pulled from.
     pub image_pull_secrets: Vec<LocalObjectReference>,
-    /// Further lines of the containers' /etc/hosts.
+    /// Extra lines in the containers' /etc/hosts.
     pub host_aliases: Vec<HostAlias>,
     /// Resolver that the containers use: `ClusterFirst` (default), `ClusterFirstWithHostNet`, `Default` or `None`.
     pub dns_policy: String,
-    /// Added to what the policy gives.
+    /// Resolver settings that are added to those of `dnsPolicy`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dns_config: Option<PodDnsConfig>,
-    /// Defaults for the containers.
+    /// Security settings of the pod, and defaults for its containers.
     pub security_context: PodSecurityContext,
     /// Labels that the node must have.
     pub node_selector: BTreeMap<String, String>,
     /// Affinity of the pod; only the required rules on the node have an effect.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub affinity: Option<Affinity>,
-    /// Validated only: a static pod is never evicted for a taint.
+    /// Tolerations of the pod, which are only validated: a static pod is never evicted because of a taint.
     pub tolerations: Vec<Toleration>,
     /// The operating system that the node must have.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub os: Option<PodOs>,
-    /// Resources that the pod costs the node besides its containers; an API server takes them from the runtime class.
+    /// Resources that the pod costs the node besides its containers. In a cluster, an API server copies them from the
+    /// runtime class.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub overhead: BTreeMap<String, Quantity>,
-    /// Resolved from the class by the decoder.
+    /// Priority of the pod. If the file gives none, the decoder takes the priority of `priorityClassName`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority: Option<i32>,
-    /// `system-node-critical` and `system-cluster-critical` are known.
+    /// Name of the priority class. The known names are `system-node-critical` and `system-cluster-critical`.
     pub priority_class_name: String,
 }
 
-/// `readinessGates[]`.
+/// `readinessGates[]`: a condition that the pod needs before it is ready.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodReadinessGate {
@@ -98,7 +100,7 @@ pub struct PodReadinessGate {
     pub condition_type: String,
 }
 
-/// `os`.
+/// `os`: the operating system that the pod needs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodOs {
@@ -106,17 +108,17 @@ pub struct PodOs {
     pub name: String,
 }
 
-/// The list of the spec that a container is in (the kubelet's `podutil.ContainerType`).
+/// List of the spec that a container is in (the kubelet's `podutil.ContainerType`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ContainerType {
-    /// `spec.initContainers`, sidecars included.
+    /// The container is in `spec.initContainers`. Sidecars are in this list too.
     Init,
-    /// `spec.containers`.
+    /// The container is in `spec.containers`.
     Regular,
 }
 
 impl ContainerType {
-    /// The field of the spec.
+    /// Returns the name of the list in the spec.
     pub fn list(self) -> &'static str {
         match self {
             Self::Init => "initContainers",
@@ -125,10 +127,10 @@ impl ContainerType {
     }
 }
 
-/// A container and its place in the spec.
+/// A container with its place in the spec.
 #[derive(Clone, Copy, Debug)]
 pub struct Listed<'a> {
-    /// Kind of the container, which tells the list that it is in.
+    /// List of the spec that the container is in.
     pub kind: ContainerType,
     /// Index of the container in that list.
     pub index: usize,
@@ -144,8 +146,9 @@ impl Listed<'_> {
 }
 
 impl PodSpec {
-    /// Every container with its place: init containers, then regular ones, each in spec order. It is the one walk over all
-    /// containers: a further list of containers is added here.
+    /// Iterates over all containers with their places: init containers first, then regular ones, each list in spec
+    /// order. Every other function that visits all containers uses this one, so a new list of containers is added
+    /// only here.
     pub fn listed(&self) -> impl DoubleEndedIterator<Item = Listed<'_>> + Clone {
         let init = (ContainerType::Init, &self.init_containers);
         let regular = (ContainerType::Regular, &self.containers);
@@ -159,23 +162,23 @@ impl PodSpec {
         })
     }
 
-    /// Every container in the order of [`Self::listed`], without its place.
+    /// Iterates over all containers in the order of [`Self::listed`], without their places.
     pub fn all_containers(&self) -> impl DoubleEndedIterator<Item = &Container> + Clone {
         self.listed().map(|listed| listed.container)
     }
 
-    /// The container of this name and its place: names are unique among all containers.
+    /// Returns the container of this name and its place. Names are unique among all containers of a pod.
     pub fn find(&self, name: &str) -> Option<Listed<'_>> {
         self.listed().find(|listed| listed.container.name == name)
     }
 
-    /// True if the container of that name is an init container; a sidecar is one.
+    /// True if the container of that name is an init container. Sidecars are init containers too.
     pub fn is_init(&self, name: &str) -> bool {
         let found = self.find(name);
         found.is_some_and(|listed| listed.kind == ContainerType::Init)
     }
 
-    /// The init containers that go on running beside the regular ones, in spec order.
+    /// Iterates in spec order over the sidecars: the init containers that keep running beside the regular containers.
     pub fn sidecars(&self) -> impl DoubleEndedIterator<Item = &Container> {
         self.init_containers.iter().filter(|c| c.always_restarts())
     }
@@ -186,7 +189,7 @@ impl PodSpec {
     }
 }
 
-/// Names an object in the pod's namespace.
+/// Reference to an object in the pod's namespace, by name.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LocalObjectReference {

@@ -1,4 +1,4 @@
-//! The volumes of a pod, their sources, and where containers mount them.
+//! The volumes of a pod, their sources, and the places where containers mount them.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::environment::{ObjectFieldSelector, ResourceFieldSelector};
 use crate::api::quantity::Quantity;
 
-/// The absolute form of a path that the API allows to be relative: it starts at the root.
+/// Returns the absolute form of a path. The API allows a relative path, which starts at the root.
 pub(super) fn below_root(path: &str) -> Cow<'_, str> {
     if path.is_empty() || path.starts_with('/') {
         path.into()
@@ -16,30 +16,31 @@ pub(super) fn below_root(path: &str) -> Cow<'_, str> {
     }
 }
 
-/// A volume at a path in a container.
+/// A mount of a volume in a container.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VolumeMount {
     /// Name of a volume of the pod.
     pub name: String,
-    /// Path in the container, as written: see [`VolumeMount::destination`].
+    /// Path in the container, as written. [`VolumeMount::destination`] returns its absolute form.
     pub mount_path: String,
-    /// Default false.
+    /// True if the mount is read-only; default false.
     pub read_only: bool,
-    /// Path below the volume, without `..`; empty is the volume itself.
+    /// Path below the volume that is mounted, without `..`. Empty means the whole volume.
     pub sub_path: String,
-    /// Path below the volume in which `$(VAR)` is expanded; excludes `subPath`.
+    /// Path below the volume that is mounted; `$(VAR)` in it is expanded. Not allowed together with `subPath`.
     pub sub_path_expr: String,
-    /// `None` (default), `HostToContainer`, or `Bidirectional` in a privileged container.
+    /// Propagation of mounts: `None` (default), `HostToContainer`, or `Bidirectional` in a privileged container.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mount_propagation: Option<String>,
-    /// `Disabled` (default), `IfPossible` or `Enabled`: whether read-only counts for the mounts below the volume too.
+    /// Rule for mounts below a read-only mount: `Disabled` (default), `IfPossible` or `Enabled`. It decides whether
+    /// those mounts are read-only too.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recursive_read_only: Option<String>,
 }
 
 impl VolumeMount {
-    /// The absolute path in the container; a relative `mountPath` is taken from the root.
+    /// Returns the absolute path in the container. A relative `mountPath` starts at the root.
     pub fn destination(&self) -> Cow<'_, str> {
         below_root(&self.mount_path)
     }
@@ -49,40 +50,40 @@ impl VolumeMount {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VolumeDevice {
-    /// Name of a persistentVolumeClaim of the pod.
+    /// Name of a volume of the pod that is a persistentVolumeClaim.
     pub name: String,
     /// Path in the container, without `..`.
     pub device_path: String,
 }
 
-/// A volume: exactly one of its sources. Without one it is an emptyDir (kubelet-probes 1.1).
+/// A volume of a pod with exactly one source. A volume without a source is an emptyDir (kubelet-probes 1.1).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Volume {
-    /// DNS label, unique in the pod.
+    /// Name of the volume: a DNS label, unique in the pod.
     pub name: String,
-    /// A directory that lives as long as the pod.
+    /// Source: an empty directory that lives as long as the pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub empty_dir: Option<EmptyDir>,
-    /// A path of the node.
+    /// Source: a path of the node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_path: Option<HostPath>,
-    /// Keys of a ConfigMap as files.
+    /// Source: keys of a ConfigMap as files.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub config_map: Option<ConfigMapVolume>,
-    /// Keys of a Secret as files.
+    /// Source: keys of a Secret as files.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secret: Option<SecretVolume>,
-    /// Fields of the pod as files.
+    /// Source: fields of the pod as files.
     #[serde(rename = "downwardAPI", skip_serializing_if = "Option::is_none")]
     pub downward_api: Option<DownwardApiVolume>,
-    /// Several sources in one directory: ConfigMaps, Secrets and fields of the pod.
+    /// Source: several ConfigMaps, Secrets and fields of the pod in one directory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub projected: Option<ProjectedVolume>,
-    /// A directory that outlives the pod.
+    /// Source: a directory that outlives the pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub persistent_volume_claim: Option<ClaimVolume>,
-    /// The files of an image.
+    /// Source: the files of an image.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image: Option<ImageVolume>,
 }
@@ -101,112 +102,112 @@ impl Volume {
     }
 }
 
-/// A key of an object as a file.
+/// A key of an object that becomes a file.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct KeyToPath {
-    /// The key.
+    /// Name of the key.
     pub key: String,
-    /// Path below the volume: relative, without `..`, and not beginning with `..`.
+    /// Path of the file below the volume. It is relative, contains no `..` and does not begin with `..`.
     pub path: String,
-    /// Permission bits, 0–511 (0777); the volume's `defaultMode` when it is missing.
+    /// Permission bits of the file, 0–511 (0777). If they are missing, the file has the volume's `defaultMode`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<i32>,
 }
 
-/// `configMap` of a volume.
+/// `configMap` of a volume: keys of a ConfigMap as files.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ConfigMapVolume {
-    /// A ConfigMap of the pod's namespace.
+    /// Name of a ConfigMap in the pod's namespace.
     pub name: String,
-    /// Keys that become files; empty means all, each as a file of its name.
+    /// Keys that become files. An empty list means all keys, each as a file with the name of the key.
     pub items: Vec<KeyToPath>,
-    /// Permission bits, 0–511 (0777); default 420 (0644).
+    /// Permission bits of the files, 0–511 (0777); default 420 (0644).
     pub default_mode: Option<i32>,
     /// True if the ConfigMap, or a key of `items`, may be missing.
     pub optional: Option<bool>,
 }
 
-/// `secret` of a volume.
+/// `secret` of a volume: keys of a Secret as files.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SecretVolume {
-    /// A Secret of the pod's namespace.
+    /// Name of a Secret in the pod's namespace.
     pub secret_name: String,
-    /// Keys of the Secret that become files; empty means all, each as a file of its name.
+    /// Keys of the Secret that become files. An empty list means all keys, each as a file with the name of the key.
     pub items: Vec<KeyToPath>,
-    /// Permission bits of the files; same meaning and default as in a ConfigMap volume.
+    /// Permission bits of the files, 0–511 (0777); default 420 (0644).
     pub default_mode: Option<i32>,
     /// True if the Secret, or a key of `items`, may be missing.
     pub optional: Option<bool>,
 }
 
-/// `downwardAPI` of a volume.
+/// `downwardAPI` of a volume: fields of the pod as files.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DownwardApiVolume {
     /// Files of the volume.
     pub items: Vec<DownwardApiFile>,
-    /// Permission bits, 0–511 (0777); default 420 (0644).
+    /// Permission bits of the files, 0–511 (0777); default 420 (0644).
     pub default_mode: Option<i32>,
 }
 
-/// A file of a downwardAPI volume: exactly one of the two references.
+/// A file of a downwardAPI volume. Exactly one of the two references is set.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DownwardApiFile {
-    /// Path below the volume, as of a key.
+    /// Path of the file below the volume. It is relative, contains no `..` and does not begin with `..`.
     pub path: String,
-    /// `metadata.name`, `namespace`, `uid`, `labels` or `annotations`.
+    /// Reference to a field of the pod: `metadata.name`, `namespace`, `uid`, `labels` or `annotations`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub field_ref: Option<ObjectFieldSelector>,
-    /// A limit or request of a container.
+    /// Reference to a limit or request of a container.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resource_field_ref: Option<ResourceFieldSelector>,
-    /// Permission bits; the volume's `defaultMode` when it is missing.
+    /// Permission bits of the file. If they are missing, the file has the volume's `defaultMode`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<i32>,
 }
 
-/// `projected` of a volume.
+/// `projected` of a volume: several sources in one directory.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ProjectedVolume {
-    /// Sources in order: a later one replaces a file of an earlier one.
+    /// Sources in order. A later source replaces files of an earlier one that have the same path.
     pub sources: Vec<VolumeProjection>,
-    /// Permission bits, 0–511 (0777); default 420 (0644).
+    /// Permission bits of the files, 0–511 (0777); default 420 (0644).
     pub default_mode: Option<i32>,
 }
 
-/// A source of a projected volume: one of its three fields is set.
+/// A source of a projected volume. Exactly one of the three fields is set.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VolumeProjection {
-    /// Keys of a ConfigMap.
+    /// Keys of a ConfigMap as files.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub config_map: Option<ObjectProjection>,
-    /// Keys of a Secret.
+    /// Keys of a Secret as files.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secret: Option<ObjectProjection>,
-    /// Fields of the pod.
+    /// Fields of the pod as files.
     #[serde(rename = "downwardAPI", skip_serializing_if = "Option::is_none")]
     pub downward_api: Option<DownwardApiProjection>,
 }
 
-/// `configMap` and `secret` of a projected volume.
+/// `configMap` or `secret` of a projected volume.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ObjectProjection {
-    /// An object of the pod's namespace.
+    /// Name of an object in the pod's namespace.
     pub name: String,
-    /// Keys that become files; empty means all.
+    /// Keys that become files. An empty list means all keys.
     pub items: Vec<KeyToPath>,
     /// True if the object, or a key of `items`, may be missing.
     pub optional: Option<bool>,
 }
 
-/// `downwardAPI` of a projected volume.
+/// `downwardAPI` of a projected volume: fields of the pod as files.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DownwardApiProjection {
@@ -214,52 +215,53 @@ pub struct DownwardApiProjection {
     pub items: Vec<DownwardApiFile>,
 }
 
-/// `persistentVolumeClaim` of a volume.
+/// `persistentVolumeClaim` of a volume: a directory that outlives the pod.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClaimVolume {
-    /// A PersistentVolumeClaim of the pod's namespace.
+    /// Name of a PersistentVolumeClaim in the pod's namespace.
     pub claim_name: String,
-    /// True makes every mount of the claim read-only.
+    /// True if every mount of the claim is read-only.
     pub read_only: bool,
 }
 
-/// `image` of a volume.
+/// `image` of a volume: the files of an image.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ImageVolume {
-    /// The image, named as that of a container.
+    /// Image, in the form that a container names its image.
     pub reference: String,
-    /// `Always` (default for `:latest` and without a tag), `IfNotPresent` (default otherwise) or `Never`.
+    /// When to pull the image: `Always` (default for `:latest` and images without tag), `IfNotPresent` (default
+    /// otherwise) or `Never`.
     pub pull_policy: String,
 }
 
-/// `emptyDir`.
+/// `emptyDir` of a volume: a directory that lives as long as the pod.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EmptyDir {
     /// Medium of the files: empty (the node's disk), `Memory` (a tmpfs), or `HugePages` and `HugePages-<size>` (a
     /// hugetlbfs).
     pub medium: String,
-    /// Limit of the volume's size. A volume in memory takes no more than this; a pod whose volume on the disk is over
-    /// it is evicted. 0 is no limit.
+    /// Largest size of the volume; 0 means no limit. A volume in memory cannot grow beyond the limit. A pod is
+    /// evicted if its volume on the disk grows beyond the limit.
     pub size_limit: Option<Quantity>,
 }
 
-/// `hostPath`.
+/// `hostPath` of a volume: a path of the node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HostPath {
-    /// Path on the node without `..`, as written: see [`HostPath::on_node`].
+    /// Path on the node, as written and without `..`. [`HostPath::on_node`] returns its absolute form.
     pub path: String,
     /// Type that the path must have: empty (no check), DirectoryOrCreate, Directory, FileOrCreate, File, Socket,
-    /// CharDevice, BlockDevice.
+    /// CharDevice or BlockDevice.
     #[serde(rename = "type")]
     pub type_: String,
 }
 
 impl HostPath {
-    /// The absolute path on the node; a relative `path` is taken from the root.
+    /// Returns the absolute path on the node. A relative `path` starts at the root.
     pub fn on_node(&self) -> Cow<'_, str> {
         below_root(&self.path)
     }
