@@ -1,22 +1,24 @@
-//! The resources that a pod needs and may use as a whole, by the API's rule for the containers of its start: sidecars last
-//! beside the regular containers, other init containers run one at a time beside the sidecars before them.
+//! The resources that a pod needs and may use as a whole, by the API's rule. Init containers run one at a time, each
+//! beside the sidecars before it. The regular containers run beside all sidecars.
 
 use super::{Container, Pod};
 
-/// The most that the pod's containers need at any one time, where one container needs `of`.
+/// Returns the most that the pod's containers need at any one time. `of` returns the need of one container.
 pub fn needed(pod: &Pod, of: impl Fn(&Container) -> i64) -> i64 {
     steps(pod, of, |_| {})
 }
 
-/// The most that the pod may use, where one container may use `of`; 0 and less is no limit. None where a container has none,
-/// as the kubelet's `ResourceConfigForPod` tells: an init container has at least the limits of the sidecars before it.
+/// Returns the most that the pod may use. `of` returns the limit of one container; 0 or less means that it has none.
+/// Returns None if a container has no limit. As in the kubelet's `ResourceConfigForPod`, an init container has at
+/// least the limits of the sidecars before it.
 pub fn limit(pod: &Pod, of: impl Fn(&Container) -> i64) -> Option<i64> {
     let mut all_have_one = true;
     let most = steps(pod, of, |step| all_have_one &= step > 0);
     (all_have_one && most > 0).then_some(most)
 }
 
-/// `each` gets what there is of every init container, with the sidecars before it, and of every regular one.
+/// Walks over the start of the pod and returns the most that it needs at any one time. `each` gets the amount of
+/// every init container together with the sidecars before it, and the amount of every regular container.
 fn steps(pod: &Pod, of: impl Fn(&Container) -> i64, mut each: impl FnMut(i64)) -> i64 {
     let (mut sidecars, mut most) = (0_i64, 0_i64);
     for container in &pod.spec.init_containers {
@@ -42,7 +44,7 @@ mod tests {
     use super::*;
     use crate::api::test_pods::pod;
 
-    /// The number of a container is its name.
+    /// Returns the number that is the name of the container.
     fn number(container: &Container) -> i64 {
         container.name.parse().unwrap()
     }
@@ -84,7 +86,8 @@ mod tests {
     fn a_container_of_the_start_without_a_limit_leaves_the_pod_without_one() {
         check(&[("0", false)], &["300"], 300, None);
         check(&[("0", true)], &["300"], 300, None);
-        // As in the kubelet, which looks at what it has added up.
+        // The kubelet looks only at the sum of an init container and its sidecars, so the init container need not
+        // have a limit.
         check(&[("100", true), ("0", false)], &["300"], 400, Some(400));
     }
 }

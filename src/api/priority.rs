@@ -1,18 +1,18 @@
-//! The two priority classes that exist without an API server, and which pods are critical.
+//! The two priority classes that exist without an API server, and the rule for which pods are critical.
 
 use serde_json::Value;
 
 use super::pod::Pod;
 use super::source::MIRROR_ANNOTATION;
 
-/// The class of pods without which the node does not work.
+/// Class of pods without which the node does not work.
 pub const SYSTEM_NODE_CRITICAL: &str = "system-node-critical";
-/// The class of pods without which the cluster does not work.
+/// Class of pods without which the cluster does not work.
 pub const SYSTEM_CLUSTER_CRITICAL: &str = "system-cluster-critical";
-/// The lowest priority of a critical pod.
+/// Lowest priority of a critical pod.
 pub const SYSTEM_CRITICAL_PRIORITY: i32 = 2_000_000_000;
 
-/// The priority of a class that every node knows.
+/// Returns the priority of a class that every node knows. Returns None for any other class.
 pub fn of_class(name: &str) -> Option<i32> {
     match name {
         SYSTEM_NODE_CRITICAL => Some(SYSTEM_CRITICAL_PRIORITY + 1000),
@@ -21,8 +21,7 @@ pub fn of_class(name: &str) -> Option<i32> {
     }
 }
 
-/// Sets `spec.priority` from the class, as the admission plugin of the API server does. An explicit
-/// priority stays.
+/// Sets `spec.priority` from the class, as the admission plugin of the API server does. A priority in the file stays.
 pub fn resolve(raw: &mut Value) {
     let Some(spec) = raw.get_mut("spec").and_then(Value::as_object_mut) else {
         return;
@@ -33,7 +32,7 @@ pub fn resolve(raw: &mut Value) {
     }
 }
 
-/// True if the pod is critical: it is static, or mirrors a static pod, or has a critical priority.
+/// True if the pod is critical: it is static, mirrors a static pod, or has a critical priority.
 pub fn is_critical(pod: &Pod) -> bool {
     pod.source().is_static()
         || pod.metadata.annotations.contains_key(MIRROR_ANNOTATION)
@@ -43,7 +42,7 @@ pub fn is_critical(pod: &Pod) -> bool {
             .is_some_and(|p| p >= SYSTEM_CRITICAL_PRIORITY)
 }
 
-/// True if the pod is critical and has the class `system-node-critical`, so that the kernel should kill it last.
+/// True if the pod is critical and has the class `system-node-critical`. The kernel should kill such a pod last.
 pub fn is_node_critical(pod: &Pod) -> bool {
     is_critical(pod) && pod.spec.priority_class_name == SYSTEM_NODE_CRITICAL
 }

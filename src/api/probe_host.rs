@@ -1,7 +1,7 @@
-//! The rule for the `host` that a probe or a hook may name (kubelet-probes 3.3, lessons 6): a kubelet allows any, so
-//! a pod file could make the node send requests anywhere.
+//! The rule for the `host` that a probe or a hook may name (kubelet-probes 3.3, lessons 6). A kubelet allows any
+//! host, so a pod file could make the node send requests anywhere.
 //!
-//! Invariants: pure. The caller that knows the pod's addresses accepts them before it asks here.
+//! Invariants: pure. A caller that knows the pod's addresses accepts them before it calls these functions.
 
 use std::net::IpAddr;
 
@@ -9,16 +9,16 @@ use super::field::FieldError;
 use super::pod::{Container, Handler, HookKind, Listed, Pod, ProbeType};
 use super::validation::probe_field;
 
-/// The hosts a probe or a hook may name besides loopback and its pod's own address.
+/// The hosts that a probe or a hook may name besides loopback and its pod's own address.
 #[derive(Clone, Copy)]
 pub struct ProbeHosts<'a> {
-    /// `allowProbeHosts` of the configuration.
+    /// Hosts of `allowProbeHosts` in the configuration.
     pub allowed: &'a [String],
-    /// Tells whether an address is one of this node's. Pods on the node's network may name such an address.
+    /// Returns true for an address of this node. Pods on the node's network may name such an address.
     pub is_node_address: &'a dyn Fn(IpAddr) -> bool,
 }
 
-/// The host as an address, with or without brackets; None when it is a name.
+/// Returns the host as an address. The text may have brackets. Returns None for a name.
 pub fn host_address(host: &str) -> Option<IpAddr> {
     host.trim_start_matches('[')
         .trim_end_matches(']')
@@ -26,7 +26,7 @@ pub fn host_address(host: &str) -> Option<IpAddr> {
         .ok()
 }
 
-/// True if the list has the host, compared as text or as address.
+/// True if the list contains the host, compared as text or as address.
 pub fn is_allowed(host: &str, allowed: &[String]) -> bool {
     let bare = host_address(host).map(|a| a.to_string());
     allowed.iter().any(|h| {
@@ -34,8 +34,8 @@ pub fn is_allowed(host: &str, allowed: &[String]) -> bool {
     })
 }
 
-/// Returns why no probe and no hook of a pod may name this host, and the way out; None if they may. An empty host is
-/// the pod itself.
+/// Returns why probes and hooks of a pod may not name this host, and how to allow it. Returns None if the host is
+/// allowed. An empty host means the pod itself.
 pub fn host_refused(host: &str, host_network: bool, hosts: &ProbeHosts<'_>) -> Option<String> {
     let is_ours =
         |a: IpAddr| a.to_canonical().is_loopback() || (host_network && (hosts.is_node_address)(a));
@@ -55,9 +55,9 @@ pub fn host_refused(host: &str, host_network: bool, hosts: &ProbeHosts<'_>) -> O
     })
 }
 
-/// An error for each probe and each hook of the pod whose host is refused. The pod's own addresses
-/// are not known before it runs, so a file that names one of them is refused here, although the
-/// daemon would use it.
+/// Returns an error for each probe and each hook of the pod with a host that is refused. The pod's own addresses are
+/// not known before it runs. So a file that names one of them is refused here, although the daemon would use the
+/// address.
 pub fn refused_hosts<'a>(pod: &'a Pod, hosts: &ProbeHosts<'_>) -> Vec<FieldError> {
     let named = |listed: Listed<'a>| {
         named_hosts(listed.container)
@@ -75,7 +75,7 @@ pub fn refused_hosts<'a>(pod: &'a Pod, hosts: &ProbeHosts<'_>) -> Vec<FieldError
         .collect()
 }
 
-/// Returns each field in which a container names a host, what the container does there, and the host.
+/// Returns each field in which a container names a host, with the container's action in words and the host.
 fn named_hosts(
     container: &Container,
 ) -> impl Iterator<Item = (String, &'static str, &str)> + use<'_> {

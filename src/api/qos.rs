@@ -1,21 +1,21 @@
-//! The quality-of-service class of a pod, by the amounts of cpu and memory that its containers ask for.
+//! The quality-of-service class of a pod, which follows from the cpu and memory of its containers.
 
 use super::pod::{Pod, ResourceRequirements};
 use super::quantity::Amount;
 
-/// The class of a pod.
+/// The quality-of-service class of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QosClass {
-    /// Every container limits cpu and memory to what it requests.
+    /// Every container has the same limit and request of cpu, and of memory.
     Guaranteed,
-    /// Some container asks for cpu or memory.
+    /// At least one container has a limit or a request of cpu or memory, but the pod is not Guaranteed.
     Burstable,
-    /// No container asks for cpu or memory.
+    /// No container has a limit or a request of cpu or memory.
     BestEffort,
 }
 
 impl QosClass {
-    /// The value of `status.qosClass`.
+    /// Returns the value of `status.qosClass`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Guaranteed => "Guaranteed",
@@ -24,7 +24,7 @@ impl QosClass {
         }
     }
 
-    /// The class of a valid pod. Other resources than cpu and memory do not count, nor does how an amount is written.
+    /// Returns the class of a valid pod. Only the amounts of cpu and memory count, however they are written.
     pub fn of(pod: &Pod) -> Self {
         let (mut any, mut guaranteed) = (false, true);
         for container in pod.spec.all_containers() {
@@ -42,7 +42,8 @@ impl QosClass {
     }
 }
 
-/// The amounts that are not 0. A request that is left out is the limit (kubelet-probes 1.1).
+/// Returns request and limit as amounts; None for an amount of 0. The limit is the default of the request
+/// (kubelet-probes 1.1).
 fn request_and_limit(r: &ResourceRequirements, name: &str) -> (Option<Amount>, Option<Amount>) {
     let amount = |of: &std::collections::BTreeMap<String, super::quantity::Quantity>| {
         of.get(name).and_then(|quantity| quantity.parse().ok())

@@ -5,23 +5,23 @@ use std::fmt;
 use serde::de::{self, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// A quantity as written, with its value. Serialises as written.
+/// A quantity, kept as written. It serialises as written.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct Quantity(pub String);
 
-/// The value of a quantity. It saturates at ±(2⁶³−1) units, as in Kubernetes; below a nano unit it
-/// is rounded away from zero, so that a small value never becomes 0.
+/// The value of a quantity. It saturates at ±(2⁶³−1) units, as in Kubernetes. Parts of a nano unit are rounded away
+/// from zero, so that a small value never becomes 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Amount {
     nanos: i128,
 }
 
-/// The text is not a quantity.
+/// The error of a text that is not a quantity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuantityError;
 
-/// The most characters that a quantity has. The longest number that JSON can hold has fewer, and 20 digits count.
+/// Largest number of characters in a quantity. The longest number in JSON has fewer, and only 20 digits count.
 pub const LONGEST: usize = 400;
 
 impl fmt::Display for QuantityError {
@@ -38,17 +38,17 @@ const NANO: i128 = 1_000_000_000;
 const MOST: i128 = i64::MAX as i128 * NANO;
 
 impl Amount {
-    /// Units, rounded up.
+    /// Returns the number of units, rounded up.
     pub fn value(self) -> i64 {
         self.in_steps_of(NANO)
     }
 
-    /// Thousandths, rounded up; saturates at 2⁶³−1.
+    /// Returns the number of thousandths, rounded up. It saturates at 2⁶³−1.
     pub fn milli_value(self) -> i64 {
         self.in_steps_of(NANO / 1000)
     }
 
-    /// True if the quantity is below 0. The rounded value would not tell: -0.5 becomes 0.
+    /// True if the quantity is below 0. The rounded value does not show this: -0.5 becomes 0.
     pub fn is_negative(self) -> bool {
         self.nanos < 0
     }
@@ -65,10 +65,10 @@ impl Amount {
 }
 
 impl Quantity {
-    /// Returns the value of the text.
+    /// Reads the text as an amount.
     ///
     /// # Errors
-    /// Returns a `QuantityError` if the text is not a quantity. A decoded quantity never has this error.
+    /// Returns a `QuantityError` if the text is not a quantity. This cannot happen to a decoded quantity.
     pub fn parse(&self) -> Result<Amount, QuantityError> {
         let text = self.0.as_str();
         if text.len() > LONGEST {
@@ -92,18 +92,18 @@ impl Quantity {
         })
     }
 
-    /// Thousandths, rounded up; None when it is not a quantity.
+    /// Returns the number of thousandths, rounded up; None if the text is not a quantity.
     pub fn milli_value(&self) -> Option<i64> {
         self.parse().ok().map(Amount::milli_value)
     }
 
-    /// Units, rounded up; None when it is not a quantity.
+    /// Returns the number of units, rounded up; None if the text is not a quantity.
     pub fn value(&self) -> Option<i64> {
         self.parse().ok().map(Amount::value)
     }
 }
 
-/// The multiplier of a suffix: `factor` · 10^`tens`.
+/// Multiplier of a suffix: `factor` · 10^`tens`.
 #[derive(Clone, Copy)]
 struct Scale {
     factor: i128,
@@ -149,21 +149,21 @@ impl Scale {
     }
 }
 
-/// Nano units of `whole.fraction` at this scale, rounded up, at most [`MOST`].
+/// Returns the number of nano units in `whole.fraction` at this scale, rounded up and at most [`MOST`].
 fn magnitude(whole: &str, fraction: &str, scale: Scale) -> i128 {
     let digits = format!("{whole}{fraction}");
     let digits = digits.trim_start_matches('0');
     if digits.is_empty() {
         return 0;
     }
-    // The value is digits · factor · 10^tens nanos. `digits` does not begin with 0, so its length
-    // shows its magnitude.
+    // The value is digits · factor · 10^tens nano units. `digits` does not begin with 0, so its length shows the
+    // magnitude.
     let tens = i64::from(scale.tens) + 9 - fraction.len() as i64;
     let size = digits.len() as i64 + tens;
     if size > 30 {
         return MOST;
     }
-    // Only 20 digits count, the others only decide whether to round up: 10²⁰ · 2⁶⁰ still fits 128
+    // Only the first 20 digits count; the others only decide whether to round up. 10²⁰ · 2⁶⁰ still fits into 128
     // bits.
     let (head, rest) = digits.split_at(digits.len().min(20));
     let mut inexact = rest.bytes().any(|digit| digit != b'0');
@@ -189,8 +189,7 @@ impl fmt::Display for Quantity {
 }
 
 impl<'de> Deserialize<'de> for Quantity {
-    /// Reads a string or a number, as in Kubernetes; a text that is not a quantity is an error
-    /// already here.
+    /// Reads a string or a number, as in Kubernetes. A text that is not a quantity is refused here.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Text;
         impl Visitor<'_> for Text {

@@ -1,31 +1,31 @@
-//! An object as people wrote it, kept as JSON text.
+//! An object as a person wrote it, kept as JSON text.
 
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-/// A JSON object that is kept for people and hardly read here. As text it takes a tenth of the
-/// memory of a tree of values.
+/// A JSON object that is kept for output and is seldom read. As text it takes a tenth of the memory of a tree of
+/// values.
 #[derive(Clone, Debug)]
 pub struct RawObject(Box<str>);
 
 impl RawObject {
-    /// Keeps `value`.
+    /// Keeps `value` as text.
     pub fn new(value: &Value) -> Self {
         Self(value.to_string().into())
     }
 
-    /// The object as a tree.
+    /// Returns the object as a tree of values.
     pub fn value(&self) -> Value {
-        // An object nests at most 100 deep when it is decoded; this reader takes 127.
+        // The decoder accepts objects that nest at most 100 deep; this reader accepts 127.
         serde_json::from_str(&self.0).unwrap_or_default()
     }
 
-    /// The member at the JSON pointer `path`.
+    /// Returns the member at the JSON pointer `path`.
     pub fn at(&self, path: &str) -> Option<Value> {
         self.value().pointer_mut(path).map(Value::take)
     }
 
-    /// Changes the object.
+    /// Changes the object by a function.
     pub fn edit(&mut self, change: impl FnOnce(&mut Value)) {
         let mut value = self.value();
         change(&mut value);
@@ -39,15 +39,15 @@ impl Default for RawObject {
     }
 }
 
-// Not with serde_json's `raw_value`: that feature has every reader of the program read a text again
-// that lies under a key of its own, as deep as a file wants, until the stack is full.
+// serde_json's feature `raw_value` would do the same, but is dangerous. With it, every reader of the program parses
+// the text below a special key again. A file can nest such texts until the stack is full.
 impl Serialize for RawObject {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.value().serialize(serializer)
     }
 }
 
-/// The order of members does not count.
+/// Compares the objects. The order of their members does not count.
 impl PartialEq for RawObject {
     fn eq(&self, other: &Self) -> bool {
         self.0 == other.0 || self.value() == other.value()

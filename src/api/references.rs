@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::objects::{ObjectKey, ObjectKind};
 use super::pod::{EnvFromSource, EnvVar, Pod, Volume, VolumeProjection};
 
-/// Every object that the containers and volumes of the pod refer to, there or not.
+/// Returns the key of every object that the containers and volumes of the pod refer to. The objects need not exist.
 pub fn references(pod: &Pod) -> BTreeSet<ObjectKey> {
     let namespace = &pod.metadata.namespace;
     let containers = pod.spec.all_containers();

@@ -1,7 +1,7 @@
 //! The typed view of Service, EndpointSlice and Endpoints, in the API's names.
 //!
-//! Invariants: an object that [`super::decode`] returns is valid and has its defaults. Of an Endpoints object nothing is
-//! kept but the slices that mirror it.
+//! Invariants: an object that [`super::decode`] returns is valid and has its defaults. An Endpoints object is kept
+//! only as the slices that mirror it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,10 +14,10 @@ pub(crate) mod written;
 
 pub use super::cidr::Cidr;
 
-/// The cluster's DNS has this address of `serviceCIDR`, counted from its first.
+/// Place of the cluster DNS address in `serviceCIDR`; the first address has place 0.
 pub const DNS_PLACE: u128 = 10;
 
-/// The transport of a service port. The API has SCTP, too; podprobe refuses it.
+/// The transport of a service port. The API also has SCTP, but podprobe refuses it.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -40,83 +40,84 @@ impl fmt::Display for Protocol {
     }
 }
 
-/// `spec.type`.
+/// `spec.type`: how clients reach the service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ServiceType {
-    /// An address inside the node and its pods.
+    /// The service has an address that works inside the node and its pods.
     #[default]
     ClusterIp,
-    /// An address as with `ClusterIP`, and a port on the node's addresses.
+    /// The service has an address as with `ClusterIp`, and a port on the node's addresses.
     NodePort,
-    /// Address and port as with `NodePort`, and the addresses that the service's status names.
+    /// The service has an address and a port as with `NodePort`, and the addresses that its status names.
     LoadBalancer,
-    /// A name for something elsewhere; nothing is proxied.
+    /// The service is a name for another name elsewhere. Nothing is proxied.
     ExternalName,
 }
 
-/// `spec.clusterIP` and `spec.clusterIPs`.
+/// `spec.clusterIP` and `spec.clusterIPs`: the addresses of the service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ClusterIps {
-    /// Left out: they are allocated from `serviceCIDR`. An `ExternalName` has none in the end.
+    /// The file gives no addresses, so they are allocated from `serviceCIDR`. An `ExternalName` service never gets
+    /// one.
     #[default]
     Allocated,
-    /// `None`: headless. Names lead to the pods; nothing is proxied.
+    /// The service is headless (`None`). Its name leads to the pods, and nothing is proxied.
     Headless,
-    /// Addresses as the file gives them, primary first; at most one of each family. A service of two families may leave
-    /// one address out; the daemon allocates it.
+    /// Addresses from the file, primary first; at most one of each family. If a service of two families gives only
+    /// one address, the daemon allocates the other.
     Given(Vec<IpAddr>),
 }
 
-/// `ports[].targetPort`.
+/// `ports[].targetPort`: the port of the pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TargetPort {
-    /// A number, 1 to 65535.
+    /// Number of the port, 1 to 65535.
     Number(u16),
-    /// The name of a container port.
+    /// Name of a container port.
     Name(String),
 }
 
-/// `spec.ports[]`.
+/// `spec.ports[]`: a port of the service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServicePort {
-    /// Name of the port; empty if the service has a single port without a name.
+    /// Name of the port. It may be empty if the service has a single port.
     pub name: String,
     /// Protocol of the port: TCP or UDP.
     pub protocol: Protocol,
     /// Number of the port, 1 to 65535.
     pub port: u16,
-    /// Port of the pods that connections go to; equals `port` if the file leaves it out.
+    /// Port of the pods that connections go to. It equals `port` if the file leaves it out.
     pub target_port: TargetPort,
-    /// Node port; None: podprobe allocates one if the service's type wants one.
+    /// Node port. If it is None and the service's type has node ports, podprobe allocates one.
     pub node_port: Option<u16>,
-    /// `appProtocol`, which is not acted on and only shown in slices.
+    /// `appProtocol`, which only appears in slices and has no effect.
     pub app_protocol: Option<String>,
 }
 
-/// `internalTrafficPolicy` and `externalTrafficPolicy`.
+/// `internalTrafficPolicy` or `externalTrafficPolicy`: the endpoints that traffic goes to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TrafficPolicy {
     /// Traffic goes to all endpoints.
     #[default]
     Cluster,
-    /// Traffic goes only to endpoints of this node, and keeps the client's address. Without such an endpoint the client
-    /// gets no answer.
+    /// Traffic goes only to endpoints of this node, and the client's address is kept. If the node has no endpoint,
+    /// the client gets no answer.
     Local,
 }
 
-/// `ipFamilyPolicy`.
+/// `ipFamilyPolicy`: the number of address families that the service has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IpFamilyPolicy {
-    /// A single family.
+    /// The service has a single family.
     #[default]
     SingleStack,
-    /// Both families where the node has both.
+    /// The service has both families if the node has both.
     PreferDualStack,
-    /// Both families, or the service is refused.
+    /// The service has both families. On a node with a single family it is refused.
     RequireDualStack,
 }
 
-/// `ipFamilies[]`; prints as there.
+/// `ipFamilies[]`: a family of addresses. It prints as `IPv4` or `IPv6`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum IpFamily {
     /// IPv4.
@@ -126,7 +127,7 @@ pub enum IpFamily {
 }
 
 impl IpFamily {
-    /// The family of an address.
+    /// Returns the family of an address.
     pub fn of(address: IpAddr) -> Self {
         match address {
             IpAddr::V4(_) => Self::V4,
@@ -155,37 +156,40 @@ pub struct Service {
     pub type_: ServiceType,
     /// `spec.ports`; empty only for a headless service and an `ExternalName`.
     pub ports: Vec<ServicePort>,
-    /// `spec.selector`; empty selects nothing: endpoints come from slices of files.
+    /// `spec.selector`, which selects the pods of the service. If it is empty, the endpoints come from slices in
+    /// files.
     pub selector: BTreeMap<String, String>,
-    /// `spec.clusterIP`, `spec.clusterIPs`.
+    /// Addresses from `spec.clusterIP` and `spec.clusterIPs`.
     pub cluster_ips: ClusterIps,
-    /// `spec.ipFamilies` as written.
+    /// Families from `spec.ipFamilies`, as written.
     pub ip_families: Vec<IpFamily>,
     /// `spec.ipFamilyPolicy`.
     pub ip_family_policy: IpFamilyPolicy,
-    /// `spec.externalIPs`.
+    /// Addresses from `spec.externalIPs`.
     pub external_ips: Vec<IpAddr>,
     /// `spec.externalName`.
     pub external_name: String,
-    /// `ClientIP` affinity with its timeout (1 s to 24 h); None is `sessionAffinity: None`.
+    /// Time for which a client keeps its endpoint, 1 s to 24 h (`sessionAffinity: ClientIP`). None means
+    /// `sessionAffinity: None`.
     pub session_affinity: Option<Duration>,
-    /// Traffic policy for clients in the node and its pods.
+    /// Traffic policy for clients on the node and in its pods.
     pub internal_traffic_policy: TrafficPolicy,
     /// Traffic policy for clients from outside, on node ports and external addresses.
     pub external_traffic_policy: TrafficPolicy,
-    /// Pods that are not ready get traffic, too.
+    /// True if pods that are not ready get traffic too.
     pub publish_not_ready_addresses: bool,
-    /// `loadBalancerSourceRanges`: who may use the load balancer's addresses; empty is everybody.
+    /// Clients that may use the load balancer's addresses (`loadBalancerSourceRanges`); empty means all clients.
     pub source_ranges: Vec<Cidr>,
-    /// `healthCheckNodePort`; allocated where [`Service::needs_health_check`] and it is left out.
+    /// `healthCheckNodePort` as the file gives it. If it is None and [`Service::needs_health_check`] is true,
+    /// podprobe allocates a port.
     pub health_check_node_port: Option<u16>,
-    /// `allocateLoadBalancerNodePorts` is false: ports without a `nodePort` get none.
+    /// True if `allocateLoadBalancerNodePorts` is false: ports without a `nodePort` then get none.
     pub no_node_ports: bool,
-    /// `status.loadBalancer.ingress[].ip` without those of `ipMode: Proxy`.
+    /// Addresses from `status.loadBalancer.ingress[].ip`, except entries with `ipMode: Proxy`.
     pub ingress_ips: Vec<IpAddr>,
 }
 
-/// The labels by which a service asks that kube-proxy leaves it alone.
+/// Labels by which a service asks kube-proxy to leave it alone.
 pub const NOT_PROXIED_LABELS: [&str; 2] = [
     "service.kubernetes.io/service-proxy-name",
     "service.kubernetes.io/headless",
@@ -197,8 +201,8 @@ impl Service {
         self.cluster_ips == ClusterIps::Headless
     }
 
-    /// True if a data path serves the service. None serves a headless service, an `ExternalName`, or a service whose
-    /// label says that another proxy serves it.
+    /// True if the data path serves the service. It serves no headless service, no `ExternalName` and no service with
+    /// one of the [`NOT_PROXIED_LABELS`].
     pub fn is_proxied(&self) -> bool {
         let left_alone = |label: &&str| self.labels.contains_key(*label);
         self.type_ != ServiceType::ExternalName
@@ -206,7 +210,7 @@ impl Service {
             && !NOT_PROXIED_LABELS.iter().any(left_alone)
     }
 
-    /// True if the ports of the service have node ports.
+    /// True if the type of the service gives its ports node ports.
     pub fn has_node_ports(&self) -> bool {
         matches!(
             self.type_,
@@ -214,14 +218,14 @@ impl Service {
         )
     }
 
-    /// True if `healthCheckNodePort` answers for the service.
+    /// True if the service has a `healthCheckNodePort`.
     pub fn needs_health_check(&self) -> bool {
         self.type_ == ServiceType::LoadBalancer
             && self.external_traffic_policy == TrafficPolicy::Local
     }
 }
 
-/// `endpoints[].conditions`, with what is left out filled in.
+/// `endpoints[].conditions`. Conditions that the file leaves out have their defaults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EndpointConditions {
     /// True if the endpoint gets new connections.
@@ -232,43 +236,44 @@ pub struct EndpointConditions {
     pub terminating: bool,
 }
 
-/// `endpoints[]` of a slice.
+/// `endpoints[]` of a slice: a place that connections go to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
-    /// Addresses of the endpoint; all lead to it, and the first is used.
+    /// Addresses of the endpoint. All of them lead to it; podprobe uses the first.
     pub addresses: Vec<IpAddr>,
     /// Conditions that decide whether the endpoint gets traffic.
     pub conditions: EndpointConditions,
-    /// Name of the endpoint below a headless service.
+    /// Host name of the endpoint, for names below a headless service.
     pub hostname: Option<String>,
     /// Name of the node that the endpoint is on.
     pub node_name: Option<String>,
-    /// `targetRef`: namespace and name of the endpoint's pod.
+    /// Namespace and name of the endpoint's pod (`targetRef`).
     pub target: Option<(String, String)>,
 }
 
-/// `ports[]` of a slice.
+/// `ports[]` of a slice: a port of its endpoints.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct EndpointPort {
-    /// The name of the service's port.
+    /// Name of the service port that leads to this port.
     pub name: String,
     /// TCP or UDP.
     pub protocol: Protocol,
-    /// Number of the port. None: all ports, which leads nowhere here.
+    /// Number of the port. None means all ports in the API; in podprobe such a port leads nowhere.
     pub port: Option<u16>,
-    /// `appProtocol`, which is only shown.
+    /// `appProtocol`, which is only shown and has no effect.
     pub app_protocol: Option<String>,
 }
 
 /// A discovery.k8s.io/v1 EndpointSlice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndpointSlice {
-    /// `metadata.labels["kubernetes.io/service-name"]`; empty belongs to no service.
+    /// Name of the service that the slice belongs to, from `metadata.labels["kubernetes.io/service-name"]`. Empty
+    /// means that the slice belongs to no service.
     pub service: String,
-    /// IPv4 or IPv6; slices of `FQDN` are refused.
+    /// Family of the addresses. Slices of the type `FQDN` are refused.
     pub family: IpFamily,
-    /// Endpoints of the slice, at most 1000.
+    /// Endpoints of the slice; at most 1000.
     pub endpoints: Vec<Endpoint>,
-    /// Ports of the slice, at most 20000.
+    /// Ports of the slice; at most 20000.
     pub ports: Vec<EndpointPort>,
 }

@@ -1,22 +1,22 @@
-//! The sources of pods. The source decides the identity of a pod, what it may reference, and how
-//! its end is reported.
+//! The sources of pods. The source decides the identity of a pod, the objects that the pod may reference, and how its
+//! end is reported.
 //!
-//! Architecture Invariant: only this file knows the differences between sources. A new source is a
-//! variant of both enums; the compiler then names each rule that needs an answer. A mirror pod is
-//! the copy of a static pod in an API server. It is never run; [`PodSource::of_annotations`] and
-//! [`MIRROR_ANNOTATION`] tell it from the pod that runs.
+//! Architecture Invariant: only this file knows the differences between sources. A new source is a variant of both
+//! enums; the compiler then names each rule that needs an answer. A mirror pod is the copy of a static pod in an API
+//! server. Podprobe never runs it. [`PodSource::of_annotations`] and [`MIRROR_ANNOTATION`] tell a mirror pod from the
+//! pod that runs.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
-/// The source of a pod; set by the merge of the sources.
+/// Annotation with the source of a pod. The merge of the sources sets it.
 pub const SOURCE_ANNOTATION: &str = "kubernetes.io/config.source";
-/// The annotation of the time when the pod was first seen; the merge of the sources sets it.
+/// Annotation with the time at which the pod was first seen. The merge of the sources sets it.
 pub const SEEN_ANNOTATION: &str = "kubernetes.io/config.seen";
-/// The hash of the static pod that a pod of the API server mirrors.
+/// Annotation of a mirror pod: the hash of the static pod that it mirrors.
 pub const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
-/// The UID of a static pod, which its mirror pod repeats.
+/// Annotation with the UID of a static pod. The mirror pod has it too.
 pub const HASH_ANNOTATION: &str = "kubernetes.io/config.hash";
 
 /// A kind of pod source.
@@ -25,14 +25,14 @@ pub enum PodSource {
     /// The directory of pod files.
     #[default]
     File,
-    /// A URL.
+    /// A URL that pods are fetched from.
     Http,
     /// The API server.
     Api,
 }
 
 impl PodSource {
-    /// The value of the annotation `kubernetes.io/config.source`.
+    /// Returns the value of the annotation `kubernetes.io/config.source`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::File => "file",
@@ -41,8 +41,8 @@ impl PodSource {
         }
     }
 
-    /// The source that a pod's annotations name. A pod that was not merged yet names none; it comes
-    /// from a file.
+    /// Returns the source that a pod's annotations name. Before the merge of the sources a pod names none; it then
+    /// counts as a pod from a file.
     pub fn of_annotations(annotations: &BTreeMap<String, String>) -> Self {
         match annotations.get(SOURCE_ANNOTATION).map(String::as_str) {
             Some("api") => Self::Api,
@@ -51,8 +51,8 @@ impl PodSource {
         }
     }
 
-    /// True if the pods of this source are static: the node gives them their identity, they exist without an API
-    /// server, and they may not reference objects that only an API server holds.
+    /// True if the pods of this source are static. The node gives static pods their identity. They exist without an
+    /// API server, and they may not reference objects that only an API server holds.
     pub fn is_static(self) -> bool {
         match self {
             Self::File | Self::Http => true,
@@ -67,24 +67,24 @@ impl fmt::Display for PodSource {
     }
 }
 
-/// The origin of one pod: its source, with the texts from which the source makes the pod's identity.
+/// The origin of one pod: its source, and the texts that the source makes the pod's identity from.
 #[derive(Clone, Copy, Debug)]
 pub enum PodOrigin<'a> {
     /// A pod file on this node.
     File {
         /// The daemon's node name.
         node_name: &'a str,
-        /// The pod file.
+        /// Path of the pod file.
         path: &'a Path,
     },
-    /// A body fetched from a URL.
+    /// A response fetched from a URL.
     Http {
         /// The daemon's node name.
         node_name: &'a str,
-        /// The URL.
+        /// URL of the response.
         url: &'a str,
     },
-    /// The API server, which has given the pod its identity.
+    /// The API server, which has already given the pod its identity.
     Api {
         /// The daemon's node name.
         node_name: &'a str,
@@ -92,7 +92,7 @@ pub enum PodOrigin<'a> {
 }
 
 impl<'a> PodOrigin<'a> {
-    /// The kind of source.
+    /// Returns the source of the pod.
     pub fn source(&self) -> PodSource {
         match self {
             Self::File { .. } => PodSource::File,
@@ -101,7 +101,7 @@ impl<'a> PodOrigin<'a> {
         }
     }
 
-    /// The daemon's node name.
+    /// Returns the daemon's node name.
     pub fn node_name(&self) -> &'a str {
         match self {
             Self::File { node_name, .. }
@@ -110,7 +110,7 @@ impl<'a> PodOrigin<'a> {
         }
     }
 
-    /// The place of the pod in error texts.
+    /// Returns the place of the pod for error texts.
     pub fn place(&self) -> &'a Path {
         match self {
             Self::File { path, .. } => path,
@@ -119,8 +119,8 @@ impl<'a> PodOrigin<'a> {
         }
     }
 
-    /// The texts that make the UID of a static pod, besides its content (kubelet-probes 6.1). None
-    /// when the source's pods already have UIDs.
+    /// Returns the texts that make the UID of a static pod, together with its content (kubelet-probes 6.1). Returns
+    /// None if the source gives its pods UIDs.
     pub fn uid_texts(&self) -> Option<Vec<String>> {
         match self {
             Self::File { node_name, path } => Some(vec![

@@ -1,5 +1,4 @@
-//! `status` of a v1 Pod: the types, in the API's names and JSON form. [`crate::pods::status`] decides
-//! their values.
+//! `status` of a v1 Pod: the types, in the API's names and JSON form. [`crate::pods::status`] decides their values.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,19 +9,19 @@ use super::pod::ResourceRequirements;
 use super::quantity::Quantity;
 use crate::base::clock::Time;
 
-/// `status.phase` (kubelet-probes 9.1).
+/// `status.phase`: how far the pod's life is (kubelet-probes 9.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PodPhase {
-    /// Accepted; not every container has started.
+    /// The pod is accepted, but not every container has started.
     #[default]
     Pending,
     /// Every container was started, and at least one runs or will run.
     Running,
-    /// All containers ended with 0 and none will start again.
+    /// All containers ended with exit code 0, and none will start again.
     Succeeded,
-    /// All containers ended, one or more with an error, and none will start again.
+    /// All containers ended, at least one with an error, and none will start again.
     Failed,
-    /// Never set by podprobe.
+    /// The phase is unknown. Podprobe never sets it.
     Unknown,
 }
 
@@ -32,7 +31,7 @@ impl PodPhase {
         matches!(self, Self::Succeeded | Self::Failed)
     }
 
-    /// The API's word.
+    /// Returns the API's word for the phase.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Pending => "Pending",
@@ -50,7 +49,7 @@ impl fmt::Display for PodPhase {
     }
 }
 
-/// `status`.
+/// `status` of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodStatus {
@@ -64,7 +63,7 @@ pub struct PodStatus {
     /// Reason of the pod's state, one word for a program; an empty reason is left out.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// The sandbox's primary address; empty until there is one.
+    /// Primary address of the pod's sandbox; empty until the sandbox has one.
     #[serde(rename = "podIP", skip_serializing_if = "String::is_empty")]
     pub pod_ip: String,
     /// All addresses of the pod, primary first.
@@ -73,22 +72,22 @@ pub struct PodStatus {
     /// Start time of the pod: set with the first status, never changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub start_time: Option<Time>,
-    /// Init containers in spec order; None until known.
+    /// Statuses of the init containers, in spec order; empty until they are known.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub init_container_statuses: Vec<ContainerStatus>,
-    /// Regular containers by name (kubelet-probes 9.3 S9).
+    /// Statuses of the regular containers, sorted by name (kubelet-probes 9.3 S9).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub container_statuses: Vec<ContainerStatus>,
-    /// Guaranteed, Burstable or BestEffort.
+    /// Quality-of-service class: Guaranteed, Burstable or BestEffort.
     #[serde(rename = "qosClass", skip_serializing_if = "String::is_empty")]
     pub qos_class: String,
 }
 
-/// The reason why a pod that is being stopped is not ready.
+/// Reason in the Ready condition of a pod that is being stopped.
 pub const POD_TERMINATING: &str = "PodTerminating";
 
 impl PodStatus {
-    /// The condition of that type.
+    /// Returns the condition of that type.
     pub fn condition(&self, type_: &str) -> Option<&PodCondition> {
         self.conditions.iter().find(|c| c.type_ == type_)
     }
@@ -104,7 +103,8 @@ impl PodStatus {
         conditions.any(|c| c.type_ == "Ready" && c.reason == POD_TERMINATING)
     }
 
-    /// The status of the container of that name: regular first, then init (kubelet-probes 2.3 row 3).
+    /// Returns the status of the container of that name. Regular containers are searched first, then init containers
+    /// (kubelet-probes 2.3 row 3).
     pub fn container(&self, name: &str) -> Option<&ContainerStatus> {
         self.container_statuses
             .iter()
@@ -116,20 +116,20 @@ impl PodStatus {
 /// An entry of `status.podIPs`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PodIp {
-    /// The address.
+    /// IP address of the pod.
     pub ip: String,
 }
 
-/// A pod condition.
+/// A condition of a pod.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodCondition {
-    /// `Ready`, `ContainersReady`, …
+    /// Type of the condition, such as `Ready` or `ContainersReady`.
     #[serde(rename = "type")]
     pub type_: String,
-    /// `True`, `False` or `Unknown`.
+    /// Status of the condition: `True`, `False` or `Unknown`.
     pub status: String,
-    /// Changes only with `status`.
+    /// Time at which `status` changed last.
     pub last_transition_time: Option<Time>,
     /// Reason of the condition's status, one word; an empty reason is left out.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -147,38 +147,38 @@ pub struct ContainerStatus {
     pub name: String,
     /// Current state of the container.
     pub state: ContainerState,
-    /// End of the container's previous instance.
+    /// How the previous instance of the container ended.
     pub last_state: ContainerState,
     /// True if the container is ready for traffic.
     pub ready: bool,
-    /// Number of instances before this one.
+    /// Number of instances of the container before the current one.
     pub restart_count: u32,
-    /// Image name as the spec has it.
+    /// Name of the image, as the spec has it.
     pub image: String,
-    /// Image id that the image name resolved to.
+    /// Id of the image that the name resolved to.
     #[serde(rename = "imageID")]
     pub image_id: String,
-    /// Container id, `podprobe://<id>`; empty until there is one.
+    /// Id of the container, `podprobe://<id>`; empty until the container has one.
     #[serde(rename = "containerID", skip_serializing_if = "String::is_empty")]
     pub container_id: String,
-    /// True if the startup probe has passed; without a startup probe, true if the container runs.
+    /// True if the startup probe has passed. Without a startup probe, true if the container runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub started: Option<bool>,
-    /// The requests that were granted.
+    /// Requests of resources that were granted.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub allocated_resources: BTreeMap<String, Quantity>,
-    /// The resources in effect; None until it was created.
+    /// Resources that are in effect; None until the container was created.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resources: Option<ResourceRequirements>,
     /// Mounts of the container's volumes, in the order of the spec.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub volume_mounts: Vec<VolumeMountStatus>,
-    /// User that the first process was started as.
+    /// User and groups that the first process was started with.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<ContainerUser>,
 }
 
-/// `user` of a container status.
+/// `user` of a container status: the user of the first process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ContainerUser {
@@ -187,7 +187,7 @@ pub struct ContainerUser {
     pub linux: Option<LinuxContainerUser>,
 }
 
-/// `user.linux` of a container status.
+/// `user.linux` of a container status: user and groups on Linux.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LinuxContainerUser {
@@ -195,7 +195,7 @@ pub struct LinuxContainerUser {
     pub uid: u32,
     /// Primary group id.
     pub gid: u32,
-    /// The other groups.
+    /// Ids of the other groups.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub supplemental_groups: Vec<u32>,
 }
@@ -204,75 +204,76 @@ pub struct LinuxContainerUser {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VolumeMountStatus {
-    /// The volume.
+    /// Name of the volume.
     pub name: String,
     /// Path of the mount in the container.
     pub mount_path: String,
     /// True if the mount is not writable.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub read_only: bool,
-    /// `Disabled` for a read-only mount: mounts below it may be writable.
+    /// `Disabled` for a read-only mount: mounts below it may be writable. Empty for other mounts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recursive_read_only: Option<String>,
 }
 
-/// The state of a container: waiting, running or terminated. At most one is set; none set means nothing is known.
+/// The state of a container: waiting, running or terminated. At most one of the fields is set. If none is set, the
+/// state is unknown.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ContainerState {
-    /// Not running yet, or held back.
+    /// Set if the container does not run yet, or waits before its next start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waiting: Option<ContainerStateWaiting>,
-    /// Running.
+    /// Set if the container runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub running: Option<ContainerStateRunning>,
-    /// Ended.
+    /// Set if the container has ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub terminated: Option<ContainerStateTerminated>,
 }
 
-/// `state.waiting`.
+/// `state.waiting` of a container.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ContainerStateWaiting {
-    /// `ContainerCreating`, `CrashLoopBackOff`, `ErrImageNeverPull`, …
+    /// Reason for waiting, such as `ContainerCreating`, `CrashLoopBackOff` or `ErrImageNeverPull`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// Reason for waiting and what to do, in words.
+    /// Sentence that says why the container waits and what to do.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
 }
 
-/// `state.running`.
+/// `state.running` of a container.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ContainerStateRunning {
-    /// Wall clock.
+    /// Start of the instance, by the wall clock.
     pub started_at: Option<Time>,
 }
 
-/// `state.terminated`.
+/// `state.terminated` of a container.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ContainerStateTerminated {
-    /// Exit code of the container: 128 + signal when a signal ended it.
+    /// Exit code of the container. It is 128 + signal if a signal ended the container.
     pub exit_code: i32,
-    /// Never set, as in the kubelet; the exit code shows the signal.
+    /// Always None, as in the kubelet. The exit code shows the signal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub signal: Option<i32>,
-    /// `Completed`, `Error`, `OOMKilled`, `ContainerStatusUnknown`, `StartError`.
+    /// Reason of the end: `Completed`, `Error`, `OOMKilled`, `ContainerStatusUnknown` or `StartError`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// Termination message.
+    /// Termination message of the container.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// Wall clock.
+    /// Start of the instance, by the wall clock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Time>,
-    /// Wall clock.
+    /// End of the instance, by the wall clock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub finished_at: Option<Time>,
-    /// The id of the instance.
+    /// Id of the instance that ended.
     #[serde(rename = "containerID", skip_serializing_if = "String::is_empty")]
     pub container_id: String,
 }

@@ -1,13 +1,13 @@
-//! The verdict on a field that podprobe does not act on.
+//! The verdicts on fields that podprobe does not act on.
 //!
-//! A field that no type reads has no meaning for a container (no message), or does not change what
-//! a container sees or may do (a warning), or changes it (the pod is refused). A table says which.
-//! The fields that *are* acted on come from the types themselves, so no field can be in both or in
-//! neither.
+//! There are three kinds of such fields. A field may have no meaning for a container: then podprobe says nothing. A
+//! field may not change what a container sees or may do: then podprobe warns. All other fields refuse the pod. A
+//! table tells the kind of each field. The fields that podprobe *does* act on come from the types themselves. So
+//! every field is either in a type or in the table, and never in both.
 //!
-//! Invariant: pure, and every path gets a verdict. An unknown field inside a security context,
-//! resources, a probe, a hook or a volume refuses the pod; so does a likely misspelt or misplaced field
-//! whose absence would matter.
+//! Invariant: pure, and every path gets a verdict. An unknown field inside a security context, resources, a probe, a
+//! hook or a volume refuses the pod. So does a field that is likely misspelt or misplaced, if its absence would
+//! matter.
 
 pub(super) mod fields;
 mod rules;
@@ -22,14 +22,14 @@ use super::source::PodSource;
 use super::validation::{NO_BLOCK_VOLUMES, probe_field};
 use crate::base::spelling;
 
-/// The treatment of a field that no type reads.
+/// The verdict on a field that no type reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Nothing: the field has no meaning for a container, or its value is the default anyway.
+    /// Says nothing: the field has no meaning for a container, or its value is the default.
     Fine,
-    /// Warn with this text and run the pod.
+    /// Warns with this text and runs the pod.
     Warn(String),
-    /// Refuse the pod with this text. `meant` is the path of the field that was likely meant.
+    /// Refuses the pod with this text. `meant` is the path of the field that the user likely meant.
     Refuse { text: String, meant: Option<String> },
 }
 
@@ -39,7 +39,8 @@ impl Verdict {
     }
 }
 
-/// The verdict on the field at `path`, whose value is `value`, in a pod of that source. Texts start with the path.
+/// Returns the verdict on the field at `path` with the value `value`, in a pod of that source. Texts start with the
+/// path.
 pub(crate) fn verdict(source: PodSource, path: &[Step], value: &Value) -> Verdict {
     let Some((Step::Key(key), around)) = path.split_last() else {
         return Verdict::refuse(format!("{}: cannot be read", render(path)));
@@ -54,13 +55,13 @@ pub(crate) fn verdict(source: PodSource, path: &[Step], value: &Value) -> Verdic
     }
 }
 
-/// True if the fields of the value at `path` are known, so that the value must be an object.
+/// True if the fields of the value at `path` are known. The value must then be an object.
 pub(crate) fn must_be_object(path: &[Step]) -> bool {
     level_at(path).is_some()
 }
 
-/// The level of the object at `path`, by its path without indexes. The three probes share one
-/// level, and so do the two hooks, and the two kinds of containers.
+/// Returns the level of the object at `path`. Indexes in the path do not count. The three probes share one level, the
+/// two hooks share one, and so do containers and init containers.
 fn level_at(path: &[Step]) -> Option<&'static Level> {
     let mut generic = String::new();
     for step in path {
@@ -83,7 +84,7 @@ fn level_at(path: &[Step]) -> Option<&'static Level> {
     LEVELS.iter().find(|level| level.at == generic)
 }
 
-/// Renders a value: a text as it is, anything else as JSON.
+/// Renders a value: a text as it is, any other value as JSON.
 fn scalar(value: &Value) -> String {
     value
         .as_str()
@@ -111,7 +112,7 @@ fn judge(rule: &Rule, at: &str, source: PodSource, value: &Value) -> Verdict {
     }
 }
 
-/// A field that neither Kubernetes nor podprobe knows at this place.
+/// Returns the verdict on a field that is unknown both to Kubernetes and to podprobe at this place.
 fn unknown(level: &Level, key: &str, around: &[Step], at: &str) -> Verdict {
     let at = clip(at);
     if let Some(name) = spelling::nearest(key, level.names()) {
@@ -137,8 +138,8 @@ fn unknown(level: &Level, key: &str, around: &[Step], at: &str) -> Verdict {
     Verdict::Warn(format!("{at}: not acted on: unknown field"))
 }
 
-/// Returns the place where a field belongs, by its name. Short names (`name`, `path`) occur at many places and do not
-/// count. Nor does `pullPolicy`: a person who writes it elsewhere does not mean that of a volume.
+/// Returns the place where a field of this name belongs. Short names (`name`, `path`) occur at many places and do not
+/// count. `pullPolicy` does not count either: a person who writes it elsewhere does not mean the field of a volume.
 fn misplaced(key: &str) -> Option<&'static str> {
     let is_telling = key.len() > 6 && key != "pullPolicy" && key != "reference";
     let home = |level: &&Level| is_telling && level.fields().contains(&key);
@@ -151,8 +152,8 @@ fn misplaced(key: &str) -> Option<&'static str> {
     })
 }
 
-/// Values that podprobe reads but does not support yet. A pod with one of them is refused, because
-/// it would run differently from what its file says.
+/// Returns an error for each value that podprobe reads but does not support. Such a pod is refused, because it would
+/// run differently from what its file says.
 pub fn unsupported_values(pod: &Pod) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for listed in pod.spec.listed() {
@@ -166,7 +167,7 @@ pub fn unsupported_values(pod: &Pod) -> Vec<FieldError> {
             let why = "not supported: only limits of cpu, memory and huge pages are enforced";
             refuse("limits", name, why);
         }
-        // A limit is the default of its request and has its error above.
+        // A limit is the default of its request, and already has its error above.
         let alone = |name: &&String| !is_of_the_node(name) && !limits.contains_key(*name);
         for name in requests.keys().filter(alone) {
             let why = "not supported: the node has only cpu, memory, huge pages and ephemeral-storage to give";
@@ -177,7 +178,8 @@ pub fn unsupported_values(pod: &Pod) -> Vec<FieldError> {
     errors
 }
 
-/// The API lets a claim be a block volume. Here each is a directory, and this is what a kubelet says of one that is.
+/// Refuses claims that are used as block volumes. The API allows such claims, but here every claim is a directory.
+/// The text is that of a kubelet for a claim that is a directory.
 fn block_claims(errors: &mut Vec<FieldError>, pod: &Pod) {
     let is_claim = |name: &str| {
         let mut volumes = pod.spec.volumes.iter();
@@ -196,7 +198,8 @@ fn block_claims(errors: &mut Vec<FieldError>, pod: &Pod) {
     }
 }
 
-/// A resource that a container may have here. Others, such as those of device plugins, nobody gives it.
+/// True if the node can give this resource to a container. Nothing here gives out other resources, such as those of
+/// device plugins.
 fn is_of_the_node(resource: &str) -> bool {
     ["cpu", "memory", "ephemeral-storage"].contains(&resource) || huge_pages::is_resource(resource)
 }

@@ -1,17 +1,18 @@
-//! Kernel parameters: their names, the namespace that each belongs to, and which of them pods may set (the kubelet's
-//! `pkg/kubelet/sysctl`; kubelet-probes 10).
+//! The kernel parameters of pods: their names, the namespace that each belongs to, and which of them pods may set
+//! (the kubelet's `pkg/kubelet/sysctl`; kubelet-probes 10).
 //!
 //! Invariant: pure.
 
 use std::fmt;
 
-/// Longest name.
+/// Largest number of characters in a name.
 const NAME_MAX: usize = 253;
 const NAME_FORM: &str = r"^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
 const PATTERN_FORM: &str =
     r"^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*([a-z0-9][-_a-z0-9]*)?[a-z0-9*]$";
 
-/// Parameters that are isolated from other pods, with the kernel (major, minor) since which they are namespaced.
+/// Safe parameters, which do not affect other pods. Each has the kernel version (major, minor) in which it became
+/// namespaced.
 const SAFE: [(&str, (u32, u32)); 12] = [
     ("kernel.shm_rmid_forced", (0, 0)),
     ("net.ipv4.ip_local_port_range", (0, 0)),
@@ -27,7 +28,7 @@ const SAFE: [(&str, (u32, u32)); 12] = [
     ("net.ipv4.tcp_wmem", (4, 15)),
 ];
 
-/// A reason for which a parameter, or a pattern of parameters, is refused.
+/// The reasons for which a parameter, or a pattern of parameters, is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SysctlError {
     /// The name has a bad form.
@@ -38,13 +39,13 @@ pub enum SysctlError {
         "sysctl \"{0}\" must have at most {NAME_MAX} characters and match regex {PATTERN_FORM}"
     )]
     Pattern(String),
-    /// The configured pattern is of no namespace.
+    /// The configured pattern matches no namespaced parameters.
     #[error("the sysctls \"{0}\" are not known to be namespaced")]
     NotNamespaced(String),
     /// The parameter is not safe, and no configured pattern names it.
     #[error("\"{0}\" not allowlisted")]
     NotAllowlisted(String),
-    /// The pod has the node's namespace in place of its own.
+    /// The pod uses the node's namespace instead of its own.
     #[error("\"{name}\" not allowed with host {namespace} enabled")]
     OfTheNode {
         /// Normalized name of the parameter.
@@ -54,12 +55,12 @@ pub enum SysctlError {
     },
 }
 
-/// The namespace that has a value of its own of a parameter.
+/// The namespace that gives a parameter its own value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SysctlNamespace {
-    /// System V IPC and message queues.
+    /// The namespace of System V IPC and message queues.
     Ipc,
-    /// The network.
+    /// The network namespace.
     Net,
 }
 
@@ -72,7 +73,7 @@ impl fmt::Display for SysctlNamespace {
     }
 }
 
-/// The name with dots between its parts: `net/ipv4/conf/eth0.1/mtu` is `net.ipv4.conf.eth0/1.mtu`.
+/// Returns the name with dots between its parts: `net/ipv4/conf/eth0.1/mtu` becomes `net.ipv4.conf.eth0/1.mtu`.
 pub fn normalized(name: &str) -> String {
     let swap = |c| match c {
         '.' => '/',
@@ -85,7 +86,7 @@ pub fn normalized(name: &str) -> String {
     }
 }
 
-/// The file below /proc/sys of a normalized name.
+/// Returns the path of the parameter's file below /proc/sys, from its normalized name.
 pub fn path(normalized: &str) -> String {
     let swap = |c| match c {
         '.' => '/',
@@ -95,7 +96,7 @@ pub fn path(normalized: &str) -> String {
     normalized.chars().map(swap).collect()
 }
 
-/// The namespace of a normalized name; None is not known to be in one.
+/// Returns the namespace that a parameter belongs to, by its normalized name; None if it is not known to be in one.
 pub fn namespace_of(name: &str) -> Option<SysctlNamespace> {
     match name {
         "kernel.sem"
@@ -123,7 +124,7 @@ pub fn check_name(name: &str) -> Result<(), SysctlError> {
     good.then_some(()).ok_or(SysctlError::Name)
 }
 
-/// `[a-z0-9]([-_a-z0-9]*[a-z0-9])?`
+/// True if the text has the form `[a-z0-9]([-_a-z0-9]*[a-z0-9])?`.
 fn is_segment(text: &str) -> bool {
     let edge = |b: Option<&u8>| b.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
     let bytes = text.as_bytes();
@@ -131,7 +132,7 @@ fn is_segment(text: &str) -> bool {
     edge(bytes.first()) && edge(bytes.last()) && bytes.iter().all(inner)
 }
 
-/// `([a-z0-9][-_a-z0-9]*)?[a-z0-9*]`
+/// True if the text has the form `([a-z0-9][-_a-z0-9]*)?[a-z0-9*]`.
 fn is_last_of_pattern(text: &str) -> bool {
     match text.strip_suffix('*') {
         None => is_segment(text),
@@ -143,15 +144,16 @@ fn is_last_of_pattern(text: &str) -> bool {
 /// The parameters that pods may set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SysctlAllowlist {
-    /// Normalized; one that ends with `*` stands for every name that begins so.
+    /// Normalized names. A name that ends with `*` stands for every parameter that begins with the text before the
+    /// `*`.
     patterns: Vec<(String, SysctlNamespace)>,
 }
 
 impl SysctlAllowlist {
-    /// The safe parameters of this kernel, and the configured patterns.
+    /// Returns the list of the safe parameters of this kernel and the configured patterns.
     ///
     /// # Errors
-    /// Returns a [`SysctlError`] if a pattern has a bad form or is of no namespace.
+    /// Returns a [`SysctlError`] if a pattern has a bad form or matches no namespaced parameters.
     pub fn new(kernel: (u32, u32), unsafe_patterns: &[String]) -> Result<Self, SysctlError> {
         let safe = SAFE.iter().filter(|(_, since)| kernel >= *since);
         let mut patterns: Vec<(String, SysctlNamespace)> = safe
@@ -166,7 +168,7 @@ impl SysctlAllowlist {
     /// Checks that a pod may set this parameter.
     ///
     /// # Errors
-    /// Returns a [`SysctlError`], in the kubelet's words, if it may not.
+    /// Returns a [`SysctlError`], in the kubelet's words, if the pod may not set the parameter.
     pub fn check(&self, name: &str, host_network: bool, host_ipc: bool) -> Result<(), SysctlError> {
         let name = normalized(name);
         let exact = self.patterns.iter().find(|(p, _)| *p == name);

@@ -10,7 +10,7 @@ use super::raw_object::RawObject;
 /// Builds a pod of namespace `default` whose UID is its name. Nothing is defaulted or validated.
 pub(crate) struct PodBuilder(Value);
 
-/// A pod of that name, without containers.
+/// Returns a builder for a pod of that name, without containers.
 pub(crate) fn pod(name: &str) -> PodBuilder {
     PodBuilder(json!({
         "apiVersion": "v1",
@@ -21,13 +21,13 @@ pub(crate) fn pod(name: &str) -> PodBuilder {
 }
 
 impl PodBuilder {
-    /// Another UID than the name.
+    /// Sets the UID, which otherwise equals the name.
     pub(crate) fn uid(mut self, uid: &str) -> Self {
         self.0["metadata"]["uid"] = uid.into();
         self
     }
 
-    /// Another namespace than `default`.
+    /// Sets the namespace, which is otherwise `default`.
     pub(crate) fn namespace(mut self, namespace: &str) -> Self {
         self.0["metadata"]["namespace"] = namespace.into();
         self
@@ -45,19 +45,19 @@ impl PodBuilder {
         self
     }
 
-    /// The whole `spec`.
+    /// Sets the whole `spec`.
     pub(crate) fn spec(mut self, spec: Value) -> Self {
         self.0["spec"] = spec;
         self
     }
 
-    /// Any other change; the typed view follows the object.
+    /// Changes the object by a function. The typed view follows the object.
     pub(crate) fn edit(mut self, edit: impl FnOnce(&mut Value)) -> Self {
         edit(&mut self.0);
         self
     }
 
-    /// The pod; the raw object and the typed view are the same.
+    /// Returns the pod. Its raw object and its typed view have the same content.
     #[track_caller]
     pub(crate) fn build(self) -> Pod {
         let typed = |field: &str| self.0[field].clone();

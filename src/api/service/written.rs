@@ -1,5 +1,5 @@
-//! Service, EndpointSlice and Endpoints as files have them: the fields that are read, in the API's names and types, and the
-//! defaults that the API gives them.
+//! Service, EndpointSlice and Endpoints as files contain them: the fields that podprobe reads, in the API's names and
+//! types, and the API's defaults for them.
 
 use std::collections::BTreeMap;
 
@@ -7,14 +7,15 @@ use serde::Deserialize;
 
 use crate::api::pod::{IgnoredText, IntOrString, ObjectMeta};
 
-/// The `clusterIP` of a headless service.
+/// Value of `clusterIP` that makes a service headless.
 pub(crate) const NONE: &str = "None";
 
-/// A v1 Service.
+/// A v1 Service as the file contains it.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct WrittenService {
-    // Checked before typing; here so that they count as read.
+    // The decoder checks `apiVersion` and `kind` before this type is read. Both fields are here so that they count as
+    // read.
     #[serde(rename = "apiVersion")]
     _api_version: IgnoredText,
     #[serde(rename = "kind")]
@@ -24,7 +25,7 @@ pub(crate) struct WrittenService {
     pub(crate) status: WrittenStatus,
 }
 
-/// `spec` of a Service as the file has it.
+/// `spec` of a Service as the file contains it.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct WrittenServiceSpec {
@@ -49,14 +50,14 @@ pub(crate) struct WrittenServiceSpec {
     pub(crate) load_balancer_source_ranges: Vec<String>,
     pub(crate) health_check_node_port: i32,
     pub(crate) allocate_load_balancer_node_ports: Option<bool>,
-    // Checked, and without effect.
+    // The fields below are checked and have no effect.
     pub(crate) load_balancer_class: Option<String>,
     #[serde(rename = "loadBalancerIP")]
     pub(crate) load_balancer_ip: String,
     pub(crate) traffic_distribution: Option<String>,
 }
 
-/// `spec.ports[]`.
+/// `spec.ports[]` of a Service as the file contains it.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct WrittenServicePort {
@@ -83,14 +84,14 @@ pub(crate) struct WrittenClientIp {
     pub(crate) timeout_seconds: Option<i32>,
 }
 
-/// `status`: what stands for a load balancer elsewhere.
+/// `status` of a Service. A file can give the addresses of a load balancer elsewhere in it.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct WrittenStatus {
     pub(crate) load_balancer: WrittenLoadBalancer,
 }
 
-/// `status.loadBalancer`.
+/// `status.loadBalancer` of a Service.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct WrittenLoadBalancer {
@@ -106,11 +107,11 @@ pub(crate) struct WrittenIngress {
     pub(crate) ip_mode: Option<String>,
 }
 
-/// Time for which a client keeps its endpoint if the file does not give one: three hours, in seconds.
+/// Default time for which a client keeps its endpoint, in seconds: three hours.
 const AFFINITY_SECONDS: i32 = 10_800;
 
 impl WrittenService {
-    /// Fills in what the API does when a service is created.
+    /// Sets the defaults that the API sets when a service is created.
     pub(crate) fn set_defaults(&mut self) {
         let spec = &mut self.spec;
         default(&mut spec.session_affinity, NONE);
@@ -146,7 +147,7 @@ impl WrittenServiceSpec {
         client_ip.timeout_seconds.get_or_insert(AFFINITY_SECONDS);
     }
 
-    /// True if clients from outside the node have an address or a port for the service.
+    /// True if clients outside of the node reach the service at an address or a port.
     pub(crate) fn is_reached_from_outside(&self) -> bool {
         match self.type_.as_str() {
             "NodePort" | "LoadBalancer" => true,
@@ -155,12 +156,13 @@ impl WrittenServiceSpec {
         }
     }
 
-    /// True if the service gets a `healthCheckNodePort`, which tells whether this node has endpoints.
+    /// True if the service gets a `healthCheckNodePort`. That port tells a load balancer whether this node has
+    /// endpoints.
     pub(crate) fn needs_health_check(&self) -> bool {
         self.type_ == "LoadBalancer" && self.external_traffic_policy == "Local"
     }
 
-    /// True if the service is headless and its endpoints come from slices: such a service has both families where it
+    /// True if the service is headless and its endpoints come from slices. Such a service has both families if it
     /// names none.
     pub(crate) fn is_headless_without_selector(&self) -> bool {
         self.is_headless() && self.selector.is_empty()
@@ -177,7 +179,7 @@ fn default(field: &mut String, value: &str) {
     }
 }
 
-/// A discovery.k8s.io/v1 EndpointSlice.
+/// A discovery.k8s.io/v1 EndpointSlice as the file contains it.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct WrittenSlice {
@@ -191,7 +193,7 @@ pub(crate) struct WrittenSlice {
     pub(crate) ports: Vec<WrittenEndpointPort>,
 }
 
-/// `endpoints[]` of a slice.
+/// `endpoints[]` of a slice as the file contains it.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct WrittenEndpoint {
@@ -202,7 +204,7 @@ pub(crate) struct WrittenEndpoint {
     pub(crate) target_ref: Option<WrittenTarget>,
 }
 
-/// `endpoints[].conditions`.
+/// `endpoints[].conditions` as the file contains them.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct WrittenConditions {
@@ -211,7 +213,7 @@ pub(crate) struct WrittenConditions {
     pub(crate) terminating: Option<bool>,
 }
 
-/// `targetRef`, of an endpoint or an address.
+/// `targetRef` of an endpoint or an address: the pod behind it.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct WrittenTarget {
@@ -220,7 +222,7 @@ pub(crate) struct WrittenTarget {
     pub(crate) name: String,
 }
 
-/// `ports[]` of a slice or of a subset.
+/// `ports[]` of a slice or of a subset as the file contains it.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct WrittenEndpointPort {
@@ -231,14 +233,14 @@ pub(crate) struct WrittenEndpointPort {
 }
 
 impl WrittenSlice {
-    /// Fills in what the API does.
+    /// Sets the defaults that the API sets when a slice is created.
     pub(crate) fn set_defaults(&mut self) {
         let ports = self.ports.iter_mut();
         ports.for_each(|port| default(&mut port.protocol, "TCP"));
     }
 }
 
-/// A v1 Endpoints.
+/// A v1 Endpoints object as the file contains it.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct WrittenEndpoints {
@@ -250,7 +252,7 @@ pub(crate) struct WrittenEndpoints {
     pub(crate) subsets: Vec<WrittenSubset>,
 }
 
-/// `subsets[]`: each address with each port.
+/// `subsets[]` of an Endpoints object. Each address of a subset has each of its ports.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct WrittenSubset {
@@ -259,7 +261,7 @@ pub(crate) struct WrittenSubset {
     pub(crate) ports: Vec<WrittenEndpointPort>,
 }
 
-/// `subsets[].addresses[]`.
+/// `subsets[].addresses[]` as the file contains it.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct WrittenAddress {
@@ -270,7 +272,7 @@ pub(crate) struct WrittenAddress {
 }
 
 impl WrittenEndpoints {
-    /// Fills in what the API does.
+    /// Sets the defaults that the API sets when an Endpoints object is created.
     pub(crate) fn set_defaults(&mut self) {
         let ports = self.subsets.iter_mut().flat_map(|s| &mut s.ports);
         ports.for_each(|port| default(&mut port.protocol, "TCP"));

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::de::{self, Deserialize, Deserializer, Visitor};
 
-/// The JSON names of the fields of `T`; empty when it is not a struct.
+/// Returns the JSON names of the fields of `T`; empty if `T` is not a struct.
 pub(in crate::api) fn of<'de, T: Deserialize<'de>>() -> &'static [&'static str] {
     match T::deserialize(Ask) {
         Err(Answer(fields)) => fields,
@@ -12,11 +12,11 @@ pub(in crate::api) fn of<'de, T: Deserialize<'de>>() -> &'static [&'static str] 
     }
 }
 
-/// A deserializer without data: when a struct asks it for its fields, it returns their names as the
+/// A deserializer without data. When a struct asks it for its fields, the deserializer returns their names as an
 /// error.
 struct Ask;
 
-/// The fields a struct asked for.
+/// The names of the fields that a struct asked for.
 #[derive(Debug)]
 struct Answer(&'static [&'static str]);
 

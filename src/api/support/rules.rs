@@ -1,6 +1,6 @@
-//! The table of the fields that no type reads, for each object of a pod, with a rule for each.
+//! The table of the fields that no type reads: every object of a pod, with a rule for each such field.
 //!
-//! Field names are those of core/v1. A field that is neither here nor read by a type is unknown.
+//! The names of fields are those of core/v1. A field that is neither in the table nor read by a type is unknown.
 
 use serde_json::Value;
 
@@ -8,45 +8,45 @@ use super::fields;
 use crate::api::pod::*;
 use crate::api::source::PodSource;
 
-/// The rule for a field that no type reads.
+/// A rule for a field that no type reads.
 pub(super) enum Rule {
-    /// The field has no meaning for a container.
+    /// The field has no meaning for a container, and nothing is said.
     Fine,
-    /// The field changes nothing that a container sees or may do.
+    /// The field does not change what a container sees or may do. A warning gives this reason.
     Warn(&'static str),
-    /// The field changes nothing, and a warning says so unless the value is the default anyway.
+    /// The field changes nothing. A warning gives this reason, unless the function returns true for the value.
     WarnUnless(fn(&Value) -> bool, &'static str),
-    /// Refuses the pod unless it is false or empty.
+    /// The field refuses the pod unless its value is false or empty.
     Refuse(&'static str),
-    /// Refuses the pod unless it has one of these values.
+    /// The field refuses the pod unless it has one of these values.
     Only(&'static [&'static str], &'static str),
-    /// Refuses the pod, also when it is empty: its presence is its meaning.
+    /// The field refuses the pod even if it is empty, because its presence has a meaning.
     Source(&'static str),
-    /// Refuses the pod unless it is false or empty: it names an object of the API, and the node has
-    /// none.
+    /// The field names an object of the API, which the node does not have. It refuses the pod unless its value is
+    /// false or empty.
     Reference(&'static str),
-    /// Refuses the pod, also when it is empty: it names an object of the API, and the node has none.
+    /// The field names an object of the API, which the node does not have. It refuses the pod even if it is empty.
     ReferenceSource(&'static str),
 }
 
-/// An object inside of a pod: its path, its fields that are read, and rules for the others.
+/// An object inside of a pod: its path, the fields that a type reads, and rules for the others.
 pub(super) struct Level {
-    /// Path without indexes; `probe` stands for each of the three, `hook` for each of the two,
-    /// `containers` for init containers as well.
+    /// Path of the object without indexes. `probe` stands for each of the three probes, `hook` for both hooks, and
+    /// `containers` also for init containers.
     pub(super) at: &'static str,
     read: fn() -> &'static [&'static str],
     rest: &'static [(&'static str, Rule)],
-    /// An unknown field refuses the pod.
+    /// True if an unknown field refuses the pod.
     pub(super) strict: bool,
 }
 
 impl Level {
-    /// The fields that are read.
+    /// Returns the names of the fields that a type reads.
     pub(super) fn fields(&self) -> &'static [&'static str] {
         (self.read)()
     }
 
-    /// Every known name.
+    /// Returns the names of all known fields.
     pub(super) fn names(&self) -> impl Iterator<Item = &'static str> {
         self.fields()
             .iter()
@@ -54,7 +54,7 @@ impl Level {
             .chain(self.rest.iter().map(|(name, _)| *name))
     }
 
-    /// The rule of a field that is not read.
+    /// Returns the rule for a field that no type reads.
     pub(super) fn rule(&self, name: &str) -> Option<&'static Rule> {
         self.rest
             .iter()
@@ -221,7 +221,7 @@ const PROJECTION: &[(&str, Rule)] = &[
     ),
 ];
 
-/// An object whose unknown fields only warn.
+/// Returns an object whose unknown fields only cause warnings.
 const fn open(
     at: &'static str,
     read: fn() -> &'static [&'static str],
@@ -235,7 +235,7 @@ const fn open(
     }
 }
 
-/// An object whose unknown fields refuse the pod.
+/// Returns an object whose unknown fields refuse the pod.
 const fn strict(
     at: &'static str,
     read: fn() -> &'static [&'static str],
@@ -553,7 +553,7 @@ pub(super) static LEVELS: [Level; 76] = [
     strict("spec.volumes[].image", fields::of::<ImageVolume>, &[]),
 ];
 
-/// Tells whether a value asks for nothing: it is false, empty or has no elements.
+/// True if a value asks for nothing: it is null, false, empty, or an object whose members all ask for nothing.
 pub(super) fn asks_for_nothing(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -565,7 +565,7 @@ pub(super) fn asks_for_nothing(value: &Value) -> bool {
     }
 }
 
-/// Why a pod of this source may not reference `what` (kubelet-probes 1.6).
+/// Returns why a pod of this source may not reference `what` (kubelet-probes 1.6).
 pub(super) fn no_reference(source: PodSource, what: &str) -> String {
     if source.is_static() {
         format!("static pods may not reference {what}")
