@@ -1,8 +1,8 @@
-//! From bytes to the pods and objects of a source (kubelet-probes 6.2): parse, type, default, identify,
+//! Decodes the bytes of a source into pods and objects (kubelet-probes 6.2): parse, type, default, identify,
 //! validate.
 //!
-//! Invariants: pure; all errors of a file are returned at once, each with its line; a decoded pod
-//! is valid and has its defaults, and every field that was dropped has a warning.
+//! Invariants: pure. All errors of a file are returned at once, each with its line. A decoded pod is valid and has
+//! its defaults. Every field that was dropped has a warning.
 
 mod advice;
 mod configuration;
@@ -55,26 +55,26 @@ pub(crate) fn yaml_documents(text: &str) -> Vec<Value> {
 pub struct DecodedPod {
     /// The pod: valid, with its defaults and its identity.
     pub pod: Pod,
-    /// Sentences about fields that are not acted on, one a field, each starting with the field's path; then advice. At
-    /// most 64, and a count of the rest.
+    /// Warnings about fields that are not acted on, one for each field. Each starts with the field's path. Advice
+    /// follows them. At most 64 sentences, and one with the number of the others.
     pub warnings: Vec<String>,
 }
 
-/// The pods and other objects that a file holds, with notes for the person who wrote it.
+/// The pods and other objects of a file, with notes for the person who wrote the file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Decoded {
     /// Pods in the order of the file.
     pub pods: Vec<DecodedPod>,
     /// Other objects in the order of the file.
     pub objects: Vec<LocalObject>,
-    /// Sentences about kinds of objects that are not run here, one a kind, and about fields of objects that are not
-    /// acted on, one a field. At most 64, and a count of the rest.
+    /// Notes: one for each kind of object that is not run here, and one for each field of an object that is not acted
+    /// on. At most 64 sentences, and one with the number of the others.
     pub notes: Vec<String>,
-    /// Sentences about kinds that make pods, a part of `notes`: the pods of these objects are not there.
+    /// The part of `notes` about kinds that make pods, such as Deployments. The pods of such objects are missing.
     pub not_run: Vec<String>,
 }
 
-/// The objects of a text in JSON or YAML. One bad object makes the whole text an error.
+/// Decodes a text in JSON or YAML into its objects. One bad object makes the whole text an error.
 ///
 /// # Errors
 /// Returns a `DecodeError` if the text is too big, not UTF-8 or neither JSON nor YAML, if it holds nothing that
@@ -118,14 +118,14 @@ pub fn objects(bytes: &[u8], origin: &PodOrigin) -> Result<Decoded, DecodeError>
     findings.into_result(decoded)
 }
 
-/// Places of the objects of a file.
+/// The places of the pods and of the other objects in a file.
 #[derive(Default)]
 struct Spots {
     pods: Vec<Spot>,
     objects: Vec<Spot>,
 }
 
-/// Decodes one pod; its problems go to `findings`.
+/// Decodes one pod. Its problems go to `findings`.
 fn pod(mut raw: Value, origin: &PodOrigin, findings: &mut Findings) -> DecodedPod {
     typed::strip_nulls(&mut raw);
     let ignored = typed::check(&mut raw, findings);
@@ -141,7 +141,7 @@ fn pod(mut raw: Value, origin: &PodOrigin, findings: &mut Findings) -> DecodedPo
     let as_written = raw.clone();
     defaults::apply(&mut raw);
     identity::apply(&mut raw, origin);
-    // After the identity, which depends only on the content of the file.
+    // The priority comes after the identity, because the identity depends only on the content of the file.
     priority::resolve(&mut raw);
     let pod = typed::pod(raw, findings);
     for error in validate_pod(&pod)
@@ -157,7 +157,7 @@ fn pod(mut raw: Value, origin: &PodOrigin, findings: &mut Findings) -> DecodedPo
     }
 }
 
-/// The first `most` warnings, and the number of the others.
+/// Returns the first `most` warnings and a line with the number of the others. `what` names them in that line.
 fn at_most(mut warnings: Vec<String>, most: usize, what: &str) -> Vec<String> {
     let more = warnings.len().saturating_sub(most);
     if more > 0 {
@@ -167,7 +167,7 @@ fn at_most(mut warnings: Vec<String>, most: usize, what: &str) -> Vec<String> {
     warnings
 }
 
-/// Refuses or warns for each field that no type read.
+/// Refuses the pod or returns a warning for each field that no type read.
 fn unread_fields(
     raw: &Value,
     ignored: &[Vec<Step>],
@@ -191,7 +191,7 @@ fn unread_fields(
     warnings
 }
 
-/// Refuses two objects of one file with the same name: they would be one with two contents.
+/// Refuses a second object of the same name in a file. Otherwise one object would have two contents.
 fn refuse_twins(decoded: &Decoded, spots: &Spots, findings: &mut Findings) {
     let mut refuse = |spot: &Spot, name: String| {
         findings.enter(spot);
@@ -216,7 +216,7 @@ fn refuse_twins(decoded: &Decoded, spots: &Spots, findings: &mut Findings) {
     }
 }
 
-/// Returns the indexes of items that equal an earlier one. A None equals nothing.
+/// Returns the indexes of items that equal an earlier item. A None never equals another item.
 fn repeated<T: Ord>(all: impl Iterator<Item = Option<T>>) -> Vec<usize> {
     let mut seen = BTreeSet::new();
     let known = all.enumerate().filter_map(|(index, it)| Some((index, it?)));

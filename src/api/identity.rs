@@ -1,7 +1,8 @@
 //! The identity that a source gives its pods (kubelet-probes 6.1): UID, name suffix, namespace, node.
 //!
 //! Invariant: pure. The same content from the same origin gives the same UID. Other content or another origin gives
-//! another UID. Layout, key order, nulls and explicit defaults are not content: they decode to the same pod.
+//! another UID. Layout, key order, nulls and explicit defaults of the spec are not content: they decode to the same
+//! pod.
 
 use serde_json::{Map, Value, json};
 

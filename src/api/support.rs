@@ -1,9 +1,9 @@
 //! The verdicts on fields that podprobe does not act on.
 //!
-//! There are three kinds of such fields. A field may have no meaning for a container: then podprobe says nothing. A
-//! field may not change what a container sees or may do: then podprobe warns. All other fields refuse the pod. A
-//! table tells the kind of each field. The fields that podprobe *does* act on come from the types themselves. So
-//! every field is either in a type or in the table, and never in both.
+//! The verdict depends on what the field would change. If the field has no meaning for a container, podprobe says
+//! nothing. If it does not change what a container sees or may do, podprobe warns. Otherwise the pod is refused. A
+//! table has the verdicts. The fields that podprobe *does* act on come from the types themselves, so a known field is
+//! either in a type or in the table.
 //!
 //! Invariant: pure, and every path gets a verdict. An unknown field inside a security context, resources, a probe, a
 //! hook or a volume refuses the pod. So does a field that is likely misspelt or misplaced, if its absence would

@@ -1,9 +1,8 @@
-//! Validation of a defaulted pod: kubelet-probes 1.3–1.5, the API's rules on create, and checks of
-//! the values that the node hands to the kernel.
+//! Validates a pod that has its defaults: kubelet-probes 1.3–1.5, the API's rules on create, and checks of the values
+//! that the node passes to the kernel.
 //!
-//! Invariants: pure; all errors at once, in the API's order; texts and paths are as in
-//! kubelet-probes 1.2. Values that podprobe does not support *yet* are refused in
-//! [`super::support`], not here.
+//! Invariants: pure; all errors at once, in the API's order; texts and paths are as in kubelet-probes 1.2. Values
+//! that podprobe does not support *yet* are refused in [`super::support`], not here.
 
 pub(super) mod addresses;
 mod app_armor;
@@ -43,7 +42,7 @@ use self::checks::{NOT_NEGATIVE, named, range};
 use super::field::{child, item};
 use super::pod::{ObjectMeta, Pod, PodSpec};
 
-/// Total of all annotation keys and values, in bytes.
+/// Largest size of all annotation keys and values together, in bytes.
 const ANNOTATIONS_MAX: usize = 256 * 1024;
 
 /// Returns all errors of a pod that has its defaults.
@@ -62,7 +61,7 @@ fn metadata(meta: &ObjectMeta) -> Vec<FieldError> {
     errors
 }
 
-/// The errors of the metadata of any object whose name follows `name_rule`.
+/// Returns the errors of an object's metadata. `name_rule` returns the complaints about the object's name.
 fn object_metadata(meta: &ObjectMeta, name_rule: fn(&str) -> Vec<String>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if meta.name.is_empty() {
@@ -89,7 +88,7 @@ fn object_metadata(meta: &ObjectMeta, name_rule: fn(&str) -> Vec<String>) -> Vec
         named(&mut errors, "metadata.labels", value, is_valid_label_value);
     }
     for key in meta.annotations.keys() {
-        // As in the API: annotation keys may have upper-case letters in their prefix.
+        // As in the API, annotation keys may have upper-case letters in their prefix.
         named(&mut errors, "metadata.annotations", key, |key| {
             is_qualified_name(&key.to_lowercase())
         });
@@ -109,7 +108,7 @@ fn object_metadata(meta: &ObjectMeta, name_rule: fn(&str) -> Vec<String>) -> Vec
     errors
 }
 
-/// Checks the UID, which names directories and cgroups and may not lead out of them.
+/// Checks the UID. It is part of the names of directories and cgroups, and may not lead out of them.
 fn uid(errors: &mut Vec<FieldError>, meta: &ObjectMeta) {
     let uid = meta.uid.as_str();
     let plain = uid

@@ -1,4 +1,4 @@
-//! Warnings for the person who wrote a pod that may run, but perhaps not as meant.
+//! Warnings for the person who wrote a pod that may run, but perhaps not as the person meant.
 
 use serde_json::Value;
 
@@ -9,8 +9,8 @@ use crate::api::priority;
 use crate::api::source::{MIRROR_ANNOTATION, PodSource};
 use crate::api::validation::probe_field;
 
-/// Removes from a static pod the fields that only an API server sets and that would change what the
-/// pod is.
+/// Removes from a static pod the fields that only an API server sets and that would turn the pod into something else.
+/// Returns a warning for each.
 pub(super) fn drop_server_fields(raw: &mut Value, source: PodSource) -> Vec<String> {
     let mut warnings = Vec::new();
     if !source.is_static() {
@@ -39,7 +39,7 @@ pub(super) fn drop_server_fields(raw: &mut Value, source: PodSource) -> Vec<Stri
     warnings
 }
 
-/// Advice on a valid pod; `as_written` is the object before its defaults.
+/// Returns advice on a valid pod. `as_written` is the object without its defaults.
 pub(super) fn advice(as_written: &Value, pod: &Pod) -> Vec<String> {
     let mut warnings = Vec::new();
     let node = as_written
@@ -78,8 +78,8 @@ pub(super) fn advice(as_written: &Value, pod: &Pod) -> Vec<String> {
     warnings
 }
 
-/// Warns of a time given in both units. The milliseconds count, because nobody writes them by
-/// accident.
+/// Warns of a time that is given in seconds and in milliseconds. The milliseconds count, because nobody writes them
+/// by accident.
 fn both_units(written: &Value, path: &str) -> Vec<String> {
     let given = |field: String| {
         written
@@ -93,8 +93,7 @@ fn both_units(written: &Value, path: &str) -> Vec<String> {
         .collect()
 }
 
-/// Warns of an exec probe without a timeout: it has one second, and a shell on a busy node can take
-/// longer.
+/// Warns of an exec probe without a timeout. Its timeout is one second, and a shell on a busy node can take longer.
 fn no_timeout(written: &Value, probe: &Probe, path: &str) -> Option<String> {
     let unset = written
         .get("timeoutSeconds")
@@ -103,8 +102,8 @@ fn no_timeout(written: &Value, probe: &Probe, path: &str) -> Option<String> {
         .then(|| format!("{path}.timeoutSeconds: not set: the command has the default of 1s, and taking longer counts as a failure"))
 }
 
-/// Warns of a port name that no port has: it is looked up at each probe and is an error each time
-/// (kubelet-probes 3.3).
+/// Warns of a port name that no port of the container has. The name is looked up at each probe, and each time the
+/// probe ends with an error (kubelet-probes 3.3).
 fn port_name(container: &Container, probe: &Probe, path: &str) -> Option<String> {
     let (handler, port) = match probe.handler()? {
         Handler::HttpGet(http) => ("httpGet", &http.port),
@@ -114,7 +113,8 @@ fn port_name(container: &Container, probe: &Probe, path: &str) -> Option<String>
     unknown_port(container, port, &format!("{path}.{handler}.port"), "probe")
 }
 
-/// `user` is what uses the port: a probe or a hook.
+/// Warns of a port name that the container does not have, or that is not of TCP. `user` is the word for the user of
+/// the port: `probe` or `hook`.
 fn unknown_port(
     container: &Container,
     port: &IntOrString,
@@ -172,7 +172,7 @@ fn host_ports(container: &Container, path: &str) -> Vec<String> {
         .collect()
 }
 
-/// Warns of fields of the spec that are read and checked but have no effect on this node.
+/// Warns of fields of the spec that are read and checked, but have no effect on this node.
 fn spec_advice(spec: &Value) -> Vec<String> {
     let mut warnings = Vec::new();
     let mut warn =
@@ -201,7 +201,7 @@ fn spec_advice(spec: &Value) -> Vec<String> {
     warnings
 }
 
-/// The tolerations that admission gives every pod, and the one every static pod has (kubelet-probes 6.1).
+/// True for the tolerations that admission gives every pod, and for that of every static pod (kubelet-probes 6.1).
 fn is_given_to_every_pod(toleration: &Value) -> bool {
     match toleration["key"].as_str() {
         Some(key) if !key.is_empty() => key.starts_with("node.kubernetes.io/"),
@@ -209,7 +209,7 @@ fn is_given_to_every_pod(toleration: &Value) -> bool {
     }
 }
 
-/// Warns of values that the API accepts and no runtime can start.
+/// Warns of values that the API accepts, but with which no runtime can start the container.
 fn will_not_start(pod: &Pod, container: &Container, path: &str) -> Vec<String> {
     let mut warnings = Vec::new();
     let directory = &container.working_dir;
@@ -229,7 +229,8 @@ fn will_not_start(pod: &Pod, container: &Container, path: &str) -> Vec<String> {
     warnings
 }
 
-/// Warns of capabilities that are written with the prefix `CAP_`: they grant nothing, in podprobe and in containerd.
+/// Warns of capabilities to add that are written with the prefix `CAP_`. They grant nothing, neither in podprobe nor
+/// in containerd.
 fn prefixed_capabilities(container: &Container, path: &str) -> Vec<String> {
     let added = &container.security_context.capabilities.add;
     let added = added.iter().enumerate();
@@ -257,15 +258,14 @@ fn ephemeral_storage(container: &Container, path: &str) -> Option<String> {
     ))
 }
 
-/// The smallest memory limit in bytes with which a process starts; a smaller one is a mistake. 0
-/// means no limit.
+/// Smallest memory limit in bytes with which a process starts. A smaller limit is a mistake, but 0 means no limit.
 const LEAST_MEMORY: i64 = 1 << 20;
 
-/// Warns of a memory limit such as `64m` or `64`, which is not 64 megabytes.
+/// Warns of a memory limit such as `64m` or `64`, which does not mean 64 megabytes.
 fn memory(container: &Container, path: &str) -> Vec<String> {
     let resources = &container.resources;
     let limit = resources.limits.get("memory");
-    // A request that is left out is the limit, of which this is said once.
+    // A request that is left out equals the limit. The limit already has its warning.
     let request = resources
         .requests
         .get("memory")

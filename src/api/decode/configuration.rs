@@ -1,4 +1,4 @@
-//! Reads the configuration of the daemon: one JSON object of a type that knows all its keys.
+//! Reads the configuration of the daemon: one JSON object, with a type that knows all keys.
 
 use serde::de::DeserializeOwned;
 
@@ -8,7 +8,7 @@ use super::tracked;
 use crate::api::field::render;
 use crate::base::spelling;
 
-/// A reason for which a configuration cannot be used.
+/// The reasons for which a configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigurationError {
     /// The text is not JSON.
@@ -23,33 +23,33 @@ pub enum ConfigurationError {
     Repeated {
         /// Path of the key.
         path: String,
-        /// Position of the second occurrence.
+        /// Position at which the key is given the second time.
         at: Position,
     },
-    /// The type refuses a key or a value.
+    /// The type of the configuration refuses a key or a value.
     #[error("{}{cause}{}", before(path), after(*at))]
     Refused {
-        /// Path of the value, or that of the unknown key; empty for the whole object.
+        /// Path of the value or of the unknown key; empty for the whole object.
         path: String,
         /// Cause of the refusal.
         cause: RefusalCause,
-        /// Position of the path in the text, where it is found.
+        /// Position of the path in the text; None if the path is not found there.
         at: Option<Position>,
     },
 }
 
-/// A cause for which a type refuses a key or a value.
+/// The causes for which a type refuses a key or a value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RefusalCause {
-    /// The key is unknown, and a known one is near to it.
+    /// The key is unknown, but similar to a known key.
     #[error("unknown key \"{key}\", did you mean \"{likely}\"?")]
     Misspelt {
         /// Key as it was given.
         key: String,
-        /// Known key that was likely meant.
+        /// Known key that the user likely meant.
         likely: String,
     },
-    /// The key is unknown, and no known one is near to it.
+    /// The key is unknown and not similar to a known key.
     #[error("unknown key \"{key}\"; known are {}", known.join(", "))]
     Unknown {
         /// Key as it was given.
@@ -57,13 +57,14 @@ pub enum RefusalCause {
         /// All known keys.
         known: Vec<String>,
     },
-    /// The value is a text. It is not repeated: it may be a password that stands in the wrong place.
+    /// The value is a text instead of another type. The text is not repeated, because it may be a password in the
+    /// wrong place.
     #[error("invalid type: a text, expected {expected}")]
     Text {
-        /// Type that is expected, in serde's words.
+        /// Type that was expected, in serde's words.
         expected: String,
     },
-    /// The value is refused for a reason of its type, in that type's or in serde's words.
+    /// The value has the right type, but is refused. The reason is in the words of the type or of serde.
     #[error("{0}")]
     Value(String),
 }
@@ -84,11 +85,12 @@ fn after(at: Option<Position>) -> String {
 /// Reads a configuration.
 ///
 /// # Errors
-/// Returns a [`ConfigurationError`] if the text is not JSON, if a key is given twice, or if the type refuses a key or a
-/// value. It has the key, what is wrong with it, its line and column, and for an unknown key the likely one.
+/// Returns a [`ConfigurationError`] if the text is not JSON, if a key is given twice, or if the type refuses a key or
+/// a value. The error names the key, the reason and the position. For an unknown key it also names the key that was
+/// likely meant.
 pub fn configuration<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ConfigurationError> {
     let value = serde_json::from_slice(bytes)?;
-    // It was JSON, so it is UTF-8.
+    // JSON is always UTF-8.
     let text = std::str::from_utf8(bytes).unwrap_or_default();
     let repeated = locate::repeated_keys(text, Syntax::Json, 1);
     if let Some(Repeated { path, at }) = repeated.into_iter().next() {
@@ -110,7 +112,7 @@ fn refused(text: &str, path: String, cause: &str) -> ConfigurationError {
     }
 }
 
-/// The cause that serde's text tells of: serde has no other way to say it.
+/// Reads the cause from serde's text, because serde gives no other form of it.
 fn read_cause(cause: &str) -> RefusalCause {
     if let Some(names) = cause.strip_prefix("unknown field ") {
         return unknown_key(names);
@@ -124,8 +126,8 @@ fn read_cause(cause: &str) -> RefusalCause {
     }
 }
 
-/// Turns "`a`, expected one of `b`, `c`" into an error about the unknown key `a`, with the key that was likely meant or
-/// all known ones.
+/// Turns the text "`a`, expected one of `b`, `c`" into an error about the unknown key `a`. The error has the key that
+/// was likely meant, or all known keys.
 fn unknown_key(names: &str) -> RefusalCause {
     let mut quoted = names.split('`').skip(1).step_by(2);
     let unknown = quoted.next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! From bytes to the documents of a file, in JSON or YAML.
+//! Reads the documents of a file in JSON or YAML.
 
 use std::path::Path;
 
@@ -8,10 +8,10 @@ use super::error::DecodeError;
 use super::place::{Position, Syntax};
 use super::yaml;
 
-/// Files of this size or more are refused: 10 MiB, in bytes.
+/// Size of the files that are refused, in bytes: files of 10 MiB and more.
 pub const SIZE_LIMIT: usize = 10 << 20;
 
-/// The bytes as text.
+/// Returns the bytes as text, without a byte order mark.
 pub(super) fn text<'b>(bytes: &'b [u8], file: &Path) -> Result<&'b str, DecodeError> {
     let fail = |text: String| DecodeError::one(file, None, text);
     if bytes.len() >= SIZE_LIMIT {
@@ -33,10 +33,10 @@ pub(super) fn text<'b>(bytes: &'b [u8], file: &Path) -> Result<&'b str, DecodeEr
     Ok(text)
 }
 
-/// The documents of the text, without the empty ones.
+/// Returns the documents of the text, except empty ones.
 pub(super) fn parse(text: &str, file: &Path) -> Result<(Syntax, Vec<Value>), DecodeError> {
     let (syntax, documents) = documents(text, file)?;
-    // Aliases nest what they copy.
+    // Aliases can make a document deeper than its text.
     if documents.iter().any(|d| nests_deeper(d, yaml::DEEPEST)) {
         let text = format!("nested deeper than {} levels: no object is", yaml::DEEPEST);
         return Err(DecodeError::one(file, None, text));
@@ -59,7 +59,7 @@ fn documents(text: &str, file: &Path) -> Result<(Syntax, Vec<Value>), DecodeErro
         Some(Err(e)) if !separated(text) => {
             Err(DecodeError::one(file, Some(e.at), e.cause.to_string()))
         }
-        // `---` between JSON documents is YAML, which JSON is a part of.
+        // Text with `---` between JSON documents is YAML, and JSON is a subset of YAML.
         Some(Err(_)) | None => match yaml::documents(text) {
             Ok(documents) => Ok((Syntax::Yaml, documents)),
             Err(e) => Err(DecodeError::one(file, Some(e.at), e.to_string())),
@@ -76,7 +76,7 @@ fn nests_deeper(value: &Value, levels: usize) -> bool {
     }
 }
 
-/// True if a line of the text separates YAML documents.
+/// True if a line of the text separates two YAML documents.
 fn separated(text: &str) -> bool {
     text.lines().any(|line| line.trim_end() == "---")
 }
@@ -86,7 +86,7 @@ struct JsonError {
     cause: JsonCause,
 }
 
-/// A reason for which a text is no JSON that podprobe reads.
+/// The reasons for which podprobe cannot read a text as JSON.
 #[derive(Debug, thiserror::Error)]
 enum JsonCause {
     #[error("a number has at most {MOST_DIGITS} digits, not {0}")]
@@ -98,20 +98,20 @@ enum JsonCause {
     /// The parser refuses the text.
     #[error("not JSON: {said}{near}{hint}")]
     Syntax {
-        /// Words of the parser, without the place.
+        /// Words of the parser, without the position.
         said: String,
-        /// Characters that stand at the place.
+        /// Characters of the text at the position.
         near: String,
-        /// Advice, where the characters are a known mistake.
+        /// Advice on a known mistake; empty for other characters.
         hint: &'static str,
     },
 }
 
-/// The most digits that a number has.
+/// Largest number of digits in a number.
 const MOST_DIGITS: usize = 400;
 
-/// Returns the place of a number that is too long, and the length of that number. The parser's time for a number grows
-/// with the square of its digits.
+/// Returns the offset and the length of the first number that is too long. The parser's time for a number grows with
+/// the square of its digits, so such a number is refused before.
 fn long_number(text: &str) -> Option<(usize, usize)> {
     let bytes = text.as_bytes();
     let (mut at, mut in_text) = (0, false);
@@ -154,7 +154,8 @@ fn json(text: &str) -> Result<Vec<Value>, JsonError> {
     })
 }
 
-/// serde_json counts columns in bytes, and from 0 when the line has just begun.
+/// Returns the byte offset of an error of serde_json. serde_json counts columns in bytes, and from 0 at the begin of
+/// a line.
 fn offset_of(text: &str, line: usize, column: usize) -> usize {
     let start: usize = text
         .split_inclusive('\n')
@@ -190,7 +191,7 @@ fn syntax_error(text: &str, offset: usize, error: &serde_json::Error) -> JsonCau
     }
 }
 
-/// Returns the first 24 characters of the rest of the line: a person finds the place by them.
+/// Returns the first 24 characters of the rest of the line. They help a person to find the place.
 fn near(rest: &str) -> String {
     let line = rest.lines().next().unwrap_or_default();
     line.chars().take(24).collect()

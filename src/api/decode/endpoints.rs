@@ -1,4 +1,4 @@
-//! Decodes EndpointSlices, and Endpoints, of which the slices that mirror them are kept (kube-services 2).
+//! Decodes EndpointSlices and Endpoints (kube-services 2). An Endpoints object is kept as the slices that mirror it.
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
@@ -21,16 +21,16 @@ use crate::api::source::PodSource;
 use crate::api::validation::addresses::parse_ip;
 use crate::api::validation::endpoints::{validate_endpoints, validate_slice};
 
-/// The label that names the service of a slice.
+/// Label of a slice with the name of its service.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
-/// The label of Endpoints that are not mirrored.
+/// Label that keeps Endpoints from being mirrored.
 const SKIP_MIRROR: &str = "endpointslice.kubernetes.io/skip-mirror";
-/// The annotation of Endpoints that are a lock of elected leaders.
+/// Annotation of Endpoints that serve as a lock for leader election.
 const LEADER: &str = "control-plane.alpha.kubernetes.io/leader";
-/// The most addresses of a subset that are mirrored.
+/// Largest number of addresses of a subset that are mirrored.
 const MOST_MIRRORED: usize = 1000;
 
-/// The EndpointSlice in `raw`; its problems go to `findings`. Returns notes too.
+/// Decodes the EndpointSlice in `raw`. Its problems go to `findings`. Returns the slice and notes.
 pub(super) fn slice(
     mut raw: Value,
     source: PodSource,
@@ -105,7 +105,7 @@ fn conditions(written: &WrittenConditions) -> EndpointConditions {
     }
 }
 
-/// The pod that is referred to.
+/// Returns namespace and name of the pod that the target refers to; None if the target is not a pod.
 fn target(written: WrittenTarget, namespace: &str) -> Option<(String, String)> {
     let is_pod = written.kind == "Pod" && !written.name.is_empty();
     let namespace = match written.namespace.as_str() {
@@ -124,7 +124,8 @@ fn endpoint_port(written: &WrittenEndpointPort) -> EndpointPort {
     }
 }
 
-/// The Endpoints object in `raw`, as the slices that mirror it; its problems go to `findings`. Returns notes too.
+/// Decodes the Endpoints object in `raw` into the slices that mirror it. Its problems go to `findings`. Returns the
+/// object and notes.
 pub(super) fn endpoints(
     mut raw: Value,
     source: PodSource,
@@ -172,8 +173,8 @@ fn too_many(endpoints: &WrittenEndpoints) -> Vec<String> {
         .collect()
 }
 
-/// A slice for each family of each subset. Subsets with the same ports share one; an address that is in it already keeps its
-/// first form.
+/// Returns a slice for each family and each list of ports. Subsets with the same ports share a slice. An address that
+/// is in the slice already is not added again.
 fn mirrored(endpoints: &WrittenEndpoints) -> Vec<EndpointSlice> {
     let mut slices: Vec<(EndpointSlice, HashSet<IpAddr>)> = Vec::new();
     let mut by_ports = HashMap::new();

@@ -1,4 +1,4 @@
-//! The problems of a pod file, in texts for people.
+//! The problems of a pod file, as texts for people.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -10,10 +10,11 @@ use crate::api::field::{aggregate, clip, render};
 use crate::api::validation::{FieldError, FieldErrorKind};
 use crate::base::spelling;
 
-/// The most problems reported for one file; the rest is counted.
+/// Largest number of problems that are reported for one file. The others are only counted.
 pub(super) const MOST: usize = 64;
 
-/// A pod file that cannot be used. Displays as one line for each problem: `<file>:<line>:<column>: <path>: <text>`.
+/// The error of a pod file that cannot be used. It prints as one line for each problem: `<file>:<line>:<column>:
+/// <path>: <text>`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecodeError {
     file: PathBuf,
@@ -24,14 +25,14 @@ pub struct DecodeError {
 /// A problem of a pod file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// The position; None when the problem concerns the whole file.
+    /// Position of the problem; None if the problem concerns the whole file.
     pub position: Option<Position>,
-    /// The text; it starts with the path of the field, if there is one.
+    /// Text of the problem. It starts with the path of the field, if there is one.
     pub text: String,
 }
 
 impl DecodeError {
-    /// An error with a single problem.
+    /// Returns an error with a single problem.
     pub(super) fn one(file: &Path, position: Option<Position>, text: impl Into<String>) -> Self {
         Self {
             file: file.to_owned(),
@@ -43,7 +44,7 @@ impl DecodeError {
         }
     }
 
-    /// The problems, at most 64 of them.
+    /// Returns the problems, at most 64.
     pub fn problems(&self) -> &[Problem] {
         &self.problems
     }
@@ -93,13 +94,13 @@ pub(super) struct Findings<'t> {
     text: &'t str,
     syntax: Syntax,
     file: &'t Path,
-    /// The document that is looked at.
+    /// Index of the document that is being decoded.
     document: usize,
-    /// The path of the object in its list, with the dot after it.
+    /// Path of the object in its list, with a dot at the end; empty outside of a list.
     prefix: String,
     problems: Vec<(Place, String)>,
     left_out: usize,
-    /// Fields whose further problems are not reported, because they follow from reported ones.
+    /// Fields with further problems that are not reported, because they follow from reported ones.
     hidden: BTreeSet<String>,
 }
 
@@ -117,7 +118,7 @@ impl<'t> Findings<'t> {
         }
     }
 
-    /// Enters an object: from now on paths are relative to the object at `spot`.
+    /// Enters an object. From now on, paths are relative to the object at `spot`.
     pub(super) fn enter(&mut self, spot: &Spot) {
         self.document = spot.document;
         self.prefix = if spot.around.is_empty() {
@@ -128,8 +129,7 @@ impl<'t> Findings<'t> {
         self.hidden.clear();
     }
 
-    /// Adds a problem of the field at `path`; further problems of this field are hidden. `text`
-    /// starts with the path.
+    /// Adds a problem of the field at `path`, and hides further problems of the field. `text` starts with the path.
     pub(super) fn add_for(&mut self, path: &str, text: String) {
         self.hide(path);
         let place = self.field(path);
@@ -137,7 +137,7 @@ impl<'t> Findings<'t> {
         self.add(place, text);
     }
 
-    /// Adds a problem whose position is known already.
+    /// Adds a problem with a position that is already known.
     pub(super) fn add_at(&mut self, at: Position, text: String) {
         self.add(Place::At(at), text);
     }
@@ -162,7 +162,7 @@ impl<'t> Findings<'t> {
         })
     }
 
-    /// Adds an error of validation, unless it follows from a reported problem.
+    /// Adds an error of validation, unless it follows from a problem that is already reported.
     pub(super) fn add_error(&mut self, error: &FieldError) {
         if !self
             .hidden
@@ -175,15 +175,14 @@ impl<'t> Findings<'t> {
         }
     }
 
-    /// Adds that the object has no name, in plain words.
+    /// Adds the error that the object has no name, in plain words. `what` is the word for the object.
     pub(super) fn needs_a_name(&mut self, what: &str) {
         let why = format!("name is needed for the {what}");
         self.add_error(&FieldError::required("metadata.name", why));
         self.hide("metadata.name");
     }
 
-    /// Hides further problems of the field at `path`, of the fields in it and of the fields around
-    /// it.
+    /// Hides further problems of the field at `path`, of the fields in it and of the fields around it.
     pub(super) fn hide(&mut self, path: &str) {
         if self.hidden.len() < 2 * MOST {
             self.hidden.insert(path.to_owned());
@@ -198,7 +197,7 @@ impl<'t> Findings<'t> {
         }
     }
 
-    /// Returns `good` when there are no problems.
+    /// Returns `good` if there are no problems, else all problems as an error.
     pub(super) fn into_result<T>(self, good: T) -> Result<T, DecodeError> {
         if self.problems.is_empty() {
             return Ok(good);
@@ -231,14 +230,14 @@ impl<'t> Findings<'t> {
     }
 }
 
-/// True if the path `inner` names the field `outer` or a field inside it.
+/// True if the path `inner` names the field `outer` or a field inside of it.
 fn is_within(inner: &str, outer: &str) -> bool {
     inner
         .strip_prefix(outer)
         .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
 }
 
-/// Returns a hint what to write instead of the bad value, or nothing if no guess is possible. The hint stands after the
+/// Returns a hint what to write instead of the bad value. It is empty if no guess is possible. The hint follows the
 /// API's own text.
 fn hint(error: &FieldError) -> String {
     let Some(value) = error

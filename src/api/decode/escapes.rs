@@ -1,14 +1,15 @@
-//! `\'` in a double-quoted text, which YAML does not know and go-yaml reads as an apostrophe.
+//! The escape `\'` in a double-quoted text. YAML does not know it, and go-yaml reads it as an apostrophe.
 //!
-//! Invariants: only the parser knows what is a double-quoted text, so the characters are changed on their way to it: when it
-//! asks which escape a backslash begins, `\'` is `\x27`. A column behind one in the same line is two too high.
+//! Invariants: only the parser knows where a double-quoted text is, so the characters change on their way to the
+//! parser. When the parser asks which escape a backslash begins, it gets `\x27` for `\'`. After such an escape,
+//! columns in the same line are too high by two.
 
 use saphyr_parser::{Input, StrInput};
 
-/// A text, read as go-yaml reads it.
+/// A text that the parser reads as go-yaml reads it.
 pub(super) struct GoInput<'t> {
     text: StrInput<'t>,
-    /// The parser has taken `\x`; `27` is next, and stands for the two characters of the text.
+    /// True if the parser has read `\x` for `\'`. It reads `27` next, in place of the two characters in the text.
     in_code: bool,
 }
 
@@ -50,7 +51,8 @@ impl Input for GoInput<'_> {
         self.text.skip();
     }
 
-    /// The parser takes the two characters of an escape, and those of its code, at a time.
+    /// Skips the characters of an escape. The parser skips the two characters of an escape at once, and then those of
+    /// its code.
     fn skip_n(&mut self, count: usize) {
         if count == 2 && !self.in_code && self.is_apostrophe() {
             self.in_code = true;
@@ -83,7 +85,7 @@ impl Input for GoInput<'_> {
         }
     }
 
-    // These are faster than what the parser does without them.
+    // The following methods are faster than the parser's own versions of them.
 
     fn skip_while_non_breakz(&mut self) -> usize {
         self.text.skip_while_non_breakz()

@@ -1,5 +1,5 @@
-//! The objects of a file by their kinds, with an error text for each way in which a document can be
-//! no object that podprobe reads.
+//! Sorts the objects of a file by their kinds. Has an error text for each way in which a document can fail to be an
+//! object that podprobe reads.
 
 use std::borrow::Cow;
 
@@ -12,12 +12,12 @@ use crate::api::field::{Step, clip};
 use crate::api::objects::ObjectKind;
 use crate::base::spelling;
 
-/// A kind of object that is read.
+/// A kind of object that podprobe reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// A Pod, which runs.
+    /// The object is a Pod, which runs.
     Pod,
-    /// An object that pods refer to, or that leads to pods.
+    /// Pods refer to the object, or the object leads clients to pods.
     Object(ObjectKind),
 }
 
@@ -51,7 +51,7 @@ impl Kind {
     }
 }
 
-/// The lists: of one kind, or of any.
+/// The kinds of lists, each with the kind of its items. None means items of any kind.
 const LISTS: [(&str, Option<Kind>); 8] = [
     ("List", None),
     ("PodList", Some(Kind::Pod)),
@@ -69,7 +69,7 @@ const LISTS: [(&str, Option<Kind>); 8] = [
     ("EndpointsList", Some(Kind::Object(ObjectKind::Endpoints))),
 ];
 
-/// The `apiVersion` of a kind or list of that name.
+/// Returns the `apiVersion` of the kind or list of that name.
 fn api_version(kind: &str) -> Option<&'static str> {
     match LISTS.iter().find(|(list, _)| *list == kind) {
         Some((_, of)) => Some(of.map_or("v1", Kind::api_version)),
@@ -80,13 +80,13 @@ fn api_version(kind: &str) -> Option<&'static str> {
 /// The objects of a file.
 #[derive(Default)]
 pub(super) struct Found {
-    /// Objects in the order of the file.
+    /// Objects that podprobe reads, in the order of the file.
     pub(super) objects: Vec<(Spot, Kind, Value)>,
-    /// The objects of kinds that are not read.
+    /// Objects of kinds that podprobe does not read.
     pub(super) not_run: NotRun,
 }
 
-/// The objects of the documents. What should be one and is not goes to `findings`.
+/// Returns the objects of the documents. Documents that should be an object and are not go to `findings`.
 pub(super) fn objects(documents: Vec<Value>, findings: &mut Findings) -> Found {
     let mut found = Found::default();
     let alone = documents.len() == 1;
@@ -125,8 +125,8 @@ pub(super) fn objects(documents: Vec<Value>, findings: &mut Findings) -> Found {
     found
 }
 
-/// True if a document is of Docker Compose: `services` has an entry with an image or a build, and the document has none
-/// of `apiVersion`, `kind` and `metadata`.
+/// True if a document is a Docker Compose file: `services` has an entry with an image or a build, and `apiVersion`,
+/// `kind` and `metadata` are all missing.
 fn is_compose(map: &Map<String, Value>) -> bool {
     let is_object = ["apiVersion", "kind", "metadata"];
     let services = map.get("services").and_then(Value::as_object);
@@ -137,7 +137,7 @@ fn is_compose(map: &Map<String, Value>) -> bool {
 
 const COMPOSE: &str = "services: this is a file of Docker Compose, and podprobe reads objects of Kubernetes: write each service as a container of a v1 Pod, with its image, command, environment as env, and ports";
 
-/// True if somebody would miss an object of this kind, which is not read.
+/// True if the user would miss an object of this kind, which podprobe does not read.
 fn is_missed(kind: &str, map: &Map<String, Value>) -> bool {
     standing(kind, is_foreign(map)) != Standing::Meaningless
 }
@@ -169,8 +169,8 @@ fn add(map: Map<String, Value>, spot: Spot, found: &mut Found, findings: &mut Fi
     }
 }
 
-/// The items of a list. In a `List`, as `kubectl get -o json` writes it, each item must name its
-/// kind, and may be of one that is not read.
+/// Adds the items of a list to `found`. In a `List`, as `kubectl get -o json` writes it, each item must name its
+/// kind, and the kind may be one that podprobe does not read.
 fn items(
     mut list: Map<String, Value>,
     of: Option<Kind>,
@@ -224,13 +224,15 @@ fn items(
     }
 }
 
-/// The kind of an object that surely is not meant to be one that is read; with its version where only that tells it from one.
+/// Returns the kind of an object that podprobe does not read and that is no misspelt kind. If only the version tells
+/// that podprobe does not read the object, the text has the version before the kind.
 fn other_kind(map: &Map<String, Value>) -> Option<Cow<'_, str>> {
     let text = |name: &str| map.get(name).and_then(Value::as_str);
     let kind = text("kind").filter(|kind| !kind.is_empty())?;
     let lists = LISTS.iter().map(|(name, _)| *name);
     let known = Kind::ALL.into_iter().map(Kind::name).chain(lists);
-    // What was meant is looked for in a wrong kind alone: it takes as long as reading a small object.
+    // The search for a similar name runs only for an unknown kind, because it takes as long as reading a small
+    // object.
     let is_known = known.clone().any(|name| name == kind);
     if !is_known && spelling::nearest(kind, known).is_none() {
         return Some(kind.into());
@@ -247,7 +249,8 @@ fn is_foreign(map: &Map<String, Value>) -> bool {
     group.contains('.') && !group.ends_with("k8s.io")
 }
 
-/// The kind of an object if it can be used. `implied` is the kind of an object that names none.
+/// Returns the kind of an object if podprobe can use it. `implied` is the kind of an object that does not name its
+/// kind.
 fn type_of(
     map: &Map<String, Value>,
     at: &str,
@@ -285,7 +288,7 @@ fn type_of(
     good.then_some(kind)
 }
 
-/// The versions of the kinds that are read.
+/// The API versions of the kinds that podprobe reads.
 const VERSIONS: [&str; 2] = ["v1", "discovery.k8s.io/v1"];
 
 fn unsupported(path: &str, value: &str, supported: &[&str]) -> String {

@@ -1,7 +1,7 @@
-//! Finds the line and column of a field in the text it was read from.
+//! Finds the line and column of a field in the text that the field was read from.
 //!
-//! Invariant: works on text that was read before, so it neither validates nor recurses deeper than a
-//! text may nest (128); on anything else it stops early instead of failing.
+//! Invariant: works on text that was read without errors before. So it does not validate, and it does not recurse
+//! deeper than a text may nest (128 levels). On any other text it stops early instead of failing.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,13 +11,13 @@ use crate::api::field::{item, push_key};
 
 /// A key that occurs twice in one object.
 pub(super) struct Repeated {
-    /// The path of the field.
+    /// Path of the key.
     pub(super) path: String,
-    /// The position of the second occurrence.
+    /// Position of the second occurrence.
     pub(super) at: Position,
 }
 
-/// Every repeated key, at most `most`.
+/// Returns the repeated keys, at most `most` of them.
 pub(super) fn repeated_keys(text: &str, syntax: Syntax, most: usize) -> Vec<Repeated> {
     let mut found = Vec::new();
     let mut cursor = Cursor::new(text);
@@ -30,8 +30,8 @@ pub(super) fn repeated_keys(text: &str, syntax: Syntax, most: usize) -> Vec<Repe
     found
 }
 
-/// The positions of the fields, found in one walk. A missing field has the position of the nearest
-/// field around it.
+/// Returns the positions of the fields, found in one walk. A missing field has the position of the nearest field
+/// around it.
 pub(super) fn positions(
     text: &str,
     syntax: Syntax,
@@ -64,7 +64,8 @@ pub(super) fn positions(
         .collect()
 }
 
-/// The path itself, then each path around it, inner first; the last is the document.
+/// Iterates over the path itself and then each path around it, from inside to outside. The last path is that of the
+/// document.
 fn outwards(path: &str) -> impl Iterator<Item = &str> {
     let paths = std::iter::successors(Some(path), |path| {
         path.rfind(['.', '[']).map(|end| &path[..end])

@@ -1,4 +1,5 @@
-//! Decodes the objects beside pods; ConfigMaps, Secrets and PersistentVolumeClaims here, with the API's rules.
+//! Decodes the objects beside pods. ConfigMaps, Secrets and PersistentVolumeClaims are decoded in this file, with the
+//! API's rules.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,13 +20,13 @@ use crate::api::support::{self, Verdict};
 use crate::api::validation::{NO_BLOCK_VOLUMES, names};
 use crate::base::spelling;
 
-/// The most bytes that the values of a ConfigMap or Secret may have: 1 MiB.
+/// Largest number of bytes in the values of a ConfigMap or Secret: 1 MiB.
 const MOST_BYTES: usize = 1 << 20;
 
-/// The type of a Secret that names none.
+/// Type of a Secret that does not name its type.
 const OPAQUE: &str = "Opaque";
 
-/// The keys that a Secret of a type must have. A basic-auth needs one of its two.
+/// Keys that a Secret of a type must have. A basic-auth Secret needs one of two keys, which `check_type` checks.
 const REQUIRED_KEYS: [(&str, &[&str]); 5] = [
     (DOCKER_CONFIG_JSON.0, &[DOCKER_CONFIG_JSON.1]),
     (DOCKERCFG.0, &[DOCKERCFG.1]),
@@ -34,7 +35,7 @@ const REQUIRED_KEYS: [(&str, &[&str]); 5] = [
     ("kubernetes.io/basic-auth", &[]),
 ];
 
-/// The object in `raw`; its problems go to `findings`. Returns notes too.
+/// Decodes the object in `raw`. Its problems go to `findings`. Returns the object and notes.
 pub(super) fn object(
     kind: ObjectKind,
     raw: Value,
@@ -67,7 +68,7 @@ pub(super) fn object(
 }
 
 struct Reader<'f, 't> {
-    /// The fields that were not read yet.
+    /// Fields that were not read yet.
     raw: Map<String, Value>,
     source: PodSource,
     findings: &'f mut Findings<'t>,
@@ -205,7 +206,7 @@ impl<'f, 't> Reader<'f, 't> {
     }
 
     fn claim(&mut self, labels: BTreeMap<String, String>) -> PersistentVolumeClaim {
-        // A claim asks for a size, a class and an access mode. It gets a directory of the node's disk.
+        // A claim asks for a size, a class and an access mode. It always gets a directory on the node's disk.
         let spec = self.raw.shift_remove("spec").unwrap_or_default();
         if spec["volumeMode"] == "Block" {
             let text = format!("not supported: a claim is a directory, and {NO_BLOCK_VOLUMES}");
@@ -231,7 +232,7 @@ impl<'f, 't> Reader<'f, 't> {
         for key in required.iter().filter(|key| key.starts_with(".docker")) {
             let is_json = |bytes: &Vec<u8>| serde_json::from_slice::<Value>(bytes).is_ok();
             if data.get(*key).is_some_and(|bytes| !is_json(bytes)) {
-                // Without the value, which is secret.
+                // The error leaves the value out, because it is secret.
                 let path = entry("data", key);
                 let text = format!("{path}: Invalid value: must be JSON, as docker's config.json");
                 self.findings.add_for(&path, text);
@@ -283,7 +284,7 @@ impl<'f, 't> Reader<'f, 't> {
         all
     }
 
-    /// The type error without the value, which may be secret.
+    /// Adds the error that a value is not a text. The error leaves the value out, because it may be secret.
     fn not_a_text(&mut self, path: &str, value: &Value) {
         let found = match value {
             Value::Array(_) => "a list",
@@ -294,7 +295,7 @@ impl<'f, 't> Reader<'f, 't> {
         self.findings.add_for(path, text);
     }
 
-    /// The entries of a map, their keys checked.
+    /// Returns the entries of a map after its keys were checked.
     fn keyed(&mut self, field: &str) -> Map<String, Value> {
         let map = self.map(field);
         for key in map.keys() {
@@ -334,7 +335,7 @@ impl<'f, 't> Reader<'f, 't> {
         }
     }
 
-    /// An unknown field holds data that nobody would see.
+    /// Refuses each unknown field, because the field holds data that nobody would see.
     fn unknown_fields(&mut self, known: &[&str]) {
         let names: BTreeSet<String> = self.raw.keys().cloned().collect();
         for name in names {

@@ -1,29 +1,30 @@
-//! Kinds of Kubernetes that podprobe does not run: what each means on one node, and the line that says so.
+//! The kinds of Kubernetes that podprobe does not run: the meaning of each on one node, and the line about it for
+//! users.
 //!
-//! Invariants: pure. This is the one place that knows the rule; `validate`, `apply`, `get` and `status` show what it says. A
-//! file is refused for its kinds only when nothing in it is run, and somebody would miss what is in it.
+//! Invariants: pure. Only this file knows the rule; `validate`, `apply`, `get` and `status` show its lines. A file is
+//! refused for its kinds only if nothing in it is run and the user would miss something in it.
 
 use crate::api::field::clip;
 
 /// A sentence that lists the kinds of objects that podprobe reads.
 pub(super) const READ: &str = "podprobe reads v1 Pods, ConfigMaps, Secrets, PersistentVolumeClaims, Services and Endpoints, and discovery.k8s.io/v1 EndpointSlices";
 
-/// Names that a line has; the others are counted.
+/// Largest number of names in a line. The others are counted.
 const MOST_NAMES: usize = 5;
 
-/// The meaning here of a kind that podprobe does not run.
+/// The meaning on one node of a kind that podprobe does not run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// A kind that only speaks to an API server or its controllers. Nobody misses such an object, and no line mentions
-    /// it.
+    /// The kind matters only to an API server or its controllers. Users do not miss such an object, and no line
+    /// mentions it.
     Meaningless,
-    /// A kind that makes pods of a template, so its pods are missing.
+    /// The kind makes pods from a template, so its pods are missing.
     Workload,
-    /// Any other kind, which somebody may miss.
+    /// The kind is any other one, which a user may miss.
     Other,
 }
 
-/// Kinds of Kubernetes' own groups that set up an API server.
+/// Kinds of Kubernetes' own groups that only matter to an API server.
 const MEANINGLESS: [&str; 15] = [
     "Namespace",
     "ServiceAccount",
@@ -42,7 +43,7 @@ const MEANINGLESS: [&str; 15] = [
     "PriorityLevelConfiguration",
 ];
 
-/// The kinds that make pods, and where their template is.
+/// Kinds that make pods, each with the path of its pod template.
 const WORKLOADS: [(&str, &str); 7] = [
     ("Deployment", "spec.template"),
     ("DaemonSet", "spec.template"),
@@ -53,7 +54,7 @@ const WORKLOADS: [(&str, &str); 7] = [
     ("CronJob", "spec.jobTemplate.spec.template"),
 ];
 
-/// Advice what to do instead, for kinds that people often have.
+/// Advice what to do instead, for kinds that users often have.
 const INSTEAD: [(&str, &str); 5] = [
     (
         "Ingress",
@@ -74,7 +75,7 @@ const INSTEAD: [(&str, &str); 5] = [
     ("LimitRange", "write the limits into the pods"),
 ];
 
-/// Returns the meaning of a kind. `is_foreign`: the kind is of a group that somebody has added to the API.
+/// Returns the meaning of a kind. `is_foreign` is true for a kind of a group that somebody has added to the API.
 pub(super) fn standing(kind: &str, is_foreign: bool) -> Standing {
     if is_foreign {
         return Standing::Other;
@@ -92,7 +93,7 @@ fn template(kind: &str) -> Option<&'static str> {
         .map(|(_, template)| *template)
 }
 
-/// `not run here: …`, and what to do instead.
+/// Returns the text `not run here: …` with advice what to do instead.
 pub(super) fn not_run_here(kind: &str) -> String {
     let instead = INSTEAD.iter().find(|(other, _)| *other == kind);
     match (template(kind), instead) {
@@ -104,17 +105,17 @@ pub(super) fn not_run_here(kind: &str) -> String {
     }
 }
 
-/// The objects of one kind in a file.
+/// The objects of one kind in a file, which podprobe does not run.
 #[derive(Debug, PartialEq)]
 struct OfKind {
     kind: String,
     standing: Standing,
-    /// Names of the objects that have one.
+    /// Names of the first objects that have a name.
     names: Vec<String>,
     count: usize,
 }
 
-/// Every object of a file that is not run, by kind.
+/// All objects of a file that podprobe does not run, by kind.
 #[derive(Debug, Default)]
 pub(super) struct NotRun(Vec<OfKind>);
 
@@ -137,7 +138,7 @@ impl NotRun {
         }
     }
 
-    /// Returns one line for each kind that somebody may miss, in the order of the file.
+    /// Returns one line for each kind that the user may miss, in the order of the file.
     pub(super) fn lines(&self) -> Vec<String> {
         let told = |of: &&OfKind| of.standing != Standing::Meaningless;
         self.0.iter().filter(told).map(OfKind::line).collect()
@@ -155,7 +156,7 @@ impl NotRun {
 }
 
 impl OfKind {
-    /// `Deployment "web", "db": not run here: …`.
+    /// Returns the line of the kind, such as `Deployment "web", "db": not run here: …`.
     fn line(&self) -> String {
         let names = match (self.names.join(", "), self.count - self.names.len()) {
             (names, 0) => format!(" {names}"),

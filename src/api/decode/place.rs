@@ -1,27 +1,27 @@
-//! Places in a file: of texts, of objects, of fields.
+//! Places of texts, objects and fields in a file.
 
 use crate::api::field::Step;
 
 /// The syntax of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Syntax {
-    /// Begins with `{` or `[`.
+    /// JSON: the text begins with `{` or `[`.
     Json,
-    /// Anything else.
+    /// YAML: the text begins with any other character.
     Yaml,
 }
 
-/// A place in a text; both count from 1, the column in characters.
+/// A position in a text. Line and column count from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
-    /// Line.
+    /// Number of the line.
     pub line: usize,
-    /// Character in the line.
+    /// Number of the character in the line.
     pub column: usize,
 }
 
 impl Position {
-    /// The position of the byte at `offset`.
+    /// Returns the position of the byte at `offset`.
     pub(super) fn of(text: &str, offset: usize) -> Self {
         let before = text.get(..offset).unwrap_or(text);
         let start = before.rfind('\n').map_or(0, |newline| newline + 1);
@@ -32,7 +32,7 @@ impl Position {
     }
 }
 
-/// Reads a text once for many positions, if these are asked for in their order.
+/// Finds many positions in one pass over a text, if they are asked for in ascending order.
 pub(super) struct Cursor<'t> {
     text: &'t str,
     at: usize,
@@ -49,7 +49,7 @@ impl<'t> Cursor<'t> {
         }
     }
 
-    /// The position of a place.
+    /// Returns the line and column of a place.
     pub(super) fn position(&mut self, place: Place) -> Position {
         match place {
             Place::Offset(offset) => self.at(offset),
@@ -76,35 +76,35 @@ impl<'t> Cursor<'t> {
     }
 }
 
-/// The place of a field while a text is walked.
+/// The place of a field, as the walk over a text finds it.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Place {
-    /// A byte of the text.
+    /// Offset of a byte in the text.
     Offset(usize),
-    /// A line and a column.
+    /// Line and column in the text.
     At(Position),
 }
 
 /// A field of one document of a file.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct FieldPlace {
-    /// Number of the document in the file, from 0; empty documents do not count.
+    /// Index of the document in the file; empty documents do not count.
     pub(super) document: usize,
-    /// The path of the field.
+    /// Path of the field.
     pub(super) path: String,
 }
 
 /// The place of an object in its file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Spot {
-    /// Number of the document in the file, from 0.
+    /// Index of the document in the file.
     pub(super) document: usize,
-    /// The path in the document: empty, or `items[n]`.
+    /// Path of the object in the document: empty, or `items[n]`.
     pub(super) around: Vec<Step>,
 }
 
-/// Gets the number of the document, the path of the field, its place, and whether its object has
-/// had this key before.
+/// Callback of a walk over a text. Gets the index of the document, the path of the field, its place, and true if the
+/// object had the same key before.
 pub(super) type Visit<'v> = dyn FnMut(usize, &str, Place, bool) + 'v;
 
 #[cfg(test)]

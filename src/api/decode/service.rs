@@ -1,4 +1,4 @@
-//! Decodes a Service: types, defaults, validation, and notes on what has no effect (kube-services 1).
+//! Decodes a Service: types, defaults, validation, and notes on fields without effect (kube-services 1).
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::api::source::PodSource;
 use crate::api::validation::addresses::parse_ip;
 use crate::api::validation::service::{source_range_texts, validate_service};
 
-/// The Service in `raw`; its problems go to `findings`. Returns notes too.
+/// Decodes the Service in `raw`. Its problems go to `findings`. Returns the service and notes.
 pub(super) fn service(
     mut raw: Value,
     source: PodSource,
@@ -43,7 +43,7 @@ pub(super) fn service(
     (LocalObject { key, content }, notes)
 }
 
-/// The object as it was written, and notes on fields that are not read.
+/// Reads the object as the file contains it. Returns the object and notes on fields that are not read.
 pub(super) fn read<T: DeserializeOwned + Default>(
     levels: &[Level],
     raw: &mut Value,
@@ -60,7 +60,7 @@ pub(super) fn read<T: DeserializeOwned + Default>(
     }
 }
 
-/// The name of the object, in the namespace `default` when it has none.
+/// Returns the key of the object, in the namespace `default` if it has none.
 pub(super) fn key(
     kind: ObjectKind,
     metadata: &mut ObjectMeta,
@@ -75,7 +75,8 @@ pub(super) fn key(
     ObjectKey::new(kind, &metadata.namespace, &metadata.name)
 }
 
-/// Fields whose default takes their effect away, so they are looked at before the defaults.
+/// Returns notes on fields without effect. They are checked before the defaults are set, because a default would hide
+/// them.
 fn without_effect(object: &WrittenService) -> Vec<String> {
     let mut notes = Vec::new();
     let spec = &object.spec;
@@ -98,7 +99,7 @@ fn without_effect(object: &WrittenService) -> Vec<String> {
     notes
 }
 
-/// Notes about fields that the API reads and that have no effect on this node.
+/// Returns notes on fields that the API reads and that have no effect on this node.
 fn advice(object: &WrittenService) -> Vec<String> {
     let mut notes = labels_and_annotations(&object.metadata);
     let spec = &object.spec;
@@ -199,7 +200,7 @@ fn load_balancer_advice(object: &WrittenService) -> Vec<String> {
     notes
 }
 
-/// The typed view. Where a value is wrong, and so has its error, the result does not matter.
+/// Returns the typed view. A wrong value already has its error, so the result for it does not matter.
 fn typed_service(object: WrittenService) -> Service {
     let texts = source_range_texts(&object);
     let source_ranges = texts.into_iter().filter_map(Cidr::of_text).collect();
@@ -241,7 +242,8 @@ fn addresses(texts: &[String]) -> Vec<IpAddr> {
     texts.iter().filter_map(|text| parse_ip(text)).collect()
 }
 
-/// The address that this node answers on for the load balancer.
+/// Returns the address at which this node answers for the load balancer. Returns None for an entry with `ipMode:
+/// Proxy`.
 fn vip(ingress: &WrittenIngress) -> Option<IpAddr> {
     parse_ip(&ingress.ip).filter(|_| ingress.ip_mode.as_deref() != Some("Proxy"))
 }
@@ -294,7 +296,7 @@ fn policy(text: Option<&str>) -> TrafficPolicy {
     }
 }
 
-/// Converts the number of a port. None for zero, which means that the port is left out.
+/// Converts the number of a port. Returns None for 0, which means that the port is left out.
 pub(super) fn port(number: i32) -> Option<u16> {
     u16::try_from(number).ok().filter(|port| *port != 0)
 }

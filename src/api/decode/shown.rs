@@ -1,7 +1,7 @@
-//! Pods as a daemon shows them, turned back into what a file says of them.
+//! Turns pods as a daemon shows them back into the objects of pod files.
 //!
-//! Invariants: pure. What comes out is the same pod when a file has it, but for its UID: that is made of the text of the file,
-//! and nobody knows whether it left out what has a default.
+//! Invariants: pure. A file with the result gives the same pod, except for its UID. The UID depends on the values
+//! that the first file left out, such as the namespace, and the shown pod does not tell which these were.
 
 use std::path::Path;
 
@@ -11,8 +11,8 @@ use super::documents;
 use crate::api::identity::static_name;
 use crate::api::source::{HASH_ANNOTATION, SEEN_ANNOTATION, SOURCE_ANNOTATION};
 
-/// The objects of a text in which a pod is as the daemon of that node shows it, each for a file of its own. None when
-/// there is no such pod, or the text cannot be read.
+/// Returns the objects of a text that contains a pod as the daemon of that node shows it. Each object is meant for a
+/// file of its own. Returns None if there is no such pod or the text cannot be read.
 pub fn as_in_files(bytes: &[u8], node_name: &str) -> Option<Vec<Value>> {
     let nowhere = Path::new("/");
     let text = documents::text(bytes, nowhere).ok()?;
@@ -25,7 +25,7 @@ pub fn as_in_files(bytes: &[u8], node_name: &str) -> Option<Vec<Value>> {
     found.then_some(objects)
 }
 
-/// The objects of a `List`, or the object itself.
+/// Returns the objects of a `List`, or the object itself.
 fn items(document: Value) -> Vec<Value> {
     match document {
         Value::Object(mut list) if list.get("kind").is_some_and(|kind| kind == "List") => {
@@ -38,7 +38,7 @@ fn items(document: Value) -> Vec<Value> {
     }
 }
 
-/// Takes away what the daemon has given the pod. None when it is no pod of that daemon.
+/// Removes the fields that the daemon has given the pod. Returns None if the object is not a pod of that daemon.
 fn strip(object: &mut Value, node_name: &str) -> Option<()> {
     let of_a_file = object["metadata"]["annotations"][SOURCE_ANNOTATION] == "file";
     if object["kind"] != "Pod" || !of_a_file {
@@ -83,7 +83,8 @@ fn drop_if_empty(map: &mut Map<String, Value>, key: &str) {
     }
 }
 
-/// True if podprobe has made this UID of a pod's content: 32 hex digits. People write UIDs with dashes.
+/// True if podprobe has derived this UID from a pod's content: it has 32 hex digits. UIDs that people write have
+/// dashes.
 fn is_derived(uid: &str) -> bool {
     uid.len() == 32 && uid.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 }

@@ -1,4 +1,4 @@
-//! Texts as they are read from a file, for the tests of several kinds.
+//! Helpers that decode texts like those of files, for the tests of several kinds.
 
 use std::path::Path;
 

@@ -55,7 +55,7 @@ fn check(text: &str, expected: &[&str]) {
     assert_eq!(lines, expected);
 }
 
-/// The errors of a pod without their places.
+/// Checks the errors of a pod, without their positions.
 #[track_caller]
 fn check_pod(pod: Value, expected: &[&str]) {
     let error = decode(&pod.to_string()).unwrap_err();
@@ -617,7 +617,8 @@ fn what_may_not_be_meant_is_advised() {
     assert!(good(&pod(json!({"hostNetwork": true}))).warnings.is_empty());
 }
 
-/// The rule of other_kinds.rs: a line a kind; nothing of what only an API server needs; an error where nothing is left.
+/// Tests the rule of other_kinds.rs. Each kind has one line, objects for an API server have none, and a file with
+/// nothing to run is an error.
 #[test]
 fn other_kinds_are_left_out_and_named() {
     let object = |kind: &str, name: &str| json!({"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name}});
@@ -661,7 +662,7 @@ fn a_compose_file_is_told_what_it_is() {
         error.contains(text) && !error.contains("apiVersion"),
         "{error}"
     );
-    // An object that forgot what it is.
+    // This object has no `apiVersion` and no `kind`.
     let error = decode("services: {}\nspec: {}\n").unwrap_err().to_string();
     assert!(error.contains("apiVersion: Required value"), "{error}");
 }
@@ -726,7 +727,7 @@ fn yaml_errors_have_line_path_and_likely_name_too() {
     );
 }
 
-/// The API accepts each of these values; each is read and checked.
+/// The API accepts all of these values, and podprobe reads and checks them.
 #[test]
 fn what_is_valid_and_does_nothing_or_cannot_start_is_advised() {
     let warnings = |spec: Value| good(&pod(spec)).warnings;
@@ -829,7 +830,7 @@ fn d6_a_scheme_in_lower_case_is_told_the_right_one() {
     }
 }
 
-/// Lessons D7: a probe over TCP cannot reach the port that a UDP port's name means.
+/// Lessons D7: a probe over TCP cannot reach a port that is named as a UDP port.
 #[test]
 fn d7_a_udp_port_of_a_tcp_probe_is_warned_of() {
     let ports = json!([{"name": "dns", "containerPort": 53, "protocol": "UDP"}, {"name": "web", "containerPort": 53}]);
@@ -876,15 +877,15 @@ fn the_uid_follows_the_content_and_not_its_layout() {
     );
 }
 
-/// A new version of podprobe finds the pods of the old one by their UIDs. A default that is new in a
-/// version must stay out of objects that do not use it.
+/// A new version of podprobe recognises the pods of the old version by their UIDs. So a new default of a version must
+/// not appear in objects that do not use it.
 #[test]
 fn an_upgrade_changes_the_uid_of_no_pod() {
     let uid = decode(PROBED).unwrap()[0].pod.metadata.uid.to_string();
     assert_eq!(uid, "326999a539be0d575532d7f2aa4555a6");
 }
 
-/// xorshift64: small, and the same walk every time.
+/// The random generator xorshift64. It is small and gives the same sequence in every run.
 struct Random(u64);
 
 impl Random {
@@ -995,7 +996,7 @@ metadata: {name: db}
 subsets: [{addresses: [{ip: 10.1.0.9}], ports: [{port: 5432}]}]
 ";
 
-/// Services and what belongs to them, with every field that is read.
+/// Services and the objects that belong to them, with every field that podprobe reads.
 const SERVICES: &str = r#"{"apiVersion": "v1", "kind": "List", "items": [
     {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "labels": {"a": "b"}, "annotations": {"c": "d"}},
      "spec": {"type": "LoadBalancer", "selector": {"app": "web"}, "clusterIP": "10.96.0.7",
@@ -1055,7 +1056,7 @@ fn walk_at_random(text: &str) {
     );
 }
 
-/// Replaces each value of valid objects, one at a time, by each of a few of another kind.
+/// Replaces each value of valid objects, one at a time, by values of other types.
 #[test]
 fn no_value_anywhere_makes_it_panic() {
     decode(SERVICES).unwrap();
@@ -1148,7 +1149,7 @@ fn a_time_in_both_units_is_said() {
     );
 }
 
-/// An answer to a client has the object in it, and serde_json reads 127 levels.
+/// A response to a client contains the object, and serde_json reads 127 levels.
 #[test]
 fn an_object_nests_at_most_a_hundred_deep_whatever_it_is_written_in() {
     let pod = |managed: &str| {
@@ -1157,7 +1158,7 @@ fn an_object_nests_at_most_a_hundred_deep_whatever_it_is_written_in() {
         format!("{{\"apiVersion\": \"v1\", \"kind\": \"Pod\", \"metadata\": {meta}, {spec}}}")
     };
     let lists = |n: usize| "[".repeat(n) + &"]".repeat(n);
-    // the object and its metadata are two
+    // The object and its metadata are two of the levels.
     let deepest = decode(&pod(&lists(98))).unwrap().remove(0).pod;
     assert_eq!(deepest.raw.at("/metadata/name"), Some("p-node1".into()));
     let too_deep = "nested deeper than 100 levels: no object is";
@@ -1169,7 +1170,7 @@ fn an_object_nests_at_most_a_hundred_deep_whatever_it_is_written_in() {
     assert!(error.contains(too_deep), "{error}");
 }
 
-/// Guards against a feature of serde_json that would read such a text again as JSON, nested as deep as the text wants.
+/// Guards against a feature of serde_json that would parse such a text again as JSON, as deep as the text nests.
 #[test]
 fn a_text_stays_a_text_whatever_its_key_is() {
     let key = "$serde_json::private::RawValue";
@@ -1182,7 +1183,8 @@ fn a_text_stays_a_text_whatever_its_key_is() {
     );
 }
 
-/// Sorting what came before takes a few comparisons each, looking through it as many as came before.
+/// With sorting, each object takes a few comparisons. Searching all earlier objects would take one comparison for
+/// each of them.
 #[test]
 fn twins_are_found_without_comparing_each_with_each() {
     use std::cell::Cell;

@@ -1,8 +1,7 @@
-//! Reads a type from a JSON value, and keeps account of the fields that no type has read and of the
-//! place of a type error.
+//! Reads a type from a JSON value. It records the fields that no type has read, and the place of a type error.
 //!
-//! A single deserializer does both. Crates exist for either, but each wraps every visitor of every type of
-//! the API once more, which was 350 KB of the static file.
+//! A single deserializer does both. There are crates for each task, but each wraps every visitor of every API type
+//! once more. That made the static file 350 KB larger.
 
 use std::cell::RefCell;
 
@@ -16,7 +15,7 @@ use serde_json::{Error, Value};
 
 use crate::api::field::Step;
 
-/// The error of a value that a type refuses.
+/// The error of a value that its type refuses.
 #[derive(Debug, thiserror::Error)]
 #[error("{cause}")]
 pub(super) struct TypeError {
@@ -25,7 +24,7 @@ pub(super) struct TypeError {
     pub(super) cause: Error,
 }
 
-/// The type, and the paths of the fields that it does not read.
+/// Reads the type. Returns it with the paths of the fields that it does not read.
 pub(super) fn read<T: DeserializeOwned>(value: &Value) -> Result<(T, Vec<Vec<Step>>), TypeError> {
     let account = RefCell::default();
     let read = T::deserialize(Tracked {
@@ -52,7 +51,7 @@ struct Account {
 }
 
 impl Account {
-    /// Notes the place of the first error.
+    /// Records the place of the first error.
     fn wrong_here(&mut self) {
         if self.wrong.is_none() {
             self.wrong = Some(self.path.clone());
@@ -66,7 +65,7 @@ struct Tracked<'v, 'a> {
 }
 
 impl<'v, 'a> Tracked<'v, 'a> {
-    /// Reads what is inside `step`.
+    /// Reads the value inside of `step`.
     fn inside<S: DeserializeSeed<'v>>(self, step: Step, seed: S) -> Result<S::Value, Error> {
         let account = self.account;
         account.borrow_mut().path.push(step);
@@ -104,7 +103,7 @@ impl<'v, 'a> Tracked<'v, 'a> {
     }
 }
 
-/// The error of a visitor that reads nothing of this kind.
+/// Returns the error that the visitor cannot read a value of this type.
 fn mistyped(value: &Value, expected: &dyn Expected) -> Error {
     let unexpected = match value {
         Value::Null => Unexpected::Unit,
@@ -132,7 +131,7 @@ impl<'de> Deserializer<'de> for Tracked<'de, '_> {
         }
     }
 
-    // serde would read a list as the fields of a struct in their order, and each type would have code for it.
+    // serde would accept a list as the fields of a struct in their order. That would add code for each type.
     fn deserialize_struct<V: Visitor<'de>>(
         self,
         _: &'static str,

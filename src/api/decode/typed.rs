@@ -1,4 +1,4 @@
-//! From an untyped object to the typed pod, with every type error and every unread field.
+//! Turns an untyped object into the typed pod, and reports every type error and every unread field.
 
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -12,8 +12,8 @@ use crate::api::raw_object::RawObject;
 use crate::api::support;
 use crate::base::spelling;
 
-/// Removes members that are null, which means absent in Kubernetes JSON. In a map of texts null
-/// means the empty text.
+/// Removes members that are null, because null means absent in Kubernetes JSON. In a map of texts, null means the
+/// empty text.
 pub(super) fn strip_nulls(value: &mut Value) {
     strip(value, &mut String::new());
 }
@@ -45,13 +45,13 @@ fn strip(value: &mut Value, path: &mut String) {
     }
 }
 
-/// Finds every value of a wrong type and removes it, so that the rest can be validated. Returns the
-/// fields that no type read.
+/// Reports and removes every value of a wrong type, so that the rest can be validated. Returns the fields that no
+/// type read.
 pub(super) fn check(raw: &mut Value, findings: &mut Findings) -> Vec<Vec<Step>> {
     let mut wrong = Vec::new();
     not_objects(raw, &mut Vec::new(), &mut wrong);
     for path in wrong {
-        // The removal of an earlier value may have removed this one too.
+        // The removal of an earlier value may have removed this value too.
         if let Some(value) = lookup(raw, &path) {
             let text = mismatch(&render(&path), value, "an object ({...})");
             findings.add_for(&render(&path), text);
@@ -64,8 +64,8 @@ pub(super) fn check(raw: &mut Value, findings: &mut Findings) -> Vec<Vec<Step>> 
     }
 }
 
-/// The type, and the fields that it does not read. Every value of a wrong type is reported and removed, so that the rest can
-/// be validated.
+/// Reads the type and returns it with the fields that it does not read. Every value of a wrong type is reported and
+/// removed, so that the rest can be validated.
 pub(super) fn read<T: DeserializeOwned>(
     raw: &mut Value,
     findings: &mut Findings,
@@ -84,7 +84,7 @@ pub(super) fn read<T: DeserializeOwned>(
     None
 }
 
-/// The typed pod of an object that [`check`] has passed.
+/// Returns the typed pod of an object after [`check`].
 pub(super) fn pod(raw: Value, findings: &mut Findings) -> Pod {
     let PodObject { metadata, spec, .. } = match typed(&raw) {
         Ok((object, _)) => object,
@@ -105,8 +105,7 @@ fn typed(raw: &Value) -> Result<(PodObject, Vec<Vec<Step>>), TypeError> {
     tracked::read(raw)
 }
 
-/// Finds values that must be objects and are not: serde would read a list as the fields of a struct
-/// in their order.
+/// Finds values that must be objects and are not. serde would accept a list as the fields of a struct in their order.
 fn not_objects(value: &Value, path: &mut Vec<Step>, wrong: &mut Vec<Vec<Step>>) {
     if !value.is_object() && support::must_be_object(path) {
         return wrong.push(path.clone());
@@ -128,8 +127,8 @@ fn not_objects(value: &Value, path: &mut Vec<Step>, wrong: &mut Vec<Vec<Step>>) 
     }
 }
 
-/// Removes the value at `path`. For a list element it removes the whole list, so that no other
-/// element changes its index.
+/// Removes the value at `path`. If the value is in a list, the whole list is removed, so that no other item changes
+/// its index.
 fn take_out(raw: &mut Value, path: &[Step]) {
     let members = path.iter().rposition(|step| matches!(step, Step::Key(_)));
     let Some(last) = members else {
@@ -143,7 +142,7 @@ fn take_out(raw: &mut Value, path: &[Step]) {
     }
 }
 
-/// The text of a type error, made from serde's text.
+/// Returns the text of a type error, made from serde's text.
 fn type_error(path: &str, value: &Value, cause: &str) -> String {
     if let (Some((_, listed)), Some(text)) = (
         cause
@@ -193,7 +192,7 @@ pub(super) fn mismatch(path: &str, value: &Value, expected: &str) -> String {
         Value::Array(_) => "a list",
         Value::Object(_) => "an object",
     };
-    // The type is right and the value is not: a number out of range, a text that is not a quantity.
+    // The type is right, but the value is not: a number out of range, or a text that is not a quantity.
     let out_of_range = expected.contains("number") && found == "a number"
         || expected.contains("quantity") && found == "a text";
     let found = if out_of_range {
@@ -208,8 +207,8 @@ pub(super) fn mismatch(path: &str, value: &Value, expected: &str) -> String {
     )
 }
 
-/// The hint for the most common mistakes: quotes around a number or a boolean, or none around a
-/// text; an item of a list without the list.
+/// Returns a hint for the most common mistakes: quotes around a number or a boolean, missing quotes around a text, or
+/// an item of a list without the list.
 fn quoting(value: &Value, expected: &str) -> String {
     match value {
         Value::String(text)
@@ -226,7 +225,7 @@ fn quoting(value: &Value, expected: &str) -> String {
             format!("; write \"{value}\" with quotes")
         }
         Value::String(text) if expected.contains("quantity") => {
-            // Units have no B: 64MB is meant to be 64M.
+            // Units have no B: a user who writes 64MB means 64M.
             let plain = text
                 .strip_suffix('B')
                 .map(|t| Quantity(t.trim_end().into()));

@@ -1,4 +1,5 @@
-//! Fields of Services, EndpointSlices and Endpoints that no type reads: each is refused, or has a note, or has no meaning.
+//! The fields of Services, EndpointSlices and Endpoints that no type reads. Each is refused, has a note, or has no
+//! meaning.
 
 use std::collections::HashSet;
 
@@ -17,15 +18,15 @@ use crate::api::support::fields::of;
 use crate::api::support::{self, Verdict};
 use crate::base::spelling;
 
-/// The object at one path of a file's object, and its fields by treatment: read, silent or noted.
+/// An object inside of a file's object: its path and its fields, which are read, silent or noted.
 pub(super) struct Level {
     /// Path of the object without indexes.
     at: &'static str,
-    /// Fields that the object's type reads.
+    /// Names of the fields that the object's type reads.
     read: fn() -> &'static [&'static str],
-    /// Fields that mean nothing here.
+    /// Fields that have no meaning here and cause no note.
     silent: &'static [&'static str],
-    /// Fields that mean something to others, and why they have no effect here.
+    /// Fields that have an effect elsewhere, each with the reason why it has no effect here.
     noted: &'static [(&'static str, &'static str)],
 }
 
@@ -38,7 +39,7 @@ const fn level(at: &'static str, read: fn() -> &'static [&'static str]) -> Level
     }
 }
 
-/// The levels of a Service.
+/// Levels of a Service.
 pub(super) const SERVICE: &[Level] = &[
     level("", of::<WrittenService>),
     level("spec", of::<WrittenServiceSpec>),
@@ -59,7 +60,7 @@ pub(super) const SERVICE: &[Level] = &[
 const TARGET: &[&str] = &["uid", "resourceVersion", "fieldPath", "apiVersion"];
 const ONE_ZONE: &str = "every endpoint that is ready gets traffic, wherever it is";
 
-/// The levels of an EndpointSlice.
+/// Levels of an EndpointSlice.
 pub(super) const SLICE: &[Level] = &[
     level("", of::<WrittenSlice>),
     Level {
@@ -75,7 +76,7 @@ pub(super) const SLICE: &[Level] = &[
     level("ports[]", of::<WrittenEndpointPort>),
 ];
 
-/// The levels of an Endpoints.
+/// Levels of an Endpoints object.
 pub(super) const ENDPOINTS: &[Level] = &[
     level("", of::<WrittenEndpoints>),
     level("subsets[]", of::<WrittenSubset>),
@@ -95,8 +96,8 @@ pub(super) const ENDPOINTS: &[Level] = &[
     level("subsets[].ports[]", of::<WrittenEndpointPort>),
 ];
 
-/// Refuses each field that is likely misspelt. Returns a note for each other one that has no effect; of a field that occurs in
-/// many items, for the first.
+/// Refuses each field that is likely misspelt. Returns a note for each other field without effect. A field that
+/// occurs in many items has one note, for the first item.
 pub(super) fn unread(
     levels: &[Level],
     raw: &Value,
@@ -155,7 +156,7 @@ fn verdict(levels: &[Level], path: &[Step]) -> Verdict {
     }
 }
 
-/// The path without indexes.
+/// Renders the path without indexes.
 fn generic(path: &[Step]) -> String {
     let mut text = String::new();
     for step in path {

@@ -1,7 +1,7 @@
 //! YAML as Kubernetes reads it: YAML 1.1 with the scalars of `sigs.k8s.io/yaml` (kubelet-probes 6.2).
 //!
-//! Invariants: a text makes no more than [`MOST_COPIED`] bytes of values by aliases, however they
-//! are nested, and nests no deeper than [`DEEPEST`]. What JSON cannot express is an error.
+//! Invariants: aliases add at most [`MOST_COPIED`] bytes of values to a text, however they are nested. A text nests
+//! at most [`DEEPEST`] levels. A value that JSON cannot express is an error.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,27 +12,27 @@ use super::escapes::GoInput;
 use super::place::{Place, Position, Visit};
 use crate::api::field::{item, push_key};
 
-/// The deepest nesting of a document. serde_json reads 127 levels, and an answer to a client puts
-/// some around an object.
+/// Deepest nesting of a document, in levels. serde_json reads 127 levels, and a response to a client adds some levels
+/// around an object.
 pub(super) const DEEPEST: usize = 100;
-/// The most that aliases may add to a file, in bytes of its values: 1 MiB.
+/// Largest amount that aliases may add to a file, in bytes of its values: 1 MiB.
 const MOST_COPIED: usize = 1 << 20;
-/// The count of one value besides its text, in bytes.
+/// Number of bytes that each value counts in addition to its text.
 const VALUE_COST: usize = 32;
 
-/// The error of a text that is no YAML that podprobe reads.
+/// The error of a text that podprobe cannot read as YAML.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{cause}{}", way_out.map_or_else(String::new, |way_out| format!(": {way_out}")))]
 pub(super) struct YamlError {
     /// Place of the error in the text.
     pub(super) at: Position,
-    /// Reason of the error.
+    /// Reason for the error.
     cause: YamlCause,
-    /// Advice what to do, beside that of the reason itself.
+    /// Advice what to do, in addition to that of the reason.
     way_out: Option<&'static str>,
 }
 
-/// A reason for which a text is no YAML that podprobe reads.
+/// The reasons for which podprobe cannot read a text as YAML.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 enum YamlCause {
     /// The parser refuses the text.
@@ -56,7 +56,7 @@ enum YamlCause {
     Merge,
     #[error("the tag {0} is not known here: leave it out")]
     Tag(String),
-    /// The scalar is of another type than its tag says.
+    /// The scalar has another type than its tag.
     #[error("`{text}` is no !!{tag}")]
     Mistagged { text: String, tag: String },
     #[error("`{0}` is no number that JSON has")]
@@ -65,7 +65,7 @@ enum YamlCause {
 
 type Result<T, E = YamlError> = std::result::Result<T, E>;
 
-/// Every document of the text that is not empty.
+/// Returns every document of the text, except empty ones.
 pub(super) fn documents(text: &str) -> Result<Vec<Value>> {
     read(text).map_err(|e| with_way_out(text, e))
 }
@@ -86,7 +86,7 @@ fn read(text: &str) -> Result<Vec<Value>> {
 
 struct Reader<'t> {
     parser: Parser<'t, GoInput<'t>>,
-    /// The values that aliases may name, by the parser's number.
+    /// Values that aliases may name, by the parser's number for the anchor.
     anchors: HashMap<usize, Value>,
     copied: usize,
     depth: usize,
@@ -106,7 +106,7 @@ impl<'t> Reader<'t> {
         self.parser.next_event().transpose().map_err(scan_error)
     }
 
-    /// The next event inside a collection.
+    /// Returns the next event inside of a collection.
     fn inner(&mut self, outer: Span) -> Result<(Event<'t>, Span)> {
         self.next()?
             .ok_or_else(|| error(outer.start, YamlCause::CutOff))
@@ -186,7 +186,7 @@ impl<'t> Reader<'t> {
             Value::String(name) => Some(name),
             Value::Bool(on) => Some(on.to_string()),
             Value::Number(number) => Some(number.to_string()),
-            // `{{ .Values.name }}` is a map whose key is a map.
+            // The template `{{ .Values.name }}` is a map with a map as its key.
             Value::Object(_) => return Err(error(span.start, YamlCause::Template)),
             Value::Null | Value::Array(_) => None,
         };
@@ -202,7 +202,7 @@ impl<'t> Reader<'t> {
         Ok(value)
     }
 
-    /// Counts a copy of a value.
+    /// Counts a copy of a value. Returns an error if the copies are too large.
     fn charge(&mut self, value: &Value, span: Span) -> Result<()> {
         self.copied += cost(value);
         match self.copied <= MOST_COPIED {
@@ -214,7 +214,7 @@ impl<'t> Reader<'t> {
 
 enum Key {
     Name(String),
-    /// `<<`: the value's fields, where the object has none of its own.
+    /// `<<`: the fields of the value are added to the object, except those that the object has itself.
     Merge,
 }
 
@@ -259,7 +259,7 @@ fn scan_error(e: ScanError) -> YamlError {
     error(*e.marker(), YamlCause::Scan(e.info().to_owned()))
 }
 
-/// Parts of the parser's messages, each with advice what to do about the error.
+/// Parts of the parser's messages, each with advice on the error.
 const WAYS_OUT: [(&str, &str); 4] = [
     ("tab", "indent with spaces"),
     ("expect ':'", "a key ends with a colon and a space"),
@@ -276,7 +276,7 @@ fn with_way_out(text: &str, mut e: YamlError) -> YamlError {
         return e;
     };
     if *said == "tab" {
-        // The parser may name the scalar that goes on behind the tab.
+        // The parser may report the scalar that continues after the tab.
         let mut lines = text.lines().enumerate().skip(e.at.line - 1);
         let found = lines.find_map(|(n, line)| {
             let indented = line.len() - line.trim_start().len();
@@ -313,7 +313,8 @@ fn unknown_tag(tag: &Tag) -> YamlCause {
     })
 }
 
-/// The value of a scalar: quoted and block texts are texts, plain ones are what they look like.
+/// Returns the value of a scalar. Quoted and block scalars are texts. The type of a plain scalar follows from its
+/// spelling.
 fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Result<Value, YamlCause> {
     let plain = style == ScalarStyle::Plain;
     let Some(tag) = tag else {
@@ -385,7 +386,8 @@ fn number(text: &str) -> Option<Value> {
     is_decimal(digits).then(|| fraction(text)).flatten()
 }
 
-/// A whole number as Go reads it: `0x`, `0o`, `0b`, and `0644` in base 8.
+/// Reads a whole number as Go does: in base 16, 8 or 2 after `0x`, `0o` or `0b`, and in base 8 after a 0, such as
+/// `0644`.
 fn whole(digits: &str) -> Option<u64> {
     let (digits, base) = match digits.as_bytes() {
         [b'0', b'x' | b'X', ..] => (&digits[2..], 16),
@@ -400,7 +402,7 @@ fn whole(digits: &str) -> Option<u64> {
         .flatten()
 }
 
-/// `[0-9]+(\.[0-9]*)?` or `\.[0-9]+`, then perhaps an exponent.
+/// True if the text has the form `[0-9]+(\.[0-9]*)?` or `\.[0-9]+`, with or without an exponent.
 fn is_decimal(text: &str) -> bool {
     let (mantissa, exponent) = match text.split_once(['e', 'E']) {
         Some((mantissa, exponent)) => (mantissa, Some(exponent)),
@@ -415,7 +417,7 @@ fn is_decimal(text: &str) -> bool {
     digits(whole) && digits(part) && !(whole.is_empty() && part.is_empty()) && exponent_fits
 }
 
-/// A number with a fraction. One without becomes a whole number, as in Go's JSON.
+/// Reads a number with a fraction. If the fraction is 0, the result is a whole number, as in Go's JSON.
 fn fraction(text: &str) -> Option<Value> {
     const EXACT: f64 = 9_007_199_254_740_992.0;
     let value: f64 = text.parse().ok()?;
@@ -425,9 +427,8 @@ fn fraction(text: &str) -> Option<Value> {
     }
 }
 
-/// Calls `visit` for every document, every member and every list element, as
-/// [`super::locate`] does for JSON. What an alias stands for is not visited: it has the place
-/// of the alias.
+/// Calls `visit` for every document, every member and every list item, as [`super::locate`] does for JSON. The value
+/// of an alias is not visited; its fields have the place of the alias.
 pub(super) fn walk(text: &str, visit: &mut Visit<'_>) {
     let mut walk = Walk {
         reader: Reader::new(text),

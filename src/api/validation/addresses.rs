@@ -1,4 +1,4 @@
-//! Addresses and CIDRs, read as the API reads them.
+//! Checks of addresses and CIDRs, with the API's rules.
 
 use std::net::IpAddr;
 
@@ -7,15 +7,15 @@ use crate::api::service::{Cidr, IpFamily};
 
 const NO_IP: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
 const NO_CIDR: &str = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
-/// The error of leading zeros: some programs read `010` as eight, some as ten.
+/// Error of an address with leading zeros. Some programs read `010` as eight, others as ten.
 const LEADING_ZEROS: &str = "must not have leading 0s";
 
-/// The address that a text is. An IPv4 address in the form of IPv6 is one of IPv4.
+/// Reads an address. An IPv4 address in the form of IPv6 becomes an IPv4 address.
 pub(crate) fn parse_ip(text: &str) -> Option<IpAddr> {
     text.parse().ok().map(|ip: IpAddr| ip.to_canonical())
 }
 
-/// The API's `IsValidIP`.
+/// Checks an IP address, as the API's `IsValidIP` does.
 pub(super) fn valid_ip(errors: &mut Vec<FieldError>, path: &str, text: &str) -> Option<IpAddr> {
     let ip = parse_ip(text);
     if ip.is_none() {
@@ -31,7 +31,7 @@ fn no_ip(text: &str) -> &'static str {
     if dotted { LEADING_ZEROS } else { NO_IP }
 }
 
-/// The API's `IsValidIPv4Address` and `IsValidIPv6Address`.
+/// Checks an address of the family, as the API's `IsValidIPv4Address` and `IsValidIPv6Address` do.
 pub(super) fn valid_ip_of(
     errors: &mut Vec<FieldError>,
     family: IpFamily,
@@ -46,14 +46,14 @@ pub(super) fn valid_ip_of(
     ip
 }
 
-/// The API's `IsValidCIDR`.
+/// Checks a range of addresses, as the API's `IsValidCIDR` does.
 pub(super) fn valid_cidr(errors: &mut Vec<FieldError>, path: &str, text: &str) {
     if Cidr::of_text(text).is_none() {
         errors.push(FieldError::invalid(path, text, NO_CIDR));
     }
 }
 
-/// The API's `ValidateEndpointIP`: refuses addresses that lead to no other machine.
+/// Refuses addresses that lead to no other machine, as the API's `ValidateEndpointIP` does.
 pub(super) fn reaches_a_machine(errors: &mut Vec<FieldError>, path: &str, text: &str, ip: IpAddr) {
     let (link_local, link_multicast) = match ip {
         IpAddr::V4(ip) => (ip.is_link_local(), ip.octets()[..3] == [224, 0, 0]),
@@ -75,7 +75,7 @@ pub(super) fn reaches_a_machine(errors: &mut Vec<FieldError>, path: &str, text: 
     if link_multicast {
         refuse("may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)");
     } else if ip.is_multicast() {
-        // The API lets it pass, and no connection can be made to it.
+        // The API accepts such an address, but no connection can be made to it.
         refuse("may not be in the multicast range (224.0.0.0/4, ff00::/8)");
     }
 }

@@ -1,11 +1,11 @@
-//! AppArmor profiles: the fields, the annotations before them, and that the two agree.
+//! Validates AppArmor profiles: the fields, the older annotations, and the agreement of the two.
 
 use crate::api::app_armor::{ANNOTATION, LOCALHOST, RUNTIME_DEFAULT, UNCONFINED};
 use crate::api::field::{FieldError, child, entry};
 use crate::api::pod::{AppArmorProfile, ObjectMeta, PodSpec};
 
 const TYPES: [&str; 3] = ["Localhost", "RuntimeDefault", "Unconfined"];
-/// The longest name, in bytes.
+/// Largest length of a profile's name, in bytes.
 const LONGEST: usize = 4095;
 const MUST_BE_SET: &str = "must be set when AppArmor type is Localhost";
 
@@ -39,7 +39,7 @@ fn localhost(errors: &mut Vec<FieldError>, name: &str, path: &str) {
     } else if name.is_empty() {
         errors.push(FieldError::required(path, MUST_BE_SET));
     } else if name.contains(|c: char| c.is_control()) {
-        // The kernel reads it up to the first of these.
+        // The kernel reads the name only up to the first control character.
         let detail = "must not contain control characters";
         errors.push(FieldError::invalid(path, name, detail));
     }
@@ -74,7 +74,7 @@ pub(super) fn validate_annotations(
     }
 }
 
-/// An annotation and the field that wins over it say the same.
+/// Checks that a container's annotation agrees with its field or, if it has none, with the pod's field.
 pub(super) fn validate_agreement(errors: &mut Vec<FieldError>, meta: &ObjectMeta, spec: &PodSpec) {
     let of_pod = spec.security_context.app_armor_profile.as_ref();
     for listed in spec.listed() {

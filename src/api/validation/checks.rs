@@ -1,4 +1,4 @@
-//! Checks for several objects of a pod.
+//! Checks that several objects of a pod need.
 
 use crate::api::field::FieldError;
 
@@ -6,7 +6,7 @@ pub(super) const NOT_NEGATIVE: &str = "must be greater than or equal to 0";
 
 pub(super) const PULL_POLICIES: [&str; 3] = ["Always", "IfNotPresent", "Never"];
 
-/// Adds each complaint of `rule` about `value`.
+/// Adds an error for each complaint of `rule` about `value`.
 pub(super) fn named(
     errors: &mut Vec<FieldError>,
     path: &str,
@@ -30,7 +30,7 @@ pub(super) fn range(errors: &mut Vec<FieldError>, path: &str, value: i64, low: i
     }
 }
 
-/// Refuses a NUL: the kernel ends a text at the first one and would silently cut it.
+/// Refuses a text with a NUL. The kernel ends a text at the first NUL and would silently cut it.
 pub(super) fn no_nul(errors: &mut Vec<FieldError>, path: &str, text: &str) {
     if text.contains('\0') {
         errors.push(FieldError::invalid(
@@ -64,7 +64,7 @@ pub(super) fn local_path(errors: &mut Vec<FieldError>, path: &str, text: &str) {
     }
 }
 
-/// Permission bits.
+/// Checks the permission bits of a file.
 pub(super) fn mode(errors: &mut Vec<FieldError>, path: &str, mode: Option<i32>) {
     if let Some(mode) = mode.filter(|mode| !(0..=0o777).contains(mode)) {
         let detail = "must be a number between 0 and 0777 (octal), both inclusive";

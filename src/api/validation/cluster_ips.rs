@@ -1,4 +1,4 @@
-//! The cluster IPs and the families of a Service (kube-services 1).
+//! Validates the cluster IPs and the families of a Service (kube-services 1).
 
 use std::collections::HashSet;
 
@@ -11,13 +11,15 @@ use crate::api::service::written::{NONE, WrittenServiceSpec};
 const FAMILIES: [&str; 2] = ["IPv4", "IPv6"];
 const POLICIES: [&str; 3] = ["SingleStack", "PreferDualStack", "RequireDualStack"];
 
-/// The API's `ValidateServiceClusterIPsRelatedFields`, and what its allocator checks without knowing other services.
+/// Checks the rules of the API's `ValidateServiceClusterIPsRelatedFields`, and those rules of its allocator that do
+/// not depend on other services.
 pub(super) fn validate(errors: &mut Vec<FieldError>, spec: &WrittenServiceSpec) {
     families(errors, spec);
     cluster_ips(errors, spec);
 }
 
-/// `clusterIPs` as the API names it, or the field that the file has.
+/// Returns the path of a cluster IP: `clusterIPs[index]` as in the API, or `clusterIP` if the file has only this
+/// field.
 pub(super) fn ip_path(spec: &WrittenServiceSpec, index: usize) -> String {
     match index == 0 && spec.cluster_ips.len() == 1 && !spec.cluster_ip.is_empty() {
         true => "spec.clusterIP".into(),
@@ -39,7 +41,7 @@ fn families(errors: &mut Vec<FieldError>, spec: &WrittenServiceSpec) {
     if let Some(policy) = policy {
         supported(errors, path, policy, &POLICIES);
     }
-    // A policy that is left out is SingleStack, but for a headless service without a selector.
+    // A policy that is left out means SingleStack, except for a headless service without a selector.
     let single =
         policy == Some("SingleStack") || policy.is_none() && !spec.is_headless_without_selector();
     for (given, what) in [

@@ -2,13 +2,13 @@ use super::super::test_texts::{check_text, decode};
 use super::*;
 use crate::api::service::Cidr;
 
-/// A Service of these lines below `spec`, which begin on line 5.
+/// Returns a Service with these lines below `spec`. They begin on line 5 of the text.
 fn with(spec: &str) -> String {
     let spec: String = spec.lines().map(|line| format!("  {line}\n")).collect();
     format!("apiVersion: v1\nkind: Service\nmetadata: {{name: web}}\nspec:\n{spec}")
 }
 
-/// The Service and what is noted of it, without its name.
+/// Returns the Service and its notes, without its name at their begin.
 #[track_caller]
 fn noted(text: &str) -> (Service, Vec<String>) {
     let mut found = decode(text).unwrap_or_else(|e| panic!("{e}"));
@@ -35,7 +35,7 @@ fn check(spec: &str, expected: &[&str]) {
     check_text(&with(spec), expected);
 }
 
-/// Checks the notes of a good service.
+/// Checks the notes of a valid service.
 #[track_caller]
 fn check_notes(spec: &str, expected: &[&str]) {
     assert_eq!(noted(&with(spec)).1, expected);
@@ -366,7 +366,7 @@ fn cluster_ips_agree_with_one_another_and_with_their_families() {
     );
     let mapped = good(&with_port("clusterIP: '::ffff:10.0.0.1'\n"));
     assert_eq!(mapped.cluster_ips, ClusterIps::Given(vec![ip("10.0.0.1")]));
-    // Headless, and endpoints from slices: both families.
+    // A headless service whose endpoints come from slices has both families.
     let dual = IpFamilyPolicy::RequireDualStack;
     let headless = "clusterIP: None\nipFamilies: [IPv6, IPv4]\n";
     assert_eq!(good(headless).ip_family_policy, dual);

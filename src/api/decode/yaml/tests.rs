@@ -57,7 +57,7 @@ fn plain_scalars_mean_what_they_mean_to_kubernetes() {
         ("'5'", json!("5")),
     ];
     for (text, expected) in cases {
-        // A document that is null alone is an empty one.
+        // A document that is only null counts as empty, so the value is tested below a key.
         check(&format!("a: {text}\n"), &json!({"a": expected}));
     }
 }
@@ -185,11 +185,11 @@ fn a_syntax_error_names_the_way_out() {
     check("a:\n- b: c\n d: e\n", (3, 2), beside);
     let quotes = "or put quotes around a text that has a colon";
     check("a: b: c\n", (1, 5), quotes);
-    // An error without one has its text alone.
+    // An error without advice has only its own text.
     check("a: \"b\n", (1, 4), "found unexpected end of stream");
 }
 
-/// Reads `\'` as go-yaml does: an example of Kubernetes' own documentation has it.
+/// Reads `\'` as go-yaml does, because an example in Kubernetes' own documentation contains it.
 #[test]
 fn an_escaped_apostrophe_is_one_in_a_double_quoted_text_only() {
     let text = r#"
