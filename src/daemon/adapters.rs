@@ -1,4 +1,4 @@
-//! The parts as other parts see them: what each asks of the others, and nothing else of them.
+//! The adapters through which the daemon's parts use one another. Each part sees only what it asks of the others.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -27,7 +27,8 @@ use crate::pods::status::StatusManager;
 use crate::pods::sync_loop::{ProbeHousekeeping, RuntimeHealthError, RuntimeView};
 use crate::pods::workers::{PodCache, Probes, Traffic};
 
-/// A sync waits this long for a status newer than its last run; a relist takes a second at most, a busy disk longer.
+/// Longest wait of a sync for a status that is newer than its last run. A relist takes at most a second, or longer on
+/// a busy disk.
 const STATUS_CEILING: Duration = Duration::from_secs(20);
 
 /// The status manager and the runtime's cache, from which probe workers read the statuses of pods.
@@ -55,10 +56,10 @@ impl StatusSource for Seen {
     }
 }
 
-/// How long a pod that ends waits for the data path.
+/// Longest wait of a pod that ends until the data path of services has withdrawn it.
 const WITHDRAWAL: Duration = Duration::from_secs(1);
 
-/// The services as the syncer sees them.
+/// The data path of services, as the syncer sees it.
 pub(super) struct Withdrawal {
     pub(super) gate: Arc<TrafficGate>,
     pub(super) feed: Arc<ChangeFeed>,
@@ -75,20 +76,20 @@ impl Traffic for Withdrawal {
     }
 }
 
-/// A service that has come just now is known in a few milliseconds.
+/// Longest wait for a service that has just been added. It is usually known within a few milliseconds.
 const SERVICES: Duration = Duration::from_secs(1);
 
-/// The services as containers see them.
+/// The services that containers get variables for.
 pub(super) struct ServiceLinks {
     pub(super) known: Arc<KnownServices>,
     pub(super) objects: Arc<Objects>,
-    /// When the daemon started.
+    /// Time at which the daemon started.
     pub(super) started: Moment,
 }
 
 impl ServiceVariables for ServiceLinks {
-    /// Waits until services are known, at most until `FIRST_WAIT` after the daemon's start. Services wait just as long for a
-    /// source that does not speak.
+    /// Waits until services are known, at most until `FIRST_WAIT` after the daemon's start. The thread of services
+    /// waits just as long for a source that has not been read.
     fn wait(&self, cancel: &Cancel) {
         let left = (self.started + FIRST_WAIT).since(Moment::now());
         self.known.wait_first(cancel, left);
@@ -99,11 +100,11 @@ impl ServiceVariables for ServiceLinks {
     }
 }
 
-/// The node as the thread `proxy` sees it.
+/// The state of the node, as the thread `proxy` sees it.
 pub(super) struct ServiceInputs {
     pub(super) pods: PodStores,
     pub(super) sources: SourceStores,
-    /// The statuses of an earlier daemon are there.
+    /// True if the statuses of an earlier daemon were restored.
     pub(super) restored: bool,
     pub(super) runtime: Arc<dyn Runtime>,
     pub(super) networks: Arc<Networks>,
@@ -145,7 +146,7 @@ impl NodeState for ServiceInputs {
     }
 }
 
-/// PLEG as the sync loop and the syncer see it.
+/// PLEG's cache of the runtime, as the sync loop and the syncer see it.
 pub(super) struct RuntimeCache(pub(super) Arc<Pleg>);
 
 impl RuntimeView for RuntimeCache {
@@ -168,7 +169,8 @@ impl PodCache for RuntimeCache {
             .cache()
             .get_newer_than(uid, since, Duration::ZERO)
             .or_else(|_| {
-                // not for the next full relist: a pod just acted on is looked at by itself
+                // Does not wait for the next full relist: PLEG lists a pod on its own if a worker has just acted on
+                // it.
                 self.0.request(uid);
                 self.0.cache().get_newer_than(uid, since, STATUS_CEILING)
             })
@@ -179,7 +181,7 @@ impl PodCache for RuntimeCache {
     }
 }
 
-/// The probe manager as the sync loop and the syncer see it.
+/// The probe manager, as the sync loop and the syncer see it.
 pub(super) struct Prober {
     pub(super) manager: ProberManager,
     pub(super) results: manager::Results,

@@ -1,4 +1,4 @@
-//! What the server's clients and the live table read and ask.
+//! The backend of the server and the live table: what they read from the daemon, and what they ask of it.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -38,19 +38,19 @@ use crate::pods::pleg::Pleg;
 use crate::pods::sync_loop::Heartbeat;
 use crate::pods::workers::{PodWorkers, Restarts};
 
-/// Longest wait after the daemon's start for the first reading of every source, and for the first table of services. After
-/// that the daemon answers with what there is.
+/// Longest wait after the daemon's start for the first reading of every source, and for the first table of services.
+/// After that time the daemon answers with what it knows.
 const FIRST_READING: Duration = Duration::from_secs(5);
-/// The time between two looks for the first reading.
+/// Time between two checks whether every source has been read.
 const FIRST_READING_STEP: Duration = Duration::from_millis(20);
 
-/// Every part that clients may ask.
+/// Every part of the daemon that clients may ask.
 pub(super) struct DaemonBackend {
     pub(super) settings: Settings,
     pub(super) layout: Layout,
-    /// The name, labels, resources and kernel features of this node, against which pods are admitted.
+    /// Name, labels, resources and kernel features of this node. Pods are admitted against them.
     pub(super) node: admission::Node,
-    /// When the daemon started.
+    /// Time at which the daemon started.
     pub(super) started: Moment,
     pub(super) pods: PodStores,
     pub(super) sources: SourceStores,
@@ -66,9 +66,9 @@ pub(super) struct DaemonBackend {
     pub(super) restarts: Arc<Restarts>,
     pub(super) checkpoint: Arc<Checkpoint>,
     pub(super) counted: Counted,
-    /// How the sync loop gets on.
+    /// Progress of the sync loop.
     pub(super) heartbeat: Arc<Heartbeat>,
-    /// How the other long-lived threads get on.
+    /// Progress of the other long-lived threads.
     pub(super) roster: Arc<Roster>,
 }
 
@@ -134,7 +134,7 @@ impl Shown for DaemonBackend {
     }
 
     fn services(&self) -> Vec<ServiceView> {
-        // A daemon that has just started knows none.
+        // A daemon that has just started does not know its services yet, so this waits for them.
         self.services
             .views((self.started + FIRST_READING).since(Moment::now()))
     }
@@ -154,7 +154,8 @@ impl Shown for DaemonBackend {
 }
 
 impl DaemonBackend {
-    /// All pods, once every source has been read or has failed: a daemon that has just started knows none before.
+    /// Returns all pods after every source has been read or has failed. A daemon that has just started knows no pods
+    /// before.
     fn everything(&self) -> SnapshotUpdate {
         let awaited = |source: &PodSource| !self.sources.files.has_problem(*source);
         while self.sources.config.unseen().iter().any(awaited)
@@ -164,7 +165,7 @@ impl DaemonBackend {
                 .feed
                 .wait_newer(self.pods.feed.version(), FIRST_READING_STEP);
         }
-        // read before the pods: a change in between is told again
+        // The version is read before the pods. A change between the two is reported again with the next version.
         let version = self.pods.feed.version();
         let mut events: HashMap<String, Vec<Arc<Event>>> = HashMap::new();
         for event in self.pods.recorder.list() {
@@ -182,7 +183,7 @@ impl DaemonBackend {
         }
     }
 
-    /// An update without changes.
+    /// Returns an update without changes.
     fn update(&self, version: u64) -> SnapshotUpdate {
         SnapshotUpdate {
             version,
@@ -192,14 +193,16 @@ impl DaemonBackend {
         }
     }
 
-    /// A pull tells nobody how far it is: who watches comes by at least twice a second, and has all watchers told.
+    /// Reports the progress of pulls to all watchers. Pulls do not report their progress themselves. Instead each
+    /// watcher calls this at least twice a second.
     fn tell_of_pulls(&self) {
         for uid in self.kuberuntime.images().pulls_to_tell(Moment::now()) {
             self.pods.feed.tell(&uid.as_str().into(), Aspect::Pulls);
         }
     }
 
-    /// The pulls that containers of a pod wait for. A back-off is remembered for longer than that.
+    /// Returns the pulls that containers of a pod wait for. A back-off is left out if no container waits for its
+    /// image any more.
     fn pulls(&self, pod: &Pod, status: &PodStatus) -> Vec<ImagePull> {
         let images = self.kuberuntime.images();
         let mut pulls = images.pulls_of(pod.uid().as_str(), Moment::now());
@@ -219,10 +222,11 @@ impl DaemonBackend {
         missing.map(|m| m.text.clone()).collect()
     }
 
-    /// The pods that run or are to run, and those that are ending, of those that are `wanted`; whether each is being
-    /// removed.
+    /// Returns the pods for which `wanted` is true: those that run or should run, and those that are ending. The
+    /// second value is true for a pod that is being removed.
     pub(super) fn shown(&self, wanted: impl Fn(&Pod) -> bool) -> Vec<(Arc<Pod>, bool)> {
-        // in this order: a pod that is being removed is told to end before it leaves the manager
+        // The manager is read before the workers. A pod that is removed leaves the manager only after its worker has
+        // the order to end, so no pod is missed.
         let pods = self.pods.manager.all();
         let working = self.workers.working();
         let ending = || working.iter().filter(|(_, removed)| *removed);
@@ -237,7 +241,7 @@ impl DaemonBackend {
             .collect()
     }
 
-    /// Advice on probes that the file has changed and the workers do not act on.
+    /// Returns advice on probes that the file has changed, but that the probe workers do not use.
     fn outdated_probes(&self, pod: &Pod) -> Vec<String> {
         let path = |name: &str| {
             let found = pod.spec.find(name);
@@ -281,7 +285,7 @@ impl DaemonBackend {
     }
 }
 
-/// A v1 Pod of what the runtime knows, as a kubelet makes it.
+/// Returns a v1 Pod with the runtime's facts about a pod, as a kubelet returns it.
 fn runtime_pod(pod: &RuntimePodStatus) -> Value {
     let running = pod
         .containers
@@ -297,7 +301,7 @@ fn runtime_pod(pod: &RuntimePodStatus) -> Value {
     })
 }
 
-/// True if a container that runs or mounts this image says, by its waiting reason, that it lacks the image.
+/// True if a container that runs or mounts this image is waiting for it, by the waiting reason of the container.
 fn waits_for_image(pod: &Pod, status: &PodStatus, image: &str) -> bool {
     let is_of = |v: &Volume| v.image.as_ref().is_some_and(|i| i.reference == image);
     let mounts = |c: &Container| {
@@ -339,7 +343,7 @@ mod tests {
         pods.iter().map(|p| p.uid()).collect()
     }
 
-    /// The pods of this test have ended, so that the daemon starts nothing.
+    /// All pods of this test have ended already, so the daemon starts nothing.
     #[test]
     fn a_daemon_that_has_just_started_knows_its_pods_and_a_watcher_gets_what_changed() {
         if !crate::skip::is_root() {

@@ -1,4 +1,5 @@
-//! The named checks of `/healthz`, `/livez` and `/readyz`: whether the daemon makes progress, and what would keep it from that.
+//! The named checks of `/healthz`, `/livez` and `/readyz`. They tell whether the daemon makes progress, and what
+//! would prevent it.
 
 use std::fmt::Display;
 use std::io;
@@ -16,10 +17,10 @@ use crate::base::sys::wide;
 use crate::face::server::Health;
 use crate::face::server::health::Check;
 
-/// Least free space in bytes: with less, nothing can be written reliably.
+/// Least free space on a disk, in bytes. With less space nothing can be written reliably.
 const LEAST_FREE: u64 = 1 << 20;
 
-/// A check of the node that fails.
+/// The reasons for which a check of the node fails.
 #[derive(Debug, Error)]
 enum CheckError {
     #[error(
@@ -32,7 +33,7 @@ enum CheckError {
     NoRoom { dir: PathBuf, why: NoRoom },
 }
 
-/// A file system that takes nothing more.
+/// The reasons for which nothing more can be written to a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 enum NoRoom {
     #[error("the file system is read-only")]
@@ -43,11 +44,12 @@ enum NoRoom {
     NoInode,
 }
 
-/// The least that a thread may have.
+/// Smallest stack of a thread, in bytes.
 const CHECK_STACK: usize = 16 << 10;
 
 impl Health for DaemonBackend {
-    /// A restart can mend what has stopped to go on: the sync loop, PLEG and the other long-lived threads. The disk and the runtime it cannot.
+    /// Runs the checks. A restart of the daemon can repair the sync loop, PLEG and the other long-lived threads, so
+    /// their checks count for liveness. It cannot repair the runtime, the disk or a lack of threads.
     fn checks(&self) -> Vec<Check> {
         let now = Moment::now();
         let check = |name, failure, is_liveness| Check {
@@ -78,7 +80,7 @@ fn why<E: Display>(result: Result<(), E>) -> Option<String> {
 }
 
 impl DaemonBackend {
-    /// The file systems of statuses and images, of the shims' records, and of logs.
+    /// Checks the file systems of statuses and images, of the shims' records, and of logs.
     fn disk(&self) -> Result<(), CheckError> {
         let layout = &self.layout;
         let all = [layout.lib_dir(), layout.run_dir(), layout.logs_dir()];
@@ -86,15 +88,16 @@ impl DaemonBackend {
     }
 }
 
-/// How a thread is started; tests have one that fails.
+/// Function that starts a thread. Tests use one that fails.
 type Spawn = fn(Builder, fn()) -> io::Result<JoinHandle<()>>;
 
-/// Checks that the node gives one more thread. Without it no pod starts, and the daemon answers requests for health only.
+/// Checks that the node can start one more thread. Without it no pod starts, and the daemon only answers requests for
+/// health.
 fn has_thread(spawn: Spawn) -> Result<(), CheckError> {
     let thread = Builder::new().name("check".into());
     let ended = spawn(thread.stack_size(CHECK_STACK), || {});
     let ended = ended.map_err(CheckError::NoThread)?;
-    // It does nothing, so it is there for microseconds.
+    // The thread does nothing, so it ends within microseconds.
     let _ = ended.join();
     Ok(())
 }
@@ -110,7 +113,8 @@ fn has_room(dir: &Path) -> Result<(), CheckError> {
     .map_err(|why| CheckError::NoRoom { dir: of(), why })
 }
 
-/// `inodes` are all and the free ones; a file system that makes them as it needs them has none.
+/// Checks that a file system can be written to. `free` is its free space in bytes. `inodes` are the numbers of all
+/// and of free inodes; both are 0 on a file system that makes inodes as it needs them.
 fn judge(is_read_only: bool, free: u64, inodes: (u64, u64)) -> Result<(), NoRoom> {
     match (is_read_only, free, inodes) {
         (true, ..) => Err(NoRoom::ReadOnly),

@@ -1,4 +1,4 @@
-//! What clients do inside containers: commands, attached clients, connections to ports.
+//! The actions of clients inside of containers: commands, attached clients, connections to ports.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::face::server::{ContainerFiles, Containers, Unreachable};
 use crate::pods::kuberuntime::port_forward;
 
 impl DaemonBackend {
-    /// The pod of that name; one that is being removed counts until it is gone.
+    /// Returns the pod of that name. A pod that is being removed counts until it is gone.
     pub(super) fn named_pod(&self, name: &ContainerName) -> Result<Arc<Pod>, Unreachable> {
         let is_it = |pod: &Pod| {
             pod.metadata.namespace == name.namespace
@@ -30,7 +30,8 @@ impl DaemonBackend {
         found.map(|(pod, _)| pod).ok_or(Unreachable::NoPod)
     }
 
-    /// The instance that runs now. The runtime is asked, because PLEG's cache is up to a second old.
+    /// Returns the id of the instance that runs now. The runtime is asked, because PLEG's cache is up to a second
+    /// old.
     fn running(&self, name: &ContainerName) -> Result<ContainerId, Unreachable> {
         self.running_as(name).map(|(id, _)| id)
     }

@@ -1,4 +1,4 @@
-//! Why the daemon did not start, or does not end.
+//! The reasons why the daemon did not start, or does not end.
 
 use std::io;
 use std::path::PathBuf;
@@ -11,13 +11,13 @@ use crate::engine::images::ImageError;
 use crate::engine::runtime::RuntimeError;
 use crate::face::server::ListenError;
 
-/// The daemon did not start; the text says what to do.
+/// The daemon did not start. The text says what to do.
 #[derive(Debug, Error)]
 pub enum DaemonError {
     /// Another daemon holds the lock of this root.
     #[error("another podprobe daemon already runs with root {}; stop it, or give this one another --root", .0.display())]
     RootInUse(PathBuf),
-    /// The directory on which the lock is cannot be opened.
+    /// The directory that has the lock cannot be opened.
     #[error("cannot open {}: {cause}", path.display())]
     LockNotOpened {
         /// The directory.
@@ -26,22 +26,22 @@ pub enum DaemonError {
         #[source]
         cause: io::Error,
     },
-    /// A directory of the daemon cannot be made; the error names it.
+    /// A directory of the daemon cannot be made. The error names the directory.
     #[error(transparent)]
     Directory(io::Error),
-    /// A step of the start fails: a part that cannot be made, or a thread that there is not.
+    /// A step of the start fails: a part cannot be made, or a thread cannot be started.
     #[error("cannot {step}: {cause}")]
     Step {
-        /// The step, as what follows "cannot".
+        /// Name of the step, in words that follow "cannot".
         step: &'static str,
         /// The system's error.
         #[source]
         cause: io::Error,
     },
-    /// The store of images cannot be opened.
+    /// The image store cannot be opened.
     #[error(transparent)]
     Images(#[from] ImageError),
-    /// No container can be run.
+    /// The runtime cannot run containers.
     #[error(transparent)]
     Runtime(#[from] RuntimeError),
     /// The unix socket cannot be opened.
@@ -49,37 +49,37 @@ pub enum DaemonError {
     Listen(#[from] ListenError),
 }
 
-/// Turns the cause into "cannot `step`: cause".
+/// Returns a function that turns a cause into the error "cannot `step`: cause".
 pub(super) fn cannot(step: &'static str) -> impl FnOnce(io::Error) -> DaemonError {
     move |cause| DaemonError::Step { step, cause }
 }
 
-/// Something of the daemon, or of its pods, that is left after the time for its end.
+/// The daemon did not end in time: threads or pods are left.
 #[derive(Debug, Error)]
 pub enum EndError {
-    /// Threads run on.
+    /// Threads still run.
     #[error("{} did not end within {limit:?}", threads.join(", "))]
     Threads {
-        /// The name and state of each thread.
+        /// Name and state of each thread.
         threads: Vec<String>,
-        /// The time that they had.
+        /// Time that the threads had to end.
         limit: Duration,
     },
-    /// A source of pods runs on, and may add pods again.
+    /// A source of pods still runs, and may add pods again.
     #[error("cannot remove the pods: a source of pods does not end")]
     Source,
-    /// The sync loop does not take the removal of the pods.
+    /// The sync loop does not accept the order to remove the pods.
     #[error("cannot remove the pods: {0}")]
     SyncLoop(SendTimeoutError<()>),
     /// Pods are still there.
     #[error("not removed within {limit:?}: {}", pods.join(", "))]
     Pods {
-        /// The full name of each.
+        /// Full name of each pod.
         pods: Vec<String>,
-        /// The time that they had.
+        /// Time that the pods had to end.
         limit: Duration,
     },
-    /// The runtime does not say which pods are left.
+    /// The runtime cannot list the pods that are left.
     #[error(transparent)]
     Runtime(#[from] RuntimeError),
 }

@@ -1,4 +1,4 @@
-//! What is kept of pods goes with them.
+//! The garbage collector of the sync loop. It drops what the daemon keeps of a pod when the pod is gone.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What the checkpoint tells of the daemon before this one.
+//! What the checkpoint tells about the last daemon.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,13 +7,14 @@ use crate::engine::runtime::ContainerId;
 use crate::pods::checkpoint::Restored;
 use crate::pods::prober::manager::RestoredReady;
 
-/// The knowledge of the last daemon that the parts of the new daemon take over, besides the statuses themselves.
+/// Knowledge of the last daemon that the parts of this daemon use, besides the statuses themselves.
 pub(super) struct LastDaemon {
-    /// The pods that the last daemon ran.
+    /// UIDs of the pods that the last daemon ran.
     pub(super) pods: HashSet<PodUid>,
-    /// Readiness and started of the containers that ran.
+    /// The last values of `ready` and `started` for each container that ran.
     pub(super) readiness: HashMap<ContainerId, RestoredReady>,
-    /// The containers that ended with the node, when the node was started again in between.
+    /// Containers that ended with the node, by pod and name. Empty if the node has not been rebooted since the last
+    /// daemon.
     pub(super) ended_with_the_node: Vec<(PodUid, String)>,
 }
 
@@ -50,7 +51,7 @@ fn readiness(statuses: &HashMap<PodUid, PodStatus>) -> HashMap<ContainerId, Rest
         .collect()
 }
 
-/// Every container that had an instance.
+/// Returns pod and name of every container that had an instance.
 fn instances(statuses: &HashMap<PodUid, PodStatus>) -> Vec<(PodUid, String)> {
     let all = statuses
         .iter()

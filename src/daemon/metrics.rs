@@ -1,6 +1,7 @@
-//! All metrics of the daemon in one text.
+//! Collects all metrics of the daemon in one text.
 //!
-//! Invariants: the parts count where things happen; here is only read, at a scrape. A series goes with its pod.
+//! Invariants: each part counts its own events, and this file only reads the counters at a scrape. The series of a
+//! pod end with the pod.
 
 pub(super) mod node;
 mod volumes;
@@ -24,7 +25,7 @@ use crate::face::views::kube_state::{NodeLabels, ServiceState, write_pods, write
 use crate::pods::events::EventType;
 use crate::pods::sources::FileProblem;
 
-/// The most refused files that have a series each.
+/// Largest number of refused files that have a series each.
 const MAX_FILES: usize = 20;
 
 impl Metrics for DaemonBackend {
@@ -52,7 +53,7 @@ impl Metrics for DaemonBackend {
 }
 
 impl DaemonBackend {
-    /// Pods, containers and services as they are now.
+    /// Appends the metrics of pods, containers and services in their current state.
     fn write_states(&self, out: &mut String) {
         let pods = self.shown(|_| true);
         let status = |(pod, _): (Arc<Pod>, bool)| {
@@ -198,7 +199,7 @@ impl DaemonBackend {
     }
 }
 
-/// Every pod of a file or URL is static.
+/// Appends the numbers of pods. Every pod of a file or URL is static.
 fn write_pod_counts(desired: usize, active: usize, out: &mut String) {
     for (name, help, n) in [
         (
@@ -217,7 +218,7 @@ fn write_pod_counts(desired: usize, active: usize, out: &mut String) {
     }
 }
 
-/// Appends the numbers of running pods and of containers by state, as the runtime had them at the last listing.
+/// Appends the numbers of running pods and of containers by state, as PLEG listed them last.
 fn write_running(pods: &[Arc<RuntimePodStatus>], out: &mut String) {
     let ready = pods.iter().filter(|p| p.sandboxes.iter().any(|s| s.ready));
     let help = "Number of pods that have a running pod sandbox";
@@ -236,7 +237,8 @@ fn write_running(pods: &[Arc<RuntimePodStatus>], out: &mut String) {
     }
 }
 
-/// Writes how many files are refused. The pods of a refused file may still run in its last good version.
+/// Appends the number of refused files. The pods of a refused file may still run in the last good version of the
+/// file.
 fn write_problems(problems: &BTreeMap<PodSource, Vec<FileProblem>>, out: &mut String) {
     let help = "Files and answers whose present content is refused, by source.";
     let mut family = Family::new(out, "podprobe_refused_files", Kind::Gauge, help);
@@ -249,7 +251,7 @@ fn write_problems(problems: &BTreeMap<PodSource, Vec<FileProblem>>, out: &mut St
     let mut family = Family::new(out, "podprobe_refused_file_info", Kind::Gauge, help);
     let refused = problems.values().flatten().filter(|p| !p.is_in_use);
     for problem in refused.take(MAX_FILES) {
-        // Whoever reads it may do so on a terminal.
+        // A person may read the name on a terminal.
         family.value(&[("file", &replace(&problem.file, is_unsafe))], 1);
     }
 }

@@ -45,19 +45,20 @@ use crate::engine::shims::ShimRuntime;
 use crate::face::server::Backend;
 use crate::net::proxy::userspace;
 
-/// How long shutdown waits for probes that wait for an answer over the network; their timeouts may be far longer.
+/// Longest wait of a shutdown for probes that wait for an answer over the network. Their timeouts may be much longer.
 const PROBES_LIMIT: Duration = Duration::from_secs(1);
 
 /// A running daemon.
 pub struct Daemon {
     running: Running,
-    /// The threads; None once they have been told to end.
+    /// The threads of the daemon; None after they were told to end.
     threads: Mutex<Option<Threads>>,
-    /// The lock of the root, held until the process ends: a root has one daemon.
+    /// Lock of the root, held until the process ends. So a root has only one daemon.
     _lock: Flock<File>,
 }
 
-/// Without the daemon nothing is probed or started again, so the kernel is to spare it before any pod.
+/// Asks the kernel to kill any pod before the daemon when memory is short. Without the daemon nothing is probed or
+/// restarted.
 fn protect() {
     if let Some(score) = protect_from_the_oom_killer().filter(|score| *score > LAST) {
         log::info!(
@@ -68,17 +69,18 @@ fn protect() {
 }
 
 impl Daemon {
-    /// Blocks the signals that [`Self::wait_for_signal`] waits for, and those that mean nothing. Before the first thread of
-    /// the process: a thread that does not block them would be ended by them, and the daemon with it.
+    /// Blocks the signals that [`Self::wait_for_signal`] waits for, and signals without a meaning for the daemon. It
+    /// must run before the process starts its first thread. A thread that does not block these signals would end with
+    /// one of them, and the daemon with it.
     pub fn block_signals() {
         signals::block();
     }
 
-    /// Starts every part. Containers of an earlier daemon of this root are found and kept.
+    /// Starts every part. Containers that an earlier daemon of this root has started are found and kept.
     ///
     /// # Errors
-    /// Returns [`DaemonError`] if another daemon holds the root, or if a directory, the runtime, the socket or a thread is not
-    /// to be had.
+    /// Returns [`DaemonError`] if another daemon holds the root, or if a directory, the runtime, the socket or a
+    /// thread is not available.
     pub fn start(settings: Settings, layout: Layout) -> Result<Self, DaemonError> {
         crate::base::sys::harden_process();
         protect();
@@ -121,7 +123,7 @@ impl Daemon {
         })
     }
 
-    /// Returns the backend, from which clients and the live table read.
+    /// Returns the backend, which clients and the live table read from.
     pub fn backend(&self) -> Arc<dyn Backend> {
         self.running.backend.clone()
     }
@@ -131,7 +133,7 @@ impl Daemon {
         signals::wait()
     }
 
-    /// Ends every thread; containers go on.
+    /// Ends every thread. Containers keep running.
     ///
     /// # Errors
     /// Returns [`EndError`] with the threads that have not ended within `limit`.
@@ -145,19 +147,21 @@ impl Daemon {
             return Ok(());
         };
         let (ending, stop_proxy) = threads.stop();
-        // Before the runtime's calls fail: a run that was cancelled counts nothing as a failure.
+        // The workers stop before the runtime's calls fail, so that a cancelled run does not count its errors as
+        // failures.
         backend.workers.stop();
         runtime.interrupt();
         backend.pleg.cache().close();
-        // a thread that waits for a change looks whether it is to end
+        // Wakes the threads that wait for a change, so that they see that they should end.
         backend.pods.feed.wake();
         let workers = backend.workers.shutdown(left());
-        // After the workers: of a pod that has just ended nothing stays in force.
+        // The proxy stops after the workers, so that no rule of a service stays in force for a pod that has just
+        // ended.
         drop(stop_proxy);
         backend.pods.feed.wake();
         let probes = backend.prober.manager.shutdown(left().min(PROBES_LIMIT));
         if probes > 0 {
-            // They hold nothing and change nothing any more. They end with the process.
+            // These probes hold no resources and change nothing any more. They end with the process.
             log::info!("{probes} probes still wait for an answer; they are given up");
         }
         let workers = workers.iter().map(|pod| format!("the worker of pod {pod}"));
@@ -169,10 +173,10 @@ impl Daemon {
         }
     }
 
-    /// Stops and removes every pod, as if every file had gone.
+    /// Stops and removes every pod, as if all pod files were deleted.
     ///
     /// # Errors
-    /// Returns [`EndError`] with the pods of which something is left after `limit`, or if their removal cannot begin.
+    /// Returns [`EndError`] with the pods that are not removed within `limit`, or if the removal cannot begin.
     pub fn remove_all_pods(&self, limit: Duration) -> Result<(), EndError> {
         let deadline = Instant::now() + limit;
         let Running {
@@ -216,7 +220,8 @@ impl Daemon {
         }
     }
 
-    /// The cgroups of what has just ended go with a listing; one of another thread may have begun before that.
+    /// Removes the cgroups of pods that have ended, which each listing of the pods does. The listing is repeated,
+    /// because a listing of another thread may have begun before a pod ended.
     fn remove_cgroups(&self) -> Result<(), EndError> {
         let end = Instant::now() + Duration::from_secs(2);
         let top = &self.running.cgroup;
@@ -230,7 +235,7 @@ impl Daemon {
         }
     }
 
-    /// Removes services, so that no client is sent to pods that are gone.
+    /// Removes the services, so that no client is sent to a pod that is gone.
     fn remove_services(&self, deadline: Instant) {
         let Running {
             backend,

@@ -1,5 +1,5 @@
-//! The parts of the daemon: [`Shared`] is what many of them write and read, [`Made`] the parts that work on pods. Each function
-//! makes one part, and takes what that part needs.
+//! The parts of the daemon. [`Shared`] has the parts that many others write and read; [`Made`] has the parts that
+//! work on pods. Each function makes one part from the parts that it needs.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -40,25 +40,25 @@ use crate::pods::sync_loop::Parts;
 use crate::pods::volumes::Volumes;
 use crate::pods::workers::{self, PodWorkers, Restarts, Syncer};
 
-/// The runtime that runs containers, with the networks and images that containers are made of.
+/// The runtime that runs containers, with the networks and images of the containers.
 pub(super) struct Engine {
     pub(super) runtime: Arc<dyn Runtime>,
-    /// The ids of the sandboxes that exist.
+    /// Ids of the sandboxes that exist.
     pub(super) sandboxes: Vec<String>,
     pub(super) networks: Arc<Networks>,
-    /// Where containers get their images.
+    /// Service that gives containers their images.
     pub(super) images: Arc<dyn ImageService>,
-    /// The store that is kept in order.
+    /// Image store in which old images are removed.
     pub(super) store: ImageStore,
 }
 
-/// The channels that wake the sync loop and carry no data. A wake-up that the loop has not taken yet stands for those that
-/// follow.
+/// The channels that wake the sync loop and carry no data. A wake-up that the loop has not received yet also counts
+/// for those after it.
 #[derive(Clone)]
 pub(super) struct WakeUps<T> {
     pub(super) objects_changed: T,
     pub(super) pod_evicted: T,
-    /// Told when a pod has ended and has left room for others.
+    /// Wakes the sync loop when a pod has ended and has made room for others.
     pub(super) room_made: T,
 }
 
@@ -70,14 +70,15 @@ pub(super) struct Shared {
     pub(super) evictions: Arc<Evictions>,
     pub(super) restarts: Arc<Restarts>,
     pub(super) counted: Counted,
-    /// Statuses of an earlier daemon are there.
+    /// True if the statuses of an earlier daemon were restored.
     pub(super) restored: bool,
-    /// When the daemon started.
+    /// Time at which the daemon started.
     pub(super) started: Moment,
 }
 
 impl Shared {
-    /// Opens the stores with the data that the last daemon left on the disk. The second value is the rest of that data.
+    /// Opens the stores with the data that the last daemon left on the disk. Returns the stores and the rest of that
+    /// data.
     pub(super) fn open(
         settings: &Settings,
         layout: &Layout,
@@ -107,18 +108,18 @@ impl Shared {
     }
 }
 
-/// The inputs from which the parts that work on pods are made.
+/// The inputs for the parts that work on pods.
 pub(super) struct Given {
     pub(super) shared: Shared,
     pub(super) pleg: Arc<Pleg>,
     pub(super) results: manager::Results,
-    /// The readiness of containers, as an earlier daemon knew it.
+    /// Readiness of containers, as the last daemon knew it.
     pub(super) readiness: HashMap<ContainerId, RestoredReady>,
-    /// Tells the sync loop that a pod has ended.
+    /// Channel that tells the sync loop that a pod has ended.
     pub(super) room_made: Sender<()>,
 }
 
-/// The parts that work on pods. Of all of them PLEG alone has a thread yet.
+/// The parts that work on pods. Only PLEG has a thread at this time.
 pub(super) struct Made {
     pub(super) shared: Shared,
     pub(super) kuberuntime: Arc<KubeRuntime>,
@@ -130,7 +131,7 @@ pub(super) struct Made {
 }
 
 impl Made {
-    /// Makes every part. The second value ends the pulls of images.
+    /// Makes every part. The second value is the handle that ends the pulls of images.
     pub(super) fn new(
         settings: &Settings,
         layout: &Layout,
@@ -199,7 +200,7 @@ impl Made {
         }
     }
 
-    /// Returns the parts that the sync loop works with.
+    /// Returns the parts that the sync loop needs.
     pub(super) fn of_the_sync_loop(&self, pods_with_data: Vec<PodUid>) -> Parts {
         let shared = &self.shared;
         let garbage = Garbage {
@@ -230,14 +231,15 @@ impl Made {
     }
 }
 
-/// Returns the pod sources that the configuration names: always files, and HTTP where it has a URL.
+/// Returns the pod sources of the configuration: files always, and HTTP if a URL is configured.
 fn sources(settings: &Settings) -> Vec<PodSource> {
     let url = settings.static_pod_url.as_ref();
     let url = url.map(|_| PodSource::Http);
     [PodSource::File].into_iter().chain(url).collect()
 }
 
-/// The checkpoint may still say that a pod is evicted or deleted which has started anew, or may do so now.
+/// Drops the status of a pod from the checkpoint if it says that the pod is evicted or deleted, and this is not in
+/// force any more. Such a pod has started anew, or may do so now.
 pub(super) fn forget_those_that_began_anew(restored: &mut Restored, evictions: &Evictions) {
     let now = Moment::now();
     restored.statuses.retain(|uid, status| {
@@ -245,13 +247,13 @@ pub(super) fn forget_those_that_began_anew(restored: &mut Restored, evictions: &
         if !was_ended || evictions.is_evicted(uid, now) {
             return true;
         }
-        // What clients have said of the pod goes on.
+        // The conditions that clients have set stay.
         let kept = conditions_of_others(status);
         kept.map(|kept| *status = kept).is_some()
     });
 }
 
-/// Makes the runtime of pods. The second value ends the pulls of images.
+/// Makes the runtime of pods. The second value is the handle that ends the pulls of images.
 fn kuberuntime(
     settings: &Settings,
     engine: &Engine,
@@ -339,8 +341,8 @@ fn syncer(
     }))
 }
 
-/// Returns the resources and features of this node, against which pods are admitted. An amount that the kernel does not tell
-/// is 0.
+/// Returns the resources and features of this node, against which pods are admitted. An amount that the kernel does
+/// not report is 0.
 fn node(settings: &Settings, facts: &NodeFacts) -> admission::Node {
     let name = settings.node_name.clone();
     admission::Node {

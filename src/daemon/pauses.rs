@@ -1,4 +1,4 @@
-//! Which probes a pause means, and pauses on the disk.
+//! Finds the probes that a pause applies to, and writes pauses to the disk.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::face::server::RequestError;
 use crate::face::server::protocol::PauseTarget;
 use crate::pods::prober::pauses::ProbeKey;
 
-/// The probes of a pod that are meant.
+/// Returns the probes of a pod that the target names.
 pub(super) fn probe_keys(pod: &Pod, target: &PauseTarget) -> Result<Vec<ProbeKey>, RequestError> {
     let wanted = |name: &str| {
         target
@@ -37,7 +37,8 @@ pub(super) fn probe_keys(pod: &Pod, target: &PauseTarget) -> Result<Vec<ProbeKey
     }
 }
 
-/// Writes the file of pauses when they have changed. A failure is logged once, until a write succeeds.
+/// Returns a function that writes the file of pauses if they have changed. A failure is logged only once, until a
+/// write succeeds.
 pub(super) fn saver(prober: Arc<Prober>) -> impl FnMut() + Send + 'static {
     let mut failed = false;
     move || match prober.manager.pauses().save() {

@@ -1,4 +1,4 @@
-//! What clients ask to be done to pods and probes.
+//! The requests of clients that change pods and probes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,7 +46,7 @@ impl Requests for DaemonBackend {
         Ok(self.after_pausing(&target.uid, &resumed, "resumed"))
     }
 
-    /// The pod's worker does it, in the order of a sync.
+    /// Asks the pod's worker to restart containers. The worker does it in the order of a sync.
     fn restart(&self, target: &RestartTarget) -> Result<Vec<String>, RequestError> {
         let uid = &target.uid;
         let pod = self
@@ -64,7 +64,7 @@ impl Requests for DaemonBackend {
         Ok(chosen.into_iter().map(|(name, _)| name).collect())
     }
 
-    /// The pod's worker does it, as it ends an evicted pod.
+    /// Asks the pod's worker to end the pod, as it ends an evicted pod.
     fn delete(&self, target: &DeleteTarget) -> Result<Deleted, RequestError> {
         let uid = &target.uid;
         let grace = target.grace_period_seconds;
@@ -124,7 +124,7 @@ impl Requests for DaemonBackend {
 }
 
 impl DaemonBackend {
-    /// A pod that runs or is ending.
+    /// Returns a pod that runs or is ending.
     fn pod_or_ending(&self, uid: &PodUid) -> Result<Arc<Pod>, RequestError> {
         let ending = || {
             self.workers
@@ -140,7 +140,8 @@ impl DaemonBackend {
             .ok_or(RequestError::PodGone)
     }
 
-    /// Stores the pauses on disk before the answer, so that a daemon killed the moment after keeps its word.
+    /// Stores the pauses on the disk before the client gets its answer. So they stay in force even if the daemon is
+    /// killed right after the answer.
     fn after_pausing(&self, uid: &PodUid, keys: &[ProbeKey], what: &str) -> Vec<String> {
         if let Err(e) = self.prober.manager.pauses().save() {
             log::warn!(
@@ -163,8 +164,9 @@ impl DaemonBackend {
         Err(RequestError::PodEnded)
     }
 
-    /// On disk before the answer, so that a daemon killed the moment after keeps its word. Also when
-    /// nothing has changed: another client's change may be on its way to the disk.
+    /// Stores the conditions on the disk before the client gets its answer. So they stay even if the daemon is killed
+    /// right after the answer. They are also stored if nothing has changed, because another client's change may not
+    /// be on the disk yet.
     fn store_conditions(&self) -> Option<String> {
         let e = self.checkpoint.save().err()?;
         Some(format!(

@@ -1,4 +1,4 @@
-//! What pods and the node use, as the kubelet's endpoints say it (kubelet-probes 11.2).
+//! The resources that pods and the node use, in the form of the kubelet's endpoints (kubelet-probes 11.2).
 
 use std::fs;
 use std::path::Path;
@@ -67,7 +67,7 @@ impl DaemonBackend {
     }
 }
 
-/// The files of a directory of logs: as many as are kept of a container.
+/// Returns the size in bytes of all files in a directory of logs: those that are kept of a container.
 fn bytes_in(dir: &Path) -> u64 {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     let sizes = entries.filter_map(|e| Some(e.metadata().ok()?.len()));

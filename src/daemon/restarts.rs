@@ -1,11 +1,11 @@
-//! Which instances a restart on request replaces.
+//! Chooses the instances that a restart on request replaces.
 
 use crate::api::{Container, Pod};
 use crate::engine::runtime::{ContainerId, RuntimePodStatus};
 use crate::face::server::{NotRestarted, RequestError};
 use crate::pods::actions::restart_on_request;
 
-/// The instances to replace: of the named container, or of all that can start again.
+/// Returns the instances to replace: that of the named container, or those of all containers that can start again.
 pub(super) fn chosen(
     pod: &Pod,
     wanted: Option<&str>,
@@ -59,7 +59,8 @@ mod tests {
     use crate::engine::runtime::RuntimeState;
     use crate::engine::runtime::fake::runtime_container_status;
 
-    /// Containers `a` runs, `b` waits for its back-off, `c` has ended well, `s` is a sidecar that runs.
+    /// Returns the status of a pod: container `a` runs, `b` waits for its back-off, `c` has ended well, and the
+    /// sidecar `s` runs.
     fn status() -> RuntimePodStatus {
         let mut b = runtime_container_status("b", "idb", RuntimeState::Exited, 0);
         b.exit_code = 1;
@@ -95,7 +96,7 @@ mod tests {
     fn a_pod_restarts_what_starts_again() {
         check("Always", None, Ok(&["ids", "ida", "idb", "idc"]));
         check("OnFailure", None, Ok(&["ids", "ida", "idb"]));
-        // a sidecar restarts whatever the pod's policy is
+        // A sidecar restarts under every restart policy of the pod.
         check("Never", None, Ok(&["ids"]));
     }
 

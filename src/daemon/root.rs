@@ -1,4 +1,4 @@
-//! The root's directories, and its lock: one daemon a root.
+//! Makes the directories of the root and takes its lock, so that a root has one daemon.
 
 use std::fs::File;
 use std::time::{Duration, Instant};
@@ -8,13 +8,14 @@ use nix::fcntl::{Flock, FlockArg};
 use super::error::DaemonError;
 use crate::base::paths::Layout;
 
-/// How long a new daemon waits for the lock; a daemon that runs keeps it far longer.
+/// Longest wait of a new daemon for the lock. A daemon that runs holds the lock much longer.
 const LOCK_PATIENCE: Duration = Duration::from_secs(3);
-/// The time between two tries to take the lock.
+/// Time between two tries to take the lock.
 const LOCK_STEP: Duration = Duration::from_millis(20);
 
-/// Makes the directories and takes the lock, which is held until it is dropped. The lock is on `/var/lib/podprobe` itself:
-/// nobody clears that away while the daemon runs, as happens to /run, and it may be read-only.
+/// Makes the directories and takes the lock, which is held until it is dropped. The lock is on `/var/lib/podprobe`
+/// itself. Nobody clears this directory while the daemon runs, as may happen to /run, and the directory may be
+/// read-only.
 pub(super) fn prepare(layout: &Layout) -> Result<Flock<File>, DaemonError> {
     let made = layout.make(&layout.logs_dir());
     let closed = made.and_then(|()| layout.make_directories());
@@ -30,8 +31,8 @@ pub(super) fn prepare(layout: &Layout) -> Result<Flock<File>, DaemonError> {
     lock.ok_or_else(|| DaemonError::RootInUse(layout.root().to_owned()))
 }
 
-/// A daemon that was killed is not gone at once: the kernel tears it down, and a process that it was just starting ends
-/// after it.
+/// Takes the lock, or returns None after `patience`. The lock of a killed daemon is not free at once. The kernel
+/// takes time to end the daemon, and a child process that the daemon was starting ends even later.
 fn take_lock(mut file: File, patience: Duration) -> Option<Flock<File>> {
     let deadline = Instant::now() + patience;
     loop {

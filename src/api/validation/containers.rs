@@ -1,4 +1,4 @@
-//! Containers: names, images, ports, variables, resources; then their probes (kubelet-probes 1.4, 1.5).
+//! Validates containers: names, images, ports, variables and resources, then their probes (kubelet-probes 1.4, 1.5).
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -41,8 +41,8 @@ pub(super) fn validate_containers(errors: &mut Vec<FieldError>, spec: &PodSpec, 
     host_port_conflicts(errors, &spec.containers, path);
 }
 
-/// Checks init containers. Their names are unique among all containers; a plain one may have no
-/// probes and hooks, because they would have no effect.
+/// Checks init containers. Their names are unique among all containers. An init container that is not a sidecar may
+/// have no probes and hooks, because they would have no effect.
 pub(super) fn validate_init_containers(errors: &mut Vec<FieldError>, spec: &PodSpec, path: &str) {
     let mut names: HashSet<&str> = spec.containers.iter().map(|c| c.name.as_str()).collect();
     for (index, container) in spec.init_containers.iter().enumerate() {
@@ -65,12 +65,13 @@ pub(super) fn validate_init_containers(errors: &mut Vec<FieldError>, spec: &PodS
                     .map(|field| FieldError::forbidden(child(&path, field), NOT_OF_INIT)),
             );
         }
-        // Two init containers may have the same port: plain ones never run together.
+        // Two init containers may have the same host port, because they never run together. Only the ports of one
+        // container are checked against each other.
         conflicts(errors, std::slice::from_ref(container), |_| path.clone());
     }
 }
 
-/// Hooks and probes.
+/// Checks the hooks and the probes of a container.
 fn while_it_runs(errors: &mut Vec<FieldError>, container: &Container, spec: &PodSpec, path: &str) {
     if let Some(hooks) = &container.lifecycle {
         lifecycle::validate_lifecycle(errors, hooks, spec, &child(path, "lifecycle"));
@@ -142,7 +143,7 @@ fn words(errors: &mut Vec<FieldError>, container: &Container, path: &str) {
         }
     }
     no_nul(errors, &child(path, "workingDir"), &container.working_dir);
-    // A file of the node is mounted there.
+    // A file of the node is mounted at this path.
     let message = child(path, "terminationMessagePath");
     no_nul(errors, &message, &container.termination_message_path);
     no_backsteps(errors, &message, &container.termination_message_path);
@@ -181,8 +182,8 @@ fn ports(errors: &mut Vec<FieldError>, ports: &[ContainerPort], path: &str) {
     }
 }
 
-/// Checks ports in the node's network: there a port of the container is a port of the node. As in the API, init
-/// containers are not checked.
+/// Checks ports of a container in the node's network, where a port of the container is a port of the node. As in the
+/// API, init containers are not checked.
 fn ports_of_the_node(errors: &mut Vec<FieldError>, ports: &[ContainerPort], path: &str) {
     for (index, port) in ports.iter().enumerate() {
         if port.host_port != port.container_port {
@@ -229,8 +230,8 @@ fn conflicts(
     }
 }
 
-/// The most cores for which the kernel accepts a quota: 2⁴⁴−1 µs in each 100 ms. A container with
-/// more never starts.
+/// Largest number of cores for which the kernel accepts a quota: 2⁴⁴−1 µs in each 100 ms. A container with more never
+/// starts.
 const MOST_CPUS: i64 = 175_921_860;
 
 fn resources(errors: &mut Vec<FieldError>, resources: &ResourceRequirements, path: &str) {

@@ -8,7 +8,7 @@ use crate::api::field::{FieldError, child, item};
 use crate::api::pod::{PodDnsConfig, PodSpec};
 
 const POLICIES: [&str; 4] = ["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"];
-/// Longest host name of the kernel.
+/// Length of the longest host name that the kernel accepts, in bytes.
 const HOST_NAME_MAX: usize = 64;
 const NAMESERVERS_MAX: usize = 3;
 const SEARCHES_MAX: usize = 32;
@@ -68,7 +68,8 @@ fn dns_config(errors: &mut Vec<FieldError>, config: &PodDnsConfig, path: &str) {
     }
 }
 
-/// The API takes any text; here one with a space or a line break would become other words or lines of resolv.conf.
+/// Refuses a text with white space or control characters. The API accepts any text, but such a text would become
+/// several words or lines of resolv.conf.
 fn one_word(errors: &mut Vec<FieldError>, path: &str, text: &str) {
     if text.contains(|c: char| c.is_whitespace() || c.is_control()) {
         let detail = "must not contain white space or control characters: it becomes a word of /etc/resolv.conf";
@@ -88,13 +89,13 @@ fn searches(errors: &mut Vec<FieldError>, searches: &[String], path: &str) {
         errors.push(FieldError::invalid(path, searches.to_vec(), detail));
     }
     for (index, search) in searches.iter().enumerate() {
-        // A root dot at the end is fine.
+        // A dot at the end is allowed: it stands for the root.
         let name = search.strip_suffix('.').unwrap_or(search);
         named(errors, &item(path, index), name, is_dns_subdomain);
     }
 }
 
-/// `hostname`, `subdomain`, `hostnameOverride` and `hostAliases`.
+/// Checks `hostname`, `subdomain`, `hostnameOverride` and `hostAliases`.
 pub(super) fn validate_names(errors: &mut Vec<FieldError>, spec: &PodSpec, path: &str) {
     for (field, name) in [("hostname", &spec.hostname), ("subdomain", &spec.subdomain)] {
         if !name.is_empty() {
@@ -130,7 +131,8 @@ fn host_name_override(errors: &mut Vec<FieldError>, spec: &PodSpec, name: &str, 
     }
 }
 
-/// The API's older form of addresses: leading zeros are refused here, because programs read them as octal or as decimal.
+/// Checks an address with the API's older rule. Addresses with leading zeros are refused, because some programs read
+/// them as octal and others as decimal.
 fn ip(errors: &mut Vec<FieldError>, path: &str, address: &str) {
     if address.parse::<IpAddr>().is_err() {
         let detail = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";

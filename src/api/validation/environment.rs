@@ -1,4 +1,4 @@
-//! Variables, literal and from elsewhere.
+//! Validates variables with literal values, and variables from objects or fields.
 
 use super::checks::{named, no_nul};
 use super::names::{is_config_map_key, is_env_name};

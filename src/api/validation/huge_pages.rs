@@ -1,4 +1,4 @@
-//! Limits and requests of huge pages: whole pages, never more requested than there are.
+//! Validates limits and requests of huge pages. Amounts must be whole pages, and a request must equal its limit.
 
 use std::collections::BTreeMap;
 
@@ -42,7 +42,7 @@ pub(super) fn validate_huge_pages(
 fn whole_pages(errors: &mut Vec<FieldError>, given: &BTreeMap<String, Quantity>, path: &str) {
     for (name, quantity) in given.iter().filter(|(name, _)| is_resource(name)) {
         let bytes = quantity.value().and_then(|n| u64::try_from(n).ok());
-        // What is no quantity, or a negative one, has its error already.
+        // A quantity that is invalid or negative already has its error.
         let Some(bytes) = bytes else { continue };
         if !page_size(name).is_some_and(|size| bytes.is_multiple_of(size)) {
             let detail = format!("{quantity} is not positive integer multiple of {name}");

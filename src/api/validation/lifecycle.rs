@@ -1,10 +1,10 @@
-//! Hooks and stop signals of a container (kubelet-probes 1.8).
+//! Validates the hooks and the stop signal of a container (kubelet-probes 1.8).
 
 use super::probes::{exactly_one, exec, http_get, tcp_socket};
 use crate::api::field::{FieldError, child};
 use crate::api::pod::{Hook, HookKind, Lifecycle, PodSpec, SleepAction};
 
-/// The signals that the API knows by name, without the real-time ones.
+/// Signals that the API knows by name, except the real-time signals.
 const SIGNALS: [&str; 34] = [
     "SIGABRT",
     "SIGALRM",
@@ -42,7 +42,7 @@ const SIGNALS: [&str; 34] = [
     "SIGXFSZ",
 ];
 
-/// `lifecycle` of a regular container or of a sidecar.
+/// Checks `lifecycle` of a regular container or of a sidecar.
 pub(super) fn validate_lifecycle(
     errors: &mut Vec<FieldError>,
     lifecycle: &Lifecycle,
@@ -75,7 +75,7 @@ fn validate_hook(hook: &Hook, spec: &PodSpec, path: &str) -> Vec<FieldError> {
     exactly_one(handlers, path)
 }
 
-/// Checks that a hook sleeps no longer than the grace period; the rule holds for a postStart hook too.
+/// Checks that a hook sleeps no longer than the grace period. The rule also holds for a postStart hook.
 fn sleep(sleep: &SleepAction, grace: Option<i64>, path: String) -> Vec<FieldError> {
     let Some(grace) = grace.filter(|grace| !(0..=*grace).contains(&sleep.seconds)) else {
         return Vec::new();
@@ -85,7 +85,7 @@ fn sleep(sleep: &SleepAction, grace: Option<i64>, path: String) -> Vec<FieldErro
     vec![FieldError::invalid(path, sleep.seconds, detail)]
 }
 
-/// `spec.os` with another name than linux has its own error.
+/// Checks a stop signal. If `spec.os` names another system than linux, the error for that is elsewhere.
 fn stop_signal(signal: &str, spec: &PodSpec, path: String) -> Option<FieldError> {
     let Some(os) = &spec.os else {
         let why = "may not be set for containers with empty `spec.os.name`";
@@ -101,7 +101,7 @@ fn stop_signal(signal: &str, spec: &PodSpec, path: String) -> Option<FieldError>
         .then(|| FieldError::not_supported(path, signal, &known().collect::<Vec<_>>()))
 }
 
-/// `SIGRTMIN` to `SIGRTMIN+15`, and `SIGRTMAX-14` to `SIGRTMAX`.
+/// Returns the names `SIGRTMIN` to `SIGRTMIN+15` and `SIGRTMAX-14` to `SIGRTMAX`.
 fn real_time_signals() -> Vec<String> {
     let name = |base: &str, sign, offset| match offset {
         0 => base.to_owned(),

@@ -1,8 +1,8 @@
-//! Forms of names. Each rule returns its complaints, or none when the name is good.
+//! The forms of names. Each rule returns its complaints, which are empty if the name is good.
 
-/// Longest DNS label, in bytes.
+/// Largest length of a DNS label, in bytes.
 const LABEL_MAX: usize = 63;
-/// Longest DNS subdomain, in bytes.
+/// Largest length of a DNS subdomain, in bytes.
 const SUBDOMAIN_MAX: usize = 253;
 
 const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name', or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
@@ -18,7 +18,7 @@ fn too_long(max: usize) -> String {
     format!("must be no more than {max} characters")
 }
 
-/// `texts` whose condition holds.
+/// Returns the texts of the rules that are broken.
 fn complaints<const N: usize>(rules: [(bool, String); N]) -> Vec<String> {
     rules
         .into_iter()
@@ -38,7 +38,7 @@ fn subdomain_form(text: &str) -> bool {
     text.split('.').all(label_form)
 }
 
-/// `([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]`
+/// True if the text has the form `([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]`.
 fn name_form(text: &str) -> bool {
     let edge = |b: Option<&u8>| b.is_some_and(u8::is_ascii_alphanumeric);
     let bytes = text.as_bytes();
@@ -49,8 +49,8 @@ fn name_form(text: &str) -> bool {
             .all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(b))
 }
 
-/// Returns what keeps `text` from being a DNS label (kubelet-probes 1.5), as names of containers, volumes and namespaces must
-/// be. Empty if it is one.
+/// Returns why `text` is not a DNS label (kubelet-probes 1.5); empty if it is one. Names of containers, volumes and
+/// namespaces must be DNS labels.
 pub fn is_dns_label(text: &str) -> Vec<String> {
     let dotted = subdomain_form(text);
     let form = if dotted {
@@ -64,7 +64,8 @@ pub fn is_dns_label(text: &str) -> Vec<String> {
     ])
 }
 
-/// A DNS label that begins with a letter: names of services.
+/// Returns why `text` is not a DNS label that begins with a letter; empty if it is one. Names of services must have
+/// this form.
 pub fn is_dns_1035_label(text: &str) -> Vec<String> {
     let good = label_form(text) && text.starts_with(|c: char| c.is_ascii_lowercase());
     complaints([
@@ -73,7 +74,8 @@ pub fn is_dns_1035_label(text: &str) -> Vec<String> {
     ])
 }
 
-/// A DNS subdomain (kubelet-probes 1.5): names of pods and nodes.
+/// Returns why `text` is not a DNS subdomain (kubelet-probes 1.5); empty if it is one. Names of pods and nodes must
+/// be DNS subdomains.
 pub fn is_dns_subdomain(text: &str) -> Vec<String> {
     complaints([
         (text.len() > SUBDOMAIN_MAX, too_long(SUBDOMAIN_MAX)),
@@ -81,7 +83,7 @@ pub fn is_dns_subdomain(text: &str) -> Vec<String> {
     ])
 }
 
-/// A port name (kubelet-probes 1.4).
+/// Returns why `name` is not a port name (kubelet-probes 1.4); empty if it is one.
 pub fn is_valid_port_name(name: &str) -> Vec<String> {
     let charset = !name.is_empty()
         && name
@@ -106,7 +108,7 @@ pub fn is_valid_port_name(name: &str) -> Vec<String> {
     ])
 }
 
-/// A port number (kubelet-probes 1.4).
+/// Returns why `port` is not a port number (kubelet-probes 1.4); empty if it is one.
 pub fn is_valid_port_number(port: i64) -> Vec<String> {
     complaints([(
         !(1..=65535).contains(&port),
@@ -114,13 +116,14 @@ pub fn is_valid_port_number(port: i64) -> Vec<String> {
     )])
 }
 
-/// The name of an HTTP header (kubelet-probes 1.3).
+/// Returns why `name` is not the name of an HTTP header (kubelet-probes 1.3); empty if it is one.
 pub fn is_valid_header_name(name: &str) -> Vec<String> {
     let good = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
     complaints([(!good, HEADER.into())])
 }
 
-/// The key of a ConfigMap or Secret, which may become the name of a file.
+/// Returns why `key` is not a key of a ConfigMap or Secret; empty if it is one. The key may become the name of a
+/// file.
 pub fn is_config_map_key(key: &str) -> Vec<String> {
     let form = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
     let good = !key.is_empty() && key.bytes().all(form);
@@ -136,7 +139,7 @@ pub fn is_config_map_key(key: &str) -> Vec<String> {
     ])
 }
 
-/// The name of an environment variable (kubelet-probes 1.5).
+/// Returns why `name` is not the name of an environment variable (kubelet-probes 1.5); empty if it is one.
 pub fn is_env_name(name: &str) -> Vec<String> {
     let good = !name.is_empty()
         && name
@@ -145,7 +148,7 @@ pub fn is_env_name(name: &str) -> Vec<String> {
     complaints([(!good, ENV.into())])
 }
 
-/// The key of a label: `[prefix/]name`.
+/// Returns why `key` is not the key of a label, `[prefix/]name`; empty if it is one.
 pub fn is_qualified_name(key: &str) -> Vec<String> {
     let (prefix, name) = match key.split_once('/') {
         Some((prefix, name)) => (Some(prefix), name),
@@ -170,7 +173,7 @@ pub fn is_qualified_name(key: &str) -> Vec<String> {
     texts
 }
 
-/// The value of a label.
+/// Returns why `value` is not the value of a label; empty if it is one.
 pub fn is_valid_label_value(value: &str) -> Vec<String> {
     complaints([
         (value.len() > LABEL_MAX, too_long(LABEL_MAX)),

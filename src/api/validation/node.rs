@@ -1,4 +1,4 @@
-//! Validation of a pod's demands on its node: labels, affinity, tolerations, operating system.
+//! Validates what a pod requires of its node: labels, affinity, tolerations, operating system.
 
 use super::checks::named;
 use super::containers::quantities;
@@ -165,10 +165,11 @@ fn tolerates(errors: &mut Vec<FieldError>, toleration: &Toleration, path: &str) 
     }
 }
 
-/// The annotations of what a pod may receive and send.
+/// Annotations that limit the traffic that a pod receives and sends.
 const BANDWIDTH: [&str; 2] = [INGRESS_BANDWIDTH, EGRESS_BANDWIDTH];
 
-/// A thousand to 10¹⁵ bits a second, as containerd takes them (deviations: bandwidth-range).
+/// Checks the limits of traffic: 1,000 to 10¹⁵ bits a second, as containerd accepts them (deviations:
+/// bandwidth-range).
 pub(super) fn validate_bandwidth(
     errors: &mut Vec<FieldError>,
     annotations: &std::collections::BTreeMap<String, String>,
@@ -190,7 +191,8 @@ pub(super) fn validate_bandwidth(
 
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
-/// The annotation that a ReplicaSet reads: a 32-bit number without a plus sign or leading zeros.
+/// Checks the annotation that tells a ReplicaSet which pods to delete first: a 32-bit number without a plus sign or
+/// leading zeros.
 pub(super) fn validate_deletion_cost(
     errors: &mut Vec<FieldError>,
     annotations: &std::collections::BTreeMap<String, String>,

@@ -1,4 +1,4 @@
-//! Probes and their handlers (kubelet-probes 1.3, 1.4).
+//! Validates probes and their handlers (kubelet-probes 1.3, 1.4).
 
 use super::checks::{NOT_NEGATIVE, named, no_nul};
 use super::names::{is_valid_header_name, is_valid_port_name, is_valid_port_number};
@@ -7,10 +7,10 @@ use crate::api::pod::{
     ExecAction, GrpcAction, HttpGetAction, IntOrString, Probe, ProbeType, TcpSocketAction,
 };
 
-/// The smallest value of a field in milliseconds: with less a worker would do little but wake up.
+/// Smallest value of a field in milliseconds. With a smaller value a probe worker would do little but wake up.
 pub const MIN_MILLISECONDS: i32 = 10;
 
-/// The field of a container for the probe of this type.
+/// Returns the name of the container's field for the probe of this type.
 pub fn probe_field(probe_type: ProbeType) -> &'static str {
     match probe_type {
         ProbeType::Startup => "startupProbe",
@@ -19,7 +19,7 @@ pub fn probe_field(probe_type: ProbeType) -> &'static str {
     }
 }
 
-/// A probe as it stands in a container: rules V1–V6.
+/// Returns the errors of a probe of a container: rules V1–V6.
 pub fn validate_container_probe(
     probe_type: ProbeType,
     probe: &Probe,
@@ -45,7 +45,7 @@ pub fn validate_container_probe(
     errors
 }
 
-/// A probe of any type: rules V1–V4.
+/// Returns the errors that a probe of any type can have: rules V1–V4.
 pub fn validate_probe(probe: &Probe, path: &str) -> Vec<FieldError> {
     let mut errors = validate_handler(probe, path);
     let numbers = [
@@ -72,7 +72,7 @@ pub fn validate_probe(probe: &Probe, path: &str) -> Vec<FieldError> {
     errors
 }
 
-/// Checks podprobe's own fields in milliseconds: none is below [`MIN_MILLISECONDS`]; only a delay
+/// Checks the fields in milliseconds, which only podprobe has. None may be below [`MIN_MILLISECONDS`], but a delay
 /// may be 0.
 fn validate_milliseconds(probe: &Probe, path: &str) -> Vec<FieldError> {
     let times = [
@@ -96,7 +96,7 @@ fn validate_milliseconds(probe: &Probe, path: &str) -> Vec<FieldError> {
     times.into_iter().filter_map(low).collect()
 }
 
-/// The handlers of a probe: exactly one, and that one right (V1, V2).
+/// Returns the errors of a probe's handlers: exactly one must be set, and it must be valid (V1, V2).
 pub fn validate_handler(probe: &Probe, path: &str) -> Vec<FieldError> {
     let at = |name| child(path, name);
     let present = [
@@ -120,7 +120,8 @@ pub fn validate_handler(probe: &Probe, path: &str) -> Vec<FieldError> {
     exactly_one(present, path)
 }
 
-/// The errors of the first handler that is present, and one for each of the others. Each has its path and its errors.
+/// Returns the errors of the first handler that is set, and an error for each further one. Each item of `handlers`
+/// has the path of the handler and its errors.
 pub(super) fn exactly_one(
     handlers: impl IntoIterator<Item = Option<(String, Vec<FieldError>)>>,
     path: &str,
@@ -181,8 +182,8 @@ fn grpc(grpc: &GrpcAction, path: &str) -> Vec<FieldError> {
     validate_port(&IntOrString::Int(grpc.port), &child(path, "port"))
 }
 
-/// Checks a port given by number or name. A name that no port of the container has is not refused
-/// here; the probe fails.
+/// Checks a port that is given by number or name. A name that no port of the container has is not refused; the probe
+/// fails instead.
 pub fn validate_port(port: &IntOrString, path: &str) -> Vec<FieldError> {
     let (value, details): (serde_json::Value, _) = match port {
         IntOrString::Int(number) => ((*number).into(), is_valid_port_number((*number).into())),

@@ -1,4 +1,4 @@
-//! A container's own restart policy and its rules (kubelet-probes 1.5).
+//! Validates a container's own restart policy and its rules (kubelet-probes 1.5).
 
 use crate::api::field::{FieldError, child, item};
 use crate::api::pod::{Container, RestartExitCodes};

@@ -1,4 +1,4 @@
-//! Security contexts: numbers in range, capability names that exist, no contradictions.
+//! Validates security contexts: ranges of numbers, names of capabilities, fields that contradict each other.
 
 use std::collections::HashSet;
 

@@ -1,4 +1,4 @@
-//! `fieldRef` and `resourceFieldRef`.
+//! Validates `fieldRef` and `resourceFieldRef`.
 
 use super::names::is_qualified_name;
 use crate::api::field::{FieldError, child};
@@ -7,7 +7,7 @@ use crate::api::huge_pages;
 use crate::api::pod::{ObjectFieldSelector, ResourceFieldSelector};
 use crate::api::quantity::Quantity;
 
-/// The fields that a variable can have, besides single labels and annotations.
+/// Fields that a variable can refer to, besides single labels and annotations.
 pub(super) const VARIABLE_FIELDS: [&str; 9] = [
     "metadata.name",
     "metadata.namespace",
@@ -20,7 +20,7 @@ pub(super) const VARIABLE_FIELDS: [&str; 9] = [
     "status.podIPs",
 ];
 
-/// The fields that a downwardAPI volume can show, besides single labels and annotations.
+/// Fields that a downwardAPI volume can show, besides single labels and annotations.
 pub(super) const VOLUME_FIELDS: [&str; 5] = [
     "metadata.name",
     "metadata.namespace",
@@ -29,7 +29,8 @@ pub(super) const VOLUME_FIELDS: [&str; 5] = [
     "metadata.uid",
 ];
 
-/// Every field of a pod that has a label in the API; `supported` is a part of it.
+/// Every field of a pod that the API knows as a field label. The fields that variables or volumes can use are a part
+/// of them.
 const FIELDS: [&str; 14] = [
     "metadata.annotations",
     "metadata.labels",
@@ -52,7 +53,7 @@ const OTHER_DIVISORS: [&str; 13] = [
     "1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei",
 ];
 
-/// A reference to a field of the pod.
+/// Checks a reference to a field of the pod. `supported` are the fields that may be used at this place.
 pub(super) fn object_field(
     errors: &mut Vec<FieldError>,
     selector: &ObjectFieldSelector,
@@ -98,7 +99,7 @@ fn subscripted(errors: &mut Vec<FieldError>, field: &str, map: &str, key: &str, 
     errors.extend(errors_of.map(|detail| FieldError::invalid(path, key, detail)));
 }
 
-/// A reference to a limit or request. In a volume it must name its container.
+/// Checks a reference to a limit or request. In a volume the reference must name its container.
 pub(super) fn resource_field(
     errors: &mut Vec<FieldError>,
     selector: &ResourceFieldSelector,
@@ -138,7 +139,7 @@ fn check_divisor(errors: &mut Vec<FieldError>, resource: &str, divisor: &Quantit
         Some(name) if huge_pages::is_resource(name) => ("hugepages", &OTHER_DIVISORS),
         _ => return,
     };
-    // 0 stands for 1, and 1000m is 1.
+    // A divisor of 0 means 1, and 1000m equals 1.
     let value = divisor.parse().ok();
     let same = |text: &&str| Quantity((*text).into()).parse().ok() == value;
     if value.is_some() && !same(&"0") && !allowed.iter().any(same) {

@@ -1,4 +1,4 @@
-//! Validation of a Service that has its defaults, with the API's rules and texts (kube-services 1).
+//! Validates a Service that has its defaults, with the API's rules and texts (kube-services 1).
 
 use std::collections::HashSet;
 use std::ops::RangeInclusive;
@@ -14,12 +14,12 @@ use super::{object_metadata, validate_port};
 use crate::api::field::{FieldError, child, entry, item};
 use crate::api::service::written::{NONE, WrittenService, WrittenServicePort, WrittenServiceSpec};
 
-/// The longest session affinity: a day, in seconds.
+/// Longest session affinity in seconds: a day.
 const MOST_AFFINITY_SECONDS: i32 = 86_400;
-/// The ports of the node that services may have.
+/// Range of the node ports that services may have.
 pub const NODE_PORTS: RangeInclusive<u16> = 30_000..=32_767;
 
-/// `loadBalancerSourceRanges` before it was a field.
+/// Annotation that had the ranges before the field `loadBalancerSourceRanges` existed.
 pub(crate) const SOURCE_RANGES_ANNOTATION: &str =
     "service.beta.kubernetes.io/load-balancer-source-ranges";
 const TOPOLOGY_MODE: &str = "service.kubernetes.io/topology-mode";
@@ -30,7 +30,7 @@ const POLICIES: [&str; 2] = ["Cluster", "Local"];
 const DISTRIBUTIONS: [&str; 3] = ["PreferClose", "PreferSameZone", "PreferSameNode"];
 
 const FOR_LOAD_BALANCERS: &str = "may only be used when `type` is 'LoadBalancer'";
-/// The error of an SCTP port of a service or of an endpoint.
+/// Error of an SCTP port of a service or of an endpoint.
 const NO_SCTP: &str = "SCTP is not supported: services here carry TCP and UDP; take this port out, and let its clients connect to the pod itself";
 
 /// Returns all errors of a service, in the API's order.
@@ -106,7 +106,7 @@ fn external_name(errors: &mut Vec<FieldError>, spec: &WrittenServiceSpec) {
         let detail = "may not be set for ExternalName services";
         errors.push(FieldError::forbidden(child("spec", field), detail));
     }
-    // A final dot means that the name is complete.
+    // A dot at the end means that the name is complete.
     let name = &spec.external_name;
     match name.strip_suffix('.').unwrap_or(name) {
         "" => errors.push(FieldError::required("spec.externalName", "")),
@@ -134,7 +134,7 @@ fn ports(errors: &mut Vec<FieldError>, spec: &WrittenServiceSpec) {
 fn one_port(errors: &mut Vec<FieldError>, port: &WrittenServicePort, path: &str) {
     port_number(errors, &child(path, "port"), port.port);
     protocol(errors, &child(path, "protocol"), &port.protocol);
-    // Left out it is the port, which has its error above.
+    // A target port that is left out equals the port, which is checked above.
     let target = &port.target_port;
     if *target != crate::api::pod::IntOrString::Int(port.port) {
         errors.extend(validate_port(target, &child(path, "targetPort")));
@@ -192,7 +192,7 @@ fn node_ports(errors: &mut Vec<FieldError>, spec: &WrittenServiceSpec) {
     }
 }
 
-/// The text is that of the API server's allocator.
+/// Checks that a port is in the range of node ports. The text of the error is that of the API server's allocator.
 fn in_node_ports(errors: &mut Vec<FieldError>, path: &str, port: i32) {
     if !u16::try_from(port).is_ok_and(|port| NODE_PORTS.contains(&port)) {
         let (first, last) = NODE_PORTS.into_inner();
@@ -236,7 +236,7 @@ fn source_ranges(errors: &mut Vec<FieldError>, object: &WrittenService) {
     }
 }
 
-/// The ranges of the field, else those of the annotation.
+/// Returns the ranges of the field. If the field is empty, returns those of the annotation.
 pub(crate) fn source_range_texts(object: &WrittenService) -> Vec<&str> {
     let field = &object.spec.load_balancer_source_ranges;
     let annotation = object.metadata.annotations.get(SOURCE_RANGES_ANNOTATION);

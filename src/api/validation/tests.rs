@@ -13,7 +13,7 @@ fn texts<T: ToString>(errors: &[T]) -> Vec<String> {
     errors.iter().map(T::to_string).collect()
 }
 
-/// A valid, defaulted pod whose one container has `more` in it.
+/// Returns a valid pod with its defaults. Its only container has the fields of `more`, and its spec those of `spec`.
 fn pod_with(more: Value, spec: Value) -> Pod {
     let mut raw = json!({"metadata": {"name": "a", "namespace": "d", "uid": "u"}, "spec": {
         "containers": [{"name": "c", "image": "i:1"}], "volumes": [{"name": "v"}]}});
@@ -748,7 +748,7 @@ fn volumes_that_are_images() {
     );
 }
 
-/// Mounts of an image follow the rules of any volume: a sub path is allowed, and so is each propagation.
+/// Mounts of an image follow the rules of any volume: a sub path is allowed, and so is every propagation.
 #[test]
 fn mounts_of_an_image() {
     let volumes = json!([{"name": "v", "image": {"reference": "a:1"}}]);
@@ -994,7 +994,7 @@ fn security_contexts() {
     );
 }
 
-/// The node refuses to start it, in the kubelet's words: see `oci_spec::user`.
+/// The pod is valid, but the node refuses to start its container, in the kubelet's words (`oci_spec::user`).
 #[test]
 fn run_as_non_root_and_user_0_are_valid() {
     check(
@@ -1252,7 +1252,7 @@ fn metadata_of_a_pod() {
         metadata(json!({"name": "a", "namespace": "d", "uid": "../../etc"})),
         ["metadata.uid Invalid"]
     );
-    // A pod's cgroup has its UID as its name and lies beside that of the shims.
+    // The cgroup of a pod has the pod's UID as its name and lies beside the cgroup of the shims.
     let shims = Layout::new("/").shims_cgroup();
     let name = shims.rsplit('/').next();
     assert_eq!(
@@ -1459,7 +1459,7 @@ fn an_init_container_in_the_nodes_network_may_have_another_host_port() {
     );
 }
 
-/// An init container with `more` in it, beside the regular container `c`.
+/// Checks an init container with the fields of `more`, beside the regular container `c`.
 #[track_caller]
 fn check_init(more: Value, expected: &[&str]) {
     let mut init = json!({"name": "i", "image": "i:1"});
@@ -1683,7 +1683,7 @@ fn an_entry_of_env_from_names_one_object() {
     );
 }
 
-/// The errors of a `lifecycle` in a pod with these fields, with the path shortened.
+/// Checks the errors of a `lifecycle` in a pod with these fields of the spec. The paths of the errors are shortened.
 #[track_caller]
 fn check_lifecycle(lifecycle: Value, spec: Value, expected: &[&str]) {
     let got = texts(&validate_pod(&pod_with(
@@ -1743,7 +1743,7 @@ fn a_sleep_is_no_longer_than_the_grace_period() {
         );
         check_lifecycle(sleep(seconds), grace.clone(), &[&text]);
     }
-    // the default of 30 seconds
+    // The default of the grace period is 30 seconds.
     check_lifecycle(sleep(30), json!({}), &[]);
 }
 

@@ -1,4 +1,4 @@
-//! Volumes whose files come from objects or from fields of the pod.
+//! Validates volumes with files that come from objects or from fields of the pod.
 
 use std::collections::HashSet;
 
@@ -26,7 +26,7 @@ pub(super) fn claim(errors: &mut Vec<FieldError>, volume: &ClaimVolume, path: &s
     required(errors, &child(path, "claimName"), &volume.claim_name);
 }
 
-/// The errors of a file have the path of the volume, as in the API.
+/// Checks a downwardAPI volume. The errors of a file have the path of the volume, as in the API.
 pub(super) fn downward_api(errors: &mut Vec<FieldError>, volume: &DownwardApiVolume, path: &str) {
     mode(errors, &child(path, "defaultMode"), volume.default_mode);
     for file in &volume.items {
@@ -49,7 +49,7 @@ pub(super) fn projected(errors: &mut Vec<FieldError>, volume: &ProjectedVolume, 
     }
 }
 
-/// Each path that a source names, and the value that the API shows when the path is taken.
+/// Returns each path that a source names, and the value that the API's error shows if the path is taken.
 fn projected_paths(source: &VolumeProjection) -> Vec<(&str, &str)> {
     let objects = source.secret.iter().chain(&source.config_map);
     let keys = objects.flat_map(|o| o.items.iter().map(|i| (i.path.as_str(), o.name.as_str())));

@@ -1,4 +1,4 @@
-//! Volumes and where they are mounted.
+//! Validates volumes, and their mounts in containers.
 
 use std::collections::HashSet;
 
@@ -43,8 +43,7 @@ pub(super) fn validate_volumes(volumes: &[Volume], path: &str) -> Vec<FieldError
     errors
 }
 
-/// The sources in the order in which the API looks at them: the first is checked, each further one
-/// is one too many.
+/// Checks the sources in the order in which the API does. The first source is checked; each further one is an error.
 fn source(errors: &mut Vec<FieldError>, volume: &Volume, path: &str) {
     let mut is_first = true;
     let mut add = |field: &str, check: &dyn Fn(&mut Vec<FieldError>, &str)| {
@@ -89,7 +88,7 @@ fn source(errors: &mut Vec<FieldError>, volume: &Volume, path: &str) {
     }
 }
 
-/// Validates an image volume. Like the API, it does not look at the form of the reference.
+/// Validates an image volume. As in the API, the form of the reference is not checked.
 fn image(errors: &mut Vec<FieldError>, image: &ImageVolume, path: &str) {
     if image.reference.is_empty() {
         errors.push(FieldError::required(child(path, "reference"), ""));
@@ -180,10 +179,11 @@ pub(super) fn validate_mounts(
     }
 }
 
-/// The error of a block volume, with what to use instead.
+/// Error of a block volume, with advice what to use instead.
 pub(in crate::api) const NO_BLOCK_VOLUMES: &str = "no volume is a block volume here: mount the device as a hostPath of type BlockDevice, in a privileged container";
 
-/// Validates block devices by the API's own rules only. A claim that passes them is refused in [`crate::api::support`].
+/// Validates block devices by the API's own rules only. A claim that passes these rules is refused in
+/// [`crate::api::support`].
 pub(super) fn validate_devices(
     errors: &mut Vec<FieldError>,
     container: &Container,

@@ -1,4 +1,4 @@
-//! What the metrics say of the node: disks, images, and this process.
+//! The metrics of the node: disks, images, and this process.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,7 +10,7 @@ use crate::base::paths::Layout;
 use crate::engine::images::ImageStore;
 use crate::engine::stats::{Disk, parse};
 
-/// The file systems of podprobe's directories. Two of them may be the same.
+/// Appends the metrics of the file systems of podprobe's directories. Two directories may be on the same file system.
 pub(super) fn write_disks(layout: &Layout, out: &mut String) {
     let dirs = [
         ("lib", layout.lib_dir()),
@@ -50,7 +50,7 @@ pub(super) fn write_disks(layout: &Layout, out: &mut String) {
     }
 }
 
-/// Appends the families of images. An image counts once, whatever its names. A layer counts for each image that has it.
+/// Appends the metrics of images. An image with several names counts once. A layer counts for each image that has it.
 pub(super) fn write_images(store: &ImageStore, out: &mut String) {
     let Some(sizes) = image_sizes(store) else {
         return;
@@ -61,7 +61,7 @@ pub(super) fn write_images(store: &ImageStore, out: &mut String) {
     Family::new(out, "podprobe_image_bytes", Kind::Gauge, help).value(&[], sizes.values().sum());
 }
 
-/// Returns the sizes of images in bytes, by id; None when the store cannot be read.
+/// Returns the sizes of images in bytes, by image id; None if the image store cannot be read.
 pub(in crate::daemon) fn image_sizes(store: &ImageStore) -> Option<BTreeMap<String, u64>> {
     let rows = store.list().ok()?;
     Some(rows.into_iter().map(|r| (r.id, r.size)).collect())
@@ -71,7 +71,7 @@ fn read(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }
 
-/// The process metrics of every client library.
+/// Appends the process metrics that every Prometheus client library has.
 pub(super) fn write_process(out: &mut String) {
     write_start_time(out);
     let Some(stat) = parse::process_stat(&read("/proc/self/stat")) else {
@@ -98,7 +98,7 @@ pub(super) fn write_process(out: &mut String) {
             stat.virtual_bytes,
         ),
         ("process_threads", "Threads of the process.", stat.threads),
-        // one of them lists the others
+        // The count includes the descriptor that lists the directory.
         (
             "process_open_fds",
             "Number of open file descriptors.",
@@ -126,7 +126,7 @@ pub(in crate::daemon) fn write_start_time(out: &mut String) {
     }
 }
 
-/// The unit of processor times in /proc.
+/// Returns the number of ticks in a second, the unit of processor times in /proc.
 fn ticks_per_second() -> u64 {
     let ticks = sysconf(SysconfVar::CLK_TCK).ok().flatten();
     ticks.and_then(|t| u64::try_from(t).ok()).unwrap_or(100)

@@ -1,4 +1,4 @@
-//! What the kubelet's metrics say of volumes.
+//! The kubelet's metrics of volumes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,8 @@ use crate::base::paths::Layout;
 use crate::engine::stats::Disk;
 use crate::pods::volumes::Volumes;
 
-/// How many volumes the active pods have, by type: those that are wanted, and those of pods that have a sandbox.
+/// Appends the numbers of volumes of the active pods by type: the desired ones, and the actual ones of pods with a
+/// sandbox.
 pub(super) fn write_counts(
     pods: &[&Pod],
     volumes: &Volumes,
@@ -35,8 +36,8 @@ pub(super) fn write_counts(
     }
 }
 
-/// Writes the sizes of the claims that active pods use. As with local volumes of the kubelet, they are of the whole file
-/// system on which a claim lies.
+/// Appends the sizes of the claims that active pods use. As for local volumes of the kubelet, the sizes are those of
+/// the whole file system that the claim is on.
 pub(super) fn write_claims(pods: &[&Pod], layout: &Layout, out: &mut String) {
     let claims = pods.iter().flat_map(|pod| {
         let volumes = pod.spec.volumes.iter();

@@ -1,4 +1,4 @@
-//! Why the configuration cannot be used.
+//! The reasons why the configuration cannot be used.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,13 +8,13 @@ use thiserror::Error;
 use super::values::ValueError;
 use crate::api::decode::ConfigurationError;
 
-/// The configuration cannot be used: one sentence with file, line, column, key and what is allowed.
+/// The configuration cannot be used. The text is one sentence with file, line, column, key and the allowed values.
 #[derive(Debug, Error)]
 pub enum SettingsError {
     /// The file cannot be read.
     #[error("cannot read configuration {}: {cause}", path.display())]
     Unread {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// The system's error.
         #[source]
@@ -23,9 +23,9 @@ pub enum SettingsError {
     /// The content of the file is not allowed.
     #[error("cannot use configuration {}: {cause}", path.display())]
     Unusable {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The fault in the content, with its place.
+        /// Fault in the content, with its position.
         #[source]
         cause: FileError,
     },
@@ -35,55 +35,55 @@ pub enum SettingsError {
     /// The value of `--runtime` is not allowed.
     #[error("cannot use --runtime: {0}")]
     RuntimeOption(#[source] ValueError),
-    /// Nothing names the node, and its host name cannot be the name.
+    /// No option and no key names the node, and its host name is not a valid node name.
     #[error(
         "cannot use the host name as node name: {0}; set nodeName in the configuration or give --node-name"
     )]
     HostName(#[source] ValueError),
-    /// Images would be removed until the disk is fuller than it was.
+    /// The threshold at which the removal of images ends is not below that at which it begins.
     #[error(
         "imageGCLowThresholdPercent ({low}) must be less than imageGCHighThresholdPercent ({high})"
     )]
     ImageThresholds {
-        /// `imageGCLowThresholdPercent`.
+        /// Value of `imageGCLowThresholdPercent`.
         low: u8,
-        /// `imageGCHighThresholdPercent`.
+        /// Value of `imageGCHighThresholdPercent`.
         high: u8,
     },
-    /// Images cannot be pulled one after the other and several at once.
+    /// The configuration asks for parallel pulls of images, but also for pulls one after the other.
     #[error(
         "maxParallelImagePulls cannot be larger than 1 unless serializeImagePulls is set to false"
     )]
     ParallelPulls,
-    /// The port has no certificate.
+    /// The configuration has a port, but no certificate for it.
     #[error(
         "port {port} needs tlsCertFile and tlsPrivateKeyFile: openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout key.pem -out cert.pem -subj /CN={node_name} makes a pair"
     )]
     NoTls {
-        /// `port`.
+        /// Number of the port.
         port: u16,
-        /// The name of the node.
+        /// Name of the node.
         node_name: String,
     },
-    /// The port with this number would let nobody in.
+    /// The configuration has a port with this number, but no way for a client to authenticate.
     #[error(
         "port {0} needs authentication.x509.clientCAFile or authentication.bearerTokenFile: without one of them nobody could be let in"
     )]
     NoClients(u16),
-    /// The kernel cannot kill all processes of a container for want of memory.
+    /// The kernel cannot kill all processes of a container when its memory runs out.
     #[error(
         "singleProcessOOMKill cannot be false on this node: with cgroups v1 the kernel kills one process; remove it, or use cgroup v2"
     )]
     OomKill,
 }
 
-/// A configuration file with content that is not allowed.
+/// The reasons for which the content of the configuration file is not allowed.
 #[derive(Debug, Error)]
 pub enum FileError {
-    /// The file holds something else than an object.
+    /// The file does not contain a JSON object.
     #[error("it is not a JSON object; an empty one, {{}}, means every default")]
     NoObject,
-    /// The file is no JSON, or a key or a value is not allowed.
+    /// The file is not JSON, or a key or a value is not allowed.
     #[error(transparent)]
     Content(#[from] Box<ConfigurationError>),
 }
