@@ -17,7 +17,7 @@ pub enum CidrError {
     HostBits {
         /// Text as it was given.
         text: String,
-        /// Range that the address is in.
+        /// Range that contains the address.
         range: Cidr,
     },
 }

@@ -101,9 +101,8 @@ pub struct ConditionChange {
 impl ConditionChange {
     /// Checks that a client may ask for this change.
     ///
-    /// # Errors
-    /// Returns a [`ConditionError`] if the type is no qualified name or is podprobe's own, or if the reason or the message
-    /// is out of bounds.
+    /// Returns a [`ConditionError`] if the type is not a qualified name or is podprobe's own, or if the reason or the
+    /// message is out of bounds.
     pub fn check(&self) -> Result<(), ConditionError> {
         let type_ = &self.type_;
         if let Some(complaint) = is_qualified_name(type_).into_iter().next() {

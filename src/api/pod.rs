@@ -63,7 +63,7 @@ pub const EGRESS_BANDWIDTH: &str = "kubernetes.io/egress-bandwidth";
 pub struct PodRef {
     /// `metadata.namespace`.
     pub namespace: Arc<str>,
-    /// `metadata.name`, with the node suffix for static pods.
+    /// Name of the pod (`metadata.name`). The name of a static pod ends with the node's name.
     pub name: Arc<str>,
     /// `metadata.uid`.
     pub uid: PodUid,
@@ -139,7 +139,7 @@ impl Pod {
     }
 }
 
-/// `metadata` of a pod.
+/// `metadata` of a pod: names, UID, labels and annotations.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ObjectMeta {

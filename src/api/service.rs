@@ -154,7 +154,7 @@ pub struct Service {
     pub annotations: BTreeMap<String, String>,
     /// `spec.type`.
     pub type_: ServiceType,
-    /// `spec.ports`; empty only for a headless service and an `ExternalName`.
+    /// Ports of the service. Only a headless service and an `ExternalName` may have none.
     pub ports: Vec<ServicePort>,
     /// `spec.selector`, which selects the pods of the service. If it is empty, the endpoints come from slices in
     /// files.
@@ -167,7 +167,7 @@ pub struct Service {
     pub ip_family_policy: IpFamilyPolicy,
     /// Addresses from `spec.externalIPs`.
     pub external_ips: Vec<IpAddr>,
-    /// `spec.externalName`.
+    /// DNS name that an `ExternalName` service stands for (`spec.externalName`).
     pub external_name: String,
     /// Time for which a client keeps its endpoint, 1 s to 24 h (`sessionAffinity: ClientIP`). None means
     /// `sessionAffinity: None`.
@@ -256,7 +256,7 @@ pub struct Endpoint {
 pub struct EndpointPort {
     /// Name of the service port that leads to this port.
     pub name: String,
-    /// TCP or UDP.
+    /// Protocol of the port: TCP or UDP.
     pub protocol: Protocol,
     /// Number of the port. None means all ports in the API; in podprobe such a port leads nowhere.
     pub port: Option<u16>,

@@ -113,7 +113,7 @@ impl PodStatus {
     }
 }
 
-/// An entry of `status.podIPs`.
+/// An entry of `status.podIPs`: an address of the pod.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PodIp {
     /// IP address of the pod.
@@ -191,16 +191,16 @@ pub struct ContainerUser {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LinuxContainerUser {
-    /// User id.
+    /// Numeric id of the user.
     pub uid: u32,
-    /// Primary group id.
+    /// Numeric id of the primary group.
     pub gid: u32,
     /// Ids of the other groups.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub supplemental_groups: Vec<u32>,
 }
 
-/// An entry of `volumeMounts` of a container status.
+/// An entry of `volumeMounts` of a container status: a mounted volume.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VolumeMountStatus {

@@ -20,7 +20,7 @@ pub enum DaemonError {
     /// The directory that has the lock cannot be opened.
     #[error("cannot open {}: {cause}", path.display())]
     LockNotOpened {
-        /// The directory.
+        /// Path of the directory.
         path: PathBuf,
         /// The system's error.
         #[source]

@@ -4,8 +4,8 @@ use std::fs;
 
 use nix::sys::signal::{SigSet, Signal};
 
-/// Signals that would end a process that does not expect them, and that mean nothing to the daemon. The daemon blocks them.
-/// It does not ignore them, because a process that it starts would ignore them, too.
+/// Signals that mean nothing to the daemon, but would end a process that does not handle them. The daemon blocks
+/// them. It does not ignore them, because processes that it starts would then ignore them too.
 const UNHEARD: [Signal; 4] = [
     Signal::SIGUSR1,
     Signal::SIGUSR2,
@@ -13,7 +13,8 @@ const UNHEARD: [Signal; 4] = [
     Signal::SIGALRM,
 ];
 
-/// Blocks signals. Runs before the first thread, so that no thread takes a signal meant for [`wait`].
+/// Blocks the signals. Must run before the first thread starts, so that no thread receives a signal that [`wait`]
+/// waits for.
 pub(super) fn block() {
     let mut signals = handled();
     signals.extend(UNHEARD);
@@ -31,7 +32,8 @@ pub(super) fn wait() -> Signal {
     }
 }
 
-/// HUP is among them unless the daemon was started with HUP ignored, as nohup does.
+/// Returns the signals that end the daemon. HUP is one of them, unless the daemon was started with HUP ignored, as
+/// nohup does.
 fn handled() -> SigSet {
     let mut signals = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT]);
     if !ignores(Signal::SIGHUP) {
@@ -40,8 +42,8 @@ fn handled() -> SigSet {
     signals
 }
 
-/// True if this process ignores the signal. The kernel delivers a blocked signal to a thread that waits for it even when the
-/// process ignores it.
+/// True if this process ignores the signal. The kernel delivers a blocked signal to a thread that waits for it, even
+/// if the process ignores the signal.
 fn ignores(signal: Signal) -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|l| l.strip_prefix("SigIgn:"));
@@ -56,10 +58,10 @@ mod tests {
     #[test]
     fn a_signal_that_means_nothing_ends_nothing() {
         let thread = std::thread::spawn(|| {
-            // Whoever runs the tests may have blocked them.
+            // The program that runs the tests may have blocked these signals.
             SigSet::from_iter(UNHEARD).thread_unblock().unwrap();
             block();
-            // To this thread: where it is not blocked the test ends here.
+            // The signals go to this thread. If one is not blocked, the test ends here.
             for signal in UNHEARD {
                 nix::sys::signal::raise(signal).unwrap();
             }

@@ -1,4 +1,4 @@
-//! What is known of pods, and what their sources say: many parts write to it, and more read it.
+//! The stores of pods and of pod sources. Many parts of the daemon write to them, and more read them.
 
 use std::sync::Arc;
 
@@ -17,18 +17,18 @@ use crate::pods::status::StatusManager;
 /// The stores of pods: changes, events, the pods themselves, statuses, and records of probes.
 #[derive(Clone)]
 pub(super) struct PodStores {
-    /// The feed that tells which pod has changed, and in what.
+    /// Feed that tells which pod has changed, and which aspect of it.
     pub(super) feed: Arc<ChangeFeed>,
     pub(super) recorder: Arc<Recorder>,
-    /// The pods that should run.
+    /// Pods that should run.
     pub(super) manager: Arc<PodManager>,
     pub(super) statuses: Arc<StatusManager>,
-    /// The records of the probes' runs.
+    /// Records of the runs of probes.
     pub(super) records: Arc<Records>,
 }
 
 impl PodStores {
-    /// Makes the stores, with the knowledge of an earlier daemon.
+    /// Makes the stores with the data of an earlier daemon.
     pub(super) fn new(restored: Restored) -> Self {
         let feed = Arc::new(ChangeFeed::default());
         let statuses = StatusManager::new(restored.statuses, feed.clone());
@@ -45,18 +45,19 @@ impl PodStores {
 /// The pod sources, and the pods, objects and file states that they give.
 #[derive(Clone)]
 pub(super) struct SourceStores {
-    /// The sources that the configuration names.
+    /// Sources that the configuration names.
     pub(super) all: Vec<PodSource>,
-    /// The pods of the sources.
+    /// Pods of all sources.
     pub(super) config: Arc<PodConfig>,
-    /// The other objects of the sources.
+    /// Objects beside pods, of all sources.
     pub(super) objects: Arc<Objects>,
-    /// The state of each file.
+    /// States of the pod files.
     pub(super) files: Arc<FileStates>,
 }
 
 impl SourceStores {
-    /// Makes the stores. At most one notice of changed objects waits for the sync loop; it stands for later changes, too.
+    /// Makes the stores. At most one notice of changed objects waits for the sync loop. It also stands for later
+    /// changes.
     pub(super) fn new(
         all: Vec<PodSource>,
         feed: Arc<ChangeFeed>,
@@ -76,7 +77,7 @@ impl SourceStores {
         }
     }
 
-    /// Where a source sends what it reads.
+    /// Returns the outlet, which a source writes the pods and objects to that it reads.
     pub(super) fn outlet(&self, pods: &PodStores, updates: &Sender<PodUpdate>) -> Outlet {
         Outlet {
             config: self.config.clone(),

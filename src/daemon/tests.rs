@@ -1,4 +1,5 @@
-//! The whole daemon on a runtime that sees configurations only, and its end.
+//! Tests of the whole daemon on a fake runtime that only records the configurations of containers, and tests of the
+//! daemon's end.
 
 mod bodies;
 mod prometheus;
@@ -20,10 +21,10 @@ use crate::face::views::{PodView, Snapshot};
 use crate::net::netfilter::own_network::in_own_network;
 use crate::net::network::{NetworkChoice, Networks};
 
-/// A ceiling for what happens within seconds unless something is broken.
+/// Longest wait for things that happen within seconds unless something is broken.
 const CEILING: Duration = Duration::from_secs(60);
 
-/// Every image is there but one.
+/// An image service that has every image except one.
 struct Images;
 
 impl ImageService for Images {
@@ -102,7 +103,7 @@ impl Harness {
         Layout::new(self.dir.path()).pods_dir().join("web.json")
     }
 
-    /// Follows the daemon as a client does.
+    /// Follows the daemon as a client does, until the condition holds.
     #[track_caller]
     fn until(&self, what: &str, condition: impl Fn(&Snapshot) -> bool) {
         let backend = self.daemon.backend();
@@ -120,7 +121,7 @@ fn pod(spec: Value) -> String {
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}).to_string()
 }
 
-/// Nothing above the trait `Runtime` needs our own shims.
+/// No part above the trait `Runtime` needs podprobe's own shims.
 #[test]
 fn a_pod_runs_restarts_and_goes_on_a_runtime_that_sees_configurations_only() {
     let h = Harness::on(FakeRuntime::with_exec(|_, _| {
@@ -163,7 +164,7 @@ fn a_pod_runs_restarts_and_goes_on_a_runtime_that_sees_configurations_only() {
     h.daemon.shutdown(CEILING).unwrap();
 }
 
-/// Acts as on a kernel that has no bridges: the daemon lacks `CAP_NET_ADMIN`.
+/// Simulates a kernel without bridges: the daemon lacks `CAP_NET_ADMIN`.
 #[test]
 fn what_the_kernel_lacks_for_the_network_is_shown_with_the_pod_and_counted() {
     in_own_network(|| {
@@ -185,7 +186,7 @@ fn what_the_kernel_lacks_for_the_network_is_shown_with_the_pod_and_counted() {
     });
 }
 
-/// The sync of a pod without a status from before takes a moment, and services wait for it.
+/// Services wait for the first sync of a pod that has no earlier status, which takes a moment.
 #[test]
 fn a_client_that_asks_for_services_at_once_waits_for_the_first_table() {
     in_own_network(|| {
@@ -250,7 +251,8 @@ fn all_pods_are_removed_whatever_source_they_come_from() {
     h.daemon.shutdown(CEILING).unwrap();
 }
 
-/// A runtime whose next listing stands still once somebody waits for `entered`, until the sender of `blocked` is gone.
+/// Returns a runtime with a listing that blocks. The first listing after somebody waits for `entered` blocks until
+/// the sender of `blocked` is dropped.
 fn blocking_list(blocked: Receiver<()>, entered: crossbeam_channel::Sender<()>) -> FakeRuntime {
     FakeRuntime::with_list(move |_, _| {
         if entered.try_send(()).is_ok() {
@@ -265,15 +267,16 @@ fn shutdown_waits_for_every_thread_and_names_those_that_are_late() {
     let (open, blocked) = bounded(0);
     let (entered, listing) = bounded(0);
     let h = Harness::on(blocking_list(blocked, entered));
-    // from here on PLEG stands in the runtime
+    // From now on PLEG waits in the runtime.
     listing.recv_timeout(CEILING).unwrap();
-    // Long enough for the checkpoint's last write on a busy disk.
+    // The time is long enough for the checkpoint's last write on a busy disk.
     let late = h.daemon.shutdown(Duration::from_secs(5)).unwrap_err();
     assert_eq!(late.to_string(), "PLEG did not end within 5s");
     drop(open);
 }
 
-/// A daemon that is killed right after an evicted pod has started anew leaves the status of before.
+/// If a daemon is killed right after an evicted pod has started anew, the checkpoint still has the status of the
+/// eviction.
 #[test]
 fn a_pod_that_has_started_anew_is_not_evicted_again_by_the_checkpoint() {
     let dir = tempfile::tempdir().unwrap();
@@ -303,7 +306,7 @@ fn a_pod_that_has_started_anew_is_not_evicted_again_by_the_checkpoint() {
     assert_eq!((types, gated.reason.as_str()), (vec!["lan/joined"], ""));
 }
 
-/// Lessons F3.
+/// Lessons F3: a snapshot shows that the sync loop does not move.
 #[test]
 fn f3_a_snapshot_says_that_the_sync_loop_stands_still() {
     if !crate::skip::is_root() {
@@ -320,7 +323,7 @@ fn f3_a_snapshot_says_that_the_sync_loop_stands_still() {
     let stalled = || daemon.backend().snapshot().stalled.clone();
     assert_eq!(stalled(), None);
     daemon.shutdown(CEILING).unwrap();
-    // long ago, unless the machine has only just been started
+    // This time is long ago, unless the machine has only just been booted.
     let at = Moment::from_boot(Duration::from_nanos(1));
     daemon.running.backend.heartbeat.turned(at);
     assert_eq!(

@@ -1,4 +1,4 @@
-//! The threads that the daemon has started, and how they end.
+//! The threads that the daemon has started, and the order in which they end.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -14,16 +14,16 @@ use crate::net::proxy::health::Health;
 use crate::pods::pleg::Pleg;
 use crate::pods::sources::{FileSource, HttpSource};
 
-/// How often a thread that is told to end is looked at.
+/// Time between two checks whether a thread has ended.
 const STEP: Duration = Duration::from_millis(2);
 
-/// All threads but those of pod workers and probe workers, which end with their managers.
+/// All threads except those of pod workers and probe workers, which end with their managers.
 pub(super) struct Threads {
     pub(super) server: Server,
     pub(super) files: FileSource,
     pub(super) url: Option<HttpSource>,
     pub(super) images: ImageKeeper,
-    /// The threads of pulls end with the pod workers that wait for them.
+    /// Handle that ends the pulls. The threads of pulls end with the pod workers that wait for them.
     pub(super) pulls: PullStop,
     pub(super) exits: ExitListener,
     pub(super) pleg: (Arc<Pleg>, Sender<()>),
@@ -35,7 +35,7 @@ pub(super) struct Threads {
     pub(super) health: (JoinHandle<()>, Arc<Health>),
 }
 
-/// A thread that has been told to end.
+/// A thread that has the order to end.
 pub(super) struct Ending {
     name: String,
     is_finished: Box<dyn Fn() -> bool>,
@@ -51,7 +51,8 @@ impl Ending {
 }
 
 impl Threads {
-    /// Ends the sources of pods, so that nothing adds a pod any more; false when one has not ended by then.
+    /// Ends the sources of pods, so that no source adds a pod any more. Returns false if a source has not ended by
+    /// `deadline`.
     pub(super) fn stop_sources(&self, deadline: Instant) -> bool {
         self.files.stop();
         self.url.iter().for_each(HttpSource::stop);
@@ -63,8 +64,8 @@ impl Threads {
         ended()
     }
 
-    /// Tells every thread to end and waits for none. Threads that bring in work are told first. The thread `proxy` is told when
-    /// the sender that is returned is dropped.
+    /// Orders every thread to end, and waits for none of them. Threads that bring in work get the order first. The
+    /// thread `proxy` gets the order when the returned sender is dropped.
     pub(super) fn stop(self) -> (Vec<Ending>, Sender<()>) {
         let Self {
             server,
@@ -88,7 +89,7 @@ impl Threads {
         pulls.stop();
         let exits = exits.stop();
         of_health.stop();
-        // the loop's end closes the channels of results, so that no probe worker waits in a send
+        // The end of the sync loop closes the channels of results, so that no probe worker waits in a send.
         drop((
             stop_loop,
             stop_checkpoint,
@@ -116,7 +117,7 @@ impl Threads {
     }
 }
 
-/// Waits until all have ended, at most until `deadline`, and names those that have not.
+/// Waits until all threads have ended, at most until `deadline`. Returns the names of those that have not.
 pub(super) fn late(mut ending: Vec<Ending>, deadline: Instant) -> Vec<String> {
     loop {
         ending.retain(|thread| !(thread.is_finished)());

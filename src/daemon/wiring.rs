@@ -1,7 +1,8 @@
-//! How the daemon is put together: [`start`] makes the parts (parts.rs), as the kubelet's `NewMainKubelet` does, and then starts
-//! the threads, as its `Run` does. Each other function starts one of them, and takes what it needs.
+//! Puts the daemon together. [`start`] first makes the parts (parts.rs), as the kubelet's `NewMainKubelet` does. Then
+//! it starts the threads, as the kubelet's `Run` does. Each other function starts one thread from the parts that the
+//! thread needs.
 //!
-//! PLEG's thread alone starts before all parts are made, because the sync loop wants its first listing.
+//! Only PLEG's thread starts before all parts are made, because the sync loop needs its first listing.
 
 use std::collections::HashSet;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -56,22 +57,22 @@ use crate::pods::sources::merge::UPDATES_CAPACITY;
 use crate::pods::sources::{Outlet, PodUpdate};
 use crate::pods::sync_loop::{Channels, SyncLoop};
 
-/// The time between two looks at a small volume with a limit.
+/// Time between two checks of a small volume with a limit.
 const VOLUME_INTERVAL: Duration = Duration::from_secs(1);
-/// Longest wait for the first listing at the start.
+/// Longest wait for PLEG's first listing at the start of the daemon.
 const FIRST_LISTING: Duration = Duration::from_secs(1);
 
-/// The parts of a daemon that others use while its threads run.
+/// The parts of a daemon that other code uses while the threads run.
 pub(super) struct Running {
     pub(super) backend: Arc<DaemonBackend>,
     pub(super) runtime: Arc<dyn Runtime>,
-    /// Where pod sources send to the sync loop.
+    /// Channel on which pod sources send updates to the sync loop.
     pub(super) updates: Sender<PodUpdate>,
-    /// The removal that takes back what sends clients to services.
+    /// Order to remove everything that leads clients to services.
     pub(super) removal: Arc<Removal>,
-    /// The directory of the process that sends clients to services, if there is one.
+    /// Directory of the process that forwards clients of services to pods, if there is such a process.
     pub(super) proxy: PathBuf,
-    /// The cgroup of all pods, absolute in each hierarchy.
+    /// Path of the cgroup of all pods, absolute in each cgroup hierarchy.
     pub(super) cgroup: String,
 }
 
@@ -82,7 +83,8 @@ pub(super) fn start(
     mut engine: Engine,
 ) -> Result<(Running, Threads), DaemonError> {
     let started = Moment::now();
-    // Before the first container of an earlier daemon is looked at: one that waits for the profile starts at once.
+    // The profile is loaded before the containers of an earlier daemon are looked at. So a container that waits for
+    // the profile starts at once.
     load_app_armor_profile(settings);
     let (wake, woken) = wake_ups();
     let pods_with_data = KubeRuntime::pods_with_data(layout);
@@ -135,7 +137,7 @@ pub(super) fn start(
         proxy: start_proxy(settings, layout, shared, &engine, removal.clone(), roster)?,
         network: start_network_watch(engine.networks, engine.sandboxes, roster)?,
         health: start_health(settings, shared, roster)?,
-        // The last, so that what the others clear away is not there when clients are answered.
+        // The server starts last. So clients get no answer before the other threads have cleared away old data.
         server: start_server(settings, layout, backend.clone())?,
         pulls,
         pleg: (pleg, stop_pleg),
@@ -151,8 +153,8 @@ pub(super) fn start(
     Ok((running, threads))
 }
 
-/// Loads the AppArmor profile, if the configuration says so. The daemon goes on without it: pods that need no profile run, and
-/// the others say what they wait for.
+/// Loads the AppArmor profile, if the configuration allows it. Without the profile the daemon goes on: pods that need
+/// no profile run, and the other pods report what they wait for.
 fn load_app_armor_profile(settings: &Settings) {
     let (allowed, parser) = (settings.load_app_armor_profile, load::parser());
     let kernel = AppArmor::of_the_kernel();
@@ -168,7 +170,7 @@ fn load_app_armor_profile(settings: &Settings) {
     }
 }
 
-/// The ends at which others wake the sync loop, and its own.
+/// Makes the channels that wake the sync loop. The senders are for the other parts, the receivers for the loop.
 fn wake_ups() -> (WakeUps<Sender<()>>, WakeUps<Receiver<()>>) {
     let (objects_changed, objects) = bounded(1);
     let (pod_evicted, evictions) = bounded(1);
@@ -186,11 +188,11 @@ fn wake_ups() -> (WakeUps<Sender<()>>, WakeUps<Receiver<()>>) {
     (senders, receivers)
 }
 
-/// The ends at which other parts write to the sync loop.
+/// The senders on which other parts write to the sync loop.
 struct Senders {
     updates: Sender<PodUpdate>,
     images_changed: Sender<()>,
-    /// Dropping it ends the loop.
+    /// Channel that ends the sync loop when this sender is dropped.
     stop: Sender<()>,
 }
 
@@ -224,7 +226,7 @@ fn channels(
 
 type ResultUpdates = Receiver<results::Update>;
 
-/// The three caches, and their channels in the order liveness, readiness, startup.
+/// Makes the caches of probe results. Their channels are in the order liveness, readiness, startup.
 fn results_managers() -> (manager::Results, [ResultUpdates; 3]) {
     let make = || {
         let (send, receive) = bounded(results::UPDATES_CAPACITY);
@@ -244,12 +246,12 @@ fn results_managers() -> (manager::Results, [ResultUpdates; 3]) {
 struct StartedPleg {
     pleg: Arc<Pleg>,
     lifecycle: Receiver<PodLifecycleEvent>,
-    /// Dropping it ends the thread.
+    /// Channel that ends PLEG's thread when this sender is dropped.
     stop: Sender<()>,
 }
 
-/// Starts PLEG and waits for its first listing, so that the sync loop's first look finds the runtime listed. When the
-/// listing takes longer, the sync loop rests instead.
+/// Starts PLEG and waits for its first listing, so that the sync loop finds the runtime listed. If the listing takes
+/// longer, the sync loop rests until it is there.
 fn start_pleg(runtime: Arc<dyn Runtime>) -> Result<StartedPleg, DaemonError> {
     let (events, lifecycle) = bounded(pleg::EVENTS_CAPACITY);
     let (stop, stopped) = bounded(0);
@@ -265,7 +267,7 @@ fn start_pleg(runtime: Arc<dyn Runtime>) -> Result<StartedPleg, DaemonError> {
     })
 }
 
-/// Dropping the sender ends the thread.
+/// Starts the thread of the checkpoint. The thread ends when the returned sender is dropped.
 fn start_checkpoint(
     checkpoint: Arc<Checkpoint>,
     prober: Arc<Prober>,
@@ -278,7 +280,7 @@ fn start_checkpoint(
     Ok((thread, stop))
 }
 
-/// Dropping the sender ends the thread.
+/// Starts the thread that watches volumes with limits. The thread ends when the returned sender is dropped.
 fn start_eviction(
     shared: &Shared,
     kuberuntime: Arc<KubeRuntime>,
@@ -312,7 +314,7 @@ fn start_proxy(
     let networks = &engine.networks;
     let woken = feed.clone();
     let kinds = &ObjectKind::OF_SERVICES;
-    // The feed says when; what has changed is read as a whole.
+    // The feed only tells when something has changed. The thread then reads all services again.
     shared.sources.objects.watch(kinds, move || woken.wake());
     let path = Auto::new(auto::Deps {
         mode: settings.proxy_mode,
@@ -347,7 +349,7 @@ fn start_proxy(
     Ok((thread, stop))
 }
 
-/// Returns the settings of the name server; None where podprobe answers no names.
+/// Returns the settings of the name server; None if podprobe does not answer names.
 fn names(settings: &Settings) -> Option<NameSettings> {
     let addresses = settings.own_dns();
     (!addresses.is_empty()).then(|| NameSettings {
@@ -357,7 +359,7 @@ fn names(settings: &Settings) -> Option<NameSettings> {
     })
 }
 
-/// Returns the ports on which podprobe itself listens: no service may have them.
+/// Returns the ports that podprobe itself listens on. No service may have one of them.
 fn own_ports(settings: &Settings) -> Vec<OwnPort> {
     let own = |at: SocketAddr, what: &str| OwnPort {
         address: Some(at.ip()).filter(|ip| !ip.is_unspecified()),
@@ -450,7 +452,7 @@ fn start_file_source(
     .map_err(cannot("watch the pods directory"))
 }
 
-/// Starts the source of pods from `staticPodURL`; None without that setting.
+/// Starts the source of pods from `staticPodURL`. Returns None if the URL is not set.
 fn start_http_source(
     settings: &Settings,
     layout: &Layout,
@@ -458,7 +460,7 @@ fn start_http_source(
     roster: &Roster,
 ) -> Result<Option<HttpSource>, DaemonError> {
     let Some(url) = &settings.static_pod_url else {
-        // What an earlier daemon has fetched may hold secrets, and nobody reads it any more.
+        // The response that an earlier daemon has stored may contain secrets, and nothing reads it any more.
         let _ = remove_tree(&layout.last_good_url());
         return Ok(None);
     };
@@ -499,8 +501,8 @@ fn start_exit_listener(
         .map_err(cannot("listen for ends"))
 }
 
-/// Starts the thread `images`. At most one notice that names of images have changed waits for the sync loop; it stands for
-/// later changes, too.
+/// Starts the thread `images`. At most one notice of changed image names waits for the sync loop. It also stands for
+/// later changes.
 fn start_image_keeper(
     settings: &Settings,
     layout: &Layout,

@@ -74,8 +74,8 @@ pub struct Container {
     pub security_context: SecurityContext,
     /// True if the container's standard input stays open; otherwise the input is /dev/null.
     pub stdin: bool,
-    /// True if the container's standard input should end with the first client that has attached to it. Podprobe does
-    /// not implement attach yet, so the input stays open.
+    /// True if the container's standard input ends when the first client that was attached to it leaves. It has no
+    /// effect if the container has a terminal.
     pub stdin_once: bool,
     /// True if the container gets a terminal. Its output is then a single stream.
     pub tty: bool,

@@ -45,12 +45,12 @@ pub struct RestartRule {
     pub exit_codes: Option<RestartExitCodes>,
 }
 
-/// `exitCodes` of a restart rule.
+/// `exitCodes` of a restart rule: the exit codes that the rule applies to.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RestartExitCodes {
     /// Comparison with `values`: `In` or `NotIn`.
     pub operator: String,
-    /// Exit codes to compare with, at most 255 of them.
+    /// Exit codes to compare with; at most 255.
     pub values: Vec<i32>,
 }

@@ -27,7 +27,7 @@ pub struct PodSecurityContext {
     pub fs_group_change_policy: Option<String>,
     /// Seccomp profile of the containers; default `Unconfined`.
     pub seccomp_profile: Option<SeccompProfile>,
-    /// AppArmor profile of the containers. The default is the runtime's own profile if the node has AppArmor.
+    /// AppArmor profile of the containers. The default is the runtime's own profile if that is loaded on the node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub app_armor_profile: Option<AppArmorProfile>,
     /// Kernel parameters that are set in the pod's own namespaces.
@@ -75,7 +75,7 @@ pub struct AppArmorProfile {
 pub struct SecurityContext {
     /// Added to and dropped from containerd's default set; names in any case, with or without `CAP_`, or `ALL`.
     pub capabilities: Capabilities,
-    /// True gives the container all capabilities and all devices, and masks nothing.
+    /// True if the container gets all capabilities and all devices. No path is masked for such a container.
     pub privileged: Option<bool>,
     /// Numeric id of the user that the container runs as.
     pub run_as_user: Option<i64>,

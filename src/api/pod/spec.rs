@@ -104,7 +104,7 @@ pub struct PodReadinessGate {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodOs {
-    /// `linux` or `windows`.
+    /// Name of the operating system: `linux` or `windows`.
     pub name: String,
 }
 

@@ -69,7 +69,7 @@ pub(crate) struct WrittenServicePort {
     pub(crate) app_protocol: Option<String>,
 }
 
-/// `spec.sessionAffinityConfig`.
+/// `spec.sessionAffinityConfig`: for how long a client keeps its endpoint.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct WrittenAffinityConfig {
@@ -77,7 +77,7 @@ pub(crate) struct WrittenAffinityConfig {
     pub(crate) client_ip: Option<WrittenClientIp>,
 }
 
-/// `spec.sessionAffinityConfig.clientIP`.
+/// `spec.sessionAffinityConfig.clientIP`: the time for which a client keeps its endpoint.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct WrittenClientIp {
@@ -98,7 +98,7 @@ pub(crate) struct WrittenLoadBalancer {
     pub(crate) ingress: Vec<WrittenIngress>,
 }
 
-/// `status.loadBalancer.ingress[]`.
+/// `status.loadBalancer.ingress[]`: an address of the load balancer.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct WrittenIngress {

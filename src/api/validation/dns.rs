@@ -1,4 +1,4 @@
-//! Validation of the fields for host names of containers and for their resolver (kubelet-probes 1.7).
+//! Validates the fields for host names of containers and for their resolver (kubelet-probes 1.7).
 
 use std::net::IpAddr;
 

@@ -1,4 +1,4 @@
-//! Validation of EndpointSlices and Endpoints that have their defaults, with the API's rules and texts (kube-services 2).
+//! Validates EndpointSlices and Endpoints that have their defaults, with the API's rules and texts (kube-services 2).
 
 use std::collections::HashSet;
 

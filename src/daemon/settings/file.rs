@@ -1,4 +1,4 @@
-//! The configuration file as it is written, and what follows from it.
+//! The configuration file as it is written, and the settings that it results in.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -27,7 +27,7 @@ use crate::net::network::NetworkChoice;
 use crate::net::proxy::auto::ProxyMode;
 use crate::pods::container_config::SwapBehavior;
 
-/// config.json as written; every key is optional, and null means absent.
+/// The keys of config.json as written. Every key is optional, and null means that the key is absent.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub(super) struct File {
@@ -188,7 +188,7 @@ impl File {
             });
         }
         let max_parallel = self.max_parallel_image_pulls;
-        // The kubelet's default and its check.
+        // The default and the check are those of the kubelet.
         let serialize = self.serialize_image_pulls;
         let serialize = serialize.unwrap_or(max_parallel.is_none_or(|n| n == 1));
         if serialize && max_parallel.is_some_and(|n| n > 1) {
@@ -289,9 +289,9 @@ pub(super) fn host_name() -> String {
         .unwrap_or_default()
 }
 
-/// The source address of packets to other hosts, as the kubelet finds it: the address of the
-/// interface with the default route. None without a route. Nothing is sent: a datagram socket only
-/// chooses a route.
+/// Returns the source address of packets to other hosts: the address of the interface with the default route, as the
+/// kubelet finds it. Returns None without a route. Nothing is sent, because connecting a datagram socket only chooses
+/// a route.
 pub(super) fn own_address() -> Option<IpAddr> {
     let towards = |bind: &str, documentation: &str| {
         let socket = UdpSocket::bind((bind, 0)).ok()?;
@@ -301,7 +301,7 @@ pub(super) fn own_address() -> Option<IpAddr> {
     towards("0.0.0.0", "192.0.2.1").or_else(|| towards("::", "2001:db8::1"))
 }
 
-/// The kubelet's check.
+/// Checks `singleProcessOOMKill` as the kubelet does: false needs cgroup v2.
 pub(super) fn check_oom_kill(single: Option<bool>, pure_v2: bool) -> Result<(), SettingsError> {
     match (single, pure_v2) {
         (Some(false), false) => Err(SettingsError::OomKill),
@@ -310,7 +310,7 @@ pub(super) fn check_oom_kill(single: Option<bool>, pure_v2: bool) -> Result<(), 
 }
 
 pub(super) fn parse(bytes: &[u8]) -> Result<File, FileError> {
-    // serde would read `[]` as an object without keys.
+    // serde would accept `[]` as an object without keys.
     if !bytes.trim_ascii_start().starts_with(b"{") {
         return Err(FileError::NoObject);
     }

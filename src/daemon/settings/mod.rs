@@ -1,5 +1,6 @@
-//! The daemon's configuration: `config.json` with KubeletConfiguration's names wherever the kubelet has one, and the
-//! command line over it. Every key is in config/config.json with its default (a test compares the two).
+//! The daemon's configuration: `config.json`, and options of the command line that override it. Keys have the names
+//! of KubeletConfiguration where the kubelet has such a key. Every key is in config/config.json with its default (a
+//! test compares the two).
 
 mod error;
 mod file;
@@ -35,8 +36,8 @@ use file::{File, check_oom_kill, host_name, own_address};
 use values::HEALTHZ_PORT;
 pub use values::ValueError;
 
-/// The validated configuration of the daemon. The first word of a field's comment is its key; the table in
-/// docs/manual/configuration.md is made of them, and their links lead from there.
+/// The validated configuration of the daemon. The comment of each field begins with the field's key. The table in
+/// docs/manual/configuration.md consists of these comments, so their links are relative to that page.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// `nodeName`: the end of every pod's name, in lower case; empty is the host name.
@@ -45,7 +46,8 @@ pub struct Settings {
     pub static_pod_path: PathBuf,
     /// `fileCheckFrequency`: how often the directory is listed besides being watched; 100ms to 24h.
     pub file_check_frequency: Duration,
-    /// `staticPodURL`: where pods are fetched from besides, http or https ([Pods from a URL](pod-files.md#pods-from-a-url)); empty is nowhere.
+    /// `staticPodURL`: where pods are fetched from besides, http or https ([Pods from a
+    /// URL](pod-files.md#pods-from-a-url)); empty is nowhere.
     pub static_pod_url: Option<WebUrl>,
     /// `staticPodURLHeader`: headers of these requests, each with its values.
     pub static_pod_url_header: BTreeMap<String, Vec<String>>,
@@ -73,21 +75,25 @@ pub struct Settings {
     pub service_cidrs: Vec<Cidr>,
     /// `proxyMode`: what sends clients of services to pods: `auto`, `nftables` or `userspace` ([below](#network-and-proxymode)).
     pub proxy_mode: ProxyMode,
-    /// `healthzBindAddress`: where the health of services is asked for ([Health](services-and-names.md#health)), an address with a port; empty is nowhere.
+    /// `healthzBindAddress`: where the health of services is asked for ([Health](services-and-names.md#health)), an
+    /// address with a port; empty is nowhere.
     pub healthz_bind_address: Option<SocketAddr>,
     /// `healthzPort`: the port of the daemon's own health on 127.0.0.1 ([Server](server.md)); 0 is nowhere.
     pub healthz_port: Option<u16>,
     /// `address`: the address of `port`.
     pub address: IpAddr,
-    /// `port`: the port where the server answers with TLS; it needs the two files of TLS, and a client CA or a token; 0 is nowhere.
+    /// `port`: the port where the server answers with TLS; it needs the two files of TLS, and a client CA or a token;
+    /// 0 is nowhere.
     pub port: Option<u16>,
     /// `tlsCertFile`: the certificate that the server shows on `port`, with the intermediate ones, in PEM.
     pub tls_cert_file: Option<PathBuf>,
     /// `tlsPrivateKeyFile`: its key, in PEM, which only its owner can read.
     pub tls_private_key_file: Option<PathBuf>,
-    /// `authentication.x509.clientCAFile`: certificate authorities, in PEM; a client on `port` with a certificate of theirs may do everything.
+    /// `authentication.x509.clientCAFile`: certificate authorities, in PEM; a client on `port` with a certificate of
+    /// theirs may do everything.
     pub client_ca_file: Option<PathBuf>,
-    /// `authentication.bearerTokenFile`: a token; a client that sends it on `port` may do everything; 16 to 4096 characters, in a file that only its owner can read.
+    /// `authentication.bearerTokenFile`: a token; a client that sends it on `port` may do everything; 16 to 4096
+    /// characters, in a file that only its owner can read.
     pub bearer_token_file: Option<PathBuf>,
     /// `readOnlyPort`: the port on 127.0.0.1 where everybody gets metrics, pods and the status page; 0 is nowhere.
     pub read_only_port: Option<u16>,
@@ -99,21 +105,25 @@ pub struct Settings {
     pub max_pods: usize,
     /// `podPidsLimit`: how many processes and threads a pod may have; -1 is no limit.
     pub pod_pids_limit: Option<i64>,
-    /// `singleProcessOOMKill`: of a container that has no memory left the kernel kills one process (true) or all (false); null goes by the cgroups ([below](#memory)).
+    /// `singleProcessOOMKill`: of a container that has no memory left the kernel kills one process (true) or all
+    /// (false); null goes by the cgroups ([below](#memory)).
     pub single_process_oom_kill: Option<bool>,
     /// `memorySwap.swapBehavior`: which containers may be swapped out: `NoSwap` or `LimitedSwap` ([below](#memory)).
     pub swap_behavior: SwapBehavior,
     /// `nodeLabels`: labels of the node besides those that every node has.
     pub node_labels: BTreeMap<String, String>,
-    /// `allowedUnsafeSysctls`: kernel parameters that pods may set besides the safe ones; one that ends with `*` stands for all that begin so.
+    /// `allowedUnsafeSysctls`: kernel parameters that pods may set besides the safe ones; one that ends with `*`
+    /// stands for all that begin so.
     pub allowed_unsafe_sysctls: Vec<String>,
     /// `resolvConf`: the node's resolver file, from which the pods' are made; empty is the resolver of the node itself.
     pub resolv_conf: Option<PathBuf>,
-    /// `clusterDNS`: addresses of the resolver of pods with `dnsPolicy: ClusterFirst`; none is podprobe's own ([below](#resolvers)).
+    /// `clusterDNS`: addresses of the resolver of pods with `dnsPolicy: ClusterFirst`; none is podprobe's own
+    /// ([below](#resolvers)).
     pub cluster_dns: Vec<IpAddr>,
     /// `clusterDomain`: the domain of the cluster ([below](#resolvers)); empty: there are no names of services.
     pub cluster_domain: String,
-    /// `imageGCHighThresholdPercent`: when the disk is as full as this, pulled images that no container uses are removed; 0 to 100, 100 is never.
+    /// `imageGCHighThresholdPercent`: when the disk is as full as this, pulled images that no container uses are
+    /// removed; 0 to 100, 100 is never.
     pub image_gc_high_threshold_percent: u8,
     /// `imageGCLowThresholdPercent`: images are removed until the disk is as full as this; less than the high one.
     pub image_gc_low_threshold_percent: u8,
@@ -129,15 +139,18 @@ pub struct Settings {
     pub runtime: RuntimeChoice,
     /// `runtimeClasses`: further runtimes by the name that a pod gives in `runtimeClassName`, each `embedded` or a path.
     pub runtime_classes: BTreeMap<String, RuntimeChoice>,
-    /// `allowUnfilteredDevices`: whether containers run on a node whose kernel cannot filter their devices ([Volumes](volumes.md#devices)); there any image can read and write the node's disks.
+    /// `allowUnfilteredDevices`: whether containers run on a node whose kernel cannot filter their devices
+    /// ([Volumes](volumes.md#devices)); there any image can read and write the node's disks.
     pub allow_unfiltered_devices: bool,
-    /// `loadAppArmorProfile`: whether the daemon loads its own `podprobe-default` when it starts, in place of one of that name ([AppArmor](apparmor.md)).
+    /// `loadAppArmorProfile`: whether the daemon loads its own `podprobe-default` when it starts, in place of one of
+    /// that name ([AppArmor](apparmor.md)).
     pub load_app_armor_profile: bool,
-    /// The file as it was read, for who asks for the configuration in force; no key of it.
+    /// Content of the file as it was read, for clients that ask for the configuration in force. This field has no
+    /// key.
     pub written: Option<Arc<Value>>,
 }
 
-/// Every key with its default.
+/// The file with every key and its default.
 const SHIPPED: &str = include_str!("../../../config/config.json");
 impl Default for Settings {
     fn default() -> Self {
@@ -194,20 +207,20 @@ impl Default for Settings {
     }
 }
 
-/// Options of the command line that override the file; None leaves the file's value.
+/// Options of the command line that override the configuration file. None keeps the value of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Overrides {
-    /// `--pods`.
+    /// Path of the directory of pod files, from `--pods`.
     pub static_pod_path: Option<PathBuf>,
-    /// `--runtime`: `embedded` or a path.
+    /// Runtime from `--runtime`: `embedded` or a path.
     pub runtime: Option<String>,
-    /// `--node-name`.
+    /// Name of the node, from `--node-name`.
     pub node_name: Option<String>,
 }
 
 impl Settings {
-    /// Where podprobe answers names itself: the tenth address of each range of services. Nowhere where `clusterDNS` names
-    /// other resolvers or there is no `clusterDomain`.
+    /// Returns the addresses at which podprobe itself answers names: the tenth address of each range of services.
+    /// Empty if `clusterDNS` names other resolvers, or if there is no `clusterDomain`.
     pub fn own_dns(&self) -> Vec<IpAddr> {
         if !self.cluster_dns.is_empty() || self.cluster_domain.is_empty() {
             return Vec::new();
@@ -216,12 +229,13 @@ impl Settings {
         ranges.filter_map(|range| range.nth(DNS_PLACE)).collect()
     }
 
-    /// Reads the configuration: `named` is the file of `--config`; without it
-    /// `layout.config_file()`, which may be missing. The pods directory is the one of `overrides`,
-    /// else of the file, else `layout.pods_dir()`.
+    /// Reads the configuration. `named` is the file of `--config`. Without it, the file is `layout.config_file()`,
+    /// which may be missing. The pods directory is that of `overrides`, else that of the file, else
+    /// `layout.pods_dir()`.
     ///
     /// # Errors
-    /// Returns [`SettingsError`] if a named file is missing, a file cannot be read, a key is unknown or a value is not allowed.
+    /// Returns [`SettingsError`] if a named file is missing, a file cannot be read, a key is unknown or a value is
+    /// not allowed.
     pub fn load(
         layout: &Layout,
         named: Option<&Path>,
@@ -237,7 +251,7 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Every key with its value in force, as `/configz` shows it; what may hold a password is masked.
+    /// Returns every key with its value in force, as `/configz` shows it. Values that may be passwords are masked.
     pub fn in_force(&self) -> Value {
         let mut all: Value = serde_json::from_str(SHIPPED).unwrap_or_default();
         if let Some(written) = &self.written {
@@ -261,7 +275,7 @@ impl Settings {
         all
     }
 
-    /// Reads the key `registries` alone, for a verb that only pulls images.
+    /// Reads only the key `registries`, for commands that only pull images.
     ///
     /// # Errors
     /// Returns [`SettingsError`] if the file cannot be read or used.
@@ -272,7 +286,7 @@ impl Settings {
         Ok(File::read(layout, named)?.registries.unwrap_or_default())
     }
 
-    /// Returns which pulled images are removed when the disk is full.
+    /// Returns the policy for removing pulled images when the disk is full.
     pub fn image_gc(&self) -> ImageGcPolicy {
         ImageGcPolicy {
             high_percent: self.image_gc_high_threshold_percent,
@@ -281,7 +295,7 @@ impl Settings {
         }
     }
 
-    /// Returns the settings from which the networks of pods are made.
+    /// Returns the settings of the pods' networks.
     pub fn networks(&self, layout: &Layout) -> NetworkSettings {
         NetworkSettings {
             choice: self.network,
@@ -301,7 +315,7 @@ impl Settings {
         }
     }
 
-    /// Returns the options with which the runtime of this node is made. The layout must be absolute.
+    /// Returns the options of the runtime of this node. The layout must be absolute.
     pub fn shims(&self, layout: &Layout) -> ShimOptions {
         ShimOptions {
             runtime: self.runtime.clone(),
@@ -322,7 +336,7 @@ impl Settings {
         }
     }
 
-    /// Returns the keys from which the resolvers of pods are made.
+    /// Returns the settings of the pods' resolvers.
     pub fn node_dns(&self) -> NodeDns {
         NodeDns {
             cluster: ClusterDns {
@@ -335,7 +349,7 @@ impl Settings {
         }
     }
 
-    /// How many images are pulled at once.
+    /// Returns how many images may be pulled at the same time.
     pub fn parallel_image_pulls(&self) -> Parallel {
         match (self.serialize_image_pulls, self.max_parallel_image_pulls) {
             (true, _) => Parallel::Serial,
@@ -345,7 +359,7 @@ impl Settings {
     }
 }
 
-/// Replaces what `above` has, key by key; null leaves it.
+/// Replaces the values of `below` by those of `above`, key by key. A null in `above` keeps the value.
 fn overlay(below: &mut Value, above: &Value) {
     match (below, above) {
         (_, Value::Null) => {}

@@ -57,7 +57,7 @@ fn the_shipped_file_has_every_key_with_its_default() {
             .cloned()
             .collect::<std::collections::BTreeSet<_>>()
     };
-    // serde names every known key when it meets an unknown one.
+    // The error of serde for an unknown key names every known key.
     let known = |json: &str| {
         let text = serde_json::from_str::<File>(json).unwrap_err().to_string();
         text.split('`')

@@ -1,4 +1,5 @@
-//! The values of the configuration file: each function reads one, and says what is allowed where it is not.
+//! The values of the configuration file. Each function reads one value, and its error names the values that are
+//! allowed.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -22,15 +23,15 @@ use crate::net::network::NetworkChoice;
 use crate::net::proxy::auto::ProxyMode;
 use crate::pods::container_config::SwapBehavior;
 
-/// The kernel's most (PID_MAX_LIMIT).
+/// Largest number of process ids that the kernel has (PID_MAX_LIMIT).
 const PID_MAX: i64 = 4_194_304;
-/// kube-proxy's.
+/// Port of kube-proxy for the health of services.
 pub(super) const HEALTHZ_PORT: u16 = 10256;
 
-/// A value that is not allowed.
+/// The reasons for which a value is not allowed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ValueError {
-    /// The text is no duration.
+    /// The text is not a duration.
     #[error(transparent)]
     Duration(#[from] DurationError),
     /// The duration is too short or too long.
@@ -39,93 +40,94 @@ pub enum ValueError {
         go_duration(*value), go_duration(*min), go_duration(*max)
     )]
     DurationOutOfRange {
-        /// The duration as given.
+        /// Duration as given.
         value: Duration,
-        /// The shortest.
+        /// Shortest duration that is allowed.
         min: Duration,
-        /// The longest.
+        /// Longest duration that is allowed.
         max: Duration,
     },
     /// The number is too small or too large.
     #[error("{value} is out of range: allowed are {} to {}", allowed.start(), allowed.end())]
     OutOfRange {
-        /// The number as given.
+        /// Number as given.
         value: i64,
-        /// The numbers that are allowed.
+        /// Numbers that are allowed.
         allowed: RangeInclusive<i64>,
     },
-    /// The number is no limit of processes.
+    /// The number is not a limit of processes.
     #[error("{0} is out of range: allowed are -1 for no limit and 1 to {PID_MAX}")]
     Pids(i64),
-    /// The number is no port.
+    /// The number is not a port.
     #[error("{0} is out of range: allowed are 1 to 65535, and 0 for nowhere")]
     Port(i64),
     /// The text is not the name of a header.
     #[error("{0:?} is not the name of a header")]
     HeaderName(String),
-    /// The header with this name cannot have its value, which may be a password and is not repeated.
+    /// The value of the header with this name is not text that a header can have. It may be a password, so it is not
+    /// repeated.
     #[error("the value of {0} is not text that a header can have")]
     HeaderValue(String),
-    /// The text is no size of a log.
+    /// The text is not the size of a log.
     #[error("\"{0}\" is not a size from 4Ki to 1024Gi, such as \"10Mi\"")]
     LogSize(String),
-    /// The two are not a label.
+    /// Key and value are not a label.
     #[error("{key}={value} is not a label: {complaint}")]
     Label {
-        /// The key as given.
+        /// Key as given.
         key: String,
-        /// The value as given.
+        /// Value as given.
         value: String,
-        /// The first rule that one of the two breaks.
+        /// First rule that the key or the value breaks.
         complaint: String,
     },
-    /// The text is no IP address.
+    /// The text is not an IP address.
     #[error("\"{0}\" is not an IP address")]
     Address(String),
-    /// The text is no IP address with a port.
+    /// The text is not an IP address with a port.
     #[error(
         "\"{0}\" is not an address with a port such as \"127.0.0.1:10256\" or \"[::1]:10256\"; empty is nowhere"
     )]
     BindAddress(String),
-    /// The path begins at the working directory.
+    /// The path is relative.
     #[error("\"{}\" is not an absolute path", .0.display())]
     RelativePath(PathBuf),
-    /// The text is no range of addresses.
+    /// The text is not a range of addresses.
     #[error(transparent)]
     Range(#[from] CidrError),
     /// The range is too large or too small.
     #[error("\"{range}\": its prefix must be {} to {}", allowed.start(), allowed.end())]
     Prefix {
-        /// The range as given.
+        /// Range as given.
         range: String,
-        /// The prefixes that are allowed.
+        /// Prefix lengths that are allowed, in bits.
         allowed: RangeInclusive<u8>,
     },
-    /// The text has more ranges than one of each family.
+    /// The text has more than one range of a family.
     #[error("\"{0}\": at most one range of IPv4 and one of IPv6")]
     TooManyRanges(String),
-    /// The text is no name of a domain or of a class.
+    /// The text is not the name of a domain or of a class.
     #[error("\"{name}\": {complaint}")]
     Subdomain {
-        /// The name as given.
+        /// Name as given.
         name: String,
-        /// The first rule that it breaks.
+        /// First rule that the name breaks.
         complaint: String,
     },
-    /// The text is no host.
+    /// The text is not a host name or an address.
     #[error("\"{0}\" is not a host name or an address")]
     Host(String),
-    /// The text is no runtime.
+    /// The text does not name a runtime.
     #[error("\"{0}\" is neither \"embedded\" nor the absolute path of an OCI runtime")]
     Runtime(String),
-    /// The text is no name of a node.
+    /// The text is not the name of a node.
     #[error(
         "\"{0}\" is not a DNS subdomain: lower case letters, digits, '-' and '.', at most 253, each part from letter or digit to letter or digit"
     )]
     NodeName(String),
 }
 
-/// A value that is checked while it is read, so that the error has a position in the file.
+/// Checks a value while it is read, so that the error has a position in the file.
 fn checked<'de, D: Deserializer<'de>, R: Deserialize<'de>, T, E: Display>(
     d: D,
     check: impl Fn(R) -> Result<T, E>,
@@ -160,7 +162,7 @@ pub(super) fn check_frequency<'de, D: Deserializer<'de>>(
 pub(super) fn pod_url<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Option<WebUrl>>, D::Error> {
     checked(d, |t: String| match t.as_str() {
         "" => Ok(None),
-        // not repeated in the error: it may hold a password
+        // The error does not repeat the URL, because it may contain a password.
         t => WebUrl::parse(t).map(Some).map_err(|e| e.to_string()),
     })
 }
@@ -296,7 +298,8 @@ pub(super) fn address<'de, D: Deserializer<'de>>(d: D) -> Result<Option<IpAddr>,
     Ok(address?.flatten())
 }
 
-/// Reads an address with a port; empty is nowhere. As in kube-proxy's configuration, an address alone has the default port.
+/// Reads an address with a port. An empty text means that nothing listens. As in kube-proxy's configuration, an
+/// address without a port gets the default port.
 pub(super) fn bind_address<'de, D: Deserializer<'de>>(
     d: D,
 ) -> Result<Option<Option<SocketAddr>>, D::Error> {
@@ -312,7 +315,7 @@ pub(super) fn bind_address<'de, D: Deserializer<'de>>(
     })
 }
 
-/// Reads a port; 0 opens no port.
+/// Reads a port. 0 means that nothing listens.
 pub(super) fn port_or_none<'de, D: Deserializer<'de>>(
     d: D,
 ) -> Result<Option<Option<u16>>, D::Error> {
@@ -416,7 +419,7 @@ pub(super) fn absolute_path<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Pa
     checked(d, absolute)
 }
 
-/// Empty is none.
+/// Reads a path. An empty text means that there is none.
 pub(super) fn path_or_none<'de, D: Deserializer<'de>>(
     d: D,
 ) -> Result<Option<Option<PathBuf>>, D::Error> {
@@ -474,7 +477,7 @@ pub(super) fn check_runtime(text: &str) -> Result<RuntimeChoice, ValueError> {
     }
 }
 
-/// Lower case; a DNS subdomain, since it becomes part of every pod's name.
+/// Returns the name of a node in lower case. It must be a DNS subdomain, because it becomes part of every pod's name.
 pub(super) fn check_node_name(name: &str) -> Result<String, ValueError> {
     let lower = name.to_lowercase();
     let edge = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();

@@ -1,4 +1,4 @@
-//! What Prometheus and the kubelet's clients read of a whole daemon.
+//! Tests of what Prometheus and the kubelet's clients read from a whole daemon.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -7,15 +7,15 @@ use super::*;
 use crate::engine::runtime::{RuntimeError, RuntimeState};
 use crate::face::server::{Health, Metrics, Registry, Resources};
 
-/// A container that the image store of these tests does not have, of a registry that refuses connections.
+/// Image that the image store of these tests does not have, from a registry that refuses connections.
 const MISSING: &str = "127.0.0.1:1/missing:1";
 
-/// Every image is there but [`MISSING`].
+/// True if the image store does not have the image; it has every image except [`MISSING`].
 pub(super) fn is_missing(reference: &str) -> bool {
     reference == MISSING
 }
 
-/// A daemon to which everything has happened that it counts.
+/// Returns a daemon after every kind of event that its metrics count.
 pub(super) fn eventful() -> Harness {
     eventful_with(Settings::default())
 }
@@ -80,7 +80,7 @@ impl Harness {
         self.pod_file().with_file_name(name)
     }
 
-    /// The init container runs and ends.
+    /// Waits until the init container runs, and ends it.
     fn end_init(&self) {
         let deadline = Instant::now() + CEILING;
         let ended = || {
@@ -108,7 +108,7 @@ impl Harness {
         ]
     }
 
-    /// Waits for a line of `/metrics` that begins so.
+    /// Waits for a line of `/metrics` that begins with `start`.
     #[track_caller]
     fn until_line(&self, start: &str) -> String {
         let deadline = Instant::now() + CEILING;
@@ -122,7 +122,7 @@ impl Harness {
         }
     }
 
-    /// Everything that is counted late.
+    /// Waits until all metrics that are counted late are there.
     pub(super) fn until_all_is_counted(&self) {
         for start in [
             "prober_probe_total{",
@@ -150,7 +150,7 @@ pub(super) fn text_of(path: &str) -> String {
     fs::read_to_string(repository(path)).unwrap()
 }
 
-/// Leaves out metrics whose names others have given: the documentation of those others tells of them.
+/// Leaves out metrics with names from other projects, because the documentation of those projects describes them.
 #[test]
 fn the_manual_tells_of_every_metric_that_is_podprobe_s_own() {
     let h = eventful();
@@ -197,7 +197,7 @@ fn what_happened_is_counted_and_series_go_with_their_pod() {
             env!("CARGO_PKG_VERSION")
         ),
     ] {
-        // The runtime is listed once a second.
+        // The runtime is listed once a second, so the line may come late.
         assert_eq!(h.until_line(line), line);
     }
     let value = |name: &str| -> f64 {

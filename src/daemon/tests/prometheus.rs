@@ -1,4 +1,5 @@
-//! The files for Prometheus and Grafana in config/, beside what a whole daemon emits: promtool and a real Prometheus read both.
+//! Compares the files for Prometheus and Grafana in config/ with the metrics of a whole daemon. promtool and a real
+//! Prometheus read both.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -10,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use super::bodies::{eventful, eventful_with, repository, text_of};
 use super::*;
 
-/// The names of samples, without the suffixes of histograms' families.
+/// Returns the names of the samples in a text of metrics, without the suffixes of histograms.
 fn names(text: &str) -> BTreeSet<&str> {
     let samples = text.lines().filter(|l| !l.starts_with('#'));
     samples.filter_map(|l| l.split(['{', ' ']).next()).collect()
@@ -38,7 +39,7 @@ fn alerts() -> Vec<(String, String)> {
     all
 }
 
-/// Every expression of the dashboard, its variables filled in.
+/// Returns every expression of the dashboard with its variables filled in.
 fn panels() -> Vec<String> {
     fn walk(value: &Value, found: &mut Vec<String>) {
         match value {
@@ -61,7 +62,7 @@ fn panels() -> Vec<String> {
     found.into_iter().map(filled).collect()
 }
 
-/// The metrics of an expression: names that are no function, no word of PromQL and no label.
+/// Returns the metrics of an expression: the names that are neither functions nor labels nor words of PromQL.
 fn metrics_of(expression: &str) -> BTreeSet<String> {
     let mut outside = String::new();
     let (mut quoted, mut depth) = (false, 0);
@@ -74,7 +75,7 @@ fn metrics_of(expression: &str) -> BTreeSet<String> {
             _ => {}
         }
     }
-    // Lists of labels follow these words.
+    // These words are followed by lists of labels.
     for word in [
         "by",
         "without",
@@ -118,14 +119,15 @@ fn the_metrics_of_an_expression_are_found() {
     );
 }
 
-/// A rule or a panel of a metric that does not exist is silent for ever.
+/// A rule or a panel with a metric that does not exist stays silent forever.
 #[test]
 fn the_dashboard_and_the_alerts_use_metrics_that_the_daemon_emits() {
     let h = eventful();
     h.until_all_is_counted();
     let bodies = h.bodies();
     let mut emitted: BTreeSet<&str> = bodies.iter().flat_map(|(_, text)| names(text)).collect();
-    // Prometheus makes it itself. No container of this runtime has a network or a cgroup; src/engine/stats/tests.rs has those series.
+    // Prometheus makes `up` itself. The containers of this runtime have no network and no cgroup, so their series are
+    // tested in src/engine/stats/tests.rs.
     let of_others = [
         "up",
         "container_network_receive_bytes_total",
@@ -147,7 +149,7 @@ fn the_dashboard_and_the_alerts_use_metrics_that_the_daemon_emits() {
     }
 }
 
-/// Names that the kubelet and kube-proxy have given, against the advice for names.
+/// Names that the kubelet and kube-proxy have given, against Prometheus' advice for names.
 const NAMES_OF_OTHERS: [&str; 3] = [
     "kubelet_evictions",
     "kubelet_pleg_discard_events",
@@ -224,18 +226,19 @@ fn promtool_agrees_with_the_rules_and_each_alert_has_its_test() {
         let fires = format!("ALERTS{{alertname=\"{alert}\",alertstate=\"firing\",");
         assert!(tests.contains(&fires), "{tests} has no test of {alert}");
     }
-    // The secrets that the example names are not there, and need not be.
+    // The files with the secrets that the example names do not exist. The check of the syntax does not need them.
     let config = repository("config/prometheus.yaml");
     let syntax = ["check", "config", "--syntax-only", config.to_str().unwrap()];
     let (good, said) = promtool(&syntax, "");
     assert!(good, "{said}");
 }
 
-/// The port of the example configuration.
+/// Port of the example configuration.
 const PORT: u16 = 10250;
 const TOKEN: &str = "token-of-the-scraper";
 
-/// Writes a key, a certificate for 127.0.0.1 and a token into that directory. Returns settings that open `port` with them.
+/// Writes a key, a certificate for 127.0.0.1 and a token into the directory. Returns settings that open `port` with
+/// them.
 fn with_port(dir: &Path) -> Settings {
     let made = Command::new("openssl")
         .args(
@@ -261,14 +264,14 @@ fn with_port(dir: &Path) -> Settings {
     }
 }
 
-/// Ends with its value.
+/// A Prometheus process, which ends when the value is dropped.
 struct Prometheus(Child);
 
 const PROMETHEUS: u16 = 9090;
 
 impl Prometheus {
-    /// With the configuration of config/, of which only the places are changed and how often it scrapes, and a job for each
-    /// body that it leaves out. The secrets are in `dir`.
+    /// Starts Prometheus with the configuration in config/. Only the paths, the addresses and the scrape interval are
+    /// changed, and a job is added for each body that the configuration leaves out. The secrets are in `dir`.
     fn start(dir: &Path) -> Self {
         let mut config = text_of("config/prometheus.yaml");
         let last = config.find("  - job_name: podprobe-cadvisor\n").unwrap();
@@ -304,7 +307,7 @@ impl Prometheus {
         Self(child)
     }
 
-    /// The answer of its API; None while it starts.
+    /// Returns the response of Prometheus' API; None while Prometheus starts.
     fn ask(path: &str) -> Option<Value> {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, PROMETHEUS)).ok()?;
         stream.set_read_timeout(Some(CEILING)).unwrap();
@@ -314,7 +317,8 @@ impl Prometheus {
         serde_json::from_str(answer.split_once("\r\n\r\n")?.1).ok()
     }
 
-    /// Returns how many series an instant query gives, or the answer that says why the query failed.
+    /// Returns the number of series in the result of an instant query. If the query failed, returns the response with
+    /// the reason.
     fn query(expression: &str) -> Result<usize, String> {
         let encoded: String = expression.bytes().map(|b| format!("%{b:02X}")).collect();
         let answer = Self::ask(&format!("/api/v1/query?query={encoded}")).ok_or("no answer")?;
@@ -330,7 +334,7 @@ impl Drop for Prometheus {
     }
 }
 
-/// At `port`, as on a node of people's. In a network of its own, so that no port is taken.
+/// The daemon listens at `port`, as on a real node. The test has its own network, so that no port is in use.
 #[test]
 fn a_real_prometheus_scrapes_every_body_and_evaluates_every_expression() {
     if !has("prometheus") || !has("openssl") {
