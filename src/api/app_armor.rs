@@ -2,7 +2,7 @@
 
 use super::pod::{AppArmorProfile, Container, Pod};
 
-/// Prefix of the old form of a profile: an annotation whose name ends with the name of the container.
+/// Prefix of the old form of a profile: an annotation named by this prefix and the name of the container.
 pub const ANNOTATION: &str = "container.apparmor.security.beta.kubernetes.io/";
 /// Value of the old form's annotation that means `RuntimeDefault`.
 pub const RUNTIME_DEFAULT: &str = "runtime/default";

@@ -258,7 +258,7 @@ pub struct EndpointPort {
     pub name: String,
     /// Protocol of the port: TCP or UDP.
     pub protocol: Protocol,
-    /// Number of the port. None means all ports in the API; in podprobe such a port leads nowhere.
+    /// Number of the port. None means all ports in the API. Podprobe leads no connection to such a port.
     pub port: Option<u16>,
     /// `appProtocol`, which is only shown and has no effect.
     pub app_protocol: Option<String>,

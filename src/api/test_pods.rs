@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::pod::Pod;
 use super::raw_object::RawObject;
 
-/// Builds a pod of namespace `default` whose UID is its name. Nothing is defaulted or validated.
+/// Builds a pod of namespace `default` with its name as UID. It gets no defaults and no validation.
 pub(crate) struct PodBuilder(Value);
 
 /// Returns a builder for a pod of that name, without containers.

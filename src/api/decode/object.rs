@@ -335,7 +335,7 @@ impl<'f, 't> Reader<'f, 't> {
         }
     }
 
-    /// Refuses each unknown field, because the field holds data that nobody would see.
+    /// Refuses each unknown field, because data in it would be lost without notice.
     fn unknown_fields(&mut self, known: &[&str]) {
         let names: BTreeSet<String> = self.raw.keys().cloned().collect();
         for name in names {

@@ -144,7 +144,7 @@ impl NotRun {
         self.0.iter().filter(told).map(OfKind::line).collect()
     }
 
-    /// Returns one line for each kind whose pods are missing because the objects are not run.
+    /// Returns one line for each kind that makes pods. These pods are missing, because the objects are not run.
     pub(super) fn of_workloads(&self) -> Vec<String> {
         let is_workload = |of: &&OfKind| of.standing == Standing::Workload;
         self.0

@@ -76,10 +76,10 @@ pub struct KeySelector {
 pub struct EnvFromSource {
     /// Prefix that is put before each key.
     pub prefix: String,
-    /// ConfigMap whose keys all become variables.
+    /// ConfigMap that gives a variable for each of its keys.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub config_map_ref: Option<ObjectReference>,
-    /// Secret whose keys all become variables.
+    /// Secret that gives a variable for each of its keys.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<ObjectReference>,
 }

@@ -10,7 +10,7 @@ pub struct PodSecurityContext {
     pub run_as_user: Option<i64>,
     /// Numeric id of the containers' primary group, 0–2147483647.
     pub run_as_group: Option<i64>,
-    /// True if a container whose user is 0 may not start.
+    /// True if a container may not start as user 0.
     pub run_as_non_root: Option<bool>,
     /// Extra groups of each container's first process.
     pub supplemental_groups: Vec<i64>,

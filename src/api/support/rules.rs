@@ -10,7 +10,7 @@ use crate::api::source::PodSource;
 
 /// A rule for a field that no type reads.
 pub(super) enum Rule {
-    /// The field has no meaning for a container, and nothing is said.
+    /// The field has no meaning for a container, so podprobe does not warn.
     Fine,
     /// The field does not change what a container sees or may do. A warning gives this reason.
     Warn(&'static str),

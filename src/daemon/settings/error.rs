@@ -40,7 +40,8 @@ pub enum SettingsError {
         "cannot use the host name as node name: {0}; set nodeName in the configuration or give --node-name"
     )]
     HostName(#[source] ValueError),
-    /// The threshold at which the removal of images ends is not below that at which it begins.
+    /// The low threshold, at which the removal of images ends, is not below the high threshold, at which the removal
+    /// begins.
     #[error(
         "imageGCLowThresholdPercent ({low}) must be less than imageGCHighThresholdPercent ({high})"
     )]
