@@ -211,7 +211,7 @@ pub struct VolumeMountStatus {
     /// True if the mount is not writable.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub read_only: bool,
-    /// `Disabled` for a read-only mount: mounts below it may be writable. Empty for other mounts.
+    /// `Disabled` for a read-only mount: mounts below it may be writable. None for other mounts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recursive_read_only: Option<String>,
 }

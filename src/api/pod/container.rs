@@ -19,7 +19,7 @@ use crate::api::quantity::Quantity;
 pub struct Container {
     /// Name of the container: a DNS label, unique in the pod.
     pub name: String,
-    /// Image of the container, by name; looked up among the images on the node.
+    /// Reference of the container's image, such as a name with a tag.
     pub image: String,
     /// When to pull the image: `Always`, `IfNotPresent` or `Never`. The default is Always for the tag `latest` or an
     /// image without tag, else IfNotPresent.

@@ -65,8 +65,8 @@ pub(super) fn validate_init_containers(errors: &mut Vec<FieldError>, spec: &PodS
                     .map(|field| FieldError::forbidden(child(&path, field), NOT_OF_INIT)),
             );
         }
-        // Two init containers may have the same host port, because they never run together. Only the ports of one
-        // container are checked against each other.
+        // Two init containers may have the same host port, because those that are not sidecars never run together. So
+        // only the ports of one container are checked against each other.
         conflicts(errors, std::slice::from_ref(container), |_| path.clone());
     }
 }
