@@ -211,7 +211,8 @@ pub struct VolumeMountStatus {
     /// True if the mount is not writable.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub read_only: bool,
-    /// `Disabled` for a read-only mount: mounts below it may be writable. None for other mounts.
+    /// Rule for mounts below a read-only mount: `Enabled` if they are read-only too, `Disabled` if they may be
+    /// writable. None for a mount that is writable.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recursive_read_only: Option<String>,
 }
