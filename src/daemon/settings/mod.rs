@@ -40,110 +40,121 @@ pub use values::ValueError;
 /// docs/manual/configuration.md consists of these comments, so their links are relative to that page.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// `nodeName`: the end of every pod's name, in lower case; empty is the host name.
+    /// `nodeName`: the name of the node, which ends every pod's name, in lower case; empty means the host name.
     pub node_name: String,
-    /// `staticPodPath`: the watched directory of pod files, or one file.
+    /// `staticPodPath`: the watched directory of pod files, or a single file.
     pub static_pod_path: PathBuf,
-    /// `fileCheckFrequency`: how often the directory is listed besides being watched; 100ms to 24h.
+    /// `fileCheckFrequency`: the time between two listings of the directory, which is also watched; 100ms to 24h.
     pub file_check_frequency: Duration,
-    /// `staticPodURL`: where pods are fetched from besides, http or https ([Pods from a
-    /// URL](pod-files.md#pods-from-a-url)); empty is nowhere.
+    /// `staticPodURL`: the URL that pods are also fetched from, http or https ([Pods from a
+    /// URL](pod-files.md#pods-from-a-url)); empty means that no pods are fetched.
     pub static_pod_url: Option<WebUrl>,
-    /// `staticPodURLHeader`: headers of these requests, each with its values.
+    /// `staticPodURLHeader`: headers of the requests for pods, each with its values.
     pub static_pod_url_header: BTreeMap<String, Vec<String>>,
-    /// `httpCheckFrequency`: the time between two such requests; 100ms to 24h.
+    /// `httpCheckFrequency`: the time between two requests for pods; 100ms to 24h.
     pub http_check_frequency: Duration,
-    /// `syncFrequency`: how often a healthy pod is looked at again; 1s to 24h.
+    /// `syncFrequency`: the time between two syncs of a healthy pod; 1s to 24h.
     pub sync_frequency: Duration,
-    /// `crashLoopBackOff.maxContainerRestartPeriod`: the longest wait before a restart; 1s to 300s.
+    /// `crashLoopBackOff.maxContainerRestartPeriod`: the longest back-off before a restart; 1s to 300s.
     pub max_container_restart_period: Duration,
     /// `containerLogMaxSize`: the size at which a log is rotated; 4Ki to 1024Gi.
     pub container_log_max_size: u64,
-    /// `containerLogMaxFiles`: how many files of a log are kept, the current one included; 2 to 1000.
+    /// `containerLogMaxFiles`: the number of files of a log that are kept, the current one included; 2 to 1000.
     pub container_log_max_files: u32,
-    /// `nodeIP`: the address of pods with hostNetwork, where their probes go; empty is the node's own ([below](#addresses)).
+    /// `nodeIP`: the address of pods with hostNetwork, which their probes connect to; empty means the node's own
+    /// ([below](#addresses)).
     pub node_ip: IpAddr,
-    /// `network`: what connects pods: `auto`, `bridge`, `cni` or `none` ([below](#network-and-proxymode)).
+    /// `network`: the network of pods: `auto`, `bridge`, `cni` or `none` ([below](#network-and-proxymode)).
     pub network: NetworkChoice,
-    /// `cniConfDir`: the directory of CNI configurations; empty is `etc/cni/net.d` below the root.
+    /// `cniConfDir`: the directory of CNI configurations; empty means `etc/cni/net.d` below the root.
     pub cni_conf_dir: Option<PathBuf>,
-    /// `cniBinDir`: the directories of CNI plugins, the first one first, with a comma between them.
+    /// `cniBinDir`: the directories of CNI plugins in the order in which they are searched, with a comma between
+    /// them.
     pub cni_bin_dirs: Vec<PathBuf>,
-    /// `podCIDR`: the addresses of pods, IPv4 or IPv6, or one of each with a comma between them; prefix 8 to 30 or 48 to 126.
+    /// `podCIDR`: the range of pod addresses, IPv4 or IPv6, or one of each with a comma between them; prefix 8 to 30
+    /// or 48 to 126.
     pub pod_cidrs: Vec<Cidr>,
-    /// `serviceCIDR`: the addresses of services, in the same form.
+    /// `serviceCIDR`: the range of service addresses, in the same form as `podCIDR`.
     pub service_cidrs: Vec<Cidr>,
-    /// `proxyMode`: what sends clients of services to pods: `auto`, `nftables` or `userspace` ([below](#network-and-proxymode)).
+    /// `proxyMode`: the data path that leads clients of services to pods: `auto`, `nftables` or `userspace`
+    /// ([below](#network-and-proxymode)).
     pub proxy_mode: ProxyMode,
-    /// `healthzBindAddress`: where the health of services is asked for ([Health](services-and-names.md#health)), an
-    /// address with a port; empty is nowhere.
+    /// `healthzBindAddress`: the address with a port where the health of services is served
+    /// ([Health](services-and-names.md#health)); empty means that the daemon does not listen.
     pub healthz_bind_address: Option<SocketAddr>,
-    /// `healthzPort`: the port of the daemon's own health on 127.0.0.1 ([Server](server.md)); 0 is nowhere.
+    /// `healthzPort`: the port on 127.0.0.1 where the daemon's own health is served ([Server](server.md)); 0 means
+    /// that the daemon does not listen.
     pub healthz_port: Option<u16>,
-    /// `address`: the address of `port`.
+    /// `address`: the address that the server listens on with `port`.
     pub address: IpAddr,
-    /// `port`: the port where the server answers with TLS; it needs the two files of TLS, and a client CA or a token;
-    /// 0 is nowhere.
+    /// `port`: the port where the server answers with TLS; it needs `tlsCertFile` and `tlsPrivateKeyFile`, and a
+    /// client CA or a token; 0 means that the server does not listen.
     pub port: Option<u16>,
-    /// `tlsCertFile`: the certificate that the server shows on `port`, with the intermediate ones, in PEM.
+    /// `tlsCertFile`: the certificate of the server on `port`, with the intermediate ones, in PEM.
     pub tls_cert_file: Option<PathBuf>,
-    /// `tlsPrivateKeyFile`: its key, in PEM, which only its owner can read.
+    /// `tlsPrivateKeyFile`: the key of `tlsCertFile`, in PEM, in a file that only its owner can read.
     pub tls_private_key_file: Option<PathBuf>,
     /// `authentication.x509.clientCAFile`: certificate authorities, in PEM; a client on `port` with a certificate of
-    /// theirs may do everything.
+    /// one of them may do everything.
     pub client_ca_file: Option<PathBuf>,
-    /// `authentication.bearerTokenFile`: a token; a client that sends it on `port` may do everything; 16 to 4096
-    /// characters, in a file that only its owner can read.
+    /// `authentication.bearerTokenFile`: a file with a token of 16 to 4096 characters, which only its owner can read;
+    /// a client that sends the token on `port` may do everything.
     pub bearer_token_file: Option<PathBuf>,
-    /// `readOnlyPort`: the port on 127.0.0.1 where everybody gets metrics, pods and the status page; 0 is nowhere.
+    /// `readOnlyPort`: the port on 127.0.0.1 where every client gets metrics, pods and the status page; 0 means that
+    /// the server does not listen.
     pub read_only_port: Option<u16>,
-    /// `enableDebuggingHandlers`: whether the server answers exec, run, attach, port-forward, cp and logs.
+    /// `enableDebuggingHandlers`: true if the server answers exec, run, attach, port-forward, cp and logs.
     pub enable_debugging_handlers: bool,
     /// `allowProbeHosts`: hosts that a probe may name besides the pod's own addresses and loopback.
     pub allow_probe_hosts: Vec<String>,
-    /// `maxPods`: how many pods run at a time; 1 or more.
+    /// `maxPods`: the largest number of pods that run at the same time; 1 or more.
     pub max_pods: usize,
-    /// `podPidsLimit`: how many processes and threads a pod may have; -1 is no limit.
+    /// `podPidsLimit`: the largest number of processes and threads in a pod; -1 means no limit.
     pub pod_pids_limit: Option<i64>,
-    /// `singleProcessOOMKill`: of a container that has no memory left the kernel kills one process (true) or all
-    /// (false); null goes by the cgroups ([below](#memory)).
+    /// `singleProcessOOMKill`: true if the kernel kills one process of a container that runs out of memory, false if
+    /// it kills all; null lets the cgroup version decide ([below](#memory)).
     pub single_process_oom_kill: Option<bool>,
-    /// `memorySwap.swapBehavior`: which containers may be swapped out: `NoSwap` or `LimitedSwap` ([below](#memory)).
+    /// `memorySwap.swapBehavior`: the containers that may be swapped out: `NoSwap` means none, `LimitedSwap` means
+    /// Burstable ones, in part ([below](#memory)).
     pub swap_behavior: SwapBehavior,
-    /// `nodeLabels`: labels of the node besides those that every node has.
+    /// `nodeLabels`: labels of the node, in addition to those that every node has.
     pub node_labels: BTreeMap<String, String>,
-    /// `allowedUnsafeSysctls`: kernel parameters that pods may set besides the safe ones; one that ends with `*`
-    /// stands for all that begin so.
+    /// `allowedUnsafeSysctls`: kernel parameters that pods may set besides the safe ones; a name that ends with `*`
+    /// means all parameters that begin with the text before it.
     pub allowed_unsafe_sysctls: Vec<String>,
-    /// `resolvConf`: the node's resolver file, from which the pods' are made; empty is the resolver of the node itself.
+    /// `resolvConf`: the resolver file that the resolver files of pods are made from; empty means the resolver of the
+    /// node itself.
     pub resolv_conf: Option<PathBuf>,
-    /// `clusterDNS`: addresses of the resolver of pods with `dnsPolicy: ClusterFirst`; none is podprobe's own
-    /// ([below](#resolvers)).
+    /// `clusterDNS`: addresses of the resolver of pods with `dnsPolicy: ClusterFirst`; an empty list means podprobe's
+    /// own resolver ([below](#resolvers)).
     pub cluster_dns: Vec<IpAddr>,
-    /// `clusterDomain`: the domain of the cluster ([below](#resolvers)); empty: there are no names of services.
+    /// `clusterDomain`: the domain of the cluster ([below](#resolvers)); empty means that services have no names.
     pub cluster_domain: String,
-    /// `imageGCHighThresholdPercent`: when the disk is as full as this, pulled images that no container uses are
-    /// removed; 0 to 100, 100 is never.
+    /// `imageGCHighThresholdPercent`: the use of the disk at which pulled images are removed that no container uses;
+    /// 0 to 100, and 100 means never.
     pub image_gc_high_threshold_percent: u8,
-    /// `imageGCLowThresholdPercent`: images are removed until the disk is as full as this; less than the high one.
+    /// `imageGCLowThresholdPercent`: the use of the disk down to which images are removed; less than the high
+    /// threshold.
     pub image_gc_low_threshold_percent: u8,
-    /// `imageMinimumGCAge`: an image that came less than this ago stays; 0s to 24h.
+    /// `imageMinimumGCAge`: the age below which an image is not removed; 0s to 24h.
     pub image_minimum_gc_age: Duration,
-    /// `serializeImagePulls`: whether images are pulled one after the other; must be false for more at once.
+    /// `serializeImagePulls`: true if images are pulled one after the other; must be false for parallel pulls.
     pub serialize_image_pulls: bool,
-    /// `maxParallelImagePulls`: how many images are pulled at once when they are not serialized; null is as many as are wanted.
+    /// `maxParallelImagePulls`: the largest number of parallel pulls if pulls are not serialized; null means no
+    /// limit.
     pub max_parallel_image_pulls: Option<usize>,
-    /// `registries`: what differs for registries: mirrors, logins, certificates ([Images](images.md#registries)).
+    /// `registries`: settings of registries: mirrors, logins, certificates ([Images](images.md#registries)).
     pub registries: Registries,
     /// `runtime`: `embedded`, or the absolute path of an OCI runtime such as runc or crun.
     pub runtime: RuntimeChoice,
-    /// `runtimeClasses`: further runtimes by the name that a pod gives in `runtimeClassName`, each `embedded` or a path.
+    /// `runtimeClasses`: more runtimes by the name that a pod gives in `runtimeClassName`, each `embedded` or an
+    /// absolute path.
     pub runtime_classes: BTreeMap<String, RuntimeChoice>,
-    /// `allowUnfilteredDevices`: whether containers run on a node whose kernel cannot filter their devices
-    /// ([Volumes](volumes.md#devices)); there any image can read and write the node's disks.
+    /// `allowUnfilteredDevices`: true if containers may run on a node whose kernel cannot filter their devices
+    /// ([Volumes](volumes.md#devices)); any image can then read and write the node's disks.
     pub allow_unfiltered_devices: bool,
-    /// `loadAppArmorProfile`: whether the daemon loads its own `podprobe-default` when it starts, in place of one of
-    /// that name ([AppArmor](apparmor.md)).
+    /// `loadAppArmorProfile`: true if the daemon loads its own profile `podprobe-default` when it starts, and
+    /// replaces one of that name ([AppArmor](apparmor.md)).
     pub load_app_armor_profile: bool,
     /// Content of the file as it was read, for clients that ask for the configuration in force. This field has no
     /// key.
