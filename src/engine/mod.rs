@@ -1,4 +1,5 @@
-//! Runs containers: images, the runtime and its shims, commands inside containers, and the resources that containers use.
+//! Everything that runs containers: images, the runtime and its shims, commands inside containers, and statistics of
+//! what containers use.
 
 pub mod file_copy;
 pub mod images;

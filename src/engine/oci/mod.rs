@@ -1,14 +1,15 @@
-//! The configuration of a container (`config.json`) in the form of the OCI runtime specification, of which it has the fields
-//! that podprobe writes or reads.
+//! Types for `config.json`, the configuration of a container in the form of the OCI runtime specification. They have
+//! only the fields that podprobe writes or reads.
 //!
-//! The crate `oci-spec` is not used: every field of it is an `Option` behind a getter, and its builders and macros weigh more
-//! than the twenty structs that are needed here.
+//! The crate `oci-spec` is not used. Every field in it is an `Option` behind a getter, and its builders and macros
+//! weigh more than the twenty structs of this module.
 //!
 //! Invariants:
-//! - Names and forms are those of the specification. The fields stand in the order in which they are written.
-//! - What may be absent has a default, as the specification says. Containers outlive an upgrade, so whatever an older
-//!   podprobe has written is read.
-//! - A field that is not known here is passed over. Who must not pass it over asks the text itself, as `shims/embedded` does.
+//! - Names and forms are the specification's. The fields stand in the order in which they are written.
+//! - Every field that the specification makes optional has its default. A container outlives an upgrade, so podprobe
+//!   reads every file that an older podprobe has written.
+//! - Unknown fields are ignored. Code that must not ignore them examines the JSON text itself, as `shims/embedded`
+//!   does.
 
 mod process;
 mod resources;
@@ -52,32 +53,32 @@ fn drop_nulls(value: &mut Value) {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Spec {
-    /// Version of the specification.
+    /// Version of the OCI specification.
     #[serde(default)]
     pub oci_version: String,
-    /// Program of the container.
+    /// Program that runs in the container.
     pub process: Process,
-    /// Root file system.
+    /// Root file system of the container.
     #[serde(default)]
     pub root: Root,
     /// Mounts, in the order in which they are made.
     #[serde(default)]
     pub mounts: Vec<Mount>,
-    /// Texts for tools.
+    /// Annotations: names and values for tools, without an effect on the container.
     #[serde(default)]
     pub annotations: BTreeMap<String, String>,
-    /// Parts that only Linux has.
+    /// Settings that exist on Linux only.
     #[serde(default)]
     pub linux: Linux,
 }
 
-/// `root`.
+/// The object `root`: the root file system of a container.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Root {
-    /// Directory, relative to the bundle where it is not absolute.
+    /// Path of the directory. A relative path starts at the bundle.
     pub path: PathBuf,
-    /// The container cannot write to it.
+    /// True if the container cannot write to its root file system.
     pub readonly: bool,
 }
 
@@ -99,36 +100,36 @@ pub struct Mount {
     /// Type of the file system, or `bind`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// Path on the node of a bind mount, else a name.
+    /// Path on the node for a bind mount, else any name.
     pub source: PathBuf,
-    /// Options as of mount(8).
+    /// Options as in mount(8).
     pub options: Vec<String>,
-    /// Mapping of user ids, which is given whatever it holds.
+    /// Mapping of user ids. Only its presence matters; the content is not read.
     #[serde(skip_serializing)]
     pub uid_mappings: Option<IgnoredAny>,
-    /// Mapping of group ids, which is given whatever it holds.
+    /// Mapping of group ids. Only its presence matters; the content is not read.
     #[serde(skip_serializing)]
     pub gid_mappings: Option<IgnoredAny>,
 }
 
-/// `linux`.
+/// The object `linux`: the settings that exist on Linux only.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Linux {
-    /// Limits.
+    /// Limits of the resources that the container uses.
     pub resources: Resources,
     /// Absolute path of the container's cgroup in each hierarchy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cgroups_path: Option<String>,
-    /// Namespaces that are not the node's.
+    /// Namespaces of the container; every type that is not in this list is shared with the node.
     pub namespaces: Vec<Namespace>,
-    /// Filter of system calls.
+    /// Filter for system calls.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seccomp: Option<Seccomp>,
-    /// Propagation of the root's mount: a word of mount(8).
+    /// Propagation of the root's mount, as a word of mount(8) such as `rslave`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rootfs_propagation: Option<String>,
-    /// Devices that the container has beside those of every container.
+    /// Devices that the container has in addition to the standard devices of every container.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub devices: Option<Vec<Device>>,
     /// Paths that the container cannot see.
@@ -142,16 +143,16 @@ pub struct Linux {
 /// An entry of `linux.namespaces`.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Namespace {
-    /// The word of the specification, such as `network`.
+    /// Type of the namespace as a word of the specification, such as `network`.
     #[serde(rename = "type", default)]
     pub kind: String,
-    /// File of the namespace to join; without one a new namespace is made.
+    /// File of the namespace to join; None makes a new namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<PathBuf>,
 }
 
 impl Namespace {
-    /// True if the container enters a process namespace that others are in.
+    /// Returns true if the container joins an existing process namespace.
     pub fn joins_processes(all: &[Self]) -> bool {
         all.iter().any(|n| n.kind == "pid" && n.path.is_some())
     }
@@ -163,7 +164,7 @@ impl Namespace {
 pub struct Device {
     /// Absolute path in the container.
     pub path: String,
-    /// Letter `b`, `c` or `u`.
+    /// Type of the device: `b`, `c` or `u`.
     #[serde(rename = "type")]
     pub kind: String,
     /// Major number.
@@ -172,12 +173,12 @@ pub struct Device {
     /// Minor number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub minor: Option<u64>,
-    /// Permission bits.
+    /// Permission bits of the device file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file_mode: Option<u32>,
-    /// Owner.
+    /// User id of the owner.
     pub uid: u32,
-    /// Group.
+    /// Group id of the device file.
     pub gid: u32,
 }
 
@@ -185,7 +186,7 @@ pub struct Device {
 mod tests {
     use super::*;
 
-    /// Everything that podprobe writes, as it has always written it.
+    /// A configuration that has every field that podprobe writes, as it has always written them.
     const WHOLE: &str = concat!(
         r#"{"ociVersion":"1.0.2","process":{"terminal":false,"user":{"uid":0,"gid":7,"additionalGids":[7]},"#,
         r#""args":["/entry"],"env":["HOME=/"],"cwd":"/","capabilities":{"bounding":["CAP_KILL"],"effective":["CAP_KILL"],"#,

@@ -1,51 +1,51 @@
-//! `process`: the program that a container runs, and what it is given.
+//! The object `process`: the program that a container runs, with its user, environment and privileges.
 
 use serde::{Deserialize, Serialize};
 
-/// `process`.
+/// The object `process`.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Process {
-    /// The standard streams are a terminal.
+    /// True if the standard streams are a terminal.
     pub terminal: bool,
     /// Size of the terminal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub console_size: Option<ConsoleSize>,
-    /// Ids that the program runs with.
+    /// User and group ids of the program.
     pub user: User,
     /// The program and its arguments.
     pub args: Vec<String>,
-    /// Environment, `NAME=VALUE` each.
+    /// Environment variables, each as `NAME=VALUE`.
     pub env: Vec<String>,
-    /// Working directory.
+    /// Working directory in the container.
     pub cwd: String,
-    /// Capabilities.
+    /// Capabilities of the program.
     pub capabilities: Capabilities,
     /// Resource limits.
     pub rlimits: Vec<Rlimit>,
-    /// No privilege can be gained by an execve.
+    /// True if the program cannot gain privileges by an execve.
     pub no_new_privileges: bool,
-    /// Readiness of the kernel to kill the program when memory runs out.
+    /// Score from -1000 to 1000: the higher it is, the earlier the kernel kills the program when memory runs out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oom_score_adj: Option<i64>,
     /// Name of an AppArmor profile.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub apparmor_profile: Option<String>,
-    /// Label of SELinux.
+    /// SELinux label of the program.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub selinux_label: Option<String>,
 }
 
-/// `process.consoleSize`, in characters.
+/// The object `process.consoleSize`: size of the terminal in characters.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct ConsoleSize {
-    /// Lines.
+    /// Number of lines.
     pub height: u64,
-    /// Columns.
+    /// Number of columns.
     pub width: u64,
 }
 
-/// `process.user`.
+/// The object `process.user`.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct User {
@@ -53,38 +53,38 @@ pub struct User {
     pub uid: u32,
     /// Primary group id.
     pub gid: u32,
-    /// Mask of the permissions of new files.
+    /// Umask: the permission bits that new files do not get.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub umask: Option<u32>,
-    /// Supplementary groups.
+    /// Ids of the supplementary groups.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub additional_gids: Vec<u32>,
 }
 
-/// `process.capabilities`: five sets of `CAP_…` names.
+/// The object `process.capabilities`: five sets of `CAP_…` names.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Capabilities {
-    /// Capabilities beside which none can ever be gained.
+    /// The bounding set: the program can never gain a capability that is not in it.
     pub bounding: Vec<String>,
-    /// Capabilities in force.
+    /// The effective set: capabilities that are in force.
     pub effective: Vec<String>,
-    /// Capabilities that can be in force.
+    /// The permitted set: capabilities that the program may put in force.
     pub permitted: Vec<String>,
-    /// Capabilities that survive an execve of a file that names them.
+    /// The inheritable set: capabilities that survive an execve of a file that names them.
     pub inheritable: Vec<String>,
-    /// Capabilities that survive any execve.
+    /// The ambient set: capabilities that survive any execve.
     pub ambient: Vec<String>,
 }
 
 /// An entry of `process.rlimits`.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Rlimit {
-    /// Name, `RLIMIT_…`.
+    /// Name of the limit, `RLIMIT_…`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// The limit in force.
+    /// The limit that is in force.
     pub soft: u64,
-    /// The most that the process may raise it to.
+    /// The highest value to which the process may raise the limit.
     pub hard: u64,
 }

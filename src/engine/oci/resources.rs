@@ -1,38 +1,38 @@
-//! `linux.resources`: what a container may use.
+//! The object `linux.resources`: the resources that a container may use.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// `linux.resources`.
+/// The object `linux.resources`.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Resources {
-    /// Processors.
+    /// Weight and limit of processor time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu: Option<Cpu>,
-    /// Memory.
+    /// Limits of memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<Memory>,
-    /// Files of cgroup v2 and their content.
+    /// Names of files of cgroup v2, and the content to write into each.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub unified: BTreeMap<String, String>,
-    /// Huge pages.
+    /// Limits of huge pages, one for each page size.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hugepage_limits: Vec<HugepageLimit>,
-    /// Rules on devices; for each kind of access the last one that names a device decides.
+    /// Rules for access to devices. For each kind of access the last rule that matches a device decides.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub devices: Vec<DeviceRule>,
 }
 
-/// `linux.resources.cpu`.
+/// The object `linux.resources.cpu`.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Cpu {
-    /// Weight beside other cgroups.
+    /// Weight relative to other cgroups, on the scale of cgroup v1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shares: Option<i64>,
-    /// Microseconds of each period.
+    /// Processor time in microseconds that the container may use in each period.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quota: Option<i64>,
     /// Length of a period in microseconds.
@@ -40,14 +40,14 @@ pub struct Cpu {
     pub period: Option<i64>,
 }
 
-/// `linux.resources.memory`, in bytes.
+/// The object `linux.resources.memory`. All sizes are in bytes.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Memory {
-    /// Limit of memory.
+    /// Limit of memory in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<i64>,
-    /// Limit of memory and swap together.
+    /// Limit of memory and swap together, in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub swap: Option<i64>,
 }
@@ -56,9 +56,9 @@ pub struct Memory {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HugepageLimit {
-    /// Size of a page as the kernel writes it: `2MB`.
+    /// Page size in the kernel's notation, such as `2MB`.
     pub page_size: String,
-    /// Bytes.
+    /// Limit of all pages of this size together, in bytes.
     pub limit: u64,
 }
 
@@ -66,18 +66,18 @@ pub struct HugepageLimit {
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DeviceRule {
-    /// The rule allows, else it forbids.
+    /// True if the rule allows access, false if it forbids it.
     pub allow: bool,
-    /// Letter `a`, `b`, `c` or `u`; absent is every type.
+    /// Type of device: `a`, `b`, `c` or `u`; None means every type.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    /// Major number; absent and -1 are every number.
+    /// Major number; None and -1 mean every number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub major: Option<i64>,
-    /// Minor number; absent and -1 are every number.
+    /// Minor number; None and -1 mean every number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub minor: Option<i64>,
-    /// Letters of `rwm`; absent is all of them.
+    /// Kinds of access, as letters of `rwm`; None means all three.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub access: Option<String>,
 }

@@ -1,28 +1,28 @@
-//! `linux.seccomp`: which system calls a container may make.
+//! The object `linux.seccomp`: the filter that decides which system calls a container may make.
 //!
-//! Invariant: a profile may be a person's, so each list may be null, and what is no word or number of the specification is
-//! kept as it was written, for an error that names it.
+//! Invariant: a person may have written the profile, so each list may be null. A word or number that the specification
+//! does not know is kept as it was written, so that an error can quote it.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Number;
 
-/// `linux.seccomp`.
+/// The object `linux.seccomp`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Seccomp {
-    /// Action for calls that no entry names.
+    /// Action for system calls that no entry of `syscalls` names.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub default_action: Option<String>,
-    /// Error number of that action.
+    /// Error number that the default action returns.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub default_errno_ret: Option<Number>,
-    /// Architectures beside the machine's own.
+    /// Architectures that the filter covers besides the machine's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub architectures: Option<Vec<String>>,
-    /// Flags of seccomp(2).
+    /// Flags for seccomp(2).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flags: Option<Vec<String>>,
-    /// Entries.
+    /// Entries that name system calls, each with an action.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub syscalls: Option<Vec<Syscall>>,
 }
@@ -31,16 +31,16 @@ pub struct Seccomp {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Syscall {
-    /// Names of calls.
+    /// Names of the system calls.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub names: Option<Vec<String>>,
-    /// Action for these calls.
+    /// Action for these system calls.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub action: Option<String>,
-    /// Error number of that action.
+    /// Error number that the action returns.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub errno_ret: Option<Number>,
-    /// Conditions on the arguments.
+    /// Conditions on the arguments of the call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub args: Option<Vec<SeccompArg>>,
 }
@@ -49,16 +49,16 @@ pub struct Syscall {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SeccompArg {
-    /// Number of the argument, from 0.
+    /// Index of the argument, from 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub index: Option<Number>,
-    /// Number that it is compared with, or a mask.
+    /// Number that the argument is compared with; for a masked comparison it is the mask.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<Number>,
     /// Number that the masked argument is compared with.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value_two: Option<Number>,
-    /// Operator, `SCMP_CMP_…`.
+    /// Comparison operator, `SCMP_CMP_…`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub op: Option<String>,
 }

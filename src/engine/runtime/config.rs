@@ -1,8 +1,7 @@
-//! The configurations that a runtime gets, divided as in CRI (`PodSandboxConfig`,
-//! `ContainerConfig`).
+//! Types of the configurations that a runtime receives, divided as in CRI (`PodSandboxConfig`, `ContainerConfig`).
 //!
-//! Invariants: plain data. Nothing here names a v1 object, and a runtime needs nothing else to run a container. What a
-//! configuration contains is decided in [`crate::pods::container_config`].
+//! Invariants: these types are plain data, and none of them names a v1 object. A runtime needs nothing else to run a
+//! container. [`crate::pods::container_config`] decides the content of a configuration.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,8 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::net::network::{Bandwidth, PortMapping};
 
-/// Labels or annotations. The runtime keeps them and returns them with the status; it never
-/// interprets them.
+/// Labels or annotations. The runtime stores them and returns them with the status. It never interprets them.
 pub type Labels = BTreeMap<String, String>;
 
 /// Identity of a sandbox (CRI `PodSandboxMetadata`).
@@ -37,46 +35,47 @@ pub struct ContainerMetadata {
     pub attempt: u32,
 }
 
-/// Owner of a namespace that a container's processes are in (CRI `NamespaceMode`).
+/// The scope of a namespace: who shares it with a container's processes (CRI `NamespaceMode`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NamespaceMode {
-    /// A namespace that the containers of the pod share.
+    /// The containers of the pod share the namespace.
     #[default]
     Pod,
-    /// A namespace of the container alone.
+    /// The container has the namespace for itself.
     Container,
-    /// The node's namespace.
+    /// The container uses the node's namespace.
     Node,
 }
 
 /// Namespaces of a pod (CRI `NamespaceOption`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NamespaceOptions {
-    /// Network and host name: the pod's or the node's.
+    /// Scope of the network and host name: the pod or the node.
     pub network: NamespaceMode,
-    /// Namespace of process ids.
+    /// Scope of the process ids.
     pub pid: NamespaceMode,
-    /// System V IPC: the pod's or the node's.
+    /// Scope of System V IPC: the pod or the node.
     pub ipc: NamespaceMode,
 }
 
-/// A file system in memory of the whole pod. It is mounted in the sandbox's own mount namespace, so it vanishes with the
-/// sandbox.
+/// A file system in memory that all containers of the pod share. It is mounted in the sandbox's own mount namespace, so
+/// it vanishes with the sandbox.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tmpfs {
     /// The directory that the file system covers.
     pub path: PathBuf,
-    /// Size in bytes; None is the kernel's default: half the memory, or all huge pages.
+    /// Maximum size in bytes. None means the kernel's default: half the memory, or all huge pages.
     pub size: Option<u64>,
-    /// Bytes of a page: the mount is a hugetlbfs with pages of this size. None for a tmpfs.
+    /// Page size in bytes if the mount is a hugetlbfs; None if it is a tmpfs.
     #[serde(default)]
     pub page_size: Option<u64>,
-    /// True if every user may write to the root directory, and removes and renames there only what is theirs.
+    /// True if the root directory has the sticky bit: every user may write there, and may remove and rename only their
+    /// own files.
     #[serde(default)]
     pub is_sticky: bool,
 }
 
-/// A pod's sandbox (CRI `PodSandboxConfig`).
+/// The configuration of a pod's sandbox (CRI `PodSandboxConfig`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SandboxConfig {
     /// Identity of the sandbox.
@@ -85,32 +84,33 @@ pub struct SandboxConfig {
     pub hostname: String,
     /// Directory of the pod's logs; [`ContainerConfig::log_path`] lies below it.
     pub log_directory: PathBuf,
-    /// Cgroup below which the pod's containers have theirs, absolute in each hierarchy.
+    /// Parent cgroup of the pod's containers, as an absolute path in each hierarchy.
     pub cgroup_parent: String,
-    /// Limits and weights of that cgroup.
+    /// Limits and weights of the cgroup `cgroup_parent`.
     pub resources: PodResources,
     /// Namespaces that the pod uses.
     pub namespaces: NamespaceOptions,
-    /// Name of the runtime that runs the pod's containers; empty is the default one.
+    /// Name of the runtime that runs the pod's containers; empty means the default runtime.
     pub runtime_handler: String,
-    /// Kernel parameters of the pod's own namespaces: the name with dots between its parts, and the value.
+    /// Kernel parameters of the pod's own namespaces, as pairs of a name and a value. Dots separate the parts of a
+    /// name.
     pub sysctls: Vec<(String, String)>,
-    /// Memory that the pod's containers share through volumes.
+    /// File systems in memory that the pod's containers share through volumes.
     pub tmpfs: Vec<Tmpfs>,
     /// Ports of the node that lead to the pod; empty if the pod uses the node's network.
     pub port_mappings: Vec<PortMapping>,
-    /// Limits of the traffic that plugins let through.
+    /// Bandwidth limits of the pod's traffic. The CNI plugins enforce them.
     pub bandwidth: Bandwidth,
-    /// See [`Labels`].
+    /// Labels of the sandbox, see [`Labels`].
     pub labels: Labels,
 }
 
 /// The image of a container or of a volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ImageSpec {
-    /// The image id that the reference resolved to, `sha256:…`; this image runs.
+    /// The id of the image that runs, `sha256:…`. The reference in `name` resolved to it.
     pub id: String,
-    /// The reference as a person wrote it.
+    /// The image reference as a person wrote it.
     pub name: String,
 }
 
@@ -131,32 +131,33 @@ pub enum Propagation {
 pub struct Mount {
     /// Absolute path on the node; empty for an image.
     pub host_path: PathBuf,
-    /// The image whose files are mounted instead: read-only, and no program in it can be executed.
+    /// The image whose files are mounted instead of `host_path`. The mount is read-only, and no program in it can be
+    /// executed.
     pub image: Option<ImageSpec>,
-    /// Only this path below `host_path`, relative and without `..`. The runtime makes its missing
-    /// parts, and follows no link out of `host_path`. CRI has no counterpart: the kubelet resolves
-    /// it before. In an image (CRI `image_sub_path`) it is a directory that must be there.
+    /// A path below `host_path`, relative and without `..`: only this part is mounted. The runtime makes its missing
+    /// parts, and follows no link out of `host_path`. CRI has no counterpart, because the kubelet resolves the path
+    /// itself. If the mount is an image (CRI `image_sub_path`), the path must be an existing directory.
     pub sub_path: Option<PathBuf>,
-    /// Absolute path in the container. One that equals a default mount (`/dev/shm`) replaces it.
+    /// Absolute path in the container. A path that equals a default mount (`/dev/shm`) replaces that mount.
     pub container_path: String,
     /// True if the container may not write to the mount.
     pub read_only: bool,
     /// True if the mounts below this mount are read-only too.
     pub recursive_read_only: bool,
-    /// See [`Propagation`].
+    /// Propagation of later mounts, see [`Propagation`].
     pub propagation: Propagation,
 }
 
 /// Weight and limits of processor time and memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// 1024 per core; 2 to 262144.
+    /// Weight of processor time: 1024 per core, from 2 to 262144.
     pub cpu_shares: i64,
-    /// Microseconds of processor time in each period; None is no limit.
+    /// Processor time in microseconds that may be used in each period; None means no limit.
     pub cpu_quota: Option<i64>,
     /// Length of a period in microseconds.
     pub cpu_period: i64,
-    /// Bytes; None is no limit.
+    /// Limit of memory in bytes; None means no limit.
     pub memory_limit: Option<i64>,
 }
 
@@ -176,7 +177,7 @@ impl Default for Limits {
 pub struct PodResources {
     /// Weight and limits of all the pod's containers together.
     pub limits: Limits,
-    /// Maximum number of processes and threads in the pod; None for no limit.
+    /// Maximum number of processes and threads in the pod; None means no limit.
     pub pids_limit: Option<i64>,
 }
 
@@ -185,15 +186,16 @@ pub struct PodResources {
 pub struct Resources {
     /// The container's own weight and limits.
     pub limits: Limits,
-    /// How early the kernel kills the container when memory is short: -1000 (last) to 1000 (first). Where the node does
-    /// not allow so low a score, the runtime takes the lowest it can.
+    /// Order in which the kernel kills containers when memory is short: -1000 is killed last, 1000 first. If the node
+    /// does not allow a score this low, the runtime sets the lowest score that the node allows.
     pub oom_score_adj: i32,
-    /// Page size and limit of each size of huge pages, in bytes. Without the cgroup controller nothing limits them.
+    /// Limits of huge pages, as pairs of a page size and a limit, both in bytes. They have no effect on a node without
+    /// the cgroup controller for huge pages.
     pub huge_pages: Vec<(u64, u64)>,
-    /// Bytes that may be swapped out. Where the kernel counts no swap, nothing limits it.
+    /// Limit of swap in bytes. It has no effect if the kernel does not count swap.
     pub swap_limit: u64,
-    /// True if the kernel kills all the container's processes when it kills one of them for want of memory. cgroup v2
-    /// only.
+    /// True if the kernel kills all processes of the container as soon as it kills one of them because memory is short.
+    /// Works with cgroup v2 only.
     pub oom_group: bool,
 }
 
@@ -205,17 +207,17 @@ pub enum SeccompProfile {
     Unconfined,
     /// The runtime's own profile.
     RuntimeDefault,
-    /// A profile on the node.
+    /// The profile in this file of the node.
     Localhost(PathBuf),
 }
 
 /// AppArmor profile of a container (CRI `SecurityProfile`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum AppArmorProfile {
-    /// Nobody has chosen: the runtime's own profile where the node has it.
+    /// The pod has chosen no profile: the container gets the runtime's own profile if the node has it.
     #[default]
     Unspecified,
-    /// No restriction: AppArmor lets the container do everything.
+    /// No profile: AppArmor allows the container everything.
     Unconfined,
     /// The runtime's own profile.
     RuntimeDefault,
@@ -226,79 +228,82 @@ pub enum AppArmorProfile {
 /// Privileges of a container's processes (CRI `LinuxContainerSecurityContext`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Security {
-    /// Everything the node can give: all capabilities and devices, nothing masked, no seccomp profile.
+    /// True if the container gets everything that the node can give: all capabilities and devices, no masked paths, no
+    /// seccomp profile.
     pub privileged: bool,
-    /// Capabilities beyond the runtime's default set: upper case without `CAP_`, or `ALL`.
+    /// Capabilities in addition to the runtime's default set, in upper case without `CAP_`, or `ALL`.
     pub add_capabilities: Vec<String>,
-    /// Capabilities taken away, in the same form.
+    /// Capabilities that the container loses, in upper case without `CAP_`, or `ALL`.
     pub drop_capabilities: Vec<String>,
-    /// User id; None takes the image's user.
+    /// User id; None means the image's user.
     pub run_as_user: Option<u32>,
-    /// Group id; None takes the user's or the image's group.
+    /// Group id; None means the primary group of the user, or the image's group.
     pub run_as_group: Option<u32>,
-    /// Groups beside the primary one and those of the image's user.
+    /// Groups in addition to the primary group and to the groups of the image's user.
     pub supplemental_groups: Vec<u32>,
-    /// True if the process gets no groups that the image's `etc/group` gives its user.
+    /// True if the process does not get the groups that `etc/group` of the image gives its user.
     pub strict_groups: bool,
     /// True if the root file system cannot be written to.
     pub read_only_root: bool,
     /// True if no program can gain privileges by being executed.
     pub no_new_privileges: bool,
-    /// Profile for system calls.
+    /// Filter for system calls.
     pub seccomp: SeccompProfile,
-    /// Profile for files, capabilities, mounts, signals.
+    /// AppArmor profile, which restricts files, capabilities, mounts and signals.
     pub app_armor: AppArmorProfile,
-    /// Paths that read as empty.
+    /// Paths whose content the container sees as empty.
     pub masked_paths: Vec<String>,
-    /// Paths that cannot be written to.
+    /// Paths to which the container cannot write.
     pub readonly_paths: Vec<String>,
 }
 
-/// Where a container leaves its last words (kubelet-probes 8.8). The runtime reads them when the container ends, because
-/// the daemon may not run then.
+/// The file into which a container writes its termination message (kubelet-probes 8.8). The runtime reads the file when
+/// the container ends, because the daemon may not be running then.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TerminationMessage {
     /// The file on the node.
     pub file: PathBuf,
-    /// True if the end of the log is the message when the file is empty and the container failed.
+    /// True if the end of the log becomes the message when the file is empty and the container failed.
     pub fall_back_to_log: bool,
 }
 
-/// A container (CRI `ContainerConfig`).
+/// The configuration of a container (CRI `ContainerConfig`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ContainerConfig {
     /// Identity of the instance.
     pub metadata: ContainerMetadata,
     /// The image that the container runs.
     pub image: ImageSpec,
-    /// Replaces the image's entrypoint and drops its arguments; empty keeps both.
+    /// Program that replaces the image's entrypoint, in which case the image's arguments are dropped too. Empty keeps
+    /// both.
     pub command: Vec<String>,
-    /// Replaces the image's arguments.
+    /// Arguments that replace the image's arguments.
     pub args: Vec<String>,
-    /// Absolute path; empty takes the image's.
+    /// Absolute path of the working directory; empty means the image's working directory.
     pub working_dir: String,
-    /// Variables that replace or follow those of the image.
+    /// Environment variables. They replace the image's variables of the same name, or are added to them.
     pub env: Vec<(String, String)>,
-    /// The mounts over the container's image, in the order of the pod spec.
+    /// Mounts in the container, in the order of the pod spec.
     pub mounts: Vec<Mount>,
-    /// Limits and weights.
+    /// Limits and weights of the container.
     pub resources: Resources,
     /// Privileges of the container's processes.
     pub security: Security,
-    /// True if the container's standard input is open and never ends; otherwise it is /dev/null.
+    /// True if the container's standard input stays open; otherwise it is /dev/null.
     pub stdin: bool,
-    /// True if the standard input ends when the first client that was attached to it leaves.
+    /// True if the standard input ends when the first attached client leaves.
     pub stdin_once: bool,
-    /// True if the container has a terminal, which is its input and output.
+    /// True if the container has a terminal for its input and output.
     pub tty: bool,
-    /// Log file, relative to [`SandboxConfig::log_directory`].
+    /// Path of the log file, relative to [`SandboxConfig::log_directory`].
     pub log_path: PathBuf,
-    /// The name of the signal that ends the container (see [`super::signals::number`]); None takes the image's.
+    /// Name of the signal that asks the container to end (see [`super::signals::number`]); None means the image's stop
+    /// signal.
     pub stop_signal: Option<String>,
-    /// The file for the container's last words, if it has one.
+    /// The file for the container's termination message, if it has one.
     pub termination_message: Option<TerminationMessage>,
-    /// See [`Labels`].
+    /// Labels of the container, see [`Labels`].
     pub labels: Labels,
-    /// See [`Labels`].
+    /// Annotations of the container, see [`Labels`].
     pub annotations: Labels,
 }

@@ -1,5 +1,5 @@
-//! A CRI-shaped runtime for tests that runs nothing: it sees only configurations and remembers
-//! them. Containers start and end only when a call or a test says so.
+//! A runtime for unit tests. It runs nothing: it remembers the configurations it receives. A container starts or ends
+//! only when a call or a test makes it do so.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -15,16 +15,17 @@ use crate::base::cancel::Cancel;
 use crate::base::clock::Moment;
 use crate::base::locks::Locked;
 
-/// Called at each exec with the container's name and the command.
+/// Answers an exec, from the container's name and the command.
 type OnExec = dyn Fn(&str, &[String]) -> Result<ExecOutcome, RuntimeError> + Send + Sync;
-/// Called at each command with streams, with the container's name.
+/// Answers an exec with streams, from the container's name and the request.
 type OnExecStream = dyn Fn(&str, &ExecRequest) -> Result<Started, RuntimeError> + Send + Sync;
-/// Called for each client that is to be attached, with the container's name.
+/// Attaches a client, from the container's name and the request.
 type OnAttach = dyn Fn(&str, AttachRequest) -> Result<Box<dyn Session>, RuntimeError> + Send + Sync;
-/// Called before each listing, with the pod that is asked for.
+/// Runs before each listing, with the UID of the pod that the caller asks for; None means all pods. An error makes the
+/// listing fail.
 type OnList = dyn Fn(Option<&str>, &mut FakeState) -> Result<(), RuntimeError> + Send + Sync;
 
-/// See the module.
+/// A runtime that runs nothing and remembers the configurations it receives.
 #[derive(Default)]
 pub(crate) struct FakeRuntime {
     state: Mutex<FakeState>,
@@ -47,15 +48,17 @@ pub(crate) struct FakeState {
     pub(crate) configs: Vec<ContainerConfig>,
     /// Every sandbox configuration that the runtime was given.
     pub(crate) sandbox_configs: Vec<SandboxConfig>,
-    /// Errors for creations of containers: each creation takes one and fails with it, or succeeds if there is none.
+    /// Errors for coming creations of containers. Each creation takes the first error and fails with it; without an
+    /// error it succeeds.
     pub(crate) create_errors: VecDeque<RuntimeError>,
-    /// Errors for starts of containers: each start takes one and fails with it, or succeeds if there is none.
+    /// Errors for coming starts of containers. Each start takes the first error and fails with it; without an error it
+    /// succeeds.
     pub(crate) start_errors: VecDeque<RuntimeError>,
-    /// The error of every creation of a sandbox.
+    /// Error with which every creation of a sandbox fails; None lets it succeed.
     pub(crate) sandbox_error: Option<RuntimeError>,
-    /// The error of every stop of a container; without one a stop succeeds.
+    /// Error with which every stop of a container fails; None lets it succeed.
     pub(crate) stop_error: Option<RuntimeError>,
-    /// True if a stop that fails with `stop_error` cancels its caller.
+    /// True if a stop that fails with `stop_error` also cancels the caller's [`Cancel`].
     pub(crate) cancel_in_stop: bool,
     next_id: u32,
 }
@@ -72,13 +75,13 @@ impl FakeState {
     }
 }
 
-/// Ends a container, as of now.
+/// Marks a container as ended now, with this exit code.
 pub(crate) fn end(c: &mut ContainerStatus, code: i32) {
     (c.state, c.exit_code) = (RuntimeState::Exited, code);
     (c.finished, c.finished_at) = (Some(Moment::now()), Some(SystemTime::now()));
 }
 
-/// The status of a container with defaults for everything else.
+/// Returns a container status with these values, and defaults in all other fields.
 pub(crate) fn container_status(id: &str, labels: Labels, state: RuntimeState) -> ContainerStatus {
     ContainerStatus {
         id: id.into(),
@@ -104,7 +107,7 @@ pub(crate) fn container_status(id: &str, labels: Labels, state: RuntimeState) ->
     }
 }
 
-/// The status of an instance as the pod workers see it, with defaults for everything else.
+/// Returns the status of a container as the pod workers see it, with defaults in all other fields.
 pub(crate) fn runtime_container_status(
     name: &str,
     id: &str,
@@ -136,7 +139,7 @@ pub(crate) fn runtime_container_status(
 }
 
 impl FakeRuntime {
-    /// Exec is answered by `answer`.
+    /// Makes a runtime in which `answer` answers every exec.
     pub(crate) fn with_exec(
         answer: impl Fn(&str, &[String]) -> Result<ExecOutcome, RuntimeError> + Send + Sync + 'static,
     ) -> Self {
@@ -146,7 +149,7 @@ impl FakeRuntime {
         }
     }
 
-    /// `before` is called before each listing; the listing fails when it fails.
+    /// Makes a runtime that calls `before` before each listing. The listing fails if `before` returns an error.
     pub(crate) fn with_list(
         before: impl Fn(Option<&str>, &mut FakeState) -> Result<(), RuntimeError>
         + Send
@@ -159,7 +162,7 @@ impl FakeRuntime {
         }
     }
 
-    /// Commands with streams are answered by `answer`, most often with a [`FakeSession`].
+    /// Lets `answer` answer every exec with streams, most often with a [`FakeSession`].
     #[must_use]
     pub(crate) fn on_exec_stream(
         mut self,
@@ -169,7 +172,7 @@ impl FakeRuntime {
         self
     }
 
-    /// Clients are attached by `answer`, most often to a [`FakeSession`].
+    /// Lets `answer` answer every attach, most often with a [`FakeSession`].
     #[must_use]
     pub(crate) fn on_attach(
         mut self,
@@ -182,7 +185,7 @@ impl FakeRuntime {
         self
     }
 
-    /// Remembers a call; the container's name.
+    /// Remembers a call, and returns the container's name.
     fn called(&self, id: &ContainerId, verb: &str, what: &str) -> Result<String, RuntimeError> {
         let mut s = self.state();
         let name = s.container(id)?.metadata.name.clone();

@@ -1,4 +1,4 @@
-//! A session that a test scripts: each stream is one end of a socket pair, the test has the others.
+//! A session that a test controls. Each stream is one end of a socket pair, and the test has the other end.
 
 use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -9,7 +9,7 @@ use super::{Session, SessionEnd, TerminalSize};
 
 use crate::base::locks::Locked;
 
-/// See the module.
+/// A session that a test controls through its [`Script`].
 pub(crate) struct FakeSession {
     stdin: Option<UnixStream>,
     stdout: Option<UnixStream>,
@@ -21,7 +21,7 @@ pub(crate) struct FakeSession {
 /// Requests that a session received.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Seen {
-    /// Every terminal size that the session was given, in order.
+    /// Every terminal size that the session received, in order.
     pub(crate) sizes: Vec<TerminalSize>,
     /// True if the session's input was closed.
     pub(crate) stdin_closed: bool,
@@ -32,18 +32,18 @@ pub(crate) struct Seen {
 
 /// The test's side of a session.
 pub(crate) struct Script {
-    /// The stream on which the client's input arrives. It ends where that input ends.
+    /// The stream on which the test reads the client's input. It ends when the client's input ends.
     pub(crate) stdin: UnixStream,
-    /// The stream to which the test writes the session's output. Its drop ends that output.
+    /// The stream to which the test writes the session's output. Dropping it ends the output.
     pub(crate) stdout: UnixStream,
-    /// The stream to which the test writes the session's error output. Its drop ends that output.
+    /// The stream to which the test writes the session's error output. Dropping it ends the error output.
     pub(crate) stderr: UnixStream,
     ended: UnixStream,
     seen: Arc<Mutex<Seen>>,
 }
 
 impl FakeSession {
-    /// Makes a session that has those of stdin, stdout and stderr for which the argument says true.
+    /// Makes a session and its script. The three flags say whether the session has stdin, stdout and stderr.
     pub(crate) fn pair([stdin, stdout, stderr]: [bool; 3]) -> (Box<Self>, Script) {
         let pair = || {
             let (ours, theirs) = UnixStream::pair().expect("two descriptors are left");
@@ -75,14 +75,14 @@ impl FakeSession {
 }
 
 impl Script {
-    /// Ends the command or the container with `end`. The output that was written before can still be read.
+    /// Ends the command or the container with `end`. The session can still read output that was written before.
     pub(crate) fn end(&mut self, end: SessionEnd) {
         self.end_later(end);
-        // A session that is gone already needs no telling.
+        // A session that is already dropped need not learn of its end.
         let _ = self.ended.write_all(b".");
     }
 
-    /// Sets the end that the session reports when it is finished.
+    /// Sets the end that the session reports when it is finished, without ending it now.
     pub(crate) fn end_later(&mut self, end: SessionEnd) {
         self.seen.locked().end = Some(end);
     }

@@ -1,13 +1,13 @@
-//! The labels and annotations that identify the sandboxes and containers of a pod (the kubelet's
-//! `pkg/kubelet/types/labels.go`). Tools that read a container runtime know them too.
+//! Names of the labels and annotations that identify the sandboxes and containers of a pod (the kubelet's
+//! `pkg/kubelet/types/labels.go`). Tools that read a container runtime know these names too.
 
-/// Label: name of the pod.
+/// Name of the label that holds the pod's name.
 pub const POD_NAME: &str = "io.kubernetes.pod.name";
-/// Label: namespace of the pod.
+/// Name of the label that holds the pod's namespace.
 pub const POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
-/// Label: UID of the pod.
+/// Name of the label that holds the pod's UID.
 pub const POD_UID: &str = "io.kubernetes.pod.uid";
-/// Label: name of the container.
+/// Name of the label that holds the container's name.
 pub const CONTAINER_NAME: &str = "io.kubernetes.container.name";
-/// Annotation: hash of the spec that the container was made from, in hexadecimal.
+/// Name of the annotation that holds the hash of the spec from which the container was made, in hexadecimal.
 pub const CONTAINER_HASH: &str = "io.kubernetes.container.hash";

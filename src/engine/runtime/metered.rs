@@ -1,7 +1,8 @@
-//! A runtime that counts what it is asked for and how long that takes, by the kubelet's names of operations
-//! (kubelet-probes 11.3).
+//! A runtime that counts the calls of another runtime and measures how long they take. The names of the operations are
+//! the kubelet's (kubelet-probes 11.3).
 //!
-//! Invariants: it changes no answer. No lock: an operation that another thread is in holds up nobody.
+//! Invariants: every answer of the other runtime is passed on unchanged. There is no lock, so a slow operation of one
+//! thread delays no other thread.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use crate::base::clock::Moment;
 use crate::base::metrics::counters::{Counter, Durations};
 use crate::base::metrics::{Family, Kind, pairs};
 
-/// 0.005 × 2.5ⁿ seconds (kubelet-probes 11.3).
+/// Upper bounds of the histogram's buckets: 0.005 × 2.5ⁿ seconds (kubelet-probes 11.3).
 const BUCKETS: [f64; 14] = [
     0.005,
     0.0125,
@@ -51,7 +52,8 @@ enum Operation {
 }
 
 impl Operation {
-    /// In the order of the variants. One listing is of sandboxes and containers.
+    /// The kubelet's names of the operations, in the order of the variants. The kubelet lists sandboxes and containers
+    /// separately; a listing of podprobe has both and counts as `list_podsandbox`.
     const NAMES: [&str; 12] = [
         "attach",
         "create_container",
@@ -83,12 +85,12 @@ impl Default for Counted {
     }
 }
 
-/// Counts of the operations of a [`Metered`] runtime, and how long they took.
+/// Metrics of a [`Metered`] runtime: the number of calls and errors of each operation, and how long the calls took.
 #[derive(Debug, Default)]
 pub struct Operations([Counted; Operation::NAMES.len()]);
 
 impl Operations {
-    /// Appends the families of the operations that there were.
+    /// Appends the metrics of every operation that was called at least once.
     pub fn write(&self, out: &mut String) {
         let all = self.0.iter().zip(Operation::NAMES);
         let all = all.filter(|(counted, _)| counted.took.total() > 0);
@@ -116,14 +118,14 @@ impl Operations {
     }
 }
 
-/// See the module.
+/// A runtime that counts and measures the calls of `inner`.
 pub struct Metered {
     inner: Arc<dyn Runtime>,
     operations: Arc<Operations>,
 }
 
 impl Metered {
-    /// `inner`, counted in `operations`.
+    /// Wraps `inner`; the calls are counted in `operations`.
     pub fn new(inner: Arc<dyn Runtime>, operations: Arc<Operations>) -> Self {
         Self { inner, operations }
     }
@@ -212,7 +214,7 @@ impl Runtime for Metered {
         })
     }
 
-    /// Until the command runs.
+    /// Starts a command with streams. The measured time ends when the command runs.
     fn exec_stream(
         &self,
         id: &ContainerId,

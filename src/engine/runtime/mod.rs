@@ -1,9 +1,9 @@
-//! The container runtime, cut where CRI is cut: it takes finished configurations and knows no pod.
+//! The container runtime, with the same boundary as CRI: it takes finished configurations and knows no pod.
 //!
-//! Invariants: nothing here decides *whether* to start or kill (that is [`crate::pods::actions`]) or what a container looks
-//! like (that is [`crate::pods::container_config`]). Containers do not belong to the daemon: a new daemon finds what an old one
-//! started. A container id never comes back; every process is named by pid *and* start time, so a reused pid is never
-//! signalled or entered.
+//! Invariants: this module does not decide *whether* to start or kill a container; [`crate::pods::actions`] does. It
+//! does not decide what a container looks like; [`crate::pods::container_config`] does. Containers do not belong to the
+//! daemon: a new daemon finds the containers that an old one started. A container id is never used again. Every process
+//! is named by pid *and* start time, so a reused pid is never signalled or entered.
 
 mod config;
 #[cfg(test)]
@@ -41,39 +41,39 @@ use crate::base::cancel::Cancel;
 use crate::base::clock::Moment;
 use crate::base::sys::task;
 
-/// An error with these words comes from the end of the daemon, not from the pod.
+/// Message of an error whose cause is the end of the daemon, not the pod.
 pub const ENDING: &str = "the daemon is ending";
 
-/// Names one instance of a container, or one sandbox, of one runtime; never reused. Only that
+/// The id of one instance of a container, or of one sandbox, in one runtime. It is never used again, and only its
 /// runtime may interpret it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ContainerId(Arc<str>);
 
-/// The scheme of the ids of our own shims.
+/// The scheme in the ids of the shim runtime, which is podprobe's own.
 pub const SHIMS_SCHEME: &str = "podprobe";
-/// Between the scheme and the id.
+/// The text between the scheme and the rest of the id.
 const SCHEME_END: &str = "://";
 
 impl ContainerId {
-    /// `id` of the runtime that calls itself `scheme`.
+    /// Makes the full id from the runtime's name `scheme` and the runtime's own `id`.
     pub fn new(scheme: &str, id: &str) -> Self {
         Self(format!("{scheme}{SCHEME_END}{id}").into())
     }
 
-    /// The id as its runtime knows it, without the scheme.
+    /// Returns the id in the runtime's own form, without the scheme.
     pub fn as_str(&self) -> &str {
         let after = |(_, id)| id;
         self.0.split_once(SCHEME_END).map_or(&self.0, after)
     }
 
-    /// `<scheme>://<id>`, the form of `status.containerStatuses[].containerID`.
+    /// Returns `<scheme>://<id>`, the form of `status.containerStatuses[].containerID`.
     pub fn uri(&self) -> String {
         self.0.to_string()
     }
 }
 
-/// Reads the form of [`ContainerId::uri`]; without a scheme it is an id of our own shims.
+/// Parses an id in the form of [`ContainerId::uri`]. Text without a scheme becomes an id of the shim runtime.
 impl From<&str> for ContainerId {
     fn from(s: &str) -> Self {
         match s.contains(SCHEME_END) {
@@ -93,13 +93,13 @@ impl fmt::Display for ContainerId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RuntimeState {
-    /// The container was created and not started.
+    /// The container is created but not started.
     Created,
     /// The container's first process runs.
     Running,
     /// The container's first process has ended.
     Exited,
-    /// The container's shim is gone and has recorded no exit.
+    /// The container's shim is gone and has not recorded an exit.
     Unknown,
 }
 
@@ -110,7 +110,7 @@ pub struct LinuxUser {
     pub uid: u32,
     /// Primary group id.
     pub gid: u32,
-    /// The other groups.
+    /// Ids of the supplementary groups.
     pub supplemental_groups: Vec<u32>,
 }
 
@@ -129,29 +129,30 @@ pub struct ContainerStatus {
     pub image: String,
     /// The image id that the reference resolved to (`sha256:…`).
     pub image_id: String,
-    /// Time of the creation by the wall clock, display only.
+    /// Time of the creation by the wall clock, for display only.
     pub created_at: SystemTime,
-    /// Time of the start by the wall clock, display only.
+    /// Time of the start by the wall clock, for display only; None until the container has started.
     pub started_at: Option<SystemTime>,
-    /// Time of the start by the boot clock, for the initial delay; None when the record is of an earlier boot.
+    /// Time of the start by the boot clock, for the initial delay; None if the record is from an earlier boot.
     pub started: Option<Moment>,
-    /// Time of the end by the wall clock, display only.
+    /// Time of the end by the wall clock, for display only; None until the container has ended.
     pub finished_at: Option<SystemTime>,
-    /// Time of the end by the boot clock, for the crash-loop back-off; None when the record is of an earlier boot.
+    /// Time of the end by the boot clock, for the crash-loop back-off; None if the record is from an earlier boot.
     pub finished: Option<Moment>,
-    /// Exit code, 128 + signal when a signal ended it; 0 unless exited.
+    /// Exit code; 128 + signal if a signal ended the process, 0 while the container has not exited.
     pub exit_code: i32,
-    /// The signal that ended the first process.
+    /// Number of the signal that ended the first process, if a signal ended it.
     pub signal: Option<i32>,
-    /// `Completed`, `Error`, `OOMKilled`, `StartError`, `Unknown`; empty unless exited.
+    /// Reason of the end: `Completed`, `Error`, `OOMKilled`, `StartError` or `Unknown`. Empty while the container has
+    /// not exited.
     pub reason: String,
-    /// Termination message (kubelet-probes 8.8).
+    /// Termination message of the container (kubelet-probes 8.8).
     pub message: String,
-    /// Host pid of the first process while it runs.
+    /// Pid of the first process on the node, while the process runs.
     pub pid: Option<i32>,
     /// The log file of this instance.
     pub log_path: PathBuf,
-    /// User that the first process was started as; None where the runtime does not say.
+    /// User and groups with which the first process was started; None if the runtime does not report them.
     pub user: Option<LinuxUser>,
     /// Labels from the container's configuration.
     pub labels: Arc<Labels>,
@@ -176,7 +177,7 @@ pub struct SandboxStatus {
     pub ips: Vec<IpAddr>,
 }
 
-/// Everything that a runtime has.
+/// All sandboxes and containers of a runtime, or those of one pod.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Listing {
     /// All sandboxes, in no order.
@@ -185,30 +186,29 @@ pub struct Listing {
     pub containers: Vec<ContainerStatus>,
 }
 
-/// The kinds of failures that a runtime reports. `crate::pods::kuberuntime` decides what each means for a
-/// pod.
+/// The kinds of failures that a runtime reports. `crate::pods::kuberuntime` decides what each kind means for a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RuntimeErrorKind {
-    /// The configuration cannot become a container on this node: an unknown user, a missing
+    /// The configuration cannot become a container on this node. Examples are an unknown user and a missing cgroup
     /// controller.
     InvalidConfig,
-    /// The operation needs a running container, and this one has ended or is gone.
+    /// The operation needs a running container, but this container has ended or is gone.
     NotRunning,
     /// Any other failure.
     Failed,
 }
 
-/// A runtime operation that failed: a kind for programs, a sentence for people (`cannot <verb> <object>: cause`).
+/// Error of a runtime operation: a kind for programs, and a sentence for people (`cannot <verb> <object>: cause`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuntimeError {
     /// The kind, for the code that decides what to do.
     pub kind: RuntimeErrorKind,
-    /// Says what to do where there is something to do.
+    /// The sentence for people. It says what to do, if something can be done.
     pub message: String,
 }
 
 impl RuntimeError {
-    /// An error of this kind.
+    /// Makes an error of this kind.
     pub fn new(kind: RuntimeErrorKind, message: impl Into<String>) -> Self {
         Self {
             kind,
@@ -216,7 +216,7 @@ impl RuntimeError {
         }
     }
 
-    /// An error of kind [`RuntimeErrorKind::Failed`].
+    /// Makes an error of kind [`RuntimeErrorKind::Failed`].
     pub fn failed(message: impl Into<String>) -> Self {
         Self::new(RuntimeErrorKind::Failed, message)
     }
@@ -230,18 +230,18 @@ impl fmt::Display for RuntimeError {
 
 impl std::error::Error for RuntimeError {}
 
-/// Place of a network namespace. The path names a pid, so it leads to another namespace once the holder has ended and
-/// its pid is in use again.
+/// A network namespace, as a path. The path contains a pid, so it leads to another namespace once the holder has ended
+/// and another process has its pid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NetworkNamespace {
-    /// `/proc/<pid>/ns/net`.
+    /// Path `/proc/<pid>/ns/net`, or any other path of a network namespace.
     pub path: PathBuf,
-    /// The process with this pid. None when the path does not belong to a process.
+    /// The process that the pid in `path` names. None if the path does not belong to a process.
     pub holder: Option<task::Process>,
 }
 
 impl NetworkNamespace {
-    /// The network namespace of a process.
+    /// Returns the network namespace of a process.
     pub fn of(holder: task::Process) -> Self {
         Self {
             path: format!("/proc/{}/ns/net", holder.pid).into(),
@@ -249,14 +249,14 @@ impl NetworkNamespace {
         }
     }
 
-    /// Opens the namespace, and makes sure that it still belonged to the holder.
+    /// Opens the namespace, and checks that it still belonged to the holder.
     ///
     /// # Errors
-    /// Returns `NotFound` if the holder has ended, or the system's error if this cannot be found out now, or if no
+    /// Returns `NotFound` if the holder has ended. Returns the system's error if this cannot be found out now, or if no
     /// descriptors are left.
     pub fn open(&self) -> io::Result<File> {
         let file = File::open(&self.path)?;
-        // Compared after the open: the process that has the pid now also had it then.
+        // Compared after the open: if the holder is alive now, it also had the pid when the file was opened.
         match self.holder {
             Some(holder) if task::look(holder.pid)? != Some(holder.start_time) => {
                 Err(io::Error::new(
@@ -277,51 +277,52 @@ impl From<PathBuf> for NetworkNamespace {
 
 /// The root directory of a running container, with its mounts.
 pub struct ContainerRoot {
-    /// Opened with O_PATH.
+    /// Descriptor of the directory, opened with O_PATH.
     pub dir: OwnedFd,
-    /// The container's first process: when it ends, the mounts go.
+    /// The container's first process. When it ends, the mounts go.
     pub process: task::Process,
 }
 
 /// The outcome of a command that ran in a container (kubelet-probes 3.2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExecOutcome {
-    /// The command ended by itself. A signal counts as 128 + its number, a missing file as 127, a
-    /// file that cannot be executed as 126.
+    /// The command ended by itself. A signal counts as 128 + its number, a missing file as 127, and a file that cannot
+    /// be executed as 126.
     Exited {
         /// Exit code.
         code: i32,
-        /// stdout followed by stderr, at most the limit asked for.
+        /// Output: stdout followed by stderr, cut at the limit that the caller gave.
         output: Vec<u8>,
     },
-    /// The command did not end in time and was killed with all its children.
+    /// The command did not end in time, and was killed with all its children.
     TimedOut {
-        /// Output that the command had written by then.
+        /// Output that the command had written until it was killed.
         output: Vec<u8>,
     },
 }
 
-/// A container runtime. Every method may block for as long as it says; none is called by the sync loop's thread.
+/// A container runtime. A method may block as long as its comment says. The sync loop's thread calls no method of this
+/// trait.
 pub trait Runtime: Send + Sync {
     /// Checks that containers can be run at all (cgroups, directories, the OCI runtime binary); takes at most a few
     /// milliseconds.
     fn check(&self) -> Result<(), RuntimeError>;
 
-    /// Every sandbox and container, dead ones too; with `pod` only the ones of the pod with this
-    /// UID.
+    /// Lists every sandbox and container, dead ones too. If `pod` is a UID, it lists only the sandboxes and containers
+    /// of that pod.
     fn list(&self, pod: Option<&str>) -> Result<Listing, RuntimeError>;
 
-    /// Makes a pod's namespaces and returns once they are there.
+    /// Makes a pod's namespaces, and returns once they exist.
     fn run_sandbox(&self, config: &SandboxConfig) -> Result<ContainerId, RuntimeError>;
 
-    /// Ends a sandbox; its record stays until `remove_sandbox`. Idempotent.
+    /// Ends a sandbox. Its record stays until `remove_sandbox`. Idempotent.
     fn stop_sandbox(&self, id: &ContainerId) -> Result<(), RuntimeError>;
 
-    /// Forgets a sandbox, and stops it before if it still lives. Idempotent.
+    /// Removes a sandbox; if it is still alive, it is stopped first. Idempotent.
     fn remove_sandbox(&self, id: &ContainerId) -> Result<(), RuntimeError>;
 
-    /// Prepares a container whose first process waits for `start_container`. `sandbox_config` is
-    /// the configuration of the sandbox. A container that cannot be created leaves nothing behind.
+    /// Prepares a container; its first process waits for `start_container`. `sandbox_config` is the configuration of
+    /// the sandbox. If the container cannot be created, nothing of it is left behind.
     fn create_container(
         &self,
         sandbox: &ContainerId,
@@ -329,15 +330,13 @@ pub trait Runtime: Send + Sync {
         sandbox_config: &SandboxConfig,
     ) -> Result<ContainerId, RuntimeError>;
 
-    /// Starts a created container; returns once its own process runs. A container that does not
-    /// start is recorded as Exited with reason `StartError` and code 128, so that it
-    /// counts for the back-off.
+    /// Starts a created container, and returns once the container's own program runs. A container that does not start
+    /// is recorded as Exited with reason `StartError` and code 128, so that it counts for the back-off.
     fn start_container(&self, id: &ContainerId) -> Result<(), RuntimeError>;
 
-    /// Sends TERM (or the image's stop signal), then KILL after `grace`; returns when every process
-    /// of the container has ended and its exit is recorded. A container that is gone or has ended
-    /// counts as stopped. Soon after `cancel` it returns an error and leaves the container as it
-    /// is.
+    /// Sends TERM (or the image's stop signal), and KILL after `grace`. Returns when every process of the container has
+    /// ended and the exit is recorded. A container that is gone or has ended counts as stopped. Soon after `cancel` the
+    /// call returns an error, and leaves the container as it is.
     fn stop_container(
         &self,
         id: &ContainerId,
@@ -345,13 +344,13 @@ pub trait Runtime: Send + Sync {
         cancel: &Cancel,
     ) -> Result<(), RuntimeError>;
 
-    /// Forgets a stopped container: record, file system, cgroup. Its logs stay. Idempotent.
+    /// Removes a stopped container: its record, file system and cgroup. Its logs stay. Idempotent.
     fn remove_container(&self, id: &ContainerId) -> Result<(), RuntimeError>;
 
-    /// Runs a command in a running container as its own process would run it; kills the whole tree
-    /// at `timeout`, which starts when the command does, and soon after `cancel`. `limit` bounds the
-    /// output in bytes. An error means that the command could not run (the container is not
-    /// running, we lack descriptors) or was cancelled, never that the command failed.
+    /// Runs a command in a running container, with the environment of the container's own process. Kills the command
+    /// with all its children at `timeout`, which is counted from the start of the command, or soon after `cancel`.
+    /// `limit` is the maximum size of the output in bytes. An error means that the command could not run (the container
+    /// is not running, or no descriptors are left) or that it was cancelled. A command that fails is not an error.
     fn exec(
         &self,
         id: &ContainerId,
@@ -361,34 +360,34 @@ pub trait Runtime: Send + Sync {
         cancel: Option<&Cancel>,
     ) -> Result<ExecOutcome, RuntimeError>;
 
-    /// Starts a command in a running container, as [`Self::exec`] does, with streams of a client. It has no timeout: it ends
-    /// when its process ends, when the session is finished or dropped, with its container, and with the daemon.
+    /// Starts a command in a running container, as [`Self::exec`] does, with streams for a client. There is no timeout.
+    /// The command ends when its process ends, when the session is finished or dropped, when the container ends, and
+    /// when the daemon ends.
     ///
-    /// An error means that the command could not be started for a reason that is not its own.
+    /// An error means that the command could not be started for a reason that does not lie in the command.
     fn exec_stream(&self, id: &ContainerId, request: &ExecRequest)
     -> Result<Started, RuntimeError>;
 
-    /// Attaches a client to the streams of a running container's first process. What the container writes while nobody is
-    /// attached goes to its log only; the log has everything in any case. A client that does not read is cut off
-    /// ([`SessionEnd::TooSlow`]) and holds up nobody.
+    /// Attaches a client to the streams of a running container's first process. The log has all output in any case;
+    /// output that the container writes while no client is attached is in the log only. A client that does not read is
+    /// cut off ([`SessionEnd::TooSlow`]), and delays nobody.
     fn attach(
         &self,
         id: &ContainerId,
         request: AttachRequest,
     ) -> Result<Box<dyn Session>, RuntimeError>;
 
-    /// The root directory of the mount namespace that has the volumes of a running sandbox: a path of
-    /// a volume, resolved below it, leads to what the containers see. Opened with O_PATH.
+    /// Returns the root directory of the mount namespace that has the volumes of a running sandbox, opened with O_PATH.
+    /// A volume's path, resolved below this directory, leads to the files that the containers see.
     fn volumes_root(&self, sandbox: &ContainerId) -> Result<OwnedFd, RuntimeError>;
 
-    /// The root directory of a running container, for its files.
+    /// Returns the root directory of a running container, for access to its files.
     fn container_root(&self, id: &ContainerId) -> Result<ContainerRoot, RuntimeError>;
 
-    /// The network of the newest sandbox of the pod with this UID; None when it uses the node's.
+    /// Returns the network of the newest sandbox of the pod with this UID; None if the pod uses the node's network.
     fn pod_network(&self, pod: &str) -> Result<Option<NetworkNamespace>, RuntimeError>;
 
-    /// Called when the daemon ends. Every wait for a container to start or to stop ends, now and
-    /// later: the calls return an error and leave the container as it is for the next daemon. Every
-    /// session ends, now and later.
+    /// Called when the daemon ends. Every wait for a container to start or stop ends, now and later: the calls return
+    /// an error, and leave the container as it is for the next daemon. Every session ends, now and later.
     fn interrupt(&self);
 }

@@ -1,5 +1,5 @@
-//! The runtime status of each pod: the runtime's listing, grouped by the labels of the containers
-//! (kubelet `kubecontainer.PodStatus`).
+//! The runtime status of each pod: the runtime's listing, grouped by pod with the labels of the containers (kubelet
+//! `kubecontainer.PodStatus`).
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -24,46 +24,47 @@ pub struct RuntimeContainerStatus {
     pub sandbox: ContainerId,
     /// State of the instance.
     pub state: RuntimeState,
-    /// Number of instances before this one (the restart count).
+    /// Number of instances before this instance (the restart count).
     pub attempt: u32,
-    /// Image as in the spec.
+    /// Image reference as in the pod spec.
     pub image: String,
-    /// The image id that the image resolved to (`sha256:…`).
+    /// The image id that the reference resolved to (`sha256:…`).
     pub image_id: String,
-    /// Spec hash at creation: name and image (kubelet-probes 8.3).
+    /// Hash of the name and image in the spec at creation (kubelet-probes 8.3).
     pub hash: u32,
-    /// Time of the creation by the wall clock, display only.
+    /// Time of the creation by the wall clock, for display only.
     pub created_at: SystemTime,
-    /// Time of the start by the wall clock, display only.
+    /// Time of the start by the wall clock, for display only; None until the container has started.
     pub started_at: Option<SystemTime>,
-    /// Time of the start by the boot clock, for the initial delay; None when the record is of an earlier boot.
+    /// Time of the start by the boot clock, for the initial delay; None if the record is from an earlier boot.
     pub started: Option<Moment>,
-    /// Time of the end by the wall clock, display only.
+    /// Time of the end by the wall clock, for display only; None until the container has ended.
     pub finished_at: Option<SystemTime>,
-    /// Time of the end by the boot clock, for the crash-loop back-off; None when the record is of an earlier boot.
+    /// Time of the end by the boot clock, for the crash-loop back-off; None if the record is from an earlier boot.
     pub finished: Option<Moment>,
-    /// Exit code, 128 + signal when a signal ended it; 0 unless exited.
+    /// Exit code; 128 + signal if a signal ended the process, 0 while the container has not exited.
     pub exit_code: i32,
-    /// The signal that ended the first process.
+    /// Number of the signal that ended the first process, if a signal ended it.
     pub signal: Option<i32>,
-    /// `Completed`, `Error`, `OOMKilled`, `StartError`, `ContainerStatusUnknown`; empty unless exited.
+    /// Reason of the end: `Completed`, `Error`, `OOMKilled`, `StartError` or `ContainerStatusUnknown`. Empty while the
+    /// container has not exited.
     pub reason: String,
-    /// Termination message (kubelet-probes 8.8).
+    /// Termination message of the container (kubelet-probes 8.8).
     pub message: String,
-    /// Host pid of the first process while it runs.
+    /// Pid of the first process on the node, while the process runs.
     pub pid: Option<i32>,
     /// The log file of this instance.
     pub log_path: PathBuf,
-    /// User that the first process was started as; None where the runtime does not say.
+    /// User and groups with which the first process was started; None if the runtime does not report them.
     pub user: Option<LinuxUser>,
 }
 
-/// A pod's sandbox: the holder of its namespaces.
+/// The status of a pod's sandbox, which holds the pod's namespaces.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RuntimeSandboxStatus {
     /// The id of the sandbox.
     pub id: ContainerId,
-    /// The number of sandboxes of this pod before this one.
+    /// Number of sandboxes of this pod before this sandbox.
     pub attempt: u32,
     /// True if the sandbox's holder is alive.
     pub ready: bool,
@@ -75,33 +76,33 @@ pub struct RuntimeSandboxStatus {
     pub ips: Vec<IpAddr>,
 }
 
-/// Everything the runtime knows of a pod.
+/// The containers and sandboxes that the runtime has for a pod.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RuntimePodStatus {
-    /// `metadata.uid`.
+    /// UID of the pod (`metadata.uid`).
     pub uid: PodUid,
-    /// `metadata.name`.
+    /// Name of the pod (`metadata.name`).
     pub name: String,
-    /// `metadata.namespace`.
+    /// Namespace of the pod (`metadata.namespace`).
     pub namespace: String,
-    /// Newest first by creation.
+    /// Instances of the pod's containers, newest first by time of creation.
     pub containers: Vec<RuntimeContainerStatus>,
-    /// Newest first by attempt.
+    /// Sandboxes of the pod, newest first by attempt.
     pub sandboxes: Vec<RuntimeSandboxStatus>,
 }
 
 impl RuntimePodStatus {
-    /// The newest instance of a container.
+    /// Returns the newest instance of a container.
     pub fn container(&self, name: &str) -> Option<&RuntimeContainerStatus> {
         self.containers.iter().find(|c| c.name == name)
     }
 
-    /// The addresses of the newest sandbox.
+    /// Returns the addresses of the newest sandbox; empty if the pod has no sandbox.
     pub fn ips(&self) -> &[IpAddr] {
         self.sandboxes.first().map_or(&[], |s| &s.ips)
     }
 
-    /// Tells whether any container or sandbox of the pod still lives.
+    /// Tells whether any container of the pod runs or any sandbox is alive.
     pub fn is_running(&self) -> bool {
         self.containers
             .iter()
@@ -111,12 +112,12 @@ impl RuntimePodStatus {
 }
 
 impl dyn Runtime + '_ {
-    /// Every pod that has a sandbox or a container, dead ones too.
+    /// Returns the status of every pod that has a sandbox or a container, dead ones too.
     pub fn list_pods(&self) -> Result<Vec<RuntimePodStatus>, RuntimeError> {
         self.list(None).map(by_pod)
     }
 
-    /// The status of one pod, read from the runtime now; an unknown UID gives an empty status.
+    /// Returns the status of one pod, read from the runtime now. The status is empty if the UID is unknown.
     pub fn pod_status(&self, uid: &PodUid) -> Result<RuntimePodStatus, RuntimeError> {
         let found = by_pod(self.list(Some(uid.as_str()))?).into_iter().next();
         Ok(found.unwrap_or_else(|| RuntimePodStatus {
@@ -125,7 +126,7 @@ impl dyn Runtime + '_ {
         }))
     }
 
-    /// The network of a pod's newest sandbox; None when the pod uses the node's network.
+    /// Returns the network of a pod's newest sandbox; None if the pod uses the node's network.
     pub fn network_namespace(
         &self,
         uid: &PodUid,
@@ -134,8 +135,8 @@ impl dyn Runtime + '_ {
     }
 }
 
-/// Groups a listing by pod, in the order of the UIDs, with the newest containers and sandboxes
-/// first. A container without the labels of a pod was made by another program and is left out.
+/// Groups a listing by pod, in the order of the UIDs, with the newest containers and sandboxes first. A container
+/// without the labels of a pod is left out, because another program made it.
 fn by_pod(listing: Listing) -> Vec<RuntimePodStatus> {
     let mut pods = BTreeMap::new();
     for s in listing.sandboxes {
@@ -217,7 +218,7 @@ fn container_status(c: ContainerStatus) -> RuntimeContainerStatus {
         exit_code: c.exit_code,
         signal: c.signal,
         reason: match c.reason.as_str() {
-            // The runtime's reason for an end that was not recorded.
+            // `Unknown` is the runtime's reason for an end that nobody recorded.
             "Unknown" => "ContainerStatusUnknown".into(),
             _ => c.reason,
         },

@@ -1,7 +1,7 @@
-//! Sessions: commands with streams of a client, and clients attached to containers.
+//! Sessions: commands with streams for a client, and clients attached to containers.
 //!
-//! Invariants: a session that is dropped has ended, and leaves no process, cgroup or descriptor. It has no timeout. No
-//! descriptor of a session blocks. [`Sessions`] ends all at the end of the daemon.
+//! Invariants: a dropped session has ended, and leaves no process, cgroup or descriptor behind. A session has no
+//! timeout. None of its descriptors blocks. [`Sessions`] ends all sessions at the end of the daemon.
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
@@ -12,41 +12,41 @@ use crate::base::locks::Locked;
 /// The size of a terminal in characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TerminalSize {
-    /// Columns.
+    /// Number of columns.
     pub width: u16,
-    /// Lines.
+    /// Number of lines.
     pub height: u16,
 }
 
-/// A command with streams (CRI `ExecRequest`).
+/// A request to run a command with streams (CRI `ExecRequest`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExecRequest {
     /// The command and its arguments.
     pub command: Vec<String>,
-    /// True if the command's standard input comes from the client; otherwise it is the container's `/dev/null`.
+    /// True if the client provides the command's standard input; otherwise it is the container's `/dev/null`.
     pub stdin: bool,
-    /// True if the client gets the command's standard output; otherwise the output goes to the container's `/dev/null`.
-    /// With a terminal the client always gets it.
+    /// True if the client reads the command's standard output; otherwise it is the container's `/dev/null`. A command
+    /// with a terminal always sends its output to the client.
     pub stdout: bool,
-    /// True if the client gets the command's standard error; otherwise it goes to the container's `/dev/null`. With a
-    /// terminal there is no standard error: it is part of the output.
+    /// True if the client reads the command's standard error; otherwise it is the container's `/dev/null`. A command
+    /// with a terminal has no separate standard error: it is part of the output.
     pub stderr: bool,
-    /// True if a terminal of the container is standard input, output and error.
+    /// True if standard input, output and error are a terminal of the container.
     pub tty: bool,
-    /// Initial size of the terminal, so that nothing is drawn for a different size.
+    /// Initial size of the terminal, so that the program draws nothing for another size.
     pub size: Option<TerminalSize>,
 }
 
-/// The streams that a client wants of a running container (CRI `AttachRequest`). The container decides whether there is
-/// a terminal.
+/// The streams of a running container that a client requests (CRI `AttachRequest`). The container's configuration
+/// decides whether the streams are a terminal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AttachRequest {
-    /// True if the client writes to the container's input. If the container has no `stdin`, this is ignored, as by
-    /// containerd.
+    /// True if the client writes to the container's input. Ignored if the container has no `stdin`, as in containerd.
     pub stdin: bool,
     /// True if the client reads the container's output.
     pub stdout: bool,
-    /// True if the client reads the container's errors. With a terminal there are none: they are part of the output.
+    /// True if the client reads the container's standard error. A container with a terminal has no separate standard
+    /// error: it is part of the output.
     pub stderr: bool,
 }
 
@@ -54,11 +54,11 @@ pub struct AttachRequest {
 pub enum Started {
     /// The command runs.
     Running(Box<dyn Session>),
-    /// The command's file is not there (127) or cannot be executed (126).
+    /// The command's file does not exist (code 127) or cannot be executed (code 126).
     NotExecuted {
         /// Exit code that a shell gives for this failure.
         code: i32,
-        /// Message in the words of runc: `exec: "x": executable file not found in $PATH`.
+        /// Message in the form of runc: `exec: "x": executable file not found in $PATH`.
         message: String,
     },
 }
@@ -72,53 +72,54 @@ impl fmt::Debug for Started {
     }
 }
 
-/// How a session has ended.
+/// The way in which a session has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionEnd {
-    /// The command, or the container, has ended with this code; 128 + signal when a signal ended it.
+    /// The command, or the container, has ended with this exit code; 128 + signal if a signal ended it.
     Exited(i32),
-    /// The container's output came faster than the client read it: what it has not read by now fills the pipe.
+    /// The client did not read fast enough: unread output of the container has filled the pipe.
     TooSlow,
-    /// The session was finished before, or the code is not known.
+    /// The session was finished earlier, or the exit code is not known.
     Unknown,
 }
 
-/// A session under way. Its owner polls the descriptors; with a terminal all three lead to its master.
+/// A running session. Its owner polls the descriptors. With a terminal, stdin and stdout are both the terminal's
+/// master.
 pub trait Session: Send {
     /// Returns the descriptor to which the client's input is written; None if no input is taken.
     fn stdin(&self) -> Option<BorrowedFd<'_>>;
 
-    /// Returns the descriptor from which the output is read. At its end a pipe gives 0 bytes, a terminal the error EIO.
-    /// A background process may hold it open for ever: read it until [`Self::ended`] is readable, and then as far as it
-    /// gives something at once.
+    /// Returns the descriptor from which the output is read. At the end of the output a pipe returns 0 bytes, and a
+    /// terminal the error EIO. A background process may hold the descriptor open for ever: read until [`Self::ended`]
+    /// is readable, and then only the data that can be read without waiting.
     fn stdout(&self) -> Option<BorrowedFd<'_>>;
 
-    /// Returns the descriptor from which the standard error is read, in the same way as the output; None with a
+    /// Returns the descriptor from which the standard error is read, by the same rules as [`Self::stdout`]; None with a
     /// terminal.
     fn stderr(&self) -> Option<BorrowedFd<'_>>;
 
     /// Tells the session that the client's input has ended.
     ///
-    /// A command reads an end of file then; a command with a terminal does not notice, for a terminal has no such end.
-    /// An attached client leaves, unless the container has `stdinOnce` and no terminal: then the container reads an end
-    /// of file, and the client gets output as before. The rules are containerd's.
+    /// A command then reads an end of file. A command with a terminal does not notice, because a terminal has no such end.
+    /// An attached client is detached, unless the container has `stdinOnce` and no terminal: then the container reads an
+    /// end of file, and the client still gets output. The rules are containerd's.
     fn close_stdin(&mut self);
 
-    /// Returns a descriptor that is readable as soon as the command's process has ended, or the client is no longer
-    /// attached. Poll it; do not read it.
+    /// Returns a descriptor that becomes readable as soon as the command's process has ended, or the client is no
+    /// longer attached. Poll it; do not read from it.
     fn ended(&self) -> BorrowedFd<'_>;
 
     /// Gives the terminal the new size of the client's terminal. Does nothing if the session has no terminal.
     fn resize(&self, size: TerminalSize);
 
-    /// Ends the session, and says how it has ended. A command is killed with all its children, and reaped; that takes 5
-    /// s when the kernel does not let one end. A drop does the same.
+    /// Ends the session, and returns how it has ended. A command is killed and reaped with all its children. This takes
+    /// up to 5 s if the kernel does not let a process end. Dropping the session does the same.
     fn finish(self: Box<Self>) -> SessionEnd;
 }
 
-/// A session that ends when the daemon ends.
+/// A session that the end of the daemon ends.
 pub(crate) trait Endable: Send + Sync {
-    /// Makes [`Session::ended`] readable. Never waits.
+    /// Makes [`Session::ended`] readable. Never blocks.
     fn end(&self);
 }
 
@@ -133,7 +134,7 @@ struct State {
 }
 
 impl Sessions {
-    /// Takes one more; one that comes too late is ended at once.
+    /// Adds a session. After [`Self::end_all`] the session is ended at once.
     pub(crate) fn add(&self, session: Weak<dyn Endable>) {
         let mut state = self.0.locked();
         if state.are_over {
@@ -144,7 +145,7 @@ impl Sessions {
         state.under_way.push(session);
     }
 
-    /// Ends all, also later ones.
+    /// Ends all sessions, and every session that is added later.
     pub(crate) fn end_all(&self) {
         let mut state = self.0.locked();
         state.are_over = true;

@@ -1,8 +1,9 @@
-//! Signals by the names that images and container specs use for the stop signal.
+//! Numbers of signals, from the names that images and container specs use for the stop signal.
 
 use nix::sys::signal::Signal;
 
-/// `SIGTERM`, `TERM`, `15`, `SIGRTMIN+3`, `RTMAX-1`; None for any other text, also the empty one.
+/// Returns the number of a signal such as `SIGTERM`, `TERM`, `15`, `SIGRTMIN+3` or `RTMAX-1`; None for any other text,
+/// including the empty one.
 pub fn number(text: &str) -> Option<i32> {
     let text = text.trim().to_ascii_uppercase();
     if let Ok(n) = text.parse::<i32>() {
@@ -15,7 +16,7 @@ pub fn number(text: &str) -> Option<i32> {
     if let Some(offset) = name.strip_prefix("RTMAX") {
         return real_time(64, offset);
     }
-    // Other names of signals that the parser knows by one name only.
+    // Second names of signals for which nix knows only the first name.
     let name = match name {
         "CLD" => "CHLD",
         "IOT" => "ABRT",
@@ -28,7 +29,7 @@ pub fn number(text: &str) -> Option<i32> {
         .map(|s| s as i32)
 }
 
-/// Real-time signals as programs number them: 34 to 64.
+/// Returns the number of the real-time signal `offset` after `base`. Real-time signals have the numbers 34 to 64.
 fn real_time(base: i32, offset: &str) -> Option<i32> {
     let offset = if offset.is_empty() {
         0

@@ -1,7 +1,7 @@
-//! The files of one container's log: `<n>.log` is being written; `<n>.log.<time>` are rotated
-//! files, oldest first by name.
+//! The files of one container's log. `<n>.log` is the current file; `<n>.log.<time>` are rotated files, which sort by
+//! name from the oldest on.
 //!
-//! Invariants: a byte is read once, also when the files are rotated meanwhile; a log that does not exist is empty.
+//! Invariants: every byte is read once, even if the files are rotated meanwhile. A log that does not exist is empty.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -9,22 +9,22 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// Reads the rotated files, then the current one, then the files that replace it.
+/// A reader of a log: it reads the rotated files, then the current file, then the files that replace it.
 pub struct Files {
     path: PathBuf,
     current: Option<Current>,
     older: VecDeque<File>,
 }
 
-/// The file that is being written, and its device and inode.
+/// The current file of the log, with its device and inode.
 struct Current {
     file: File,
     identity: (u64, u64),
 }
 
 impl Files {
-    /// Opens the existing files. A shim creates the log with the first line, so a container that
-    /// has written nothing has none.
+    /// Opens the existing files. The shim creates the log with the first line, so a container that has written nothing
+    /// has no file.
     ///
     /// # Errors
     /// Returns the error of a file or directory that exists and cannot be read.
@@ -40,8 +40,8 @@ impl Files {
             };
             let opened = current.as_ref().map(|c| c.identity);
             let (older, seen) = open_rotated(path, opened)?;
-            // If the log was rotated between the two steps, the file opened as the current one is
-            // among the older ones now.
+            // If the log was rotated between the two steps, the file that was opened as the current one is among the
+            // rotated files now.
             if !seen && current_identity(path) == opened {
                 return Ok(Self {
                     path: path.into(),
@@ -52,7 +52,7 @@ impl Files {
         }
     }
 
-    /// Reads the next bytes, oldest first; 0 means that there are none for now.
+    /// Reads the next bytes of the log, oldest first. 0 means that there is nothing to read for now.
     ///
     /// # Errors
     /// Returns the error of a file that cannot be read.
@@ -63,8 +63,7 @@ impl Files {
                 n => return Ok(n),
             }
         }
-        // Checked before the read: if the file was already replaced, the end that the read finds is
-        // final.
+        // Checked before the read: if the file was already replaced, an end of file is final.
         let replaced = current_identity(&self.path) != self.current.as_ref().map(|c| c.identity);
         if let Some(current) = &mut self.current {
             match current.file.read(bytes)? {
@@ -95,7 +94,7 @@ impl Files {
         Ok(extent)
     }
 
-    /// Skips the first bytes of the log. Nothing may have been read before.
+    /// Skips the first `bytes` bytes of the log. May be called only before the first read.
     ///
     /// # Errors
     /// Returns the error of a file that cannot be read.
@@ -114,15 +113,14 @@ impl Files {
         }
     }
 
-    /// Goes on to the files that are newer than the one just finished; returns false when there is
-    /// none yet.
+    /// Moves on to the files that are newer than the file just finished. Returns false if there is no newer file yet.
     fn advance(&mut self) -> io::Result<bool> {
         let mut next = Self::open(&self.path)?;
         if next.current.is_none() {
             return Ok(false);
         }
-        // The bytes read so far end with the finished file. If it was removed, all files before it
-        // were removed too.
+        // Every file up to the finished one has been read. If the finished file was removed, all files before it were
+        // removed too.
         let finished = self.current.as_ref().map(|c| c.identity);
         let same = |f: &File| identity(f).ok() == finished;
         let at = finished.and_then(|_| next.older.iter().position(same));
@@ -132,19 +130,20 @@ impl Files {
     }
 }
 
-/// The files of a log as one range of bytes: each with where it begins, and its length.
+/// The files of a log as one range of bytes: each file with the position at which it begins, and its length.
 pub struct Extent<'a>(Vec<(&'a File, u64, u64)>);
 
 impl Extent<'_> {
-    /// Bytes in all files.
+    /// Returns the size of all files together, in bytes.
     pub fn length(&self) -> u64 {
         self.0.last().map_or(0, |(_, begin, length)| begin + length)
     }
 
-    /// Reads the bytes of one file before `end`, as many as `bytes` has room for; 0 where there are none.
+    /// Reads the bytes of one file that end at position `end`, as many as fit into `bytes`. Returns their number; 0 if
+    /// nothing comes before `end`.
     ///
     /// # Errors
-    /// Returns the error of a file that cannot be read, or was cut meanwhile.
+    /// Returns the error of a file that cannot be read, or that was truncated meanwhile.
     pub fn read_before(&self, end: u64, bytes: &mut [u8]) -> io::Result<usize> {
         let found = self.0.iter().rev().find(|(_, begin, _)| *begin < end);
         let Some((file, begin, _)) = found else {
@@ -160,12 +159,13 @@ fn identity(file: &File) -> io::Result<(u64, u64)> {
     file.metadata().map(|m| (m.dev(), m.ino()))
 }
 
-/// Device and inode of the file that has the name now.
+/// Returns device and inode of the file that has this path now.
 fn current_identity(path: &Path) -> Option<(u64, u64)> {
     path.metadata().ok().map(|m| (m.dev(), m.ino()))
 }
 
-/// The rotated files beside `path`, oldest first, and whether the file `current` is one of them. Compressed ones are left out.
+/// Opens the rotated files beside `path`, oldest first. The bool says whether the file `current` is one of them.
+/// Compressed files are left out.
 fn open_rotated(path: &Path, current: Option<(u64, u64)>) -> io::Result<(VecDeque<File>, bool)> {
     let prefix = format!(
         "{}.",

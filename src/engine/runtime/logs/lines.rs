@@ -1,8 +1,8 @@
-//! Turns the CRI log format (`<time> <stdout|stderr> <P|F> <text>`) back into what the container
-//! wrote, and leaves out what is not wanted.
+//! Turns the CRI log format (`<time> <stdout|stderr> <P|F> <text>`) back into the text that the container wrote, and
+//! leaves out the lines that the options exclude.
 //!
-//! Invariants: pure but for the writer; never holds more than [`MAX_LINE`] bytes per stream. A partial line of one stream is
-//! not mixed with the other stream's. A line is as old as its first record.
+//! Invariants: pure but for the writer. Never holds more than [`MAX_LINE`] bytes per stream. A partial line of one
+//! stream is not mixed with the other stream's text. A line is as old as its first record.
 
 use std::io::{self, Write};
 
@@ -11,25 +11,26 @@ use super::record::{Head, Origin, head};
 use super::tail::Start;
 use crate::base::clock::Time;
 
-/// Longest line kept until its end is seen; a longer one is written in parts.
+/// Longest line in bytes that is kept until its end is read. A longer line is written in parts.
 const MAX_LINE: usize = 1 << 20;
 
-/// Joins partial lines (`P`) with the line that ends them (`F`). Takes bytes in pieces of any size.
+/// A parser that joins partial records (`P`) with the record that ends their line (`F`). It takes bytes in pieces of
+/// any size.
 #[derive(Default)]
 pub struct Lines {
     options: LogOptions,
-    /// Records before it are left out.
+    /// Position of the first wanted record of each origin. Earlier records are left out.
     start: Start,
-    /// Position at which `record` begins.
+    /// Position in the log at which `record` begins.
     position: u64,
     record: Vec<u8>,
     stdout: Line,
     stderr: Line,
-    /// Bytes that have been written.
+    /// Number of bytes that have been written.
     written: u64,
 }
 
-/// The line that a stream has begun.
+/// The unfinished line of a stream.
 #[derive(Default)]
 struct Line {
     text: Vec<u8>,
@@ -38,7 +39,7 @@ struct Line {
 }
 
 impl Lines {
-    /// For a log that is read from the position 0 on.
+    /// Makes a parser for a log that is read from position 0 on.
     pub fn new(options: LogOptions, start: Start) -> Self {
         Self {
             options,
@@ -47,7 +48,7 @@ impl Lines {
         }
     }
 
-    /// Takes the next bytes of the file and writes the lines they complete.
+    /// Takes the next bytes of the log, and writes the lines that they complete.
     ///
     /// # Errors
     /// Returns the writer's error.
@@ -61,7 +62,7 @@ impl Lines {
         Ok(())
     }
 
-    /// Writes the last line, which has no end yet: the log ends here.
+    /// Writes the last line, although it has no end yet: the log ends here.
     ///
     /// # Errors
     /// Returns the writer's error.
@@ -75,7 +76,7 @@ impl Lines {
         Ok(())
     }
 
-    /// Tells whether `limit_bytes` have been written.
+    /// Tells whether `limit_bytes` bytes have been written.
     pub fn is_full(&self) -> bool {
         self.room() == 0
     }
@@ -93,7 +94,7 @@ impl Lines {
         if !is_early && self.options.stream.has(head.origin) {
             self.take(&head, &record, out)?;
         }
-        // Its memory serves the next record.
+        // The next record reuses this buffer.
         self.record = record;
         self.record.clear();
         Ok(())
@@ -103,7 +104,7 @@ impl Lines {
         let line = match head.origin {
             Origin::Stdout => &mut self.stdout,
             Origin::Stderr => &mut self.stderr,
-            // It is shown as it is rather than left out.
+            // A record that is not in CRI's form is shown as it is, rather than left out.
             Origin::Unknown => return self.write(record, out),
         };
         if !line.begun {
@@ -122,7 +123,7 @@ impl Lines {
         Ok(())
     }
 
-    /// Writes as much of `text` as `limit_bytes` allows.
+    /// Writes `text`, cut so that no more than `limit_bytes` are written in all.
     fn write(&mut self, text: &[u8], out: &mut dyn Write) -> io::Result<()> {
         let length = self.room().min(text.len() as u64);
         self.written += length;
@@ -158,7 +159,7 @@ mod tests {
 
     const T: &str = "2026-11-21T01:02:03.000000004Z";
 
-    /// Checks that the result does not depend on the size of the pieces.
+    /// Checks the output, which must not depend on the size of the pieces.
     #[track_caller]
     fn check_with(options: &LogOptions, log: &str, expected: &str) {
         let log = log.replace('@', T);
@@ -267,7 +268,8 @@ mod tests {
         }
     }
 
-    /// The kubelet's TestWriteLogsWithBytesLimit: timestamps count, the other stream does not.
+    /// The kubelet's TestWriteLogsWithBytesLimit: timestamps count for the limit; the stream that is not wanted does
+    /// not.
     #[test]
     fn the_limit_cuts_what_is_written() {
         let log = "@ stdout F abcdefg\n@ stderr F abcdefg\n@ stdout F abcdefg\n";

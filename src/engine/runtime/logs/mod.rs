@@ -1,9 +1,9 @@
-//! Reading a container's log as CRI runtimes write it, with the options of the kubelet's `ReadLogs`: what the container
-//! wrote, from the oldest file that is kept, or from the first of the last lines.
+//! A reader for a container's log as CRI runtimes write it, with the options of the kubelet's `ReadLogs`. It returns
+//! what the container wrote, from the oldest file that is kept, or from the first of the last lines.
 //!
-//! Invariants: knows no pod, no client and no daemon: a path goes in, bytes come out. A log that does not exist is
-//! empty. Only the log of one instance is read; which instance is the caller's choice. Following is the caller's loop.
-//! The last lines are found from the end: what lies before them is not read.
+//! Invariants: the reader knows no pod, no client and no daemon: a path goes in, bytes come out. A log that does not
+//! exist is empty. Only the log of one instance is read, and the caller chooses the instance. To follow a log, the
+//! caller calls again. The last lines are searched from the end of the log, and nothing before them is read.
 
 mod files;
 mod lines;
@@ -19,10 +19,10 @@ use lines::Lines;
 pub use options::{LogOptions, LogStream};
 use tail::{Backwards, Start, Tail};
 
-/// Bytes read at once.
+/// Number of bytes that are read at once.
 const CHUNK: usize = 64 << 10;
 
-/// A log could not be copied.
+/// Error of a copy of a log.
 #[derive(Debug)]
 pub enum LogError {
     /// The log cannot be read.
@@ -34,15 +34,15 @@ pub enum LogError {
 /// Progress of a copy of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// There may be more in the log now.
+    /// More of the log may be there to read now.
     More,
-    /// Everything that is there for now has been copied.
+    /// Everything that the log has for now is copied.
     Waiting,
-    /// `limit_bytes` are written: nothing more will come.
+    /// `limit_bytes` bytes are written: the reader writes nothing more.
     Full,
 }
 
-/// The log of one instance of a container.
+/// A reader for the log of one instance of a container.
 pub struct LogReader {
     files: Files,
     lines: Lines,
@@ -50,7 +50,7 @@ pub struct LogReader {
 }
 
 impl LogReader {
-    /// Opens the log whose current file is `path` (`<attempt>.log`); the rotated files lie beside it.
+    /// Opens the log whose current file is `path` (`<attempt>.log`). The rotated files are in the same directory.
     ///
     /// # Errors
     /// Returns the error of a file that exists and cannot be read.
@@ -67,7 +67,7 @@ impl LogReader {
         })
     }
 
-    /// Reads up to 64 KiB and writes the lines that end in them.
+    /// Reads up to 64 KiB, and writes the lines that end in them.
     ///
     /// # Errors
     /// Returns the error of the log that cannot be read, or of the writer.
@@ -85,7 +85,8 @@ impl LogReader {
         }
     }
 
-    /// Writes every line that has come since the last call; ends with [`Progress::Waiting`] or [`Progress::Full`].
+    /// Writes every line that the log has gained since the last call. Returns [`Progress::Waiting`] or
+    /// [`Progress::Full`].
     ///
     /// # Errors
     /// Returns the error of the log that cannot be read, or of the writer.
@@ -98,7 +99,7 @@ impl LogReader {
         }
     }
 
-    /// Writes the last line without an end of line: nothing more will come.
+    /// Writes the last line if it has no end of line. The caller reads no more of this log.
     ///
     /// # Errors
     /// Returns the writer's error.
@@ -107,7 +108,7 @@ impl LogReader {
     }
 }
 
-/// Finds the place where the wanted part of the log begins, as far as the number of lines decides.
+/// Finds the positions at which to start, so that the last `tail_lines` lines are read. Other options are ignored.
 fn start(files: &Files, options: &LogOptions, bytes: &mut [u8]) -> io::Result<Start> {
     let Some(lines) = options.tail_lines else {
         return Ok(Start::default());
@@ -150,7 +151,7 @@ mod tests {
         }
     }
 
-    /// A record of the second file is cut by the rotation, as on a full disk.
+    /// Writes a log in three files. The rotation cuts a record of the second file, as a full disk does.
     fn in_three_files(dir: &Path) -> std::path::PathBuf {
         let all: String = (0..60)
             .map(|i| match i % 6 {
@@ -186,7 +187,7 @@ mod tests {
         assert_eq!(read(&log, &of_stdout), "<48<49<5052>\n<54<55<5658>\n");
     }
 
-    /// The order of the kubelet: it first counts the last lines, then leaves out the old ones among them.
+    /// As in the kubelet, the last lines are counted first, and then old lines among them are left out.
     #[test]
     fn of_the_last_lines_the_old_ones_are_left_out() {
         let dir = tempfile::tempdir().unwrap();
@@ -233,7 +234,7 @@ mod tests {
         assert_eq!(out, b"abc\nd");
     }
 
-    /// Holes take no space and no time, unless somebody reads them.
+    /// The log is a file with a hole. A hole takes no space, and takes time only if it is read.
     #[test]
     fn the_last_lines_of_a_huge_log_are_found_from_its_end() {
         use std::os::unix::fs::FileExt;

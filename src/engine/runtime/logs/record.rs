@@ -1,39 +1,39 @@
 //! One record of the CRI log format: `<time> <stdout|stderr> <P|F> <text>`.
 //!
-//! Invariants: pure. What a record is depends on its first [`HEAD`] bytes alone, so that whoever reads a log backwards and
-//! whoever reads it forwards agree.
+//! Invariants: pure. The first [`HEAD`] bytes of a record decide how it is read. So a reader that goes backwards and a
+//! reader that goes forwards agree.
 
-/// The time, the stream and the tag lie within so many bytes.
+/// Number of bytes at the beginning of a record in which the time, the stream and the tag must lie.
 pub const HEAD: usize = 128;
 
-/// Stream from which a record comes.
+/// The stream from which a record comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// The container's stdout.
     Stdout,
     /// The container's stderr.
     Stderr,
-    /// The record is not in CRI's form: it is a line of its own.
+    /// The record is not in CRI's form. It counts as a line of its own.
     Unknown,
 }
 
-/// How many origins there are; their values are indices.
+/// Number of origins. The values of [`Origin`] are indices below this number.
 pub const ORIGINS: usize = 3;
 
-/// The beginning of a record, which stands before its text.
+/// The part of a record before its text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head<'a> {
-    /// Time of the record in RFC 3339; empty when unknown.
+    /// Time of the record in RFC 3339; empty if the record is not in CRI's form.
     pub time: &'a str,
     /// The stream that the record was written to.
     pub origin: Origin,
     /// True if the line goes on in the stream's next record.
     pub partial: bool,
-    /// Where the text begins in the record.
+    /// Index of the byte at which the text begins in the record.
     pub text: usize,
 }
 
-/// Reads the beginning of a record; what follows its newline does not matter.
+/// Parses the beginning of a record. Bytes after the record's newline are ignored.
 pub fn head(record: &[u8]) -> Head<'_> {
     cri(record).unwrap_or(Head {
         time: "",
@@ -43,14 +43,14 @@ pub fn head(record: &[u8]) -> Head<'_> {
     })
 }
 
-/// Reads the head of a record in CRI's form; None when it is not in that form. The tag may have more parts after a
-/// colon.
+/// Parses the beginning of a record in CRI's form; None if the record is not in that form. The tag may have more parts
+/// after a colon.
 fn cri(record: &[u8]) -> Option<Head<'_>> {
     let window = &record[..record.len().min(HEAD)];
     let end = window.iter().position(|b| *b == b'\n');
     let mut parts = window[..end.unwrap_or(window.len())].splitn(4, |b| *b == b' ');
     let (time, stream, tag) = (parts.next()?, parts.next()?, parts.next()?);
-    // Without a text the tag must end with the record, not with the window.
+    // In a record without a text, the record must end right after the tag. The end of the window proves nothing.
     let has_text = parts.next().is_some();
     if !has_text && end.is_none() && window.len() == HEAD {
         return None;
@@ -103,7 +103,7 @@ mod tests {
         }
     }
 
-    /// Whoever reads backwards has no more of the record than that.
+    /// A reader that goes backwards has only the first bytes of a record.
     #[test]
     fn the_first_bytes_decide() {
         for tag in [80, HEAD - 16, HEAD - 15, HEAD, 2 * HEAD] {

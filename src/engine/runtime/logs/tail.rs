@@ -1,50 +1,50 @@
-//! Where the last lines of a log begin.
+//! A search for the place where the last lines of a log begin.
 //!
-//! Invariants: pure; records come from the last one backwards, and no more of them than their heads is kept. A line of
-//! several records is one line. Its records are looked for as long as none is further than [`GAP`] from the next: a stream
-//! that is silent else would have the whole log read.
+//! Invariants: pure. Records come in from the last one backwards, and only the beginning of a record is kept. A line of
+//! several records is one line. The search for its earlier records ends when the next one is more than [`GAP`] bytes
+//! away. Without this limit, a stream that is otherwise silent would make the search read the whole log.
 
 use super::options::LogStream;
 use super::record::{HEAD, ORIGINS, Origin, head};
 
-/// Longest way back to an earlier record of a line, in bytes, once there are lines enough.
+/// Longest distance in bytes at which the search looks for an earlier record of a line, once enough lines are found.
 const GAP: u64 = 1 << 20;
 
-/// For each origin the position of its first wanted record. Whole lines follow from there on.
+/// The position of the first wanted record of each origin. From there on every line is whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Start(pub [u64; ORIGINS]);
 
 impl Start {
-    /// The position from which the log must be read.
+    /// Returns the position from which the log must be read.
     pub fn first(&self) -> u64 {
         self.0.into_iter().min().unwrap_or(0)
     }
 
-    /// Returns this start for a log whose bytes before `position` are left out.
+    /// Returns this start for a log in which the bytes before `position` are left out.
     pub fn after(&self, position: u64) -> Self {
         Self(self.0.map(|from| from - position))
     }
 }
 
-/// State of the search among the records of one origin.
+/// State of the search for the records of one origin.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Seen {
-    /// No record yet, looking backwards.
+    /// No record was found yet.
     Nothing,
-    /// The oldest record so far belongs to a wanted line, which may have begun before.
+    /// The oldest record so far belongs to a wanted line, which may have an earlier beginning.
     Wanted,
-    /// Everything before is not wanted.
+    /// No earlier record is wanted.
     Enough,
 }
 
 /// A search for the last lines of a log.
 pub struct Tail {
     stream: LogStream,
-    /// Lines that are still to be found.
+    /// Number of lines that are still to be found.
     missing: u64,
     seen: [Seen; ORIGINS],
     start: Start,
-    /// The oldest record that is wanted.
+    /// Position of the oldest wanted record.
     last_wanted: u64,
 }
 
@@ -60,13 +60,13 @@ impl Tail {
         }
     }
 
-    /// Tells whether records before `position` can still matter.
+    /// Tells whether a record before `position` can still be wanted.
     pub fn goes_on(&self, position: u64) -> bool {
         let near = self.last_wanted.saturating_sub(position) <= GAP;
         self.missing > 0 || near && self.seen.contains(&Seen::Wanted)
     }
 
-    /// Takes the record at `position`, of which at least the head is there.
+    /// Takes the record that begins at `position`. `record` must contain at least the beginning of it.
     pub fn take(&mut self, position: u64, record: &[u8]) {
         let head = head(record);
         if !self.stream.has(head.origin) {
@@ -85,28 +85,28 @@ impl Tail {
             (self.start.0[origin], self.last_wanted) = (position, position);
         }
         if head.origin == Origin::Unknown {
-            // A line of one record: nothing of it comes before.
+            // A record of this origin is a whole line, so an earlier record belongs to another line.
             self.seen[origin] = Seen::Nothing;
         }
     }
 
-    /// Returns the position that the search has found for each origin.
+    /// Returns the position of the first wanted record of each origin.
     pub fn start(self) -> Start {
         self.start
     }
 }
 
-/// Cuts a log that is read from its end into records.
+/// A cutter that divides a log into records, reading it from its end.
 pub struct Backwards {
-    /// The bytes from here on have been cut.
+    /// Position from which on the log has been cut.
     at: u64,
     length: u64,
-    /// The first bytes from there on.
+    /// The first bytes from `at` on, at most [`HEAD`].
     following: Vec<u8>,
 }
 
 impl Backwards {
-    /// At the end of a log of `length` bytes.
+    /// Makes a cutter that stands at the end of a log of `length` bytes.
     pub fn new(length: u64) -> Self {
         Self {
             at: length,
@@ -115,12 +115,12 @@ impl Backwards {
         }
     }
 
-    /// Returns the position at which the next bytes must end.
+    /// Returns the position at which the next bytes to cut must end.
     pub fn at(&self) -> u64 {
         self.at
     }
 
-    /// Gives `tail` the records that begin in `bytes`, until it has enough.
+    /// Passes the records that begin in `bytes` to `tail`, until `tail` has found enough.
     pub fn cut(&mut self, bytes: &[u8], tail: &mut Tail) {
         let begin = self.at.saturating_sub(bytes.len() as u64);
         let all = [bytes, &self.following].concat();
@@ -143,7 +143,7 @@ impl Backwards {
 mod tests {
     use super::*;
 
-    /// The position of each origin's first wanted record, as its number in the log.
+    /// Checks the first wanted record of each origin, `expected`, as the number of the record in the log.
     #[track_caller]
     fn check(log: &[&str], lines: u64, stream: LogStream, expected: [usize; ORIGINS]) {
         let records: Vec<String> = log.iter().map(|r| format!("2026Z {r}\n")).collect();
@@ -198,7 +198,7 @@ mod tests {
         check(&log, 2, LogStream::Stdout, [0, 4, 4]);
     }
 
-    /// A line of stderr at the end of the log must not make the search read all of stdout.
+    /// A single line of stderr at the end of the log must not make the search read all of stdout.
     #[test]
     fn the_search_ends_soon_after_the_lines_are_found() {
         let mut tail = Tail::new(1, LogStream::All, 10 * GAP);
