@@ -1,7 +1,8 @@
-//! Which AppArmor profile the processes of a container get, as containerd's CRI plugin decides.
+//! Chooses the AppArmor profile for the processes of a container, as containerd's CRI plugin does.
 //!
-//! Invariants: what the kernel has is read at each start of a container, because profiles come and go while the daemon
-//! runs; podprobe loads one at its start, where the configuration allows it ([`load`]). A profile that is asked for and cannot be had is an error, never left out.
+//! Invariants: the kernel's list of profiles is read at each start of a container, because profiles come and go while
+//! the daemon runs. podprobe loads one profile at its start, if the configuration allows it ([`load`]). If the
+//! requested profile is not available, the container does not start; it never runs without the profile.
 
 use std::fs;
 use std::io;
@@ -11,15 +12,15 @@ pub mod load;
 
 use crate::engine::runtime::AppArmorProfile;
 
-/// The profile of `RuntimeDefault`.
+/// Name of the profile for `RuntimeDefault`.
 pub const RUNTIME_DEFAULT: &str = "podprobe-default";
 
-/// Why a container cannot have the profile that is asked for, in containerd's words, with the way out.
+/// The reason why a container cannot have the requested profile, in containerd's words, with what to do about it.
 #[derive(Debug, thiserror::Error)]
 #[error("failed to get container spec opts: failed to generate apparmor spec opts: {0}")]
 pub struct AppArmorError(#[from] Unavailable);
 
-/// Why there is no profile to give.
+/// The reason why a profile is not available.
 #[derive(Debug, thiserror::Error)]
 pub enum Unavailable {
     /// The kernel's list of profiles cannot be read.
@@ -27,13 +28,13 @@ pub enum Unavailable {
     List {
         /// Path of the list.
         list: PathBuf,
-        /// The kernel's answer.
+        /// The error from reading the list.
         source: io::Error,
     },
     /// The kernel enforces no profiles.
     #[error("apparmor is not supported: it is not enabled on the host; use type Unconfined")]
     Disabled,
-    /// The profile of `RuntimeDefault` is not loaded.
+    /// The profile for `RuntimeDefault` is not loaded.
     #[error(
         "apparmor profile not found {RUNTIME_DEFAULT}; set loadAppArmorProfile, load one of that name with apparmor_parser, or use type Localhost"
     )]
@@ -43,12 +44,12 @@ pub enum Unavailable {
     NotLoaded(String),
 }
 
-/// The kernel's files.
+/// The kernel's files for AppArmor.
 #[derive(Clone, Debug)]
 pub struct AppArmor {
-    /// The file that begins with `Y` where AppArmor is switched on.
+    /// File that begins with `Y` if AppArmor is enabled.
     enabled: PathBuf,
-    /// AppArmor's directory in securityfs, with the list of the loaded profiles.
+    /// AppArmor's directory in securityfs, which has the list of the loaded profiles.
     directory: PathBuf,
 }
 
@@ -67,17 +68,18 @@ impl AppArmor {
         switch.first() == Some(&b'Y') && self.directory.exists()
     }
 
-    /// Tells whether the profile of `RuntimeDefault` is loaded. Only root can read the list; the answer is
-    /// `None` where it cannot be read.
+    /// Tells whether the profile for `RuntimeDefault` is loaded. Returns `None` if the list cannot be read: only root
+    /// can read it.
     pub fn has_default(&self) -> Option<bool> {
         let loaded = self.loaded().ok()?;
         Some(loaded.iter().any(|name| name == RUNTIME_DEFAULT))
     }
 
-    /// The name for `process.apparmorProfile`; None is no profile.
+    /// Returns the value for `process.apparmorProfile`; None means no profile.
     ///
     /// # Errors
-    /// Returns [`AppArmorError`] if the profile that is asked for is not loaded, or the kernel has none.
+    /// Returns [`AppArmorError`] if the requested profile is not loaded, AppArmor is off, or the list of profiles
+    /// cannot be read.
     pub fn choose(
         &self,
         wanted: &AppArmorProfile,
@@ -91,7 +93,8 @@ impl AppArmor {
         Ok(choose(wanted, privileged, loaded.as_deref())?)
     }
 
-    /// A line of the list is `name (mode)`; the name may have spaces.
+    /// Returns the names of the loaded profiles. A line of the kernel's list is `name (mode)`; the name may have
+    /// spaces.
     fn loaded(&self) -> io::Result<Vec<String>> {
         let text = fs::read_to_string(self.directory.join("profiles"))?;
         let name = |line: &str| Some(line.rsplit_once(" (")?.0.to_owned());
@@ -99,7 +102,7 @@ impl AppArmor {
     }
 }
 
-/// `loaded` is None where AppArmor is off.
+/// Chooses the profile for a container. `loaded` has the names of the loaded profiles; it is None if AppArmor is off.
 fn choose(
     wanted: &AppArmorProfile,
     privileged: bool,
@@ -157,7 +160,7 @@ mod tests {
         check(RuntimeDefault, true, all, Ok(None));
         check(RuntimeDefault, true, few, Ok(None));
         check(mine(), true, all, Ok(Some("mine")));
-        // A node where nobody has loaded them.
+        // On this node nobody has loaded the requested profiles.
         check(Unspecified, false, few, Ok(None));
         let default =
             Err("apparmor profile not found podprobe-default; set loadAppArmorProfile, load one");
@@ -169,7 +172,7 @@ mod tests {
             Err("apparmor profile not found mine; load it"),
         );
         check(Unconfined, false, few, Ok(None));
-        // A node without AppArmor.
+        // This node has no AppArmor.
         check(Unspecified, false, None, Ok(None));
         check(Unconfined, true, None, Ok(None));
         check(
@@ -182,7 +185,7 @@ mod tests {
         check(mine(), false, None, Err("apparmor is not supported"));
     }
 
-    /// Files as a kernel with AppArmor has them.
+    /// Makes the files that a kernel with AppArmor has, in a temporary directory.
     pub(super) fn fake(enabled: &str, profiles: Option<&str>) -> (tempfile::TempDir, AppArmor) {
         let dir = tempfile::tempdir().unwrap();
         let files = AppArmor {

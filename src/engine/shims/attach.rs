@@ -1,9 +1,9 @@
-//! What the daemon and a shim say to one another when a client is attached, and the daemon's end of it.
+//! The protocol between the daemon and a shim for attaching a client, and the daemon's side of it.
 //!
-//! The shim listens in the container's record directory, which only root enters. The daemon connects (SOCK_SEQPACKET) and
-//! sends one message: which streams the client wants, with the write ends of its pipes. The shim answers with a word and,
-//! where the client may have it, the container's input. From then on the connection says only that the client is there;
-//! the last message of the shim says why it ends.
+//! The shim listens in the container's record directory, which only root can enter. The daemon connects
+//! (SOCK_SEQPACKET) and sends one message: the streams that the client requests, with the write ends of the client's
+//! pipes. The shim answers with a word, and with the container's input if the client may have it. After that the open
+//! connection only shows that the client is attached. The shim's last message says why the connection ends.
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -27,26 +27,26 @@ use crate::engine::runtime::{AttachRequest, Endable, Session, SessionEnd, Termin
 
 /// Name of the socket in the record directory.
 pub(super) const SOCKET: &str = "attach";
-/// The longest message.
+/// Size in bytes of the longest message.
 pub(super) const MESSAGE: usize = 32;
-/// The shim's answer.
+/// The shim's answer to a client that is attached now.
 pub(super) const ATTACHED: &[u8] = b"attached";
-/// The shim's answer when as many clients are attached as may be.
+/// The shim's answer when [`MAX`] clients are attached already.
 pub(super) const FULL: &[u8] = b"full";
-/// The shim's last word to a client that did not read.
+/// The shim's last message to a client that did not read.
 pub(super) const TOO_SLOW: &[u8] = b"too slow";
-/// Text before the exit code in the shim's last word.
+/// Text before the exit code in the shim's last message.
 const EXITED: &str = "exited ";
 
-/// The most clients that are attached to a container.
+/// Maximum number of clients that are attached to a container.
 pub(super) const MAX: usize = 8;
 
-/// How long a shim may take to answer. It is never far from its poll.
+/// Longest time that a shim may take to answer. A shim always returns to its poll soon.
 const LIMIT: Duration = Duration::from_secs(5);
-/// How far a client may be behind, in bytes of each stream. The kernel has room for less where it must.
+/// Number of bytes that a client may be behind in each stream. The kernel may give a pipe less room.
 const BEHIND: i32 = 1 << 20;
 
-/// The message for a request: a letter for each stream.
+/// Encodes a request as a message: one letter for each stream.
 fn encode(request: AttachRequest) -> Vec<u8> {
     let letters = [
         (request.stdin, b'i'),
@@ -57,7 +57,8 @@ fn encode(request: AttachRequest) -> Vec<u8> {
     [b'a'].into_iter().chain(asked.map(|(_, l)| l)).collect()
 }
 
-/// None when it is no message of a daemon. Letters of a later one that mean nothing here make it none.
+/// Decodes a daemon's message. Returns None if the message has another form; a newer daemon's message with unknown
+/// letters is also None.
 pub(super) fn decode(message: &[u8]) -> Option<AttachRequest> {
     let letters = message.strip_prefix(b"a")?;
     let has = |letter| letters.contains(&letter);
@@ -69,7 +70,7 @@ pub(super) fn decode(message: &[u8]) -> Option<AttachRequest> {
     (encode(request) == message).then_some(request)
 }
 
-/// The last word of a shim whose container has ended.
+/// Makes the last message of a shim whose container has ended.
 pub(super) fn exited(code: i32) -> String {
     format!("{EXITED}{code}")
 }
@@ -85,12 +86,12 @@ fn end_of(last_word: &[u8]) -> SessionEnd {
     }
 }
 
-/// A path that leads to the socket however long the directory's own is.
+/// Returns a path of the socket that is short even if the directory's own path is too long for a socket.
 pub(super) fn short_path(dir: &File) -> String {
     format!("/proc/self/fd/{}/{SOCKET}", dir.as_raw_fd())
 }
 
-/// A message with descriptors. Neither waits nor raises a signal where the socket does not block.
+/// Sends a message with descriptors. On a non-blocking socket it does not wait, and it never raises a signal.
 pub(super) fn send(socket: &OwnedFd, message: &[u8], fds: &[i32]) -> nix::Result<()> {
     let rights = [ControlMessage::ScmRights(fds)];
     let rights = if fds.is_empty() { &[] } else { &rights[..] };
@@ -99,9 +100,10 @@ pub(super) fn send(socket: &OwnedFd, message: &[u8], fds: &[i32]) -> nix::Result
     sendmsg::<()>(socket.as_raw_fd(), &slices, rights, flags, None).map(drop)
 }
 
-/// A message and its descriptors; an empty one at the end.
+/// Receives a message with its descriptors. An empty message means that the connection has ended.
 pub(super) fn receive(socket: &OwnedFd, buffer: &mut [u8]) -> nix::Result<(usize, Vec<OwnedFd>)> {
-    // For as many as a message can have: those that find no room would stay open here, unknown.
+    // There is room for as many descriptors as one message can have. Descriptors that found no room would stay open,
+    // unknown to us.
     let mut space = cmsg_space!([i32; 253]);
     let mut parts = [IoSliceMut::new(buffer)];
     let flags = MsgFlags::MSG_CMSG_CLOEXEC;
@@ -115,7 +117,7 @@ pub(super) fn receive(socket: &OwnedFd, buffer: &mut [u8]) -> nix::Result<(usize
     Ok((got.bytes, fds))
 }
 
-/// The connection to the shim.
+/// The daemon's connection to the shim.
 pub(super) struct Connection(OwnedFd);
 
 impl Endable for Connection {
@@ -124,31 +126,31 @@ impl Endable for Connection {
     }
 }
 
-/// Why a client is not attached.
+/// The reason why a client is not attached.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum AttachError {
-    /// A call of the daemon failed.
+    /// A system call of the daemon failed.
     #[error("{}", .0.desc())]
     Os(#[from] Errno),
     /// The record directory cannot be opened.
     #[error(transparent)]
     Directory(#[from] io::Error),
-    /// The shim has never listened, or its socket was removed.
+    /// There is no socket: the shim has never listened, or the socket was removed.
     #[error("its shim is of an older podprobe, or its socket was removed; restart the container")]
     NoSocket,
-    /// Nobody listens any more.
+    /// No process listens at the socket any more.
     #[error("its shim is gone; restart the container")]
     Gone,
-    /// The shim does not answer in time.
+    /// The shim did not answer in time.
     #[error("its shim gives no answer within {} s", LIMIT.as_secs())]
     Late,
-    /// The shim cannot be asked, or does not answer.
+    /// The request could not be sent, or no answer could be received.
     #[error("its shim gives no answer: {}", .0.desc())]
     NoAnswer(Errno),
-    /// No more clients may be attached.
+    /// The maximum number of clients is attached already.
     #[error("{MAX} clients are attached to it, as many as may be; end one of them")]
     Full,
-    /// The shim's answer is another word.
+    /// The shim answered with an unknown word.
     #[error("its shim has refused")]
     Refused,
 }
@@ -162,14 +164,14 @@ pub(super) struct Attached {
     stderr: Option<OwnedFd>,
     writes: bool,
     tty: bool,
-    /// The container reads an end of file when the client's input has ended.
+    /// True if the container reads an end of file when the client's input ends.
     once: bool,
 }
 
-/// Attaches a client through the shim with that record directory.
+/// Attaches a client through the shim that has the record directory `dir`.
 ///
 /// # Errors
-/// Returns [`AttachError`] if there is no shim, or it does not take the client.
+/// Returns [`AttachError`] if there is no shim, or if the shim does not attach the client.
 pub(super) fn attach(
     dir: &Path,
     record: &ContainerRecord,
@@ -232,7 +234,7 @@ fn connected(dir: &Path) -> Result<OwnedFd, AttachError> {
     }
 }
 
-/// A pipe with much room, whose read end does not block.
+/// Makes a pipe of [`BEHIND`] bytes if the kernel allows it. Its read end does not block.
 fn output_pipe() -> nix::Result<(OwnedFd, OwnedFd)> {
     let (read, write) = nix::unistd::pipe2(OFlag::O_CLOEXEC)?;
     fcntl(&read, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
@@ -270,7 +272,7 @@ impl Session for Attached {
 
     fn resize(&self, size: TerminalSize) {
         if let (Some(terminal), true) = (&self.input, self.tty) {
-            // It fails when the terminal has been hung up.
+            // Setting the size fails if the terminal has been hung up.
             let _ = set_size(terminal, (size.width, size.height));
         }
     }
@@ -283,7 +285,7 @@ impl Session for Attached {
     }
 }
 
-/// Listens in a record directory. Never blocks.
+/// Makes the shim's socket in the record directory, and listens. The socket does not block.
 pub(super) fn listen(dir: &Path) -> io::Result<OwnedFd> {
     use nix::sys::socket::{Backlog, bind, listen};
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;

@@ -1,9 +1,9 @@
-//! The clients that are attached to a container, in its shim (see [`super::attach`]).
+//! The clients that are attached to a container, as its shim sees them (see [`super::attach`]).
 //!
-//! Invariants: nothing here waits for a client, and none is the container's or another client's trouble: what a client does
-//! wrong costs it its own connection. Of what the container writes it gets all or, once it is too far behind, nothing
-//! more (deviations: attach-behind): there is no gap. At most [`MAX`] are attached, and as
-//! many have connected and not said yet what they want.
+//! Invariants: the shim never waits for a client. A client's mistake closes that client's connection, and affects
+//! neither the container nor another client. A client gets all that the container writes, without a gap; once it is too
+//! far behind, it gets nothing more (deviations: attach-behind). At most [`MAX`] clients are attached. At most [`MAX`]
+//! more are connected and have not sent their request yet.
 
 use std::fs::File;
 use std::io::Write;
@@ -22,51 +22,53 @@ use super::attach::{
 use crate::base::sys::terminal::received;
 use crate::engine::runtime::AttachRequest;
 
-/// When there are no descriptors for a client, the next is looked for after this, in milliseconds.
+/// Time in milliseconds for which the listener is not polled after a client could not be accepted: no descriptors were
+/// left.
 const DEAF: u16 = 1000;
 
-/// Where a container's input comes from.
+/// The container's input, as the shim has it.
 #[derive(Default)]
 pub(super) enum Input {
     /// The container has no input, or its input has ended.
     #[default]
     None,
-    /// The write end of its pipe, which does not block.
+    /// The input is a pipe. Its write end does not block.
     Pipe {
         write: OwnedFd,
-        /// The input ends with the first client that gets it.
+        /// True if the input ends with the first client that gets it.
         once: bool,
     },
-    /// The master of its terminal.
+    /// The input is a terminal, of which this is the master.
     Terminal(OwnedFd),
 }
 
-/// See the module.
+/// The listener for clients of a container, the connected clients, and the container's input.
 #[derive(Default)]
 pub(super) struct Clients {
     listener: Option<OwnedFd>,
-    /// There were no descriptors for the next client.
+    /// True if the last client could not be accepted, because no descriptors were left.
     deaf: bool,
-    /// The oldest first.
+    /// The connected clients, oldest first.
     all: Vec<Client>,
-    /// Input of the container, kept open for as long as the container runs.
+    /// Input of the container. The shim keeps it open as long as the container runs.
     pub(super) input: Input,
 }
 
 struct Client {
     connection: OwnedFd,
-    /// True once the client has said what it wants.
+    /// True once the client is attached, after its request.
     attached: bool,
     outputs: [Option<File>; 2],
 }
 
 impl Clients {
-    /// Listens in the container's record directory. A container to which nobody can attach is still one.
+    /// Listens in the container's record directory. If this fails, the container runs all the same, but no client can
+    /// attach.
     pub(super) fn listen(&mut self, dir: &Path) {
         self.listener = listen(dir).ok();
     }
 
-    /// How long a wait may take that is to see new clients.
+    /// Returns the longest time that a poll may take before the listener must be polled again.
     pub(super) fn patience(&self) -> PollTimeout {
         match self.deaf {
             true => PollTimeout::from(DEAF),
@@ -78,14 +80,15 @@ impl Clients {
         self.listener.as_ref().filter(|_| !self.deaf)
     }
 
-    /// Returns the descriptors that are to be polled.
+    /// Returns the descriptors to poll.
     pub(super) fn fds(&self) -> impl Iterator<Item = PollFd<'_>> {
         let connections = self.all.iter().map(|c| &c.connection);
         let all = self.listening().into_iter().chain(connections);
         all.map(|fd| PollFd::new(fd.as_fd(), PollFlags::POLLIN))
     }
 
-    /// Serves those of [`Self::fds`] that are ready: a bit for each, the first is the lowest.
+    /// Serves the descriptors of [`Self::fds`] that are ready. `ready` has a bit for each descriptor; the lowest bit is
+    /// the first.
     pub(super) fn serve(&mut self, mut ready: u32) {
         let mut knocked = false;
         if self.listening().is_some() {
@@ -122,12 +125,13 @@ impl Clients {
                 });
             }
             Err(Errno::EAGAIN | Errno::EINTR | Errno::ECONNABORTED) => {}
-            // It stays ready: without a pause we would spin.
+            // The listener stays ready after a failure: without a pause the shim would spin.
             Err(_) => self.deaf = true,
         }
     }
 
-    /// Hears what a client says; false when it is to go. Once it is attached it has nothing more to say.
+    /// Reads from a client's connection. Returns false if the client is to be removed: its request is not valid or is
+    /// refused, the connection has ended, or the client sends a message although it is attached.
     fn hear(&mut self, n: usize) -> bool {
         let mut message = [0; MESSAGE];
         let client = &self.all[n];
@@ -141,7 +145,7 @@ impl Clients {
         }
     }
 
-    /// False when it cannot be attached.
+    /// Attaches a client that has sent its request. Returns false if it cannot be attached.
     fn welcome(&mut self, n: usize, request: AttachRequest, fds: Vec<OwnedFd>) -> bool {
         let attached = self.all.iter().filter(|c| c.attached).count();
         let client = &mut self.all[n];
@@ -161,19 +165,19 @@ impl Clients {
             return false;
         }
         (client.outputs, client.attached) = (outputs, true);
-        // Without our own end the input ends with the client's, whatever becomes of the daemon.
+        // The shim closes its own end. So the input ends when the client closes its end, even if the daemon is killed.
         if let (Input::Pipe { once: true, .. }, true) = (&self.input, request.stdin) {
             self.input = Input::None;
         }
         true
     }
 
-    /// Copies what the container has written on stdout (0) or stderr (1).
+    /// Copies the container's output to the attached clients. `stream` is 0 for stdout, 1 for stderr.
     pub(super) fn write(&mut self, stream: usize, bytes: &[u8]) {
         self.all.retain_mut(|client| client.write(stream, bytes));
     }
 
-    /// The container has ended, and its end is recorded.
+    /// Tells the attached clients that the container has ended, and disconnects them. Called once the end is recorded.
     pub(super) fn end(&mut self, code: i32) {
         let word = exited(code);
         for client in self.all.drain(..).filter(|c| c.attached) {
@@ -183,7 +187,7 @@ impl Clients {
 }
 
 impl Client {
-    /// False when it is gone or too far behind.
+    /// Writes output to the client. Returns false if the client is gone or too far behind.
     fn write(&mut self, stream: usize, bytes: &[u8]) -> bool {
         let Some(output) = &mut self.outputs[stream] else {
             return true;
@@ -200,7 +204,7 @@ impl Client {
     }
 }
 
-/// The write ends of a client's pipes, which do not block here; None when they are not what it said.
+/// Returns the write ends of a client's pipes, set not to block; None if the descriptors do not match the request.
 fn outputs(request: AttachRequest, fds: Vec<OwnedFd>) -> Option<[Option<File>; 2]> {
     let mut fds = fds.into_iter();
     let mut next = |asked: bool| match asked {
@@ -211,7 +215,8 @@ fn outputs(request: AttachRequest, fds: Vec<OwnedFd>) -> Option<[Option<File>; 2
     fds.next().is_none().then_some(outputs)
 }
 
-/// A file may keep its writer waiting whatever its flags say; a pipe does not.
+/// Returns the descriptor as a file if it is a pipe. Only a pipe never makes its writer wait: other files may block
+/// whatever their flags say.
 fn usable(fd: OwnedFd) -> Option<File> {
     let mode = fstat(&fd).ok()?.st_mode;
     fcntl(&fd, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).ok()?;
@@ -224,7 +229,7 @@ mod tests {
 
     use super::*;
 
-    /// When no descriptors are left, the listener stays ready, and polling it would spin.
+    /// If no descriptors are left, the listener stays ready, and polling it would spin.
     #[test]
     fn a_listener_that_gives_nobody_is_left_alone_for_a_while() {
         let mut clients = Clients {

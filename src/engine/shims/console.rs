@@ -1,7 +1,8 @@
-//! The console socket: where an OCI runtime hands over the terminal of a container (`--console-socket`).
+//! The console socket, through which an OCI runtime hands over the terminal of a container (`--console-socket`).
 //!
-//! Invariants: only root reaches the socket, which lies in the container's record directory; it is gone when the terminal
-//! has come. The runtime has sent the terminal before its `create` ends, so nothing here waits for a container.
+//! Invariants: only root can reach the socket, because it is in the container's record directory. The socket is removed
+//! once the terminal has arrived. The runtime sends the terminal before its `create` ends, so the shim never waits for
+//! a container.
 
 use std::fs::{self, File};
 use std::io::{self, IoSliceMut};
@@ -15,12 +16,12 @@ use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
 
 /// Name of the socket in the record directory.
 const NAME: &str = "console";
-/// Longest path of a socket that every runtime can connect to, in bytes.
+/// Longest path in bytes of a socket to which every runtime can connect.
 const PATH_MAX: usize = 107;
-/// The terminal is there already when it is asked for.
+/// Longest wait for the terminal in milliseconds. Normally the terminal has arrived before it is asked for.
 const LIMIT_MS: u16 = 10_000;
 
-/// The listening end.
+/// The shim's end of the console socket, which listens.
 pub(super) struct ConsoleSocket {
     listener: UnixListener,
     dir: File,
@@ -28,11 +29,11 @@ pub(super) struct ConsoleSocket {
 }
 
 impl ConsoleSocket {
-    /// Listens in that directory.
+    /// Listens in the directory `dir`.
     pub(super) fn listen(dir: &Path) -> io::Result<Self> {
         let file = dir.join(NAME);
         let dir = File::open(dir)?;
-        // However long the directory's own name is.
+        // A short path works even if the directory's own path is too long for a socket.
         let short = format!("/proc/self/fd/{}/{NAME}", dir.as_raw_fd());
         let listener = UnixListener::bind(short)?;
         Ok(Self {
@@ -42,7 +43,7 @@ impl ConsoleSocket {
         })
     }
 
-    /// The path that another process connects to.
+    /// Returns the path to which another process connects.
     pub(super) fn path(&self) -> PathBuf {
         match self.file.as_os_str().len() {
             0..=PATH_MAX => self.file.clone(),
@@ -53,7 +54,7 @@ impl ConsoleSocket {
         }
     }
 
-    /// The master of the terminal that the runtime has sent.
+    /// Receives the terminal's master that the runtime has sent.
     pub(super) fn receive(&self) -> io::Result<OwnedFd> {
         readable(&self.listener)?;
         let (stream, _) = self.listener.accept()?;

@@ -1,9 +1,11 @@
-//! Container output as CRI log lines: `<RFC3339Nano> <stream> <F|P> <text>`, rotated by size and number of files.
+//! Writes a container's output as CRI log lines, `<RFC3339Nano> <stream> <F|P> <text>`, and rotates the log by size and
+//! number of files.
 //!
-//! Invariants: writing never blocks on a full disk and never fails towards the container: what cannot be written is
-//! counted, and the gap is noted in the log as soon as writing works again. A line of the file is always whole: a write
-//! cut short is closed with a newline before anything else. Memory is bounded by one partial line per stream. Nothing is
-//! written to a file that nobody can find any more. The names of rotated files sort by age, whatever the clock does.
+//! Invariants: a full disk never blocks the writer and never makes the container fail. Lines that cannot be written are
+//! counted, and the log has a note about the gap as soon as writing works again. A line of the file is always whole:
+//! after a write that was cut short, a newline comes first. Memory is bounded by one partial line per stream. Nothing
+//! is written to a file that was removed or replaced. The names of rotated files sort by age, even if the clock is set
+//! back.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -13,10 +15,10 @@ use std::time::SystemTime;
 
 use crate::base::clock::Time;
 
-/// Longest text of one log line in bytes; longer ones are cut into parts tagged `P`, as containerd does.
+/// Longest text of one log line in bytes. Longer text is cut into parts tagged `P`, as containerd does.
 pub const MAX_LINE: usize = 16 * 1024;
 
-/// Where a line comes from.
+/// The stream from which a line comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stream {
     /// stdout.
@@ -34,7 +36,7 @@ impl Stream {
     }
 }
 
-/// Cuts the bytes of one stream into log lines.
+/// A cutter that divides the bytes of one stream into log lines.
 #[derive(Debug)]
 pub struct Lines {
     stream: Stream,
@@ -42,7 +44,7 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// Makes a cutter that stands at the start of a line.
+    /// Makes a cutter at the start of a line.
     pub fn new(stream: Stream) -> Self {
         Self {
             stream,
@@ -68,7 +70,7 @@ impl Lines {
         }
     }
 
-    /// A line that ends with `\r\n`, as those of a terminal do, loses both, as in containerd.
+    /// Ends a line. `\r\n`, with which a terminal ends its lines, is removed like `\n`, as in containerd.
     fn end(&mut self, rest: &[u8], stamp: &str, out: &mut Vec<u8>) {
         match rest.strip_suffix(b"\r") {
             Some(rest) => self.line(rest, stamp, "F", out),
@@ -81,7 +83,7 @@ impl Lines {
         }
     }
 
-    /// Ends the stream: writes out the text that came without a newline, tagged `P`.
+    /// Ends the stream: writes text that has no newline, tagged `P`.
     pub fn finish(&mut self, stamp: &str, out: &mut Vec<u8>) {
         if !self.partial.is_empty() {
             self.line(&[], stamp, "P", out);
@@ -114,15 +116,15 @@ pub struct LogFile {
     max_files: u32,
     file: Option<File>,
     size: u64,
-    /// Lines lost since writing last worked, and why.
+    /// Number of lines that were lost since writing last worked.
     lost: u64,
     cause: String,
-    /// The last write was cut in the middle of a line.
+    /// True if the last write was cut in the middle of a line.
     torn: bool,
 }
 
 impl LogFile {
-    /// A log at `path`, opened with the first write. `max_size` in bytes; `max_files` counts the current one.
+    /// Makes a log at `path`; the first write opens it. `max_size` is in bytes. `max_files` includes the current file.
     pub fn new(path: PathBuf, max_size: u64, max_files: u32) -> Self {
         Self {
             path,
@@ -136,7 +138,7 @@ impl LogFile {
         }
     }
 
-    /// Writes whole lines, or counts them as lost.
+    /// Writes whole lines; if that fails, counts them as lost.
     pub fn write(&mut self, lines: &[u8]) {
         if lines.is_empty() {
             return;
@@ -152,7 +154,8 @@ impl LogFile {
         }
     }
 
-    /// A log cleaner or a person may have removed the file, put another in its place, or cut it.
+    /// Closes the file if its path no longer leads to it: a log cleaner or a person may have removed or replaced the
+    /// file. If the file was truncated, its new size is taken.
     fn leave_removed_file(&mut self) {
         let Some(own) = self.file.as_ref().and_then(|f| f.metadata().ok()) else {
             return;
@@ -166,7 +169,7 @@ impl LogFile {
         }
     }
 
-    /// Says in the log how much is missing, once it can be said.
+    /// Writes a note about the lost lines, if there are any, as soon as writing works again.
     fn note_gap(&mut self) -> Result<(), (usize, io::Error)> {
         let newline = if self.torn { "\n" } else { "" };
         let mut note = newline.to_owned();
@@ -185,7 +188,7 @@ impl LogFile {
         Ok(())
     }
 
-    /// Bytes written before an error come with it.
+    /// Appends bytes to the file. An error comes with the number of bytes that were written before it.
     fn append(&mut self, bytes: &[u8]) -> Result<(), (usize, io::Error)> {
         self.open().map_err(|e| (0, e))?;
         let file = self.file.as_mut().expect("just opened");
@@ -210,7 +213,7 @@ impl LogFile {
             if let Some(dir) = self.path.parent() {
                 fs::create_dir_all(dir)?;
             }
-            // 0640 as containerd: what containers print is not for every user of the node.
+            // Mode 0640 as in containerd: not every user of the node may read a container's output.
             let file = OpenOptions::new()
                 .create(true)
                 .append(true)
@@ -222,7 +225,8 @@ impl LogFile {
         Ok(())
     }
 
-    /// `0.log` becomes `0.log.<UTC time>`; the oldest go. When it cannot be renamed the file grows on.
+    /// Renames `0.log` to `0.log.<UTC time>`, and removes the oldest files. If the rename fails, the log grows beyond
+    /// its maximum size.
     fn rotate(&mut self) {
         self.rotate_at(SystemTime::now());
     }
@@ -249,8 +253,8 @@ impl LogFile {
     }
 }
 
-/// Says at the end of a log that its writer, the shim, is gone: whoever reads the log would wait for more. It says so once,
-/// also when a later daemon finds the same.
+/// Writes at the end of a log that its shim is gone, because a reader would otherwise wait for more. The note is
+/// written only once, even if a later daemon calls this function again.
 pub fn note_loss(log: &Path) {
     let text = "stderr F podprobe: the shim of this container was killed: what the container writes from here on is lost";
     let end = last_bytes(log).unwrap_or_default();
@@ -264,7 +268,7 @@ pub fn note_loss(log: &Path) {
     file.write(format!("{stamp} {text}\n").as_bytes());
 }
 
-/// The last bytes of a log, more than the note of a loss has.
+/// Reads the last 512 bytes of a log; the note of [`note_loss`] is shorter.
 fn last_bytes(log: &Path) -> io::Result<Vec<u8>> {
     let mut file = File::open(log)?;
     let length = file.metadata()?.len();
@@ -274,8 +278,7 @@ fn last_bytes(log: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The name for a file that is newer than `newest` although the clock, which was set back, says otherwise: one nanosecond
-/// later.
+/// Returns a name that sorts right after `newest`: its time is one nanosecond later. Used if the clock was set back.
 fn just_after(newest: &Path) -> PathBuf {
     let name = newest.as_os_str().to_string_lossy();
     let later = name.rsplit_once('.').and_then(|(rest, nanos)| {
@@ -285,7 +288,7 @@ fn just_after(newest: &Path) -> PathBuf {
     later.unwrap_or_else(|| format!("{name}0")).into()
 }
 
-/// The rotated files of a log, oldest first.
+/// Lists the rotated files of a log, oldest first.
 pub fn rotated(log: &Path) -> Vec<PathBuf> {
     let (Some(dir), Some(name)) = (log.parent(), log.file_name().and_then(|n| n.to_str())) else {
         return Vec::new();
@@ -300,11 +303,11 @@ pub fn rotated(log: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// How many instances of a container keep their logs: the one that starts and the one before it (`logs -p`).
+/// Number of instances of a container that keep their logs: the one that starts, and the one before it (`logs -p`).
 const KEPT_ATTEMPTS: u32 = 2;
 
-/// Removes the logs of older instances from a container's log directory, so that a container that crashes for a year
-/// fills no disk. What cannot be removed is logged; the next start tries again.
+/// Removes the logs of older instances from a container's log directory. Otherwise a container that crashes for a year
+/// would fill the disk. A file that cannot be removed is logged, and the next start of the container tries again.
 pub fn prune(dir: &Path, attempt: u32) {
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -357,7 +360,7 @@ mod tests {
         assert_eq!(left, ["4.log", "5.log", "notes.txt"]);
     }
 
-    /// The carriage return is left out even where it and the newline come in separate pieces.
+    /// The carriage return is left out even if it and the newline arrive in separate pieces.
     #[test]
     fn a_carriage_return_before_a_newline_is_left_out() {
         let mut lines = Lines::new(Stream::Stdout);
@@ -455,7 +458,7 @@ mod tests {
         fs::write(&path, "other\n").unwrap();
         log.write(b"three\n");
         assert_eq!(fs::read_to_string(&path).unwrap(), "other\nthree\n");
-        // It is full with both: rotation goes on with the file that is there.
+        // The log is full with both lines, so the file that is there now is rotated.
         log.write(b"four\n");
         assert_eq!(fs::read_to_string(&path).unwrap(), "four\n");
         File::create(&path).unwrap();
@@ -482,7 +485,7 @@ mod tests {
     #[test]
     fn lost_lines_are_counted_and_the_gap_is_noted() {
         let dir = tempfile::tempdir().unwrap();
-        // A file where the directory should be: nothing can be written until it goes.
+        // A file stands where the directory should be, so nothing can be written until the file is removed.
         let blocked = dir.path().join("c");
         fs::write(&blocked, "").unwrap();
         let mut log = LogFile::new(blocked.join("0.log"), 1000, 2);
@@ -503,7 +506,7 @@ mod tests {
 
     #[test]
     fn a_full_disk_is_survived() {
-        // /dev/full opens and refuses every write with ENOSPC.
+        // /dev/full can be opened, and refuses every write with ENOSPC.
         let mut log = LogFile::new("/dev/full".into(), u64::MAX, 2);
         log.write(b"a\nb\n");
         assert_eq!(log.lost, 2);

@@ -1,14 +1,14 @@
-//! The device filter of a container on cgroup v2: the rules of the OCI specification as a program of the kernel.
+//! The device filter of a container on cgroup v2: it turns the rules of the OCI specification into a BPF program.
 //!
-//! On cgroup v1 the controller `devices` keeps such rules itself. On v2 a program of type BPF_PROG_TYPE_CGROUP_DEVICE is
-//! asked whenever a process of the cgroup makes or opens a device.
+//! On cgroup v1 the controller `devices` enforces such rules itself. On v2 the kernel runs a program of type
+//! BPF_PROG_TYPE_CGROUP_DEVICE whenever a process in the cgroup makes or opens a device.
 //!
 //! Invariants:
-//! - What no rule allows is refused.
-//! - For each kind of access the last rule that names the device decides, as with cgroup v1. A request for several kinds
-//!   is allowed when each of them is.
-//! - The program is attached before any process of the container runs. It goes with the cgroup, and holds for the cgroups
-//!   of commands, which lie below.
+//! - Access that no rule allows is refused.
+//! - For each kind of access the last rule that matches the device decides, as with cgroup v1. A request for several
+//!   kinds of access is allowed if each kind is allowed.
+//! - The program is attached before any process of the container runs. It vanishes with the cgroup. It also holds for
+//!   the cgroups of commands, which are below the container's cgroup.
 
 use std::fs::File;
 use std::io;
@@ -17,16 +17,16 @@ use std::path::Path;
 use crate::base::sys::bpf::{self, Instruction, ProgramType};
 use crate::engine::oci::DeviceRule;
 
-/// Making a device node.
+/// Access that makes a device node.
 const MAKE: u8 = 1;
-/// Opening it for reading.
+/// Access that opens a device for reading.
 const READ: u8 = 2;
-/// Opening it for writing.
+/// Access that opens a device for writing.
 const WRITE: u8 = 4;
-/// All three.
+/// All three kinds of access.
 const ALL: u8 = MAKE | READ | WRITE;
 
-/// Which devices a rule is about.
+/// The type of device that a rule matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Any,
@@ -39,28 +39,28 @@ enum Kind {
 pub(crate) struct Rule {
     allow: bool,
     kind: Kind,
-    /// `None` is every number.
+    /// Major number; `None` matches every number.
     major: Option<u32>,
-    /// `None` is every number.
+    /// Minor number; `None` matches every number.
     minor: Option<u32>,
     access: u8,
 }
 
-/// A reason for which a rule cannot be read.
+/// The reason why a rule cannot be parsed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RuleFault {
-    /// The type is no letter of the specification.
+    /// The device type is not a letter of the specification.
     #[error("type {0:?} is not a, b or c")]
     Type(String),
-    /// The access has another letter.
+    /// The access has a letter that is not `r`, `w` or `m`.
     #[error("access has {0:?}; it is of r, w and m")]
     Access(char),
-    /// The major or minor number is none.
+    /// The major or minor number is not a device number.
     #[error("{what} {number} is no device number")]
     Number { what: &'static str, number: i64 },
 }
 
-/// Which rule of a configuration cannot be read, and why.
+/// Error about a rule of a configuration: the index of the rule, and the reason why it cannot be parsed.
 #[derive(Debug, thiserror::Error)]
 #[error("config.json: linux.resources.devices[{index}]: {source}")]
 pub(crate) struct DeviceRuleError {
@@ -78,8 +78,8 @@ const fn allow(kind: Kind, numbers: (Option<u32>, Option<u32>), access: u8) -> R
     }
 }
 
-/// The rules of every container, as runc has them: make any node, and open null, zero, full, random, urandom, tty,
-/// terminals, and tun, whose interfaces are those of the network namespace.
+/// The rules that every container has, as in runc. They allow making any node, and opening null, zero, full, random,
+/// urandom, tty, terminals and tun. The interfaces of tun belong to the container's network namespace.
 const EVERY_CONTAINER: [Rule; 11] = [
     allow(Kind::Char, (None, None), MAKE),
     allow(Kind::Block, (None, None), MAKE),
@@ -95,7 +95,8 @@ const EVERY_CONTAINER: [Rule; 11] = [
 ];
 
 impl Rule {
-    /// Returns the file of cgroup v1 that takes this rule, `devices.allow` or `devices.deny`, and the text for that file.
+    /// Returns the name of the cgroup v1 file for this rule (`devices.allow` or `devices.deny`), and the text to write
+    /// there.
     pub(crate) fn on_v1(&self) -> (&'static str, String) {
         let file = if self.allow {
             "devices.allow"
@@ -124,10 +125,10 @@ impl Rule {
     }
 }
 
-/// The rules of `linux.resources.devices`, and then those of every container.
+/// Parses the rules of `linux.resources.devices`, and adds the rules that every container has.
 ///
 /// # Errors
-/// Returns [`DeviceRuleError`] about the rule that cannot be read.
+/// Returns [`DeviceRuleError`] if a rule cannot be parsed.
 pub(crate) fn rules(listed: &[DeviceRule]) -> Result<Vec<Rule>, DeviceRuleError> {
     let own = listed
         .iter()
@@ -161,7 +162,7 @@ fn read(rule: &DeviceRule) -> Result<Rule, RuleFault> {
     })
 }
 
-/// Absent and -1 are every number.
+/// Checks a major or minor number. None and -1 mean every number.
 fn number(value: Option<i64>, what: &'static str) -> Result<Option<u32>, RuleFault> {
     match value {
         None | Some(-1) => Ok(None),
@@ -172,7 +173,8 @@ fn number(value: Option<i64>, what: &'static str) -> Result<Option<u32>, RuleFau
     }
 }
 
-/// True if the last rule of the configuration allows everything, as for a privileged container. Such rules need no program.
+/// Returns true if the last rule of the configuration allows everything, as for a privileged container. Such a
+/// container needs no program.
 pub(crate) fn allows_everything(rules: &[Rule]) -> bool {
     let own = rules.strip_suffix(&EVERY_CONTAINER).unwrap_or(rules);
     own.last().is_some_and(|r| {
@@ -180,17 +182,17 @@ pub(crate) fn allows_everything(rules: &[Rule]) -> bool {
     })
 }
 
-// Registers, as this program uses them. r1 is the kernel's context: three 32-bit numbers, of which the first has the type
-// of the device in its lower half and the access in its upper half.
+// The registers of this program. r1 is the kernel's context: three 32-bit numbers. The first number has the type of the
+// device in its lower half, and the access in its upper half.
 const VERDICT: u8 = 0;
 const CONTEXT: u8 = 1;
 const TYPE: u8 = 2;
-/// The kinds of access that no rule has allowed yet.
+/// Register with the kinds of access that no rule has allowed yet.
 const WANTED: u8 = 3;
 const MAJOR: u8 = 4;
 const MINOR: u8 = 5;
 
-// Operations (Documentation/bpf/standardization/instruction-set.rst of the kernel).
+// Operation codes (Documentation/bpf/standardization/instruction-set.rst of the kernel).
 const LOAD_WORD: u8 = 0x61;
 const MOVE: u8 = 0xb7;
 const MOVE_REGISTER: u8 = 0xbf;
@@ -198,11 +200,11 @@ const AND: u8 = 0x57;
 const SHIFT_RIGHT: u8 = 0x77;
 const JUMP_IF_NOT: u8 = 0x55;
 const JUMP_IF: u8 = 0x15;
-/// JUMP_IF_NOT on the lower 32 bits: the constant is not taken as a number with a sign.
+/// JUMP_IF_NOT on the lower 32 bits. In this form the constant has no sign.
 const JUMP_IF_NOT_32: u8 = 0x56;
 const EXIT: u8 = 0x95;
 
-/// `BPF_DEVCG_DEV_BLOCK` and `BPF_DEVCG_DEV_CHAR`.
+/// The kernel's `BPF_DEVCG_DEV_BLOCK` and `BPF_DEVCG_DEV_CHAR`: values of the device type in the context.
 const BLOCK_DEVICE: u32 = 1;
 const CHAR_DEVICE: u32 = 2;
 
@@ -219,8 +221,8 @@ fn answer(allowed: bool) -> [Instruction; 2] {
     ]
 }
 
-/// The program of these rules. The last rule is asked first: it takes what it allows off the wanted kinds of access, and
-/// refuses the request when it denies one of them.
+/// Makes the program for these rules. The program tests the last rule first. A rule that allows access removes its
+/// kinds of access from the wanted ones. A rule that denies access refuses the request if it denies a wanted kind.
 pub(crate) fn program(rules: &[Rule]) -> Vec<Instruction> {
     let mut program = vec![
         instruction(LOAD_WORD, TYPE, CONTEXT, 0, 0),
@@ -240,7 +242,7 @@ pub(crate) fn program(rules: &[Rule]) -> Vec<Instruction> {
 fn one(rule: &Rule) -> Vec<Instruction> {
     let verdict = answer(rule.allow);
     let decide: Vec<Instruction> = if rule.allow {
-        // Goes on to the next rule, past the two instructions of the answer, while something is left.
+        // If wanted access is left, the jump skips the two instructions of the answer, to the next rule.
         let left = [
             instruction(AND, WANTED, 0, 0, u32::from(ALL & !rule.access)),
             instruction(JUMP_IF_NOT, WANTED, 0, 2, 0),
@@ -279,7 +281,8 @@ fn one(rule: &Rule) -> Vec<Instruction> {
     all
 }
 
-/// Has the kernel filter devices by these rules for all that will ever run in that directory of cgroup v2.
+/// Attaches a program with these rules to a cgroup v2 directory. It filters device access of every process that will
+/// ever run there.
 ///
 /// # Errors
 /// Returns the error of bpf(2): EPERM without CAP_BPF and CAP_NET_ADMIN, ENOSYS or EINVAL in a kernel without
@@ -289,7 +292,7 @@ pub(crate) fn attach(rules: &[Rule], cgroup: &Path) -> io::Result<()> {
     bpf::attach_to_cgroup(&loaded, &File::open(cgroup)?)
 }
 
-/// Tries whether the kernel takes such a program from this process. Nothing is attached.
+/// Tests whether the kernel accepts a device program from this process. Nothing is attached.
 ///
 /// # Errors
 /// Returns the error of bpf(2), as [`attach`] does.

@@ -1,8 +1,9 @@
-//! Word of a container's end, from its shim to the daemon: so that a restart, or the next init container, need not wait
-//! for the next relist.
+//! Notices of a container's end, from its shim to the daemon. With a notice, a restart or the next init container need
+//! not wait for the next relist.
 //!
-//! Invariants: it is a hint, the relist the truth; a lost one costs a second. A shim never waits for a daemon: it makes
-//! an empty file named after the pod, and whoever listens removes it. There are never more files than pods.
+//! Invariants: a notice is a hint, and the relist is the truth; a lost notice costs a second. A shim never waits for a
+//! daemon: it makes an empty file named after the pod's UID, and the listener removes the file. There are never more
+//! files than pods.
 
 use std::fs::{self, File};
 use std::io;
@@ -23,21 +24,22 @@ use crate::base::directory_watch::{DirectoryWatch, WatchError};
 use crate::base::paths::directories::make_private;
 use crate::base::threads::Roster;
 
-/// Stack of the thread: it reads names.
+/// Stack of the listener's thread in bytes. The thread only reads names.
 const STACK: usize = 128 * 1024;
 
-/// How long a directory that was removed stays away.
+/// Time for which a removed directory is not made again.
 const REMAKE_PAUSE: Duration = Duration::from_millis(100);
 
-/// A container of that pod has ended: its record says how. Called by the shim, which has nobody to tell of an error.
+/// Leaves a notice that a container of the pod has ended; the container's record says how. The shim calls this
+/// function. An error is ignored, because a shim has nobody to report it to.
 pub fn tell(dir: &Path, pod: &str) {
-    // a record of an older podprobe names no directory
+    // The record of an older podprobe has an empty path here.
     if dir.is_absolute() {
         let _ = File::create(dir.join(pod));
     }
 }
 
-/// A running listener.
+/// A running listener for notices of containers' ends.
 pub struct ExitListener {
     stopped: Arc<AtomicBool>,
     wake: Arc<EventFd>,
@@ -45,11 +47,12 @@ pub struct ExitListener {
 }
 
 impl ExitListener {
-    /// Starts the thread `exits`, which calls `on_exit` for each pod of which a container has ended. It must not block.
-    /// Where inotify has no room left the listener says so and tries again; ends are then seen at the next relist.
+    /// Starts the thread `exits`, which calls `on_exit` for each pod that had a container end. `on_exit` must not
+    /// block. If inotify has no room, the listener logs that and tries again; until then ends are seen at the next
+    /// relist.
     ///
     /// # Errors
-    /// Returns the system's error when the directory cannot be made, or when no descriptor or thread is left.
+    /// Returns the system's error if the directory cannot be made, or if no descriptor or thread is left.
     pub fn spawn(
         dir: PathBuf,
         on_exit: impl Fn(&PodUid) + Send + 'static,
@@ -81,7 +84,7 @@ impl ExitListener {
                 take(&dir, &on_exit);
                 pulse.rest(|| wait(&mut watch, &ours, &stop));
             } else {
-                // Somebody clears /run, and is let finish: a new directory would be in the way.
+                // A program is clearing /run. The pause lets it finish: a new directory would be in its way.
                 pulse.rest(|| std::thread::park_timeout(REMAKE_PAUSE));
                 let _ = make_private(&dir);
             }
@@ -94,7 +97,7 @@ impl ExitListener {
         })
     }
 
-    /// Tells the thread to end, and gives it to whoever waits for it; it ends in a moment.
+    /// Tells the thread to end, and returns its handle for joining. The thread ends in a moment.
     pub fn stop(self) -> JoinHandle<()> {
         self.stopped.store(true, Ordering::Release);
         let _ = self.wake.write(1);
@@ -102,7 +105,7 @@ impl ExitListener {
     }
 }
 
-/// Watches the directory; a problem is logged once.
+/// Sets up the watch on the directory if it is not set up. The same problem is logged only once.
 fn ensure(watch: &mut DirectoryWatch, problem: &mut Option<WatchError>) {
     match watch.ensure(Moment::now()) {
         Ok(()) if watch.retry_at().is_none() => *problem = None,
@@ -116,12 +119,12 @@ fn ensure(watch: &mut DirectoryWatch, problem: &mut Option<WatchError>) {
     }
 }
 
-/// Waits until something was written, the watch is to be set up again, or the thread is to stop. The events themselves
-/// say nothing that the directory does not.
+/// Waits until a file was written, the watch is to be set up again, or the thread is to stop. The events are not
+/// needed: the directory has the same information.
 fn wait(watch: &mut DirectoryWatch, wake: &EventFd, stop: &AtomicBool) {
     loop {
         let left = watch.retry_at().map(|at| at.since(Moment::now()));
-        // Rounded up: waking a little early would spin.
+        // Rounded up, because a wait that ends too early would spin.
         let timeout = left.map_or(PollTimeout::NONE, |left| {
             PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX)
         });
@@ -135,7 +138,7 @@ fn wait(watch: &mut DirectoryWatch, wake: &EventFd, stop: &AtomicBool) {
     }
 }
 
-/// Removes before it tells, so that an end in between makes a new file.
+/// Removes each file, and then reports the end. So an end between the two steps leaves a new file.
 fn take(dir: &Path, on_exit: &impl Fn(&PodUid)) {
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         if let Err(e) = fs::remove_file(entry.path()) {

@@ -1,6 +1,6 @@
-//! Whether anybody still writes a log, for who asks without a daemon.
+//! Tells whether a shim still writes a log, for programs that have no connection to a daemon.
 //!
-//! Invariants: reads records and changes none.
+//! Invariants: records are read and never changed.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::base::clock;
 use crate::base::paths::Layout;
 use crate::base::record_file;
 
-/// True if the shim of the container with this current log file runs.
+/// Returns true if `log` is the current log file of a container with a running shim.
 pub fn is_log_written(layout: &Layout, log: &Path) -> bool {
     let records = fs::read_dir(layout.containers()).into_iter().flatten();
     records.flatten().any(|entry| {
@@ -27,7 +27,7 @@ fn is_running(state: ContainerState) -> bool {
     state.boot_id == clock::boot_id() && state.shim.alive()
 }
 
-/// Reads a record. Returns `None` for a damaged one, too; the next daemon moves that aside.
+/// Reads a record. Returns `None` also for a damaged record; the next daemon moves a damaged record aside.
 fn read<T: DeserializeOwned>(path: &Path) -> Option<T> {
     record_file::parse(&path.display().to_string(), &fs::read(path).ok()?).ok()
 }

@@ -1,4 +1,5 @@
-//! The runtime of this node: a shim for each container, a holder for each sandbox, and an OCI runtime below them.
+//! The runtime of this node. Each container has a shim, each sandbox has a holder, and an OCI runtime does the work
+//! below them.
 
 pub mod app_armor;
 mod attach;
@@ -30,33 +31,34 @@ use std::path::PathBuf;
 use crate::engine::runtime::SHIMS_SCHEME as SCHEME;
 use crate::net::network::NetworkSettings;
 
-/// Which OCI runtime the shims drive.
+/// The OCI runtime that the shims run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RuntimeChoice {
     /// The OCI runtime of this binary (`podprobe oci`).
     Embedded,
-    /// An OCI runtime binary.
+    /// The OCI runtime binary at this path.
     Path(PathBuf),
 }
 
-/// The settings that the runtime of this node is made with.
+/// Settings for the runtime of this node.
 #[derive(Clone, Debug)]
 pub struct ShimOptions {
-    /// Runs the containers of pods without a runtime class.
+    /// OCI runtime for the containers of pods without a runtime class.
     pub runtime: RuntimeChoice,
-    /// Runtimes of the other containers, by the name of their runtime class.
+    /// OCI runtimes for pods with a runtime class, by the name of the class.
     pub classes: BTreeMap<String, RuntimeChoice>,
-    /// Containers run also where the kernel cannot filter their devices.
+    /// True if containers also run on a node whose kernel cannot filter their devices.
     pub unfiltered_devices: bool,
-    /// The settings that the networks of pods are made from.
+    /// Settings for the networks of pods.
     pub network: NetworkSettings,
-    /// Bytes of a container's log at which the next file begins.
+    /// Size in bytes at which a container's log is rotated.
     pub log_max_size: u64,
-    /// Files of a container's log that are kept.
+    /// Number of log files that are kept for a container.
     pub log_max_files: u32,
 }
 
-/// Option of the embedded runtime: a container is made also where the kernel cannot filter its devices.
+/// Option of the embedded runtime: it creates the container even if the kernel cannot filter the container's devices.
 const UNFILTERED_DEVICES: &str = "--unfiltered-devices";
-/// Option of the embedded runtime with its value: where the procfs of the process namespace that a container joins is mounted.
+/// Option of the embedded runtime, followed by a path: the place where the procfs of the process namespace is mounted
+/// that the container joins.
 const POD_PROC: &str = "--pod-proc";

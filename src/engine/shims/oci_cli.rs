@@ -1,13 +1,14 @@
-//! The command line of an OCI runtime, and what its error output means.
+//! The command line of an OCI runtime, and the meaning of its error output.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// `<runtime> --root ROOT`, to which a verb and its arguments are added. Everything else about it is the caller's.
+/// Makes the command `<runtime> --root ROOT`. The caller adds the verb, its arguments and the streams.
 pub(super) fn command(runtime: &[PathBuf], root: &Path) -> Command {
     let mut c = Command::new(&runtime[0]);
     c.args(&runtime[1..]).arg("--root").arg(root);
-    // The container's first process is a copy of our own runtime's: the daemon's environment would be in its memory.
+    // The embedded runtime copies its own process for the container's first process. So the daemon's environment would
+    // be in the memory of that process.
     if runtime.len() > 1 {
         c.env_clear();
     }
@@ -17,8 +18,8 @@ pub(super) fn command(runtime: &[PathBuf], root: &Path) -> Command {
 /// Longest error text passed on, in bytes.
 const MAX_TEXT: usize = 1024;
 
-/// Cuts an OCI runtime's error output down to what a person needs: the message of its last error line, without time stamps,
-/// log fields and the words that every error of the runtime starts with.
+/// Cuts an OCI runtime's error output down to the useful part: the message of its last error line. Time stamps, log
+/// fields and the prefixes that every error of the runtime has are removed.
 pub(super) fn useful_sentence(output: &str) -> String {
     let lines = || output.lines().map(str::trim).filter(|l| !l.is_empty());
     let of_error = lines().rfind(|l| {
@@ -39,7 +40,7 @@ pub(super) fn useful_sentence(output: &str) -> String {
             text = rest.to_owned();
         }
     }
-    // The embedded runtime says by its id which container it is; whoever is told knows that.
+    // The embedded runtime names the container by its id. The reader knows the container already.
     for prefix in ["cannot create container ", "cannot start container "] {
         let rest = text.strip_prefix(prefix).and_then(|r| r.split_once(": "));
         if let Some((_, rest)) = rest {
@@ -54,7 +55,7 @@ pub(super) fn useful_sentence(output: &str) -> String {
     text
 }
 
-/// The `msg` of a logrus line, in its text or JSON form.
+/// Returns the `msg` field of a logrus line, in text or JSON form.
 fn logged(line: &str) -> Option<String> {
     if line.starts_with('{') {
         return serde_json::from_str::<serde_json::Value>(line)
@@ -72,7 +73,7 @@ fn logged(line: &str) -> Option<String> {
     )
 }
 
-/// crun starts its lines with an RFC 3339 time and a colon.
+/// Removes the RFC 3339 time and the colon with which crun begins its lines.
 fn without_time(line: &str) -> &str {
     match line.split_once(": ") {
         Some((time, rest))

@@ -1,6 +1,6 @@
-//! The streams of a container, in its shim: what it writes goes to its log and to the clients that are attached.
+//! The streams of a container, as its shim has them: output goes to the log and to the attached clients.
 //!
-//! Invariants: one buffer of each stream is copied at a time, to the log first; nothing here waits but [`Output::wait`].
+//! Invariants: the shim copies one buffer of each stream at a time, and to the log first. Only [`Output::wait`] waits.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -18,19 +18,20 @@ use super::state::ContainerRecord;
 use crate::base::clock::Time;
 use crate::base::sys::terminal::slave_of;
 
-/// How long to wait when waiting itself fails: no memory, above all.
+/// Pause after a failed poll. The usual cause of a failure is that no memory is left.
 const POLL_PAUSE: Duration = Duration::from_millis(100);
 
-/// Bytes read from a pipe at once.
+/// Number of bytes that are read from a pipe at once.
 const READ: usize = 16 * 1024;
 
-/// The output of the container: both pipes, or the terminal in place of the first.
+/// The output of the container: both pipes, or the terminal in place of the first pipe.
 pub(super) struct Output {
     pipes: [(Option<File>, Lines); 2],
-    /// The other end of the terminal. While we hold it the terminal does not end when a program closes its own.
+    /// The slave side of the terminal. While the shim holds it, the terminal does not end when a program closes its own
+    /// descriptor.
     slave: Option<File>,
     log: LogFile,
-    /// The attached clients, with the container's input.
+    /// The attached clients, and the container's input.
     pub(super) clients: Clients,
     buffer: Vec<u8>,
 }
@@ -53,7 +54,8 @@ impl Output {
         }
     }
 
-    /// Opens both pipes and gives their write ends. The container's user owns them: `/dev/stdout` opens them again.
+    /// Makes both pipes and returns their write ends. The container's user owns the pipes, so that `/dev/stdout` can be
+    /// opened again.
     pub(super) fn open(&mut self, user: u32) -> io::Result<(OwnedFd, OwnedFd)> {
         let mut make = |n: usize| -> io::Result<OwnedFd> {
             let (read, write) = nix::unistd::pipe2(OFlag::O_CLOEXEC)?;
@@ -65,8 +67,8 @@ impl Output {
         Ok((make(0)?, make(1)?))
     }
 
-    /// The input of a container without a terminal: the read end of a pipe whose write end we keep for clients, or
-    /// /dev/null.
+    /// Makes the input of a container without a terminal, and returns it. The input is /dev/null, or the read end of a
+    /// pipe; the shim keeps the write end for clients.
     pub(super) fn open_input(&mut self, record: &ContainerRecord) -> io::Result<Stdio> {
         if !record.stdin || record.tty {
             return Ok(Stdio::null());
@@ -81,10 +83,10 @@ impl Output {
         Ok(read.into())
     }
 
-    /// The terminal takes the place of the pipes. What comes from it is logged as stdout.
+    /// Puts the terminal in the place of the pipes. Its output is logged as stdout.
     pub(super) fn take_terminal(&mut self, master: OwnedFd, slave: File) -> io::Result<()> {
         fcntl(&master, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
-        // Held until the container has ended: a terminal without its master hangs up.
+        // Held until the container has ended, because a terminal without its master hangs up.
         self.clients.input = Input::Terminal(master.try_clone()?);
         self.pipes[0].0 = Some(master.into());
         self.pipes[1].0 = None;
@@ -92,7 +94,7 @@ impl Output {
         Ok(())
     }
 
-    /// Takes what is in the pipes now, without logging it.
+    /// Takes the present content of the pipes without logging it, and returns it.
     pub(super) fn take_unlogged(&mut self) -> String {
         let mut said = Vec::new();
         for (pipe, _) in self.pipes.iter_mut() {
@@ -104,7 +106,8 @@ impl Output {
         String::from_utf8_lossy(&said).into_owned()
     }
 
-    /// Waits until there is output, a child has ended or a client says something; logs at most one buffer of each stream.
+    /// Waits until there is output, a child has ended or a client sends a message. Then logs at most one buffer of each
+    /// stream.
     pub(super) fn wait(&mut self, children: BorrowedFd<'_>) {
         let limit = self.clients.patience();
         self.wait_by(children, |fds| poll(fds, limit));
@@ -116,14 +119,14 @@ impl Output {
         poll: impl Fn(&mut [PollFd<'_>]) -> nix::Result<i32>,
     ) {
         let (outputs, clients) = self.ready(children, poll);
-        // Before the copying, which may cut a client off.
+        // Clients are served before the copying, because the copying may cut a client off.
         self.clients.serve(clients);
         for n in outputs {
             self.copy(n);
         }
     }
 
-    /// Which streams have output, and which clients are ready, as [`Clients::serve`] takes it.
+    /// Waits, and returns the streams that have output, and the ready clients in the form for [`Clients::serve`].
     fn ready(
         &self,
         children: BorrowedFd<'_>,
@@ -140,7 +143,8 @@ impl Output {
         match poll(&mut fds) {
             Ok(_) => {}
             Err(Errno::EINTR) => return (Vec::new(), 0),
-            // Nobody says who is ready: look at all, but do not spin.
+            // After a failure nothing shows which descriptor is ready. So all are tried, after a pause that avoids
+            // spinning.
             Err(_) => {
                 std::thread::sleep(POLL_PAUSE);
                 return (open().map(|(n, _)| n).collect(), u32::MAX);
@@ -155,7 +159,7 @@ impl Output {
         )
     }
 
-    /// Copies one buffer of a stream; false when there is nothing more to read now.
+    /// Copies one buffer of a stream. Returns false if there is nothing more to read now.
     fn copy(&mut self, n: usize) -> bool {
         let (pipe, lines) = &mut self.pipes[n];
         let Some(file) = pipe else { return false };
@@ -172,7 +176,8 @@ impl Output {
                 self.clients.write(n, &chunk[..length]);
                 true
             }
-            // The terminal has been hung up, and with it our own end.
+            // The terminal has been hung up, and the slave that the shim held is useless. The shim opens the slave
+            // again.
             Err(e) if e.raw_os_error() == Some(Errno::EIO as i32) => {
                 self.slave = slave_of(file).ok();
                 if self.slave.is_none() {
@@ -184,11 +189,11 @@ impl Output {
         }
     }
 
-    /// Logs what is in the pipes, and partial lines. A process outside the container may hold a pipe open for ever, or
-    /// go on writing: what the pipes hold at once is enough.
+    /// Logs the present content of the pipes, and partial lines. A process outside the container may hold a pipe open,
+    /// or write to it for ever, so the shim does not wait for the end of the pipes.
     pub(super) fn drain(&mut self) {
         for n in 0..2 {
-            // A pipe holds 64 KiB unless its user made it larger, 1 MiB at most.
+            // A pipe holds 64 KiB, or at most 1 MiB if its user has made it larger.
             for _ in 0..(1 << 20) / READ {
                 if !self.copy(n) {
                     break;

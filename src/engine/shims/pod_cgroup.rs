@@ -1,6 +1,6 @@
-//! The cgroup of a pod: weight and limits of all its containers together, as the kubelet sets them on its pod level.
+//! The cgroup of a pod: weight and limits of all its containers together, as the kubelet sets them at its pod level.
 //!
-//! There is no level for the classes of service, as the kubelet has one (deviations: qos-level).
+//! Unlike the kubelet, podprobe has no level for the QoS classes (deviations: qos-level).
 
 use std::fs;
 use std::io::{self, Write};
@@ -12,19 +12,19 @@ use crate::base::sys::cgroup::Cgroups;
 use crate::base::sys::wide;
 use crate::engine::runtime::{Limits, PodResources};
 
-/// The controllers of which a pod has values.
+/// The cgroup controllers for which a pod has values.
 const CONTROLLERS: [&str; 3] = ["cpu", "memory", "pids"];
 /// Weight of one processor in cgroup v1.
 const SHARES: i64 = 1024;
 
-/// Why a pod's cgroup is not as it should be.
+/// The reason why a pod's cgroup cannot be set up.
 #[derive(Debug)]
 pub enum PodCgroupError {
     /// The cgroup cannot be made.
     Make(PathBuf, io::Error),
     /// A value cannot be set.
     Set(PathBuf, String, io::Error),
-    /// The pod's processes are to be limited, and the node cannot do it.
+    /// The pod has this limit of processes, but the node has no pids controller.
     NoPids(i64),
 }
 
@@ -46,12 +46,12 @@ impl std::fmt::Display for PodCgroupError {
 
 impl std::error::Error for PodCgroupError {}
 
-/// Makes the cgroup `path` of a pod where it is missing, and sets its values. The cgroup of all pods above it weighs as much
-/// as the node's processors together, as the kubelet's kubepods. The answer lists what the pod goes without,
-/// where that does no harm.
+/// Makes the pod's cgroup `path` if it is missing, and sets its values. The parent cgroup of all pods gets the weight
+/// of all processors of the node, as the kubelet's kubepods. Returns the values that could not be set, if the pod can
+/// run without them.
 ///
 /// # Errors
-/// Returns the reason why the pod's processes cannot be limited.
+/// Returns [`PodCgroupError`] if the number of the pod's processes cannot be limited.
 pub fn prepare(
     cgroups: &Cgroups,
     path: &str,
@@ -105,7 +105,7 @@ fn set(
         let file = dir.join(file);
         let opened = fs::File::options().write(true).open(&file);
         match opened.and_then(|mut f| f.write_all(value.as_bytes())) {
-            // v2 shows only the files of the controllers that it has here.
+            // cgroup v2 has only the files of the controllers that are enabled in this directory.
             Err(e) if e.kind() == io::ErrorKind::NotFound => return no_controller(),
             written => written.map_err(|e| PodCgroupError::Set(file, value, e))?,
         }
@@ -113,7 +113,7 @@ fn set(
     Ok(())
 }
 
-/// Files of a controller and their values, in the order in which they are written.
+/// Returns the files of a controller with their values, in the order in which they are written.
 pub(super) fn values(controller: &str, r: &PodResources, v2: bool) -> Vec<(&'static str, String)> {
     let l = &r.limits;
     let (quota, period) = (l.cpu_quota, l.cpu_period);
@@ -136,8 +136,8 @@ pub(super) fn values(controller: &str, r: &PodResources, v2: bool) -> Vec<(&'sta
     given.filter_map(|(file, v)| Some((file, v?))).collect()
 }
 
-/// `cpu.weight` of v2 for `cpu.shares` of v1, by the formula of runc 1.3.2 and crun 1.23: 2 is 1, 1024 is 100, 262144 is
-/// 10000.
+/// Returns the `cpu.weight` of cgroup v2 for `cpu.shares` of v1, by the formula of runc 1.3.2 and crun 1.23: 2 gives 1,
+/// 1024 gives 100, 262144 gives 10000.
 fn weight(shares: i64) -> i64 {
     let l = (shares.clamp(2, 262_144) as f64).log2();
     let exponent = (l * l + 125.0 * l) / 612.0 - 7.0 / 34.0;
@@ -193,7 +193,7 @@ mod tests {
         check(&PodResources::default(), true, &[("cpu.weight", "1")]);
     }
 
-    /// Plain files in the place of v2's, so what is not there must not be made.
+    /// Makes a cgroup v2 out of plain files. Writing must not make a file that is not there.
     fn v2_of_files(there: &[&str]) -> (tempfile::TempDir, Cgroups) {
         let dir = tempfile::tempdir().unwrap();
         for level in ["podprobe", "podprobe/uid"] {

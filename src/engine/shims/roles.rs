@@ -1,7 +1,8 @@
-//! Shims and sandbox holders as the kernel knows them: found without their records, to write lost records again.
+//! Finds shims and sandbox holders by their processes alone, without their records, so that lost records can be written
+//! again.
 //!
-//! Invariants: a process counts only if root has put it where shims are. What a container calls itself is never
-//! believed, and neither is what it holds.
+//! Invariants: a process counts only if root has put it where shims are. The name of a container's process and the
+//! files that it holds are never believed.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -21,16 +22,17 @@ use crate::base::clock::Moment;
 use crate::base::record_file;
 use crate::base::sys::cgroup::Cgroups;
 
-/// The role of a shim, as its command line has it.
+/// Name of the shim's role in its command line.
 pub const SHIM: &str = "shim";
-/// The role of a sandbox holder.
+/// Name of the sandbox holder's role in its command line.
 pub const SANDBOX: &str = "sandbox";
-/// Name of a role's own copy of its record, as the links below /proc/PID/fd show it.
+/// Target of the link below /proc/PID/fd that leads to a process's own copy of its record.
 const COPY: &str = "/memfd:podprobe-record (deleted)";
-/// Longest copy that is read, in bytes.
+/// Maximum size in bytes that is read of a copy.
 const MAX_COPY: u64 = 1 << 20;
 
-/// Keeps a copy of a record in memory that nobody can change, for as long as this process keeps the descriptor.
+/// Keeps a copy of a record in memory, as long as this process keeps the returned descriptor. No process can change the
+/// copy.
 pub fn keep_copy<T: Serialize>(record: &T) -> Option<OwnedFd> {
     let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
     let mut file = File::from(memfd_create(c"podprobe-record", flags).ok()?);
@@ -43,14 +45,14 @@ pub fn keep_copy<T: Serialize>(record: &T) -> Option<OwnedFd> {
     Some(file.into())
 }
 
-/// The copy that a role has kept. One of an older podprobe has none.
+/// Reads the copy of the record that a shim or holder has kept. The process of an older podprobe has no copy.
 pub fn copy_of<T: DeserializeOwned>(role: Process) -> Option<T> {
     let open = fs::read_dir(format!("/proc/{}/fd", role.pid)).ok()?;
     let copy = open
         .flatten()
         .find(|fd| fs::read_link(fd.path()).is_ok_and(|to| to == Path::new(COPY)))?;
     let mut bytes = Vec::new();
-    // Opened anew, so from its begin.
+    // Opening the copy anew starts at its beginning.
     let file = File::open(copy.path()).ok()?;
     file.take(MAX_COPY).read_to_end(&mut bytes).ok()?;
     let what = format!("the copy of process {}", role.pid);
@@ -58,18 +60,20 @@ pub fn copy_of<T: DeserializeOwned>(role: Process) -> Option<T> {
     role.alive().then_some(record)
 }
 
-/// The running roles of a kind and their record directories, there or not. `shims_cgroup` is where they have moved to.
+/// Returns the running processes of a role with their record directories, even if the directory is gone. `shims_cgroup`
+/// is the cgroup to which these processes have moved.
 pub fn running(role: &str, shims_cgroup: &str) -> Vec<(Process, PathBuf)> {
     running_of(role, shims_cgroup, |_| true)
 }
 
-/// The running role of a record directory.
+/// Returns the running process of a role that has the record directory `dir`.
 pub fn of_dir(role: &str, dir: &Path, shims_cgroup: &str) -> Option<Process> {
     let found = running_of(role, shims_cgroup, |of| of == dir);
     found.first().map(|(process, _)| *process)
 }
 
-/// The running roles of a kind whose record directory is `wanted`. Of all other processes only the command line is read.
+/// Returns the running processes of a role with a record directory that `wanted` accepts. From other processes only the
+/// command line is read.
 fn running_of(
     role: &str,
     shims_cgroup: &str,
@@ -83,13 +87,13 @@ fn running_of(
     let found = pids.filter_map(|pid: i32| {
         let process = Process::of(pid)?;
         let dir = dir_of(pid, role).filter(|dir| wanted(dir))?;
-        // Looked at last: so all of it is of this process.
+        // Checked last: a process that is still alive had the pid during all checks.
         (is_ours(pid, &cgroups, shims_cgroup) && process.alive()).then_some((process, dir))
     });
     found.collect()
 }
 
-/// `podprobe <role> <dir>`.
+/// Returns the directory if the process has the command line `podprobe <role> <dir>`.
 fn dir_of(pid: i32, role: &str) -> Option<PathBuf> {
     let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
     let mut words = line.split(|b| *b == 0).skip(1);
@@ -98,8 +102,8 @@ fn dir_of(pid: i32, role: &str) -> Option<PathBuf> {
     (is_role && dir.is_absolute()).then(|| dir.to_owned())
 }
 
-/// True if root has started the process in our namespaces, and it is in the cgroup of shims, or in ours where it could not
-/// leave.
+/// Returns true if root has started the process in the daemon's namespaces, and it is in the cgroup of shims. A shim
+/// that could not move there is in the daemon's own cgroup, which counts too.
 fn is_ours(pid: i32, cgroups: &Cgroups, shims_cgroup: &str) -> bool {
     let same = |name: &str| {
         let of = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/{name}")).ok();
@@ -111,15 +115,15 @@ fn is_ours(pid: i32, cgroups: &Cgroups, shims_cgroup: &str) -> bool {
     is_in_place && same("pid") && same("user") && is_root(pid)
 }
 
-/// Real, effective, saved and file system uid are 0.
+/// Returns true if the real, effective, saved and file system uid are all 0.
 fn is_root(pid: i32) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let uids = status.lines().find_map(|l| l.strip_prefix("Uid:"));
     uids.is_some_and(|uids| uids.split_whitespace().all(|uid| uid == "0"))
 }
 
-/// Finds by the kernel what runs for a container: its shim, and the first process of its cgroup. Returns `None` when neither
-/// is there.
+/// Finds the running processes of a container: its shim, and the first process in its cgroup. Returns `None` if there
+/// is neither.
 pub fn state_of(record: &ContainerRecord, dir: &Path) -> Option<ContainerState> {
     let shim = of_dir(SHIM, dir, &record.shims_cgroup);
     let cgroups = Cgroups::detect().ok()?;
@@ -127,7 +131,7 @@ pub fn state_of(record: &ContainerRecord, dir: &Path) -> Option<ContainerState> 
     if shim.is_none() && process.is_none() {
         return None;
     }
-    // A shim gives its input up when the container has started.
+    // Until the container has started, the shim's stdin is the daemon's pipe; afterwards it is /dev/null.
     let waits = shim.is_some_and(|shim| {
         let stdin = fs::read_link(format!("/proc/{}/fd/0", shim.pid));
         !stdin.is_ok_and(|to| to == Path::new("/dev/null"))
@@ -145,8 +149,8 @@ pub fn state_of(record: &ContainerRecord, dir: &Path) -> Option<ContainerState> 
     })
 }
 
-/// The process that the OCI runtime has named, if it is in the cgroup; else the oldest there. Commands that are executed in
-/// the container have cgroups of their own below.
+/// Returns the process that the OCI runtime has named, if it is in the cgroup, and otherwise the oldest process there.
+/// Commands that are executed in the container have cgroups of their own below.
 fn first_process(cgroups: &[PathBuf], dir: &Path) -> Option<Process> {
     let inside = |cgroup: &PathBuf| {
         let listed = fs::read_to_string(cgroup.join("cgroup.procs")).unwrap_or_default();
@@ -161,7 +165,7 @@ fn first_process(cgroups: &[PathBuf], dir: &Path) -> Option<Process> {
     all.iter().find(|p| p.pid == named).or(oldest).copied()
 }
 
-/// Returns the moment when a process was made.
+/// Returns the time at which a process was started.
 fn started(process: Process) -> Moment {
     let ticks = sysconf(SysconfVar::CLK_TCK).ok().flatten();
     let ticks = ticks.and_then(|n| u64::try_from(n).ok()).unwrap_or(100);

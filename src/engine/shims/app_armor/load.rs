@@ -1,7 +1,8 @@
-//! Loading the profile of `RuntimeDefault` at the start of the daemon, where the configuration allows it.
+//! Loads the profile for `RuntimeDefault` at the start of the daemon, if the configuration allows it.
 //!
-//! Invariants: the text is the one that is built into the program, so that an upgrade mends it. The parser is root's own
-//! program, found in fixed directories and not by `PATH`. It is waited for at most [`LIMIT`], and the daemon starts without it.
+//! Invariants: the profile is built into the program, so an upgrade also upgrades the profile. The parser is root's own
+//! program: it is searched in fixed directories and not in `PATH`. The daemon waits at most [`LIMIT`] for the parser,
+//! and starts even if the profile was not loaded.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
@@ -15,16 +16,16 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use super::{AppArmor, RUNTIME_DEFAULT};
 use crate::base::sys::task::PidFd;
 
-/// The profile, with a comment at its begin.
+/// Text of the profile, with a comment at its beginning.
 pub const PROFILE: &str = include_str!("../../../../config/apparmor.d/podprobe-default");
-/// How long the parser may take. A slow board needs a second.
+/// Longest time that the parser may take. A slow board needs a second.
 pub const LIMIT: Duration = Duration::from_secs(20);
-/// Where distributions have the parser.
+/// Directories in which distributions install the parser.
 const DIRECTORIES: [&str; 2] = ["/sbin", "/usr/sbin"];
-/// The most of the parser's own words in a message.
+/// Maximum size in bytes of the parser's error output in a message.
 const MOST_WORDS: u64 = 2048;
 
-/// The parser of this node.
+/// Returns the path of this node's parser.
 pub fn parser() -> Option<PathBuf> {
     find(&DIRECTORIES)
 }
@@ -38,18 +39,18 @@ fn find(directories: &[impl AsRef<Path>]) -> Option<PathBuf> {
     })
 }
 
-/// The outcome of a load of the profile.
+/// The outcome of loading the profile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Loaded {
-    /// `loadAppArmorProfile` is false.
+    /// Nothing was loaded, because `loadAppArmorProfile` is false.
     NotAllowed,
-    /// The kernel enforces no profiles.
+    /// Nothing was loaded, because the kernel enforces no profiles.
     NoAppArmor,
-    /// The kernel has this one now, for containers that start and for those that run under it.
+    /// The kernel has the profile now. It holds for containers that start, and for those that already run under it.
     Replaced,
 }
 
-/// Why the profile is not loaded: what failed, what follows, and what to do.
+/// The reason why the profile is not loaded. The text says what failed, what follows, and what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// The node has no parser.
@@ -59,7 +60,7 @@ pub enum LoadError {
         DIRECTORIES.join(" or ")
     )]
     NoParser,
-    /// The parser has not loaded it.
+    /// The parser did not load the profile.
     #[error(
         "loadAppArmorProfile: cannot load {RUNTIME_DEFAULT}: {}: {source}; what was loaded before stays in force",
         parser.display()
@@ -67,34 +68,34 @@ pub enum LoadError {
     Parser {
         /// Path of the parser.
         parser: PathBuf,
-        /// The parser's end.
+        /// The reason why the parser failed.
         source: ParserError,
     },
 }
 
-/// How the parser has failed.
+/// The reason why the parser failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ParserError {
     /// The parser could not be run.
     #[error(transparent)]
     Run(#[from] io::Error),
-    /// The parser had to be killed, after so long.
+    /// The parser was killed, because it had not ended after this time.
     #[error("it had not ended after {} s", .0.as_secs_f32())]
     Slow(Duration),
-    /// The parser has refused the profile.
+    /// The parser refused the profile.
     #[error("{status}: {words}")]
     Refused {
         /// Exit code or signal.
         status: ExitStatus,
-        /// The parser's own words, in a line.
+        /// The parser's error output, as one line.
         words: String,
     },
 }
 
-/// Has the kernel take the profile, where `allowed`.
+/// Loads the profile into the kernel, if `allowed`.
 ///
 /// # Errors
-/// Returns [`LoadError`] if there is no parser, or it does not load the profile.
+/// Returns [`LoadError`] if there is no parser, or if the parser does not load the profile.
 pub fn load(
     allowed: bool,
     kernel: &AppArmor,
@@ -115,14 +116,15 @@ pub fn load(
     }
 }
 
-/// Gives the parser the profile. What it says goes to a file in memory, so that nobody waits for whom it has started.
+/// Runs the parser with the profile as input. The parser's error output goes to a file in memory: reading a pipe would
+/// wait for every process that the parser has started.
 fn run(parser: &Path, limit: Duration) -> Result<(), ParserError> {
     let mut input = in_memory()?;
     let mut said = in_memory()?;
     input.write_all(PROFILE.as_bytes())?;
     input.rewind()?;
     let mut command = Command::new(parser);
-    // A cache of another profile of this name is not asked, and none is written.
+    // The parser neither reads nor writes its cache, which may have another profile of this name.
     command.args(["--skip-cache", "--replace"]);
     command.env_clear().current_dir("/");
     command.stdin(input).stdout(Stdio::null());
@@ -163,7 +165,8 @@ mod tests {
     use super::super::tests::fake;
     use super::*;
 
-    /// A program in the parser's place. Written by another process, for one that is open for writing cannot be executed.
+    /// Writes a script that stands in for the parser. Another process writes it, because a file that is open for
+    /// writing cannot be executed.
     fn script(dir: &Path, body: &str) -> PathBuf {
         let path = dir.join("apparmor_parser");
         let write = "printf '#!/bin/sh\\n%s\\n' \"$1\" > \"$0\" && chmod 755 \"$0\"";

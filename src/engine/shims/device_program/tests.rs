@@ -1,4 +1,4 @@
-//! The program beside an interpreter of its few instructions, and in the kernel.
+//! Tests of the device program, in an interpreter for its few instructions and in the kernel.
 
 use std::fs;
 use std::process::Command;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// A request that the kernel asks a program to decide.
+/// A request on which the kernel lets a program decide.
 #[derive(Clone, Copy, Debug)]
 struct Request {
     kind: Kind,
@@ -16,8 +16,8 @@ struct Request {
     access: u8,
 }
 
-/// Runs the program as the kernel would, and fails on anything that its verifier refuses: an unknown instruction, a
-/// register that was not written, a jump out of the program or back.
+/// Runs the program as the kernel would. Fails on everything that the kernel's verifier refuses: an unknown
+/// instruction, a register that was not written, a jump backwards or out of the program.
 fn run(program: &[Instruction], r: Request) -> bool {
     let kind = match r.kind {
         Kind::Block => BLOCK_DEVICE,
@@ -60,7 +60,8 @@ fn run(program: &[Instruction], r: Request) -> bool {
     }
 }
 
-/// The rule of the specification, said another way: for each kind of access the last rule that names the device.
+/// Decides a request by the rule of the specification, in other code: for each kind of access the last rule that
+/// matches the device decides.
 fn expected(rules: &[Rule], r: Request) -> bool {
     let names = |rule: &&Rule| {
         (rule.kind == Kind::Any || rule.kind == r.kind)
@@ -77,7 +78,7 @@ fn expected(rules: &[Rule], r: Request) -> bool {
         })
 }
 
-/// Every request about numbers that some rule has, and about their neighbours.
+/// Compares the program with `expected`, for all device numbers that a rule has and for their neighbours.
 fn compare(rules: &[Rule]) {
     let program = program(rules);
     let mut numbers: Vec<u32> = vec![0, 1, u32::MAX];
@@ -130,18 +131,18 @@ fn a_container_has_its_few_devices_and_no_other() {
             },
         )
     };
-    // null, a terminal, urandom, a tunnel.
+    // The devices are null, a terminal, urandom and a tunnel.
     assert!(asked(Kind::Char, 1, 3, READ | WRITE));
     assert!(asked(Kind::Char, 136, 7, READ | WRITE));
     assert!(asked(Kind::Char, 1, 9, READ));
     assert!(asked(Kind::Char, 10, 200, READ | WRITE));
-    // A disk, memory, the kernel's log, the console.
+    // The devices are a disk, memory, the kernel's log and the console.
     assert!(!asked(Kind::Block, 8, 0, READ));
     assert!(!asked(Kind::Block, 1, 3, READ));
     assert!(!asked(Kind::Char, 1, 1, READ));
     assert!(!asked(Kind::Char, 1, 11, READ));
     assert!(!asked(Kind::Char, 5, 1, WRITE));
-    // Nodes may be made; they cannot be opened.
+    // Nodes may be made, but they cannot be opened.
     assert!(asked(Kind::Block, 8, 0, MAKE));
     assert!(!asked(Kind::Block, 8, 0, MAKE | READ));
 }
@@ -161,7 +162,7 @@ fn for_each_kind_of_access_the_last_rule_decides() {
     ])));
 }
 
-/// Rules that a generator of pseudo-random numbers makes.
+/// A generator of pseudo-random numbers makes the rules.
 #[test]
 fn any_rules_do_what_they_say() {
     let mut state = 0x2545_f491_4f6c_dd1d_u64;
@@ -223,7 +224,7 @@ fn only_a_privileged_container_needs_no_program() {
     }
 }
 
-/// A cgroup of version 2 that is removed at the end.
+/// A directory of cgroup v2 that is removed when this value is dropped.
 struct Cgroup(std::path::PathBuf);
 
 impl Drop for Cgroup {
@@ -232,7 +233,7 @@ impl Drop for Cgroup {
     }
 }
 
-/// A shell that joins the cgroup and says which of the words fails.
+/// A shell joins the cgroup and prints the names of the devices that it can open.
 #[test]
 fn the_kernel_does_what_the_program_says() {
     let mounts = crate::base::sys::mountinfo::read().unwrap();
@@ -261,7 +262,7 @@ fn the_kernel_does_what_the_program_says() {
         opened.split_whitespace().collect::<Vec<_>>().join(" "),
         "null zero full random urandom ptmx"
     );
-    // Outside of the cgroup it can be opened.
+    // Outside of the cgroup /dev/kmsg can be opened.
     assert!(File::open("/dev/kmsg").is_ok());
     attempt().unwrap();
 }
