@@ -1,8 +1,9 @@
-//! The role `podprobe oci`: an OCI runtime, with runc's verbs and arguments.
+//! The role `podprobe oci`: an OCI runtime with runc's verbs and arguments.
 //!
-//! Invariants: runs in a fresh process of one thread, of which the container's first process is a copy. Our own [`record`]
-//! names that process by pid *and* start time and exists before anything else of the container does, so that a half-made one
-//! can always be removed. What is not done is refused, never left out.
+//! Invariants: the runtime runs in a new process with one thread, and the container's first process is a copy of this
+//! process. The runtime's [`record`] names the first process by pid *and* start time. The record is written before any
+//! other part of the container, so that a half-made container can always be removed. A setting that is not supported is
+//! refused, never ignored.
 
 mod cgroups;
 mod config;
@@ -23,12 +24,12 @@ use lexopt::prelude::*;
 
 use self::error::Error;
 
-/// Default of `--root`, below /run as runc's.
+/// Default of `--root`: a directory below /run, as in runc.
 const DEFAULT_ROOT: &str = "/run/podprobe/oci";
-/// Names a container's files, so no separators; as runc's rule.
+/// Maximum length of a container id in bytes. The id is part of file names; the rule is runc's.
 const MAX_ID: usize = 255;
 
-/// The verb of an invocation, with its options.
+/// The verb of a command line, with its options.
 #[derive(Debug, PartialEq)]
 enum Verb {
     Create {
@@ -50,7 +51,7 @@ enum Verb {
     Version,
 }
 
-/// A verb on a container.
+/// A parsed command line: a verb, and the container that it applies to.
 #[derive(Debug, PartialEq)]
 struct Invocation {
     root: PathBuf,
@@ -58,9 +59,9 @@ struct Invocation {
     id: String,
 }
 
-/// Runs one verb: `oci [--root DIR] create --bundle B --pid-file P [--console-socket S] ID | start ID | kill ID SIGNAL |
-/// delete [--force] ID | state ID | --version`. `args` begins after the word `oci`. An error is one line on stderr and
-/// exit code 1, wrong arguments exit code 2.
+/// Runs one verb: `oci [--root DIR] create --bundle B --pid-file P [--console-socket S] ID | start ID | kill ID SIGNAL
+/// | delete [--force] ID | state ID | --version`. `args` begins after the word `oci`. An error is one line on stderr
+/// with exit code 1. Wrong arguments have exit code 2.
 pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     let invocation = match parse(args.collect()) {
         Ok(i) => i,
@@ -122,7 +123,7 @@ fn parse(args: Vec<OsString>) -> Result<Invocation, lexopt::Error> {
             Long("bundle") | Short('b') => bundle = parser.value()?.into(),
             Long("pid-file") => pid_file = Some(parser.value()?.into()),
             Long("console-socket") => console_socket = Some(parser.value()?.into()),
-            // UNFILTERED_DEVICES and POD_PROC, which stand before the verb.
+            // The next two options are UNFILTERED_DEVICES and POD_PROC, which stand before the verb.
             Long("unfiltered-devices") => unfiltered_devices = true,
             Long("pod-proc") => pod_proc = Some(parser.value()?.into()),
             Long("force") | Short('f') => force = true,
@@ -200,7 +201,7 @@ fn check_id(id: &str) -> Result<(), lexopt::Error> {
     .into())
 }
 
-/// `9`, `KILL`, `SIGKILL`, `RTMIN+3`.
+/// Parses a signal, such as `9`, `KILL`, `SIGKILL` or `RTMIN+3`.
 fn signal(text: &str) -> Result<i32, lexopt::Error> {
     let unknown = || format!("{text:?} is no signal: a name such as TERM or a number from 1 to 64");
     if let Ok(n) = text.parse::<i32>() {

@@ -1,8 +1,9 @@
-//! The sandbox holder, `podprobe sandbox DIR`: one process per pod that owns its namespaces and does nothing else.
+//! The sandbox holder, `podprobe sandbox DIR`: one process for each pod, which owns the pod's namespaces and does
+//! nothing else.
 //!
-//! Invariants: single-threaded; a container that restarts finds the same network, ipc, host name and memory volumes, and
-//! the same processes with `shareProcessNamespace`, because they are this process's; all of it vanishes with this process,
-//! and nothing of it is ever seen in the host's mount table.
+//! Invariants: the holder is single-threaded. A container that restarts finds the same network, ipc, host name and
+//! memory volumes, because they belong to the holder; with `shareProcessNamespace` it also finds the same processes.
+//! All of them vanish with the holder. The host's mount table never shows any of the holder's mounts.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -23,14 +24,14 @@ use crate::engine::runtime::Tmpfs;
 
 mod init;
 
-/// The directory below a sandbox's where the procfs of the pod's processes is mounted, if its containers share them. Only
-/// holder and shims see it.
+/// Name of the directory, below a sandbox's directory, at which the procfs of the pod's processes is mounted if its
+/// containers share them. Only the holder and the shims see this mount.
 pub const PROC: &str = "proc";
 
 /// The holder's message to the daemon when the holder is ready.
 pub const READY: &str = "ready\n";
 
-/// The role: the one argument is the sandbox's record directory.
+/// Runs the role of the sandbox holder. The one argument is the sandbox's record directory.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let mut args = args.into_iter();
     let Some(dir) = args.next().map(PathBuf::from) else {
@@ -55,9 +56,9 @@ fn report(text: &str) -> io::Result<()> {
     out.flush()
 }
 
-/// The things that the holder keeps until its end.
+/// Resources that the holder keeps until its end.
 struct Held {
-    /// The pod's first process, where its containers share one.
+    /// The pod's first process, if the pod's containers share a process namespace.
     first: Option<Child>,
     /// Copy of the record, for a daemon that finds the record damaged or gone.
     _copy: Option<OwnedFd>,
@@ -70,7 +71,7 @@ fn set_up(dir: &Path) -> io::Result<Held> {
     crate::base::sys::process::protect_from_the_oom_killer();
     let record: SandboxRecord = state::read(dir, SANDBOX)
         .ok_or_else(|| io::Error::other("the sandbox record cannot be read"))?;
-    // Recorded before anything else: from here on a new daemon can find and end this process.
+    // Recorded before anything else: from this line on a new daemon can find and end this process.
     let process = Process::of(std::process::id() as i32)
         .ok_or_else(|| io::Error::other("/proc is not mounted"))?;
     state::write(
@@ -111,7 +112,8 @@ fn set_up(dir: &Path) -> io::Result<Held> {
     })
 }
 
-/// /proc/sys shows the caller's own network and ipc namespaces. Only names of these come here (`SysctlForbidden`).
+/// Sets a kernel parameter of this process's own network or ipc namespace, which /proc/sys shows. Other names were
+/// refused earlier (`SysctlForbidden`).
 fn set_sysctl(name: &str, value: &str) -> io::Result<()> {
     let file = Path::new("/proc/sys").join(sysctls::path(name));
     std::fs::OpenOptions::new()
@@ -120,8 +122,8 @@ fn set_sysctl(name: &str, value: &str) -> io::Result<()> {
         .write_all(value.as_bytes())
 }
 
-/// Mounts a volume in memory in the holder's own mount namespace, out of swap where the kernel can (6.4): what is in
-/// memory may be a Secret, which must not get to a disk.
+/// Mounts a volume in memory in the holder's own mount namespace. The kernel (from 6.4) does not swap its content,
+/// which may be a Secret and must not reach a disk; an older kernel may swap it.
 fn mount_tmpfs(v: &Tmpfs) -> io::Result<()> {
     let size = v.size.map(|n| format!(",size={n}")).unwrap_or_default();
     let mount = |more: &str| {
@@ -142,7 +144,7 @@ fn mount_tmpfs(v: &Tmpfs) -> io::Result<()> {
     Ok(())
 }
 
-/// Mounts a volume of huge pages as the kubelet does: its root directory belongs to root, or to the pod's `fsGroup`.
+/// Mounts a volume of huge pages as the kubelet does. Its root directory belongs to root, or to the pod's `fsGroup`.
 fn mount_huge_pages(v: &Tmpfs, page_size: u64) -> io::Result<()> {
     let size = v.size.map(|n| format!(",size={n}")).unwrap_or_default();
     let options = format!("pagesize={page_size}{size}");
@@ -162,13 +164,13 @@ fn namespaces(record: &SandboxRecord) -> CloneFlags {
         !record.host_network,
     );
     flags.set(CloneFlags::CLONE_NEWIPC, !record.host_ipc);
-    // Of this process's children only; it stays where it is.
+    // The new process namespace is for this process's children only; this process stays in its own.
     flags.set(CloneFlags::CLONE_NEWPID, record.share_pid);
     flags
 }
 
-/// Makes all mounts of this namespace slaves: what the node mounts later is still seen here, but nothing mounted here is
-/// seen outside.
+/// Makes all mounts of this namespace slaves. Later mounts of the node appear in it, but its own mounts do not appear
+/// outside.
 pub(super) fn slave_mounts() -> io::Result<()> {
     mount(
         None::<&str>,
@@ -180,7 +182,7 @@ pub(super) fn slave_mounts() -> io::Result<()> {
     .map_err(Into::into)
 }
 
-/// And nothing that the node mounts is seen any more either.
+/// Makes all mounts of this namespace private: no mount passes between it and the node, in either direction.
 fn private_mounts() -> io::Result<()> {
     mount(
         None::<&str>,
@@ -192,8 +194,8 @@ fn private_mounts() -> io::Result<()> {
     .map_err(Into::into)
 }
 
-/// Detaches from the daemon's pipes and waits for TERM, or for the end of the pod's first process, whose namespace nothing
-/// can be started in afterwards: then the sandbox has ended, and the pod gets another.
+/// Closes the pipes to the daemon, and waits for TERM or for the end of the pod's first process. No process can be
+/// started in the namespace of an ended first process, so the sandbox ends with it, and the pod gets a new sandbox.
 fn hold(mut held: Held) -> ExitCode {
     let first = &mut held.first;
     detach_stdio();
@@ -205,13 +207,13 @@ fn hold(mut held: Held) -> ExitCode {
     if blocked.thread_block().is_err() {
         return ExitCode::FAILURE;
     }
-    // It may have ended before its end was blocked.
+    // The first process may have ended before SIGCHLD was blocked.
     while !first
         .as_mut()
         .is_some_and(|c| !matches!(c.try_wait(), Ok(None)))
     {
         if awaited.wait() == Ok(Signal::SIGTERM) {
-            // Our own end would end it too, but a moment after.
+            // The holder's end would kill the first process too, but a moment later.
             let _ = first.as_mut().map(|c| c.kill().and_then(|()| c.wait()));
             return ExitCode::SUCCESS;
         }
@@ -219,7 +221,7 @@ fn hold(mut held: Held) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// stdin and stdout become /dev/null, which closes the daemon's pipes.
+/// Replaces stdin and stdout by /dev/null, which closes the daemon's pipes.
 pub(super) fn detach_stdio() {
     if let Ok(null) = std::fs::OpenOptions::new()
         .read(true)

@@ -1,10 +1,13 @@
-//! The shim, `podprobe shim DIR`: the parent of one container, from its creation to the record of its end.
+//! The shim, `podprobe shim DIR`: the parent of one container, from its creation until its end is recorded.
 //!
-//! Invariants: single-threaded, without a logger, small; it needs nothing of the daemon after it has said that the
-//! container started, and no signal but KILL ends it before its container. It has left the daemon's cgroup, so a TERM is
-//! of the node's shutdown: it ends its container by the stop signal, and by KILL after [`SHUTDOWN_GRACE`]; every mount of the container is made in a
-//! mount namespace of the shim's own, so nothing has to be unmounted by anyone. It waits for every child it inherits
-//! (it is a subreaper), and nobody else waits for them.
+//! Invariants:
+//! - The shim is single-threaded, small, and has no logger.
+//! - It needs no daemon after it has reported that the container started. No signal but KILL ends it before its
+//!   container.
+//! - It has left the daemon's cgroup, so a TERM means the node's shutdown: the shim sends the container its stop
+//!   signal, and KILL after [`SHUTDOWN_GRACE`].
+//! - Every mount of the container is made in the shim's own mount namespace, so no process has to unmount anything.
+//! - It is a subreaper: it waits for every child it inherits, and no other process waits for them.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -35,21 +38,21 @@ use crate::base::sys::task::reap_any;
 use crate::base::sys::terminal::slave_of;
 use crate::engine::images::overlay::{self, OverlayError};
 
-/// The shim's message to the daemon when the container is created; else `error <kind> <text>`.
+/// The shim's message to the daemon when the container is created. On a failure the message is `error <kind> <text>`.
 pub const CREATED: &str = "created\n";
-/// The daemon's answer, the word to start the container.
+/// The daemon's message to the shim that starts the container.
 pub const START: &str = "start\n";
-/// The shim's message to the daemon when the container runs; else `error <kind> <text>`.
+/// The shim's message to the daemon when the container runs. On a failure the message is `error <kind> <text>`.
 pub const STARTED: &str = "started\n";
-/// Reason and exit code of a container that never ran, which are containerd's.
+/// Reason and exit code of a container that never ran, the same as in containerd.
 pub(super) const CANNOT_RUN: &str = "StartError";
 pub(super) const NEVER_RAN: i32 = 128;
-/// Kind of an error that lies in the container's configuration.
+/// Kind of an error whose cause is the container's configuration.
 pub const INVALID: &str = "invalid";
 /// Kind of every other error.
 const FAILED: &str = "failed";
 
-/// The role: the one argument is the container's record directory.
+/// Runs the role of the shim. The one argument is the container's record directory.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let Some(dir) = args.into_iter().next().map(PathBuf::from) else {
         eprintln!("podprobe shim: this role is started by the daemon, with a container directory");
@@ -64,17 +67,17 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// The daemon may be gone; the container is not the worse for it.
+/// Sends a message to the daemon. A failure is ignored, because the container does not need the daemon.
 fn report(text: &str) {
     let mut out = io::stdout();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
-/// Longest time that a container may take to end at the node's shutdown, in seconds: the API's default grace period. An init
-/// system that waits less kills it sooner.
+/// Longest time in seconds that a container may take to end at the node's shutdown: the API's default grace period. An
+/// init system that waits for a shorter time kills the container earlier.
 const SHUTDOWN_GRACE: u32 = 30;
 
-/// Why there is no container.
+/// The reason why a container could not be created or started.
 struct Failure {
     kind: &'static str,
     text: String,
@@ -115,7 +118,7 @@ impl Failure {
     }
 }
 
-/// Why the image of a volume cannot be mounted.
+/// The reason why the image of a volume cannot be mounted.
 #[derive(Debug, thiserror::Error)]
 enum ImageMountError {
     #[error("cannot make {}: {source}", dir.display())]
@@ -124,7 +127,7 @@ enum ImageMountError {
     Overlay(#[from] OverlayError),
 }
 
-/// Makes the place of an image, and the directories that stand for missing layers.
+/// Mounts an image. Makes its mount point first, and empty directories for missing layers.
 fn mount_image(image: &ImageMount) -> Result<(), ImageMountError> {
     let padding = image
         .layers
@@ -143,9 +146,9 @@ struct Shim {
     dir: PathBuf,
     record: ContainerRecord,
     state: ContainerState,
-    /// Ends of children; a shutdown, and the end of its grace period.
+    /// Descriptor for SIGCHLD, and for the signals of a shutdown: TERM, and ALRM at the end of the grace period.
     signals: SignalFd,
-    /// A TERM is of the node's shutdown.
+    /// True if a TERM means the node's shutdown.
     heeds_term: bool,
     /// Copy of the record, for a daemon that finds the record damaged or gone.
     _copy: Option<OwnedFd>,
@@ -158,7 +161,7 @@ impl Shim {
         nix::unistd::setsid()?;
         nix::sys::prctl::set_child_subreaper(true)?;
         process::protect_from_the_oom_killer();
-        // The container must not depend on how the daemon was started.
+        // The container must not inherit the priority with which the daemon was started.
         process::usual_priority();
         let signals = block_signals()?;
         let record: ContainerRecord = state::read(&dir, CONTAINER)
@@ -192,7 +195,7 @@ impl Shim {
             self.take_back();
             return ExitCode::FAILURE;
         }
-        // Nothing has run yet, and the daemon removes what there is.
+        // Nothing has run yet, and the daemon removes what has been made.
         if let Err(f) = prepared {
             report(&format!("error {} {}", f.kind, f.text));
             return ExitCode::FAILURE;
@@ -220,8 +223,8 @@ impl Shim {
         }
     }
 
-    /// Leaves no instance of a creation that nobody waits for any more: it would count as a restart. The next daemon clears
-    /// away what lies below, which are mount points here.
+    /// Renames the record directory of a container whose daemon is gone: otherwise it would count as a restart. The
+    /// next daemon removes the directory, which still has mount points now.
     fn take_back(&self) {
         let mut aside = self.dir.clone().into_os_string();
         aside.push(REMOVING);
@@ -232,7 +235,7 @@ impl Shim {
         state::write(&self.dir, STATE, &self.state, false)
     }
 
-    /// Creates and starts the container; on an error nothing of it runs any more.
+    /// Creates and starts the container. After an error nothing of the container runs any more.
     fn start(&mut self) -> Result<(i32, Output), Failure> {
         let mut output = Output::new(&self.record);
         output.clients.listen(&self.dir);
@@ -268,13 +271,15 @@ impl Shim {
         let _ = fs::remove_file(stderr);
         (self.state.started_at, self.state.started) =
             (Some(SystemTime::now()), Some(Moment::now()));
-        // A container that runs without this record is found all the same by its process; it only lacks a start time.
+        // If this fails, the container runs all the same, and a daemon finds it by its process. Only its start time is
+        // lost.
         let _ = self.save();
         report(STARTED);
         Ok((pid, output))
     }
 
-    /// The holder's mount namespace has the memory volumes; the copy made of it is the container's own.
+    /// Mounts the container's root file system and volumes. The holder's mount namespace has the memory volumes; the
+    /// shim makes its own copy of that namespace.
     fn prepare_mounts(&self) -> Result<(), Failure> {
         let r = &self.record;
         let of_node = r
@@ -307,14 +312,15 @@ impl Shim {
         Ok(())
     }
 
-    /// `<runtime> --root R <verb…> ID`, with no input.
+    /// Makes the command `<runtime> --root R <verb…> ID`, with no input.
     fn runtime(&self, verb: &[&str]) -> Command {
         let mut c = oci_cli::command(&self.record.runtime, &self.record.oci_root);
         c.args(verb).arg(&self.record.id).stdin(Stdio::null());
         c
     }
 
-    /// Creates the container with our pipes. What is in them when it returns is the runtime's, not the container's.
+    /// Creates the container with the shim's pipes. Output in the pipes by then is the OCI runtime's, not the
+    /// container's.
     fn create(&mut self, output: &mut Output) -> Result<i32, Failure> {
         let (stdout, stderr) = output
             .open(self.record.user)
@@ -378,7 +384,8 @@ impl Shim {
         pid.ok_or_else(|| run("the OCI runtime wrote no pid"))
     }
 
-    /// The terminal takes the place of the pipes. Its user owns it, so that it can be opened again.
+    /// Puts the container's terminal in the place of the pipes. The container's user owns the terminal, so that it can
+    /// be opened again.
     fn take_terminal(&self, console: &ConsoleSocket, output: &mut Output) -> io::Result<()> {
         let master = console.receive()?;
         let slave = slave_of(&master)?;
@@ -386,7 +393,7 @@ impl Shim {
         output.take_terminal(master, slave)
     }
 
-    /// Copies output and waits for children until the container's first process has ended; then records the end.
+    /// Copies output and reaps children until the container's first process has ended. Then records the end.
     fn look_after(&mut self, pid: i32, mut output: Output) {
         let status = loop {
             output.wait(self.signals.as_fd());
@@ -416,8 +423,8 @@ impl Shim {
         self.clean_up();
     }
 
-    /// Ends the container at the node's shutdown. The container's first process is our child and not reaped yet, so the pid
-    /// is its own.
+    /// Acts on a signal of the node's shutdown. The container's first process is the shim's child and is not reaped
+    /// yet, so its pid cannot have been reused.
     fn end_container(&self, pid: i32, signal: i32) {
         let send = |signal| {
             let process = Process::of(pid).and_then(|p| p.open().ok().flatten());
@@ -442,14 +449,14 @@ impl Shim {
             finished: Moment::now(),
             boot_id: boot_id(),
         };
-        // A full disk: without the record the daemon sees an unknown end once we are gone, and goes on.
-        // The copy first, so that it is there whenever the record is.
+        // If the disk is full, both writes fail: once the shim is gone, the daemon reports an unknown end, and goes on.
+        // The copy is written first, so that it exists whenever the record does.
         let _ = state::write(&self.dir, EXIT_COPY, &record, false);
         let _ = state::write(&self.dir, EXIT, &record, true);
         exits::tell(&self.record.exits, &self.record.pod.uid);
     }
 
-    /// Nothing of the container is left afterwards but its records, its overlay and its log.
+    /// Removes the container's processes, cgroups and OCI runtime state. Its records, its overlay and its log stay.
     fn clean_up(&self) {
         let _ = self
             .runtime(&["delete", "--force"])
@@ -465,16 +472,16 @@ impl Shim {
     }
 }
 
-/// The step that a signal asks of the shim at the node's shutdown.
+/// Action of the shim on a signal at the node's shutdown.
 #[derive(Debug, PartialEq, Eq)]
 struct ShutdownStep {
-    /// Signal for the container.
+    /// Number of the signal to send to the container.
     send: i32,
-    /// Seconds until the shim gets ALRM.
+    /// Number of seconds until the shim gets ALRM; None sets no alarm.
     alarm: Option<u32>,
 }
 
-/// Returns the step for a signal; `None` for a signal that is not of a shutdown.
+/// Returns the action for a signal; `None` if the signal does not belong to a shutdown.
 fn at_shutdown(signal: i32, stop_signal: i32, heeds_term: bool) -> Option<ShutdownStep> {
     match signal {
         libc::SIGTERM if heeds_term => Some(ShutdownStep {
@@ -489,8 +496,8 @@ fn at_shutdown(signal: i32, stop_signal: i32, heeds_term: bool) -> Option<Shutdo
     }
 }
 
-/// Runs `f` with USR1 and USR2 not blocked. A process inherits the mask, and runc hands these two on to the container,
-/// where they would do nothing as stop signals; the others it resets.
+/// Runs `f` with USR1 and USR2 unblocked. A child inherits the blocked signals. runc resets all but these two, so a
+/// container could not get them as stop signals.
 fn unblocked<T>(f: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     let users = SigSet::from_iter([Signal::SIGUSR1, Signal::SIGUSR2]);
     users.thread_unblock()?;
@@ -499,8 +506,9 @@ fn unblocked<T>(f: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     result
 }
 
-/// HUP, INT and the like are not for us, and neither is TERM where the shim could not leave the daemon's cgroup: a service
-/// manager that ends the daemon must not end its containers.
+/// Blocks the shim's signals, and returns a descriptor for CHLD, TERM and ALRM. HUP, INT and the like are ignored. A
+/// shim that could not leave the daemon's cgroup ignores TERM too, because the end of the daemon must not end its
+/// containers.
 fn block_signals() -> io::Result<SignalFd> {
     let mut blocked = SigSet::empty();
     blocked.extend([
@@ -520,7 +528,7 @@ fn block_signals() -> io::Result<SignalFd> {
     )?)
 }
 
-/// Why a created container is not started.
+/// The reason why a created container is not started.
 #[derive(Debug, thiserror::Error)]
 enum NotTold {
     #[error("cannot start the container: the daemon said something else")]
@@ -529,7 +537,8 @@ enum NotTold {
     DaemonGone,
 }
 
-/// Waits for the daemon's word; an error when the daemon ends before, or gives the container up.
+/// Waits for the daemon's message to start the container. Returns an error if the daemon ends first, or gives the
+/// container up.
 fn told_to_start() -> Result<(), NotTold> {
     let mut word = [0; START.len()];
     let read = io::stdin().read_exact(&mut word);
@@ -540,14 +549,14 @@ fn told_to_start() -> Result<(), NotTold> {
     }
 }
 
-/// The daemon holds the other end of stdin until it has our answer.
+/// Returns true if the daemon has closed the other end of stdin, which it holds until it has the shim's answer.
 fn daemon_is_gone() -> bool {
     let stdin = io::stdin();
     let mut fds = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
     poll(&mut fds, PollTimeout::ZERO).is_ok_and(|n| n > 0)
 }
 
-/// Waits for every child that has ended; the exit code and signal of `pid` if it was among them.
+/// Reaps every child that has ended. Returns the exit code and signal of `pid` if it was among them.
 fn reap(pid: i32) -> Option<(i32, Option<i32>)> {
     let mut found = None;
     while let Some(ended) = reap_any() {
@@ -575,7 +584,7 @@ mod tests {
             alarm: None,
         };
         assert_eq!(of(libc::SIGALRM, true), Some(killed));
-        // The daemon's end is no shutdown, and neither is the end of a child.
+        // Neither the daemon's end nor the end of a child is a shutdown.
         assert_eq!(of(libc::SIGTERM, false), None);
         assert_eq!(of(libc::SIGCHLD, true), None);
     }

@@ -1,9 +1,9 @@
-//! The records that shims, sandbox holders and the daemon leave for one another.
+//! The records with which shims, sandbox holders and the daemon inform one another.
 //!
-//! Invariants: those of [`crate::base::record_file`]. `container.json` and `sandbox.json` never change; `exit.json` is written
-//! once, by the shim, or by the daemon when the shim is known to be dead. A field without a default is one by which the
-//! container or sandbox is found, so a new field always has one: the records of the last release have to be read, and
-//! those of the next (tests/data/records).
+//! Invariants: those of [`crate::base::record_file`]. `container.json` and `sandbox.json` never change. `exit.json` is
+//! written once: by the shim, or by the daemon if the shim is known to be dead. Only the fields by which a container or
+//! sandbox is found have no default. So a new field always has a default, because records of the last release and of
+//! the next must be readable (tests/data/records).
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -22,18 +22,18 @@ use crate::net::network::{Bandwidth, NetworkKind, PortMapping};
 pub const CONTAINER: &str = "container.json";
 /// Record of a sandbox, written by the daemon before the holder starts.
 pub const SANDBOX: &str = "sandbox.json";
-/// Record of the processes that there are, written by the shim or holder.
+/// Record of the running processes of a container or sandbox, written by its shim or holder.
 pub const STATE: &str = "state.json";
-/// Record of the sandbox's network, written by the daemon when that network is set up.
+/// Record of the sandbox's network, written by the daemon once that network is set up.
 pub const NETWORK: &str = "network.json";
-/// Record of the container's end, written when the container has ended.
+/// Record of the container's end, written once the container has ended.
 pub const EXIT: &str = "exit.json";
-/// Copy of the exit record: once the shim is gone, nobody else knows how the container ended.
+/// Copy of the exit record. Once the shim is gone, no process knows how the container ended.
 pub const EXIT_COPY: &str = "exit.copy.json";
 /// Suffix of a record directory that is being removed.
 pub(super) const REMOVING: &str = ".removing";
 
-/// The moment of what nobody has recorded.
+/// The time for a record that has none.
 fn unknown_time() -> SystemTime {
     SystemTime::UNIX_EPOCH
 }
@@ -42,7 +42,7 @@ fn default_stop_signal() -> i32 {
     libc::SIGTERM
 }
 
-/// Which pod a record belongs to.
+/// The pod to which a record belongs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PodIdentity {
     /// UID of the pod.
@@ -63,22 +63,22 @@ impl From<&SandboxMetadata> for PodIdentity {
     }
 }
 
-/// A path below a volume, or a volume, that the shim resolves and binds before the container is created.
+/// A volume, or a path below it, that the shim resolves and binds before the container is created.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SubPath {
-    /// Root of the volume.
+    /// Path of the volume's root.
     pub volume: PathBuf,
-    /// The name of the image that the volume is; empty for any other. Nothing is made in an image.
+    /// Name of the image if the volume is an image; empty for any other volume. Nothing is made in an image.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub image: String,
-    /// Relative, without `..`; made when missing; empty is the volume itself.
+    /// Path below the volume, relative and without `..`. Missing parts are made. Empty means the volume itself.
     pub path: PathBuf,
-    /// Where it is bound, in the shim's mount namespace only.
+    /// Path at which it is bound, in the shim's mount namespace only.
     pub target: PathBuf,
-    /// Where later mounts of it appear.
+    /// Propagation of later mounts between the volume and the node.
     #[serde(default)]
     pub propagation: Propagation,
-    /// True if the path and every mount below it are to be read-only.
+    /// True if the path and every mount below it become read-only.
     #[serde(default)]
     pub read_only: bool,
 }
@@ -86,132 +86,133 @@ pub struct SubPath {
 /// An image that is a volume of the container, mounted by the shim before the container is created.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ImageMount {
-    /// `sha256:…`.
+    /// Id of the image, `sha256:…`.
     pub id: String,
-    /// Layers of the image, as [`crate::engine::images::overlay::mount_read_only`] takes them.
+    /// Layers of the image, in the form for [`crate::engine::images::overlay::mount_read_only`].
     pub layers: Vec<PathBuf>,
-    /// Where it is mounted, in the shim's mount namespace only.
+    /// Path at which the image is mounted, in the shim's mount namespace only.
     pub target: PathBuf,
 }
 
-/// Everything a shim needs and the status that never changes.
+/// The record of a container: everything that its shim needs, and the part of its status that never changes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ContainerRecord {
-    /// 64 hex digits.
+    /// Id of the container: 64 hex digits.
     pub id: String,
     /// Pod of the container.
     pub pod: PodIdentity,
-    /// Sandbox of the container.
+    /// Id of the container's sandbox.
     pub sandbox: String,
-    /// Name in the pod spec.
+    /// Name of the container in the pod spec.
     pub name: String,
-    /// Instances before it.
+    /// Number of instances of this container before this instance.
     #[serde(default)]
     pub attempt: u32,
-    /// Name of the image, as in the spec.
+    /// Image reference, as in the pod spec.
     #[serde(default)]
     pub image: String,
-    /// `sha256:…`.
+    /// Id of the image, `sha256:…`.
     #[serde(default)]
     pub image_id: String,
-    /// Labels, as in the configuration.
+    /// Labels from the container's configuration.
     #[serde(default)]
     pub labels: Arc<Labels>,
-    /// Annotations, as in the configuration.
+    /// Annotations from the container's configuration.
     #[serde(default)]
     pub annotations: Arc<Labels>,
-    /// Wall clock.
+    /// Time of the creation by the wall clock.
     #[serde(default = "unknown_time")]
     pub created_at: SystemTime,
-    /// The boot it was created in.
+    /// Id of the boot in which the container was created.
     pub boot_id: String,
-    /// Image layers, topmost first.
+    /// Directories of the image's layers, topmost first.
     #[serde(default)]
     pub layers: Vec<PathBuf>,
     /// Directory that holds the overlay's `upper` and `work`.
     #[serde(default)]
     pub data: PathBuf,
-    /// Device nodes in its root can be opened, as far as its cgroup allows it; of privileged containers only.
+    /// True if device nodes in the container's root file system can be opened, as far as its cgroup allows it. Only for
+    /// privileged containers.
     #[serde(default)]
     pub devices: bool,
-    /// Where the overlay is mounted, in the shim's mount namespace only.
+    /// Path at which the overlay is mounted, in the shim's mount namespace only.
     #[serde(default)]
     pub rootfs: PathBuf,
-    /// The holder whose mount namespace the container's mounts are made in.
+    /// The sandbox holder. The container's mounts are made in a copy of its mount namespace.
     #[serde(default)]
     pub holder: Process,
-    /// Volumes that are images.
+    /// Images that are volumes of the container.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub image_mounts: Vec<ImageMount>,
-    /// Paths to bind first.
+    /// Volumes and paths in them that the shim binds before the container is created.
     #[serde(default)]
     pub sub_paths: Vec<SubPath>,
-    /// Current log file.
+    /// Path of the current log file.
     #[serde(default)]
     pub log_path: PathBuf,
-    /// Bytes at which the log is rotated.
+    /// Size in bytes at which the log is rotated.
     #[serde(default)]
     pub log_max_size: u64,
-    /// Log files kept, the current one included.
+    /// Number of log files that are kept, including the current one.
     #[serde(default)]
     pub log_max_files: u32,
-    /// The OCI runtime's command line up to its verbs.
+    /// Command line of the OCI runtime, up to its verb.
     #[serde(default)]
     pub runtime: Vec<PathBuf>,
-    /// `--root` of the OCI runtime.
+    /// Directory for the option `--root` of the OCI runtime.
     #[serde(default)]
     pub oci_root: PathBuf,
-    /// OCI `cgroupsPath`.
+    /// Cgroup of the container, as in the OCI field `cgroupsPath`.
     pub cgroup: String,
-    /// User that may open the output pipes again through /dev/stdout.
+    /// Id of the user that owns the output pipes, so that /dev/stdout can be opened again.
     #[serde(default)]
     pub user: u32,
-    /// Whom the first process is started as; None in the record of an older podprobe.
+    /// User and groups of the first process; None in the record of an older podprobe.
     #[serde(default)]
     pub linux_user: Option<LinuxUser>,
     /// True if the container's standard input is kept open.
     #[serde(default)]
     pub stdin: bool,
-    /// The input ends with the first client that is attached to it.
+    /// True if the input ends with the first client that is attached to it.
     #[serde(default)]
     pub stdin_once: bool,
     /// True if the container has a terminal.
     #[serde(default)]
     pub tty: bool,
-    /// The termination-log file on the node; empty when the container has none.
+    /// Path of the termination-log file on the node; empty if the container has none.
     #[serde(default)]
     pub termination_log: PathBuf,
-    /// `FallbackToLogsOnError`.
+    /// True if the policy of the termination message is `FallbackToLogsOnError`.
     #[serde(default)]
     pub message_from_log: bool,
-    /// Where the container's end is told (see [`super::exits`]).
+    /// Directory in which the shim leaves a notice of the container's end (see [`super::exits`]).
     #[serde(default)]
     pub exits: PathBuf,
     /// Number of the stop signal.
     #[serde(default = "default_stop_signal")]
     pub stop_signal: i32,
-    /// The cgroup that the shim moves to (see [`crate::base::sys::cgroup::leave_the_daemon`]).
+    /// Cgroup to which the shim moves (see [`crate::base::sys::cgroup::leave_the_daemon`]).
     #[serde(default)]
     pub shims_cgroup: String,
 }
 
-/// The processes that run for a container, with its cgroups.
+/// The record of a container's processes and cgroups.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ContainerState {
-    /// The boot these processes belong to.
+    /// Id of the boot to which these processes belong.
     pub boot_id: String,
-    /// The shim.
+    /// Process of the container's shim.
     pub shim: Process,
-    /// The container's first process, once created.
+    /// The container's first process; None until the container is created.
     #[serde(default)]
     pub process: Option<Process>,
-    /// The container's cgroup directories, in every hierarchy where it has one of its own.
+    /// Directories of the container's cgroups, in every hierarchy in which it has a cgroup of its own.
     #[serde(default)]
     pub cgroups: Vec<PathBuf>,
-    /// Wall clock; None until started.
+    /// Time of the start by the wall clock; None until the container has started.
     #[serde(default)]
     pub started_at: Option<SystemTime>,
-    /// Boot clock; None until started.
+    /// Time of the start by the boot clock; None until the container has started.
     #[serde(default)]
     pub started: Option<Moment>,
 }
@@ -223,87 +224,87 @@ impl ContainerState {
     }
 }
 
-/// How a container ended.
+/// The record of a container's end.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ExitRecord {
-    /// 128 + signal when a signal ended it.
+    /// Exit code; 128 + signal if a signal ended the container.
     pub code: i32,
-    /// The signal that ended the container.
+    /// Number of the signal that ended the container, if a signal ended it.
     #[serde(default)]
     pub signal: Option<i32>,
-    /// `Completed`, `Error`, `OOMKilled`, `StartError`, `ContainerStatusUnknown`.
+    /// Reason of the end: `Completed`, `Error`, `OOMKilled`, `StartError` or `Unknown`.
     #[serde(default)]
     pub reason: String,
-    /// Termination message.
+    /// Termination message of the container.
     #[serde(default)]
     pub message: String,
-    /// Wall clock.
+    /// Time of the end by the wall clock.
     #[serde(default = "unknown_time")]
     pub finished_at: SystemTime,
-    /// Boot clock.
+    /// Time of the end by the boot clock.
     #[serde(default)]
     pub finished: Moment,
-    /// The boot of `finished`.
+    /// Id of the boot to which `finished` belongs.
     #[serde(default)]
     pub boot_id: String,
 }
 
-/// Everything a holder needs.
+/// The record of a sandbox: everything that its holder needs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SandboxRecord {
-    /// 64 hex digits.
+    /// Id of the sandbox: 64 hex digits.
     pub id: String,
     /// Pod of the sandbox.
     pub pod: PodIdentity,
-    /// Sandboxes before it.
+    /// Number of sandboxes of the pod before this sandbox.
     #[serde(default)]
     pub attempt: u32,
-    /// No network and uts namespace of its own.
+    /// True if the sandbox has no network namespace and no uts namespace of its own.
     #[serde(default)]
     pub host_network: bool,
-    /// The sandbox's network. In the record of an older podprobe only `host_network` says which.
+    /// Kind of the sandbox's network. An older podprobe has recorded only `host_network`.
     #[serde(default)]
     pub network: NetworkKind,
-    /// Ports of the node that lead to it.
+    /// Ports of the node that lead to the pod.
     #[serde(default)]
     pub ports: Vec<PortMapping>,
-    /// Bandwidth that plugins let through.
+    /// Bandwidth limits of the pod's traffic. The CNI plugins enforce them.
     #[serde(default)]
     pub bandwidth: Bandwidth,
-    /// No ipc namespace of its own.
+    /// True if the sandbox has no ipc namespace of its own.
     #[serde(default)]
     pub host_ipc: bool,
-    /// A process namespace of its own, for all containers.
+    /// True if the sandbox has a process namespace of its own, which all containers share.
     #[serde(default)]
     pub share_pid: bool,
-    /// Host name in its uts namespace.
+    /// Host name in the sandbox's uts namespace.
     #[serde(default)]
     pub hostname: String,
-    /// Kernel parameters: name with dots, and value.
+    /// Kernel parameters, as pairs of a name with dots and a value.
     #[serde(default)]
     pub sysctls: Vec<(String, String)>,
-    /// Volumes in memory.
+    /// Volumes of the pod that are in memory.
     #[serde(default)]
     pub memory_volumes: Vec<Tmpfs>,
-    /// The cgroup that the holder moves to (see [`crate::base::sys::cgroup::leave_the_daemon`]).
+    /// Cgroup to which the holder moves (see [`crate::base::sys::cgroup::leave_the_daemon`]).
     #[serde(default)]
     pub shims_cgroup: String,
-    /// The cgroup of the pod, below which its first process has one; empty in the record of an older podprobe.
+    /// Cgroup of the pod. The pod's first process has a cgroup below it. Empty in the record of an older podprobe.
     #[serde(default)]
     pub pod_cgroup: String,
-    /// Wall clock.
+    /// Time of the creation by the wall clock.
     #[serde(default = "unknown_time")]
     pub created_at: SystemTime,
 }
 
 impl SandboxRecord {
-    /// Tells whether containers can be made in the sandbox. Where an older podprobe has started the first process of a pod,
-    /// that process stands in no cgroup of the pod, and the sandbox has no procfs.
+    /// Tells whether containers can be created in the sandbox. If an older podprobe has started the first process of
+    /// the pod, they cannot: that process is in no cgroup of the pod, and the sandbox has no procfs.
     pub fn is_usable(&self) -> bool {
         !self.share_pid || !self.pod_cgroup.is_empty()
     }
 
-    /// Which network it has.
+    /// Returns the kind of the sandbox's network.
     pub fn network(&self) -> NetworkKind {
         match self.host_network {
             true => NetworkKind::Host,
@@ -312,19 +313,19 @@ impl SandboxRecord {
     }
 }
 
-/// The network of a sandbox, once it is set up.
+/// The record of a sandbox's network, once the network is set up.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NetworkRecord {
     /// Addresses of the sandbox, primary first.
     pub addresses: Vec<IpAddr>,
 }
 
-/// The holder.
+/// The record of a sandbox's holder.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SandboxState {
-    /// The boot it belongs to.
+    /// Id of the boot to which the holder belongs.
     pub boot_id: String,
-    /// The holder's process.
+    /// Process of the holder.
     pub process: Process,
 }
 
@@ -337,8 +338,8 @@ mod tests {
     use super::*;
     use crate::base::record_file;
 
-    /// Reads a record that the last release has left. Such a record is read without a complaint, and means what it
-    /// meant.
+    /// Reads a record that the last release has left. The record must be readable, and every field must keep its
+    /// meaning.
     #[track_caller]
     fn of_last_release<T: DeserializeOwned>(file: &str) -> T {
         let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/records/0.1.0");
@@ -384,7 +385,7 @@ mod tests {
         }
     }
 
-    /// A field that a release adds, drops or writes in another way costs no running container.
+    /// A field that a release adds, drops or writes in another form must not cost a running container.
     #[test]
     fn a_record_needs_only_what_it_is_found_by() {
         const POD: &str = r#""pod": {"uid": "u", "name": "n", "namespace": "default"}"#;

@@ -1,8 +1,8 @@
-//! A path below a mount's source, or a source with its mounts, bound by the shim before the container is created.
+//! Binds a path below a volume, or a whole volume with its mounts, before the shim creates the container.
 //!
-//! Invariants: it is resolved in the mount namespace that the container's mounts are made in, but for Bidirectional ones,
-//! which are the node's own. A path never leaves its volume: the kernel resolves it with the volume as the root
-//! (`openat2`, RESOLVE_IN_ROOT), and what is bound is the descriptor, not the path.
+//! Invariants: the path is resolved in the mount namespace in which the container's mounts are made. A Bidirectional
+//! mount is the exception: it is resolved in the node's namespace. A path never leaves its volume: the kernel resolves
+//! it with the volume as the root (`openat2`, RESOLVE_IN_ROOT), and the descriptor is bound, not the path.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -21,7 +21,7 @@ use crate::base::sys::mount_tree::MountTree;
 use crate::base::sys::mountinfo::{self, Mount};
 use crate::engine::runtime::Propagation;
 
-/// Opens `path` as if `root` were `/`: no symlink, absolute or with `..`, leads out of it.
+/// Opens `path` as if `root` were `/`. No symlink leads out of `root`, whether it is absolute or has `..`.
 fn open_in_root(root: &OwnedFd, path: &Path) -> Result<OwnedFd, Errno> {
     let how = OpenHow::new()
         .flags(OFlag::O_PATH | OFlag::O_CLOEXEC)
@@ -29,11 +29,11 @@ fn open_in_root(root: &OwnedFd, path: &Path) -> Result<OwnedFd, Errno> {
     openat2(root, path, how)
 }
 
-/// Resolves a sub path safely and makes what is missing of it, with the volume's own mode. The set-group-id bit comes from
+/// Resolves a sub path safely, and makes its missing parts with the volume's own mode. The set-group-id bit comes from
 /// the directory above.
 fn resolve(volume: &Path, path: &Path) -> io::Result<OwnedFd> {
     let mut flags = OFlag::O_PATH | OFlag::O_CLOEXEC;
-    // A volume without a path may be a file.
+    // Without a sub path the volume itself is bound, and may be a file.
     flags.set(OFlag::O_DIRECTORY, !path.as_os_str().is_empty());
     let root = openat2(AT_FDCWD, volume, OpenHow::new().flags(flags))?;
     if path.as_os_str().is_empty() {
@@ -61,7 +61,8 @@ fn resolve(volume: &Path, path: &Path) -> io::Result<OwnedFd> {
     Ok(at)
 }
 
-/// A directory of an image. Nothing is made: it is read-only. The errors are containerd's.
+/// Resolves a sub path of an image, which must be a directory. Nothing is made, because an image is read-only. The
+/// errors are containerd's.
 fn resolve_in_image(image: &Path, path: &Path) -> io::Result<OwnedFd> {
     let root = openat2(
         AT_FDCWD,
@@ -85,8 +86,8 @@ fn is_directory(file: &OwnedFd) -> Result<bool, Errno> {
     Ok(kind == SFlag::S_IFDIR)
 }
 
-/// Makes a directory of this mode whatever the umask, as the kubelet does: a volume of a group stays writable for it. The
-/// shim is a process of one thread.
+/// Makes a directory with this mode whatever the umask, as the kubelet does: a volume of a group stays writable for the
+/// group. The shim has only one thread, so the change of the umask affects no other.
 fn make_directory(at: &OwnedFd, name: &OsStr, mode: Mode) -> Result<(), Errno> {
     let old = umask(Mode::empty());
     let made = mkdirat(at, name, mode);
@@ -94,11 +95,11 @@ fn make_directory(at: &OwnedFd, name: &OsStr, mode: Mode) -> Result<(), Errno> {
     made
 }
 
-/// Copies the mount of a path of the node that is bound as it is, so that the mounts of both ends appear at the other. To be
-/// called in the node's mount namespace. Returns `None` for any propagation but `Bidirectional`.
+/// Copies a Bidirectional mount of the node, so that later mounts on either side appear on the other. Must be called in
+/// the node's mount namespace. Returns `None` for every other propagation.
 ///
 /// # Errors
-/// Returns containerd's error when the path is not in a shared mount.
+/// Returns containerd's error if the path is not in a shared mount.
 pub(super) fn of_node(s: &SubPath) -> io::Result<Option<MountTree>> {
     if s.propagation != Propagation::Bidirectional {
         return Ok(None);
@@ -112,7 +113,8 @@ fn check_mount(path: &OwnedFd, wanted: &str, fits: impl Fn(&Mount) -> bool) -> i
     let real = fs::read_link(by_fd(path))?;
     let mounts = mountinfo::read()?;
     let around = mounts.iter().filter(|m| real.starts_with(&m.at));
-    // Of two at one place the later one covers the other, and the last of equal ones is taken.
+    // The mount with the longest path contains `path`. Of several mounts at that path the last one counts, because it
+    // covers the others.
     match around.max_by_key(|m| m.at.components().count()) {
         Some(mount) if fits(mount) => Ok(()),
         mount => Err(io::Error::other(format!(
@@ -126,7 +128,7 @@ fn by_fd(file: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", file.as_raw_fd())
 }
 
-/// Binds a sub path at its target, in the shim's own mount namespace. `of_node` is what [`of_node`] gave.
+/// Binds a sub path at its target, in the shim's own mount namespace. `of_node` is the result of [`of_node`].
 pub(super) fn bind(s: &SubPath, of_node: Option<MountTree>) -> io::Result<()> {
     let source = match s.image.is_empty() {
         true => resolve(&s.volume, &s.path)?,
@@ -154,7 +156,7 @@ pub(super) fn bind(s: &SubPath, of_node: Option<MountTree>) -> io::Result<()> {
     Ok(())
 }
 
-/// An empty directory or file to mount it on.
+/// Makes the empty directory or file on which the sub path is mounted.
 fn make_target(s: &SubPath, source: &OwnedFd) -> io::Result<()> {
     if let Some(parent) = s.target.parent() {
         make_private(parent)?;
@@ -172,7 +174,8 @@ mod tests {
 
     use super::*;
 
-    /// A volume of a group is 2775, in memory 3777; a umask of 022 would keep the group out of the directory.
+    /// The volume of a group has mode 2775, or 3777 in memory. A umask of 022 would keep the group out of new
+    /// directories.
     #[test]
     fn what_is_made_of_a_sub_path_has_the_mode_of_the_volume() {
         for of_volume in [0o2775, 0o3777, 0o1777, 0o755] {
@@ -186,7 +189,7 @@ mod tests {
         }
     }
 
-    /// The image's own links lead nowhere but into the image, and nothing is made in it.
+    /// The image's own links never lead out of the image, and nothing is made in the image.
     #[test]
     fn a_sub_path_of_an_image_is_a_directory_that_is_there() {
         let (image, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());

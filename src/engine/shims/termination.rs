@@ -1,4 +1,4 @@
-//! How a container ended, in words: reason and termination message (kubelet-probes 8.8).
+//! The reason and the termination message of a container that has ended (kubelet-probes 8.8).
 
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
@@ -6,14 +6,14 @@ use std::path::Path;
 
 use super::cri_log::rotated;
 
-/// Most bytes read from the end of the termination-log file.
+/// Maximum number of bytes that are read from the end of the termination-log file.
 pub const MAX_MESSAGE: u64 = 4096;
-/// Most bytes of the log that stand in for it.
+/// Maximum size in bytes of a message that is taken from the log.
 pub const MAX_LOG_BYTES: usize = 2048;
-/// Most lines of the log that stand in for it.
+/// Maximum number of lines of a message that is taken from the log.
 pub const MAX_LOG_LINES: usize = 80;
 
-/// `state.terminated.reason`.
+/// Returns `state.terminated.reason` for an exit code.
 pub fn reason(code: i32, oom_killed: bool) -> &'static str {
     match (code, oom_killed) {
         (0, _) => "Completed",
@@ -22,7 +22,8 @@ pub fn reason(code: i32, oom_killed: bool) -> &'static str {
     }
 }
 
-/// The message the container left, or the end of its log when it may stand in.
+/// Returns the container's termination message. If the file is empty and the container failed, and `from_log` is set,
+/// returns the end of the log.
 pub fn message(termination_log: &Path, from_log: bool, code: i32, log: &Path) -> String {
     let left = tail(termination_log, MAX_MESSAGE);
     if left.is_empty() && from_log && code != 0 {
@@ -34,7 +35,7 @@ pub fn message(termination_log: &Path, from_log: bool, code: i32, log: &Path) ->
 
 fn tail(path: &Path, limit: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
-    // Only a regular file: a container may have put a FIFO there, and reading it would block us.
+    // Reads only a regular file: a container may have put a FIFO there, and reading a FIFO would block.
     if !fs::symlink_metadata(path).is_ok_and(|m| m.is_file()) {
         return bytes;
     }
@@ -46,9 +47,10 @@ fn tail(path: &Path, limit: u64) -> Vec<u8> {
     bytes
 }
 
-/// The text of the last log lines without time and stream; reaches back into the file rotated last.
+/// Returns the text of the last log lines without time and stream. If the current file is short, the newest rotated
+/// file is read too.
 fn log_tail(log: &Path) -> String {
-    // A log line carries 40 bytes besides its text; short lines need the most.
+    // A log line has 40 bytes in addition to its text, so the limit is enough for many short lines.
     let limit = (MAX_LOG_BYTES + MAX_LOG_LINES * 48) as u64;
     let mut bytes = tail(log, limit);
     if (bytes.len() as u64) < limit
@@ -81,7 +83,8 @@ fn last_lines(log: &[u8]) -> String {
     joined[start..].to_owned()
 }
 
-/// The text of a CRI log line, with its newline unless it is a part. A first line cut by the window is none.
+/// Returns the text of a CRI log line, with a newline unless the line goes on (tag `P`). Returns None for a line that
+/// is not in CRI's form, such as a first line that was cut.
 fn plain(line: &str) -> Option<String> {
     let mut fields = line.splitn(4, ' ');
     let (stamp, stream, tag) = (fields.next()?, fields.next()?, fields.next()?);

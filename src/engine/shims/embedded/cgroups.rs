@@ -1,5 +1,5 @@
-//! The cgroup hierarchies of the node and a container's place in each: pure v1, hybrid, pure v2. Every mounted hierarchy
-//! counts, for joining and for removing.
+//! The cgroup hierarchies of the node, and the container's cgroup in each. A node may have pure v1, hybrid or pure v2.
+//! The container joins every mounted hierarchy, and its cgroup is removed from every one.
 
 use std::fs;
 use std::io;
@@ -12,19 +12,19 @@ use crate::base::sys::cgroup_tree;
 use crate::base::sys::mountinfo::Mount;
 use crate::base::sys::task::PidFd;
 
-/// Longest wait for killed processes to be gone. One that hangs in the kernel may never be.
+/// Longest wait for the end of killed processes. A process that hangs in the kernel may never end.
 const REMOVE_LIMIT: Duration = Duration::from_secs(10);
 
-/// A mounted hierarchy.
+/// A mounted cgroup hierarchy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Hierarchy {
-    /// Where it is mounted.
+    /// Path at which it is mounted.
     pub mount_point: PathBuf,
     /// True for cgroup v2.
     pub v2: bool,
 }
 
-/// Every hierarchy that counts, mounted at or below /sys/fs/cgroup.
+/// Lists the cgroup hierarchies that are mounted at or below /sys/fs/cgroup.
 pub(super) fn hierarchies() -> Result<Vec<Hierarchy>, Error> {
     let mounts =
         cgroup_mounts::read().map_err(|e| Error::step("read", "/proc/thread-self/mountinfo", e))?;
@@ -49,19 +49,20 @@ fn below_root(mounts: Vec<Mount>) -> Vec<Hierarchy> {
 }
 
 impl Hierarchy {
-    /// The directory of a cgroup.
+    /// Returns the directory of a cgroup in this hierarchy.
     pub(super) fn dir(&self, cgroups_path: &str) -> PathBuf {
         self.mount_point.join(cgroups_path.trim_start_matches('/'))
     }
 
-    /// True if this is the hierarchy of v1 with that controller.
+    /// Returns true if this is the v1 hierarchy that has the controller.
     pub(super) fn is_of(&self, controller: &str) -> bool {
         let name = self.mount_point.file_name().and_then(|n| n.to_str());
         !self.v2 && name.is_some_and(|name| name.split(',').any(|n| n == controller))
     }
 }
 
-/// Makes the container's directory in every hierarchy. Beside v1 nothing is limited in v2.
+/// Makes the container's directory in every hierarchy. On a node that also has v1, v2 gets no controllers, because v1
+/// sets the limits.
 pub(super) fn make(all: &[Hierarchy], cgroups_path: &str) -> Result<(), Error> {
     let only_v2 = all.iter().all(|h| h.v2);
     all.iter().try_for_each(|h| {
@@ -74,11 +75,11 @@ pub(super) fn make(all: &[Hierarchy], cgroups_path: &str) -> Result<(), Error> {
     })
 }
 
-/// Makes the container's directory on v2, and has every directory above it hand its controllers down.
+/// Makes the container's directory on v2, and enables the controllers in every directory above it.
 ///
 /// # Errors
-/// Returns the kernel's error when a directory cannot be made or its controllers cannot be read. A controller that cannot
-/// be handed down is missed where a limit needs it.
+/// Returns the kernel's error if a directory cannot be made or its controllers cannot be read. A controller that cannot
+/// be enabled causes an error later, if a limit needs it.
 fn make_v2(h: &Hierarchy, cgroups_path: &str) -> io::Result<()> {
     let mut dir = h.mount_point.clone();
     for part in Path::new(cgroups_path.trim_start_matches('/')) {
@@ -98,7 +99,7 @@ fn make_v2(h: &Hierarchy, cgroups_path: &str) -> io::Result<()> {
 /// Moves this process into the container's cgroup of each hierarchy.
 ///
 /// # Errors
-/// Returns an error that names the cgroup that cannot be joined.
+/// Returns an error about the cgroup that cannot be joined.
 pub(super) fn join(all: &[Hierarchy], cgroups_path: &str) -> Result<(), Error> {
     all.iter().try_for_each(|h| {
         let dir = h.dir(cgroups_path);
@@ -110,7 +111,7 @@ pub(super) fn join(all: &[Hierarchy], cgroups_path: &str) -> Result<(), Error> {
     })
 }
 
-/// A new cgroup of cpuset on v1 takes no process until it is given processors and memory: those of the one above it.
+/// Gives a new cpuset cgroup on v1 the processors and memory nodes of its parent. Without them it accepts no process.
 fn fill_cpuset(mount_point: &Path, dir: &Path) {
     let mut below: Vec<&Path> = dir.ancestors().collect();
     below.retain(|d| d.starts_with(mount_point) && *d != mount_point);
@@ -121,14 +122,14 @@ fn fill_cpuset(mount_point: &Path, dir: &Path) {
                 .map(|above| fs::read_to_string(above.join(file)));
             let own = fs::read_to_string(dir.join(file)).unwrap_or_default();
             if let (Some(Ok(above)), true) = (above, own.trim().is_empty()) {
-                // What cannot be given shows when the process is moved in.
+                // If the write fails, moving the process into the cgroup reports the error.
                 let _ = fs::write(dir.join(file), above.trim());
             }
         }
     }
 }
 
-/// Every process in the cgroup or below it, in any hierarchy.
+/// Lists every process in the cgroup or below it, in any hierarchy.
 pub(super) fn pids(all: &[Hierarchy], cgroups_path: &str) -> Vec<i32> {
     let of_each = all.iter().map(|h| h.dir(cgroups_path));
     let mut found: Vec<i32> = of_each
@@ -139,7 +140,8 @@ pub(super) fn pids(all: &[Hierarchy], cgroups_path: &str) -> Vec<i32> {
     found
 }
 
-/// Kills every process of the cgroup, waits for their end and removes it from every hierarchy. Not there is removed.
+/// Kills every process of the cgroup, waits for their end, and removes the cgroup from every hierarchy. A cgroup that
+/// does not exist is no error.
 pub(super) fn kill_and_remove(all: &[Hierarchy], cgroups_path: &str) -> Result<(), Error> {
     let deadline = Instant::now() + REMOVE_LIMIT;
     loop {
@@ -151,13 +153,15 @@ pub(super) fn kill_and_remove(all: &[Hierarchy], cgroups_path: &str) -> Result<(
                 let object = format_args!("{} (processes left: {left:?})", dir.display());
                 return Err(Error::step("remove the cgroup", object, e));
             }
-            // A task leaves its cgroup a little after its pidfd reports its end, and v1 has nothing to wait on.
+            // A task leaves its cgroup a little after its pidfd reports its end. v1 has no event for this, so the
+            // removal is tried again.
             Err(_) => std::thread::sleep(Duration::from_millis(1)),
         }
     }
 }
 
-/// Nothing may fork away between the listing and the kill: cgroup.kill where there is v2, else frozen in the meantime.
+/// Kills all processes of the cgroup so that none can fork away meanwhile. On v2 it uses cgroup.kill. On v1 it freezes
+/// the cgroup between the listing and the kill.
 fn kill_all(all: &[Hierarchy], cgroups_path: &str, deadline: Instant) {
     let listed = pids(all, cgroups_path);
     if listed.is_empty() {
@@ -176,11 +180,11 @@ fn kill_all(all: &[Hierarchy], cgroups_path: &str, deadline: Instant) {
     if let Some(dir) = freezer.as_ref().filter(|_| !killed) {
         let _ = fs::write(dir.join("freezer.state"), "FROZEN");
     }
-    // A process may be in one hierarchy and not in another, so each is killed by itself too.
+    // A process may be in one hierarchy and not in another, so each process is also killed on its own.
     for fd in &pidfds {
         let _ = fd.send(nix::libc::SIGKILL);
     }
-    // Who is frozen does not die, and what is in the container may have frozen itself further below.
+    // A frozen process does not die. A process in the container may also have frozen cgroups further below.
     if let Some(dir) = freezer {
         cgroup_tree::write_to_each(&dir, c"freezer.state", "THAWED");
     }
@@ -195,7 +199,7 @@ pub(super) fn wait_end(pidfd: &PidFd, deadline: Instant) {
 }
 
 fn remove(all: &[Hierarchy], cgroups_path: &str) -> Result<(), (PathBuf, io::Error)> {
-    // An empty path would be the hierarchy's own top.
+    // An empty path would lead to the top directory of the hierarchy.
     if cgroups_path.trim_matches('/').is_empty() {
         return Ok(());
     }

@@ -1,4 +1,4 @@
-//! A bundle's configuration: what of it is done here, and what its cgroup mounts are.
+//! Reads and checks a bundle's configuration, and replaces its cgroup mounts by mounts that suit the node.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use super::cgroups::Hierarchy;
 use super::error::ConfigError;
 use crate::engine::oci::{self, Linux, Mount, Spec};
 
-/// The keys that are read of each part of a configuration. Any other key is refused: to leave it out would surprise.
+/// The supported keys of each part of a configuration. Any other key is refused, because ignoring it would surprise.
 const READ: [(&str, &[&str]); 8] = [
     (
         "",
@@ -66,7 +66,7 @@ const READ: [(&str, &[&str]); 8] = [
     ("/linux/resources/memory", &["limit", "swap"]),
 ];
 
-/// The bundle's configuration with an absolute root, and with the mounts that stand in for those of cgroups.
+/// Reads the bundle's configuration, makes its root an absolute path, and replaces its cgroup mounts.
 ///
 /// # Errors
 /// Returns [`ConfigError`] about the file that cannot be read, or about the entry in it that is not supported.
@@ -102,7 +102,8 @@ fn read(path: &Path) -> Result<Spec, ConfigError> {
     Ok(spec)
 }
 
-/// Refuses what a [`Spec`] would pass over, and what it would take for empty.
+/// Checks the JSON before it is read as a [`Spec`], which would ignore unknown keys and take missing objects for empty
+/// ones.
 fn check(config: &Value) -> Result<(), ConfigError> {
     // A list would be taken for an object, its elements for the values of the keys.
     let mut objects = READ.iter().map(|(at, _)| *at).chain(["/linux/seccomp"]);
@@ -134,7 +135,7 @@ fn check_version(version: &str) -> Result<(), ConfigError> {
     }
 }
 
-/// `process.cwd` of `/process/cwd`.
+/// Returns the dotted name of a JSON pointer: `process.cwd` for `/process/cwd`.
 fn named(at: &str) -> String {
     at.trim_start_matches('/').replace('/', ".")
 }
@@ -153,8 +154,9 @@ fn replace_cgroup_mounts(spec: &mut Spec, hierarchies: &[Hierarchy]) {
     spec.mounts = replaced.collect();
 }
 
-/// With a namespace of its own a container sees its cgroup as the root. Without, as a privileged one, it gets the node's: a
-/// second mount from there would reset the options of the node's own, such as nsdelegate.
+/// Replaces a mount of type `cgroup` on v2. In its own cgroup namespace a container sees its cgroup as the root.
+/// Without one, as for a privileged container, it gets a bind of the node's mount: a second cgroup2 mount would reset
+/// the options of the node's own mount, such as nsdelegate.
 fn cgroup_v2_mount(mut mount: Mount, own_namespace: bool, unified: &Hierarchy) -> Mount {
     if mount.kind != "cgroup" {
         return mount;
@@ -169,8 +171,8 @@ fn cgroup_v2_mount(mut mount: Mount, own_namespace: bool, unified: &Hierarchy) -
     mount
 }
 
-/// Replaces a mount of type `cgroup` as runc does: by a tmpfs, and the container's own directory of each v1 hierarchy below
-/// it. Any other mount stays as it is.
+/// Replaces a mount of type `cgroup` on v1 as runc does: by a tmpfs with the container's own directory of each v1
+/// hierarchy below it. Any other mount stays as it is.
 fn cgroup_v1_mounts(mount: Mount, hierarchies: &[Hierarchy], cgroups_path: &str) -> Vec<Mount> {
     if mount.kind != "cgroup" {
         return vec![mount];
@@ -196,7 +198,7 @@ fn cgroup_v1_mounts(mount: Mount, hierarchies: &[Hierarchy], cgroups_path: &str)
         let Some(name) = h.mount_point.file_name().and_then(|n| n.to_str()) else {
             continue;
         };
-        // `cpu,cpuacct` is found under each of its names too.
+        // A combined hierarchy such as `cpu,cpuacct` can also be found under each of its names.
         let mut names = vec![name];
         names.extend(name.split(',').filter(|n| *n != name));
         let options = ["nosuid", "noexec", "nodev", "relatime", access];
@@ -209,7 +211,7 @@ fn cgroup_v1_mounts(mount: Mount, hierarchies: &[Hierarchy], cgroups_path: &str)
     all
 }
 
-/// `linux.cgroupsPath`, or a default.
+/// Returns `linux.cgroupsPath`, or a default path.
 pub(super) fn cgroups_path(linux: &Linux, id: &str) -> String {
     let given = linux.cgroups_path.clone();
     given.unwrap_or_else(|| format!("/podprobe-oci/{id}"))
@@ -221,7 +223,7 @@ mod tests {
 
     use super::*;
 
-    /// Why a configuration is refused; None when it is not.
+    /// Returns the reason why a configuration is refused; None if it is accepted.
     fn refusal(config: &Value) -> Option<String> {
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(file.path(), config.to_string()).unwrap();
@@ -260,7 +262,7 @@ mod tests {
         ] {
             check_refused(at, json!({}), &format!("{} is not supported", named(at)));
         }
-        // As if it were not there.
+        // A null value counts as if the key were not there.
         let mut config = whole();
         config["hooks"] = Value::Null;
         for of_process in ["noNewPrivileges", "rlimits", "capabilities", "terminal"] {

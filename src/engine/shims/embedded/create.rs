@@ -1,4 +1,4 @@
-//! `create` and `start`.
+//! The verbs `create` and `start`.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
@@ -24,26 +24,27 @@ use crate::engine::nsexec;
 use crate::engine::oci::{Namespace, Process, Spec};
 use crate::engine::shims::device_program;
 
-/// Longest time from the start signal to execve; no step in between waits for anything.
+/// Longest time from the start byte to the execve. No step in between waits for anything.
 const START_LIMIT: Duration = Duration::from_secs(30);
-/// The most that is read of the text of a failed execve, in bytes.
+/// Maximum number of bytes that are read of the error text of a failed execve.
 const MOST_TEXT: usize = 4096;
 
-/// The arguments of `create`.
+/// The arguments of the verb `create`.
 pub(super) struct Request<'a> {
-    /// `--root`.
+    /// State directory of the runtime (`--root`).
     pub root: &'a Path,
     pub id: &'a str,
     pub bundle: &'a Path,
     pub pid_file: Option<&'a Path>,
     pub console_socket: Option<&'a Path>,
-    /// The container is made even where the kernel cannot filter its devices.
+    /// True if the container is created even if the kernel cannot filter its devices.
     pub unfiltered_devices: bool,
-    /// Where the procfs of the process namespace that it joins is mounted.
+    /// Path at which the procfs of the process namespace is mounted that the container joins.
     pub pod_proc: Option<&'a Path>,
 }
 
-/// Makes the container, up to but without its own program. Its stdio is ours, or a terminal that is sent to the socket.
+/// Creates the container, without starting its program. Its standard streams are this process's, or a terminal that is
+/// sent to the console socket.
 pub(super) fn create(request: &Request<'_>) -> Result<(), Error> {
     let Request { root, id, .. } = *request;
     single_threaded().map_err(|e| Error::of("create", id, e))?;
@@ -60,7 +61,7 @@ pub(super) fn create(request: &Request<'_>) -> Result<(), Error> {
     claim(root, id).map_err(|e| Error::of("create", id, e))?;
     let made = make(request, &config, record.clone(), &hierarchies);
     if made.is_err() {
-        // The first error is the one to tell; what could not be removed now, `delete --force` will find by the record.
+        // The first error is reported. `delete --force` finds by the record what could not be removed here.
         if cgroups::kill_and_remove(&hierarchies, &record.cgroups_path).is_ok() {
             let _ = process::remove_state(root, id);
         }
@@ -68,7 +69,8 @@ pub(super) fn create(request: &Request<'_>) -> Result<(), Error> {
     made.map_err(|e| Error::of("create", id, e))
 }
 
-/// The container's process is a copy of this one: another thread that holds the allocator's lock would stop it for ever.
+/// Checks that this process has one thread. The container's process is a copy of it: if another thread held the
+/// allocator's lock, the copy would wait for ever.
 fn single_threaded() -> Result<(), Error> {
     let tasks = fs::read_dir("/proc/self/task").map_err(|source| Error::File {
         path: "/proc/self/task".into(),
@@ -80,9 +82,9 @@ fn single_threaded() -> Result<(), Error> {
     }
 }
 
-/// Seals this process: nothing that a container can reach of it can be written. Returns at once when the daemon, and so this
-/// process, runs sealed already. Where the kernel cannot do that, only non-dumpability and, while this process runs, ETXTBSY
-/// protect it.
+/// Runs this program from a sealed copy, so that a container cannot write to any file of this process. Returns at once
+/// if the process is sealed already, because the daemon is. A kernel that cannot seal leaves two protections: the
+/// process is not dumpable, and ETXTBSY while it runs.
 fn seal() -> std::io::Result<()> {
     match crate::base::sys::exe::run_sealed() {
         Err(e)
@@ -97,8 +99,9 @@ fn seal() -> std::io::Result<()> {
     }
 }
 
-/// Where no controller of v1 filters devices, a program on v2 does. It is attached before any process of the container
-/// exists. A container that is not privileged is not made without a filter, unless the configuration allows that.
+/// Filters the container's devices, before any of its processes exists: with the controller of v1 if there is one,
+/// otherwise with a program on v2. An unprivileged container is not created without a filter, unless `unfiltered`
+/// allows it.
 fn filter_devices(
     config: &Spec,
     record: &Record,
@@ -125,7 +128,7 @@ fn filter_devices(
     }
 }
 
-/// The id is ours from here on, or somebody else's.
+/// Claims the container's id by making its directory. Fails if another container has the id.
 fn claim(root: &Path, id: &str) -> Result<(), Error> {
     let path = record::dir(root, id);
     fs::create_dir_all(root).map_err(|source| Error::File {
@@ -159,15 +162,15 @@ fn make(
     );
     cgroups::make(hierarchies, &record.cgroups_path)?;
     filter_devices(config, &record, hierarchies, request.unfiltered_devices)?;
-    // The container must not depend on how the daemon was started.
+    // The container must not inherit the umask with which the daemon was started.
     nix::sys::stat::umask(Mode::from_bits_truncate(0o022));
     nix::unistd::setgroups(&[]).map_err(|e| Error::step("drop", "supplementary groups", e))?;
-    // Only a dumpable process may write its own score; the children inherit it.
+    // Only a dumpable process may write its own score. Its children inherit the score.
     if let Some(score) = orders.oom_score_adj {
         fs::write("/proc/self/oom_score_adj", score.to_string())
             .map_err(|e| Error::step("write", "/proc/self/oom_score_adj", e))?;
     }
-    // Nobody in a namespace that is joined can look into this process or its children.
+    // From here on no process in a joined namespace can look into this process or its children.
     crate::base::sys::harden_process();
     crate::base::sys::process::close_on_exec_from(3)
         .map_err(|e| Error::step("have", "what is open closed later", e))?;
@@ -193,7 +196,7 @@ fn make(
     }
 }
 
-/// A terminal and its socket belong together.
+/// Connects to the console socket. A terminal without a socket is an error, and so is a socket without a terminal.
 fn console(process: &Process, socket: Option<&Path>) -> Result<Option<UnixStream>, Error> {
     match (process.terminal, socket) {
         (true, None) => Err(Error::NoConsoleSocket),
@@ -210,7 +213,8 @@ fn console(process: &Process, socket: Option<&Path>) -> Result<Option<UnixStream
     }
 }
 
-/// Without AppArmor there is no file to write the profile to; that says less than this.
+/// Checks that AppArmor is enabled if the container has a profile. Otherwise writing the profile would fail with a less
+/// clear error.
 fn check_app_armor(process: &Process) -> Result<(), Error> {
     let Some(profile) = &process.apparmor_profile else {
         return Ok(());
@@ -222,14 +226,15 @@ fn check_app_armor(process: &Process) -> Result<(), Error> {
     }
 }
 
-/// True in a user namespace that is not the node's first. Even as its root this process may make no devices.
+/// Returns true if this process is in a user namespace other than the node's first. Even root cannot make devices
+/// there.
 fn in_user_namespace() -> bool {
     let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     let whole = ["0", "0", "4294967295"];
     !map.is_empty() && !map.split_whitespace().eq(whole)
 }
 
-/// Both ends open, so that neither this open nor a write of the other side ever blocks.
+/// Makes a fifo and opens both its ends. So neither this open nor a later write of the other process blocks.
 fn fifo(path: &Path) -> Result<File, Error> {
     nix::unistd::mkfifo(path, Mode::S_IRUSR | Mode::S_IWUSR)
         .map_err(|e| Error::path("make", path, e))?;
@@ -240,11 +245,11 @@ fn fifo(path: &Path) -> Result<File, Error> {
         .map_err(|e| Error::path("open", path, e))
 }
 
-/// Reads what the container's process says before it ends. The text is empty when the container's program runs, because no
-/// descriptor is left then.
+/// Reads the error text of the container's process until all its descriptors of the fifo are closed. The text is empty
+/// if the container's program runs, because the execve closes them.
 ///
-/// Another container of the pod may be able to trace that process and keep its descriptors. So the time and the text both
-/// have a limit.
+/// Another container of the pod may be able to trace that process and keep its descriptors. So both the time and the
+/// length of the text are limited.
 fn hear(report: &mut File) -> Result<String, Error> {
     let end = Moment::now() + START_LIMIT;
     let mut text = Vec::new();
@@ -269,7 +274,7 @@ fn hear(report: &mut File) -> Result<String, Error> {
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
-/// Lets the container's own program run. Returns when it does; an execve that failed is an error.
+/// Starts the container's own program, and returns once it runs. A failed execve is an error.
 pub(super) fn start(root: &Path, id: &str) -> Result<(), Error> {
     let failed = |why: Error| Error::of("start", id, why);
     let mut record = Record::load(root, id)?.ok_or_else(|| failed(Error::NotThere))?;
@@ -285,7 +290,7 @@ pub(super) fn start(root: &Path, id: &str) -> Result<(), Error> {
         .map_err(|e| failed(e.into()))?;
     record.started = true;
     record.save(root, id)?;
-    // Without blocking it is an error that nobody waits there.
+    // Opened without blocking, so that it is an error if no process waits at the other end.
     File::options()
         .write(true)
         .custom_flags(nix::libc::O_NONBLOCK)

@@ -1,4 +1,4 @@
-//! The errors of the embedded runtime's verbs: one line each, for the caller's log.
+//! The errors of the embedded runtime's verbs. Each is one line for the caller's log.
 
 use std::fmt;
 use std::io;
@@ -9,37 +9,37 @@ use nix::errno::Errno;
 use crate::engine::nsexec::ExecError;
 use crate::engine::shims::device_program::DeviceRuleError;
 
-/// The kernel's answer, in the words of the library that has made the call.
+/// The kernel's error, with the text of the library that made the call.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Cause {
-    /// A call of the standard library.
+    /// Error of a call of the standard library.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// A call of nix.
+    /// Error of a call of nix.
     #[error(transparent)]
     Errno(#[from] Errno),
 }
 
-/// Why a bundle's configuration cannot be used.
+/// The reason why a bundle's configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ConfigError {
-    /// The file cannot be read.
+    /// The file or its directory cannot be read.
     #[error("{}: {source}", path.display())]
     Unreadable {
         /// Path of the file.
         path: PathBuf,
-        /// The kernel's answer.
+        /// The error from reading.
         source: io::Error,
     },
-    /// The file is no JSON, or a value has another type than the specification says.
+    /// The file is not JSON, or a value has another type than in the specification.
     #[error("{}: {source}", path.display())]
     Damaged {
         /// Path of the file.
         path: PathBuf,
-        /// The place in the file.
+        /// The parser's error, with the place in the file.
         source: serde_json::Error,
     },
-    /// An entry asks for what is not done.
+    /// An entry is not supported.
     #[error("{0} is not supported")]
     NotSupported(String),
     /// An entry is something else than an object.
@@ -48,23 +48,23 @@ pub(super) enum ConfigError {
     /// An entry that every container needs is missing.
     #[error("config.json has no {0}")]
     Missing(String),
-    /// The file is of another specification.
+    /// The file's version of the specification is not supported.
     #[error("ociVersion {0:?} is not 1.x")]
     Version(String),
-    /// The root file system cannot be found.
+    /// The path of the root file system cannot be resolved.
     #[error("root file system {}: {source}", path.display())]
     Root {
-        /// Path of the root file system, as the file has it.
+        /// Path of the root file system, as in the file.
         path: PathBuf,
-        /// The kernel's answer.
+        /// The error from resolving the path.
         source: io::Error,
     },
 }
 
-/// Why there is no first process that waits for its start.
+/// The reason why the first process could not be made, or does not wait for its start.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LaunchError {
-    /// A namespace is of an unknown type.
+    /// The type of a namespace is unknown.
     #[error("a namespace of type {0:?} is not supported")]
     NamespaceType(String),
     /// A namespace to join cannot be opened.
@@ -72,122 +72,122 @@ pub(super) enum LaunchError {
     Namespace {
         /// File of the namespace.
         path: PathBuf,
-        /// The kernel's answer.
+        /// The error from opening.
         source: io::Error,
     },
-    /// The mounts would be made in the node's namespace.
+    /// The container has no mount namespace of its own, so its mounts would be made in the node's.
     #[error("it has no mount namespace of its own")]
     NoMountNamespace,
-    /// No procfs of the process namespace is at hand, and none is made in one that others are in.
+    /// The option `--pod-proc` is missing. The runtime mounts no procfs in a process namespace that it joins.
     #[error("a process namespace that is joined needs --pod-proc")]
     NoPodProc,
-    /// There is nothing to hear the process by.
+    /// No pipe could be made on which the first process reports.
     #[error("make a pipe: {0}")]
     Pipe(#[source] io::Error),
-    /// This process has several threads.
+    /// This process has several threads, so it must not be copied.
     #[error("copy a process of several threads: {}", .0.desc())]
     Threads(#[source] Errno),
-    /// The kernel makes no process.
+    /// The kernel could not make a process.
     #[error("make a process: {}", .0.desc())]
     Process(#[source] Errno),
-    /// The process cannot be heard.
+    /// The report of the first process could not be read.
     #[error("hear of its first process: {0}")]
     Hear(#[source] io::Error),
-    /// The process was killed before it said anything, without a limit of its memory.
+    /// The first process was killed before it reported anything. The container has no memory limit.
     #[error("its first process was killed while it was made")]
     Killed,
-    /// The process was killed before it said anything, with that limit in bytes.
+    /// The first process was killed before it reported anything. The container has this memory limit, in bytes.
     #[error(
         "its first process was killed while it was made: a memory limit of {0} B may be too small for it; raise \
          resources.limits.memory"
     )]
     KilledByLimit(u64),
-    /// The words of the process itself: that process has the cause, and only its text arrives here.
+    /// The first process reported this text. The cause itself stayed in that process.
     #[error("{0}")]
     Said(String),
 }
 
-/// Why a verb, or a step of it, could not be done.
+/// The reason why a verb, or a step of it, failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
-    /// A verb on a container.
+    /// A verb failed on a container.
     #[error("cannot {verb} container {id}: {why}")]
     Container {
         /// Word for the verb.
         verb: &'static str,
         /// Id of the container.
         id: String,
-        /// The step that failed.
+        /// The error of the step that failed.
         #[source]
         why: Box<Error>,
     },
-    /// A step that the kernel has refused.
+    /// The kernel refused a step.
     #[error("cannot {step} {object}: {source}")]
     Step {
-        /// Word for what is done, such as `open`.
+        /// Verb for the step, such as `open`.
         step: &'static str,
-        /// The object that it is done to.
+        /// Object of the step.
         object: String,
         /// The kernel's answer.
         source: Cause,
     },
-    /// A file that the kernel has refused, of a step that says itself what it is for.
+    /// The kernel refused an operation on a file. The enclosing error names the step.
     #[error("{}: {source}", path.display())]
     File {
         /// Path of the file.
         path: PathBuf,
-        /// The kernel's answer.
+        /// The error of the operation.
         source: io::Error,
     },
-    /// A step that needs no further words.
+    /// A system call failed. The enclosing error says enough about the step.
     #[error(transparent)]
     Os(#[from] io::Error),
-    /// The id has no container.
+    /// There is no container with this id.
     #[error("container does not exist")]
     NotThere,
-    /// The id has a container already.
+    /// There is already a container with this id.
     #[error("a container of that id exists")]
     Exists,
-    /// A container that has never run, or does not any more, takes no signal.
+    /// The container has never run or does not run any more, so it cannot get a signal.
     #[error("container not running")]
     NotRunning,
-    /// Only by force a container is deleted that runs.
+    /// The container runs, and can be deleted only by force.
     #[error("container is running; stop it first, or use --force")]
     Running,
-    /// A container is started once.
+    /// The container was started before, and can be started only once.
     #[error("it was started before")]
     StartedBefore,
-    /// The first process has not lived to its start.
+    /// The first process ended before it was started.
     #[error("its process has ended")]
     Ended,
-    /// Nobody takes the word to start.
+    /// The first process does not wait for the start byte.
     #[error("its process does not wait for it: {0}")]
     NotWaiting(#[source] io::Error),
-    /// The first process says nothing, and does not become the program either. In seconds.
+    /// The first process neither became the container's program nor reported an error within this number of seconds.
     #[error("its program did not run within {0} s")]
     Late(u64),
-    /// The words of the container's process on its program: that process has the cause, and only its text arrives here.
+    /// The container's process reported this text about its program. The cause itself stayed in that process.
     #[error("{0}")]
     Said(String),
-    /// A copy of a process of so many threads could wait for a lock for ever.
+    /// This process has this number of threads. A copy of it could wait for a lock for ever.
     #[error("this process has {0} threads; it must be a process of its own with one")]
     Threads(usize),
     /// The configuration cannot be used.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// A rule on devices cannot be read.
+    /// A rule for devices cannot be parsed.
     #[error(transparent)]
     DeviceRule(#[from] DeviceRuleError),
-    /// The kernel filters no devices.
+    /// The kernel cannot filter devices.
     #[error(
         "cannot filter the container's devices: {0}; without a filter any image could read and write the node's disks. \
          'podprobe check-host' says what is missing; \"allowUnfilteredDevices\": true in the configuration does without"
     )]
     Unfiltered(#[source] io::Error),
-    /// A terminal has nowhere to go.
+    /// The container has a terminal, but there is no console socket to send it to.
     #[error("process.terminal needs --console-socket")]
     NoConsoleSocket,
-    /// A socket waits for no terminal.
+    /// There is a console socket, but the container has no terminal.
     #[error("--console-socket needs process.terminal")]
     NoTerminal,
     /// The console socket cannot be reached.
@@ -195,33 +195,33 @@ pub(super) enum Error {
     Console {
         /// Path of the socket.
         path: PathBuf,
-        /// The kernel's answer.
+        /// The error from connecting.
         source: io::Error,
     },
-    /// A profile cannot be enforced.
+    /// The container has an AppArmor profile, but AppArmor is not enabled.
     #[error("AppArmor is not enabled here, and the profile is {0}")]
     NoAppArmor(String),
-    /// The first process cannot be given exactly what it is to have.
+    /// The first process cannot get exactly its user, privileges or program.
     #[error(transparent)]
     Orders(#[from] ExecError),
-    /// There is no first process.
+    /// The first process could not be made.
     #[error(transparent)]
     Launch(#[from] LaunchError),
-    /// A limit has no place on this node.
+    /// There is no cgroup file for this limit on this node.
     #[error("cannot set {0} of cgroup v2: it is no file of this node's cgroups")]
     NoCgroupFile(String),
-    /// A memory limit in which no container can start.
+    /// The memory limit is too small to start a container in it.
     #[error(
         "cannot set a memory limit of {limit} B: a container needs more to start; raise resources.limits.memory{}",
         suffix(*limit)
     )]
     MemoryTooSmall {
-        /// Bytes.
+        /// The limit in bytes.
         limit: u64,
     },
 }
 
-/// Below this a memory limit is most likely a slip: 64m is 0.064 bytes, which is rounded up to 1.
+/// Number of bytes below which a memory limit is most likely a mistake: 64m is 0.064 bytes, which is rounded up to 1.
 const MOST_LIKELY_A_SLIP: u64 = 1024;
 
 fn suffix(limit: u64) -> &'static str {
@@ -232,7 +232,7 @@ fn suffix(limit: u64) -> &'static str {
 }
 
 impl Error {
-    /// A step that failed.
+    /// Makes the error of a failed step.
     pub(super) fn step(
         step: &'static str,
         object: impl fmt::Display,
@@ -245,12 +245,12 @@ impl Error {
         }
     }
 
-    /// A step on a file that failed.
+    /// Makes the error of a failed step on a file.
     pub(super) fn path(step: &'static str, path: &Path, source: impl Into<Cause>) -> Self {
         Self::step(step, path.display(), source)
     }
 
-    /// A verb that failed on a container.
+    /// Makes the error of a verb that failed on a container.
     pub(super) fn of(verb: &'static str, id: &str, why: impl Into<Error>) -> Self {
         Self::Container {
             verb,

@@ -1,12 +1,12 @@
 //! The container's first process, from a copy of `podprobe oci create` to the container's own program.
 //!
 //! Invariants:
-//! - Every privilege is dropped before another process of the container can see this one. In a process namespace of its own
-//!   it is alone until then. One that the containers of a pod share it enters last, as a copy that has nothing left to lose:
-//!   another container of the pod may have CAP_SYS_PTRACE, and can do as it likes with every process in there.
-//! - What it is given goes through the steps by which commands are given it ([`crate::base::sys::enter`]).
-//! - Of what it has open nothing outlives its execve but its standard streams.
-//! - It says once how it went: `ready`, or why not. Whoever hears neither knows that it was killed.
+//! - The process drops every privilege before another process of the container can see it. In a new process namespace
+//!   it is alone until then. It enters the shared process namespace of a pod last, as a copy that has no privilege
+//!   left: another container of the pod may have CAP_SYS_PTRACE, and can do what it likes with every process there.
+//! - Its settings are applied by the same steps as those of commands ([`crate::base::sys::enter`]).
+//! - Its execve closes every descriptor but its standard streams.
+//! - It reports once: `ready`, or an error. If the reader gets neither, the process was killed.
 
 use std::convert::Infallible;
 use std::ffi::CStr;
@@ -34,16 +34,16 @@ use crate::base::sys::terminal::{become_controlling, set_size, slave_of, unlock}
 use crate::engine::nsexec::{self, ExecError};
 use crate::engine::oci::{Namespace, Spec};
 
-/// The word of a first process that waits for its start.
+/// Report of a first process that waits for its start.
 const READY: &str = "ready";
 
-/// Why the first process cannot wait for its start.
+/// The reason why the first process could not prepare for its start.
 #[derive(Debug, thiserror::Error)]
 enum PrepareError {
-    /// A cgroup or a limit.
+    /// A cgroup could not be joined, or a limit could not be set.
     #[error(transparent)]
     Limits(#[from] Error),
-    /// A privilege that is given or dropped.
+    /// A privilege could not be set or dropped.
     #[error(transparent)]
     Rights(#[from] ExecError),
     #[error("enter the namespace {}: {}", path.display(), errno.desc())]
@@ -52,7 +52,7 @@ enum PrepareError {
     MakeNamespaces(Errno),
     #[error("start a process in its process namespace (its seccomp profile must allow clone): {}", .0.desc())]
     Copy(Errno),
-    /// The root file system.
+    /// The root file system could not be made.
     #[error(transparent)]
     Root(#[from] RootError),
     #[error("cannot make a terminal: {0}")]
@@ -63,12 +63,12 @@ enum PrepareError {
     Session(Errno),
     #[error("take the terminal: {}", .0.desc())]
     TakeTerminal(Errno),
-    /// The program.
+    /// The container's program was not found, or is not executable.
     #[error(transparent)]
     Program(#[from] ProgramError),
 }
 
-/// Why the container's program is none.
+/// The reason why the container's program cannot be used.
 #[derive(Debug, thiserror::Error)]
 enum ProgramError {
     #[error("exec: {name:?}: {}", errno.desc().to_lowercase())]
@@ -77,7 +77,7 @@ enum ProgramError {
     NotFound { name: String, path: String },
 }
 
-/// Why the container's program does not run.
+/// The reason why the container's program does not run.
 #[derive(Debug, thiserror::Error)]
 enum ExecuteError {
     #[error("wait for the start: {0}")]
@@ -91,7 +91,7 @@ enum ExecuteError {
 }
 
 impl ExecuteError {
-    /// The exit code of the container, as from a shell.
+    /// Returns the exit code of the container, the same that a shell would give.
     fn code(&self) -> i32 {
         match self {
             Self::Program(_) => 127,
@@ -101,33 +101,34 @@ impl ExecuteError {
     }
 }
 
-/// The parts that a container's first process is made of.
+/// Everything from which a container's first process is made.
 pub(super) struct FirstProcess<'a> {
     pub config: &'a Spec,
     pub orders: Orders,
     pub hierarchies: &'a [Hierarchy],
     pub cgroups_path: &'a str,
-    /// Where the procfs of the process namespace that it joins is mounted.
+    /// Path at which the procfs of the process namespace is mounted that the container joins.
     pub pod_proc: Option<&'a Path>,
-    /// Devices are the node's own files: this process may make none.
+    /// True if devices are binds of the node's own files, because this process cannot make devices.
     pub bound_devices: bool,
-    /// A byte comes out of it when the container's program is to run.
+    /// Fifo from which the process reads a byte when the container's program is to run.
     pub start: File,
-    /// Takes the text of a failed execve; `start` reads it at the other end, and sees its end when that worked.
+    /// Fifo for the error text of a failed execve. `start` reads the other end, and reads an end of file if the execve
+    /// worked.
     pub report: File,
-    /// Takes the terminal.
+    /// Socket to which the terminal is sent.
     pub console: Option<UnixStream>,
 }
 
-/// How it is heard of.
+/// The pipes on which the first process reports.
 struct Voice {
-    /// [`READY`], or why not.
+    /// Pipe for [`READY`] or an error text.
     word: PipeWriter,
-    /// The pid of its copy, where it goes on as one.
+    /// Pipe for the pid of its copy, if the first process continues as a copy.
     copy: PipeWriter,
 }
 
-/// The other ends.
+/// The pipe ends from which the reports of the first process are read.
 struct Ears {
     word: PipeReader,
     copy: PipeReader,
@@ -172,8 +173,8 @@ impl Namespaces {
         }
     }
 
-    /// Enters the namespaces that are joined, and makes the others. A process namespace takes in only the processes that are
-    /// started from here on.
+    /// Joins the namespaces that have a path, and makes the others. Only processes that are started after this call are
+    /// in the process namespace.
     fn enter(&self) -> Result<(), PrepareError> {
         for (flag, file, path) in &self.joined {
             setns(file, *flag).map_err(|errno| PrepareError::EnterNamespace {
@@ -186,10 +187,10 @@ impl Namespaces {
 }
 
 impl FirstProcess<'_> {
-    /// Makes the process, which waits for its start. Returns its pid.
+    /// Makes the first process, which then waits for its start. Returns its pid.
     ///
     /// # Errors
-    /// Returns [`LaunchError`] if the process cannot be made; nothing of it runs then.
+    /// Returns [`LaunchError`] if the process cannot be made. Then nothing of it runs.
     pub(super) fn launch(self) -> Result<i32, LaunchError> {
         let namespaces = Namespaces::read(&self.config.linux.namespaces)?;
         if self.joins_processes() && self.pod_proc.is_none() {
@@ -221,7 +222,7 @@ impl FirstProcess<'_> {
         }
     }
 
-    /// True if the container enters a process namespace that others are in.
+    /// Returns true if the container joins an existing process namespace.
     fn joins_processes(&self) -> bool {
         Namespace::joins_processes(&self.config.linux.namespaces)
     }
@@ -231,7 +232,7 @@ impl FirstProcess<'_> {
             let _ = voice.word.write_all(e.to_string().as_bytes());
             end_now(1);
         }
-        // Whoever would read it is gone, and has not written down that there is a container.
+        // If the write fails, the reader is gone and has not recorded the container, so this process must not stay.
         if voice.word.write_all(READY.as_bytes()).is_err() {
             end_now(1);
         }
@@ -244,7 +245,7 @@ impl FirstProcess<'_> {
         end_now(failed.code())
     }
 
-    /// All but the container's own program.
+    /// Does everything but the execve of the container's own program.
     fn prepare(
         &mut self,
         one: &OneThread,
@@ -256,7 +257,7 @@ impl FirstProcess<'_> {
         take_on(&self.orders).map_err(|r| nsexec::failed_step(r, &self.orders))?;
         namespaces.enter()?;
         let sources = Sources::open(self.config, self.pod_proc, self.bound_devices)?;
-        // The procfs of a process namespace is made by a process inside. In this one there is nobody else.
+        // Only a process inside a process namespace can mount its procfs. A new namespace has no other process yet.
         if namespaces.made.contains(CloneFlags::CLONE_NEWPID) {
             go_on_as_copy(one, voice)?;
         }
@@ -283,7 +284,8 @@ impl FirstProcess<'_> {
         Ok(())
     }
 
-    /// Makes a terminal in the container's own file system of terminals, and makes it the container's console.
+    /// Makes a terminal in the container's own devpts, makes it the container's console, and sends its master to the
+    /// socket.
     fn make_terminal(&self, root: &Root, socket: &UnixStream) -> std::io::Result<OwnedFd> {
         let master = root.terminals()?;
         unlock(&master)?;
@@ -348,7 +350,8 @@ impl FirstProcess<'_> {
     }
 }
 
-/// Returns in the copy, which has this process's parent. This process says the pid of the copy as the node knows it, and ends.
+/// Continues in a copy of this process that has the same parent. This process reports the copy's pid in the node's
+/// process namespace, and ends.
 fn go_on_as_copy(one: &OneThread, voice: &mut Voice) -> Result<(), PrepareError> {
     match copy(one, Parent::Same) {
         Ok(None) => Ok(()),
@@ -361,7 +364,7 @@ fn go_on_as_copy(one: &OneThread, voice: &mut Voice) -> Result<(), PrepareError>
 }
 
 impl Ears {
-    /// Waits until everything is said. Returns the pid of the process that waits for its start.
+    /// Waits for the reports of the first process. Returns the pid of the process that waits for its start.
     fn hear(mut self, first: i32, memory_limit: Option<u64>) -> Result<i32, LaunchError> {
         let (mut word, mut copy) = (String::new(), String::new());
         self.word
@@ -384,14 +387,14 @@ impl Ears {
     }
 }
 
-/// The terminal in place of the standard streams; and in place of the node's null device the container's, whose owner and mode
-/// it may change.
+/// Puts the terminal in the place of the standard streams. Without a terminal, streams that are the node's null device
+/// become the container's null device, because the container may change its owner and mode.
 fn place_streams(root: &Root, terminal: Option<OwnedFd>) -> nix::Result<()> {
     if let Some(slave) = terminal {
         let placed = dup2_stdin(&slave).and_then(|()| dup2_stdout(&slave));
         return placed.and_then(|()| dup2_stderr(&slave));
     }
-    // Where the container has none, what its streams lead to is nothing all the same.
+    // If the container has no null device of its own, the streams keep the node's.
     let Ok(null) = root.null(OFlag::O_RDWR | OFlag::O_NOCTTY) else {
         return Ok(());
     };
@@ -407,7 +410,8 @@ fn as_path(file: &CStr) -> PathBuf {
     std::ffi::OsStr::from_bytes(file.to_bytes()).into()
 }
 
-/// ENOENT of a file that is there is the kernel's word for a missing interpreter or dynamic loader.
+/// Describes the error of a failed execve. The kernel returns ENOENT for an existing file if its interpreter or dynamic
+/// loader is missing.
 fn describe(e: Errno) -> String {
     match e {
         Errno::ENOENT => {

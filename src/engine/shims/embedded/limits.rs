@@ -1,4 +1,5 @@
-//! What the container's cgroup is limited to: `linux.resources` of the configuration, as files of cgroup v1 or v2.
+//! Sets the limits of the container's cgroup: writes `linux.resources` of the configuration into files of cgroup v1 or
+//! v2.
 
 use std::fs;
 use std::io::{self, Write};
@@ -14,10 +15,11 @@ use crate::engine::runtime::{Limits, PodResources};
 use crate::engine::shims::device_program::Rule;
 use crate::engine::shims::pod_cgroup;
 
-/// Sets the limits of the cgroup at that path. Its first process is in it already: what that one uses counts.
+/// Sets the limits of the cgroup at `cgroups_path`. The container's first process is in the cgroup already, so its
+/// memory counts.
 ///
 /// # Errors
-/// Returns an error when the kernel does not take a value, or when a controller is not there.
+/// Returns an error if the kernel refuses a value, or if a controller is missing.
 pub(super) fn apply(resources: &Resources, cgroups_path: &str) -> Result<(), Error> {
     let cgroups = Cgroups::detect().map_err(|e| Error::step("find", "the cgroups", e))?;
     for controller in ["cpu", "memory", "hugetlb"] {
@@ -41,10 +43,10 @@ pub(super) fn apply(resources: &Resources, cgroups_path: &str) -> Result<(), Err
     Ok(())
 }
 
-/// Has the controller of v1 filter devices.
+/// Lets the controller `devices` of cgroup v1 filter devices by these rules.
 ///
 /// # Errors
-/// Returns an error that names the rule that the kernel does not take: the cgroup above allows less.
+/// Returns an error about a rule that the kernel refuses, because the parent cgroup allows less.
 pub(super) fn filter_devices(h: &Hierarchy, path: &str, rules: &[Rule]) -> Result<(), Error> {
     let dir = h.dir(path);
     rules.iter().try_for_each(|rule| {
@@ -61,7 +63,7 @@ fn write(dir: &Path, file: &str, value: &str) -> io::Result<()> {
     file.write_all(value.as_bytes())
 }
 
-/// Files and their values, in the order in which they are written.
+/// Returns the files of a controller with their values, in the order in which they are written.
 fn values(controller: &str, resources: &Resources, v2: bool) -> Vec<(String, String)> {
     let (cpu, memory) = (resources.cpu.as_ref(), resources.memory.as_ref());
     let shares = cpu.and_then(|cpu| cpu.shares);
@@ -102,14 +104,14 @@ fn huge_pages(resources: &Resources, v2: bool) -> Vec<(String, String)> {
     resources.hugepage_limits.iter().map(of).collect()
 }
 
-/// The limit of memory in bytes.
+/// Returns the limit of memory in bytes.
 pub(super) fn memory_limit(resources: &Resources) -> Option<u64> {
     let limit = resources.memory.as_ref()?.limit?;
     u64::try_from(limit).ok()
 }
 
 fn refused(controller: &str, limit: Option<u64>, e: io::Error) -> Error {
-    // More is used already: only v1 says so, v2 kills.
+    // The kernel returns EBUSY if the cgroup already uses more. Only v1 does this; v2 kills processes instead.
     let is_busy = e.raw_os_error() == Some(Errno::EBUSY as i32);
     match (controller, limit) {
         ("memory", Some(limit)) if is_busy => Error::MemoryTooSmall { limit },

@@ -1,4 +1,4 @@
-//! `kill`, `delete` and `state`: by the record.
+//! The verbs `kill`, `delete` and `state`, which find the container's process by its record.
 
 use std::fs;
 use std::io;
@@ -12,14 +12,14 @@ use super::error::Error;
 use super::record::{self, Record};
 use crate::base::sys::task::PidFd;
 
-/// Longest wait for a killed first process to be gone.
+/// Longest wait for the end of a killed first process.
 const KILL_LIMIT: Duration = Duration::from_secs(10);
 
 fn load(root: &Path, id: &str, verb: &'static str) -> Result<Record, Error> {
     Record::load(root, id)?.ok_or_else(|| Error::of(verb, id, Error::NotThere))
 }
 
-/// Sends a signal to the container's first process, or to all of them.
+/// Sends a signal to the container's first process, or to all its processes.
 pub(super) fn kill(root: &Path, id: &str, signal: i32, all: bool) -> Result<(), Error> {
     let record = load(root, id, "kill")?;
     let sent = signal_init(&record, signal).map_err(|e| Error::of("kill", id, e))?;
@@ -39,7 +39,8 @@ pub(super) fn kill(root: &Path, id: &str, signal: i32, all: bool) -> Result<(), 
     }
 }
 
-/// false when it has ended. The start time is compared after the descriptor is open, so that it is of the same process.
+/// Sends a signal to the first process. Returns false if the process has ended. The start time is compared after the
+/// descriptor was opened, so the descriptor belongs to that process.
 fn signal_init(record: &Record, signal: i32) -> io::Result<bool> {
     if record.pid <= 0 {
         return Ok(false);
@@ -57,11 +58,12 @@ fn signal_init(record: &Record, signal: i32) -> io::Result<bool> {
     }
 }
 
-/// Removes what `create` made: processes, cgroups in every hierarchy, state. With `force` also when it runs or is
-/// only half made, and one that does not exist is no error.
+/// Removes what `create` has made: the processes, the cgroups in every hierarchy, and the state. With `force` it also
+/// removes a container that runs or is half made, and a container that does not exist is no error.
 pub(super) fn delete(root: &Path, id: &str, force: bool) -> Result<(), Error> {
     let record = match Record::load(root, id) {
-        // Whoever forces it ends processes and cgroups by what it knows itself: the shim, or the daemon in its place.
+        // The caller that uses force is the shim, or the daemon in its place. It knows the processes and cgroups, and
+        // ends them.
         Err(e) if force => {
             eprintln!("{e}; its state is removed all the same");
             None
@@ -83,7 +85,7 @@ pub(super) fn delete(root: &Path, id: &str, force: bool) -> Result<(), Error> {
     remove_state(root, id)
 }
 
-/// Ends the first process: with its pid namespace go all the others.
+/// Kills the first process. The kernel then kills all other processes of its pid namespace.
 fn end_init(record: &Record) {
     let Ok(fd) = PidFd::of(record.pid) else {
         return;
@@ -93,7 +95,7 @@ fn end_init(record: &Record) {
     }
 }
 
-/// While the directory is there, `delete` can be tried again.
+/// Removes the directories of a container's state. While a directory is there, `delete` can be tried again.
 pub(super) fn remove_state(root: &Path, id: &str) -> Result<(), Error> {
     for dir in [record::old_dir(root, id), record::dir(root, id)] {
         match fs::remove_dir_all(&dir) {
@@ -106,7 +108,7 @@ pub(super) fn remove_state(root: &Path, id: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// The OCI state on stdout.
+/// Prints the state of a container in the OCI form.
 pub(super) fn state(root: &Path, id: &str) -> Result<(), Error> {
     let record = load(root, id, "show")?;
     let status = match (record.pid, record.is_alive(), record.started) {

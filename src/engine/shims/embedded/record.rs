@@ -1,4 +1,4 @@
-//! What we know of a container ourselves, in `<root>/<id>/`: written before anything else is made, removed last.
+//! The runtime's own record of a container, in `<root>/<id>/`. It is written first and removed last.
 
 use std::fs;
 use std::io;
@@ -9,46 +9,47 @@ use serde::{Deserialize, Serialize};
 use super::error::Error;
 use crate::base::record_file;
 
-/// The content of `record.json` (see [`crate::base::record_file`]). A new field has a default: other versions of this program
-/// read it, too.
+/// The content of `record.json` (see [`crate::base::record_file`]). A new field must have a default, because other
+/// versions of this program read the file too.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Record {
-    /// The caller's bundle.
+    /// Path of the bundle directory, from the caller.
     #[serde(default)]
     pub bundle: PathBuf,
-    /// `linux.cgroupsPath`.
+    /// Cgroup of the container, as in `linux.cgroupsPath`.
     pub cgroups_path: String,
-    /// The container's first process; 0 until it exists.
+    /// Pid of the container's first process; 0 until the process exists.
     pub pid: i32,
-    /// Start time of the container's first process: `/proc/PID/stat` field 22.
+    /// Start time of the first process, from field 22 of `/proc/PID/stat`.
     pub start_time: u64,
-    /// `start` has been called.
+    /// True if `start` has been called.
     #[serde(default)]
     pub started: bool,
 }
 
-/// The directory of a container.
+/// Returns the state directory of a container.
 pub(super) fn dir(root: &Path, id: &str) -> PathBuf {
     root.join(id)
 }
 
-/// Directory where podprobe 0.1 had the record, beside a directory of libcontainer's. Containers of podprobe 0.1 may run on.
+/// Returns the directory in which podprobe 0.1 kept the record, beside libcontainer's directory. Containers of podprobe
+/// 0.1 may still run.
 pub(super) fn old_dir(root: &Path, id: &str) -> PathBuf {
     root.join(format!("{id}.podprobe"))
 }
 
-/// Carries the text of a failed execve from the container's process to `start`.
+/// Returns the path of the fifo that carries the error text of a failed execve from the container's process to `start`.
 pub(super) fn report(root: &Path, id: &str) -> PathBuf {
     dir(root, id).join("exec.fifo")
 }
 
-/// Carries the byte for which the container's process waits.
+/// Returns the path of the fifo that carries the start byte to the waiting container's process.
 pub(super) fn start(root: &Path, id: &str) -> PathBuf {
     dir(root, id).join("start.fifo")
 }
 
 impl Record {
-    /// Reads the record of a container; `None` when there is no such container.
+    /// Reads the record of a container; `None` if there is no such container.
     pub(super) fn load(root: &Path, id: &str) -> Result<Option<Self>, Error> {
         for dir in [dir(root, id), old_dir(root, id)] {
             let path = dir.join("record.json");
@@ -65,7 +66,7 @@ impl Record {
         Ok(None)
     }
 
-    /// Replaces the file in one step.
+    /// Writes the record, and replaces an older one in one step.
     pub(super) fn save(&self, root: &Path, id: &str) -> Result<(), Error> {
         let path = dir(root, id).join("record.json");
         let new = path.with_extension("new");
@@ -75,7 +76,7 @@ impl Record {
             .map_err(|e| Error::path("write", &path, e))
     }
 
-    /// True if the recorded process still is that process and has not ended.
+    /// Returns true if the recorded process is still the same process and has not ended.
     pub(super) fn is_alive(&self) -> bool {
         self.pid > 0
             && stat(self.pid).is_some_and(|(state, start)| {
@@ -84,9 +85,9 @@ impl Record {
     }
 }
 
-/// State letter and start time of a process.
+/// Returns the state letter and the start time of a process.
 pub(super) fn stat(pid: i32) -> Option<(char, u64)> {
-    // The name is in brackets and may hold anything: brackets and spaces, and bytes that are no text.
+    // The process's name is in brackets. It may contain brackets, spaces, and bytes that are not UTF-8.
     let bytes = fs::read(format!("/proc/{pid}/stat")).ok()?;
     let text = String::from_utf8_lossy(&bytes);
     let (_, fields) = text.rsplit_once(')')?;

@@ -1,9 +1,9 @@
-//! Pid 1 of a pod with `shareProcessNamespace`, `podprobe sandbox init`: reaps what the containers leave, and is the pod's
-//! process namespace. The kubelet's pause container does the same.
+//! Pid 1 of a pod with `shareProcessNamespace`, `podprobe sandbox init`. It keeps the pod's process namespace alive and
+//! reaps orphaned processes of the containers, as the kubelet's pause container does.
 //!
-//! Invariants: it lives exactly as long as the holder, which started it; the containers see it, and one of them may be
-//! able to trace it. So it has an empty read-only root, no privilege, no environment and no descriptor of the node, runs under
-//! RuntimeDefault, and stands in a small cgroup below its pod's.
+//! Invariants: this process lives exactly as long as the holder, which started it. The containers see it, and one of
+//! them may be able to trace it. So it has an empty read-only root, no privilege, no environment and no descriptor of
+//! the node. It runs under RuntimeDefault, in a small cgroup below its pod's cgroup.
 
 use std::ffi::OsStr;
 use std::io::{self, Write};
@@ -21,15 +21,15 @@ use crate::base::sys::process::apply_seccomp;
 use crate::base::sys::task::reap_any;
 use crate::engine::seccomp;
 
-/// User and group, as of the kubelet's pause container.
+/// User and group id of this process, the same as in the kubelet's pause container.
 const NOBODY: u32 = 65535;
 
-/// Said on stdout when the namespace is ready to be joined.
+/// Message on stdout when processes can join the namespace.
 const READY: &[u8] = b"ready\n";
 
-/// In the holder, after it has made the namespace: starts it in that cgroup and waits until it is ready. `dir` is the
-/// sandbox's. Below it the procfs of the namespace is mounted, for nobody but a process inside can mount it, and this one is
-/// the last of ours that is inside with the rights for that.
+/// Starts the pod's first process from the holder, in the cgroup `cgroup`, and waits until it is ready. `dir` is the
+/// sandbox's directory. The new process mounts the procfs of the namespace below `dir`: only a process inside can do
+/// that, and no later process of podprobe inside has the privileges for it.
 pub(super) fn start(dir: &Path, cgroup: &str) -> io::Result<Child> {
     std::fs::create_dir_all(dir.join(super::PROC))?;
     let mut command = Command::new("/proc/self/exe");
@@ -57,7 +57,7 @@ pub(super) fn start(dir: &Path, cgroup: &str) -> io::Result<Child> {
     }
 }
 
-/// The role.
+/// Runs the role of the pod's first process.
 pub(super) fn main(cgroup: &OsStr) -> ExitCode {
     let made = settle(cgroup).and_then(|()| mount_proc());
     let ready = made.and_then(|()| confine()).and_then(|()| {
@@ -81,11 +81,11 @@ fn mount_proc() -> io::Result<()> {
     mount(source, at, Some("proc"), flags, none).map_err(Into::into)
 }
 
-/// Puts this process into its cgroup, binds its life to the holder's, and blocks every signal: those of the containers are
-/// for the containers.
+/// Moves this process into its cgroup, ties its life to the holder's, and blocks every signal. Signals from containers
+/// are meant for containers.
 fn settle(cgroup: &OsStr) -> io::Result<()> {
     cgroup::join_as_first_process(&cgroup.to_string_lossy())?;
-    // As the kubelet's pause container. Without CAP_SYS_RESOURCE it stays as it is.
+    // The score is that of the kubelet's pause container. Without CAP_SYS_RESOURCE it stays as it was.
     let _ = std::fs::write("/proc/self/oom_score_adj", "-998");
     let _ = nix::sys::prctl::set_name(c"podprobe-pause");
     nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
@@ -94,14 +94,14 @@ fn settle(cgroup: &OsStr) -> io::Result<()> {
     Ok(())
 }
 
-/// All three: nobody talks with it any more, and there is no /dev/null where it is.
+/// Closes all three standard streams: no process talks to this one any more, and its root has no /dev/null.
 fn close_stdio() {
     for fd in 0..3 {
         let _ = nix::unistd::close(fd);
     }
 }
 
-/// An empty root of its own, and nothing to do there.
+/// Gives this process an empty root of its own, and drops all privileges.
 fn confine() -> io::Result<()> {
     unshare(CloneFlags::CLONE_NEWNS)?;
     super::private_mounts()?;
@@ -123,24 +123,24 @@ fn confine() -> io::Result<()> {
     let (uid, gid) = (Uid::from_raw(NOBODY), Gid::from_raw(NOBODY));
     nix::unistd::setresgid(gid, gid, gid)?;
     nix::unistd::setresuid(uid, uid, uid)?;
-    // A change of user clears both.
+    // A change of user has cleared both of the following settings.
     nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
     crate::base::sys::harden_process();
     filter_system_calls()
 }
 
-/// RuntimeDefault of a container without capabilities.
+/// Applies the profile RuntimeDefault of a container without capabilities.
 fn filter_system_calls() -> io::Result<()> {
     let profile = seccomp::default::profile(&[]);
     let filter = seccomp::compile(&profile).map_err(io::Error::other)?;
     match apply_seccomp(&filter.program, filter.flags) {
-        // The kernel has no filters; then no container has one.
+        // This kernel has no filters, so no container has one either.
         Err(e) if matches!(e.raw_os_error(), Some(libc::ENOSYS | libc::EINVAL)) => Ok(()),
         other => other,
     }
 }
 
-/// Waits for every child there will be. Only the holder's end ends it.
+/// Reaps children for ever. Only the holder's end ends this process.
 fn reap() -> ExitCode {
     let mut child = SigSet::empty();
     child.add(Signal::SIGCHLD);
