@@ -1,8 +1,8 @@
-//! The OCI configuration (`config.json`) of a container, as containerd's CRI plugin 1.7 writes it for the same
-//! configuration.
+//! Builds the OCI configuration (`config.json`) of a container, as containerd's CRI plugin 1.7 writes it for the same
+//! CRI configuration.
 //!
-//! Invariants: no decision depends on anything but the [`Inputs`]; the only files read are `etc/passwd` and
-//! `etc/group` of the image's layers. Facts of the node come in as [`Host`]. What a configuration asks for and cannot get is an
+//! Invariants: every decision depends on the [`Inputs`] alone. The only files that are read are `etc/passwd` and
+//! `etc/group` of the image's layers. Facts of the node come in as [`Host`]. A setting that cannot be granted is an
 //! error, never left out.
 
 mod capabilities;
@@ -25,106 +25,107 @@ use crate::engine::runtime::{
     SandboxConfig, SeccompProfile,
 };
 
-/// The namespaces that exist already, by path. Mount (and on cgroup v2 cgroup) namespaces are always new.
+/// Paths of the existing namespaces that a container joins. A mount namespace is always new, and so is a cgroup
+/// namespace on cgroup v2.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Namespaces {
-    /// The sandbox's network; None shares the node's.
+    /// The sandbox's network namespace; None means the node's.
     pub net: Option<PathBuf>,
-    /// The sandbox's System V IPC; None shares the node's.
+    /// The sandbox's ipc namespace (System V); None means the node's.
     pub ipc: Option<PathBuf>,
-    /// The sandbox's host name; None shares the node's.
+    /// The sandbox's uts namespace (host name); None means the node's.
     pub uts: Option<PathBuf>,
-    /// The sandbox's processes; None makes a new namespace, or shares the node's with `hostPID`.
+    /// The sandbox's process namespace; None means a new namespace, or the node's with `hostPID`.
     pub pid: Option<PathBuf>,
 }
 
-/// A bind mount whose source is ready.
+/// A bind mount with a source that exists already.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Bind {
     /// Absolute path on the node.
     pub source: PathBuf,
-    /// Absolute path in the container. A destination that equals a default one (`/dev/shm`) replaces it.
+    /// Absolute path in the container. A path that equals a default mount (`/dev/shm`) replaces that mount.
     pub destination: String,
-    /// `ro`.
+    /// True if the mount has the option `ro`.
     pub read_only: bool,
-    /// `noexec` and `nosuid`.
+    /// True if the mount has the options `noexec` and `nosuid`.
     pub no_exec: bool,
-    /// `nodev`: no device below it can be opened.
+    /// True if the mount has the option `nodev`: no device below it can be opened.
     pub no_dev: bool,
-    /// How it is tied to the node's mounts.
+    /// Propagation of later mounts between the node and the container.
     pub propagation: Propagation,
 }
 
-/// A device node of the node, for privileged containers.
+/// A device of the node, which privileged containers get.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostDevice {
-    /// Absolute path, the same inside.
+    /// Absolute path on the node, and the same path in the container.
     pub path: String,
-    /// Block, else character.
+    /// True for a block device, false for a character device.
     pub block: bool,
     /// Major and minor number.
     pub number: (u64, u64),
     /// Permission bits.
     pub mode: u32,
-    /// Owner.
+    /// User id of the owner.
     pub uid: u32,
-    /// Group.
+    /// Group id of the device file.
     pub gid: u32,
 }
 
-/// The facts that the configuration depends on and only the node knows; see `Host::read`.
+/// Facts of the node on which the configuration depends; see `Host::read`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Host {
-    /// The capabilities of this process's bounding set, one bit each: nothing beyond them can be given.
+    /// Bounding set of this process, one bit for each capability. No container can get a capability that is not in it.
     pub bounding: u64,
-    /// Lowest `oom_score_adj` that can be set: this process's own when it lacks CAP_SYS_RESOURCE, else None.
+    /// Lowest `oom_score_adj` that can be set: this process's own score if it lacks CAP_SYS_RESOURCE; else None.
     pub oom_score_adj_floor: Option<i32>,
-    /// The most open files that a process may be allowed: this process's own limit when it lacks CAP_SYS_RESOURCE, else None.
+    /// Highest limit of open files that can be set: this process's own limit if it lacks CAP_SYS_RESOURCE; else None.
     pub open_files_ceiling: Option<u64>,
-    /// Only cgroup v2, mounted at /sys/fs/cgroup.
+    /// True if the node has only cgroup v2, mounted at /sys/fs/cgroup.
     pub cgroup_v2_only: bool,
-    /// Which of the cgroup controllers `cpu`, `memory` and `hugetlb` this node lacks.
+    /// Cgroup controllers that this node lacks, out of `cpu`, `memory` and `hugetlb`.
     pub missing_controllers: Vec<&'static str>,
-    /// The kernel counts what is swapped out by cgroup.
+    /// True if the kernel counts swap for each cgroup.
     pub counts_swap: bool,
-    /// Everything under /dev, for privileged containers.
+    /// All devices below /dev, for privileged containers.
     pub devices: Vec<HostDevice>,
 }
 
-/// Everything a container's `config.json` depends on.
+/// Everything on which a container's `config.json` depends.
 #[derive(Clone, Debug)]
 pub struct Inputs<'a> {
-    /// Configuration of the container, as it was asked for.
+    /// CRI configuration of the container.
     pub config: &'a ContainerConfig,
-    /// Configuration of the container's sandbox.
+    /// CRI configuration of the container's sandbox.
     pub sandbox_config: &'a SandboxConfig,
     /// Id of the sandbox, for the annotations.
     pub sandbox: &'a ContainerId,
-    /// Configuration that the image brings.
+    /// Configuration in the image.
     pub image: &'a ImageConfig,
-    /// Unpacked layers in overlayfs form (whiteouts are 0/0 character devices), topmost first.
+    /// Directories of the image's layers, topmost first, in overlayfs form (whiteouts are 0/0 character devices).
     pub layers: &'a [PathBuf],
     /// Absolute path of the mounted root file system.
     pub rootfs: &'a Path,
     /// Namespaces to join.
     pub namespaces: Namespaces,
-    /// Bind mounts, in the order of the configuration; sorted here so that parents come first.
+    /// Bind mounts, in the order of the configuration. They are sorted later so that parents come first.
     pub mounts: Vec<Bind>,
-    /// Absolute in each hierarchy.
+    /// Cgroup of the container, as an absolute path in each hierarchy.
     pub cgroups_path: String,
     /// Facts of the node.
     pub host: &'a Host,
-    /// The profile of [`SeccompProfile::Localhost`].
+    /// The seccomp profile that was read for [`SeccompProfile::Localhost`].
     pub localhost_seccomp: Option<Seccomp>,
-    /// The name of an AppArmor profile that is loaded.
+    /// Name of the AppArmor profile to use, which is loaded; None means no profile.
     pub app_armor: Option<String>,
 }
 
-/// The whole `config.json`.
+/// Builds the whole `config.json`.
 ///
 /// # Errors
-/// Returns an error of kind `InvalidConfig`: no command at all, a user or group that the image does not have, an unknown
-/// capability or one that this process cannot give, a limit whose controller the node lacks.
+/// Returns an error of kind `InvalidConfig` if there is no command, if the image does not have the user or group, if a
+/// capability is unknown or this process cannot give it, or if the node lacks the controller of a limit.
 pub fn build(i: &Inputs<'_>) -> Result<Spec, RuntimeError> {
     config(i).map_err(|e| RuntimeError::new(RuntimeErrorKind::InvalidConfig, e.to_string()))
 }
@@ -145,7 +146,7 @@ fn config(i: &Inputs<'_>) -> Result<Spec, SpecError> {
     })
 }
 
-/// `linux.seccomp`.
+/// Returns the object `linux.seccomp`.
 fn seccomp(i: &Inputs<'_>, bounding: &[String]) -> Result<Option<Seccomp>, SpecError> {
     match (&i.config.security.seccomp, &i.localhost_seccomp) {
         (SeccompProfile::Unconfined, _) => Ok(None),
@@ -160,7 +161,8 @@ fn seccomp(i: &Inputs<'_>, bounding: &[String]) -> Result<Option<Seccomp>, SpecE
 fn linux(i: &Inputs<'_>, process: &Process) -> Result<Linux, SpecError> {
     let privileged = i.config.security.privileged;
     let mut resources = resources::linux_resources(&i.config.resources, i.host)?;
-    // Nothing is allowed here: the runtimes themselves add what every container needs (null, zero, tty, pts, mknod).
+    // For an unprivileged container this rule allows nothing. The OCI runtimes themselves add the devices that every
+    // container needs (null, zero, tty, pts, mknod).
     resources.devices.push(DeviceRule {
         allow: privileged,
         access: Some("rwm".into()),
@@ -179,7 +181,8 @@ fn linux(i: &Inputs<'_>, process: &Process) -> Result<Linux, SpecError> {
     })
 }
 
-/// A mount passes on what the mount around it does, as in containerd.
+/// Returns the propagation of the root file system. A mount passes on later mounts only if the mount around it does, as
+/// in containerd.
 fn rootfs_propagation(mounts: &[Bind]) -> Option<&'static str> {
     let any = |p| mounts.iter().any(|m| m.propagation == p);
     match () {
@@ -201,7 +204,8 @@ fn device(d: &HostDevice) -> Device {
     }
 }
 
-/// A namespace that is left out is the node's own. Cgroup namespaces as in containerd: on cgroup v2, unprivileged.
+/// Lists the container's namespaces. A type that is left out is the node's. As in containerd, only an unprivileged
+/// container on cgroup v2 has a cgroup namespace.
 fn namespaces(i: &Inputs<'_>) -> Vec<Namespace> {
     let n = &i.namespaces;
     let mut list = vec![namespace("mount", None)];
@@ -224,7 +228,8 @@ fn namespace(name: &str, path: Option<&Path>) -> Namespace {
     }
 }
 
-/// containerd's own mounts, then the pod's. A destination of the pod replaces a default one.
+/// Returns containerd's default mounts, then the pod's. A pod's mount replaces a default mount with the same
+/// destination.
 fn mounts(i: &Inputs<'_>) -> Vec<Mount> {
     let taken = |destination: &str| {
         i.mounts
@@ -234,7 +239,8 @@ fn mounts(i: &Inputs<'_>) -> Vec<Mount> {
     let mut list = default_mounts(i);
     list.retain(|m| !taken(&m.destination));
     let mut own: Vec<&Bind> = i.mounts.iter().collect();
-    // Stable, by depth: a volume inside another is mounted after it, as containerd does (sort.Stable(orderedMounts)).
+    // A stable sort by depth: a volume inside another is mounted after it, as in containerd
+    // (sort.Stable(orderedMounts)).
     own.sort_by_key(|m| clean(&m.destination).matches('/').count());
     list.extend(own.into_iter().map(bind));
     list
@@ -323,7 +329,7 @@ fn default_mounts(i: &Inputs<'_>) -> Vec<Mount> {
         if i.sandbox_config.namespaces.ipc == NamespaceMode::Node {
             mount("/dev/shm", "bind", "/dev/shm", &["rbind", "rprivate", "rw"])
         } else {
-            // One per container unless the caller binds the sandbox's, which replaces this one.
+            // Each container has its own, unless the caller binds the sandbox's /dev/shm, which replaces this mount.
             mount(
                 "/dev/shm",
                 "tmpfs",

@@ -1,19 +1,20 @@
-//! The container's root file system, made from inside.
+//! Makes the container's root file system, from inside the container.
 //!
-//! Two steps. [`Sources::open`] runs with the node's root: it opens what the configuration names by paths of the node, the root
-//! directory and the sources of the mounts, and takes copies of these mounts, which are attached nowhere. [`Sources::enter`]
-//! makes the container's root the only one there is, and everything after it is done in there.
+//! There are two steps. [`Sources::open`] runs with the node's root. It opens the paths of the node that the
+//! configuration names: the root directory and the sources of the mounts. It copies these mounts; the copies are
+//! attached nowhere. [`Sources::enter`] makes the container's root the only root. Everything after it happens inside.
 //!
 //! Invariants:
-//! - With the node's root nothing is made, and no path is followed that an image or a volume has a say in: these paths are
+//! - With the node's root, nothing is made. No image or volume can change a path that is followed then: these paths are
 //!   podprobe's own.
-//! - From then on a path of the node does not exist for this process. An image or another container of the pod, which may
-//!   change a volume at any time, can lead it to another place of the same container at most.
-//! - Each path is resolved with the container's root as the root, and no link of /proc into a process is followed: in the
-//!   node's process namespace one would lead to the node's root. What was found is used by its descriptor.
+//! - After that, no path of the node exists for this process. An image, or another container of the pod that changes a
+//!   volume, can lead the process only to another place of the same container.
+//! - Each path is resolved with the container's root as the root, and no link of /proc into a process is followed: in
+//!   the node's process namespace such a link would lead to the node's root. A file that was found is used by its
+//!   descriptor.
 //! - No mount covers a file of the container's /proc (CVE-2019-16884, CVE-2025-52881), by runc's rule.
-//! - The file systems of processes and of the kernel's objects are mounted on directories that no link leads to, as in runc: what
-//!   is mounted later could turn the link elsewhere, and what is to be masked in them would not be found (CVE-2019-19921).
+//! - As in runc, proc and sysfs are mounted only on directories to which no link leads. Otherwise a later mount could
+//!   turn the link elsewhere, and the masked paths would not be found (CVE-2019-19921).
 
 mod error;
 mod paths;
@@ -41,7 +42,7 @@ use self::sources::{Device, Mount, What};
 use crate::base::sys::mount_tree::{self, Attributes, MountTree};
 use crate::engine::oci::Spec;
 
-/// The files of /proc that lxcfs and the like may replace, as in runc.
+/// Files of /proc that tools such as lxcfs may replace, as in runc.
 const ALLOWED_BELOW_PROC: [&str; 11] = [
     "/proc/cpuinfo",
     "/proc/diskstats",
@@ -56,7 +57,7 @@ const ALLOWED_BELOW_PROC: [&str; 11] = [
     "/proc/sys/crypto/fips_enabled",
 ];
 
-/// Links in the /dev of every container, as runc has them. That to the memory of the kernel only where there is such a file.
+/// Links in the /dev of every container, as in runc. The link to kcore is made only if /proc/kcore exists.
 const LINKS: [(&str, &str); 4] = [
     ("fd", "/proc/self/fd"),
     ("stdin", "/proc/self/fd/0"),
@@ -65,10 +66,10 @@ const LINKS: [(&str, &str); 4] = [
 ];
 
 impl Sources {
-    /// Makes the container's root the only one, and everything in it but what [`Root::finish`] does.
+    /// Makes the container's root the only root, and makes everything in it except for the work of [`Root::finish`].
     ///
     /// # Errors
-    /// Returns [`RootError`] about what cannot be mounted or made.
+    /// Returns [`RootError`] about the mount or file that cannot be made.
     pub(super) fn enter(self, config: &Spec) -> Result<Root, RootError> {
         let Self { path, root, .. } = self;
         let root = Root::enter(&path, &root).map_err(|source| RootError::Enter { path, source })?;
@@ -87,28 +88,29 @@ impl Sources {
                 dev = root.identity("/dev");
             }
         }
-        // By another name for /dev, or a link of the image, a volume may be there now. Nothing is made in the node's files.
+        // A later mount may have covered /dev, by another name of /dev or a link of the image. Nothing must be made in
+        // a volume's files.
         let is_covered = dev.is_some() && root.identity("/dev") != dev;
         if !self.devices.is_empty() && !is_covered {
             root.make_dev(&self.devices)?;
         }
-        // Where nothing can be made, to change to it says so.
+        // If the directory cannot be made, the later change to it fails with an error.
         let _ = root.make(Path::new(&config.process.cwd), Kind::Directory);
         Ok(root)
     }
 }
 
-/// The container's root, which is this process's.
+/// The container's root directory, which is this process's root.
 pub(super) struct Root(OwnedFd);
 
 impl Root {
-    /// The old root is gone afterwards, with all that was mounted in it.
+    /// Enters the container's root. The old root is unmounted, with everything that was mounted in it.
     fn enter(path: &Path, tree: &MountTree) -> io::Result<Self> {
         let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
         mount(None::<&str>, "/", None::<&str>, private, None::<&str>)?;
         tree.attach(path)?;
         fchdir(tree)?;
-        // Puts the old root over the new one, from where it can be taken away.
+        // Puts the old root over the new root, so that the next line can unmount it.
         pivot_root(".", ".")?;
         umount2(".", MntFlags::MNT_DETACH)?;
         chdir("/")?;
@@ -143,7 +145,7 @@ impl Root {
         Ok(tree.attach_on(&at)?)
     }
 
-    /// runc's `checkProcMount`, by what the destination is and not by its name.
+    /// Checks a mount's destination by runc's rule `checkProcMount`: by the file at the destination, not by its name.
     fn check(
         &self,
         destination: &str,
@@ -183,7 +185,7 @@ impl Root {
             .map_err(|e| failed("the links in /dev", e.into()))
     }
 
-    /// Makes a device, or attaches the node's own. A file that is there already stays, as in runc.
+    /// Makes a device, or attaches the node's own device. An existing file stays, as in runc.
     fn make_device(&self, d: &Device) -> io::Result<()> {
         let path = Path::new(&d.path);
         let (Some(above), Some(name)) = (path.parent(), path.file_name()) else {
@@ -232,7 +234,7 @@ impl Root {
     /// Opens the container's own null device.
     ///
     /// # Errors
-    /// Returns ENODEV where another file stands in its place.
+    /// Returns ENODEV if another file is in its place.
     pub(super) fn null(&self, flags: OFlag) -> nix::Result<OwnedFd> {
         let null = self.open(Path::new("/dev/null"), flags)?;
         match is_null(&null) {
@@ -241,7 +243,7 @@ impl Root {
         }
     }
 
-    /// Opens the multiplexer of the container's terminals.
+    /// Opens `/dev/pts/ptmx`, which makes a new terminal of the container.
     pub(super) fn terminals(&self) -> nix::Result<OwnedFd> {
         self.open(Path::new("/dev/pts/ptmx"), OFlag::O_RDWR | OFlag::O_NOCTTY)
     }
@@ -252,10 +254,10 @@ impl Root {
         MountTree::copy_one(slave)?.attach_on(&at)
     }
 
-    /// Takes away what the container is not to write or see.
+    /// Makes the configured paths read-only or hides them, and makes the root read-only if configured.
     ///
     /// # Errors
-    /// Returns [`RootError`] about what cannot be taken away.
+    /// Returns [`RootError`] about the path that cannot be protected.
     pub(super) fn finish(&self, config: &Spec) -> Result<(), RootError> {
         if config.root.readonly {
             mount_tree::add_attributes(&self.0, Attributes::READ_ONLY)
@@ -299,7 +301,7 @@ fn is(file: &FileStat, kind: SFlag) -> bool {
     file.st_mode & SFlag::S_IFMT.bits() == kind.bits()
 }
 
-/// True if the file is the null device.
+/// Returns true if the file is the null device.
 pub(super) fn is_null(file: &impl AsFd) -> bool {
     fstat(file).is_ok_and(|f| is(&f, SFlag::S_IFCHR) && f.st_rdev == makedev(1, 3))
 }
@@ -308,7 +310,7 @@ fn is_procfs(file: &impl AsFd) -> nix::Result<bool> {
     Ok(fstatfs(file)?.filesystem_type() == PROC_SUPER_MAGIC)
 }
 
-/// The root directory of a configuration, as a descriptor.
+/// Opens the root directory of a configuration.
 ///
 /// # Errors
 /// Returns the kernel's error.
@@ -350,7 +352,7 @@ mod tests {
             check("/", false),
             Err("nothing can be mounted over the root".to_owned())
         );
-        // Before there is a procfs.
+        // In this root no procfs is mounted yet.
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("proc")).unwrap();
         symlink("proc", dir.path().join("link")).unwrap();

@@ -1,13 +1,14 @@
-//! Which capabilities a container gets: containerd's default set, then add and drop as its CRI plugin applies them.
+//! Decides which capabilities a container gets: containerd's default set, with add and drop applied as in its CRI
+//! plugin.
 //!
-//! The node may lack capabilities itself (a VM or a nested container without CAP_SYS_RESOURCE): the default set and
-//! `ALL` mean what there is; a capability that is named and cannot be given is an error.
+//! The node itself may lack capabilities, such as a VM or a nested container without CAP_SYS_RESOURCE. Then the default
+//! set and `ALL` leave them out. A capability that the pod names and that cannot be given is an error.
 
 use super::error::SpecError;
 use crate::api::capabilities::CAPABILITIES;
 use crate::engine::runtime::Security;
 
-/// containerd's 14 (`defaultUnixCaps`).
+/// The 14 default capabilities of containerd (`defaultUnixCaps`).
 const DEFAULT: [&str; 14] = [
     "CHOWN",
     "DAC_OVERRIDE",
@@ -25,11 +26,11 @@ const DEFAULT: [&str; 14] = [
     "AUDIT_WRITE",
 ];
 
-/// Bit of CAP_SYS_RESOURCE.
+/// Bit of the capability CAP_SYS_RESOURCE.
 pub(super) const SYS_RESOURCE: u64 = 1 << 24;
 
-/// The set as bits. `bounding` is the node's; privileged gets all of it, whatever is added or dropped. Order as in
-/// containerd: add ALL, drop ALL, add each, drop each.
+/// Returns the container's capabilities as bits. `bounding` is the set of the node. A privileged container gets all of
+/// it, whatever is added or dropped. The order is containerd's: add ALL, drop ALL, add each, drop each.
 pub(super) fn resolve(wanted: &Security, bounding: u64) -> Result<u64, SpecError> {
     if wanted.privileged {
         return Ok(bounding & known());
@@ -58,7 +59,7 @@ pub(super) fn resolve(wanted: &Security, bounding: u64) -> Result<u64, SpecError
     Ok(set)
 }
 
-/// `CAP_…` names in bit order.
+/// Returns the names `CAP_…` of a set, in the order of the bits.
 pub(super) fn names(set: u64) -> Vec<String> {
     CAPABILITIES
         .iter()
@@ -132,7 +133,7 @@ mod tests {
 
     #[test]
     fn default_set_is_containerds_mask() {
-        // The CapEff of every unconfigured container under containerd, known to many by heart.
+        // CapEff of every container under containerd that sets no capabilities. Many people know this number by heart.
         let plain = Security::default();
         assert_eq!(resolve(&plain, NODE).unwrap(), 0xa80425fb);
         assert_eq!(resolve(&plain, NODE & !1).unwrap(), 0xa80425fa);

@@ -1,29 +1,29 @@
-//! What a configuration asks for and cannot get.
+//! The reasons why a container cannot get the OCI configuration that its pod asks for.
 
 use std::io;
 use std::path::PathBuf;
 
-/// A reason for which a container has no OCI configuration.
+/// The reason why a container has no OCI configuration.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SpecError {
-    /// Nothing says what to run, in the container with that name.
+    /// The container with this name has no command: the image and the pod give none.
     #[error(
         "cannot start container {0}: no command specified; the image has neither Entrypoint nor Cmd, so set command in the pod"
     )]
     NoCommand(String),
-    /// The program has no name, in the container with that name.
+    /// The command of the container with this name begins with an empty word.
     #[error("cannot start container {0}: the first word of its command is empty")]
     EmptyCommand(String),
-    /// A NUL byte would cut the word short.
+    /// A word of the command has a NUL byte, which would cut it short.
     #[error("cannot start container {container}: {word:?} of its command holds a NUL character")]
     Nul { container: String, word: String },
-    /// The directory would depend on another one.
+    /// The working directory is not an absolute path.
     #[error("cannot use working directory {0:?}: must be an absolute path")]
     RelativeDirectory(String),
-    /// The kernel has no capability of that name.
+    /// The kernel has no capability with this name.
     #[error("cannot {verb} capability {name}: there is none of that name (see capabilities(7))")]
     NoCapability { verb: &'static str, name: String },
-    /// This process lacks the capability itself.
+    /// This process does not have the capability itself, so it cannot give it.
     #[error("cannot add capability {0}: podprobe does not have it itself on this node")]
     CapabilityNotOurs(String),
     /// The image has no such user.
@@ -49,13 +49,13 @@ pub(super) enum SpecError {
         size: u64,
         limit: u64,
     },
-    /// The node cannot limit that resource.
+    /// The node has no cgroup controller for this limit.
     #[error(
         "cannot set resources.limits.{name}: this node has no {name} cgroup controller; enable it{}, or remove the limit",
         boot(name)
     )]
     NoController { name: &'static str },
-    /// Nobody has read the profile of that file.
+    /// The caller did not read the seccomp profile in this file.
     #[error("cannot apply seccomp profile {}: it was not read", .0.display())]
     UnreadProfile(PathBuf),
 }

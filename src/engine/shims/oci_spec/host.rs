@@ -11,12 +11,13 @@ use super::{Host, HostDevice, capabilities};
 use crate::base::sys::cgroup::Cgroups;
 use crate::base::sys::cgroup_mounts;
 
-/// Below /dev, not devices of the node: the container has its own (containerd's getDevices).
+/// Names below /dev that are not devices of the node: the container has its own (containerd's getDevices).
 const SKIPPED: [&str; 6] = ["pts", "shm", "fd", "mqueue", ".lxc", ".udev"];
 
 impl Host {
-    /// Asks the node, at the cost of a few system calls; `devices` only for a privileged container, since they come and go. The
-    /// cgroup of the pod is there: v2 shows in no root what it counts.
+    /// Reads the facts of the node, with a few system calls. `devices` is true for a privileged container: devices come
+    /// and go, so they are listed each time. `pod_cgroup` must exist: only a cgroup below the root of v2 shows whether
+    /// swap is counted.
     pub fn read(devices: bool, pod_cgroup: &str) -> Self {
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
         let own_oom = fs::read_to_string("/proc/self/oom_score_adj")
@@ -42,7 +43,8 @@ impl Host {
     }
 }
 
-/// On a hybrid node the runtimes limit by v1 alone, so what only v2 has there is missing.
+/// Lists the cgroup controllers that the node lacks. On a hybrid node the OCI runtimes use only v1, so a controller
+/// that only v2 has counts as missing.
 fn missing_controllers() -> Vec<&'static str> {
     let found = Cgroups::detect();
     ["cpu", "memory", "hugetlb"]
@@ -67,7 +69,7 @@ fn hex(status: &str, key: &str) -> u64 {
         .unwrap_or(0)
 }
 
-/// Character and block devices, directories included, links and the console excluded.
+/// Lists the character and block devices in a directory and below it. Links and the console are left out.
 fn list_devices(dir: &Path) -> Vec<HostDevice> {
     let mut found = Vec::new();
     let mut entries: Vec<_> = fs::read_dir(dir)

@@ -1,13 +1,13 @@
-//! What runs: arguments, environment, working directory, user, capabilities.
+//! Makes the object `process`: arguments, environment, working directory, user and capabilities.
 
 use super::error::SpecError;
 use super::{Inputs, capabilities, user};
 use crate::engine::oci::{Capabilities, Process, Rlimit, User};
 
-/// containerd's, for an image without a PATH.
+/// The PATH of an image that sets none, as in containerd.
 const DEFAULT_PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// `process` of the configuration.
+/// Makes the object `process` of the configuration.
 pub(super) fn process(i: &Inputs<'_>) -> Result<Process, SpecError> {
     let security = &i.config.security;
     let user = user::resolve(security, &i.image.user, i.layers)?;
@@ -18,7 +18,8 @@ pub(super) fn process(i: &Inputs<'_>) -> Result<Process, SpecError> {
         args: args(i)?,
         env: env(i, &user.home),
         cwd: cwd(i)?.to_owned(),
-        // Inheritable and ambient stay empty (CVE-2022-24769): a process of another user has none after its execve.
+        // Inheritable and ambient stay empty (CVE-2022-24769): a process of another user than root has no capabilities
+        // after its execve.
         capabilities: Capabilities {
             bounding: caps.clone(),
             effective: caps.clone(),
@@ -39,8 +40,8 @@ pub(super) fn process(i: &Inputs<'_>) -> Result<Process, SpecError> {
     })
 }
 
-/// Returns the limit of open files that systemd gives a service, and so containerd its containers; at most `ceiling`. A
-/// program that needs more raises its own limit.
+/// Returns the limit of open files: that of a systemd service, which containerd's containers have too, but at most
+/// `ceiling`. A program that needs more raises its own limit.
 fn open_files(ceiling: Option<u64>) -> Rlimit {
     let most = |limit: u64| limit.min(ceiling.unwrap_or(limit));
     Rlimit {
@@ -50,7 +51,8 @@ fn open_files(ceiling: Option<u64>) -> Rlimit {
     }
 }
 
-/// A command replaces the entrypoint and drops the image's cmd; args alone replace the cmd.
+/// Returns the command line. The pod's command replaces the image's entrypoint and drops its cmd. Without a command,
+/// the pod's args replace the cmd.
 fn args(i: &Inputs<'_>) -> Result<Vec<String>, SpecError> {
     let (c, name) = (i.config, &i.config.metadata.name);
     let entrypoint = if c.command.is_empty() {
@@ -81,8 +83,8 @@ fn refuse_nul(words: Vec<String>, container: &str) -> Result<Vec<String>, SpecEr
     }
 }
 
-/// PATH, HOSTNAME, with a terminal TERM, the image's and the container's own variables; a later one replaces the value of an earlier one. HOME is
-/// the user's where nobody sets it, as runc does.
+/// Returns the environment: PATH, HOSTNAME, TERM with a terminal, then the image's variables, then the container's own.
+/// A later variable replaces an earlier one of the same name. If HOME is not set, it is the user's home, as in runc.
 fn env(i: &Inputs<'_>, home: &str) -> Vec<String> {
     let mut all = Vec::new();
     let hostname = format!("HOSTNAME={}", i.sandbox_config.hostname);
@@ -116,7 +118,7 @@ fn set(all: &mut Vec<(String, String)>, name: &str, value: String) {
     }
 }
 
-/// workingDir, else the image's, else the root.
+/// Returns the working directory: the container's workingDir, else the image's, else the root.
 fn cwd<'a>(i: &'a Inputs<'_>) -> Result<&'a str, SpecError> {
     let wanted = [i.config.working_dir.as_str(), &i.image.working_dir, "/"];
     let cwd = wanted.into_iter().find(|d| !d.is_empty()).unwrap_or("/");

@@ -1,4 +1,4 @@
-//! `linux.resources`: cpu, memory and huge pages.
+//! Makes the object `linux.resources`: limits of cpu, memory and huge pages.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +8,9 @@ use crate::api::huge_pages::cgroup_size;
 use crate::engine::oci::{self, Cpu, HugepageLimit, Memory};
 use crate::engine::runtime::Resources;
 
-/// Only what is asked for. A limit whose controller the node lacks is an error; a weight (which every container has) is
-/// left out, as all containers are without it. So are the limits of huge pages, as in containerd.
+/// Makes `linux.resources` with the requested limits. A limit whose controller the node lacks is an error. A weight,
+/// which every container has, is left out then, because no container has a weight there. So are the limits of huge
+/// pages, as in containerd.
 pub(super) fn linux_resources(r: &Resources, host: &Host) -> Result<oci::Resources, SpecError> {
     let mut out = oci::Resources::default();
     let lacks = |name| host.missing_controllers.contains(&name);
@@ -27,7 +28,7 @@ pub(super) fn linux_resources(r: &Resources, host: &Host) -> Result<oci::Resourc
         });
     }
     if let Some(limit) = r.limits.memory_limit {
-        // v1 counts memory and swap together.
+        // v1 has one limit for memory and swap together.
         let is_limited = host.counts_swap && !host.cgroup_v2_only;
         out.memory = Some(Memory {
             limit: Some(limit),
@@ -47,7 +48,8 @@ pub(super) fn linux_resources(r: &Resources, host: &Host) -> Result<oci::Resourc
     Ok(out)
 }
 
-/// Files of cgroup v2 that `memory` cannot express: a container without a memory limit has no `swap` there, and 0 is none.
+/// Returns files of cgroup v2 for settings that the object `memory` cannot express. Without a memory limit it cannot
+/// limit swap, and there 0 means no limit.
 fn unified(r: &Resources, host: &Host) -> BTreeMap<String, String> {
     let mut files = BTreeMap::new();
     if host.counts_swap {

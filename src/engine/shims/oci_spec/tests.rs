@@ -1,4 +1,4 @@
-//! Chosen parts of the configuration against what containerd 1.7 writes for the same pod.
+//! Compares chosen parts of the configuration with what containerd 1.7 writes for the same pod.
 
 use serde_json::{Value, json};
 
@@ -251,7 +251,7 @@ fn privileges() {
         "/process/capabilities/bounding",
         json!([]),
     );
-    // The same sets for another user; the kernel clears them at execve.
+    // A container of another user has the same sets; the kernel clears them at execve.
     check(
         |c| {
             c.container.security_context.run_as_user = Some(7);
@@ -338,7 +338,7 @@ fn seccomp_profiles() {
         |c| c.container.security_context.seccomp_profile = profile("Localhost"),
         "cannot apply seccompProfile Localhost",
     );
-    // The container's own wins, and a privileged one has none.
+    // The container's own profile replaces the pod's, and a privileged container has none.
     let own = |c: &mut Case| {
         c.pod.spec_mut().security_context.seccomp_profile = profile("RuntimeDefault");
         c.container.security_context.seccomp_profile = profile("Unconfined");
@@ -349,7 +349,7 @@ fn seccomp_profiles() {
         c.container.security_context.privileged = Some(true);
     };
     check(privileged, "/linux/seccomp", Value::Null);
-    // What a capability brings is in the profile.
+    // An added capability allows its system calls in the profile.
     let boot = |add: &str| {
         let case = Case::with(|c| {
             c.container.security_context.seccomp_profile = profile("RuntimeDefault");
@@ -496,7 +496,7 @@ fn mounts_as_containerd() {
         "/data",
         json!(["bind", "/v", ["rbind", "rprivate", "ro"]]),
     );
-    // Parents first, whatever the order in the spec.
+    // Parents are mounted first, whatever the order in the spec.
     let config =
         Case::with(|c| c.mounts = vec![volume("/b", "/a/b", false), volume("/a", "/a", false)])
             .build()

@@ -1,7 +1,7 @@
-//! Which user, group and supplementary groups a container's process has.
+//! Decides which user, group and supplementary groups a container's process has.
 //!
-//! Names are looked up in `etc/passwd` and `etc/group` of the image's layers, seen as overlayfs shows them. Links are
-//! resolved inside that view: nothing outside the layers is ever read, whatever the image says.
+//! Names are looked up in `etc/passwd` and `etc/group` of the image's layers, merged as overlayfs shows them. Links are
+//! resolved inside that merged view, so no image can make podprobe read a file outside the layers.
 
 use std::fs::{self, Metadata};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -10,25 +10,26 @@ use std::path::{Path, PathBuf};
 use super::error::SpecError;
 use crate::engine::runtime::Security;
 
-/// passwd and group files larger than this are an error, not memory.
+/// Maximum size in bytes of a passwd or group file. A larger file is an error, and is not read into memory.
 const MAX_FILE: u64 = 4 << 20;
-/// The most links that are followed on the way to a file: the kernel's own limit.
+/// Maximum number of links that are followed on the way to a file, the same as in the kernel.
 const MAX_LINKS: usize = 40;
 
-/// Numeric ids, the form the kernel takes.
+/// The user and groups of a process, as numbers for the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct User {
     /// User id.
     pub uid: u32,
     /// Primary group id.
     pub gid: u32,
-    /// Supplementary groups: the primary one, those of `etc/group`, the configuration's; no repeats.
+    /// Supplementary groups without repeats: the primary group, the groups of `etc/group`, the groups of the
+    /// configuration.
     pub groups: Vec<u32>,
-    /// Home directory by `etc/passwd`; `/` where it names none.
+    /// Home directory from `etc/passwd`; `/` if the file names none.
     pub home: String,
 }
 
-/// The user and group that the configuration names, else the image's.
+/// Returns the user and groups from the configuration; a value that it does not set comes from the image.
 pub(super) fn resolve(
     wanted: &Security,
     image_user: &str,
@@ -52,7 +53,7 @@ pub(super) fn resolve(
     Ok(User { groups, ..user })
 }
 
-/// A line of `etc/passwd`.
+/// An entry of `etc/passwd`: one line.
 struct PasswdEntry<'a> {
     name: &'a str,
     uid: u32,
@@ -60,7 +61,7 @@ struct PasswdEntry<'a> {
     home: &'a str,
 }
 
-/// The two files of the image, empty when absent.
+/// The content of the image's passwd and group files; empty if a file does not exist.
 #[derive(Default)]
 struct Files {
     passwd: String,
@@ -75,7 +76,7 @@ impl Files {
         })
     }
 
-    /// A uid without a passwd entry has group 0 and no further groups.
+    /// Returns the user with this uid. A uid without a passwd entry has group 0 and no other groups.
     fn by_uid(&self, uid: u32) -> User {
         match self.users().find(|entry| entry.uid == uid) {
             Some(entry) => self.user(&entry),
@@ -102,7 +103,7 @@ impl Files {
         }
     }
 
-    /// `name`, `uid`, `name:group`, `uid:gid`; empty is root.
+    /// Returns the user that an image names as `name`, `uid`, `name:group` or `uid:gid`. Empty text means root.
     fn by_image(&self, text: &str) -> Result<User, SpecError> {
         let (name, group) = text
             .split_once(':')
@@ -127,7 +128,7 @@ impl Files {
         found.ok_or_else(|| SpecError::NoGroup(group.to_owned()))
     }
 
-    /// Groups that list the user as a member.
+    /// Lists the groups that have the user as a member.
     fn memberships(&self, user: &str) -> Vec<u32> {
         self.groups()
             .filter(|(_, _, members)| members.split(',').any(|m| m == user))
@@ -135,7 +136,7 @@ impl Files {
             .collect()
     }
 
-    /// Lines that are no entries are skipped, as getpwnam does.
+    /// Lists the entries of the passwd file. Lines that are not entries are skipped, as by getpwnam.
     fn users(&self) -> impl Iterator<Item = PasswdEntry<'_>> {
         self.passwd.lines().filter_map(|line| {
             let mut f = line.split(':');
@@ -149,7 +150,7 @@ impl Files {
         })
     }
 
-    /// Name, gid, members.
+    /// Lists the entries of the group file: name, gid, and members separated by commas.
     fn groups(&self) -> impl Iterator<Item = (&str, u32, &str)> {
         self.group.lines().filter_map(|line| {
             let mut f = line.split(':');
@@ -176,16 +177,17 @@ fn read(layers: &[PathBuf], path: &'static str) -> Result<String, SpecError> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The entry at one name of the merged view.
+/// The file that has a given name in the merged view of the layers.
 enum Entry {
     Missing,
-    /// The directories that overlay each other, topmost first.
+    /// The directories of this name in the layers, topmost first.
     Directory(Vec<PathBuf>),
     Link(PathBuf),
     File(PathBuf),
 }
 
-/// Where a regular file of the merged layers lies; None when there is none. Links are followed inside the view.
+/// Finds a regular file in the merged layers, and returns its path. Returns None if there is no such file. Links are
+/// followed inside the view.
 fn lookup(layers: &[PathBuf], path: &str) -> std::io::Result<Option<PathBuf>> {
     let root: Vec<PathBuf> = layers.to_vec();
     let mut todo: Vec<String> = path.split('/').rev().map(str::to_owned).collect();
@@ -219,8 +221,8 @@ fn lookup(layers: &[PathBuf], path: &str) -> std::io::Result<Option<PathBuf>> {
     Ok(None)
 }
 
-/// Looks up a name as overlayfs does: the topmost entry wins, and directories merge until a whiteout, an opaque directory or
-/// a non-directory.
+/// Looks up a name as overlayfs does. The topmost entry wins. Directories are merged down to the first whiteout, opaque
+/// directory or file that is not a directory.
 fn entry(dirs: &[PathBuf], name: &str) -> std::io::Result<Entry> {
     let mut merged = Vec::new();
     for dir in dirs {
@@ -260,7 +262,7 @@ fn leaf(path: PathBuf, meta: &Metadata) -> std::io::Result<Entry> {
     if meta.is_symlink() {
         return Ok(Entry::Link(fs::read_link(&path)?));
     }
-    // A device or pipe named passwd would block or never end.
+    // Only a regular file is read: a device or pipe named passwd would block, or never end.
     Ok(if meta.is_file() {
         Entry::File(path)
     } else {
@@ -394,11 +396,11 @@ mod tests {
         };
         assert_eq!(text("etc/passwd").as_deref(), Some("app:x:1:1:\n"));
         assert_eq!(text("only/base").as_deref(), Some("x"));
-        // A link of an upper layer to a file of a lower one.
+        // A link in an upper layer leads to a file in a lower layer.
         fs::create_dir(top.path().join("etc")).unwrap();
         symlink("/nix/passwd", top.path().join("etc/passwd")).unwrap();
         assert_eq!(text("etc/passwd").as_deref(), Some("app:x:2:2:\n"));
-        // Out of the layer: the node's own /etc/passwd must not be read.
+        // The link leads out of the layer: the node's own files must not be read.
         fs::remove_file(top.path().join("etc/passwd")).unwrap();
         symlink(
             "../../../../../../../../etc/hostname",
@@ -406,10 +408,10 @@ mod tests {
         )
         .unwrap();
         assert_eq!(text("etc/passwd"), None);
-        // Loops end.
+        // A link that leads to itself ends with an error.
         symlink("/loop", top.path().join("loop")).unwrap();
         assert!(lookup(&layers, "loop").is_err());
-        // A file over a directory hides it.
+        // A file in an upper layer hides a directory of the same name.
         fs::write(top.path().join("nix"), "").unwrap();
         assert_eq!(text("nix/passwd"), None);
     }

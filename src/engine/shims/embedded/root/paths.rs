@@ -1,7 +1,7 @@
-//! Paths in the container's root: opened, and made where nothing is.
+//! Opens paths in the container's root, and makes missing files and directories.
 //!
-//! Invariants: a path is resolved with the container's root as the root, and no link of /proc into a process is followed. What
-//! was found is used by its descriptor.
+//! Invariants: a path is resolved with the container's root as the root, and no link of /proc into a process is
+//! followed. A file that was found is used by its descriptor.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -16,12 +16,12 @@ use nix::sys::stat::{Mode, SFlag, fstat, mkdirat, mknodat};
 
 use super::Root;
 
-/// Links followed on the way to what is made, as the kernel has it.
+/// Maximum number of links that are followed on the way to a missing file, the same as in the kernel.
 const MAX_LINKS: usize = 40;
-/// How often a path is resolved anew that others were changing meanwhile.
+/// Maximum number of times that a path is resolved again because other processes changed it meanwhile.
 const TRIES: usize = 64;
 
-/// The kind of file that is made where nothing is.
+/// The kind of file to make at a path where no file exists.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Kind {
     Directory,
@@ -47,8 +47,8 @@ impl Root {
         }
     }
 
-    /// Opens `path`. Where nothing is there, makes it, with the directories above it. A link that leads nowhere leads to
-    /// what is made.
+    /// Opens `path`. If it does not exist, makes it with its parent directories. If a link leads to a missing file,
+    /// makes that file.
     pub(super) fn make(&self, path: &Path, kind: Kind) -> nix::Result<OwnedFd> {
         let mut todo: VecDeque<OsString> = names(path).collect();
         let (mut done, mut links) = (PathBuf::from("/"), 0);
@@ -85,7 +85,7 @@ impl Root {
         Ok(at)
     }
 
-    /// Which file is at `path`; None where none is.
+    /// Returns device and inode of the file at `path`; None if there is no file.
     pub(super) fn identity(&self, path: &str) -> Option<(dev_t, ino_t)> {
         let found = self.open(Path::new(path), OFlag::O_PATH);
         let found = found.and_then(|found| fstat(&found)).ok()?;
@@ -112,13 +112,13 @@ fn make_one(above: &OwnedFd, name: &OsStr, kind: Kind) -> nix::Result<()> {
         ),
     };
     match made {
-        // Somebody else has made it meanwhile.
+        // Another process has made the file meanwhile.
         Err(Errno::EEXIST) => Ok(()),
         other => other,
     }
 }
 
-/// Names and `..`.
+/// Returns the parts of a path: names and `..`.
 fn names(path: &Path) -> impl DoubleEndedIterator<Item = OsString> + '_ {
     let all = path.components();
     all.filter(|c| matches!(c, Component::Normal(_) | Component::ParentDir))
@@ -161,7 +161,7 @@ mod tests {
         assert_eq!(make("/../../b", Kind::Directory), Ok(()));
         assert_eq!(made(&inside.join("b")), Some(true));
         assert_eq!(make("/loop", Kind::Directory), Err(Errno::ELOOP));
-        // What is there stays what it is.
+        // An existing file keeps its kind.
         assert_eq!(make("/new/b", Kind::Directory), Ok(()));
         assert_eq!(made(&inside.join("new/b")), Some(false));
         assert_eq!(make("/new/b/c", Kind::Directory), Err(Errno::ENOTDIR));

@@ -1,5 +1,5 @@
-//! Everything of a container's root file system that comes from the node, opened with the node's root: the root directory,
-//! the sources of the mounts as copies that are attached nowhere, and devices.
+//! The parts of a container's root file system that come from the node, opened with the node's root: the root
+//! directory, copies of the mounts' sources that are attached nowhere, and devices.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -13,7 +13,7 @@ use super::{is, is_procfs};
 use crate::base::sys::mount_tree::{Attributes, MountTree, Ties};
 use crate::engine::oci::{self, Spec};
 
-/// Devices of every container, as runc has them: name, major and minor number.
+/// Devices that every container has, as in runc: path, major and minor number.
 const DEVICES: [(&str, u64, u64); 6] = [
     ("/dev/null", 1, 3),
     ("/dev/zero", 1, 5),
@@ -23,12 +23,12 @@ const DEVICES: [(&str, u64, u64); 6] = [
     ("/dev/tty", 5, 0),
 ];
 
-/// A mount, with its source at hand.
+/// A mount to make in the container, with its source already opened.
 pub(super) struct Mount {
     pub(super) destination: String,
-    /// Name of what is mounted, for errors.
+    /// Name of the source or the file system, for error texts.
     pub(super) name: String,
-    /// Parts of it are taken away by their paths later, so these must stay what they are now.
+    /// True if paths below this mount are hidden later (proc and sysfs). Then no link may lead to its destination.
     pub(super) is_protected: bool,
     pub(super) what: What,
 }
@@ -46,7 +46,8 @@ pub(super) enum What {
         is_dir: bool,
         is_procfs: bool,
     },
-    /// A new file system. One of processes is that of whoever makes it, so that is done in the container.
+    /// A new file system. It is made inside the container, because a procfs shows the processes of its maker's
+    /// namespace.
     New { kind: String, options: Options },
 }
 
@@ -56,7 +57,7 @@ pub(super) struct Options {
     pub(super) recursive: bool,
     pub(super) attributes: Attributes,
     pub(super) ties: Option<Ties>,
-    /// The file system's own.
+    /// Options that belong to the file system, as names with optional values.
     pub(super) rest: Vec<(String, Option<String>)>,
 }
 
@@ -76,7 +77,7 @@ impl Options {
             "noatime" => Attributes::NO_ATIME,
             "strictatime" => Attributes::STRICT_ATIME,
             "nodiratime" => Attributes::NO_DIR_ATIME,
-            // What a mount is anyway.
+            // These words are the default of every mount.
             "rw" | "suid" | "dev" | "exec" | "relatime" | "atime" | "diratime" | "defaults"
             | "bind" => return,
             "rbind" => return self.recursive = true,
@@ -94,18 +95,18 @@ impl Options {
     }
 }
 
-/// A device to make.
+/// A device to make in the container.
 pub(super) struct Device {
     pub(super) path: String,
     pub(super) kind: SFlag,
     pub(super) number: (u64, u64),
     pub(super) mode: u32,
     pub(super) owner: (u32, u32),
-    /// The node's own, where this process may make none: in a user namespace.
+    /// Copy of the node's own device, if this process cannot make devices (in a user namespace); else None.
     pub(super) of_node: Option<MountTree>,
 }
 
-/// Everything that comes from the node.
+/// Everything in the container's root file system that comes from the node.
 pub(in crate::engine::shims::embedded) struct Sources {
     pub(super) path: PathBuf,
     pub(super) root: MountTree,
@@ -114,12 +115,12 @@ pub(in crate::engine::shims::embedded) struct Sources {
 }
 
 impl Sources {
-    /// Opens them, in the container's mount namespace, which is still a copy of the node's. `proc` is where the procfs of the
-    /// process namespace that is joined is mounted. With `bound` devices are the node's own files: this process may make
-    /// none.
+    /// Opens the sources in the container's mount namespace, which is still a copy of the node's. `proc` is the path at
+    /// which the procfs of a joined process namespace is mounted. `bound` is true if this process cannot make devices,
+    /// so that the node's own device files are bound.
     ///
     /// # Errors
-    /// Returns [`RootError`] about what cannot be opened.
+    /// Returns [`RootError`] about the source that cannot be opened.
     pub(in crate::engine::shims::embedded) fn open(
         config: &Spec,
         proc: Option<&Path>,
@@ -138,7 +139,7 @@ impl Sources {
             .map(|m| read_mount(m, proc))
             .collect::<Result<Vec<_>, _>>()?;
         let is_bound = |m: &Mount| m.is_at_dev() && matches!(m.what, What::Copy { .. });
-        // As in runc: a /dev of the pod's own is complete.
+        // As in runc, a /dev that the pod mounts itself counts as complete.
         let devices = match mounts.iter().any(is_bound) {
             true => Vec::new(),
             false => devices(config.linux.devices.as_deref().unwrap_or_default(), bound)?,
@@ -152,7 +153,7 @@ impl Sources {
     }
 }
 
-/// Follows links: the paths are the node's.
+/// Opens a path of the node and copies its mount. Links are followed, because the path is podprobe's own.
 fn source(path: &Path, recursive: bool) -> io::Result<(MountTree, OwnedFd)> {
     let opened = open(path, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty())?;
     let tree = match recursive {
@@ -174,7 +175,8 @@ fn read_mount(m: &oci::Mount, proc: Option<&Path>) -> Result<Mount, RootError> {
     let is_protected = matches!(kind.as_str(), "proc" | "sysfs");
     let is_bind = kind == "bind" || m.options.iter().any(|w| w == "bind" || w == "rbind");
     let from = match (kind.as_str(), proc) {
-        // Nobody but a process inside can make it, and none of ours is to be there with the rights for that.
+        // Only a process inside the namespace could mount its procfs, and no privileged process of podprobe may be
+        // inside.
         ("proc", Some(proc)) => proc.to_owned(),
         _ if is_bind => m.source.clone(),
         _ => {
