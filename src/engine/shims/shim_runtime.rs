@@ -1,7 +1,8 @@
-//! The runtime of this node: sandbox holders and shims, found again by their records.
+//! The runtime of this node, with sandbox holders and shims. A new daemon finds them again by their records.
 //!
-//! Invariants: all that is known is in the records; the cache in memory only saves reading what never changes. Shims and
-//! holders are waited for by pid, one at a time, never all children at once: other threads wait for their own.
+//! Invariants: the records have all the state. The cache in memory only saves reading records that never change. The
+//! daemon waits for shims and holders by pid, each by itself and never for any child: other threads wait for their own
+//! children.
 
 mod by_pod;
 mod listing;
@@ -51,58 +52,60 @@ use start::CreatedContainer;
 
 use super::{POD_PROC, SCHEME, UNFILTERED_DEVICES};
 
-/// How long a killed process may take to end: the kernel may be writing for it.
+/// Longest wait for the end of a killed process: the kernel may still be writing for it.
 const KILL_LIMIT: Duration = Duration::from_secs(10);
 /// Suffix of a record directory that is being written.
 const NEW: &str = ".new";
 /// Suffix of a record directory that cannot be read.
 const CORRUPT: &str = ".corrupt";
 
-/// Containers run by shims, with the embedded OCI runtime or an OCI runtime binary.
+/// A runtime in which shims run containers, with the embedded OCI runtime or an OCI runtime binary.
 pub struct ShimRuntime {
     layout: Layout,
     images: ImageStore,
-    /// Path of this program, for the inner roles.
+    /// Path of this program, for starting shims and holders.
     program: PathBuf,
     choice: RuntimeChoice,
-    /// Runtimes by the name of a runtime class.
+    /// OCI runtimes by the name of their runtime class.
     classes: BTreeMap<String, RuntimeChoice>,
-    /// Containers run also where the kernel cannot filter their devices.
+    /// True if containers also run on a node whose kernel cannot filter their devices.
     unfiltered_devices: bool,
     networks: Arc<Networks>,
     log_max_size: u64,
     log_max_files: u32,
     boot_id: String,
     cache: Mutex<Cache>,
-    /// By container id: what an exec needs of its config.json, which never changes. Of no more containers than there are.
+    /// The part of each container's config.json that an exec needs, by container id. It never changes. Entries of
+    /// removed containers are dropped.
     configs: Mutex<HashMap<ContainerId, Arc<nsexec::Config>>>,
-    /// Containers that this daemon is creating or starting.
+    /// Ids of the containers and sandboxes that this daemon is creating or starting.
     starting: Mutex<HashSet<String>>,
-    /// Containers that are created and wait for the word to start.
+    /// Created containers that wait for the start message, by id.
     created: Mutex<HashMap<String, CreatedContainer>>,
-    /// Shims and holders that are our children.
+    /// Shims and holders that are children of this process.
     children: Mutex<Vec<Child>>,
-    /// A lock: held for reading while a container starts and its cgroups are made, for writing while cgroups are removed.
+    /// A lock for cgroups: a start of a container holds it for reading while cgroups are made, and a removal of cgroups
+    /// holds it for writing.
     cgroup_gate: RwLock<()>,
     /// True if there may be cgroups that no record names.
     unused_cgroups: AtomicBool,
-    /// True once processes that no record names have been looked for.
+    /// True once the daemon has looked for processes that no record names.
     has_ended_unrecorded: AtomicBool,
-    /// True once it has been said that shims and holders stay in the daemon's cgroup.
+    /// True once a warning was logged that shims and holders stay in the daemon's cgroup.
     shims_stay: AtomicBool,
-    /// The daemon is ending. Its descriptor is there from the start.
+    /// Set when the daemon is ending. Its descriptor exists from the start.
     interrupt: Cancel,
     sessions: Sessions,
 }
 
-/// A poisoned lock is used on: what it guards is a cache, or a list that a panic cannot leave half changed.
+/// Locks a mutex, even if it is poisoned: the data are a cache, or a list that a panic cannot leave half changed.
 fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
     m.locked()
 }
 
 impl ShimRuntime {
-    /// A runtime over the records below `layout`; makes the directories and clears away what an interrupted start or
-    /// removal has left. The layout is absolute, because the shims do not share our working directory.
+    /// Makes a runtime over the records below `layout`. Makes the directories, and removes what an interrupted start or
+    /// removal has left. The layout must be absolute, because the shims have another working directory.
     ///
     /// Errors: the directories cannot be made.
     pub fn new(layout: Layout, options: ShimOptions, images: ImageStore) -> io::Result<Self> {
@@ -141,30 +144,30 @@ impl ShimRuntime {
         Ok(runtime)
     }
 
-    /// Takes the inner roles from another binary than this process's own; for tests, whose own binary has none.
+    /// Uses another binary for shims and holders. Tests need this, because a test's own binary cannot run these roles.
     #[must_use]
     pub fn with_program(mut self, program: impl Into<PathBuf>) -> Self {
         self.program = program.into();
         self
     }
 
-    /// The networks of its sandboxes, for who mends them.
+    /// Returns the networks of the sandboxes, for the code that repairs them.
     pub fn networks(&self) -> Arc<Networks> {
         self.networks.clone()
     }
 
-    /// The ids of all sandboxes that are recorded.
+    /// Returns the ids of all sandboxes that have a record.
     pub fn sandboxes(&self) -> Vec<String> {
         names(&self.layout.sandboxes())
     }
 
-    /// Readable when the daemon is ending.
+    /// Returns a descriptor that becomes readable when the daemon is ending.
     fn ending(&self) -> BorrowedFd<'_> {
         self.interrupt.fd().expect("it is there from the start")
     }
 
-    /// Clears away directories that never became records or were on their way out, and writable layers whose record is
-    /// gone: the records usually lie on a tmpfs, the layers do not.
+    /// Removes directories that never became records or whose removal was interrupted. Also removes writable layers
+    /// without a record: the records are usually on a tmpfs and vanish at a reboot, but the layers stay.
     fn sweep(&self) {
         for dir in [self.layout.sandboxes(), self.layout.containers()] {
             for name in names(&dir)
@@ -174,7 +177,7 @@ impl ShimRuntime {
                 let _ = fs::remove_dir_all(dir.join(name));
             }
         }
-        // A list that cannot be read names nothing, and would cost every running container its layer.
+        // If the records cannot be listed, no layer is removed: every running container could lose its own.
         let known: HashSet<String> = match listed(&self.layout.containers()) {
             Ok(names) => names.into_iter().collect(),
             Err(e) => {
@@ -194,16 +197,16 @@ impl ShimRuntime {
         }
     }
 
-    /// `<embedded: this program + oci>`, or the OCI runtime binary.
+    /// Returns the default OCI runtime's command: the embedded one (this program with the argument `oci`), or a binary.
     fn runtime_command(&self) -> Vec<PathBuf> {
         self.command_of(&self.choice, None)
     }
 
-    /// The command of a sandbox's runtime class. `pod_proc` is where the procfs of the processes that its containers share is
-    /// mounted.
+    /// Returns the command of the OCI runtime for a runtime class; an empty class means the default. `pod_proc` is the
+    /// path at which the procfs of the pod's shared process namespace is mounted.
     ///
     /// # Errors
-    /// Returns the kubelet's sentence about an unknown class, and the names of the classes that there are.
+    /// Returns the kubelet's sentence about an unknown class, with the names of the known classes.
     fn class_command(
         &self,
         class: &str,
@@ -238,10 +241,10 @@ impl ShimRuntime {
         }
     }
 
-    /// Starts an inner role on a record directory. What it says on stderr is kept there.
+    /// Starts a shim or holder on a record directory. Its stderr goes to a file there.
     ///
-    /// `/proc/self/exe` is resolved by the new process before it becomes another: it is the file we were started from,
-    /// also when that has been replaced on the disk.
+    /// The new process resolves `/proc/self/exe` before its execve. So it runs the file from which this daemon was
+    /// started, even if that file was replaced on the disk.
     fn spawn_role(&self, role: &str, dir: &Path) -> io::Result<Child> {
         let stderr = File::create(dir.join("stderr"))?;
         let mut command = Command::new(&self.program);
@@ -253,7 +256,7 @@ impl ShimRuntime {
             .spawn()
     }
 
-    /// Runs what takes a record directory away. Meanwhile and afterwards nobody writes the record again.
+    /// Runs `take`, which removes the record directory of `id`. From now on no thread writes this record again.
     fn taking_away<T>(&self, id: &str, take: impl FnOnce() -> T) -> T {
         lock(&self.cache).leaving.insert(id.to_owned());
         let result = take();
@@ -264,8 +267,8 @@ impl ShimRuntime {
         result
     }
 
-    /// Waits for those of our children that have ended, or for one of them. It asks for each child, so only what looks at all
-    /// pods does that for all.
+    /// Reaps those shims and holders that have ended, or only the child `only`. This costs a system call for each
+    /// child, so only a call for all pods checks all children.
     fn reap(&self, only: Option<i32>) {
         let is_asked = |c: &Child| only.is_none_or(|pid| c.id() == pid as u32);
         lock(&self.children).retain_mut(|c| !is_asked(c) || matches!(c.try_wait(), Ok(None)));
@@ -276,7 +279,7 @@ impl ShimRuntime {
     }
 }
 
-/// Kills one process and waits for it, best effort.
+/// Kills a process and waits for its end. Returns false if it has not ended in time.
 fn kill_process(p: Process) -> bool {
     match p.open() {
         Ok(Some(fd)) => fd.send(libc::SIGKILL).is_ok() && fd.wait(KILL_LIMIT).unwrap_or(false),
@@ -284,12 +287,12 @@ fn kill_process(p: Process) -> bool {
     }
 }
 
-/// The names in a directory; none when there is no directory, or when it cannot be read.
+/// Lists the names in a directory; empty if the directory does not exist or cannot be read.
 fn names(dir: &Path) -> Vec<String> {
     listed(dir).unwrap_or_default()
 }
 
-/// The names in a directory, all or an error; none when there is no directory.
+/// Lists all names in a directory, or fails. Empty if the directory does not exist.
 fn listed(dir: &Path) -> io::Result<Vec<String>> {
     let entries = match fs::read_dir(dir) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -301,7 +304,7 @@ fn listed(dir: &Path) -> io::Result<Vec<String>> {
         .collect())
 }
 
-/// 64 random hex digits, from the kernel and not from a file: a node may lack /dev/urandom.
+/// Makes a new id of 64 random hex digits. The bytes come from a system call, because a node may lack /dev/urandom.
 fn new_id() -> io::Result<String> {
     let mut bytes = [0; 32];
     SystemRandom::new()
@@ -354,11 +357,11 @@ impl Runtime for ShimRuntime {
             self.reap(None);
         }
         let listing = self.listing(pod)?;
-        // Before any pod starts: that waits for a listing.
+        // Must happen before any pod starts, and pods start only after a listing.
         if pod.is_none() && !self.has_ended_unrecorded.swap(true, Ordering::SeqCst) {
             self.end_unrecorded();
         }
-        // Where there is no pod, a proxy may have begun and ended since the last listing.
+        // Without pods, a proxy may have started and ended since the last listing.
         let unused = self.unused_cgroups.load(Ordering::SeqCst) || listing.sandboxes.is_empty();
         if pod.is_none() && unused {
             self.remove_unused_cgroups();
@@ -492,12 +495,12 @@ impl Runtime for ShimRuntime {
     }
 }
 
-/// The root directory of a process, with its mounts.
+/// Opens the root directory of a process, with its mounts.
 fn root_of(process: Process) -> io::Result<OwnedFd> {
     let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
     let path = format!("/proc/{}/root", process.pid);
     let root = nix::fcntl::open(path.as_str(), flags, Mode::empty())?;
-    // Compared after the open: the process that has the pid now also had it then.
+    // Compared after the open: if the process is alive now, it also had the pid when the directory was opened.
     match task::look(process.pid)? == Some(process.start_time) {
         true => Ok(root),
         false => Err(io::ErrorKind::NotFound.into()),
@@ -508,13 +511,13 @@ fn is_executable(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
 }
 
-/// True if `name` can be the name of a record's directory: 64 hex digits.
+/// Returns true if `name` can be the name of a record directory: 64 hex digits.
 fn is_id(name: &OsStr) -> bool {
     name.len() == 64 && name.as_encoded_bytes().iter().all(u8::is_ascii_hexdigit)
 }
 
-/// Which images containers use, by the records below `layout` and by what is mounted; needs no daemon. A record that
-/// cannot be read may name any image, so then all are in use.
+/// Returns the images that containers use, from the records below `layout` and from the mounts. Needs no daemon. A
+/// record that cannot be read may name any image, so then all images count as in use.
 pub fn images_in_use(layout: &Layout) -> ImagesInUse {
     let mut in_use = recorded_images(layout);
     in_use.add_mounted();
@@ -530,7 +533,7 @@ fn recorded_images(layout: &Layout) -> ImagesInUse {
     for name in containers {
         let record = fs::read(layout.containers().join(name).join(CONTAINER));
         match record.map(|bytes| serde_json::from_slice::<ContainerRecord>(&bytes)) {
-            // One without its image says nothing of it.
+            // A record without an image id does not tell which image it uses, and is treated as damaged.
             Ok(Ok(record)) if !record.image_id.is_empty() => {
                 in_use.add(&record.image_id, &record.layers);
                 let volumes = record.image_mounts.iter();
@@ -541,7 +544,7 @@ fn recorded_images(layout: &Layout) -> ImagesInUse {
                     e.kind(),
                     io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
                 ) => {}
-            // Damaged, or not to be read right now.
+            // The record is damaged, or cannot be read now.
             Ok(_) | Err(_) => in_use.assume_everything(),
         }
     }

@@ -1,20 +1,20 @@
-//! What is known of records: by the record's id, and by its pod.
+//! A collection of records, which are found by their own id and by their pod.
 //!
-//! Invariants: both always say the same. The records of one pod are found without a look at those of all.
+//! Invariants: both indices always agree. Finding the records of one pod does not examine the records of other pods.
 
 use std::collections::HashMap;
 use std::collections::hash_map::{self, Entry};
 
 /// A record that belongs to a pod.
 pub(super) trait OfPod {
-    /// The UID of its pod; it never changes.
+    /// Returns the UID of the record's pod, which never changes.
     fn uid(&self) -> &str;
 }
 
-/// See the module.
+/// A collection of records, which are found by their own id and by their pod.
 pub(super) struct ByPod<T> {
     all: HashMap<String, T>,
-    /// The ids of each pod's records, by its UID; of no pod without one.
+    /// Ids of each pod's records, by the pod's UID. A pod without records has no entry.
     of_pods: HashMap<String, Vec<String>>,
 }
 
@@ -60,7 +60,7 @@ impl<T: OfPod> ByPod<T> {
         self.all.values_mut()
     }
 
-    /// The pods that have any.
+    /// Lists the UIDs of the pods that have a record.
     pub(super) fn pods(&self) -> impl Iterator<Item = &String> {
         self.of_pods.keys()
     }
@@ -69,17 +69,17 @@ impl<T: OfPod> ByPod<T> {
         self.of_pods.contains_key(uid)
     }
 
-    /// The ids of a pod's records.
+    /// Returns the ids of a pod's records.
     pub(super) fn ids_of(&self, uid: &str) -> &[String] {
         self.of_pods.get(uid).map_or(&[], Vec::as_slice)
     }
 
-    /// The records of a pod.
+    /// Returns the records of a pod.
     pub(super) fn of(&self, uid: &str) -> impl Iterator<Item = &T> {
         self.ids_of(uid).iter().filter_map(|id| self.all.get(id))
     }
 
-    /// Adds a record that is not there yet. A record with the same id is replaced.
+    /// Adds a record. A record with the same id is replaced.
     pub(super) fn add(&mut self, id: String, record: T) {
         self.remove(&id);
         let of_pod = self.of_pods.entry(record.uid().to_owned()).or_default();

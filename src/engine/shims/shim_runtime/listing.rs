@@ -1,4 +1,4 @@
-//! What the records say: PLEG's listing, and the lookups of the other operations.
+//! Reads the records, for PLEG's listing and for the lookups of other operations.
 
 use std::collections::HashSet;
 use std::fs;
@@ -23,39 +23,40 @@ use crate::engine::shims::state::{
     Process, SANDBOX, STATE, SandboxRecord, SandboxState,
 };
 
-/// Records that never change, and the last state read.
+/// A cache of records that never change, and of the last state that was read.
 #[derive(Default)]
 pub(super) struct Cache {
     pub(super) containers: ByPod<KnownContainer>,
     pub(super) sandboxes: ByPod<KnownSandbox>,
-    /// Records that this runtime is removing.
+    /// Ids of the records that this runtime is removing.
     pub(super) leaving: HashSet<String>,
-    /// The record directories have been read: what is not here and not in the two sets below is not there.
+    /// True once the record directories have been read. After that, a record that is neither here nor in the next two
+    /// sets does not exist.
     is_whole: bool,
-    /// Made by this daemon since, and not read yet.
+    /// Ids of containers that this daemon has made since the last listing, and has not read yet.
     pub(super) new_containers: HashSet<String>,
     pub(super) new_sandboxes: HashSet<String>,
-    /// Passes over the record directories.
+    /// Number of passes over the record directories.
     #[cfg(test)]
     passes: usize,
-    /// When the shims of running containers were last looked for.
+    /// Time at which the daemon last checked the shims of running containers.
     shims_looked_at: Option<Moment>,
 }
 
-/// A shim that was killed is noticed within this: of a container that runs nobody else asks for it.
+/// Time between two checks for shims that were killed. No other code checks the shim of a running container.
 const SHIM_LOOK: Duration = Duration::from_secs(5);
 
-/// A container as last read.
+/// A container, as last read from its records.
 #[derive(Clone)]
 pub(super) struct KnownContainer {
     pub(super) record: Arc<ContainerRecord>,
     pub(super) state: Option<ContainerState>,
     pub(super) exit: Option<Arc<ExitRecord>>,
-    /// True once it has been said that the container's shim is gone.
+    /// True once it was logged that the container's shim is gone.
     loss_reported: bool,
 }
 
-/// A sandbox as last read.
+/// A sandbox, as last read from its records.
 #[derive(Clone)]
 pub(super) struct KnownSandbox {
     pub(super) record: Arc<SandboxRecord>,
@@ -64,21 +65,22 @@ pub(super) struct KnownSandbox {
     pub(super) network: Option<NetworkRecord>,
 }
 
-/// The facts that the state of a container without an exit record follows from.
+/// The facts from which the state of a container without an exit record follows.
 #[derive(Clone, Copy, Debug, Default)]
 struct Evidence {
-    /// The container's records are of this boot.
+    /// True if the container's records are from this boot.
     this_boot: bool,
-    /// `start` succeeded.
+    /// True if the start of the container succeeded.
     started: bool,
-    /// The container's first process runs.
+    /// True if the container's first process runs.
     alive: bool,
-    /// The container's shim runs, or this daemon is starting the container, or nobody needs to ask.
+    /// True if the container's shim runs, if this daemon is starting the container, or if the shim does not matter.
     shim_alive: bool,
 }
 
-/// The state of a container without an exit record. While its shim lives, it is created or running, as the shim has recorded.
-/// After its shim was killed, it runs as long as its process does. What a reboot ended has exited. Everything else is unknown.
+/// Returns the state of a container without an exit record. While its shim lives, the container is created or running,
+/// as the shim has recorded. After the shim was killed, the container runs as long as its first process. A container of
+/// an earlier boot has exited. In every other case the state is unknown.
 fn live_state(f: Evidence) -> RuntimeState {
     match f {
         Evidence {
@@ -89,7 +91,7 @@ fn live_state(f: Evidence) -> RuntimeState {
             alive: true,
             ..
         } => RuntimeState::Running,
-        // It has just ended and the shim is about to say so.
+        // The container has just ended, and the shim is about to record it.
         Evidence {
             started: true,
             shim_alive: true,
@@ -124,8 +126,8 @@ impl KnownContainer {
             .is_some_and(Process::alive)
     }
 
-    /// True if the container runs and its shim does not. The shim is looked at first, because a container that ends does so
-    /// before its shim.
+    /// Returns true if the container runs but its shim does not. The shim is checked first, because a container always
+    /// ends before its shim.
     fn has_lost_its_shim(&self, boot_id: &str) -> bool {
         let started = self.exit.is_none()
             && self
@@ -141,7 +143,7 @@ impl KnownContainer {
 }
 
 impl ShimRuntime {
-    /// All that is recorded, or what is recorded of one pod.
+    /// Lists all sandboxes and containers that have a record, or only those of one pod.
     pub(super) fn listing(&self, pod: Option<&str>) -> Result<Listing, RuntimeError> {
         self.refresh(pod).map_err(|e| {
             let dir = self.layout.run_dir();
@@ -166,8 +168,8 @@ impl ShimRuntime {
         })
     }
 
-    /// Brings the cache up to date. For one pod its records and the new ones are looked at and no directory is read, so
-    /// that the work for one pod does not grow with the number of all.
+    /// Brings the cache up to date. For one pod, only its records and new records are read, and no directory is listed.
+    /// So the work for one pod does not grow with the number of all pods.
     pub(super) fn refresh(&self, only: Option<&str>) -> io::Result<()> {
         if let Some(uid) = only
             && self.refresh_pod(uid)?
@@ -177,7 +179,8 @@ impl ShimRuntime {
         self.refresh_all(only)
     }
 
-    /// False when the directories have to be read: they have not been, or somebody else has removed a record.
+    /// Brings the cache up to date for one pod. Returns false if the directories must be read first: they were never
+    /// read, or another program has removed a record.
     fn refresh_pod(&self, uid: &str) -> io::Result<bool> {
         let mut cache = lock(&self.cache);
         if !cache.is_whole {
@@ -211,7 +214,7 @@ impl ShimRuntime {
         Ok(true)
     }
 
-    /// Passes once over the record directories. Of the known records, only those of the pod `only` are looked at again;
+    /// Passes once over the record directories. Known records are read again only if they belong to the pod `only`;
     /// without `only`, all of them are.
     fn refresh_all(&self, only: Option<&str>) -> io::Result<()> {
         let (containers, sandboxes) = (self.layout.containers(), self.layout.sandboxes());
@@ -249,7 +252,8 @@ impl ShimRuntime {
         Ok(())
     }
 
-    /// A container runs on without its shim, but nobody reads its output or learns how it ends: that is said once.
+    /// Logs each container once that has lost its shim. Such a container runs on, but no process reads its output or
+    /// learns how it ends.
     fn look_for_shims(&self, cache: &mut Cache, now: Moment) {
         if cache
             .shims_looked_at
@@ -276,7 +280,8 @@ impl ShimRuntime {
         }
     }
 
-    /// An error is ours, such as no descriptors: what cannot be looked at is neither gone nor damaged.
+    /// Brings a container in the cache up to date. An error means that a record cannot be read now, for example because
+    /// no descriptors are left. It does not mean that the record is gone or damaged.
     fn refresh_container(&self, cache: &mut Cache, id: String) -> io::Result<()> {
         let dir = self.layout.containers().join(&id);
         if !cache.containers.contains(&id) {
@@ -310,7 +315,8 @@ impl ShimRuntime {
                 e.state = self.rebuilt_state(&e.record, &dir).or(e.state.take());
             }
         }
-        // Looked at before the exit record: whoever ends writes it first, so what is dead here has it.
+        // Checked before the exit record: a shim writes the record before it ends, so if both are dead here, the record
+        // exists.
         let dead = !e.process_alive() && !e.shim_alive();
         if dead || dir.join(EXIT).exists() {
             e.exit = self.exit_of(&dir, dead)?.map(Arc::new);
@@ -358,8 +364,8 @@ impl ShimRuntime {
         Ok(())
     }
 
-    /// A container nobody can name: its processes are ended, its directory is kept for a person to look at. An error
-    /// leaves everything as it is.
+    /// Ends the processes of a container whose record cannot be used, and keeps its directory for a person to examine.
+    /// After an error everything is as it was.
     fn set_aside(&self, id: &str) -> io::Result<()> {
         let dir = self.layout.containers().join(id);
         let state = state::try_read::<ContainerState>(&dir, STATE)?;
@@ -370,7 +376,7 @@ impl ShimRuntime {
         {
             super::kill_process(p);
         }
-        // Without its state, the OCI runtime still knows the container's process and cgroups.
+        // The OCI runtime may know the container's process and cgroups even if there is no state record.
         self.clear_leftovers(
             id,
             &self.runtime_command(),
@@ -401,7 +407,7 @@ impl ShimRuntime {
                 "cannot use the record of {id}: its processes were ended and it is kept as {}",
                 aside.display()
             ),
-            // Removed by another thread in the meantime.
+            // Another thread has removed the directory in the meantime.
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
             Err(e) => log::error!("cannot set the record {} aside: {e}", dir.display()),
         }
@@ -421,7 +427,8 @@ impl ShimRuntime {
         };
         SandboxStatus {
             id: ContainerId::new(SCHEME, &r.id),
-            // A daemon that was killed in between has left it without a network: the pod gets another.
+            // If a daemon was killed before it had set up the network, the sandbox is not ready, and the pod gets a new
+            // one.
             ready: e.network.is_some() && e.record.is_usable() && self.holder(e).is_some(),
             network,
             created_at: r.created_at,
@@ -433,7 +440,7 @@ impl ShimRuntime {
         }
     }
 
-    /// The living holder.
+    /// Returns the holder of a sandbox if it is alive.
     pub(super) fn holder(&self, e: &KnownSandbox) -> Option<Process> {
         e.state
             .as_ref()
@@ -503,7 +510,7 @@ impl ShimRuntime {
         }
         let started = e.state.as_ref().is_some_and(|s| s.started.is_some());
         let alive = e.process_alive();
-        // Of a container that runs nobody asks for the shim.
+        // The shim of a running container is not checked here.
         let shim_alive =
             started && alive || e.shim_alive() || lock(&self.starting).contains(&e.record.id);
         live_state(Evidence {
@@ -514,7 +521,7 @@ impl ShimRuntime {
         })
     }
 
-    /// A container as it is now; None when there is none of that id.
+    /// Returns a container as it is now; None if no container has this id.
     pub(super) fn find(&self, id: &ContainerId) -> Option<KnownContainer> {
         if !is_id(id.as_str().as_ref()) {
             return None;
@@ -528,7 +535,8 @@ impl ShimRuntime {
         cache.containers.get(id.as_str()).cloned()
     }
 
-    /// A record that is known and not there was removed by somebody else.
+    /// Restores all records if `is_known` returns true: the record is in the cache, so another program has removed its
+    /// files.
     fn restore_if_known(&self, is_known: impl FnOnce(&Cache) -> bool) -> Option<()> {
         let known = is_known(&lock(&self.cache));
         known.then(|| {
@@ -536,7 +544,7 @@ impl ShimRuntime {
         })
     }
 
-    /// A sandbox as it is now.
+    /// Returns a sandbox as it is now; None if no sandbox has this id.
     pub(super) fn find_sandbox(&self, id: &ContainerId) -> Option<KnownSandbox> {
         if !is_id(id.as_str().as_ref()) {
             return None;
@@ -550,7 +558,7 @@ impl ShimRuntime {
         cache.sandboxes.get(id.as_str()).cloned()
     }
 
-    /// The record and first process of a running container.
+    /// Returns the record and the first process of a running container.
     pub(super) fn running(
         &self,
         id: &ContainerId,
@@ -578,8 +586,8 @@ impl ShimRuntime {
         }
     }
 
-    /// The record and first process of a container that was seen running. Whoever enters that process has to check anyway
-    /// that it still is the same one.
+    /// Returns the record and the first process of a container that was seen running. The process may have ended since,
+    /// so code that enters it must check that it is still the same process.
     fn started(&self, id: &ContainerId) -> Option<(Arc<ContainerRecord>, Process)> {
         let cache = lock(&self.cache);
         let e = cache.containers.get(id.as_str())?;
@@ -589,7 +597,8 @@ impl ShimRuntime {
         Some((e.record.clone(), state.process?))
     }
 
-    /// Returns the part of a container's configuration that an exec needs. It is read with the container's first exec.
+    /// Returns the part of a container's configuration that an exec needs. The container's first exec reads it from the
+    /// file.
     pub(super) fn config(&self, id: &ContainerId) -> io::Result<Arc<nsexec::Config>> {
         if let Some(known) = lock(&self.configs).get(id) {
             return Ok(known.clone());
@@ -600,7 +609,7 @@ impl ShimRuntime {
             .join(id.as_str())
             .join("bundle/config.json");
         let config: Arc<nsexec::Config> = Arc::new(serde_json::from_slice(&fs::read(file)?)?);
-        // Not both locks at once: whoever writes records again takes them in the other order.
+        // Never holds both locks at once: the code that restores records locks them in the other order.
         let known: HashSet<String> = lock(&self.cache).containers.ids().cloned().collect();
         let mut all = lock(&self.configs);
         all.retain(|id, _| known.contains(id.as_str()));
@@ -612,7 +621,8 @@ impl ShimRuntime {
         let fail = |why: &str| {
             RuntimeError::failed(format!("cannot enter the network of pod {uid}: {why}"))
         };
-        // The cache is enough: PLEG keeps it, and a holder in it is checked by its start time, here and when it is entered.
+        // The cache is up to date enough, because PLEG refreshes it. A holder in it is checked by its start time, both
+        // here and when its namespace is entered.
         let newest = |cache: &Cache| {
             let of_pod = cache.sandboxes.of(uid);
             of_pod
@@ -632,16 +642,16 @@ impl ShimRuntime {
     }
 }
 
-/// Reason of an end nobody saw.
+/// Reason for an end that no process has seen.
 pub(super) const UNKNOWN: &str = "Unknown";
 
-/// True if a record directory was taken away since it was listed. No process is looked for then, because such a search asks
-/// every process.
+/// Returns true if a record directory was removed since it was listed. Then no search for its process is made, because
+/// such a search examines every process.
 fn is_gone(dir: &Path) -> bool {
     fs::symlink_metadata(dir).is_err_and(|e| e.kind() == io::ErrorKind::NotFound)
 }
 
-/// The record directories in `dir`; none when somebody has removed it.
+/// Lists the ids of the record directories in `dir`; empty if another program has removed `dir`.
 fn ids(dir: &Path) -> io::Result<HashSet<String>> {
     let mut found = HashSet::new();
     let entries = match fs::read_dir(dir) {

@@ -1,8 +1,8 @@
-//! Records that are damaged or gone, made again from what the kernel and the roles themselves know.
+//! Rebuilds damaged or missing records from the kernel, and from the copies that shims and holders keep.
 //!
-//! Invariants: a damaged record costs no running container. What the shims and holders of an earlier daemon hold is
-//! found also when /run was cleared while no daemon ran; and what runs in a pod's cgroup without any record is ended,
-//! because the pod that it was of is started again.
+//! Invariants: a damaged record costs no running container. Shims and holders of an earlier daemon are found even if
+//! /run was cleared while no daemon ran. Processes in a pod's cgroup without any record are killed, because their pod
+//! is started again.
 
 use std::collections::HashSet;
 use std::fs;
@@ -28,11 +28,11 @@ use crate::engine::shims::state::{
 };
 use crate::net::network::NetworkKind;
 
-/// Exit code of a container whose end nobody has seen.
+/// Exit code of a container if no process has seen its end.
 const UNSEEN: i32 = 137;
 
 impl ShimRuntime {
-    /// The record of a container, from its shim.
+    /// Rebuilds the record of a container from the copy that its shim keeps, and writes it.
     pub(super) fn rebuilt_container(&self, id: &str) -> Option<ContainerRecord> {
         let dir = self.layout.containers().join(id);
         let shim = roles::of_dir(roles::SHIM, &dir, &self.layout.shims_cgroup())?;
@@ -41,7 +41,7 @@ impl ShimRuntime {
         Some(record)
     }
 
-    /// The record of a sandbox, from its holder.
+    /// Rebuilds the record of a sandbox from the copy that its holder keeps, and writes it.
     pub(super) fn rebuilt_sandbox(&self, id: &str) -> Option<SandboxRecord> {
         let dir = self.layout.sandboxes().join(id);
         let holder = roles::of_dir(roles::SANDBOX, &dir, &self.layout.shims_cgroup())?;
@@ -50,7 +50,8 @@ impl ShimRuntime {
         Some(record)
     }
 
-    /// Finds what runs for a container of this boot that nobody is starting just now, and writes that down as its state.
+    /// Finds the running processes of a container and records them as its state. Returns None for a container of
+    /// another boot, or one that this daemon is starting.
     pub(super) fn rebuilt_state(
         &self,
         record: &ContainerRecord,
@@ -64,7 +65,7 @@ impl ShimRuntime {
         Some(state)
     }
 
-    /// The holder of a sandbox: its containers name it, else its command line does.
+    /// Finds the holder of a sandbox: from the record of a container in it, else from the holder's command line.
     pub(super) fn rebuilt_holder(
         &self,
         containers: &ByPod<KnownContainer>,
@@ -85,8 +86,8 @@ impl ShimRuntime {
         Some(state)
     }
 
-    /// How a container ended. Of a damaged record there is a copy; without it the end counts as unseen, so that the pod
-    /// goes on.
+    /// Reads how a container ended. If the record is damaged, its copy is read. Without a copy the exit code counts as
+    /// unknown, so that the pod can continue.
     pub(super) fn exit_of(&self, dir: &Path, dead: bool) -> io::Result<Option<ExitRecord>> {
         let was_there = fs::symlink_metadata(dir.join(EXIT)).is_ok();
         if let Some(exit) = state::try_read(dir, EXIT)? {
@@ -109,14 +110,15 @@ impl ShimRuntime {
         Ok(Some(exit))
     }
 
-    /// Writes the records of what an earlier daemon has left running and whose records somebody has removed since. Its
-    /// containers end as those of a pod that has lost its sandbox do, with their stop signal and grace period: what
-    /// their network and commands need is gone with the records.
+    /// Writes records for the shims and holders of an earlier daemon whose records were removed. Their containers are
+    /// then stopped with stop signal and grace period, like those of a pod that has lost its sandbox: the files for
+    /// their network and commands are gone with the records.
     pub(super) fn take_in_lost(&self) {
         let shims = self.lost(roles::SHIM, &self.layout.containers());
         let holders = self.lost(roles::SANDBOX, &self.layout.sandboxes());
         for (holder, dir) in &holders {
-            // Without the record of its network a sandbox is not ready; one that needs none would be.
+            // A sandbox must not become ready, so that its pod is stopped. A bridge sandbox without a network record is
+            // not ready. Any other sandbox would be ready, so its holder is killed.
             if self.take_in_holder(*holder, dir) != Some(NetworkKind::Bridge) {
                 kill_process(*holder);
             }
@@ -138,7 +140,7 @@ impl ShimRuntime {
         }
     }
 
-    /// The roles of this root without a record directory.
+    /// Lists the shims or holders of this daemon's directories that have no record directory.
     fn lost(&self, role: &str, records: &Path) -> Vec<(Process, PathBuf)> {
         let mut all = roles::running(role, &self.layout.shims_cgroup());
         all.retain(|(_, dir)| {
@@ -148,8 +150,8 @@ impl ShimRuntime {
         all
     }
 
-    /// Writes the record of a sandbox whose holder still runs. Returns the kind of the sandbox's network, if the sandbox has
-    /// a record now.
+    /// Writes the record of a sandbox whose holder still runs. Returns the kind of the sandbox's network if the record
+    /// was written.
     fn take_in_holder(&self, holder: Process, dir: &Path) -> Option<NetworkKind> {
         let record = roles::copy_of::<SandboxRecord>(holder)?;
         let state = SandboxState {
@@ -166,7 +168,7 @@ impl ShimRuntime {
             .map(|()| record.network())
     }
 
-    /// Writes the record of a container whose shim still runs. True if the container has a record now.
+    /// Writes the record of a container whose shim still runs. Returns true if the record was written.
     fn take_in_shim(&self, shim: Process, dir: &Path) -> bool {
         let Some(record) = roles::copy_of::<ContainerRecord>(shim) else {
             return false;
@@ -185,7 +187,8 @@ impl ShimRuntime {
             .is_ok()
     }
 
-    /// Ends what runs in a cgroup of a pod or a container of which there is no record. After a listing of all.
+    /// Kills the processes in cgroups of pods and containers that have no record. Must be called after a listing of all
+    /// pods.
     pub(super) fn end_unrecorded(&self) {
         let Ok(cgroups) = Cgroups::detect() else {
             return;
@@ -235,23 +238,23 @@ impl ShimRuntime {
     }
 }
 
-/// The cgroups below ours that have their records.
+/// The cgroups below the daemon's own that have a record.
 struct Known {
-    /// Cgroups that are known with all that is below them.
+    /// Cgroups that are known with everything below them, relative to the daemon's own.
     whole: Vec<PathBuf>,
-    /// UIDs: a cgroup of that name is known, and what is below it is looked at.
+    /// UIDs of pods. The cgroup with such a name is known, but the cgroups below it are examined.
     pods: HashSet<String>,
 }
 
 impl Known {
-    /// The highest cgroups at and below `dir` that are not known and have processes.
+    /// Finds the topmost cgroups at and below `dir` that are not known and have processes.
     fn find_others(&self, top: &Path, dir: &Path, found: &mut Vec<PathBuf>) {
         let own = dir.strip_prefix(top).unwrap_or(dir);
         if self.whole.iter().any(|k| k == own) {
             return;
         }
         let leads_to_known = self.whole.iter().any(|k| k.starts_with(own));
-        // Further below a container may give its cgroups any name.
+        // Only a pod's own cgroup is compared by name. Further below a container may give its cgroups any name.
         let is_pod = own.to_str().is_some_and(|name| self.pods.contains(name));
         if dir != top && !leads_to_known && !is_pod {
             if !cgroup_tree::processes(dir).is_empty() {
@@ -271,7 +274,7 @@ fn list(dirs: &[PathBuf]) -> String {
     all.join(", ")
 }
 
-/// Best effort: what is known counts without its file, too.
+/// Writes a rebuilt record. A failure is only logged, because the content in memory counts.
 fn rewrite<T: serde::Serialize>(dir: &Path, name: &str, record: &T) {
     match state::write(dir, name, record, false) {
         Ok(()) => log::warn!(

@@ -1,4 +1,4 @@
-//! What is mounted in a container besides its root: by the shim first, then by the OCI runtime.
+//! The mounts of a container besides its root. The shim makes some of them first, and the OCI runtime makes the rest.
 
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -8,19 +8,20 @@ use crate::engine::runtime::{ContainerConfig, ImageSpec, Mount, Propagation, Run
 use crate::engine::shims::oci_spec::Bind;
 use crate::engine::shims::state::{ImageMount, SubPath};
 
-/// The mounts of a container, by who makes them.
+/// The mounts of a container, divided by the program that makes them.
 #[derive(Debug, Default)]
 pub(super) struct Mounts {
-    /// Binds that the OCI runtime makes.
+    /// Bind mounts that the OCI runtime makes.
     pub(super) binds: Vec<Bind>,
-    /// Images that the shim mounts, before [`Self::sub_paths`].
+    /// Images that the shim mounts before it binds [`Self::sub_paths`].
     pub(super) images: Vec<ImageMount>,
-    /// Binds that the shim makes: parts of a volume, and what is more than a runtime can do with it.
+    /// Bind mounts that the shim makes: parts of a volume, and volumes with settings that an OCI runtime does not
+    /// support.
     pub(super) sub_paths: Vec<SubPath>,
 }
 
-/// True if a mount of that path of the node is for its devices: a device, or a part of /dev. Any other mount of a container
-/// that is not privileged has no use for them.
+/// Returns true if the path of the node is a device or is below /dev: then the mount is meant for its devices. On any
+/// other mount an unprivileged container cannot open devices.
 fn holds_devices(path: &Path) -> bool {
     let is_device = path.metadata().is_ok_and(|m| {
         let kind = m.file_type();
@@ -33,10 +34,10 @@ fn holds_devices(path: &Path) -> bool {
 }
 
 impl Mounts {
-    /// The mounts of a container whose record directory is `dir`; what the shim mounts lies in it.
+    /// Returns the mounts of a container with the record directory `dir`. The shim's mounts are in this directory.
     ///
     /// # Errors
-    /// Returns an error when an image of a volume is not there any more.
+    /// Returns an error if the image of a volume does not exist any more.
     pub(super) fn of(
         c: &ContainerConfig,
         dir: &Path,
@@ -62,7 +63,7 @@ impl Mounts {
         Ok(all)
     }
 
-    /// Where the image is mounted: once, also when several mounts are of it.
+    /// Returns the path at which the image is mounted. Several mounts of the same image share one path.
     fn mount_image(
         &mut self,
         image: &ImageSpec,
@@ -84,8 +85,8 @@ impl Mounts {
         Ok(target)
     }
 
-    /// Returns what the OCI runtime binds: the volume, or the place where the shim binds the volume or a part of it. An
-    /// image has nothing mounted below it, so there `recursiveReadOnly` asks for nothing more.
+    /// Returns the source for the OCI runtime's bind mount: the volume, or the path at which the shim binds the volume
+    /// or a part of it. `recursiveReadOnly` changes nothing for an image, because no mount is below an image.
     fn source(&mut self, m: &Mount, volume: PathBuf, dir: &Path) -> PathBuf {
         let read_only = m.recursive_read_only && m.image.is_none();
         if m.sub_path.is_none() && m.propagation == Propagation::Private && !read_only {

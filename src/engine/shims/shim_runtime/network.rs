@@ -11,8 +11,7 @@ use crate::engine::shims::state::{self, NETWORK, NetworkRecord, PodIdentity};
 use crate::net::network::SandboxNetwork;
 
 impl ShimRuntime {
-    /// Sets up the network of a sandbox. The addresses are written down only when all is done: until then the sandbox is not
-    /// ready.
+    /// Sets up the network of a sandbox. The addresses are recorded last, and until then the sandbox is not ready.
     pub(super) fn set_up_network(&self, id: &ContainerId) -> io::Result<()> {
         let gone = || io::Error::other("its sandbox has ended");
         let sandbox = self.find_sandbox(id).ok_or_else(gone)?;
@@ -30,14 +29,14 @@ impl ShimRuntime {
         Ok(())
     }
 
-    /// Has the network's record read again with the next look at the sandbox.
+    /// Forgets the network record in memory, so that the next look at the sandbox reads it again.
     fn read_network_again(&self, id: &str) {
         if let Some(known) = lock(&self.cache).sandboxes.get_mut(id) {
             known.network = None;
         }
     }
 
-    /// Goes on with the networks of the sandboxes that an earlier daemon has left. To be called before any new one is
+    /// Takes over the networks of the sandboxes that an earlier daemon has left. Must be called before a new sandbox is
     /// connected.
     pub fn resume_networks(&self) {
         if let Err(e) = self.refresh(None) {
@@ -56,7 +55,8 @@ impl ShimRuntime {
         }
     }
 
-    /// Goes on with the network of a sandbox. Without a network the sandbox is not ready, and its pod gets another.
+    /// Takes over the network of a sandbox. If the network is lost, the sandbox is not ready, and its pod gets a new
+    /// sandbox.
     fn resume_network(&self, sandbox: &KnownSandbox) -> io::Result<()> {
         let kind = sandbox.record.network();
         if self.networks.fixed(kind).is_some() || self.holder(sandbox).is_none() {

@@ -1,8 +1,8 @@
-//! Records that somebody else has removed, written again from memory.
+//! Writes records again that another program has removed. Their content is in memory.
 //!
-//! Invariants: nothing but this runtime ends the record of a container, so a directory that is gone without its doing was
-//! taken by whoever cleared /run, while the processes run on. Only memory knows them then: the next daemon would start
-//! every pod a second time beside the first.
+//! Invariants: only this runtime removes the record of a container. If a directory is gone without its doing, a program
+//! has cleared /run while the containers still run. Then only memory has the records. Without them the next daemon
+//! would start every pod a second time beside the running one.
 
 use std::collections::HashSet;
 use std::fs::{self, Permissions};
@@ -19,7 +19,7 @@ use crate::engine::shims::SCHEME;
 use crate::engine::shims::state::{self, CONTAINER, EXIT, NETWORK, SANDBOX, STATE};
 
 impl ShimRuntime {
-    /// Makes the directories that all records lie in.
+    /// Makes the directories for all records.
     pub(super) fn make_directories(&self) -> io::Result<()> {
         let layout = &self.layout;
         let mut dirs = [
@@ -30,11 +30,12 @@ impl ShimRuntime {
         ]
         .into_iter();
         dirs.try_for_each(|dir| layout.make(&dir))?;
-        // Another part may have made it first, for root alone.
+        // Another part of podprobe may have made the directory first, with access for root alone.
         fs::set_permissions(layout.run_dir(), Permissions::from_mode(0o711))
     }
 
-    /// Writes every known record that is not among these ids and that this runtime is not removing or starting.
+    /// Writes every known record again that is not among these ids. Records that this runtime is removing or starting
+    /// are left out.
     pub(super) fn restore_records(
         &self,
         cache: &Cache,
@@ -76,8 +77,8 @@ impl ShimRuntime {
         Ok(())
     }
 
-    /// Writes the records of a container again. Of the OCI configuration only the part that an exec needs comes back, and
-    /// only if there has been an exec.
+    /// Writes the records of a container again. Of the OCI configuration only the part for an exec is restored, and
+    /// only if there was an exec before.
     fn restore_container(&self, dir: &Path, e: &KnownContainer) -> io::Result<()> {
         let id = ContainerId::new(SCHEME, &e.record.id);
         let config = lock(&self.configs).get(&id).cloned();

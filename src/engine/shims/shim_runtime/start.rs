@@ -1,4 +1,5 @@
-//! Running sandboxes, creating and starting containers: records, bundle, shim, and its answers.
+//! Starts sandboxes, and creates and starts containers: writes records and bundle, runs the shim, and reads its
+//! answers.
 
 use std::fs::{self, Permissions};
 use std::io::{self, Read, Write};
@@ -34,16 +35,16 @@ use crate::engine::shims::state::{
 };
 use crate::engine::shims::{cri_log, pod_cgroup, sandbox, shim};
 
-/// The kubelet's limit for one request to its runtime.
+/// Longest time for creating or for starting a container: the kubelet's limit for one request to its runtime.
 const START_LIMIT: Duration = Duration::from_secs(120);
-/// A holder has next to nothing to do.
+/// Longest time for starting a sandbox holder, which has little to do.
 const SANDBOX_LIMIT: Duration = Duration::from_secs(30);
-/// Bytes read of a seccomp profile; Docker's own has 20 KB.
+/// Maximum number of bytes that are read of a seccomp profile. Docker's own profile has 20 KB.
 const MAX_PROFILE: u64 = 1 << 20;
-/// Longest answer of a shim in bytes.
+/// Longest answer of a shim or holder in bytes.
 const MAX_ANSWER: usize = 4096;
 
-/// The values that the steps of a creation hand on.
+/// The values that the steps of creating a container share.
 struct Draft<'a> {
     config: &'a ContainerConfig,
     sandbox_config: &'a SandboxConfig,
@@ -51,19 +52,19 @@ struct Draft<'a> {
     sandbox: &'a ContainerId,
     holder: Process,
     image: Image,
-    /// The record directory under its final name.
+    /// Final path of the record directory.
     dir: PathBuf,
 }
 
-/// The shim of a created container, which waits for the word to start it. When this is dropped, the shim records that the
-/// container cannot run, and exits.
+/// The shim of a created container, which waits for the start message. If this value is dropped, the shim records that
+/// the container cannot run, and exits.
 pub(super) struct CreatedContainer {
     pid: i32,
     pipes: RolePipes,
 }
 
-/// Both ends of the talk with an inner role. Its stdin is held open for as long as the role is to go on: the end of it
-/// tells the role that the daemon is gone.
+/// The pipes to the stdin and stdout of a shim or holder. An end of file on its stdin tells the role that the daemon is
+/// gone, so stdin stays open as long as the role is to continue.
 struct RolePipes {
     stdin: ChildStdin,
     stdout: ChildStdout,
@@ -76,8 +77,8 @@ impl RolePipes {
         Ok(Self { stdin, stdout })
     }
 
-    /// Waits for the role's answer: one line, or all that the role said before it ended, which is how an error comes. The
-    /// error is `TimedOut` when the role says nothing in time, and `Interrupted` when the daemon is ending.
+    /// Waits for the role's answer: one line, or all output until the role ends, which is the form of an error. Returns
+    /// the error `TimedOut` if no answer comes in time, and `Interrupted` if the daemon is ending.
     fn answer(&mut self, limit: Duration, ending: BorrowedFd<'_>) -> io::Result<String> {
         let end = Moment::now() + limit;
         let mut said = Vec::new();
@@ -88,7 +89,7 @@ impl RolePipes {
                 PollFd::new(ending, PollFlags::POLLIN),
             ];
             match poll(&mut fds, left) {
-                // The shim sees our end, and takes back what it has not started.
+                // The shim notices that the daemon ends, and undoes what it has not started.
                 Ok(_) if fds[1].any() == Some(true) => {
                     return Err(io::Error::new(io::ErrorKind::Interrupted, ENDING));
                 }
@@ -108,7 +109,7 @@ impl RolePipes {
             let mut chunk = [0; 512];
             let n = self.stdout.read(&mut chunk)?;
             said.extend_from_slice(&chunk[..n]);
-            // The text of an error may have lines.
+            // The text of an error may have several lines.
             let is_line = said.ends_with(b"\n") && !said.starts_with(b"error ");
             if n == 0 || is_line || said.len() > MAX_ANSWER {
                 return Ok(String::from_utf8_lossy(&said).into_owned());
@@ -121,7 +122,7 @@ fn create_error(what: &str, cause: impl std::fmt::Display) -> RuntimeError {
     RuntimeError::failed(format!("cannot {what}: {cause}"))
 }
 
-/// Fills `<dir>.new` and gives it its name: a record is there whole or not at all.
+/// Fills the directory `<dir>.new` and renames it to `dir`. So a record is complete or does not exist.
 pub(super) fn publish(dir: &Path, fill: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
     let mut new = dir.as_os_str().to_owned();
     new.push(NEW);
@@ -134,7 +135,8 @@ pub(super) fn publish(dir: &Path, fill: impl FnOnce(&Path) -> io::Result<()>) ->
         })
 }
 
-/// Removes a record directory: gone at once for a listing, which would take one that is half removed for damaged.
+/// Removes a record directory. It is renamed first, because a listing would take a half-removed record for a damaged
+/// one.
 fn take_away(dir: &Path) {
     let mut aside = dir.as_os_str().to_owned();
     aside.push(REMOVING);
@@ -144,7 +146,7 @@ fn take_away(dir: &Path) {
 }
 
 impl ShimRuntime {
-    /// A new holder for a pod's namespaces.
+    /// Starts a new holder for a pod's namespaces, and returns the sandbox's id.
     pub(super) fn start_sandbox(&self, config: &SandboxConfig) -> io::Result<ContainerId> {
         let id = new_id()?;
         let record = SandboxRecord {
@@ -165,7 +167,8 @@ impl ShimRuntime {
             created_at: SystemTime::now(),
         };
         let dir = self.layout.sandboxes().join(&id);
-        // A holder that has not written its state yet is not one whose state is lost: nobody looks for it in /proc.
+        // While the id is in `starting`, a listing does not search /proc for this holder, which has not written its
+        // state yet.
         lock(&self.starting).insert(id.clone());
         let published = publish(&dir, |new| state::write(new, SANDBOX, &record, false));
         if published.is_err() {
@@ -177,7 +180,7 @@ impl ShimRuntime {
             let answer = RolePipes::of(&mut child)
                 .and_then(|mut pipes| pipes.answer(SANDBOX_LIMIT, self.ending()));
             if !matches!(&answer, Ok(text) if text == sandbox::READY) {
-                // Waited for: as long as it is there, the cgroup that it moved to cannot be removed.
+                // Waits for the holder's end: while the process exists, the cgroup to which it moved cannot be removed.
                 Process::of(child.id() as i32).map(kill_process);
             }
             self.adopt(child);
@@ -199,7 +202,8 @@ impl ShimRuntime {
         }
     }
 
-    /// A holder that runs says one thing only on stderr: why it could not leave the daemon's cgroup. Once is enough.
+    /// Logs one warning about the stderr of a running holder. A running holder writes there only why it could not leave
+    /// the daemon's cgroup.
     fn warn_of_the_daemon_s_cgroup(&self, said: &str) {
         if !said.is_empty() && !self.shims_stay.swap(true, Ordering::Relaxed) {
             log::warn!(
@@ -210,7 +214,8 @@ impl ShimRuntime {
         }
     }
 
-    /// Creates an instance of a container, from its image to a shim that waits for the word to start it.
+    /// Creates an instance of a container: resolves the image, writes the record, and starts a shim, which then waits
+    /// for the start message.
     pub(super) fn create(
         &self,
         sandbox: &ContainerId,
@@ -253,7 +258,8 @@ impl ShimRuntime {
         Ok(id)
     }
 
-    /// Refuses a container that the built-in runtime could not start on this kernel, before there is one that crashes.
+    /// Refuses a container that the embedded runtime cannot start on this kernel. Without this check the container
+    /// would be created and would then crash.
     fn check_built_in(&self, class: &str) -> Result<(), RuntimeError> {
         let is_built_in = self.class_command(class, None)?.first() == Some(&self.program);
         match is_built_in.then(|| Call::MountSetattr.attempt()) {
@@ -262,7 +268,8 @@ impl ShimRuntime {
         }
     }
 
-    /// Prepares the pod's cgroup with each container anew: the pod may be of an older daemon or of another configuration.
+    /// Prepares the pod's cgroup. This happens for each container again, because an older daemon or another
+    /// configuration may have made the cgroup.
     fn prepare_pod_cgroup(&self, config: &SandboxConfig) -> Result<(), RuntimeError> {
         let _gate = self
             .cgroup_gate
@@ -278,7 +285,7 @@ impl ShimRuntime {
         Ok(())
     }
 
-    /// Tells the shim of a created container to start it, and waits for its answer.
+    /// Sends the start message to the shim of a created container, and waits for the answer.
     pub(super) fn start(&self, id: &ContainerId) -> Result<(), RuntimeError> {
         let created = lock(&self.created).remove(id.as_str());
         let Some(mut created) = created else {
@@ -312,13 +319,14 @@ impl ShimRuntime {
         result
     }
 
-    /// A created container that is not to be started after all: its shim records that it never ran.
+    /// Gives up a created container that must not start any more. Its shim records that it never ran.
     pub(super) fn give_up_created(&self, id: &ContainerId) {
         drop(lock(&self.created).remove(id.as_str()));
         lock(&self.starting).remove(id.as_str());
     }
 
-    /// Everything decided about the container on this node: its record and its OCI configuration. Writes nothing.
+    /// Decides everything about the container on this node, and returns its record and its OCI configuration. Writes
+    /// nothing.
     fn design(&self, d: &Draft<'_>) -> Result<(ContainerRecord, Spec), RuntimeError> {
         let c = d.config;
         let mounts = Mounts::of(c, &d.dir, &self.images)?;
@@ -384,7 +392,7 @@ impl ShimRuntime {
         Ok((record, spec))
     }
 
-    /// Writes record and bundle, runs the shim and waits until it has created the container.
+    /// Writes the record and the bundle, starts the shim, and waits until the shim has created the container.
     fn launch(
         &self,
         d: &Draft<'_>,
@@ -427,7 +435,7 @@ impl ShimRuntime {
         for dir in ["upper", "work"] {
             make_private(&record.data.join(dir))?;
         }
-        // The upper directory is what the container sees as its root.
+        // The upper directory becomes the container's root directory, so every user must be able to enter it.
         fs::set_permissions(record.data.join("upper"), Permissions::from_mode(0o755))?;
         if let Some(dir) = record.log_path.parent() {
             fs::create_dir_all(dir)?;
@@ -441,7 +449,7 @@ impl ShimRuntime {
         })
     }
 
-    /// Nothing has run yet: no record stays.
+    /// Removes the record and files of a container of which nothing has run yet.
     fn discard(&self, record: &ContainerRecord) {
         let dir = self.layout.containers().join(&record.id);
         self.taking_away(&record.id, || take_away(&dir));
@@ -450,7 +458,7 @@ impl ShimRuntime {
     }
 }
 
-/// Why the built-in runtime cannot run on a kernel where mount_setattr fails so.
+/// Returns the reason why the embedded runtime cannot run on a kernel where mount_setattr fails with this error.
 fn lacking(errno: Errno) -> &'static str {
     match errno {
         Errno::EPERM => {
@@ -464,14 +472,14 @@ fn lacking(errno: Errno) -> &'static str {
     }
 }
 
-/// The container's own signal, else that of its image, else TERM.
+/// Returns the number of the container's stop signal: its own, else the image's, else TERM.
 fn stop_signal(config: &ContainerConfig, image: &ImageConfig) -> i32 {
     let own = config.stop_signal.as_deref().and_then(signals::number);
     own.or_else(|| signals::number(&image.stop_signal))
         .unwrap_or(libc::SIGTERM)
 }
 
-/// `process.user` of the configuration.
+/// Converts `process.user` of the OCI configuration.
 fn linux_user(user: &User) -> LinuxUser {
     LinuxUser {
         uid: user.uid,
@@ -480,7 +488,7 @@ fn linux_user(user: &User) -> LinuxUser {
     }
 }
 
-/// The profile of [`SeccompProfile::Localhost`].
+/// Reads the seccomp profile of a container with [`SeccompProfile::Localhost`]; None for every other container.
 fn localhost_seccomp(c: &ContainerConfig) -> Result<Option<Seccomp>, RuntimeError> {
     let SeccompProfile::Localhost(file) = &c.security.seccomp else {
         return Ok(None);
@@ -502,7 +510,7 @@ fn app_armor(c: &ContainerConfig) -> Result<Option<String>, RuntimeError> {
     chosen.map_err(|e| RuntimeError::failed(e.to_string()))
 }
 
-/// The holder's namespaces; what the pod shares with the node is left out.
+/// Returns the paths of the holder's namespaces. Namespaces that the pod shares with the node are left out.
 fn namespaces(d: &Draft<'_>) -> Namespaces {
     let of = |name: &str, own: bool| {
         own.then(|| PathBuf::from(format!("/proc/{}/ns/{name}", d.holder.pid)))
@@ -517,7 +525,7 @@ fn namespaces(d: &Draft<'_>) -> Namespaces {
     }
 }
 
-/// `error <kind> <text>`.
+/// Parses a shim's answer `error <kind> <text>`.
 fn refusal(answer: &str) -> RuntimeError {
     let mut words = answer.trim_end().splitn(3, ' ').skip(1);
     let kind = match words.next() {
@@ -532,7 +540,8 @@ fn said(dir: &Path) -> String {
     fs::read_to_string(dir.join("stderr")).unwrap_or_default()
 }
 
-/// A role that ended without its answer has perhaps said why on stderr.
+/// Returns the text of an error from a role that ended without a valid answer. The role may have written the cause to
+/// stderr.
 fn cause_of(answer: &str, stderr: &str) -> String {
     let text = [answer.trim().trim_start_matches("error "), stderr.trim()]
         .into_iter()
@@ -544,7 +553,7 @@ fn cause_of(answer: &str, stderr: &str) -> String {
 mod tests {
     use super::*;
 
-    /// A volume mounted inside stands for whatever makes a removal stop half way.
+    /// A mounted volume makes the removal stop half way, as many other causes could.
     #[test]
     fn a_record_that_cannot_be_removed_at_once_is_no_record_any_more() {
         if !crate::skip::is_root() {
@@ -569,7 +578,7 @@ mod tests {
         assert!(!record.exists());
     }
 
-    /// A newline where a read ends is not the end of an error.
+    /// A newline at the end of a read is not the end of an error.
     #[test]
     fn an_error_with_lines_is_read_to_its_end() {
         let first = format!("error other {}", "x".repeat(499));

@@ -1,4 +1,4 @@
-//! Stopping and forgetting: with the shim where there is one, without it where it was killed.
+//! Stops and removes containers and sandboxes, with the shim's help, or without it if the shim was killed.
 
 use std::collections::HashSet;
 use std::fs;
@@ -26,11 +26,12 @@ use crate::engine::runtime::{ContainerId, ENDING, RuntimeError};
 use crate::engine::shims::state::{self, EXIT, ExitRecord, Process, REMOVING};
 use crate::engine::shims::{oci_cli, shim, termination};
 
-/// How long a shim may take from its container's end to its own.
+/// Longest time between the end of a container and the end of its shim.
 const SHIM_LIMIT: Duration = Duration::from_secs(10);
 
 impl ShimRuntime {
-    /// Signal, grace, KILL; returns with the exit recorded.
+    /// Stops a container: sends the stop signal, waits for the grace period, and sends KILL. Returns once the exit is
+    /// recorded.
     pub(super) fn stop(
         &self,
         id: &ContainerId,
@@ -46,7 +47,7 @@ impl ShimRuntime {
         }
         match e.state.as_ref().and_then(|s| s.process) {
             Some(process) => self.end_process(&e, process, grace, cancel)?,
-            // Not created yet: the shim goes, and what it has started.
+            // The container is not created yet, so the shim is killed with the processes that it has started.
             None => self.kill_shim(&e),
         }
         self.settle(&e)
@@ -87,8 +88,8 @@ impl ShimRuntime {
         )))
     }
 
-    /// Sends a signal and waits; true when the process has ended. An error when the daemon is ending, and when it
-    /// is cancelled.
+    /// Sends a signal and waits. Returns true if the process has ended. Returns an error if the daemon is ending, or if
+    /// the wait is cancelled.
     fn signal(
         &self,
         fd: &PidFd,
@@ -100,7 +101,7 @@ impl ShimRuntime {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(true),
             other => other?,
         }
-        // without a descriptor the wait is as long as it is
+        // Without a descriptor for the cancel, the wait lasts its full time.
         let cancelled = cancel.fd().ok();
         match fd.wait_unless(limit, [self.ending()].into_iter().chain(cancelled))? {
             Waited::Ended => Ok(true),
@@ -116,7 +117,8 @@ impl ShimRuntime {
         }
     }
 
-    /// The first process has ended: waits for the shim's record of it, or makes it in the shim's place.
+    /// Waits for the shim's record of the exit. Writes the record itself if the shim does not. Called once the first
+    /// process has ended.
     fn settle(&self, e: &KnownContainer) -> Result<(), RuntimeError> {
         let dir = self.layout.containers().join(&e.record.id);
         let shim = match e.state.as_ref().map(|s| s.shim.open()).transpose() {
@@ -143,7 +145,7 @@ impl ShimRuntime {
         )
     }
 
-    /// The shim and the OCI runtime it may be running; both are in the session the shim made.
+    /// Kills the shim, and the OCI runtime that it may be running: both are in the process group that the shim made.
     fn kill_shim(&self, e: &KnownContainer) {
         let Some(s) = &e.state else { return };
         if s.shim.alive() {
@@ -153,7 +155,7 @@ impl ShimRuntime {
         self.reap(Some(s.shim.pid));
     }
 
-    /// Does what the shim would have done: nothing of the container is left but its record, overlay and log.
+    /// Does the shim's work at the end of a container: of the container only the record, the overlay and the log stay.
     fn finish(
         &self,
         e: &KnownContainer,
@@ -180,7 +182,7 @@ impl ShimRuntime {
         };
         let dir = self.layout.containers().join(&r.id);
         match state::write(&dir, EXIT, &record, true) {
-            // Removed by another thread in the meantime.
+            // Another thread has removed the container in the meantime.
             Err(e) if e.kind() != io::ErrorKind::NotFound => Err(RuntimeError::failed(format!(
                 "cannot record the end of container {}: {e}",
                 r.id
@@ -189,7 +191,7 @@ impl ShimRuntime {
         }
     }
 
-    /// Removes the processes, the state of the OCI runtime and the cgroups of a container.
+    /// Removes the processes, the OCI runtime state and the cgroups of a container.
     fn clear_processes(&self, e: &KnownContainer) {
         self.clear_leftovers(
             &e.record.id,
@@ -199,8 +201,8 @@ impl ShimRuntime {
         );
     }
 
-    /// Ends a container's processes, and removes its OCI runtime state and its cgroups. This also works for a container
-    /// without a readable record.
+    /// Ends a container's processes, and removes its OCI runtime state and its cgroups. This also works if the
+    /// container has no readable record.
     pub(super) fn clear_leftovers(
         &self,
         id: &str,
@@ -239,7 +241,8 @@ impl ShimRuntime {
         dirs
     }
 
-    /// A start that went wrong without the shim's word: ended and recorded, so that it counts for the back-off.
+    /// Ends and records a container whose start failed without an answer of its shim, so that it counts for the
+    /// back-off. Returns the error.
     pub(super) fn abandon(&self, id: &ContainerId, shim: i32, cause: &str) -> RuntimeError {
         let error = RuntimeError::failed(format!("cannot start the container: {cause}"));
         self.kill_child(shim);
@@ -253,9 +256,10 @@ impl ShimRuntime {
         error
     }
 
-    /// Kills a shim that this daemon has started, with the OCI runtime it may be running.
+    /// Kills a shim that this daemon has started, with the OCI runtime that it may be running.
     pub(super) fn kill_child(&self, shim: i32) {
-        // While the list is held nobody waits for the child, so the pid is still its, and so is the group's.
+        // While the list is locked, no thread reaps the child. So its pid and its process group cannot have been
+        // reused.
         if lock(&self.children).iter().any(|c| c.id() as i32 == shim) {
             let _ = killpg(Pid::from_raw(shim), Signal::SIGKILL);
         }
@@ -271,7 +275,7 @@ impl ShimRuntime {
         if e.process_runs() || lock(&self.starting).contains(id.as_str()) {
             return Err(fail("it is running; stop it first".into()));
         }
-        // The shim is perhaps still clearing up behind itself.
+        // The shim may still be cleaning up after its container.
         if let Some(shim) = e.state.as_ref().map(|s| s.shim) {
             if let Ok(Some(fd)) = shim.open()
                 && !fd.wait(SHIM_LIMIT).unwrap_or(false)
@@ -299,7 +303,7 @@ impl ShimRuntime {
         let Some(holder) = self.holder(&sandbox) else {
             return Ok(());
         };
-        // While its namespace is there: plugins of CNI look into it for what they have to undo.
+        // Done while the network namespace exists: CNI plugins look into it to undo their work.
         self.tear_down_network(&sandbox)
             .map_err(|e| fail(format!("cannot take down its network: {e}")))?;
         if let Some(fd) = holder.open().map_err(|e| fail(e.to_string()))? {
@@ -338,8 +342,9 @@ impl ShimRuntime {
         removed.map_err(|e| RuntimeError::failed(format!("cannot remove sandbox {id}: {e}")))
     }
 
-    /// Removes the cgroups of a pod that no record names any more, and with the last pod those of all. Those of the others are
-    /// not looked at, so that the work for one pod does not grow with the number of all; what stays, the next listing removes.
+    /// Removes the cgroups of a pod that no record names any more. With the last pod it also removes the cgroups of all
+    /// pods. The cgroups of other pods are not examined, so that the work for one pod does not grow with the number of
+    /// all pods. What cannot be removed now, the next listing removes.
     fn remove_cgroups_of(&self, uid: &str) {
         let is_last = {
             let cache = lock(&self.cache);
@@ -367,10 +372,10 @@ impl ShimRuntime {
         })
     }
 
-    /// Removes the cgroups of pods that no record names any more, and with the last pod the daemon's own. A daemon that was
-    /// killed while it removed a pod has left some, and a process that has not quite ended keeps its cgroup for a moment: what
-    /// cannot be removed now is tried again with the next listing. Nothing is removed while a container starts, because its
-    /// cgroups may be about to be made.
+    /// Removes the cgroups of pods that no record names any more, and with the last pod the daemon's own cgroup. There
+    /// are such cgroups if a daemon was killed while it removed a pod. A process that has not quite ended keeps its
+    /// cgroup for a moment: what cannot be removed now is tried again with the next listing. Nothing is removed while a
+    /// container starts, because it may be about to make its cgroups.
     pub(super) fn remove_unused_cgroups(&self) {
         let Ok(_gate) = self.cgroup_gate.try_write() else {
             return;
@@ -378,7 +383,7 @@ impl ShimRuntime {
         let Ok(cgroups) = Cgroups::detect() else {
             return;
         };
-        // Before the look at what is known: what is forgotten from here on sets it again.
+        // Cleared before the known records are read: a record that is removed from here on sets the flag again.
         self.unused_cgroups.store(false, Ordering::SeqCst);
         let (known, any_sandbox) = {
             let cache = lock(&self.cache);
@@ -390,7 +395,7 @@ impl ShimRuntime {
         if !any_sandbox {
             cgroups.remove_unused(&shims);
         }
-        // It is not empty while the proxy runs.
+        // The proxy's cgroup cannot be removed while the proxy runs.
         let proxy = self.layout.proxy_cgroup();
         cgroups.remove_unused(&proxy);
         let (shims, proxy) = (Path::new(&shims).file_name(), Path::new(&proxy).file_name());
@@ -404,7 +409,7 @@ impl ShimRuntime {
                     && !name.to_str().is_some_and(|uid| known.contains(uid));
                 left |= unknown && cgroup_tree::remove(&child.path()).is_err();
             }
-            // It is not empty while any pod has cgroups, or the proxy runs.
+            // The top cgroup cannot be removed while any pod has cgroups or the proxy runs.
             left |= cgroup::remove_childless(&top).is_err() && !any_sandbox;
         }
         if left {
@@ -431,7 +436,7 @@ fn rename_away(dir: &Path, aside: &Path) -> io::Result<()> {
     }
 }
 
-/// Removes a directory as `remove_dir_all` does; somebody else may have taken it.
+/// Removes a directory as `remove_dir_all` does. A directory that is already gone is no error.
 fn remove_dir_if_there(dir: &Path) -> io::Result<()> {
     match fs::remove_dir_all(dir) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -439,16 +444,17 @@ fn remove_dir_if_there(dir: &Path) -> io::Result<()> {
     }
 }
 
-/// When an exit record is first looked for again without a watch, because there are as many as a user may have: so it is where
-/// many pods go at once. Doubles from there, for all the looks of many are work that grows with the square of their number.
-/// As a rule the shim ends as soon as it has written the record, and that wakes whoever waits.
+/// Time until the exit record is looked for again without an inotify watch. A user can have only a limited number of
+/// watches, and none may be left if many pods end at once. The time doubles after each look, because the looks for many
+/// containers are work that grows with the square of their number. Usually the shim ends as soon as it has written the
+/// record, and the end of the shim ends the wait.
 const FIRST_LOOK: Duration = Duration::from_millis(10);
 
 fn later(look: &mut Duration) -> Duration {
     std::mem::replace(look, *look * 2)
 }
 
-/// Waits for the exit record as long as the shim lives, at most `limit`. True if the record is there.
+/// Waits for the exit record as long as the shim lives, but at most `limit`. Returns true if the record exists.
 fn wait_for_exit(dir: &Path, shim: Option<&PidFd>, limit: Duration) -> bool {
     let path = dir.join(EXIT);
     let end = Moment::now() + limit;
@@ -465,7 +471,7 @@ fn wait_for_exit(dir: &Path, shim: Option<&PidFd>, limit: Duration) -> bool {
         let Some(shim) = shim.filter(|_| !left.is_zero()) else {
             return false;
         };
-        // Without a watch the record is looked for now and then.
+        // Without a watch the record is looked for from time to time.
         let step = match watch.is_some() {
             true => left,
             false => later(&mut look).min(left),

@@ -1,4 +1,4 @@
-//! Commands in containers, and clients attached to them.
+//! Runs commands in containers, and attaches clients to containers.
 
 use std::sync::{Arc, Weak};
 
@@ -12,7 +12,7 @@ use crate::engine::runtime::{
 use crate::engine::shims::attach::{self, Connection};
 
 impl ShimRuntime {
-    /// Runs what enters a running container.
+    /// Calls `enter` with the first process of a running container.
     pub(super) fn entering<T>(
         &self,
         id: &ContainerId,
@@ -35,7 +35,7 @@ impl ShimRuntime {
         let options = Options {
             helper: self.program.clone(),
             interrupt: Some(self.ending()),
-            // Without a descriptor the command runs to its end, or to its timeout.
+            // If there is no descriptor for the cancel, the command runs to its end or to its timeout.
             cancel: cancel.and_then(|cancel| cancel.fd().ok()),
         };
         enter(&options, &target).map_err(|e| match e {
@@ -55,7 +55,7 @@ impl ShimRuntime {
         let (record, _) = self.running(id)?;
         let dir = self.layout.containers().join(id.as_str());
         let attached = attach::attach(&dir, &record, request).map_err(|cause| {
-            // Its shim goes with a container that ends.
+            // The shim ends with its container, so the container may have ended meanwhile.
             let runs = |e: KnownContainer| self.state_of(&e) == RuntimeState::Running;
             match self.find(id).is_some_and(runs) {
                 true => RuntimeError::failed(format!("cannot attach to container {id}: {cause}")),
