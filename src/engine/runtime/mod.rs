@@ -167,7 +167,7 @@ pub struct SandboxStatus {
     pub id: ContainerId,
     /// Identity of the sandbox, from its configuration.
     pub metadata: SandboxMetadata,
-    /// True if the sandbox is alive.
+    /// True if the sandbox is alive, its network is set up, and containers can be created in it.
     pub ready: bool,
     /// Network namespace that the sandbox uses.
     pub network: NamespaceMode,

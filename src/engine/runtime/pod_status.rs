@@ -66,7 +66,7 @@ pub struct RuntimeSandboxStatus {
     pub id: ContainerId,
     /// Number of sandboxes of this pod before this sandbox.
     pub attempt: u32,
-    /// True if the sandbox's holder is alive.
+    /// True if the sandbox is alive, its network is set up, and containers can be created in it.
     pub ready: bool,
     /// True if the sandbox uses the node's network.
     pub host_network: bool,

@@ -86,7 +86,7 @@ pub enum SessionEnd {
 /// A running session. Its owner polls the descriptors. With a terminal, stdin and stdout are both the terminal's
 /// master.
 pub trait Session: Send {
-    /// Returns the descriptor to which the client's input is written; None if no input is taken.
+    /// Returns the descriptor to which the client's input is written; None if the session takes no input.
     fn stdin(&self) -> Option<BorrowedFd<'_>>;
 
     /// Returns the descriptor from which the output is read. At the end of the output a pipe returns 0 bytes, and a

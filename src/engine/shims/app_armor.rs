@@ -54,7 +54,7 @@ pub struct AppArmor {
 }
 
 impl AppArmor {
-    /// Returns the files of the running kernel.
+    /// Returns the AppArmor files of the running kernel.
     pub fn of_the_kernel() -> Self {
         Self {
             enabled: "/sys/module/apparmor/parameters/enabled".into(),

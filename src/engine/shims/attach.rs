@@ -57,8 +57,8 @@ fn encode(request: AttachRequest) -> Vec<u8> {
     [b'a'].into_iter().chain(asked.map(|(_, l)| l)).collect()
 }
 
-/// Decodes a daemon's message. Returns None if the message has another form; a newer daemon's message with unknown
-/// letters is also None.
+/// Decodes a daemon's message. Returns None if [`encode`] would not make this message, for example because a newer
+/// daemon uses more letters.
 pub(super) fn decode(message: &[u8]) -> Option<AttachRequest> {
     let letters = message.strip_prefix(b"a")?;
     let has = |letter| letters.contains(&letter);

@@ -22,8 +22,8 @@ use super::attach::{
 use crate::base::sys::terminal::received;
 use crate::engine::runtime::AttachRequest;
 
-/// Time in milliseconds for which the listener is not polled after a client could not be accepted: no descriptors were
-/// left.
+/// Pause in milliseconds after a client could not be accepted because no descriptors were left. The listener is not
+/// polled during the pause.
 const DEAF: u16 = 1000;
 
 /// The container's input, as the shim has it.
@@ -38,7 +38,7 @@ pub(super) enum Input {
         /// True if the input ends with the first client that gets it.
         once: bool,
     },
-    /// The input is a terminal, of which this is the master.
+    /// The input is a terminal. The descriptor is the terminal's master.
     Terminal(OwnedFd),
 }
 
@@ -68,7 +68,7 @@ impl Clients {
         self.listener = listen(dir).ok();
     }
 
-    /// Returns the longest time that a poll may take before the listener must be polled again.
+    /// Returns the timeout for a poll: the length of the pause if the listener is paused, otherwise no timeout.
     pub(super) fn patience(&self) -> PollTimeout {
         match self.deaf {
             true => PollTimeout::from(DEAF),

@@ -54,7 +54,7 @@ impl ConsoleSocket {
         }
     }
 
-    /// Receives the terminal's master that the runtime has sent.
+    /// Receives the master of the terminal, which the OCI runtime has sent.
     pub(super) fn receive(&self) -> io::Result<OwnedFd> {
         readable(&self.listener)?;
         let (stream, _) = self.listener.accept()?;

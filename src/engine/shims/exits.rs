@@ -47,9 +47,9 @@ pub struct ExitListener {
 }
 
 impl ExitListener {
-    /// Starts the thread `exits`, which calls `on_exit` for each pod that had a container end. `on_exit` must not
-    /// block. If inotify has no room, the listener logs that and tries again; until then ends are seen at the next
-    /// relist.
+    /// Starts the thread `exits`, which calls `on_exit` with the pod's UID whenever a container has ended. `on_exit`
+    /// must not block. If inotify has no room, the listener logs that and tries again; until then ends are seen at the
+    /// next relist.
     ///
     /// # Errors
     /// Returns the system's error if the directory cannot be made, or if no descriptor or thread is left.

@@ -59,6 +59,6 @@ pub struct ShimOptions {
 
 /// Option of the embedded runtime: it creates the container even if the kernel cannot filter the container's devices.
 const UNFILTERED_DEVICES: &str = "--unfiltered-devices";
-/// Option of the embedded runtime, followed by a path: the place where the procfs of the process namespace is mounted
-/// that the container joins.
+/// Option of the embedded runtime, followed by a path: the mount point of the procfs of the process namespace that the
+/// container joins.
 const POD_PROC: &str = "--pod-proc";

@@ -65,7 +65,7 @@ pub struct HostDevice {
     pub block: bool,
     /// Major and minor number.
     pub number: (u64, u64),
-    /// Permission bits.
+    /// Permission bits of the device file.
     pub mode: u32,
     /// User id of the owner.
     pub uid: u32,
@@ -329,7 +329,7 @@ fn default_mounts(i: &Inputs<'_>) -> Vec<Mount> {
         if i.sandbox_config.namespaces.ipc == NamespaceMode::Node {
             mount("/dev/shm", "bind", "/dev/shm", &["rbind", "rprivate", "rw"])
         } else {
-            // Each container has its own, unless the caller binds the sandbox's /dev/shm, which replaces this mount.
+            // Each container has its own /dev/shm, unless the caller binds the sandbox's, which replaces this mount.
             mount(
                 "/dev/shm",
                 "tmpfs",

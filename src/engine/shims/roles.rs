@@ -52,7 +52,7 @@ pub fn copy_of<T: DeserializeOwned>(role: Process) -> Option<T> {
         .flatten()
         .find(|fd| fs::read_link(fd.path()).is_ok_and(|to| to == Path::new(COPY)))?;
     let mut bytes = Vec::new();
-    // Opening the copy anew starts at its beginning.
+    // The copy is opened again, so reading starts at its beginning.
     let file = File::open(copy.path()).ok()?;
     file.take(MAX_COPY).read_to_end(&mut bytes).ok()?;
     let what = format!("the copy of process {}", role.pid);

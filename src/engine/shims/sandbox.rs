@@ -24,8 +24,8 @@ use crate::engine::runtime::Tmpfs;
 
 mod init;
 
-/// Name of the directory, below a sandbox's directory, at which the procfs of the pod's processes is mounted if its
-/// containers share them. Only the holder and the shims see this mount.
+/// Name of a directory below the sandbox's directory. If the pod's containers share a process namespace, its procfs is
+/// mounted there. Only the holder and the shims see this mount.
 pub const PROC: &str = "proc";
 
 /// The holder's message to the daemon when the holder is ready.
@@ -122,8 +122,8 @@ fn set_sysctl(name: &str, value: &str) -> io::Result<()> {
         .write_all(value.as_bytes())
 }
 
-/// Mounts a volume in memory in the holder's own mount namespace. The kernel (from 6.4) does not swap its content,
-/// which may be a Secret and must not reach a disk; an older kernel may swap it.
+/// Mounts a volume in memory in the holder's own mount namespace. Its content may be a Secret and must not reach a
+/// disk, so it is not swapped if the kernel supports that (Linux 6.4).
 fn mount_tmpfs(v: &Tmpfs) -> io::Result<()> {
     let size = v.size.map(|n| format!(",size={n}")).unwrap_or_default();
     let mount = |more: &str| {

@@ -1,7 +1,7 @@
 //! The runtime of this node, with sandbox holders and shims. A new daemon finds them again by their records.
 //!
 //! Invariants: the records have all the state. The cache in memory only saves reading records that never change. The
-//! daemon waits for shims and holders by pid, each by itself and never for any child: other threads wait for their own
+//! daemon waits for each shim and holder by its own pid, and never for any child: other threads wait for their own
 //! children.
 
 mod by_pod;
@@ -107,7 +107,8 @@ impl ShimRuntime {
     /// Makes a runtime over the records below `layout`. Makes the directories, and removes what an interrupted start or
     /// removal has left. The layout must be absolute, because the shims have another working directory.
     ///
-    /// Errors: the directories cannot be made.
+    /// # Errors
+    /// Returns the system's error if the directories cannot be made, or if no descriptor is left.
     pub fn new(layout: Layout, options: ShimOptions, images: ImageStore) -> io::Result<Self> {
         for dir in [layout.lib_dir(), layout.logs_dir()] {
             layout.make(&dir)?;
@@ -203,7 +204,7 @@ impl ShimRuntime {
     }
 
     /// Returns the command of the OCI runtime for a runtime class; an empty class means the default. `pod_proc` is the
-    /// path at which the procfs of the pod's shared process namespace is mounted.
+    /// mount point of the procfs of the pod's shared process namespace.
     ///
     /// # Errors
     /// Returns the kubelet's sentence about an unknown class, with the names of the known classes.

@@ -73,7 +73,7 @@ pub struct SubPath {
     pub image: String,
     /// Path below the volume, relative and without `..`. Missing parts are made. Empty means the volume itself.
     pub path: PathBuf,
-    /// Path at which it is bound, in the shim's mount namespace only.
+    /// Path at which the volume is bound, in the shim's mount namespace only.
     pub target: PathBuf,
     /// Propagation of later mounts between the volume and the node.
     #[serde(default)]

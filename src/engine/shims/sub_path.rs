@@ -113,8 +113,8 @@ fn check_mount(path: &OwnedFd, wanted: &str, fits: impl Fn(&Mount) -> bool) -> i
     let real = fs::read_link(by_fd(path))?;
     let mounts = mountinfo::read()?;
     let around = mounts.iter().filter(|m| real.starts_with(&m.at));
-    // The mount with the longest path contains `path`. Of several mounts at that path the last one counts, because it
-    // covers the others.
+    // The path lies in the mount with the longest mount point. Of several mounts at that point the last one counts,
+    // because it covers the others.
     match around.max_by_key(|m| m.at.components().count()) {
         Some(mount) if fits(mount) => Ok(()),
         mount => Err(io::Error::other(format!(

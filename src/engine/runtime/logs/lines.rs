@@ -62,7 +62,7 @@ impl Lines {
         Ok(())
     }
 
-    /// Writes the last line, although it has no end yet: the log ends here.
+    /// Writes the last line, although it has no end yet. Called at the end of the log.
     ///
     /// # Errors
     /// Returns the writer's error.

@@ -108,7 +108,7 @@ impl LogReader {
     }
 }
 
-/// Finds the positions at which to start, so that the last `tail_lines` lines are read. Other options are ignored.
+/// Finds the positions at which to start, so that the last `tail_lines` lines of the wanted streams are read.
 fn start(files: &Files, options: &LogOptions, bytes: &mut [u8]) -> io::Result<Start> {
     let Some(lines) = options.tail_lines else {
         return Ok(Start::default());
@@ -187,7 +187,7 @@ mod tests {
         assert_eq!(read(&log, &of_stdout), "<48<49<5052>\n<54<55<5658>\n");
     }
 
-    /// As in the kubelet, the last lines are counted first, and then old lines among them are left out.
+    /// The last lines are counted first, and then old lines among them are left out, as in the kubelet.
     #[test]
     fn of_the_last_lines_the_old_ones_are_left_out() {
         let dir = tempfile::tempdir().unwrap();

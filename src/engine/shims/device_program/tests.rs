@@ -60,7 +60,7 @@ fn run(program: &[Instruction], r: Request) -> bool {
     }
 }
 
-/// Decides a request by the rule of the specification, in other code: for each kind of access the last rule that
+/// Decides a request without the program, by the rule of the specification: for each kind of access the last rule that
 /// matches the device decides.
 fn expected(rules: &[Rule], r: Request) -> bool {
     let names = |rule: &&Rule| {

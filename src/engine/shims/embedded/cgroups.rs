@@ -18,9 +18,9 @@ const REMOVE_LIMIT: Duration = Duration::from_secs(10);
 /// A mounted cgroup hierarchy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Hierarchy {
-    /// Path at which it is mounted.
+    /// Mount point of the hierarchy.
     pub mount_point: PathBuf,
-    /// True for cgroup v2.
+    /// True if this is a hierarchy of cgroup v2.
     pub v2: bool,
 }
 
@@ -111,7 +111,8 @@ pub(super) fn join(all: &[Hierarchy], cgroups_path: &str) -> Result<(), Error> {
     })
 }
 
-/// Gives a new cpuset cgroup on v1 the processors and memory nodes of its parent. Without them it accepts no process.
+/// Gives a new cpuset cgroup on v1 the processors and memory nodes of its parent. Without them the cgroup accepts no
+/// process.
 fn fill_cpuset(mount_point: &Path, dir: &Path) {
     let mut below: Vec<&Path> = dir.ancestors().collect();
     below.retain(|d| d.starts_with(mount_point) && *d != mount_point);
@@ -193,7 +194,7 @@ fn kill_all(all: &[Hierarchy], cgroups_path: &str, deadline: Instant) {
     }
 }
 
-/// Returns when the process has ended, or at the deadline.
+/// Waits until the process has ended, or until the deadline.
 pub(super) fn wait_end(pidfd: &PidFd, deadline: Instant) {
     let _ = pidfd.wait(deadline.saturating_duration_since(Instant::now()));
 }

@@ -39,7 +39,7 @@ pub(super) struct Request<'a> {
     pub console_socket: Option<&'a Path>,
     /// True if the container is created even if the kernel cannot filter its devices.
     pub unfiltered_devices: bool,
-    /// Path at which the procfs of the process namespace is mounted that the container joins.
+    /// Mount point of the procfs of the process namespace that the container joins.
     pub pod_proc: Option<&'a Path>,
 }
 
@@ -69,8 +69,8 @@ pub(super) fn create(request: &Request<'_>) -> Result<(), Error> {
     made.map_err(|e| Error::of("create", id, e))
 }
 
-/// Checks that this process has one thread. The container's process is a copy of it: if another thread held the
-/// allocator's lock, the copy would wait for ever.
+/// Checks that this process has one thread. The container's process is a copy of this process: if another thread held
+/// the allocator's lock, the copy would wait for ever.
 fn single_threaded() -> Result<(), Error> {
     let tasks = fs::read_dir("/proc/self/task").map_err(|source| Error::File {
         path: "/proc/self/task".into(),
@@ -83,8 +83,8 @@ fn single_threaded() -> Result<(), Error> {
 }
 
 /// Runs this program from a sealed copy, so that a container cannot write to any file of this process. Returns at once
-/// if the process is sealed already, because the daemon is. A kernel that cannot seal leaves two protections: the
-/// process is not dumpable, and ETXTBSY while it runs.
+/// if the daemon, and so this process, is sealed already. On a kernel that cannot seal, two protections are left: the
+/// process is not dumpable, and its file cannot be opened for writing while it runs (ETXTBSY).
 fn seal() -> std::io::Result<()> {
     match crate::base::sys::exe::run_sealed() {
         Err(e)
@@ -234,7 +234,8 @@ fn in_user_namespace() -> bool {
     !map.is_empty() && !map.split_whitespace().eq(whole)
 }
 
-/// Makes a fifo and opens both its ends. So neither this open nor a later write of the other process blocks.
+/// Makes a fifo and opens both its ends. So this open does not block, and a later write of the other process does not
+/// block.
 fn fifo(path: &Path) -> Result<File, Error> {
     nix::unistd::mkfifo(path, Mode::S_IRUSR | Mode::S_IWUSR)
         .map_err(|e| Error::path("make", path, e))?;

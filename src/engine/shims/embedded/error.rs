@@ -113,7 +113,7 @@ pub(super) enum Error {
     /// A verb failed on a container.
     #[error("cannot {verb} container {id}: {why}")]
     Container {
-        /// Word for the verb.
+        /// Verb for the text, such as `create`.
         verb: &'static str,
         /// Id of the container.
         id: String,
@@ -128,7 +128,7 @@ pub(super) enum Error {
         step: &'static str,
         /// Object of the step.
         object: String,
-        /// The kernel's answer.
+        /// The error of the system call.
         source: Cause,
     },
     /// The kernel refused an operation on a file. The enclosing error names the step.

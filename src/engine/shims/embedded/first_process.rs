@@ -107,7 +107,7 @@ pub(super) struct FirstProcess<'a> {
     pub orders: Orders,
     pub hierarchies: &'a [Hierarchy],
     pub cgroups_path: &'a str,
-    /// Path at which the procfs of the process namespace is mounted that the container joins.
+    /// Mount point of the procfs of the process namespace that the container joins.
     pub pod_proc: Option<&'a Path>,
     /// True if devices are binds of the node's own files, because this process cannot make devices.
     pub bound_devices: bool,

@@ -88,13 +88,13 @@ impl Sources {
                 dev = root.identity("/dev");
             }
         }
-        // A later mount may have covered /dev, by another name of /dev or a link of the image. Nothing must be made in
-        // a volume's files.
+        // A later mount may cover /dev, if its destination is another name of /dev or a link of the image. Nothing is
+        // made in the files of such a mount.
         let is_covered = dev.is_some() && root.identity("/dev") != dev;
         if !self.devices.is_empty() && !is_covered {
             root.make_dev(&self.devices)?;
         }
-        // If the directory cannot be made, the later change to it fails with an error.
+        // If the directory cannot be made, the later chdir fails with an error.
         let _ = root.make(Path::new(&config.process.cwd), Kind::Directory);
         Ok(root)
     }

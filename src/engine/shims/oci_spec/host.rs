@@ -16,8 +16,8 @@ const SKIPPED: [&str; 6] = ["pts", "shm", "fd", "mqueue", ".lxc", ".udev"];
 
 impl Host {
     /// Reads the facts of the node, with a few system calls. `devices` is true for a privileged container: devices come
-    /// and go, so they are listed each time. `pod_cgroup` must exist: only a cgroup below the root of v2 shows whether
-    /// swap is counted.
+    /// and go, so they are listed each time. `pod_cgroup` must exist: the root cgroup of v2 does not show whether swap
+    /// is counted.
     pub fn read(devices: bool, pod_cgroup: &str) -> Self {
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
         let own_oom = fs::read_to_string("/proc/self/oom_score_adj")

@@ -9,8 +9,8 @@ use crate::engine::oci::{self, Cpu, HugepageLimit, Memory};
 use crate::engine::runtime::Resources;
 
 /// Makes `linux.resources` with the requested limits. A limit whose controller the node lacks is an error. A weight,
-/// which every container has, is left out then, because no container has a weight there. So are the limits of huge
-/// pages, as in containerd.
+/// which every container has, is left out then, because no container has a weight there. The limits of huge pages are
+/// left out too, as in containerd.
 pub(super) fn linux_resources(r: &Resources, host: &Host) -> Result<oci::Resources, SpecError> {
     let mut out = oci::Resources::default();
     let lacks = |name| host.missing_controllers.contains(&name);
@@ -48,8 +48,8 @@ pub(super) fn linux_resources(r: &Resources, host: &Host) -> Result<oci::Resourc
     Ok(out)
 }
 
-/// Returns files of cgroup v2 for settings that the object `memory` cannot express. Without a memory limit it cannot
-/// limit swap, and there 0 means no limit.
+/// Returns files of cgroup v2 for settings that the object `memory` cannot express. The object cannot limit swap
+/// without a memory limit, and takes 0 for no limit.
 fn unified(r: &Resources, host: &Host) -> BTreeMap<String, String> {
     let mut files = BTreeMap::new();
     if host.counts_swap {

@@ -177,7 +177,7 @@ fn read(layers: &[PathBuf], path: &'static str) -> Result<String, SpecError> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The file that has a given name in the merged view of the layers.
+/// The entry with a given name in the merged view of the layers.
 enum Entry {
     Missing,
     /// The directories of this name in the layers, topmost first.

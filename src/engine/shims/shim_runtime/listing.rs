@@ -30,8 +30,8 @@ pub(super) struct Cache {
     pub(super) sandboxes: ByPod<KnownSandbox>,
     /// Ids of the records that this runtime is removing.
     pub(super) leaving: HashSet<String>,
-    /// True once the record directories have been read. After that, a record that is neither here nor in the next two
-    /// sets does not exist.
+    /// True once the record directories have been read. After that, every existing record is in this cache, or its id
+    /// is in one of the two sets below.
     is_whole: bool,
     /// Ids of containers that this daemon has made since the last listing, and has not read yet.
     pub(super) new_containers: HashSet<String>,
@@ -252,8 +252,8 @@ impl ShimRuntime {
         Ok(())
     }
 
-    /// Logs each container once that has lost its shim. Such a container runs on, but no process reads its output or
-    /// learns how it ends.
+    /// Logs a warning, once for each container that has lost its shim. Such a container runs on, but no process reads
+    /// its output or learns how it ends.
     fn look_for_shims(&self, cache: &mut Cache, now: Moment) {
         if cache
             .shims_looked_at
@@ -428,7 +428,7 @@ impl ShimRuntime {
         SandboxStatus {
             id: ContainerId::new(SCHEME, &r.id),
             // If a daemon was killed before it had set up the network, the sandbox is not ready, and the pod gets a new
-            // one.
+            // sandbox.
             ready: e.network.is_some() && e.record.is_usable() && self.holder(e).is_some(),
             network,
             created_at: r.created_at,

@@ -1,4 +1,4 @@
-//! Writes records again that another program has removed. Their content is in memory.
+//! Restores records that another program has removed, from the content in memory.
 //!
 //! Invariants: only this runtime removes the record of a container. If a directory is gone without its doing, a program
 //! has cleared /run while the containers still run. Then only memory has the records. Without them the next daemon

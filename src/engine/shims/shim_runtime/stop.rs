@@ -342,9 +342,9 @@ impl ShimRuntime {
         removed.map_err(|e| RuntimeError::failed(format!("cannot remove sandbox {id}: {e}")))
     }
 
-    /// Removes the cgroups of a pod that no record names any more. With the last pod it also removes the cgroups of all
-    /// pods. The cgroups of other pods are not examined, so that the work for one pod does not grow with the number of
-    /// all pods. What cannot be removed now, the next listing removes.
+    /// Removes the cgroups of a pod that no record names any more. After the last pod it also removes every other
+    /// unused cgroup. Before that, the cgroups of other pods are not examined, so that the work for one pod does not
+    /// grow with the number of all pods. What cannot be removed now, the next listing removes.
     fn remove_cgroups_of(&self, uid: &str) {
         let is_last = {
             let cache = lock(&self.cache);
@@ -444,10 +444,10 @@ fn remove_dir_if_there(dir: &Path) -> io::Result<()> {
     }
 }
 
-/// Time until the exit record is looked for again without an inotify watch. A user can have only a limited number of
-/// watches, and none may be left if many pods end at once. The time doubles after each look, because the looks for many
-/// containers are work that grows with the square of their number. Usually the shim ends as soon as it has written the
-/// record, and the end of the shim ends the wait.
+/// First pause between two looks for the exit record, if there is no inotify watch. A user can have only a limited
+/// number of watches, and none may be left if many pods end at once. The pause doubles after each look, because the
+/// looks for many containers are work that grows with the square of their number. Usually the shim ends as soon as it
+/// has written the record, and the end of the shim ends the wait.
 const FIRST_LOOK: Duration = Duration::from_millis(10);
 
 fn later(look: &mut Duration) -> Duration {

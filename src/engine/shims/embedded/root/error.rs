@@ -99,7 +99,7 @@ pub(in crate::engine::shims::embedded) enum MountError {
     /// The mount would cover a file of the container's procfs.
     #[error("nothing can be mounted below /proc")]
     BelowProc,
-    /// The mount would cover the container's procfs by another file system.
+    /// The mount would cover the container's procfs with another file system.
     #[error("only a proc file system can be mounted on /proc")]
     OnProc,
     /// The mount would cover the container's root.
@@ -110,7 +110,7 @@ pub(in crate::engine::shims::embedded) enum MountError {
 /// The reason why a device of the configuration is refused, with the path of the device.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::engine::shims::embedded) enum DeviceError {
-    /// The type is not one of a block or character device.
+    /// The type of the device is not `b`, `c` or `u`.
     #[error("device {0:?} is neither of type b nor c")]
     Type(String),
     /// The path is not below /dev, so it would be among the image's files.

@@ -115,9 +115,9 @@ pub(in crate::engine::shims::embedded) struct Sources {
 }
 
 impl Sources {
-    /// Opens the sources in the container's mount namespace, which is still a copy of the node's. `proc` is the path at
-    /// which the procfs of a joined process namespace is mounted. `bound` is true if this process cannot make devices,
-    /// so that the node's own device files are bound.
+    /// Opens the sources in the container's mount namespace, which is still a copy of the node's. `proc` is the mount
+    /// point of a procfs: that of the process namespace that the container joins. `bound` is true if this process
+    /// cannot make devices, so that the node's own device files are bound.
     ///
     /// # Errors
     /// Returns [`RootError`] about the source that cannot be opened.
