@@ -1,4 +1,4 @@
-//! What people and programs see of the daemon: the views, and the server that shows them.
+//! The parts of the daemon that people and programs see: the views, and the server that shows them.
 
 pub mod server;
 pub mod views;

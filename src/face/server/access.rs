@@ -1,24 +1,25 @@
-//! Who may ask what, by the door that a request came through and what it shows.
+//! Decides whether a request is allowed, by the listener that it came through, the client's credentials and the path.
 //!
-//! Invariants: pure. On a TCP address, loopback included, only health is answered without credentials, because every pod
-//! with hostNetwork shares the node's loopback. The one exception is the read-only port, which is off unless it is configured.
-//! A web page of another site gets nothing but health from a TCP address: the browser that it runs in may have credentials.
+//! Invariants: pure. On a TCP address, loopback included, only health is answered without credentials, because every
+//! pod with hostNetwork shares the node's loopback. The one exception is the read-only port, which is off unless it is
+//! configured. A web page of another site gets nothing but health from a TCP address, because the browser that shows
+//! the page may have credentials.
 
 use std::net::IpAddr;
 
 use super::health::is_health;
 use super::request::Request;
 
-/// Where a server listens.
+/// A listener of the server. It decides what a client may ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Door {
-    /// The unix socket: who can open it may do everything.
+    /// The unix socket. A client that can open it may do everything.
     Unix,
-    /// `healthzPort`: health, and nothing else.
+    /// `healthzPort`: answers health, and nothing else.
     Health,
-    /// `readOnlyPort`: what shows, without credentials.
+    /// `readOnlyPort`: answers a few paths that change nothing, without credentials.
     ReadOnly,
-    /// `address` and `port`, with TLS: everything with credentials, health without.
+    /// `address` and `port`, with TLS: answers everything with credentials, and health without.
     Main,
 }
 
@@ -27,7 +28,8 @@ pub enum Door {
 pub enum Credentials {
     /// The client has shown nothing, or nothing valid.
     None,
-    /// A certificate that the client CA has signed, a token that fits, or a unix socket that it could open.
+    /// The client has shown a certificate that the client CA has signed, or the right token, or it could open the unix
+    /// socket.
     Valid,
 }
 
@@ -43,8 +45,8 @@ const DEBUGGING: [&str; 8] = [
     "debug",
 ];
 
-/// Tells whether `enableDebuggingHandlers` decides on the path. It decides on the paths of `DEBUGGING`, and on podprobe's
-/// own path for the files of a container.
+/// Returns true if `enableDebuggingHandlers` switches the path on and off. These are the paths of `DEBUGGING`, and
+/// podprobe's own path for the files of a container.
 fn is_debugging(parts: &[&str]) -> bool {
     match parts {
         ["podprobe", "v1", "files", ..] => true,
@@ -55,16 +57,17 @@ fn is_debugging(parts: &[&str]) -> bool {
 /// The first parts of the paths that the read-only port answers.
 const READ_ONLY: [&str; 4] = ["metrics", "pods", "stats", ""];
 
-/// Why a request is refused.
+/// The answer to a request that is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// 401, 403, 404 or 405.
+    /// HTTP status: 401, 403, 404 or 405.
     pub status: u16,
-    /// A sentence.
+    /// The sentence that the client gets.
     pub text: &'static str,
 }
 
-/// Why a browser's request is refused that a web page could have made it send.
+/// Returns the reason to refuse a request that a web page could have made a browser send; None if the request may go
+/// on.
 fn of_a_page(door: Door, request: &Request) -> Option<&'static str> {
     let scheme = match door {
         Door::Main => "https",
@@ -75,13 +78,14 @@ fn of_a_page(door: Door, request: &Request) -> Option<&'static str> {
     if is_foreign(request, scheme, host.unwrap_or_default()) {
         return Some("a web page of another site may not ask: open this address by itself");
     }
-    // A page can give its own name the address of the loopback. With TLS the certificate would not fit that name.
+    // A page's own name server can resolve the page's name to 127.0.0.1. With TLS the certificate would not fit that
+    // name.
     let is_named = door == Door::ReadOnly && host.is_some_and(|host| !is_local(host));
     is_named.then_some("Host is neither an IP address nor localhost: open 127.0.0.1")
 }
 
-/// True if a browser says, by `Sec-Fetch-Site` or `Origin`, that a page of another site has asked. Other clients send
-/// neither field.
+/// Returns true if a browser reports, by `Sec-Fetch-Site` or `Origin`, that a page of another site sends the request.
+/// Clients that are no browsers send neither field.
 fn is_foreign(request: &Request, scheme: &str, host: &str) -> bool {
     let own = format!("{scheme}://{host}");
     let site = request.fetch_site.as_deref();
@@ -90,7 +94,8 @@ fn is_foreign(request: &Request, scheme: &str, host: &str) -> bool {
         || origin.is_some_and(|origin| !origin.eq_ignore_ascii_case(&own))
 }
 
-/// True if `Host`, with a port or without, is `localhost` or an IP address. No name server decides on these.
+/// Returns true if `Host`, with a port or without, is `localhost` or an IP address. No name server can change where
+/// these lead.
 fn is_local(host: &str) -> bool {
     let is_port = |port: &str| port.bytes().all(|b| b.is_ascii_digit());
     let name = match host.rsplit_once(':') {
@@ -101,10 +106,10 @@ fn is_local(host: &str) -> bool {
     name.eq_ignore_ascii_case("localhost") || bare.unwrap_or(name).parse::<IpAddr>().is_ok()
 }
 
-/// Decides whether a request is answered at all.
+/// Decides whether a request is answered.
 ///
 /// # Errors
-/// Returns the refusal that the client gets instead.
+/// Returns the [`Refusal`] that the client gets instead of an answer.
 pub fn check(
     door: Door,
     credentials: Credentials,
@@ -157,8 +162,8 @@ mod tests {
         }
     }
 
-    /// Checks a line of the table: the status at each door. The order is Unix, Health, ReadOnly, Main without credentials,
-    /// Main with credentials.
+    /// Checks the status of a request line at each listener, in this order: Unix, Health, ReadOnly, Main without
+    /// credentials, Main with credentials.
     #[track_caller]
     fn doors(line: &str, expected: [u16; 5]) {
         use Credentials::{None, Valid};
@@ -211,7 +216,8 @@ mod tests {
         doors("HEAD /metrics", [200, 404, 200, 401, 200]);
     }
 
-    /// Status of a request with these fields, on the main port with credentials and on the read-only one.
+    /// Returns the status of a request with these header fields: on the main port with credentials, and on the
+    /// read-only port.
     fn with_fields(line: &str, fields: &str) -> [u16; 2] {
         [
             (Door::Main, Credentials::Valid),
@@ -224,7 +230,8 @@ mod tests {
         })
     }
 
-    /// The browser shows a client certificate whoever has made it ask.
+    /// A browser shows its client certificate for every page, so the certificate does not prove that the user has
+    /// asked.
     #[test]
     fn a_page_of_another_site_may_not_ask() {
         let of = |fields: &str| with_fields("GET /pods", fields);
@@ -275,7 +282,7 @@ mod tests {
         assert!(check(Door::Unix, Credentials::Valid, &request, true).is_ok());
     }
 
-    /// A name that a page's own name server gives the address of the loopback.
+    /// A page's own name server can resolve the page's name to 127.0.0.1. The read-only port refuses such a `Host`.
     #[test]
     fn the_read_only_port_is_asked_by_an_address() {
         let of = |host: &str| with_fields("GET /pods", &format!("Host: {host}\r\n"));

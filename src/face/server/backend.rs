@@ -1,4 +1,4 @@
-//! What the server asks of the daemon, in the parts in which the daemon answers it.
+//! The calls that the server makes to the daemon, grouped by the part of the daemon that answers them.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -26,14 +26,14 @@ use crate::face::views::{PodView, Snapshot, SnapshotUpdate};
 use crate::net::services::view::ServiceView;
 use crate::pods::events::EventList;
 
-/// The kubelet's registries of metrics besides its own.
+/// The kubelet's registries of metrics, except the one at `/metrics`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Registry {
-    /// `/metrics/probes`.
+    /// The registry at `/metrics/probes`.
     Probes,
-    /// `/metrics/resource`.
+    /// The registry at `/metrics/resource`.
     Resource,
-    /// `/metrics/cadvisor`.
+    /// The registry at `/metrics/cadvisor`.
     Cadvisor,
 }
 
@@ -41,84 +41,86 @@ pub enum Registry {
 pub struct ContainerFiles {
     /// The container's root directory.
     pub root: ContainerRoot,
-    /// User and group of the container's first process; None where the runtime does not say.
+    /// User and group of the container's first process; None if the runtime does not report them.
     pub owner: Option<(u32, u32)>,
 }
 
-/// Where the answers come from: the daemon, or a test.
+/// The source of the server's answers: the daemon, or a test.
 pub trait Backend: Shown + Requests + Containers + Metrics + Resources + Health {}
 
 impl<T: Shown + Requests + Containers + Metrics + Resources + Health> Backend for T {}
 
 /// The part of the backend that shows clients pods, services and objects.
 pub trait Shown: Send + Sync {
-    /// Returns the state known now. Waits only right after the daemon's start, until the pod files have been read.
+    /// Returns the state as it is known now. Waits only right after the daemon's start, until the pod files have been
+    /// read.
     fn snapshot(&self) -> Arc<Snapshot>;
 
-    /// Waits up to `ceiling` for a change after `version`, and returns the changes, if there are any. A reader that is too
-    /// far behind gets a complete update.
+    /// Waits up to `ceiling` for a change after `version`, and returns the changes, if there are any. A client whose
+    /// version is too old gets the complete state.
     fn watch(&self, version: u64, ceiling: Duration) -> SnapshotUpdate;
 
-    /// Returns the events after that version as soon as there is one, or none after `ceiling`. Without a version it returns
-    /// all events at once.
+    /// Returns the events after the version `after` as soon as there is an event. Returns none if there is no event
+    /// within `ceiling`. Without a version it returns all events at once.
     fn events(&self, after: Option<u64>, ceiling: Duration) -> EventList;
 
-    /// Returns the history kept of a pod's probes and restarts; empty for an unknown pod.
+    /// Returns the kept history of a pod's probes and restarts; empty for an unknown pod.
     fn history(&self, uid: &PodUid) -> PodHistory;
 
-    /// Returns a pod by its full name, without its events; None when there is no such pod.
+    /// Returns a pod by its full name, without its events; None if there is no such pod.
     fn pod(&self, name: &ContainerName) -> Option<Arc<PodView>>;
 
-    /// The pods that the runtime has, as v1 objects with what it knows of them.
+    /// Returns the pods that the runtime has, as v1 objects. They contain what the runtime knows of the pods.
     fn running_pods(&self) -> Vec<Value>;
 
-    /// Every service, in the order of namespace and name.
+    /// Returns every service, sorted by namespace and name.
     fn services(&self) -> Vec<ServiceView>;
 
-    /// Every object of a kind that pods refer to, as an API server has it, in the same order. Those of Secrets hold their
-    /// values.
+    /// Returns every object of a kind that pods refer to, in the form that an API server gives it, sorted by namespace
+    /// and name. Secrets contain their values.
     fn objects(&self, kind: ObjectKind) -> Vec<Value>;
 
-    /// The configuration in force, without passwords.
+    /// Returns the configuration in force, without passwords.
     fn config(&self) -> Value;
 
-    /// The daemon's version.
+    /// Returns the daemon's version.
     fn version(&self) -> String;
 }
 
 /// The part of the backend that acts on pods and probes for clients.
 pub trait Requests: Send + Sync {
-    /// Runs a probe now; returns when it has run, after three times its timeout at most.
+    /// Runs a probe now, and returns when it has run. This takes at most three times the probe's timeout.
     ///
     /// # Errors
     /// Returns [`RequestError`] if there is no such probe, or if it cannot be run.
     fn probe(&self, target: &ProbeTarget) -> Result<ProbeReport, RequestError>;
 
-    /// Pauses probes for so long; gives their names.
+    /// Pauses probes for the time `length`, and returns their names.
     ///
     /// # Errors
     /// Returns [`RequestError`] if there is no such probe, or if the time is out of range.
     fn pause(&self, target: &PauseTarget, length: Duration) -> Result<Vec<String>, RequestError>;
 
-    /// Lets paused probes go on; gives the names of those that were paused.
+    /// Resumes paused probes, and returns the names of the probes that were paused.
     ///
     /// # Errors
     /// Returns [`RequestError`] if there is no such probe.
     fn resume(&self, target: &PauseTarget) -> Result<Vec<String>, RequestError>;
 
-    /// Has containers killed and started again by the pod's worker; gives their names at once.
+    /// Asks the pod's worker to kill containers and start them again. Returns the names of the containers at once.
     ///
     /// # Errors
     /// Returns [`RequestError`] if there is no such container, or if it would not start again.
     fn restart(&self, target: &RestartTarget) -> Result<Vec<String>, RequestError>;
 
-    /// Ends a pod until its file changes; returns when that is on disk, and the pod may still be ending.
+    /// Ends a pod until its file changes. Returns when the deletion is on disk; the pod may still be ending then.
     ///
     /// # Errors
-    /// Returns [`RequestError`] if there is no such pod, if it has ended, or if the disk does not take the change.
+    /// Returns [`RequestError`] if there is no such pod, if it has ended, or if the deletion cannot be written to the
+    /// disk.
     fn delete(&self, target: &DeleteTarget) -> Result<Deleted, RequestError>;
 
-    /// Sets or removes a condition of a pod; returns when it is on disk, or cannot be.
+    /// Sets or removes a condition of a pod. Returns when the change is on disk, or cannot be written.
     ///
     /// # Errors
     /// Returns [`RequestError`] if there is no such pod, or if it cannot have this condition.
@@ -137,8 +139,8 @@ pub trait Containers: Send + Sync {
     /// Returns [`Unreachable`] if there is no such container, or if it does not run.
     fn exec(&self, name: &ContainerName, request: &ExecRequest) -> Result<Started, Unreachable>;
 
-    /// Runs a command to its end. `bounds` are the longest time, and the most bytes that are kept of what the command
-    /// writes. The command is killed when `cancel` is cancelled.
+    /// Runs a command to its end. `bounds` has the longest time, and the largest number of bytes that are kept of the
+    /// command's output. The command is killed when `cancel` is cancelled.
     ///
     /// # Errors
     /// Returns [`Unreachable`] if there is no such container, or if it does not run.
@@ -160,45 +162,46 @@ pub trait Containers: Send + Sync {
         request: AttachRequest,
     ) -> Result<Box<dyn Session>, Unreachable>;
 
-    /// The files of a container.
+    /// Returns the files of a container.
     ///
     /// # Errors
     /// Returns [`Unreachable`] if there is no such container, or if it does not run.
     fn files(&self, name: &ContainerName) -> Result<ContainerFiles, Unreachable>;
 
-    /// Connects to a port of a pod, from inside of it.
+    /// Connects to a port of a pod, from inside of the pod.
     ///
     /// # Errors
-    /// Returns [`Unreachable`] if there is no such pod, or if nobody listens there.
+    /// Returns [`Unreachable`] if there is no such pod, or if nothing listens on the port.
     fn dial(&self, name: &ContainerName, port: u16) -> Result<PortSocket, Unreachable>;
 
-    /// The directory of the node's logs.
+    /// Returns the directory of the node's logs.
     fn log_dir(&self) -> PathBuf;
 }
 
 /// The part of the backend that has the daemon's metrics.
 pub trait Metrics: Send + Sync {
-    /// Every metric, in the Prometheus text format.
+    /// Returns every metric, in the Prometheus text format.
     fn metrics(&self) -> String;
 }
 
-/// The part of the backend that tells what pods and the node use, as the kubelet's endpoints say it.
+/// The part of the backend that reports the resources that pods and the node use, in the form of the kubelet's
+/// endpoints.
 pub trait Resources: Send + Sync {
-    /// The metrics of one of the kubelet's other registries.
+    /// Returns the metrics of one of the kubelet's other registries.
     fn metrics_of(&self, registry: Registry) -> String;
 
-    /// The body of `/stats/summary`.
+    /// Returns the body of `/stats/summary`.
     ///
     /// # Errors
     /// Returns [`SummaryError`] if nothing can be read.
     fn stats_summary(&self, only_cpu_and_memory: bool) -> Result<String, SummaryError>;
 }
 
-/// How the daemon is.
+/// The part of the backend that reports the daemon's health.
 pub trait Health: Send + Sync {
-    /// How the daemon is, for `/healthz`. Takes at most milliseconds.
+    /// Returns the daemon's health checks, for `/healthz`. Takes at most a few milliseconds.
     fn checks(&self) -> Vec<Check>;
 
-    /// Counts a panic of the server that was caught.
+    /// Counts a panic of the server. The panic was caught, so the server goes on.
     fn panicked(&self);
 }

@@ -1,4 +1,5 @@
-//! The channels of a stream over a WebSocket: which byte carries what, and how an end is said (`channel.k8s.io`).
+//! The channels of a stream over a WebSocket: which number stands for which stream, and how the end of a command is
+//! reported (`channel.k8s.io`).
 //!
 //! Invariants: pure. The first byte of a message is its channel.
 
@@ -7,38 +8,38 @@ use thiserror::Error;
 
 use crate::engine::runtime::TerminalSize;
 
-/// A version of the protocol.
+/// A version of the channel protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
-    /// `channel.k8s.io`, or none named: an error is plain text, and a success is nothing.
+    /// `channel.k8s.io`, or no subprotocol named: an error is plain text, and a success has no message.
     V1,
-    /// `v4.channel.k8s.io`: the end is a Status in JSON, with the exit code.
+    /// `v4.channel.k8s.io`: the end of the command is a Status in JSON, with the exit code.
     V4,
-    /// `v5.channel.k8s.io`: the client can close a channel.
+    /// `v5.channel.k8s.io`: like version 4, but the client can close a channel.
     V5,
 }
 
-/// The subprotocols by name, the best first.
+/// The subprotocols by name, the newest first.
 const PROTOCOLS: [(&str, Protocol); 3] = [
     ("v5.channel.k8s.io", Protocol::V5),
     ("v4.channel.k8s.io", Protocol::V4),
     ("channel.k8s.io", Protocol::V1),
 ];
 
-/// The client's input.
+/// The channel of the client's input.
 pub const STDIN: u8 = 0;
-/// The output.
+/// The channel of the command's output.
 pub const STDOUT: u8 = 1;
-/// The errors.
+/// The channel of the command's error output.
 pub const STDERR: u8 = 2;
-/// The channel that says how the stream has ended.
+/// The channel that reports how the stream has ended.
 pub const ERROR: u8 = 3;
-/// The size of the client's terminal.
+/// The channel of the size of the client's terminal.
 pub const RESIZE: u8 = 4;
-/// The message that names the channel that the client closes.
+/// The channel on which the client names another channel that it closes.
 pub const CLOSE: u8 = 255;
 
-/// None of the client's subprotocols is spoken here.
+/// The error that the server speaks none of the client's subprotocols.
 #[derive(Debug, PartialEq, Eq, Error)]
 #[error("none of the subprotocols {offered:?} is spoken here; {} are", PROTOCOLS.map(|(name, _)| name).join(", "))]
 pub struct SubprotocolError {
@@ -47,10 +48,11 @@ pub struct SubprotocolError {
 }
 
 impl Protocol {
-    /// Chooses the first of the client's subprotocols that is spoken here, and returns it with the name for the answer.
+    /// Chooses the first of the client's subprotocols that the server speaks, and returns it with the name for the
+    /// answer.
     ///
     /// # Errors
-    /// Returns [`SubprotocolError`] if none of the subprotocols is spoken here.
+    /// Returns [`SubprotocolError`] if the server speaks none of the subprotocols.
     pub fn choose(offered: &[String]) -> Result<(Self, Option<&'static str>), SubprotocolError> {
         if offered.is_empty() {
             return Ok((Self::V1, None));
@@ -64,7 +66,8 @@ impl Protocol {
         }
     }
 
-    /// Returns the message about an end for the channel [`ERROR`]; None if the protocol sends no message.
+    /// Returns the message for the channel [`ERROR`] that reports the end of the stream; None if the protocol sends no
+    /// message for it.
     pub fn end(self, end: &StreamEnd) -> Option<Vec<u8>> {
         match (self, end) {
             (Self::V1, StreamEnd::Exited { code: 0, .. }) => None,
@@ -79,17 +82,17 @@ impl Protocol {
 pub enum StreamEnd {
     /// The command has ended by itself.
     Exited {
-        /// 0 is a success.
+        /// Exit code of the command; 0 is a success.
         code: i32,
-        /// Empty for a container's own process.
+        /// Words of the command; empty for the container's own process.
         command: Vec<String>,
     },
-    /// The stream could not go on, for this reason.
+    /// The stream could not go on. The text is the reason.
     Failed(String),
 }
 
 impl StreamEnd {
-    /// In the words of containerd and the kubelet.
+    /// Returns the end as plain text, in the words of containerd and the kubelet.
     fn text(&self) -> String {
         match self {
             Self::Exited { code, command } => format!(
@@ -100,7 +103,7 @@ impl StreamEnd {
         }
     }
 
-    /// A v1 Status.
+    /// Returns the end as a v1 Status.
     fn status(&self) -> Value {
         match self {
             Self::Exited { code: 0, .. } => json!({"metadata": {}, "status": "Success"}),
@@ -126,32 +129,32 @@ impl StreamEnd {
 /// The meaning of a client's message.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Said<'a> {
-    /// Input.
+    /// Bytes for the command's input.
     Input(&'a [u8]),
-    /// The input is at its end.
+    /// The client has closed the input.
     InputEnds,
-    /// The size of its terminal.
+    /// The new size of the client's terminal.
     Size(TerminalSize),
-    /// Nothing that is acted on.
+    /// A valid message that has no effect.
     Nothing,
 }
 
-/// A message that is none of the protocol.
+/// A message that breaks the protocol.
 #[derive(Debug, Error)]
 pub enum MessageError {
     /// The message is empty.
     #[error("a message has no channel")]
     NoChannel,
-    /// The message does not name the one channel that it closes.
+    /// A message on the channel `CLOSE` must name exactly one channel.
     #[error("a channel is closed with one byte: its number")]
     Close,
-    /// A client does not write to the channel with this number.
+    /// The client has written to a channel on which only the server writes, or which does not exist.
     #[error("a client does not write to channel {0}")]
     Channel(u8),
-    /// The size of a terminal is no JSON.
+    /// The size of the terminal is not valid JSON.
     #[error("the size of a terminal cannot be read: {0}")]
     Size(#[from] serde_json::Error),
-    /// This side of a terminal is missing, or out of range.
+    /// The width or the height of the terminal is missing, or out of range.
     #[error("{0} of a terminal must be 0 to 65535")]
     Side(&'static str),
 }
@@ -159,7 +162,7 @@ pub enum MessageError {
 /// Reads a message of a client.
 ///
 /// # Errors
-/// Returns [`MessageError`] if the message is none of the protocol: the connection ends.
+/// Returns [`MessageError`] if the message breaks the protocol. The connection then ends.
 pub fn said(protocol: Protocol, message: &[u8]) -> Result<Said<'_>, MessageError> {
     match message {
         [] => Err(MessageError::NoChannel),
@@ -177,7 +180,7 @@ pub fn said(protocol: Protocol, message: &[u8]) -> Result<Said<'_>, MessageError
     }
 }
 
-/// `{"Width":80,"Height":24}`.
+/// Reads the size of a terminal from JSON, for example `{"Width":80,"Height":24}`.
 fn size_of(json: &[u8]) -> Result<TerminalSize, MessageError> {
     let value: Value = serde_json::from_slice(json)?;
     let side = |name| {

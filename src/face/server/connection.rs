@@ -1,7 +1,7 @@
-//! A connection between requests: it reads the next head, and sends answers that need no thread.
+//! A connection between requests. It reads the next head, and sends answers that need no thread.
 //!
-//! Invariants: nothing blocks. A connection keeps at most its door's limit of a head, has [`HEAD_TIME`] for it, and lives at
-//! most [`IDLE`] without one.
+//! Invariants: nothing blocks. A connection keeps no more bytes of a head than its listener allows. It has
+//! [`HEAD_TIME`] for a head, and lives at most [`IDLE`] without a request.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv6Addr};
@@ -16,48 +16,51 @@ use super::response;
 use super::transport::Transport;
 use crate::base::clock::Moment;
 
-/// Time for the head of a request, from its first byte or, for the first request, from the connection.
+/// The longest time for the head of a request, counted from its first byte. For the first request it counts from the
+/// start of the connection.
 pub const HEAD_TIME: Duration = Duration::from_secs(5);
-/// Time until the next request of a connection begins (11.1).
+/// The longest time until the next request of a connection begins (11.1).
 pub const IDLE: Duration = Duration::from_secs(90);
-/// Time for an answer that needs no thread, and for what a client still sends after it.
+/// The longest time to send an answer that needs no thread, and then to read what the client still sends.
 const SHORT_ANSWER: Duration = Duration::from_secs(5);
 
-/// The largest head of a request (11.1).
+/// Largest head of a request in bytes (11.1).
 pub const MAX_HEAD: usize = 1 << 20;
-/// The largest head in bytes where only health is asked for.
+/// Largest head of a request in bytes at the listener that answers health only.
 const MAX_HEALTH_HEAD: usize = 4096;
-/// Bytes of a head that each connection may always keep; beyond them the heads of all share a pool. A TCP client that has
-/// shown no certificate may send no more: with more, anybody could fill the pool, and keep the reading thread busy.
+/// Number of bytes of a head that each connection may always keep. The bytes beyond them come out of a pool that all
+/// connections share. A TCP client that has shown no certificate may send no more than this. With more, anybody could
+/// fill the pool and keep the reading thread busy.
 pub const FREE_HEAD: usize = 16 << 10;
-/// Bytes that a client may send after its answer and that nobody uses, for example a body. The connection takes them,
-/// because a reset could overtake the answer.
+/// Number of bytes, for example of a body, that a client may still send after its last answer. The connection reads
+/// them and throws them away, because closing at once could send a reset that overtakes the answer.
 const MAX_LEFT: usize = 64 << 10;
-/// Bytes read at once.
+/// Number of bytes that one read takes.
 const CHUNK: usize = 16 << 10;
 
-/// The answer to older clients, in the form that they read.
+/// The answer to clients of older versions, in the JSON form that they read.
 const OLD_CLIENT: &str = "{\"error\":\"this daemon speaks HTTP on its socket: use the podprobe program of its version, or curl --unix-socket\"}\n";
 
-/// A client that no thread serves now.
+/// A client for which no thread is working now.
 pub struct Connection {
     transport: Transport,
     door: Door,
-    /// Bytes that have come and belong to no request yet.
+    /// Bytes that have arrived and belong to no request yet.
     buffer: Vec<u8>,
-    /// Bytes of the buffer that were looked at.
+    /// Number of bytes of the buffer that were searched for the end of the head.
     seen: usize,
     until: Moment,
-    /// The moment at which the connection last came or went on.
+    /// The moment at which the client connected, or at which the connection was last served.
     active: Moment,
     origin: Option<Origin>,
-    /// True once the client has shown a token that is known.
+    /// True once the client has shown a valid certificate or token on the main port.
     is_proven: bool,
     step: Step,
 }
 
-/// Where clients come from that count as one: an IPv4 address, or the network of an IPv6 address, in which one machine may
-/// have any number of addresses. On the link each address counts.
+/// The place that clients come from. All clients of one origin count as one machine. An origin is an IPv4 address, or
+/// the /64 network of an IPv6 address, because one machine may have any number of addresses in its network. Each
+/// link-local address is an origin of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Origin(Ipv6Addr);
 
@@ -74,24 +77,24 @@ impl Origin {
 
 enum Step {
     Reads,
-    /// An answer, how much of it is sent, and whether the connection goes on after it.
+    /// Sends an answer: its bytes, the number of bytes sent, and true if the connection goes on after the answer.
     Writes(Vec<u8>, usize, bool),
-    /// The answer is sent; how much has come since.
+    /// The last answer is sent. The number counts the bytes that have arrived since, and that are thrown away.
     Drains(usize),
 }
 
-/// The outcome of a step.
+/// The outcome of a step of a connection.
 pub enum Then {
-    /// The client must act first.
+    /// The connection waits until the client sends or reads something.
     Waits,
     /// The connection is over.
     Over,
-    /// The client asks, and waits for an answer.
+    /// The client has sent a request, and waits for an answer.
     Asks(Box<Request>),
 }
 
 impl Connection {
-    /// A client that has just come.
+    /// Makes the connection of a client that has just connected.
     pub fn new(transport: Transport, door: Door, now: Moment) -> Self {
         Self {
             origin: transport.peer().map(|peer| Origin::of(peer.ip())),
@@ -106,7 +109,8 @@ impl Connection {
         }
     }
 
-    /// A client whose request was answered; `buffer` is what it has sent since.
+    /// Makes the connection of a client whose request was answered by a thread. `buffer` has the bytes that the client
+    /// has sent since.
     pub fn returned(transport: Transport, door: Door, buffer: Vec<u8>, now: Moment) -> Self {
         Self {
             origin: transport.peer().map(|peer| Origin::of(peer.ip())),
@@ -121,22 +125,22 @@ impl Connection {
         }
     }
 
-    /// Returns the door at which the client came in.
+    /// Returns the listener at which the client came in.
     pub fn door(&self) -> Door {
         self.door
     }
 
-    /// The stream below.
+    /// Returns the stream to the client.
     pub fn transport(&self) -> &Transport {
         &self.transport
     }
 
-    /// The stream, and what has come of the body.
+    /// Returns the stream to the client, and the bytes of the body that have already arrived.
     pub fn into_parts(self) -> (Transport, Vec<u8>) {
         (self.transport, self.buffer)
     }
 
-    /// The descriptor to wait for, and for what.
+    /// Returns the descriptor to wait for, and the events to wait for.
     pub fn waits_for(&self) -> (BorrowedFd<'_>, PollFlags) {
         let events = match self.step {
             Step::Writes(..) => PollFlags::POLLOUT,
@@ -145,27 +149,27 @@ impl Connection {
         (self.transport.as_fd(), events)
     }
 
-    /// Returns the moment at which the connection's time is over.
+    /// Returns the moment at which the time of the connection is over.
     pub fn until(&self) -> Moment {
         self.until
     }
 
-    /// Returns the moment at which the connection last came or went on.
+    /// Returns the moment at which the client connected, or at which the connection was last served.
     pub fn active(&self) -> Moment {
         self.active
     }
 
-    /// Returns where the client comes from; None on the unix socket.
+    /// Returns the origin of the client; None on the unix socket.
     pub fn origin(&self) -> Option<Origin> {
         self.origin
     }
 
-    /// True if the client has shown a certificate or a token that is known.
+    /// Returns true if the client has shown a certificate, or a token that is valid.
     pub fn is_known(&self) -> bool {
         self.is_proven || !self.transport.certificates().is_empty()
     }
 
-    /// Notes that the client has shown a token that is known.
+    /// Notes that the client has shown a valid certificate or token.
     pub fn prove(&mut self) {
         self.is_proven = true;
     }
@@ -175,23 +179,23 @@ impl Connection {
         self.origin = Some(Origin::of(address.parse().unwrap()));
     }
 
-    /// True while an answer is on its way. Such a connection gives way to nobody.
+    /// Returns true while an answer is being sent. Such a connection is not dropped for a new client.
     pub fn is_answered(&self) -> bool {
         matches!(self.step, Step::Writes(..))
     }
 
-    /// Returns how many bytes the connection keeps beyond what every connection may keep.
+    /// Returns the number of bytes that the connection keeps beyond [`FREE_HEAD`].
     pub fn pooled(&self) -> usize {
         self.buffer.len().saturating_sub(FREE_HEAD)
     }
 
-    /// Sends an answer and then goes on, or ends.
+    /// Begins to send an answer. With `goes_on` the connection then reads the next request; otherwise it ends.
     pub fn answer(&mut self, bytes: Vec<u8>, goes_on: bool, now: Moment) {
         self.until = now + SHORT_ANSWER;
         self.step = Step::Writes(bytes, 0, goes_on);
     }
 
-    /// Refuses what the client sends, and ends.
+    /// Sends the client the error of its head. The connection then ends.
     pub fn refuse(&mut self, bad: &BadHead, now: Moment) {
         let bytes = response::whole(
             bad.status,
@@ -203,7 +207,7 @@ impl Connection {
         self.answer(bytes, false, now);
     }
 
-    /// Goes on as far as it can without waiting.
+    /// Reads and writes as far as is possible without waiting.
     pub fn advance(&mut self, now: Moment) -> Then {
         self.active = now;
         loop {
@@ -307,12 +311,12 @@ impl Connection {
     }
 }
 
-/// Returns the moment by which the next head must have come, of which `begun` has come already.
+/// Returns the moment by which the next head must have arrived. `begun` has its first bytes, if any have arrived.
 fn next_head(begun: &[u8], now: Moment) -> Moment {
     now + if begun.is_empty() { IDLE } else { HEAD_TIME }
 }
 
-/// Returns what follows from an error of the stream; None means to try at once again.
+/// Returns the outcome that an error of the stream leads to; None means to try again at once.
 fn waits(e: &std::io::Error) -> Option<Then> {
     match e.kind() {
         ErrorKind::WouldBlock => Some(Then::Waits),

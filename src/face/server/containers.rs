@@ -1,6 +1,7 @@
 //! The paths that reach into containers: `/exec`, `/run`, `/attach` and `/portForward` (11.2).
 //!
-//! Invariants: each use is in the log, with who, where, what and how it ended. Whether it is allowed was decided before.
+//! Invariants: each use is logged with the client, the container, the command and the end. access.rs has already
+//! decided that the request is allowed.
 
 use std::cell::Cell;
 use std::fmt;
@@ -20,31 +21,32 @@ use super::web_socket::{HandshakeError, Socket, handshake};
 use crate::base::cancel::Cancel;
 use crate::engine::runtime::{AttachRequest, ExecOutcome, ExecRequest, Started};
 
-/// Ports of one connection.
+/// Largest number of ports that one connection may forward.
 const MAX_PORTS: usize = 8;
-/// How long a command of `/run` may take, and how much of its output is kept, in bytes. It is answered when it has ended.
+/// The longest time that a command of `/run` may take. The request is answered when the command has ended. The other
+/// constant is the number of bytes that are kept of its output.
 const RUN_LIMIT: Duration = Duration::from_secs(240);
 const MAX_OUTPUT: usize = 1 << 20;
-/// Stack in bytes of a thread that waits for a client to leave.
+/// Stack size in bytes of the thread that waits for a client to leave.
 const WATCH_STACK: usize = 64 << 10;
-/// Longest text of a command in the log, in bytes.
+/// Length in bytes to which a command is cut in the log.
 const MAX_LOGGED: usize = 300;
 
-/// A container, by the names in a path.
+/// The name of a container, as a path has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContainerName {
     /// `metadata.namespace` of its pod.
     pub namespace: String,
     /// `metadata.name` of its pod.
     pub pod: String,
-    /// `metadata.uid`, where the path names it.
+    /// `metadata.uid` of its pod; None if the path has no uid.
     pub uid: Option<String>,
-    /// The container's name; empty for the pod as a whole.
+    /// The container's name; empty if the path names the pod as a whole.
     pub container: String,
 }
 
 impl ContainerName {
-    /// Reads `NAMESPACE/POD[/UID]/CONTAINER`; None if the number of parts does not fit.
+    /// Reads `NAMESPACE/POD[/UID]/CONTAINER`; None if the number of parts is wrong.
     pub fn of_container(parts: &[&str]) -> Option<Self> {
         match *parts {
             [namespace, pod, container] => Some(Self::new(namespace, pod, None, container)),
@@ -55,7 +57,7 @@ impl ContainerName {
         }
     }
 
-    /// Reads `NAMESPACE/POD[/UID]`; None if the number of parts does not fit.
+    /// Reads `NAMESPACE/POD[/UID]`; None if the number of parts is wrong.
     pub fn of_pod(parts: &[&str]) -> Option<Self> {
         match *parts {
             [namespace, pod] => Some(Self::new(namespace, pod, None, "")),
@@ -84,12 +86,12 @@ impl fmt::Display for ContainerName {
     }
 }
 
-/// A query that asks for no stream at all.
+/// The error that a query asks for no stream at all.
 #[derive(Debug, Error)]
 #[error("you must specify at least 1 of stdin, stdout, stderr")]
 struct NoStream;
 
-/// A request that does not become a WebSocket.
+/// The reasons why a request cannot become a WebSocket.
 #[derive(Debug, Error)]
 enum NoUpgrade {
     #[error(transparent)]
@@ -107,7 +109,7 @@ impl NoUpgrade {
     }
 }
 
-/// The streams that a client wants, as its query says.
+/// The streams that a client asks for in its query.
 struct Wanted {
     stdin: bool,
     stdout: bool,
@@ -116,7 +118,7 @@ struct Wanted {
 }
 
 impl Wanted {
-    /// Reads the streams from the query. With a terminal the errors are part of the output, as with a kubelet.
+    /// Reads the streams from the query. With a terminal the error output is part of the output, as in a kubelet.
     fn of(exchange: &Exchange<'_>) -> Result<Self, NoStream> {
         let flag = |name: &str| exchange.request.flag(name);
         let tty = flag("tty");
@@ -133,7 +135,7 @@ impl Wanted {
     }
 }
 
-/// The audit of a use of a container: a line in the log for its beginning, and one for its end.
+/// The audit of a use of a container. It writes a line to the log when the use begins, and a line when it ends.
 pub(super) struct Audit {
     what: String,
     begun: Instant,
@@ -190,7 +192,7 @@ impl Drop for Audit {
     }
 }
 
-/// `/exec/NAMESPACE/POD[/UID]/CONTAINER`.
+/// Answers `/exec/NAMESPACE/POD[/UID]/CONTAINER`.
 pub(super) fn exec(
     mut exchange: Exchange<'_>,
     backend: &dyn Backend,
@@ -219,7 +221,7 @@ pub(super) fn exec(
         tty: wanted.tty,
         size: None,
     };
-    // Started before the upgrade, so that what cannot be found is a status as of a kubelet.
+    // The command is started before the upgrade, so that an unknown container gets an HTTP status, as from a kubelet.
     let started = match backend.exec(name, &request) {
         Ok(started) => started,
         Err(why) => {
@@ -244,7 +246,7 @@ pub(super) fn exec(
     Ok(())
 }
 
-/// `/attach/NAMESPACE/POD[/UID]/CONTAINER`.
+/// Answers `/attach/NAMESPACE/POD[/UID]/CONTAINER`.
 pub(super) fn attach(
     mut exchange: Exchange<'_>,
     backend: &dyn Backend,
@@ -284,7 +286,7 @@ pub(super) fn attach(
     Ok(())
 }
 
-/// `/portForward/NAMESPACE/POD[/UID]?port=N`.
+/// Answers `/portForward/NAMESPACE/POD[/UID]?port=N`.
 pub(super) fn forward(
     mut exchange: Exchange<'_>,
     backend: &dyn Backend,
@@ -324,7 +326,7 @@ fn upgrade(exchange: &Exchange<'_>) -> Result<(Protocol, String), NoUpgrade> {
     Ok((protocol, handshake(request, name)?))
 }
 
-/// The command ends with its client.
+/// Runs a command to its end. Kills the command when the client leaves.
 fn run_while_asked(
     exchange: &Exchange<'_>,
     backend: &dyn Backend,
@@ -346,7 +348,8 @@ fn run_while_asked(
     })
 }
 
-/// `POST /run/NAMESPACE/POD[/UID]/CONTAINER?cmd=…`: the output as the body, at most [`MAX_OUTPUT`] of it.
+/// Answers `POST /run/NAMESPACE/POD[/UID]/CONTAINER?cmd=…`. The body of the answer is the command's output, at most
+/// [`MAX_OUTPUT`] bytes of it.
 pub(super) fn run(
     exchange: &mut Exchange<'_>,
     backend: &dyn Backend,

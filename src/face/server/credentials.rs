@@ -1,8 +1,9 @@
-//! What clients of the TLS port are known by: the client CA and the bearer token, and the certificate that the server shows.
+//! The credentials of the TLS port: the certificate that the server shows, and the client CA and the bearer token that
+//! clients are checked against.
 //!
-//! Invariants: every file is read again when it has changed, whatever is wrong with the others: what was withdrawn is worth
-//! nothing. A token or a client CA that cannot be used any more lets nobody in; of certificate and key the last good ones stay
-//! in force. A token is compared in constant time.
+//! Invariants: every file is read again when it has changed, even while another file is wrong: a withdrawn token or
+//! client CA must not stay valid. While the token or the client CA cannot be used, it lets nobody in. While the
+//! certificate or its key cannot be used, the last good pair stays in force. Tokens are compared in constant time.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -24,28 +25,28 @@ use thiserror::Error;
 use super::access::Credentials;
 use super::transport::Transport;
 
-/// A key of the configuration, which errors name.
+/// The key of the configuration that errors about the private key name.
 const PRIVATE_KEY: &str = "tlsPrivateKeyFile";
-/// Largest file of certificates.
+/// Largest size in bytes of a file of certificates.
 const MAX_PEM: u64 = 1 << 20;
-/// Longest token in bytes, and shortest: a shorter one can be guessed.
+/// Longest and shortest token in bytes. A shorter token could be guessed.
 const MAX_TOKEN: u64 = 4096;
 const MIN_TOKEN: usize = 16;
 
-/// The files, by their keys in the configuration.
+/// The files of credentials, each with its key in the configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CredentialFiles {
-    /// `tlsCertFile`.
+    /// The file of `tlsCertFile`.
     pub certificate: PathBuf,
-    /// `tlsPrivateKeyFile`.
+    /// The file of `tlsPrivateKeyFile`.
     pub key: PathBuf,
-    /// `authentication.x509.clientCAFile`.
+    /// The file of `authentication.x509.clientCAFile`.
     pub client_ca: Option<PathBuf>,
-    /// `authentication.bearerTokenFile`.
+    /// The file of `authentication.bearerTokenFile`.
     pub token: Option<PathBuf>,
 }
 
-/// A file that cannot be used.
+/// The error that a file of credentials cannot be used.
 #[derive(Debug, Error)]
 #[error("{key} {}: {cause}", path.display())]
 pub struct CredentialError {
@@ -63,13 +64,14 @@ impl CredentialError {
         }
     }
 
-    /// True if the file is there and was not read, for want of descriptors for example: it may be good as it is.
+    /// Returns true if the file exists but could not be read, for example for lack of descriptors. Its content may be
+    /// good, so it is read again even if it does not change.
     fn is_unread(&self) -> bool {
         matches!(&self.cause, Unusable::Unread(e) if e.kind() != io::ErrorKind::NotFound)
     }
 }
 
-/// A reason why a file of credentials cannot be used.
+/// The reasons why a file of credentials cannot be used.
 #[derive(Debug, Error)]
 enum Unusable {
     #[error(transparent)]
@@ -96,12 +98,12 @@ enum Unusable {
     NoRandomBytes,
 }
 
-/// News of files that were read again.
+/// A sentence for the log about files that were read again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum News {
     /// The files cannot be used.
     Problem(String),
-    /// The files could not be used, and are in force again.
+    /// The files could not be used before, and are in force again.
     Solved(String),
 }
 
@@ -113,7 +115,8 @@ pub struct KnownCredentials {
     config: Arc<ServerConfig>,
 }
 
-/// The version of a file: device, inode, size and the time of its last change. A change of its mode counts.
+/// The version of a file: device, inode, size and the time of its last change. A change of the file's mode changes it
+/// too.
 type Stamp = (u64, u64, u64, i64, i64);
 
 fn stamp(path: &Path) -> Option<Stamp> {
@@ -125,7 +128,7 @@ fn stamps(paths: &[PathBuf]) -> Vec<Option<Stamp>> {
     paths.iter().map(|path| stamp(path)).collect()
 }
 
-/// A value that was read from files that belong together.
+/// A value that is read from one file, or from two that belong together.
 struct Watched<T> {
     paths: Vec<PathBuf>,
     read: fn(&[PathBuf]) -> Result<T, CredentialError>,
@@ -141,7 +144,7 @@ impl<T> Watched<T> {
         read: fn(&[PathBuf]) -> Result<T, CredentialError>,
     ) -> Result<Self, CredentialError> {
         Ok(Self {
-            // Looked at first, so that a change meanwhile is seen.
+            // The stamps are taken before the files are read, so that a change during the read is noticed.
             seen: stamps(&paths),
             value: read(&paths)?,
             paths,
@@ -150,7 +153,8 @@ impl<T> Watched<T> {
         })
     }
 
-    /// Reads the files again when one has changed. While they cannot be used `otherwise` is in force, or what was.
+    /// Reads the files again if one has changed. While they cannot be used, `otherwise` is in force; if that is None,
+    /// the last good value stays. Returns true if the value was set.
     fn renew(&mut self, otherwise: Option<T>, news: &mut Vec<News>) -> bool {
         let now = stamps(&self.paths);
         if now == self.seen {
@@ -172,7 +176,8 @@ impl<T> Watched<T> {
         value.map(|value| self.value = value).is_some()
     }
 
-    /// Returns the news, if there is any. The same problem is told once until it is solved.
+    /// Returns the news, if there is any. The same problem is reported once until it is solved. `is_closed` is true if
+    /// the problem lets nobody in.
     fn tell(&mut self, problem: Option<&CredentialError>, is_closed: bool) -> Option<News> {
         let before = self.problem.take();
         let Some(problem) = problem else {
@@ -214,7 +219,7 @@ impl KnownCredentials {
         })
     }
 
-    /// Reads the files again that have changed.
+    /// Reads the changed files again, and returns the news about them.
     pub fn renew(&mut self) -> Vec<News> {
         let mut news = Vec::new();
         self.token.renew(Some(None), &mut news);
@@ -234,8 +239,9 @@ impl KnownCredentials {
         self.config.clone()
     }
 
-    /// Returns the credentials that a client has shown by its certificate or by a token. The handshake has verified the
-    /// certificate. Since then it may have expired, or the client CA may be another, so this verifies it again.
+    /// Returns the credentials that a client has shown by its certificate or by a token. The certificate is verified
+    /// again here, although the handshake has verified it: it may have expired since, or the client CA may have
+    /// changed.
     pub fn of(&self, transport: &Transport, token: Option<&str>) -> Credentials {
         let fits = |given: &str| self.token.value.as_ref().is_some_and(|t| t.fits(given));
         match self.is_signed(transport.certificates()) || token.is_some_and(fits) {
@@ -252,7 +258,7 @@ impl KnownCredentials {
     }
 }
 
-/// Reads a file of at most `limit` bytes.
+/// Reads a file of at most `limit` bytes, and returns its content and its mode.
 fn read(key: &'static str, path: &Path, limit: u64) -> Result<(Vec<u8>, u32), CredentialError> {
     let read = || -> io::Result<(Vec<u8>, u32)> {
         let file = File::open(path)?;
@@ -269,7 +275,7 @@ fn read(key: &'static str, path: &Path, limit: u64) -> Result<(Vec<u8>, u32), Cr
     }
 }
 
-/// A secret that others of the node can read is none.
+/// Reads a file that only its owner may read or write. A secret that other users of the node can read is refused.
 fn read_secret(key: &'static str, path: &Path, limit: u64) -> Result<Vec<u8>, CredentialError> {
     let (bytes, mode) = read(key, path, limit)?;
     if mode & 0o077 != 0 {
@@ -306,7 +312,7 @@ fn server_config(
     };
     let mut config = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(certificate)));
     config.alpn_protocols = vec![b"http/1.1".into()];
-    // A session that is resumed has no new look at the client's certificate, and few clients come back often.
+    // A resumed session would not verify the client's certificate again, and few clients come back often.
     config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     Ok(Arc::new(config))
@@ -320,7 +326,8 @@ fn provider() -> Arc<CryptoProvider> {
     })
 }
 
-/// A client may show a certificate or not; one that it shows must be good.
+/// Makes the verifier of client certificates from the file of the client CA. A client may come without a certificate,
+/// but a certificate that it shows must be good.
 fn verifier(path: &Path) -> Result<Arc<dyn ClientCertVerifier>, CredentialError> {
     const KEY: &str = "authentication.x509.clientCAFile";
     let failed = |cause| CredentialError::new(KEY, path, cause);
@@ -348,7 +355,7 @@ fn certificates(
     }
 }
 
-/// A bearer token. Only its tag under a key of this process is kept and compared.
+/// A bearer token. Only its HMAC under a random key of this process is kept and compared.
 struct Token {
     key: hmac::Key,
     tag: hmac::Tag,
@@ -373,8 +380,8 @@ impl Token {
         Ok(Self { key, tag })
     }
 
-    /// Tells whether the given token is this one. The check takes the same time wherever the two differ, and however long
-    /// they are.
+    /// Returns true if `given` is this token. The check always takes the same time, wherever the two differ and
+    /// however long they are.
     fn fits(&self, given: &str) -> bool {
         hmac::verify(&self.key, given.as_bytes(), self.tag.as_ref()).is_ok()
     }

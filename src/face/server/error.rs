@@ -1,6 +1,6 @@
-//! What the daemon does not do for a client, case by case, and the status with which the server says so.
+//! The reasons why the daemon does not do what a client asks for, and the HTTP status of each.
 //!
-//! Invariants: pure. A status follows from the case alone; the sentence is for people.
+//! Invariants: pure. The status depends on the case alone. The sentence is for people.
 
 use std::io;
 use std::path::PathBuf;
@@ -17,22 +17,22 @@ use crate::pods::actions::CannotRestart;
 use crate::pods::prober::now::ProbeNowError;
 use crate::pods::status::TooManyConditions;
 
-/// A request for a pod or a probe that the daemon does not fulfil.
+/// The reasons why the daemon does not do what a client asks for with a pod or a probe.
 #[derive(Debug, Error)]
 pub enum RequestError {
     /// There is no such pod any more.
     #[error("the pod is gone")]
     PodGone,
-    /// There is no such pod any more, or it is ending: what was asked for begins in no such pod.
+    /// There is no such pod any more, or the pod is ending. Nothing new can begin in it.
     #[error("the pod is gone, or is ending")]
     PodGoneOrEnding,
-    /// The pod's worker has ended since, or ends the pod.
+    /// The pod's worker has ended in the meantime, or is ending the pod.
     #[error("the pod has ended, or is ending")]
     PodEnded,
     /// The node has not admitted the pod, so there is nothing to end.
     #[error("the pod does not run ({reason}); remove {file}, and it is gone")]
     NotAdmitted {
-        /// The reason of the pod's status.
+        /// The reason in the pod's status.
         reason: String,
         /// The file that the pod comes from.
         file: String,
@@ -40,7 +40,7 @@ pub enum RequestError {
     /// The pod has ended by itself.
     #[error("the pod has ended already ({how}); remove {file}, and it is gone")]
     EndedAlready {
-        /// The reason of the pod's status, or its phase.
+        /// The reason in the pod's status, or its phase.
         how: String,
         /// The file that the pod comes from.
         file: String,
@@ -50,31 +50,31 @@ pub enum RequestError {
     NoContainer {
         /// The name of the pod.
         pod: String,
-        /// The name that was asked for.
+        /// The name of the container that was asked for.
         container: String,
     },
     /// The pod has none of the probes that were asked for.
     #[error("pod {0} has no such probe")]
     NoProbe(String),
-    /// The container with this name is an init container that is no sidecar.
+    /// The container with this name is an init container, but no sidecar.
     #[error("cannot restart init container {0}: it runs once, before the others")]
     InitContainer(String),
     /// None of the containers that were asked for would start again.
     #[error("{}", listed(.0))]
     NotRestarted(Vec<NotRestarted>),
-    /// No pause lasts so long, or so short.
+    /// The length of the pause is out of range.
     #[error("a pause lasts from 1s to 168h, not {}", go_duration(*.0))]
     PauseLength(Duration),
-    /// No grace period has so many seconds.
+    /// The number of seconds is out of range for a grace period.
     #[error("a grace period is 0 to {MAX_GRACE} seconds, not {0}")]
     GracePeriod(i64),
-    /// The disk does not take the mark that the pod is deleted.
+    /// The mark that the pod is deleted cannot be written to the disk.
     #[error(
         "cannot write {}: {cause}; the pod runs on, because the next daemon would not know that it is deleted; remove {file} instead",
         path.display()
     )]
     DeletionNotWritten {
-        /// The file of the mark.
+        /// The file that holds the mark.
         path: PathBuf,
         /// The system's error.
         #[source]
@@ -85,19 +85,19 @@ pub enum RequestError {
     /// The prober cannot run the probe.
     #[error(transparent)]
     ProbeNotRun(#[from] ProbeNowError),
-    /// No client may set this condition.
+    /// Clients may not set this condition.
     #[error(transparent)]
     Condition(#[from] ConditionError),
     /// The pod has no room for another condition.
     #[error(transparent)]
     TooManyConditions(#[from] TooManyConditions),
-    /// The runtime does not say what runs.
+    /// The runtime does not report which containers run.
     #[error(transparent)]
     Runtime(#[from] RuntimeError),
 }
 
 impl RequestError {
-    /// Returns the status of the answer: the request was understood, and cannot be fulfilled.
+    /// Returns the HTTP status of the answer, always 422: the request was understood, and cannot be fulfilled.
     pub fn status(&self) -> u16 {
         match self {
             Self::PodGone
@@ -120,7 +120,7 @@ impl RequestError {
     }
 }
 
-/// A container that would not start again.
+/// The error that a container would not start again.
 #[derive(Debug, Error)]
 #[error("cannot restart container {container}: {why}")]
 pub struct NotRestarted {
@@ -135,8 +135,8 @@ fn listed(all: &[NotRestarted]) -> String {
     all.join("; ")
 }
 
-/// A container, or a port of a pod, that a client cannot be connected with. The sentences are the kubelet's where the kubelet
-/// has some.
+/// The reasons why a client cannot be connected with a container, or with a port of a pod. The sentences are the
+/// kubelet's where the kubelet has one.
 #[derive(Debug, Error)]
 pub enum Unreachable {
     /// There is no such pod.
@@ -145,11 +145,11 @@ pub enum Unreachable {
     /// The pod has no container of that name.
     #[error("container {container} is not valid for pod {pod}: its containers are [{}]", containers.join(" "))]
     NoContainer {
-        /// The name that was asked for.
+        /// The name of the container that was asked for.
         container: String,
         /// The name of the pod.
         pod: String,
-        /// The names of its containers.
+        /// The names of the pod's containers.
         containers: Vec<String>,
     },
     /// The container does not run now.
@@ -157,22 +157,22 @@ pub enum Unreachable {
     NotRunning {
         /// The name of the container.
         container: String,
-        /// The reason why it waits, if it does.
+        /// The reason why the container waits; None if it does not wait.
         waiting: Option<String>,
     },
-    /// The runtime cannot do it.
+    /// The runtime cannot connect the client.
     #[error(transparent)]
     Runtime(#[from] RuntimeError),
-    /// There is no connection to the port.
+    /// The connection to the port failed.
     #[error(transparent)]
     Port(#[from] DialError),
-    /// The node has no descriptor or no thread left that would notice that the client leaves.
+    /// The node has no descriptor or no thread left to notice when the client leaves.
     #[error("cannot follow the client: {0}")]
     ClientNotFollowed(#[source] io::Error),
 }
 
 impl Unreachable {
-    /// Returns the status of the answer.
+    /// Returns the HTTP status of the answer.
     pub fn status(&self) -> u16 {
         match self {
             Self::NoPod | Self::NoContainer { .. } => 404,
@@ -187,7 +187,7 @@ fn reason(waiting: Option<&String>) -> String {
     waiting.map_or_else(String::new, |reason| format!(": {reason}"))
 }
 
-/// A summary of what pods and the node use that cannot be given.
+/// The reasons why the summary of the resources of pods and the node cannot be given.
 #[derive(Debug, Error)]
 pub enum SummaryError {
     /// The resources that pods use cannot be read.
@@ -199,7 +199,7 @@ pub enum SummaryError {
 }
 
 impl SummaryError {
-    /// Returns the status of the answer.
+    /// Returns the HTTP status of the answer.
     pub fn status(&self) -> u16 {
         match self {
             Self::Cgroups(_) | Self::Json(_) => 500,

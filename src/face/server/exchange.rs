@@ -1,8 +1,8 @@
-//! One request and its answer, on a thread of its own.
+//! A request and its answer, on a thread of their own.
 //!
-//! Invariants: a wait ends when the server stops, when the client has gone, and when the time of the answer is over:
-//! [`ANSWER`] for one that does not stream, [`STALL`] without progress for one that does. Nothing of an answer is kept but a
-//! buffer.
+//! Invariants: a wait ends when the server stops, when the client has gone, and when the time of the answer is over.
+//! That time is [`ANSWER`] in all for an answer that does not stream, and [`STALL`] without progress for an answer
+//! that streams. Nothing of an answer is kept but a buffer.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -16,27 +16,27 @@ use super::response::{self, Body, TEXT};
 use super::transport::Transport;
 use crate::base::wire::http1::{Chunks, Framing};
 
-/// Time for the body of a request and an answer that does not stream.
+/// The longest time for the body of a request and an answer that does not stream.
 pub const ANSWER: Duration = Duration::from_secs(300);
-/// How long a client may take no byte of an answer that streams.
+/// The longest time without progress of an answer that streams.
 pub const STALL: Duration = Duration::from_secs(300);
-/// Bytes of an answer that are sent at once.
+/// Size in bytes of the buffer of an answer.
 const BUFFER: usize = 32 << 10;
-/// Bytes of a body that are read at once.
+/// Number of bytes of a body that one read takes.
 const CHUNK: usize = 64 << 10;
 
-/// The client's side of a thread: the stream, and the descriptor that ends every wait.
+/// The client's stream, together with the descriptor that ends every wait for the client.
 pub struct Line<'a> {
     transport: Transport,
     /// The descriptor that becomes readable once the server stops.
     stop: BorrowedFd<'a>,
     until: Instant,
-    /// True if each byte moves `until`.
+    /// True if each byte sent or received moves `until`.
     streams: bool,
 }
 
 impl Line<'_> {
-    /// Waits until the stream can go on.
+    /// Waits until the stream can be read or written. Fails when the time is over or the server stops.
     fn wait(&self, events: PollFlags) -> io::Result<()> {
         loop {
             let left = self.until.saturating_duration_since(Instant::now());
@@ -47,7 +47,7 @@ impl Line<'_> {
                 PollFd::new(self.transport.as_fd(), events),
                 PollFd::new(self.stop, PollFlags::POLLIN),
             ];
-            // Rounded up: poll counts in milliseconds, and waking early would only spin.
+            // The time is rounded up: poll counts in milliseconds, and waking early would only spin.
             let left = PollTimeout::try_from(left + Duration::from_micros(999));
             match poll(&mut fds, left.unwrap_or(PollTimeout::MAX)) {
                 Err(Errno::EINTR) => continue,
@@ -66,7 +66,8 @@ impl Line<'_> {
         }
     }
 
-    /// Waits for so long, or until the client has gone or the server stops; true when nobody waits any more.
+    /// Waits for the time `length`, or until the client has gone or the server stops. Returns true if the client has
+    /// gone or the server stops.
     fn pause(&self, length: Duration) -> bool {
         let hang_up = PollFlags::from_bits_retain(libc::POLLRDHUP);
         let mut fds = [
@@ -140,18 +141,18 @@ pub struct Exchange<'a> {
     /// The request itself.
     pub request: Request,
     line: Line<'a>,
-    /// Bytes that have come after the head.
+    /// Bytes that have arrived after the head.
     input: Vec<u8>,
-    /// Where the body ends; None once it is read.
+    /// How the end of the body is found; None once the body is read.
     body: Option<Framing>,
     is_answered: bool,
-    /// The next request can follow.
+    /// True if the connection can carry another request.
     keep_alive: bool,
 }
 
 impl<'a> Exchange<'a> {
-    /// Begins with a request whose head has come. `input` has the bytes that have come since, and `stop` is readable once
-    /// the server stops.
+    /// Begins to answer a request after its head has arrived. `input` has the bytes that have arrived since, and
+    /// `stop` becomes readable once the server stops.
     pub fn new(
         request: Request,
         (transport, input): (Transport, Vec<u8>),
@@ -177,10 +178,10 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// The whole body; None when it is longer than `limit`, which the client has been told.
+    /// Reads the whole body. Returns None if the body is longer than `limit` bytes; the client has its answer then.
     ///
     /// # Errors
-    /// Returns the error of the stream when the client has gone or sends no chunks.
+    /// Returns the error of the stream if the client has gone, or if the chunks of the body are malformed.
     pub fn read_body(&mut self, limit: usize) -> io::Result<Option<Vec<u8>>> {
         if let Length::Known(n) = self.request.length
             && n > limit as u64
@@ -204,7 +205,7 @@ impl<'a> Exchange<'a> {
         )
     }
 
-    /// The body as it comes.
+    /// Returns a reader of the body. The whole exchange has the time [`ANSWER`].
     pub fn body(&mut self) -> BodyReader<'_, 'a> {
         BodyReader {
             exchange: self,
@@ -213,16 +214,16 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// The body as it comes, for as long as the client sends.
+    /// Returns a reader of a body of any length. The time ends only after [`STALL`] without progress.
     pub fn body_that_streams(&mut self) -> BodyReader<'_, 'a> {
         self.line.streams = true;
         self.body()
     }
 
-    /// Answers with these bytes.
+    /// Answers with this status, content type and body.
     ///
     /// # Errors
-    /// Returns the error of the stream when the client has gone.
+    /// Returns the error of the stream if the client has gone.
     pub fn reply(&mut self, status: u16, content_type: &str, body: &[u8]) -> io::Result<()> {
         let head = self.head(status, content_type, Body::Length(body.len()));
         self.line.write_all(head.as_bytes())?;
@@ -232,19 +233,19 @@ impl<'a> Exchange<'a> {
         self.line.flush()
     }
 
-    /// Answers with a sentence.
+    /// Answers with this status and a line of text.
     ///
     /// # Errors
-    /// Returns the error of the stream when the client has gone.
+    /// Returns the error of the stream if the client has gone.
     pub fn error(&mut self, status: u16, text: &str) -> io::Result<()> {
         self.reply(status, TEXT, format!("{text}\n").as_bytes())
     }
 
-    /// Answers with what `write` writes, as it comes; with `streams` for as long as the client takes it.
+    /// Sends what `write` writes, while it writes. With `streams` the answer lasts for as long as the client reads it.
     ///
     /// # Errors
-    /// Returns the error of the stream when the client has gone, or the error of `write`. The answer is cut off then, so
-    /// that nobody takes it for whole.
+    /// Returns the error of the stream if the client has gone, or the error of `write`. The answer is then cut off, so
+    /// that no client takes it for complete.
     pub fn stream(
         &mut self,
         content_type: &str,
@@ -271,18 +272,19 @@ impl<'a> Exchange<'a> {
 
     fn head(&mut self, status: u16, content_type: &str, body: Body) -> String {
         self.is_answered = true;
-        // What is left of a body would be read as the next request.
+        // The unread rest of a body would be read as the next request.
         self.keep_alive &= self.body.is_none() && body != Body::Connection;
         response::head(status, content_type, body, self.keep_alive)
     }
 
-    /// True if the client has hung up or the server stops. A client that has only ended what it sends counts as gone too:
-    /// no client waits that way.
+    /// Returns true if the client has hung up or the server stops. A client that has shut down only its sending side
+    /// counts as gone too, because no client waits in that way.
     pub fn is_gone(&self) -> bool {
         self.pause(Duration::ZERO)
     }
 
-    /// Waits for so long, or until the client has gone or the server stops; true when nobody waits any more.
+    /// Waits for the time `length`, or until the client has gone or the server stops. Returns true if the client has
+    /// gone or the server stops.
     pub fn pause(&self, length: Duration) -> bool {
         self.line.pause(length)
     }
@@ -292,7 +294,7 @@ impl<'a> Exchange<'a> {
         self.line.until_gone(wake);
     }
 
-    /// Names the client for the log: its uid and pid, or its address.
+    /// Returns the client's name for the log: its uid and pid, or its address.
     pub fn client(&self) -> String {
         match (self.line.transport.unix_peer(), self.line.transport.peer()) {
             (Some((uid, pid)), _) => format!("uid {uid} (pid {pid})"),
@@ -301,10 +303,10 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// Sends the head of a `101`, and returns the stream itself with the bytes that have come on it since.
+    /// Sends the head of a `101` answer. Returns the stream, and the bytes that have arrived on it after the request.
     ///
     /// # Errors
-    /// Returns the error of the stream when the client has gone.
+    /// Returns the error of the stream if the client has gone.
     pub fn upgrade(mut self, head: &str) -> io::Result<(Transport, Vec<u8>)> {
         self.line.write_all(head.as_bytes())?;
         self.line.flush()?;
@@ -316,13 +318,14 @@ impl<'a> Exchange<'a> {
         self.line.stop
     }
 
-    /// Returns the connection, if it can carry another request, and the bytes that have come of that request.
+    /// Returns the connection and the bytes that have arrived of the next request; None if the connection cannot carry
+    /// another request.
     pub fn finish(mut self) -> Option<(Transport, Vec<u8>)> {
         if self.keep_alive && self.is_answered {
             return Some((self.line.transport, self.input));
         }
         self.line.transport.close();
-        // A reset could overtake the answer: what the client still sends is read, for a moment.
+        // A reset could overtake the answer, so what the client still sends is read for a moment.
         self.line.until = Instant::now() + Duration::from_secs(1);
         self.line.streams = false;
         let _ = io::copy(&mut (&mut self.line).take(CHUNK as u64), &mut io::sink());
@@ -330,16 +333,16 @@ impl<'a> Exchange<'a> {
     }
 }
 
-/// Reads the body of a request.
+/// A reader of the body of a request.
 pub struct BodyReader<'e, 'a> {
     exchange: &'e mut Exchange<'a>,
-    /// Bytes of the body that have come. Those from `taken` on were not read yet.
+    /// Bytes of the body that have arrived. The caller has already read the first `taken` of them.
     piece: Vec<u8>,
     taken: usize,
 }
 
 impl BodyReader<'_, '_> {
-    /// Takes the next piece from the stream; false at the end.
+    /// Takes the next piece of the body from the stream. Returns false at the end of the body.
     fn fill(&mut self) -> io::Result<bool> {
         self.piece.clear();
         self.taken = 0;
@@ -372,7 +375,7 @@ impl BodyReader<'_, '_> {
                 }
                 framing => {
                     let input = std::mem::take(&mut exchange.input);
-                    // Nobody says where the chunks ended in the piece.
+                    // The parser of chunks does not report where in the piece the body ended.
                     exchange.keep_alive = false;
                     framing
                         .push(&input, &mut self.piece, usize::MAX)
@@ -399,15 +402,15 @@ impl Read for BodyReader<'_, '_> {
     }
 }
 
-/// Sends an answer in chunks of a buffer's size, or of what a flush finds.
+/// A writer of an answer. It sends a chunk when the buffer is full, and at each flush.
 pub struct AnswerWriter<'e, 'a> {
     line: &'e mut Line<'a>,
-    /// Room for the size of the chunk, then the chunk.
+    /// Room for the line with the chunk's size, followed by the chunk.
     buffer: Vec<u8>,
     is_chunked: bool,
 }
 
-/// The size of a chunk and its line end; zeros may lead.
+/// The line with the size of a chunk. The size may begin with zeros.
 const SIZE_LINE: &[u8] = b"000000\r\n";
 
 impl<'e, 'a> AnswerWriter<'e, 'a> {
@@ -439,7 +442,7 @@ impl<'e, 'a> AnswerWriter<'e, 'a> {
         sent
     }
 
-    /// A chunk of its own, which is not copied.
+    /// Sends the bytes as a chunk of their own, without copying them.
     fn send_directly(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if !self.is_chunked {
             return self.line.write(bytes);
@@ -451,7 +454,8 @@ impl<'e, 'a> AnswerWriter<'e, 'a> {
         Ok(bytes.len())
     }
 
-    /// Waits for so long, or until the client has gone or the server stops; true when nobody waits any more.
+    /// Waits for the time `length`, or until the client has gone or the server stops. Returns true if the client has
+    /// gone or the server stops.
     pub fn pause(&self, length: Duration) -> bool {
         self.line.pause(length)
     }

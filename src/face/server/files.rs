@@ -1,8 +1,9 @@
-//! `/podprobe/v1/files/NAMESPACE/POD[/UID]/CONTAINER?path=P`: files of a container as a tar stream. `GET` reads those at the
-//! path, `PUT` writes those of the body there; with `extract=true` the path is a directory for any tar.
+//! `/podprobe/v1/files/NAMESPACE/POD[/UID]/CONTAINER?path=P`: files of a container as a tar stream. `GET` reads the
+//! files at the path. `PUT` writes the files in the body to the path; with `extract=true` the path is a directory, and
+//! the body may be any tar.
 //!
-//! Invariants: each use is in the log. At most [`MAX_COPIES`] at a time: each holds descriptors and a buffer. Nothing of the files
-//! is kept but that buffer.
+//! Invariants: each use is in the log. At most [`MAX_COPIES`] run at a time, because each holds descriptors and a
+//! buffer. Nothing of the files is kept but that buffer.
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,12 +19,12 @@ use super::{Backend, ContainerFiles};
 use crate::base::sys::task::Process;
 use crate::engine::file_copy::{CopyError, Failed, Placement, Root, Source, Target, unpack};
 
-/// Copies at a time.
+/// Largest number of copies at a time.
 const MAX_COPIES: usize = 4;
 
 static COPIES: AtomicUsize = AtomicUsize::new(0);
 
-/// A place among the copies that may be under way.
+/// A seat among the [`MAX_COPIES`] copies that may run at a time. Dropping it makes the seat free.
 struct Seat;
 
 impl Seat {
@@ -40,7 +41,7 @@ impl Drop for Seat {
     }
 }
 
-/// A copy that may begin.
+/// A copy that is ready to begin.
 struct Copying {
     path: String,
     files: ContainerFiles,
@@ -48,7 +49,8 @@ struct Copying {
     _seat: Seat,
 }
 
-/// Writes the log's first line and takes a seat; None when the request is answered already: it cannot be done.
+/// Writes the first line to the log and takes a seat. Returns None if the copy cannot be done; the request is already
+/// answered then.
 fn begin(
     exchange: &mut Exchange<'_>,
     backend: &dyn Backend,
@@ -73,7 +75,7 @@ fn begin(
     }
 }
 
-/// A copy that cannot begin.
+/// The reasons why a copy cannot begin.
 #[derive(Debug, Error)]
 enum NoCopy {
     #[error("the query needs path: a path in the container")]
@@ -94,7 +96,7 @@ impl NoCopy {
     }
 }
 
-/// Returns the files for a copy and a seat.
+/// Returns the container's files and a seat for the copy.
 fn prepared(
     path: &str,
     backend: &dyn Backend,
@@ -116,7 +118,8 @@ fn status(e: &CopyError) -> u16 {
     }
 }
 
-/// The mounts of a container that has ended are gone: its files were not what was read or written.
+/// Checks that the container still runs. When a container ends, its mounts go away, so the files that were copied were
+/// not its own.
 fn still_runs(process: Process) -> Result<(), CopyError> {
     match process.alive() {
         true => Ok(()),
@@ -126,7 +129,7 @@ fn still_runs(process: Process) -> Result<(), CopyError> {
     }
 }
 
-/// `GET`: the files at the path.
+/// Answers `GET`: sends the files at the path as a tar.
 pub(super) fn send(
     exchange: &mut Exchange<'_>,
     backend: &dyn Backend,
@@ -152,7 +155,7 @@ pub(super) fn send(
                 audit.end(&format!("{} bytes", packed.bytes));
                 Ok(())
             }
-            // Cut off, so that nobody takes it for whole.
+            // The answer is cut off, so that no client takes it for complete.
             Err(e) => {
                 audit.end(&e.to_string());
                 Err(io::Error::other(e))
@@ -161,7 +164,7 @@ pub(super) fn send(
     })
 }
 
-/// `PUT`: the files of the body.
+/// Answers `PUT`: writes the files of the body into the container.
 pub(super) fn receive(
     exchange: &mut Exchange<'_>,
     backend: &dyn Backend,

@@ -1,11 +1,11 @@
-//! The thread `server`: lets clients in, reads what they ask, and answers for health. Whatever else is asked gets a thread,
-//! once it is known who asks and what.
+//! The thread `server`: accepts clients, reads their requests, and answers the health paths. Every other request that
+//! is allowed gets a thread of its own.
 //!
-//! Invariants: it waits in `poll` only. Nobody who is slow keeps anybody out: at a door that is full a client that has asked
-//! nothing gives way to the next one, and who asks again and again waits for the others. Nor does one machine keep others
-//! out, however many connections it makes: it gives way to itself, and each machine has its turn before one has its second.
-//! Who has shown a certificate or a token comes first. An address that cannot be
-//! listened on is said once and tried again; the others go on.
+//! Invariants: the thread waits in `poll` only. A slow client keeps no other client out. At a listener that is full, a
+//! client that is not being answered gives way to a new client. A client that asks again and again waits for the
+//! others. One machine cannot keep others out, however many connections it makes: its own connections give way first,
+//! and each machine has its turn before any machine has a second one. Clients that have shown a certificate or a token
+//! come first. An address on which the server cannot listen is logged once and tried again; the other addresses go on.
 
 use std::collections::{HashMap, HashSet};
 use std::io::ErrorKind;
@@ -31,32 +31,32 @@ use super::worker::{self, Job, Shared};
 use crate::base::clock::Moment;
 use crate::base::wire::listen::is_of_client;
 
-/// Clients at a time of each address.
+/// Largest number of clients of each listener at a time.
 pub const MAX_CLIENTS: usize = 64;
-/// Bytes that the heads of all clients may have together, beyond what each client may have.
+/// Number of bytes that the heads of all clients may have together, beyond the bytes that each client may always keep.
 const HEAD_POOL: usize = 2 * MAX_HEAD;
-/// The pause in letting clients in after there were no descriptors.
+/// Time for which no client is accepted after accepting has failed, for example for lack of descriptors.
 const PAUSE: Duration = Duration::from_millis(200);
-/// How long an answer of the checks stays good: they ask the disk.
+/// Time for which the result of the health checks is used again. The checks read the disk.
 const CHECKS_LAST: Duration = Duration::from_millis(500);
-/// Requests of one connection that are answered in a row; with the last it ends.
+/// Number of requests of one connection that are answered in a row. The connection ends with the last answer.
 const IN_A_ROW: usize = 8;
-/// Clients of a door that are served in one turn where more than health is asked for: a handshake of TLS takes
-/// milliseconds on a small processor, and health is looked at in between.
+/// Number of clients that are served in one turn at each listener that answers more than health. A TLS handshake takes
+/// milliseconds on a small processor, and health is answered in between.
 const AT_ONCE: usize = 4;
 
 pub(super) struct Front {
     shared: Arc<Shared>,
     unix: UnixDoor,
     tcp: Vec<TcpDoor>,
-    /// The oldest first.
+    /// The connections that no thread serves, the oldest first.
     connections: Vec<Connection>,
-    /// The moment until which nobody is let in, for want of descriptors.
+    /// The moment until which no client is accepted, because accepting has failed.
     rests: Option<Moment>,
     checks: Option<(Moment, Vec<Check>)>,
 }
 
-/// The doors at which clients call, and the connections that can go on.
+/// The listeners with new clients, and the connections that can go on.
 struct Ready {
     doors: Vec<Option<usize>>,
     connections: HashSet<i32>,
@@ -81,8 +81,8 @@ impl Front {
         front
     }
 
-    /// Serves until the server stops. After a panic the doors are as they were, and clients that were let in have to come
-    /// again.
+    /// Serves until the server stops. A panic drops all connections, so that their clients must connect again; the
+    /// listeners stay.
     pub(super) fn run(&mut self) {
         while !self.shared.is_stopping() {
             let turned = catch_unwind(AssertUnwindSafe(|| {
@@ -98,7 +98,7 @@ impl Front {
                 );
             }
         }
-        // It may have been made again after the stop had removed it.
+        // The unix socket may have been made again after `Server::stop` had removed it.
         self.unix.remove();
     }
 
@@ -117,7 +117,7 @@ impl Front {
         }
     }
 
-    /// Waits, and returns the doors and connections that are ready; None when waiting itself failed.
+    /// Waits, and returns the listeners and connections that are ready; None if waiting failed.
     fn wait(&self, now: Moment) -> Option<Ready> {
         let mut fds = vec![
             PollFd::new(self.shared.stop.as_fd(), PollFlags::POLLIN),
@@ -161,7 +161,8 @@ impl Front {
         })
     }
 
-    /// Returns how long the thread may wait: until a client's time is over, or something is to be tried again.
+    /// Returns how long the thread may wait: until the time of a client is over, or until something must be tried
+    /// again.
     fn patience(&self, now: Moment) -> PollTimeout {
         let retries = self.tcp.iter().filter_map(TcpDoor::retry_at);
         let times = self.connections.iter().map(Connection::until);
@@ -169,20 +170,20 @@ impl Front {
         let Some(next) = all.chain(self.unix.retry_at()).min() else {
             return PollTimeout::NONE;
         };
-        // Rounded up: poll counts in milliseconds, and waking early would only spin.
+        // The time is rounded up: poll counts in milliseconds, and waking early would only spin.
         let left = next.since(now) + Duration::from_micros(999);
         PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
     }
 
-    /// The connections whose requests were answered.
+    /// Takes back the connections whose requests were answered by a thread.
     fn take_back(&mut self, now: Moment) {
         for (transport, door, buffer) in self.shared.returned() {
             self.go_on(Connection::returned(transport, door, buffer, now), now);
         }
     }
 
-    /// Drops connections whose time is over, and goes on with those whose turn it is. The others are still ready at the
-    /// next turn.
+    /// Drops the connections whose time is over, and serves the connections that are chosen for this turn. The others
+    /// are still ready at the next turn.
     fn serve(&mut self, ready: &Ready, now: Moment) {
         self.connections.retain(|c| c.until() > now);
         let chosen = self.chosen(ready);
@@ -194,12 +195,13 @@ impl Front {
         }
     }
 
-    /// Returns the descriptors of the connections whose turn it is: see [`order`].
+    /// Returns the descriptors of the connections that are served in this turn, chosen in the [`order`] of
+    /// connections.
     fn chosen(&self, ready: &Ready) -> HashSet<i32> {
         let all = self.connections.iter();
         let all = all.filter(|c| ready.connections.contains(&fd(c)));
         let mut all = order(all.collect());
-        // Of each door none yet.
+        // The number of connections chosen so far, for each listener.
         let mut served = self.shared.busy.each_ref().map(|_| 0);
         all.retain(|c| {
             let served = &mut served[c.door() as usize];
@@ -209,7 +211,7 @@ impl Front {
         all.into_iter().map(fd).collect()
     }
 
-    /// Goes on with a connection as far as it can without waiting.
+    /// Reads and answers as far as is possible without waiting.
     fn go_on(&mut self, mut connection: Connection, now: Moment) {
         for n in 1.. {
             match connection.advance(now) {
@@ -237,7 +239,7 @@ impl Front {
         self.connections.push(connection);
     }
 
-    /// Answers at once, or has a thread answer: then the connection is not ours for so long.
+    /// Answers a request at once, or gives the connection to a new thread. Returns the connection if no thread has it.
     fn asked(
         &mut self,
         mut connection: Connection,
@@ -297,7 +299,7 @@ impl Front {
         self.checks.as_ref().map_or(&[], |(_, checks)| checks)
     }
 
-    /// Lets in clients that call at a door, a few at a time. The others still call at the next turn.
+    /// Accepts clients of a listener, a few at a time. The others wait until the next turn.
     fn let_in(&mut self, door: Option<usize>, now: Moment) {
         let class = door.map_or(Door::Unix, |n| self.tcp[n].door);
         for _ in 0..let_in_at_once(class) {
@@ -314,7 +316,7 @@ impl Front {
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return,
                 Err(e) if is_of_client(&e) => {}
                 Err(e) => {
-                    // The connection stays queued, so without a pause this would spin.
+                    // The client stays in the listener's queue, so without a pause this would spin.
                     log::warn!("cannot accept a client: {e}");
                     self.rests = Some(now + PAUSE);
                     return;
@@ -323,7 +325,8 @@ impl Front {
         }
     }
 
-    /// A new client has a place when there is one, or when one that has asked nothing can go.
+    /// Takes a new client in. If the listener is full, another connection is dropped for it; if none may be dropped,
+    /// the client gets a 503.
     fn welcome(&mut self, mut connection: Connection, now: Moment) {
         let door = connection.door();
         let of_class = |c: &Connection| c.door() == door;
@@ -343,15 +346,16 @@ impl Front {
         }
         match door {
             Door::Unix | Door::Health | Door::ReadOnly => self.go_on(connection, now),
-            // To let in costs little, a handshake much: whose turn it is to have one is chosen from all that are in.
+            // Accepting costs little, a handshake much. So which clients have their handshake now is chosen from all
+            // connections.
             Door::Main => self.connections.push(connection),
         }
     }
 }
 
-/// The order in which connections are served. At each door known clients have all places of a turn but one, which is a
-/// stranger's. Among each of the two, every machine's first connection comes before any machine's second. Of equal ones
-/// the one comes first that was served longest ago.
+/// Returns the order in which connections are served. At each listener, clients that have shown credentials have all
+/// places of a turn but one; that place is a stranger's. In each of the two groups, every machine's first connection
+/// comes before any machine's second. Among equal connections, the connection that was served longest ago comes first.
 fn order(mut all: Vec<&Connection>) -> Vec<&Connection> {
     all.sort_by_key(|c| c.active());
     let mut before: HashMap<(u8, bool, Option<Origin>), usize> = HashMap::new();
@@ -367,7 +371,7 @@ fn order(mut all: Vec<&Connection>) -> Vec<&Connection> {
     let placed = ranked.into_iter().map(|(_, kind, c)| {
         let n = of_kind.entry(kind).or_default();
         *n += 1;
-        // Known ones stand in the first places of each turn, strangers in the last one.
+        // Known clients have the first places of each turn, strangers the last one.
         let known_places = AT_ONCE - 1;
         let place = match kind.1 {
             true => (*n - 1) / known_places * AT_ONCE + (*n - 1) % known_places,
@@ -380,8 +384,9 @@ fn order(mut all: Vec<&Connection>) -> Vec<&Connection> {
     placed.into_iter().map(|(_, c)| c).collect()
 }
 
-/// The connection of the same door that leaves for a new one: the oldest of the machine that has the most places. Strangers
-/// leave before known clients, and one that is answered stays.
+/// Returns the index of the connection that is dropped for a new one of the same listener: the oldest connection of
+/// the machine that has the most. Strangers are dropped before known clients. A connection that is being answered is
+/// never dropped.
 fn gives_way(all: &[Connection], new: &Connection) -> Option<usize> {
     let may = |c: &Connection| c.door() == new.door() && !c.is_answered();
     let has_strangers = all.iter().any(|c| may(c) && !c.is_known());
@@ -392,7 +397,7 @@ fn gives_way(all: &[Connection], new: &Connection) -> Option<usize> {
         *places.entry(c.origin()).or_default() += 1;
     }
     let candidates = all.iter().enumerate().filter(|(_, c)| leaves(c));
-    // Of equal ones the last is taken: the oldest, when they come in reverse.
+    // `max_by_key` takes the last of equal elements. In the reversed list that is the oldest connection.
     let mut candidates: Vec<_> = candidates.collect();
     candidates.reverse();
     let most = candidates
@@ -401,7 +406,7 @@ fn gives_way(all: &[Connection], new: &Connection) -> Option<usize> {
     most.map(|(at, _)| at)
 }
 
-/// A whole answer; to a HEAD without its body.
+/// Returns a whole answer. The answer to a HEAD request has no body.
 fn whole(request: &Request, status: u16, text: &str, keep_alive: bool) -> Vec<u8> {
     let mut bytes = response::whole(status, TEXT, text, keep_alive);
     if request.is_head() {
@@ -414,7 +419,7 @@ fn fd(connection: &Connection) -> i32 {
     connection.transport().as_fd().as_raw_fd()
 }
 
-/// How many clients of a door are let in in one turn.
+/// Returns the largest number of clients of a listener that are accepted in one turn.
 fn let_in_at_once(door: Door) -> usize {
     match door {
         Door::Health | Door::Main => MAX_CLIENTS,
@@ -422,7 +427,7 @@ fn let_in_at_once(door: Door) -> usize {
     }
 }
 
-/// How many clients of a door get on in one turn.
+/// Returns the largest number of clients of a listener that are served in one turn.
 fn at_once(door: Door) -> usize {
     match door {
         Door::Health => MAX_CLIENTS,

@@ -1,28 +1,29 @@
 //! The answers of `/healthz`, `/livez` and `/readyz`: named checks, in the kubelet's words (11.2).
 //!
-//! Invariants: pure. Who asks without credentials learns which check fails, and why only by its name, as of a kubelet.
+//! Invariants: pure. The list of checks says which check fails, but not why. The reason is in the answer to the
+//! check's own path, as in a kubelet.
 
 use std::collections::BTreeSet;
 
 use super::request::Request;
 
-/// A named check of the daemon, with what it has found.
+/// A named health check of the daemon, with its result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
     /// The name, for example `syncloop`.
     pub name: &'static str,
-    /// The reason, if the check fails.
+    /// The reason why the check fails; None if it passes.
     pub failure: Option<String>,
-    /// Part of `/livez`: what a restart of the daemon can mend.
+    /// True if the check belongs to `/livez` too: a restart of the daemon can mend what it checks.
     pub is_liveness: bool,
 }
 
-/// True if a path is one of the health paths.
+/// Returns true if the path is one of the health paths.
 pub fn is_health(path: &str) -> bool {
     matches!(path.split('/').nth(1), Some("healthz" | "livez" | "readyz"))
 }
 
-/// Status and body for a path of which [`is_health`] holds.
+/// Returns the status and the body for a health path, see [`is_health`].
 pub fn answer(request: &Request, checks: &[Check]) -> (u16, String) {
     let parts = request.parts();
     let group = parts.first().copied().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! `/containerLogs/NAMESPACE/POD/CONTAINER`: what a container has written, with the kubelet's options (11.2).
+//! `/containerLogs/NAMESPACE/POD/CONTAINER`: the log of a container, with the kubelet's options (11.2).
 //!
 //! Invariants: the log is read in pieces and sent as it is read. A log that is followed ends with its container.
 
@@ -18,12 +18,12 @@ use crate::engine::runtime::logs::{LogError, LogOptions, LogReader, LogStream, P
 use crate::face::views::PodView;
 use crate::face::views::log_instance::attempt;
 
-/// Time between two looks at a log that is followed.
+/// Time between two reads of a log that is followed.
 const POLL: Duration = Duration::from_millis(100);
-/// Looks at the log for each look at the container.
+/// Number of reads of the log for each check that the container still runs.
 const LOOK_EVERY: u32 = 5;
 
-/// The log that a query asks for.
+/// The part of a log that a query asks for.
 #[derive(Debug, PartialEq, Eq)]
 struct Wanted {
     follow: bool,
@@ -31,7 +31,8 @@ struct Wanted {
     options: LogOptions,
 }
 
-/// A query that is refused. The kubelet tells what it cannot read from what it may not be.
+/// The reasons why a query is refused. As in the kubelet, a value that cannot be read has another status than a value
+/// that is not allowed.
 #[derive(Debug, PartialEq, Eq, Error)]
 enum Refusal {
     #[error("{name} must be a number of {least} or more, not {text:?}")]
@@ -63,10 +64,10 @@ impl Refusal {
     }
 }
 
-/// Reads the options.
+/// Reads the options from the query.
 fn wanted(request: &Request, now: SystemTime) -> Result<Wanted, Refusal> {
     let number = |name, least| number(request, name, least);
-    // The older name wins, as in the kubelet, unless it is empty.
+    // The older name `tail` wins over `tailLines`, as in the kubelet, unless it is empty.
     let tail = match request.value("tail") {
         None | Some("") => number("tailLines", 0)?,
         Some("all") => None,
@@ -85,7 +86,7 @@ fn wanted(request: &Request, now: SystemTime) -> Result<Wanted, Refusal> {
     })
 }
 
-/// Reads the parameter `name`, a number of at least `least`.
+/// Reads the parameter `name`, which must be a number of at least `least`; None if the query does not have it.
 fn number(request: &Request, name: &'static str, least: i64) -> Result<Option<u64>, Refusal> {
     let Some(text) = request.value(name) else {
         return Ok(None);
@@ -144,7 +145,7 @@ fn has_container(pod: &PodView, name: &str) -> bool {
         .any(|c| c["name"] == name)
 }
 
-/// Answers the request.
+/// Answers a request for a container's log.
 pub(super) fn serve(
     exchange: &mut Exchange<'_>,
     backend: &dyn Backend,
@@ -179,7 +180,8 @@ pub(super) fn serve(
     };
     exchange.stream(TEXT, true, |out| {
         for look in 0_u32.. {
-            // Looked at before the last read, so that everything the container wrote is in the file by then.
+            // The container is checked before the last read, so that everything the container wrote is in the file by
+            // then.
             let goes_on = wanted.follow && (!look.is_multiple_of(LOOK_EVERY) || runs());
             let progress = log.copy(&mut *out).map_err(failed)?;
             out.flush()?;
@@ -234,7 +236,7 @@ mod tests {
         assert_eq!(parsed("tail=3").unwrap().options.tail_lines, Some(3));
         let tail = |query: &str| parsed(query).unwrap().options.tail_lines;
         assert_eq!(tail("tail=all"), None);
-        // The kubelet's rule for its older name.
+        // The older name `tail` wins over `tailLines`, as in the kubelet.
         assert_eq!(tail("tail=3&tailLines=7"), Some(3));
         assert_eq!(tail("tail=all&tailLines=7"), None);
         assert_eq!(tail("tail=&tailLines=7"), Some(7));

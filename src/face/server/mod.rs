@@ -1,12 +1,14 @@
-//! The HTTP server: clients of the unix socket, health, and a TCP address with TLS (kubelet-probes 11).
+//! The HTTP server: it answers clients of the unix socket, health requests, and clients of a TCP address with TLS
+//! (kubelet-probes 11).
 //!
-//! Invariants: at most [`MAX_CLIENTS`] clients of each address are connected at once.
-//! Heads are read, and health is answered, by one thread that waits for nobody (front.rs); every other request gets a small
-//! thread for its answer (worker.rs). On TCP nothing but health is answered without credentials (access.rs). Every
-//! thread ends when the [`Server`] is stopped.
+//! Invariants: at most [`MAX_CLIENTS`] clients of each listener are connected at once. One thread that waits for no
+//! single client reads the heads of requests and answers health (front.rs). Every other request gets a small thread
+//! for its answer (worker.rs). On TCP nothing but health is answered without credentials (access.rs). Every thread
+//! ends when the [`Server`] is stopped.
 //!
-//! A browser shows its client certificate whichever page makes it ask, so a page of another site is refused; so is, on the
-//! read-only port, a `Host` that a page could have given the address of the loopback (access.rs).
+//! A browser shows its client certificate whichever page makes it ask, so requests from a page of another site are
+//! refused. The read-only port also refuses a `Host` that is a name, because a page's own name server could resolve
+//! that name to 127.0.0.1 (access.rs).
 //!
 //! Deliberately absent: `/debug/pprof`, `/spec/` and SPDY.
 
@@ -56,20 +58,20 @@ pub use credentials::CredentialFiles;
 pub use error::{NotRestarted, RequestError, SummaryError, Unreachable};
 pub use front::MAX_CLIENTS;
 
-/// Where the server listens besides the unix socket, and what it answers.
+/// The addresses on which the server listens besides the unix socket, and the requests that it answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerConfig {
-    /// `healthzPort`, on loopback.
+    /// The port of `healthzPort`, on loopback; None if the server does not listen there.
     pub health: Option<u16>,
-    /// `readOnlyPort`, on loopback.
+    /// The port of `readOnlyPort`, on loopback; None if the server does not listen there.
     pub read_only: Option<u16>,
-    /// `address` and `port`, with the files of TLS.
+    /// The address of `address` and `port`, with the files of TLS; None if the server does not listen there.
     pub main: Option<(SocketAddr, CredentialFiles)>,
-    /// `enableDebuggingHandlers`.
+    /// The value of `enableDebuggingHandlers`.
     pub debugging: bool,
 }
 
-/// The unix socket alone.
+/// The default is to listen on the unix socket alone.
 impl Default for ServerConfig {
     fn default() -> Self {
         Self {
@@ -93,7 +95,7 @@ impl ServerConfig {
     }
 }
 
-/// The socket could not be opened.
+/// The error that the unix socket could not be opened.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on {}: {cause}", path.display())]
 pub struct ListenError {
@@ -110,11 +112,12 @@ pub struct Server {
     front: JoinHandle<()>,
 }
 
-/// Listens on the unix socket `path` (mode 0600, or 0660 and of the group `podprobe` where there is one) and on the addresses of
-/// `config`, and answers from `backend` until stopped. Addresses that are in use are tried again; the unix socket must work.
+/// Starts the server. It listens on the unix socket `path` and on the addresses of `config`, and answers from
+/// `backend` until it is stopped. The mode of the socket is 0600, or 0660 with the group `podprobe` if that group
+/// exists. Addresses that are in use are tried again; the unix socket must work.
 ///
 /// # Errors
-/// Returns [`ListenError`] if the unix socket cannot be made, or there is no thread for it.
+/// Returns [`ListenError`] if the unix socket cannot be made, or if no thread can be started.
 pub fn spawn(
     path: &Path,
     config: ServerConfig,
@@ -144,8 +147,8 @@ fn open(path: &Path, config: ServerConfig, backend: Arc<dyn Backend>) -> io::Res
 }
 
 impl Server {
-    /// Ends every wait for a client and removes the socket. Does not wait; idempotent. A client gets what of its answer it
-    /// takes at once.
+    /// Ends every wait for a client and removes the socket. Does not wait, and may be called again. A client still
+    /// gets the part of its answer that can be sent at once.
     pub fn stop(&self) {
         if !self.shared.stopping.swap(true, Ordering::SeqCst) {
             let _ = self.stop.shutdown(Shutdown::Both);
@@ -153,7 +156,7 @@ impl Server {
         }
     }
 
-    /// Tells whether every thread has ended.
+    /// Returns true if every thread of the server has ended.
     pub fn is_finished(&self) -> bool {
         self.front.is_finished() && self.shared.is_idle()
     }

@@ -1,7 +1,7 @@
 //! `/logs/`: the files of the node's log directory, as a kubelet shows them.
 //!
-//! Invariants: every part of a path is resolved by the kernel below the directory, and no link is followed: a container may
-//! have put one there. Nothing but files and directories is opened: to open a device can do something.
+//! Invariants: the kernel resolves every path below the directory, and follows no link, because a container may have
+//! put a link there. Only files and directories are opened, because opening a device can have an effect.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
@@ -18,9 +18,9 @@ use super::page::escaped;
 use super::request::encoded;
 use super::response::{HTML, TEXT};
 
-/// Names of a directory that are listed.
+/// Largest number of names of a directory that are listed.
 const MAX_NAMES: usize = 10_000;
-/// Bytes that are read at once.
+/// Number of bytes that one read takes.
 const CHUNK: usize = 64 << 10;
 
 /// Answers for the path `parts` below `dir`.
@@ -32,7 +32,7 @@ pub(super) fn serve(exchange: &mut Exchange<'_>, dir: &Path, parts: &[&str]) -> 
             _ => exchange.error(404, "404 page not found"),
         },
         Err(e) if e.kind() == ErrorKind::NotFound => exchange.error(404, "404 page not found"),
-        // A link, or a path that leads outside.
+        // The path contains a link, or leads outside.
         Err(e)
             if matches!(
                 e.raw_os_error().map(Errno::from_raw),

@@ -1,8 +1,9 @@
 //! The status page at `/`: one page without scripts, for browsers and for text browsers of 80 columns.
 //!
-//! Invariants: pure. Every text of a pod, a file or a container passes [`text`], which cuts it, shows what is invisible and
-//! escapes the rest. What a page shows is bounded, and it says what it leaves out. Long texts stand in lists and never in
-//! tables, because a text browser takes a table apart that is wider than its screen.
+//! Invariants: pure. Every text of a pod, a file or a container passes [`text`], which cuts it, makes invisible
+//! characters visible, and escapes the rest. A page shows a limited number of things, and says how many it leaves out.
+//! Long texts stand in lists and never in tables, because a text browser breaks up a table that is wider than its
+//! screen.
 
 mod html;
 mod pods;
@@ -24,28 +25,28 @@ use crate::pods::events::{Event, EventType};
 
 pub(super) use html::escaped;
 
-/// Most pods that a page shows, with the history of each.
+/// Largest number of pods that a page shows, each with its history.
 pub(super) const MAX_PODS: usize = 200;
-/// Most services, and most refused files.
+/// Largest number of services, and of refused files, that a page shows.
 const MAX_ITEMS: usize = 200;
-/// Most pods that are named of a service.
+/// Largest number of pods that a page shows for a service.
 const MAX_ENDPOINTS: usize = 20;
-/// Most sentences of what is wrong; `status` has three, and a page has room for more.
+/// Largest number of sentences about what is wrong. `status` has three; a page has room for more.
 const MAX_FINDINGS: usize = 10;
-/// Most events.
+/// Largest number of events that a page shows.
 const MAX_EVENTS: usize = 50;
-/// Longest text that is shown whole, in characters.
+/// Number of characters to which a text is cut.
 const MAX_TEXT: usize = 400;
-/// Seconds after which a browser asks again.
+/// Number of seconds after which a browser loads the page again.
 const REFRESH: u32 = 10;
 
-/// The facts that a page shows.
+/// The facts that a page is made from.
 pub(super) struct Facts<'a> {
     pub(super) snapshot: &'a Snapshot,
     pub(super) services: &'a [ServiceView],
     /// The histories of the first [`MAX_PODS`] pods, in their order.
     pub(super) histories: &'a [PodHistory],
-    /// The most recent last.
+    /// The events, the most recent last.
     pub(super) events: &'a [Arc<Event>],
     pub(super) checks: &'a [Check],
     /// The daemon's version.
@@ -54,14 +55,14 @@ pub(super) struct Facts<'a> {
 }
 
 impl Facts<'_> {
-    /// The pods that are shown, with their histories.
+    /// Returns the pods that the page shows, with their histories.
     fn pods(&self) -> impl Iterator<Item = (&PodView, &PodHistory)> {
         let pods = self.snapshot.pods.iter().map(|pod| &**pod);
         pods.zip(self.histories).take(MAX_PODS)
     }
 }
 
-/// The page.
+/// Returns the HTML of the page.
 pub(super) fn render(facts: &Facts<'_>) -> String {
     let node = text(&facts.snapshot.node_name);
     let wrong = wrong(facts);
@@ -107,7 +108,7 @@ fn well(facts: &Facts<'_>) -> String {
     }
 }
 
-/// A health check that fails, and what `status` would say.
+/// Returns everything that is wrong: the health checks that fail, and the findings that `status` would report.
 fn wrong(facts: &Facts<'_>) -> Vec<Finding> {
     let failing = facts.checks.iter().filter_map(|check| {
         let why = check.failure.as_ref()?;
@@ -126,14 +127,14 @@ fn wrong(facts: &Facts<'_>) -> Vec<Finding> {
         snapshot: facts.snapshot,
         services: facts.services,
         histories,
-        // The health check tells of it.
+        // A health check already reports a full disk.
         disk: None,
         now: facts.now,
     });
     failing.chain(found).collect()
 }
 
-/// The sentences that matter most, each with its way out.
+/// Returns the list of the findings that matter most, each with its way out.
 fn worst(wrong: &[Finding]) -> String {
     if wrong.is_empty() {
         return String::new();
@@ -214,7 +215,7 @@ fn of_service(service: &ServiceView) -> String {
     out
 }
 
-/// `80/TCP on the node's port 30080, sent to 10.0.0.1:80`.
+/// Returns the text of a service's port, for example `80/TCP on the node's port 30080, sent to 10.0.0.1:80`.
 fn of_port(port: &PortView) -> String {
     let node = port.node_port.map(|n| format!(" on the node's port {n}"));
     let shown = &port.endpoints[..port.endpoints.len().min(MAX_ENDPOINTS)];
@@ -274,7 +275,8 @@ fn of_event(event: &Event, now: Time) -> String {
     )
 }
 
-/// `web`, or `shop/web` outside of the namespace `default`.
+/// Returns the pod's name, for example `web`. Outside of the namespace `default` the namespace stands before it, for
+/// example `shop/web`.
 fn pod_name(pod: &PodView) -> String {
     html::named(columns::namespace(pod), columns::name(pod))
 }

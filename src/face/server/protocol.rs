@@ -1,7 +1,8 @@
-//! podprobe's own part of the server's interface, below [`API`]: what its verbs ask besides the kubelet's paths.
+//! podprobe's own part of the server's interface, below [`API`]: the requests of its verbs that the kubelet's paths do
+//! not cover.
 //!
-//! Invariants: both sides use these types and paths and nothing else. A body is JSON of at most [`MAX_BODY`] bytes. An answer is
-//! the JSON of the type that the path names, or a status of 400 and more with a sentence.
+//! Invariants: server and client use these types and paths and nothing else. A body is JSON of at most [`MAX_BODY`]
+//! bytes. An answer is the JSON of the type that belongs to the path, or a status of 400 or more with a sentence.
 
 use std::time::Duration;
 
@@ -10,16 +11,16 @@ use serde::{Deserialize, Serialize};
 use crate::api::conditions::ConditionChange;
 use crate::api::{PodUid, ProbeType};
 
-/// The prefix of podprobe's own paths. A change that older clients cannot read takes another number.
+/// The prefix of podprobe's own paths. A change that older clients cannot read gets another number.
 pub const API: &str = "/podprobe/v1";
 
 /// Largest body of a request in bytes.
 pub const MAX_BODY: usize = 64 << 10;
 
-/// Longest grace period of a deletion in seconds: the most that an int32 holds.
+/// Longest grace period of a deletion in seconds: the largest int32.
 pub const MAX_GRACE: i64 = i32::MAX as i64;
 
-/// Longest time a `watch` waits for a change before it is answered with what there is.
+/// Longest time that a `watch` waits for a change. After it, the request is answered with the state as it is.
 pub const WATCH_CEILING: Duration = Duration::from_secs(30);
 
 /// A probe to run: the body of `POST /podprobe/v1/probe`, which runs the probe and answers with a
@@ -35,13 +36,13 @@ pub struct ProbeTarget {
     pub probe_type: ProbeType,
 }
 
-/// Some probes of a pod: the body of `POST /podprobe/v1/resume`, which answers with their names.
+/// Some probes of a pod: the body of `POST /podprobe/v1/resume`, which answers with the names of the resumed probes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PauseTarget {
     /// The UID of the pod.
     pub uid: PodUid,
-    /// The name of the container; None means all.
+    /// The name of the container; None means all containers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<String>,
     /// The type of the probes; None means all three.
@@ -49,23 +50,23 @@ pub struct PauseTarget {
     pub probe_type: Option<ProbeType>,
 }
 
-/// The body of `POST /podprobe/v1/pause`, which answers with the names of the probes.
+/// The body of `POST /podprobe/v1/pause`, which answers with the names of the paused probes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pause {
     /// The probes to pause.
     #[serde(flatten)]
     pub target: PauseTarget,
-    /// The length of the pause in seconds: 1 to 604800, a week.
+    /// The length of the pause in seconds: 1 to 604800 (a week).
     pub seconds: u64,
 }
 
-/// The body of `POST /podprobe/v1/restart`, which answers with the names of the containers.
+/// The body of `POST /podprobe/v1/restart`, which answers with the names of the restarted containers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RestartTarget {
     /// The UID of the pod.
     pub uid: PodUid,
-    /// The name of the container; None means all that can restart.
+    /// The name of the container; None means all containers that can restart.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<String>,
 }
@@ -76,16 +77,16 @@ pub struct RestartTarget {
 pub struct DeleteTarget {
     /// The UID of the pod.
     pub uid: PodUid,
-    /// 0 to 2147483647 seconds; None is the pod's own grace period.
+    /// The grace period, 0 to 2147483647 seconds; None means the pod's own grace period.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grace_period_seconds: Option<i64>,
 }
 
-/// A pod that ends and stays ended.
+/// The answer to a deletion. The pod ends, and does not start again until its file changes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Deleted {
-    /// The file whose change lets it start anew.
+    /// The pod's file. A change of this file starts the pod anew.
     pub file: String,
 }
 
@@ -94,7 +95,7 @@ pub struct Deleted {
 pub struct Condition {
     /// The UID of the pod.
     pub uid: PodUid,
-    /// The condition, and what it is to be; without a status it is removed.
+    /// The condition and its new value. Without a status the condition is removed.
     #[serde(flatten)]
     pub change: ConditionChange,
 }
@@ -103,9 +104,10 @@ pub struct Condition {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ConditionSet {
-    /// True if the condition was not yet as it was to be.
+    /// True if the condition was changed; false if it already had the new value.
     pub changed: bool,
-    /// The reason why the change is not on disk, so that it ends with the daemon.
+    /// The reason why the change is not on disk; None if it is. A change that is not on disk is lost when the daemon
+    /// ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_stored: Option<String>,
 }
@@ -113,11 +115,11 @@ pub struct ConditionSet {
 /// The answer of `PUT /podprobe/v1/files/…`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Copied {
-    /// Files and links that were written.
+    /// Number of files and links that were written.
     pub files: u64,
-    /// Bytes of the files that were written.
+    /// Size in bytes of the files that were written.
     pub bytes: u64,
-    /// Notes on what was left out, in sentences.
+    /// Sentences about the things that were left out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }

@@ -1,17 +1,17 @@
-//! The head of a request: what is asked, as far as a server of ours looks at it.
+//! The head of a request: the fields that this server reads.
 //!
-//! Invariants: pure. Whatever bytes come, there is a request, a refusal, or a wish for more; what a caller keeps of a head is
-//! bounded by the limit that it gives.
+//! Invariants: pure. Whatever bytes come, they are a request, or are refused, or need more bytes. The caller's limit
+//! bounds what is kept of a head.
 
 use std::borrow::Cow;
 
-/// Most header fields of one head.
+/// Largest number of header fields in a head.
 const MAX_HEADERS: usize = 100;
 
 /// How the body of a request ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Length {
-    /// The body ends after so many bytes; none is the rule.
+    /// The body ends after this number of bytes. A request without a body has 0.
     Known(u64),
     /// The body ends after the last chunk.
     Chunked,
@@ -20,42 +20,42 @@ pub enum Length {
 /// A request whose head is complete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// `GET`.
+    /// The method, for example `GET`.
     pub method: String,
-    /// Decoded, without the query.
+    /// The path, decoded and without the query.
     pub path: String,
-    /// Decoded, in their order.
+    /// The names and values of the query, decoded and in their order.
     pub query: Vec<(String, String)>,
     /// The length of the request's body.
     pub length: Length,
-    /// The client waits for `100 Continue` before it sends the body.
+    /// True if the client waits for `100 Continue` before it sends the body.
     pub expects_continue: bool,
     /// True if the connection may carry another request.
     pub keep_alive: bool,
-    /// HTTP/1.0: an answer has no chunks.
+    /// True for HTTP/1.0, where an answer has no chunks.
     pub is_old: bool,
-    /// `Host`.
+    /// The field `Host`.
     pub host: Option<String>,
-    /// `Origin`: the site of the web page that has made a browser ask.
+    /// The field `Origin`: the site of the web page that has made a browser send the request.
     pub origin: Option<String>,
-    /// `Sec-Fetch-Site`: how that site relates to this server.
+    /// The field `Sec-Fetch-Site`: how the web page's site relates to this server.
     pub fetch_site: Option<String>,
-    /// The token of `Authorization: Bearer`.
+    /// The token of the field `Authorization: Bearer`.
     pub token: Option<String>,
-    /// `Upgrade`, in lower case, where `Connection` says so too.
+    /// The field `Upgrade` in lower case; None if the field `Connection` does not name it.
     pub upgrade: Option<String>,
-    /// `Sec-WebSocket-Key`.
+    /// The field `Sec-WebSocket-Key`.
     pub websocket_key: Option<String>,
-    /// `Sec-WebSocket-Version`.
+    /// The field `Sec-WebSocket-Version`.
     pub websocket_version: Option<String>,
-    /// Every `Sec-WebSocket-Protocol`, in their order.
+    /// The subprotocols of every field `Sec-WebSocket-Protocol`, in their order.
     pub websocket_protocols: Vec<String>,
 }
 
-/// Why a head is refused: the status and a sentence.
+/// The answer to a head that is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadHead {
-    /// 400, 431 or 505.
+    /// HTTP status: 400, 431 or 505.
     pub status: u16,
     /// The sentence that says what is wrong with the head.
     pub text: String,
@@ -78,11 +78,11 @@ impl BadHead {
     }
 }
 
-/// Reads the head at the beginning of `bytes`: the request and the length of its head; None when more has to come. `from` is
-/// how many of the bytes an earlier call has seen.
+/// Reads the head at the beginning of `bytes`. Returns the request and the length of its head in bytes; None if more
+/// bytes must come. `from` is the number of bytes that an earlier call has already searched.
 ///
 /// # Errors
-/// Returns why the head is bad: no more bytes make it a request.
+/// Returns [`BadHead`] if no further bytes can make the head a request.
 pub fn read(bytes: &[u8], from: usize) -> Result<Option<(Request, usize)>, BadHead> {
     if !ends(bytes, from) {
         return Ok(None);
@@ -107,14 +107,14 @@ pub fn read(bytes: &[u8], from: usize) -> Result<Option<(Request, usize)>, BadHe
     }
 }
 
-/// Tells whether an empty line ends a head. The parser is asked only then, because it begins anew each time.
+/// Returns true if an empty line ends a head. The parser runs only then, because it would begin anew with every piece.
 fn ends(bytes: &[u8], from: usize) -> bool {
     let new = &bytes[from.saturating_sub(3).min(bytes.len())..];
     new.windows(2).any(|w| w == b"\n\n") || new.windows(4).any(|w| w == b"\r\n\r\n")
 }
 
-/// True if more than one empty line comes before a request. Clients that end a body with an empty line may send one. More
-/// would be looked at again with every piece.
+/// Returns true if more than one empty line comes before the request. One is allowed, because some clients end a body
+/// with an empty line. More would be parsed again with every piece.
 fn begins_empty(bytes: &[u8]) -> bool {
     let rest = bytes.strip_prefix(b"\r\n");
     let rest = rest.or_else(|| bytes.strip_prefix(b"\n"));
@@ -150,7 +150,7 @@ fn request(parsed: &httparse::Request<'_, '_>) -> Result<Request, BadHead> {
     Ok(request)
 }
 
-/// `/a` and `b` of `/a?b` and of `http://host/a?b`.
+/// Splits a request target into path and query. Both `/a?b` and `http://host/a?b` give `/a` and `b`.
 fn split(target: &str) -> Option<(&str, &str)> {
     let target = target.split('#').next().unwrap_or_default();
     let target = match target.split_once("://") {
@@ -172,7 +172,7 @@ fn pairs(query: &str) -> Result<Vec<(String, String)>, BadHead> {
     parts.map(pair).collect()
 }
 
-/// Decodes percent signs; in a query `+` is a space.
+/// Decodes percent signs. In a query `+` also becomes a space.
 fn decoded(text: &str, in_query: bool) -> Result<String, BadHead> {
     let bad = || BadHead::new(format!("cannot read the path or query part {text:?}"));
     let mut bytes = Vec::with_capacity(text.len());
@@ -193,7 +193,7 @@ fn decoded(text: &str, in_query: bool) -> Result<String, BadHead> {
     String::from_utf8(bytes).map_err(|_| bad())
 }
 
-/// The values that several header fields give together.
+/// The values that depend on more than one header field.
 #[derive(Default)]
 struct Fields {
     length: Option<u64>,
@@ -230,7 +230,8 @@ impl Fields {
         Ok(())
     }
 
-    /// Sets the length of the body. A length may be repeated; two that differ are an attempt to smuggle a request.
+    /// Sets the length of the body. The field may be repeated, but two different lengths are an attempt to smuggle a
+    /// request.
     fn set_length(&mut self, value: &str) -> Result<(), BadHead> {
         let is_number = !value.is_empty() && value.bytes().all(|b| b.is_ascii_digit());
         let length = value.parse().ok().filter(|_| is_number);
@@ -292,30 +293,31 @@ fn bearer(value: &str) -> Option<String> {
 }
 
 impl Request {
-    /// The last value of a query parameter.
+    /// Returns the last value of a query parameter.
     pub fn value(&self, name: &str) -> Option<&str> {
         let named = self.query.iter().rfind(|(n, _)| n == name);
         named.map(|(_, value)| value.as_str())
     }
 
-    /// Every value of a query parameter.
+    /// Returns every value of a query parameter.
     pub fn values<'a>(&'a self, name: &'a str) -> impl DoubleEndedIterator<Item = &'a str> {
         let named = self.query.iter().filter(move |(n, _)| n == name);
         named.map(|(_, value)| value.as_str())
     }
 
-    /// True if a query parameter is there and does not say no, as Go's handlers read it: `?follow`, `?follow=true`.
+    /// Returns true if a query parameter is present and is not false, as Go's handlers read it. `?follow` and
+    /// `?follow=true` are true.
     pub fn flag(&self, name: &str) -> bool {
         self.value(name)
             .is_some_and(|v| !matches!(v, "0" | "f" | "F" | "false" | "False" | "FALSE"))
     }
 
-    /// `HEAD` is a `GET` whose answer has no body.
+    /// Returns true for `HEAD`, which is a `GET` whose answer has no body.
     pub fn is_head(&self) -> bool {
         self.method == "HEAD"
     }
 
-    /// The parts of the path: `a` and `b` of `/a/b` and `/a/b/`.
+    /// Returns the parts of the path. Both `/a/b` and `/a/b/` give `a` and `b`.
     pub fn parts(&self) -> Vec<&str> {
         let path = self.path.strip_prefix('/').unwrap_or(&self.path);
         let path = path.strip_suffix('/').unwrap_or(path);
@@ -326,7 +328,7 @@ impl Request {
     }
 }
 
-/// A path or query part as it stands in a request line.
+/// Encodes a part of a path or query with percent signs, for a request line.
 pub fn encoded(text: &str) -> Cow<'_, str> {
     let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~".contains(&b);
     if text.bytes().all(is_plain) {
@@ -370,7 +372,7 @@ mod tests {
         for cut in 0..head.len() {
             assert_eq!(read(&head.as_bytes()[..cut], 0), Ok(None), "{cut}");
         }
-        // Seen in pieces of any size, the end is found all the same.
+        // The end is found for every number of bytes that were searched before.
         for from in 0..head.len() {
             let (request, length) = read(head.as_bytes(), from).unwrap().unwrap();
             assert_eq!((request.path.as_str(), length), ("/pods", head.len()));

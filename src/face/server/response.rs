@@ -1,21 +1,21 @@
-//! The bytes of an answer.
+//! The head and the body of an answer, as bytes.
 //!
 //! Invariants: pure.
 
 use std::fmt::Write;
 
-/// `text/plain`.
+/// The content type `text/plain`.
 pub const TEXT: &str = "text/plain; charset=utf-8";
-/// `application/json`.
+/// The content type `application/json`.
 pub const JSON: &str = "application/json";
-/// `text/html`.
+/// The content type `text/html`.
 pub const HTML: &str = "text/html; charset=utf-8";
-/// A tar stream.
+/// The content type of a tar stream.
 pub const TAR: &str = "application/x-tar";
-/// The Prometheus text format.
+/// The content type of the Prometheus text format.
 pub const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Where the body of an answer ends.
+/// How the end of an answer's body is marked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body {
     /// The body has this many bytes.
@@ -26,7 +26,7 @@ pub enum Body {
     Connection,
 }
 
-/// The head of an answer.
+/// Returns the head of an answer.
 pub fn head(status: u16, content_type: &str, body: Body, keep_alive: bool) -> String {
     let mut out = String::with_capacity(192);
     // Writing to a String does not fail.
@@ -49,14 +49,14 @@ pub fn head(status: u16, content_type: &str, body: Body, keep_alive: bool) -> St
         out.push_str("Connection: close\r\n");
     }
     if content_type == HTML {
-        // Nothing is fetched or run: what a container has put into an event stays text.
+        // The browser fetches and runs nothing, so text that a container has put into an event stays text.
         out.push_str("Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'\r\n");
     }
     out.push_str("\r\n");
     out
 }
 
-/// A whole answer.
+/// Returns the head and the body of an answer.
 pub fn whole(status: u16, content_type: &str, body: &str, keep_alive: bool) -> Vec<u8> {
     let head = head(status, content_type, Body::Length(body.len()), keep_alive);
     (head + body).into_bytes()

@@ -1,7 +1,7 @@
-//! Which path is answered by what.
+//! The routes of the server: each path, and the function that answers it.
 //!
-//! Invariants: whether the request may be answered at all was decided before ([`super::access`]). Nothing here sends to the
-//! sync loop or holds a lock across a write.
+//! Invariants: [`super::access`] has already decided that the request may be answered. Nothing here sends to the sync
+//! loop or holds a lock across a write.
 
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
@@ -25,20 +25,20 @@ use crate::api::objects::ObjectKind;
 use crate::base::clock::Time;
 use crate::pods::events::EventList;
 
-/// How often a thread that waits for a change looks whether its client has gone or the server stops.
+/// Time between two checks whether the client has gone or the server stops, on a thread that waits for a change.
 const SLICE: Duration = Duration::from_millis(500);
 
 /// The kind of answer that a path leads to.
 enum Route<'a> {
     Shown(Shown<'a>),
     Done(Done),
-    /// Streams that take the connection over.
+    /// Streams that take the connection over from HTTP.
     Joined(Joined, ContainerName),
 }
 
-/// Things that a client reads, or in the case of files also writes.
+/// The requests that read something. Files can also be written.
 enum Shown<'a> {
-    // The kubelet's, and those that are like them (11.2).
+    // The kubelet's paths, and paths that are like them (11.2).
     StatusPage,
     Pods,
     RunningPods,
@@ -50,7 +50,7 @@ enum Shown<'a> {
     ContainerLogs(ContainerName),
     NodeLogs(&'a [&'a str]),
     Threads,
-    // What the verbs ask besides.
+    // podprobe's own paths, for its verbs.
     Snapshot,
     Watch,
     Services,
@@ -59,7 +59,7 @@ enum Shown<'a> {
     Files(ContainerName),
 }
 
-/// Actions that a client asks for. The body says how.
+/// The actions that a client can ask for. The body of the request has the details.
 enum Done {
     Run(ContainerName),
     Probe,
@@ -123,7 +123,7 @@ impl<'a> Route<'a> {
         })
     }
 
-    /// Returns the methods with which a client may ask; HEAD is a GET.
+    /// Returns the HTTP methods that the route allows. HEAD counts as GET.
     fn methods(&self) -> &'static [&'static str] {
         match self {
             Self::Shown(Shown::StatsSummary) | Self::Joined(..) => &["GET", "POST"],
@@ -134,7 +134,7 @@ impl<'a> Route<'a> {
     }
 }
 
-/// Answers a request; the connection comes back when it can carry another.
+/// Answers a request. Returns the connection if it can carry another request.
 pub(super) fn serve(
     mut exchange: Exchange<'_>,
     backend: &dyn Backend,
@@ -145,7 +145,7 @@ pub(super) fn serve(
         true => "GET",
         false => &request.method,
     };
-    // A client that hangs up or is too slow is no error of the daemon.
+    // A client that hangs up or is too slow is no error of the daemon, so its error is dropped.
     let answered = match Route::find(&parts) {
         None => exchange.error(404, "404 page not found"),
         Some(route) if !route.methods().contains(&method) => {
@@ -274,14 +274,14 @@ fn objects(exchange: &mut Exchange<'_>, backend: &dyn Backend, kind: &str) -> io
 }
 
 fn json(exchange: &mut Exchange<'_>, answer: &impl Serialize) -> io::Result<()> {
-    // Piece by piece, so that a list of all pods never lies in memory as a whole.
+    // The JSON is written piece by piece, so that a list of all pods is never in memory as a whole.
     exchange.stream(JSON, false, |out| {
         serde_json::to_writer(&mut *out, answer)?;
         out.write_all(b"\n")
     })
 }
 
-/// A request that changes something, or does: its body, then the answer or why not.
+/// Answers a request for an action: reads the body, runs `act`, and sends the answer or the error.
 fn change<T: DeserializeOwned, A: Serialize>(
     exchange: &mut Exchange<'_>,
     act: impl FnOnce(T) -> Result<A, RequestError>,
@@ -308,7 +308,7 @@ fn pods(exchange: &mut Exchange<'_>, backend: &dyn Backend) -> io::Result<()> {
     )
 }
 
-/// A v1 list, an item at a time.
+/// Answers with a v1 list. The items are written one at a time.
 fn list(
     exchange: &mut Exchange<'_>,
     kind: &str,
@@ -338,7 +338,7 @@ fn registry_of(name: &str) -> Option<Registry> {
     }
 }
 
-/// `?after=N`, the version that the client has.
+/// Reads the parameter `after`, the version that the client has. The outer None means that the request was refused.
 fn after(exchange: &mut Exchange<'_>) -> io::Result<Option<Option<u64>>> {
     let after = exchange.request.value("after").map(str::parse);
     match after.transpose() {
@@ -375,7 +375,7 @@ fn events(exchange: &mut Exchange<'_>, backend: &dyn Backend) -> io::Result<()> 
     json(exchange, &list)
 }
 
-/// Waits in slices, so that a client that has gone gives its place back and a stop is heeded.
+/// Waits for news in slices of [`SLICE`], so that the wait ends soon after the client has gone or the server stops.
 fn in_slices<T>(
     exchange: &Exchange<'_>,
     wait: impl Fn(Duration) -> T,

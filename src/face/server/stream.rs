@@ -1,7 +1,7 @@
-//! Streams between a WebSocket and what a pod has: a command, a container's own process, a port.
+//! Streams between a WebSocket and a pod: a command, a container's own process, or a port.
 //!
-//! Invariants: one thread for each, which waits in `poll` only. Nothing is read that cannot be handed on: a client that does not
-//! read stops its own command and nothing else. A client that has gone ends its command.
+//! Invariants: each stream has one thread, which waits in `poll` only. Nothing is read that cannot be passed on. So a
+//! client that does not read stops its own command and nothing else. When a client has gone, its command is ended.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -17,20 +17,22 @@ use super::web_socket::{Received, Socket};
 use crate::base::wire::socket::Socket as PortSocket;
 use crate::engine::runtime::{Session, SessionEnd};
 
-/// Bytes that are read from a command, or a port, at once.
+/// Number of bytes that one read takes from a command or a port.
 const CHUNK: usize = 32 << 10;
-/// Input that waits for the command to read it.
+/// Number of bytes of input that may wait until the command reads them.
 const MAX_INPUT: usize = 64 << 10;
-/// Messages and pings of a client that are looked at before anything else is.
+/// Number of messages and pings that are read from a client in one round. After them the thread looks at everything
+/// else.
 const MAX_MESSAGES: usize = 32;
-/// Bytes of output that are read once the command has ended. More than its pipe can hold comes from a background process.
+/// Number of bytes of output that are read after the command has ended. More than the pipe can hold comes from a
+/// background process.
 const MAX_REST: usize = 1 << 20;
-/// Longest time in which nothing moves: the kubelet's `streamingConnectionIdleTimeout`.
+/// Longest time without any data in either direction: the kubelet's `streamingConnectionIdleTimeout`.
 const IDLE: Duration = Duration::from_secs(4 * 3600);
-/// Time for a client to take a piece of the rest of the output, and to say that it closes too.
+/// Time after the end of the command for the client to read the next piece of output, and to close its side.
 const LINGER: Duration = Duration::from_secs(30);
 
-/// Why a stream is over.
+/// The reason why a stream is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Over {
     /// The process has ended, or the port is closed.
@@ -39,45 +41,43 @@ enum Over {
     Left,
     /// The server stops.
     Stopped,
-    /// Nothing has moved for [`IDLE`].
+    /// Nothing was sent in either direction for [`IDLE`].
     Idle,
 }
 
-/// The end of a WebSocket and of the process behind it, for the log.
+/// The end of a stream, for the log.
 pub struct Outcome {
-    /// The end as the client was told it, or would have been told it.
+    /// The end of the process, as it was or would have been reported to the client.
     pub end: StreamEnd,
-    /// The client had gone before.
+    /// True if the client had gone before the end was reported.
     pub has_left: bool,
 }
 
-/// A session and its client.
+/// The stream between a session and its client.
 struct Bridge<'a> {
     socket: Socket,
     protocol: Protocol,
     session: Box<dyn Session>,
     stop: BorrowedFd<'a>,
-    /// Input on its way.
+    /// Input that was read from the client, and not yet written to the process.
     input: Vec<u8>,
-    /// Messages may have come that were not looked at. They are in no buffer of the kernel, so that a wait does not see
-    /// them.
+    /// True if messages may wait in a buffer of the WebSocket or of TLS. No wait for the kernel would notice them.
     unread: bool,
-    /// The client has no more; told to the session once the input is delivered.
+    /// True once the client has closed the input. The session gets the end after the rest of the input.
     input_ends: bool,
-    /// The process has closed its input, or was told the end of it.
+    /// True once the process has closed its input, or the session was given the end of the input.
     input_is_closed: bool,
-    /// True for stdout and stderr, in this order, while they may still give something.
+    /// For stdout and stderr, in this order: true while more output may come.
     open: [bool; 2],
-    /// The process has ended.
+    /// True once the process has ended.
     has_ended: bool,
-    /// Bytes of output that were read since the process has ended.
+    /// Number of bytes of output that were read since the process has ended.
     rest: usize,
-    /// The moment at which something last moved. Once the process has ended, it is the moment of that end, or of output
-    /// handed on since.
+    /// The moment at which data was last moved in either direction. Once the process has ended, only output counts.
     moved: Instant,
 }
 
-/// Runs a session until it is over, and tells the client how it has ended.
+/// Runs a session until it is over, and reports to the client how it has ended.
 pub fn serve(
     socket: Socket,
     protocol: Protocol,
@@ -115,7 +115,7 @@ pub fn serve(
         (_, SessionEnd::TooSlow) => StreamEnd::Failed(
             "the output came faster than it was read, so that this client was cut off".into(),
         ),
-        // A client that is attached and has ended its input has left, and nothing has failed.
+        // When an attached client ends its input, it has left, and nothing has failed.
         (_, SessionEnd::Unknown) if command.is_empty() => StreamEnd::Exited {
             code: 0,
             command: Vec::new(),
@@ -134,7 +134,7 @@ pub fn serve(
     Outcome { end, has_left }
 }
 
-/// A command that was not executed, as a shell says it: the words on stderr, the code as the end.
+/// Reports a command that could not be executed, as a shell does: the message on stderr, and the exit code as the end.
 pub fn not_executed(
     mut socket: Socket,
     protocol: Protocol,
@@ -147,7 +147,8 @@ pub fn not_executed(
 }
 
 impl Bridge<'_> {
-    /// An empty message on the first channel that the client reads says that all is set up, as the kubelet does.
+    /// Sends an empty message on the first channel that the client reads. As in the kubelet, this reports that the
+    /// streams are ready.
     fn begin(&mut self) -> io::Result<()> {
         let first = match self.open {
             [true, _] => STDOUT,
@@ -177,7 +178,7 @@ impl Bridge<'_> {
         }
     }
 
-    /// Waits until something can go on.
+    /// Waits until something can be read or written. Returns the reason if the stream is over.
     fn wait(&mut self) -> io::Result<Option<Over>> {
         let (has_ended, has_backlog) = (self.has_ended, self.socket.has_backlog());
         let reads = self.input.len() < MAX_INPUT;
@@ -200,7 +201,7 @@ impl Bridge<'_> {
             true => Duration::ZERO,
             false => self.patience(),
         };
-        // Rounded up to milliseconds: nothing is over before it is.
+        // The time is rounded up to milliseconds, so that nothing times out too early.
         let left = PollTimeout::try_from(left + Duration::from_micros(999));
         let found = match poll(&mut fds, left.unwrap_or(PollTimeout::MAX)) {
             Err(Errno::EINTR) => 1,
@@ -225,21 +226,21 @@ impl Bridge<'_> {
         Ok(over.or(given_up.filter(|_| self.patience().is_zero())))
     }
 
-    /// Returns how long it may still be that nothing moves.
+    /// Returns the time that is left before the stream counts as idle, or the client as gone.
     fn patience(&self) -> Duration {
         let limit = if self.has_ended { LINGER } else { IDLE };
         (self.moved + limit).saturating_duration_since(Instant::now())
     }
 
-    /// Notes that input has moved, unless the process has ended. After that end, a client that sends does not get more time
-    /// to take the rest of the output.
+    /// Notes that input has moved. Does nothing once the process has ended, so that a client gets no more time for the
+    /// rest of the output by sending input.
     fn has_moved(&mut self) {
         if !self.has_ended {
             self.moved = Instant::now();
         }
     }
 
-    /// Takes what the client says; false when it has closed the stream.
+    /// Reads messages of the client. Returns false if the client has closed the stream.
     fn receive(&mut self) -> io::Result<bool> {
         self.unread = true;
         for _ in 0..MAX_MESSAGES {
@@ -267,7 +268,7 @@ impl Bridge<'_> {
         Ok(true)
     }
 
-    /// Hands input on, as far as the process takes it.
+    /// Writes input to the process, as far as the process reads it.
     fn deliver(&mut self) {
         while !self.input.is_empty() {
             let written = match self.session.stdin() {
@@ -281,7 +282,7 @@ impl Bridge<'_> {
                 }
                 Err(Errno::EAGAIN) => return,
                 Err(Errno::EINTR) => {}
-                // It reads no more: what comes is for nobody.
+                // The process no longer reads its input, so further input is thrown away.
                 Err(_) => {
                     self.input.clear();
                     self.input_is_closed = true;
@@ -294,7 +295,7 @@ impl Bridge<'_> {
         }
     }
 
-    /// Hands output on, a piece of each; false when there is no more now.
+    /// Sends a piece of stdout and a piece of stderr to the client. Returns false if there is no more output now.
     fn collect(&mut self, chunk: &mut [u8]) -> io::Result<bool> {
         let mut has_more = false;
         for (n, channel) in [STDOUT, STDERR].into_iter().enumerate() {
@@ -309,7 +310,7 @@ impl Bridge<'_> {
             match fd.map_or(Ok(0), |fd| unistd::read(fd, chunk)) {
                 Err(Errno::EAGAIN) => {}
                 Err(Errno::EINTR) => has_more = true,
-                // A terminal that nobody has open any more gives EIO.
+                // A terminal that no process has open any more gives EIO.
                 Ok(0) | Err(_) => self.open[n] = false,
                 Ok(size) => {
                     self.socket.send(channel, &chunk[..size])?;
@@ -323,13 +324,14 @@ impl Bridge<'_> {
     }
 }
 
-/// nix has no name for POLLRDHUP, and tells of no event at all when that is among them.
+/// Returns true if the other side has hung up. nix has no name for POLLRDHUP, and reports no events at all if the
+/// kernel reports that one.
 fn has_hung_up(fd: &PollFd<'_>) -> bool {
     let gone = PollFlags::POLLHUP | PollFlags::POLLERR | PollFlags::POLLNVAL;
     fd.revents().is_none_or(|events| events.intersects(gone))
 }
 
-/// Says how it has ended, and waits for the client to close too.
+/// Reports to the client how the stream has ended, and waits for the client to close its side.
 fn close(
     mut socket: Socket,
     protocol: Protocol,
@@ -348,7 +350,7 @@ fn refuse(mut socket: Socket, why: &str, stop: BorrowedFd<'_>) {
     let _ = closed.and_then(|()| linger(&mut socket, stop));
 }
 
-/// Waits until the client has taken all and closes, or the server stops, at most for [`LINGER`].
+/// Waits until the client has read everything and has closed, or until the server stops. Waits at most for [`LINGER`].
 fn linger(socket: &mut Socket, stop: BorrowedFd<'_>) -> io::Result<()> {
     let until = Instant::now() + LINGER;
     loop {
@@ -382,29 +384,30 @@ fn linger(socket: &mut Socket, stop: BorrowedFd<'_>) -> io::Result<()> {
     }
 }
 
-/// Connections to ports of a pod, each with two channels of the WebSocket: data, and errors.
+/// Connections to ports of a pod. Each has two channels of the WebSocket: data, and errors.
 pub struct Forward<'a> {
     socket: Socket,
     ports: Vec<Port>,
     stop: BorrowedFd<'a>,
-    /// Messages may have come that were not looked at, as in a session's `Bridge`.
+    /// True if messages may wait in a buffer of the WebSocket or of TLS, as in a `Bridge`.
     unread: bool,
     moved: Instant,
 }
 
-/// A connection to a port of a pod.
+/// A port of a pod, and the connection to it.
 struct Port {
     /// The connection; None once it is over.
     stream: Option<PortSocket>,
-    /// Data on its way to the pod.
+    /// Data of the client that was not yet written to the pod.
     pending: Vec<u8>,
 }
 
 impl<'a> Forward<'a> {
-    /// Tells the client the ports and why connections are missing, and takes the connections that there are.
+    /// Takes the connections to the ports. Sends the client the number of each port, and the error of each connection
+    /// that failed.
     ///
     /// # Errors
-    /// Returns the error of the WebSocket when the client has gone.
+    /// Returns the error of the WebSocket if the client has gone.
     pub fn new(
         mut socket: Socket,
         ports: Vec<(u16, Result<PortSocket, Unreachable>)>,
@@ -435,7 +438,7 @@ impl<'a> Forward<'a> {
         })
     }
 
-    /// Serves until every connection is over, the client has gone, the server stops, or nothing has moved for `IDLE`.
+    /// Serves until every connection is over, the client has gone, the server stops, or nothing was sent for `IDLE`.
     pub fn run(mut self) {
         let mut chunk = vec![0; CHUNK];
         while self.ports.iter().any(|port| port.stream.is_some()) {
@@ -448,7 +451,7 @@ impl<'a> Forward<'a> {
         let _ = closed.and_then(|()| linger(&mut self.socket, self.stop));
     }
 
-    /// Makes a round over the client and the ports; false when the stream is over.
+    /// Serves the client and the ports once. Returns false if the stream is over.
     fn turn(&mut self, chunk: &mut [u8]) -> io::Result<bool> {
         if !self.wait()? {
             return Ok(false);
@@ -488,7 +491,8 @@ impl<'a> Forward<'a> {
             let mut events = PollFlags::empty();
             events.set(PollFlags::POLLIN, !self.socket.has_backlog());
             events.set(PollFlags::POLLOUT, !port.pending.is_empty());
-            // One that has hung up would be found at once, again and again.
+            // A connection that has hung up is left out if nothing is awaited from it. Otherwise poll would return at
+            // once, again and again.
             let stream = port.stream.as_ref().filter(|_| !events.is_empty());
             fds.extend(stream.map(|stream| PollFd::new(stream.as_fd(), events)));
         }
@@ -554,7 +558,8 @@ impl Port {
         }
     }
 
-    /// Ends the connection. Data that waits for the connection is for nobody, and must not keep the others waiting.
+    /// Ends the connection and throws away the data that waits for it. That data must not keep the other ports
+    /// waiting.
     fn end(&mut self) {
         self.stream = None;
         self.pending.clear();

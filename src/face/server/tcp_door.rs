@@ -1,6 +1,6 @@
-//! An address of TCP where the server listens, tried again while it cannot be.
+//! A TCP address on which the server listens. While that fails, it is tried again.
 //!
-//! Invariants: nothing here waits. A port that would let nobody in is not opened. What is wrong is logged once.
+//! Invariants: nothing here waits. A port that would let nobody in is not opened. Each problem is logged once.
 
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener};
@@ -15,10 +15,10 @@ use super::transport::Transport;
 use crate::base::clock::Moment;
 use crate::base::wire::listen::listener;
 
-/// The time between two tries of an address that is in use.
+/// The time between two attempts to listen on an address.
 const INTERVAL: Duration = Duration::from_secs(10);
 
-/// A door that does not open.
+/// The reasons why the server cannot listen on an address.
 #[derive(Debug, Error)]
 enum OpenError {
     #[error(transparent)]
@@ -27,7 +27,7 @@ enum OpenError {
     Address(#[from] io::Error),
 }
 
-/// An address where the server listens, or wants to.
+/// A TCP address on which the server listens or tries to listen.
 pub(super) struct TcpDoor {
     pub(super) door: Door,
     at: SocketAddr,
@@ -35,7 +35,7 @@ pub(super) struct TcpDoor {
     files: Option<CredentialFiles>,
     credentials: Option<KnownCredentials>,
     retry: Moment,
-    /// The reason why the door does not work, as last logged.
+    /// The reason why the server cannot listen, as last logged; empty while it listens.
     problem: String,
 }
 
@@ -52,7 +52,7 @@ impl TcpDoor {
         }
     }
 
-    /// The key of the configuration that has its port.
+    /// Returns the key of the configuration that has this listener's port.
     fn key(&self) -> &'static str {
         match self.door {
             Door::Health => "healthzPort",
@@ -61,7 +61,7 @@ impl TcpDoor {
         }
     }
 
-    /// Listens, when it does not yet and it is time to try.
+    /// Begins to listen, if the server does not listen on this address yet and it is time to try.
     pub(super) fn open(&mut self, now: Moment) {
         if self.listener.is_some() || self.retry > now {
             return;
@@ -83,7 +83,7 @@ impl TcpDoor {
         }
     }
 
-    /// The credentials first: a port that would let nobody in is not opened.
+    /// Reads the credentials, and then begins to listen. A port that would let nobody in is not opened.
     fn try_open(&mut self) -> Result<(), OpenError> {
         if let Some(files) = &self.files {
             self.credentials = Some(KnownCredentials::read(files.clone())?);
@@ -99,7 +99,7 @@ impl TcpDoor {
         }
     }
 
-    /// The next client.
+    /// Accepts the next client.
     pub(super) fn accept(&mut self) -> io::Result<Transport> {
         let (socket, _) = match &self.listener {
             Some(listener) => listener.accept()?,
@@ -111,8 +111,8 @@ impl TcpDoor {
         }
     }
 
-    /// Returns the credentials in force, or None if this door needs none. The files are looked at for each request, so that
-    /// a credential that was withdrawn is worth nothing on an open connection either.
+    /// Returns the credentials in force; None if this listener needs none. Changed files are read again for each
+    /// request, so that a withdrawn credential is refused on an open connection too.
     pub(super) fn credentials(&mut self) -> Option<&KnownCredentials> {
         for news in self.credentials.as_mut()?.renew() {
             match news {
@@ -123,12 +123,12 @@ impl TcpDoor {
         self.credentials.as_ref()
     }
 
-    /// Returns when to try again; None while the door listens.
+    /// Returns the moment of the next attempt to listen; None while the server listens.
     pub(super) fn retry_at(&self) -> Option<Moment> {
         self.listener.is_none().then_some(self.retry)
     }
 
-    /// Returns the descriptor that becomes readable when a client calls.
+    /// Returns the descriptor that becomes readable when a client connects; None while the server does not listen.
     pub(super) fn listening_fd(&self) -> Option<BorrowedFd<'_>> {
         self.listener.as_ref().map(AsFd::as_fd)
     }

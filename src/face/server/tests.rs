@@ -35,10 +35,10 @@ pub(super) struct Fake {
     now: Mutex<Arc<Snapshot>>,
     metrics: Mutex<String>,
     changed: Condvar,
-    /// Why the check `disk` fails.
+    /// The reason why the check `disk` fails; None if it passes.
     full: Mutex<Option<String>>,
     log_dir: Mutex<PathBuf>,
-    /// While set, the next client that asks for the running pods or for health meets a defect.
+    /// While true, the next request for the running pods or for health panics.
     panics: AtomicBool,
     panicked: AtomicUsize,
 }
@@ -263,7 +263,7 @@ impl Health for Fake {
 
 const CEILING: Duration = Duration::from_secs(20);
 
-/// A client of one of the addresses.
+/// A client's connection to one of the server's addresses.
 trait Socket: Read + Write {
     fn limit(&self, limit: Duration);
 }
@@ -286,7 +286,7 @@ impl Socket for StreamOwned<ClientConnection, TcpStream> {
     }
 }
 
-/// An answer as it came.
+/// An answer of the server, split into its parts.
 #[derive(Debug)]
 struct Reply {
     status: u16,
@@ -337,7 +337,8 @@ impl<S: Socket> Client<S> {
         self.read()
     }
 
-    /// The bytes until `enough` of them; fewer at the end of the connection.
+    /// Reads until `enough` returns a number of bytes, and returns that many bytes. Returns fewer at the end of the
+    /// connection.
     fn until(&mut self, enough: impl Fn(&[u8]) -> Option<usize>) -> Vec<u8> {
         loop {
             if let Some(n) = enough(&self.1) {
@@ -396,7 +397,7 @@ impl<S: Socket> Client<S> {
         }
     }
 
-    /// The server has ended the connection.
+    /// Returns true if the server has ended the connection.
     fn is_over(&mut self) -> bool {
         self.until(|_| None).is_empty()
     }
@@ -426,7 +427,7 @@ fn start(version: u64) -> World {
     start_with(version, ServerConfig::default())
 }
 
-/// A port that nobody has now.
+/// Returns a TCP port that is not in use now.
 fn free_port() -> u16 {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().port()
@@ -464,7 +465,7 @@ fn one_connection_carries_many_requests() {
     assert_eq!(client.get("/healthz").body, "ok");
     let update = client.get("/podprobe/v1/watch?after=2").json();
     assert_eq!(update["nodeName"], "edge");
-    // Two at once are answered in their order.
+    // Two requests that are sent at once are answered in their order.
     client.send("GET /version HTTP/1.1\r\n\r\nGET /healthz/ping HTTP/1.1\r\n\r\n");
     assert_eq!(client.read().json()["version"], "0.0.1-test");
     assert_eq!(client.read().body, "ok");
@@ -565,7 +566,7 @@ fn a_head_has_no_body_and_an_old_client_no_chunks() {
         let head = client.until(|b| Some(b.windows(4).position(|w| w == b"\r\n\r\n")? + 4));
         assert!(head.starts_with(b"HTTP/1.1 200 OK\r\n"), "{path}");
     }
-    // Nothing of a body is in the way of the next answer.
+    // No part of a body is left in front of the next answer.
     assert_eq!(client.get("/version").status, 200);
     client.send("GET /pods HTTP/1.0\r\n\r\n");
     let old = client.read();
@@ -687,7 +688,7 @@ fn the_heads_of_all_clients_share_a_pool() {
     let mut clients: Vec<_> = (0..4).map(|_| world.client()).collect();
     for client in &mut clients {
         client.send("GET /version?");
-        // One of them is refused before it has sent all.
+        // One of the clients is refused before it has sent everything.
         let _ = client.0.write_all(large.as_bytes());
     }
     let is_refused = |client: &mut Client<UnixStream>| {
@@ -702,13 +703,13 @@ fn the_heads_of_all_clients_share_a_pool() {
             .count();
         refused > 0
     });
-    // The pool has room for two of them, and the others are not asked to go.
+    // The pool has room for two of the clients, and these are not refused.
     let waiting = clients.len() - refused;
     assert!(waiting >= 2, "{refused} refused");
     assert!(world.is_served());
 }
 
-/// The first have asked nothing, and give way; those that are being answered stay.
+/// The first clients have sent no request, and give way. The clients that are being answered stay.
 #[test]
 fn the_oldest_idle_client_gives_way_and_the_busy_ones_stay() {
     let world = start(1);
@@ -756,7 +757,7 @@ fn a_silent_client_is_dropped() {
     assert!(begun.elapsed() < HEAD_TIME * 3, "{:?}", begun.elapsed());
 }
 
-/// Each byte comes in time, and the head never does.
+/// Each byte comes in time, but the head is never complete.
 #[test]
 fn a_client_that_sends_its_head_byte_by_byte_is_dropped() {
     let world = start(1);
@@ -789,7 +790,8 @@ fn stop_ends_every_thread_and_removes_the_socket() {
     assert!(!world.path.exists());
 }
 
-/// Nobody waits for the idle client, which may send its next request later. The deaf client never reads its answer.
+/// Stopping does not wait for the idle client, which may send its next request later. It does not wait for the deaf
+/// client either, which never reads its answer.
 #[test]
 fn stop_waits_for_no_client() {
     let world = start(1);
@@ -865,7 +867,7 @@ fn health_has_an_address_of_its_own_and_nothing_else() {
     }
 }
 
-/// 200 of them hold their connections with half a head, and come again when they are put out.
+/// 200 clients hold their connections with half a head, and connect again when they are dropped.
 #[test]
 fn slow_clients_keep_nobody_from_health() {
     let port = free_port();
@@ -922,7 +924,7 @@ fn the_read_only_port_shows_and_changes_nothing() {
     );
 }
 
-/// The file may be removed by whoever clears /run.
+/// The socket's file may be removed by a person or a program that cleans /run.
 #[test]
 fn a_socket_that_is_removed_comes_back() {
     let world = start(1);
@@ -931,7 +933,7 @@ fn a_socket_that_is_removed_comes_back() {
     assert!(world.is_served());
 }
 
-/// A body that nobody reads is none of the next request, and no request itself.
+/// An unread body must not be read as part of the next request, or as a request.
 #[test]
 fn a_body_that_is_not_read_ends_the_connection() {
     let world = start(1);
@@ -963,7 +965,7 @@ fn what_comes_after_a_body_is_the_next_request() {
     assert_eq!(client.read().body, "ok");
     client.send("sion HTTP/1.1\r\n\r\n");
     assert_eq!(client.read().json()["version"], "0.0.1-test");
-    // Nobody says where chunks end in what has come.
+    // The server does not know where in the bytes the chunked body has ended, so it ends the connection.
     client.send(&format!(
         "POST /podprobe/v1/pause HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n{length:x}\r\n{body}\r\n0\r\n\r\nGET /version HTTP/1.1\r\n\r\n"
     ));
@@ -1091,7 +1093,7 @@ fn over_tls_credentials_count_for_each_request() {
     assert_eq!(client.status_with("/version", TOKEN), 200);
     assert_eq!(client.get("/version").status, 401, "not of the connection");
 
-    // What is withdrawn is worth nothing, also on connections that stay, and when nobody else calls.
+    // Withdrawn credentials are refused on connections that stay open too, even if no other client connects.
     let mut by_token = TlsClient::secure(port, false);
     assert_eq!(by_token.status_with("/version", TOKEN), 200);
     place.write("token", "another-token-0123456789", 0o600);
@@ -1102,7 +1104,7 @@ fn over_tls_credentials_count_for_each_request() {
     assert_eq!(by_certificate.get("/version").status, 401);
 }
 
-/// A long head is of whom is known: others could keep everybody waiting with it.
+/// Only clients with a certificate may send a long head. With long heads, other clients could keep everybody waiting.
 #[test]
 fn long_heads_are_for_certificates() {
     let place = Place::new();
@@ -1115,7 +1117,7 @@ fn long_heads_are_for_certificates() {
     assert_eq!(unknown.status_with(&path, TOKEN), 431);
 }
 
-/// More than a session keeps, to a client that is slower.
+/// The answer is longer than the buffer of a TLS session, and the client reads slowly.
 #[test]
 fn a_large_answer_goes_over_tls() {
     let place = Place::new();

@@ -1,4 +1,4 @@
-//! `/debug/threads`: the threads of this process, what they do now and the processor time that each has used.
+//! `/debug/threads`: the threads of this process, with the state and the processor time of each.
 
 use std::fmt::Write;
 use std::fs;
@@ -7,7 +7,7 @@ use nix::unistd::{SysconfVar, sysconf};
 
 use crate::base::sys::wide;
 
-/// A line for each thread, in the order of their names.
+/// Returns a line for each thread, sorted by name.
 pub(super) fn text() -> String {
     let mut lines: Vec<String> = fs::read_dir("/proc/self/task")
         .into_iter()
@@ -25,7 +25,7 @@ pub(super) fn text() -> String {
     out
 }
 
-/// Makes a thread's line from `/proc/self/task/ID/stat`; a name may hold spaces and brackets.
+/// Makes a thread's line from `/proc/self/task/ID/stat`. The thread's name may contain spaces and brackets.
 fn line(stat: &str, ticks_per_second: i64) -> Option<String> {
     let (id, rest) = stat.split_once(" (")?;
     let (name, fields) = rest.rsplit_once(") ")?;

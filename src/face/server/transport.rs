@@ -1,6 +1,7 @@
-//! The byte stream of one client: a unix socket, a TCP socket, or TLS on one.
+//! The byte stream of a client: a unix socket, a TCP socket, or TLS on a TCP socket.
 //!
-//! Invariants: nothing here waits: what cannot go on is `WouldBlock`. What is written is sent at the latest by `flush`.
+//! Invariants: nothing here waits. An operation that would have to wait fails with `WouldBlock`. `flush` sends
+//! everything that was written before.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -53,19 +54,19 @@ impl Write for Socket {
 }
 
 impl Transport {
-    /// A client of the unix socket.
+    /// Makes the transport of a client on the unix socket.
     ///
     /// # Errors
-    /// Returns the error when the socket cannot be made non-blocking.
+    /// Returns the error if the socket cannot be made non-blocking.
     pub fn unix(socket: UnixStream) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
         Ok(Self::of(Socket::Unix(socket)))
     }
 
-    /// A client without encryption.
+    /// Makes the transport of a TCP client without encryption.
     ///
     /// # Errors
-    /// Returns the error when the socket cannot be made non-blocking.
+    /// Returns the error if the socket cannot be set up.
     pub fn tcp(socket: TcpStream) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
         let _ = socket.set_nodelay(true);
@@ -73,10 +74,10 @@ impl Transport {
         Ok(Self::of(Socket::Tcp(socket)))
     }
 
-    /// A client that begins with a handshake.
+    /// Makes the transport of a TLS client, which begins with a handshake.
     ///
     /// # Errors
-    /// Returns the error when the socket or the session cannot be set up.
+    /// Returns the error if the socket or the TLS session cannot be set up.
     pub fn tls(socket: TcpStream, config: Arc<ServerConfig>) -> io::Result<Self> {
         let session = ServerConnection::new(config).map_err(io::Error::other)?;
         let mut transport = Self::tcp(socket)?;
@@ -91,7 +92,7 @@ impl Transport {
         }
     }
 
-    /// Returns the address from which a TCP client comes.
+    /// Returns the address of a TCP client; None for the unix socket.
     pub fn peer(&self) -> Option<SocketAddr> {
         match &self.socket {
             Socket::Tcp(s) => s.peer_addr().ok(),
@@ -99,7 +100,7 @@ impl Transport {
         }
     }
 
-    /// Returns the uid and pid of the process at the other end of a unix socket.
+    /// Returns the uid and pid of the process at the other end of the unix socket; None for TCP.
     pub fn unix_peer(&self) -> Option<(u32, i32)> {
         let Socket::Unix(s) = &self.socket else {
             return None;
@@ -109,14 +110,14 @@ impl Transport {
         credentials.ok().map(|c| (c.uid(), c.pid()))
     }
 
-    /// The certificates that a TLS client has shown, its own first; the handshake has verified them.
+    /// Returns the certificates that a TLS client has shown, the client's own first. The handshake has verified them.
     pub fn certificates(&self) -> &[CertificateDer<'static>] {
         let session = self.session.as_ref();
         let shown = session.and_then(|session| session.peer_certificates());
         shown.unwrap_or_default()
     }
 
-    /// Returns the events to wait for before a read can go on.
+    /// Returns the poll events to wait for before the next read.
     pub fn events(&self) -> PollFlags {
         match &self.session {
             Some(session) if session.wants_write() => PollFlags::POLLIN | PollFlags::POLLOUT,
@@ -124,7 +125,7 @@ impl Transport {
         }
     }
 
-    /// Ends what the server writes. The client may still be sending.
+    /// Ends the sending side of the connection. The client may still send.
     pub fn close(&mut self) {
         if let Some(session) = &mut self.session {
             session.send_close_notify();
@@ -136,7 +137,8 @@ impl Transport {
         };
     }
 
-    /// Moves what the session has to send and what has come for it; true when there is plaintext, or its end, to read.
+    /// Writes the bytes that the TLS session wants to send, and gives the session the bytes that have arrived. Returns
+    /// true if there is plaintext, or its end, to read.
     fn pump(&mut self) -> io::Result<bool> {
         let Some(session) = &mut self.session else {
             return Ok(true);
@@ -152,7 +154,7 @@ impl Transport {
             read => drop(read?),
         }
         if let Err(e) = session.process_new_packets() {
-            // The client is told why, when there is room.
+            // Sends the client the TLS alert with the reason, if the socket has room for it.
             let _ = session.write_tls(&mut self.socket);
             return Err(io::Error::new(ErrorKind::InvalidData, e));
         }
@@ -160,14 +162,15 @@ impl Transport {
     }
 }
 
-/// A client whose machine has lost its power or its network says no word of it: the kernel asks for it after a minute of
-/// silence, and gives it up two minutes later, so that its command ends too.
+/// Switches TCP keep-alive on. A client whose machine loses power or network sends no end of the connection. After a
+/// minute of silence the kernel probes the client, and two minutes later it gives the connection up, so that the
+/// client's command ends too.
 fn keep_alive(socket: &TcpStream) -> io::Result<()> {
     setsockopt(socket, sockopt::KeepAlive, &true)?;
     setsockopt(socket, sockopt::TcpKeepIdle, &60)?;
     setsockopt(socket, sockopt::TcpKeepInterval, &30)?;
     setsockopt(socket, sockopt::TcpKeepCount, &4)?;
-    // The same for what was sent and is not acknowledged, in milliseconds.
+    // Time in milliseconds after which the kernel gives up when sent data is not acknowledged.
     setsockopt(socket, sockopt::TcpUserTimeout, &180_000)?;
     Ok(())
 }
@@ -205,7 +208,7 @@ impl Write for Transport {
         };
         let taken = session.writer().write(bytes)?;
         if taken == 0 && !bytes.is_empty() {
-            // The session holds as much as it may; when some of it is sent, it takes more.
+            // The session's buffer is full. Once some of it is sent, the buffer has room again.
             session.write_tls(&mut self.socket)?;
             return self
                 .session

@@ -1,7 +1,8 @@
-//! The unix socket, made again when its file is removed: whoever clears /run would lock every client out.
+//! The unix socket. It is made again when its file is removed, because a program that cleans /run would otherwise lock
+//! every client out.
 //!
-//! Invariants: no moment shows the socket with a wider mode than it is to have, and a client finds either the old socket or a
-//! working one.
+//! Invariants: the socket never has a wider mode than it should, not even for a moment. A client finds either the old
+//! socket or a working new one.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -17,33 +18,33 @@ use nix::unistd::Group;
 use crate::base::clock::Moment;
 use crate::base::directory_watch::DirectoryWatch;
 
-/// Members of this group of the node may use the socket, as root may.
+/// The group of the node whose members may use the socket, like root.
 const GROUP: &str = "podprobe";
 
-/// How long a socket that was removed stays away.
+/// The time between the removal of the socket and the first attempt to make it again.
 const REBIND_PAUSE: Duration = Duration::from_millis(100);
-/// The time until the next try after the socket could not be made.
+/// The time between two attempts to make the socket again.
 const RETRY: Duration = Duration::from_secs(1);
-/// How many clients may wait to be let in.
+/// Number of clients that may wait to be accepted.
 const BACKLOG: i32 = 128;
 
-/// The socket and the watch on its file.
+/// The unix socket, and the watch on its file.
 pub(super) struct UnixDoor {
     path: PathBuf,
     listener: UnixListener,
     /// Device and inode of the socket's file.
     file: (u64, u64),
-    /// The watch on the directory. Without room in inotify the file is looked for now and then.
+    /// The watch on the socket's directory. If inotify has no room for it, the file is checked at intervals.
     watch: DirectoryWatch,
-    /// The moment at which the socket that was removed is made again.
+    /// The moment of the next attempt to make the removed socket again; None while the socket is there.
     again_at: Option<Moment>,
-    /// The reason why the socket could not be made again, as last logged.
+    /// The reason why the socket could not be made again, as last logged; empty if there is none.
     problem: String,
 }
 
 impl UnixDoor {
-    /// Listens at `path`. A file that is in the way is replaced: the caller holds the daemon's lock, so it is what an
-    /// earlier daemon left behind.
+    /// Listens at `path`. A file that is already there is replaced. The caller holds the daemon's lock, so that file
+    /// is left from an earlier daemon.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         let listener = bind(path, GROUP)?;
         Ok(Self {
@@ -60,12 +61,13 @@ impl UnixDoor {
         &self.listener
     }
 
-    /// Returns the descriptor that becomes readable when the socket's directory has changed.
+    /// Returns the descriptor that becomes readable when the socket's directory has changed; None without a watch.
     pub(super) fn watch_fd(&self) -> Option<BorrowedFd<'_>> {
         self.watch.fd()
     }
 
-    /// Watched before it is looked for, so that a removal at any moment is seen. True when it must be looked for again.
+    /// Makes the socket again if its file was removed. Returns true if the file must be checked again at once. The
+    /// watch is set before the check, so that no removal is missed.
     pub(super) fn keep(&mut self, now: Moment) -> bool {
         self.watch.drain();
         let watched = self.watch.ensure(now);
@@ -73,7 +75,8 @@ impl UnixDoor {
             self.again_at = None;
             return false;
         }
-        // Whoever removes the directory is let finish: a new file would be in its way.
+        // The socket is made again only after a pause. A new file would disturb a program that is removing the
+        // directory.
         let again_at = *self.again_at.get_or_insert(now + REBIND_PAUSE);
         if now < again_at {
             return false;
@@ -103,12 +106,12 @@ impl UnixDoor {
         Ok(())
     }
 
-    /// Returns when the socket's file is looked for again without a word of the watch.
+    /// Returns the moment at which the socket's file is checked again even if the watch reports nothing.
     pub(super) fn retry_at(&self) -> Option<Moment> {
         self.again_at.into_iter().chain(self.watch.retry_at()).min()
     }
 
-    /// Removes the socket, unless its file is another's by now.
+    /// Removes the socket, unless the file belongs to another daemon by now.
     pub(super) fn remove(&self) {
         if inode(&self.path).is_ok_and(|file| file == self.file) {
             let _ = std::fs::remove_file(&self.path);
@@ -116,7 +119,8 @@ impl UnixDoor {
     }
 }
 
-/// Binds beside the final name and renames. The name beside is short: a socket's path has 107 bytes at most.
+/// Binds the socket under a temporary name, and then renames it. The temporary name is short, because the path of a
+/// socket has at most 107 bytes.
 fn bind(path: &Path, group: &str) -> io::Result<UnixListener> {
     if let Some(dir) = path.parent() {
         std::fs::create_dir_all(dir)?;
@@ -125,11 +129,11 @@ fn bind(path: &Path, group: &str) -> io::Result<UnixListener> {
     remove_if_there(&fresh)?;
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let socket = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
-    // Its file has this mode from the first moment on, whatever the umask is.
+    // The mode is set before the bind, so that the file has it from the first moment on, whatever the umask is.
     fchmod(&socket, Mode::S_IRUSR | Mode::S_IWUSR)?;
     nix::sys::socket::bind(socket.as_raw_fd(), &UnixAddr::new(&fresh)?)?;
     listen(&socket, Backlog::new(BACKLOG)?)?;
-    // A node without the group, or one whose file of groups cannot be read, has a socket for root alone.
+    // If the node has no such group, or its file of groups cannot be read, the socket is for root alone.
     if let Ok(Some(group)) = Group::from_name(group)
         && chown(&fresh, None, Some(group.gid.as_raw())).is_ok()
     {

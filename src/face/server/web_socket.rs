@@ -1,7 +1,7 @@
-//! A WebSocket of a client: its handshake, and messages in both directions.
+//! A WebSocket: its handshake, and messages in both directions.
 //!
-//! Invariants: nothing here waits. A message of a client has at most [`MAX_MESSAGE`] bytes, however many frames it comes in. What
-//! waits to be sent is bounded: whoever sends asks [`Socket::has_backlog`] first.
+//! Invariants: nothing here waits. A message has at most [`MAX_MESSAGE`] bytes, however many frames carry it. The
+//! bytes that wait to be sent are bounded, because the caller checks [`Socket::has_backlog`] before it sends.
 
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -17,41 +17,42 @@ use tungstenite::{Error, Message, WebSocket};
 use super::request::Request;
 use super::transport::Transport;
 
-/// Longest message of a client in bytes.
+/// Largest message in bytes.
 const MAX_MESSAGE: usize = 1 << 20;
-/// Bytes that are read at once.
+/// Number of bytes that one read takes.
 const READ_BUFFER: usize = 16 << 10;
-/// Bytes that may wait to be sent: two pieces of output, and the messages of the protocol itself.
+/// Number of bytes that may wait to be sent. This is room for two pieces of output, and for the control frames of the
+/// protocol.
 const WRITE_BUFFER: usize = 256 << 10;
 
-/// The GUID with which the key of a handshake is hashed (RFC 6455).
+/// The GUID that is hashed together with the key of a handshake (RFC 6455).
 const GUID: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
-/// The answer's field for a client's key.
+/// Returns the value of `Sec-WebSocket-Accept` for a client's key.
 pub fn accept_key(key: &str) -> String {
     let text = format!("{key}{GUID}");
     let hash = digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, text.as_bytes());
     BASE64_STANDARD.encode(hash)
 }
 
-/// A request that is no handshake of a WebSocket.
+/// The reasons why a request is no handshake of a WebSocket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HandshakeError {
-    /// The request asks for no WebSocket.
+    /// The request does not ask for a WebSocket.
     #[error(
         "this path needs a WebSocket (v5.channel.k8s.io, v4.channel.k8s.io, channel.k8s.io); SPDY is not spoken here"
     )]
     NoWebSocket,
-    /// The request asks for another version.
+    /// The request asks for another version of WebSocket.
     #[error("Sec-WebSocket-Version must be 13")]
     Version,
-    /// The client's key is none.
+    /// The client's key is invalid.
     #[error("Sec-WebSocket-Key must be 16 bytes in base64")]
     Key,
 }
 
 impl HandshakeError {
-    /// Returns the status of the answer.
+    /// Returns the HTTP status of the answer.
     pub fn status(self) -> u16 {
         match self {
             Self::NoWebSocket | Self::Version => 426,
@@ -60,7 +61,7 @@ impl HandshakeError {
     }
 }
 
-/// The head that answers a handshake.
+/// Returns the head that answers a handshake.
 ///
 /// # Errors
 /// Returns [`HandshakeError`] if the request is no handshake.
@@ -93,7 +94,7 @@ pub struct Socket {
 
 /// The outcome of a read.
 pub enum Received {
-    /// A message.
+    /// A whole message.
     Message(Vec<u8>),
     /// No message has come yet.
     Nothing,
@@ -102,12 +103,14 @@ pub enum Received {
 }
 
 impl Socket {
-    /// Makes the server's end of a client's WebSocket, after its handshake; `begun` is what has come since.
+    /// Makes the server's end of a client's WebSocket, after the handshake. `begun` has the bytes that have arrived
+    /// since.
     pub fn of_client(transport: Transport, begun: Vec<u8>) -> Self {
         Self::new(transport, begun, Role::Server)
     }
 
-    /// Makes the client's end of a WebSocket that a verb of ours has opened; `begun` is what has come since.
+    /// Makes the client's end of a WebSocket that a podprobe verb has opened. `begun` has the bytes that have arrived
+    /// since the handshake.
     pub fn of_server(transport: Transport, begun: Vec<u8>) -> Self {
         Self::new(transport, begun, Role::Client)
     }
@@ -126,7 +129,7 @@ impl Socket {
         }
     }
 
-    /// The next message, however many pings come before it.
+    /// Returns the next message, however many pings come before it.
     ///
     /// # Errors
     /// Returns the errors of [`Self::receive_one`].
@@ -138,16 +141,16 @@ impl Socket {
         }
     }
 
-    /// The next message; None when a ping, or the answer to one, has come instead.
+    /// Returns the next message; None if a ping or a pong has come instead.
     ///
     /// # Errors
-    /// Returns an error when the connection is broken, or what comes is no WebSocket.
+    /// Returns an error if the connection is broken, or if the received bytes are no WebSocket frames.
     pub fn receive_one(&mut self) -> io::Result<Option<Received>> {
         let received = match self.inner.read() {
             Ok(Message::Binary(data)) => Received::Message(data.into()),
             Ok(Message::Text(text)) => Received::Message(text.as_bytes().to_vec()),
             Ok(Message::Close(_)) => Received::Closed,
-            // The flush answers it.
+            // The flush sends the answer to a ping.
             Ok(_) => return self.flush().map(|()| None),
             Err(Error::Io(e)) if e.kind() == ErrorKind::WouldBlock => Received::Nothing,
             Err(Error::ConnectionClosed | Error::AlreadyClosed) => Received::Closed,
@@ -159,17 +162,17 @@ impl Socket {
     /// Sends a message on a channel.
     ///
     /// # Errors
-    /// Returns an error when the connection is broken, or more is sent than may wait.
+    /// Returns an error if the connection is broken, or if more bytes wait to be sent than may wait.
     pub fn send(&mut self, channel: u8, data: &[u8]) -> io::Result<()> {
         let mut message = Vec::with_capacity(data.len() + 1);
         message.push(channel);
         message.extend_from_slice(data);
-        // With a flush: a write alone may end in the buffer of the TLS session.
+        // `send` also flushes. A write alone could leave the message in the buffer of the TLS session.
         let sent = self.inner.send(Message::Binary(message.into()));
         self.settle(sent)
     }
 
-    /// Sends what waits.
+    /// Sends the bytes that wait to be sent.
     ///
     /// # Errors
     /// Returns the error of a broken connection.
@@ -178,7 +181,7 @@ impl Socket {
         self.settle(flushed)
     }
 
-    /// Says that it is over; the client answers with the same.
+    /// Sends a close frame. The client answers with a close frame of its own.
     ///
     /// # Errors
     /// Returns the error of a broken connection.
@@ -187,7 +190,7 @@ impl Socket {
             None => CloseCode::Normal,
             Some(_) => CloseCode::Protocol,
         };
-        // A frame has room for 123 bytes of a reason.
+        // A close frame has room for a reason of 123 bytes.
         let why = why.unwrap_or_default();
         let end = why.floor_char_boundary(120);
         let closed = self.inner.close(Some(CloseFrame {
@@ -212,12 +215,12 @@ impl Socket {
         }
     }
 
-    /// True if something waits to be sent. Nothing more is to be sent before that has gone.
+    /// Returns true if bytes wait to be sent. The caller must not send more before they are sent.
     pub fn has_backlog(&self) -> bool {
         self.has_backlog || self.inner.get_ref().events().contains(PollFlags::POLLOUT)
     }
 
-    /// Returns the events to wait for; `reads` is set when messages are wanted.
+    /// Returns the poll events to wait for. `reads` is true if the caller can take messages.
     pub fn events(&self, reads: bool) -> PollFlags {
         let hang_up = PollFlags::from_bits_retain(libc::POLLRDHUP);
         let mut events = self.inner.get_ref().events() | hang_up;

@@ -1,7 +1,7 @@
-//! The threads `server-client`: each answers one request.
+//! The threads `server-client`. Each answers one request.
 //!
-//! Invariants: a thread ends with its answer, and gives the connection back when it can carry another request. A panic ends
-//! that connection alone, and is counted.
+//! Invariants: a thread ends with its answer, and gives the connection back if it can carry another request. A panic
+//! ends that connection alone, and is counted.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -21,29 +21,29 @@ use super::transport::Transport;
 
 use crate::base::locks::Locked;
 
-/// Stack of a thread in bytes; writing a snapshot as JSON needs the most of it.
+/// Stack size of a thread in bytes. Writing a snapshot as JSON needs the most stack.
 pub(super) const STACK: usize = 256 << 10;
 
-/// The number of kinds of [`Door`]. The clients of one kind take no places of another's.
+/// The number of kinds of [`Door`]. The clients of each listener have places of their own.
 const DOORS: usize = 4;
 
-/// A connection on its way back, with its door and what has come of its next request.
+/// A connection that a thread gives back, with its listener and the bytes that have arrived of the next request.
 type Returned = (Transport, Door, Vec<u8>);
 
 /// The state that all threads of the server share.
 pub(super) struct Shared {
     pub(super) backend: Arc<dyn Backend>,
-    /// `enableDebuggingHandlers`.
+    /// The value of `enableDebuggingHandlers`.
     pub(super) debugging: bool,
     /// The descriptor that becomes readable once the server stops.
     pub(super) stop: OwnedFd,
-    /// The descriptor that becomes readable when a connection has come back.
+    /// The descriptor that becomes readable when a thread has given a connection back.
     pub(super) wake: EventFd,
-    /// Requests that are being answered, by door.
+    /// Number of requests that are being answered, for each listener.
     pub(super) busy: [AtomicUsize; DOORS],
     returned: Mutex<Vec<Returned>>,
     pub(super) stopping: AtomicBool,
-    /// Makes threads fail, as if the node had no thread left.
+    /// While true, starting a thread fails, as if the node had no thread left.
     #[cfg(test)]
     pub(super) no_threads: AtomicBool,
 }
@@ -72,12 +72,12 @@ impl Shared {
         self.stopping.load(Ordering::SeqCst)
     }
 
-    /// True if no request is being answered.
+    /// Returns true if no request is being answered.
     pub(super) fn is_idle(&self) -> bool {
         self.busy.iter().all(|n| n.load(Ordering::SeqCst) == 0)
     }
 
-    /// The connections that have come back.
+    /// Takes the connections that threads have given back.
     pub(super) fn returned(&self) -> Vec<Returned> {
         let _ = self.wake.read();
         std::mem::take(&mut *self.returned.locked())
@@ -99,7 +99,7 @@ impl Shared {
     }
 }
 
-/// Counted among the busy ones, for as long as its thread lives.
+/// A place among the requests that are being answered. The thread holds it until it ends.
 struct Seat(Arc<Shared>, Door);
 
 impl Drop for Seat {
@@ -108,16 +108,16 @@ impl Drop for Seat {
     }
 }
 
-/// A request and its connection.
+/// A request, and the connection that it came on.
 pub(super) struct Job {
     pub(super) request: Request,
     pub(super) connection: (Transport, Vec<u8>),
 }
 
-/// Has a thread answer a request.
+/// Starts a thread that answers a request.
 ///
 /// # Errors
-/// Gives the job back: the node has no thread for it.
+/// Returns the job and the error if the node has no thread for it.
 pub(super) fn start(
     shared: &Arc<Shared>,
     door: Door,
@@ -125,7 +125,7 @@ pub(super) fn start(
 ) -> Result<(), Box<(Job, io::Error)>> {
     shared.busy[door as usize].fetch_add(1, Ordering::SeqCst);
     let seat = Seat(shared.clone(), door);
-    // A thread that does not start takes what it was given with it.
+    // If the thread does not start, its closure is lost. So the job is shared, and can be taken back.
     let parcel = Arc::new(Mutex::new(Some(job)));
     let take = |parcel: &Mutex<Option<Job>>| {
         let mut parcel = parcel.locked();

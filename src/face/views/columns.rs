@@ -1,4 +1,4 @@
-//! The columns of `get pods` for one pod, as kubectl's printer (`printPod`) fills them; pure functions.
+//! The columns of `get pods` for a pod, filled as kubectl's printer (`printPod`) fills them. All functions are pure.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -12,35 +12,35 @@ use crate::base::clock::Time;
 use crate::face::views::PodView;
 use crate::pods::status::{DELETED, EVICTED};
 
-/// A pod's row of `get pods`, in words.
+/// A pod's row of `get pods`, as texts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// `metadata.namespace`.
+    /// The pod's `metadata.namespace`.
     pub namespace: String,
-    /// `metadata.name`.
+    /// The pod's `metadata.name`.
     pub name: String,
-    /// `1/2`: ready containers of all.
+    /// The number of ready containers and of all containers, for example `1/2`.
     pub ready: String,
-    /// `Running`, `CrashLoopBackOff`, …
+    /// The status word, for example `Running` or `CrashLoopBackOff`.
     pub status: String,
-    /// `3 (12s ago)`.
+    /// The number of restarts, and the time since the last one, for example `3 (12s ago)`.
     pub restarts: String,
     /// The time since the pod was first seen.
     pub age: String,
-    /// The primary address, `<none>`, or `loopback` where nothing outside of the pod reaches it.
+    /// The primary address; `<none>` if there is no address, or `loopback` if nothing outside of the pod can reach it.
     pub ip: String,
-    /// `spec.nodeName` or `<none>`.
+    /// The pod's `spec.nodeName`, or `<none>`.
     pub node: String,
-    /// `1/2`: readiness gates whose condition is True of all, or `<none>`.
+    /// The number of readiness gates whose condition is True and of all gates, for example `1/2`, or `<none>`.
     pub gates: String,
-    /// Paused probes and for how long, `main/liveness (29m)`, or `<none>`.
+    /// The paused probes and the time left for each, for example `main/liveness (29m)`, or `<none>`.
     pub paused: String,
-    /// The file the pod comes from.
+    /// The file that the pod comes from.
     pub file: String,
 }
 
 impl Row {
-    /// The row of a pod at `now`.
+    /// Makes the row of a pod at the time `now`.
     pub fn new(view: &PodView, now: Time) -> Self {
         let (count, last) = restarts(view);
         let none = || "<none>".to_owned();
@@ -53,7 +53,7 @@ impl Row {
                 Some(_) if count > 0 => format!("{count} ({} ago)", human::since(last, now)),
                 _ => count.to_string(),
             },
-            // Without either time the daemon has just read the pod.
+            // If the pod has neither time, the daemon has only just read it.
             age: human::since(first_seen(view).or(Some(now)), now),
             ip: match view.status.pod_ip.as_str() {
                 "" => none(),
@@ -70,7 +70,7 @@ impl Row {
     }
 }
 
-/// The types of condition that the pod's readiness gates name, in their order.
+/// Returns the types of condition that the pod's readiness gates name, in their order.
 pub fn readiness_gates(view: &PodView) -> Vec<&str> {
     listed(view, "readinessGates")
         .filter_map(|gate| gate["conditionType"].as_str())
@@ -100,30 +100,30 @@ fn paused(view: &PodView, now: Time) -> Option<String> {
     (!all.is_empty()).then(|| all.join(", "))
 }
 
-/// True if the pod has a network of its own with nothing but loopback in it.
+/// Returns true if the pod has a network of its own with nothing but loopback in it.
 pub fn is_loopback_only(view: &PodView) -> bool {
     let is_loopback = |ip: &str| ip.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
     view.object["spec"]["hostNetwork"] != true && is_loopback(&view.status.pod_ip)
 }
 
-/// `metadata.name`.
+/// Returns the pod's `metadata.name`.
 pub fn name(view: &PodView) -> &str {
     view.object["metadata"]["name"].as_str().unwrap_or_default()
 }
 
-/// `metadata.namespace`.
+/// Returns the pod's `metadata.namespace`, or `default`.
 pub fn namespace(view: &PodView) -> &str {
     view.object["metadata"]["namespace"]
         .as_str()
         .unwrap_or("default")
 }
 
-/// Names of the pod's regular containers in spec order.
+/// Returns the names of the pod's regular containers in spec order.
 pub fn containers(view: &PodView) -> Vec<&str> {
     names_in(view, "containers").collect()
 }
 
-/// Names of its init containers, sidecars included, in spec order.
+/// Returns the names of the pod's init containers, sidecars included, in spec order.
 pub fn init_containers(view: &PodView) -> Vec<&str> {
     names_in(view, "initContainers").collect()
 }
@@ -136,24 +136,25 @@ fn listed<'a>(view: &'a PodView, list: &str) -> impl Iterator<Item = &'a Value> 
     view.object["spec"][list].as_array().into_iter().flatten()
 }
 
-/// Tells whether the init container of that name keeps running beside the others.
+/// Returns true if the init container with this name is a sidecar.
 fn is_sidecar(view: &PodView, name: &str) -> bool {
     listed(view, "initContainers").any(|c| c["name"] == name && c["restartPolicy"] == "Always")
 }
 
-/// Returns the total of restarts, as the column has it.
+/// Returns the number of restarts in the column RESTARTS.
 pub fn restart_count(view: &PodView) -> u32 {
     restarts(view).0
 }
 
-/// `metadata.creationTimestamp`, else the start time. A static pod has no timestamp until an API
-/// server has its mirror.
+/// Returns the pod's `metadata.creationTimestamp`, or else its start time. A static pod has no timestamp until an API
+/// server has its mirror pod.
 fn first_seen(view: &PodView) -> Option<Time> {
     let created = serde_json::from_value(view.object["metadata"]["creationTimestamp"].clone()).ok();
     created.or(view.status.start_time)
 }
 
-/// `1/2`. A container counts when it runs and is ready, of the regular ones and the sidecars in the spec.
+/// Returns the column READY, for example `1/2`. The first number counts the regular containers that run and are ready,
+/// and the ready sidecars. The second number counts all of both in the spec.
 pub fn ready(view: &PodView) -> String {
     let regular = if counts(view).1 {
         &view.status.container_statuses[..]
@@ -175,8 +176,8 @@ pub fn ready(view: &PodView) -> String {
     format!("{ready}/{all}")
 }
 
-/// True if the container runs and is ready. As in kubectl's printer, a container that waits or has ended does not count,
-/// whatever its `ready` is.
+/// Returns true if the container runs and is ready. As in kubectl's printer, a container that waits or has ended does
+/// not count, whatever its `ready` is.
 fn is_ready(c: &ContainerStatus) -> bool {
     c.ready
         && c.state.running.is_some()
@@ -184,7 +185,8 @@ fn is_ready(c: &ContainerStatus) -> bool {
         && waiting_reason(&c.state).is_none()
 }
 
-/// The status word during initialisation, and whether the regular containers count for the columns.
+/// Returns the status word while the pod is being initialised, and true if the regular containers count for the
+/// columns.
 fn counts(view: &PodView) -> (Option<String>, bool) {
     let word = init_word(view);
     let initialized = view
@@ -195,8 +197,8 @@ fn counts(view: &PodView) -> (Option<String>, bool) {
     (word, regular)
 }
 
-/// Restarts and when the last one ended: of the init containers while the pod is being initialised, afterwards of the
-/// sidecars and the regular containers.
+/// Returns the number of restarts, and the time at which the last restarted instance ended. While the pod is being
+/// initialised, the init containers count. Afterwards the sidecars and the regular containers count.
 fn restarts(view: &PodView) -> (u32, Option<Time>) {
     let PodStatus {
         init_container_statuses: init,
@@ -224,7 +226,7 @@ fn restarts(view: &PodView) -> (u32, Option<Time>) {
     )
 }
 
-/// STATUS of a pod that is being stopped.
+/// The status word of a pod that is being stopped.
 const TERMINATING: &str = "Terminating";
 
 fn has_running(status: &PodStatus) -> bool {
@@ -235,15 +237,15 @@ fn has_running(status: &PodStatus) -> bool {
     all.any(|c| c.state.running.is_some())
 }
 
-/// True while a pod is being stopped, by its file or by `delete`.
+/// Returns true while a pod is being stopped, because of its file or of `delete`.
 pub fn is_terminating(view: &PodView) -> bool {
     let status = &view.status;
     let is_deleted = status.reason == DELETED && has_running(status);
     is_deleted || view.terminating && !status.phase.is_terminal()
 }
 
-/// STATUS: the phase, unless there is a more specific word from the pod's reason, an init
-/// container, or the first container that waits or has ended.
+/// Returns the column STATUS. This is the phase, unless the pod's reason, an init container, or the first container
+/// that waits or has ended gives a more specific word.
 pub fn status_word(view: &PodView) -> String {
     let status = &view.status;
     if is_terminating(view) {
@@ -263,8 +265,8 @@ pub fn status_word(view: &PodView) -> String {
     }
 }
 
-/// The word of the first init container that is not done. A plain one is done when it has ended
-/// well, a sidecar when it has started.
+/// Returns the status word of the first init container that is not done; None if all are done. A plain init container
+/// is done when it has ended with success, a sidecar when it has started.
 fn init_word(view: &PodView) -> Option<String> {
     let inits = &view.status.init_container_statuses;
     let completed = |c: &ContainerStatus| {
@@ -284,7 +286,8 @@ fn init_word(view: &PodView) -> Option<String> {
     })
 }
 
-/// The word of the first container that has one; a pod whose other containers still run is not `Completed`.
+/// Returns the status word of the first container that has one. A pod with a container that still runs is never
+/// `Completed`.
 fn container_word(status: &PodStatus) -> Option<String> {
     let all = || status.container_statuses.iter();
     let word = all().find_map(|c| {
@@ -316,14 +319,14 @@ fn ended(state: &ContainerState) -> Option<String> {
     })
 }
 
-/// Tells whether the pod is to run, or has failed to run. Such a pod is not on its way out, is not done with its work, and
-/// was not ended by `delete`.
+/// Returns true if the pod should run, or has failed to run. Returns false if it is being stopped, has done its work,
+/// or was ended by `delete`.
 pub fn is_at_work(view: &PodView) -> bool {
     let status = &view.status;
     !view.terminating && status.phase != PodPhase::Succeeded && status.reason != DELETED
 }
 
-/// The contents of a row without its times, which change all the time.
+/// Returns the contents of a row without the times, because they change all the time.
 pub fn visible(pod: &PodView) -> (String, String, u32, &str, Option<String>, &str) {
     let status = status_word(pod);
     let uid = pod.object["metadata"]["uid"].as_str().unwrap_or_default();
@@ -337,7 +340,7 @@ pub fn visible(pod: &PodView) -> (String, String, u32, &str, Option<String>, &st
     )
 }
 
-/// The labels or annotations of an object, by key.
+/// Returns the labels or annotations of an object, sorted by key.
 pub fn string_map(map: &Value) -> BTreeMap<&str, &str> {
     let entries = map.as_object().into_iter().flatten();
     entries
@@ -351,14 +354,15 @@ mod tests {
 
     use super::*;
 
-    /// The status as JSON, in the API's form; the columns READY, STATUS, RESTARTS at 2026-01-01T00:01:00Z.
+    /// Checks the columns READY, STATUS and RESTARTS of a pod at 2026-01-01T00:01:00Z. `status` is the pod's status as
+    /// JSON, in the API's form.
     #[track_caller]
     fn check(status: Value, terminating: bool, expected: [&str; 3]) {
         let containers: Vec<Value> =
             (0..status["containerStatuses"].as_array().map_or(1, Vec::len))
                 .map(|i| json!({"name": format!("c{i}")}))
                 .collect();
-        // an init container named `sidecar` is one
+        // An init container named `sidecar` is a sidecar.
         let init = |c: &Value| json!({"name": c["name"], "restartPolicy": (c["name"] == "sidecar").then_some("Always")});
         let inits: Vec<Value> = status["initContainerStatuses"]
             .as_array()
@@ -467,7 +471,7 @@ mod tests {
         );
     }
 
-    /// A status may briefly call a container ready that no longer runs.
+    /// For a moment, a status may report a container as ready that no longer runs.
     #[test]
     fn only_what_runs_counts_as_ready() {
         for (mut c, word) in [
@@ -646,7 +650,7 @@ mod tests {
             false,
             ["0/2", "Init:0/1", "2"],
         );
-        // the restarts of a plain init container are shown only until it is done
+        // The restarts of a plain init container are shown only until it is done.
         let mut slow = done;
         slow["restartCount"] = 7.into();
         check(

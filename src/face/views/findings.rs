@@ -1,7 +1,7 @@
-//! What is wrong on the node, and why: sentences in the order of how much they matter, each with its way out.
+//! The problems of the node and their causes: sentences sorted by how much they matter, each with its way out.
 //!
-//! Invariants: pure. A pod has one sentence, the one that matters most. What is on its way out or has done its work is
-//! well.
+//! Invariants: pure. A pod has one sentence, the one that matters most. A pod that is being stopped or has done its
+//! work has no problem.
 
 mod pods;
 
@@ -18,60 +18,60 @@ use crate::net::services::explain::PodTraffic;
 use crate::net::services::view::ServiceView;
 use crate::pods::sources::FileProblem;
 
-/// How much a finding matters; the first severity matters most.
+/// How much a finding matters. The first severity matters most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum Severity {
-    /// The daemon stands still: what is shown may be old.
+    /// The daemon no longer makes progress, so what is shown may be old.
     Stalled,
-    /// The disk of the daemon's files is full.
+    /// The disk with the daemon's files is full.
     DiskFull,
     /// A container ends again and again.
     CrashLoop,
-    /// A file is refused, and no pod of it runs.
+    /// A file is refused, and no pod from it runs.
     Refused,
     /// A pod has failed for good.
     Failed,
-    /// A container cannot be made or started, or has no image.
+    /// A container cannot be created or started, or has no image.
     CannotStart,
-    /// A pod runs and is not ready.
+    /// A pod runs, but is not ready.
     NotReady,
-    /// A pod is ready, and was restarted often of late.
+    /// A pod is ready, but was restarted often in the last minutes, or is about to be killed by its liveness probe.
     Flapping,
     /// A file is refused, and its last good version runs.
     Outdated,
     /// A pod has not started yet.
     Waiting,
-    /// A service sends its clients nowhere, or is not as its file asks for.
+    /// A service has no endpoints, or differs from what its file asks for.
     Service,
-    /// A file is in use, and has objects of a kind whose pods are not run here.
+    /// A file is in use, but has objects of a kind whose pods podprobe does not run.
     NotRun,
 }
 
-/// A sentence about a thing that is wrong.
+/// A problem, as a sentence with a way out.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Finding {
     /// How much the finding matters.
     pub severity: Severity,
-    /// `pod/NAME`, `service/NAME`, a file, or `podprobe`.
+    /// The object with the problem: `pod/NAME`, `service/NAME`, a file, or `podprobe`.
     pub subject: String,
     /// The problem and its cause.
     pub message: String,
-    /// The remedy, or the command that shows more; empty where the message says it.
+    /// The remedy, or the command that shows more; empty if the message has it.
     pub way_out: String,
 }
 
-/// Everything that is looked at.
+/// Everything from which findings are made.
 pub struct Facts<'a> {
-    /// The pods and files.
+    /// The pods and files as they are now.
     pub snapshot: &'a Snapshot,
-    /// The services.
+    /// The services as they are now.
     pub services: &'a [ServiceView],
     /// The histories of pods by UID; a pod without probes and restarts may be missing.
     pub histories: HashMap<&'a str, &'a PodHistory>,
-    /// The sentence about the disk, when the disk is full.
+    /// The sentence about a full disk; None if the disk is not full.
     pub disk: Option<String>,
-    /// The time of the look.
+    /// The time at which the facts were collected.
     pub now: Time,
 }
 
@@ -101,7 +101,7 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
             pods.push(finding);
         }
     }
-    // A service that leads nowhere because of its pods is no other thing than they are.
+    // A service without endpoints is left out if all its pods have findings: their problem is the cause.
     let is_of_pods = |service: &&ServiceView| {
         let told = |pod: &PodTraffic| wrong_pods.contains(&(&pod.namespace, &pod.name));
         let has_own = !service.problems.is_empty() || service.pods.is_empty();
@@ -128,10 +128,10 @@ fn finding(severity: Severity, subject: &str, message: &str, way_out: &str) -> F
     }
 }
 
-/// The subject has the place in the file.
+/// Returns the finding about a file. Its subject has the place in the file.
 fn file(snapshot: &Snapshot, problem: &FileProblem) -> Finding {
     if problem.is_in_use {
-        // The error has the way out.
+        // The error text has the way out.
         return finding(Severity::NotRun, &problem.file, &problem.error, "");
     }
     let of_it = || snapshot.pods.iter().filter(|p| p.file == problem.file);
@@ -169,7 +169,8 @@ fn of_service(service: &ServiceView) -> Option<Finding> {
     ))
 }
 
-/// True if the service has ports, and none of them has an endpoint. A service of type ExternalName never counts.
+/// Returns true if the service has ports, but no port has an endpoint. Always false for a service of type
+/// ExternalName.
 pub fn leads_nowhere(service: &ServiceView) -> bool {
     let is_elsewhere = service.type_ == "ExternalName" || service.ports.is_empty();
     !is_elsewhere && service.ports.iter().all(|p| p.endpoints.is_empty())
@@ -184,7 +185,7 @@ fn why_nowhere(service: &ServiceView) -> String {
     }
 }
 
-/// Tells whether a run of a probe counts as good.
+/// Returns true if a probe's run counts as good.
 pub fn is_pass(outcome: RunOutcome) -> bool {
     matches!(outcome, RunOutcome::Success | RunOutcome::Warning)
 }

@@ -1,8 +1,8 @@
-//! What to do about a problem, beside Kubernetes' own texts, which do not say it.
+//! Ways out of problems. Kubernetes' own texts do not name them.
 //!
-//! Invariants: pure. A text of Kubernetes' stays as it is; the way out stands beside it.
+//! Invariants: pure. A text of Kubernetes stays as it is, and the way out stands beside it.
 
-/// Parts of a sentence of `status`, and the way out. The first row whose parts are all there counts.
+/// Parts of a sentence of `status`, and the way out. The first row applies whose parts are all in the sentence.
 const HINTS: [(&[&str], &str); 19] = [
     (
         &["probe", "executable file not found"],
@@ -64,7 +64,7 @@ const NO_PROGRAM: &str =
     "correct command, a list with an item for each word, or take an image that has the program";
 const SLOW: &str = "raise timeoutSeconds, which is 1 by default, or let the answer come faster";
 
-/// The way out of a problem, where it is known.
+/// Returns the way out of a problem; None if none is known.
 pub fn hint(problem: &str) -> Option<&'static str> {
     let fits = |parts: &[&str]| parts.iter().all(|part| problem.contains(part));
     let row = HINTS.iter().find(|(parts, _)| fits(parts));

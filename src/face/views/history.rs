@@ -1,7 +1,8 @@
-//! What the probes of each pod found lately, and why its containers were restarted.
+//! The history of each pod: the last results of its probes, and the causes of its containers' restarts.
 //!
-//! Invariants: for people; nothing is decided from it. In memory and bounded: [`MAX_RUNS`] a probe, [`MAX_OUTPUT`] bytes
-//! of output each, [`MAX_RESTARTS`] a pod. It outlives the instances of a container and goes with the pod.
+//! Invariants: the history is for people, and nothing is decided from it. It is in memory and bounded: [`MAX_RUNS`]
+//! for each probe, [`MAX_OUTPUT`] bytes of output for each run, [`MAX_RESTARTS`] for each pod. It outlives the
+//! instances of a container, and is dropped with the pod.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -16,31 +17,31 @@ use crate::engine::runtime::{ContainerId, RuntimeContainerStatus};
 use crate::pods::actions::{KillReason, ToKill};
 use crate::pods::prober::outcome::{HandlerResult, Outcome, Phase};
 
-/// Results kept of each probe.
+/// Number of runs that are kept for each probe.
 pub const MAX_RUNS: usize = 32;
-/// Bytes kept of what a probe said.
+/// Number of bytes of a probe's output that are kept.
 pub const MAX_OUTPUT: usize = 256;
 /// The cause of the first start of a container after the node was down.
 pub const NODE_RESTARTED: &str = "the node was restarted";
-/// Restarts kept of each pod.
+/// Number of restarts that are kept for each pod.
 pub const MAX_RESTARTS: usize = 10;
 
-/// The outcome of a run. *Errored* is no verdict on the container: the probe itself did not work.
+/// The outcome of a probe's run. *Errored* says nothing about the container, because the probe itself did not work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum RunOutcome {
-    /// The result is as wanted.
+    /// The probe has succeeded.
     Success,
-    /// The result counts as success, with an event.
+    /// The run counts as a success, but there is an event.
     Warning,
-    /// The result is not as wanted.
+    /// The probe has failed.
     Failure,
-    /// Nothing can be said of the container.
+    /// The probe could not be run, so nothing is known about the container.
     Errored,
 }
 
 impl RunOutcome {
-    /// `success`, `warning`, `failure`, `errored`.
+    /// Returns `success`, `warning`, `failure` or `errored`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Success => "success",
@@ -68,21 +69,21 @@ impl From<&Outcome> for RunOutcome {
 pub struct Run {
     /// The time at which the run ended, wall clock.
     pub time: Time,
-    /// How long the last try of the run took, in microseconds.
+    /// The time that the last try of the run took, in microseconds.
     pub micros: u64,
     /// The outcome of the run.
     pub outcome: RunOutcome,
-    /// The phase that the run reached, when that was not far enough.
+    /// The phase that the run reached, if the run did not succeed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
-    /// The head of what it said: output, failure text or error. Shared with the run before when that said the same, as
-    /// most do.
+    /// The beginning of the output, failure text or error of the run. Most runs have the same text as the run before,
+    /// and then share its memory.
     #[serde(default, skip_serializing_if = "str::is_empty")]
     pub output: Arc<str>,
 }
 
 impl Run {
-    /// The run with that outcome, which ended at `time`, after the run `before`.
+    /// Makes the run with this outcome, which ended at `time`. `before` is the run before it.
     fn new(outcome: &Outcome, time: Time, before: Option<&Run>) -> Self {
         let result = RunOutcome::from(outcome);
         let phase =
@@ -104,12 +105,13 @@ impl Run {
     }
 }
 
-/// Where the runs of one probe are kept: a lock of its own, and no search among a thousand.
+/// The place where the runs of one probe are kept. It has a lock of its own, so that no worker searches among a
+/// thousand probes.
 #[derive(Clone, Default)]
 pub struct Runs(Arc<Mutex<VecDeque<Run>>>);
 
 impl Runs {
-    /// The probe has run.
+    /// Records a run of the probe.
     pub fn record(&self, outcome: &Outcome, time: Time) {
         let mut runs = self.lock();
         let run = Run::new(outcome, time, runs.back());
@@ -141,17 +143,17 @@ pub struct Restart {
     pub time: Time,
     /// The name of the container.
     pub container: String,
-    /// The number of the new instance; the first one is 0.
+    /// The number of the new instance. The first instance has 0.
     pub attempt: u32,
     /// The reason why there is a new instance.
     pub cause: String,
 }
 
-/// All that is kept of a pod.
+/// The history of a pod: the runs of its probes, and its restarts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodHistory {
-    /// The runs of probes, by container and probe.
+    /// The last runs of each probe, sorted by container and type.
     pub probes: Vec<ProbeHistory>,
     /// The restarts, oldest first.
     pub restarts: VecDeque<Restart>,
@@ -159,12 +161,12 @@ pub struct PodHistory {
 
 #[derive(Default)]
 struct Record {
-    /// The runs of probes, by container, then probe.
+    /// The runs of each probe, by container and type.
     probes: BTreeMap<String, BTreeMap<ProbeType, Runs>>,
     restarts: VecDeque<Restart>,
-    /// The instance that was killed last, and the reason, by container.
+    /// The last killed instance of each container, and the reason, by container.
     kills: HashMap<String, (ContainerId, String)>,
-    /// The reason why a container starts again with the others, whatever is left of the instance before; by container.
+    /// The reason for the next start of a container if it lies outside of the container; by container.
     renewals: HashMap<String, String>,
 }
 
@@ -173,7 +175,8 @@ struct Record {
 pub struct History(Mutex<HashMap<PodUid, Record>>);
 
 impl History {
-    /// Returns the place where a probe's runs are kept from now on. They follow those of the probe's worker before.
+    /// Returns the place where a probe's runs are kept. A new worker of the probe goes on with the runs of the worker
+    /// before.
     pub fn runs(&self, uid: &PodUid, container: &str, probe_type: ProbeType) -> Runs {
         let mut all = self.lock();
         let probes = &mut all.entry(uid.clone()).or_default().probes;
@@ -185,7 +188,8 @@ impl History {
             .clone()
     }
 
-    /// A container is about to be killed; what its probe said last is kept with the reason.
+    /// Notes that a container is about to be killed. The reason and the last output of its probe are kept as the cause
+    /// of the restart.
     pub fn killing(&self, uid: &PodUid, kill: &ToKill) {
         let mut all = self.lock();
         let record = all.entry(uid.clone()).or_default();
@@ -195,7 +199,8 @@ impl History {
             .insert(kill.name.clone(), (kill.id.clone(), cause));
     }
 
-    /// A container is about to start again for a reason that lies outside of it: that is the cause of its next restart.
+    /// Notes that a container is about to start again for a reason outside of it. `cause` becomes the cause of its
+    /// next restart.
     pub fn renewing(&self, uid: &PodUid, container: &str, cause: &str) {
         self.lock()
             .entry(uid.clone())
@@ -204,7 +209,8 @@ impl History {
             .insert(container.into(), cause.into());
     }
 
-    /// A new instance of a container has started; `before` is the one it replaces, if it is still known.
+    /// Records that a new instance of a container has started. `before` is the instance that it replaces, if that is
+    /// still known.
     pub fn restarted(
         &self,
         uid: &PodUid,
@@ -221,7 +227,7 @@ impl History {
             .filter(|(id, _)| before.is_some_and(|b| b.id == *id))
             .map(|(_, why)| why);
         let renewed = record.renewals.remove(container);
-        // The runtime's record outlives the boot where /run is on a disk.
+        // The runtime's record of the container outlives a reboot if /run is on a disk.
         let renewed = match before.is_some_and(ended_with_the_node) {
             true => Some(NODE_RESTARTED.into()),
             false => renewed,
@@ -265,7 +271,7 @@ impl History {
         }
     }
 
-    /// Forgets the pods outside `alive`.
+    /// Drops the histories of all pods that are not in `alive`.
     pub fn retain(&self, alive: &HashSet<PodUid>) {
         self.lock().retain(|uid, _| alive.contains(uid));
     }
@@ -276,7 +282,7 @@ impl History {
 }
 
 impl Record {
-    /// `failed liveness probe: HTTP probe failed with statuscode: 500`.
+    /// Returns the cause of a kill, for example `failed liveness probe: HTTP probe failed with statuscode: 500`.
     fn cause_of_kill(&self, kill: &ToKill) -> String {
         let text = kill
             .message
@@ -308,7 +314,7 @@ impl Record {
     }
 }
 
-/// True if the container ran when the node went down, and nobody saw its end.
+/// Returns true if the container ran when the node went down, so that its end was not seen.
 fn ended_with_the_node(c: &RuntimeContainerStatus) -> bool {
     c.reason == "ContainerStatusUnknown" && c.started_at.is_some() && c.started.is_none()
 }
@@ -320,7 +326,7 @@ fn keep<T>(list: &mut VecDeque<T>, item: T, limit: usize) {
     list.push_back(item);
 }
 
-/// How an instance ended.
+/// Returns the words for the end of an instance.
 fn end(c: &RuntimeContainerStatus) -> String {
     let how = match c.signal {
         Some(signal) => format!("exit code {}, signal {signal}", c.exit_code),
@@ -517,7 +523,7 @@ mod tests {
             Some(killed),
             "definition changed (exit code 137, signal 9)",
         );
-        // it ran when the node went down: the record is of another boot, and has no end
+        // The container ran when the node went down. Its record is from another boot, and has no end.
         let mut cut = ended("a", 137, None, "ContainerStatusUnknown");
         (cut.started_at, cut.started) = (Some(SystemTime::UNIX_EPOCH), None);
         check_cause(
@@ -525,7 +531,7 @@ mod tests {
             Some(cut),
             "the node was restarted (ContainerStatusUnknown, exit code 137)",
         );
-        // the kill of another instance is not this one's
+        // The kill of another instance is not the cause of this restart.
         check_cause(
             Some(liveness),
             Some(ended("b", 0, None, "Completed")),

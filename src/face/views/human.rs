@@ -1,10 +1,11 @@
-//! Times as kubectl prints them, and sizes as crictl does.
+//! Times as kubectl prints them, and sizes as crictl prints them.
 
 use std::fmt::Write as _;
 
 use crate::base::clock::Time;
 
-/// `seconds` as apimachinery's `duration.HumanDuration` has it: `5s`, `2m3s`, `10m`, `3h5m`, `9d`, `2y3d`.
+/// Returns a number of seconds in the form of apimachinery's `duration.HumanDuration`: `5s`, `2m3s`, `10m`, `3h5m`,
+/// `9d`, `2y3d`.
 pub fn duration(seconds: i64) -> String {
     const YEAR: i64 = 365;
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86400);
@@ -27,7 +28,7 @@ pub fn duration(seconds: i64) -> String {
     }
 }
 
-/// How long ago a time was; `<unknown>` for None.
+/// Returns the time between `then` and `now` as text; `<unknown>` for None.
 pub fn since(then: Option<Time>, now: Time) -> String {
     then.map_or_else(
         || "<unknown>".into(),
@@ -35,7 +36,8 @@ pub fn since(then: Option<Time>, now: Time) -> String {
     )
 }
 
-/// When something last happened, and how often since when: `5s`, or `5s (x3 over 2m)`.
+/// Returns the age of something that happened `count` times: `5s`, or `5s (x3 over 2m)` for the last and the first
+/// time.
 pub fn last_seen(count: u32, first: Time, last: Time, now: Time) -> String {
     let begun = since(Some(first), now);
     match count {
@@ -44,13 +46,14 @@ pub fn last_seen(count: u32, first: Time, last: Time, now: Time) -> String {
     }
 }
 
-/// `Mon, 02 Jan 2006 15:04:05 +0000`: Go's RFC1123Z, in UTC, the form of `describe`.
+/// Returns a time in the form of `describe`, for example `Mon, 02 Jan 2006 15:04:05 +0000`. This is Go's RFC1123Z, in
+/// UTC.
 pub fn date(t: Time) -> String {
     const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
     const MONTHS: [&str; 12] = [
         "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
     ];
-    // RFC 3339 in UTC has fixed places; 1970 began with a Thursday.
+    // RFC 3339 in UTC has its fields at fixed places. 1 January 1970 was a Thursday.
     let s = t.to_string();
     let day = DAYS[t.unix_seconds().div_euclid(86400).rem_euclid(7) as usize];
     let month = s
@@ -67,7 +70,7 @@ pub fn date(t: Time) -> String {
     }
 }
 
-/// Three digits in decimal units, as `crictl images` has them.
+/// Returns a size with three digits in decimal units, as `crictl images` prints it.
 pub fn size(bytes: u64) -> String {
     let (mut value, mut unit) = (bytes as f64, "B");
     for next in ["kB", "MB", "GB", "TB"] {
@@ -108,7 +111,7 @@ mod tests {
         assert_eq!(duration(seconds), expected, "{seconds} s");
     }
 
-    /// The table of apimachinery's duration_test.go, and the edges of each row.
+    /// The cases of apimachinery's duration_test.go, and the limits of each row.
     #[test]
     fn durations_are_kubectls() {
         const M: i64 = 60;

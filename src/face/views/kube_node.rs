@@ -1,38 +1,38 @@
-//! The state of the node by the names of kube-state-metrics.
+//! The metrics of the node, under the names of kube-state-metrics.
 //!
-//! Invariants: pure. What is not known has no series.
+//! Invariants: pure. An unknown value has no series.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use crate::base::metrics::{Family, Kind, pairs};
 
-/// The node.
+/// The facts about the node for its metrics.
 #[derive(Clone, Debug)]
 pub struct NodeState<'a> {
     /// The node's name.
     pub name: &'a str,
-    /// The address of pods in its network.
+    /// The address of the pods in the node's network.
     pub ip: IpAddr,
-    /// `uname -r`.
+    /// The kernel's release, as `uname -r` prints it.
     pub kernel: &'a str,
-    /// `PRETTY_NAME` of os-release.
+    /// The value of `PRETTY_NAME` in os-release.
     pub os: &'a str,
-    /// True if pods can be run and restarted.
+    /// True if pods can be run and restarted on the node.
     pub is_ready: bool,
-    /// Thousandths of a processor; 0 is unknown.
+    /// Processors of the node in thousandths of a processor; 0 means unknown.
     pub cpu_milli: i64,
-    /// Bytes, huge pages included; 0 is unknown.
+    /// Memory of the node in bytes, huge pages included; 0 means unknown.
     pub memory: i64,
-    /// Bytes of huge pages by resource.
+    /// Huge pages of the node in bytes, by resource.
     pub huge_pages: &'a BTreeMap<String, i64>,
-    /// Bytes of the file system of volumes and containers.
+    /// Size in bytes of the file system with volumes and containers; None if it is unknown.
     pub disk: Option<u64>,
-    /// `maxPods`.
+    /// The value of `maxPods`.
     pub max_pods: usize,
 }
 
-/// Appends the families of the node.
+/// Appends the metric families of the node.
 pub fn write_node(node: &NodeState<'_>, out: &mut String) {
     let version = concat!("v", env!("CARGO_PKG_VERSION"));
     let ip = node.ip.to_string();
@@ -99,7 +99,7 @@ fn write_resources(name: &str, help: &str, node: &NodeState<'_>, memory: i64, ou
     write("pods", "integer", node.max_pods as f64);
 }
 
-/// `PRETTY_NAME` of /etc/os-release; empty without one.
+/// Returns the value of `PRETTY_NAME` in /etc/os-release; empty if it has none.
 pub fn os_name(os_release: &str) -> &str {
     let mut lines = os_release.lines();
     let value = lines.find_map(|line| line.strip_prefix("PRETTY_NAME="));

@@ -1,7 +1,7 @@
-//! The state of pods and services by the names of kube-state-metrics: its types and labels, so that its dashboards and rules
-//! work.
+//! The metrics of pods and services, under the names, types and labels of kube-state-metrics, so that its dashboards
+//! and rules work.
 //!
-//! Invariants: pure. A series exists while its pod does; a reason is a label of the one series whose value is 1.
+//! Invariants: pure. A series exists while its pod exists. A reason is a label of a single series, whose value is 1.
 
 use std::net::IpAddr;
 
@@ -17,16 +17,16 @@ use crate::net::services::view::type_name;
 /// A pod and its status.
 pub type PodState<'a> = (&'a Pod, &'a PodStatus);
 
-/// The node, as labels name it.
+/// The labels of the node.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeLabels<'a> {
     /// The node's name.
     pub name: &'a str,
-    /// The address of pods in its network.
+    /// The address of the pods in the node's network.
     pub ip: IpAddr,
 }
 
-/// Appends the families of all pods.
+/// Appends the metric families of all pods.
 pub fn write_pods(pods: &[PodState<'_>], node: NodeLabels<'_>, out: &mut String) {
     let pods: Vec<OfPod<'_>> = pods.iter().map(|p| OfPod::new(*p)).collect();
     write_infos(&pods, node, out);
@@ -44,7 +44,7 @@ pub fn write_pods(pods: &[PodState<'_>], node: NodeLabels<'_>, out: &mut String)
 }
 
 struct OfPod<'a> {
-    /// `namespace="…",pod="…",uid="…"`.
+    /// The labels of the pod: `namespace="…",pod="…",uid="…"`.
     pairs: String,
     pod: &'a Pod,
     status: &'a PodStatus,
@@ -52,7 +52,7 @@ struct OfPod<'a> {
 }
 
 struct OfContainer<'a> {
-    /// `container="…",` and those of the pod.
+    /// The labels of the container: `container="…",` and the labels of its pod.
     pairs: String,
     spec: &'a Container,
     status: Option<&'a ContainerStatus>,
@@ -85,7 +85,7 @@ impl<'a> OfPod<'a> {
     }
 }
 
-/// `,name="value"`, to follow other pairs.
+/// Returns labels with a leading comma, to follow other labels: `,name="value"`.
 fn more(labels: &[(&str, &str)]) -> String {
     format!(",{}", pairs(labels))
 }
@@ -110,7 +110,7 @@ fn write_infos(pods: &[OfPod<'_>], node: NodeLabels<'_>, out: &mut String) {
         ];
         family.value_of(&[&p.pairs, &more(&labels)], 1);
     }
-    // As the mirror pod of a static pod.
+    // The owner of a static pod's mirror pod is the node.
     let owner = more(&[
         ("owner_is_controller", "true"),
         ("owner_kind", "Node"),
@@ -193,7 +193,7 @@ fn write_phases(pods: &[OfPod<'_>], out: &mut String) {
     }
 }
 
-/// Suffix, help and value of a family.
+/// A metric family of a container: the suffix of its name, its help text, and the function that returns its value.
 type Number = (
     &'static str,
     &'static str,
@@ -251,7 +251,8 @@ fn last_end(s: &ContainerStatus) -> Option<&ContainerStateTerminated> {
     s.last_state.terminated.as_ref()
 }
 
-/// Suffix, help and the reason that is a label.
+/// A metric family with a reason as label: the suffix of its name, its help text, and the function that returns the
+/// reason.
 type Reason = (
     &'static str,
     &'static str,
@@ -276,7 +277,7 @@ const REASONS: [Reason; 3] = [
     ),
 ];
 
-/// Appends the families of containers. A container without a status has no series, as in kube-state-metrics.
+/// Appends the metric families of containers. As in kube-state-metrics, a container without a status has no series.
 fn write_containers(prefix: &str, containers: &[&OfContainer<'_>], out: &mut String) {
     let with_status = || {
         containers
@@ -348,20 +349,20 @@ fn write_resources(prefix: &str, containers: &[&OfContainer<'_>], node: &str, ou
     }
 }
 
-/// A service and what it got.
+/// A service, and the address that it got.
 #[derive(Clone, Copy, Debug)]
 pub struct ServiceState<'a> {
     /// The service's namespace.
     pub namespace: &'a str,
     /// The service's name.
     pub name: &'a str,
-    /// The service.
+    /// The service itself.
     pub service: &'a Service,
-    /// The primary cluster IP.
+    /// The primary cluster IP; None if the service has none.
     pub cluster_ip: Option<IpAddr>,
 }
 
-/// Appends the families of all services; `table` has the endpoints that are in force.
+/// Appends the metric families of all services. `table` has the endpoints that are in force.
 pub fn write_services(services: &[ServiceState<'_>], table: &ServiceTable, out: &mut String) {
     let labels = |s: &ServiceState<'_>| pairs(&[("namespace", s.namespace), ("service", s.name)]);
     let all: Vec<_> = services.iter().map(|s| (labels(s), s)).collect();

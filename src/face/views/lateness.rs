@@ -1,22 +1,24 @@
-//! How late probes begin: one histogram for all of them, whatever their number.
+//! The lateness of probes: one histogram for all probes, whatever their number.
 //!
-//! Invariants: no lock and no allocation where a worker counts. Bounded: the series do not grow with pods or probes.
+//! Invariants: counting takes no lock and no allocation. The number of series does not grow with pods or probes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::base::metrics::{Family, Kind};
 
-/// Upper bounds of the buckets in seconds. Finer below 5 ms than those of durations: there the instants are to be kept.
+/// Upper bounds of the buckets in seconds. Below 5 ms they are finer than the bounds of durations, because a probe
+/// should begin at the instant at which it is due.
 pub const BOUNDS: [f64; 14] = [
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 2.5, 10.0,
 ];
 
-/// Counts of a [`Lateness`] by bucket, not cumulative; the last one is what exceeds every bound.
+/// Number of probes of a [`Lateness`] in each bucket, not cumulative. The last bucket counts the probes beyond every
+/// bound.
 pub type Counts = [u64; BOUNDS.len() + 1];
 
-/// The time from the instant at which a probe was due, or from the end of its previous run when that was later, to its
-/// beginning.
+/// The delay before each probe begins. It counts from the instant at which the probe was due, or from the end of its
+/// previous run if that was later.
 #[derive(Default)]
 pub struct Lateness {
     counts: [AtomicU64; BOUNDS.len() + 1],
@@ -24,7 +26,7 @@ pub struct Lateness {
 }
 
 impl Lateness {
-    /// Counts a probe that began so late.
+    /// Counts a probe that began with this delay.
     pub fn observe(&self, late: Duration) {
         let seconds = late.as_secs_f64();
         let at = BOUNDS
@@ -38,12 +40,12 @@ impl Lateness {
         );
     }
 
-    /// Returns the probes counted so far, by bucket.
+    /// Returns the number of probes counted so far, for each bucket.
     pub fn counts(&self) -> Counts {
         self.counts.each_ref().map(|n| n.load(Ordering::Relaxed))
     }
 
-    /// Appends the family `podprobe_prober_probe_lateness_seconds`; nothing before the first probe.
+    /// Appends the family `podprobe_prober_probe_lateness_seconds`. Appends nothing before the first probe.
     pub fn write(&self, out: &mut String) {
         let counts = self.counts();
         if counts.iter().any(|n| *n > 0) {
@@ -55,8 +57,8 @@ impl Lateness {
     }
 }
 
-/// The share of `counts` (0 to 1) in seconds, linear within a bucket, as Prometheus' `histogram_quantile` has it; the
-/// largest bound when it lies beyond, zero without counts.
+/// Returns the quantile `share` (0 to 1) of `counts` in seconds. It is linear within a bucket, as in Prometheus'
+/// `histogram_quantile`. Returns the largest bound if the quantile lies beyond it, and 0 if nothing was counted.
 pub fn quantile(counts: &Counts, share: f64) -> f64 {
     let rank = share * counts.iter().sum::<u64>() as f64;
     let (mut below, mut lower) = (0.0, 0.0);

@@ -1,20 +1,20 @@
-//! Which instance of a container has the log that is asked for.
+//! The choice of the container instance for a request for logs.
 //!
 //! Invariants: pure.
 
 use crate::api::ContainerStatus;
 
-/// Why there is no log to show.
+/// The reasons why there is no log to show.
 #[derive(Debug, PartialEq, Eq)]
 pub enum NoLog {
-    /// There is no instance before the present one.
+    /// There is no instance before the current one.
     NoPrevious,
-    /// The container has not started; the reason of its state.
+    /// The container has not started. The text is the reason of its state.
     Waiting(String),
 }
 
 impl NoLog {
-    /// The sentence, in kubectl's and the kubelet's words.
+    /// Returns the sentence for the client, in the words of kubectl and the kubelet.
     pub fn text(&self, container: &str, pod: &str) -> String {
         match self {
             Self::NoPrevious => {
@@ -27,11 +27,11 @@ impl NoLog {
     }
 }
 
-/// The instance whose log is requested. A container that waits for its restart has only the ended
-/// instance, which is its previous one as well.
+/// Returns the number of the instance with the requested log. A container that waits for its restart has only the
+/// ended instance, which also counts as its previous one.
 ///
 /// # Errors
-/// Returns why there is no log.
+/// Returns [`NoLog`] if there is no log.
 pub fn attempt(status: Option<&ContainerStatus>, previous: bool) -> Result<u32, NoLog> {
     let creating = || NoLog::Waiting("ContainerCreating".into());
     let s = status.ok_or_else(|| {

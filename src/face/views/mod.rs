@@ -1,6 +1,7 @@
-//! What people and their programs read of the daemon: pods as they are shown, the history of probes, metrics, reports.
+//! The views of the daemon that people and their programs read: pods, the history of probes, metrics, reports.
 //!
-//! Invariants: nothing is decided from what is kept here. Everything is bounded, and what belongs to a pod goes with it.
+//! Invariants: nothing is decided from what is kept here. Everything is bounded, and the data of a pod is dropped with
+//! the pod.
 
 pub mod columns;
 pub mod findings;

@@ -1,7 +1,7 @@
-//! Pods as they are shown: all of them at one moment, and what has changed since.
+//! Pods as clients see them: all pods at one moment, and the changes since then.
 //!
-//! Invariants: a view shares the object, the status and the events with those who keep them, so that making one copies
-//! next to nothing. A status is written once in an answer.
+//! Invariants: a view shares the object, the status and the events with their owners, so that making a view copies
+//! almost nothing. An answer contains each status once.
 
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
@@ -16,7 +16,7 @@ use crate::pods::events::Event;
 use crate::pods::prober::pauses::PausedProbe;
 use crate::pods::sources::FileProblem;
 
-/// A pod as a person sees it.
+/// A pod as a client sees it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodView {
@@ -24,32 +24,32 @@ pub struct PodView {
     pub object: Manifest,
     /// The pod's live status.
     pub status: Arc<PodStatus>,
-    /// The file the pod comes from.
+    /// The file that the pod comes from.
     pub file: String,
-    /// Fields of the file that are not acted on, and other advice; one sentence each.
+    /// Warnings about fields of the file that have no effect, and other advice; one sentence each.
     pub warnings: Vec<String>,
-    /// Set when the file has turned bad and this is its last good version.
+    /// The error of the file, if the file has become invalid. The pod is then from the last good version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file_error: Option<String>,
-    /// The pod is being stopped.
+    /// True if the pod is being stopped.
     pub terminating: bool,
-    /// Directory of its logs: `<dir>/<container>/<attempt>.log`.
+    /// Directory of the pod's logs. A log is in `<dir>/<container>/<attempt>.log`.
     pub log_dir: String,
     /// The pod's events, oldest first.
     pub events: Vec<Arc<Event>>,
     /// The pod's probes that a person has paused.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub paused: Vec<PausedProbe>,
-    /// The pulls that the pod's containers wait for.
+    /// The image pulls that the pod's containers wait for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pulls: Vec<ImagePull>,
-    /// Features that the pod's network lacks, because the kernel lacks them; a sentence each.
+    /// Features that the pod's network does not have, because the kernel does not support them; one sentence each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub network_lacks: Vec<String>,
 }
 
 impl PodView {
-    /// A probe as it stands in the object; null when there is none.
+    /// Returns a probe as it stands in the object; null if the container has no such probe.
     pub fn probe(&self, container: &str, probe_type: ProbeType) -> &Value {
         let spec = &self.object["spec"];
         let lists = ["initContainers", "containers"].map(|list| spec[list].as_array());
@@ -58,12 +58,12 @@ impl PodView {
         found.map_or(&Value::Null, |c| &c[probe_field(probe_type)])
     }
 
-    /// `metadata.uid`.
+    /// Returns the pod's `metadata.uid`.
     pub fn uid(&self) -> &str {
         self.object["metadata"]["uid"].as_str().unwrap_or_default()
     }
 
-    /// The whole v1 object with its live status, as the API would give it.
+    /// Returns the whole v1 object with its live status, as an API server would give it.
     pub fn v1(&self) -> Value {
         let mut object = Value::clone(&self.object);
         object["status"] = serde_json::to_value(&self.status).unwrap_or_default();
@@ -77,12 +77,12 @@ impl PodView {
     }
 }
 
-/// The object of a pod: the daemon's own, or one that was read.
+/// The object of a pod. It is the daemon's own, or was read from JSON.
 #[derive(Clone, Debug, Default)]
 pub struct Manifest {
     pod: Option<Arc<Pod>>,
-    /// The tree of the object, read when somebody looks into it. The daemon only writes the object out, and then keeps no
-    /// tree.
+    /// The object as a JSON tree, which is made when it is first read. The daemon only writes objects out, and so
+    /// keeps no tree.
     object: OnceLock<Value>,
 }
 
@@ -134,25 +134,26 @@ impl<'de> Deserialize<'de> for Manifest {
     }
 }
 
-/// Everything the client verbs show, at one moment.
+/// Everything that the client verbs show, at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Snapshot {
-    /// Grows with every change; a watcher asks for the next one after it.
+    /// The version of the snapshot, which grows with every change. A client that watches asks for the next version.
     pub version: u64,
-    /// Suffix of every static pod's name.
+    /// The node's name, which is the suffix of every static pod's name.
     pub node_name: String,
     /// The pods, sorted by namespace and name.
     pub pods: Vec<Arc<PodView>>,
     /// The problems of files, sorted by file.
     pub problems: Vec<FileProblem>,
-    /// Set if the sync loop has stopped, and the snapshot may be out of date: the text says since when, and what to do.
+    /// A sentence if the sync loop has stopped, and the snapshot may be out of date. It says since when, and what to
+    /// do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stalled: Option<String>,
 }
 
 impl Snapshot {
-    /// The snapshot after `update`.
+    /// Returns the snapshot after `update`.
     pub fn updated(&self, update: SnapshotUpdate) -> Self {
         let mut pods = update.pods;
         if !update.complete {
@@ -179,26 +180,26 @@ impl Snapshot {
 pub struct SnapshotUpdate {
     /// The version of the snapshot after the update.
     pub version: u64,
-    /// Suffix of every static pod's name.
+    /// The node's name, which is the suffix of every static pod's name.
     pub node_name: String,
-    /// The pods are all there are: what the reader has is not to be kept.
+    /// True if `pods` has all pods. The client must then drop the pods that it had.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub complete: bool,
-    /// Pods that are new or have changed.
+    /// The pods that are new or have changed.
     pub pods: Vec<Arc<PodView>>,
-    /// UIDs of pods that are gone.
+    /// UIDs of pods that no longer exist.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gone: Vec<String>,
-    /// Set when the problems of files have changed: all of them.
+    /// All problems of files; None if they have not changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problems: Option<Vec<FileProblem>>,
-    /// The sentence of the snapshot about a sync loop that stands still.
+    /// The sentence of the snapshot about a sync loop that has stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stalled: Option<String>,
 }
 
 impl From<&Snapshot> for SnapshotUpdate {
-    /// The update that leads to that snapshot from any other.
+    /// Makes the update that leads to this snapshot from any other.
     fn from(to: &Snapshot) -> Self {
         Self {
             version: to.version,

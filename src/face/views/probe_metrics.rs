@@ -1,7 +1,7 @@
-//! The metrics of probes (kubelet-probes 2.7), and what the kubelet leaves out under names of our own: durations of
-//! failures, and runs that errored.
+//! The metrics of probes (kubelet-probes 2.7). Under names of podprobe's own there are metrics that the kubelet does
+//! not have: durations of failures, and runs that errored.
 //!
-//! Invariant: the series of a probe go with its worker, as the kubelet deletes them.
+//! Invariant: the series of a probe are removed with its worker, as in the kubelet.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -12,13 +12,13 @@ use crate::base::locks::Locked;
 use crate::base::metrics::{Family, Histogram, Kind, pairs};
 use crate::pods::prober::worker::Verdict;
 
-/// The labels of a probe's series as they are written, made once. The order is that of the series in a scrape.
+/// The labels of a probe's series as text, made once. Series are written in the order of their labels.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Series {
-    /// `container="…",namespace="…",pod="…"`.
+    /// The labels of the container: `container="…",namespace="…",pod="…"`.
     place: String,
     probe_type: ProbeType,
-    /// `,pod_uid="…"`.
+    /// The label of the pod's UID: `,pod_uid="…"`.
     uid: String,
 }
 
@@ -31,7 +31,8 @@ struct Numbers {
     failures: Histogram,
 }
 
-/// Where one worker counts: a lock of its own, and no search among a thousand.
+/// The place where a worker counts its runs. It has a lock of its own, so that no worker searches among a thousand
+/// probes.
 pub struct Recorded {
     series: Arc<Series>,
     numbers: Arc<Mutex<Numbers>>,
@@ -46,7 +47,7 @@ impl Recorded {
         lock(&self.all).remove(&self.series);
     }
 
-    /// A probe has run; `duration` includes its retries.
+    /// Counts a run of the probe. `duration` includes its retries.
     pub fn record(&self, verdict: Verdict, duration: Duration) {
         let mut numbers = lock(&self.numbers);
         match verdict {
@@ -67,14 +68,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.locked()
 }
 
-/// The numbers of all probes.
+/// The counts of all probes.
 #[derive(Default)]
 pub struct ProbeMetrics {
     series: AllSeries,
 }
 
 impl ProbeMetrics {
-    /// The numbers of a worker, which it counts in from now on.
+    /// Returns the place where a worker counts its runs from now on.
     pub fn add(&self, pod: &PodRef, container: &str, probe_type: ProbeType) -> Recorded {
         let series = Arc::new(Series::new(pod, container, probe_type));
         let numbers = self.lock().entry(series.clone()).or_default().clone();
@@ -85,20 +86,20 @@ impl ProbeMetrics {
         }
     }
 
-    /// Appends all families in the text format.
+    /// Appends all metric families in the text format.
     pub fn write(&self, out: &mut String) {
         let all = self.copied();
         kubelet_s(out, &all);
         ours(out, &all);
     }
 
-    /// Appends only the metrics that the kubelet has, too.
+    /// Appends only the metric families that the kubelet has too.
     pub fn write_kubelet_s(&self, out: &mut String) {
         kubelet_s(out, &self.copied());
     }
 
     fn copied(&self) -> Vec<(Arc<Series>, Numbers)> {
-        // Only the list is copied under the lock, so that no worker waits for the text to be written.
+        // Only the list is copied under its lock, so that no worker waits while the text is written.
         let all: Vec<_> = self
             .lock()
             .iter()
@@ -118,7 +119,7 @@ fn kubelet_s(out: &mut String, all: &[(Arc<Series>, Numbers)]) {
         "Cumulative number of a liveness, readiness or startup probe for a container by result.";
     let mut family = Family::new(out, "prober_probe_total", Kind::Counter, help);
     for (series, numbers) in all {
-        // client_golang has a series from its first increment on
+        // client_golang has a series only from its first increment on.
         for (result, n) in [
             (",result=\"failed\"", numbers.failed),
             (",result=\"successful\"", numbers.successful),
@@ -160,8 +161,8 @@ fn ours(out: &mut String, all: &[(Arc<Series>, Numbers)]) {
     });
 }
 
-/// Writes durations without the UID, as 2.7 has it: two pods that follow one another under a name share a series for a
-/// moment. They are neighbours in `all`.
+/// Writes durations without the UID, as 2.7 describes. Two pods of the same name, one after the other, share a series
+/// for a moment. They are neighbours in `all`.
 fn durations(
     mut family: Family<'_>,
     all: &[(Arc<Series>, Numbers)],

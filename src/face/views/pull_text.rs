@@ -1,4 +1,5 @@
-//! How far a pull is, in words and as a bar: for `image pull`, `describe` and the live table; pure functions.
+//! The progress of an image pull, in words and as a bar, for `image pull`, `describe` and the live table. All
+//! functions are pure.
 
 use super::human::{duration, size};
 use crate::base::clock::Time;
@@ -6,25 +7,25 @@ use crate::base::text::visible::one_line;
 use crate::engine::images::registry::PullState;
 use crate::engine::images::{ImagePull, PullStage};
 
-/// Characters between the brackets of a bar.
+/// Number of characters between the brackets of a bar.
 const BAR: u64 = 30;
-/// Silence is told from so many milliseconds on.
+/// Time in milliseconds without data, after which the words of a pull mention it.
 const QUIET: u64 = 3000;
 
-/// `[##########                    ]`; empty before the size is known.
+/// Returns a bar, for example `[##########                    ]`. The bar is blank until the size is known.
 pub fn bar(state: PullState) -> String {
     let full = state.bytes.min(state.of_bytes).saturating_mul(BAR) / state.of_bytes.max(1);
     let [full, rest] = [full, BAR - full].map(|n| usize::try_from(n).unwrap_or(0));
     format!("[{}{}]", "#".repeat(full), " ".repeat(rest))
 }
 
-/// `31%`; None before the size is known.
+/// Returns the percentage, for example `31%`; None until the size is known.
 pub fn percent(state: PullState) -> Option<String> {
     let done = state.bytes.min(state.of_bytes).saturating_mul(100);
     (state.of_bytes > 0).then(|| format!("{}%", done / state.of_bytes))
 }
 
-/// `123MB of 389MB, 2 of 5 layers, 2.56MB/s, 48s`, and what is wrong with it.
+/// Returns the figures of a pull, for example `123MB of 389MB, 2 of 5 layers, 2.56MB/s, 48s`, and its problems.
 pub fn figures(state: PullState) -> String {
     let PullState { bytes, millis, .. } = state;
     let age = seconds(millis);
@@ -53,7 +54,7 @@ pub fn figures(state: PullState) -> String {
     out
 }
 
-/// Percentage and figures.
+/// Returns the percentage and the figures of a pull.
 pub fn words(state: PullState) -> String {
     let figures = figures(state);
     match percent(state) {
@@ -74,7 +75,7 @@ pub fn stage(pull: &ImagePull, now: Time) -> String {
     }
 }
 
-/// Why a layer was cut off that waits to be continued, in one line.
+/// Returns why a layer was cut off, in one line, if the layer waits to be continued.
 pub fn cut_off(pull: &ImagePull) -> Option<String> {
     match &pull.stage {
         PullStage::Pulling { cut_off, .. } => cut_off.as_deref().map(one_line),
@@ -82,7 +83,7 @@ pub fn cut_off(pull: &ImagePull) -> Option<String> {
     }
 }
 
-/// The figures of a pull that runs.
+/// Returns the figures of a pull; None if it is not running.
 pub fn state(pull: &ImagePull) -> Option<PullState> {
     match &pull.stage {
         PullStage::Pulling { state, .. } => Some(*state),
@@ -90,7 +91,8 @@ pub fn state(pull: &ImagePull) -> Option<PullState> {
     }
 }
 
-/// A new line is due where lines are not overwritten: layers, tenths of the bytes, and cuts.
+/// Returns the size, the number of layers, the tenths of the bytes, and the number of cuts. When one of them changes,
+/// a new line is due on an output whose lines are not overwritten.
 pub fn milestone(state: PullState) -> [u64; 4] {
     let tenths = state.bytes.min(state.of_bytes).saturating_mul(10) / state.of_bytes.max(1);
     [state.of_bytes, state.layers, tenths, state.cuts]
@@ -145,7 +147,7 @@ mod tests {
             stuck,
             "50%, 1.50MB of 3.00MB, 1 of 2 layers, 375kB/s, 4s, nothing for 3s, cut off once",
         );
-        // What is left is unpacking.
+        // Everything is downloaded, and only unpacking is left.
         let all = PullState {
             bytes: 3_000_000,
             cuts: 2,
@@ -155,7 +157,7 @@ mod tests {
             all,
             "100%, 3.00MB of 3.00MB, 1 of 2 layers, 750kB/s, 4s, cut off 2 times",
         );
-        // A registry that lies about sizes breaks no arithmetic.
+        // The figures do not overflow if a registry reports wrong sizes.
         let huge = PullState {
             bytes: u64::MAX,
             of_bytes: u64::MAX,

@@ -1,4 +1,4 @@
-//! What the runs of all probes leave behind for people: history, metrics and lateness.
+//! The records of all probe runs for people: history, metrics and lateness.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,19 +12,19 @@ use crate::pods::prober::context::{ProbeRecord, ProbeRecords};
 use crate::pods::prober::outcome::Outcome;
 use crate::pods::prober::worker::Verdict;
 
-/// See the module.
+/// The records of all probe runs for people.
 #[derive(Default)]
 pub struct Records {
     /// The last runs of each probe, and the causes of restarts.
     pub history: History,
-    /// The results of each worker's probes, in numbers.
+    /// The numbers of results and durations of each worker's probes.
     pub metrics: ProbeMetrics,
-    /// The lateness with which the probes began, all together.
+    /// The lateness of all probes together.
     pub lateness: Arc<Lateness>,
 }
 
 impl Records {
-    /// Appends all families in the text format.
+    /// Appends all metric families in the text format.
     pub fn write_metrics(&self, out: &mut String) {
         self.metrics.write(out);
         self.lateness.write(out);

@@ -1,4 +1,4 @@
-//! What a probe that a person asked for did.
+//! The report of a probe that a person has run by hand.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,10 +7,10 @@ use crate::base::text::{head, micros};
 use crate::pods::prober::outcome::Outcome;
 use crate::pods::prober::trace::Step;
 
-/// Bytes shown of what the probe said.
+/// Number of bytes of the probe's output that are shown.
 pub const MAX_SHOWN: usize = 4096;
 
-/// See the module.
+/// The report of a probe that a person has run by hand.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ProbeReport {
@@ -20,14 +20,14 @@ pub struct ProbeReport {
     pub outcome: RunOutcome,
     /// The phase that the run reached.
     pub phase: String,
-    /// Output, failure text or error; at most [`MAX_SHOWN`] bytes.
+    /// The output, failure text or error of the run; at most [`MAX_SHOWN`] bytes.
     pub output: String,
-    /// How long the last try took, in microseconds.
+    /// The time that the last try took, in microseconds.
     pub micros: u64,
 }
 
 impl ProbeReport {
-    /// The report of a run with that outcome.
+    /// Makes the report of a run with this outcome and these steps.
     pub fn new(outcome: &Outcome, steps: Vec<Step>) -> Self {
         let said = outcome.error.as_deref().unwrap_or(&outcome.output);
         Self {

@@ -4,7 +4,7 @@ use super::*;
 
 const HEAD: &[u8] = b"GET /healthz HTTP/1.1\r\n\r\n";
 
-/// A connection and its client.
+/// Returns a connection and its client.
 fn pair(door: Door, now: Moment) -> (Connection, UnixStream) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     theirs.set_nonblocking(true).unwrap();
@@ -30,7 +30,7 @@ fn is_over(connection: &mut Connection) {
     assert!(matches!(connection.advance(Moment::now()), Then::Over));
 }
 
-/// Reads what has come up to now; None at the end.
+/// Reads the bytes that have arrived up to now; None at the end of the stream.
 fn read_now(client: &mut UnixStream) -> Option<Vec<u8>> {
     let mut all = Vec::new();
     match client.read_to_end(&mut all) {
@@ -61,7 +61,7 @@ fn a_head_has_its_time_from_its_first_byte() {
     client.write_all(&HEAD[1..2]).unwrap();
     waits(&mut connection, at(12));
     assert_eq!(connection.until(), at(10) + HEAD_TIME);
-    // The next head has begun with the end of this one.
+    // The first bytes of the next head arrive with the end of this one.
     client.write_all(&[&HEAD[2..], b"GET"].concat()).unwrap();
     asks(&mut connection, at(13));
     connection.answer(b"ok".to_vec(), true, at(14));
@@ -85,7 +85,7 @@ fn who_comes_back_from_a_thread_has_its_time_too() {
     assert_eq!(asks(&mut connection, now).path, "/healthz");
 }
 
-/// A TCP client that has shown nothing has no more than what is always free.
+/// A TCP client that has shown no certificate may send no more than the bytes that each connection may always keep.
 #[test]
 fn a_head_is_as_long_as_its_door_allows() {
     let now = Moment::now();
@@ -110,7 +110,7 @@ fn a_head_is_as_long_as_its_door_allows() {
         assert!(refused.starts_with("HTTP/1.1 431 "), "{refused}");
         let sentence = format!("the head of the request is longer than {limit} bytes\n");
         assert!(refused.ends_with(&sentence), "{refused}");
-        // As long as may be.
+        // A head of the largest size is accepted.
         let end = b" HTTP/1.1\r\n\r\n";
         let (mut connection, mut client) = pair(door, now);
         fill(&mut connection, &mut client, &long[..limit - end.len()]);
@@ -153,7 +153,7 @@ fn an_answer_that_nobody_reads_waits_and_gives_way_to_nobody() {
     assert_eq!(connection.waits_for().1, PollFlags::POLLIN);
 }
 
-/// A reset could overtake the answer, so some of it is read.
+/// A reset could overtake the answer, so the connection reads some of what the client still sends.
 #[test]
 fn after_the_last_answer_a_little_is_read_and_thrown_away() {
     let now = Moment::now();
@@ -177,7 +177,7 @@ fn after_the_last_answer_a_little_is_read_and_thrown_away() {
     is_over(&mut connection);
 }
 
-/// Whatever the pieces are in which heads come, each is found.
+/// Each head is found, in whatever pieces the heads arrive.
 #[test]
 fn heads_come_in_pieces_and_behind_one_another() {
     let now = Moment::now();
@@ -188,7 +188,7 @@ fn heads_come_in_pieces_and_behind_one_another() {
     }
     client.write_all(b"\nGET /b HTTP/1.1\r\n\r\n").unwrap();
     assert_eq!(asks(&mut connection, now).path, "/healthz");
-    // Shorter than what was looked at of the one before.
+    // This head is shorter than the part of the buffer that was searched for the head before.
     assert_eq!(asks(&mut connection, now).path, "/b");
 }
 

@@ -10,13 +10,13 @@ use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
 use super::*;
 
-/// An authority, and a certificate for 127.0.0.1 that it has signed, for servers and clients.
+/// A CA, and a certificate for 127.0.0.1 that it has signed. Servers and clients of the tests use both.
 const CA: &[u8] = include_bytes!("../../../../tests/data/probe-server.crt.der");
 const LEAF: &[u8] = include_bytes!("../../../../tests/data/probe-leaf.crt.der");
 const LEAF_KEY: &[u8] = include_bytes!("../../../../tests/data/probe-leaf.key.der");
 pub(in crate::face::server) const TOKEN: &str = "0123456789abcdef-token";
 
-/// The files of a server with both kinds of credentials.
+/// A directory with the credential files of a server: certificate, key, client CA and token.
 pub(in crate::face::server) struct Place {
     dir: tempfile::TempDir,
 }
@@ -38,7 +38,7 @@ impl Place {
         place
     }
 
-    /// A new file in the place of the old one.
+    /// Replaces a file by a new one with this text and mode.
     pub(in crate::face::server) fn write(&self, name: &str, text: &str, mode: u32) {
         let path = self.dir.path().join(name);
         let fresh = self.dir.path().join("fresh");
@@ -47,7 +47,7 @@ impl Place {
         fs::rename(fresh, path).unwrap();
     }
 
-    /// The client CA is one that has signed nothing.
+    /// Replaces the client CA by a certificate that has signed nothing.
     pub(in crate::face::server) fn change_ca(&self) {
         self.write("ca", &pem("CERTIFICATE", LEAF), 0o644);
     }
@@ -78,7 +78,7 @@ impl Place {
     }
 }
 
-/// A client over TLS, which has a certificate or none.
+/// Returns a client over TLS, with or without a client certificate.
 pub(in crate::face::server) fn tls_client(
     socket: TcpStream,
     with_certificate: bool,
@@ -99,7 +99,7 @@ pub(in crate::face::server) fn tls_client(
     StreamOwned::new(client, socket)
 }
 
-/// The server's side of a client that has sent a byte.
+/// Returns the server's side of a connection. Its client has completed the handshake and sent a byte.
 fn connected(known: &KnownCredentials, with_certificate: bool) -> Transport {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -128,13 +128,13 @@ fn fits(known: &KnownCredentials, given: &str) -> bool {
     known.token.value.as_ref().is_some_and(|t| t.fits(given))
 }
 
-/// Reads again what has changed; nothing is to be said.
+/// Reads the changed files again. There must be no news.
 #[track_caller]
 fn renew(known: &mut KnownCredentials) {
     assert_eq!(known.renew(), []);
 }
 
-/// Reads again what has changed; one problem is said, with these words in it.
+/// Reads the changed files again. The only news must be a problem whose text contains `words`.
 #[track_caller]
 fn problem(known: &mut KnownCredentials, words: &[&str]) {
     match known.renew().as_slice() {
@@ -145,7 +145,7 @@ fn problem(known: &mut KnownCredentials, words: &[&str]) {
     }
 }
 
-/// Reads again what has changed; it is said that a file under this key is in force again.
+/// Reads the changed files again. The only news must be that the file under `key` is in force again.
 #[track_caller]
 fn solved(known: &mut KnownCredentials, key: &str) {
     match known.renew().as_slice() {
@@ -199,7 +199,7 @@ fn what_is_not_configured_lets_nobody_in() {
     assert!(!holds(&known, &transport, Some("")));
 }
 
-/// The connection was there before.
+/// The client had connected before the CA was changed.
 #[test]
 fn a_certificate_is_worth_nothing_once_its_authority_is_not_trusted() {
     let place = Place::new();
@@ -234,7 +234,8 @@ fn files_are_read_again_when_they_change_and_only_then() {
     assert!(fits(&known, OTHER_TOKEN) && !fits(&known, TOKEN));
 }
 
-/// A renewed key with the wrong mode, and then a leaked token and a lost client that are locked out.
+/// The new key has the wrong mode. Meanwhile the token and the client CA are replaced, and the old ones must let
+/// nobody in.
 #[test]
 fn a_bad_file_keeps_no_other_from_being_withdrawn() {
     let place = Place::new();
@@ -254,7 +255,8 @@ fn a_bad_file_keeps_no_other_from_being_withdrawn() {
     solved(&mut known, "tlsPrivateKeyFile ");
 }
 
-/// Taken away, or replaced by something that cannot be used: who was let in by it is not any more.
+/// The token and the client CA are removed, or replaced by something unusable. Clients that they let in before are
+/// refused.
 #[test]
 fn what_cannot_be_used_any_more_lets_nobody_in() {
     let place = Place::new();
@@ -301,7 +303,7 @@ fn a_problem_is_said_once_until_it_is_solved() {
     }
 }
 
-/// There were no descriptors: the file has not changed, and is good.
+/// A file could not be read for lack of descriptors. It has not changed and is good, and must be read again.
 #[test]
 fn a_file_that_could_not_be_read_is_read_without_a_change() {
     use std::sync::atomic::{AtomicBool, Ordering};
@@ -323,7 +325,7 @@ fn a_file_that_could_not_be_read_is_read_without_a_change() {
     assert_eq!((watched.value, news.len()), (Some(()), 2), "{news:?}");
 }
 
-/// Each handshake is a whole one: the certificate is looked at.
+/// Each client must make a full handshake, so that its certificate is verified.
 #[test]
 fn no_session_is_resumed() {
     let place = Place::new();
@@ -332,7 +334,7 @@ fn no_session_is_resumed() {
     assert!(!known.config().session_storage.can_cache());
 }
 
-/// The content is as it was: what the log asks for is enough.
+/// A secret with too open a mode is refused. After `chmod 600`, with the content unchanged, it is read.
 #[test]
 fn a_secret_that_is_made_private_is_read() {
     let place = Place::new();

@@ -3,7 +3,7 @@ use std::os::unix::net::UnixStream;
 use super::*;
 use crate::face::server::request;
 
-/// An exchange, its client, and what stops it.
+/// Returns an exchange whose head has arrived, and its client. `stop` stops the exchange.
 fn exchange<'a>(head: &str, stop: &'a UnixStream) -> (Exchange<'a>, UnixStream) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let (request, _) = request::read(head.as_bytes(), 0).unwrap().unwrap();
@@ -35,7 +35,7 @@ fn a_wait_ends_with_its_time_and_with_the_server() {
     );
 }
 
-/// An exchange that does not stream has one time limit for the whole.
+/// An exchange that does not stream has one time limit for all of it.
 #[test]
 fn only_what_streams_has_more_time_with_each_byte() {
     let (_stopper, stop) = UnixStream::pair().unwrap();

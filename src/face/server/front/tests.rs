@@ -28,7 +28,7 @@ fn world() -> World {
     }
 }
 
-/// A connection whose client has sent that.
+/// Returns a connection on which the client has already sent the bytes `sent`.
 fn client(door: Door, sent: &[u8], now: Moment) -> (Connection, UnixStream) {
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     theirs.write_all(sent).unwrap();
@@ -37,7 +37,7 @@ fn client(door: Door, sent: &[u8], now: Moment) -> (Connection, UnixStream) {
     (Connection::new(transport, door, now), theirs)
 }
 
-/// Status of what has come up to now.
+/// Returns the HTTP status of the answer that has arrived up to now.
 fn status(client: &mut UnixStream) -> Option<u16> {
     let mut text = [0; 512];
     let n = client.read(&mut text).unwrap_or(0);
@@ -47,7 +47,8 @@ fn status(client: &mut UnixStream) -> Option<u16> {
 
 const HEALTH: &[u8] = b"GET /healthz HTTP/1.1\r\n\r\n";
 
-/// A turn does little work for clients that do not ask for health, whatever they send. The oldest clients are the first.
+/// In one turn, little work is done for clients that do not ask for health, whatever they send. The oldest clients
+/// come first.
 #[test]
 fn few_are_served_at_a_time_and_health_always() {
     let now = Moment::now();
@@ -85,7 +86,7 @@ fn few_are_served_at_a_time_and_health_always() {
     assert_eq!(answered(&mut garbage), next);
 }
 
-/// Each asks again as soon as it has its answer, and was there first.
+/// The busy clients were there first, and each asks again as soon as it has its answer.
 #[test]
 fn who_asks_again_and_again_waits_for_the_others() {
     const BUSY: usize = 2 * AT_ONCE;
@@ -152,7 +153,7 @@ fn whose_time_is_over_is_gone_whatever_it_sends() {
     assert_eq!(status(&mut client), None);
 }
 
-/// Each address has places of its own; of each the oldest gives way that is not being answered.
+/// Each listener has places of its own. At each, the oldest client gives way that is not being answered.
 #[test]
 fn clients_of_one_address_take_no_place_of_another_s() {
     let now = Moment::now();
@@ -198,7 +199,7 @@ fn the_oldest_of_the_address_gives_way() {
     let (new, _of_new) = client(Door::Main, b"", now);
     world.front.welcome(new, now);
     assert_eq!(world.front.connections.len(), 4);
-    // Of a client that nobody has read yet the end is a reset.
+    // A client whose bytes were never read sees a reset.
     let is_over = |client: &mut UnixStream| match client.read(&mut [0]) {
         Ok(n) => n == 0,
         Err(e) => e.kind() != ErrorKind::WouldBlock,
@@ -207,7 +208,7 @@ fn the_oldest_of_the_address_gives_way() {
     assert!(!is_over(&mut of_other) && !is_over(&mut of_second));
 }
 
-/// The client sends while it is answered. Other clients are heard before this one has done.
+/// The client sends requests while it is answered. Other clients are served before all its requests are answered.
 #[test]
 fn a_connection_ends_with_the_last_of_many_answers_in_a_row() {
     let now = Moment::now();
@@ -269,7 +270,7 @@ fn nobody_is_let_in_while_there_are_no_descriptors() {
     assert_eq!(world.front.connections.len(), 1, "its time is over");
 }
 
-/// The socket may have been made again after the stop had removed it.
+/// The unix socket may have been made again after the stop had removed it.
 #[test]
 fn a_server_that_has_stopped_leaves_no_socket() {
     let mut world = world();
@@ -279,7 +280,7 @@ fn a_server_that_has_stopped_leaves_no_socket() {
     assert!(!world.path.exists());
 }
 
-/// With pids.max reached a connection was closed without an answer.
+/// When pids.max is reached, a client gets an answer. Once its connection was closed without one.
 #[test]
 fn a_client_for_whom_there_is_no_thread_is_told_so() {
     let now = Moment::now();
@@ -296,14 +297,14 @@ fn a_client_for_whom_there_is_no_thread_is_told_so() {
     assert!(world.front.shared.is_idle(), "its place is free");
 }
 
-/// A connection at the main door from that address.
+/// Returns a connection at the main listener from this address.
 fn from(address: &str, now: Moment) -> (Connection, UnixStream) {
     let (mut connection, client_of) = client(Door::Main, b"", now);
     connection.come_from(address);
     (connection, client_of)
 }
 
-/// A machine may make any number of connections: it drives out its own.
+/// A machine may make any number of connections, but they drive out only its own.
 #[test]
 fn one_machine_keeps_nobody_out() {
     let now = Moment::now();
@@ -314,7 +315,7 @@ fn one_machine_keeps_nobody_out() {
     for n in 0..200 {
         let flood = match n % 2 {
             0 => "192.0.2.9".to_owned(),
-            // Of one network of IPv6 every address is of one machine.
+            // All addresses of one IPv6 network count as one machine.
             _ => format!("2001:db8::{n:x}"),
         };
         let (connection, client_of) = from(&flood, now);
@@ -332,14 +333,14 @@ fn one_machine_keeps_nobody_out() {
         world.front.connections.iter().any(is_quiet),
         "two are less than 31"
     );
-    // It is served with the first ones although 63 were there before it.
+    // The quiet client is served among the first ones, although 63 were there before it.
     world.front.connections.rotate_left(1);
     let all: Vec<&Connection> = world.front.connections.iter().collect();
     let first = order(all).into_iter().position(is_quiet);
     assert!(first.is_some_and(|at| at < AT_ONCE), "{first:?}");
 }
 
-/// However many strangers come, who has shown a token stays; and strangers have a place in each turn.
+/// A client that has shown a token stays, however many strangers come. Strangers still have a place in each turn.
 #[test]
 fn who_has_shown_who_they_are_comes_first() {
     let now = Moment::now();

@@ -1,4 +1,4 @@
-//! Texts as they stand in a page.
+//! Functions that turn texts into HTML for the page.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use crate::base::clock::Time;
 use crate::base::text::visible::one_line;
 use crate::face::views::human;
 
-/// Text as it may stand in a page, or in a value of an attribute.
+/// Escapes a text for HTML, so that it may stand in a page or in the value of an attribute.
 pub(in crate::face::server) fn escaped(text: &str) -> Cow<'_, str> {
     if !text.contains(['<', '>', '&', '"', '\'']) {
         return text.into();
@@ -26,8 +26,8 @@ pub(in crate::face::server) fn escaped(text: &str) -> Cow<'_, str> {
     out.into()
 }
 
-/// Returns a line of at most [`MAX_TEXT`] characters, escaped. Characters that a text browser would send on to its terminal
-/// are written out.
+/// Returns the text as one escaped line of at most [`MAX_TEXT`] characters. Characters that a text browser would send
+/// on to its terminal are written out.
 pub(super) fn text(text: &str) -> String {
     let line = one_line(text.trim());
     match line.char_indices().nth(MAX_TEXT) {
@@ -36,7 +36,8 @@ pub(super) fn text(text: &str) -> String {
     }
 }
 
-/// The text in a cell of a table: of one that is too long, both ends, and the whole where a mouse rests on it.
+/// Returns the text for a cell of a table. A text that is wider than `width` is shortened to its two ends; the whole
+/// text appears when a mouse rests on it.
 pub(super) fn cell(whole: &str, width: usize) -> String {
     let line = one_line(whole);
     let length = line.chars().count();
@@ -54,7 +55,8 @@ pub(super) fn cell(whole: &str, width: usize) -> String {
     )
 }
 
-/// `web`, or `shop/web` outside of the namespace `default`.
+/// Returns the name of an object, for example `web`. Outside of the namespace `default` the namespace stands before
+/// it, for example `shop/web`.
 pub(super) fn named(namespace: &str, name: &str) -> String {
     match namespace {
         "default" => name.into(),
@@ -62,7 +64,7 @@ pub(super) fn named(namespace: &str, name: &str) -> String {
     }
 }
 
-/// `12s ago`, with the time itself.
+/// Returns a time as `12s ago`, with the exact time in attributes.
 pub(super) fn time_ago(then: Time, now: Time) -> String {
     format!(
         "<time datetime=\"{then}\" title=\"{then}\">{} ago</time>",
@@ -70,7 +72,7 @@ pub(super) fn time_ago(then: Time, now: Time) -> String {
     )
 }
 
-/// `1 pod`, `2 pods`.
+/// Returns a number with its noun, for example `1 pod` or `2 pods`.
 pub(super) fn plural(n: usize, what: &str) -> String {
     match n {
         1 => format!("1 {what}"),
@@ -78,7 +80,7 @@ pub(super) fn plural(n: usize, what: &str) -> String {
     }
 }
 
-/// Says how many of `all` the page leaves out.
+/// Returns the sentence that says how many of `all` things the page leaves out; empty if all are shown.
 pub(super) fn left_out(all: usize, shown: usize, what: &str) -> String {
     match all.saturating_sub(shown) {
         0 => String::new(),

@@ -6,7 +6,7 @@ use crate::face::views::columns::{Row, is_at_work};
 use crate::face::views::history::PodHistory;
 use crate::face::views::{PodView, human};
 
-/// Widths of the columns NAME, STATUS and RESTARTS in a text browser.
+/// Widths of the columns NAME, STATUS and RESTARTS, in characters of a text browser.
 const WIDTHS: [usize; 3] = [32, 20, 14];
 
 pub(super) fn section(facts: &Facts<'_>) -> String {
@@ -59,7 +59,7 @@ fn last_restart(pod: &PodView, history: &PodHistory, facts: &Facts<'_>) -> Strin
     )
 }
 
-/// Paused probes of a pod, `main/liveness goes on in 29m`.
+/// Returns a sentence for each paused probe of a pod, for example `web/main liveness is paused and goes on in 29m`.
 pub(super) fn paused(pod: &PodView, facts: &Facts<'_>) -> Vec<String> {
     let one = |p: &crate::pods::prober::pauses::PausedProbe| {
         format!(

@@ -1,4 +1,5 @@
-//! The probes of the status page: their last results as a line, and what those say that fail.
+//! The probes of the status page: the last results of each as a line of characters, and the output of the probes that
+//! fail.
 
 use std::time::Duration;
 
@@ -8,15 +9,16 @@ use crate::base::clock::go_duration;
 use crate::face::views::PodView;
 use crate::face::views::history::{ProbeHistory, Run, RunOutcome};
 
-/// Results in a line.
+/// Number of results in a line.
 const RUNS: usize = 20;
-/// Most probes that are shown.
+/// Largest number of probes that are shown.
 const MAX_PROBES: usize = 500;
-/// Width of the column CONTAINER in a text browser.
+/// Width of the column CONTAINER, in characters of a text browser.
 const NAME: usize = 32;
-/// From the fastest to the slowest; the last one is the slowest of the line.
+/// The characters for the time that a result took, from the fastest to the slowest. The last character stands for the
+/// slowest result of the line.
 const LEVELS: [char; 5] = ['▁', '▂', '▃', '▅', '▇'];
-/// A result that is none of success.
+/// The character for a result that is no success.
 const FAILED: char = '×';
 
 pub(super) fn section(facts: &Facts<'_>) -> String {
@@ -78,7 +80,7 @@ fn row(pod: &PodView, probe: &ProbeHistory) -> String {
     )
 }
 
-/// Makes the list item with what a failing probe said; None if the probe is good.
+/// Returns the list item with the output of a failing probe; None if the probe is good.
 fn failing(pod: &PodView, probe: &ProbeHistory, facts: &Facts<'_>) -> Option<String> {
     let run = probe.runs.back().filter(|run| !is_good(run))?;
     let verb = match run.outcome {
@@ -99,13 +101,13 @@ fn is_good(run: &Run) -> bool {
 }
 
 fn took(micros: u64) -> String {
-    // two digits say enough
+    // Two digits say enough.
     let unit = 10_u64.pow(micros.checked_ilog10().unwrap_or(0).saturating_sub(1));
     go_duration(Duration::from_micros(micros / unit * unit))
 }
 
-/// A character a result, the oldest first: the higher the slower, and a mark for each that failed. What it shows is said in
-/// words for those who do not see it.
+/// Draws the last results, the oldest first, with a character for each. A higher character means a slower result, and
+/// a mark means a failure. The same is said in words for people who do not see the line.
 fn line(probe: &ProbeHistory) -> String {
     let skipped = probe.runs.len().saturating_sub(RUNS);
     let runs: Vec<&Run> = probe.runs.iter().skip(skipped).collect();

@@ -16,7 +16,7 @@ fn pod(name: &str, ready: &str) -> Value {
         "file": "/p/web.yaml", "warnings": [], "terminating": false, "logDir": "", "events": []})
 }
 
-/// Everything that a page is made of.
+/// Everything that the page of a test is made of.
 #[derive(Default)]
 struct World {
     pods: Vec<Value>,
@@ -76,7 +76,7 @@ fn probed(runs: &[Value]) -> Value {
     json!({"probes": [{"container": "main", "probeType": "Readiness", "runs": runs}], "restarts": []})
 }
 
-/// The text between the words, where it stands in the page.
+/// Checks that the page contains the text.
 #[track_caller]
 fn has(page: &str, text: &str) {
     assert!(page.contains(text), "{text}\n\n{page}");
@@ -281,7 +281,7 @@ fn pods_beyond_the_limit_are_counted() {
     verdict(&world, "All is well: 203 pods.");
 }
 
-/// Everything that a pod, a file or a container can put into the page is markup or a control sequence here.
+/// Every text of a pod, a file or a container in this test is markup or a control sequence.
 #[test]
 fn no_text_becomes_markup_or_reaches_a_terminal() {
     let evil = "<script>\"'&\u{1b}[2J\u{202e}";
@@ -328,7 +328,7 @@ fn long_texts_are_cut_and_long_names_show_both_ends() {
     );
 }
 
-/// Tables have short cells and no other rows than these, so that a text browser keeps their columns.
+/// The cells of tables are short, and tables have no other rows than these, so that a text browser keeps the columns.
 #[test]
 fn nothing_in_a_table_is_wider_than_80_columns_allow() {
     let mut wide = pod(&"n".repeat(200), "True");

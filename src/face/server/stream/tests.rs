@@ -24,7 +24,7 @@ const PING: u8 = 9;
 const PONG: u8 = 10;
 const LAST: u8 = 0x80;
 
-/// A frame as a client sends it.
+/// Returns the bytes of a WebSocket frame, masked as a client masks them.
 fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     let mut bytes = head(first, 0x80, payload.len());
     let mask = [1, 2, 3, 4];
@@ -41,11 +41,11 @@ fn head(first: u8, masked: u8, length: usize) -> Vec<u8> {
     }
 }
 
-/// A client that has no manners of its own.
+/// A client that writes and reads raw frames, and so can break the protocol.
 struct Raw<S = UnixStream>(S);
 
 impl Raw {
-    /// Makes a client, and the server's end of its WebSocket.
+    /// Returns a client, and the server's end of its WebSocket.
     fn pair() -> (Self, Socket) {
         let (ours, theirs) = UnixStream::pair().unwrap();
         ours.set_read_timeout(Some(CEILING)).unwrap();
@@ -53,7 +53,7 @@ impl Raw {
         (Self(ours), Socket::of_client(transport, Vec::new()))
     }
 
-    /// Sends that message until no more is taken; how often it was sent as a whole.
+    /// Sends a message again and again until the server takes no more. Returns how many whole messages were sent.
     #[track_caller]
     fn fill(&mut self, message: &[u8]) -> usize {
         let frame = frame(LAST | BINARY, message);
@@ -71,7 +71,7 @@ impl Raw {
 type TlsClient = Raw<StreamOwned<ClientConnection, TcpStream>>;
 
 impl TlsClient {
-    /// Makes a client over TLS, and the server's end after the handshake.
+    /// Returns a client over TLS, and the server's end of the connection after the handshake.
     fn over_tls() -> (Self, Transport) {
         let place = Place::new();
         let known = KnownCredentials::read(place.files()).ok().unwrap();
@@ -111,7 +111,7 @@ impl<S: Read + Write> Raw<S> {
         Some(bytes)
     }
 
-    /// Opcode and payload; None at the end of the connection.
+    /// Reads a frame: the opcode and the payload; None at the end of the connection.
     fn frame(&mut self) -> Option<(u8, Vec<u8>)> {
         let [first, length] = self.exactly()?;
         assert_eq!(first & LAST, LAST, "the server does not fragment");
@@ -126,7 +126,7 @@ impl<S: Read + Write> Raw<S> {
         Some((first & 0x0f, payload))
     }
 
-    /// Channel and data of the next message.
+    /// Reads the next message: the channel and the data.
     #[track_caller]
     fn said(&mut self) -> (u8, Vec<u8>) {
         match self.frame() {
@@ -135,7 +135,7 @@ impl<S: Read + Write> Raw<S> {
         }
     }
 
-    /// Everything of a channel up to the close; its code and reason after it.
+    /// Reads all data of a channel up to the close frame, and the code and the reason of that frame.
     fn rest(&mut self, channel: u8) -> (Vec<u8>, Option<(u16, String)>) {
         let mut all = Vec::new();
         while let Some((opcode, payload)) = self.frame() {
@@ -144,7 +144,7 @@ impl<S: Read + Write> Raw<S> {
                 CLOSE => {
                     let code = u16::from_be_bytes([payload[0], payload[1]]);
                     let reason = String::from_utf8(payload[2..].to_vec()).unwrap();
-                    // As a client with manners, so that the server need not linger.
+                    // The client answers the close frame, so that the server need not wait for it.
                     let _ = self.0.write_all(&frame(LAST | CLOSE, &payload[..2]));
                     return (all, Some((code, reason)));
                 }
@@ -155,7 +155,7 @@ impl<S: Read + Write> Raw<S> {
     }
 }
 
-/// A session that a thread serves.
+/// A session that a thread serves, with its client.
 struct Served {
     client: Raw,
     script: Script,
@@ -192,7 +192,7 @@ impl Served {
         assert_eq!(bytes, expected);
     }
 
-    /// The code and the reason with which the client is put out.
+    /// Checks that the server closes the stream with code 1002 and with `why` in the reason.
     #[track_caller]
     fn ends_refused(mut self, why: &str) {
         let (_, closed) = self.client.rest(STDOUT);
@@ -227,7 +227,7 @@ fn the_first_message_says_that_all_is_set_up() {
 fn fragments_make_one_message_in_their_order() {
     let mut served = shell();
     served.client.send(&frame(BINARY, b"\0one "));
-    // What controls the connection may come in between.
+    // A control frame may come between the fragments.
     served.client.send(&frame(LAST | PING, &[7; 125]));
     assert_eq!(served.client.frame(), Some((PONG, vec![7; 125])));
     served.client.send(&frame(CONTINUATION, b"two "));
@@ -238,7 +238,7 @@ fn fragments_make_one_message_in_their_order() {
     assert!(!served.end().has_left);
 }
 
-/// RFC 6455: 5.1 mask, 5.5 control frames, 5.4 fragments, 5.2 reserved bits and opcodes.
+/// Frames that break RFC 6455: 5.1 mask, 5.5 control frames, 5.4 fragments, 5.2 reserved bits and opcodes.
 #[test]
 fn what_is_no_frame_of_a_client_ends_the_stream() {
     let unmasked = [head(LAST | BINARY, 0, 2), b"\0x".to_vec()].concat();
@@ -273,7 +273,7 @@ fn what_is_no_message_of_the_protocol_ends_the_stream() {
     }
 }
 
-/// The limit holds however many frames the message comes in.
+/// The limit holds however many frames carry the message.
 #[test]
 fn a_message_has_a_mebibyte_at_most() {
     const MEBIBYTE: usize = 1 << 20;
@@ -283,7 +283,7 @@ fn a_message_has_a_mebibyte_at_most() {
         let sender = thread::spawn(move || {
             let half = [0; MEBIBYTE / 2];
             let last: &[u8] = if is_longer { b"x" } else { b"" };
-            // It may be refused before it is taken.
+            // The server may close the connection before it has read the whole message.
             let _ = client
                 .write_all(&frame(BINARY, &half))
                 .and_then(|()| client.write_all(&frame(CONTINUATION, &half)))
@@ -299,7 +299,7 @@ fn a_message_has_a_mebibyte_at_most() {
     }
 }
 
-/// A frame has room for so much of a reason, and no character is cut.
+/// The reason is cut to what a close frame can hold, but no character is cut in two.
 #[test]
 fn a_long_reason_is_cut() {
     let (mut client, mut socket) = Raw::pair();
@@ -323,7 +323,7 @@ fn sizes_and_the_end_of_the_input_are_told() {
         height: 24,
     };
     assert_eq!(served.script.seen().sizes, [size]);
-    // Nobody reads what comes now.
+    // No process reads this input any more.
     served.client.message(b"\0more");
     assert!(!served.end().has_left);
 }
@@ -356,7 +356,7 @@ fn the_rest_of_the_output_comes_before_the_end() {
     assert_eq!(outcome.end, StreamEnd::Exited { code: 3, command });
 }
 
-/// A bridge that no thread serves, and what keeps it from being stopped.
+/// Returns a bridge that no thread serves. `stop` must stay open, or the bridge stops.
 fn bridge<'a>(socket: Socket, session: Box<FakeSession>, stop: &'a UnixStream) -> Bridge<'a> {
     Bridge {
         socket,
@@ -374,7 +374,8 @@ fn bridge<'a>(socket: Socket, session: Box<FakeSession>, stop: &'a UnixStream) -
     }
 }
 
-/// Nothing more is read of the client then, and no read sends by the way what the TLS session holds.
+/// When input waits for the command, nothing more is read from the client. Output must still be sent, although no read
+/// from the client makes the TLS session send what it holds.
 #[test]
 fn output_comes_over_tls_while_the_command_does_not_read() {
     let (mut client, transport) = TlsClient::over_tls();
@@ -393,7 +394,8 @@ fn output_comes_over_tls_while_the_command_does_not_read() {
     );
 }
 
-/// Data that a wait was for is sent once the wait is over, whatever has put it there.
+/// When a socket could not take all bytes, the TLS session holds the rest. That rest counts as a backlog, whoever
+/// wrote it.
 #[test]
 fn what_a_tls_session_holds_is_a_backlog() {
     let (mut client, mut transport) = TlsClient::over_tls();
@@ -405,7 +407,7 @@ fn what_a_tls_session_holds_is_a_backlog() {
     assert_eq!(client.exactly(), Some(*b"held"));
 }
 
-/// A process in the background that goes on writing is no reason to go on.
+/// A background process that goes on writing does not keep the stream open.
 #[test]
 fn what_is_written_after_the_end_is_bounded() {
     let (mut client, socket) = Raw::pair();
@@ -420,7 +422,7 @@ fn what_is_written_after_the_end_is_bounded() {
     assert_eq!(client.said(), (STDOUT, vec![b'x'; CHUNK]));
 }
 
-/// No more of it is taken than may wait; what is left is not forgotten.
+/// No more input is read than may wait. What remains is read later.
 #[test]
 fn input_that_waits_is_bounded() {
     let (mut client, socket) = Raw::pair();
@@ -436,7 +438,7 @@ fn input_that_waits_is_bounded() {
     assert_eq!((bridge.input.len(), bridge.unread), (8 << 10, false));
 }
 
-/// The server does not keep the seat and the rest of the session for such a client.
+/// The server does not keep the session for a client that does not read the rest of the output.
 #[test]
 fn a_client_that_does_not_take_the_rest_has_left() {
     let (mut client, socket) = Raw::pair();
@@ -446,12 +448,12 @@ fn a_client_that_does_not_take_the_rest_has_left() {
     while !bridge.socket.has_backlog() {
         bridge.socket.send(STDOUT, &[0; CHUNK]).unwrap();
     }
-    // The time begins with the end, however long nothing has moved before.
+    // The time counts from the end of the process, however long nothing was sent before.
     bridge.moved = Instant::now() - LINGER;
     script.end(SessionEnd::Exited(0));
     assert_eq!(bridge.wait().unwrap(), None);
     assert!(bridge.has_ended && bridge.patience() > LINGER / 2);
-    // It does not take it, whatever it says.
+    // The client sends input, but does not read the rest of the output.
     bridge.moved = Instant::now() - LINGER;
     client.message(b"\0x");
     assert!(bridge.receive().unwrap());
@@ -467,7 +469,7 @@ fn a_client_that_does_not_take_the_rest_has_left() {
     stopping.join().unwrap();
 }
 
-/// The client has the whole time again for each piece.
+/// The client has the whole time again for each piece of output.
 #[test]
 fn a_client_that_takes_the_rest_slowly_gets_it() {
     let (mut client, socket) = Raw::pair();
@@ -505,13 +507,13 @@ fn streams_that_have_ended_are_left_alone() {
     assert!(bridge.receive().unwrap());
     bridge.deliver();
     assert!(bridge.input.is_empty() && bridge.input_is_closed);
-    // A container that reads no more is not told that its client has left.
+    // A process that has closed its input does not get the end of the input.
     bridge.input_ends = true;
     bridge.deliver();
     assert!(!script.seen().stdin_closed);
 }
 
-/// Else its thread would see neither the output nor the end of the command, nor that the server stops.
+/// Without the limit, the thread would see neither the output nor the end of the command, nor that the server stops.
 #[test]
 fn a_client_that_floods_is_not_all_that_is_heard() {
     let (mut client, socket) = Raw::pair();
@@ -528,13 +530,13 @@ fn a_client_that_floods_is_not_all_that_is_heard() {
     client.message(b"\0x");
     assert!(bridge.receive().unwrap() && bridge.unread);
     assert_eq!(bridge.input, b"");
-    // What is left is in no buffer of the kernel: the wait is over at once.
+    // The remaining messages are in no buffer of the kernel, so the wait must be over at once.
     assert_eq!(bridge.wait().unwrap(), None);
     assert!(bridge.receive().unwrap() && !bridge.unread);
     assert_eq!(bridge.input, b"x");
 }
 
-/// The server does not wait longer for a client that floods it.
+/// When the server stops, it does not wait longer for a client that floods it.
 #[test]
 fn a_client_that_floods_instead_of_closing_is_left_when_the_server_stops() {
     let (mut client, mut socket) = Raw::pair();
@@ -548,7 +550,7 @@ fn a_client_that_floods_instead_of_closing_is_left_when_the_server_stops() {
     }
 }
 
-/// Only the command of that client waits then; the server keeps little for the client.
+/// Only the command of the client that does not read must wait. The server keeps little for the client.
 #[test]
 fn a_client_that_does_not_read_stops_its_command_only() {
     let mut served = shell();
@@ -561,7 +563,7 @@ fn a_client_that_does_not_read_stops_its_command_only() {
         written += n;
         assert!(written < 16 << 20, "everything is taken");
     }
-    // What it says is heard all the same, and no reason to send it more.
+    // The client's input is read all the same. It does not make the server send more.
     for _ in 0..40 {
         served.client.message(b"\0abc");
         served.reads(b"abc");
@@ -574,7 +576,7 @@ fn a_client_that_does_not_read_stops_its_command_only() {
     );
 }
 
-/// The input that waits for it is bounded, and the output comes.
+/// The input that waits for the command is bounded, and the command's output is still sent.
 #[test]
 fn a_command_that_does_not_read_stops_its_client_only() {
     let mut served = shell();
@@ -663,7 +665,7 @@ fn a_command_that_was_not_executed_ends_as_in_a_shell() {
     thread.join().unwrap();
 }
 
-/// Ports of a pod, and a client.
+/// Forwarded ports of a pod, and their client.
 struct Forwarded {
     client: Raw,
     pods: Vec<TcpStream>,
@@ -671,7 +673,7 @@ struct Forwarded {
     thread: JoinHandle<()>,
 }
 
-/// Makes a connection of the server to a pod, and returns both ends.
+/// Connects the server to a pod, and returns both ends of the connection.
 fn connection(listener: &TcpListener) -> (PortSocket, TcpStream) {
     let dialer = Dialer {
         namespace: None,
@@ -686,7 +688,7 @@ fn connection(listener: &TcpListener) -> (PortSocket, TcpStream) {
     (stream, pod)
 }
 
-/// Two that are open, and one that is not.
+/// Forwards two ports whose connections are open, and one whose connection has failed.
 fn forwarded() -> Forwarded {
     let (client, socket) = Raw::pair();
     let (stop, stopped) = UnixStream::pair().unwrap();
@@ -738,7 +740,7 @@ fn each_port_has_its_channels_and_ends_alone() {
     let mut f = forwarded();
     f.client.message(b"\0one");
     f.client.message(b"\x04two");
-    // Nothing is there any more, and nothing goes wrong.
+    // The connection to the port of this channel has failed. Data for it must do no harm.
     for _ in 0..4 {
         f.client.message(&[&[2][..], &[0; 32 << 10]].concat());
     }
@@ -778,7 +780,7 @@ fn forwarding_ends_with_the_client_and_with_the_server() {
     }
 }
 
-/// The end is found even when nothing more is read of the client, because a port has enough.
+/// The end is noticed even while nothing is read from the client because a port has enough waiting data.
 #[test]
 fn a_client_that_vanishes_in_the_middle_ends_all() {
     let (client, socket) = Raw::pair();
@@ -829,7 +831,7 @@ fn messages_for_nobody_do_not_keep_a_port_waiting() {
     assert_eq!(pod.read(&mut [0; 2]).unwrap(), 1);
 }
 
-/// The port has closed its half, or all with a reset, before it has read what waits for it.
+/// The port closes its half, or resets the connection, before it has read the data that waits for it.
 #[test]
 fn a_port_that_is_over_does_not_block_the_others() {
     for is_reset in [false, true] {
@@ -837,7 +839,7 @@ fn a_port_that_is_over_does_not_block_the_others() {
         let (_stopper, stop) = UnixStream::pair().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let ((mut one, first), (two, mut second)) = (connection(&listener), connection(&listener));
-        // Closed with data that nobody has read, a socket is reset.
+        // A socket that is closed with unread data sends a reset.
         one.write_all(b"x").unwrap();
         match is_reset {
             true => drop(first),
@@ -867,7 +869,7 @@ fn a_port_that_is_over_does_not_block_the_others() {
     }
 }
 
-/// The client is heard meanwhile, and gets nothing more for that.
+/// While data of a pod waits for the client, the client's input is still read. It does not make the server send more.
 #[test]
 fn data_of_a_pod_waits_for_its_client() {
     let mut f = forwarded();
@@ -893,7 +895,7 @@ fn data_of_a_pod_waits_for_its_client() {
     f.thread.join().unwrap();
 }
 
-/// Data that one side does not read stops the other side, and nothing is lost.
+/// When one side does not read, the other side must stop, and nothing is lost.
 #[test]
 fn data_of_a_port_waits_for_its_reader() {
     let mut f = forwarded();

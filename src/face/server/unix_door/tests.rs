@@ -35,7 +35,7 @@ fn a_socket_that_is_removed_is_made_again_after_a_pause() {
     assert_eq!(place.door.retry_at(), None);
 }
 
-/// Nobody else's service waits for it, and it is not tried in a circle.
+/// A failed attempt blocks no other client, and is not repeated without a pause.
 #[test]
 fn a_socket_that_cannot_be_made_is_tried_now_and_then() {
     let mut place = open();
@@ -65,13 +65,14 @@ fn a_change_beside_the_socket_is_none_of_it() {
     assert_eq!(place.door.retry_at(), None);
 }
 
-/// Members of the group may use it, and nobody else. What is not of the node is for root alone.
+/// Members of the group may use the socket, and no other users. If the node has no such group, the socket is for root
+/// alone.
 #[test]
 fn the_socket_is_of_the_group_where_the_node_has_it() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s.sock");
     let owner = |group: &str| {
-        // What an earlier daemon has left in the way.
+        // A file that an earlier daemon has left under the temporary name.
         std::fs::write(path.with_extension("new"), "").unwrap();
         bind(&path, group).unwrap();
         let found = std::fs::metadata(&path).unwrap();

@@ -1,4 +1,4 @@
-//! What is wrong with a pod: the one sentence that matters most.
+//! The problem of a pod that matters most, as one sentence.
 //!
 //! Invariants: pure.
 
@@ -13,9 +13,9 @@ use crate::face::views::history::{MAX_RUNS, PodHistory, ProbeHistory, Run, RunOu
 use crate::face::views::{PodView, human, pull_text};
 use crate::pods::events::EventType;
 
-/// Restarts within [`LATELY`] from which on they are told of, even when the container runs now.
+/// Number of restarts within [`LATELY`] from which on they are a finding, even if the container runs now.
 const MANY_RESTARTS: usize = 3;
-/// The time in seconds that counts as lately.
+/// Time in seconds for which a restart counts as recent.
 const LATELY: i64 = 600;
 
 /// Returns the finding that matters most about a pod, if there is one.
@@ -74,7 +74,7 @@ fn command(words: &str, pod: &PodView) -> String {
     format!("podprobe {words} {}{namespace}", columns::name(pod))
 }
 
-/// The container, the word and the sentence, where it waits for more than its turn.
+/// Returns the container, the reason and the message if the container waits because of a problem.
 fn held_back(c: &ContainerStatus) -> Option<(&ContainerStatus, &str, &str)> {
     let waiting = c.state.waiting.as_ref()?;
     let is_on_its_way = matches!(
@@ -84,7 +84,7 @@ fn held_back(c: &ContainerStatus) -> Option<(&ContainerStatus, &str, &str)> {
     (!is_on_its_way).then_some((c, &waiting.reason, &waiting.message))
 }
 
-/// True if the last instance came as far as to run, and so has a log.
+/// Returns true if the last instance of the container ran, and so has a log.
 fn ran(c: &ContainerStatus) -> bool {
     let last = c.last_state.terminated.as_ref();
     last.is_none_or(|t| t.reason != "StartError")
@@ -96,7 +96,7 @@ fn crash_loop(c: &ContainerStatus, history: &PodHistory) -> String {
         .find(|r| r.container == c.name)
         .map(|r| r.cause.clone());
     let ended = c.last_state.terminated.as_ref().map(end);
-    // What the container itself shows is of its last instance; the history knows why that was killed.
+    // The container's status describes its last instance. Only the history knows why that instance was killed.
     let why = match (ended, told) {
         (Some(end), _) if end.starts_with("OOMKilled") => end,
         (_, Some(cause)) => cause,
@@ -160,7 +160,8 @@ fn cannot_start(c: &ContainerStatus, reason: &str, why: &str) -> String {
     }
 }
 
-/// A pull that runs, what went wrong last, or the word of a container.
+/// Returns why a pod has not started: an image pull that is running, or the last warning, or else the pod's status
+/// word.
 fn waits(pod: &PodView, now: Time) -> String {
     if let Some(pull) = pod.pulls.first() {
         return format!(
@@ -180,8 +181,8 @@ fn waits(pod: &PodView, now: Time) -> String {
     }
 }
 
-/// A pause that keeps a container unready for its whole time: the probe that could make it ready does not run. With the
-/// command that ends it.
+/// Returns the sentence about a paused probe that keeps a container unready, and the command that resumes the probe.
+/// Only the paused probe could make the container ready.
 fn paused(pod: &PodView, now: Time) -> Option<(String, String)> {
     let is_unready = |name: &str| !pod.status.container(name).is_some_and(|c| c.ready);
     let mut all = pod.paused.iter();
@@ -207,7 +208,7 @@ fn not_ready(pod: &PodView, history: &PodHistory) -> String {
         .filter(|p| unready(&p.container))
         .filter(fails)
         .collect();
-    // A container that has not passed its startup probe runs no other.
+    // A container that has not passed its startup probe runs no other probe.
     probes.sort_by_key(|p| match p.probe_type {
         ProbeType::Startup => 0,
         ProbeType::Readiness => 1,
@@ -249,7 +250,8 @@ fn flapping(history: &PodHistory, now: Time) -> Option<String> {
     })
 }
 
-/// A container that ends because of its liveness probe is ready until it has ended, and the next one may be at once.
+/// Returns the sentence about a liveness probe that has failed often enough to kill its container. Such a container
+/// stays ready until it has ended, and the next one may be ready at once.
 fn dying(pod: &PodView, history: &PodHistory) -> Option<String> {
     let is_liveness = |p: &&ProbeHistory| p.probe_type == ProbeType::Liveness;
     let mut probes = history.probes.iter().filter(is_liveness);

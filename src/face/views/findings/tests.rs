@@ -6,7 +6,7 @@ fn now() -> Time {
     serde_json::from_value(json!("2026-01-01T01:00:00Z")).unwrap()
 }
 
-/// A pod with that status and a readiness probe.
+/// Returns a pod with this status and a readiness probe.
 fn pod(status: Value) -> Value {
     let probe = json!({"tcpSocket": {"port": 1}});
     json!({"object": {"metadata": {"name": "web-edge", "namespace": "default", "uid": "u"}, "spec": {"containers": [{"name": "main", "readinessProbe": probe}]}},
@@ -129,7 +129,7 @@ fn a_crash_loop_says_why_the_last_instance_ended() {
         &told("OOMKilled, it reached its memory limit (exit code 137)")
             .replace("| podprobe", way_out),
     );
-    // What has never run has no log.
+    // A container that has never run has no log.
     let never = json!({"terminated": {"exitCode": 128, "reason": "StartError", "message": "no"}});
     check(
         loops(never),
@@ -229,7 +229,7 @@ fn a_pod_that_is_not_ready_has_the_words_of_its_probe() {
     );
 }
 
-/// The last result of a paused probe stands, so nothing else can make the pod ready.
+/// The last result of a paused probe stays in force, so nothing else can make the pod ready.
 #[test]
 fn a_paused_probe_that_keeps_a_pod_unready_is_named() {
     let mut unready = pod(running("False"));
@@ -263,7 +263,7 @@ fn a_ready_pod_that_was_restarted_often_is_told_of() {
     );
 }
 
-/// The container stays ready for as long as its grace period lasts.
+/// The container stays ready while its grace period lasts.
 #[test]
 fn a_liveness_probe_that_has_failed_often_enough_is_told_of() {
     let told = |outcomes: &[&str], limit: Value| {
