@@ -1,7 +1,7 @@
-//! The socket on which the daemon speaks to the role.
+//! The unix socket on which the daemon sends requests to the proxy process.
 //!
-//! Invariants: only root and the user of the role are heard. Whatever a client sends, or leaves half sent, costs its own
-//! connection and nothing else. Requests are taken from here by the loop; nothing here acts on them.
+//! Invariants: only root and the user of the proxy process are served. Whatever a client sends, or leaves unfinished,
+//! harms its own connection and nothing else. The event loop takes the requests from here; nothing here acts on them.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -22,29 +22,29 @@ use super::poller::{Part, Poller, Token};
 use super::slab::{Key, Queue, Slab};
 use crate::base::clock::Moment;
 
-/// Number of the control socket's part in tokens.
+/// The number of the control socket's part in poller tokens.
 pub const PART: u8 = 0;
-/// Kind of descriptor: the listener of the control socket.
+/// The kind of token for the listener of the control socket.
 const LISTENER: u8 = 0;
-/// Kind of descriptor: a client's connection.
+/// The kind of token for a client's connection.
 const CLIENT: u8 = 1;
 
-/// The socket of a role that is about to have the directory.
+/// The socket of a new proxy process that is about to take the directory over.
 const NEXT_SOCKET: &str = "control.next";
-/// Clients at a time; the one that was silent longest makes room.
+/// Largest number of clients at a time. A new client replaces the client that was silent longest.
 const CLIENTS: usize = 8;
-/// How long a client may take to send a request that has begun to come, or to read an answer.
+/// Longest time for a client to complete a request that it has begun to send, or to read an answer.
 const LIMIT: Duration = Duration::from_secs(10);
-/// Bytes read from a client before others have a turn.
+/// Number of bytes that are read from a client before other clients have their turn.
 const TURN: usize = 256 * 1024;
 
-/// A reason for which a client's bytes are no request.
+/// The reasons why a client's bytes are no request.
 #[derive(Debug, thiserror::Error)]
 enum FrameError {
-    /// The client announces more bytes than a request may have.
+    /// The client announces a request that is longer than allowed.
     #[error("a request of {0} bytes is longer than {LONGEST}")]
     TooLong(usize),
-    /// The content is no request that this process knows.
+    /// The content is no request that this version knows.
     #[error("cannot read the request: {0}")]
     Syntax(#[from] serde_json::Error),
 }
@@ -53,11 +53,11 @@ struct Client {
     stream: UnixStream,
     received: Vec<u8>,
     to_send: Vec<u8>,
-    /// Descriptors to send after `to_send`.
+    /// Descriptors that are sent after `to_send`.
     descriptors: VecDeque<OwnedFd>,
-    /// When the client last sent or took something.
+    /// The moment at which the client last sent or read something.
     last: Moment,
-    /// True if the connection is closed once the client has its answer.
+    /// True if the connection must be closed once the client has its answer.
     closing: bool,
 }
 
@@ -76,17 +76,17 @@ impl Client {
     }
 }
 
-/// See the module.
+/// The control socket and its clients.
 pub struct Control {
     listener: UnixListener,
     clients: Slab<Client>,
-    /// The clients in the order of their last activity; the one that was silent longest is first.
+    /// The clients sorted by their last activity. The client that was silent longest is first.
     order: Queue,
     requests: Vec<(Key, Request)>,
 }
 
 impl Control {
-    /// Listens in a directory. A socket that an earlier role has left is replaced.
+    /// Listens in the directory `dir`. A socket that an earlier proxy process has left is replaced.
     ///
     /// # Errors
     /// Returns the error if the socket cannot be made.
@@ -94,7 +94,7 @@ impl Control {
         Self::listen_at(&dir.join(super::home::SOCKET), poller)
     }
 
-    /// Listens at a path where no client looks before [`Self::publish`].
+    /// Listens at a temporary path in the directory `dir`. Clients do not use this path before [`Self::publish`].
     ///
     /// # Errors
     /// Returns the error if the socket cannot be made.
@@ -102,10 +102,10 @@ impl Control {
         Self::listen_at(&dir.join(NEXT_SOCKET), poller)
     }
 
-    /// Puts the socket that was prepared in the place of another role's socket. There is a socket at every moment.
+    /// Renames the prepared socket over the socket of another proxy process. There is a socket at every moment.
     ///
     /// # Errors
-    /// Returns the error if the directory has gone.
+    /// Returns the error if the directory is gone.
     pub fn publish(dir: &Path) -> io::Result<()> {
         fs::rename(dir.join(NEXT_SOCKET), dir.join(super::home::SOCKET))
     }
@@ -127,12 +127,12 @@ impl Control {
         })
     }
 
-    /// Returns the requests that have come since the last call, each with the key of its client.
+    /// Returns the requests that have arrived since the last call, each with the key of its client.
     pub fn requests(&mut self) -> Vec<(Key, Request)> {
         std::mem::take(&mut self.requests)
     }
 
-    /// Answers a client, if it is still there.
+    /// Answers a client, if it is still connected.
     pub fn answer(&mut self, key: Key, answer: &Answer, poller: &Poller) {
         let Some(client) = self.clients.get_mut(key) else {
             return;
@@ -144,7 +144,7 @@ impl Control {
         self.send(key, poller);
     }
 
-    /// Answers a client, if it is still there, and sends the descriptors that belong to the answer.
+    /// Answers a client, if it is still connected, and sends the descriptors that belong to the answer.
     pub fn answer_with(
         &mut self,
         key: Key,
@@ -263,7 +263,7 @@ impl Control {
     }
 }
 
-/// Takes the first whole request out of the bytes that were received.
+/// Takes the first whole request out of the received bytes; None if no request is complete.
 fn take_frame(received: &mut Vec<u8>) -> Result<Option<Request>, FrameError> {
     let Some((head, rest)) = received.split_first_chunk::<4>() else {
         return Ok(None);
@@ -276,7 +276,7 @@ fn take_frame(received: &mut Vec<u8>) -> Result<Option<Request>, FrameError> {
         return Ok(None);
     };
     let request = serde_json::from_slice(frame);
-    // What a large table took is given back.
+    // The rest is copied, so that the memory of a large request is freed.
     *received = rest[length..].to_vec();
     Ok(Some(request?))
 }

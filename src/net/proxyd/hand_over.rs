@@ -1,10 +1,11 @@
-//! Takes the work of another process of the role over, which runs another program.
+//! Takes over the work of another proxy process, which runs another program.
 //!
-//! The new process asks for the sockets ([`Request::HandOver`]), prepares all that may fail, and has the old one let go
-//! ([`Request::LetGo`]). Clients that come in between wait in the queues of the sockets, which belong to both.
+//! The new process asks for the sockets ([`Request::HandOver`]), and prepares everything that may fail. Then it asks
+//! the old process to let go ([`Request::LetGo`]). Clients that connect in between wait in the queues of the sockets,
+//! which both processes share.
 //!
-//! Invariants: until the old process is asked to let go, nothing of it has changed, and it goes on where the new one fails.
-//! From then on the new one serves, whatever else is lost. Every wait has a limit.
+//! Invariants: until the old process is asked to let go, it has changed nothing, and it goes on if the new process
+//! fails. From then on the new process serves, whatever else is lost. Every wait has a limit.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut, Write};
@@ -22,15 +23,16 @@ use super::message::{Answer, Handed, LONGEST, Request};
 use crate::base::sys::task::PidFd;
 use crate::base::sys::terminal::received;
 
-/// How long the old process may take for an answer: half of what the daemon waits for the new one.
+/// The longest time that the old process may take for an answer. This is half of the time that the daemon waits for
+/// the new process.
 const LIMIT: Duration = Duration::from_secs(2);
-/// Descriptors of one message; the kernel's limit is 253.
+/// Number of descriptors in one message. The kernel's limit is 253.
 const AT_ONCE: usize = 128;
 
-/// Sends as many descriptors as go into one message, with a byte that means nothing.
+/// Sends as many descriptors as one message can carry, together with one byte without a meaning.
 ///
 /// # Errors
-/// Returns EAGAIN if the other end reads too slowly; all descriptors are still there then.
+/// Returns EAGAIN if the other side reads too slowly. No descriptor is lost then.
 pub fn send(stream: &UnixStream, descriptors: &mut VecDeque<OwnedFd>) -> nix::Result<()> {
     let some = descriptors.iter().take(AT_ONCE);
     let some: Vec<RawFd> = some.map(AsRawFd::as_raw_fd).collect();
@@ -47,14 +49,14 @@ pub fn send(stream: &UnixStream, descriptors: &mut VecDeque<OwnedFd>) -> nix::Re
     Ok(())
 }
 
-/// The process that has the work now, and the connection to its control socket.
+/// The proxy process that serves now, and the connection to its control socket.
 pub struct Predecessor {
     stream: UnixStream,
     process: PidFd,
 }
 
 impl Predecessor {
-    /// Finds the process that has a directory, and connects to it.
+    /// Finds the proxy process of a directory, and connects to it.
     ///
     /// # Errors
     /// Returns the error if there is no such process, or if it does not listen.
@@ -68,7 +70,7 @@ impl Predecessor {
         Ok(Self { stream, process })
     }
 
-    /// Asks the other process for its sockets and its lock. That process goes on with them.
+    /// Asks the other process for its sockets and its lock. That process goes on to use them.
     ///
     /// # Errors
     /// Returns the error if the other process does not answer in time, or if it refuses.
@@ -80,29 +82,29 @@ impl Predecessor {
         }
     }
 
-    /// Has the other process let go: from the return on it takes no more clients. What it had beside sockets may be lost if
-    /// it ends meanwhile.
+    /// Asks the other process to let go. After this it takes no more clients. Its UDP clients and open DNS connections
+    /// are lost if it ends before it has sent them.
     ///
     /// # Errors
-    /// Returns the error if the other process refuses or does not answer; it then goes on.
+    /// Returns the error if the other process refuses or does not answer. It then goes on.
     pub fn let_go(&mut self) -> io::Result<Gift> {
         match self.ask(&Request::LetGo {}) {
             Ok(mut gift) => {
                 let _ = self.receive(&mut gift);
                 Ok(gift)
             }
-            // It was killed: its work is ours all the same.
+            // The other process was killed, so this process takes over all the same.
             Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Ok(Gift::default()),
             Err(e) => Err(e),
         }
     }
 
-    /// Returns the process, which may have connections for a long time yet.
+    /// Returns the other process. It may still have connections for a long time.
     pub fn process(self) -> PidFd {
         self.process
     }
 
-    /// Asks, and reads the line of the answer.
+    /// Sends a request, and reads the line of the answer.
     fn ask(&mut self, request: &Request) -> io::Result<Gift> {
         let body = serde_json::to_vec(request)?;
         let frame = [&(body.len() as u32).to_be_bytes()[..], &body].concat();
@@ -114,7 +116,7 @@ impl Predecessor {
                 return Err(io::Error::other("its answer has no end"));
             }
             self.read(&mut line, &mut gift.descriptors)?;
-            // The bytes of descriptors come after the line, and may come with it.
+            // The bytes that carry descriptors follow the line, and may arrive together with it.
             if let Some(end) = line.iter().rposition(|b| *b == b'\n') {
                 line.truncate(end + 1);
             }
@@ -129,7 +131,7 @@ impl Predecessor {
         }
     }
 
-    /// Reads until all descriptors of an answer are there.
+    /// Reads until all descriptors of an answer have arrived.
     fn receive(&mut self, gift: &mut Gift) -> io::Result<()> {
         while gift.descriptors.len() < gift.handed.descriptors() {
             self.read(&mut Vec::new(), &mut gift.descriptors)?;
@@ -137,7 +139,7 @@ impl Predecessor {
         Ok(())
     }
 
-    /// Reads bytes and descriptors. Room for descriptors is always given, because a read without it would lose them.
+    /// Reads bytes and descriptors. Every read has room for descriptors, because a read without room would lose them.
     fn read(&self, bytes: &mut Vec<u8>, descriptors: &mut VecDeque<OwnedFd>) -> io::Result<()> {
         let mut buffer = [0; 16 * 1024];
         let mut parts = [IoSliceMut::new(&mut buffer)];
@@ -150,7 +152,7 @@ impl Predecessor {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, text));
             }
             Err(Errno::EINTR) => return Ok(()),
-            // It ended with something of ours unread.
+            // The other process has ended before it had read the whole request.
             Err(Errno::ECONNRESET) => return Err(io::ErrorKind::UnexpectedEof.into()),
             other => other?,
         };
@@ -168,23 +170,24 @@ impl Predecessor {
     }
 }
 
-/// The things that an answer gives, and their descriptors in the order of [`Handed`].
+/// The things that another process has given: a list, and their descriptors in the order of [`Handed`].
 #[derive(Default)]
 pub struct Gift {
-    /// The list of what the descriptors are.
+    /// The list of the things that were given.
     pub handed: Handed,
-    /// The descriptors. They are fewer than `handed` names if the other process ended while it sent them.
+    /// The descriptors. There are fewer than `handed` lists if the other process ended while it sent them.
     pub descriptors: VecDeque<OwnedFd>,
 }
 
 impl Gift {
-    /// Takes the lock of the directory out of the gift.
+    /// Takes the lock of the directory out of the gift; None if it was not given.
     pub fn take_lock(&mut self) -> Option<OwnedFd> {
         let is_there = std::mem::take(&mut self.handed.home);
         is_there.then(|| self.descriptors.pop_front())?
     }
 
-    /// Takes one list of things out of the gift, each thing with its descriptor. Their descriptors must be the next ones.
+    /// Takes a list of things out of the gift, each with its descriptor. The next descriptors must belong to this
+    /// list.
     pub fn take<T>(&mut self, of: impl FnOnce(&mut Handed) -> &mut Vec<T>) -> Vec<(T, OwnedFd)> {
         let named = std::mem::take(of(&mut self.handed));
         let count = named.len().min(self.descriptors.len());

@@ -1,7 +1,8 @@
-//! The directory of the role: its lock, its record, the last table.
+//! The directory of the proxy process: its lock, its record, and its last table.
 //!
-//! Invariants: at most one role has the lock of a directory. Each file is replaced as a whole. Nothing in it outlives
-//! the boot: its content is not waited for to be on the disk, and the table of another boot is not used.
+//! Invariants: at most one proxy process has the lock of a directory. Each file is replaced as a whole. Nothing in the
+//! directory outlives the boot: the process does not wait until its files are on the disk, and it does not use a table
+//! from another boot.
 
 use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io::{self, Write};
@@ -16,68 +17,69 @@ use super::message::Configuration;
 use crate::base::clock::boot_id;
 use crate::base::sys::task::Process;
 
-/// The unix socket on which the daemon speaks.
+/// The unix socket on which the proxy process takes requests of the daemon.
 pub const SOCKET: &str = "control.sock";
-/// The record of which process the role is.
+/// The record of the process that serves as proxy process.
 pub const RECORD: &str = "state.json";
-/// The record of a process that is about to be the role.
+/// The record of a new process that is about to take over.
 const NEXT_RECORD: &str = "state.next";
-/// The configuration by which the role works.
+/// The last configuration of the proxy process.
 pub const TABLE: &str = "table.json";
-/// The addresses that the role has added to the node.
+/// The addresses that the proxy process has added to the node.
 pub const ADDRESSES: &str = "addresses.json";
-/// The file of `Orders`, which the daemon writes before the role starts.
+/// The file of [`Orders`].
 pub const ORDERS: &str = "role.json";
 
-/// Orders of the daemon to the role, which the daemon writes before it starts the role.
+/// Orders to the proxy process. The daemon writes them before it starts that process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Orders {
-    /// The cgroup to which the role moves; if this is empty, the role stays where it is.
+    /// The cgroup to which the proxy process moves. If it is empty, the process stays where it is.
     pub cgroup: String,
 }
 
-/// Record of the process that runs the role.
+/// The record of the proxy process of a directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    /// The boot to which the record belongs.
+    /// The boot in which the record was written.
     pub boot_id: String,
-    /// The process.
+    /// The process itself.
     pub process: Process,
-    /// The version of the program.
+    /// The version of the process's program.
     #[serde(default)]
     pub version: String,
-    /// True if the process can give its work to another process.
+    /// True if the process can hand its work over to another process.
     #[serde(default)]
     pub hands_over: bool,
 }
 
 impl Record {
-    /// The role that runs for a directory.
+    /// Returns the record of the proxy process that runs for a directory; None if no such process runs.
     pub fn running(dir: &Path) -> Option<Self> {
         let record = Self::read(dir)?;
         (record.boot_id == boot_id() && record.process.alive()).then_some(record)
     }
 
-    /// The role that runs for a directory, or did so last and did not leave it.
+    /// Reads the record of a directory. Its process may have ended without removing the record.
     pub fn read(dir: &Path) -> Option<Self> {
         serde_json::from_slice(&fs::read(dir.join(RECORD)).ok()?).ok()
     }
 }
 
-/// See the module.
+/// The directory of the proxy process, with its lock.
 pub struct Home {
     dir: PathBuf,
-    /// Belongs to every process that has a descriptor of it, and is released with the last of them.
+    /// The lock file. The lock belongs to every process with a descriptor of it, and is released with the last of
+    /// them.
     lock: File,
     watch: Option<Inotify>,
 }
 
 impl Home {
-    /// Takes the directory, which is made where it is missing, for this process.
+    /// Takes the directory for this process, and makes it if it is missing.
     ///
     /// # Errors
-    /// Returns the error if another role has the directory, or if the directory cannot be written.
+    /// Returns the error if another proxy process has the directory, or if the directory cannot be written.
     pub fn take(dir: &Path) -> io::Result<Self> {
         DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
         let lock = File::options()
@@ -103,7 +105,7 @@ impl Home {
         Ok(home)
     }
 
-    /// The directory with the lock that another process gave. Its record stays that of the other one until
+    /// Takes the directory with a lock that another process has given. The other process's record stays until
     /// [`Self::publish_record`].
     pub fn inherit(dir: &Path, lock: OwnedFd) -> Self {
         Self {
@@ -113,7 +115,7 @@ impl Home {
         }
     }
 
-    /// The lock, for a process that takes over.
+    /// Returns the lock, for a process that takes over.
     ///
     /// # Errors
     /// Returns the error if no descriptor is left.
@@ -121,7 +123,7 @@ impl Home {
         Ok(self.lock.try_clone()?.into())
     }
 
-    /// Writes a record of this process beside the record that counts.
+    /// Writes a record of this process beside the record in force.
     ///
     /// # Errors
     /// Returns the error if the directory cannot be written.
@@ -139,15 +141,15 @@ impl Home {
         )
     }
 
-    /// Puts the record that was prepared in the place of the one that counts.
+    /// Replaces the record in force by the prepared record.
     ///
     /// # Errors
-    /// Returns the error if the directory has gone.
+    /// Returns the error if the directory is gone.
     pub fn publish_record(&self) -> io::Result<()> {
         fs::rename(self.dir.join(NEXT_RECORD), self.dir.join(RECORD))
     }
 
-    /// Leaves the directory to another role, which may start while this one still has connections.
+    /// Leaves the directory to another proxy process. That process may start while this one still has connections.
     pub fn leave(self) {
         for name in [SOCKET, RECORD] {
             let _ = fs::remove_file(self.dir.join(name));
@@ -159,13 +161,13 @@ impl Home {
         &self.dir
     }
 
-    /// Reads the orders that the daemon has left for the role; they are empty if there are none.
+    /// Reads the orders that the daemon has left; empty if there are none.
     pub fn orders(&self) -> Orders {
         let bytes = fs::read(self.dir.join(ORDERS)).unwrap_or_default();
         serde_json::from_slice(&bytes).unwrap_or_default()
     }
 
-    /// Begins to tell on [`Self::watched`] when a file of the directory has gone. Without inotify nothing is told.
+    /// Begins to watch the directory for files that are removed, see [`Self::watched`]. Does nothing if inotify fails.
     pub fn watch(&mut self) {
         let flags = InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK;
         let Ok(inotify) = Inotify::init(flags) else {
@@ -180,12 +182,12 @@ impl Home {
         }
     }
 
-    /// Returns a descriptor that becomes readable when a file of the directory has gone.
+    /// Returns a descriptor that becomes readable when a file of the directory is removed; None without a watch.
     pub fn watched(&self) -> Option<BorrowedFd<'_>> {
         self.watch.as_ref().map(AsFd::as_fd)
     }
 
-    /// Reads the events of the watch, and returns true if the socket or the record is gone.
+    /// Reads the events of the watch. Returns true if the socket or the record is gone.
     pub fn is_damaged(&self) -> bool {
         while self
             .watch
@@ -195,17 +197,17 @@ impl Home {
         !(self.dir.join(SOCKET).exists() && self.dir.join(RECORD).exists())
     }
 
-    /// The configuration that a role before this one has kept, if it is of this boot.
+    /// Returns the configuration that an earlier proxy process has kept, if it is from this boot.
     pub fn last(&self) -> Option<Configuration> {
         let bytes = fs::read(self.dir.join(TABLE)).ok()?;
         let last: Configuration = serde_json::from_slice(&bytes).ok()?;
         (last.boot_id == boot_id()).then_some(last)
     }
 
-    /// Keeps the configuration for a role that is started again.
+    /// Keeps the configuration for a proxy process that is started again.
     ///
     /// # Errors
-    /// Returns the error if the directory cannot be written; the last configuration then stays.
+    /// Returns the error if the directory cannot be written. The old configuration then stays.
     pub fn keep(&self, configuration: &Configuration) -> io::Result<()> {
         replace(
             &self.dir.join(TABLE),
@@ -214,10 +216,11 @@ impl Home {
     }
 }
 
-/// Replaces a file that only its owner may read, in a directory that does not outlive the boot.
+/// Replaces a file that only its owner may read. The content is not synced to the disk, so the directory must not
+/// outlive the boot.
 ///
 /// # Errors
-/// Returns the error if the file cannot be written; the old content then stays.
+/// Returns the error if the file cannot be written. The old content then stays.
 pub fn replace(path: &Path, parts: &[&[u8]]) -> io::Result<()> {
     let mut temporary = path.to_owned();
     temporary.set_extension("tmp");

@@ -1,10 +1,10 @@
 //! Messages on the control socket.
 //!
-//! Each request is its length in 4 bytes, most significant first, and JSON; each answer is one line of JSON. A field that
-//! one side does not know is left aside, and one that is missing has its default: daemon and role may be of different
-//! versions.
+//! A request is its length in 4 bytes, the most significant first, followed by JSON. An answer is one line of JSON.
+//! Unknown fields are ignored, and missing fields have their defaults, because the daemon and the proxy process may be
+//! of different versions.
 //!
-//! Descriptors come after the line of their answer, with bytes that mean nothing ([`super::hand_over`]).
+//! Descriptors follow the line of their answer, with bytes that have no meaning ([`super::hand_over`]).
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -15,111 +15,114 @@ use crate::net::proxyd::dns::counters::Counters;
 use crate::net::services::names::Names;
 use crate::net::services::table::{Backend, ServicePortName, ServiceTable};
 
-/// The longest request: 16 MiB.
+/// Largest request in bytes: 16 MiB.
 pub const LONGEST: usize = 16 << 20;
 
-/// A request of the daemon, or of another process of the role.
+/// A request of the daemon, or of a new proxy process.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Request {
-    /// Serve by this table from now on.
+    /// Serve with this configuration from now on.
     Apply(Box<Configuration>),
-    /// Answer with what has been counted.
+    /// Answer with the metrics.
     Metrics {},
-    /// Stop listening, and end with the last connection. This is for an upgrade: the next role takes over.
+    /// Stop listening, and end with the last connection. The daemon sends this at an upgrade, before another proxy
+    /// process starts.
     Retire {},
-    /// Give another process of the role this process's sockets. Nothing changes before [`Self::LetGo`].
+    /// Give the sockets to another proxy process, and go on. Nothing changes before [`Self::LetGo`].
     HandOver {},
-    /// Let the process serve that asked for the sockets (`HandOver`). This process takes no more clients, gives its UDP
-    /// clients away, and ends with its last connection.
+    /// Let the process serve that asked for the sockets with `HandOver`. Take no more clients, give the UDP clients
+    /// away, and end with the last connection.
     LetGo {},
 }
 
-/// All settings and tables that the role works from.
+/// All settings and tables of the proxy process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Configuration {
-    /// Version of this configuration, which the answer names.
+    /// Version of this configuration. The answer repeats it.
     pub version: u64,
-    /// The boot to which this configuration belongs: after a reboot its endpoints are gone.
+    /// The boot in which this configuration was made. After a reboot its endpoints are gone.
     pub boot_id: String,
-    /// How addresses are served, and within which limits.
+    /// The way in which addresses are served, and limits.
     pub options: Options,
     /// The services.
     pub table: ServiceTable,
-    /// The names that the role answers. With `None` no client gets an answer.
+    /// The names that are answered over DNS; `None` if no client gets an answer.
     pub names: Option<Names>,
 }
 
 impl Configuration {
-    /// True if the daemon makes the address the node's own, by a route to the whole range of service addresses. The role
-    /// itself adds other addresses to the node.
+    /// Returns true if the daemon makes the address local by a route to the whole range of service addresses. Other
+    /// addresses are added to the node by the proxy process itself.
     pub fn is_routed(&self, ip: IpAddr) -> bool {
         let mut ranges = self.table.service_cidrs.iter();
         self.options.service_addresses == ServiceAddresses::Bound && ranges.any(|r| r.contains(ip))
     }
 }
 
-/// How the addresses of services (not those of the node) are served.
+/// The way in which addresses of services are served. The node's own addresses do not count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ServiceAddresses {
-    /// Not at all: another data path serves them.
+    /// The proxy process does not serve them: another data path does.
     #[default]
     Elsewhere,
-    /// The role binds the addresses. It adds an address that no interface has to `lo`, and removes it with its service.
+    /// The proxy process binds the addresses. If no interface has an address, it adds the address to `lo`, and removes
+    /// it with the service.
     Bound,
-    /// Each service port gets a port of the proxy, to which the daemon redirects.
+    /// Each service port gets a port of the proxy process, to which the daemon redirects clients.
     Portals {
-        /// The first of the proxy's ports; 0 with `last` 0: the kernel chooses.
+        /// The first port. If `first` and `last` are 0, the kernel chooses the ports.
         first: u16,
-        /// The last one.
+        /// The last port.
         last: u16,
     },
 }
 
-/// How addresses are served, and within which limits.
+/// The way in which addresses are served, and limits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Options {
-    /// How the addresses of services are served.
+    /// The way in which addresses of services are served.
     pub service_addresses: ServiceAddresses,
-    /// The node's own addresses on which node ports and host ports are bound. An empty list means every address of the node.
+    /// The node's own addresses on which node ports and host ports are bound. If the list is empty, they are bound on
+    /// every address.
     pub node_addresses: Vec<IpAddr>,
     /// True if node ports are bound.
     pub node_ports: bool,
     /// True if node ports are bound on 127.0.0.1 and ::1.
     pub localhost_node_ports: bool,
-    /// Which host ports are bound.
+    /// The host ports that are bound.
     pub host_ports: HostPorts,
-    /// How long a silent UDP client is remembered, in milliseconds: at least 250.
+    /// Time in milliseconds for which a silent UDP client is remembered, at least 250.
     pub udp_idle_ms: u64,
-    /// Connections of all services together, at most a third of the descriptors; 0 is 32,768.
+    /// Largest number of connections of all services together, at most a third of the descriptors. 0 means 32,768.
     pub max_connections: u32,
-    /// Connections of one service port; 0 is three quarters of all.
+    /// Largest number of connections of one service port. 0 means three quarters of all connections.
     pub max_connections_per_port: u32,
-    /// UDP clients of one service port.
+    /// Largest number of UDP clients of one service port.
     pub max_flows_per_port: u32,
 }
 
-/// Which host ports are bound.
+/// The host ports that are bound.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum HostPorts {
-    /// No host ports: another data path serves them.
+    /// No host ports, because another data path serves them.
     #[default]
     None,
-    /// Only those on 127.0.0.1 and ::1.
+    /// Only host ports on 127.0.0.1 and ::1.
     Localhost,
-    /// All.
+    /// All host ports.
     All,
 }
 
-/// How long a UDP client is remembered by default, in milliseconds.
+/// Default time in milliseconds for which a silent UDP client is remembered.
 pub const UDP_IDLE_MS: u64 = 10_000;
-/// The shortest time for which a silent UDP client is remembered, in milliseconds.
+/// Shortest time in milliseconds for which a silent UDP client is remembered.
 pub const LEAST_UDP_IDLE_MS: u64 = 250;
-/// UDP clients of one service port by default.
+/// Default for the largest number of UDP clients of one service port.
 pub const MAX_FLOWS_PER_PORT: u32 = 1024;
 
 impl Default for Options {
@@ -138,197 +141,198 @@ impl Default for Options {
     }
 }
 
-/// An answer of the role to a request.
+/// An answer of the proxy process to a request.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Answer {
-    /// The version of the table that counts now.
+    /// The version of the configuration in force.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub applied: Option<u64>,
-    /// Why the role has not done what was asked, as one sentence.
+    /// The reason why the request was refused, as one sentence.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// Addresses of services that the role has added to `lo`.
+    /// Addresses of services that the proxy process has added to `lo`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<IpAddr>,
-    /// Addresses that could not be bound; tried again every second.
+    /// Addresses that could not be bound. They are tried again every second.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub failed: Vec<NotBound>,
-    /// Where connections must be redirected to.
+    /// Addresses of services, and the ports to which the daemon must redirect their clients.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub portals: Vec<Portal>,
-    /// Counts of connections and UDP clients, in an answer to `Request::Metrics`.
+    /// Metrics of connections and UDP clients, in an answer to `Request::Metrics`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metrics: Option<Metrics>,
-    /// Counts of the responder of names, in an answer to `Request::Metrics`.
+    /// Counters of the DNS responder, in an answer to `Request::Metrics`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub names: Option<Counters>,
-    /// List of what this process gives to another process of the role.
+    /// The list of things that this process gives to another proxy process.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub handed: Option<Box<Handed>>,
 }
 
-/// List of what one process of the role gives to another. The descriptors follow in this order: of `home`, `sockets`,
-/// `flows`, `questioners`.
+/// The list of things that one proxy process gives to another. Their descriptors follow in this order: `home`,
+/// `sockets`, `flows`, `questioners`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Handed {
     /// True if the lock of the directory is given.
     pub home: bool,
-    /// Sockets that are bound.
+    /// The bound sockets.
     pub sockets: Vec<HandedSocket>,
-    /// UDP clients.
+    /// The UDP clients.
     pub flows: Vec<HandedFlow>,
-    /// Clients that ask for names over TCP, and wait for no answer now.
+    /// DNS clients with a TCP connection and no open question.
     pub questioners: Vec<IpAddr>,
-    /// The endpoints that clients keep; they have no descriptors.
+    /// The endpoints that clients with `ClientIP` affinity keep. They have no descriptors.
     pub affinities: Vec<HandedAffinity>,
 }
 
 impl Handed {
-    /// Returns how many descriptors follow this list.
+    /// Returns the number of descriptors that follow this list.
     pub fn descriptors(&self) -> usize {
         usize::from(self.home) + self.sockets.len() + self.flows.len() + self.questioners.len()
     }
 }
 
-/// The part of the role that a socket belongs to.
+/// The part of the proxy process that has a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Owner {
-    /// Services and host ports.
+    /// The part that serves services and host ports.
     Userspace,
-    /// Names.
+    /// The DNS responder.
     Names,
 }
 
-/// A socket that is bound.
+/// A bound socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct HandedSocket {
-    /// The part of the role that has the socket.
+    /// The part of the proxy process that has the socket.
     pub owner: Owner,
     /// TCP or UDP.
     pub protocol: Protocol,
-    /// Address and port.
+    /// Address and port of the socket.
     pub at: SocketAddr,
     /// How the socket treats its clients.
     pub action: Action,
 }
 
-/// A UDP client, whose socket leads to its endpoint.
+/// A UDP client. Its descriptor is a socket that is connected to its endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HandedFlow {
     /// Address and port of the socket to which the client sends.
     pub at: SocketAddr,
-    /// The client.
+    /// The client's address and port.
     pub client: SocketAddr,
-    /// The address to which the client has sent, if that socket is bound to any address.
+    /// The address to which the client has sent, if the socket `at` is bound to any address.
     pub local: Option<IpAddr>,
-    /// The service port.
+    /// The service port to which the client has sent.
     pub port: ServicePortName,
-    /// The kind of client, by which its endpoints are chosen.
+    /// The kind of client. Endpoints are chosen by it.
     pub clients: Clients,
     /// The client's endpoint.
     pub backend: Backend,
-    /// How long the client was silent, in milliseconds. The clients that were silent longest make room first.
+    /// Time in milliseconds for which the client was silent. Clients that were silent longest make room first.
     pub silent_ms: u64,
 }
 
-/// A client with `ClientIP` affinity.
+/// A client with `ClientIP` affinity, and its endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HandedAffinity {
-    /// The service port.
+    /// The service port to which the affinity belongs.
     pub port: ServicePortName,
-    /// The kind of client, by which its endpoints are chosen.
+    /// The kind of client. Endpoints are chosen by it.
     pub clients: Clients,
-    /// The client.
+    /// The client's address.
     pub client: IpAddr,
     /// The endpoint that the client keeps.
     pub endpoint: Backend,
-    /// How long the client was silent, in milliseconds.
+    /// Time in milliseconds for which the client was silent.
     pub silent_ms: u64,
 }
 
 /// An address that could not be bound.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NotBound {
-    /// Address and port.
+    /// The address and port that could not be bound.
     pub address: SocketAddr,
     /// TCP or UDP.
     pub protocol: Protocol,
-    /// The service, host port or part of the role that wants the address, as a person reads it.
+    /// The name of the service, host port or part of the proxy process that needs the address, for people.
     pub service: String,
     /// The error as a whole sentence.
     pub error: String,
 }
 
-/// An address of a service, and the port of the proxy that serves it.
+/// An address of a service, and the port of the proxy process that serves it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Portal {
-    /// Address and port.
+    /// The service's address and port.
     pub address: SocketAddr,
     /// TCP or UDP.
     pub protocol: Protocol,
-    /// The port of the proxy. The proxy listens on it on every address of the node.
+    /// The port of the proxy process. It is bound on every address of the node.
     pub proxy_port: u16,
 }
 
-/// Counts since the role began, and numbers of what there is now.
+/// Counts since the proxy process began, and current numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Metrics {
-    /// TCP connections now.
+    /// Number of TCP connections now.
     pub connections: u64,
-    /// UDP clients now.
+    /// Number of UDP clients now.
     pub flows: u64,
-    /// Bound addresses on which clients are served now.
+    /// Number of bound addresses on which clients are served now.
     pub listeners: u64,
-    /// Addresses that cannot be bound now.
+    /// Number of addresses that cannot be bound now.
     pub not_bound: u64,
-    /// Connections taken.
+    /// Number of connections that were accepted.
     pub accepted: u64,
-    /// Connections for which no endpoint could be reached.
+    /// Number of connections for which no endpoint could be reached.
     pub failed: u64,
-    /// Connections and datagrams that were refused because of `loadBalancerSourceRanges`.
+    /// Number of connections and datagrams that were refused because of `loadBalancerSourceRanges`.
     pub refused: u64,
-    /// Connects that were tried on another endpoint.
+    /// Number of connects that were tried again on another endpoint.
     pub retries: u64,
-    /// Connections that ended by an error.
+    /// Number of connections that ended with an error.
     pub broken: u64,
-    /// Connections whose second half did not end in time.
+    /// Number of connections in which one direction had ended and the other did not end in time.
     pub lingered: u64,
-    /// UDP clients seen.
+    /// Number of UDP clients since the start.
     pub flows_opened: u64,
-    /// Datagrams that were dropped: no endpoint, no room, not allowed.
+    /// Number of datagrams that were dropped, because there was no endpoint or no room, or because the client was not
+    /// allowed.
     pub datagrams_dropped: u64,
-    /// How often taking connections paused for want of descriptors or memory.
+    /// Number of pauses in accepting connections for lack of descriptors or memory.
     pub shortage_pauses: u64,
-    /// How often taking connections paused because a limit of connections was reached.
+    /// Number of pauses in accepting connections because a limit of connections was reached.
     pub limit_pauses: u64,
-    /// Bytes from clients to endpoints.
+    /// Number of bytes from clients to endpoints.
     pub bytes_to_endpoints: u64,
-    /// Bytes from endpoints to clients.
+    /// Number of bytes from endpoints to clients.
     pub bytes_to_clients: u64,
 }
 
-/// Kind of client, by which its endpoints are chosen.
+/// The kind of client. Endpoints are chosen by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Clients {
     /// All clients of a cluster IP.
     Internal,
-    /// Clients on the node and in its pods, on any other address.
+    /// Clients on the node and in its pods, of any address that is no cluster IP.
     Inside,
-    /// Clients from outside, on any other address.
+    /// Clients from outside of the node, of any address that is no cluster IP.
     External,
 }
 
-/// How an address treats its clients.
+/// The treatment of clients at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Action {
-    /// Clients are sent on to endpoints.
+    /// Clients are connected to endpoints.
     Serve,
     /// Clients are refused at once.
     Refuse,

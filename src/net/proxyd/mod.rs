@@ -1,8 +1,8 @@
-//! The role `podprobe proxy DIR`: one process that proxies connections and answers names. It outlives the daemon, as a
-//! shim does.
+//! The process `podprobe proxy DIR`. It proxies connections of services, and answers names over DNS. Like a shim, it
+//! outlives the daemon.
 //!
-//! Invariants: one thread; nothing blocks it but the wait for events. Everything that it does belongs to a
-//! [`poller::Part`]. It goes on with the last table when the daemon is gone, and when it was itself killed and started
+//! Invariants: there is one thread, and it blocks only to wait for events. Everything that it does belongs to a
+//! [`poller::Part`]. It goes on with the last table when the daemon is gone, and also after it was killed and started
 //! again.
 
 pub mod control;

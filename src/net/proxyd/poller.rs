@@ -1,4 +1,4 @@
-//! One epoll for all parts of the role.
+//! The epoll that all parts of the proxy process share.
 
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -8,21 +8,21 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 
 use crate::base::clock::Moment;
 
-/// The most events of one wait.
+/// Largest number of events that one wait returns.
 const EVENTS: usize = 256;
-/// The longest wait, so that a timeout fits.
+/// The longest wait. Longer timeouts would not fit into epoll's milliseconds.
 const LONGEST: Duration = Duration::from_secs(3600);
 
-/// The descriptor to which an event belongs.
+/// The name of a descriptor in the poller. Each event has the token of its descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Token {
-    /// The part of the role that has the descriptor; the top byte of the number.
+    /// The part of the proxy process that has the descriptor. It is the top byte of the token's number.
     pub part: u8,
-    /// The kind of descriptor, which that part numbers.
+    /// The kind of descriptor. Each part numbers its own kinds.
     pub kind: u8,
-    /// Number that tells a descriptor from a later one in the same place.
+    /// A number that distinguishes the descriptor from later ones with the same index.
     pub generation: u16,
-    /// Place of the descriptor among those of its kind.
+    /// The index of the descriptor among those of its kind.
     pub index: u32,
 }
 
@@ -46,26 +46,26 @@ impl From<u64> for Token {
     }
 }
 
-/// A part of the role: it owns descriptors that it has registered with the poller.
+/// A part of the proxy process. It owns the descriptors that it has added to the poller.
 pub trait Part {
     /// Handles the events of a descriptor of this part.
     fn ready(&mut self, token: Token, events: EpollFlags, now: Moment, poller: &Poller);
 
-    /// Returns when the part wants [`Part::expire`] next. A moment that has passed means at once, after the events that
-    /// wait.
+    /// Returns the moment at which [`Part::expire`] must be called. A moment in the past means at once, after the
+    /// events that are already there.
     fn deadline(&self) -> Option<Moment>;
 
-    /// Does what is due, after the deadline of this part has passed.
+    /// Handles everything that is due, after the deadline of this part has passed.
     fn expire(&mut self, now: Moment, poller: &Poller);
 }
 
-/// Waits for the descriptors of all parts.
+/// The epoll that waits for the descriptors of all parts.
 pub struct Poller {
     epoll: Epoll,
 }
 
 impl Poller {
-    /// Returns a poller without descriptors.
+    /// Makes a poller without descriptors.
     ///
     /// # Errors
     /// Returns the error if no descriptor or no memory is left.
@@ -74,7 +74,7 @@ impl Poller {
         Ok(Self { epoll })
     }
 
-    /// Returns the epoll itself, for a part that makes its tokens as numbers.
+    /// Returns the epoll itself, for a part that makes its tokens as plain numbers.
     pub fn epoll(&self) -> &Epoll {
         &self.epoll
     }
@@ -87,7 +87,7 @@ impl Poller {
         self.epoll.add(fd, EpollEvent::new(events, token.into()))
     }
 
-    /// Watches a descriptor for other events.
+    /// Changes the events for which a descriptor is watched.
     ///
     /// # Errors
     /// Returns the error if the descriptor is not watched.
@@ -114,7 +114,7 @@ impl Poller {
         let count = match self.epoll.wait(&mut events.0, timeout) {
             Ok(count) => count,
             Err(Errno::EINTR) => 0,
-            // The kernel lacks memory: not a reason to end what works.
+            // The kernel has no memory left. The existing connections must not end because of that.
             Err(_) => {
                 std::thread::sleep(Duration::from_millis(100));
                 0
@@ -135,7 +135,7 @@ fn timeout(left: Option<Duration>) -> EpollTimeout {
     EpollTimeout::try_from(ms).unwrap_or(EpollTimeout::ZERO)
 }
 
-/// Room for the events of one wait.
+/// A buffer for the events of one wait.
 pub struct Events(Vec<EpollEvent>);
 
 impl Default for Events {

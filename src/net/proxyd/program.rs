@@ -1,18 +1,17 @@
-//! Which program a process runs.
+//! Finds out which program a process runs.
 //!
-//! Invariants: two names of one file are one program, and so are two files with the same bytes: a package that is installed
-//! again replaces nothing. Bytes are read only where the files differ.
+//! Invariants: two names of one file are the same program. Two files with the same bytes are the same program too, so
+//! that installing a package again changes nothing. The bytes are read only if the files differ.
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Bytes compared at a time.
+/// Number of bytes that are compared at a time.
 const PART: usize = 64 * 1024;
 
-/// Tells whether a process runs the program of that path. The file from which the process was started need not be there any
-/// more.
+/// Returns true if the process runs the program at this path. The file that the process was started from may be gone.
 ///
 /// # Errors
 /// Returns the error if the process has ended, or if one of the two files cannot be read.
@@ -25,7 +24,7 @@ pub fn is_run_by(program: &Path, pid: i32) -> io::Result<bool> {
 
 fn is_same(mut one: &File, mut other: &File) -> io::Result<bool> {
     let (a, b) = (one.metadata()?, other.metadata()?);
-    // A sealed copy is the same file through another mount.
+    // A sealed copy is the same file, seen through another mount.
     if (a.dev(), a.ino()) == (b.dev(), b.ino()) {
         return Ok(true);
     }

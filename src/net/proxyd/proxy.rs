@@ -1,4 +1,4 @@
-//! The process of the role: what it sets up, and its loop.
+//! The proxy process: its setup and its event loop.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -23,25 +23,26 @@ use crate::base::sys::task::PidFd;
 use crate::net::proxyd::dns::part::{self as dns, NamesPart};
 use crate::net::proxyd::userspace::part::{self, Userspace};
 
-/// The line that the role writes to its standard output when the daemon may speak to it. If the role cannot start, it writes
-/// `error <text>` instead.
+/// The line that the proxy process writes to its standard output when it is ready for the daemon's requests. If it
+/// cannot start, it writes `error <text>` instead.
 pub const READY: &str = "ready\n";
 
-/// The most descriptors that are asked for: the kernel's own limit of a process without a special setting.
+/// Number of descriptors that the process asks for. This is the kernel's own limit for a process without a special
+/// setting.
 const DESCRIPTORS: u64 = 1 << 20;
-/// The number of the loop's own descriptors in tokens.
+/// The part number of the event loop's own descriptors in tokens.
 const LOOP: u8 = 255;
-/// Kind of descriptor of the loop: the watch of the directory, which is ready when a file has gone.
+/// The kind of token for the watch on the directory, which is ready when a file is removed.
 const HOME: u8 = 0;
-/// Kind of descriptor of the loop: the signal TERM at the node's shutdown.
+/// The kind of token for the signal TERM at the node's shutdown.
 const SHUTDOWN: u8 = 1;
-/// Kind of descriptor of the loop: the process that has handed its work over, which is ready when that process has ended.
+/// The kind of token for the process that has handed its work over. It is ready when that process has ended.
 const PREDECESSOR: u8 = 2;
 
-/// The argument after the directory with which the role takes over from the process that has it.
+/// The argument after the directory that makes the process take over from the proxy process of that directory.
 pub const TAKE_OVER: &str = "take-over";
 
-/// Runs the role. Its arguments are its directory and, at an upgrade, [`TAKE_OVER`].
+/// Runs the proxy process. Its arguments are its directory and, at an upgrade, [`TAKE_OVER`].
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let mut args = args.into_iter();
     let Some(dir) = args.next() else {
@@ -69,13 +70,13 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// Writes a text to the standard output. An error is ignored, because nobody needs to listen.
+/// Writes a text to the standard output. An error is ignored, because the reader may be gone.
 fn say(text: &str) {
     let mut out = io::stdout();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
-/// Replaces standard input and output by `/dev/null`, so that the role does not hold the daemon's pipes open.
+/// Replaces standard input and output by `/dev/null`, so that the process does not hold the daemon's pipes open.
 fn detach() {
     let null = std::fs::OpenOptions::new()
         .read(true)
@@ -87,8 +88,8 @@ fn detach() {
     }
 }
 
-/// Makes the signal TERM a descriptor of the loop. The role does so only if it has left the daemon's cgroup: TERM then
-/// comes from the node's shutdown.
+/// Makes the signal TERM readable from a descriptor of the event loop. This happens only if the process has left the
+/// daemon's cgroup. TERM then comes from the node's shutdown.
 fn shutdown(poller: &Poller) -> io::Result<SignalFd> {
     let mut term = SigSet::empty();
     term.add(Signal::SIGTERM);
@@ -108,21 +109,22 @@ fn of_loop(kind: u8) -> Token {
 }
 
 struct Role {
-    /// The directory; `None` once another role may have it.
+    /// The directory; `None` once another proxy process may have it.
     home: Option<Home>,
     poller: Poller,
     control: Control,
     userspace: Userspace,
     names: NamesPart,
-    /// Version of the table that is in force.
+    /// Version of the configuration in force.
     applied: Option<u64>,
     retired: bool,
-    /// The client of the control socket that has asked for the sockets.
+    /// The client of the control socket that has asked for the sockets with `HandOver`.
     heir: Option<Key>,
-    /// The process that had the sockets before, as long as it has connections. This process outlives that one: this one
-    /// keeps the addresses of those connections, and a process that takes over from this one waits for this one alone.
+    /// The process that had the sockets before, while it still has connections. This process does not end before it,
+    /// because this process keeps the addresses of those connections. So a process that takes over from this one must
+    /// wait only for this one.
     predecessor: Option<PidFd>,
-    /// Descriptor that is readable at the node's shutdown; `None` if a TERM may be meant for the daemon.
+    /// The descriptor that is readable at the node's shutdown; `None` if a TERM could be meant for the daemon.
     _shutdown: Option<SignalFd>,
 }
 
@@ -135,7 +137,7 @@ impl Role {
         Ok(role)
     }
 
-    /// Takes over the work of the process that has the directory. If this fails, that process goes on.
+    /// Takes over the work of the proxy process of a directory. If this fails, that process goes on.
     fn take_over(dir: &Path) -> io::Result<Self> {
         let mut userspace = Userspace::new(dir, raise_descriptors());
         let mut names = NamesPart::default();
@@ -150,14 +152,14 @@ impl Role {
         let home = Home::inherit(dir, lock);
         home.prepare_record()?;
         let mut role = Self::serving(home, userspace, names, Control::prepare)?;
-        // The last step that may fail.
+        // This is the last step that may fail.
         let gift = predecessor.let_go()?;
         role.adopt(gift);
         role.succeed(predecessor.process());
         Ok(role)
     }
 
-    /// Serves clients by the last table, before the daemon has said anything.
+    /// Serves clients with the last table, before the first request of the daemon.
     fn serving(
         home: Home,
         mut userspace: Userspace,
@@ -187,7 +189,7 @@ impl Role {
         })
     }
 
-    /// Goes on with what the other process had beside its sockets.
+    /// Goes on with the UDP clients, DNS connections and affinities of the other process.
     fn adopt(&mut self, mut gift: Gift) {
         let now = Moment::now();
         let flows = gift.take(|handed| &mut handed.flows);
@@ -197,7 +199,8 @@ impl Role {
         self.names.adopt(questioners, now, &self.poller);
     }
 
-    /// Makes the directory this process's. Clients are served from now on, even if the daemon finds the way only later.
+    /// Makes the directory this process's own. If that fails, clients are served all the same, and the daemon reaches
+    /// this process only later.
     fn succeed(&mut self, predecessor: PidFd) {
         if let Some(home) = &self.home {
             let published = home.publish_record();
@@ -214,7 +217,7 @@ impl Role {
         }
     }
 
-    /// True if the role is retired and has nothing left to do.
+    /// Returns true if the process is retired and has nothing left to do.
     fn is_done(&self) -> bool {
         self.retired
             && self.userspace.is_unused()
@@ -262,7 +265,7 @@ impl Role {
         let answer = match request {
             Request::Apply(configuration) => self.apply(&configuration),
             Request::Metrics {} => {
-                // The daemon asks every ten seconds.
+                // The daemon asks for metrics every ten seconds, so this is done regularly.
                 self.userspace.mend();
                 Answer {
                     metrics: Some(self.userspace.metrics()),
@@ -285,12 +288,12 @@ impl Role {
             return refused(RETIRED.into());
         }
         let now = Moment::now();
-        // It claims the addresses that names need, too.
+        // The userspace part comes first. It adds the addresses to the node that the DNS responder binds.
         self.userspace.apply(configuration, now, &self.poller);
         self.names.apply(configuration, now, &self.poller);
         self.userspace.forget_inherited();
         self.names.forget_inherited();
-        // Without it the table counts all the same, until this process ends.
+        // If the table cannot be kept on disk, it is still in force until this process ends.
         if let Some(Err(e)) = self.home.as_ref().map(|h| h.keep(configuration)) {
             eprintln!("cannot keep the table: {e}");
         }
@@ -310,7 +313,7 @@ impl Role {
         }
     }
 
-    /// Gives a client the sockets and the lock, and goes on with them.
+    /// Gives the sockets and the lock to a client, and goes on to use them.
     fn hand_over(&mut self, client: Key) {
         let (answer, descriptors) = match self.offer() {
             Ok((handed, descriptors)) => {
@@ -353,7 +356,7 @@ impl Role {
         }
         let now = Moment::now();
         self.retired = true;
-        // Its files are the other process's; so is its lock, once it is closed here.
+        // The files belong to the other process now. The lock does too, once it is closed here.
         self.home = None;
         let affinities = self.userspace.affinities(now);
         let (flows, of_flows): (Vec<_>, Vec<_>) =
@@ -376,19 +379,19 @@ impl Role {
         if let Some(home) = self.home.take() {
             home.leave();
         }
-        // Before their addresses go.
+        // DNS sockets are closed before their addresses are removed.
         self.names.retire();
         self.userspace.retire();
     }
 
-    /// Makes the directory anew, if another program has removed it or a file of it. If another role has taken the place,
-    /// this role ends with its last connection.
+    /// Makes the directory anew if another program has removed it or one of its files. If another proxy process has
+    /// the directory by then, this one ends with its last connection.
     fn mend(&mut self) {
         let damaged = self.home.as_ref().filter(|home| home.is_damaged());
         let Some(dir) = damaged.map(|home| home.dir().to_owned()) else {
             return;
         };
-        // Its lock would keep us out where only a file is gone.
+        // The lock is released first. If only a file is gone, our own lock would keep us out.
         self.home = None;
         let taken = Home::take(&dir).and_then(|home| {
             let control = Control::listen(&dir, &self.poller)?;
@@ -415,7 +418,7 @@ impl Role {
     }
 }
 
-/// Why a role that has left its place does nothing more.
+/// The error of a proxy process that is retired, for requests that it refuses.
 const RETIRED: &str = "this role is retired: another one has its place";
 
 fn refused(error: String) -> Answer {
@@ -432,12 +435,12 @@ fn given(handed: Handed) -> Answer {
     }
 }
 
-/// Separates this process from the daemon: nothing that ends the daemon ends this process; only [`shutdown`] does. The
-/// kernel kills this process last for want of memory.
+/// Separates this process from the daemon. Nothing that ends the daemon ends this process; only [`shutdown`] does.
+/// When the node runs out of memory, the kernel kills this process last.
 fn leave_the_daemon_behind() -> io::Result<()> {
     let _ = nix::sys::prctl::set_name(c"podprobe-proxy");
     std::env::set_current_dir("/")?;
-    // It is the leader of its session already when a person has started it.
+    // This fails if a person has started the process, because it already leads its session.
     let _ = nix::unistd::setsid();
     crate::base::sys::process::protect_from_the_oom_killer();
     let mut ignored = SigSet::empty();
@@ -448,13 +451,13 @@ fn leave_the_daemon_behind() -> io::Result<()> {
         Signal::SIGQUIT,
         Signal::SIGUSR1,
         Signal::SIGUSR2,
-        // A splice to a closed socket.
+        // A splice to a closed socket sends SIGPIPE.
         Signal::SIGPIPE,
     ]);
     Ok(ignored.thread_block()?)
 }
 
-/// Raises the limit of descriptors as far as the process may, and returns the limit.
+/// Raises the process's limit of descriptors as far as it is allowed, and returns the limit.
 fn raise_descriptors() -> u64 {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((1024, 1024));
     for wanted in [DESCRIPTORS, hard] {

@@ -1,16 +1,17 @@
-//! Places for connections and flows, with queues that cost no memory of their own.
+//! A slab of connections and UDP clients, with queues that need no memory of their own.
 //!
-//! Invariants: a key leads to what was inserted with it or to nothing, also after its place was given to another. An
-//! entry is in at most one [`Queue`], and its owner knows in which; it must leave the queue before it is removed.
+//! Invariants: a key leads to the entry that was inserted with it, or to nothing, even after its index is used again.
+//! An entry is in at most one [`Queue`], and the caller knows in which. The caller must dequeue an entry before
+//! removing it.
 
 const NONE: u32 = u32::MAX;
 
-/// The name of an entry.
+/// The key of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
-    /// The entry's place.
+    /// The entry's index in the slab.
     pub index: u32,
-    /// Number that tells the entry from other entries that had the place.
+    /// A number that distinguishes the entry from earlier and later ones with the same index.
     pub generation: u16,
 }
 
@@ -20,11 +21,11 @@ struct Entry<T> {
     generation: u16,
     queued: bool,
     previous: u32,
-    /// The next entry in the queue, or in a free place the next free place.
+    /// The next entry in the queue. In a free place, it is the next free place.
     next: u32,
 }
 
-/// Entries in places that are used again.
+/// A list of entries. The index of a removed entry is used again.
 #[derive(Debug)]
 pub struct Slab<T> {
     entries: Vec<Entry<T>>,
@@ -32,7 +33,7 @@ pub struct Slab<T> {
     len: usize,
 }
 
-/// Entries of a slab in an order.
+/// An ordered list of entries of a slab.
 #[derive(Clone, Copy, Debug)]
 pub struct Queue {
     first: u32,
@@ -59,12 +60,12 @@ impl<T> Default for Slab<T> {
 }
 
 impl<T> Slab<T> {
-    /// Returns how many entries there are.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// True if there is no entry.
+    /// Returns true if there is no entry.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -105,7 +106,7 @@ impl<T> Slab<T> {
         (entry.generation == key.generation).then_some(entry.value.as_mut())?
     }
 
-    /// Takes an entry out.
+    /// Removes an entry and returns it, if it is still there.
     pub fn remove(&mut self, key: Key) -> Option<T> {
         let entry = self.entries.get_mut(key.index as usize)?;
         if entry.generation != key.generation {
@@ -130,7 +131,7 @@ impl<T> Slab<T> {
         })
     }
 
-    /// Puts an entry, which is in no queue, at the end of one.
+    /// Adds an entry at the end of a queue. Does nothing if the entry is already in a queue.
     pub fn enqueue(&mut self, queue: &mut Queue, key: Key) {
         if self.get(key).is_none() || self.entries[key.index as usize].queued {
             return;
@@ -145,7 +146,7 @@ impl<T> Slab<T> {
         queue.last = key.index;
     }
 
-    /// Takes an entry out of the queue that it is in.
+    /// Takes an entry out of its queue.
     pub fn dequeue(&mut self, queue: &mut Queue, key: Key) {
         if self.get(key).is_none() || !self.entries[key.index as usize].queued {
             return;

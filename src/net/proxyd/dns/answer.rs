@@ -1,4 +1,4 @@
-//! The choice of an answer to a query: from the zone, or by other resolvers.
+//! The choice of the answer to a query: from the zone, or from other resolvers.
 
 use domain::base::iana::{Rcode, Rtype};
 
@@ -6,32 +6,32 @@ use super::message::{Query, Reply};
 use super::record::{Data, OwnedName, Records, TTL};
 use super::zone::{Choice, Found, Zone};
 
-/// How many names may stand for one another before an answer.
+/// Largest number of aliases that are followed for one answer.
 const MOST_ALIASES: usize = 10;
 
-/// Decision about a query: a reply, or a question to other resolvers.
+/// The decision about a query: a reply, or a question to other resolvers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Send this answer.
     Reply(Reply),
     /// Ask other resolvers, which may know the answer.
     Ask {
-        /// The name to ask for: the query's name, or the name to which the last of `aliases` leads.
+        /// The name to ask for. It is the query's name, or the target of the last of `aliases`.
         name: OwnedName,
-        /// CNAME records that go before the other resolver's answer.
+        /// CNAME records that stand before the other resolver's answer.
         aliases: Vec<Records>,
     },
 }
 
-/// The smallest record: a pointer to its name, type, class, time, length, and an IPv4 address.
+/// Size in bytes of the smallest record: a pointer to its name, type, class, time, length, and an IPv4 address.
 const SMALLEST: usize = 16;
 
-/// Answers a query from the zone as far as it knows, for a client that takes `limit` bytes. `turn` rotates the order of
-/// records.
+/// Answers a query from the zone, as far as the zone has the name. The client takes `limit` bytes. `turn` rotates the
+/// order of records.
 pub fn answer(query: &Query, zone: &Zone, limit: usize, turn: usize) -> Verdict {
     let mut name = query.name.clone();
     let mut aliases = Vec::new();
-    // One more than can fit, so that the answer says that it was cut.
+    // This is one record more than can fit, so that a longer answer is marked as truncated.
     let most = limit / SMALLEST + 1;
     let choice = Choice { turn, most };
     loop {

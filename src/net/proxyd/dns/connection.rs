@@ -1,7 +1,8 @@
-//! A client's TCP connection: questions one after the other, answers as they come (RFC 7766).
+//! A client's TCP connection: questions come one after the other, and answers are sent as they are ready (RFC 7766).
 //!
-//! Invariants: what it keeps is bounded. A client that does not read its answers, or has many questions waiting, is not read
-//! from. It lives for [`IDLE`] after its last whole question or answer, however many single bytes it sends.
+//! Invariants: the bytes that it keeps are bounded. A client that does not read its answers, or has many questions
+//! waiting, is not read from. The connection lives for [`IDLE`] after its last whole question or answer, however many
+//! single bytes the client sends.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, TcpStream};
@@ -14,27 +15,28 @@ use crate::base::clock::Moment;
 
 use super::frames::{Frames, framed};
 
-/// How long a connection may be idle.
+/// Longest time for which a connection may be idle.
 pub const IDLE: Duration = Duration::from_secs(10);
-/// The largest question: a name, EDNS and a signature are far below.
+/// Largest question in bytes. A name with EDNS and a signature is far smaller.
 const LARGEST_QUESTION: usize = 4096;
-/// How many questions may wait for other resolvers.
+/// Largest number of questions of a connection that may wait for other resolvers.
 const MOST_WAITING: usize = 8;
-/// Bytes that may wait for the client while the connection is still read from.
+/// Number of bytes that may wait for the client before the connection is no longer read from.
 const MOST_UNREAD: usize = 16 * 1024;
-/// Bytes that may wait for the client at all: a few of the largest answers, to questions that it asked before.
+/// Number of bytes that may wait for the client before the connection is closed. This is room for a few of the largest
+/// answers, to questions that the client has already asked.
 const FAR_TOO_MUCH_UNREAD: usize = 192 * 1024;
 
-/// The connection is over: broken, or against the rules.
+/// The error that the connection is over: it is broken, or the client has broken the rules.
 #[derive(Debug)]
 pub struct Over;
 
-/// See the module.
+/// A client's TCP connection.
 pub struct Connection {
     stream: TcpStream,
     /// The client's address.
     pub from: IpAddr,
-    /// When the connection has done nothing for too long.
+    /// The moment at which the connection has been idle for too long.
     pub until: Moment,
     /// The events for which the poller watches the connection.
     pub interest: EpollFlags,
@@ -45,7 +47,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Returns the connection of a stream that has just been accepted. The stream does not block.
+    /// Makes the connection of a stream that has just been accepted. The stream is non-blocking.
     pub fn new(stream: TcpStream, from: IpAddr, now: Moment) -> Self {
         Self {
             stream,
@@ -59,13 +61,13 @@ impl Connection {
         }
     }
 
-    /// True if every question that has begun to come has been answered.
+    /// Returns true if no question is unfinished, unanswered or unsent.
     pub fn is_quiet(&self) -> bool {
         let nothing_waits = self.waiting == 0 && self.unsent.is_empty();
         nothing_waits && self.frames.is_empty() && !self.has_ended
     }
 
-    /// Returns the stream of the connection, for another process.
+    /// Returns the stream of the connection, to hand it over to another process.
     pub fn into_stream(self) -> TcpStream {
         self.stream
     }
@@ -74,7 +76,7 @@ impl Connection {
         self.waiting < MOST_WAITING && self.unsent.len() < MOST_UNREAD
     }
 
-    /// Returns the events for which the connection waits.
+    /// Returns the poll events for which the connection waits.
     pub fn wants(&self) -> EpollFlags {
         let mut wants = EpollFlags::empty();
         wants.set(EpollFlags::EPOLLIN, self.has_room() && !self.has_ended);
@@ -82,12 +84,12 @@ impl Connection {
         wants
     }
 
-    /// True if the client has asked its last question and has all answers.
+    /// Returns true if the client has closed its side and has all answers.
     pub fn is_over(&self) -> bool {
         self.has_ended && self.waiting == 0 && self.unsent.is_empty()
     }
 
-    /// Reads the bytes that have come, at most a buffer full.
+    /// Reads the bytes that have arrived, at most as many as fit into the buffer.
     pub fn fill(&mut self, buffer: &mut [u8]) -> Result<(), Over> {
         if self.has_ended || !self.has_room() {
             return Ok(());
@@ -101,7 +103,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Returns the next question that has come whole, or `None` if there is none or too much waits.
+    /// Returns the next whole question; `None` if there is none, or if too many questions or answers wait.
     pub fn next_question(&mut self, now: Moment) -> Result<Option<Vec<u8>>, Over> {
         if !self.has_room() {
             return Ok(None);
@@ -114,7 +116,7 @@ impl Connection {
         Ok(question)
     }
 
-    /// Adds the answer to a question to what is sent. With `None` the question gets no answer.
+    /// Queues the answer to a question, and sends what the client takes now. With `None` the question gets no answer.
     pub fn answer(&mut self, answer: Option<&[u8]>, now: Moment) -> Result<(), Over> {
         self.waiting = self.waiting.saturating_sub(1);
         if let Some(answer) = answer {
@@ -127,7 +129,7 @@ impl Connection {
         }
     }
 
-    /// Sends what the client takes now.
+    /// Sends as many queued bytes as the client takes now.
     pub fn flush(&mut self, now: Moment) -> Result<(), Over> {
         let mut sent = 0;
         while sent < self.unsent.len() {

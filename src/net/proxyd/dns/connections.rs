@@ -1,7 +1,7 @@
 //! The TCP connections of all clients.
 //!
-//! Invariants: there are at most [`MOST`] connections. A new one takes the place of the quietest connection of the client
-//! that has the most, so a client that opens many harms itself.
+//! Invariants: there are at most [`MOST`] connections. A new connection replaces the one that was idle longest of the
+//! client with the most connections, so a client that opens many harms itself.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -10,10 +10,10 @@ use crate::base::clock::Moment;
 
 use super::connection::Connection;
 
-/// How many connections there may be.
+/// Largest number of connections.
 pub const MOST: usize = 64;
 
-/// See the module.
+/// The TCP connections of all clients, by key.
 #[derive(Default)]
 pub struct Connections {
     all: HashMap<u64, Connection>,
@@ -21,7 +21,7 @@ pub struct Connections {
 }
 
 impl Connections {
-    /// Returns the connection of this key.
+    /// Returns the connection with this key, if it exists.
     pub fn get_mut(&mut self, key: u64) -> Option<&mut Connection> {
         self.all.get_mut(&key)
     }
@@ -34,34 +34,34 @@ impl Connections {
         key
     }
 
-    /// Removes a connection that is over, and returns it.
+    /// Removes a connection and returns it.
     pub fn remove(&mut self, key: u64) -> Option<Connection> {
         self.all.remove(&key)
     }
 
-    /// True if there is no connection.
+    /// Returns true if there is no connection.
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
-    /// Returns the keys of the connections that ask nothing now.
+    /// Returns the keys of the connections that have no open question.
     pub fn quiet(&self) -> Vec<u64> {
         let quiet = self.all.iter().filter(|(_, c)| c.is_quiet());
         quiet.map(|(key, _)| *key).collect()
     }
 
-    /// Returns when the first connection has done nothing for too long.
+    /// Returns the moment at which the first connection will have been idle for too long.
     pub fn deadline(&self) -> Option<Moment> {
         self.all.values().map(|c| c.until).min()
     }
 
-    /// Returns the keys of the connections that have done nothing for too long.
+    /// Returns the keys of the connections that have been idle for too long.
     pub fn idle(&self, now: Moment) -> Vec<u64> {
         let idle = self.all.iter().filter(|(_, c)| c.until <= now);
         idle.map(|(key, _)| *key).collect()
     }
 
-    /// Returns the connection that gives way to a new one, or `None` if there are fewer than `MOST`.
+    /// Returns the key of the connection that a new one replaces; `None` if there are fewer than `MOST`.
     pub fn gives_way(&self) -> Option<u64> {
         if self.all.len() < MOST {
             return None;

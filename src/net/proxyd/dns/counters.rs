@@ -1,50 +1,50 @@
-//! What the responder counts.
+//! The responder's counters, for metrics.
 
 use serde::{Deserialize, Serialize};
 
 use crate::base::metrics::{Family, Kind};
 
-/// Names of the codes of answers, by their number.
+/// Names of the response codes, indexed by their number.
 const CODES: [&str; 6] = [
     "NOERROR", "FORMERR", "SERVFAIL", "NXDOMAIN", "NOTIMP", "REFUSED",
 ];
 
-/// The responder's counts since its start. A process of another version may not have all of them.
+/// The responder's counts since its start. A process of another version may lack some of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Counters {
-    /// Questions over UDP.
+    /// Number of questions over UDP.
     pub udp_requests: u64,
-    /// Questions over TCP.
+    /// Number of questions over TCP.
     pub tcp_requests: u64,
-    /// Answers by their code: 0 NOERROR, 1 FORMERR, 2 SERVFAIL, 3 NXDOMAIN, 4 NOTIMP, 5 REFUSED.
+    /// Number of answers by response code: 0 NOERROR, 1 FORMERR, 2 SERVFAIL, 3 NXDOMAIN, 4 NOTIMP, 5 REFUSED.
     pub responses: [u64; 16],
-    /// Answers that say that they were cut short.
+    /// Number of answers that are marked as truncated.
     pub truncated: u64,
-    /// Messages of addresses that get no answers, and their connections.
+    /// Number of messages and connections from addresses that get no answers.
     pub strangers: u64,
-    /// Messages that are no questions.
+    /// Number of messages that are no questions.
     pub ignored: u64,
-    /// Questions that gave way to those of other clients before anybody looked at them.
+    /// Number of questions that were dropped for questions of other clients before they were read.
     pub crowded: u64,
-    /// Answers that the kernel did not take: its queue is full, or the client is gone.
+    /// Number of answers that could not be sent, because the kernel's queue was full or the client was gone.
     pub unsent: u64,
-    /// Connections that gave way to others.
+    /// Number of connections that were closed for other connections.
     pub connections_displaced: u64,
-    /// Questions that other resolvers were asked.
+    /// Number of questions that were forwarded to other resolvers.
     pub forwards: u64,
-    /// Tries of such questions.
+    /// Number of tries of forwarded questions.
     pub forward_tries: u64,
-    /// Tries that nobody answered in time.
+    /// Number of tries that got no answer in time.
     pub forward_timeouts: u64,
-    /// Tries that failed at once, or that a resolver did not want to answer.
+    /// Number of tries that failed at once, or that a resolver refused.
     pub forward_failures: u64,
-    /// Questions that gave way to others.
+    /// Number of forwarded questions that were dropped for others.
     pub forwards_displaced: u64,
 }
 
 impl Counters {
-    /// Counts an answer that goes out.
+    /// Counts an answer that is being sent.
     pub fn answered(&mut self, message: &[u8]) {
         let Some(flags) = message.get(2..4) else {
             return;

@@ -1,7 +1,7 @@
-//! The socket of one try: a question to another resolver.
+//! The socket for one try of a question to another resolver.
 //!
-//! Invariants: each try has a socket of its own, so its port is the kernel's random choice; it is connected, so the kernel
-//! lets only the resolver's own packets in, and says when nothing listens there.
+//! Invariants: each try has a socket of its own, so that the kernel chooses its port at random. The socket is
+//! connected, so that the kernel lets only packets of this resolver in, and reports when nothing listens there.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
@@ -15,16 +15,16 @@ use super::forward::Transport;
 use super::frames::{Frames, framed};
 use super::message::TCP_LIMIT;
 
-/// See the module.
+/// The socket for one try of a question to another resolver.
 pub enum Exchange {
-    /// A datagram was sent.
+    /// The socket of a question that was sent as a datagram.
     Udp(UdpSocket),
-    /// The stream, the bytes of the question that are not sent yet, and the bytes that have come.
+    /// The stream, the bytes of the question that are not sent yet, and the bytes that have arrived.
     Tcp(TcpStream, Vec<u8>, Frames),
 }
 
 impl Exchange {
-    /// Sends the question over a new socket. Bytes that cannot be sent at once go out in [`Self::receive`].
+    /// Opens a socket and sends the question. Bytes that cannot be sent at once are sent by [`Self::receive`].
     pub fn open(to: SocketAddr, transport: Transport, question: &[u8]) -> io::Result<Self> {
         match transport {
             Transport::Udp => {
@@ -40,7 +40,7 @@ impl Exchange {
         }
     }
 
-    /// Returns the events for which the exchange waits.
+    /// Returns the poll events for which the exchange waits.
     pub fn interest(&self) -> EpollFlags {
         match self {
             Self::Tcp(_, unsent, _) if !unsent.is_empty() => EpollFlags::EPOLLOUT,
@@ -48,7 +48,7 @@ impl Exchange {
         }
     }
 
-    /// Returns the next message, or `None` if there is none yet.
+    /// Returns the next message; `None` if there is none yet.
     ///
     /// # Errors
     /// Returns the error if nothing listens at the resolver's address, or if the resolver has closed the connection.
@@ -95,7 +95,7 @@ fn not_yet<T>(error: io::Error) -> io::Result<Option<T>> {
     }
 }
 
-/// Opens a socket that does not block, and connects it. The connect may not have ended at the return.
+/// Opens a non-blocking socket, and connects it. The connect may still be under way when the function returns.
 fn connected(to: SocketAddr, kind: SockType) -> io::Result<OwnedFd> {
     let family = match to {
         SocketAddr::V4(_) => AddressFamily::Inet,

@@ -1,9 +1,9 @@
-//! Questions that other resolvers are asked: their tries, their limits, and what the clients get in the end.
+//! Questions that are forwarded to other resolvers: their tries, their limits, and the answers for the clients.
 //!
-//! Invariants: every question ends in one answer, at the latest [`TOTAL`] after it was asked. At most [`MOST`] questions
-//! wait at a time, [`MOST_STREAMS`] of them over TCP. One more takes the place of the oldest question of the client that has
-//! the most, so a client that floods harms itself. An answer counts only if it comes from the resolver that was asked, to
-//! the socket of this try, with its number and its question.
+//! Invariants: every question ends with one answer, at the latest [`TOTAL`] after it was asked. At most [`MOST`]
+//! questions wait at a time, [`MOST_STREAMS`] of them over TCP. A further question replaces the oldest question of the
+//! client that has the most, so a client that floods harms itself. An answer counts only if it comes from the resolver
+//! that was asked, on the socket of this try, with the same ID and the same question.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -19,59 +19,59 @@ use super::record::{OwnedName, Records};
 use super::reply::Answered;
 use super::upstreams::Upstreams;
 
-/// How many questions may wait at a time.
+/// Largest number of questions that wait at a time.
 pub const MOST: usize = 512;
-/// How long one try waits.
+/// Longest time that a try waits for its answer.
 pub const TRY: Duration = Duration::from_secs(2);
-/// How long a question waits in all.
+/// Longest time that a question waits in all.
 pub const TOTAL: Duration = Duration::from_secs(5);
 
-/// How many questions may be asked over TCP at a time: their answers are large.
+/// Largest number of questions over TCP at a time. They are few because their answers are large.
 pub const MOST_STREAMS: usize = 64;
 
-/// How a resolver is asked.
+/// The transport of a question to a resolver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
-    /// By one datagram each way.
+    /// UDP: one datagram each way.
     Udp,
-    /// By a connection, for answers that do not fit into a datagram.
+    /// TCP, for answers that do not fit into a datagram.
     Tcp,
 }
 
-/// A question for other resolvers.
+/// A client's question for other resolvers.
 #[derive(Clone, Debug)]
 pub struct Question<C> {
-    /// The client that gets the answer, as the caller names it.
+    /// The client that gets the answer, under the caller's name for it.
     pub client: C,
     /// The client's address.
     pub from: IpAddr,
     /// The client's question.
     pub query: Query,
-    /// How many bytes of answer the client takes.
+    /// The largest answer that the client takes, in bytes.
     pub limit: usize,
-    /// True if the client takes an answer of any size. An answer that was cut short is then fetched whole, over TCP.
+    /// True if the client takes an answer of any size. A truncated answer is then fetched whole, over TCP.
     pub whole: bool,
     /// The name for which other resolvers are asked.
     pub name: OwnedName,
-    /// CNAME records that go before the other resolver's answer.
+    /// CNAME records that stand before the other resolver's answer.
     pub aliases: Vec<Records>,
 }
 
-/// A step that the caller takes for a question.
+/// An action that the caller must carry out for a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step<C> {
-    /// Ask, over a new socket in place of the one that this question had.
+    /// Send the question, over a new socket that replaces the question's last one.
     Send {
         /// Key of the question.
         key: u64,
         /// The resolver to ask.
         upstream: SocketAddr,
-        /// Datagram or connection.
+        /// UDP or TCP.
         transport: Transport,
         /// The bytes of the question to send.
         bytes: Vec<u8>,
     },
-    /// The question is over.
+    /// Give the answer to the client. The question is over.
     Done {
         /// Key of the question.
         key: u64,
@@ -90,31 +90,31 @@ struct Waiting<C> {
     transport: Transport,
     id: u16,
     tried: Vec<SocketAddr>,
-    /// The answer for the client from the last resolver that could not answer.
+    /// The relayed answer of the last resolver that refused or failed.
     refusal: Option<Vec<u8>>,
 }
 
-/// Counts of what has happened, for metrics.
+/// Counts of forwarded questions, for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Questions for other resolvers.
+    /// Number of forwarded questions.
     pub questions: u64,
-    /// Tries of such questions, the first try of each included.
+    /// Number of tries. The first try of each question counts too.
     pub tries: u64,
-    /// Tries that nobody answered in time.
+    /// Number of tries that got no answer in time.
     pub timeouts: u64,
-    /// Tries that failed at once, or that a resolver did not want to answer.
+    /// Number of tries that failed at once, or that a resolver refused.
     pub failures: u64,
-    /// Questions that gave way to others.
+    /// Number of questions that were dropped for others.
     pub displaced: u64,
 }
 
-/// See the module.
+/// The questions that wait for other resolvers. `C` identifies a client.
 pub struct Forwards<C> {
     upstreams: Upstreams,
     waiting: BTreeMap<u64, Waiting<C>>,
     due: BTreeSet<(Moment, u64)>,
-    /// How many questions each client has waiting; never 0.
+    /// Number of waiting questions of each client, never 0.
     by_client: HashMap<IpAddr, usize>,
     next_key: u64,
     tally: Tally,
@@ -144,22 +144,22 @@ impl<C> Forwards<C> {
         self.tally
     }
 
-    /// Returns how many questions wait.
+    /// Returns the number of waiting questions.
     pub fn len(&self) -> usize {
         self.waiting.len()
     }
 
-    /// True if no question waits.
+    /// Returns true if no question waits.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Returns when [`Self::expire`] is wanted.
+    /// Returns the moment at which [`Self::expire`] must be called.
     pub fn deadline(&self) -> Option<Moment> {
         self.due.first().map(|(due, _)| *due)
     }
 
-    /// Begins a new question. `id` is random.
+    /// Begins to forward a question. `id` is a random ID for its first try.
     pub fn ask(&mut self, question: Question<C>, id: u16, now: Moment) -> Vec<Step<C>> {
         let key = self.next_key;
         self.next_key += 1;
@@ -187,8 +187,8 @@ impl<C> Forwards<C> {
         steps
     }
 
-    /// Takes a message that has come to the socket of a question. Returns no step if it is not the answer to this question,
-    /// or if the question no longer waits.
+    /// Takes a message that has arrived on the socket of a question. `id` is a random ID for a further try. Returns no
+    /// step if the message is not the answer, or if the question no longer waits.
     pub fn answered(&mut self, key: u64, bytes: &[u8], id: u16, now: Moment) -> Vec<Step<C>> {
         let Some(waiting) = self.waiting.get(&key) else {
             return Vec::new();
@@ -227,7 +227,7 @@ impl<C> Forwards<C> {
         }]
     }
 
-    /// Goes on with a question whose socket has failed.
+    /// Goes on with a question after its socket has failed. `id` is a random ID for the next try.
     pub fn failed(&mut self, key: u64, id: u16, now: Moment) -> Option<Step<C>> {
         let waiting = self.take(key)?;
         self.tally.failures += 1;
@@ -235,7 +235,8 @@ impl<C> Forwards<C> {
         Some(self.again(key, waiting, true, id, now))
     }
 
-    /// Ends the tries that have waited too long, and returns the next step of each. `random` gives the numbers of new tries.
+    /// Ends the tries that have waited too long, and returns the next step for each. `random` gives the IDs of new
+    /// tries.
     pub fn expire(&mut self, now: Moment, mut random: impl FnMut() -> u16) -> Vec<Step<C>> {
         let mut steps = Vec::new();
         while let Some((_, key)) = self.due.first().copied().filter(|(due, _)| *due <= now) {
@@ -249,8 +250,8 @@ impl<C> Forwards<C> {
         steps
     }
 
-    /// Begins the next try, or ends the question. After a refusal the same resolver is not asked again, because its answer
-    /// would be the same.
+    /// Begins the next try, or ends the question. After a refusal the same resolver is not asked again, because its
+    /// answer would be the same.
     fn again(
         &mut self,
         key: u64,
@@ -323,7 +324,7 @@ impl<C> Forwards<C> {
         Some(waiting)
     }
 
-    /// Ends the oldest question of a client for which `is_one` is true.
+    /// Drops the oldest question of a client for which `is_one` is true. That question gets an answer with an error.
     fn displace(&mut self, from: IpAddr, is_one: impl Fn(&Waiting<C>) -> bool) -> Option<Step<C>> {
         let mut oldest_first = self.waiting.iter();
         let key = *oldest_first
@@ -335,7 +336,8 @@ impl<C> Forwards<C> {
     }
 }
 
-/// Ends a question that has no answer: the client gets the refusal of a resolver, if there is one, else SERVFAIL.
+/// Ends a question that has no answer. The client gets the refusal of a resolver, if there is one, and otherwise
+/// SERVFAIL.
 fn fail<C>(key: u64, question: Question<C>, refusal: Option<Vec<u8>>) -> Step<C> {
     let bytes = refusal.unwrap_or_else(|| {
         let reply = Reply::error(Rcode::SERVFAIL);

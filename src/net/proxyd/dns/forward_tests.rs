@@ -40,7 +40,7 @@ fn asked(client: u32, from: u8, whole: bool) -> Question<u32> {
     }
 }
 
-/// Key, resolver, transport and bytes of a step that asks.
+/// Returns the key, resolver, transport and bytes of a step that sends a question.
 #[track_caller]
 fn sent(step: &Step<u32>) -> (u64, SocketAddr, Transport, Vec<u8>) {
     match step {
@@ -54,7 +54,7 @@ fn sent(step: &Step<u32>) -> (u64, SocketAddr, Transport, Vec<u8>) {
     }
 }
 
-/// Client and code of a step that ends a question.
+/// Returns the client and the response code of a step that ends a question.
 #[track_caller]
 fn done(step: &Step<u32>) -> (u32, Rcode) {
     match step {
@@ -67,7 +67,7 @@ fn done(step: &Step<u32>) -> (u32, Rcode) {
     }
 }
 
-/// The answer to a question that was sent, with these flags and this code.
+/// Makes the answer to the question `sent`, with these flags and this response code.
 fn reply(sent: &[u8], flags: u8, rcode: u8) -> Vec<u8> {
     let mut bytes = sent.to_vec();
     bytes[2] |= 0x80 | flags;
@@ -76,7 +76,7 @@ fn reply(sent: &[u8], flags: u8, rcode: u8) -> Vec<u8> {
 }
 
 const CUT: u8 = 2;
-/// Where the question of [`asked`] ends: a header, the name, type and class.
+/// Number of bytes up to the end of the question of [`asked`]: header, name, type and class.
 const QUESTION_END: usize = 12 + 13 + 4;
 
 #[test]
@@ -116,7 +116,7 @@ fn a_resolver_that_is_silent_gives_way_to_the_next() {
     let second = forwards.expire(at(2_000), || 2);
     let (key, to, _, bytes) = sent(&second[0]);
     assert_eq!((to, &bytes[..2]), (upstream(2), &[0, 2][..]));
-    // The number of the first try is over.
+    // An answer with the ID of the first try no longer counts.
     assert_eq!(
         forwards.answered(key, &reply(&sent(&first[0]).3, 0, 0), 0, at(2_001)),
         []
@@ -186,7 +186,7 @@ fn a_resolver_that_refuses_gives_way_and_its_refusal_counts_in_the_end() {
     assert_eq!(to, upstream(2));
     let end = forwards.answered(key, &reply(&bytes, 0, 5), 3, at(2));
     assert_eq!(done(&end[0]), (5, Rcode::REFUSED));
-    // It is no dead resolver: it answers.
+    // A resolver that refuses is not dead, because it answers.
     let steps = forwards.ask(asked(6, 1, false), 1, at(3));
     assert_eq!(sent(&steps[0]).1, upstream(1));
 }
@@ -201,7 +201,7 @@ fn an_answer_that_was_cut_is_fetched_whole_for_a_client_over_tcp() {
     assert_eq!((to, transport), (upstream(1), Transport::Tcp));
     let end = forwards.answered(key, &reply(&bytes, 0, 0), 3, at(2));
     assert_eq!(done(&end[0]), (5, Rcode::NOERROR));
-    // A client over UDP comes again over TCP.
+    // A client over UDP gets the truncated answer, and will ask again over TCP.
     let first = forwards.ask(asked(6, 1, false), 1, at(3));
     let (key, _, _, bytes) = sent(&first[0]);
     let end = forwards.answered(key, &reply(&bytes, CUT, 0), 3, at(4));
@@ -211,14 +211,14 @@ fn an_answer_that_was_cut_is_fetched_whole_for_a_client_over_tcp() {
     assert!(Message::from_slice(bytes).unwrap().header().tc());
 }
 
-/// The steps that follow a cut answer to a client over TCP.
+/// Returns the steps after a truncated answer to a client over TCP.
 fn cut(forwards: &mut Forwards<u32>, client: u32, from: u8) -> Vec<Step<u32>> {
     let first = forwards.ask(asked(client, from, true), 1, at(0));
     let (key, _, _, bytes) = sent(&first[0]);
     forwards.answered(key, &reply(&bytes, CUT, 0), 2, at(1))
 }
 
-/// The client with the most connections to resolvers gives way, and no other client waits for it.
+/// The client with the most connections to resolvers loses one, and other clients need not wait.
 #[test]
 fn connections_to_resolvers_are_few() {
     let mut forwards = forwards(1);
@@ -236,18 +236,18 @@ fn connections_to_resolvers_are_few() {
     assert_eq!(forwards.tally().displaced, 2);
 }
 
-/// An answer that cannot be read to its end is given to no client: another resolver is asked.
+/// An answer that cannot be read to its end is never relayed. Another resolver is asked instead.
 #[test]
 fn a_broken_answer_is_no_answer() {
     const END: u8 = QUESTION_END as u8;
     let broken: [&[u8]; 4] = [
-        // Its owner's name is a pointer to itself.
+        // The name of the record's owner is a pointer to itself.
         &[0xc0, END, 0, 1, 0, 1, 0, 0, 0, 9, 0, 4, 6, 6, 6, 6],
         // The last bytes of an address are missing.
         &[0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 9, 0, 4, 6],
-        // There is no record.
+        // The announced record is missing.
         &[],
-        // An alias to a pointer to itself.
+        // The alias leads to a pointer to itself.
         &[0xc0, 12, 0, 5, 0, 1, 0, 0, 0, 9, 0, 2, 0xc0, END + 12],
     ];
     for record in broken {
@@ -255,7 +255,7 @@ fn a_broken_answer_is_no_answer() {
         let first = forwards.ask(asked(5, 1, false), 1, at(0));
         let (key, _, _, bytes) = sent(&first[0]);
         let mut answer = reply(&bytes, 0, 0);
-        // One record in place of the options.
+        // The bad record replaces the OPT record.
         answer.truncate(QUESTION_END);
         answer[6..12].copy_from_slice(&[0, 1, 0, 0, 0, 0]);
         answer.extend(record);
@@ -265,7 +265,7 @@ fn a_broken_answer_is_no_answer() {
         let end = forwards.answered(key, &answer, 3, at(2));
         assert_eq!(done(&end[0]), (5, Rcode::SERVFAIL));
 
-        // Of one that says that it was cut, the client gets that and no record.
+        // If a broken answer is marked as truncated, the client gets the mark and no record.
         let first = forwards.ask(asked(6, 1, false), 4, at(3));
         let key = sent(&first[0]).0;
         answer[..2].copy_from_slice(&[0, 4]);
@@ -296,7 +296,7 @@ fn a_client_that_floods_harms_itself() {
         assert_ne!(done(&steps[0]).0, quiet);
         assert_eq!(forwards.len(), MOST);
     }
-    // Another one gets its place at once.
+    // A question of another client gets a place at once.
     let steps = forwards.ask(asked(quiet + 1, 8, false), 1, at(3));
     assert_eq!(done(&steps[0]).1, Rcode::SERVFAIL);
     sent(&steps[1]);

@@ -1,12 +1,13 @@
-//! Messages in a stream: each has its length before it, in two bytes (RFC 1035 4.2.2).
+//! DNS messages in a stream. Two bytes before each message have its length (RFC 1035 4.2.2).
 //!
-//! Invariants: no more bytes are kept than a message of the largest length, and what was read together with its end.
+//! Invariants: no more bytes are kept than one message of the largest length, and the bytes that were read together
+//! with its end.
 
-/// The other side announces a message that is larger than allowed.
+/// The error that the other side announces a message that is larger than allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLarge;
 
-/// The bytes that have come of a stream.
+/// The received bytes of a stream that were not taken yet.
 #[derive(Debug)]
 pub struct Frames {
     bytes: Vec<u8>,
@@ -14,7 +15,7 @@ pub struct Frames {
 }
 
 impl Frames {
-    /// Returns the beginning of a stream of messages, each of at most `most` bytes.
+    /// Starts a stream of messages. Each message may have at most `most` bytes.
     pub fn new(most: usize) -> Self {
         Self {
             bytes: Vec::new(),
@@ -22,17 +23,17 @@ impl Frames {
         }
     }
 
-    /// True if nothing of a message has come.
+    /// Returns true if no byte of a message has arrived.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// Adds bytes that have come.
+    /// Adds bytes that have arrived.
     pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Takes the next whole message, if there is one.
+    /// Takes the next whole message; None if it has not arrived yet.
     pub fn take(&mut self) -> Result<Option<Vec<u8>>, TooLarge> {
         let Some(length) = self.bytes.first_chunk::<2>() else {
             return Ok(None);
@@ -51,7 +52,7 @@ impl Frames {
     }
 }
 
-/// Returns a message with its length before it, or `None` if the message is too long for two bytes of length.
+/// Returns a message with its length before it; `None` if the length does not fit into two bytes.
 pub fn framed(message: &[u8]) -> Option<Vec<u8>> {
     let length = u16::try_from(message.len()).ok()?;
     Some([&length.to_be_bytes()[..], message].concat())

@@ -1,4 +1,4 @@
-//! Bytes that nobody meant: from a fixed seed, so that a failure comes again.
+//! Tests with broken messages. They come from a fixed seed, so that a failure can be repeated.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::frames::Frames;
 use super::message::{Received, UDP_LIMIT, read};
 use super::wire_tests::{question, zone};
 
-/// Not random to anybody who knows the seed.
+/// A generator of pseudo-random numbers.
 struct Numbers(u64);
 
 impl Numbers {
@@ -26,7 +26,7 @@ impl Numbers {
         (0..length).map(|_| self.below(256) as u8).collect()
     }
 
-    /// The bytes with some of them changed, cut off, doubled, or turned into pointers.
+    /// Returns the bytes with some of them changed, cut off, doubled, or turned into pointers.
     fn mutated(&mut self, bytes: &[u8]) -> Vec<u8> {
         let mut bytes = bytes.to_vec();
         for _ in 0..=self.below(4) {
@@ -56,7 +56,7 @@ fn seeds() -> Vec<Vec<u8>> {
         question("10-244-0-1.shop.pod.cluster.local", 28, &[]),
         question("example.org", 255, &[opt]),
     ];
-    // An answer with a pointer in its data.
+    // This answer has a pointer in its data.
     let mut answer = question("example.org", 1, &[]);
     answer[2] = 0x80;
     answer[7] = 2;
@@ -66,7 +66,7 @@ fn seeds() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// Some bytes: random, or nearly right.
+/// Returns bytes that are random, or a mutation of a seed.
 fn some(numbers: &mut Numbers, seeds: &[Vec<u8>]) -> Vec<u8> {
     match numbers.below(4) {
         0 => numbers.bytes(600),
@@ -142,7 +142,7 @@ fn no_bytes_of_a_resolver_do_harm() {
         let bytes = match numbers.below(8) {
             0 => some(&mut numbers, &seeds),
             _ => {
-                // What is behind the question; else nearly nothing would be read.
+                // Only the bytes after the question are changed. Otherwise nearly no answer would match its question.
                 let rest = numbers.mutated(&answer[29..]);
                 [&answer[..29], &rest].concat()
             }

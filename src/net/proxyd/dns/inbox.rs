@@ -1,19 +1,19 @@
-//! Questions that have come as datagrams and wait for their turn.
+//! Datagrams of clients that wait for their turn.
 //!
-//! Invariants: pure. At most [`MOST`] questions wait. Each client gets its turn after every other client that waits,
-//! whatever it sends. If there is no room, the newest question of the client that has the most gives way, so a client
-//! that floods harms itself.
+//! Invariants: pure. At most [`MOST`] questions wait. Each client gets its turn after every other waiting client,
+//! whatever it sends. If there is no room, the newest question of the client with the most questions is dropped, so a
+//! client that floods harms itself.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 
-/// How many questions wait at a time: more than the socket of a node has room for by default.
+/// Largest number of waiting questions. This is more than a socket holds with the kernel's default buffer.
 pub const MOST: usize = 512;
 
 /// A datagram of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Datagram {
-    /// The listener that got the datagram.
+    /// The index of the listener that received the datagram.
     pub listener: usize,
     /// The client's address and port.
     pub from: SocketAddr,
@@ -21,23 +21,23 @@ pub struct Datagram {
     pub bytes: Vec<u8>,
 }
 
-/// See the module.
+/// The waiting datagrams of all clients, and the order of turns.
 #[derive(Debug, Default)]
 pub struct Inbox {
-    /// The questions of each client, oldest first; no queue is empty.
+    /// The questions of each client, the oldest first. No queue is empty.
     by_client: HashMap<IpAddr, VecDeque<Datagram>>,
-    /// Each client that waits, once; the next one first.
+    /// The clients with waiting questions, each once. The client at the front is next.
     turns: VecDeque<IpAddr>,
     len: usize,
 }
 
 impl Inbox {
-    /// True if no question waits.
+    /// Returns true if no question waits.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Takes a datagram. Returns false if this datagram or another one has given way.
+    /// Adds a datagram. Returns false if this datagram or another one was dropped.
     pub fn push(&mut self, datagram: Datagram) -> bool {
         let client = datagram.from.ip();
         let has_room = self.len < MOST;
@@ -53,8 +53,8 @@ impl Inbox {
         has_room
     }
 
-    /// Drops the newest question of the client that has the most. Returns false, and drops
-    /// nothing, if `newcomer` has as many itself.
+    /// Drops the newest question of the client with the most questions. Returns false, and drops nothing, if
+    /// `newcomer` has as many itself.
     fn make_room(&mut self, newcomer: IpAddr) -> bool {
         let most = self.by_client.iter().max_by_key(|(_, all)| all.len());
         let Some((most, count)) = most.map(|(ip, all)| (*ip, all.len())) else {
@@ -67,7 +67,7 @@ impl Inbox {
         if let Some(waiting) = self.by_client.get_mut(&most) {
             waiting.pop_back();
             self.len -= 1;
-            // It has more than another one, so at least one is left, unless the other one has none.
+            // The queue is empty only if every client has one question and `newcomer` has none.
             if waiting.is_empty() {
                 self.by_client.remove(&most);
                 self.turns.retain(|ip| *ip != most);
@@ -76,7 +76,7 @@ impl Inbox {
         true
     }
 
-    /// Takes the next question.
+    /// Takes the next datagram, from the client whose turn it is.
     pub fn pop(&mut self) -> Option<Datagram> {
         let client = self.turns.pop_front()?;
         let waiting = self.by_client.get_mut(&client)?;

@@ -1,7 +1,8 @@
-//! Messages: what a client asks, and the bytes of an answer to it.
+//! DNS messages: the questions of clients, and the bytes of answers.
 //!
-//! Invariants: any bytes are read without a panic. An answer is never larger than its limit: what does not fit is left out
-//! and the answer says so (TC). The question of an answer has the case in which it was asked.
+//! Invariants: any bytes are read without a panic. An answer is never larger than its limit. Records that do not fit
+//! are left out, and the answer is marked as truncated (TC). The question in an answer has the case in which the
+//! client wrote it.
 
 use domain::base::header::Header;
 use domain::base::iana::{Class, Opcode, OptRcode, Rcode, Rtype};
@@ -13,77 +14,77 @@ use domain::base::name::ToName;
 
 use super::record::{OwnedName, Records};
 
-/// The most bytes that an answer over UDP has, and the size that our OPT records name. No packet of that size is fragmented
-/// on the way.
+/// Largest answer over UDP in bytes, and the size in our OPT records. A packet of this size is not fragmented on the
+/// way.
 pub const UDP_LIMIT: usize = 1232;
-/// Bytes of answer over UDP that a client without EDNS takes (RFC 1035 2.3.4).
+/// Largest answer over UDP in bytes for a client without EDNS (RFC 1035 2.3.4).
 const PLAIN_LIMIT: usize = 512;
-/// The largest message over TCP.
+/// Largest message over TCP in bytes.
 pub const TCP_LIMIT: usize = 65_535;
-/// Bytes of an OPT record without options.
+/// Size in bytes of an OPT record without options.
 const OPT_SIZE: usize = 11;
 
-/// Content of a client's OPT record.
+/// The content of a client's OPT record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Edns {
     /// The largest answer over UDP that the client takes, in bytes.
     pub payload: u16,
-    /// True if the client wants DNSSEC records.
+    /// True if the client asks for DNSSEC records.
     pub dnssec_ok: bool,
 }
 
 /// A question that can be answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Query {
-    /// The client's number for the question.
+    /// The client's ID for the question.
     pub id: u16,
-    /// RD, AD and CD, which answers and questions to others repeat.
+    /// The flag RD. Answers and forwarded questions repeat it.
     pub recursion_desired: bool,
-    /// See `recursion_desired`.
+    /// The flag AD. Forwarded questions repeat it.
     pub authentic_data: bool,
-    /// See `recursion_desired`.
+    /// The flag CD. Answers and forwarded questions repeat it.
     pub checking_disabled: bool,
     /// The name, in the case in which the client wrote it.
     pub name: OwnedName,
-    /// The type of records.
+    /// The type of the records that the client asks for.
     pub rtype: Rtype,
-    /// The class. A question that is answered with more than an error has IN.
+    /// The class. It is IN for every question that gets more than an error.
     pub class: Class,
-    /// The client's OPT record, or `None` if the client does not know EDNS.
+    /// The client's OPT record; `None` if the client does not use EDNS.
     pub edns: Option<Edns>,
 }
 
-/// Kind of a client's message.
+/// The result of reading a client's message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Received {
-    /// A question.
+    /// A question that can be answered.
     Query(Query),
-    /// A message that is answered with this error.
+    /// A message that gets this answer with an error.
     Error(Vec<u8>),
-    /// A message that gets no answer: it is too short to have a number, or it is an answer itself. Answering answers would
+    /// A message that gets no answer. It is too short to have an ID, or is an answer itself. Answering answers would
     /// make two responders talk for ever.
     Nothing,
 }
 
-/// Content of the answer to a query.
+/// The content of the answer to a query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
-    /// The code.
+    /// The response code.
     pub rcode: Rcode,
     /// True if this responder is the authority for the name.
     pub authoritative: bool,
-    /// True if more was known than this answer has.
+    /// True if the answer lacks records that are known.
     pub truncated: bool,
-    /// The records that were asked for. Before them come the CNAME records that lead to them.
+    /// The records that the client asked for. The CNAME records that lead to them come first.
     pub answer: Vec<Records>,
-    /// The SOA record of the zone that says that there is no such name or record.
+    /// The SOA record of the zone, if there is no such name or record.
     pub authority: Option<Records>,
     /// Additional records, which may be left out.
     pub extra: Vec<Records>,
 }
 
 impl Reply {
-    /// Returns a reply with a code and nothing else.
+    /// Makes a reply with a response code and nothing else.
     pub fn error(rcode: Rcode) -> Self {
         Self {
             rcode,
@@ -108,7 +109,8 @@ pub fn read(bytes: &[u8]) -> Received {
     if header.opcode() != Opcode::QUERY {
         return bare(header, Rcode::NOTIMP);
     }
-    // A query has one question, and behind it no more than EDNS and a signature. So a crafted one costs little to read.
+    // A query has one question, followed by at most an OPT record and a signature. So a crafted query costs little to
+    // read.
     let counts = message.header_counts();
     let behind = (counts.ancount(), counts.nscount(), counts.arcount());
     if counts.qdcount() != 1 || !matches!(behind, (0, 0, 0..=2)) {
@@ -120,7 +122,7 @@ pub fn read(bytes: &[u8]) -> Received {
     }
 }
 
-/// Returns the query and the version of its EDNS, or `None` if the query cannot be read.
+/// Returns the query and its EDNS version; `None` if the query cannot be read.
 fn query(message: &Message<[u8]>) -> Option<(Query, u8)> {
     let header = message.header();
     let (mut question, _, _, additional) = message.sections().ok()?;
@@ -132,7 +134,7 @@ fn query(message: &Message<[u8]>) -> Option<(Query, u8)> {
         if record.rtype() != Rtype::OPT {
             continue;
         }
-        // RFC 6891 6.1.1: one, of the root.
+        // RFC 6891 6.1.1 allows only one OPT record, and its owner is the root.
         if edns.is_some() || !record.owner().is_root() {
             return None;
         }
@@ -169,7 +171,7 @@ fn judge(query: Query, version: u8) -> Received {
     Received::Error(query.answer(&reply, PLAIN_LIMIT))
 }
 
-/// Returns an error with the header of the question and nothing else, because the bytes behind the header could not be read.
+/// Returns an error with nothing but a header, because the question could not be read.
 fn bare(asked: Header, rcode: Rcode) -> Received {
     let mut bytes = vec![0; 12];
     let header = Header::for_message_slice_mut(&mut bytes);
@@ -181,11 +183,12 @@ fn bare(asked: Header, rcode: Rcode) -> Received {
     Received::Error(bytes)
 }
 
-/// Returns the answer to an unknown version of EDNS: the version that we know, and BADVERS, whose lower bits are 0
-/// (RFC 6891 6.1.3).
+/// Returns the answer to a query with an unknown EDNS version. The answer has the version that we know, and the code
+/// BADVERS, whose lower bits are 0 (RFC 6891 6.1.3).
 fn bad_version(query: &Query) -> Received {
     let mut bytes = query.answer(&Reply::error(Rcode::NOERROR), PLAIN_LIMIT);
-    // The upper bits of the code are the first byte of the OPT record's TTL: four of the last six bytes.
+    // The upper bits of the code are the first byte of the OPT record's TTL. The TTL is the first four of the last six
+    // bytes.
     if let Some(at) = bytes.len().checked_sub(6) {
         bytes[at] = (OptRcode::BADVERS.to_int() >> 4) as u8;
     }
@@ -195,7 +198,7 @@ fn bad_version(query: &Query) -> Received {
 type Target = StaticCompressor<Vec<u8>>;
 
 impl Query {
-    /// Returns how many bytes the client takes over UDP.
+    /// Returns the largest answer that the client takes over UDP, in bytes.
     pub fn udp_limit(&self) -> usize {
         let payload = self.edns.map_or(PLAIN_LIMIT, |e| e.payload.into());
         payload.clamp(PLAIN_LIMIT, UDP_LIMIT)
@@ -213,7 +216,7 @@ impl Query {
         header.set_ra(true);
         header.set_cd(self.checking_disabled);
         header.set_rcode(reply.rcode);
-        // The builder's limit is the first size that is too large.
+        // The builder's limit is the smallest size that is too large.
         builder.set_push_limit(limit.saturating_sub(self.opt_size()) + 1);
         let written = self.sections(builder, reply);
         written.unwrap_or_default()
@@ -229,7 +232,7 @@ impl Query {
         let mut answer = question.answer();
         let mut fits = push(&mut answer, &reply.answer);
         let mut authority = answer.authority();
-        // A client that gets "there is none" without the zone cannot keep it.
+        // A client can cache "no such name" only together with the zone's SOA record.
         fits &= push(&mut authority, reply.authority.as_slice());
         let mut additional = authority.additional();
         if fits {
@@ -242,8 +245,8 @@ impl Query {
         Ok(additional.finish().into_target())
     }
 
-    /// Returns the bytes of a question to another resolver, with number 0. The question asks for this name, and is otherwise
-    /// as the client asked.
+    /// Returns the bytes of a question to another resolver, with the ID 0. The question asks for `name`. Its type and
+    /// flags are those of the client's question.
     pub fn request(&self, name: &OwnedName) -> Vec<u8> {
         let mut builder = builder();
         let header = builder.header_mut();
@@ -278,11 +281,11 @@ impl Query {
 
 fn builder() -> MessageBuilder<Target> {
     let target = StaticCompressor::new(Vec::with_capacity(PLAIN_LIMIT));
-    // A vector takes what it is given.
+    // Writing to a vector cannot fail.
     MessageBuilder::from_target(target).unwrap_or_else(|never| match never {})
 }
 
-/// Writes as many records as fit. Returns false if a record did not fit.
+/// Writes the records up to the first that does not fit. Returns false if a record did not fit.
 fn push(section: &mut impl RecordSectionBuilder<Target>, sets: &[Records]) -> bool {
     let each = sets.iter().flat_map(|r| r.data.iter().map(move |d| (r, d)));
     each.map(|(r, data)| section.push((&r.owner, Class::IN, r.ttl, data)))

@@ -1,7 +1,7 @@
-//! The names of the cluster as a part of the role.
+//! The DNS responder as a part of the proxy process.
 //!
-//! Invariants: an address that cannot be had holds up no other; it is tried again. Names, clients and resolvers may change
-//! at any time; the sockets stay.
+//! Invariants: an address that cannot be bound delays no other address, and is tried again. Names, clients and
+//! resolvers may change at any time; the sockets stay.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
@@ -22,29 +22,29 @@ use crate::net::proxyd::poller::{Part, Poller, Token};
 use crate::net::proxyd::userspace::sockets;
 use crate::net::services::names::Names;
 
-/// The number of this part in tokens.
+/// The number of this part in poller tokens.
 pub const PART: u8 = 2;
-/// Bytes of datagrams that wait in the kernel: about 1,400 questions. A client may send so many while the process does not
-/// run.
+/// Size in bytes of the receive buffer of a UDP socket: room for about 1,400 questions, which may arrive while the
+/// process does not run.
 const ROOM: usize = 512 << 10;
-/// How often an address that could not be had is tried again.
+/// Time between two attempts to bind an address.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// An address on which clients ask.
+/// An address on which the responder should listen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Wanted {
     ip: IpAddr,
-    /// True if a route leads to the address, and no interface has it.
+    /// True if the address is reached by a route, and no interface has it.
     is_routed: bool,
 }
 
-/// See the module.
+/// The DNS responder with its addresses, as a part of the proxy process.
 pub struct NamesPart {
     responder: Responder,
     wanted: Vec<Wanted>,
     not_bound: Vec<NotBound>,
     retry_at: Option<Moment>,
-    /// Sockets of another process that are not wanted yet.
+    /// Inherited sockets of another process that are not in use yet.
     inherited: BTreeMap<(Protocol, SocketAddr), OwnedFd>,
 }
 
@@ -61,12 +61,12 @@ impl Default for NamesPart {
 }
 
 impl NamesPart {
-    /// Serves by this configuration from now on.
+    /// Serves with this configuration from now on.
     pub fn apply(&mut self, configuration: &Configuration, now: Moment, poller: &Poller) {
         let names = configuration.names.clone().unwrap_or_default();
         let wanted = |ip: &IpAddr| Wanted {
             ip: *ip,
-            // Of IPv6 no interface has any that was added for it.
+            // IPv6 addresses are claimed by a local route, and no interface has them.
             is_routed: configuration.is_routed(*ip) || ip.is_ipv6(),
         };
         self.serve(names.addresses.iter().map(wanted).collect(), now, poller);
@@ -83,7 +83,7 @@ impl NamesPart {
         self.bind(now, poller);
     }
 
-    /// Binds the addresses that are wanted and not bound yet.
+    /// Binds the configured addresses that are not bound yet.
     fn bind(&mut self, now: Moment, poller: &Poller) {
         let bound = self.responder.addresses();
         self.not_bound.clear();
@@ -108,7 +108,7 @@ impl NamesPart {
         self.retry_at = (!self.not_bound.is_empty()).then(|| now + RETRY);
     }
 
-    /// Stops answering: another role answers the clients.
+    /// Stops answering, because another proxy process answers the clients.
     pub fn retire(&mut self) {
         for at in self.responder.addresses() {
             self.responder.close_listener(at);
@@ -120,19 +120,19 @@ impl NamesPart {
         self.retry_at = None;
     }
 
-    /// Takes sockets of another process, which are used for the addresses that are wanted, in place of new ones.
+    /// Takes sockets of another process. They are used instead of new sockets for the addresses that are configured.
     pub fn inherit(&mut self, sockets: Vec<(HandedSocket, OwnedFd)>) {
         let sockets = sockets.into_iter();
         self.inherited
             .extend(sockets.map(|(s, fd)| ((s.protocol, s.at), fd)));
     }
 
-    /// Closes the inherited sockets that were not wanted.
+    /// Closes the inherited sockets that were not used.
     pub fn forget_inherited(&mut self) {
         self.inherited.clear();
     }
 
-    /// Returns every socket for clients, for another process.
+    /// Returns every listening socket, to hand it over to another process.
     pub fn to_hand_over(&self) -> Vec<(HandedSocket, BorrowedFd<'_>)> {
         let sockets = self.responder.to_hand_over().into_iter();
         let handed = sockets.map(|(protocol, at, socket)| {
@@ -147,8 +147,8 @@ impl NamesPart {
         handed.collect()
     }
 
-    /// Takes no more questions, because another process has the sockets. Returns the connections that ask nothing now, for
-    /// that process.
+    /// Takes no more questions, because another process has the sockets. Returns the connections that have no open
+    /// question, for that process.
     pub fn let_go(&mut self, now: Moment, poller: &Poller) -> Vec<(IpAddr, OwnedFd)> {
         self.wanted.clear();
         self.not_bound.clear();
@@ -157,13 +157,13 @@ impl NamesPart {
         self.responder.let_go(now, poller.epoll())
     }
 
-    /// Goes on with the connections that the other process gives, after that process has let go.
+    /// Goes on with the connections that the other process has given up.
     pub fn adopt(&mut self, given: Vec<(IpAddr, OwnedFd)>, now: Moment, poller: &Poller) {
         self.responder.adopt(given, now, poller.epoll());
         self.retry_at = (!self.not_bound.is_empty()).then_some(now);
     }
 
-    /// True if no client waits for an answer.
+    /// Returns true if no client waits for an answer.
     pub fn is_unused(&self) -> bool {
         self.responder.is_unused()
     }
@@ -196,7 +196,8 @@ impl NamesPart {
     }
 }
 
-/// Sets the socket's receive buffer to `ROOM`, or to as much as the node allows if the process may not ask for more.
+/// Sets the socket's receive buffer to `ROOM`. A process without the privilege gets the largest buffer that the node
+/// allows.
 fn make_room(udp: &OwnedFd) {
     if setsockopt(udp, sockopt::RcvBufForce, &ROOM).is_err() {
         let _ = setsockopt(udp, sockopt::RcvBuf, &ROOM);

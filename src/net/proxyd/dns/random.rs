@@ -1,8 +1,8 @@
-//! Numbers that nobody can guess.
+//! Random numbers that nobody can guess.
 
 use ring::rand::{SecureRandom, SystemRandom};
 
-/// Source of random numbers, which takes them from the kernel, many at a time.
+/// A source of random numbers. It takes them from the kernel, many at a time.
 pub struct Random {
     source: SystemRandom,
     bytes: [u8; 256],
@@ -20,11 +20,11 @@ impl Default for Random {
 }
 
 impl Random {
-    /// Returns the next number.
+    /// Returns the next random number.
     pub fn next(&mut self) -> u16 {
         if self.used >= self.bytes.len() {
-            // The kernel gives 256 bytes whole from the first second after a boot on (getrandom(2)). Before that the old
-            // ones are used again: the question is then guarded by its port alone.
+            // From the first second after a boot on, the kernel gives all 256 bytes at once (getrandom(2)). Before
+            // that the old bytes are used again, and only the random port protects the question.
             let _ = self.source.fill(&mut self.bytes);
             self.used = 0;
         }

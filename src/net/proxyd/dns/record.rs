@@ -1,4 +1,4 @@
-//! Resource records of our own answers.
+//! Resource records of the responder's own answers.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -10,25 +10,25 @@ use domain::base::wire::{Compose, Composer};
 /// A name that owns its bytes, in the case in which it was written.
 pub type OwnedName = Name<Vec<u8>>;
 
-/// How long clients may keep our answers about the cluster, in seconds: CoreDNS's default.
+/// Time in seconds for which clients may keep answers about the cluster: CoreDNS's default.
 pub const TTL: u32 = 5;
-/// How long clients may keep the version of the schema, which does not change, in seconds.
+/// Time in seconds for which clients may keep the version of the DNS schema, which does not change.
 pub const VERSION_TTL: u32 = 28_800;
 
-/// The data of one record.
+/// The data of a record.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Data {
     /// An IPv4 address.
     A(Ipv4Addr),
     /// An IPv6 address.
     Aaaa(Ipv6Addr),
-    /// The name for which the record's owner stands.
+    /// The target of an alias.
     Cname(OwnedName),
-    /// The name of an address.
+    /// The name that belongs to an address.
     Ptr(OwnedName),
     /// The server that answers for the zone.
     Ns(OwnedName),
-    /// A port and the name of what listens there.
+    /// A port, and the name of the host that listens on it.
     Srv(u16, OwnedName),
     /// A text of one string.
     Txt(&'static str),
@@ -38,15 +38,15 @@ pub enum Data {
         server: OwnedName,
         /// The mailbox of the person who is responsible for the zone.
         mailbox: OwnedName,
-        /// The zone's version, which grows with each change.
+        /// The version of the zone, which grows with each change.
         serial: u32,
     },
-    /// Data of another type, as the bytes came.
+    /// Data of another type, as received.
     Raw(Rtype, Vec<u8>),
 }
 
 impl Data {
-    /// An A or an AAAA record.
+    /// Makes the data of an A or an AAAA record.
     pub fn address(address: IpAddr) -> Self {
         match address {
             IpAddr::V4(a) => Self::A(a),
@@ -60,13 +60,14 @@ impl Data {
 pub struct Records {
     /// The records' name.
     pub owner: OwnedName,
-    /// See [`TTL`].
+    /// Time in seconds for which clients may keep the records, see [`TTL`].
     pub ttl: u32,
     /// The data of the records, at least one.
     pub data: Vec<Data>,
 }
 
-/// Returns the name of these labels before `tail`, or `None` if it would be too long, or if a label is empty or too long.
+/// Returns the name that has these labels before `tail`; `None` if the name would be too long, or if a label is empty
+/// or too long.
 pub fn name_of<'a>(
     labels: impl IntoIterator<Item = &'a [u8]>,
     tail: &OwnedName,
@@ -81,7 +82,7 @@ pub fn name_of<'a>(
     Name::from_octets(bytes).ok()
 }
 
-/// Returns the name that a text means, as in `spec.externalName`: labels joined by dots, perhaps with a dot at the end.
+/// Reads a name from text, as in `spec.externalName`: labels joined by dots, with or without a dot at the end.
 pub fn name_of_text(text: &str) -> Option<OwnedName> {
     let text = text.strip_suffix('.').unwrap_or(text);
     let labels = text.split('.').map(str::as_bytes);
@@ -140,7 +141,7 @@ impl ComposeRecordData for Data {
             } => {
                 target.append_compressed_name(server)?;
                 target.append_compressed_name(mailbox)?;
-                // Refresh, retry, expire, and how long "there is none" counts: CoreDNS's.
+                // The SOA's refresh, retry, expire and negative TTL are CoreDNS's.
                 for number in [*serial, 7_200, 1_800, 86_400, TTL] {
                     number.compose(target)?;
                 }

@@ -1,4 +1,5 @@
-//! Answers of other resolvers: tells whether a message is the answer to our question, and makes the client's answer of it.
+//! Answers of other resolvers. Checks that a message is the answer to our question, and makes the client's answer from
+//! it.
 
 use domain::base::header::Header;
 use domain::base::iana::{Class, Opcode, Rcode, Rtype};
@@ -11,11 +12,11 @@ use domain::rdata::rfc1035::Cname;
 use super::message::{Query, Reply};
 use super::record::{Data, OwnedName, Records};
 
-/// The length of a message's header; the question is behind it.
+/// Length of a message's header in bytes. The question follows it.
 const HEADER: usize = 12;
-/// The most records of a resolver that an answer has behind an alias.
+/// Largest number of a resolver's records that are copied behind an alias.
 const MOST_RECORDS: usize = 500;
-/// Types whose data have no compressed names (RFC 3597 4), so that their bytes mean the same in another message.
+/// Types whose data has no compressed names (RFC 3597 4), so that the bytes mean the same in another message.
 const WITHOUT_NAMES: [Rtype; 6] = [
     Rtype::A,
     Rtype::AAAA,
@@ -25,7 +26,7 @@ const WITHOUT_NAMES: [Rtype; 6] = [
     Rtype::HTTPS,
 ];
 
-/// An answer to a question of ours.
+/// An answer of a resolver to a question of ours.
 pub struct Answered<'m> {
     message: &'m Message<[u8]>,
     /// True if the message can be read to its end.
@@ -33,8 +34,8 @@ pub struct Answered<'m> {
 }
 
 impl<'m> Answered<'m> {
-    /// Reads a message of the resolver that was asked. Returns `None` if it is not the answer to the question of this
-    /// number.
+    /// Reads a message of the resolver that was asked. Returns `None` if it is not the answer to the question with
+    /// this ID, name and type.
     pub fn read(bytes: &'m [u8], id: u16, name: &OwnedName, rtype: Rtype) -> Option<Self> {
         let message = Message::from_slice(bytes).ok()?;
         let header = message.header();
@@ -43,7 +44,7 @@ impl<'m> Answered<'m> {
         for number in [rtype.to_int(), Class::IN.to_int()] {
             asked.extend(number.to_be_bytes());
         }
-        // No byte of a length is a letter, so the name can be compared as text.
+        // No byte of a label's length is a letter, so the name can be compared as text.
         let repeated = bytes.get(HEADER..HEADER + asked.len())?;
         let same = message.header_counts().qdcount() == 1 && asked.eq_ignore_ascii_case(repeated);
         (is_answer && same).then(|| Self {
@@ -52,23 +53,23 @@ impl<'m> Answered<'m> {
         })
     }
 
-    /// Returns the answer's code.
+    /// Returns the answer's response code.
     pub fn rcode(&self) -> Rcode {
         self.message.header().rcode()
     }
 
-    /// True if the answer cannot be read to its end, so that no client can be given it. An answer that was cut short does
-    /// not count as broken, because nothing of it is read.
+    /// Returns true if the answer cannot be read to its end, so that no client may get it. A truncated answer does not
+    /// count as broken, because none of its records are used.
     pub fn is_broken(&self) -> bool {
         !self.is_truncated() && !self.is_whole
     }
 
-    /// True if the resolver knew more than the answer has.
+    /// Returns true if the answer is marked as truncated.
     pub fn is_truncated(&self) -> bool {
         self.message.header().tc()
     }
 
-    /// True if another resolver may know more: this one refused, or failed.
+    /// Returns true if the resolver refused or failed, so that another resolver may know more.
     pub fn is_failure(&self) -> bool {
         [Rcode::SERVFAIL, Rcode::NOTIMP, Rcode::REFUSED].contains(&self.rcode())
     }
@@ -89,7 +90,7 @@ impl<'m> Answered<'m> {
         self.as_the_client_asked(query)
     }
 
-    /// Returns the resolver's bytes with the client's number, and with the question in the case in which the client wrote
+    /// Returns the resolver's bytes with the client's ID, and with the question in the case in which the client wrote
     /// it.
     fn as_the_client_asked(&self, query: &Query) -> Vec<u8> {
         let mut bytes = self.message.as_slice().to_vec();
@@ -101,8 +102,8 @@ impl<'m> Answered<'m> {
         bytes
     }
 
-    /// Returns the aliases, and behind them the answer for the name to which they lead. Returns `None` if that answer cannot
-    /// be read.
+    /// Returns the aliases, followed by the answer for the name that they lead to; `None` if that answer cannot be
+    /// read.
     fn behind(&self, query: &Query, aliases: &[Records]) -> Option<Reply> {
         let mut reply = Reply {
             truncated: self.is_truncated(),
@@ -116,7 +117,7 @@ impl<'m> Answered<'m> {
     }
 }
 
-/// True if each record has an owner and a length that can be read, and each alias has a target.
+/// Returns true if each record has a readable owner and length, and each alias has a target.
 fn is_whole(message: &Message<[u8]>) -> bool {
     message.iter().all(|record| {
         let Ok((record, _)) = record else {
@@ -126,7 +127,7 @@ fn is_whole(message: &Message<[u8]>) -> bool {
     })
 }
 
-/// Copies a record, if it is of the type or an alias. Returns `None` if the record cannot be read.
+/// Copies a record if it has the type `rtype` or is an alias. The outer `None` means that the record cannot be read.
 fn copy(record: ParsedRecord<'_, [u8]>, rtype: Rtype) -> Option<Option<Records>> {
     let data = match record.rtype() {
         Rtype::CNAME => {

@@ -1,8 +1,8 @@
-//! The responder: its sockets, and what happens when one of them is ready.
+//! The responder: its sockets, and what it does when one of them is ready.
 //!
-//! Invariants: nothing blocks, and one call handles a bounded number of packets, so that the other parts of the role get
-//! their turns. An answer that the kernel does not take at once is dropped over UDP: the client asks again. See the module
-//! `dns` for the rest.
+//! Invariants: nothing blocks, and one call handles a bounded number of packets, so that the other parts of the proxy
+//! process get their turns. An answer over UDP that the kernel does not take at once is dropped, because the client
+//! asks again. The module `dns` has the other invariants.
 
 mod streams;
 
@@ -31,44 +31,44 @@ use super::token::Token;
 use super::zone::Zone;
 use streams::PAUSE;
 
-/// How many packets or connections one call handles.
+/// Number of packets or connections that one call handles.
 const A_TURN: usize = 64;
-/// How many datagrams one call takes from the kernel. Taking them costs little, and makes room in the kernel for other
-/// clients.
+/// Number of datagrams that one call takes from the kernel. Taking them costs little, and makes room in the kernel for
+/// other clients.
 const TAKEN: usize = 1024;
-/// Bytes of the buffer for messages. Larger messages of clients and, over UDP, of resolvers are cut off, and then not
-/// understood.
+/// Size in bytes of the buffer for messages. Larger messages of clients and, over UDP, of resolvers are cut off, and
+/// are then not understood.
 const BUFFER: usize = 4096;
 
-/// Where clients ask: one address and port, by both transports. Neither socket blocks.
+/// The UDP and the TCP socket of one address and port. Both are non-blocking.
 pub struct Listener {
-    /// The socket for datagrams.
+    /// The UDP socket.
     pub udp: UdpSocket,
-    /// The socket for connections.
+    /// The TCP listener.
     pub tcp: TcpListener,
 }
 
-/// A [`Listener`]'s sockets.
+/// The sockets of a [`Listener`] that the responder uses.
 struct Place {
     udp: UdpSocket,
-    /// The socket for connections, or `None` if another process takes the clients.
+    /// The TCP listener; `None` if another process accepts the clients.
     tcp: Option<TcpListener>,
 }
 
 /// A client that waits for an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Client {
-    /// A client at this address, which asked through this listener.
+    /// A client over UDP: the index of its listener, and its address.
     Udp(usize, SocketAddr),
-    /// A client with the connection of this key.
+    /// A client over TCP: the key of its connection.
     Tcp(u64),
 }
 
-/// See the module.
+/// The DNS responder: its sockets, its zone, and the questions that wait.
 pub struct Responder {
-    /// The top byte of this part's tokens, shifted into its place.
+    /// The number of this part, shifted into the top byte of a token.
     part: u64,
-    /// The listeners by place. A listener that was closed leaves its place to the next one.
+    /// The listeners by index. The index of a closed listener is used again.
     listeners: Vec<Option<Place>>,
     zone: Zone,
     forwards: Forwards<Client>,
@@ -76,19 +76,19 @@ pub struct Responder {
     inbox: Inbox,
     connections: Connections,
     paused_until: Option<Moment>,
-    /// When the clients that still wait are given up, because another process answers.
+    /// The moment at which the clients that still wait get no answer any more, because another process answers.
     leaves_at: Option<Moment>,
     random: Random,
     turn: usize,
     counters: Counters,
     buffer: Vec<u8>,
-    /// Connections that got an answer of another resolver. They may now have room for their next question.
+    /// Keys of connections that got an answer of another resolver. They may now have room for their next question.
     answered: Vec<u64>,
 }
 
 impl Responder {
-    /// Returns a responder without sockets. Before [`Self::update`] no client gets an answer. `part` goes into the top byte
-    /// of the tokens.
+    /// Makes a responder without sockets. Before [`Self::update`] no client gets an answer. `part` goes into the top
+    /// byte of the tokens.
     pub fn new(part: u8) -> Self {
         Self {
             part: u64::from(part) << 56,
@@ -108,10 +108,10 @@ impl Responder {
         }
     }
 
-    /// Answers on these sockets, too.
+    /// Adds a listener.
     ///
     /// # Errors
-    /// Returns the error if the poller does not take the sockets; they are then closed.
+    /// Returns the error if the sockets cannot be added to the poller. They are then closed.
     pub fn listen_on(&mut self, listener: Listener, poller: &Epoll) -> io::Result<()> {
         let free = self.listeners.iter().position(Option::is_none);
         let at = free.unwrap_or(self.listeners.len());
@@ -132,10 +132,10 @@ impl Responder {
         Ok(())
     }
 
-    /// Stops answering at an address. Its clients that wait for another resolver get no answer. Every question that waits in
+    /// Closes the listener at an address. Its clients that wait for another resolver get no answer. Every question in
     /// the inbox is dropped.
     pub fn close_listener(&mut self, at: SocketAddr) {
-        // Its place is another one's soon.
+        // The index will be used again, and waiting questions would be answered through another listener.
         self.inbox = Inbox::default();
         for place in &mut self.listeners {
             place.take_if(|l| l.udp.local_addr().ok() == Some(at));
@@ -148,7 +148,7 @@ impl Responder {
         open.filter_map(|l| l.udp.local_addr().ok()).collect()
     }
 
-    /// Returns every socket for clients, for another process.
+    /// Returns every listening socket, to hand it over to another process.
     pub fn to_hand_over(&self) -> Vec<(Protocol, SocketAddr, BorrowedFd<'_>)> {
         let mut sockets = Vec::new();
         for place in self.listeners.iter().flatten() {
@@ -160,14 +160,14 @@ impl Responder {
         sockets
     }
 
-    /// Takes no more questions, because another process has the sockets. A client that waits still gets an answer, within
-    /// [`IDLE`]. Returns the connections that ask nothing now. All these sockets leave the poller, which would tell of them
-    /// for as long as the other process lives.
+    /// Takes no more questions, because another process has the sockets. A client that waits still gets its answer
+    /// within [`IDLE`]. Returns the connections that have no open question. All these sockets are removed from the
+    /// poller, which would otherwise report events for as long as the other process has them open.
     pub fn let_go(&mut self, now: Moment, poller: &Epoll) -> Vec<(IpAddr, OwnedFd)> {
         for place in self.listeners.iter_mut().flatten() {
             let _ = poller.delete(&place.udp);
             if let Some(tcp) = place.tcp.take() {
-                // It is not watched while taking connections pauses.
+                // While accepting is paused the listener is not in the poller, and this fails.
                 let _ = poller.delete(&tcp);
             }
         }
@@ -183,19 +183,19 @@ impl Responder {
         given
     }
 
-    /// Goes on with connections that another process has given.
+    /// Goes on with connections that another process has given up.
     pub fn adopt(&mut self, given: Vec<(IpAddr, OwnedFd)>, now: Moment, poller: &Epoll) {
         for (from, stream) in given {
             self.register(Connection::new(stream.into(), from, now), poller);
         }
     }
 
-    /// True if no client waits for an answer.
+    /// Returns true if no client waits for an answer.
     pub fn is_unused(&self) -> bool {
         self.inbox.is_empty() && self.forwards.is_empty() && self.connections.is_empty()
     }
 
-    /// Closes everything. A client that still waits for an answer gets none.
+    /// Closes all sockets. A client that still waits gets no answer.
     pub fn leave(&mut self) {
         self.listeners.clear();
         self.inbox = Inbox::default();
@@ -205,7 +205,7 @@ impl Responder {
         self.leaves_at = None;
     }
 
-    /// Answers by these names, clients and resolvers from now on.
+    /// Uses these names, clients and resolvers from now on.
     pub fn update(&mut self, names: Names) {
         let upstreams = names.upstreams.iter().copied();
         let own = self.addresses();
@@ -214,7 +214,7 @@ impl Responder {
         self.zone = Zone::new(names);
     }
 
-    /// Returns the counts of what has happened so far.
+    /// Returns the counts since the start.
     pub fn counters(&self) -> Counters {
         let tally = self.forwards.tally();
         Counters {
@@ -227,7 +227,7 @@ impl Responder {
         }
     }
 
-    /// Returns when [`Self::expire`] is wanted.
+    /// Returns the moment at which [`Self::expire`] must be called.
     pub fn deadline(&self) -> Option<Moment> {
         let all = [
             self.forwards.deadline(),
@@ -235,14 +235,15 @@ impl Responder {
             self.paused_until,
             self.leaves_at,
         ];
-        // What waits goes on at once, after the other parts had their turns.
+        // Waiting datagrams are handled at once, after the other parts have had their turns.
         if !self.inbox.is_empty() {
             return Some(Moment::default());
         }
         all.into_iter().flatten().min()
     }
 
-    /// Does what is due.
+    /// Handles everything that is due: tries that have timed out, idle connections, a pause that is over, and waiting
+    /// datagrams.
     pub fn expire(&mut self, now: Moment, poller: &Epoll) {
         let random = &mut self.random;
         let steps = self.forwards.expire(now, || random.next());
@@ -298,7 +299,7 @@ impl Responder {
         Ok(())
     }
 
-    /// Takes the datagrams that have come, until there are no more or `TAKEN` have been taken.
+    /// Takes datagrams from the kernel until there are no more, or `TAKEN` have been taken.
     fn receive(&mut self, at: usize) {
         for _ in 0..TAKEN {
             let Some(Some(listener)) = self.listeners.get(at) else {
@@ -306,7 +307,8 @@ impl Responder {
             };
             let (length, from) = match listener.udp.recv_from(&mut self.buffer) {
                 Ok(received) => received,
-                // Nothing is there; or an answer to a client that is gone came back. The next event goes on.
+                // There is no datagram, or an earlier answer has failed because its client is gone. The next event
+                // goes on.
                 Err(_) => return,
             };
             if !self.is_client(from) {
@@ -335,7 +337,7 @@ impl Responder {
     }
 
     fn is_client(&self, from: SocketAddr) -> bool {
-        // An IPv4 address that an IPv6 socket gave is an IPv4 address.
+        // An IPv6 socket gives IPv4 addresses in mapped form.
         let ip = from.ip().to_canonical();
         self.zone.names().clients.iter().any(|c| c.contains(ip))
     }
@@ -418,7 +420,7 @@ impl Responder {
                     });
                     match opened {
                         Ok(exchange) => drop(self.exchanges.insert(key, exchange)),
-                        // The next resolver, of which there are not many.
+                        // Goes on with the next resolver. There are only a few.
                         Err(_) => steps.extend(self.forwards.failed(key, self.random.next(), now)),
                     }
                 }
@@ -455,14 +457,14 @@ impl Responder {
                 }
                 Err(_) => self.fail(key, now),
             };
-            // A message that is not the answer: whoever sent it, the answer may still come.
+            // The message is not the answer. The answer may still come, whoever sent this message.
             if !steps.is_empty() {
                 return self.carry_out(steps, now, poller);
             }
         }
     }
 
-    /// Sends an answer. With `None` the question gets no answer.
+    /// Sends an answer to a client. With `None` the question gets no answer.
     fn send(&mut self, client: Client, answer: Option<&[u8]>, now: Moment, poller: &Epoll) {
         if let Some(bytes) = answer {
             self.counters.answered(bytes);
@@ -487,7 +489,7 @@ impl Responder {
     }
 }
 
-/// True if a resolver is this responder itself. Asking ourselves would go round for ever.
+/// Returns true if a resolver is this responder itself. A question to ourselves would go round for ever.
 fn is_own(own: &[SocketAddr], names: &Names, upstream: SocketAddr) -> bool {
     let ip = upstream.ip().to_canonical();
     let is_ours = names.addresses.contains(&ip);

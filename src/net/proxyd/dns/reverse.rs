@@ -1,4 +1,4 @@
-//! Names of addresses: `4.3.2.1.in-addr.arpa` and its like of IPv6.
+//! Reverse names: `4.3.2.1.in-addr.arpa`, and the names of IPv6 addresses.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -8,19 +8,19 @@ use crate::api::service::Cidr;
 
 use super::record::OwnedName;
 
-/// A name below `in-addr.arpa` or `ip6.arpa`: the beginning of an address.
+/// A name below `in-addr.arpa` or `ip6.arpa`. It stands for the beginning of an address, or for a whole address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reverse {
-    /// The address, with zeroes for the bits that the name does not say.
+    /// The address. The bits that the name does not give are 0.
     pub address: IpAddr,
-    /// How many bits of the address the name says.
+    /// Number of bits of the address that the name gives.
     pub bits: u8,
-    /// True if labels follow that are no part of an address.
+    /// True if the name has further labels that are no part of an address.
     pub longer: bool,
 }
 
 impl Reverse {
-    /// Reads a name in lower case. Returns `None` if it is not a name of addresses.
+    /// Reads a name in lower case. Returns `None` if it is not a reverse name.
     pub fn read(labels: &[&[u8]]) -> Option<Self> {
         match labels {
             [rest @ .., b"in-addr", b"arpa"] => Some(Self::v4(rest)),
@@ -52,24 +52,24 @@ impl Reverse {
         }
     }
 
-    /// Returns the address, if the name is of a whole address and of nothing below it.
+    /// Returns the address if the name is exactly that of a whole address.
     pub fn whole(&self) -> Option<IpAddr> {
         let all = if self.address.is_ipv4() { 32 } else { 128 };
         (self.bits == all && !self.longer).then_some(self.address)
     }
 
-    /// Returns the first of the prefixes below which the name lies.
+    /// Returns the first prefix that contains the name.
     pub fn below<'c>(&self, cidrs: &'c [Cidr]) -> Option<&'c Cidr> {
         cidrs
             .iter()
             .find(|c| self.bits >= c.prefix && c.contains(self.address))
     }
 
-    /// Returns the name of the smallest zone that holds the prefix's part of `name`. The zone has as many labels as say the
-    /// prefix's bits.
+    /// Returns the name of the smallest zone that covers the prefix. The zone is the end of `name`, with enough labels
+    /// for the bits of the prefix.
     pub fn zone_of(&self, cidr: &Cidr, name: &OwnedName) -> OwnedName {
         let step = if self.address.is_ipv4() { 8 } else { 4 };
-        // `in-addr`, `arpa` and the root.
+        // Three labels are always kept: `in-addr` or `ip6`, `arpa`, and the root.
         let keep = usize::from(cidr.prefix.div_ceil(step)) + 3;
         let skip = name.iter().count().saturating_sub(keep);
         let from: usize = name.iter().take(skip).map(|l| l.len() + 1).sum();
@@ -77,7 +77,7 @@ impl Reverse {
     }
 }
 
-/// Reads a number of 0 to 255 without leading zeroes.
+/// Reads a number from 0 to 255 without leading zeroes.
 fn decimal(label: &[u8]) -> Option<u8> {
     let text = std::str::from_utf8(label).ok()?;
     let plain = text.bytes().all(|b| b.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));

@@ -1,24 +1,25 @@
-//! The sockets that the poller's tokens stand for.
+//! The tokens that identify the responder's sockets in the poller.
 
-/// The kind of socket that a token stands for, and which one of them.
+/// A socket of the responder: its kind, and its index or key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Token {
-    /// The datagrams of a listener.
+    /// The UDP socket of a listener.
     Udp(usize),
-    /// The connections of a listener.
+    /// The TCP socket of a listener.
     Listener(usize),
     /// A client's connection.
     Connection(u64),
-    /// A try of a question to others.
+    /// The socket of one try of a forwarded question.
     Exchange(u64),
 }
 
-/// Place of the kind in a token. A token has the part of the role in its top byte, then the kind, then a number.
+/// Position of the kind in a token. The top byte of a token has the part of the proxy process, then comes the kind,
+/// then an index or key.
 const KIND_SHIFT: u32 = 48;
 const NUMBER: u64 = (1 << KIND_SHIFT) - 1;
 
 impl Token {
-    /// Returns the token as a number, without the part of the role.
+    /// Returns the token as a number, without the part of the proxy process.
     pub fn number(self) -> u64 {
         let (kind, number) = match self {
             Self::Udp(at) => (0, at as u64),
@@ -29,7 +30,7 @@ impl Token {
         kind << KIND_SHIFT | number & NUMBER
     }
 
-    /// Reads the number of a token. Returns `None` if its kind is not known.
+    /// Reads a token from a number; `None` if its kind is unknown.
     pub fn read(token: u64) -> Option<Self> {
         let number = token & NUMBER;
         match token >> KIND_SHIFT & 0xff {

@@ -1,26 +1,27 @@
-//! The resolvers of the node: whose turn it is, and which of them do not answer.
+//! The resolvers of the node: which one is asked next, and which ones do not answer.
 //!
-//! Invariants: a resolver that does not answer gets one question each [`DEAD`], and the others get the rest. If none
-//! answers, all are asked, because there is no better resolver.
+//! Invariants: a resolver that does not answer gets one question in each [`DEAD`], and the others get the rest. If
+//! none answers, all are asked, because there is no better resolver.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::base::clock::Moment;
 
-/// How long a resolver that does not answer is left alone.
+/// Time for which a dead resolver gets no question.
 pub const DEAD: Duration = Duration::from_secs(10);
-/// Failures in a row after which a resolver counts as dead. One packet may get lost, but hardly so many in a row.
+/// Number of failures in a row after which a resolver counts as dead. One packet may get lost, but hardly this many in
+/// a row.
 const FAILURES: u32 = 2;
 
 struct Upstream {
     address: SocketAddr,
-    /// Questions in a row that the resolver has not answered.
+    /// Number of questions in a row that the resolver has not answered.
     failures: u32,
     dead_until: Option<Moment>,
 }
 
-/// See the module.
+/// The resolvers of the node, with their failures.
 #[derive(Default)]
 pub struct Upstreams {
     all: Vec<Upstream>,
@@ -28,7 +29,7 @@ pub struct Upstreams {
 }
 
 impl Upstreams {
-    /// Sets the resolvers from now on, without repetitions. A resolver that stays keeps its failures.
+    /// Sets the resolvers from now on, without repetitions. A resolver that was there before keeps its failures.
     pub fn set(&mut self, addresses: impl IntoIterator<Item = SocketAddr>) {
         let mut all: Vec<Upstream> = Vec::new();
         for address in addresses {
@@ -49,7 +50,7 @@ impl Upstreams {
         self.next = 0;
     }
 
-    /// Picks the resolver to ask now, in turn, but none of `tried`.
+    /// Picks the resolver to ask now, in turn; None if all are in `tried`. Dead resolvers are picked last.
     pub fn pick(&mut self, now: Moment, tried: &[SocketAddr]) -> Option<SocketAddr> {
         let count = self.all.len();
         let turns = (0..count).map(|n| (self.next + n) % count);
@@ -59,7 +60,7 @@ impl Upstreams {
         let at = *turns.iter().find(alive).or_else(|| turns.first())?;
         let picked = &mut self.all[at];
         if picked.dead_until.is_some() {
-            // Whether it is back, this question finds out; others need not wait for it.
+            // This question finds out if the resolver answers again. Other questions need not wait for it.
             picked.dead_until = Some(now + DEAD);
         }
         self.next = at + 1;
@@ -74,8 +75,8 @@ impl Upstreams {
         }
     }
 
-    /// Notes that a resolver has not answered. `refused`: the network says that nothing listens there, or the socket has
-    /// failed.
+    /// Notes that a resolver has not answered. `refused` is true if the network reports that nothing listens there, or
+    /// if the socket has failed.
     pub fn failed(&mut self, address: SocketAddr, refused: bool, now: Moment) {
         if let Some(upstream) = self.of(address) {
             upstream.failures += 1;
@@ -129,7 +130,7 @@ mod tests {
         check(&mut upstreams, at(0), &[1, 2, 3]);
         upstreams.failed(address(2), false, at(1));
         check(&mut upstreams, at(10), &[1, 3, 1]);
-        // One question finds out, the others do not wait for it.
+        // One question finds out if the resolver answers again. The others do not wait for it.
         check(&mut upstreams, at(11), &[2, 3, 1, 3]);
         upstreams.answered(address(2));
         check(&mut upstreams, at(11), &[1, 2, 3]);
@@ -143,7 +144,7 @@ mod tests {
         for n in [2, 3] {
             upstreams.failed(address(n), true, at(0));
         }
-        // None is known to answer: all are asked.
+        // No resolver is known to answer, so all are asked.
         check(&mut upstreams, at(0), &[3, 1, 2]);
     }
 

@@ -1,4 +1,4 @@
-//! The ways from the name of a service to addresses and ports, and the names of endpoints.
+//! The ways that lead from a service's name to addresses and ports, and the names of endpoints.
 
 use std::net::IpAddr;
 
@@ -7,17 +7,17 @@ use crate::net::services::names::{EndpointNames, NamedPort};
 
 use super::record::Data;
 
-/// A way from a name to an address, perhaps with a port.
+/// An address that a name leads to, with a port if the service has ports.
 pub struct Way<'z> {
-    /// The port, or `None` for a service without ports.
+    /// The port; `None` for a service without ports.
     pub port: Option<&'z NamedPort>,
     pub address: IpAddr,
-    /// The first label of an endpoint's own name.
+    /// The endpoint whose name leads to this address; `None` for a cluster IP.
     pub endpoint: Option<&'z EndpointNames>,
 }
 
-/// Returns at most `most` addresses, each once. The iterator gives an address once for each of several ports. These follow
-/// one another, except where the turn began.
+/// Returns at most `most` addresses, each once. The iterator repeats an address for each of its ports. The repetitions
+/// follow one another, except at the place where the rotation has cut the list.
 pub fn without_repetitions(addresses: impl Iterator<Item = Data>, most: usize) -> Vec<Data> {
     let mut all: Vec<Data> = Vec::new();
     for address in addresses {
@@ -57,7 +57,7 @@ pub fn endpoint_ways(endpoints: &[EndpointNames]) -> Vec<Way<'_>> {
     each.collect()
 }
 
-/// Returns each port, or `None` once if there is no port. A headless service may have no port at all, and its names still
+/// Returns each port; `None` once if there is no port. A headless service may have no port at all, and its names still
 /// lead to addresses.
 fn some_or_none(ports: &[NamedPort]) -> impl Iterator<Item = Option<&NamedPort>> {
     let none = ports.is_empty().then_some(None);
@@ -69,7 +69,7 @@ impl Way<'_> {
         Data::address(self.address)
     }
 
-    /// True if the way's port has a name, and has this protocol, such as `_tcp`.
+    /// Returns true if the way's port has a name and this protocol, such as `_tcp`.
     pub fn is_named_of(&self, protocol: &[u8]) -> bool {
         self.port.is_some_and(|p| {
             let name: &[u8] = match p.protocol {
@@ -93,7 +93,7 @@ pub fn is_named(endpoint: &EndpointNames, label: &[u8]) -> bool {
         .eq_ignore_ascii_case(label)
 }
 
-/// Returns the first label of an endpoint's name: its host name, else its address as CoreDNS writes it.
+/// Returns the first label of an endpoint's name. This is its host name, or else its address as CoreDNS writes it.
 pub fn endpoint_name(endpoint: &EndpointNames) -> String {
     let hostname = endpoint.hostname.as_ref().filter(|h| !h.is_empty());
     hostname
@@ -101,7 +101,8 @@ pub fn endpoint_name(endpoint: &EndpointNames) -> String {
         .unwrap_or_else(|| dashed(endpoint.address))
 }
 
-/// Writes an address as a label: `10-244-0-7`, `fd00--7`. A label does not end with a dash: `fd00--` gets a zero behind it.
+/// Writes an address as a label, for example `10-244-0-7` or `fd00--7`. A label must not end with a dash, so `fd00--`
+/// gets a zero at its end.
 fn dashed(address: IpAddr) -> String {
     let mut text = address.to_string().replace(['.', ':'], "-");
     if text.ends_with('-') {
@@ -110,7 +111,7 @@ fn dashed(address: IpAddr) -> String {
     text
 }
 
-/// Reads the address of a label such as `10-244-0-7`.
+/// Reads the address from a label such as `10-244-0-7`.
 pub fn undashed(label: &[u8]) -> Option<IpAddr> {
     let text = std::str::from_utf8(label).ok()?;
     let v4 = text.replace('-', ".").parse().map(IpAddr::V4);

@@ -1,4 +1,4 @@
-//! Bytes in, bytes out.
+//! Tests that read the bytes of questions and check the bytes of answers.
 
 use domain::base::iana::{Class, Rcode, Rtype};
 use domain::base::message::Message;
@@ -12,7 +12,7 @@ use super::record::{Data, Records, TTL, name_of_text};
 use super::reply::Answered;
 use super::zone::Zone;
 
-/// An OPT record: payload, version, flags.
+/// Returns the bytes of an OPT record.
 fn opt(payload: u16, version: u8, flags: u16) -> Vec<u8> {
     let mut bytes = vec![0, 0, 41];
     bytes.extend(payload.to_be_bytes());
@@ -22,7 +22,7 @@ fn opt(payload: u16, version: u8, flags: u16) -> Vec<u8> {
     bytes
 }
 
-/// A query of number 0x1234 with RD set.
+/// Returns the bytes of a query with the ID 0x1234 and RD set.
 pub fn question(name: &str, rtype: u16, additional: &[Vec<u8>]) -> Vec<u8> {
     let mut bytes = vec![
         0x12,
@@ -45,7 +45,7 @@ pub fn question(name: &str, rtype: u16, additional: &[Vec<u8>]) -> Vec<u8> {
     bytes
 }
 
-/// A zone with one headless service of so many endpoints.
+/// Returns a zone with one headless service. The service has this number of endpoints.
 pub fn zone(endpoints: u16) -> Zone {
     let endpoints = (0..endpoints).map(|n| EndpointNames {
         address: std::net::Ipv4Addr::from(0x0af4_0000 + u32::from(n)).into(),
@@ -66,7 +66,7 @@ pub fn zone(endpoints: u16) -> Zone {
 
 const NAME: &str = "Db.shop.svc.cluster.local";
 
-/// The answer over UDP.
+/// Answers a question over UDP, from a zone with this number of endpoints.
 fn answered(bytes: &[u8], endpoints: u16) -> Vec<u8> {
     let query = match read(bytes) {
         Received::Query(query) => query,
@@ -105,12 +105,12 @@ fn an_answer_repeats_number_question_and_flags() {
     assert_eq!((asked.qtype(), asked.qclass()), (Rtype::A, Class::IN));
     assert_eq!(message.header_counts().ancount(), 2);
     assert_eq!(message.header_counts().arcount(), 0, "no EDNS, no OPT");
-    // Both owners are pointers to the question: 12 bytes of header and 16 of each record.
+    // The owners of both records are pointers to the question. The header has 12 bytes, and each record 16.
     assert_eq!(bytes.len(), 12 + NAME.len() + 2 + 4 + 2 * 16);
 }
 
-/// A refusal repeats the question with its class, as `dig CH TXT version.bind` needs it: a client does not accept an answer
-/// with another question.
+/// The answer repeats the question with its class, as `dig CH TXT version.bind` needs it. A client does not accept an
+/// answer with another question.
 #[test]
 fn a_question_of_another_class_is_refused_as_it_was_asked() {
     for class in [3_u16, 4, 254, 255, 7] {
@@ -195,7 +195,7 @@ fn over_tcp_all_of_it_comes() {
     assert!(!parsed(&bytes).header().tc());
 }
 
-/// Addresses of servers may be left out without a word.
+/// The addresses of servers in the additional section may be left out without marking the answer as truncated.
 #[test]
 fn what_is_extra_is_left_out_silently() {
     let ports = vec![crate::net::services::names::NamedPort {
@@ -270,7 +270,7 @@ fn what_is_not_for_us_is_refused() {
     check_error(&chaos, Rcode::REFUSED);
 }
 
-/// Names of 255 bytes, the largest there are, fit into any answer.
+/// A name of 255 bytes, the longest possible, fits into any answer.
 #[test]
 fn the_longest_name_is_answered() {
     let name = format!(
@@ -283,7 +283,7 @@ fn the_longest_name_is_answered() {
     assert_eq!(parsed(&bytes).header_counts().nscount(), 1);
 }
 
-/// Returns a resolver's answer: a number, flags, the question's bytes and records.
+/// Returns the bytes of a resolver's answer from an ID, flags, the question's bytes and records.
 fn upstream(id: u16, flags: [u8; 2], question: &[u8], records: &[&[u8]]) -> Vec<u8> {
     let mut bytes = id.to_be_bytes().to_vec();
     bytes.extend(flags);
@@ -301,7 +301,7 @@ fn asked(name: &str) -> Query {
 }
 
 const EXAMPLE: &[u8] = b"\x07example\x03org\0\0\x01\0\x01";
-/// The owner is a pointer to the question.
+/// The bytes of an A record. Its owner is a pointer to the question.
 const ADDRESS: &[u8] = b"\xc0\x0c\0\x01\0\x01\0\0\0\x3c\0\x04\xc0\0\x02\x07";
 
 #[track_caller]
@@ -339,7 +339,7 @@ fn only_the_answer_to_the_question_counts() {
     check_answer(b"\0\x07\x80", false);
 }
 
-/// Returns the client's answer that is made from another resolver's answer.
+/// Returns the client's answer that is made from a resolver's answer.
 fn relayed(bytes: &[u8], asked: &Query, aliases: &[Records], limit: usize) -> Vec<u8> {
     let name = name_of_text("example.org").unwrap();
     let answered = Answered::read(bytes, 7, &name, Rtype::A).expect("it is the answer");

@@ -1,7 +1,7 @@
-//! The zone of a cluster: which names there are and what they lead to (docs/names.md).
+//! The DNS zone of the cluster: its names, and the records of each (docs/names.md).
 //!
-//! Invariants: a name is looked up without regard to case. Every name at or below the cluster's domain, and every reverse
-//! name of its prefixes, has an answer here.
+//! Invariants: a name is looked up without regard to case. Every name at or below the cluster's domain, and every
+//! reverse name of its prefixes, has an answer here.
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
@@ -18,19 +18,19 @@ use super::ways::{
     Way, cluster_ways, endpoint_name, endpoint_ways, is_named, undashed, without_repetitions,
 };
 
-/// The version of the schema of names that the zone follows.
+/// The version of the DNS schema that the zone follows.
 const SCHEMA: &str = "1.1.0";
 
-/// Result of a look-up: the zone's knowledge of a name.
+/// The result of looking up a name in the zone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// The name is not of the zone.
+    /// The name does not belong to the zone.
     Elsewhere,
-    /// The name does not exist. The record is the start (SOA) of the zone that says so.
+    /// The name does not exist. The record is the SOA of the zone that the name would be in.
     NoName(Records),
-    /// The name exists and has no record of the type. The record is the start (SOA) of the zone that says so.
+    /// The name exists, but has no record of the type. The record is the SOA of the zone that the name is in.
     NoData(Records),
-    /// The name stands for this other name.
+    /// The name is an alias of this other name.
     Alias(OwnedName),
     /// The name has at least one record of the type.
     Data {
@@ -41,32 +41,32 @@ pub enum Found {
     },
 }
 
-/// A thing with an address of its own, by its place in the zone's services.
+/// A service or an endpoint with an address, by its index in the zone's services.
 enum Named {
     ClusterIp(usize),
     Endpoint(usize, usize),
 }
 
-/// Which of many records an answer has.
+/// The records that an answer has if there are more than fit, and their order.
 #[derive(Clone, Copy, Debug)]
 pub struct Choice {
-    /// Which of the records comes first. Each answer has another number.
+    /// The index of the record that comes first. Each answer has another one.
     pub turn: usize,
-    /// The most records that fit into the answer.
+    /// The largest number of records that can fit into the answer.
     pub most: usize,
 }
 
-/// See the module.
+/// The DNS zone of the cluster.
 pub struct Zone {
     names: Names,
-    /// The cluster's domain. `None` means that the configured domain is no name, so that there is no zone.
+    /// The cluster's domain; `None` if the configured domain is no valid name, so that there is no zone.
     domain: Option<OwnedName>,
     by_namespace: HashMap<Vec<u8>, HashMap<Vec<u8>, usize>>,
     by_address: HashMap<IpAddr, Vec<Named>>,
 }
 
 impl Zone {
-    /// Returns the zone of these names.
+    /// Makes the zone of these names.
     pub fn new(names: Names) -> Self {
         let mut by_namespace: HashMap<Vec<u8>, HashMap<Vec<u8>, usize>> = HashMap::new();
         let mut by_address: HashMap<IpAddr, Vec<Named>> = HashMap::new();
@@ -87,7 +87,7 @@ impl Zone {
         }
     }
 
-    /// Returns the names of which the zone was made.
+    /// Returns the names that the zone was made from.
     pub fn names(&self) -> &Names {
         &self.names
     }
@@ -143,7 +143,7 @@ impl Zone {
         self.names.services.get(at)
     }
 
-    /// Looks up a name of a service. `before` are the labels before the service's own.
+    /// Looks up a name of a service. `before` has the labels before the service's own name.
     fn find_service(
         &self,
         name: &OwnedName,
@@ -160,7 +160,7 @@ impl Zone {
         match before {
             [] => {}
             [protocol] if protocol.starts_with(b"_") => {
-                // `_tcp.NAME` is on the way to `_PORT._tcp.NAME`.
+                // `_tcp.NAME` exists if there is a name `_PORT._tcp.NAME`.
                 let is_on_the_way = ways.iter().any(|w| w.is_named_of(protocol));
                 return if is_on_the_way {
                     self.no_data()
@@ -184,14 +184,14 @@ impl Zone {
         self.of_type(name, rtype, TTL, without_repetitions(of_type, choice.most))
     }
 
-    /// Looks up a name of a service with an `externalName`, which has one name only.
+    /// Looks up a name of a service with an `externalName`. Such a service has only one name, which is an alias.
     fn external(&self, target: &str, before: &[&[u8]]) -> Found {
         let is_address = target.parse::<IpAddr>().is_ok();
         let target = name_of_text(target).filter(|_| before.is_empty() && !is_address);
         target.map_or_else(|| self.no_name(), Found::Alias)
     }
 
-    /// Returns SRV records, and the addresses of their names.
+    /// Returns the SRV records of a name, and the addresses of their targets.
     fn servers(
         &self,
         name: &OwnedName,
@@ -232,7 +232,7 @@ impl Zone {
         }
     }
 
-    /// Returns the name of the way's endpoint, or of its service.
+    /// Returns the name of the way's endpoint, or else of its service.
     fn way_name(&self, service: &ServiceNames, way: &Way<'_>) -> Option<OwnedName> {
         let own = way.endpoint.map(endpoint_name);
         self.service_name(service, own.as_deref())
@@ -244,7 +244,8 @@ impl Zone {
         name_of(labels, self.domain.as_ref()?)
     }
 
-    /// Looks up `10-244-0-7.NAMESPACE.pod`, which leads to the address itself, if pods can have it.
+    /// Looks up a name such as `10-244-0-7.NAMESPACE.pod`. It leads to the address in its first label if pods may have
+    /// that address.
     fn find_pod(&self, name: &OwnedName, address: &[u8], rtype: Rtype) -> Found {
         let address = undashed(address);
         match address.filter(|a| self.names.pod_cidrs.iter().any(|c| c.contains(*a))) {
@@ -260,7 +261,7 @@ impl Zone {
             .or_else(|| reverse.below(&self.names.pod_cidrs));
         let start = match prefix {
             Some(prefix) => self.start(reverse.zone_of(prefix, name)),
-            // An endpoint elsewhere: of its address we know the name and nothing else.
+            // The address of an endpoint outside of the cluster's prefixes: we know its PTR record and nothing else.
             None if rtype == Rtype::PTR && !names.is_empty() => self.start(name.clone()),
             None => return Found::Elsewhere,
         };
@@ -281,7 +282,8 @@ impl Zone {
         }
     }
 
-    /// Returns the name of the service that has the address; else the names of its endpoints; else our own name.
+    /// Returns the names of an address: the service with this cluster IP, or else the endpoints with this address, or
+    /// else the responder's own name.
     fn names_of(&self, address: IpAddr) -> Vec<Data> {
         let Some(named) = self.by_address.get(&address) else {
             let own = self.names.addresses.contains(&address);
@@ -327,7 +329,7 @@ impl Zone {
         }
     }
 
-    /// Returns the items of `data` that have the type.
+    /// Keeps the items of `data` that have the type, and returns them as records of the name.
     fn of_type(&self, name: &OwnedName, rtype: Rtype, ttl: u32, mut data: Vec<Data>) -> Found {
         data.retain(|d| d.rtype() == rtype);
         match data.is_empty() {
@@ -347,7 +349,7 @@ impl Zone {
         Found::NoData(self.start(self.domain.clone().unwrap_or_else(OwnedName::root_vec)))
     }
 
-    /// Returns the SOA record of a zone: ours, or one of reverse names.
+    /// Returns the SOA record of a zone: the cluster's zone, or a zone of reverse names.
     fn start(&self, zone: OwnedName) -> Records {
         let soa = Data::Soa {
             server: self

@@ -144,7 +144,8 @@ fn reply(name: &str, rtype: Rtype) -> Reply {
     }
 }
 
-/// The name relative to the cluster's domain; records without it and without the name itself.
+/// Checks the records of a name below the cluster's domain. `expected` has them without the domain and without the
+/// name itself.
 #[track_caller]
 fn check(name: &str, rtype: Rtype, expected: &[&str]) {
     let name = format!("{name}.cluster.local");
@@ -166,7 +167,7 @@ fn check(name: &str, rtype: Rtype, expected: &[&str]) {
     assert!(reply.authoritative);
 }
 
-/// Nothing of the type, or no such name; the zone that says so.
+/// Checks that there is no such record, with the response code and the zone in the answer's SOA record.
 #[track_caller]
 fn check_none(name: &str, rtype: Rtype, rcode: Rcode, zone: &str) {
     let reply = reply(name, rtype);
@@ -205,7 +206,7 @@ fn a_headless_service_leads_to_its_ready_endpoints() {
     check("db.shop.svc", Rtype::A, &addresses);
     check("db.shop.svc", Rtype::AAAA, &["AAAA fd00:1::"]);
     check("plain.shop.svc", Rtype::A, &["A 10.244.0.40"]);
-    // specification 2.4.1: no ready endpoint, no name.
+    // Specification 2.4.1: a service without a ready endpoint has no name.
     no_name("down.shop.svc", Rtype::A);
     no_name("empty.shop.svc", Rtype::A);
 }
@@ -235,7 +236,7 @@ fn a_named_port_of_a_service_has_an_srv_record() {
         Rtype::SRV,
         &["SRV 80 web.shop.svc"],
     );
-    // CoreDNS: the service's own name has those of all its ports.
+    // As in CoreDNS, the service's own name has the SRV records of all its ports.
     let all = ["SRV 80 web.shop.svc", "SRV 81 web.shop.svc"];
     check("web.shop.svc", Rtype::SRV, &all);
     no_name("_https._tcp.web.shop.svc", Rtype::SRV);
@@ -300,7 +301,7 @@ fn names_on_the_way_exist() {
     no_name("*.shop.svc", Rtype::A);
 }
 
-/// A pod that looks for `www.example.org` asks for it below each of its search domains first (ndots:5).
+/// A pod that looks for `www.example.org` first tries the name below each of its search domains (ndots:5).
 #[test]
 fn what_the_search_path_makes_ends_here() {
     for search in ["shop.svc", "svc", ""] {
@@ -335,7 +336,8 @@ fn a_pod_has_its_address_as_a_name_where_pods_have_addresses() {
     check("10-244-0-99.any.pod", Rtype::A, &["A 10.244.0.99"]);
     check("fd00-1--9.any.pod", Rtype::AAAA, &["AAAA fd00:1::9"]);
     no_data("10-244-0-99.any.pod", Rtype::AAAA);
-    // CoreDNS with `pods insecure` would answer these: any address gets a name in the cluster, and a certificate for it.
+    // CoreDNS with `pods insecure` answers these. Then any address could get a name in the cluster, and a certificate
+    // for it.
     no_name("192-0-2-1.any.pod", Rtype::A);
     no_name("web.any.pod", Rtype::A);
 }
@@ -357,7 +359,7 @@ fn an_address_leads_back_to_its_name() {
     assert_eq!(pointers(of), ["192-0-2-1.db.shop.svc.cluster.local"]);
     let of = "2.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.d.f.ip6.arpa";
     assert_eq!(pointers(of), ["both.shop.svc.cluster.local"]);
-    // nslookup asks for the name of the server that it asks.
+    // nslookup asks for the name of the server that it uses.
     let of = "10.0.96.10.in-addr.arpa";
     assert_eq!(pointers(of), ["ns.dns.cluster.local"]);
 }
@@ -411,7 +413,7 @@ fn other_names_are_asked_elsewhere() {
     assert!(matches!(verdict, Verdict::Ask { .. }));
 }
 
-/// Bytes that are no letters, and a dot within a label, lead nowhere.
+/// A label with other bytes than letters, or with a dot in it, matches no name.
 #[test]
 fn a_label_is_not_taken_apart() {
     let bytes = b"\x08web.shop\x03svc\x07cluster\x05local\0";
@@ -479,7 +481,7 @@ fn names_go_through_json() {
     assert_eq!(serde_json::from_str::<Names>(&text).unwrap(), names);
 }
 
-/// Several ports do not make an address come twice, wherever the turn begins.
+/// An address comes only once even if it has several ports, wherever the rotation begins.
 #[test]
 fn an_address_comes_once() {
     let zone = Zone::new(names());

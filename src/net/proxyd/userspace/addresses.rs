@@ -1,11 +1,13 @@
-//! Addresses of services and names that become the node's own, where the kernel translates no addresses.
+//! The addresses of services and names that are made the node's own, where the kernel does not translate addresses.
 //!
-//! IPv4 addresses are added to the loopback interface, with a scope that makes them the source of nothing else. IPv6 has no
-//! such scope: the kernel would take an address for the source of the node's own connections, and add a route to it beside
-//! the route to all services. So a local route leads to each IPv6 address, and no interface has it.
+//! IPv4 addresses are added to the loopback interface, with a scope that keeps the kernel from using them as source
+//! addresses. IPv6 has no such scope. The kernel would use an address as the source of the node's own connections, and
+//! would add a route to it beside the route to all services. So a local route leads to each IPv6 address, and no
+//! interface has it.
 //!
-//! Invariants: only what was added here is removed, also after a restart of the role: it is written down before it is
-//! added. An address that the node has anyhow stays as it is. One with connections stays until the last has ended.
+//! Invariants: only addresses that were added here are removed, even after a restart of the proxy process, because
+//! each is recorded before it is added. An address that the node already has stays as it is. An address with
+//! connections stays until the last connection has ended.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
@@ -18,7 +20,7 @@ use crate::net::network::rtnetlink::Rtnetlink;
 use crate::net::proxyd::home::replace;
 use crate::net::proxyd::slab::{Key, Slab};
 
-/// The first interface of every network namespace.
+/// The index of the loopback interface, which is the first interface of every network namespace.
 const LOOPBACK: u32 = 1;
 
 #[derive(Debug)]
@@ -28,17 +30,17 @@ struct Claimed {
     connections: u32,
 }
 
-/// See the module.
+/// The addresses of services and names that this process has made the node's own.
 pub struct Addresses {
     record: PathBuf,
     claimed: Slab<Claimed>,
     by_ip: HashMap<IpAddr, Key>,
-    /// True while another process of the role may have connections on any of the addresses.
+    /// True while another proxy process may have connections on any of the addresses.
     held: bool,
 }
 
 impl Addresses {
-    /// Returns the addresses that a role before this one has added, by its record.
+    /// Reads the record of the addresses that an earlier proxy process has added.
     pub fn new(record: PathBuf) -> Self {
         let recorded = std::fs::read(&record).unwrap_or_default();
         let recorded: BTreeSet<IpAddr> = serde_json::from_slice(&recorded).unwrap_or_default();
@@ -52,7 +54,8 @@ impl Addresses {
         addresses
     }
 
-    /// Adds the addresses that are wanted and missing. Addresses that are not wanted go with [`Self::release`].
+    /// Adds the addresses in `wanted` that are missing. [`Self::release`] removes the addresses that are not in
+    /// `wanted`.
     pub fn claim(&mut self, wanted: &BTreeSet<IpAddr>) {
         for (ip, key) in &self.by_ip {
             if let Some(claimed) = self.claimed.get_mut(*key) {
@@ -66,9 +69,9 @@ impl Addresses {
             return new.iter().for_each(|ip| self.remove(*ip));
         }
         for ip in wanted {
-            // Also those that are ours already: somebody may have removed them.
+            // Addresses that are already ours are added too, because another program may have removed them.
             let added = add(*ip, !new.contains(ip));
-            // The node has it already, or it cannot be had; the bind tells which.
+            // The node already has the address, or it cannot be added. The bind will show which.
             if added.is_err() && new.contains(ip) {
                 self.remove(*ip);
             }
@@ -78,11 +81,11 @@ impl Addresses {
         }
     }
 
-    /// Adds again the addresses that another program has removed.
+    /// Adds the addresses again that another program has removed.
     pub fn renew(&self) {
         let wanted = self.claimed.iter().filter(|(_, c)| c.wanted);
         for (_, claimed) in wanted {
-            // Where it is there, the kernel says so.
+            // An address that is still there gives an error, which is ignored.
             let _ = add(claimed.ip, true);
         }
     }
@@ -102,7 +105,7 @@ impl Addresses {
         }
     }
 
-    /// Has no address removed until [`Self::let_loose`].
+    /// Keeps all addresses until [`Self::let_loose`].
     pub fn hold(&mut self) {
         self.held = true;
     }
@@ -119,7 +122,7 @@ impl Addresses {
         self.by_ip.clear();
     }
 
-    /// Removes the addresses that are not wanted and have no connection.
+    /// Removes the addresses that are no longer wanted and have no connection.
     pub fn release(&mut self) {
         if self.held {
             return;
@@ -143,19 +146,20 @@ impl Addresses {
         all
     }
 
-    /// Returns the key of an address, if it is ours.
+    /// Returns the key of an address; None if it was not added here.
     pub fn find(&self, ip: IpAddr) -> Option<Key> {
         self.by_ip.get(&ip).copied()
     }
 
-    /// Counts a connection on the address that has begun.
+    /// Counts a connection on the address as begun.
     pub fn count_in(&mut self, key: Key) {
         if let Some(claimed) = self.claimed.get_mut(key) {
             claimed.connections += 1;
         }
     }
 
-    /// Counts a connection on the address that has ended. Removes the address if it is not wanted and this was the last one.
+    /// Counts a connection on the address as ended. Removes the address if it is no longer wanted and this was its
+    /// last connection.
     pub fn count_out(&mut self, key: Key) {
         let Some(claimed) = self.claimed.get_mut(key) else {
             return;
@@ -172,8 +176,8 @@ impl Addresses {
     }
 }
 
-/// Makes an address the node's own. `is_ours`: it may be there already. An older podprobe has added IPv6 addresses to the
-/// interface.
+/// Makes an address the node's own. `is_ours` is true if the address may already be there. An older podprobe has added
+/// IPv6 addresses to the interface; such an address is removed from it.
 fn add(ip: IpAddr, is_ours: bool) -> io::Result<()> {
     let mut kernel = Rtnetlink::open()?;
     if ip.is_ipv4() {
@@ -205,7 +209,7 @@ mod tests {
     use crate::net::netfilter::own_network::in_own_network;
     use crate::net::network::service_routes::{self, To};
 
-    /// The address that the node itself would send from.
+    /// Returns the address that the node itself would send from.
     fn source_to(to: &str) -> IpAddr {
         let socket = UdpSocket::bind("[::]:0").unwrap();
         socket.connect((to, 53)).unwrap();
@@ -236,14 +240,14 @@ mod tests {
             let own: IpAddr = "fd00:96::a".parse().unwrap();
             let range: Cidr = "fd00:96::/112".parse().unwrap();
             let mut addresses = Addresses::new(dir.path().join("addresses.json"));
-            // As an older podprobe has left it.
+            // An older podprobe leaves the address on the interface.
             ip("addr add fd00:96::a/128 dev lo");
             std::fs::write(dir.path().join("addresses.json"), "[\"fd00:96::a\"]").unwrap();
             for _ in 0..2 {
                 addresses = Addresses::new(dir.path().join("addresses.json"));
                 addresses.claim(&BTreeSet::from([own, "10.96.0.10".parse().unwrap()]));
                 assert_eq!(addresses.all().len(), 2);
-                // It is no route of somebody else.
+                // The address's route must not count as a route of another program.
                 service_routes::ensure(&[range], To::PacketFilter).unwrap();
                 for to in ["fd00:96::50", "fd12::7", "2001:db8:1::7"] {
                     assert_eq!(
@@ -273,7 +277,7 @@ mod tests {
         });
     }
 
-    /// An address of an interface stays as it is.
+    /// An address that an interface already has stays as it is.
     #[test]
     fn what_the_node_has_anyhow_is_not_claimed() {
         if !crate::skip::has("ip", "iproute2") {

@@ -1,8 +1,9 @@
-//! Which endpoint a connection goes to: kube-proxy's `LoadBalancerRR`, round robin with `ClientIP` affinity (services 5.1
-//! to 5.4).
+//! The choice of an endpoint for each connection: kube-proxy's `LoadBalancerRR`, round robin with `ClientIP` affinity
+//! (services 5.1 to 5.4).
 //!
-//! Invariants: pure; the clock and the randomness are arguments. The index of a service that has endpoints is below
-//! their number. A client's record names an endpoint that the service has. Records are bounded for each service.
+//! Invariants: pure; the clock and the randomness are arguments. The index of a service with endpoints is below the
+//! number of its endpoints. A client's record names an endpoint that the service has. The number of records is bounded
+//! for each service.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -12,17 +13,17 @@ use std::time::Duration;
 use crate::base::clock::Moment;
 use crate::net::services::table::Backend;
 
-/// The timeout of `ClientIP` affinity where none is given: 3 hours.
+/// The timeout of `ClientIP` affinity if none is given: 3 hours.
 pub const DEFAULT_AFFINITY: Duration = Duration::from_secs(10_800);
 
-/// The most clients of one service whose endpoint is kept. The one after it makes an eighth of them forgotten, those that
-/// were away for longest, so that a flood of addresses costs bounded memory and no search for each connection.
+/// Largest number of clients of a service that keep an endpoint. When there is one more, the eighth of them that was
+/// away longest is forgotten. So a flood of addresses costs bounded memory, and no search for each connection.
 pub const MAX_CLIENTS: usize = 16_384;
 
-/// Why there is no endpoint.
+/// The reasons why there is no endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BalancerError {
-    /// The service is not known.
+    /// The service is unknown.
     MissingService,
     /// The service has no endpoint.
     MissingEndpoints,
@@ -49,17 +50,17 @@ struct Record {
 /// A service with its endpoints and its clients.
 #[derive(Debug, Default)]
 struct Entry {
-    /// Shuffled, so that not every node starts with the same pod.
+    /// The endpoints in random order, so that not every node starts with the same pod.
     endpoints: Vec<Backend>,
-    /// Index of the endpoint that is next.
+    /// Index of the endpoint for the next connection.
     index: usize,
-    /// How long a client keeps its endpoint, or `None` without affinity.
+    /// Time for which a client keeps its endpoint; `None` without affinity.
     affinity: Option<Duration>,
     clients: HashMap<IpAddr, Record>,
 }
 
 impl Entry {
-    /// Returns the endpoint that the client has, if the client may keep it.
+    /// Returns the client's endpoint, if the client may still keep it.
     fn kept(&mut self, client: IpAddr, now: Moment) -> Option<Backend> {
         let ttl = self.affinity?;
         let record = self.clients.get_mut(&client)?;
@@ -88,7 +89,8 @@ impl Entry {
         self.clients.insert(client, record);
     }
 
-    /// Forgets clients whose time is over; if that is not enough, an eighth of them.
+    /// Forgets the clients whose time is over. If that is not enough, forgets an eighth of the clients, those that
+    /// were away longest.
     fn make_room(&mut self, ttl: Duration, now: Moment) {
         self.forget_older(ttl, now);
         if self.clients.len() < MAX_CLIENTS {
@@ -118,8 +120,8 @@ impl Entry {
     }
 }
 
-/// Every service with its endpoints and its clients. `K` is the caller's name of a list of endpoints: a service port, or
-/// one for each kind of its clients where the traffic policies differ.
+/// Every service with its endpoints and its clients. `K` is the caller's name for a list of endpoints: a service port,
+/// or a kind of its clients if the traffic policies differ.
 #[derive(Debug)]
 pub struct LoadBalancerRR<K> {
     services: BTreeMap<K, Entry>,
@@ -134,8 +136,8 @@ impl<K> Default for LoadBalancerRR<K> {
 }
 
 impl<K: Ord + Clone> LoadBalancerRR<K> {
-    /// Makes a service known, or changes its affinity; its endpoints stay. `None` is no affinity, and a timeout of zero is
-    /// [`DEFAULT_AFFINITY`]. The caller may call this before or after [`Self::set_endpoints`].
+    /// Adds a service, or changes its affinity; its endpoints stay. `None` means no affinity, and a timeout of zero
+    /// means [`DEFAULT_AFFINITY`]. This may be called before or after [`Self::set_endpoints`].
     pub fn new_service(&mut self, name: &K, affinity: Option<Duration>) {
         let entry = self.services.entry(name.clone()).or_default();
         entry.affinity = affinity.map(|ttl| match ttl.is_zero() {
@@ -147,18 +149,18 @@ impl<K: Ord + Clone> LoadBalancerRR<K> {
         }
     }
 
-    /// Forgets a service with all that is known of it; does nothing for an unknown one.
+    /// Removes a service with its endpoints and clients. Does nothing if the service is unknown.
     pub fn delete_service(&mut self, name: &K) {
         self.services.remove(name);
     }
 
-    /// Forgets the services that `wanted` does not want.
+    /// Removes the services for which `wanted` returns false.
     pub fn retain(&mut self, mut wanted: impl FnMut(&K) -> bool) {
         self.services.retain(|name, _| wanted(name));
     }
 
-    /// Returns the endpoint for the next connection of that client. `reset` is for a connection whose last endpoint did not
-    /// answer: the client's endpoint is not looked at but replaced.
+    /// Returns the endpoint for the next connection of a client. `reset` is true if the client's last endpoint did not
+    /// answer. The client then gets a new endpoint instead of the one that it has kept.
     ///
     /// # Errors
     /// Returns `BalancerError` if the service is unknown, or has no endpoint.
@@ -180,11 +182,11 @@ impl<K: Ord + Clone> LoadBalancerRR<K> {
         Ok(endpoint)
     }
 
-    /// Gives a service its endpoints; those that are not [`is_valid`] are left out. The same ones in another order change
-    /// nothing. Others are shuffled, the first of them is next, and clients of those that are gone are forgotten. Without
-    /// any the service stays known, with its affinity.
+    /// Sets the endpoints of a service. Endpoints that are not [`is_valid`] are left out. Nothing changes if the
+    /// endpoints are the same in another order. Otherwise the new endpoints are shuffled, the first one is next, and
+    /// the clients of removed endpoints are forgotten. A service without endpoints stays known, with its affinity.
     ///
-    /// `random` gives a number of at least 0 and below 1, as [`crate::base::clock::random_fraction`] does.
+    /// `random` returns a number of at least 0 and below 1, as [`crate::base::clock::random_fraction`] does.
     pub fn set_endpoints(&mut self, name: &K, endpoints: &[Backend], random: impl FnMut() -> f64) {
         let valid: Vec<Backend> = endpoints.iter().filter(|e| is_valid(e)).cloned().collect();
         let entry = self.services.entry(name.clone()).or_default();
@@ -196,17 +198,17 @@ impl<K: Ord + Clone> LoadBalancerRR<K> {
         entry.index = 0;
     }
 
-    /// Returns the endpoints of a service in the order in which they are used; the list is empty for an unknown service.
+    /// Returns the endpoints of a service in the order in which they are used; empty for an unknown service.
     pub fn endpoints(&self, name: &K) -> &[Backend] {
         self.services.get(name).map_or(&[], |e| &e.endpoints)
     }
 
-    /// Returns how many clients of a service have an endpoint of their own.
+    /// Returns the number of clients of a service that keep an endpoint.
     pub fn clients(&self, name: &K) -> usize {
         self.services.get(name).map_or(0, |e| e.clients.len())
     }
 
-    /// Returns every client that keeps an endpoint, and for how long it was silent.
+    /// Returns every client that keeps an endpoint, and the time since its last connection.
     pub fn kept_endpoints(
         &self,
         now: Moment,
@@ -220,7 +222,8 @@ impl<K: Ord + Clone> LoadBalancerRR<K> {
         })
     }
 
-    /// Lets a client keep an endpoint that it used at that moment. Does nothing if the service does not have that endpoint.
+    /// Lets a client keep an endpoint that it last used at the moment `used`. Does nothing if the service does not
+    /// have that endpoint.
     pub fn keep_endpoint(&mut self, name: &K, client: IpAddr, endpoint: &Backend, used: Moment) {
         if let Some(entry) = self.services.get_mut(name)
             && entry.endpoints.contains(endpoint)
@@ -229,7 +232,8 @@ impl<K: Ord + Clone> LoadBalancerRR<K> {
         }
     }
 
-    /// Forgets the clients of a service that were away for its timeout or longer; does nothing for an unknown one.
+    /// Forgets the clients of a service that were away for its timeout or longer. Does nothing if the service is
+    /// unknown.
     pub fn clean_up_stale_sticky_sessions(&mut self, name: &K, now: Moment) {
         if let Some(entry) = self.services.get_mut(name)
             && let Some(ttl) = entry.affinity
@@ -248,12 +252,12 @@ impl<K: Ord + Clone> LoadBalancerRR<K> {
     }
 }
 
-/// True if the endpoint can be connected to: it has an address and a port.
+/// Returns true if a client can connect to the endpoint: it has an address and a port.
 pub fn is_valid(endpoint: &Backend) -> bool {
     endpoint.address.port() != 0 && !endpoint.address.ip().is_unspecified()
 }
 
-/// Shuffles a list: every order is as likely as any other (Fisher and Yates).
+/// Shuffles a list, so that every order is equally likely (Fisher and Yates).
 fn shuffled<T>(mut list: Vec<T>, mut random: impl FnMut() -> f64) -> Vec<T> {
     for last in (1..list.len()).rev() {
         let other = (random() * (last + 1) as f64) as usize;

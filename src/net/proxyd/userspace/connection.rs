@@ -1,6 +1,6 @@
 //! A client's TCP connection, with the connection to its endpoint.
 //!
-//! Invariants: what the client sends stays in its socket until an endpoint has answered.
+//! Invariants: the bytes that the client sends stay in its socket until an endpoint has answered.
 
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -13,7 +13,7 @@ use crate::base::clock::Moment;
 use crate::net::proxyd::message::Clients;
 use crate::net::proxyd::slab::Key;
 
-/// How long each endpoint that is tried may take to answer, one limit for each attempt.
+/// The longest time that an endpoint may take to answer, for each attempt.
 pub const ATTEMPTS: [Duration; 4] = [
     Duration::from_millis(250),
     Duration::from_millis(500),
@@ -21,24 +21,24 @@ pub const ATTEMPTS: [Duration; 4] = [
     Duration::from_secs(2),
 ];
 
-/// Event for which a connection waits with a time limit. Each kind has a queue.
+/// The event for which a connection waits with a time limit. Each kind of event has a queue of connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// The answer of an endpoint, at this attempt.
+    /// The answer of an endpoint. The number is that of the attempt.
     Endpoint(u8),
-    /// Descriptors for a socket to an endpoint, at this attempt.
+    /// Free descriptors for a socket to an endpoint. The number is that of the attempt.
     Descriptors(u8),
-    /// The age from which the ends of the connection are watched.
+    /// The age from which on TCP keep-alive watches both ends of the connection.
     Age,
-    /// The end of the connection's second half.
+    /// The end of the second direction, after the first has ended.
     SecondEnd,
 }
 
 impl Wait {
-    /// How many queues there are.
+    /// The number of queues.
     pub const QUEUES: usize = ATTEMPTS.len() + 3;
 
-    /// Returns all kinds of waits, in the order of their queues.
+    /// Returns all kinds of events, in the order of their queues.
     pub fn all() -> impl Iterator<Item = Self> {
         let endpoints = (0..ATTEMPTS.len() as u8).map(Self::Endpoint);
         endpoints.chain([Self::Descriptors(0), Self::Age, Self::SecondEnd])
@@ -54,11 +54,12 @@ impl Wait {
         }
     }
 
-    /// Returns how long the connection waits at most.
+    /// Returns the time limit of the wait.
     pub fn limit(self) -> Duration {
         match self {
             Self::Endpoint(attempt) => ATTEMPTS[usize::from(attempt)],
-            // Less than listeners pause: it is its turn before others are taken.
+            // This is shorter than the pause of a listener, so that the connection gets descriptors before new clients
+            // do.
             Self::Descriptors(_) => Duration::from_millis(40),
             Self::Age => Duration::from_secs(30),
             Self::SecondEnd => Duration::from_secs(60),
@@ -66,7 +67,7 @@ impl Wait {
     }
 }
 
-/// See the module.
+/// A client's TCP connection, with the connection to its endpoint.
 #[derive(Debug)]
 pub struct Connection {
     /// The socket to the client.
@@ -75,21 +76,21 @@ pub struct Connection {
     pub backend: Option<OwnedFd>,
     /// The client's address.
     pub address: IpAddr,
-    /// The kind of client, by which its endpoints are chosen.
+    /// The kind of client. Endpoints are chosen by it.
     pub clients: Clients,
-    /// The service port.
+    /// The key of the service port.
     pub port: Key,
-    /// The address of the service, if it must be kept for this connection.
+    /// The key of the service's address, if the address must be kept while there are connections.
     pub claimed: Option<Key>,
-    /// Fingerprints of the endpoints that were tried; 0 is none.
+    /// Fingerprints of the endpoints that were tried; 0 means none.
     pub tried: [u32; ATTEMPTS.len()],
-    /// True if the endpoint has answered.
+    /// True once the endpoint has answered.
     pub open: bool,
-    /// True if the connection is to be looked at again without an event.
+    /// True if the connection must be served again even without an event.
     pub again: bool,
-    /// The event for which the connection waits with a time limit.
+    /// The event for which the connection waits with a time limit; None if it waits without one.
     pub wait: Option<Wait>,
-    /// When that wait began.
+    /// The moment at which that wait began.
     pub since: Moment,
     /// The direction from the client to the endpoint.
     pub up: Direction,
@@ -97,16 +98,16 @@ pub struct Connection {
     pub down: Direction,
 }
 
-/// Next step for a connection.
+/// The next step for a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// Wait for events.
     Wait,
-    /// Go on after other connections.
+    /// Serve the connection again after the other connections.
     Again,
-    /// End the connection, because both halves have ended.
+    /// End the connection, because both directions have ended.
     Finish,
-    /// Reset the connection, because an end was reset.
+    /// Reset the connection, because one of its sockets was reset.
     Break,
 }
 
@@ -123,7 +124,7 @@ impl Connection {
         self.up.destination_is(events);
     }
 
-    /// Moves the bytes that can be moved in both directions.
+    /// Moves bytes in both directions, as far as is possible now.
     pub fn turn(&mut self, tools: &mut Tools<'_>) -> Next {
         let Some(backend) = &self.backend else {
             return Next::Wait;
@@ -139,7 +140,7 @@ impl Connection {
         }
     }
 
-    /// True if exactly one half has ended.
+    /// Returns true if exactly one direction has ended.
     pub fn is_half_closed(&self) -> bool {
         self.up.is_closed() != self.down.is_closed()
     }

@@ -1,7 +1,7 @@
 //! Sockets to endpoints, if necessary in the network namespace of a pod.
 //!
-//! Invariants: nothing here waits. The process is in a foreign namespace only while it makes a socket; if it cannot
-//! return it ends, for everything it would bind or connect afterwards would be in the wrong network.
+//! Invariants: nothing here waits. The process is in another namespace only while it makes a socket. If it cannot
+//! return, the process exits, because everything that it binds or connects afterwards would be in the wrong network.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
@@ -17,7 +17,8 @@ use nix::sys::socket::{
 
 use crate::net::services::table::Backend;
 
-/// The network namespaces of endpoints, open since they came into the table: a path with a pid may be another's later.
+/// The network namespaces of endpoints. They are kept open from the moment at which they come into the table, because
+/// a path with a pid may later belong to another process.
 pub struct Namespaces {
     own: Option<File>,
     open: HashMap<PathBuf, File>,
@@ -33,7 +34,7 @@ impl Default for Namespaces {
 }
 
 impl Namespaces {
-    /// Opens the namespaces of a new table and closes the others, which then end with their pods.
+    /// Opens the namespaces of a new table, and closes the others. A closed namespace ends with its pod.
     pub fn keep(&mut self, wanted: &BTreeSet<PathBuf>) {
         self.open.retain(|path, _| wanted.contains(path));
         for path in wanted {
@@ -45,11 +46,11 @@ impl Namespaces {
         }
     }
 
-    /// Returns a socket that begins to connect to an endpoint; the poller tells later whether it could. The socket is closed
-    /// on exec, and does not block.
+    /// Returns a socket that has begun to connect to an endpoint. The poller reports later if the connect has
+    /// succeeded. The socket is closed on exec, and is non-blocking.
     ///
     /// # Errors
-    /// Returns the error if no socket can be had, or if the connect has failed already.
+    /// Returns the error if no socket can be made, or if the connect has already failed.
     pub fn dial(&self, backend: &Backend, kind: SockType) -> nix::Result<OwnedFd> {
         let family = match backend.address.is_ipv4() {
             true => AddressFamily::Inet,
@@ -73,7 +74,7 @@ impl Namespaces {
     fn inside<T>(&self, path: &Path, make: impl FnOnce() -> nix::Result<T>) -> nix::Result<T> {
         let (own, there) = match (&self.own, self.open.get(path)) {
             (Some(own), Some(there)) => (own, there),
-            // Its pod has gone.
+            // The pod of the namespace is gone.
             _ => return Err(Errno::ENETUNREACH),
         };
         setns(there, CloneFlags::CLONE_NEWNET)?;
@@ -90,7 +91,8 @@ impl Namespaces {
     }
 }
 
-/// True if an error is this process's own lack of descriptors or memory, which says nothing about the endpoint.
+/// Returns true if the error means that this process lacks descriptors or memory. Such an error says nothing about the
+/// endpoint.
 pub fn is_shortage(e: Errno) -> bool {
     matches!(
         e,

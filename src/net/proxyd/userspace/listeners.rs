@@ -1,7 +1,8 @@
-//! The addresses that are bound for clients.
+//! The listeners: addresses that are bound for clients.
 //!
-//! Invariants: what a new table does not want is released before anything is claimed. A socket that stays wanted stays
-//! open, whatever service it now belongs to. One that cannot be bound holds up no other; it is tried again.
+//! Invariants: addresses that a new table does not need are released before any new address is bound. A socket that is
+//! still needed stays open, even if it now belongs to another service. An address that cannot be bound delays no
+//! other, and is tried again.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -22,23 +23,23 @@ use crate::net::proxyd::message::{
 use crate::net::proxyd::poller::{Poller, Token};
 use crate::net::proxyd::slab::{Key, Slab};
 
-/// How often an address that could not be bound is tried again.
+/// The time between two attempts to bind an address.
 const RETRY: Duration = Duration::from_secs(1);
-/// How many ports of the range are tried for one portal, because other programs may hold some.
+/// Number of ports of the range that are tried for a portal, because other programs may use some.
 const PORTS_TRIED: u32 = 32;
 
-/// An address for clients.
+/// A bound address for clients.
 #[derive(Debug)]
 pub struct Listener {
-    /// The socket, or `None` if the kernel refuses clients without one.
+    /// The socket; `None` if the kernel refuses clients without a socket.
     pub socket: Option<OwnedFd>,
     /// Address and port where the listener is bound.
     pub at: SocketAddr,
-    /// The address of the plan for which the listener is there.
+    /// The entry of the plan for which the listener was opened.
     pub wanted: Wanted,
 }
 
-/// See the module.
+/// The listeners, and the addresses that could not be bound.
 pub struct Listeners {
     listeners: Slab<Listener>,
     by_place: BTreeMap<Place, Key>,
@@ -47,14 +48,14 @@ pub struct Listeners {
     retry_at: Option<Moment>,
     ports: PortAllocator,
     range: Option<PortRange>,
-    /// Sockets of another process that no table has asked for yet.
+    /// Inherited sockets of another process that no table has used yet.
     inherited: BTreeMap<HandedSocket, OwnedFd>,
-    /// Function that makes the token of a listener.
+    /// The function that makes the token of a listener.
     token: fn(Protocol, Key) -> Token,
 }
 
 impl Listeners {
-    /// Returns the state without listeners; `token` makes the token of each.
+    /// Makes the state without listeners. `token` makes the token of each listener.
     pub fn new(token: fn(Protocol, Key) -> Token) -> Self {
         Self {
             listeners: Slab::default(),
@@ -69,12 +70,12 @@ impl Listeners {
         }
     }
 
-    /// Returns a listener.
+    /// Returns a listener, if it still exists.
     pub fn get(&self, key: Key) -> Option<&Listener> {
         self.listeners.get(key)
     }
 
-    /// Returns how many listeners serve clients.
+    /// Returns the number of listeners that serve clients.
     pub fn serving(&self) -> usize {
         let serves = |(_, l): &(Key, &Listener)| l.wanted.action == Action::Serve;
         self.listeners.iter().filter(serves).count()
@@ -86,7 +87,7 @@ impl Listeners {
         self.conflicts.iter().chain(failed).cloned().collect()
     }
 
-    /// Returns the portals: the addresses of services, each with the port to which its connections must be redirected.
+    /// Returns the portals: addresses of services, each with the port to which its connections must be redirected.
     pub fn portals(&self) -> Vec<Portal> {
         let mut found = Vec::new();
         for key in self.by_place.values() {
@@ -102,7 +103,7 @@ impl Listeners {
         found
     }
 
-    /// Closes the listeners that are not wanted any more, and returns their keys.
+    /// Closes the listeners that the plan no longer has, and returns their keys.
     pub fn release(&mut self, plan: &Plan, service_addresses: ServiceAddresses) -> Vec<Key> {
         self.choose_ports(service_addresses);
         let wanted: BTreeMap<&Place, &Wanted> = plan.wanted.iter().map(|w| (&w.place, w)).collect();
@@ -113,7 +114,7 @@ impl Listeners {
         places.iter().filter_map(|p| self.close(p)).collect()
     }
 
-    /// Has another range of ports count for portals that are opened from now on.
+    /// Sets the range of ports for portals that are opened from now on.
     fn choose_ports(&mut self, service_addresses: ServiceAddresses) {
         let range = match service_addresses {
             ServiceAddresses::Portals { first, last } if first > 0 => {
@@ -131,7 +132,7 @@ impl Listeners {
         }
     }
 
-    /// Binds the addresses that are wanted and not bound yet. Returns the keys of listeners that were closed for that.
+    /// Binds the addresses of the plan that are not bound yet. Returns the keys of listeners that were opened anew.
     pub fn claim(&mut self, plan: &Plan, now: Moment, poller: &Poller) -> Vec<Key> {
         let mut closed = Vec::new();
         for wanted in &plan.wanted {
@@ -152,7 +153,7 @@ impl Listeners {
         self.plan_retry(now);
     }
 
-    /// Returns when [`Self::retry`] should be called.
+    /// Returns the moment at which [`Self::retry`] must be called.
     pub fn retry_at(&self) -> Option<Moment> {
         self.retry_at
     }
@@ -167,7 +168,7 @@ impl Listeners {
             let old = std::mem::replace(&mut listener.wanted, wanted.clone());
             match self.change(known?, old.action, poller) {
                 Ok(()) => return None,
-                // It is opened anew.
+                // The listener cannot be changed, so it is closed and opened anew.
                 Err(_) => self.close(&wanted.place),
             };
         }
@@ -184,7 +185,7 @@ impl Listeners {
         known
     }
 
-    /// Changes a listener from refusing to serving or back, without a moment in which the port is free.
+    /// Changes a listener from refusing to serving or back. The port is never free in between.
     fn change(&mut self, key: Key, old: Action, poller: &Poller) -> nix::Result<()> {
         let listener = self.listeners.get(key).ok_or(Errno::ENOENT)?;
         let protocol = listener.wanted.protocol();
@@ -233,7 +234,7 @@ impl Listeners {
         Ok(())
     }
 
-    /// Opens a portal. A refusing portal of UDP gets a port as the others do, and no socket listens on it.
+    /// Opens a portal. A refusing portal of UDP also gets a port, but no socket is bound to it.
     fn open_portal(
         &mut self,
         wanted: &Wanted,
@@ -276,7 +277,7 @@ impl Listeners {
         Some(key)
     }
 
-    /// Closes everything.
+    /// Closes all listeners, and returns their keys.
     pub fn close_all(&mut self) -> Vec<Key> {
         self.failed.clear();
         self.retry_at = None;
@@ -284,27 +285,28 @@ impl Listeners {
         places.iter().filter_map(|p| self.close(p)).collect()
     }
 
-    /// Takes sockets of another process, which are used for the addresses that a table wants, in place of new ones.
+    /// Takes sockets of another process. They are used for addresses of the next tables instead of new sockets.
     pub fn inherit(&mut self, sockets: Vec<(HandedSocket, OwnedFd)>) {
         self.inherited.extend(sockets);
     }
 
-    /// Closes the inherited sockets that no table has wanted.
+    /// Closes the inherited sockets that no table has used.
     pub fn forget_inherited(&mut self) {
         self.inherited.clear();
     }
 
-    /// Has the addresses that could not be bound tried again at once.
+    /// Lets the addresses that could not be bound be tried again at once.
     pub fn retry_now(&mut self, now: Moment) {
         self.retry_at = (!self.failed.is_empty()).then_some(now);
     }
 
-    /// Returns the listener that is bound to an address of its own, which is no portal.
+    /// Returns the listener that is bound to this address. Portals are left out.
     pub fn find(&self, protocol: Protocol, at: SocketAddr) -> Option<Key> {
         self.by_place.get(&Place::Address(protocol, at)).copied()
     }
 
-    /// Returns every socket with which another process can go on. That process gets other ports of the proxy than these.
+    /// Returns every socket that another process can go on with. Portals are left out, because that process opens
+    /// portals of its own.
     pub fn to_hand_over(&self) -> Vec<(HandedSocket, &OwnedFd)> {
         let places = self.by_place.iter();
         let bound = places.filter_map(|(place, key)| match place {
@@ -318,18 +320,18 @@ impl Listeners {
         bound.collect()
     }
 
-    /// Closes everything, because another process has the same sockets. The sockets leave the poller, which would tell of
-    /// them for as long as that process lives.
+    /// Closes all listeners, because another process has the same sockets. The sockets are removed from the poller
+    /// first, which would otherwise report their events for as long as that process lives.
     pub fn give_up(&mut self, poller: &Poller) {
         for (_, listener) in self.listeners.iter() {
-            // It is not watched where clients are refused.
+            // A refusing listener is not in the poller, so an error is ignored.
             let _ = listener.socket.as_ref().map(|s| poller.remove(s));
         }
         self.close_all();
         self.inherited.clear();
     }
 
-    /// Takes connections of a listener, or lets them wait.
+    /// Starts or stops accepting connections of a listener. While it is stopped, clients wait in the kernel's queue.
     pub fn set_accepting(&self, key: Key, accepting: bool, poller: &Poller) {
         let Some(listener) = self.listeners.get(key) else {
             return;

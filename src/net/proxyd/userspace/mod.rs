@@ -1,8 +1,8 @@
-//! The userspace data path in the role `podprobe proxy`: it takes the connections of services and hands them on to
+//! The userspace data path in the process `podprobe proxy`. It accepts connections to services, and passes them on to
 //! endpoints.
 //!
-//! Invariants: connecting to an endpoint holds up no other client. A connection that is established is ended by its
-//! two ends alone: not by a new table, not by the end of the daemon. What is bound is released before anything new is
+//! Invariants: connecting to an endpoint delays no other client. An established connection ends only when one of its
+//! two ends does; a new table or the end of the daemon does not end it. Old addresses are released before new ones are
 //! bound, so that two services may exchange their ports.
 
 pub mod addresses;

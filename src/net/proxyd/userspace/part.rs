@@ -1,4 +1,4 @@
-//! The userspace data path as a part of the role: listeners, TCP connections, UDP flows.
+//! The userspace data path as a part of the proxy process: listeners, TCP connections and UDP clients.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -29,36 +29,36 @@ use crate::net::proxyd::message::{
 use crate::net::proxyd::poller::{Part, Poller, Token};
 use crate::net::proxyd::slab::Key;
 
-/// The number of this part in tokens.
+/// The number of this part in poller tokens.
 pub const PART: u8 = 1;
 
-/// Kinds of descriptors.
+/// The kinds of tokens of this part.
 const TCP_LISTENER: u8 = 0;
 const UDP_LISTENER: u8 = 1;
 const CLIENT: u8 = 2;
 const BACKEND: u8 = 3;
 const FLOW: u8 = 4;
 
-/// Connections taken from one listener before others have a turn.
+/// Number of connections that are accepted from a listener before other listeners have their turn.
 const TAKEN: usize = 8;
-/// How often stale clients are forgotten.
+/// The time between two clean-ups of clients that no longer keep an endpoint.
 const CLEAN_UP: Duration = Duration::from_secs(60);
 
-/// See the module.
+/// The userspace data path of the proxy process.
 pub struct Userspace {
     shared: Shared,
     listeners: Listeners,
     tcp: Tcp,
     udp: Udp,
-    /// Listeners that take no connections, each with the moment until which it pauses.
+    /// The listeners that accept no connections now, each with the moment at which its pause ends.
     paused: Vec<(Moment, Key)>,
     descriptors: u64,
     clean_up: Option<Moment>,
 }
 
 impl Userspace {
-    /// Returns the part without services. The part may use so many descriptors, and records the addresses that it claims in
-    /// `dir`.
+    /// Makes the part without services. It may use this number of descriptors. It records the addresses that it claims
+    /// in `dir`.
     pub fn new(dir: &Path, descriptors: u64) -> Self {
         let configuration = Configuration::default();
         Self {
@@ -81,7 +81,7 @@ impl Userspace {
         }
     }
 
-    /// Serves by this configuration from now on.
+    /// Serves with this configuration from now on.
     pub fn apply(&mut self, configuration: &Configuration, now: Moment, poller: &Poller) {
         let plan = Plan::of(configuration);
         let options = &configuration.options;
@@ -108,7 +108,7 @@ impl Userspace {
         self.listeners.not_bound()
     }
 
-    /// Returns the portals: the addresses of services, each with the port to which its connections must be redirected.
+    /// Returns the portals: addresses of services, each with the port to which its connections must be redirected.
     pub fn portals(&self) -> Vec<Portal> {
         self.listeners.portals()
     }
@@ -118,12 +118,12 @@ impl Userspace {
         self.shared.addresses.all()
     }
 
-    /// Adds again the addresses that another program has removed.
+    /// Adds the addresses again that another program has removed.
     pub fn mend(&self) {
         self.shared.addresses.renew();
     }
 
-    /// Returns the counts of this data path.
+    /// Returns the metrics of this data path.
     pub fn metrics(&self) -> Metrics {
         Metrics {
             connections: self.tcp.len() as u64,
@@ -134,7 +134,7 @@ impl Userspace {
         }
     }
 
-    /// Takes no more clients, because another role does.
+    /// Takes no more clients, because another proxy process does.
     pub fn retire(&mut self) {
         self.listeners.close_all();
         self.udp.revise(|_| false, &self.shared);
@@ -142,14 +142,14 @@ impl Userspace {
         self.shared.addresses.release();
     }
 
-    /// Prepares to take the place of another process: the first tables find these sockets, and no address is removed before
-    /// that process has ended.
+    /// Prepares to replace another process. The first tables use these sockets. No address is removed before that
+    /// process has ended.
     pub fn inherit(&mut self, sockets: Vec<(HandedSocket, OwnedFd)>) {
         self.shared.addresses.hold();
         self.listeners.inherit(sockets);
     }
 
-    /// Returns every socket for clients, for another process.
+    /// Returns every listening socket, to hand it over to another process.
     pub fn to_hand_over(&self) -> Vec<(HandedSocket, &OwnedFd)> {
         self.listeners.to_hand_over()
     }
@@ -166,12 +166,12 @@ impl Userspace {
         flows
     }
 
-    /// Returns which endpoints clients keep, for another process.
+    /// Returns the endpoints that clients keep, for another process.
     pub fn affinities(&self, now: Moment) -> Vec<HandedAffinity> {
         self.shared.pools.affinities(now)
     }
 
-    /// Goes on with the clients that the other process gives, after that process has let go.
+    /// Goes on with the clients that the other process has given up.
     pub fn adopt(
         &mut self,
         flows: Vec<(HandedFlow, OwnedFd)>,
@@ -189,17 +189,17 @@ impl Userspace {
         self.listeners.retry_now(now);
     }
 
-    /// Closes the sockets of the other process that have no purpose. The daemon has said by now what it wants.
+    /// Closes the inherited sockets that are not in use. This is called after the daemon has sent its configuration.
     pub fn forget_inherited(&mut self) {
         self.listeners.forget_inherited();
     }
 
-    /// Removes the addresses that were kept for the other process, after it has ended.
+    /// Removes the addresses that were kept for the other process, after that process has ended.
     pub fn is_alone(&mut self) {
         self.shared.addresses.let_loose();
     }
 
-    /// True if no connection is left.
+    /// Returns true if there is no TCP connection.
     pub fn is_unused(&self) -> bool {
         self.tcp.is_empty()
     }
@@ -242,7 +242,7 @@ impl Userspace {
                     self.shared.metrics.shortage_pauses += 1;
                     return self.pause(key, now, poller);
                 }
-                // The client has gone already.
+                // The client has closed its connection already.
                 Err(Errno::ECONNABORTED | Errno::EINTR | Errno::EPROTO) => {}
                 Err(_) => return,
             }
@@ -255,7 +255,7 @@ impl Userspace {
         self.tcp.len() >= limits.connections || of_port >= limits.connections_per_port
     }
 
-    /// Pauses a listener: clients wait in the kernel's queue for 50 to 100 ms.
+    /// Pauses a listener for 50 to 100 ms. Its clients wait in the kernel's queue.
     fn pause(&mut self, key: Key, now: Moment, poller: &Poller) {
         let until = now + Duration::from_millis(50).mul_f64(1.0 + random_fraction());
         self.listeners.set_accepting(key, false, poller);

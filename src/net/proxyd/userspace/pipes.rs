@@ -1,20 +1,20 @@
 //! Pipes for splice(2), which are used again.
 //!
-//! Invariants: a pipe that is given back is empty.
+//! Invariants: a kept pipe is empty.
 
 use std::os::fd::OwnedFd;
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::unistd::pipe2;
 
-/// How many unused pipes are kept.
+/// Number of unused pipes that are kept.
 const IDLE: usize = 4;
-/// How many pipes there are at most. A connection that gets none copies.
+/// Largest number of pipes in use. A connection that gets none copies its bytes.
 const MOST: usize = 512;
-/// Bytes that a pipe is asked to hold.
+/// Capacity in bytes that is requested for a pipe.
 pub const SIZE: usize = 256 * 1024;
 
-/// A pipe.
+/// A pipe for splice(2).
 #[derive(Debug)]
 pub struct Pipe {
     /// The end to read from.
@@ -23,7 +23,7 @@ pub struct Pipe {
     pub write: OwnedFd,
 }
 
-/// See the module.
+/// The pipes of all connections.
 #[derive(Debug, Default)]
 pub struct Pipes {
     idle: Vec<Pipe>,
@@ -31,7 +31,7 @@ pub struct Pipes {
 }
 
 impl Pipes {
-    /// Returns an empty pipe, or `None` if no more can be had.
+    /// Returns an empty pipe; `None` if there are too many already, or if none can be made.
     pub fn take(&mut self) -> Option<Pipe> {
         if self.used >= MOST {
             return None;
@@ -41,7 +41,7 @@ impl Pipes {
         Some(pipe)
     }
 
-    /// Takes a pipe back. A pipe that is not empty is closed.
+    /// Takes a pipe back. The pipe is closed if it is not empty, or if enough are kept.
     pub fn give_back(&mut self, pipe: Pipe, empty: bool) {
         self.used -= 1;
         if empty && self.idle.len() < IDLE {
@@ -52,7 +52,7 @@ impl Pipes {
 
 fn make() -> Option<Pipe> {
     let (read, write) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK).ok()?;
-    // Beyond fs.pipe-user-pages-soft it keeps its size.
+    // Beyond fs.pipe-user-pages-soft this fails, and the pipe keeps its default size.
     let _ = fcntl(&write, FcntlArg::F_SETPIPE_SZ(SIZE as i32));
     Some(Pipe { read, write })
 }

@@ -1,7 +1,7 @@
-//! Which addresses are bound, and what is done with the clients of each: the table as this data path sees it.
+//! The plan for a configuration: the addresses to bind, and the treatment of the clients of each.
 //!
-//! Invariants: pure. An address with port and protocol occurs once; where two ask for it, the first in the order of
-//! the table has it and the other is told.
+//! Invariants: pure. An address with port and protocol occurs once. If two services ask for it, the first in the order
+//! of the table gets it, and the other is reported as a conflict.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -13,7 +13,7 @@ use crate::net::proxyd::message::{
 };
 use crate::net::services::table::{Backend, Backends, HostPort, ServicePortEntry, ServicePortName};
 
-/// Kind of address by which a service is reached.
+/// The kind of address by which a client reaches a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Entrance {
     /// A cluster IP.
@@ -24,73 +24,73 @@ pub enum Entrance {
     LoadBalancer,
 }
 
-/// A place for clients that is bound.
+/// An address or a portal that is bound for clients.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Place {
-    /// An address of the node.
+    /// An address and port of the node.
     Address(Protocol, SocketAddr),
-    /// A port of the proxy. The last field is true for IPv6.
+    /// A port of the proxy process for the addresses of one kind and family. The last field is true for IPv6.
     Portal(ServicePortName, Entrance, bool),
 }
 
-/// A place to bind, and how its clients are treated.
+/// An address or a portal to bind, and the treatment of its clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// The place.
+    /// The address or the portal.
     pub place: Place,
-    /// The service port that is reached there.
+    /// The service port that clients reach there.
     pub name: ServicePortName,
     /// The kind of address by which the service is reached.
     pub entrance: Entrance,
-    /// How clients are treated.
+    /// The treatment of clients.
     pub action: Action,
-    /// The clients that are served; an empty list means all.
+    /// The ranges of clients that are served; an empty list means all clients.
     pub source_ranges: Vec<Cidr>,
-    /// The addresses that lead to a portal.
+    /// The addresses that are redirected to the portal; empty if this is no portal.
     pub portal_of: Vec<SocketAddr>,
-    /// True if a route leads to the address, and no interface has it.
+    /// True if the address is reached by a route, and no interface has it.
     pub is_routed: bool,
 }
 
 impl Wanted {
-    /// Returns TCP or UDP.
+    /// Returns the protocol: TCP or UDP.
     pub fn protocol(&self) -> Protocol {
         self.name.protocol
     }
 
-    /// True if the place is this address, with any port.
+    /// Returns true if this is an entry for the address `ip`, with any port.
     pub fn is_at(&self, ip: IpAddr) -> bool {
         matches!(self.place, Place::Address(_, at) if at.ip() == ip)
     }
 }
 
-/// A list of endpoints.
+/// The endpoints of a service port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pool {
-    /// The service port.
+    /// The name of the service port.
     pub name: ServicePortName,
-    /// How long a client keeps its endpoint.
+    /// Time for which a client keeps its endpoint; None without affinity.
     pub affinity: Option<Duration>,
     /// The endpoints for each kind of client, in the order of [`crate::net::proxyd::message::Clients`].
     pub lists: [Vec<Backend>; 3],
 }
 
-/// See the module.
+/// The plan for a configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// The places to bind, in the order of the table.
+    /// The addresses and portals to bind, in the order of the table.
     pub wanted: Vec<Wanted>,
     /// The endpoints of each service port.
     pub pools: Vec<Pool>,
-    /// The addresses that cannot be bound because they are wanted twice.
+    /// The addresses that are not bound for a service because another service has them.
     pub conflicts: Vec<NotBound>,
-    /// Addresses of services and names that have to become the node's own.
+    /// Addresses of services and names that must be added to the node.
     pub addresses: BTreeSet<IpAddr>,
     taken: BTreeSet<Place>,
 }
 
 impl Plan {
-    /// Returns the plan for a configuration.
+    /// Makes the plan for a configuration.
     pub fn of(configuration: &Configuration) -> Self {
         let options = &configuration.options;
         let mut plan = Self::default();
@@ -100,7 +100,7 @@ impl Plan {
         for port in &configuration.table.host_ports {
             plan.add_host_port(port, options);
         }
-        // Part `dns` of the role binds them.
+        // The DNS responder binds the addresses of names itself.
         let names = configuration.names.iter().flat_map(|n| &n.addresses);
         let claimed = names.filter(|ip| !configuration.is_routed(**ip));
         plan.addresses.extend(claimed);
@@ -132,19 +132,19 @@ impl Plan {
         }
     }
 
-    /// Adds the addresses of a service. The daemon adds a route to all addresses in `routed`; each of the others is added by
-    /// itself.
+    /// Adds the addresses of a service. The daemon adds one route to all addresses in `routed`. Every other address is
+    /// added to the node by itself.
     fn bind_service(&mut self, service: &ServicePortEntry, routed: &[Cidr]) {
         for (entrance, ips) in entrances(service) {
             for ip in ips {
                 let is_routed = is_in(routed, *ip);
-                // Every node has those of loopback.
+                // Every node has the addresses of loopback.
                 if !ip.is_loopback() && !is_routed {
                     self.addresses.insert(*ip);
                 }
                 let wanted = wanted(service, entrance, (*ip, service.port).into());
                 self.want(Wanted {
-                    // Of IPv6 no interface has any.
+                    // No interface has an IPv6 address of a service.
                     is_routed: is_routed || ip.is_ipv6(),
                     ..wanted
                 });
@@ -174,7 +174,7 @@ impl Plan {
         let name = ServicePortName {
             namespace: "hostPort".into(),
             service: port.pod.clone(),
-            // No service has such a name for its port.
+            // No service has a port with such a name.
             port: SocketAddr::new(port.host_ip.unwrap_or(ANY[usize::from(v6)]), port.port)
                 .to_string(),
             protocol: port.protocol,
@@ -212,7 +212,7 @@ impl Plan {
             |w: &&Wanted| matches!(w.place, Place::Address(p, a) if (p, a) == (protocol, address));
         let owner = self.wanted.iter().find(same);
         let owner = owner.map_or_else(String::new, |w| w.name.to_string());
-        // One service may name an address twice.
+        // It is no conflict if one service names an address twice.
         if owner != wanted.name.to_string() {
             self.conflicts.push(NotBound {
                 address,
@@ -252,8 +252,8 @@ fn wanted(service: &ServicePortEntry, entrance: Entrance, at: SocketAddr) -> Wan
     }
 }
 
-/// Returns how an address treats its clients. A socket cannot tell its clients apart before it takes them, so it serves if
-/// there are endpoints for any of them. An address leads to endpoints of its own family.
+/// Returns the treatment of clients at an address. A socket cannot distinguish its clients before it accepts them. So
+/// it serves if there are endpoints for any of them. An address leads only to endpoints of its own family.
 fn action(service: &ServicePortEntry, entrance: Entrance, v6: bool) -> Action {
     let of = |backends: &Backends| match backends {
         Backends::Some(list) if list.iter().any(|b| b.address.is_ipv6() == v6) => Action::Serve,
@@ -284,8 +284,8 @@ const ANY: [IpAddr; 2] = [
     IpAddr::V6(Ipv6Addr::UNSPECIFIED),
 ];
 
-/// Returns the addresses for node ports. Each is bound by itself, so that other addresses with that port stay free for
-/// services.
+/// Returns the addresses for node ports. Each is bound on its own, so that services can use the same port on other
+/// addresses.
 fn node_port_addresses(options: &Options) -> Vec<IpAddr> {
     let mut found: Vec<IpAddr> = match (options.node_ports, options.node_addresses.is_empty()) {
         (false, _) => Vec::new(),
@@ -317,8 +317,8 @@ fn host_port_addresses(host_ip: Option<IpAddr>, options: &Options) -> Vec<IpAddr
     }
 }
 
-/// True if the address has the family of `host_ip`. `0.0.0.0` means IPv4 and `::` means IPv6, as the pod that names it
-/// expects.
+/// Returns true if the address has the family of `host_ip`, or if there is no `host_ip`. `0.0.0.0` means IPv4 and `::`
+/// means IPv6, as the author of the pod expects.
 fn is_of_family(ip: IpAddr, host_ip: Option<IpAddr>) -> bool {
     host_ip.is_none_or(|host_ip| host_ip.is_ipv4() == ip.is_ipv4())
 }
@@ -329,7 +329,7 @@ fn of_family(ips: [IpAddr; 2], host_ip: Option<IpAddr>) -> Vec<IpAddr> {
         .collect()
 }
 
-/// True if the address lies in one of the ranges.
+/// Returns true if the address lies in one of the ranges.
 pub fn is_in(ranges: &[Cidr], ip: IpAddr) -> bool {
     ranges.iter().any(|range| range.contains(ip))
 }

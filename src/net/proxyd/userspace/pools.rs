@@ -1,6 +1,6 @@
-//! The endpoints of each service port, and how many use it.
+//! The endpoints of each service port, and the number of its connections.
 //!
-//! Invariants: a connection keeps the key of its port, which leads nowhere when the port is gone.
+//! Invariants: a connection keeps the key of its service port. The key leads to nothing once the port is gone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -14,10 +14,11 @@ use crate::net::proxyd::message::{Clients, HandedAffinity};
 use crate::net::proxyd::slab::{Key, Slab};
 use crate::net::services::table::{Backend, ServicePortName};
 
-/// A list of endpoints: a service port has one for each kind of clients and each family, true for IPv6.
+/// The name of a list of endpoints. A service port has a list for each kind of client and each family; true means
+/// IPv6.
 type PoolName = (ServicePortName, Clients, bool);
 
-/// The kinds in the order in which a port names its lists.
+/// The kinds of client and families in the order in which a port has its lists.
 const KINDS: [(Clients, bool); 6] = [
     (Clients::Internal, false),
     (Clients::Internal, true),
@@ -27,30 +28,30 @@ const KINDS: [(Clients, bool); 6] = [
     (Clients::External, true),
 ];
 
-/// How many clients keep their endpoints when another process takes over: about 5 MB as JSON.
+/// Largest number of clients whose endpoints are handed over to another process. This is about 5 MB as JSON.
 const MOST_AFFINITIES: usize = 20_000;
 
-/// The most endpoints that are passed over because they did not answer.
+/// Largest number of endpoints that are skipped because they did not answer.
 const MOST_SKIPPED: usize = 16;
 
-/// Returns a short name of an endpoint, to know it again; never 0.
+/// Returns a short hash by which an endpoint is recognised. It is never 0.
 pub fn fingerprint(backend: &Backend) -> u32 {
     let mut hasher = DefaultHasher::new();
     backend.hash(&mut hasher);
     hasher.finish() as u32 | 1
 }
 
-/// A service port.
+/// A service port with its endpoints.
 #[derive(Debug)]
 pub struct Port {
-    /// How many connections the port has now.
+    /// The number of current connections.
     pub connections: u32,
     pools: [PoolName; 6],
     /// The endpoints for each kind of client, in the order of [`Clients`].
     backends: [BTreeSet<Backend>; 3],
 }
 
-/// See the module.
+/// The service ports with their endpoints.
 #[derive(Debug, Default)]
 pub struct Pools {
     ports: Slab<Port>,
@@ -59,7 +60,7 @@ pub struct Pools {
 }
 
 impl Pools {
-    /// Takes over the endpoints of a plan.
+    /// Sets the service ports and their endpoints from a plan.
     pub fn apply(&mut self, plan: &Plan) {
         let wanted: BTreeSet<&ServicePortName> = plan.pools.iter().map(|p| &p.name).collect();
         self.balancer.retain(|(name, ..)| wanted.contains(name));
@@ -98,29 +99,29 @@ impl Pools {
         }
     }
 
-    /// Returns the key of a service port.
+    /// Returns the key of a service port; None if it is unknown.
     pub fn find(&self, name: &ServicePortName) -> Option<Key> {
         self.by_name.get(name).copied()
     }
 
-    /// Returns the name of a service port.
+    /// Returns the name of a service port; None if it is gone.
     pub fn name(&self, key: Key) -> Option<&ServicePortName> {
         Some(&self.ports.get(key)?.pools[0].0)
     }
 
-    /// Returns a service port.
+    /// Returns a service port; None if it is gone.
     pub fn port(&mut self, key: Key) -> Option<&mut Port> {
         self.ports.get_mut(key)
     }
 
-    /// Returns how many connections a service port has now.
+    /// Returns the number of current connections of a service port.
     pub fn connections(&self, key: Key) -> u32 {
         self.ports.get(key).map_or(0, |p| p.connections)
     }
 
-    /// Chooses the endpoint for a client, of the client's own family. Returns `None` if the service port is gone or has no
-    /// endpoint for such clients. `tried` has the [`fingerprint`]s of the endpoints that did not answer; another endpoint is
-    /// taken if there is one.
+    /// Chooses an endpoint for a client, of the client's address family. Returns `None` if the service port is gone or
+    /// has no endpoint for this kind of client. `tried` has the [`fingerprint`]s of endpoints that did not answer.
+    /// Another endpoint is chosen if there is one.
     pub fn next(
         &mut self,
         key: Key,
@@ -130,7 +131,8 @@ impl Pools {
         now: Moment,
     ) -> Option<Backend> {
         let port = self.ports.get(key)?;
-        // A client keeps its endpoint whichever address of the service it uses, where the endpoints are the same.
+        // Lists with the same endpoints share one affinity, so that a client keeps its endpoint whichever address of
+        // the service it uses.
         let own = &port.backends[clients as usize];
         let list = port.backends.iter().position(|list| list == own)?;
         let name = &port.pools[list * 2 + usize::from(client.is_ipv6())];
@@ -138,7 +140,8 @@ impl Pools {
         let reset = !tried.is_empty();
         let mut next = || self.balancer.next_endpoint(name, client, reset, now).ok();
         let mut found = next()?;
-        // Others have moved the round robin on since the last attempt, perhaps once around.
+        // Other clients have advanced the round robin since the last attempt, so it may return an endpoint that was
+        // tried.
         for _ in 1..choices.min(MOST_SKIPPED) {
             if !tried.contains(&fingerprint(&found)) {
                 break;
@@ -148,13 +151,13 @@ impl Pools {
         Some(found)
     }
 
-    /// True if such clients may still be sent to the endpoint.
+    /// Returns true if clients of this kind may still be sent to the endpoint.
     pub fn has(&self, key: Key, clients: Clients, backend: &Backend) -> bool {
         let port = self.ports.get(key);
         port.is_some_and(|p| p.backends[clients as usize].contains(backend))
     }
 
-    /// Returns every network namespace with an endpoint.
+    /// Returns the paths of all network namespaces with an endpoint.
     pub fn namespaces(&self) -> BTreeSet<std::path::PathBuf> {
         let ports = self.ports.iter().flat_map(|(_, p)| &p.backends);
         ports
@@ -163,7 +166,7 @@ impl Pools {
             .collect()
     }
 
-    /// Returns which endpoints clients keep, for another process: at most [`MOST_AFFINITIES`].
+    /// Returns the endpoints that clients keep, for another process: at most [`MOST_AFFINITIES`].
     pub fn affinities(&self, now: Moment) -> Vec<HandedAffinity> {
         let kept = self.balancer.kept_endpoints(now);
         let handed = kept.map(
@@ -178,7 +181,7 @@ impl Pools {
         handed.take(MOST_AFFINITIES).collect()
     }
 
-    /// Lets a client keep the endpoint that it had with another process, if its service port still has that endpoint.
+    /// Lets a client keep the endpoint that it had in another process, if its service port still has that endpoint.
     pub fn adopt(&mut self, handed: HandedAffinity, now: Moment) {
         let silent = Duration::from_millis(handed.silent_ms);
         let name = (handed.port, handed.clients, handed.client.is_ipv6());
@@ -186,7 +189,7 @@ impl Pools {
             .keep_endpoint(&name, handed.client, &handed.endpoint, now - silent);
     }
 
-    /// Forgets clients that were away for longer than their endpoint is kept.
+    /// Forgets the clients that were away for longer than they may keep their endpoint.
     pub fn clean_up(&mut self, now: Moment) {
         self.balancer.clean_up_all(now);
     }

@@ -1,13 +1,13 @@
-//! The ports on which the userspace proxy listens: those of a range, or whatever the kernel chooses (services 5.5).
+//! The ports on which the userspace proxy listens: ports of a range, or ports that the kernel chooses (services 5.5).
 //!
-//! Invariants: pure; the randomness is an argument. A port of a range is given to one owner at a time, and can be had
+//! Invariants: pure; the randomness is an argument. A port of a range has one owner at a time, and can be allocated
 //! again as soon as it is released.
 
 use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
-/// Why a text is no range of ports. Prints with the text, what is allowed, and the way out.
+/// The error that a text is no range of ports. It prints the text, the allowed forms, and the way out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortRangeError {
     value: String,
@@ -27,7 +27,8 @@ impl fmt::Display for PortRangeError {
 
 impl std::error::Error for PortRangeError {}
 
-/// Ports from the first to the last, both included; read from `FIRST-LAST`, `FIRST+MORE` or one number.
+/// A range of ports from the first to the last, both included. It is read from `FIRST-LAST`, `FIRST+MORE` or one
+/// number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortRange {
     first: u16,
@@ -35,7 +36,7 @@ pub struct PortRange {
 }
 
 impl PortRange {
-    /// Reads the range of a setting. Returns `None` for an empty setting, which leaves the choice to the kernel.
+    /// Reads the range from a setting. Returns `None` for an empty setting, which lets the kernel choose.
     ///
     /// # Errors
     /// Returns `PortRangeError` if the text is no range, or has ports outside 1 to 65535.
@@ -46,7 +47,7 @@ impl PortRange {
         }
     }
 
-    /// True if the port is in the range.
+    /// Returns true if the port is in the range.
     pub fn contains(self, port: u16) -> bool {
         (self.first..=self.last).contains(&port)
     }
@@ -95,7 +96,7 @@ impl fmt::Display for PortRange {
     }
 }
 
-/// Error: every port of the range is in use.
+/// The error that every port of the range is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoRemainingPorts(pub PortRange);
 
@@ -111,7 +112,7 @@ impl fmt::Display for NoRemainingPorts {
 
 impl std::error::Error for NoRemainingPorts {}
 
-/// Gives ports and takes them back.
+/// An allocator of ports.
 #[derive(Debug)]
 pub struct PortAllocator {
     range: Option<PortRange>,
@@ -119,7 +120,7 @@ pub struct PortAllocator {
 }
 
 impl PortAllocator {
-    /// Returns an allocator for a range. Without a range every port is 0: the kernel chooses.
+    /// Makes an allocator for a range. Without a range every port is 0, so that the kernel chooses.
     pub fn new(range: Option<PortRange>) -> Self {
         Self {
             range,
@@ -127,7 +128,7 @@ impl PortAllocator {
         }
     }
 
-    /// Gives a free port: the first one from a random place of the range on. `random` is at least 0 and below 1.
+    /// Allocates the first free port from a random place in the range on. `random` is at least 0 and below 1.
     ///
     /// # Errors
     /// Returns `NoRemainingPorts` if all ports are in use.
@@ -145,13 +146,13 @@ impl PortAllocator {
         Ok(port)
     }
 
-    /// Marks a port that is known to be in use, such as one that was found bound already. Returns false if the port has an
-    /// owner here, or is not in the range.
+    /// Marks a port as in use, for example a port that is already bound. Returns false if the port is already
+    /// allocated, or is not in the range.
     pub fn claim(&mut self, port: u16) -> bool {
         self.range.is_some_and(|r| r.contains(port)) && self.used.insert(port)
     }
 
-    /// Takes a port back. A port that was not given is ignored.
+    /// Releases a port. Does nothing if the port was not allocated.
     pub fn release(&mut self, port: u16) {
         self.used.remove(&port);
     }

@@ -1,4 +1,4 @@
-//! The state that connections and flows have in common: where they may go, and what is counted.
+//! The state that TCP connections and UDP clients share: endpoints, limits and metrics.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -11,29 +11,29 @@ use crate::api::service::Cidr;
 use crate::net::proxyd::message::{Clients, Configuration, Metrics};
 use crate::net::proxyd::slab::Key;
 
-/// Descriptors that are kept for other uses than connections.
+/// Number of descriptors that are reserved for other uses than connections.
 const RESERVE: u64 = 256;
-/// Connections of all service ports, where the options name no number and there are descriptors for so many.
+/// Default for the number of connections of all service ports. With few descriptors it is smaller.
 const CONNECTIONS: usize = 32_768;
-/// UDP clients of all service ports.
+/// Largest number of UDP clients of all service ports.
 const FLOWS: usize = 16_384;
 
 /// Limits of the numbers of connections and UDP clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections of all service ports.
+    /// Largest number of connections of all service ports.
     pub connections: usize,
-    /// Connections of one service port.
+    /// Largest number of connections of one service port.
     pub connections_per_port: u32,
-    /// UDP clients of all service ports.
+    /// Largest number of UDP clients of all service ports.
     pub flows: usize,
-    /// UDP clients of one service port.
+    /// Largest number of UDP clients of one service port.
     pub flows_per_port: u32,
 }
 
 impl Limits {
-    /// Returns the limits for so many descriptors. A connection has two, and half of the connections have a pipe at the
-    /// worst. A service port leaves a quarter of the room to others.
+    /// Returns the limits for this number of descriptors. A connection has two descriptors, and in the worst case half
+    /// of the connections have a pipe too. One service port leaves a quarter of the connections to others.
     pub fn of(configuration: &Configuration, descriptors: u64) -> Self {
         let options = &configuration.options;
         let room = descriptors.saturating_sub(RESERVE).max(8) as usize;
@@ -53,28 +53,28 @@ impl Limits {
     }
 }
 
-/// State that TCP and UDP both use.
+/// The state that TCP and UDP share.
 pub struct Shared {
     /// The endpoints of each service port.
     pub pools: Pools,
     /// The network namespaces of pods.
     pub namespaces: Namespaces,
-    /// The addresses of services that are the node's own.
+    /// The addresses of services that were added to the node.
     pub addresses: Addresses,
-    /// The counts.
+    /// The metrics of the data path.
     pub metrics: Metrics,
     /// The limits of connections and UDP clients.
     pub limits: Limits,
-    /// How long a UDP client may be silent.
+    /// Time after which a silent UDP client is forgotten.
     pub udp_idle: Duration,
-    /// Ranges of addresses whose clients count as inside.
+    /// Ranges of addresses of clients that count as inside.
     pub inside: Vec<Cidr>,
-    /// The node's addresses, whose clients count as inside, too.
+    /// The node's own addresses. Clients with these addresses count as inside too.
     pub node_addresses: Vec<IpAddr>,
 }
 
 impl Shared {
-    /// Returns the kind of a client, by which its endpoints are chosen, or `None` if the client may not come.
+    /// Returns the kind of a client; `None` if the client is not allowed. Endpoints are chosen by the kind.
     pub fn admit(&mut self, wanted: &Wanted, client: IpAddr) -> Option<Clients> {
         if !wanted.source_ranges.is_empty() && !is_in(&wanted.source_ranges, client) {
             self.metrics.refused += 1;
@@ -85,7 +85,7 @@ impl Shared {
         }
         let is_inside = client.is_loopback()
             || self.node_addresses.contains(&client)
-            // The node's own processes come from the service's address, which is the node's.
+            // The node's own processes connect from the service's address, because the node has it.
             || wanted.is_at(client)
             || is_in(&self.inside, client);
         Some(match is_inside {
@@ -94,7 +94,7 @@ impl Shared {
         })
     }
 
-    /// Counts a connection that has begun.
+    /// Counts a connection as begun.
     pub fn count_in(&mut self, port: Key, claimed: Option<Key>) {
         self.metrics.accepted += 1;
         if let Some(port) = self.pools.port(port) {
@@ -105,7 +105,7 @@ impl Shared {
         }
     }
 
-    /// Counts a connection that has ended.
+    /// Counts a connection as ended.
     pub fn count_out(&mut self, port: Key, claimed: Option<Key>) {
         if let Some(port) = self.pools.port(port) {
             port.connections -= 1;

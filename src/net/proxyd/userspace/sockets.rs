@@ -1,6 +1,6 @@
 //! Sockets that are bound to an address for clients.
 //!
-//! Invariants: closed on exec, nonblocking. A port that is bound is never shared with another program.
+//! Invariants: the sockets are closed on exec, and non-blocking. A bound port is never shared with another program.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -16,8 +16,8 @@ use crate::base::sys::socket::let_nothing_in;
 use crate::base::wire::listen;
 use crate::net::proxyd::message::Action;
 
-/// Opens a socket that treats its clients as `action` says. Returns `None` if the kernel does so without a socket.
-/// `is_routed`: no interface has the address.
+/// Opens a socket that treats its clients according to `action`. Returns `None` if the kernel does so without a
+/// socket. `is_routed` is true if no interface has the address.
 ///
 /// # Errors
 /// Returns the error if the address cannot be bound.
@@ -28,7 +28,7 @@ pub fn open(
     is_routed: bool,
 ) -> nix::Result<Option<OwnedFd>> {
     match (protocol, action) {
-        // The kernel answers that the port is closed.
+        // Without a socket the kernel answers that the port is closed.
         (Protocol::Udp, Action::Refuse) => Ok(None),
         (Protocol::Udp, _) => udp(at, action, is_routed).map(Some),
         (Protocol::Tcp, _) => tcp(at, action, is_routed).map(Some),
@@ -37,9 +37,9 @@ pub fn open(
 
 fn tcp(at: SocketAddr, action: Action, is_routed: bool) -> nix::Result<OwnedFd> {
     let fd = unbound(at, SockType::Stream, is_routed)?;
-    // Connections of an earlier listener may still be there.
+    // Connections of an earlier listener on this port may still exist.
     setsockopt(&fd, sockopt::ReuseAddr, &true)?;
-    // Accepted sockets inherit it.
+    // Accepted sockets inherit this option.
     setsockopt(&fd, sockopt::TcpNoDelay, &true)?;
     bind(fd.as_raw_fd(), &SockaddrStorage::from(at))?;
     if action == Action::Drop {
@@ -55,7 +55,7 @@ fn tcp(at: SocketAddr, action: Action, is_routed: bool) -> nix::Result<OwnedFd> 
 fn udp(at: SocketAddr, action: Action, is_routed: bool) -> nix::Result<OwnedFd> {
     let fd = unbound(at, SockType::Datagram, is_routed)?;
     if at.ip().is_unspecified() {
-        // An answer must come from the address that was asked.
+        // An answer must come from the address to which the client has sent.
         match at.is_ipv4() {
             true => setsockopt(&fd, sockopt::Ipv4PacketInfo, &true)?,
             false => setsockopt(&fd, sockopt::Ipv6RecvPacketInfo, &true)?,
@@ -84,7 +84,7 @@ fn unbound(at: SocketAddr, kind: SockType, is_routed: bool) -> nix::Result<Owned
     Ok(fd)
 }
 
-/// Lets a socket take connections from now on.
+/// Begins to accept connections on a bound socket.
 ///
 /// # Errors
 /// Returns the error if another socket listens there.
@@ -93,8 +93,8 @@ pub fn start_listening(fd: &OwnedFd) -> nix::Result<()> {
     listen::start(fd)
 }
 
-/// Has the kernel refuse connections from now on, and those that wait, too. The port stays bound. The socket loses
-/// SO_REUSEADDR, so that no other program can listen there.
+/// Makes the kernel refuse connections, including those that wait to be accepted. The port stays bound. The socket
+/// loses SO_REUSEADDR, so that no other program can listen there.
 ///
 /// # Errors
 /// Returns the error if the socket does not listen.
@@ -103,14 +103,14 @@ pub fn stop_listening(fd: &OwnedFd) -> nix::Result<()> {
     setsockopt(fd, sockopt::ReuseAddr, &false)
 }
 
-/// Returns the port to which the socket is bound, such as one that the kernel has chosen.
+/// Returns the port to which the socket is bound, for example a port that the kernel has chosen.
 pub fn port_of(fd: &OwnedFd) -> Option<u16> {
     let name = getsockname::<SockaddrStorage>(fd.as_raw_fd()).ok()?;
     let v4 = name.as_sockaddr_in().map(|a| a.port());
     v4.or_else(|| name.as_sockaddr_in6().map(|a| a.port()))
 }
 
-/// Makes the close of the socket a reset instead of an end.
+/// Makes the later close of the socket send a reset.
 pub fn reset_on_close(fd: impl AsFd) {
     let linger = nix::libc::linger {
         l_onoff: 1,
@@ -119,14 +119,14 @@ pub fn reset_on_close(fd: impl AsFd) {
     let _ = setsockopt(&fd, sockopt::Linger, &linger);
 }
 
-/// Has a connection end some minutes after its other end has vanished without a word.
+/// Switches TCP keep-alive on. The connection then ends some minutes after its other end has vanished.
 pub fn keep_alive(fd: &OwnedFd) {
     let _ = setsockopt(fd, sockopt::KeepAlive, &true);
     let _ = setsockopt(fd, sockopt::TcpKeepIdle, &60);
     let _ = setsockopt(fd, sockopt::TcpKeepInterval, &15);
 }
 
-/// Says why an address cannot be bound, and what can be done.
+/// Returns a sentence that says why an address cannot be bound, and what can be done.
 pub fn why_not_bound(at: SocketAddr, protocol: Protocol, service: &str, e: Errno) -> String {
     let why = match e {
         Errno::EADDRINUSE => {

@@ -1,7 +1,7 @@
 //! TCP connections of clients to services.
 //!
-//! Invariants: an endpoint that does not answer costs only its own client time. Each connection is in the slab until
-//! both its sockets are closed, and its service port counts it until then.
+//! Invariants: an endpoint that does not answer delays only its own client. Each connection is in the slab, and is
+//! counted for its service port, until both its sockets are closed.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -22,13 +22,13 @@ use crate::net::proxyd::message::Clients;
 use crate::net::proxyd::poller::{Poller, Token};
 use crate::net::proxyd::slab::{Key, Queue, Slab};
 
-/// Every event of a connection's socket, each told once.
+/// The events of a connection's sockets. They are edge-triggered, so each is reported once.
 const EVENTS: EpollFlags = EpollFlags::EPOLLIN
     .union(EpollFlags::EPOLLOUT)
     .union(EpollFlags::EPOLLRDHUP)
     .union(EpollFlags::EPOLLET);
 
-/// Which socket of a connection.
+/// A socket of a connection: the client's or the endpoint's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// The client's socket.
@@ -37,21 +37,21 @@ pub enum Side {
     Backend,
 }
 
-/// A client that was taken.
+/// A client that was accepted.
 pub struct Newcomer {
     /// The client's socket.
     pub socket: OwnedFd,
     /// The client's address.
     pub address: IpAddr,
-    /// The kind of client, by which its endpoints are chosen.
+    /// The kind of client. Endpoints are chosen by it.
     pub clients: Clients,
-    /// The service port.
+    /// The key of the service port.
     pub port: Key,
-    /// The address of the service, if it must be kept for the connection.
+    /// The key of the service's address, if the address must be kept while there are connections.
     pub claimed: Option<Key>,
 }
 
-/// See the module.
+/// The TCP connections of clients to services.
 pub struct Tcp {
     connections: Slab<Connection>,
     queues: [Queue; Wait::QUEUES],
@@ -62,7 +62,7 @@ pub struct Tcp {
 }
 
 impl Tcp {
-    /// Returns the state without connections; `token` makes the token of each socket.
+    /// Makes the state without connections. `token` makes the token of each socket.
     pub fn new(token: fn(Side, Key) -> Token) -> Self {
         Self {
             connections: Slab::default(),
@@ -74,24 +74,24 @@ impl Tcp {
         }
     }
 
-    /// Returns how many connections there are.
+    /// Returns the number of connections.
     pub fn len(&self) -> usize {
         self.connections.len()
     }
 
-    /// True if there is no connection.
+    /// Returns true if there is no connection.
     pub fn is_empty(&self) -> bool {
         self.connections.is_empty()
     }
 
-    /// True if a connection that was taken waits for descriptors. Newcomers would take descriptors from it, for as long as
-    /// they stay.
+    /// Returns true if an accepted connection waits for descriptors. New clients must wait then, because they would
+    /// take the descriptors away.
     pub fn is_short(&self) -> bool {
         let queue = &self.queues[Wait::Descriptors(0).queue()];
         self.connections.first(queue).is_some()
     }
 
-    /// Looks for an endpoint for a client.
+    /// Begins a connection, and connects it to an endpoint.
     pub fn begin(&mut self, new: Newcomer, shared: &mut Shared, now: Moment, poller: &Poller) {
         shared.count_in(new.port, new.claimed);
         let key = self.connections.insert(Connection {
@@ -119,7 +119,7 @@ impl Tcp {
         }
     }
 
-    /// Tries one endpoint after another from this attempt on, until a connect is under way.
+    /// Tries one endpoint after another, beginning with the attempt `first`, until a connect is under way.
     fn dial(&mut self, key: Key, first: u8, shared: &mut Shared, now: Moment, poller: &Poller) {
         for attempt in first..ATTEMPTS.len() as u8 {
             let Some(c) = self.connections.get_mut(key) else {
@@ -149,7 +149,7 @@ impl Tcp {
         self.end(key, true, shared);
     }
 
-    /// Puts a connection into the queue of what it waits for.
+    /// Moves a connection to the queue for the event `wait`, or out of all queues.
     fn wait(&mut self, key: Key, wait: Option<Wait>, now: Moment) {
         let Some(c) = self.connections.get_mut(key) else {
             return;
@@ -201,11 +201,11 @@ impl Tcp {
             return;
         };
         c.backend = None;
-        // What the events of the last endpoint meant is not true of the next one.
+        // The events of the last endpoint's socket say nothing about the next one's.
         c.down = Direction::default();
         let attempt = match c.wait {
             Some(Wait::Endpoint(attempt)) => attempt + 1,
-            // Nothing was tried: the attempt is made again.
+            // No endpoint was tried for lack of descriptors, so the same attempt is made again.
             Some(Wait::Descriptors(attempt)) => attempt,
             _ => 0,
         };
@@ -237,7 +237,7 @@ impl Tcp {
                 shared.metrics.broken += 1;
                 self.end(key, true, shared);
             }
-            // The limit counts from the last byte.
+            // The limit counts from the last byte that was moved.
             _ if half_closed && (!before.2 || up + down > 0) => {
                 self.wait(key, Some(Wait::SecondEnd), now);
             }
@@ -245,7 +245,7 @@ impl Tcp {
         }
     }
 
-    /// Closes both sockets; `reset`: both ends see that this was no proper end.
+    /// Ends a connection and closes both sockets. With `reset` both sides get a reset.
     fn end(&mut self, key: Key, reset: bool, shared: &mut Shared) {
         self.wait(key, None, Moment::default());
         let Some(mut c) = self.connections.remove(key) else {
@@ -264,7 +264,7 @@ impl Tcp {
         shared.count_out(c.port, c.claimed);
     }
 
-    /// Returns when [`Self::expire`] should be called next.
+    /// Returns the moment at which [`Self::expire`] must be called.
     pub fn deadline(&self) -> Option<Moment> {
         if !self.again.is_empty() {
             return Some(Moment::default());
@@ -274,14 +274,14 @@ impl Tcp {
             .min()
     }
 
-    /// Returns the connection that has waited longest, and when its wait ends.
+    /// Returns the connection that has waited longest for this event, and the moment at which its time is over.
     fn first_of(&self, wait: Wait) -> Option<(Key, Moment)> {
         let key = self.connections.first(&self.queues[wait.queue()])?;
         let since = self.connections.get(key)?.since;
         Some((key, since + wait.limit()))
     }
 
-    /// Goes on with connections that have more to do, and ends waits that took too long.
+    /// Goes on with connections that have more to do, and ends waits that have taken too long.
     pub fn expire(&mut self, shared: &mut Shared, now: Moment, poller: &Poller) {
         for _ in 0..self.again.len() {
             let Some(key) = self.again.pop_front() else {

@@ -1,4 +1,4 @@
-//! The data path on a clock of its own: what takes seconds takes no time here.
+//! Tests of the data path with a clock of their own, so that seconds pass without waiting.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -15,10 +15,10 @@ use crate::net::proxyd::message::{Configuration, Metrics, Options, ServiceAddres
 use crate::net::proxyd::poller::{Events, Part, Poller};
 use crate::net::services::table::{ServicePortEntry, ServicePortName, ServiceTable};
 
-/// More turns than any test needs.
+/// Number of turns after which a test gives up.
 const TURNS: u32 = 100_000;
 
-/// A data path whose time goes on when it is told to.
+/// A data path with a clock that the test moves.
 struct Clocked {
     part: Userspace,
     poller: Poller,
@@ -59,7 +59,7 @@ impl Clocked {
         assert_eq!(self.part.not_bound(), []);
     }
 
-    /// Handles the events that wait, without waiting.
+    /// Handles the events that are there, without waiting.
     fn turn(&mut self) {
         let mut events = Events::default();
         for (token, events) in self.poller.wait(&mut events, Some(Moment::default())) {
@@ -94,7 +94,7 @@ impl Clocked {
     }
 }
 
-/// An address that nobody has: of the loopback network, by the number of this process and of the test in it.
+/// Returns an address in the loopback network that is not in use. It is made from this process's pid and a counter.
 fn free_address() -> SocketAddr {
     static NEXT: AtomicU8 = AtomicU8::new(1);
     let pid = std::process::id();
@@ -151,7 +151,7 @@ fn an_endpoint_that_does_not_answer_is_replaced_by_one_that_does() {
     let_nothing_in(dead.as_fd()).unwrap();
     let mut c = Clocked::new(Protocol::Tcp, &[dead_at, alive_at]);
     alive.set_nonblocking(true).unwrap();
-    // One of the two clients has the dead one first.
+    // One of the two clients gets the dead endpoint first.
     let _clients = [c.connect(), c.connect()];
     c.until("both are taken", |m| m.accepted == 2);
     c.pass(MS * 250);
@@ -180,7 +180,7 @@ fn after_one_end_the_other_has_60_s_from_the_last_byte() {
     client.shutdown(Shutdown::Write).unwrap();
     let (mut server, _) = served.unwrap();
     server.set_nonblocking(false).unwrap();
-    // The end of the client's half arrives, and it is the server's turn.
+    // The end of the client's half arrives at the server.
     let mut end = false;
     server.set_nonblocking(true).unwrap();
     c.until("the end arrives", |_| {
@@ -307,7 +307,7 @@ fn one_stream_of_bulk_gives_others_their_turn() {
         while server.write(&[1; 64 * 1024]).is_ok() {}
         c.turn();
         let moved = c.part.metrics().bytes_to_clients;
-        // A turn of the events, and one of what is left over.
+        // This is one turn for the events, and one for the connections with more to do.
         assert!(moved - before <= 3 << 20, "{} at once", moved - before);
         before = moved;
     }

@@ -1,7 +1,8 @@
-//! One direction of a connection: what comes from one socket goes to the other.
+//! A direction of a connection: it moves the bytes of one socket to the other.
 //!
-//! Invariants: no byte is kept in memory of ours. A byte stays in its socket until the other socket has taken it, or lies
-//! in a pipe: a thousand clients that do not read cost nothing here. A turn moves a bounded number of bytes.
+//! Invariants: no byte stays in this process's memory. A byte stays in its socket until the other socket has taken it,
+//! or lies in a pipe. So a thousand clients that do not read cost no memory here. A turn moves a bounded number of
+//! bytes.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -12,45 +13,45 @@ use nix::sys::socket::{MsgFlags, Shutdown, recv, send, shutdown};
 
 use super::pipes::{self, Pipe, Pipes};
 
-/// Bytes that are copied before splice(2) is used: a short answer is cheaper to copy.
+/// Number of bytes that are copied before splice(2) is used. Copying is cheaper for a short answer.
 pub const SPLICE_AFTER: u64 = 256 * 1024;
-/// The room to copy through.
+/// Size in bytes of the buffer for copying.
 pub const SCRATCH: usize = 64 * 1024;
-/// About how many bytes one turn moves.
+/// Number of bytes, roughly, that one turn moves.
 const TURN: usize = 1 << 20;
 
-/// How far a direction is.
+/// The stage of a direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Open,
-    /// The source has ended; what is in the pipe is still to be sent.
+    /// The source has ended. Bytes in the pipe must still be sent.
     Ended,
-    /// The destination knows of the end, or takes nothing more.
+    /// The destination was shut down, or takes no more bytes.
     Closed,
 }
 
-/// Result of a turn.
+/// The result of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
     /// Nothing more can be done before the next event.
     Waits,
-    /// There is more to do, and others should have a turn first.
+    /// There is more to do, after other connections have had their turn.
     More,
-    /// The source has failed: it was reset, most likely.
+    /// The source has failed. Most likely it was reset.
     Failed,
 }
 
-/// See the module.
+/// A direction of a connection, from a source socket to a destination socket.
 #[derive(Debug)]
 pub struct Direction {
-    /// Bytes that the destination has taken.
+    /// Number of bytes that the destination has taken.
     pub moved: u64,
     pipe: Option<Pipe>,
     in_pipe: usize,
     stage: Stage,
-    /// True if the source may have bytes or its end.
+    /// True if the source may have bytes, or has ended.
     readable: bool,
-    /// True if the source's end was seen coming. The source is then read until its end is there.
+    /// True if an event has announced the source's end. The source is then read until its end is reached.
     ending: bool,
     /// True if the destination may take bytes.
     writable: bool,
@@ -70,9 +71,9 @@ impl Default for Direction {
     }
 }
 
-/// Tools with which a direction moves bytes.
+/// The buffer and the pipes that a direction uses to move bytes.
 pub struct Tools<'a> {
-    /// Room to copy through.
+    /// The buffer for copying.
     pub scratch: &'a mut [u8],
     /// Pipes for splice(2).
     pub pipes: &'a mut Pipes,
@@ -92,12 +93,13 @@ impl Direction {
         self.writable |= events.intersects(any);
     }
 
-    /// True if the destination knows of the end, or takes nothing more.
+    /// Returns true if the destination was shut down, or takes no more bytes.
     pub fn is_closed(&self) -> bool {
         self.stage == Stage::Closed
     }
 
-    /// Moves the bytes that can be moved. `last`: the other direction is closed, so that closing the socket tells the end.
+    /// Moves as many bytes as is possible now. `last` is true if the other direction is closed. Then no shutdown is
+    /// needed, because closing the socket shows the end.
     pub fn turn(
         &mut self,
         from: BorrowedFd<'_>,
@@ -128,7 +130,7 @@ impl Direction {
             match step {
                 Ok(()) => {}
                 Err(Failed::Source) => return Turn::Failed,
-                // It takes nothing more; what it has sent still counts.
+                // The destination takes no more bytes. What it has sent in the other direction still counts.
                 Err(Failed::Destination) => self.stop(tools),
             }
         }
@@ -147,7 +149,7 @@ impl Direction {
         }
     }
 
-    /// Copies bytes. They are taken from the source only when the destination has them.
+    /// Copies bytes. They are removed from the source only after the destination has taken them.
     fn copy(&mut self, from: BorrowedFd<'_>, to: BorrowedFd<'_>, scratch: &mut [u8]) -> Step {
         let got = match recv(from.as_raw_fd(), scratch, MsgFlags::MSG_PEEK) {
             Ok(0) => {
@@ -162,10 +164,10 @@ impl Direction {
             Err(e) => return self.not_written(e),
         };
         self.moved += sent as u64;
-        // Drops them without a copy.
+        // Removes the bytes from the source without copying them.
         let _ = recv(from.as_raw_fd(), &mut scratch[..sent], MsgFlags::MSG_TRUNC);
         self.writable = sent == got;
-        // The source was emptied; the next byte is an event.
+        // If the source is empty, its next byte will be an event.
         self.readable = sent < got || got == scratch.len() || self.ending;
         Ok(())
     }
@@ -215,12 +217,12 @@ impl Direction {
     fn close(&mut self, to: BorrowedFd<'_>, last: bool, tools: &mut Tools<'_>) {
         self.stop(tools);
         if !last {
-            // An error means that the other side has gone.
+            // An error means that the other side is gone.
             let _ = shutdown(to.as_raw_fd(), Shutdown::Write);
         }
     }
 
-    /// Stops the direction: it moves nothing more.
+    /// Stops the direction, so that it moves no more bytes.
     pub fn stop(&mut self, tools: &mut Tools<'_>) {
         self.stage = Stage::Closed;
         if let Some(pipe) = self.pipe.take() {
@@ -229,7 +231,7 @@ impl Direction {
         self.in_pipe = 0;
     }
 
-    /// Gives a pipe without bytes back, for other connections.
+    /// Gives an empty pipe back, for other connections.
     fn release_pipe(&mut self, tools: &mut Tools<'_>) {
         if self.in_pipe == 0
             && let Some(pipe) = self.pipe.take()

@@ -1,8 +1,9 @@
-//! UDP clients of services: each gets a socket to an endpoint for as long as it talks.
+//! UDP clients of services. Each client gets a socket to an endpoint, called a flow, for as long as it sends or
+//! receives.
 //!
-//! Invariants: the flows of a service port are bounded. A port that is full gives the place of the client that was silent
-//! longest to a new client, if the old one was silent for 250 ms; else the new client's datagram is dropped. A flow ends
-//! with its listener, and with its endpoint.
+//! Invariants: the number of flows of a service port is bounded. If a port is full, a new client replaces the client
+//! that was silent longest, if that one was silent for 250 ms. Otherwise the new client's datagram is dropped. A flow
+//! ends with its listener, and with its endpoint.
 
 use std::collections::HashMap;
 use std::io::{IoSlice, IoSliceMut};
@@ -29,19 +30,19 @@ use crate::net::proxyd::poller::{Poller, Token};
 use crate::net::proxyd::slab::{Key, Queue, Slab};
 use crate::net::services::table::Backend;
 
-/// Datagrams of one socket in one turn.
+/// Number of datagrams of one socket that one turn handles.
 const TURN: usize = 64;
-/// The largest datagram.
+/// Largest datagram in bytes.
 const LARGEST: usize = 65_535;
-/// Shortest silence after which a full service port gives a client's place away.
+/// Shortest silence after which a full service port replaces a client.
 const FLOOR: Duration = Duration::from_millis(LEAST_UDP_IDLE_MS);
 
-/// A client, and the address to which it talks.
+/// A client, and the listener to which it sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Peer {
     listener: Key,
     client: SocketAddr,
-    /// The address to which the client has sent, if the socket is bound to any address.
+    /// The address to which the client has sent, if the listener is bound to any address.
     local: Option<IpAddr>,
 }
 
@@ -55,26 +56,26 @@ struct Flow {
     last: Moment,
 }
 
-/// The flows of a service port, those that were silent longest first.
+/// The flows of a service port. The flow that was silent longest is first.
 #[derive(Debug, Default)]
 struct PortFlows {
     queue: Queue,
     count: u32,
 }
 
-/// See the module.
+/// The flows of all UDP clients.
 pub struct Udp {
     flows: Slab<Flow>,
     by_peer: HashMap<Peer, Key>,
     by_port: HashMap<Key, PortFlows>,
-    /// A moment not later than the one at which the next flow has been silent for too long.
+    /// A moment at or before which no flow times out. It may be too early, but never too late.
     deadline: Option<Moment>,
     scratch: Vec<u8>,
     token: fn(Key) -> Token,
 }
 
 impl Udp {
-    /// Returns the state without flows; `token` makes the token of each.
+    /// Makes the state without flows. `token` makes the token of each flow.
     pub fn new(token: fn(Key) -> Token) -> Self {
         Self {
             flows: Slab::default(),
@@ -86,17 +87,17 @@ impl Udp {
         }
     }
 
-    /// Returns how many flows there are.
+    /// Returns the number of flows.
     pub fn len(&self) -> usize {
         self.flows.len()
     }
 
-    /// True if there is no flow.
+    /// Returns true if there is no flow.
     pub fn is_empty(&self) -> bool {
         self.flows.is_empty()
     }
 
-    /// Takes the datagrams that clients have sent to a listener.
+    /// Handles the datagrams that clients have sent to a listener.
     pub fn receive(
         &mut self,
         (key, listener): (Key, &Listener),
@@ -113,7 +114,7 @@ impl Udp {
         for _ in 0..TURN {
             let (length, client, local) = match receive_from(socket, &mut self.scratch) {
                 Ok(received) => received,
-                // An error that an earlier answer has met: the next datagram may be good.
+                // The error belongs to an earlier answer. The next datagram may be good.
                 Err(Errno::ECONNREFUSED | Errno::EINTR | Errno::EHOSTUNREACH) => continue,
                 Err(_) => return,
             };
@@ -132,7 +133,7 @@ impl Udp {
         }
     }
 
-    /// Returns the flow of a client, and begins one if there is none.
+    /// Returns the flow of a client. Begins a flow if there is none.
     fn flow(
         &mut self,
         peer: Peer,
@@ -196,8 +197,8 @@ impl Udp {
         Some(key)
     }
 
-    /// Returns every flow with its socket, for another process. The sockets leave the poller, which would tell of them for
-    /// as long as that process lives.
+    /// Returns every flow with its socket, for another process. The sockets are removed from the poller, which would
+    /// otherwise report their events for as long as that process lives.
     pub fn give_up(
         &mut self,
         listeners: &Listeners,
@@ -207,7 +208,7 @@ impl Udp {
     ) -> Vec<(HandedFlow, OwnedFd)> {
         let mut keys: Vec<(Moment, Key)> =
             self.flows.iter().map(|(key, f)| (f.last, key)).collect();
-        // The other process queues them in this order.
+        // The other process queues the flows in this order.
         keys.sort_unstable();
         let mut given = Vec::new();
         for (last, key) in keys {
@@ -265,8 +266,8 @@ impl Udp {
         self.insert(flow, shared, poller);
     }
 
-    /// Ends the flow that was silent longest if there is no room. Returns `None` if the service port is full of clients that
-    /// talk.
+    /// Makes room for a new flow, if necessary by ending the flow that was silent longest. Returns `None` if the
+    /// service port is full and all its clients are active.
     fn make_room(&mut self, port: Key, shared: &Shared, now: Moment) -> Option<()> {
         let Some(flows) = self.by_port.get(&port) else {
             return Some(());
@@ -279,8 +280,8 @@ impl Udp {
         (silent >= FLOOR).then(|| drop(self.end(oldest)))
     }
 
-    /// Sends the datagram in the scratch buffer to the endpoint. If that endpoint has closed its port, the datagram goes to
-    /// another one.
+    /// Sends the datagram in the scratch buffer to the flow's endpoint. If the endpoint has closed its port, the
+    /// datagram goes to another endpoint.
     fn forward(
         &mut self,
         key: Key,
@@ -291,7 +292,7 @@ impl Udp {
     ) -> Option<()> {
         match self.send(key, length, shared, now) {
             Err(Errno::ECONNREFUSED) => {}
-            // A full queue drops, as a network does.
+            // If the socket's queue is full, the datagram is dropped, as in a network.
             sent => return sent.ok(),
         }
         let flow = self.flows.get(key)?;
@@ -318,7 +319,7 @@ impl Udp {
         Ok(())
     }
 
-    /// Notes that a flow was used now, and moves it to the end of its port's queue.
+    /// Notes that a flow is used now, and moves it to the end of its service port's queue.
     fn touch(&mut self, key: Key, now: Moment) {
         let Some(flow) = self.flows.get_mut(key) else {
             return;
@@ -335,7 +336,7 @@ impl Udp {
         self.flows.get(key).map(|f| f.peer.listener)
     }
 
-    /// Sends the answers of an endpoint to the client.
+    /// Sends the datagrams of an endpoint to the client.
     pub fn answer(&mut self, key: Key, listener: &Listener, shared: &mut Shared, now: Moment) {
         for _ in 0..TURN {
             let (Some(flow), Some(socket)) = (self.flows.get(key), &listener.socket) else {
@@ -348,13 +349,13 @@ impl Udp {
             ) {
                 Ok(length) => {
                     shared.metrics.bytes_to_clients += length as u64;
-                    // A client that has gone, or a full queue: as a network does.
+                    // If the client is gone or the queue is full, the datagram is lost, as in a network.
                     let _ = send_to(socket, &self.scratch[..length], &flow.peer);
                     self.touch(key, now);
                 }
                 Err(Errno::EAGAIN) => return,
                 Err(Errno::EINTR) => {}
-                // The endpoint has closed its port; the client's next datagram goes elsewhere.
+                // The endpoint has closed its port. The client's next datagram goes to another endpoint.
                 Err(_) => return self.refused(key, shared, now),
             }
         }
@@ -365,7 +366,7 @@ impl Udp {
             let client = flow.peer.client.ip();
             let (port, clients) = (flow.port, flow.clients);
             let tried = [fingerprint(&flow.backend)];
-            // With affinity the client would get the same endpoint again.
+            // Without this, a client with affinity would get the same endpoint again.
             let _ = shared.pools.next(port, clients, client, &tried, now);
         }
         self.end(key);
@@ -387,19 +388,18 @@ impl Udp {
         Some(flow)
     }
 
-    /// Ends the flows of listeners that are closed, of endpoints that are gone, and of clients that get another answer
-    /// now.
+    /// Ends the flows whose listener is closed, or whose endpoint is gone or no longer serves this kind of client.
     pub fn revise(&mut self, is_open: impl Fn(Key) -> bool, shared: &Shared) {
         let stays =
             |f: &Flow| is_open(f.peer.listener) && shared.pools.has(f.port, f.clients, &f.backend);
         let gone = self.flows.iter().filter(|(_, f)| !stays(f));
         let gone: Vec<Key> = gone.map(|(key, _)| key).collect();
         gone.into_iter().for_each(|key| drop(self.end(key)));
-        // The limit may be another one.
+        // The time limit of flows may have changed, so the deadline is computed again.
         self.deadline = (!self.flows.is_empty()).then(Moment::default);
     }
 
-    /// Returns when [`Self::expire`] should be called next.
+    /// Returns the moment at which [`Self::expire`] must be called.
     pub fn deadline(&self) -> Option<Moment> {
         self.deadline
     }
@@ -416,7 +416,8 @@ impl Udp {
         self.deadline = left.collect::<Vec<_>>().into_iter().min();
     }
 
-    /// Ends the flows of a port that were silent for too long. Returns the deadline of the first flow that is left.
+    /// Ends the flows of a service port that were silent for too long. Returns the deadline of the first flow that
+    /// remains.
     fn expire_port(&mut self, port: Key, shared: &Shared, now: Moment) -> Option<Moment> {
         loop {
             let first = self.flows.first(&self.by_port.get(&port)?.queue)?;
@@ -429,7 +430,7 @@ impl Udp {
     }
 }
 
-/// True if the listener accepts flows.
+/// Returns true if the listener accepts flows.
 pub fn takes_flows(listener: &Listener) -> bool {
     listener.socket.is_some() && listener.wanted.action == Action::Serve
 }
@@ -454,7 +455,8 @@ fn receive_from(
     Ok((message.bytes, client.ok_or(Errno::EAFNOSUPPORT)?, local))
 }
 
-/// Returns the address with the zone of a link-local address, without which nothing could be answered.
+/// Reads the address of a client. The zone of a link-local address is kept, because no answer could be sent without
+/// it.
 fn address_of(storage: &SockaddrStorage) -> Option<SocketAddr> {
     let v4 = storage.as_sockaddr_in();
     let v4 = v4.map(|a| SocketAddr::from((a.ip(), a.port())));

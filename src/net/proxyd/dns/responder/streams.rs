@@ -1,4 +1,4 @@
-//! The responder's clients over TCP.
+//! The part of the responder that serves clients over TCP.
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ use crate::net::proxyd::dns::connection::{Connection, Over};
 use crate::net::proxyd::dns::message;
 use crate::net::proxyd::dns::token::Token;
 
-/// How long no connections are accepted after the process had no descriptor left for one.
+/// Time for which no connections are accepted after the process has run out of descriptors or memory.
 pub const PAUSE: Duration = Duration::from_millis(100);
 
 impl Responder {
@@ -28,7 +28,7 @@ impl Responder {
                 Ok(accepted) => accepted,
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return,
                 Err(e) if is_shortage(&e) => return self.pause(now, poller),
-                // This one connection has ended before it was accepted.
+                // The connection has ended before it was accepted.
                 Err(_) => continue,
             };
             if !self.is_client(from) {
@@ -74,7 +74,7 @@ impl Responder {
         }
     }
 
-    /// Handles the questions of a connection that have come whole.
+    /// Handles the whole questions that a connection has received.
     pub(super) fn questions(&mut self, key: u64, now: Moment, poller: &Epoll) {
         while let Some(connection) = self.connections.get_mut(key) {
             let from = SocketAddr::new(connection.from, 0);
@@ -91,7 +91,7 @@ impl Responder {
         self.settle(key, poller);
     }
 
-    /// Tells the poller what the connection waits for now.
+    /// Sets the events for which the poller watches the connection, or closes a connection that is over.
     fn settle(&mut self, key: u64, poller: &Epoll) {
         let Some(connection) = self.connections.get_mut(key) else {
             return;
@@ -111,23 +111,23 @@ impl Responder {
 
     pub(super) fn close(&mut self, key: u64, poller: &Epoll) {
         if let Some(connection) = self.connections.remove(key) {
-            // Its descriptor is closed in a moment, which removes it as well.
+            // An error does no harm: the descriptor is closed now, which removes it from the poller too.
             let _ = poller.delete(connection.as_fd());
         }
     }
 
-    /// Pauses taking connections, because the process has no descriptor left. The poller would tell of the same connection
-    /// again and again.
+    /// Stops accepting connections for [`PAUSE`], because the process has no descriptor or memory left. Otherwise the
+    /// poller would report the same connection again and again.
     fn pause(&mut self, now: Moment, poller: &Epoll) {
         for listener in self.listeners.iter().flatten() {
-            // Where it is not registered there is nothing to pause.
+            // A listener that is not in the poller needs no pause, so the error is ignored.
             let _ = listener.tcp.as_ref().map(|tcp| poller.delete(tcp));
         }
         self.paused_until = Some(now + PAUSE);
     }
 }
 
-/// True if the error says that no descriptor or no memory is left.
+/// Returns true if the error means that no descriptor or no memory is left.
 fn is_shortage(error: &io::Error) -> bool {
     let shortages = [Errno::EMFILE, Errno::ENFILE, Errno::ENOBUFS, Errno::ENOMEM];
     let errno = error.raw_os_error().map(Errno::from_raw);
