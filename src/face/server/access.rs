@@ -85,7 +85,7 @@ fn of_a_page(door: Door, request: &Request) -> Option<&'static str> {
 }
 
 /// Returns true if a browser reports, by `Sec-Fetch-Site` or `Origin`, that a page of another site sends the request.
-/// Clients that are no browsers send neither field.
+/// Only browsers send these fields.
 fn is_foreign(request: &Request, scheme: &str, host: &str) -> bool {
     let own = format!("{scheme}://{host}");
     let site = request.fetch_site.as_deref();

@@ -70,7 +70,7 @@ pub trait Shown: Send + Sync {
     /// Returns a pod by its full name, without its events; None if there is no such pod.
     fn pod(&self, name: &ContainerName) -> Option<Arc<PodView>>;
 
-    /// Returns the pods that the runtime has, as v1 objects. They contain what the runtime knows of the pods.
+    /// Returns the pods that the runtime has, as v1 objects with the fields that the runtime knows.
     fn running_pods(&self) -> Vec<Value>;
 
     /// Returns every service, sorted by namespace and name.

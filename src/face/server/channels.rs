@@ -39,7 +39,7 @@ pub const RESIZE: u8 = 4;
 /// The channel on which the client names another channel that it closes.
 pub const CLOSE: u8 = 255;
 
-/// The error that the server speaks none of the client's subprotocols.
+/// The error that the server does not speak any of the client's subprotocols.
 #[derive(Debug, PartialEq, Eq, Error)]
 #[error("none of the subprotocols {offered:?} is spoken here; {} are", PROTOCOLS.map(|(name, _)| name).join(", "))]
 pub struct SubprotocolError {

@@ -41,7 +41,7 @@ const CHUNK: usize = 16 << 10;
 /// The answer to clients of older versions, in the JSON form that they read.
 const OLD_CLIENT: &str = "{\"error\":\"this daemon speaks HTTP on its socket: use the podprobe program of its version, or curl --unix-socket\"}\n";
 
-/// A client for which no thread is working now.
+/// The connection of a client that no worker thread is serving now.
 pub struct Connection {
     transport: Transport,
     door: Door,
@@ -109,8 +109,8 @@ impl Connection {
         }
     }
 
-    /// Makes the connection of a client whose request was answered by a thread. `buffer` has the bytes that the client
-    /// has sent since.
+    /// Makes the connection of a client after a thread has answered its request. `buffer` has the bytes that the
+    /// client has sent since.
     pub fn returned(transport: Transport, door: Door, buffer: Vec<u8>, now: Moment) -> Self {
         Self {
             origin: transport.peer().map(|peer| Origin::of(peer.ip())),

@@ -35,11 +35,11 @@ const MAX_LOGGED: usize = 300;
 /// The name of a container, as a path has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContainerName {
-    /// `metadata.namespace` of its pod.
+    /// `metadata.namespace` of the container's pod.
     pub namespace: String,
-    /// `metadata.name` of its pod.
+    /// `metadata.name` of the container's pod.
     pub pod: String,
-    /// `metadata.uid` of its pod; None if the path has no uid.
+    /// `metadata.uid` of the container's pod; None if the path has no uid.
     pub uid: Option<String>,
     /// The container's name; empty if the path names the pod as a whole.
     pub container: String,

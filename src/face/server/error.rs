@@ -1,4 +1,4 @@
-//! The reasons why the daemon does not do what a client asks for, and the HTTP status of each.
+//! The errors for requests that the daemon does not carry out, and the HTTP status of each.
 //!
 //! Invariants: pure. The status depends on the case alone. The sentence is for people.
 
@@ -17,7 +17,7 @@ use crate::pods::actions::CannotRestart;
 use crate::pods::prober::now::ProbeNowError;
 use crate::pods::status::TooManyConditions;
 
-/// The reasons why the daemon does not do what a client asks for with a pod or a probe.
+/// The reasons why a request for a pod or a probe is not carried out.
 #[derive(Debug, Error)]
 pub enum RequestError {
     /// There is no such pod any more.
@@ -126,7 +126,7 @@ impl RequestError {
 pub struct NotRestarted {
     /// The name of the container.
     pub container: String,
-    /// The reason.
+    /// The reason why the container would not start again.
     pub why: CannotRestart,
 }
 

@@ -175,15 +175,15 @@ impl Front {
         PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
     }
 
-    /// Takes back the connections whose requests were answered by a thread.
+    /// Takes back the connections after threads have answered their requests.
     fn take_back(&mut self, now: Moment) {
         for (transport, door, buffer) in self.shared.returned() {
             self.go_on(Connection::returned(transport, door, buffer, now), now);
         }
     }
 
-    /// Drops the connections whose time is over, and serves the connections that are chosen for this turn. The others
-    /// are still ready at the next turn.
+    /// Drops the connections that have run out of time, and serves the connections that are chosen for this turn. The
+    /// others stay ready for the next turn.
     fn serve(&mut self, ready: &Ready, now: Moment) {
         self.connections.retain(|c| c.until() > now);
         let chosen = self.chosen(ready);

@@ -44,7 +44,7 @@ const REFRESH: u32 = 10;
 pub(super) struct Facts<'a> {
     pub(super) snapshot: &'a Snapshot,
     pub(super) services: &'a [ServiceView],
-    /// The histories of the first [`MAX_PODS`] pods, in their order.
+    /// The histories of the first [`MAX_PODS`] pods, in the order of the pods.
     pub(super) histories: &'a [PodHistory],
     /// The events, the most recent last.
     pub(super) events: &'a [Arc<Event>],

@@ -1,7 +1,7 @@
 //! The head of a request: the fields that this server reads.
 //!
-//! Invariants: pure. Whatever bytes come, they are a request, or are refused, or need more bytes. The caller's limit
-//! bounds what is kept of a head.
+//! Invariants: pure. Any bytes are a request, or are refused, or need more bytes. The caller's limit bounds what is
+//! kept of a head.
 
 use std::borrow::Cow;
 

@@ -18,7 +18,7 @@ use nix::unistd::Group;
 use crate::base::clock::Moment;
 use crate::base::directory_watch::DirectoryWatch;
 
-/// The group of the node whose members may use the socket, like root.
+/// The group of the node that may use the socket, like root.
 const GROUP: &str = "podprobe";
 
 /// The time between the removal of the socket and the first attempt to make it again.

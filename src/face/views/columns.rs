@@ -31,7 +31,8 @@ pub struct Row {
     pub ip: String,
     /// The pod's `spec.nodeName`, or `<none>`.
     pub node: String,
-    /// The number of readiness gates whose condition is True and of all gates, for example `1/2`, or `<none>`.
+    /// The number of readiness gates with a True condition and the number of all gates, for example `1/2`; `<none>`
+    /// without gates.
     pub gates: String,
     /// The paused probes and the time left for each, for example `main/liveness (29m)`, or `<none>`.
     pub paused: String,
@@ -53,7 +54,7 @@ impl Row {
                 Some(_) if count > 0 => format!("{count} ({} ago)", human::since(last, now)),
                 _ => count.to_string(),
             },
-            // If the pod has neither time, the daemon has only just read it.
+            // A pod without either time has only just been read by the daemon.
             age: human::since(first_seen(view).or(Some(now)), now),
             ip: match view.status.pod_ip.as_str() {
                 "" => none(),

@@ -43,7 +43,7 @@ pub enum Severity {
     Waiting,
     /// A service has no endpoints, or differs from what its file asks for.
     Service,
-    /// A file is in use, but has objects of a kind whose pods podprobe does not run.
+    /// A file is in use, but also has objects of a kind that podprobe does not run.
     NotRun,
 }
 

@@ -2,7 +2,8 @@
 //!
 //! Invariants: pure. A text of Kubernetes stays as it is, and the way out stands beside it.
 
-/// Parts of a sentence of `status`, and the way out. The first row applies whose parts are all in the sentence.
+/// Parts of a sentence of `status`, and the way out. A row applies if all its parts are in the sentence. The first
+/// such row counts.
 const HINTS: [(&[&str], &str); 19] = [
     (
         &["probe", "executable file not found"],

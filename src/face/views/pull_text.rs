@@ -91,8 +91,8 @@ pub fn state(pull: &ImagePull) -> Option<PullState> {
     }
 }
 
-/// Returns the size, the number of layers, the tenths of the bytes, and the number of cuts. When one of them changes,
-/// a new line is due on an output whose lines are not overwritten.
+/// Returns the size, the number of layers, the tenths of the bytes, and the number of cuts. An output that only adds
+/// lines gets a new line when one of them changes.
 pub fn milestone(state: PullState) -> [u64; 4] {
     let tenths = state.bytes.min(state.of_bytes).saturating_mul(10) / state.of_bytes.max(1);
     [state.of_bytes, state.layers, tenths, state.cuts]

@@ -82,8 +82,8 @@ impl Predecessor {
         }
     }
 
-    /// Asks the other process to let go. After this it takes no more clients. Its UDP clients and open DNS connections
-    /// are lost if it ends before it has sent them.
+    /// Asks the other process to let go. After this it takes no more clients. Its UDP clients, open DNS connections
+    /// and affinities are lost if it ends before it has sent them.
     ///
     /// # Errors
     /// Returns the error if the other process refuses or does not answer. It then goes on.

@@ -44,7 +44,7 @@ pub struct Configuration {
     pub version: u64,
     /// The boot in which this configuration was made. After a reboot its endpoints are gone.
     pub boot_id: String,
-    /// The way in which addresses are served, and limits.
+    /// Settings and limits for the way in which addresses are served.
     pub options: Options,
     /// The services.
     pub table: ServiceTable,
@@ -80,7 +80,7 @@ pub enum ServiceAddresses {
     },
 }
 
-/// The way in which addresses are served, and limits.
+/// Settings and limits for the way in which addresses are served.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Options {
@@ -322,9 +322,9 @@ pub struct Metrics {
 pub enum Clients {
     /// All clients of a cluster IP.
     Internal,
-    /// Clients on the node and in its pods, of any address that is no cluster IP.
+    /// Clients on the node and in its pods that connect to another address than a cluster IP.
     Inside,
-    /// Clients from outside of the node, of any address that is no cluster IP.
+    /// Clients from outside of the node that connect to another address than a cluster IP.
     External,
 }
 

@@ -152,7 +152,7 @@ impl Role {
         let home = Home::inherit(dir, lock);
         home.prepare_record()?;
         let mut role = Self::serving(home, userspace, names, Control::prepare)?;
-        // This is the last step that may fail.
+        // The request to let go is the last step that may fail.
         let gift = predecessor.let_go()?;
         role.adopt(gift);
         role.succeed(predecessor.process());
@@ -440,7 +440,7 @@ fn given(handed: Handed) -> Answer {
 fn leave_the_daemon_behind() -> io::Result<()> {
     let _ = nix::sys::prctl::set_name(c"podprobe-proxy");
     std::env::set_current_dir("/")?;
-    // This fails if a person has started the process, because it already leads its session.
+    // setsid fails if a person has started the process, because it then already leads its session.
     let _ = nix::unistd::setsid();
     crate::base::sys::process::protect_from_the_oom_killer();
     let mut ignored = SigSet::empty();

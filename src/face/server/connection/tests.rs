@@ -188,7 +188,7 @@ fn heads_come_in_pieces_and_behind_one_another() {
     }
     client.write_all(b"\nGET /b HTTP/1.1\r\n\r\n").unwrap();
     assert_eq!(asks(&mut connection, now).path, "/healthz");
-    // This head is shorter than the part of the buffer that was searched for the head before.
+    // This request is shorter than the bytes that were searched for the end of the request before.
     assert_eq!(asks(&mut connection, now).path, "/b");
 }
 

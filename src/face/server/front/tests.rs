@@ -199,7 +199,7 @@ fn the_oldest_of_the_address_gives_way() {
     let (new, _of_new) = client(Door::Main, b"", now);
     world.front.welcome(new, now);
     assert_eq!(world.front.connections.len(), 4);
-    // A client whose bytes were never read sees a reset.
+    // If the server has not read a client's bytes, the client sees a reset instead of the end.
     let is_over = |client: &mut UnixStream| match client.read(&mut [0]) {
         Ok(n) => n == 0,
         Err(e) => e.kind() != ErrorKind::WouldBlock,
@@ -280,7 +280,8 @@ fn a_server_that_has_stopped_leaves_no_socket() {
     assert!(!world.path.exists());
 }
 
-/// When pids.max is reached, a client gets an answer. Once its connection was closed without one.
+/// If no thread can be started because pids.max is reached, the client must get an answer. Earlier versions closed the
+/// connection without one.
 #[test]
 fn a_client_for_whom_there_is_no_thread_is_told_so() {
     let now = Moment::now();

@@ -1,4 +1,4 @@
-//! The pods of the status page, and why their containers were restarted.
+//! The pods of the status page: a row for each pod, and the cause of each pod's last restart.
 
 use super::html::{cell, left_out, text, time_ago};
 use super::{Facts, MAX_PODS, pod_name};

@@ -513,7 +513,7 @@ fn streams_that_have_ended_are_left_alone() {
     assert!(!script.seen().stdin_closed);
 }
 
-/// Without the limit, the thread would see neither the output nor the end of the command, nor that the server stops.
+/// With the limit, the thread still notices the output and the end of the command, and also that the server stops.
 #[test]
 fn a_client_that_floods_is_not_all_that_is_heard() {
     let (mut client, socket) = Raw::pair();
@@ -536,7 +536,7 @@ fn a_client_that_floods_is_not_all_that_is_heard() {
     assert_eq!(bridge.input, b"x");
 }
 
-/// When the server stops, it does not wait longer for a client that floods it.
+/// When the server stops, it does not go on to wait for a client that floods it.
 #[test]
 fn a_client_that_floods_instead_of_closing_is_left_when_the_server_stops() {
     let (mut client, mut socket) = Raw::pair();
@@ -688,7 +688,7 @@ fn connection(listener: &TcpListener) -> (PortSocket, TcpStream) {
     (stream, pod)
 }
 
-/// Forwards two ports whose connections are open, and one whose connection has failed.
+/// Forwards three ports: two with an open connection, and one with a connection that has failed.
 fn forwarded() -> Forwarded {
     let (client, socket) = Raw::pair();
     let (stop, stopped) = UnixStream::pair().unwrap();

@@ -31,7 +31,7 @@ const SMALLEST: usize = 16;
 pub fn answer(query: &Query, zone: &Zone, limit: usize, turn: usize) -> Verdict {
     let mut name = query.name.clone();
     let mut aliases = Vec::new();
-    // This is one record more than can fit, so that a longer answer is marked as truncated.
+    // One more record than can fit is asked for, so that a longer answer is marked as truncated.
     let most = limit / SMALLEST + 1;
     let choice = Choice { turn, most };
     loop {

@@ -12,7 +12,7 @@ pub struct Way<'z> {
     /// The port; `None` for a service without ports.
     pub port: Option<&'z NamedPort>,
     pub address: IpAddr,
-    /// The endpoint whose name leads to this address; `None` for a cluster IP.
+    /// The endpoint that has this address; `None` for a cluster IP.
     pub endpoint: Option<&'z EndpointNames>,
 }
 

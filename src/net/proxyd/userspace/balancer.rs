@@ -40,7 +40,7 @@ impl fmt::Display for BalancerError {
 
 impl std::error::Error for BalancerError {}
 
-/// The endpoint that a client has used.
+/// The endpoint that a client has used last, and when.
 #[derive(Debug)]
 struct Record {
     endpoint: Backend,
@@ -70,7 +70,7 @@ impl Entry {
         })
     }
 
-    /// Takes the next endpoint by round robin.
+    /// Returns the next endpoint by round robin; None if the service has no endpoint.
     fn advance(&mut self) -> Option<Backend> {
         let endpoint = self.endpoints.get(self.index)?.clone();
         self.index = (self.index + 1) % self.endpoints.len();

@@ -58,8 +58,8 @@ impl Wait {
     pub fn limit(self) -> Duration {
         match self {
             Self::Endpoint(attempt) => ATTEMPTS[usize::from(attempt)],
-            // This is shorter than the pause of a listener, so that the connection gets descriptors before new clients
-            // do.
+            // The limit is shorter than the pause of a listener, so that the connection gets descriptors before new
+            // clients do.
             Self::Descriptors(_) => Duration::from_millis(40),
             Self::Age => Duration::from_secs(30),
             Self::SecondEnd => Duration::from_secs(60),

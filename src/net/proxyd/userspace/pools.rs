@@ -28,7 +28,7 @@ const KINDS: [(Clients, bool); 6] = [
     (Clients::External, true),
 ];
 
-/// Largest number of clients whose endpoints are handed over to another process. This is about 5 MB as JSON.
+/// Largest number of clients whose endpoints are handed over to another process. Their list is about 5 MB of JSON.
 const MOST_AFFINITIES: usize = 20_000;
 
 /// Largest number of endpoints that are skipped because they did not answer.

@@ -18,7 +18,7 @@ const CONNECTIONS: usize = 32_768;
 /// Largest number of UDP clients of all service ports.
 const FLOWS: usize = 16_384;
 
-/// Limits of the numbers of connections and UDP clients.
+/// The largest numbers of connections and UDP clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Largest number of connections of all service ports.

@@ -307,7 +307,7 @@ fn one_stream_of_bulk_gives_others_their_turn() {
         while server.write(&[1; 64 * 1024]).is_ok() {}
         c.turn();
         let moved = c.part.metrics().bytes_to_clients;
-        // This is one turn for the events, and one for the connections with more to do.
+        // The limit allows one turn for the events, and one for the connections with more to do.
         assert!(moved - before <= 3 << 20, "{} at once", moved - before);
         before = moved;
     }

@@ -68,7 +68,7 @@ pub struct Udp {
     flows: Slab<Flow>,
     by_peer: HashMap<Peer, Key>,
     by_port: HashMap<Key, PortFlows>,
-    /// A moment at or before which no flow times out. It may be too early, but never too late.
+    /// The moment at which the next flow may time out. It may be too early, but is never too late.
     deadline: Option<Moment>,
     scratch: Vec<u8>,
     token: fn(Key) -> Token,
@@ -233,7 +233,7 @@ impl Udp {
         given
     }
 
-    /// Goes on with a flow of another process, if its service port still has the endpoint.
+    /// Goes on with a flow that another process has given up, if its service port still has the endpoint.
     pub fn adopt(
         &mut self,
         (handed, socket): (HandedFlow, OwnedFd),
@@ -366,7 +366,8 @@ impl Udp {
             let client = flow.peer.client.ip();
             let (port, clients) = (flow.port, flow.clients);
             let tried = [fingerprint(&flow.backend)];
-            // Without this, a client with affinity would get the same endpoint again.
+            // The choice replaces the endpoint of a client with affinity. Otherwise the client would get the same
+            // endpoint again.
             let _ = shared.pools.next(port, clients, client, &tried, now);
         }
         self.end(key);
@@ -388,7 +389,8 @@ impl Udp {
         Some(flow)
     }
 
-    /// Ends the flows whose listener is closed, or whose endpoint is gone or no longer serves this kind of client.
+    /// Ends the flows of closed listeners, and the flows whose endpoint is gone or no longer serves this kind of
+    /// client.
     pub fn revise(&mut self, is_open: impl Fn(Key) -> bool, shared: &Shared) {
         let stays =
             |f: &Flow| is_open(f.peer.listener) && shared.pools.has(f.port, f.clients, &f.backend);
