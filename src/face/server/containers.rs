@@ -23,8 +23,8 @@ use crate::engine::runtime::{AttachRequest, ExecOutcome, ExecRequest, Started};
 
 /// Largest number of ports that one connection may forward.
 const MAX_PORTS: usize = 8;
-/// The longest time that a command of `/run` may take. The request is answered when the command has ended. The other
-/// constant is the number of bytes that are kept of its output.
+/// The longest time that a command of `/run` may take. The request is answered when the command has ended.
+/// [`MAX_OUTPUT`] is the number of bytes that are kept of the command's output.
 const RUN_LIMIT: Duration = Duration::from_secs(240);
 const MAX_OUTPUT: usize = 1 << 20;
 /// Stack size in bytes of the thread that waits for a client to leave.

@@ -25,11 +25,11 @@ use thiserror::Error;
 use super::access::Credentials;
 use super::transport::Transport;
 
-/// The key of the configuration that errors about the private key name.
+/// The configuration key for the file of the private key. Errors name it.
 const PRIVATE_KEY: &str = "tlsPrivateKeyFile";
 /// Largest size in bytes of a file of certificates.
 const MAX_PEM: u64 = 1 << 20;
-/// Longest and shortest token in bytes. A shorter token could be guessed.
+/// The longest token in bytes. [`MIN_TOKEN`] is the shortest, because a shorter token could be guessed.
 const MAX_TOKEN: u64 = 4096;
 const MIN_TOKEN: usize = 16;
 

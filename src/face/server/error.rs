@@ -135,8 +135,8 @@ fn listed(all: &[NotRestarted]) -> String {
     all.join("; ")
 }
 
-/// The reasons why a client cannot be connected with a container, or with a port of a pod. The sentences are the
-/// kubelet's where the kubelet has one.
+/// The reasons why a client cannot be connected with a container, or with a port of a pod. If the kubelet has a
+/// sentence for a case, it is used here.
 #[derive(Debug, Error)]
 pub enum Unreachable {
     /// There is no such pod.

@@ -205,7 +205,7 @@ impl<'a> Exchange<'a> {
         )
     }
 
-    /// Returns a reader of the body. The whole exchange has the time [`ANSWER`].
+    /// Returns a reader of the body. The whole exchange must end within [`ANSWER`].
     pub fn body(&mut self) -> BodyReader<'_, 'a> {
         BodyReader {
             exchange: self,

@@ -118,8 +118,8 @@ fn status(e: &CopyError) -> u16 {
     }
 }
 
-/// Checks that the container still runs. When a container ends, its mounts go away, so the files that were copied were
-/// not its own.
+/// Checks that the container still runs. When a container has ended, its mounts are gone, so the copy may have used
+/// other files than the container's.
 fn still_runs(process: Process) -> Result<(), CopyError> {
     match process.alive() {
         true => Ok(()),

@@ -354,8 +354,9 @@ impl Front {
 }
 
 /// Returns the order in which connections are served. At each listener, clients that have shown credentials have all
-/// places of a turn but one; that place is a stranger's. In each of the two groups, every machine's first connection
-/// comes before any machine's second. Among equal connections, the connection that was served longest ago comes first.
+/// places of a turn but one. The last place is for a client without credentials. In each of the two groups, every
+/// machine's first connection comes before any machine's second. Among equal connections, the connection that was
+/// served longest ago comes first.
 fn order(mut all: Vec<&Connection>) -> Vec<&Connection> {
     all.sort_by_key(|c| c.active());
     let mut before: HashMap<(u8, bool, Option<Origin>), usize> = HashMap::new();
@@ -371,7 +372,7 @@ fn order(mut all: Vec<&Connection>) -> Vec<&Connection> {
     let placed = ranked.into_iter().map(|(_, kind, c)| {
         let n = of_kind.entry(kind).or_default();
         *n += 1;
-        // Known clients have the first places of each turn, strangers the last one.
+        // Clients with credentials have the first places of each turn, clients without credentials the last one.
         let known_places = AT_ONCE - 1;
         let place = match kind.1 {
             true => (*n - 1) / known_places * AT_ONCE + (*n - 1) % known_places,
@@ -385,8 +386,8 @@ fn order(mut all: Vec<&Connection>) -> Vec<&Connection> {
 }
 
 /// Returns the index of the connection that is dropped for a new one of the same listener: the oldest connection of
-/// the machine that has the most. Strangers are dropped before known clients. A connection that is being answered is
-/// never dropped.
+/// the machine that has the most. Clients without credentials are dropped before others. A connection that is being
+/// answered is never dropped.
 fn gives_way(all: &[Connection], new: &Connection) -> Option<usize> {
     let may = |c: &Connection| c.door() == new.door() && !c.is_answered();
     let has_strangers = all.iter().any(|c| may(c) && !c.is_known());

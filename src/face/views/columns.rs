@@ -54,7 +54,7 @@ impl Row {
                 Some(_) if count > 0 => format!("{count} ({} ago)", human::since(last, now)),
                 _ => count.to_string(),
             },
-            // A pod without either time has only just been read by the daemon.
+            // A pod without a creation time and a start time has only just been read by the daemon.
             age: human::since(first_seen(view).or(Some(now)), now),
             ip: match view.status.pod_ip.as_str() {
                 "" => none(),
@@ -155,7 +155,7 @@ fn first_seen(view: &PodView) -> Option<Time> {
 }
 
 /// Returns the column READY, for example `1/2`. The first number counts the regular containers that run and are ready,
-/// and the ready sidecars. The second number counts all of both in the spec.
+/// and the ready sidecars. The second number counts the regular containers and the sidecars in the spec.
 pub fn ready(view: &PodView) -> String {
     let regular = if counts(view).1 {
         &view.status.container_statuses[..]
@@ -198,8 +198,8 @@ fn counts(view: &PodView) -> (Option<String>, bool) {
     (word, regular)
 }
 
-/// Returns the number of restarts, and the time at which the last restarted instance ended. While the pod is being
-/// initialised, the init containers count. Afterwards the sidecars and the regular containers count.
+/// Returns the number of restarts, and the time at which an instance last ended. While the pod is being initialised,
+/// the init containers count. Afterwards the sidecars and the regular containers count.
 fn restarts(view: &PodView) -> (u32, Option<Time>) {
     let PodStatus {
         init_container_statuses: init,

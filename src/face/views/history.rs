@@ -166,7 +166,7 @@ struct Record {
     restarts: VecDeque<Restart>,
     /// The last killed instance of each container, and the reason, by container.
     kills: HashMap<String, (ContainerId, String)>,
-    /// The reason for the next start of a container if it lies outside of the container; by container.
+    /// The reasons for next starts that lie outside of the containers themselves, by container.
     renewals: HashMap<String, String>,
 }
 

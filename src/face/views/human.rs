@@ -36,8 +36,8 @@ pub fn since(then: Option<Time>, now: Time) -> String {
     )
 }
 
-/// Returns the age of something that happened `count` times: `5s`, or `5s (x3 over 2m)` for the last and the first
-/// time.
+/// Returns how long ago something happened, for example `5s`. If it happened several times, the count and the time
+/// since the first follow, for example `5s (x3 over 2m)`.
 pub fn last_seen(count: u32, first: Time, last: Time, now: Time) -> String {
     let begun = since(Some(first), now);
     match count {

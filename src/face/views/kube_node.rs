@@ -12,7 +12,7 @@ use crate::base::metrics::{Family, Kind, pairs};
 pub struct NodeState<'a> {
     /// The node's name.
     pub name: &'a str,
-    /// The address of the pods in the node's network.
+    /// The node's address, which pods with hostNetwork have too.
     pub ip: IpAddr,
     /// The kernel's release, as `uname -r` prints it.
     pub kernel: &'a str,

@@ -22,7 +22,7 @@ pub type PodState<'a> = (&'a Pod, &'a PodStatus);
 pub struct NodeLabels<'a> {
     /// The node's name.
     pub name: &'a str,
-    /// The address of the pods in the node's network.
+    /// The node's address, which pods with hostNetwork have too.
     pub ip: IpAddr,
 }
 

@@ -120,9 +120,9 @@ struct Role {
     retired: bool,
     /// The client of the control socket that has asked for the sockets with `HandOver`.
     heir: Option<Key>,
-    /// The process that had the sockets before, while it still has connections. This process does not end before it,
-    /// because this process keeps the addresses of those connections. So a process that takes over from this one must
-    /// wait only for this one.
+    /// The process that had the sockets before, while it still has connections. This process keeps the addresses of
+    /// those connections, and so ends later than that process. A process that takes over from this one must wait only
+    /// for this one.
     predecessor: Option<PidFd>,
     /// The descriptor that is readable at the node's shutdown; `None` if a TERM could be meant for the daemon.
     _shutdown: Option<SignalFd>,
@@ -265,7 +265,7 @@ impl Role {
         let answer = match request {
             Request::Apply(configuration) => self.apply(&configuration),
             Request::Metrics {} => {
-                // The daemon asks for metrics every ten seconds, so this is done regularly.
+                // The daemon asks for metrics every ten seconds, so removed addresses are regularly added again.
                 self.userspace.mend();
                 Answer {
                     metrics: Some(self.userspace.metrics()),

@@ -153,7 +153,7 @@ fn whose_time_is_over_is_gone_whatever_it_sends() {
     assert_eq!(status(&mut client), None);
 }
 
-/// Each listener has places of its own. At each, the oldest client gives way that is not being answered.
+/// Each listener has places of its own. At each listener, the oldest client that is not being answered gives way.
 #[test]
 fn clients_of_one_address_take_no_place_of_another_s() {
     let now = Moment::now();
@@ -341,7 +341,8 @@ fn one_machine_keeps_nobody_out() {
     assert!(first.is_some_and(|at| at < AT_ONCE), "{first:?}");
 }
 
-/// A client that has shown a token stays, however many strangers come. Strangers still have a place in each turn.
+/// A client that has shown a token stays, however many clients without credentials come. Those still have a place in
+/// each turn.
 #[test]
 fn who_has_shown_who_they_are_comes_first() {
     let now = Moment::now();

@@ -328,7 +328,8 @@ fn long_texts_are_cut_and_long_names_show_both_ends() {
     );
 }
 
-/// The cells of tables are short, and tables have no other rows than these, so that a text browser keeps the columns.
+/// All cells of tables are short, so that a text browser keeps the columns. Tables have no other rows than those that
+/// are checked here.
 #[test]
 fn nothing_in_a_table_is_wider_than_80_columns_allow() {
     let mut wide = pod(&"n".repeat(200), "True");

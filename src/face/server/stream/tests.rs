@@ -374,8 +374,8 @@ fn bridge<'a>(socket: Socket, session: Box<FakeSession>, stop: &'a UnixStream) -
     }
 }
 
-/// When input waits for the command, nothing more is read from the client. Output must still be sent, although no read
-/// from the client makes the TLS session send what it holds.
+/// While input waits for the command, nothing is read from the client, so no read makes the TLS session send what it
+/// holds. Output must be sent all the same.
 #[test]
 fn output_comes_over_tls_while_the_command_does_not_read() {
     let (mut client, transport) = TlsClient::over_tls();

@@ -61,7 +61,7 @@ impl Connection {
         }
     }
 
-    /// Returns true if no question is unfinished, unanswered or unsent.
+    /// Returns true if the client has no unfinished question and waits for no answer.
     pub fn is_quiet(&self) -> bool {
         let nothing_waits = self.waiting == 0 && self.unsent.is_empty();
         nothing_waits && self.frames.is_empty() && !self.has_ended

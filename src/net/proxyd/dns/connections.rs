@@ -1,7 +1,7 @@
 //! The TCP connections of all clients.
 //!
-//! Invariants: there are at most [`MOST`] connections. A new connection replaces the one that was idle longest of the
-//! client with the most connections, so a client that opens many harms itself.
+//! Invariants: there are at most [`MOST`] connections. A new connection replaces a connection of the client with the
+//! most: the one that was idle longest. So a client that opens many harms itself.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

@@ -9,7 +9,7 @@ const CODES: [&str; 6] = [
     "NOERROR", "FORMERR", "SERVFAIL", "NXDOMAIN", "NOTIMP", "REFUSED",
 ];
 
-/// The responder's counts since its start. A process of another version may lack some of them.
+/// The responder's counts since its start. Counts that a process of another version does not have are 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Counters {

@@ -162,7 +162,7 @@ impl Responder {
 
     /// Takes no more questions, because another process has the sockets. A client that waits still gets its answer
     /// within [`IDLE`]. Returns the connections that have no open question. All these sockets are removed from the
-    /// poller, which would otherwise report events for as long as the other process has them open.
+    /// poller. Otherwise it would report their events for as long as the other process has them open.
     pub fn let_go(&mut self, now: Moment, poller: &Epoll) -> Vec<(IpAddr, OwnedFd)> {
         for place in self.listeners.iter_mut().flatten() {
             let _ = poller.delete(&place.udp);

@@ -1,7 +1,7 @@
 //! The resolvers of the node: which one is asked next, and which ones do not answer.
 //!
-//! Invariants: a resolver that does not answer gets one question in each [`DEAD`], and the others get the rest. If
-//! none answers, all are asked, because there is no better resolver.
+//! Invariants: a resolver that does not answer gets one question per [`DEAD`], and the others get the rest. If none
+//! answers, all are asked, because there is no better resolver.
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -47,10 +47,10 @@ enum Named {
     Endpoint(usize, usize),
 }
 
-/// The records that an answer has if there are more than fit, and their order.
+/// The choice of records for an answer: their order, and the largest number.
 #[derive(Clone, Copy, Debug)]
 pub struct Choice {
-    /// The index of the record that comes first. Each answer has another one.
+    /// A counter that rotates the order of the records. Each answer has another value.
     pub turn: usize,
     /// The largest number of records that can fit into the answer.
     pub most: usize,

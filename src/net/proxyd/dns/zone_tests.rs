@@ -167,7 +167,7 @@ fn check(name: &str, rtype: Rtype, expected: &[&str]) {
     assert!(reply.authoritative);
 }
 
-/// Checks that there is no such record, with the response code and the zone in the answer's SOA record.
+/// Checks that the answer has no records and this response code, and that its SOA record is that of `zone`.
 #[track_caller]
 fn check_none(name: &str, rtype: Rtype, rcode: Rcode, zone: &str) {
     let reply = reply(name, rtype);

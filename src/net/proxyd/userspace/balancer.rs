@@ -16,8 +16,9 @@ use crate::net::services::table::Backend;
 /// The timeout of `ClientIP` affinity if none is given: 3 hours.
 pub const DEFAULT_AFFINITY: Duration = Duration::from_secs(10_800);
 
-/// Largest number of clients of a service that keep an endpoint. When there is one more, the eighth of them that was
-/// away longest is forgotten. So a flood of addresses costs bounded memory, and no search for each connection.
+/// Largest number of clients of a service that keep an endpoint. When there is one more, an eighth of them is
+/// forgotten: those that were away longest. So a flood of addresses costs bounded memory, and no search for each
+/// connection.
 pub const MAX_CLIENTS: usize = 16_384;
 
 /// The reasons why there is no endpoint.

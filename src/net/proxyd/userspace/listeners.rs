@@ -321,7 +321,7 @@ impl Listeners {
     }
 
     /// Closes all listeners, because another process has the same sockets. The sockets are removed from the poller
-    /// first, which would otherwise report their events for as long as that process lives.
+    /// first. Otherwise it would report their events for as long as that process lives.
     pub fn give_up(&mut self, poller: &Poller) {
         for (_, listener) in self.listeners.iter() {
             // A refusing listener is not in the poller, so an error is ignored.

@@ -132,8 +132,8 @@ impl Plan {
         }
     }
 
-    /// Adds the addresses of a service. The daemon adds one route to all addresses in `routed`. Every other address is
-    /// added to the node by itself.
+    /// Adds the addresses of a service. The daemon adds one route to all addresses in `routed`. All other addresses
+    /// are added to the node one by one.
     fn bind_service(&mut self, service: &ServicePortEntry, routed: &[Cidr]) {
         for (entrance, ips) in entrances(service) {
             for ip in ips {

@@ -197,8 +197,8 @@ impl Udp {
         Some(key)
     }
 
-    /// Returns every flow with its socket, for another process. The sockets are removed from the poller, which would
-    /// otherwise report their events for as long as that process lives.
+    /// Returns every flow with its socket, for another process. The sockets are removed from the poller. Otherwise it
+    /// would report their events for as long as that process lives.
     pub fn give_up(
         &mut self,
         listeners: &Listeners,
