@@ -26,8 +26,8 @@ pub enum Request {
     Apply(Box<Configuration>),
     /// Answer with the metrics.
     Metrics {},
-    /// Stop listening, and end with the last connection. The daemon sends this when it no longer needs the process,
-    /// for example because another data path takes over.
+    /// Stop listening, and end with the last connection. The daemon sends this when another data path takes over, or
+    /// when a process of an older podprobe must be replaced.
     Retire {},
     /// Give the sockets to another proxy process, and go on. Nothing changes before [`Self::LetGo`].
     HandOver {},
