@@ -1,4 +1,5 @@
-//! `/etc/hosts`, `/etc/hostname` and `/etc/resolv.conf` of a pod: written once, shared by its containers.
+//! The files `/etc/hosts`, `/etc/hostname` and `/etc/resolv.conf` of a pod. They are written once, and the
+//! pod's containers share them.
 
 use std::fs::{self, Permissions};
 use std::io;
@@ -8,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use super::resolv_conf::ResolvConf;
 
-/// The files of one pod.
+/// The paths of the files of one pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EtcFiles {
     /// The file that containers see as `/etc/hosts`.
@@ -19,34 +20,35 @@ pub struct EtcFiles {
     pub resolv_conf: PathBuf,
 }
 
-/// The content of the files.
+/// The content of the files of one pod.
 #[derive(Clone, Debug, Default)]
 pub struct Content<'a> {
     /// The content of `/etc/hosts`.
     pub hosts: Hosts<'a>,
-    /// The host name as the kernel has it.
+    /// The host name that is set in the kernel.
     pub hostname: &'a str,
-    /// The resolver.
+    /// The content of `/etc/resolv.conf`.
     pub resolv_conf: ResolvConf,
 }
 
 /// The names and addresses in `/etc/hosts`.
 #[derive(Clone, Debug, Default)]
 pub struct Hosts<'a> {
-    /// The pod's addresses; unused on the node's network.
+    /// The pod's addresses; not used for a pod on the node's network.
     pub addresses: Vec<IpAddr>,
     /// The host name without its domain.
     pub name: &'a str,
     /// The domain of the host name; may be empty.
     pub domain: &'a str,
-    /// Further addresses with their names.
+    /// Additional addresses with their names (`hostAliases`).
     pub aliases: Vec<(&'a str, &'a [String])>,
-    /// The pod is on the node's network: it gets a copy of the node's file instead of its own addresses.
+    /// True if the pod is on the node's network. Then the file is a copy of the node's file and does not list
+    /// the pod's own addresses.
     pub host_network: bool,
 }
 
 impl EtcFiles {
-    /// The files in a pod's directory.
+    /// Returns the paths of the files in a pod's directory.
     pub fn below(pod_dir: &Path) -> Self {
         Self {
             hosts: pod_dir.join("etc-hosts"),
@@ -55,10 +57,10 @@ impl EtcFiles {
         }
     }
 
-    /// Writes the files, readable for every user whatever the daemon's umask.
+    /// Writes the files. Every user can read them, whatever the daemon's umask is.
     ///
     /// # Errors
-    /// Returns why a file cannot be written.
+    /// Returns an error if a file cannot be written.
     pub fn write(&self, content: &Content<'_>) -> io::Result<()> {
         let node = || fs::read_to_string("/etc/hosts").unwrap_or_default();
         write(&self.hostname, &format!("{}\n", content.hostname))?;
@@ -66,15 +68,16 @@ impl EtcFiles {
         write(&self.hosts, &content.hosts.text(node))
     }
 
-    /// Tells whether [`EtcFiles::write`] came to its end since [`EtcFiles::forget`].
+    /// Tells whether [`EtcFiles::write`] has completed since the last [`EtcFiles::forget`].
     pub fn are_written(&self) -> bool {
         self.hosts.exists()
     }
 
-    /// Removes `/etc/hosts` of the pod, before a new sandbox that may have other addresses.
+    /// Removes the pod's `/etc/hosts`. A new sandbox may have other addresses, so the files are written again
+    /// for it.
     ///
     /// # Errors
-    /// Returns why the file cannot be removed.
+    /// Returns an error if the file cannot be removed.
     pub fn forget(&self) -> io::Result<()> {
         match fs::remove_file(&self.hosts) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -89,7 +92,7 @@ fn write(file: &Path, text: &str) -> io::Result<()> {
 }
 
 impl Hosts<'_> {
-    /// The text of the file (kubelet-probes 8.10). `node` reads the node's file.
+    /// Returns the text of the file (kubelet-probes 8.10). `node` reads the node's file.
     fn text(&self, node: impl FnOnce() -> String) -> String {
         let mut text = if self.host_network {
             format!(

@@ -1,4 +1,4 @@
-//! What the kernel can do for the network of pods.
+//! Finds out what the kernel can do for the network of pods.
 
 use std::fs::File;
 use std::io;
@@ -13,9 +13,9 @@ use crate::net::netfilter::NetfilterError;
 /// The abilities of the kernel for the network of pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Kernel {
-    /// Bridges and veth pairs.
+    /// True if the kernel can make bridges and veth pairs.
     pub(super) can_bridge: bool,
-    /// The packet filter.
+    /// The parts of the packet filter that the kernel has.
     pub(super) filter: Abilities,
     /// The things that the kernel cannot do.
     pub(super) missing: Vec<Missing>,
@@ -26,7 +26,7 @@ pub(super) struct Kernel {
 pub struct Missing {
     /// The part that is missing.
     pub what: Part,
-    /// A sentence for people: the consequence, and why the kernel cannot do it.
+    /// A sentence for users: the consequence, and why the kernel cannot do it.
     pub text: String,
 }
 
@@ -52,30 +52,30 @@ impl Part {
     }
 }
 
-/// A reason for which pods get no bridge.
+/// A reason why pods get no bridge.
 #[derive(Debug, thiserror::Error)]
 enum BridgeError {
-    /// There is no network namespace to try it in.
+    /// No network namespace can be made for the test.
     #[error("network namespaces cannot be made: {0}")]
     Namespace(#[source] io::Error),
-    /// The kernel does not speak about links.
+    /// The kernel has no rtnetlink.
     #[error("no rtnetlink: {}", meaning(.0))]
     Rtnetlink(#[source] io::Error),
-    /// The kernel makes no bridge.
+    /// The kernel cannot make a bridge.
     #[error("no bridges (CONFIG_BRIDGE, module bridge): {}", meaning(.0))]
     Make(#[source] io::Error),
-    /// The kernel does not find the bridge that it has made.
+    /// The kernel cannot find the bridge that it has just made.
     #[error("no bridges: {}", meaning(.0))]
     Find(#[source] io::Error),
-    /// The namespace of this thread has no file.
+    /// The file of this thread's network namespace cannot be opened.
     #[error("/proc is not mounted: {}", meaning(.0))]
     Proc(#[source] io::Error),
-    /// The kernel makes no pair of interfaces.
+    /// The kernel cannot make a veth pair.
     #[error("no veth pairs (CONFIG_VETH, module veth): {}", meaning(.0))]
     Veth(#[source] io::Error),
 }
 
-/// Tries everything, in a namespace that ends with the call.
+/// Tests all abilities, in a network namespace that ends with the call.
 pub(super) fn look() -> Kernel {
     let tried = std::thread::Builder::new()
         .name("network-check".into())
@@ -94,7 +94,8 @@ pub(super) fn look() -> Kernel {
     })
 }
 
-/// Lists what the kernel cannot do for the network of pods, for a command without a daemon. Leaves nothing behind.
+/// Lists what the kernel cannot do for the network of pods. Commands without a daemon use it. The test leaves
+/// nothing behind.
 pub fn lacks() -> Vec<Missing> {
     look().missing
 }

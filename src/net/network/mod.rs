@@ -1,8 +1,8 @@
-//! The network of a pod: its addresses, and the files in its containers that hold them.
+//! The network of a pod: its addresses, and the files in its containers that name the addresses.
 //!
-//! Invariants: a kind of network is one implementor of [`PodNetwork`]; nothing outside this module asks what a kind does.
-//! What is known of a sandbox's network lies with its record, so that nothing can disagree with it after a crash. A
-//! sandbox keeps the network that it was made with.
+//! Invariants: each kind of network is one implementor of [`PodNetwork`], and no code outside this module
+//! depends on the kind. The data about a sandbox's network is in the directory of its record, so that both
+//! agree after a crash. A sandbox keeps the network that it was made with.
 
 mod bridge;
 pub mod cni;
@@ -32,10 +32,10 @@ use cni::{CniNetwork, CniSettings};
 pub use kernel::{Missing, Part, lacks};
 pub use wanted::{Bandwidth, PortMapping};
 
-/// A sandbox whose network is set up or taken down.
+/// A sandbox that a network connects or releases.
 #[derive(Clone, Copy, Debug)]
 pub struct SandboxNetwork<'a> {
-    /// 64 hex digits.
+    /// The sandbox's id, 64 hex digits.
     pub id: &'a str,
     /// Name of the pod.
     pub name: &'a str,
@@ -43,37 +43,40 @@ pub struct SandboxNetwork<'a> {
     pub namespace: &'a str,
     /// UID of the pod.
     pub uid: &'a str,
-    /// The process whose network namespace it is; None when it has ended.
+    /// The process that holds the sandbox's network namespace; None if the process has ended.
     pub holder: Option<Process>,
-    /// Directory of the sandbox's record. A kind may keep a file of its own name there.
+    /// Directory of the sandbox's record. A kind of network may keep a file there, under its own name.
     pub record: &'a Path,
-    /// Ports of the node that lead to it.
+    /// Ports of the node that lead to the sandbox.
     pub ports: &'a [PortMapping],
     /// The limits from the annotations `kubernetes.io/ingress-bandwidth` and `kubernetes.io/egress-bandwidth`.
     pub bandwidth: Bandwidth,
 }
 
-/// A way to connect pods. The runtime calls it from several threads; a call blocks until it is done.
+/// A kind of network that connects pods. The runtime calls it from several threads. A call blocks until it is
+/// done.
 pub trait PodNetwork: Send + Sync {
-    /// Connects a sandbox whose network namespace has just been made, and returns its addresses, primary first. What a
-    /// failed call has begun is undone by [`PodNetwork::tear_down`].
+    /// Connects a sandbox that has a new network namespace, and returns its addresses, primary first. After a
+    /// failed call, [`PodNetwork::tear_down`] undoes what the call has begun.
     ///
     /// # Errors
-    /// Returns why the sandbox is not connected. The sandbox is removed again; the user sees the text.
+    /// Returns an error if the sandbox cannot be connected. The caller removes the sandbox, and the user sees
+    /// the text.
     fn set_up(&self, sandbox: &SandboxNetwork<'_>) -> io::Result<Vec<IpAddr>>;
 
-    /// Undoes what `set_up` did. Idempotent; also called for a sandbox whose holder has ended.
+    /// Undoes what `set_up` did. Idempotent. The sandbox's holder may have ended already.
     ///
     /// # Errors
-    /// Returns why the network is not released. The caller tries again with the next removal.
+    /// Returns an error if the network cannot be released. The caller tries again with the next removal.
     fn tear_down(&self, sandbox: &SandboxNetwork<'_>) -> io::Result<()>;
 
-    /// Goes on with a living sandbox of an earlier daemon, before anybody is given an address: what it keeps of the sandbox may be
-    /// lost or damaged. `addresses` are those of the sandbox's own record; None where that is lost, or was never written.
-    /// Returns its addresses, or None where it has no network any more and has to be made anew.
+    /// Takes over a living sandbox of an earlier daemon, before any pod is given an address. The network's
+    /// own data about the sandbox may be lost or damaged. `addresses` come from the sandbox's record; None if
+    /// they are lost or were never written. Returns the sandbox's addresses, or None if the sandbox has no
+    /// network any more and must be made anew.
     ///
     /// # Errors
-    /// Returns why the sandbox has no network now.
+    /// Returns an error if the sandbox has no network now.
     fn resume(
         &self,
         sandbox: &SandboxNetwork<'_>,
@@ -83,29 +86,30 @@ pub trait PodNetwork: Send + Sync {
         Ok(addresses.map(<[IpAddr]>::to_vec))
     }
 
-    /// Writes again what this kind of network keeps beside the sandbox's record, after somebody else has removed it.
+    /// Writes the network's file in the directory of the sandbox's record again, after somebody else has
+    /// removed it.
     ///
     /// # Errors
-    /// Returns why the file cannot be written.
+    /// Returns an error if the file cannot be written.
     fn restore(&self, id: &str, record: &Path) -> io::Result<()> {
         let _ = (id, record);
         Ok(())
     }
 
-    /// Looks whether all that was set up is still there, and mends what is not. Returns a sentence for each thing that was
-    /// mended or cannot be.
+    /// Checks that everything that was set up is still there, and repairs the rest. Returns a sentence for
+    /// each thing that was repaired or cannot be repaired.
     fn mend(&self) -> Vec<String> {
         Vec::new()
     }
 }
 
-/// The kind of network that a sandbox has.
+/// The kind of network of a sandbox.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum NetworkKind {
     /// The node's own network (`hostNetwork: true`).
     Host,
-    /// No network but a loopback interface, which the sandbox sets up itself.
+    /// No network except a loopback interface, which the sandbox itself sets up.
     #[default]
     None,
     /// The bridge of this node.
@@ -114,21 +118,21 @@ pub enum NetworkKind {
     Cni,
 }
 
-/// The choice of the configuration, `network`.
+/// The value of `network` in the configuration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NetworkChoice {
-    /// CNI where it is configured, else the bridge where the kernel can, else none.
+    /// CNI if it is configured. Otherwise the bridge if the kernel supports it. Otherwise none.
     #[default]
     Auto,
-    /// CNI; pods wait where it is not configured.
+    /// CNI. Pods wait while it is not configured.
     Cni,
-    /// The bridge; pods wait where the kernel cannot.
+    /// The bridge. Pods wait if the kernel does not support it.
     Bridge,
-    /// None.
+    /// No network except loopback.
     None,
 }
 
-/// A word that is no choice of a network.
+/// An error for a word that names no choice of a network.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("\"{0}\" is no network; it is auto, bridge, cni or none")]
 pub struct NetworkChoiceError(pub String);
@@ -147,28 +151,29 @@ impl FromStr for NetworkChoice {
     }
 }
 
-/// The settings that the networks of a node are made from.
+/// The settings that the networks of a node are made with.
 #[derive(Clone, Debug)]
 pub struct NetworkSettings {
-    /// `network`.
+    /// The value of `network` in the configuration.
     pub choice: NetworkChoice,
     /// The address of pods that use the node's network.
     pub node_ip: IpAddr,
-    /// `podCIDR`: at most one of each family.
+    /// The ranges in `podCIDR`, at most one of each address family.
     pub pod_cidrs: Vec<Cidr>,
-    /// A part of the names of what the whole node shares ([`crate::base::paths::Layout::id`]).
+    /// The id of this installation ([`crate::base::paths::Layout::id`]). It is part of the names of objects
+    /// that the whole node shares, such as tables.
     pub id: String,
     /// Directory of the sandboxes' records.
     pub records: PathBuf,
     /// Directory of the role `proxy`.
     pub proxy: PathBuf,
-    /// Where configurations and plugins of CNI are.
+    /// The directories of CNI.
     pub cni: CniSettings,
 }
 
 #[cfg(test)]
 impl NetworkSettings {
-    /// Pods have loopback only.
+    /// Returns settings for tests in which pods have only loopback.
     pub(crate) fn none(layout: &crate::base::paths::Layout) -> Self {
         Self {
             choice: NetworkChoice::None,
@@ -186,7 +191,8 @@ impl NetworkSettings {
     }
 }
 
-/// A namespace that nobody connects. Only the pod's own containers and its probes can reach it, because they are in it.
+/// A kind of network that connects nothing. Only the pod's own containers and its probes reach the pod,
+/// because they are in the same namespace.
 struct Unconnected {
     address: IpAddr,
 }
@@ -200,7 +206,8 @@ impl PodNetwork for Unconnected {
     }
 }
 
-/// CNI, once what earlier sandboxes have left is released: the plugins would take a new sandbox for one of them.
+/// The CNI network, which connects no new sandbox before the networks of earlier sandboxes are released.
+/// Otherwise the plugins could take a new sandbox for an old one.
 struct Collected {
     network: CniNetwork,
     is_done: Mutex<bool>,
@@ -221,7 +228,8 @@ impl Collected {
         self.done.notify_all();
     }
 
-    /// Calls `say` when it takes longer than `slow`.
+    /// Waits until the networks of earlier sandboxes are released. Calls `say` once if the wait takes longer
+    /// than `slow`.
     fn wait(&self, slow: Duration, say: impl FnOnce()) {
         let waits = |is_done: &mut bool| !*is_done;
         let waited = self.done.wait_timeout_while(self.lock(), slow, waits);
@@ -239,7 +247,7 @@ impl Collected {
     }
 }
 
-/// Says that it is collected when it is dropped.
+/// A guard that ends the wait for the release when it is dropped.
 struct Done<'a>(&'a Collected);
 
 impl Drop for Done<'_> {
@@ -269,8 +277,9 @@ impl PodNetwork for Collected {
     }
 }
 
-/// The addresses of all interfaces in the caller's network namespace; none where they cannot be read. The interfaces themselves,
-/// of which each pod has one, are not asked for.
+/// Returns the addresses of all interfaces in the caller's network namespace; empty if they cannot be read.
+/// Only the addresses are requested from the kernel. A list of the interfaces would be long, because each pod
+/// has one.
 pub fn node_addresses() -> Vec<IpAddr> {
     let read = || rtnetlink::Rtnetlink::open()?.every_address();
     let all = read().ok().into_iter().flatten();
@@ -284,7 +293,7 @@ pub struct Networks {
     bridge: Bridge,
     cni: Collected,
     choice: NetworkChoice,
-    /// The kind of network for new sandboxes where CNI is not chosen.
+    /// The kind of network for new sandboxes, unless CNI is used.
     kind: NetworkKind,
     /// The things that the kernel lacks for the network of pods.
     missing: Vec<Missing>,
@@ -292,9 +301,9 @@ pub struct Networks {
 }
 
 impl Networks {
-    /// Looks what the kernel can, and which sandboxes there are.
+    /// Makes the networks. Tests what the kernel supports, and reads which sandboxes exist.
     pub fn new(settings: NetworkSettings) -> Self {
-        // Sandboxes of another configuration keep the bridge.
+        // Sandboxes of an earlier configuration may still use the bridge.
         let is_used = bridge::is_used(&settings.records);
         let kernel = match settings.choice {
             NetworkChoice::None | NetworkChoice::Cni if !is_used => kernel::Kernel::default(),
@@ -329,7 +338,8 @@ impl Networks {
     /// any time, because a configuration of CNI may come and go.
     pub fn kind(&self) -> NetworkKind {
         match self.choice {
-            // One that cannot be used is an error that somebody must see.
+            // A configuration that cannot be used also counts: the pod then fails, and somebody sees the
+            // error.
             NetworkChoice::Auto if !matches!(self.cni.network.configured(), Ok(None)) => {
                 NetworkKind::Cni
             }
@@ -342,8 +352,8 @@ impl Networks {
         &self.missing
     }
 
-    /// Returns the things that the kernel lacks and that a pod with this address feels. The pod is one that does not use the
-    /// node's network.
+    /// Returns the things that the kernel lacks and that affect a pod with this address. The pod does not use
+    /// the node's network.
     pub fn missing_for(&self, address: IpAddr) -> impl Iterator<Item = &Missing> {
         let at_bridge = self.pod_cidrs.iter().any(|range| range.contains(address));
         let feels = move |part| match part {
@@ -353,7 +363,8 @@ impl Networks {
         self.missing.iter().filter(move |m| feels(m.what))
     }
 
-    /// The addresses of each sandbox of this kind; None where each has its own.
+    /// Returns the addresses that all sandboxes of this kind have; None if each sandbox has its own
+    /// addresses.
     pub fn fixed(&self, kind: NetworkKind) -> Option<Vec<IpAddr>> {
         match kind {
             NetworkKind::Host => Some(vec![self.host.address]),
@@ -362,7 +373,7 @@ impl Networks {
         }
     }
 
-    /// The network of that kind.
+    /// Returns the network of this kind.
     pub fn of(&self, kind: NetworkKind) -> &dyn PodNetwork {
         match kind {
             NetworkKind::Host => &self.host,
@@ -372,9 +383,10 @@ impl Networks {
         }
     }
 
-    /// Has CNI plugins release what belongs to none of these sandboxes. Nobody is connected by CNI before this is done.
+    /// Makes the CNI plugins release everything that belongs to none of the sandboxes in `valid`. CNI
+    /// connects no sandbox before this call is done.
     pub fn collect(&self, valid: &[String]) {
-        // Also after a panic: pods wait for it.
+        // The guard also works after a panic, because pods wait for this call.
         let _done = Done(&self.cni);
         let valid: Vec<&str> = valid.iter().map(String::as_str).collect();
         if let Err(e) = self.cni.network.gc(&valid) {
@@ -382,13 +394,13 @@ impl Networks {
         }
     }
 
-    /// Ends every wait for plugins, because the daemon ends.
+    /// Ends every wait for plugins, because the daemon is ending.
     pub fn stop(&self) {
         self.cni.network.stop();
         self.cni.done();
     }
 
-    /// Mends the bridge as [`PodNetwork::mend`] does.
+    /// Repairs the bridge as [`PodNetwork::mend`] does.
     pub fn mend(&self) -> Vec<String> {
         self.bridge.mend()
     }
@@ -415,7 +427,7 @@ mod tests {
         collected.wait(Duration::ZERO, || panic!("it is done"));
     }
 
-    /// Tests without CAP_NET_ADMIN: the node is like one whose kernel cannot connect pods, or where podprobe may not.
+    /// Tests without CAP_NET_ADMIN. A node whose kernel cannot connect pods behaves in the same way.
     #[test]
     fn what_the_kernel_lacks_is_told_to_the_pods_that_feel_it() {
         in_own_network(|| {

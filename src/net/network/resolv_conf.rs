@@ -1,19 +1,20 @@
-//! resolv.conf: what is read of the node's, and how a pod's is written. Pure.
+//! Reads the node's resolv.conf and writes the resolv.conf of a pod. Pure.
 
-/// The entries that the kubelet hands from a node's file to a pod's; everything else in the node's is left out.
+/// The entries of resolv.conf that the kubelet copies from the node's file to a pod's file. Other entries of
+/// the node's file are left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResolvConf {
-    /// Addresses of resolvers, in the order in which they are asked.
+    /// Addresses of resolvers, in the order in which they are queried.
     pub nameservers: Vec<String>,
-    /// Domains that are tried behind a name.
+    /// Search domains, which are appended to a name.
     pub searches: Vec<String>,
-    /// `name` or `name:value`.
+    /// Options of the resolver, each `name` or `name:value`.
     pub options: Vec<String>,
 }
 
 impl ResolvConf {
-    /// Reads a file as the kubelet does: nameservers add up, of searches and options the last line counts, and a search
-    /// loses its root dot. A line that says nothing is left out.
+    /// Reads a file as the kubelet does. All `nameserver` lines count. The last `search` line and the last
+    /// `options` line count. A search domain loses the dot at its end. Any other line is ignored.
     pub fn parse(text: &str) -> Self {
         let mut read = Self::default();
         for line in text.lines().map(str::trim) {
@@ -28,7 +29,7 @@ impl ResolvConf {
         read
     }
 
-    /// The text of the file, as containerd writes it.
+    /// Returns the text of the file, as containerd writes it.
     pub fn text(&self) -> String {
         let mut text = String::new();
         if !self.searches.is_empty() {
@@ -44,7 +45,7 @@ impl ResolvConf {
     }
 }
 
-/// The root itself keeps its dot.
+/// Removes the dot at the end of a search domain. The root domain `.` keeps its dot.
 fn without_root_dot(search: &str) -> String {
     match search.strip_suffix('.') {
         Some(name) if !name.is_empty() => name.to_owned(),

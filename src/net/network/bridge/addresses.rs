@@ -1,16 +1,16 @@
-//! Which address a new pod gets.
+//! Chooses the addresses of a new pod.
 //!
-//! Invariants: no state of its own: what is in use is known from the sandboxes. An address that has just been given
-//! back is taken last, because clients may still have it.
+//! Invariants: this file has no state. The caller knows from the sandboxes which addresses are in use. An
+//! address that was given back last is given out last, because clients may still remember it.
 
 use std::net::IpAddr;
 
 use crate::api::cidr::Cidr;
 
-/// The most addresses of a range that are used; the rest of a larger range stays unused.
+/// The largest number of addresses of a range that podprobe uses. The rest of a larger range stays unused.
 const MAX_PLACES: u128 = 1 << 16;
 
-/// The first address: the node's own in the range.
+/// Returns the first address of a range. The node itself has it, and pods send through it.
 pub(super) fn gateway(range: Cidr) -> Cidr {
     Cidr {
         network: range.nth(1).unwrap_or(range.network),
@@ -18,8 +18,8 @@ pub(super) fn gateway(range: Cidr) -> Cidr {
     }
 }
 
-/// The next free address of `range` after `last`, and after its end from its beginning. The network's own address, the
-/// gateway and the broadcast address are no pod's.
+/// Returns the next free address of `range` after `last`. After the end of the range, the search continues at
+/// its beginning. No pod gets the address of the network, of the gateway, or the broadcast address.
 pub(super) fn next(
     range: Cidr,
     last: Option<IpAddr>,
@@ -36,7 +36,7 @@ pub(super) fn next(
     order.filter_map(|n| range.nth(n)).find(|ip| !in_use(*ip))
 }
 
-/// How many pods a range has addresses for.
+/// Returns the number of pods that a range has addresses for.
 pub(super) fn capacity(range: Cidr) -> u128 {
     let (first, end) = places(range);
     end.saturating_sub(first)

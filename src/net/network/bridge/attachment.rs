@@ -1,4 +1,4 @@
-//! A sandbox at the bridge, and its record.
+//! A sandbox that is attached to the bridge, and the record of it on the disk.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -13,21 +13,22 @@ use crate::api::service::Protocol;
 use crate::base::sys::task::Process;
 use crate::net::network::PortMapping;
 
-/// The file beside a sandbox's record.
+/// Name of the file that holds the attachment, in the directory of the sandbox's record.
 const RECORD: &str = "bridge.json";
 
-/// A sandbox at the bridge. A field that comes later needs a default: the record may be of an older podprobe.
+/// A sandbox that is attached to the bridge. A field that is added later needs a default, because an older
+/// podprobe may have written the record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Attachment {
-    /// Name of the node's end.
+    /// Name of the node's end of the veth pair.
     pub(super) interface: String,
-    /// The process whose network namespace the other end is in.
+    /// The process that holds the pod's network namespace, where the pod's end of the veth pair is.
     pub(super) holder: Process,
-    /// Hardware address of the other end.
+    /// Hardware address of the pod's end of the veth pair.
     pub(super) mac: [u8; 6],
     /// The addresses of the pod, primary first.
     pub(super) addresses: Vec<IpAddr>,
-    /// The node's addresses that the pod sends through, one of each family.
+    /// The node's addresses that the pod sends through, one for each address family.
     pub(super) gateways: Vec<Cidr>,
     /// Ports of the node that lead to the pod.
     pub(super) ports: Vec<PortMapping>,
@@ -58,13 +59,14 @@ impl Attachment {
         }
     }
 
-    /// The address by which people know the pod.
+    /// Returns the pod's primary address as text, for messages; empty if the pod has no address.
     pub(super) fn shown(&self) -> String {
         let primary = self.addresses.first();
         primary.map_or(String::new(), ToString::to_string)
     }
 
-    /// A reader finds the old record or all of the new one. It does not outlive the boot, so nobody waits for the disk.
+    /// Writes the record. A reader finds either the old record or the complete new record. The record is not
+    /// synced to the disk, because it need not outlive the boot.
     pub(super) fn write(&self, record: &Path) -> io::Result<()> {
         let temporary = record.join(format!("{RECORD}.tmp"));
         fs::write(&temporary, serde_json::to_vec(self)?)?;
@@ -72,13 +74,13 @@ impl Attachment {
     }
 }
 
-/// Tells whether at least one sandbox in this directory of records is attached.
+/// Tells whether at least one sandbox in this directory of records is attached to the bridge.
 pub(in crate::net::network) fn is_used(records: &Path) -> bool {
     !read_records(records).is_empty()
 }
 
-/// The attachments beside the sandboxes' records. One that cannot be read is missing here; if its sandbox lives,
-/// [`crate::net::network::PodNetwork::resume`] makes it again.
+/// Reads the attachments from the directories of the sandboxes' records. A record that cannot be read is left
+/// out. If its sandbox still lives, [`crate::net::network::PodNetwork::resume`] writes the record again.
 pub(super) fn read_records(records: &Path) -> Attachments {
     let entries = fs::read_dir(records).into_iter().flatten().flatten();
     let read = |entry: fs::DirEntry| {

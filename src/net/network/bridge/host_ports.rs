@@ -1,8 +1,9 @@
-//! Ports of the node that a pod asks for (`hostPort`): whether a process of the node has one already, and would lose its clients.
+//! Finds out whether a process of the node already listens on a port that a pod asks for (`hostPort`). That
+//! process would lose its clients.
 //!
-//! Invariants: no port is bound to find that out: the role `proxy` may be about to. Its own sockets do not count: it serves the
-//! ports of pods on loopback, or on all addresses where the packet filter cannot, and what it sends clients to changes with
-//! the table of services and not here.
+//! Invariants: this check binds no port, because the role `proxy` may be about to bind it. Sockets of the
+//! proxy do not count. The proxy serves the ports of pods on loopback, or on all addresses where the packet
+//! filter cannot. Where the proxy sends its clients follows from the table of services, not from this file.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
@@ -16,14 +17,15 @@ use crate::api::service::Protocol;
 use crate::base::sys::listening::{self, Owner, Waiting};
 use crate::net::network::PortMapping;
 
-/// How often podprobe looks for the process of a socket that no process has. That process may be just closing it.
+/// The number of times that podprobe looks for the process of a socket that seems to have no process. Such a
+/// process may just be closing the socket.
 const LOOKS: u32 = 20;
-/// The time between two looks.
+/// The time between two looks for the process of a socket.
 const BETWEEN: Duration = Duration::from_millis(5);
-/// An address of loopback that nobody uses.
+/// An address of loopback that no program uses.
 const SPARE: Ipv4Addr = Ipv4Addr::new(127, 255, 255, 254);
 
-/// Fails where a process that is not the role `proxy` of this directory has the port.
+/// Fails if a process other than the role `proxy` of the directory `proxy` uses the port.
 pub(super) fn refuse_taken(port: &PortMapping, proxy: &Path) -> io::Result<()> {
     let ip = port.host_ip.unwrap_or(Ipv4Addr::UNSPECIFIED.into());
     let wanted = format!("hostPort {}/{} on {ip}", port.host_port, port.protocol);
@@ -42,7 +44,8 @@ pub(super) fn refuse_taken(port: &PortMapping, proxy: &Path) -> io::Result<()> {
         by = match holder(port, ip, proxy) {
             None => return Ok(()),
             Some(Some(owner)) => Some(owner),
-            // Where the kernel itself has it, that stays so.
+            // The socket seems to have no process: look again. A socket of the kernel itself never gets a
+            // process.
             Some(None) => continue,
         };
         break;
@@ -57,7 +60,8 @@ pub(super) fn refuse_taken(port: &PortMapping, proxy: &Path) -> io::Result<()> {
     ))
 }
 
-/// Finds the process that has the port. None: no process but the proxy has it. Some(None): the process cannot be found out.
+/// Finds the process that uses the port. `None` means that no process but the proxy uses it. `Some(None)`
+/// means that the port is used, but its process cannot be found.
 fn holder(port: &PortMapping, ip: IpAddr, proxy: &Path) -> Option<Option<Owner>> {
     let sockets = match port.protocol {
         Protocol::Tcp => listening::tcp(),
@@ -84,7 +88,8 @@ fn shares(at: IpAddr, ip: IpAddr, port: &PortMapping) -> bool {
     if at.is_ipv4() == ip.is_ipv4() {
         return at == ip || at.is_unspecified() || ip.is_unspecified();
     }
-    // A socket at :: may have all of IPv4, too; the kernel's table does not say.
+    // A socket at :: may receive IPv4 packets, too. The kernel's table does not show that, so try to bind the
+    // port.
     at.is_ipv6() && at.is_unspecified() && is_taken(port, SPARE)
 }
 
@@ -125,7 +130,8 @@ mod tests {
         }
     }
 
-    /// A port of its own for each socket: one that was closed is still open in a child that another test is just starting.
+    /// The next port to use. Each socket of a test gets a new port, because a closed socket may still be open
+    /// in a child process that another test is just starting.
     static NEXT_PORT: AtomicU16 = AtomicU16::new(8080);
 
     #[track_caller]

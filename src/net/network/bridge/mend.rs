@@ -1,4 +1,4 @@
-//! Completes what somebody else has removed or changed.
+//! Repairs the parts of the network that somebody else has removed or changed.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -9,16 +9,16 @@ use super::pair::{self, POD_INTERFACE, is_port, open_namespace};
 use super::{Bridge, State, Told};
 use crate::net::network::rtnetlink::{Link, Rtnetlink};
 
-/// The results of a round of mending, as lines for the log.
+/// The results of a round of repairs, as lines for the log.
 #[derive(Debug, Default)]
 pub(super) struct Round {
     pub(super) mended: Vec<String>,
-    /// Lines about what could not be mended.
+    /// A line for each thing that could not be repaired.
     pub(super) failed: BTreeSet<String>,
 }
 
 impl Bridge {
-    /// Completes what was removed or changed by hand. Called with both locks held.
+    /// Repairs what was removed or changed by hand. The caller holds both locks.
     pub(super) fn mend_locked(
         &self,
         told: &mut Told,
@@ -56,7 +56,8 @@ impl Bridge {
             round.mended.push(mended);
         }
         for (id, attachment) in &state.attachments {
-            // The end of the sandbox is noticed elsewhere.
+            // Sandboxes that are being connected or have ended are skipped. The end of a sandbox is handled
+            // elsewhere.
             if state.connecting.contains(id) || open_namespace(attachment.holder).is_err() {
                 continue;
             }
@@ -87,8 +88,9 @@ impl Bridge {
         pair::fix_port(kernel, bridge, port, attachment)
     }
 
-    /// Tells the kernel all of podprobe's tables again after any change of the packet filter that is not podprobe's. Not all
-    /// that somebody else may have changed can be seen: the members of a set cannot.
+    /// Programs all of podprobe's tables again after any change of the packet filter that somebody else made.
+    /// This is done even if podprobe's chains look unchanged, because changed members of a set cannot be
+    /// seen.
     fn mend_filter(&self, told: &mut Told, state: &State, round: &mut Round) -> io::Result<()> {
         let since = self.settings.filter.look_since(&told.filter);
         let since = since.map_err(io::Error::other)?;

@@ -1,15 +1,18 @@
-//! The embedded network: a bridge of this node, and for each pod a veth pair between its sandbox and the bridge.
+//! The embedded network: a bridge on this node, and for each pod a veth pair between its sandbox and the
+//! bridge.
 //!
-//! A pod has its address alone, without its neighbours' range, and reaches everything through the node. So all that pods
-//! send passes the node's packet filter, which services need to see the answers of pods. What a pod sends with another's
-//! address is dropped as it comes in ([`packet_filter`]).
+//! The prefix of a pod's address is a single address, so that a pod reaches even its neighbours through the
+//! node. So all packets of pods pass the packet filter of the node. Services need that to see the answers of
+//! pods. A packet that a pod sends with the address of another pod is dropped when it enters the bridge
+//! ([`packet_filter`]).
 //!
-//! The ports are not isolated from one another: where the node has `bridge-nf-call-iptables` set, as Docker does, a
-//! packet with a translated destination goes from port to port.
+//! The ports of the bridge are not isolated from one another. If `bridge-nf-call-iptables` is set on the
+//! node, as Docker sets it, a packet with a translated destination goes directly from port to port.
 //!
-//! Invariants: `bridge.json` beside the sandbox's record is written before the address is used, and nothing else says
-//! which addresses are in use. Where it is lost while the sandbox lives, it is made again from the sandbox's own record
-//! before anybody is given an address. What others made on the node is never changed.
+//! Invariants: `bridge.json` in the directory of the sandbox's record is written before the address is used.
+//! Only these files say which addresses are in use. If the file is lost while the sandbox lives, podprobe
+//! writes it again from the sandbox's own record before it gives an address to any pod. Podprobe never
+//! changes what others made on the node.
 
 mod addresses;
 mod attachment;
@@ -40,20 +43,23 @@ use pair::{PORT_PREFIX, mac};
 
 pub(super) use attachment::is_used;
 
-/// A shorter prefix is a default route in parts, as tunnels add it.
+/// The shortest prefix of a route that can conflict with the range of the pods. A shorter prefix is part of a
+/// default route, as tunnels add it.
 const LEAST_PREFIX: u8 = 8;
-/// The hardware address of every bridge of ours: pods know it by heart, also after the bridge was made again.
+/// The hardware address of every bridge of podprobe. It is fixed, because pods have a permanent neighbour
+/// entry for it, which must stay valid when the bridge is made again.
 const BRIDGE_MAC: [u8; 6] = [0x0a, 0x58, 0, 0, 0, 1];
 /// The MTU of the bridge where the node has no default route.
 const DEFAULT_MTU: u32 = 1500;
 
-/// The settings that the bridge is made from.
+/// The settings that the bridge is made with.
 pub(super) struct BridgeSettings {
     /// Name of the bridge, at most 15 bytes.
     name: String,
     pod_cidrs: Vec<Cidr>,
     records: PathBuf,
-    /// Directory of the role `proxy`, which listens on the ports of pods itself.
+    /// Directory of the role `proxy`. The proxy itself listens on the ports of pods, so its sockets do not
+    /// block a `hostPort`.
     proxy: PathBuf,
     filter: PacketFilter,
 }
@@ -77,41 +83,41 @@ impl BridgeSettings {
 #[derive(Default)]
 struct State {
     attachments: Attachments,
-    /// The addresses given last, one of each family.
+    /// The addresses given out last, one for each address family.
     last: Vec<IpAddr>,
-    /// Counts the changes of `attachments`.
+    /// The number of changes of `attachments`.
     version: u64,
-    /// The bridge whose kernel parameters a pod has set, and whether it has IPv6. Each round of mending looks at them again: for
-    /// each pod that would take longer the more pods there are, because the kernel finds the parameters of all namespaces by
-    /// one name.
+    /// The index of the bridge that has its kernel parameters set already, and whether it has IPv6. Each
+    /// round of repairs checks the parameters again. A check for each new pod would be slow on a node with
+    /// many pods, because the kernel keeps the parameters of all network namespaces in one list.
     parameters_set: Option<(u32, bool)>,
     /// Sandboxes that are being connected right now.
     connecting: BTreeSet<String>,
-    /// Lines about what the last round could not mend. The log has them already.
+    /// Lines about what the last round could not repair. These lines are in the log already.
     said: BTreeSet<String>,
 }
 
-/// The bridge of this node, with the sandboxes at it.
+/// The bridge of this node, with the sandboxes that are attached to it.
 pub(super) struct Bridge {
     settings: BridgeSettings,
     state: Mutex<State>,
-    /// The content that the packet filter was told. A thread locks it before `state`, and holds the lock while it tells the
-    /// kernel.
+    /// The content that the packet filter has. A thread locks this field before `state`, and keeps the lock
+    /// while it programs the kernel.
     programmed: Mutex<Told>,
 }
 
 #[derive(Default)]
 struct Told {
     filter: Programmed,
-    /// The version of the attachments that the packet filter was told.
+    /// The version of the attachments that the packet filter has.
     version: u64,
-    /// How often `program` went to the packet filter.
+    /// The number of times that `program` has programmed the packet filter.
     #[cfg(test)]
     times: u32,
 }
 
 impl Bridge {
-    /// Reads which sandboxes are attached.
+    /// Makes the bridge's state. Reads the attached sandboxes from their records.
     pub(super) fn new(settings: BridgeSettings) -> Self {
         let attachments = read_records(&settings.records);
         let last = settings.pod_cidrs.iter().filter_map(|range| {
@@ -134,7 +140,7 @@ impl Bridge {
         self.state.locked()
     }
 
-    /// Gives the sandbox its addresses, and writes them down before anybody uses them.
+    /// Gives the sandbox its addresses, and writes its record before anybody uses the addresses.
     fn attach(&self, sandbox: &SandboxNetwork<'_>, holder: Process) -> io::Result<Arc<Attachment>> {
         let mut state = self.lock();
         let mut addresses = Vec::new();
@@ -177,7 +183,8 @@ impl Bridge {
             .map(|r| addresses::gateway(*r))
     }
 
-    /// The bridge, made or completed where something is missing. Called with the lock held.
+    /// Makes the bridge, or adds what is missing, and returns its link. The caller holds the lock of the
+    /// state.
     fn ensure_bridge(&self, kernel: &mut Rtnetlink, state: &mut State) -> io::Result<Link> {
         let name = &self.settings.name;
         let there = kernel.link(name)?;
@@ -208,7 +215,7 @@ impl Bridge {
             let added = kernel.add_address(link.index, *gateway);
             added.map_err(|e| cause(&what, &e))?;
         }
-        // Of a podCIDR that was changed, once no pod uses it any more.
+        // Removes the addresses of a podCIDR that was changed, once no pod uses that range any more.
         let is_old = |a: &&Cidr| !wanted.contains(a) && !is_link_local(**a);
         for old in have.iter().filter(is_old) {
             kernel.remove_address(link.index, *old)?;
@@ -224,8 +231,9 @@ impl Bridge {
         self.gateways().any(|g| g.network.is_ipv6()) || of_pods.clone().any(IpAddr::is_ipv6)
     }
 
-    /// A range that the node reaches elsewhere would take that away from it. Looked at before the bridge has an address in the
-    /// range.
+    /// Returns an error if the node already reaches a range of `podCIDR` through another interface. The
+    /// bridge would take those routes away from the node. Only ranges in which the bridge has no address yet
+    /// are checked.
     fn refuse_overlaps(
         &self,
         kernel: &mut Rtnetlink,
@@ -265,12 +273,13 @@ impl Bridge {
     fn connect_attached(&self, attachment: &Attachment) -> io::Result<()> {
         let mut kernel = Rtnetlink::open()?;
         let bridge = self.ensure_bridge(&mut kernel, &mut self.lock())?;
-        // Before the pod can send anything.
+        // The packet filter comes first, so that the pod cannot send anything without it.
         self.program()?;
         pair::connect(&mut kernel, &bridge, attachment)
     }
 
-    /// Makes the lost record of a sandbox again, from its addresses and from what it was made with. From then on they are in use.
+    /// Makes the lost record of a sandbox again, from its known addresses and the settings of its pod. From
+    /// then on these addresses are in use.
     fn attach_again(
         &self,
         sandbox: &SandboxNetwork<'_>,
@@ -309,8 +318,9 @@ impl Bridge {
         Ok(())
     }
 
-    /// Tells the packet filter of all sandboxes, or waits until another thread has done so. Many sandboxes may come or go at
-    /// once: those that wait for one transaction are all in the next one.
+    /// Programs the packet filter for all sandboxes, or waits until another thread has done so. Many
+    /// sandboxes may come or go at once. All threads that wait for one transaction are served by the next
+    /// transaction.
     fn program(&self) -> io::Result<()> {
         let wanted = self.lock().version;
         let mut told = self.programmed.locked();
@@ -331,7 +341,7 @@ impl Bridge {
         Ok(())
     }
 
-    /// Forgets the sandbox, and with the last one the bridge.
+    /// Removes the sandbox from the bridge. Removes the bridge with the last sandbox.
     fn detach(&self, id: &str) -> io::Result<()> {
         let mut state = self.lock();
         let Some(attachment) = state.attachments.get(id) else {
@@ -390,7 +400,8 @@ impl PodNetwork for Bridge {
         let known = self.lock().attachments.get(sandbox.id).cloned();
         let found = match (known, addresses) {
             (Some(attachment), Some(_)) => return Ok(Some(attachment.addresses.clone())),
-            // Connecting it was cut short, or its record was lost since: nobody knows, so its interface is made anew.
+            // Either the sandbox was never fully connected, or its record was lost later. Both cases look the
+            // same, so the interface is made again.
             (Some(attachment), None) => {
                 Rtnetlink::open()?.remove_link(&attachment.interface)?;
                 self.connect_attached(&attachment)?;
@@ -402,7 +413,7 @@ impl PodNetwork for Bridge {
             },
             (None, None) => Ok(None),
         };
-        // Its address may be given to another pod from now on.
+        // From now on another pod may get this sandbox's address, so its interface is removed.
         Rtnetlink::open()?.remove_link(&interface_of(sandbox.id))?;
         found
     }
@@ -423,7 +434,7 @@ impl PodNetwork for Bridge {
             let failed = format!("cannot mend the network of pods: {e}");
             round.failed.insert(failed);
         }
-        // A failure that goes on is said once. What was mended happened anew.
+        // A repeated failure is logged once. Each repair is logged, because it is a new event.
         let mut said = round.mended;
         said.extend(round.failed.difference(&state.said).cloned());
         state.said = round.failed;
@@ -440,7 +451,8 @@ fn is_link_local(address: Cidr) -> bool {
     matches!(address.network, IpAddr::V6(ip) if ip.is_unicast_link_local())
 }
 
-/// Returns the MTU of the interface with the default route, within 1280 to 65535; else [`DEFAULT_MTU`].
+/// Returns the MTU of the interface with the default route, clamped to 1280 to 65535. Without a default
+/// route, returns [`DEFAULT_MTU`].
 fn mtu(kernel: &mut Rtnetlink) -> io::Result<u32> {
     let routes = kernel.routes()?;
     let default = routes

@@ -1,7 +1,8 @@
-//! The packet filter's part in the network of pods ([`super::tables`]), and how the kernel gets it.
+//! The packet filter of the network of pods: programs the tables ([`super::tables`]) into the kernel.
 //!
-//! Invariants: each change is one transaction. What a pod changes costs the same beside any number of others: the kernel is told
-//! the difference; it is told all of it where the tables themselves change, or where they are not known to be what was told.
+//! Invariants: each change is one transaction. A change of one pod costs the same on a node with few pods and
+//! on a node with many, because the kernel gets the difference only. The kernel gets all tables only if the
+//! tables themselves change, or if it is not certain that the kernel has what was programmed last.
 
 use std::sync::Mutex;
 
@@ -10,46 +11,47 @@ use super::tables::Tables;
 use crate::base::locks::Locked;
 use crate::net::netfilter::{ChainState, Family, Netfilter, NetfilterError, Table};
 
-/// Our tables and the way to the kernel.
+/// The tables of podprobe, and the socket to the kernel.
 #[derive(Debug)]
 pub(super) struct PacketFilter {
     tables: Tables,
-    /// Kept open: the kernel holds up who closes one until everybody has left the rules that were replaced, 10 ms, and a pod
-    /// would wait for that.
+    /// The socket stays open between transactions. When a process closes it, the kernel waits about 10 ms
+    /// until no packet uses the replaced rules. A pod would have to wait for that.
     socket: Mutex<Option<Netfilter>>,
 }
 
-/// Which parts of the packet filter the kernel has.
+/// The parts of the packet filter that the kernel has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::net::network) struct Abilities {
-    /// Translation of addresses.
+    /// The kernel can translate addresses.
     pub(in crate::net::network) nat: bool,
-    /// The filter of frames.
+    /// The kernel can filter the frames of a bridge.
     pub(in crate::net::network) frames: bool,
 }
 
-/// The traces that changes by somebody else have left in the packet filter.
+/// The changes that somebody else has made to the packet filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Since {
     /// Nothing has changed.
     Same,
-    /// Other tables have changed, and perhaps what our chains look up.
+    /// Tables of others have changed, and perhaps also sets or rules in podprobe's tables.
     Others,
-    /// Our chains are not as they were.
+    /// Podprobe's chains have changed.
     Ours,
 }
 
-/// The tables as the kernel had them after a transaction of ours.
+/// The tables as the kernel had them after the last transaction of podprobe.
 #[derive(Debug, Default)]
 pub(super) struct Programmed {
     generation: u32,
     chains: Vec<ChainState>,
-    /// The sandboxes that they are of; None before the first transaction and after one that failed.
+    /// The sandboxes that the tables were made for; None before the first transaction and after a failed
+    /// transaction.
     of: Option<Attachments>,
 }
 
 impl Programmed {
-    /// Nothing has been told yet.
+    /// Tells whether nothing has been programmed yet, or the last transaction failed.
     pub(super) fn is_new(&self) -> bool {
         self.of.is_none()
     }
@@ -73,7 +75,7 @@ impl PacketFilter {
         }
     }
 
-    /// Asks the kernel a question on the socket that is kept. After a failure the next question gets a new socket.
+    /// Asks the kernel a question on the kept socket. After a failure the next question gets a new socket.
     fn ask<T>(
         &self,
         question: impl FnOnce(&mut Netfilter) -> Result<T, NetfilterError>,
@@ -88,7 +90,8 @@ impl PacketFilter {
         Ok(answer)
     }
 
-    /// Makes the tables those of these sandboxes; of none, there are no tables. `last` is what they were told before.
+    /// Changes the tables to those for `attachments`. Without sandboxes there are no tables. `last` is what
+    /// was programmed before.
     pub(super) fn program(
         &self,
         attachments: Attachments,
@@ -106,7 +109,8 @@ impl PacketFilter {
                     let at_first = kernel.generation()?;
                     let told = kernel.commit(&difference).is_ok();
                     let commits = u32::from(!difference.is_empty());
-                    // What somebody else has changed in between, the next look finds.
+                    // If somebody else has changed something in between, the old generation stays. So the
+                    // next look finds the change.
                     if at_first == last.generation
                         && kernel.generation()? == at_first.wrapping_add(commits)
                     {
@@ -125,7 +129,7 @@ impl PacketFilter {
         })
     }
 
-    /// Programs all of the tables as [`PacketFilter::program`] does, whatever they were told before.
+    /// Programs all of the tables as [`PacketFilter::program`] does, but never only the difference.
     pub(super) fn program_anew(
         &self,
         attachments: Attachments,
@@ -135,7 +139,7 @@ impl PacketFilter {
         self.program(attachments, last)
     }
 
-    /// Returns the transaction that leads from the tables in `last` to those of `attachments`.
+    /// Returns the transaction that changes the tables in `last` into those for `attachments`.
     #[cfg(test)]
     pub(super) fn difference(
         &self,
@@ -145,7 +149,7 @@ impl PacketFilter {
         self.tables.difference(last.of.as_ref()?, attachments)
     }
 
-    /// Tells what somebody else has changed in the packet filter since the transaction that `since` describes.
+    /// Tells what somebody else has changed in the packet filter since the transaction that made `since`.
     pub(super) fn look_since(&self, since: &Programmed) -> Result<Since, NetfilterError> {
         if self.tables.are_none() {
             return Ok(Since::Same);
@@ -162,7 +166,8 @@ impl PacketFilter {
         })
     }
 
-    /// The chains, and the generation in which they were read.
+    /// Returns the chains of podprobe's tables, and the generation of the packet filter in which they were
+    /// read.
     fn look(&self, kernel: &mut Netfilter) -> Result<(Vec<ChainState>, u32), NetfilterError> {
         let mut chains = Vec::new();
         for table in self.tables.known() {
@@ -172,8 +177,8 @@ impl PacketFilter {
     }
 }
 
-/// Tries what the kernel can do, in the namespace of the calling thread. Returns its abilities, and an error for each that
-/// it lacks.
+/// Tests what the kernel can do, in the network namespace of the calling thread. Returns the abilities of the
+/// kernel, and an error for each missing ability.
 pub(in crate::net::network) fn abilities() -> (Abilities, Vec<NetfilterError>) {
     let sample = Attachments::from([("check".to_owned(), Attachment::sample().into())]);
     let mut errors = Vec::new();

@@ -11,12 +11,12 @@ use crate::api::cidr::Cidr;
 use crate::base::sys::task::{self, Process};
 use crate::net::network::rtnetlink::{Link, Rtnetlink, Veth, inside};
 
-/// The name of the interface inside a pod, as with every other network of pods.
+/// The name of the interface inside a pod. Every other network of pods uses this name, too.
 pub(super) const POD_INTERFACE: &str = "eth0";
-/// The beginning of the names of the node's ends of the pairs.
+/// The prefix of the interface names at the node's ends of the pairs.
 pub(super) const PORT_PREFIX: &str = "ppv";
 
-/// Connects the sandbox's namespace; what is there already stays.
+/// Makes the veth pair of a sandbox and configures both ends. Parts that exist already are kept.
 pub(super) fn connect(
     kernel: &mut Rtnetlink,
     bridge: &Link,
@@ -40,7 +40,8 @@ pub(super) fn connect(
         .map_err(|e| cause(&format!("set {POD_INTERFACE} of the pod up"), &e))
 }
 
-/// Ties the port to its pod: nobody else's frames come in there, and what is for the pod goes nowhere else.
+/// Ties the bridge port to its pod. Frames from any other hardware address are refused at this port. Packets
+/// for the pod's addresses are sent to this port only.
 pub(super) fn fix_port(
     kernel: &mut Rtnetlink,
     bridge: &Link,
@@ -56,14 +57,14 @@ pub(super) fn fix_port(
     Ok(())
 }
 
-/// Tells whether an interface is the node's end of a pair at this bridge. Without the bridge the answer is no, because
-/// nobody can say whose interface it is.
+/// Tells whether an interface is the node's end of a veth pair at this bridge. Without the bridge the answer
+/// is no, because nobody can say to which installation the interface belongs.
 pub(super) fn is_port(link: &Link, bridge: Option<&Link>) -> bool {
     let at_bridge = link.master.is_some() && link.master == bridge.map(|b| b.index);
     link.is_veth && at_bridge && link.name.starts_with(PORT_PREFIX)
 }
 
-/// Sets the pod's end up; on a thread in its namespace.
+/// Configures the pod's end of the pair and sets it up. The calling thread is in the pod's network namespace.
 fn configure(attachment: &Attachment) -> io::Result<()> {
     let mut kernel = Rtnetlink::open()?;
     let link = kernel.link(POD_INTERFACE)?;
@@ -84,7 +85,7 @@ fn configure(attachment: &Attachment) -> io::Result<()> {
     Ok(())
 }
 
-/// The destination of a default route.
+/// Returns the destination of a default route for the family of this address.
 fn everything(family: IpAddr) -> Cidr {
     let network = match family {
         IpAddr::V4(_) => [0; 4].into(),
@@ -93,7 +94,7 @@ fn everything(family: IpAddr) -> Cidr {
     Cidr { network, prefix: 0 }
 }
 
-/// The namespace, if it is still the holder's.
+/// Opens the network namespace of the holder. Fails if the process id belongs to another process by now.
 pub(super) fn open_namespace(holder: Process) -> io::Result<File> {
     let file = File::open(format!("/proc/{}/ns/net", holder.pid))?;
     match task::look(holder.pid)? == Some(holder.start_time) {
@@ -102,8 +103,8 @@ pub(super) fn open_namespace(holder: Process) -> io::Result<File> {
     }
 }
 
-/// Makes the hardware address of a pod from its address, as the plugins of CNI do. So an address that comes back has the
-/// hardware address that its neighbours remember.
+/// Derives the hardware address of a pod from its IP address, as the CNI plugins do. So when an IP address is
+/// used again, the neighbours still remember the right hardware address.
 pub(super) fn mac(ip: IpAddr) -> [u8; 6] {
     let tail = match ip {
         IpAddr::V4(ip) => ip.octets(),

@@ -5,9 +5,9 @@ use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// Sets the kernel parameters of the node and of the bridge. The node forwards between pods and its other interfaces.
-/// Nothing that a pod says to the bridge changes how the node sends. The bridge does not tell pods to send to one another
-/// directly, because their ports do not let them.
+/// Sets the kernel parameters of the node and of the bridge. The node forwards packets between pods and its
+/// other interfaces. Messages from pods, such as redirects, do not change the routes of the node. The bridge
+/// sends no redirects, because the packet filter does not let pods send to one another directly.
 pub(super) fn of_the_bridge(bridge: &str, has_v6: bool) {
     set("ipv4/ip_forward", "1");
     let v4 = [
@@ -27,9 +27,9 @@ pub(super) fn of_the_bridge(bridge: &str, has_v6: bool) {
     }
 }
 
-/// Sets the kernel parameters of the node's end of a pair, which is a wire. Frames to the group addresses of bridges come
-/// up here and not at the bridge. Nothing in them may reach the node: no router advertisement, and no packet whose sender
-/// the bridge would have refused.
+/// Sets the kernel parameters of the node's end of a pair, which is only a wire. Frames to the group
+/// addresses of bridges arrive at this interface and not at the bridge. Nothing in these frames may reach the
+/// node: no router advertisement, and no packet from a sender that the bridge would have refused.
 pub(super) fn of_a_port(port: &str) {
     set(&format!("ipv6/conf/{port}/disable_ipv6"), "1");
     set(&format!("ipv6/conf/{port}/accept_ra"), "0");
@@ -44,14 +44,14 @@ pub(super) fn of_a_pod(interface: &str, has_v6: bool) {
         set(&format!("ipv6/conf/{at}/accept_redirects"), "0");
     }
     set(&format!("ipv6/conf/{interface}/accept_ra"), "0");
-    // The packet filter lets no other link-local address pass than the one made of the hardware address.
+    // The packet filter lets only one link-local address pass: the address made from the hardware address.
     set(&format!("ipv6/conf/{interface}/addr_gen_mode"), "0");
     let disabled = if has_v6 { "0" } else { "1" };
     set(&format!("ipv6/conf/{interface}/disable_ipv6"), disabled);
 }
 
-/// Makes the node forward IPv6, if it does not yet. A node that forwards no longer heeds router advertisements unless it
-/// is told to, so the interfaces that heeded them are told to.
+/// Makes the node forward IPv6, if it does not yet. A node that forwards ignores router advertisements unless
+/// `accept_ra` is 2. So this function sets `accept_ra` to 2 on each interface that accepted them.
 fn forward_v6() {
     let all = "ipv6/conf/all/forwarding";
     if get(all).as_deref() == Some("1") {
@@ -76,22 +76,24 @@ fn get(name: &str) -> Option<String> {
     Some(text.trim().to_owned())
 }
 
-/// Sets a kernel parameter where it differs. A parameter that cannot be set costs what it is for, and no pod.
+/// Sets a kernel parameter if it has another value. If the parameter cannot be set, podprobe logs a warning
+/// and the pod starts anyway.
 fn set(name: &str, value: &str) {
     let path = Path::new("/proc/sys/net").join(name);
     match change(&path, value) {
         Ok(false) => {}
         Ok(true) => log::debug!("{} is {value} now", path.display()),
-        // A kernel without IPv6.
+        // The kernel has no IPv6.
         Err(e) if e.kind() == ErrorKind::NotFound => {}
-        // /proc/sys cannot be written, and it is so already.
+        // /proc/sys is read-only, but the parameter has the right value already.
         Err(_) if get(name).is_some_and(|now| now == value) => {}
         Err(e) => log::warn!("cannot set {} to {value}: {e}", path.display()),
     }
 }
 
-/// Writes the value; returns false where the parameter has it already. The file is opened once for reading and writing,
-/// because the kernel has the parameters of all network namespaces in one list and looks through that at each opening.
+/// Writes the value and returns true. Returns false if the parameter has this value already. The file is
+/// opened only once, for reading and writing. Each opening is slow, because the kernel searches one list of
+/// the parameters of all network namespaces.
 fn change(path: &Path, value: &str) -> io::Result<bool> {
     let mut file = OpenOptions::new().read(true).write(true).open(path)?;
     let mut now = String::new();

@@ -1,8 +1,9 @@
-//! What the packet filter's tables say of the sandboxes at the bridge: masquerade, ports of the node, and senders who are not who
-//! they say. Pure.
+//! The content of the packet filter's tables for the sandboxes at the bridge: masquerade, ports of the node,
+//! and a check of the senders' addresses. Pure.
 //!
-//! Invariants: three tables of our own and nothing of anybody else's. What they say follows from the sandboxes alone: rules that
-//! hardly ever change, and sets whose members are the sandboxes'.
+//! Invariants: there are three tables of podprobe, and no table of anybody else is touched. Their content
+//! follows from the sandboxes alone. The rules hardly ever change. The members of the sets follow the
+//! sandboxes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr};
@@ -16,28 +17,28 @@ use crate::net::netfilter::{
 };
 use crate::net::network::PortMapping;
 
-/// Numbers of protocols in an Ethernet frame.
+/// Protocol numbers in an Ethernet frame.
 const ETHER_IPV4: [u8; 2] = [0x08, 0x00];
 const ETHER_IPV6: [u8; 2] = [0x86, 0xdd];
 const ETHER_ARP: [u8; 2] = [0x08, 0x06];
 
-/// The priority of a chain before whatever else looks at a frame.
+/// The priority of a chain that sees a frame before all other chains.
 const FIRST: i32 = -300;
 
-/// The tables that the kernel can have.
+/// The tables that this kernel supports.
 #[derive(Debug)]
 pub(super) struct Tables {
     known: Vec<Table>,
     bridge: String,
 }
 
-/// Ranges that pods of one family have their addresses from.
+/// The ranges from which the pods of one family have their addresses, as network and prefix length.
 type Ranges = BTreeSet<(IpAddr, u8)>;
 
-/// Elements, by the set that they are in.
+/// The elements of each set, by the name of the set.
 type Members = BTreeMap<&'static str, Vec<Element>>;
 
-/// A port of the node that leads to a pod: its address if it has one, protocol and number.
+/// A port of the node that leads to a pod: host address if the pod names one, protocol, and port number.
 type NodePort = (Option<IpAddr>, Protocol, u16);
 
 /// The address and port that each port of the node leads to.
@@ -51,7 +52,7 @@ impl Tables {
         }
     }
 
-    /// True if the kernel can have none of the tables.
+    /// Tells whether the kernel supports none of the tables.
     pub(super) fn are_none(&self) -> bool {
         self.known.is_empty()
     }
@@ -60,13 +61,15 @@ impl Tables {
         &self.known
     }
 
-    /// Makes the tables those of these sandboxes, whatever they were; of none, there are no tables.
+    /// Returns a transaction that replaces the tables by those for `attachments`, whatever they were before.
+    /// Without sandboxes it removes the tables.
     pub(super) fn whole(&self, attachments: &Attachments) -> Transaction {
         let mut transaction = Transaction::new();
         for table in &self.known {
             let family = table.family;
             let mut on = transaction.on(table);
-            // Adding it first makes the removal succeed where it is not there.
+            // Add the table before removing it, so that the removal succeeds even if the table does not
+            // exist.
             let Some(ranges) = ranges(attachments, family) else {
                 on.add_table().delete_table();
                 continue;
@@ -94,7 +97,8 @@ impl Tables {
         transaction
     }
 
-    /// Makes the tables of these sandboxes those of others. None where more than members of sets changes.
+    /// Returns the transaction from the tables for `from` to the tables for `to`. None if more than the
+    /// members of sets would change.
     pub(super) fn difference(&self, from: &Attachments, to: &Attachments) -> Option<Transaction> {
         let gone = others(from, to);
         let new = others(to, from);
@@ -147,7 +151,8 @@ impl Tables {
                 "postrouting",
                 Some(base(ChainType::Nat, Hook::Postrouting, 100)),
             )
-            // A pod that reaches itself through the node would answer itself directly.
+            // A pod that reaches itself through the node would answer itself directly, so its address is
+            // masqueraded.
             .add_rule(
                 "postrouting",
                 Rule::new()
@@ -165,7 +170,8 @@ impl Tables {
     }
 }
 
-/// The ranges of the pods that a table is about; None where there is no such pod. Frames are of every pod and of no range.
+/// Returns the ranges of the pods that a table of this family covers; None if there is no such pod. The table
+/// of frames covers every pod, and its ranges are empty.
 fn ranges(attachments: &Attachments, family: Family) -> Option<Ranges> {
     let mut addresses = attachments.values().flat_map(|a| &a.addresses);
     if !addresses.any(|ip| is_of(*ip, family)) {
@@ -174,7 +180,8 @@ fn ranges(attachments: &Attachments, family: Family) -> Option<Ranges> {
     let mut found = Ranges::new();
     if family != Family::Bridge {
         let all = attachments.values().flat_map(|a| &a.gateways);
-        // One by one: almost all say the same, and collecting would sort them first.
+        // Inserted one by one: almost all pods have the same range, and `collect` would sort all of them
+        // first.
         for range in all.filter(|range| is_of(range.network, family)) {
             found.insert((range.network, range.prefix));
         }
@@ -182,7 +189,7 @@ fn ranges(attachments: &Attachments, family: Family) -> Option<Ranges> {
     Some(found)
 }
 
-/// Returns the sandboxes of `of` that are not among `others` or are different there.
+/// Returns the sandboxes of `of` that are missing or different in `others`.
 fn others<'a>(of: &'a Attachments, others: &Attachments) -> Vec<&'a Attachment> {
     let mut others = others.iter().peekable();
     let is_other = |one: &(&String, &Arc<Attachment>)| {
@@ -215,8 +222,8 @@ fn add_sets_of_frames(table: &mut OnTable<'_>) {
         .add_set(Set::new("ipv6", &[sender[0], sender[1], Type::Ipv6]));
 }
 
-/// Adds the members that a sandbox has in the sets of a table. Ports of the node are left out, because several sandboxes may
-/// ask for one.
+/// Adds a sandbox's members to the sets of a table. Ports of the node are not added, because several
+/// sandboxes may ask for the same port.
 fn add_members(attachment: &Attachment, family: Family, to: &mut Members) {
     let mut add = |set, key: &[Field<'_>]| {
         let members: &mut Vec<Element> = to.entry(set).or_default();
@@ -245,9 +252,9 @@ fn node_port(port: &PortMapping) -> NodePort {
     (port.host_ip, port.protocol, port.host_port)
 }
 
-/// Returns where the `wanted` ports of the node lead to. A sandbox that has taken the place of another one may be here
-/// before the other one is gone: the newest gets a port. (With two meanings for one port the kernel would refuse all of
-/// the table.)
+/// Returns the address and port that each `wanted` port of the node leads to. Two sandboxes may ask for the
+/// same port when a new sandbox starts before the old sandbox is gone. Then the newest sandbox gets the port.
+/// With two targets for one port the kernel would refuse the whole table.
 fn node_ports(
     attachments: &Attachments,
     family: Family,
@@ -268,7 +275,7 @@ fn node_ports(
             }
         }
     }
-    // The proxy serves loopback.
+    // Ports on loopback are left out, because the proxy serves them.
     let is_ours = |ip: &IpAddr| is_of(*ip, family) && !ip.is_loopback();
     found.retain(|(ip, ..), _| ip.as_ref().is_none_or(is_ours));
     found
@@ -292,8 +299,8 @@ fn add_node_port((ip, protocol, port): NodePort, to: (IpAddr, u16), members: &mu
     members.push(Element::mapping(key, to));
 }
 
-/// Drops packets of pods that belong to no connection and would leave the node. The kernel does not translate such a
-/// packet, so it would leave with the address of a pod.
+/// Drops packets of pods that belong to no connection and would leave the node. The kernel does not translate
+/// such a packet, so the packet would leave the node with the address of a pod.
 fn keep_in(table: &mut OnTable<'_>, family: Family, bridge: &[u8]) {
     table
         .add_chain("forward", Some(base(ChainType::Filter, Hook::Forward, 0)))
@@ -307,9 +314,9 @@ fn keep_in(table: &mut OnTable<'_>, family: Family, bridge: &[u8]) {
         );
 }
 
-/// Drops packets for an address of the pods' range that no pod has. For each such address the node would look for a
-/// neighbour. A sender to all of them would fill the one table of neighbours that the kernel has. IPv6 looks before it
-/// forwards, so this chain is right behind the translation.
+/// Drops packets for an address in the range of the pods that no pod has. For each such address the node
+/// would search a neighbour. A sender that tries all addresses would fill the kernel's only neighbour table.
+/// For IPv6 the kernel searches before it forwards, so this chain comes directly after the translation.
 fn keep_off(table: &mut OnTable<'_>, family: Family, ranges: &Ranges) {
     let after_nat = base(ChainType::Filter, Hook::Prerouting, 0);
     table.add_chain("unknown", Some(after_nat));
@@ -352,16 +359,19 @@ fn loopback_v6() -> [u8; 16] {
     Ipv6Addr::LOCALHOST.octets()
 }
 
-/// Lets through from a pod's port only what the pod itself may say: its own hardware address with its own addresses.
+/// Lets a frame from a pod's port pass only if the pod sends with its own hardware address and one of its own
+/// addresses. Other frames are dropped.
 fn check_senders(table: &mut OnTable<'_>) {
     let from = Load::Meta(Meta::InputName);
     let of = |protocol: [u8; 2]| Rule::new().is(Load::Meta(Meta::Protocol), &protocol);
     let is_known = |rule: Rule, mac, ip, set: &str| {
         rule.in_set(&[from, mac, ip], set).verdict(Verdict::Accept)
     };
-    // Both what the packet says and who sends it.
+    // An ARP packet is checked twice: the sender in the Ethernet frame, and the sender inside the packet.
     let arp = of(ETHER_ARP).in_set(&[from, Load::ETHER_SOURCE], "senders");
-    // What a pod's kernel asks before it uses an address, and which groups it listens to: nobody keeps a sender without one.
+    // A pod's kernel sends some IPv6 packets without a source address: the check for duplicate addresses, and
+    // reports of group membership. These packets pass, because no receiver remembers a sender without an
+    // address.
     let by_itself = of(ETHER_IPV6).in_set(&[from, Load::ETHER_SOURCE], "senders");
     let no_address = by_itself.is(Load::source(Family::Ip6), &[0; 16]);
     table
@@ -401,7 +411,7 @@ fn check_senders(table: &mut OnTable<'_>) {
         .add_rule("prerouting", Rule::new().verdict(Verdict::Drop));
 }
 
-/// The one address that a pod's kernel gives its interface by itself (RFC 4291, EUI-64).
+/// Returns the link-local address that a pod's kernel gives its interface by itself (RFC 4291, EUI-64).
 fn link_local(mac: [u8; 6]) -> Ipv6Addr {
     let [a, b, c, d, e, f] = mac;
     let [upper, lower] = [[a ^ 2, b, c, 0xff], [0xfe, d, e, f]].map(u32::from_be_bytes);

@@ -1,4 +1,5 @@
-//! The bridge with real namespaces for pods, on a machine of the test's own. Containers in them are in tests/net/bridge.rs.
+//! Tests the bridge with real network namespaces as pods. Each test has its own network namespace as the
+//! node. The tests with containers are in tests/net/bridge.rs.
 
 use std::fs;
 use std::process::{Child, Command};
@@ -13,7 +14,7 @@ use crate::net::network::rtnetlink::inside;
 use crate::net::network::{Bandwidth, NetworkChoice, PortMapping};
 use nix::sched::{CloneFlags, unshare};
 
-/// A process in a network namespace of its own.
+/// A process in a network namespace of its own; the tests use it as a pod.
 struct Holder(Child);
 
 impl Holder {
@@ -29,7 +30,7 @@ impl Holder {
         Process::of(self.0.id() as i32).unwrap()
     }
 
-    /// `ip` in it.
+    /// Runs the command `ip` in the namespace of this process.
     fn ip(&self, line: &str) {
         let namespace = open_namespace(self.process()).unwrap();
         let run = || {
@@ -83,7 +84,7 @@ impl Machine {
         }
     }
 
-    /// Calls `f` with the sandbox of that id.
+    /// Calls `f` with a sandbox that has this id.
     fn with<T>(&self, id: &str, holder: &Holder, f: impl FnOnce(&SandboxNetwork<'_>) -> T) -> T {
         let record = self.records.path().join(id);
         fs::create_dir_all(&record).unwrap();
@@ -117,7 +118,7 @@ fn what_fails_is_said_once_and_what_was_mended_each_time() {
         machine.set_up("a", &bad);
         machine.set_up("b", &good);
         assert_eq!(machine.bridge.mend(), [""; 0]);
-        // A pod that has another interface of this name cannot be connected.
+        // A pod that already has another interface named eth0 cannot be connected.
         ip("link del ppva");
         bad.ip("link add eth0 type veth peer name other");
         let said = machine.bridge.mend();
@@ -156,7 +157,7 @@ fn a_pod_that_cannot_be_mended_keeps_no_other_from_it() {
     });
 }
 
-/// The thread that mends comes between the moment when a sandbox is known and that when it is connected.
+/// A round of repairs that comes between the registration of a sandbox and its connection skips that sandbox.
 #[test]
 fn a_sandbox_that_is_being_connected_is_not_mended() {
     if !crate::skip::has("ip", "iproute2") {
@@ -173,18 +174,19 @@ fn a_sandbox_that_is_being_connected_is_not_mended() {
         machine.bridge.connect_attached(&attachment).unwrap();
         machine.bridge.lock().connecting.clear();
         assert_eq!(machine.bridge.mend(), [""; 0]);
-        // Once it is connected it is looked after.
+        // Once a sandbox is connected, the rounds of repairs include it.
         machine.set_up("b", &Holder::new());
         assert!(machine.bridge.lock().connecting.is_empty());
     });
 }
 
-/// Ports of the node, each perhaps of one of its addresses.
+/// Ports of the node: an optional host address, and the port number.
 type Ports = &'static [(Option<&'static str>, u16)];
-/// The number of a sandbox, whether it is there, and what leads to it.
+/// A change in the test: the number of a sandbox, whether the sandbox is there afterwards, and its ports.
 type Change = (u8, bool, Ports);
 
-/// A sandbox that has not been connected, or is gone, which the packet filter does not ask about.
+/// Returns a sandbox without a network connection. The packet filter does not check whether a sandbox is
+/// connected.
 fn sandbox(number: u8, ports: Ports) -> (String, Arc<Attachment>) {
     let port = |(ip, host_port): &(Option<&str>, u16)| PortMapping {
         host_ip: ip.map(|ip| ip.parse().unwrap()),
@@ -211,7 +213,7 @@ fn sandbox(number: u8, ports: Ports) -> (String, Arc<Attachment>) {
     (number.to_string(), attachment.into())
 }
 
-/// Lists the content of our tables in the kernel, in a fixed order.
+/// Lists the content of podprobe's tables in the kernel, in a fixed order.
 fn ruleset() -> Vec<String> {
     let list = |family: &str| {
         let table = ["list", "table", family, "podprobe-test-network"];
@@ -219,7 +221,7 @@ fn ruleset() -> Vec<String> {
         String::from_utf8(listed.unwrap().stdout).unwrap()
     };
     let text = ["ip", "ip6", "bridge"].map(list).concat();
-    // Elements stand behind one another, in an order of the kernel's own.
+    // `nft` prints several elements on one line, in the kernel's order. So the line is split and sorted.
     let words = text.split([',', '\n']);
     let mut words: Vec<String> = words
         .map(|w| {
@@ -246,10 +248,10 @@ fn what_changes_by_one_sandbox_is_what_all_would_be_told() {
         let changes: [&[Change]; 7] = [
             &[(1, true, &[(None, 80), (AT, 81)])],
             &[(2, true, &[])],
-            // The newest has the port, and the older one again when that goes.
+            // The newest sandbox gets the port. When it goes, the older sandbox gets the port again.
             &[(3, true, &[(None, 80), (AT, 81), (Some("127.0.0.1"), 82)])],
             &[(3, false, &[])],
-            // Several at once, one of them another sandbox with the same id.
+            // Several changes at once. One replaces a sandbox by another sandbox with the same id.
             &[
                 (2, true, &[(Some("::2"), 83)]),
                 (4, true, &[]),
@@ -293,8 +295,8 @@ fn the_work_for_one_sandbox_does_not_grow_with_the_number_of_all() {
     });
 }
 
-/// Each transaction looks at all sandboxes. When many go at once, a transaction for each would take a time that grows with
-/// the square of their number.
+/// Many sandboxes that go at once share a transaction. Each transaction looks at all sandboxes, so a
+/// transaction for each of them would take a time that grows with the square of their number.
 #[test]
 fn those_who_wait_for_the_packet_filter_are_told_to_it_together() {
     in_own_network(|| {
@@ -323,7 +325,8 @@ fn those_who_wait_for_the_packet_filter_are_told_to_it_together() {
     });
 }
 
-/// The kernel looks for the parameters of one namespace among those of all.
+/// Kernel parameters are slow to look up, because the kernel searches the parameters of all namespaces for
+/// those of one.
 #[test]
 fn kernel_parameters_of_the_bridge_are_looked_at_once_and_by_each_round_of_mending() {
     in_own_network(|| {
@@ -364,7 +367,7 @@ fn what_somebody_else_changed_between_two_sandboxes_is_mended() {
             machine.with(id, &holders[1], tear_down).unwrap();
         }
         assert_eq!(ruleset(), told);
-        // The kernel does not delete an element that is not there: then all is told.
+        // The kernel refuses to delete an element that does not exist. Then all tables are programmed again.
         machine.set_up("b", &holders[1]);
         let done = Command::new("nft").arg(line).output().unwrap();
         assert!(done.status.success(), "{done:?}");

@@ -1,5 +1,6 @@
-//! What is kept of each sandbox in a network (cni-plugins 5): with which configuration and arguments it was connected, and the
-//! result. The files have the layout of libcni, with a field of our own.
+//! The cache entry of each sandbox in a network (cni-plugins 5): the configuration and the arguments with
+//! which the sandbox was connected, and the result. The files have the layout of libcni, with one additional
+//! field of podprobe.
 
 use std::fs;
 use std::io;
@@ -18,43 +19,43 @@ use crate::base::atomic_file;
 
 const KIND: &str = "cniCacheV1";
 
-/// The directory of the files.
+/// The directory of the cache files.
 #[derive(Clone, Debug)]
 pub(super) struct Cache {
     dir: PathBuf,
 }
 
-/// A sandbox in a network, as the cache keeps it.
+/// The cache entry of a sandbox in a network.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Entry {
-    /// The network, with the one version that was used.
+    /// The network, with only the version that was used for ADD.
     pub(super) list: NetworkList,
     /// The file that the network was read from.
     pub(super) file: PathBuf,
-    /// How the plugins saw the sandbox.
+    /// The attachment as the plugins saw it.
     pub(super) attachment: Attachment,
-    /// Device and inode of its network namespace.
+    /// Device and inode of the sandbox's network namespace.
     pub(super) namespace: String,
-    /// The result of ADD; none when it has not been seen to succeed.
+    /// The result of ADD; None if ADD is not known to have succeeded.
     pub(super) result: Option<Value>,
 }
 
 impl Entry {
-    /// The version that was used.
+    /// Returns the version that was used for ADD.
     pub(super) fn version(&self) -> Version {
         self.list.versions.last().copied().unwrap_or(Version::FIRST)
     }
 }
 
-/// A file of the cache.
+/// A file in the cache.
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) path: PathBuf,
-    /// The sandbox, by the name of the file.
+    /// The id of the sandbox, from the name of the file.
     pub(super) container_id: String,
-    /// The network, by the name of the file.
+    /// The name of the network, from the name of the file.
     pub(super) network: String,
-    /// The content; none when it is damaged.
+    /// The content of the file; None if the file is damaged.
     pub(super) entry: Option<Entry>,
 }
 
@@ -91,7 +92,7 @@ impl Cache {
         }
     }
 
-    /// Writes an entry. It is on the disk when this returns.
+    /// Writes an entry to the disk, and returns after it is synced.
     pub(super) fn write(&self, entry: &Entry) -> io::Result<()> {
         fs::DirBuilder::new()
             .recursive(true)
@@ -99,13 +100,14 @@ impl Cache {
             .create(&self.dir)?;
         let text = serde_json::to_vec(&Written::of(entry))?;
         let path = self.path(&entry.list.name, &entry.attachment.container_id);
-        // Of a full disk nothing may be left: no other file will have this name.
+        // Remove the temporary file if the disk is full. No later file will have the same name and replace
+        // it.
         atomic_file::replace(&path, &text).inspect_err(|_| {
             let _ = fs::remove_file(path.with_added_extension("tmp"));
         })
     }
 
-    /// Removes what daemons have left that were killed while they wrote.
+    /// Removes the temporary files of daemons that were killed while they wrote an entry.
     pub(super) fn sweep(&self) {
         for entry in fs::read_dir(&self.dir).into_iter().flatten().flatten() {
             let path = entry.path();
@@ -115,7 +117,7 @@ impl Cache {
         }
     }
 
-    /// The entries of a sandbox, or of all; damaged ones too.
+    /// Returns the entries of a sandbox, or of all sandboxes, including damaged entries.
     pub(super) fn find(&self, container_id: Option<&str>) -> io::Result<Vec<Found>> {
         let entries = match fs::read_dir(&self.dir) {
             Ok(entries) => entries.collect::<io::Result<Vec<_>>>()?,
@@ -136,7 +138,7 @@ impl Cache {
         Ok(found)
     }
 
-    /// Removes an entry; a missing one is no error.
+    /// Removes the file of an entry. A missing file is no error.
     pub(super) fn remove(path: &Path) -> io::Result<()> {
         match fs::remove_file(path) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
@@ -150,8 +152,8 @@ impl Cache {
     }
 }
 
-/// The network and the sandbox that a file's name tells. The name of a network may have hyphens, the id of a sandbox has
-/// none.
+/// Splits a file's name into the network and the id of the sandbox. The name of a network may have hyphens,
+/// but the id of a sandbox has none.
 fn parts(name: &str) -> Option<(&str, &str)> {
     let before = name.strip_suffix(INTERFACE)?.strip_suffix('-')?;
     before.rsplit_once('-')

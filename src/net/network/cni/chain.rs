@@ -16,7 +16,7 @@ use super::{CniSettings, Limits, Slow, result};
 use crate::base::cancel::Cancel;
 use crate::base::clock::Moment;
 
-/// A network with all that its plugins need to run.
+/// A network, with everything that is needed to run its plugins.
 #[derive(Clone, Copy)]
 pub(super) struct Chain<'a> {
     pub(super) settings: &'a CniSettings,
@@ -25,12 +25,12 @@ pub(super) struct Chain<'a> {
     pub(super) list: &'a NetworkList,
     pub(super) file: &'a Path,
     pub(super) version: Version,
-    /// The lock that plugins of a sandbox share with the daemon.
+    /// The lock that the daemon shares with the plugins of a sandbox.
     pub(super) lock: Option<&'a SandboxLock>,
 }
 
 impl Chain<'_> {
-    /// The programs of all plugins.
+    /// Returns the paths of the programs of all plugins.
     ///
     /// # Errors
     /// Returns [`CniError`] for the first program that is missing.
@@ -52,8 +52,8 @@ impl Chain<'_> {
         Ok(previous.unwrap_or_default())
     }
 
-    /// Releases the sandbox: runs the plugins in reverse order, each with the result of ADD where the version has that for
-    /// DEL.
+    /// Releases the sandbox. Runs the plugins in reverse order. Each plugin gets the result of ADD, if the
+    /// version passes a result to DEL.
     pub(super) fn del(
         &self,
         attachment: &Attachment,
@@ -78,7 +78,7 @@ impl Chain<'_> {
         Ok(())
     }
 
-    /// Looks whether the sandbox is connected as ADD left it.
+    /// Checks with the plugins that the sandbox is still connected as ADD left it.
     pub(super) fn check(&self, attachment: &Attachment, added: &Value) -> Result<(), CniError> {
         let until = Moment::now() + self.limits.chain;
         for plugin in &self.list.plugins {
@@ -88,7 +88,7 @@ impl Chain<'_> {
         Ok(())
     }
 
-    /// Asks whether ADD would work.
+    /// Asks the plugins whether ADD would work now.
     pub(super) fn status(&self) -> Result<(), CniError> {
         for plugin in &self.list.plugins {
             let input = request::status_input(plugin, &self.list.name, self.version);
@@ -104,7 +104,8 @@ impl Chain<'_> {
         Ok(())
     }
 
-    /// Has the plugins release what belongs to none of these sandboxes. A failure does not keep it from the others.
+    /// Makes the plugins release everything that belongs to none of the sandboxes in `valid`. Returns the
+    /// errors. After a failure the next plugin still runs.
     pub(super) fn gc(&self, valid: &[&str]) -> Vec<CniError> {
         let until = Moment::now() + self.limits.chain;
         let run = |plugin: &Plugin| {
@@ -115,12 +116,12 @@ impl Chain<'_> {
         self.list.plugins.iter().filter_map(run).collect()
     }
 
-    /// The versions that a plugin speaks.
+    /// Returns the versions of the specification that a plugin supports.
     pub(super) fn speaks(&self, plugin: &Plugin) -> Result<Vec<String>, CniError> {
         let until = Moment::now() + self.limits.status;
         let (command, none) = (Command::Version, Attachment::default());
         let answer = match self.run(plugin, command, &none, request::version_input(), until) {
-            // Plugins of 0.1.0 do not know the command.
+            // Plugins that support only 0.1.0 do not know the command.
             Err(CniError::Plugin(e)) if e.cause.says("unknown CNI_COMMAND: VERSION") => {
                 return Ok(vec!["0.1.0".into()]);
             }
@@ -139,7 +140,7 @@ impl Chain<'_> {
         request::input(plugin, &self.list.name, self.version, previous, attachment)
     }
 
-    /// Runs a plugin and returns what it wrote on standard output.
+    /// Runs a plugin and returns its standard output.
     fn run(
         &self,
         plugin: &Plugin,
@@ -216,10 +217,10 @@ impl Chain<'_> {
     }
 }
 
-/// Tells whether a failed DEL means that there is nothing to release (cni-plugins 5.3). Plugins of older versions say so in
-/// words, when the namespace is gone.
+/// Tells whether a failed DEL means that there is nothing to release (cni-plugins 5.3). Plugins of older
+/// versions report that only as text, when the network namespace is gone.
 fn nothing_left(cause: &Cause, attachment: &Attachment) -> bool {
-    // A plugin that misses iptables has released nothing.
+    // A plugin that cannot find the program iptables has released nothing.
     let absent = cause.says("not found") && !cause.says("executable file not found");
     let gone = attachment.netns.as_os_str().is_empty();
     let unknown = matches!(cause, Cause::Reported { code: 3, .. });

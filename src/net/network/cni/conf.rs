@@ -1,4 +1,4 @@
-//! Configuration lists: what a text means, and what in it is wrong (cni-plugins 2). Pure.
+//! Parses configuration lists of CNI and reports their errors (cni-plugins 2). Pure.
 //!
 //! Invariant: a [`NetworkList`] has a valid name, at least one version and at least one plugin.
 
@@ -10,12 +10,12 @@ use super::error::ConfProblem;
 use crate::api::field::FieldError;
 use crate::base::spelling::nearest;
 
-/// The versions of the specification that podprobe speaks.
+/// The versions of the specification that podprobe supports.
 pub const VERSIONS: [&str; 7] = [
     "0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0",
 ];
 
-/// The longest name of a network, in bytes: it is part of a file name in the cache.
+/// The greatest length of a network's name, in bytes. The name is part of a file name in the cache.
 const LONGEST_NAME: usize = 160;
 
 /// A version of the specification: an entry of [`VERSIONS`]. Versions are ordered by age.
@@ -23,18 +23,18 @@ const LONGEST_NAME: usize = 160;
 pub struct Version(usize);
 
 impl Version {
-    /// The first, which a configuration without a version has.
+    /// The first version. A configuration without a version has this version.
     pub const FIRST: Self = Self(0);
-    /// The first in which a result has lists of interfaces and addresses.
+    /// The first version in which a result has lists of interfaces and addresses.
     pub const LISTS: Self = Self(2);
-    /// The first with CHECK, and with a result for DEL.
+    /// The first version with CHECK, and with a result passed to DEL.
     pub const CHECK: Self = Self(4);
-    /// The first in which addresses do not name their family.
+    /// The first version in which addresses do not name their family.
     pub const PLAIN: Self = Self(5);
-    /// The first with STATUS and GC.
+    /// The first version with STATUS and GC.
     pub const STATUS: Self = Self(6);
 
-    /// The version of that name.
+    /// Returns the version with this name.
     pub fn parse(text: &str) -> Option<Self> {
         VERSIONS.iter().position(|v| *v == text).map(Self)
     }
@@ -45,36 +45,37 @@ impl Version {
     }
 }
 
-/// A network: its plugins in the order of ADD.
+/// A CNI network: its name, and its plugins in the order of ADD.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NetworkList {
     /// The name of the network, which is unique on the node.
     pub name: String,
-    /// The versions that the configuration is written for and that podprobe speaks, oldest first.
+    /// The versions that both the configuration and podprobe support, oldest first.
     pub versions: Vec<Version>,
-    /// CHECK must not be called.
+    /// True if CHECK must not be called.
     pub disable_check: bool,
-    /// GC must not be called.
+    /// True if GC must not be called.
     pub disable_gc: bool,
-    /// Plugins in files of a directory with the network's name do not count.
+    /// True if only the plugins in this list are used. Otherwise the directory with the network's name adds
+    /// plugins from its files.
     pub only_inlined: bool,
-    /// The plugins in the order of ADD; never empty once files are read too.
+    /// The plugins in the order of ADD. The list is never empty after the plugins in files are added.
     pub plugins: Vec<Plugin>,
 }
 
-/// A plugin of a network.
+/// A plugin in the list of a network.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plugin {
-    /// `type`: the name of its program.
+    /// The name of the plugin's program, from the field `type`.
     pub kind: String,
-    /// The capabilities that are switched on.
+    /// The names of the capabilities that the configuration switches on.
     pub capabilities: BTreeSet<String>,
-    /// Everything that is written for the plugin.
+    /// The complete configuration of the plugin.
     pub conf: Map<String, Value>,
 }
 
 impl NetworkList {
-    /// The list as the cache keeps it: with every plugin, and with the version that was used.
+    /// Returns the list in the form of the cache: with every plugin, and with the version that was used.
     pub fn with_version(&self, version: Version) -> Value {
         let plugins: Vec<&Map<String, Value>> = self.plugins.iter().map(|p| &p.conf).collect();
         json!({
@@ -88,10 +89,10 @@ impl NetworkList {
     }
 }
 
-/// Reads a list, the content of a `.conflist` file. The list's plugins may be in other files.
+/// Reads the content of a `.conflist` file, which is a list. The plugins of the list may be in other files.
 ///
 /// # Errors
-/// Returns everything that is wrong with the list.
+/// Returns [`ConfProblem`] with everything that is wrong with the list.
 pub fn parse_list(text: &[u8]) -> Result<NetworkList, ConfProblem> {
     let root = object(text)?;
     if root.contains_key("type") && !root.contains_key("plugins") {
@@ -101,10 +102,11 @@ pub fn parse_list(text: &[u8]) -> Result<NetworkList, ConfProblem> {
     read_list(&root)
 }
 
-/// Reads the configuration of one plugin as a network, the content of a `.conf` or `.json` file.
+/// Reads the content of a `.conf` or `.json` file, which is the configuration of one plugin. Returns a
+/// network with this plugin only.
 ///
 /// # Errors
-/// Returns everything that is wrong with the configuration.
+/// Returns [`ConfProblem`] with everything that is wrong with the configuration.
 pub fn parse_single(text: &[u8]) -> Result<NetworkList, ConfProblem> {
     let root = object(text)?;
     if root.contains_key("plugins") && !root.contains_key("type") {
@@ -127,10 +129,10 @@ pub fn parse_single(text: &[u8]) -> Result<NetworkList, ConfProblem> {
     )
 }
 
-/// Reads one plugin of a network, the content of a file in the directory with the network's name.
+/// Reads one plugin from the content of a file in the directory with the network's name.
 ///
 /// # Errors
-/// Returns everything that is wrong with the plugin's configuration.
+/// Returns [`ConfProblem`] with everything that is wrong with the plugin's configuration.
 pub fn parse_plugin(text: &[u8]) -> Result<Plugin, ConfProblem> {
     let mut errors = Vec::new();
     let plugin = plugin(&object(text)?, "", &mut errors);
@@ -180,7 +182,8 @@ fn kind_of(value: &Value) -> &'static str {
     }
 }
 
-/// A field that must be a string; a missing one is none, and one of another type is an error and empty.
+/// Returns a field that must be a string. Returns None if the field is missing. If the field has another
+/// type, adds an error and returns an empty string.
 fn string<'a>(
     object: &'a Map<String, Value>,
     key: &str,
@@ -198,7 +201,8 @@ fn string<'a>(
     }
 }
 
-/// The key that was likely meant by a missing one.
+/// Returns a hint for an error text if the object has a key that looks like the missing key; otherwise an
+/// empty string.
 fn meant(object: &Map<String, Value>, missing: &str) -> String {
     match nearest(missing, object.keys().map(String::as_str)) {
         Some(key) if key != missing => format!("; it has \"{key}\": keys are case-sensitive"),
@@ -231,7 +235,7 @@ fn is_name(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_alphanumeric()) && name.chars().all(inner)
 }
 
-/// `cniVersion` and `cniVersions` (cni-plugins 2.3).
+/// Reads the versions from `cniVersion` and `cniVersions` (cni-plugins 2.3).
 fn versions(root: &Map<String, Value>, errors: &mut Vec<FieldError>) -> Vec<Version> {
     let before = errors.len();
     let one = string(root, "cniVersion", "cniVersion", errors);
@@ -261,7 +265,7 @@ fn versions(root: &Map<String, Value>, errors: &mut Vec<FieldError>) -> Vec<Vers
     found
 }
 
-/// Versions that are newer than podprobe are left out.
+/// Reads the list `cniVersions`. Versions that podprobe does not know are left out.
 fn version_list(several: &Value, errors: &mut Vec<FieldError>) -> Vec<Version> {
     let Some(items) = several.as_array() else {
         let detail = "must be a list of strings";
@@ -283,7 +287,7 @@ fn version_list(several: &Value, errors: &mut Vec<FieldError>) -> Vec<Version> {
     found
 }
 
-/// A boolean; libcni takes the words as strings too.
+/// Returns a boolean field. As libcni does, accepts the words as strings, too.
 fn flag(root: &Map<String, Value>, key: &str, errors: &mut Vec<FieldError>) -> bool {
     match root.get(key) {
         None => false,
@@ -303,7 +307,7 @@ fn flag(root: &Map<String, Value>, key: &str, errors: &mut Vec<FieldError>) -> b
 
 fn plugins(root: &Map<String, Value>, errors: &mut Vec<FieldError>) -> Vec<Plugin> {
     let items = match root.get("plugins") {
-        // They may lie in files of their own, unless that is switched off.
+        // The plugins may be in files of their own, unless `loadOnlyInlinedPlugins` is true.
         None if root.get("loadOnlyInlinedPlugins") != Some(&Value::Bool(true)) => {
             return Vec::new();
         }
@@ -337,7 +341,7 @@ fn plugins(root: &Map<String, Value>, errors: &mut Vec<FieldError>) -> Vec<Plugi
     items.iter().enumerate().filter_map(read).collect()
 }
 
-/// `prefix` is the path of the object with its point, or empty.
+/// Reads one plugin. `prefix` is the path of the object with a dot at its end, or empty.
 fn plugin(conf: &Map<String, Value>, prefix: &str, errors: &mut Vec<FieldError>) -> Option<Plugin> {
     let before = errors.len();
     let at = format!("{prefix}type");

@@ -1,4 +1,4 @@
-//! What went wrong with a network of CNI, in texts that name the plugin, the network and the file.
+//! Errors of CNI networks. Their texts name the plugin, the network and the file.
 
 use std::fmt;
 use std::io;
@@ -11,25 +11,25 @@ use super::INTERFACE;
 use crate::api::field::FieldError;
 use crate::base::clock::go_duration;
 
-/// A command for a plugin.
+/// A CNI command that podprobe runs a plugin for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Connect a sandbox.
+    /// Connect a sandbox to the network.
     Add,
-    /// Release it.
+    /// Release the connection of a sandbox.
     Del,
-    /// Look whether it is connected as it should be.
+    /// Check that a sandbox is connected as ADD left it.
     Check,
-    /// Say whether ADD would work.
+    /// Report whether ADD would work.
     Status,
-    /// Release what belongs to no sandbox.
+    /// Release everything that belongs to no existing sandbox.
     Gc,
-    /// Name the versions it speaks.
+    /// List the versions of the specification that the plugin supports.
     Version,
 }
 
 impl Command {
-    /// The value of `CNI_COMMAND`.
+    /// Returns the value of the environment variable `CNI_COMMAND`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Add => "ADD",
@@ -41,7 +41,7 @@ impl Command {
         }
     }
 
-    /// The word in errors, as libcni has it.
+    /// Returns the word for the command in error texts, as libcni writes it.
     fn word(self) -> &'static str {
         match self {
             Self::Add => "add",
@@ -54,33 +54,34 @@ impl Command {
     }
 }
 
-/// Why there is no network, or why it cannot be released.
+/// An error of a CNI network: pods get no network, or a network cannot be released.
 #[derive(Debug)]
 pub enum CniError {
-    /// There is no configuration in this directory.
+    /// This directory has no network configuration.
     NotInitialized(PathBuf),
     /// The configuration cannot be used.
     Conf(ConfError),
     /// A plugin failed.
     Plugin(Box<PluginError>),
-    /// The plugins of a network have no version in common with its configuration.
+    /// The configuration of a network and its plugins have no version in common.
     Versions {
         /// The name of the network.
         network: String,
-        /// The file of the network.
+        /// The file that the network was read from.
         file: PathBuf,
-        /// The versions that the configuration is written for, and the versions that each plugin speaks.
+        /// The versions of the configuration, and the versions that each plugin supports.
         detail: NoCommonVersion,
     },
-    /// Something of the sandbox or of the cache cannot be read, written or used; the text says what.
+    /// A file or the network namespace of a sandbox, or the cache, cannot be read, written or used. The text
+    /// says which operation failed.
     Io(String, io::Error),
-    /// The daemon ends.
+    /// The daemon is ending.
     Stopped,
-    /// Several of them.
+    /// Several errors at once.
     Several(Vec<CniError>),
 }
 
-/// The versions that a configuration is written for, and the plugins that speak none of them.
+/// The versions of a configuration, and the plugins that support none of these versions.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the configuration is written for CNI {}, but {}",
@@ -88,18 +89,19 @@ pub enum CniError {
     what_they_speak(.lacking)
 )]
 pub struct NoCommonVersion {
-    /// The versions that the configuration is written for, oldest first.
+    /// The versions of the configuration, oldest first.
     pub written: Vec<&'static str>,
-    /// The plugins that speak none of these versions. Empty if each plugin speaks some, but none that all speak.
+    /// The plugins that support none of these versions. The list is empty if each plugin supports some of
+    /// them, but no version is common to all plugins.
     pub lacking: Vec<Speaker>,
 }
 
-/// A plugin, and the versions that it speaks.
+/// A plugin, and the versions that it supports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Speaker {
     /// The plugin's `type`.
     pub kind: String,
-    /// The versions, in the plugin's own words and order.
+    /// The versions, with the plugin's spelling and in the plugin's order.
     pub speaks: Vec<String>,
 }
 
@@ -112,7 +114,7 @@ pub struct PluginError {
     pub command: Command,
     /// The name of the network.
     pub network: String,
-    /// The file of the network.
+    /// The file that the network was read from.
     pub file: PathBuf,
     /// The cause of the failure.
     pub cause: Cause,
@@ -121,46 +123,46 @@ pub struct PluginError {
 /// The cause of a plugin's failure.
 #[derive(Debug)]
 pub enum Cause {
-    /// There is no such program in these directories.
+    /// The plugin's program is in none of these directories.
     Missing(Vec<PathBuf>),
     /// The program cannot be started or waited for.
     Run(PathBuf, io::Error),
     /// The plugin reported an error in JSON.
     Reported {
-        /// The error's code; 0 when the plugin gave none.
+        /// The error's code; 0 if the plugin gave none.
         code: u64,
         /// The error's short message.
         msg: String,
         /// The error's long message.
         details: String,
-        /// The end of what it wrote on standard error.
+        /// The end of the plugin's standard error.
         stderr: String,
     },
     /// The plugin failed without an error in JSON.
     Failed {
-        /// `exit status 3`, `signal 9`.
+        /// How the program ended, such as `exit status 3` or `ended by signal 9`.
         ended: String,
-        /// The beginning of what it wrote on standard output.
+        /// The beginning of the plugin's standard output.
         stdout: String,
-        /// The end of what it wrote on standard error.
+        /// The end of the plugin's standard error.
         stderr: String,
     },
     /// The plugin wrote something that is not a result.
     BadResult {
         /// Why the output is no result.
         why: ResultError,
-        /// The beginning of what it wrote on standard output.
+        /// The beginning of the plugin's standard output.
         stdout: String,
     },
-    /// The plugin wrote more than this many bytes, and was killed.
+    /// The plugin wrote more than this number of bytes, and was killed.
     TooMuch(usize),
     /// The plugin was not done after this time, and was killed.
     TimedOut(Duration),
-    /// The daemon ends: the plugin was killed, or not even started.
+    /// The daemon is ending. The plugin was killed, or was not started at all.
     Stopped,
 }
 
-/// A reason for which the output of a plugin is no result, or none that a pod can be given.
+/// A reason why the output of a plugin is no result, or why a pod cannot use the result.
 #[derive(Debug, thiserror::Error)]
 pub enum ResultError {
     /// The plugin wrote nothing.
@@ -169,13 +171,13 @@ pub enum ResultError {
     /// The output is no JSON.
     #[error("its result is not valid JSON: {0}")]
     Syntax(#[source] serde_json::Error),
-    /// The output is JSON, but no object.
+    /// The output is JSON, but not an object.
     #[error("its result is not a JSON object")]
     NoObject,
-    /// The result is of a version that the specification does not have.
+    /// The version of the result is not a version of the specification.
     #[error("its result has a cniVersion that is not known")]
     UnknownVersion,
-    /// The result has the form of another version than the request.
+    /// The result has the form of one version, but the request was for another.
     #[error("its result is one of CNI {written}, but {asked} was asked for")]
     OtherVersion {
         /// The version of the result.
@@ -186,47 +188,48 @@ pub enum ResultError {
     /// The answer to VERSION names no versions.
     #[error("its answer has no list of versions")]
     NoVersions,
-    /// The result that is looked through for addresses is no object.
+    /// The result, in which podprobe searches the addresses, is not an object.
     #[error("it is no object")]
     AddressesOfNoObject,
     /// The result has no address for the pod's interface.
     #[error("the network gave no address for {INTERFACE}")]
     NoAddress,
-    /// An address, by its place in the list, belongs to an interface that the result does not have.
+    /// An address belongs to an interface that the result does not have. The number is the index of the
+    /// address in the list `ips`.
     #[error("ips[{0}].interface is not in the list of interfaces")]
     NoInterface(usize),
-    /// An address is not written with its prefix length.
+    /// An address has no valid prefix length.
     #[error("{0} is not an address with its prefix length, such as \"10.1.0.5/16\"")]
     Address(Value),
 }
 
-/// An error in a file of the configuration.
+/// An error in a file of the network configuration.
 #[derive(Debug)]
 pub struct ConfError {
-    /// The file, or the directory.
+    /// The path of the file, or of its directory.
     pub file: PathBuf,
     /// The problem with the file.
     pub problem: ConfProblem,
 }
 
-/// The problem with a file of the configuration.
+/// A problem with a file of the network configuration.
 #[derive(Debug)]
 pub enum ConfProblem {
     /// The file cannot be read.
     Unreadable(io::Error),
-    /// The path leads to no regular file.
+    /// The path is not a regular file.
     NoFile,
-    /// The file has more than this many bytes.
+    /// The file has more than this number of bytes.
     TooLong(u64),
     /// The file has no content.
     Empty,
     /// The content is no JSON.
     Syntax(serde_json::Error),
-    /// The content is JSON, but this kind of value instead of an object.
+    /// The content is JSON, but this kind of value and not an object.
     NoObject(&'static str),
     /// Fields are missing or wrong.
     Fields(Vec<FieldError>),
-    /// There is neither a list of plugins in the file nor a file of a plugin in this directory.
+    /// The file has no list of plugins, and this directory has no file of a plugin.
     NoPlugins(PathBuf),
 }
 
@@ -254,7 +257,7 @@ impl std::error::Error for ConfError {}
 impl fmt::Display for CniError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            // The words of the kubelet's container runtimes, which people search for.
+            // The words of the kubelet's container runtimes, because people search for them.
             Self::NotInitialized(dir) => write!(
                 f,
                 "cni plugin not initialized: no network config found in {}",
@@ -288,7 +291,7 @@ impl fmt::Display for PluginError {
 }
 
 impl Cause {
-    /// Tells whether the messages that the plugin reported have these words.
+    /// Tells whether the error that the plugin reported contains these words.
     pub(super) fn says(&self, words: &str) -> bool {
         match self {
             Self::Reported { msg, details, .. } => msg.contains(words) || details.contains(words),

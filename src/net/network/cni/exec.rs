@@ -1,5 +1,5 @@
-//! Runs one plugin (cni-plugins 4): with bounds on its time and output, and in a process group of its own, so that what it started
-//! ends with it.
+//! Runs one plugin (cni-plugins 4). Its time and its output are limited. The plugin has its own process
+//! group, so that the processes that it started end with it.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -22,24 +22,25 @@ use crate::base::cancel::Cancel;
 use crate::base::clock::Moment;
 use crate::base::sys::task::PidFd;
 
-/// The most that a plugin may write on standard output, in bytes.
+/// The greatest size of a plugin's standard output, in bytes.
 pub(super) const MOST_OUTPUT: usize = 1 << 20;
 
-/// The most bytes of standard error that are kept: its end.
+/// The number of bytes that are kept from the end of a plugin's standard error.
 const KEPT_STDERR: usize = 4096;
 
-/// How often, and after what time, a program that is being written is started again.
+/// The number of further starts, and the time between two starts, of a program that is busy because somebody
+/// writes its file.
 const BUSY: (u32, Duration) = (5, Duration::from_secs(1));
 
-/// A run of a plugin.
+/// A plugin that is to be run, with its limits.
 pub(super) struct Run<'a> {
-    /// The program.
+    /// The path of the plugin's program.
     pub(super) program: &'a Path,
     /// The whole environment of the plugin.
     pub(super) environment: Vec<(&'static str, OsString)>,
-    /// The plugin's standard input, read from the file's present position.
+    /// The plugin's standard input. The plugin reads it from the present position of the file.
     pub(super) input: File,
-    /// How long the plugin may run.
+    /// The longest time that the plugin may run.
     pub(super) limit: Duration,
     /// The message for a plugin that is slow.
     pub(super) slow: Slow<'a>,
@@ -48,10 +49,11 @@ pub(super) struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Runs the plugin to its end and returns what it wrote on standard output.
+    /// Runs the plugin to its end and returns its standard output.
     ///
     /// # Errors
-    /// Returns the cause: the plugin failed, was too slow or too talkative, or could not be started; or the daemon ends.
+    /// Returns the [`Cause`] if the plugin failed, took too long, wrote too much, or could not be started, or
+    /// if the daemon is ending.
     pub(super) fn output(self) -> Result<Vec<u8>, Cause> {
         let failed = |e| Cause::Run(self.program.to_owned(), e);
         if self.cancel.is_cancelled() {
@@ -100,7 +102,7 @@ impl Run<'_> {
     }
 }
 
-/// A plugin with its process group, which is killed unless the plugin has ended by itself.
+/// A plugin and its process group. Dropping the value kills the group, unless the plugin has ended by itself.
 struct Group {
     child: Child,
     ended: bool,
@@ -108,7 +110,7 @@ struct Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // Nobody has waited for it, so its pid is its own, and with it the group's id.
+        // Nobody has waited for the child yet, so no other process can have its pid or its group id.
         if !self.ended {
             let _ = killpg(
                 Pid::from_raw(self.child.id().cast_signed()),
@@ -134,7 +136,7 @@ enum End {
     TooMuch,
 }
 
-/// The output of a plugin.
+/// The output of a plugin, as far as it is read.
 #[derive(Default)]
 struct Said {
     stdout: Vec<u8>,
@@ -142,7 +144,8 @@ struct Said {
 }
 
 impl Said {
-    /// Reads until the plugin has ended. Whatever still has its pipes open then is not waited for.
+    /// Reads the output until the plugin has ended. Other processes that still hold the pipes open are not
+    /// waited for.
     fn follow(
         &mut self,
         child: &mut Child,
@@ -171,7 +174,7 @@ impl Said {
         }
     }
 
-    /// Reads what the plugin has written to its output and its error stream so far, without waiting.
+    /// Reads what the plugin has written to standard output and standard error so far, without waiting.
     fn read(&mut self, out: &mut Option<File>, err: &mut Option<File>) -> io::Result<()> {
         drain(out, &mut self.stdout, |_| {})?;
         drain(err, &mut self.stderr, |kept| {
@@ -181,7 +184,7 @@ impl Said {
     }
 }
 
-/// Our end of a pipe.
+/// Makes podprobe's end of a pipe non-blocking.
 fn nonblocking(pipe: Option<impl Into<OwnedFd>>) -> io::Result<Option<File>> {
     let pipe = pipe.map(|pipe| File::from(pipe.into()));
     if let Some(pipe) = &pipe {
@@ -190,14 +193,15 @@ fn nonblocking(pipe: Option<impl Into<OwnedFd>>) -> io::Result<Option<File>> {
     Ok(pipe)
 }
 
-/// Reads a pipe until it is empty, at its end or has given too much; at its end it is dropped.
+/// Reads a pipe until it is empty or closed, or until eight buffers are read. Drops the pipe if it is closed.
 fn drain(
     pipe: &mut Option<File>,
     into: &mut Vec<u8>,
     trim: impl Fn(&mut Vec<u8>),
 ) -> io::Result<()> {
     let mut buffer = [0; 16 << 10];
-    // A pipe holds 64 KiB; who writes faster than it is read does not keep us from the time limit.
+    // A pipe holds 64 KiB. The loop is limited, so that a plugin that writes faster than podprobe reads
+    // cannot delay the time limit.
     for _ in 0..8 {
         let Some(file) = pipe else { return Ok(()) };
         match file.read(&mut buffer) {
@@ -212,7 +216,8 @@ fn drain(
     Ok(())
 }
 
-/// Waits until there is something to read or to say (none), or for an end.
+/// Waits until the run ends, and returns how. Returns None earlier if there is something to read, or if the
+/// message about slowness is due.
 fn wait(
     process: &PidFd,
     pipes: [&Option<File>; 2],
@@ -227,7 +232,7 @@ fn wait(
     ];
     let pipes = pipes.into_iter().flatten();
     fds.extend(pipes.map(|pipe| PollFd::new(pipe.as_fd(), PollFlags::POLLIN)));
-    // Rounded up, so that the last wait is not a busy loop.
+    // The time is rounded up, so that the last wait is not a busy loop.
     let next = says.map_or(until, |at| at.min(until));
     let left = next.since(Moment::now()) + Duration::from_micros(999);
     let ready = poll(

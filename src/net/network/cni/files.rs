@@ -1,4 +1,4 @@
-//! Which file is the node's network, and reading it (cni-plugins 1).
+//! Finds and reads the files of the node's network configuration (cni-plugins 1).
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -11,23 +11,24 @@ use nix::fcntl::OFlag;
 use super::conf::{self, NetworkList, Plugin};
 use super::error::{ConfError, ConfProblem};
 
-/// The longest file that is read, in bytes.
+/// The greatest size of a file that is read, in bytes.
 const LONGEST: u64 = 1 << 20;
 
 /// A network, and the file that it was read from.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Loaded {
-    /// The file.
+    /// The file that the network was read from.
     pub file: PathBuf,
     /// The network that the file describes.
     pub list: NetworkList,
 }
 
-/// Reads the network of a directory: the first of its files in the order of their names, as containerd does. None when
-/// there is no file, or no directory.
+/// Reads the network configured in a directory, from the first file in the order of names, as containerd
+/// does. Returns None if there is no such file, or no directory.
 ///
 /// # Errors
-/// Returns why the first file cannot be used. No other file is taken then, because pods would come up in another network.
+/// Returns [`ConfError`] if the first file cannot be used. No other file is tried then, because pods would
+/// come up in another network.
 pub fn load(dir: &Path) -> Result<Option<Loaded>, ConfError> {
     let Some(file) = names(dir, &["conf", "conflist", "json"])?
         .into_iter()
@@ -55,7 +56,7 @@ pub fn load(dir: &Path) -> Result<Option<Loaded>, ConfError> {
     Ok(Some(Loaded { file, list }))
 }
 
-/// The plugins in the directory with the network's name.
+/// Reads the plugins from the files in the directory with the network's name.
 fn plugins(dir: &Path) -> Result<Vec<Plugin>, ConfError> {
     let read_one = |file: PathBuf| {
         let plugin = read(&file).and_then(|text| conf::parse_plugin(&text));
@@ -64,7 +65,7 @@ fn plugins(dir: &Path) -> Result<Vec<Plugin>, ConfError> {
     names(dir, &["conf"])?.into_iter().map(read_one).collect()
 }
 
-/// The files of a directory with one of these endings, in the order of their names.
+/// Returns the files of a directory that have one of these endings, in the order of their names.
 fn names(dir: &Path, endings: &[&str]) -> Result<Vec<PathBuf>, ConfError> {
     let listed = match fs::read_dir(dir) {
         Ok(entries) => entries.collect::<io::Result<Vec<_>>>(),
@@ -85,7 +86,7 @@ fn names(dir: &Path, endings: &[&str]) -> Result<Vec<PathBuf>, ConfError> {
 
 fn chosen(mut names: Vec<OsString>, endings: &[&str]) -> Vec<OsString> {
     names.retain(|name| {
-        // Not `Path::extension`, for which `.conf` has none. Go's has one.
+        // `Path::extension` finds no extension in `.conf`, but Go does.
         let name = name.as_encoded_bytes();
         let ending = name
             .iter()
@@ -98,7 +99,7 @@ fn chosen(mut names: Vec<OsString>, endings: &[&str]) -> Vec<OsString> {
 }
 
 fn read(file: &Path) -> Result<Vec<u8>, ConfProblem> {
-    // A FIFO without a writer must not hold up a pod.
+    // Open without blocking, so that a FIFO without a writer does not hold up a pod.
     let nonblocking = OFlag::O_NONBLOCK.bits();
     let opened = File::options()
         .read(true)

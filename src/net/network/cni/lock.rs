@@ -1,5 +1,6 @@
-//! One sandbox, one plugin at a time (cni-plugins 5.2): a lock in the file system that a running plugin shares through its standard
-//! input, so that it holds for plugins of a daemon that was killed, too.
+//! A lock in the file system that lets only one plugin run for a sandbox at a time (cni-plugins 5.2). A
+//! running plugin has the lock file open as its standard input. So the lock holds, too, while a plugin of a
+//! killed daemon still runs.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -15,10 +16,10 @@ use super::Slow;
 use crate::base::cancel::Cancel;
 use crate::base::clock::Moment;
 
-/// The time between two tries at a lock that somebody else holds.
+/// The time between two tries to get a lock that another process holds.
 const AGAIN: Duration = Duration::from_millis(20);
 
-/// The lock of one sandbox. Dropping the value ends the lock, also for plugins that still have its file open.
+/// The lock of one sandbox. Dropping the value releases the lock, even if a plugin still has its file open.
 #[derive(Debug)]
 pub(super) struct SandboxLock {
     file: Flock<File>,
@@ -26,10 +27,10 @@ pub(super) struct SandboxLock {
 }
 
 impl SandboxLock {
-    /// Waits for the lock, at most for `limit`. None when somebody still holds it then.
+    /// Waits for the lock, at most for `limit`. Returns None if another process still holds the lock then.
     ///
     /// # Errors
-    /// Returns why the file cannot be made, or that the wait was cancelled.
+    /// Returns an error if the file cannot be made, or if the wait was cancelled.
     pub(super) fn take(
         dir: &Path,
         id: &str,
@@ -56,7 +57,8 @@ impl SandboxLock {
         }
     }
 
-    /// The standard input of a plugin, with this content. Whoever has it open holds the lock.
+    /// Writes this content into the lock file, and returns the file as standard input for a plugin. A process
+    /// that has the file open holds the lock.
     pub(super) fn input(&self, content: &[u8]) -> io::Result<File> {
         let file = &*self.file;
         let written = file.set_len(0).and_then(|()| file.write_all_at(content, 0));
@@ -66,12 +68,13 @@ impl SandboxLock {
                 io::Seek::rewind(&mut &file)?;
                 Ok(file)
             }
-            // A full disk must not keep a network from being released.
+            // The disk may be full. That must not prevent the release of a network, so this input is in
+            // memory.
             Err(_) => unlocked_input(content),
         }
     }
 
-    /// Removes the files of locks that nobody holds, but those of these sandboxes.
+    /// Removes the lock files that no process holds, except those of the sandboxes in `but`.
     pub(super) fn sweep(dir: &Path, but: &[&str]) {
         for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
             let name = entry.file_name();
@@ -82,7 +85,7 @@ impl SandboxLock {
         }
     }
 
-    /// Ends the lock and removes its file: nothing is left of the sandbox.
+    /// Releases the lock and removes its file. Nothing of the sandbox is left.
     pub(super) fn remove(self) {
         let _ = fs::remove_file(&self.path);
     }
@@ -90,12 +93,12 @@ impl SandboxLock {
 
 impl Drop for SandboxLock {
     fn drop(&mut self) {
-        // What it holds may be secret, and is of no more use.
+        // The content may be secret, and nobody needs it any more.
         let _ = self.file.set_len(0);
     }
 }
 
-/// The standard input of a plugin that needs no lock.
+/// Returns the standard input for a plugin that runs without the lock. The file is in memory.
 pub(super) fn unlocked_input(content: &[u8]) -> io::Result<File> {
     let mut file = File::from(memfd_create(c"cni-request", MFdFlags::MFD_CLOEXEC)?);
     file.write_all(content)?;
@@ -115,7 +118,7 @@ fn lock_opened(file: File, path: &Path) -> io::Result<Option<Flock<File>>> {
         Err((_, Errno::EWOULDBLOCK)) => return Ok(None),
         Err((_, e)) => return Err(e.into()),
     };
-    // Whoever held it may have removed the file meanwhile.
+    // The previous holder may have removed the file before the lock was taken. Then the lock is of no use.
     let same = fs::metadata(path).is_ok_and(|there| {
         let ours = file.metadata();
         ours.is_ok_and(|ours| (ours.dev(), ours.ino()) == (there.dev(), there.ino()))
@@ -134,7 +137,7 @@ mod tests {
         say: &|| (),
     };
 
-    /// The lock is held until the message is said.
+    /// The lock is held until the message is logged.
     #[test]
     fn of_a_wait_that_takes_long_it_is_said_once() {
         let dir = tempfile::tempdir().unwrap();
@@ -191,7 +194,7 @@ mod tests {
         sleep.arg("60").stdin(lock.input(b"request").unwrap());
         let mut plugin = sleep.spawn().unwrap();
         drop(sleep);
-        // The end of a killed process closes its descriptors, and ends nothing else.
+        // Act like a killed daemon: its descriptors are closed, but the lock is not released.
         nix::unistd::close(lock.file.as_raw_fd()).unwrap();
         std::mem::forget(lock);
         let held = take(dir.path(), Duration::ZERO).is_none();

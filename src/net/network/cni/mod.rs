@@ -1,9 +1,10 @@
-//! Networks that CNI plugins make (docs/cni-plugins.md): which configuration counts, how its plugins are run, and what is kept of
-//! a sandbox until its network is released.
+//! Networks that CNI plugins make (docs/cni-plugins.md): which configuration is used, how its plugins run,
+//! and what podprobe stores about a sandbox until its network is released.
 //!
-//! Invariants: before the first plugin of a sandbox runs, the cache holds the configuration with which it can be released,
-//! and it holds that until the release has succeeded. A configuration that is changed or removed counts for new sandboxes
-//! only. Plugins of one sandbox never run at the same time, not even those of a daemon that was killed.
+//! Invariants: before the first plugin of a sandbox runs, the cache has the configuration that can release
+//! the sandbox. The cache keeps it until the release has succeeded. A configuration that is changed or
+//! removed affects new sandboxes only. Two plugins never run for one sandbox at the same time, even if the
+//! first is of a daemon that was killed.
 
 mod cache;
 mod chain;
@@ -25,49 +26,49 @@ pub use error::{Cause, CniError, Command, ConfError, ConfProblem, PluginError};
 pub use files::{Loaded, load};
 pub use network::CniNetwork;
 
-/// Where configurations are looked for unless the daemon is told otherwise.
+/// The default directory of network configurations.
 pub const CONF_DIR: &str = "/etc/cni/net.d";
 
-/// Where plugins are looked for unless the daemon is told otherwise: the usual place, and Debian's.
+/// The default directories of plugins: the usual directory, and Debian's.
 pub const BIN_DIRS: [&str; 2] = ["/opt/cni/bin", "/usr/lib/cni"];
 
-/// The interface in the sandbox.
+/// The name of the network interface in the sandbox.
 pub const INTERFACE: &str = "eth0";
 
-/// Where the files of CNI are.
+/// The directories of CNI.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CniSettings {
-    /// The directory of configurations, such as [`CONF_DIR`].
+    /// The directory of network configurations, such as [`CONF_DIR`].
     pub conf_dir: PathBuf,
-    /// The directories of plugins, the first one first, such as [`BIN_DIRS`].
+    /// The directories of plugins, such as [`BIN_DIRS`]. An earlier directory takes precedence.
     pub bin_dirs: Vec<PathBuf>,
-    /// The directory of the records that are kept of sandboxes. The records must outlive a boot, because the addresses that
-    /// plugins have handed out do.
+    /// The directory of the cache of sandboxes. The cache must outlive a boot, because the addresses that
+    /// plugins have handed out do so, too.
     pub cache_dir: PathBuf,
 }
 
-/// How long plugins may run. A plugin that takes longer is killed.
+/// The time limits for plugins. A plugin that takes longer is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// The limit for one plugin at ADD, DEL, CHECK and GC.
     pub plugin: Duration,
-    /// The limit for all plugins of one ADD, DEL, CHECK or GC together: as long as a kubelet waits for its container
-    /// runtime.
+    /// The limit for all plugins of one ADD, DEL, CHECK or GC together. A kubelet waits this long for its
+    /// container runtime.
     pub chain: Duration,
     /// The limit for one plugin at STATUS and VERSION.
     pub status: Duration,
-    /// The time after which the log says what a pod waits for.
+    /// The time after which the log says what a pod is waiting for.
     pub slow: Duration,
 }
 
-/// A message about a wait that takes longer than usual. It is said once, after the time `after`.
+/// A message about a slow operation. It is logged once, after the time `after`.
 #[derive(Clone, Copy)]
 struct Slow<'a> {
     after: Duration,
     say: &'a dyn Fn(),
 }
 
-/// A wait for the network of a pod that takes longer is in the log.
+/// The time after which the log reports that a pod waits for its network.
 pub(super) const SLOW: Duration = Duration::from_secs(10);
 
 impl Default for Limits {

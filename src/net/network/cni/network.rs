@@ -1,4 +1,4 @@
-//! The network of pods where CNI is configured.
+//! The network that CNI plugins make for pods.
 
 use std::fs;
 use std::io;
@@ -22,10 +22,11 @@ use crate::base::cancel::Cancel;
 use crate::base::sys::task::Process;
 use crate::net::network::{PodNetwork, SandboxNetwork};
 
-/// The file in a sandbox's record that names its network from before ADD until after DEL.
+/// Name of a file in the directory of a sandbox's record. The file holds the name of the CNI network, and
+/// exists from before ADD until after DEL.
 pub(super) const MARK: &str = "cni";
 
-/// The network of pods where CNI is configured. Every call reads the configuration anew.
+/// The network that CNI plugins make for pods. Every call reads the configuration anew.
 #[derive(Debug)]
 pub struct CniNetwork {
     pub(super) settings: CniSettings,
@@ -33,7 +34,8 @@ pub struct CniNetwork {
     pub(super) cache: Cache,
     pub(super) versions: Memory,
     pub(super) cancel: Cancel,
-    /// Held for writing by GC, because no ADD and no DEL may run meanwhile (cni-plugins 5.2).
+    /// A lock that GC holds for writing, because no ADD and no DEL may run at the same time (cni-plugins
+    /// 5.2).
     pub(super) collecting: RwLock<()>,
 }
 
@@ -55,25 +57,26 @@ impl CniNetwork {
         }
     }
 
-    /// Kills the plugins that run, and runs no more: the daemon ends. What was under way is released by the next one.
+    /// Kills the running plugins and starts no more, because the daemon is ending. The next daemon releases
+    /// the sandboxes whose ADD was interrupted.
     pub fn stop(&self) {
         self.cancel.cancel();
     }
 
-    /// The network that new sandboxes get; none when nothing is configured.
+    /// Returns the network for new sandboxes; None if none is configured.
     ///
     /// # Errors
-    /// Returns why the configuration cannot be used.
+    /// Returns [`CniError`] if the configuration cannot be used.
     pub fn configured(&self) -> Result<Option<Loaded>, CniError> {
         Ok(files::load(&self.settings.conf_dir)?)
     }
 
-    /// Checks that a sandbox would be connected: there is a configuration, its plugins are there and speak its version, and
-    /// the plugins say so themselves where they know STATUS. Runs each plugin for VERSION unless its answer is known, and
-    /// then for STATUS.
+    /// Checks that a new sandbox could be connected. There must be a configuration, and its plugins must
+    /// exist and support its version. Plugins that know STATUS are asked, too. Runs each plugin for VERSION
+    /// unless its answer is known, and then for STATUS.
     ///
     /// # Errors
-    /// Returns why a sandbox would not be connected.
+    /// Returns [`CniError`] if a sandbox could not be connected.
     pub fn ready(&self) -> Result<(), CniError> {
         let loaded = self.loaded()?;
         let version = self.common(&loaded)?;
@@ -84,10 +87,10 @@ impl CniNetwork {
             .status()
     }
 
-    /// Has each plugin look whether a sandbox is connected as ADD left it.
+    /// Runs CHECK of each plugin: is the sandbox still connected as ADD left it?
     ///
     /// # Errors
-    /// Returns the error of the plugin that says no. A sandbox that is not connected is an error too.
+    /// Returns the error of the first plugin that fails, or an error if the sandbox is in no network.
     pub fn check(&self, sandbox: &SandboxNetwork<'_>) -> io::Result<()> {
         let _not_collecting = self.without_gc();
         let lock = self.lock(sandbox.id)?;
@@ -131,8 +134,8 @@ impl CniNetwork {
         }
     }
 
-    /// The newest version of the network that all its plugins speak. Where only one is written, a plugin that does not say
-    /// what it speaks is trusted: small scripts know no VERSION.
+    /// Returns the newest version that the network and all its plugins support. If the configuration has only
+    /// one version, a plugin that fails at VERSION is trusted, because small scripts do not know VERSION.
     pub(super) fn common(&self, loaded: &Loaded) -> Result<Version, CniError> {
         let chain = self.chain(&loaded.list, &loaded.file, Version::FIRST, None);
         let programs = chain.programs(Command::Version)?;
@@ -151,7 +154,7 @@ impl CniNetwork {
         })
     }
 
-    /// The version for ADD: the plugins are asked only where there is a choice.
+    /// Returns the version for ADD. Asks the plugins only if the configuration has several versions.
     pub(super) fn version(&self, loaded: &Loaded) -> Result<Version, CniError> {
         match loaded.list.versions[..] {
             [only] => {
@@ -162,7 +165,7 @@ impl CniNetwork {
         }
     }
 
-    /// Begins an ADD or a DEL: there is no GC until the guard goes. After [`CniNetwork::stop`] nothing begins any more.
+    /// Begins an ADD or a DEL. No GC runs while the returned guard lives. Fails after [`CniNetwork::stop`].
     pub(super) fn begin(&self) -> Result<RwLockReadGuard<'_, ()>, CniError> {
         if self.cancel.is_cancelled() {
             return Err(CniError::Stopped);
@@ -197,7 +200,7 @@ impl CniNetwork {
         loaded: Loaded,
         lock: &SandboxLock,
     ) -> Result<Vec<IpAddr>, CniError> {
-        // Half of an earlier ADD: there must be a DEL between two of them.
+        // An earlier ADD may have been interrupted. The specification demands a DEL between two ADDs.
         for found in self.find(Some(sandbox.id))? {
             let netns = present(sandbox, found.entry.as_ref());
             self.release(found, &netns, Some(lock))?;
@@ -210,7 +213,7 @@ impl CniNetwork {
         self.keep(&entry)
             .inspect_err(|_| _ = fs::remove_file(&mark))?;
         match self.connect(&mut entry, lock) {
-            // The next daemon finds the entry.
+            // The entry stays in the cache. The next daemon finds it and releases the sandbox.
             Err(CniError::Stopped) => Err(CniError::Stopped),
             Err(error) => Err(self.undo(error, &entry, lock, &mark)),
             addresses => addresses,
@@ -271,7 +274,7 @@ impl CniNetwork {
         Ok(addresses)
     }
 
-    /// Releases what a failed ADD may have made. Where that fails too, a later call tries again.
+    /// Releases what a failed ADD may have made. If the release fails too, a later call tries again.
     fn undo(&self, error: CniError, entry: &Entry, lock: &SandboxLock, mark: &Path) -> CniError {
         let found = Found {
             path: self
@@ -324,13 +327,14 @@ impl CniNetwork {
     }
 }
 
-/// The network namespace of a process.
+/// Returns the path of the network namespace of a process.
 fn namespace_of(holder: Process) -> PathBuf {
     format!("/proc/{}/ns/net", holder.pid).into()
 }
 
-/// The namespace for DEL; empty when it is gone. Another process may just have got the holder's pid, and with it the path
-/// leads to another pod's namespace or to the node's.
+/// Returns the path of the namespace for DEL; empty if the namespace is gone. The path goes through the
+/// holder's pid, which another process may have by now. So the namespace must be the one that the cache entry
+/// names, and never the node's.
 pub(super) fn present(sandbox: &SandboxNetwork<'_>, entry: Option<&Entry>) -> PathBuf {
     let there = sandbox.holder.map(namespace_of).filter(|netns| {
         let namespace = foreign_namespace(netns).ok();
@@ -340,13 +344,15 @@ pub(super) fn present(sandbox: &SandboxNetwork<'_>, entry: Option<&Entry>) -> Pa
 }
 
 impl PodNetwork for CniNetwork {
-    /// Runs ADD for the sandbox. Undoes a connection that failed, unless it failed because the daemon ends.
+    /// Runs ADD for the sandbox. Undoes a connection that failed, unless it failed because the daemon is
+    /// ending.
     fn set_up(&self, sandbox: &SandboxNetwork<'_>) -> io::Result<Vec<IpAddr>> {
         Ok(self.add(sandbox)?)
     }
 
-    /// Releases the sandbox's connection, also half of one, and also when the configuration is gone. A plugin that fails is
-    /// an error; the cache keeps what another try needs.
+    /// Releases the sandbox's connection. That works for a partial connection, and after the configuration
+    /// was removed, too. If a plugin fails, the call returns its error, and the cache keeps everything that
+    /// another try needs.
     fn tear_down(&self, sandbox: &SandboxNetwork<'_>) -> io::Result<()> {
         Ok(self.del(sandbox)?)
     }
@@ -359,7 +365,7 @@ impl PodNetwork for CniNetwork {
     }
 }
 
-/// Device and inode of a network namespace that is not the one in which plugins run.
+/// Returns device and inode of a network namespace. Fails if plugins themselves run in this namespace.
 fn foreign_namespace(netns: &Path) -> Result<String, CniError> {
     let of = |path: &Path| fs::metadata(path).map(|m| format!("{}:{}", m.dev(), m.ino()));
     let unusable = |e| cannot("use the network namespace", netns, e);
@@ -378,8 +384,8 @@ pub(super) fn cannot(what: &str, path: &Path, error: io::Error) -> CniError {
     CniError::Io(format!("cannot {what} {}", path.display()), error)
 }
 
-/// Warns of values that no plugin of the network has the capability for: a person who asks for a hostPort in a network that
-/// has none should hear of it.
+/// Logs a warning for each value that no plugin of the network has the capability for. For example, a
+/// hostPort has no effect in such a network, and its user should know.
 fn warn_of_ports(entry: &Entry) {
     for name in entry.attachment.capabilities.keys() {
         let known = entry

@@ -1,4 +1,5 @@
-//! Releases sandboxes: one, and all that nobody needs any more (cni-plugins 5.3).
+//! Releases the networks of sandboxes: of a single sandbox, and of all sandboxes that no longer exist
+//! (cni-plugins 5.3).
 
 use std::fs;
 use std::path::Path;
@@ -14,12 +15,12 @@ use super::request::Attachment;
 use crate::net::network::SandboxNetwork;
 
 impl CniNetwork {
-    /// Releases what belongs to none of these sandboxes, by their ids: those that the cache knows with their own
-    /// configuration, then by GC of the network that is configured now. Call it with every sandbox that exists, before
-    /// others are made.
+    /// Releases everything that belongs to none of the sandboxes in `valid`, which are ids. First the
+    /// sandboxes in the cache are released with their own configuration. Then GC of the currently configured
+    /// network runs. The caller passes every sandbox that exists, before it makes new sandboxes.
     ///
     /// # Errors
-    /// Returns what failed, after the rest was done.
+    /// Returns all failures together, after everything else was released.
     pub fn gc(&self, valid: &[&str]) -> Result<(), CniError> {
         let _alone = self
             .collecting
@@ -48,8 +49,8 @@ impl CniNetwork {
         }
     }
 
-    /// GC of the network that is configured now. A sandbox that the cache does not know counts as connected to it, for it may
-    /// be: the plugins must not take its address away.
+    /// Runs GC of the currently configured network. A sandbox that is not in the cache counts as connected to
+    /// this network, because it may be. Otherwise the plugins could release an address that is in use.
     fn collect(&self, valid: &[&str], kept: &[Found], errors: &mut Vec<CniError>) {
         let version = |loaded: Loaded| self.common(&loaded).map(|version| (loaded, version));
         let (loaded, version) = match self.configured().map(|loaded| loaded.map(version)) {
@@ -92,7 +93,7 @@ impl CniNetwork {
         Ok(())
     }
 
-    /// Releases one sandbox in one network, with what the cache has of it.
+    /// Releases one sandbox from one network, with the configuration and the result in the cache.
     pub(super) fn release(
         &self,
         found: Found,
@@ -110,7 +111,8 @@ impl CniNetwork {
         Cache::remove(&found.path).map_err(|e| cannot("remove", &found.path, e))
     }
 
-    /// The cache's file cannot be read. The configuration of now is the best that there is.
+    /// Releases a sandbox whose cache file cannot be read. Uses the current configuration, because nothing
+    /// better is known.
     fn release_damaged(&self, found: &Found, lock: Option<&SandboxLock>) -> Result<(), CniError> {
         log::warn!("{} is damaged", found.path.display());
         let attachment = Attachment {
@@ -120,7 +122,7 @@ impl CniNetwork {
         self.release_by_name(&found.network, &attachment, lock)
     }
 
-    /// The cache is lost, but the sandbox's record says that it was connected.
+    /// Releases a sandbox that has no cache file, although its record says that it was connected.
     fn release_lost(
         &self,
         sandbox: &SandboxNetwork<'_>,
@@ -163,7 +165,8 @@ impl CniNetwork {
         }
     }
 
-    /// A lock that cannot be had must not keep a network from being released.
+    /// Returns the lock of the sandbox. Without the lock, logs a warning and returns None, so that the
+    /// network is released in any case.
     fn lock_or_go_on(&self, id: &str) -> Option<SandboxLock> {
         let lock = self.lock(id);
         lock.inspect_err(|e| log::warn!("sandbox {id} is released all the same: {e}"))

@@ -1,4 +1,4 @@
-//! What a plugin is given: its environment and its standard input (cni-plugins 3). Pure.
+//! The environment and the standard input of a plugin (cni-plugins 3). Pure.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -11,10 +11,10 @@ use super::error::Command;
 use crate::api::service::Protocol;
 use crate::net::network::{Bandwidth, PortMapping, SandboxNetwork};
 
-/// The burst that bandwidth plugins may let through at once, in bits: as much as containerd asks for.
+/// The burst for bandwidth plugins, in bits. Containerd uses this value, too.
 const BURST: u64 = u32::MAX as u64;
 
-/// The directories of iptables, tc and ip, for a daemon whose own PATH lacks them.
+/// Directories of iptables, tc and ip. They are added to a PATH of the daemon that lacks them.
 const USUAL_PATH: [&str; 6] = [
     "/usr/local/sbin",
     "/usr/local/bin",
@@ -24,16 +24,16 @@ const USUAL_PATH: [&str; 6] = [
     "/bin",
 ];
 
-/// The sandbox of a call, as the plugins see it. Empty for calls that concern no sandbox.
+/// The sandbox of a call, as the plugins see it. The value is empty for calls without a sandbox.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Attachment {
-    /// `CNI_CONTAINERID`.
+    /// The value of `CNI_CONTAINERID`.
     pub(super) container_id: String,
-    /// `CNI_NETNS`; empty when the namespace is gone.
+    /// The value of `CNI_NETNS`; empty if the namespace is gone.
     pub(super) netns: PathBuf,
-    /// `CNI_ARGS`.
+    /// The names and values in `CNI_ARGS`.
     pub(super) args: Vec<(String, String)>,
-    /// Values for the capabilities of plugins.
+    /// The values for the capabilities of plugins, by the name of the capability.
     pub(super) capabilities: Map<String, Value>,
 }
 
@@ -41,7 +41,7 @@ impl Attachment {
     /// Makes the attachment of a sandbox.
     ///
     /// # Errors
-    /// Returns the name of the argument that cannot be handed on.
+    /// Returns the name of an argument whose value has a character that cannot be passed.
     pub(super) fn of(sandbox: &SandboxNetwork<'_>, netns: PathBuf) -> Result<Self, &'static str> {
         Ok(Self {
             container_id: sandbox.id.to_owned(),
@@ -52,7 +52,7 @@ impl Attachment {
     }
 }
 
-/// The arguments that every container runtime of Kubernetes gives.
+/// Returns the arguments that every Kubernetes container runtime passes to plugins.
 fn args(sandbox: &SandboxNetwork<'_>) -> Result<Vec<(String, String)>, &'static str> {
     let args = [
         ("IgnoreUnknown", "1"),
@@ -61,7 +61,7 @@ fn args(sandbox: &SandboxNetwork<'_>) -> Result<Vec<(String, String)>, &'static 
         ("K8S_POD_INFRA_CONTAINER_ID", sandbox.id),
         ("K8S_POD_UID", sandbox.uid),
     ];
-    // There is no way to quote them: such a value would become arguments of its own.
+    // The format has no quotation marks, so part of such a value would become an argument of its own.
     match args
         .iter()
         .find(|(_, value)| value.contains([';', '=', '\0']))
@@ -106,8 +106,8 @@ fn port(mapping: &PortMapping) -> Value {
     port
 }
 
-/// Makes the input of a plugin: its configuration, with the changes that the specification asks for. `previous` is the
-/// result of the plugin before it, or of the whole ADD.
+/// Makes the input of a plugin: its configuration, with the changes that the specification demands.
+/// `previous` is the result of the plugin before it, or of the whole ADD.
 pub(super) fn input(
     plugin: &Plugin,
     network: &str,
@@ -147,7 +147,7 @@ pub(super) fn gc_input(
         .iter()
         .map(|id| json!({"containerID": id, "ifname": INTERFACE}))
         .collect();
-    // libcni has written the second name, too, since its first release took it from a draft.
+    // libcni writes the second name as well. It comes from a draft of the specification.
     conf.insert("cni.dev/valid-attachments".into(), valid.clone().into());
     conf.insert("cni.dev/attachments".into(), valid.into());
     bytes(conf)
@@ -193,7 +193,8 @@ pub(super) fn environment(
         ("CNI_PATH", joined(bin_dirs.iter().map(PathBuf::as_path))),
     ];
     if command == Command::Version {
-        // Plugins that were built with the first versions of the library want them for every command.
+        // Plugins that were built with the first versions of the library expect these variables for every
+        // command.
         found.extend([
             ("CNI_NETNS", "dummy".into()),
             ("CNI_IFNAME", "dummy".into()),

@@ -1,4 +1,4 @@
-//! What a plugin answers (cni-plugins 6): results, addresses, errors, versions. Pure.
+//! Parses the output of plugins (cni-plugins 6): results, addresses, errors, versions. Pure.
 
 use std::net::IpAddr;
 
@@ -8,16 +8,16 @@ use super::INTERFACE;
 use super::conf::Version;
 use super::error::{Cause, ResultError};
 
-/// The most bytes of a plugin's output that are shown.
+/// The number of bytes of a plugin's output that are shown at most.
 const SHOWN: usize = 512;
 
-/// The most bytes of one message of a plugin that are shown.
+/// The number of bytes of a plugin's message that are shown at most.
 const MESSAGE: usize = 2048;
 
-/// Reads a result of ADD. A result without a version has that of the request.
+/// Reads a result of ADD. A result without a version gets the version of the request.
 ///
 /// # Errors
-/// Returns why the output is no result.
+/// Returns [`Cause`] if the output is no result.
 pub(super) fn parse(stdout: &[u8], version: Version) -> Result<Value, Cause> {
     let bad = |why: ResultError| Cause::BadResult {
         why,
@@ -53,8 +53,8 @@ pub(super) fn parse(stdout: &[u8], version: Version) -> Result<Value, Cause> {
     }
 }
 
-/// Converts a result to the version of the request. Some plugins answer with the newest version they know, and the next
-/// plugin understands the version of the request only.
+/// Converts a result to the version of the request. Some plugins answer in the newest version that they know,
+/// but the next plugin understands only the version of the request.
 fn converted(mut result: Map<String, Value>, version: Version) -> Map<String, Value> {
     result.insert("cniVersion".into(), version.as_str().into());
     let ips = result.get_mut("ips").and_then(Value::as_array_mut);
@@ -71,10 +71,11 @@ fn version_of(result: &Map<String, Value>) -> Option<Version> {
     Version::parse(result.get("cniVersion")?.as_str()?)
 }
 
-/// The addresses of the sandbox's interface, primary first: the first of IPv4, as containerd chooses.
+/// Returns the addresses of the sandbox's interface, primary first. The primary address is the first IPv4
+/// address, as in containerd.
 ///
 /// # Errors
-/// Returns [`ResultError`] if there are no addresses.
+/// Returns [`ResultError`] if there are no addresses, or if one is not valid.
 pub(super) fn addresses(result: &Value) -> Result<Vec<IpAddr>, ResultError> {
     let result = result.as_object();
     let result = result.ok_or(ResultError::AddressesOfNoObject)?;
@@ -99,8 +100,8 @@ fn early(result: &Map<String, Value>) -> Result<Vec<IpAddr>, ResultError> {
     texts.map(address).collect()
 }
 
-/// Reads the addresses in a result of version 0.3.0 or later. An address counts if it belongs to the pod's interface, or
-/// to no interface in particular.
+/// Reads the addresses in a result of version 0.3.0 or later. An address counts if it belongs to the pod's
+/// interface, or if it names no interface.
 fn listed(result: &Map<String, Value>) -> Result<Vec<IpAddr>, ResultError> {
     let empty = Vec::new();
     let list = |key| result.get(key).and_then(Value::as_array).unwrap_or(&empty);
@@ -121,7 +122,7 @@ fn listed(result: &Map<String, Value>) -> Result<Vec<IpAddr>, ResultError> {
     Ok(found)
 }
 
-/// `10.1.0.5/16`.
+/// Reads an address with its prefix length, such as `10.1.0.5/16`.
 fn address(value: &Value) -> Result<IpAddr, ResultError> {
     let text = value.as_str().unwrap_or_default();
     let address = text.split_once('/').and_then(|(ip, prefix)| {
@@ -132,8 +133,8 @@ fn address(value: &Value) -> Result<IpAddr, ResultError> {
     address.ok_or_else(|| ResultError::Address(value.clone()))
 }
 
-/// Returns the cause of a plugin's failure: the error that the plugin wrote in JSON, else its output. `ended` says how the
-/// plugin ended.
+/// Returns the cause of a plugin's failure: the error that the plugin wrote as JSON, or else its output.
+/// `ended` says how the plugin ended.
 pub(super) fn failure(ended: String, stdout: &[u8], stderr: &[u8]) -> Cause {
     match serde_json::from_slice(stdout) {
         Ok(Value::Object(error)) if error.contains_key("code") || error.contains_key("msg") => {
@@ -163,7 +164,8 @@ fn reported(error: &Map<String, Value>, stderr: &[u8]) -> Cause {
     }
 }
 
-/// The versions that a plugin speaks, of its answer to VERSION; none when it is no such answer.
+/// Returns the versions that a plugin supports, from its answer to VERSION. Returns None if the output is no
+/// such answer.
 pub(super) fn supported(stdout: &[u8]) -> Option<Vec<String>> {
     let answer: Map<String, Value> = serde_json::from_slice(stdout).ok()?;
     match answer.get("supportedVersions").and_then(Value::as_array) {
@@ -172,7 +174,7 @@ pub(super) fn supported(stdout: &[u8]) -> Option<Vec<String>> {
                 .filter_map(|v| v.as_str().map(str::to_owned))
                 .collect(),
         ),
-        // 0.2.0 had no list yet.
+        // Version 0.2.0 had no list yet.
         None if answer.get("cniVersion")? == "0.2.0" => Some(vec!["0.1.0".into(), "0.2.0".into()]),
         None => None,
     }
@@ -186,7 +188,7 @@ pub(super) fn tail(output: &[u8]) -> String {
     cut(output, SHOWN, true)
 }
 
-/// Returns at most `most` bytes of an output on one line: its end if `end`, else its beginning.
+/// Returns at most `most` bytes of an output, on one line: its end if `end` is true, else its beginning.
 fn cut(output: &[u8], most: usize, end: bool) -> String {
     let output = output.trim_ascii();
     let shown = match output.len() > most {

@@ -1,4 +1,4 @@
-//! Which version of the specification a network is run with (cni-plugins 2.3).
+//! Chooses the version of the specification for a network (cni-plugins 2.3).
 
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
@@ -9,15 +9,15 @@ use super::conf::{NetworkList, Version};
 use super::error::{NoCommonVersion, Speaker};
 use crate::base::locks::Locked;
 
-/// The versions that each plugin has said it speaks. A program that was replaced is asked again.
+/// The versions that each plugin supports, by its program. A program that was replaced is asked again.
 #[derive(Debug, Default)]
 pub(super) struct Memory(Mutex<HashMap<PathBuf, (Stamp, Vec<String>)>>);
 
-/// Inode, size and time of a program.
+/// Inode, size and modification time (seconds, nanoseconds) of a program.
 type Stamp = (u64, u64, i64, i64);
 
 impl Memory {
-    /// The answer of a program, asked for unless it is known.
+    /// Returns the versions that a program supports. Calls `ask` only if they are not known yet.
     pub(super) fn of<E>(
         &self,
         program: &Path,
@@ -45,7 +45,7 @@ fn stamp(program: &Path) -> Option<Stamp> {
     Some((m.ino(), m.size(), m.mtime(), m.mtime_nsec()))
 }
 
-/// The newest version of the network that each of its plugins speaks.
+/// Returns the newest version that the network and each of its plugins support.
 ///
 /// # Errors
 /// Returns [`NoCommonVersion`] if there is no such version.

@@ -79,7 +79,8 @@ fn damaged_files_are_found_by_their_names_and_foreign_ones_are_not() {
     let cache = Cache::below(dir.path());
     cache.write(&entry("n", "a1", None)).unwrap();
     fs::write(cache.path("n", "c3"), "{").unwrap();
-    // A file under the name of another sandbox is not that sandbox's.
+    // The name of the file must agree with its content. A copy under the name of another sandbox counts as
+    // damaged.
     fs::copy(cache.path("n", "a1"), cache.path("n", "d4")).unwrap();
     fs::write(dir.path().join("results/n-a1-eth0.tmp"), "{").unwrap();
     fs::write(dir.path().join("results/eth0"), "{").unwrap();

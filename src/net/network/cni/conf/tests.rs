@@ -5,7 +5,7 @@ use super::*;
 use crate::net::network::cni::{Loaded, load};
 
 fn text(text: &str) -> Vec<u8> {
-    // Quotation marks are easier to read as apostrophes.
+    // The tests use apostrophes in place of quotation marks, because they are easier to read.
     text.replace('\'', "\"").into_bytes()
 }
 

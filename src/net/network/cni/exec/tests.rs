@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::*;
 use crate::net::network::cni::lock::unlocked_input;
 
-/// A ceiling, never waited out by a test that passes.
+/// A time limit that a passing test never reaches.
 const LONG: Duration = Duration::from_secs(60);
 
 struct Script {
@@ -107,12 +107,12 @@ fn a_plugin_that_hangs_is_killed_with_all_that_it_started() {
 fn a_plugin_that_writes_without_end_is_killed() {
     let error = script("exec yes").run(LONG).unwrap_err();
     assert!(matches!(error, Cause::TooMuch(MOST_OUTPUT)), "{error}");
-    // Standard error is read on, and its end is kept.
+    // Standard error may be larger than the limit. Only its end is kept.
     let error = script("yes | head -c 3000000 >&2; echo end >&2; exit 1")
         .run(LONG)
         .unwrap_err();
     assert!(error.to_string().ends_with("y y end"), "{error}");
-    // As much as is allowed.
+    // Output of exactly the limit is allowed.
     let output = script("yes | head -c 1048576").run(LONG).unwrap();
     assert_eq!(output.len(), MOST_OUTPUT);
 }
@@ -165,7 +165,7 @@ fn of_a_plugin_that_takes_long_it_is_said_once() {
     let gate = script.path("p.gate");
     nix::unistd::mkfifo(&gate, nix::sys::stat::Mode::S_IRWXU).unwrap();
     let said = std::cell::Cell::new(0);
-    // The plugin goes on when it was said.
+    // The plugin waits at the gate until the message is logged.
     let say = || {
         said.set(said.get() + 1);
         fs::write(&gate, "went on\n").unwrap();

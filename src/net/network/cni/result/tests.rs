@@ -104,7 +104,7 @@ fn what_is_no_result_is_shown_shortened() {
         "its result has a cniVersion that is not known; stdout: {\"cniVersion\": \"7\"}"
     );
     assert_eq!(error(&"z".repeat(9999)).matches('z').count(), SHOWN);
-    // An exit status of 0 does not make a result of an error.
+    // An error in JSON is an error, even with exit status 0.
     assert_eq!(
         error(r#"{"code": 11, "msg": "busy"}"#),
         "busy (code 11, try again later)"
