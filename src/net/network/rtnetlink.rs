@@ -1,7 +1,8 @@
-//! Interfaces, addresses and routes of a network namespace, asked for and changed by rtnetlink.
+//! Reads and changes the interfaces, addresses and routes of a network namespace with rtnetlink.
 //!
-//! Invariants: a socket stays in the namespace it was opened in. A call waits for the kernel's answer to its own request;
-//! each change is one request. The caller's thread may have to enter the namespace first: see [`inside`].
+//! Invariants: a socket stays in the namespace in which it was opened. A call waits for the kernel's answer
+//! to its own request, and each change is one request. To work in another namespace, the calling thread must
+//! enter it first: see [`inside`].
 
 use std::fs::File;
 use std::io;
@@ -38,13 +39,13 @@ use crate::api::cidr::Cidr;
 
 /// The longest time that the kernel may take for an answer, in seconds.
 const ANSWER_LIMIT: i64 = 5;
-/// The size of the buffer in bytes: more than any datagram of a dump has.
+/// The size of the buffer in bytes. No datagram of a dump is larger.
 const BUFFER: usize = 64 << 10;
 
-/// An interface.
+/// An interface of a network namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Link {
-    /// The interface's number.
+    /// The index of the interface.
     pub index: u32,
     /// The interface's name.
     pub name: String,
@@ -52,7 +53,7 @@ pub struct Link {
     pub up: bool,
     /// The interface's MTU, in bytes.
     pub mtu: u32,
-    /// The bridge that it is a port of.
+    /// The index of the bridge if the interface is a port of a bridge.
     pub master: Option<u32>,
     /// True if the interface is a bridge itself.
     pub is_bridge: bool,
@@ -65,28 +66,28 @@ pub struct Link {
 pub struct Route {
     /// The range that the route leads to; prefix 0 is the default route.
     pub destination: Cidr,
-    /// Number of the interface; 0 where it has none.
+    /// The index of the route's interface; 0 if the route has none.
     pub interface: u32,
 }
 
-/// A veth pair to make: one end here, and its other end in a namespace.
+/// A veth pair to be made. The caller's namespace gets one end, and another namespace gets the peer.
 #[derive(Clone, Copy, Debug)]
 pub struct Veth<'a> {
-    /// Name of the end that stays here.
+    /// Name of the end in the caller's namespace.
     pub name: &'a str,
-    /// The bridge that it becomes a port of.
+    /// Index of the bridge. The end in the caller's namespace becomes a port of this bridge.
     pub bridge: u32,
-    /// Name of the other end.
+    /// Name of the peer, the end in the other namespace.
     pub peer: &'a str,
-    /// The other end's hardware address.
+    /// The peer's hardware address.
     pub peer_mac: [u8; 6],
-    /// The namespace in which the other end is made.
+    /// The namespace in which the peer is made.
     pub peer_namespace: BorrowedFd<'a>,
     /// The MTU of both ends, in bytes.
     pub mtu: u32,
 }
 
-/// A socket to the kernel.
+/// A netlink socket to the kernel.
 #[derive(Debug)]
 pub struct Rtnetlink {
     socket: OwnedFd,
@@ -94,10 +95,10 @@ pub struct Rtnetlink {
 }
 
 impl Rtnetlink {
-    /// Opens one in the namespace of the calling thread.
+    /// Opens a socket in the network namespace of the calling thread.
     ///
     /// # Errors
-    /// Returns that the kernel has no rtnetlink, or that there are no descriptors left.
+    /// Returns an error if the kernel has no rtnetlink, or if no descriptors are left.
     pub fn open() -> io::Result<Self> {
         let socket = socket(
             SocketFamily::Netlink,
@@ -116,13 +117,13 @@ impl Rtnetlink {
         })
     }
 
-    /// Every interface.
+    /// Returns all interfaces.
     pub fn links(&mut self) -> io::Result<Vec<Link>> {
         let all = self.dump(RouteNetlinkMessage::GetLink(LinkMessage::default()))?;
         Ok(all.into_iter().filter_map(link_of).collect())
     }
 
-    /// The interface of that name.
+    /// Returns the interface with this name, or None.
     pub fn link(&mut self, name: &str) -> io::Result<Option<Link>> {
         let mut message = LinkMessage::default();
         message.attributes = vec![LinkAttribute::IfName(name.into())];
@@ -133,7 +134,8 @@ impl Rtnetlink {
         }
     }
 
-    /// Makes a bridge, which is down. Its hardware address is fixed, else it would follow that of its ports.
+    /// Makes a bridge, which is down. Its hardware address is fixed. Otherwise the address would change with
+    /// the bridge's ports.
     pub fn add_bridge(&mut self, name: &str, mac: [u8; 6], mtu: u32) -> io::Result<()> {
         let mut message = LinkMessage::default();
         message.attributes = vec![
@@ -145,7 +147,7 @@ impl Rtnetlink {
         self.change(RouteNetlinkMessage::NewLink(message), NEW)
     }
 
-    /// Makes a veth pair, of which this end is up and a port of the bridge.
+    /// Makes a veth pair. The end in the caller's namespace is up, and is a port of the bridge.
     pub fn add_veth(&mut self, veth: &Veth<'_>) -> io::Result<()> {
         let mut peer = LinkMessage::default();
         peer.attributes = vec![
@@ -175,7 +177,8 @@ impl Rtnetlink {
         self.change(RouteNetlinkMessage::NewLink(message), 0)
     }
 
-    /// Lets a port of a bridge get back what it has sent, and keeps it from claiming hardware addresses.
+    /// Configures a port of a bridge. The port may get back frames that it has sent (hairpin mode). The
+    /// bridge learns no hardware addresses from it.
     pub fn set_port(&mut self, index: u32) -> io::Result<()> {
         let mut message = LinkMessage::default();
         message.header.index = index;
@@ -196,7 +199,8 @@ impl Rtnetlink {
         self.change(RouteNetlinkMessage::NewLink(message), 0)
     }
 
-    /// Fixes which port of a bridge a hardware address is behind.
+    /// Sets the port of a bridge through which a hardware address is reached. The bridge does not change this
+    /// entry by itself.
     pub fn fix_port_of(&mut self, mac: [u8; 6], port: u32) -> io::Result<()> {
         let mut message = NeighbourMessage::default();
         message.header.family = AddressFamily::Bridge;
@@ -208,7 +212,8 @@ impl Rtnetlink {
         self.change(RouteNetlinkMessage::NewNeighbour(message), flags)
     }
 
-    /// Fixes the hardware address of a neighbour, which then nobody else can claim.
+    /// Sets the hardware address of a neighbour permanently, so that no other machine can claim the IP
+    /// address.
     pub fn fix_neighbour(&mut self, ip: IpAddr, mac: [u8; 6], link: u32) -> io::Result<()> {
         let mut message = neighbour(ip, link);
         message.header.state = NeighbourState::Permanent;
@@ -218,7 +223,7 @@ impl Rtnetlink {
         self.change(RouteNetlinkMessage::NewNeighbour(message), flags)
     }
 
-    /// Forgets a neighbour. Idempotent.
+    /// Removes the entry of a neighbour. Idempotent.
     pub fn forget_neighbour(&mut self, ip: IpAddr, link: u32) -> io::Result<()> {
         match self.change(RouteNetlinkMessage::DelNeighbour(neighbour(ip, link)), 0) {
             Err(e) if e.raw_os_error() == Some(libc::ENOENT) => Ok(()),
@@ -236,14 +241,14 @@ impl Rtnetlink {
         }
     }
 
-    /// The addresses of an interface.
+    /// Returns the addresses of an interface.
     pub fn addresses(&mut self, index: u32) -> io::Result<Vec<Cidr>> {
         let of_it = self.every_address()?.into_iter();
         let of_it = of_it.filter(|(interface, _)| *interface == index);
         Ok(of_it.map(|(_, address)| address).collect())
     }
 
-    /// The addresses of all interfaces, each with the number of its interface.
+    /// Returns the addresses of all interfaces, each with the index of its interface.
     pub fn every_address(&mut self) -> io::Result<Vec<(u32, Cidr)>> {
         let all = self.dump(RouteNetlinkMessage::GetAddress(AddressMessage::default()))?;
         let address = |message| match message {
@@ -253,8 +258,8 @@ impl Rtnetlink {
         Ok(all.into_iter().filter_map(address).collect())
     }
 
-    /// Gives an interface an address; it may be there already. IPv6 does not ask the neighbours first: nobody else may
-    /// have it.
+    /// Gives an interface an address, which may be there already. IPv6 does not check for duplicates first,
+    /// because no other machine may have the address.
     pub fn add_address(&mut self, index: u32, address: Cidr) -> io::Result<()> {
         let mut message = address_message(index, address);
         message.header.flags = AddressHeaderFlags::Nodad;
@@ -264,17 +269,18 @@ impl Rtnetlink {
         self.change(RouteNetlinkMessage::NewAddress(message), flags)
     }
 
-    /// Gives an interface an address that is valid on this machine only, never the source of other connections.
+    /// Gives an interface an address with host scope: it is valid on this machine only, and the kernel does
+    /// not choose it as the source of other connections.
     ///
     /// # Errors
-    /// Returns the kernel's error; also where the interface has the address already.
+    /// Returns the kernel's error, also if the interface has the address already.
     pub fn claim_address(&mut self, index: u32, ip: IpAddr) -> io::Result<()> {
         let mut message = address_message(index, Cidr::single(ip));
         message.header.scope = AddressScope::Host;
         self.change(RouteNetlinkMessage::NewAddress(message), NEW)
     }
 
-    /// Takes an address away from an interface. Idempotent.
+    /// Removes an address from an interface. Idempotent.
     pub fn remove_address(&mut self, index: u32, address: Cidr) -> io::Result<()> {
         let message = address_message(index, address);
         match self.change(RouteNetlinkMessage::DelAddress(message), 0) {
@@ -283,7 +289,7 @@ impl Rtnetlink {
         }
     }
 
-    /// The routes of the main table, of both families.
+    /// Returns the routes of the main table, for both address families.
     pub fn routes(&mut self) -> io::Result<Vec<Route>> {
         let mut routes = Vec::new();
         for family in [AddressFamily::Inet, AddressFamily::Inet6] {
@@ -295,7 +301,7 @@ impl Rtnetlink {
         Ok(routes)
     }
 
-    /// Adds a route to `destination`, through `gateway` or straight to what is behind the interface.
+    /// Adds a route to `destination`: through `gateway`, or without a gateway directly through the interface.
     pub fn add_route(
         &mut self,
         destination: Cidr,
@@ -307,7 +313,7 @@ impl Rtnetlink {
         self.change(RouteNetlinkMessage::NewRoute(message), flags)
     }
 
-    /// Removes a route to what is behind the interface. Idempotent.
+    /// Removes a route without a gateway. Idempotent.
     pub fn remove_route(&mut self, destination: Cidr, interface: u32) -> io::Result<()> {
         let message = route_message(destination, None, interface);
         match self.change(RouteNetlinkMessage::DelRoute(message), 0) {
@@ -316,14 +322,15 @@ impl Rtnetlink {
         }
     }
 
-    /// Adds a route that makes addresses the node's own without an interface that has them. Idempotent.
+    /// Adds a local route, which makes all addresses in `destination` the node's own. No interface has to
+    /// have the addresses. Idempotent.
     pub fn add_local_route(&mut self, destination: Cidr, loopback: u32) -> io::Result<()> {
         let message = local_message(destination, loopback);
         let flags = NLM_F_CREATE | NLM_F_REPLACE;
         self.change(RouteNetlinkMessage::NewRoute(message), flags)
     }
 
-    /// Removes such a route. Idempotent.
+    /// Removes a local route. Idempotent.
     pub fn remove_local_route(&mut self, destination: Cidr, loopback: u32) -> io::Result<()> {
         let message = local_message(destination, loopback);
         match self.change(RouteNetlinkMessage::DelRoute(message), 0) {
@@ -340,7 +347,7 @@ impl Rtnetlink {
         self.ask(message, NLM_F_DUMP)
     }
 
-    /// Sends one request and reads what answers it: an object, a list, or the word that it is done.
+    /// Sends one request and reads the answer: an object, a list of objects, or an acknowledgement.
     fn ask(
         &mut self,
         message: RouteNetlinkMessage,
@@ -375,7 +382,7 @@ impl Rtnetlink {
         }
     }
 
-    /// Adds the datagram to the answers. Returns true if the answer is whole with it.
+    /// Adds the messages of a datagram to the answers. Returns true if the answer is now complete.
     fn read_datagram(
         &self,
         mut bytes: &[u8],
@@ -495,7 +502,7 @@ fn address_of(message: &AddressMessage) -> Option<Cidr> {
         AddressAttribute::Local(ip) => Some(*ip),
         _ => None,
     });
-    // IPv6 has no Local.
+    // A message about an IPv6 address may have no `Local` attribute.
     let address = message.attributes.iter().find_map(|a| match a {
         AddressAttribute::Address(ip) => Some(*ip),
         _ => None,
@@ -540,10 +547,10 @@ fn route_of(message: RouteNetlinkMessage) -> Option<Route> {
     Some(route)
 }
 
-/// Runs `f` on a thread of its own that is in a network namespace; the caller's thread stays where it is.
+/// Runs `f` on a new thread inside a network namespace. The calling thread stays in its own namespace.
 ///
 /// # Errors
-/// Returns the error of `f`, or that the thread cannot be started or may not enter the namespace.
+/// Returns the error of `f`, or an error if the thread cannot be started or may not enter the namespace.
 pub fn inside<T: Send>(
     namespace: &File,
     f: impl FnOnce() -> io::Result<T> + Send,

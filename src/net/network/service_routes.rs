@@ -1,11 +1,12 @@
 //! Routes to the addresses of services.
 //!
-//! With the packet filter: the kernel looks for a route before the filter sees what the node's own processes send, so without
-//! a default route they would reach no service. The route leads to loopback, where nothing answers; the filter sends the
-//! packet elsewhere.
+//! With the packet filter, the kernel searches a route before the filter sees a packet from a process of the
+//! node. On a node without a default route such a process would reach no service. So a route leads to
+//! loopback, where nothing answers, and the filter sends the packet to an endpoint.
 //!
-//! With a process that listens on the addresses: they are the node's own by a route, and no interface has them. What nobody
-//! listens on is refused, as everywhere on the node.
+//! With a process that listens on the addresses of services, a local route makes these addresses the node's
+//! own. No interface has them. A connection to an address without a listener is refused, as everywhere on the
+//! node.
 
 use std::io;
 
@@ -14,19 +15,20 @@ use crate::api::cidr::Cidr;
 
 const LOOPBACK: &str = "lo";
 
-/// The place that a route leads to.
+/// The destination of a route to services.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum To {
-    /// Loopback, where the packet filter sends the packets elsewhere.
+    /// Loopback. The packet filter sends the packets from there to endpoints.
     PacketFilter,
-    /// The processes of this node.
+    /// Processes of this node that listen on the addresses.
     Listeners,
 }
 
-/// Adds the routes to these ranges that are missing.
+/// Adds the missing routes to these ranges.
 ///
 /// # Errors
-/// Returns that the node reaches a part of a range elsewhere, or that the kernel refuses the route.
+/// Returns an error if the node already reaches a part of a range through another interface, or if the kernel
+/// refuses the route.
 pub fn ensure(ranges: &[Cidr], to: To) -> io::Result<()> {
     let mut kernel = Rtnetlink::open()?;
     let loopback = kernel.link(LOOPBACK)?;
@@ -34,7 +36,8 @@ pub fn ensure(ranges: &[Cidr], to: To) -> io::Result<()> {
     let routes = kernel.routes()?;
     for range in ranges {
         let ours = |r: &Route| r.destination == *range && r.interface == loopback.index;
-        // To an address of loopback itself, as an older podprobe has one of IPv6: it leads nowhere else.
+        // A route to a single address on loopback itself is no conflict. An older podprobe may have left one
+        // for IPv6.
         let is_own = |r: &Route| {
             r.interface == loopback.index && r.destination == Cidr::single(r.destination.network)
         };

@@ -1,4 +1,4 @@
-//! What a sandbox wants of its network.
+//! The settings of a pod for its network: bandwidth and host ports.
 
 use std::net::IpAddr;
 
@@ -6,19 +6,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::service::Protocol;
 
-/// How much a pod may receive and send, in bits a second; None is unlimited.
+/// The limits for the traffic of a pod, in bits per second; None means unlimited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bandwidth {
-    /// The bits a second that may reach the pod.
+    /// The limit for traffic to the pod, in bits per second.
     pub ingress: Option<u64>,
-    /// The bits a second that may leave the pod.
+    /// The limit for traffic from the pod, in bits per second.
     pub egress: Option<u64>,
 }
 
 /// A port of the node that leads to a port of a pod.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct PortMapping {
-    /// The address of the node; None is all of them.
+    /// The address of the node; None means all addresses.
     pub host_ip: Option<IpAddr>,
     /// The node's port.
     pub host_port: u16,

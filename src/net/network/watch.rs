@@ -1,4 +1,4 @@
-//! The thread that keeps the networks of pods whole.
+//! The thread that checks and repairs the networks of pods.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -11,14 +11,15 @@ use crossbeam_channel::{Receiver, RecvTimeoutError};
 use super::Networks;
 use crate::base::threads::Roster;
 
-/// The time between two looks at the networks.
+/// The time between two checks of the networks.
 const INTERVAL: Duration = Duration::from_secs(10);
 const STACK: usize = 256 << 10;
 
-/// Starts the thread; it ends when `stop` closes. `sandboxes` are the ids of all sandboxes that there are.
+/// Starts the thread, which ends when the channel `stop` closes. `sandboxes` are the ids of all existing
+/// sandboxes.
 ///
 /// # Errors
-/// Returns why the node gives no thread.
+/// Returns an error if the thread cannot be started.
 pub fn spawn(
     networks: Arc<Networks>,
     sandboxes: Vec<String>,

@@ -1,7 +1,8 @@
-//! The record of the addresses and ports that were allocated for services: in memory, and on the disk for the next daemon.
+//! The record of the addresses and ports that were allocated for services. It is in memory, and on the disk
+//! for the next daemon.
 //!
-//! Invariants: a record that cannot be read or written costs no service anything while this daemon runs. A failure to write
-//! is said once, and again if the record was right meanwhile.
+//! Invariants: if the record cannot be read or written, services still work while this daemon runs. A failure
+//! to write is logged once, and again only after a success.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,18 +10,18 @@ use std::path::{Path, PathBuf};
 use crate::base::atomic_file;
 use crate::net::services::allocate::Allocations;
 
-/// The allocations of this daemon, with their file.
+/// The allocations of this daemon, and the path of their file.
 pub(super) struct AllocationRecord {
     path: PathBuf,
     allocations: Allocations,
     /// True if the record on the disk is the same as `allocations`.
     is_written: bool,
-    /// The last error of writing the record, as the log has it. Empty after a success.
+    /// The last error of writing the record, which the log has. Empty after a success.
     said: String,
 }
 
 impl AllocationRecord {
-    /// Takes over what an earlier daemon has written.
+    /// Reads the record that an earlier daemon has written.
     pub(super) fn read(path: &Path) -> Self {
         Self {
             path: path.to_owned(),
@@ -30,12 +31,12 @@ impl AllocationRecord {
         }
     }
 
-    /// The allocations that the next ones start from.
+    /// Returns the allocations, from which the next allocations are made.
     pub(super) fn allocations(&self) -> &Allocations {
         &self.allocations
     }
 
-    /// Replaces the allocations. [`Self::write`] writes them, if they are others than before.
+    /// Replaces the allocations. [`Self::write`] writes them if they have changed.
     pub(super) fn set(&mut self, allocations: Allocations) {
         if allocations != self.allocations {
             self.allocations = allocations;
@@ -43,8 +44,8 @@ impl AllocationRecord {
         }
     }
 
-    /// Writes the allocations to the disk, if they are not there yet. Each turn tries again after a failure. Returns the
-    /// text of a failure that the log does not have yet.
+    /// Writes the allocations to the disk, if they are not written yet. After a failure the next call tries
+    /// again. Returns the error text if the log does not have it yet.
     pub(super) fn write(&mut self) -> Option<String> {
         if self.is_written {
             return None;
@@ -64,8 +65,8 @@ impl AllocationRecord {
     }
 }
 
-/// Reads the record of allocations. Returns empty allocations if the file is missing or cannot be read: the same services
-/// get the same addresses again.
+/// Reads the record of allocations. Returns empty allocations if the file is missing or cannot be read. Then
+/// all addresses are allocated anew, and services may get other addresses than before.
 fn read(path: &Path) -> Allocations {
     match std::fs::read(path) {
         Ok(json) => serde_json::from_slice(&json).unwrap_or_else(|e| {

@@ -1,8 +1,10 @@
-//! The data path of this node: the kernel's packet filter where it can, else a process of the role `proxy`. With the
-//! packet filter the process serves what the filter cannot: host ports on 127.0.0.1 and ::1, and names.
+//! Chooses the data path of this node: the kernel's packet filter if the kernel supports it, else a process
+//! of the role `proxy`. Beside the packet filter, the process serves what the filter cannot: host ports on
+//! 127.0.0.1 and ::1, and names.
 //!
-//! Invariants: what the other data path has left of an earlier configuration is taken back once this one is in force. A
-//! node that has nothing to serve has no tables and no process of ours.
+//! Invariants: if the configuration has changed, the leftovers of the other data path are removed after this
+//! data path is in force. A node without services, host ports and names has no tables and no process of
+//! podprobe.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -19,10 +21,10 @@ use crate::net::proxyd::message::{HostPorts, Options, ServiceAddresses};
 use crate::net::services::names::Names;
 use crate::net::services::table::{HostPort, ServiceTable};
 
-/// The choice of the configuration, `proxyMode`.
+/// The value of `proxyMode` in the configuration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ProxyMode {
-    /// The packet filter where the kernel can, else the process.
+    /// The packet filter if the kernel supports it, else the process.
     #[default]
     Auto,
     /// The packet filter.
@@ -31,7 +33,7 @@ pub enum ProxyMode {
     Userspace,
 }
 
-/// A word that is no mode of the proxy.
+/// An error for a word that names no mode of the proxy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("\"{0}\" is no proxy mode; it is auto, nftables or userspace")]
 pub struct ProxyModeError(pub String);
@@ -49,35 +51,35 @@ impl FromStr for ProxyMode {
     }
 }
 
-/// The parts and settings that a node's data path is made from.
+/// The parts and settings that a node's data path is made with.
 pub struct Deps {
-    /// `proxyMode`.
+    /// The value of `proxyMode` in the configuration.
     pub mode: ProxyMode,
-    /// True if pods have loopback alone. The process enters their namespaces, which the packet filter cannot.
+    /// True if pods have only loopback. The process can enter their namespaces, but the packet filter cannot.
     pub loopback_only: bool,
-    /// Part of the names of tables ([`crate::base::paths::Layout::id`]).
+    /// The id of this installation, a part of the names of tables ([`crate::base::paths::Layout::id`]).
     pub id: String,
-    /// `serviceCIDR`.
+    /// The ranges in `serviceCIDR`.
     pub service_cidrs: Vec<Cidr>,
-    /// The process of the role `proxy`.
+    /// The means to start and reach the process of the role `proxy`.
     pub role: ProxyRole,
 }
 
 /// The data path of this node: the packet filter, the process, or both.
 pub struct Auto {
     filter: Result<Nftables, NetfilterError>,
-    /// True if services are in the packet filter.
+    /// True if the packet filter serves services, and false if the process does.
     uses_filter: bool,
-    /// True if the data path that does not have the services has nothing left of an earlier configuration.
+    /// True if the unused data path has left nothing from an earlier configuration.
     is_clean: bool,
     role: UserspaceProxy,
-    /// The part of the table that the process has.
+    /// The part of the table that the process serves.
     of_role: ServiceTable,
     service_cidrs: Vec<Cidr>,
 }
 
 impl Auto {
-    /// Makes the data path, and finds out what the kernel can.
+    /// Makes the data path, and tests what the kernel supports.
     pub fn new(deps: Deps) -> Self {
         let filter = Nftables::new(&deps.id);
         let uses_filter = match deps.mode {
@@ -89,7 +91,7 @@ impl Auto {
             let e = ProxyError::from(e.clone());
             log::warn!("{e}; a process, podprobe proxy, serves instead");
         }
-        // A local route without a process of ours is somebody else's.
+        // Without a process of podprobe, a local route belongs to somebody else and must stay.
         let is_clean = uses_filter && !deps.role.runs();
         Self {
             filter,
@@ -110,15 +112,17 @@ impl Auto {
             return self.remove_from_filter().map(|_| Applied::default());
         }
         let mut applied = self.filter()?.apply(table)?;
-        // After the table: what went along the route without one would be tracked as it is.
+        // The route comes after the table. Otherwise connections that use the route before the table exists
+        // would be tracked without translation.
         if let Err(e) = service_routes::ensure(&self.service_cidrs, To::PacketFilter) {
-            // Only the node's own processes may miss services.
+            // Without the route only the node's own processes may fail to reach services.
             applied.warn(e.to_string());
         }
         Ok(applied)
     }
 
-    /// Removes our tables and, if there were any, our routes. A route without tables of ours is somebody else's.
+    /// Removes podprobe's tables and, if there were any, its routes. Without tables of podprobe, a route
+    /// belongs to somebody else.
     fn remove_from_filter(&mut self) -> Result<bool, ProxyError> {
         let removed = self.filter()?.remove()?;
         if removed {
@@ -133,8 +137,8 @@ impl Auto {
         }
     }
 
-    /// The part of a table that the process has. Beside the packet filter that is only host ports, on the addresses that the
-    /// filter does not see.
+    /// Returns the part of a table that the process serves. Beside the packet filter, that is only the host
+    /// ports on addresses that the filter does not see.
     fn for_role(&self, table: &ServiceTable) -> ServiceTable {
         if !self.uses_filter {
             return table.clone();
@@ -147,7 +151,7 @@ impl Auto {
         }
     }
 
-    /// Has the process serve its part of the table, and names.
+    /// Makes the process serve its part of the table, and names.
     fn apply_to_role(&mut self) -> Result<Applied, ProxyError> {
         let table = std::mem::take(&mut self.of_role);
         let applied = match (self.is_needless(&table), self.uses_filter) {
@@ -180,7 +184,7 @@ impl Auto {
         let ours: BTreeSet<IpAddr> = ours.copied().collect();
         let is_bindable = |ip: &IpAddr| match ip {
             IpAddr::V4(_) => true,
-            // It is an address together with an interface only.
+            // A link-local address can be bound only together with an interface.
             IpAddr::V6(ip) => !ip.is_unicast_link_local(),
         };
         let node = crate::net::network::node_addresses().into_iter();
@@ -238,7 +242,7 @@ impl DataPath for Auto {
             self.remove_routes(To::Listeners);
             self.is_clean = true;
         }
-        // Services are in force whatever becomes of the rest.
+        // Services are in force already, so failures of the process are only warnings.
         match self.apply_to_role() {
             Ok(Applied {
                 warning: Some(text),

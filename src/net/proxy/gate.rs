@@ -1,15 +1,15 @@
-//! A way to wait until a pod that ends gets no traffic any more.
+//! A gate on which a caller waits until a pod that is ending gets no more traffic.
 //!
-//! Invariants: a version of the change feed is passed when no client is sent to an endpoint that was gone by then. Before
-//! the first version is passed, clients may be sent wherever an earlier daemon has sent them. Nobody waits where there are
-//! no services, and nobody waits longer than the limit that is given.
+//! Invariants: a version of the change feed has passed when no client is sent to an endpoint that is gone in
+//! that version. Before the first version has passed, clients may still be sent wherever an earlier daemon
+//! sent them. Without services nobody waits. Nobody waits longer than the caller's limit.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::base::locks::Locked;
 
-/// The gate on which a caller waits until a pod that ends gets no traffic any more.
+/// The gate on which a caller waits until a pod that is ending gets no more traffic.
 #[derive(Debug, Default)]
 pub struct TrafficGate {
     state: Mutex<State>,
@@ -20,13 +20,13 @@ pub struct TrafficGate {
 struct State {
     /// The change-feed version up to which the data path is current, or `None` before the first.
     passed: Option<u64>,
-    /// True if clients are sent to some endpoint, or find one by its name.
+    /// True if clients are sent to at least one endpoint, or find one by its name.
     has_traffic: bool,
 }
 
 impl TrafficGate {
-    /// Records that data path and names are current up to this version. `has_traffic` says that they send clients to some
-    /// endpoint.
+    /// Records that the data path and the names are current up to this version. `has_traffic` is true if they
+    /// send clients to at least one endpoint.
     pub fn pass(&self, version: u64, has_traffic: bool) {
         *self.lock() = State {
             passed: Some(version),
@@ -35,7 +35,7 @@ impl TrafficGate {
         self.changed.notify_all();
     }
 
-    /// Waits until that version is passed, for at most `limit`. Returns false if the limit was reached.
+    /// Waits until this version has passed, for at most `limit`. Returns false if the limit was reached.
     pub fn wait(&self, version: u64, limit: Duration) -> bool {
         let is_behind = |state: &mut State| match state.passed {
             Some(passed) => state.has_traffic && passed < version,

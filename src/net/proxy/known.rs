@@ -1,6 +1,8 @@
-//! The services with their addresses, for the variables of containers: known before the data path has them.
+//! The services with their addresses, for the environment variables of containers. They are known before the
+//! data path has programmed them.
 //!
-//! Invariants: nobody waits longer than the limit that is given. The variables are of services of one moment.
+//! Invariants: nobody waits longer than the caller's limit. All variables of a pod come from the services at
+//! one moment.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,16 +21,17 @@ use crate::net::services::allocate::Assigned;
 use crate::net::services::environment::service_environment;
 use crate::net::services::inputs::{ServiceObjects, with_inputs};
 
-/// The services that are known now, and the means to wait for them.
+/// The services that are known now, and a way to wait for them.
 #[derive(Debug)]
 pub struct KnownServices {
     known: Mutex<Arc<Known>>,
     changed: Condvar,
-    /// The event that is readable once services are known for the first time. A pod that ends polls it, too, to wait for it.
+    /// An event that becomes readable when services are known for the first time. A waiting thread polls it
+    /// together with the cancellation of its pod.
     first: Option<EventFd>,
 }
 
-/// The services of one moment.
+/// The services at one moment.
 #[derive(Debug, Default, PartialEq)]
 struct Known {
     objects: ServiceObjects,
@@ -41,14 +44,14 @@ impl Default for KnownServices {
         Self {
             known: Mutex::default(),
             changed: Condvar::new(),
-            // Without descriptors nobody waits.
+            // Without a descriptor nobody waits.
             first: EventFd::from_flags(flags).ok(),
         }
     }
 }
 
 impl KnownServices {
-    /// Sets the services that there are, with their addresses and ports, and wakes those that wait.
+    /// Sets the existing services with their addresses and ports, and wakes the waiting threads.
     pub fn set(&self, objects: &ServiceObjects, assigned: &BTreeMap<ObjectKey, Assigned>) {
         let mut known = self.lock();
         if known.objects != *objects || known.assigned != *assigned {
@@ -60,7 +63,7 @@ impl KnownServices {
         }
         drop(known);
         if let Some(first) = &self.first {
-            // It can be full only after 2^64 writes; it is readable then, too.
+            // The write can fail only after 2^64 writes, and then the event is readable anyway.
             let _ = first.write(1);
         }
     }
@@ -83,8 +86,8 @@ impl KnownServices {
         Ok(())
     }
 
-    /// Returns the environment variables of a pod's containers. Waits until all services that there are now are known, for
-    /// at most `limit`: a service may have come in one file with the pod.
+    /// Returns the environment variables for a pod's containers. Waits until all services that exist now are
+    /// known, for at most `limit`, because the same file may have brought the pod and a service.
     pub fn variables(
         &self,
         pod: &Pod,
@@ -192,7 +195,7 @@ mod tests {
         objects.replace(PodSource::File, vec![service("db"), service("web")]);
         std::thread::scope(|s| {
             let waits = s.spawn(|| hosts(&known, &objects, LONG));
-            // Only so that one that does not wait is seen.
+            // Give a thread that wrongly does not wait the time to finish.
             for _ in 0..20 {
                 assert!(!waits.is_finished());
                 std::thread::sleep(Duration::from_millis(1));

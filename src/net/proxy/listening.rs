@@ -1,7 +1,7 @@
 //! Finds sockets of the node that listen on node ports of services (services 2.7).
 //!
-//! Invariants: a port is looked at when it comes into the table, and not again while it is there. Nothing is bound: that
-//! would take the port from a process that is just starting.
+//! Invariants: a port is checked once when it comes into the table, and not again while it stays there. The
+//! check binds no port, because that could take the port from a process that is just starting.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -10,24 +10,24 @@ use crate::api::service::Protocol;
 use crate::base::sys::listening;
 use crate::net::services::table::{ServicePortName, ServiceTable};
 
-/// The node ports of the table, each with the finding about a process that listens on it, if there is one.
+/// The node ports in the table. Each has a finding if a process listens on that port.
 #[derive(Clone, Debug, Default)]
 pub struct Listening {
     ports: BTreeMap<(u16, Protocol), Option<Taken>>,
 }
 
-/// A node port whose clients a service took from a process.
+/// A node port that a process listens on. The service now gets the clients of that process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Taken {
-    /// The service port that has them.
+    /// The service port that gets the clients.
     pub name: ServicePortName,
-    /// The text for people: number, cause and way out, without the service.
+    /// The message for users: port number, cause, and what to do. It does not name the service.
     pub message: String,
 }
 
 impl Listening {
-    /// Looks at the node ports that are new in `table`, which is in force. Returns those on which a process of the node
-    /// listens. `sockets` gives the addresses on which the node listens for a protocol.
+    /// Checks the node ports that are new in `table`, which is in force. Returns the ports on which a process
+    /// of the node listens. `sockets` returns the addresses on which the node listens for a protocol.
     pub fn look(
         &mut self,
         table: &ServiceTable,
@@ -55,7 +55,7 @@ impl Listening {
         said
     }
 
-    /// The messages about the node ports of a service.
+    /// Returns the messages about the node ports of a service.
     pub fn of(&self, namespace: &str, service: &str) -> impl Iterator<Item = &str> {
         let all = self.ports.values().flatten();
         let own = all.filter(move |t| t.name.namespace == namespace && t.name.service == service);
@@ -75,7 +75,7 @@ fn taken(name: &ServicePortName, at: SocketAddr) -> Taken {
     }
 }
 
-/// The addresses on which the node listens for a protocol. Empty if the kernel does not say.
+/// Returns the addresses on which the node listens for a protocol. Empty if the kernel does not list them.
 pub fn of_node(protocol: Protocol) -> Vec<SocketAddr> {
     let waiting = match protocol {
         Protocol::Tcp => listening::tcp(),

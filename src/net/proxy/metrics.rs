@@ -1,6 +1,6 @@
-//! The metrics of services, by kube-proxy's names (services 9).
+//! The metrics of services, with kube-proxy's names (services 9).
 //!
-//! Invariants: whoever counts never waits for a reader longer than it takes to copy the numbers.
+//! Invariants: a thread that counts never waits for a reader longer than a copy of the numbers takes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard};
@@ -19,22 +19,23 @@ pub struct ProxyMetrics(Mutex<Counts>);
 
 #[derive(Clone, Debug, Default)]
 struct Counts {
-    /// The durations of programming a table, failed or not.
+    /// The durations of programming a table, including failed attempts.
     syncs: Buckets,
-    /// The durations from when a change of endpoints was seen until it was in force.
+    /// The durations from the moment when a change of endpoints was seen until it was in force.
     programming: Buckets,
     synced: Option<SystemTime>,
     queued: Option<SystemTime>,
-    /// The time when the first of the waiting changes was seen.
+    /// The time when the first change that still waits was seen.
     waiting: Option<Moment>,
     pending: Changes,
     total: Changes,
     failures: u64,
-    /// The numbers of service ports that drop clients from inside, and from outside.
+    /// The number of service ports that drop clients from inside, and the number of those that drop clients
+    /// from outside.
     no_local: [u64; 2],
 }
 
-/// The number of services that differ, and the number of services whose endpoints differ.
+/// The number of services that differ between two tables, and the number of services whose endpoints differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Changes {
     services: u64,
@@ -42,7 +43,8 @@ struct Changes {
 }
 
 impl ProxyMetrics {
-    /// Records how `wanted` differs from `applied`, as changes that wait. With `Step::Rest` no change waits.
+    /// Records the differences between `wanted` and `applied` as waiting changes. With `Step::Rest` no change
+    /// waits.
     pub fn look(
         &self,
         step: Step,
@@ -66,7 +68,7 @@ impl ProxyMetrics {
         }
     }
 
-    /// Records that `table` is in force since `now`, and that programming it took `took`.
+    /// Records that `table` has been in force since `now`, and that programming it took `took`.
     pub fn synced(&self, took: Duration, now: Moment, wall: SystemTime, table: &ServiceTable) {
         let mut counts = self.lock();
         counts.syncs.observe(&sync_bounds(), took);
@@ -94,7 +96,8 @@ impl ProxyMetrics {
         counts.failures += 1;
     }
 
-    /// Appends all metrics to `out`. `answers` are the counters of the health server.
+    /// Appends all metrics to `out`. `answers` are the counters of the health server, by path and status
+    /// code.
     pub fn write(&self, mode: &str, answers: &[((Counted, u16), u64)], out: &mut String) {
         let counts = self.lock().clone();
         write_syncs(&counts, mode, out);
@@ -207,7 +210,7 @@ fn by_name(table: &ServiceTable) -> BTreeMap<&ServicePortName, &ServicePortEntry
     entries.map(|entry| (&entry.name, entry)).collect()
 }
 
-/// True if two entries are equal but for their endpoints.
+/// Tells whether two entries differ at most in their endpoints.
 fn is_same_service(a: &ServicePortEntry, b: &ServicePortEntry) -> bool {
     a.port == b.port
         && a.cluster_ips == b.cluster_ips
@@ -219,19 +222,21 @@ fn is_same_service(a: &ServicePortEntry, b: &ServicePortEntry) -> bool {
         && a.external_local == b.external_local
 }
 
-/// Counts the service ports that drop clients: the policy is Local and only other nodes have endpoints.
+/// Counts the service ports that drop clients, because their policy is Local and only other nodes have
+/// endpoints.
 fn dropping(table: &ServiceTable, of: impl Fn(&ServicePortEntry) -> &Backends) -> u64 {
     let entries = table.services.iter();
     entries.filter(|e| *of(e) == Backends::Drop).count() as u64
 }
 
-/// The bounds of sync durations in seconds: 15 bounds from 1 ms on, each twice the one before.
+/// Returns the bounds of the histogram of sync durations, in seconds: 15 bounds that begin at 1 ms and double
+/// each time.
 fn sync_bounds() -> Vec<f64> {
     (0..15).map(|n| 0.001 * f64::from(1 << n)).collect()
 }
 
-/// The bounds of programming durations in seconds: 0, 0.25, 0.5, each second to one minute, each five seconds to two
-/// minutes, each thirty seconds to five minutes.
+/// Returns the bounds of the histogram of programming durations, in seconds: 0, 0.25, 0.5; every second to
+/// one minute; every five seconds to two minutes; every thirty seconds to five minutes.
 fn programming_bounds() -> Vec<f64> {
     let fine = [0.0, 0.25, 0.5].into_iter();
     let steps = (1..60)
@@ -240,7 +245,7 @@ fn programming_bounds() -> Vec<f64> {
     fine.chain(steps.map(f64::from)).collect()
 }
 
-/// A histogram of durations. There is one count more than there are bounds.
+/// A histogram of durations. The last count is for durations above all bounds.
 #[derive(Clone, Debug, Default)]
 struct Buckets {
     counts: Vec<u64>,
@@ -398,7 +403,7 @@ mod tests {
         );
     }
 
-    /// A change that came and went again was never programmed, so it does not count.
+    /// A change that is undone before it is programmed does not count.
     #[test]
     fn a_change_that_is_taken_back_counts_nothing() {
         let metrics = ProxyMetrics::default();

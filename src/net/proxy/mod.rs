@@ -1,7 +1,8 @@
 //! The data paths, which send the clients of services to endpoints.
 //!
-//! Invariants: a data path never looks at readiness; the endpoints of a table are chosen ([`crate::net::services`]). What it
-//! has programmed goes on without the daemon. Connections that are established live on, whatever changes.
+//! Invariants: a data path does not know which pods are ready, because [`crate::net::services`] has chosen
+//! the endpoints in a table. A programmed table stays in force without the daemon. Established connections
+//! survive every change.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -28,66 +29,66 @@ pub mod published;
 pub mod userspace;
 pub mod watch;
 
-/// A way to send clients to endpoints.
+/// A way to send clients of services to endpoints.
 pub trait DataPath {
-    /// The name of the data path as kube-proxy's `/proxyMode` says it.
+    /// Returns the name of the data path, as kube-proxy's `/proxyMode` answers it.
     fn name(&self) -> &'static str;
 
-    /// Programs `table`: from the return on new connections go where it says. Checks that nobody else has changed what was
-    /// programmed, and mends it; so a call with the same table again is never in vain.
+    /// Programs `table`. After the return, new connections follow the table. Checks that nobody else has
+    /// changed the programmed state, and repairs it. So a call with the same table again is useful, too.
     ///
     /// # Errors
-    /// Returns the reason why `table` is not in force. The table before stays in force, if nobody else removed it. The next
-    /// call starts from nothing.
+    /// Returns [`ProxyError`] if `table` is not in force. The previous table stays in force, unless somebody
+    /// else removed it. The next call programs everything anew.
     fn apply(&mut self, table: &ServiceTable) -> Result<Applied, ProxyError>;
 
-    /// Sets the names that count from the next [`Self::apply`] or [`Self::apply_names`] on. With `None` no client gets an
-    /// answer.
+    /// Sets the names that are served from the next [`Self::apply`] or [`Self::apply_names`] on. With `None`,
+    /// no client gets an answer.
     fn set_names(&mut self, names: Option<Names>) {
         let _ = names;
     }
 
-    /// Brings names into force, and leaves services as they are.
+    /// Brings the names into force, without a change to services.
     ///
     /// # Errors
-    /// Returns the reason why the names are not in force. The names before stay in force.
+    /// Returns [`ProxyError`] if the names are not in force. The previous names stay in force.
     fn apply_names(&mut self) -> Result<Applied, ProxyError> {
         Ok(Applied::default())
     }
 
-    /// Returns the counters of the responder that answers names, as this data path last read them.
+    /// Returns the counters of the responder for names, as this data path last read them.
     fn name_counters(&self) -> Option<Counters> {
         None
     }
 
-    /// The addresses that the node has only because this data path has given them to it.
+    /// Returns the addresses that the node has only because this data path has added them.
     fn addresses(&self) -> BTreeSet<IpAddr> {
         BTreeSet::new()
     }
 
-    /// Takes everything back, as for a node where another data path takes over. Returns false if there was nothing to take
-    /// back.
+    /// Removes everything that this data path has programmed, so that another data path can take over.
+    /// Returns false if there was nothing to remove.
     ///
     /// # Errors
-    /// Returns the reason why something is left, which stays in force.
+    /// Returns [`ProxyError`] if something could not be removed. That part stays in force.
     fn remove(&mut self) -> Result<bool, ProxyError>;
 }
 
-/// The report of a [`DataPath::apply`].
+/// The report of a call of [`DataPath::apply`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Applied {
     /// True if anything was programmed.
     pub changed: bool,
-    /// True if everything was programmed, not the differences alone.
+    /// True if everything was programmed again, and not only the differences.
     pub full: bool,
-    /// True if somebody else had removed or changed what was programmed before.
+    /// True if somebody else had removed or changed the programmed state.
     pub repaired: bool,
-    /// The number of tracked flows that were ended, because they led nowhere: UDP to endpoints that are gone, and TCP from
-    /// before there was a table.
+    /// The number of tracked flows that were ended, because they led nowhere: UDP flows to endpoints that are
+    /// gone, and TCP flows that began before the first table.
     pub flows_ended: usize,
-    /// The number of endpoints that this data path cannot reach: pods that have loopback only.
+    /// The number of endpoints that this data path cannot reach, because their pods have only loopback.
     pub unreachable: usize,
-    /// The parts that did not work, though new connections go where they should.
+    /// A text about parts that failed, although new connections go where they should.
     pub warning: Option<String>,
 }
 
@@ -101,10 +102,10 @@ impl Applied {
     }
 }
 
-/// The reason why a table is not in force.
+/// A reason why a table is not in force.
 #[derive(Debug, thiserror::Error)]
 pub enum ProxyError {
-    /// The kernel's packet filter refused something.
+    /// The kernel's packet filter refused a change.
     #[error("cannot program services: {0}")]
     Netfilter(#[from] NetfilterError),
     /// The process of the role `proxy` failed.
@@ -112,36 +113,36 @@ pub enum ProxyError {
     Role(#[from] RoleError),
 }
 
-/// The reason why the process of the role `proxy` did not do what it was asked.
+/// A reason why the process of the role `proxy` did not fulfil a request.
 #[derive(Debug, thiserror::Error)]
 pub enum RoleError {
     /// The process cannot be started, or does not answer in time.
     #[error("cannot reach the proxy in {}: {cause}", .dir.display())]
     Unreachable {
-        /// The directory of the role.
+        /// The directory of the role `proxy`.
         dir: PathBuf,
-        /// The error of the start or of the exchange.
+        /// The error from starting the process or from exchanging messages.
         #[source]
         cause: io::Error,
     },
-    /// The process refused a request, in its own words.
+    /// The process refused a request. The text is its reason.
     #[error("the proxy refused a request: {0}")]
     Refused(String),
     /// The request cannot be written as JSON.
     #[error("cannot write a request to the proxy: {0}")]
     Request(#[source] serde_json::Error),
-    /// The request has more bytes than the process takes.
+    /// The request is longer than the process accepts. The number is its size in bytes.
     #[error(
         "the table of services has {0} bytes as JSON, and the proxy takes {LONGEST}: remove services or endpoints"
     )]
     TooLong(usize),
-    /// The process answered without the metrics that it was asked for.
+    /// The process sent no metrics in answer to a request for them.
     #[error("the proxy answered without metrics")]
     NoMetrics,
-    /// The process works by another table than the one that it was given.
+    /// The process uses another table than the table that was sent.
     #[error("the proxy applied {applied:?} instead of version {version}")]
     OtherVersion {
-        /// The version of the table that counts now.
+        /// The version of the table that the process uses now.
         applied: Option<u64>,
         /// The version that was sent.
         version: u64,

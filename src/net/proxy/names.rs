@@ -1,6 +1,7 @@
-//! The names that the responder is given: which names are served, and when.
+//! Collects the names for the responder: which names are served, and to which clients.
 //!
-//! Invariants: pure but for [`read_resolvers`]. Equal states give equal names, so that nothing is sent in vain.
+//! Invariants: pure except for [`read_resolvers`]. Equal inputs give equal names, so that nothing is sent
+//! without need.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -15,20 +16,20 @@ use crate::net::services::names::Names;
 use crate::net::services::naming::service_names;
 use crate::net::services::pod_facts::PodFacts;
 
-/// The settings of names, from the configuration.
+/// The settings for names, from the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NameSettings {
-    /// `clusterDomain`.
+    /// The value of `clusterDomain`.
     pub domain: String,
-    /// The addresses on which clients ask: the tenth address of each range of `serviceCIDR`.
+    /// The addresses on which the responder answers: the tenth address of each range of `serviceCIDR`.
     pub addresses: Vec<IpAddr>,
-    /// `resolvConf`, or `None` for the resolver of the node itself.
+    /// The file in `resolvConf`, or `None` for the resolver on the node itself.
     pub resolv_conf: Option<PathBuf>,
 }
 
-/// The facts of the node from which names are made, beside the services.
+/// The inputs for names that come from the node, besides the services.
 pub struct Node<'a> {
-    /// The settings of names.
+    /// The settings for names.
     pub settings: &'a NameSettings,
     /// The addresses of the node's interfaces.
     pub addresses: &'a [IpAddr],
@@ -37,8 +38,8 @@ pub struct Node<'a> {
 }
 
 impl Node<'_> {
-    /// Makes the names for the present inputs, with version 0. Returns `None` if services of the user have every address on
-    /// which clients ask: such a service answers the clients.
+    /// Makes the names for these inputs, with version 0. Returns `None` if the user's services occupy every
+    /// address of the responder. Then such a service answers the clients.
     pub fn names(&self, inputs: &Inputs<'_>) -> Option<Names> {
         let taken = |ip: &IpAddr| inputs.services.iter().any(|s| s.cluster_ips.contains(ip));
         let free = self.settings.addresses.iter().filter(|ip| !taken(ip));
@@ -55,12 +56,13 @@ impl Node<'_> {
         })
     }
 
-    /// The clients that get answers: pods, and the node itself, whose processes may come from the address that they ask.
+    /// Returns the clients that get answers: pods, and the node itself. A process of the node may send from
+    /// the very address that it queries, so the addresses of the responder are clients, too.
     fn clients(&self, inputs: &Inputs<'_>, addresses: &[IpAddr]) -> Vec<Cidr> {
         let ranges = inputs.node.pod_cidrs;
-        // Plugins of CNI have ranges of their own.
+        // CNI plugins may give pods addresses outside of these ranges.
         let pods = inputs.pods.iter().flat_map(|pod| &pod.addresses);
-        // Those of links come and go with the pods.
+        // Link-local addresses are left out, because they come and go with the pods.
         let is_of_link = |ip: &&IpAddr| matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
         let of_node = self.addresses.iter().filter(|ip| !is_of_link(ip));
         let single = pods.chain(of_node).chain(addresses);
@@ -69,8 +71,8 @@ impl Node<'_> {
         ranges.iter().copied().chain(single).collect()
     }
 
-    /// The finding that a resolver of the node is the responder itself, so that names outside of the cluster may lead
-    /// nowhere.
+    /// Returns a finding if one of the node's resolvers is the responder itself. Names outside of the cluster
+    /// may then have no answer.
     pub fn loop_finding(&self) -> Option<String> {
         let ours = |of: &&SocketAddr| self.settings.addresses.contains(&of.ip());
         let own = self.resolvers.iter().find(ours)?.ip();
@@ -86,15 +88,16 @@ impl Node<'_> {
     }
 }
 
-/// The counter that gives names their versions.
+/// The counter that numbers the versions of names.
 #[derive(Debug, Default)]
 pub struct Versions {
     last: Option<Names>,
 }
 
 impl Versions {
-    /// Gives names their version: the last version if nothing else differs, or else a greater one. A new version is at least
-    /// `seconds` of the wall clock, so that versions also grow when the daemon is started again.
+    /// Sets the version of the names: the last version if nothing else differs, or else a greater version. A
+    /// new version is at least `seconds`, the seconds of the wall clock, so that versions grow even when the
+    /// daemon is started again.
     pub fn number(&mut self, mut names: Names, seconds: u32) -> Names {
         let last = self.last.as_ref().map_or(0, |last| last.version);
         names.version = last;
@@ -106,7 +109,8 @@ impl Versions {
     }
 }
 
-/// Tells whether a pod asks for names. A pod without an address yet will have its own if `has_network`.
+/// Tells whether a pod queries names. `has_network` tells whether a pod without an address yet will get its
+/// own address.
 pub fn asks(pod: &Pod, facts: &PodFacts, has_network: bool) -> bool {
     if facts.phase.is_terminal() {
         return false;
@@ -120,7 +124,8 @@ pub fn asks(pod: &Pod, facts: &PodFacts, has_network: bool) -> bool {
     }
 }
 
-/// Reads the node's resolvers from a file. Without a file, returns the resolver of the node itself, as pods get it.
+/// Reads the node's resolvers from a file. Without a file, returns the resolver on the node itself, as in the
+/// resolv.conf of pods.
 pub fn read_resolvers(file: Option<&Path>) -> Vec<SocketAddr> {
     let Some(file) = file else {
         return vec![([127, 0, 0, 1], PORT).into()];

@@ -1,7 +1,7 @@
-//! When a changed table of services, and changed names, are put into force.
+//! Decides when a changed table of services, and changed names, come into force.
 //!
-//! Invariants: pure; the clock is an argument. An endpoint that goes is gone at once; what only comes waits for what else
-//! comes, at most [`GATHER`] in all.
+//! Invariants: pure; the time is an argument. A removed endpoint is removed at once. Additions wait for
+//! further additions, at most [`GATHER`] in all.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -11,7 +11,7 @@ use crate::base::clock::Moment;
 use crate::net::services::names::{NameTarget, Names};
 use crate::net::services::table::{Backend, Backends, ServicePortName, ServiceTable};
 
-/// The longest time that additions are gathered.
+/// The longest time for which additions are gathered.
 pub const GATHER: Duration = Duration::from_millis(100);
 
 /// The decision about a changed table, or about changed names.
@@ -19,14 +19,14 @@ pub const GATHER: Duration = Duration::from_millis(100);
 pub enum Step {
     /// Do nothing: the table is in force.
     Rest,
-    /// Apply the table at once.
+    /// Apply the change at once.
     Apply,
-    /// Apply the table at that moment, if it has not become urgent before.
+    /// Apply the change at this moment, unless it becomes urgent before.
     Wait(Moment),
 }
 
 impl Step {
-    /// The moment until which to wait, or `None` if there is nothing to wait for.
+    /// Returns the moment until which to wait, or `None` if there is nothing to wait for.
     pub fn wait(self) -> Option<Moment> {
         match self {
             Self::Wait(until) => Some(until),
@@ -38,12 +38,12 @@ impl Step {
 /// The pace at which a changed table, or changed names, come into force.
 #[derive(Clone, Debug, Default)]
 pub struct Pace {
-    /// The time since when a change waits.
+    /// The time since when a change has been waiting.
     waiting: Option<Moment>,
 }
 
 impl Pace {
-    /// Decides about the table `wanted` while `applied` is in force.
+    /// Decides when the table `wanted` replaces `applied`, which is in force.
     pub fn step(&mut self, now: Moment, applied: &ServiceTable, wanted: &ServiceTable) -> Step {
         match applied == wanted {
             true => self.rest(),
@@ -51,8 +51,8 @@ impl Pace {
         }
     }
 
-    /// Decides about the names `wanted` while `applied` are in force. The first names come into force at once, because the
-    /// pod that has just come waits for them.
+    /// Decides when the names `wanted` replace `applied`, which are in force. The first names come into force
+    /// at once, because a new pod waits for them.
     pub fn step_names(
         &mut self,
         now: Moment,
@@ -85,7 +85,7 @@ impl Pace {
     }
 }
 
-/// The pairs of a service's name and an address that the name leads to.
+/// Returns the pairs of a service's name and an address that the name resolves to.
 fn leads(names: &Names) -> BTreeSet<(&str, &str, IpAddr)> {
     let mut all = BTreeSet::new();
     for service in &names.services {
@@ -102,13 +102,13 @@ fn leads(names: &Names) -> BTreeSet<(&str, &str, IpAddr)> {
     all
 }
 
-/// True if `applied` sends clients to an endpoint to which `wanted` no longer sends them.
+/// Tells whether `applied` sends clients to an endpoint that `wanted` no longer sends them to.
 fn takes_away(applied: &ServiceTable, wanted: &ServiceTable) -> bool {
     let wanted = routes(wanted);
     routes(applied).iter().any(|route| !wanted.contains(route))
 }
 
-/// A service port, the number of a kind of clients, and a backend to which they may go.
+/// A service port, the index of a kind of clients, and a backend that these clients may reach.
 type Route<'a> = (&'a ServicePortName, usize, &'a Backend);
 
 fn routes(table: &ServiceTable) -> BTreeSet<Route<'_>> {
@@ -206,7 +206,7 @@ mod tests {
         assert_eq!(pace.step_names(at(108), None, Some(&one)), Step::Apply);
     }
 
-    /// A change that came and went again before it was in force ends its wait: the next change waits for the full time.
+    /// A change that is undone before it was in force ends its wait. The next change waits for the full time.
     #[test]
     fn the_time_counts_from_the_first_that_waits() {
         let mut pace = Pace::default();

@@ -1,4 +1,4 @@
-//! The results that the thread `proxy` publishes: the services as they are, and the means to wait for them.
+//! The results that the thread `proxy` publishes: the current services, and ways to wait for them.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -21,12 +21,12 @@ use crate::net::services::names::Names;
 use crate::net::services::pod_facts::PodFacts;
 use crate::net::services::view::{ServiceView, view};
 
-/// The results of the thread `proxy`: it writes them, and everybody else reads them.
+/// The results of the thread `proxy`. This thread writes them, and all other threads read them.
 #[derive(Clone)]
 pub struct Published {
-    /// The services as they are.
+    /// The current services.
     pub services: Arc<ServicesView>,
-    /// The gate on which a caller waits until a pod gets no traffic.
+    /// The gate on which a caller waits until a pod gets no more traffic.
     pub gate: Arc<TrafficGate>,
     /// The services for which containers get environment variables.
     pub known: Arc<KnownServices>,
@@ -37,10 +37,10 @@ pub struct Published {
 }
 
 impl Published {
-    /// Empty results, before the thread has published any.
+    /// Makes empty results, for the time before the thread has published any.
     ///
     /// # Errors
-    /// Returns the error of the node if it gives no descriptor for the health checks.
+    /// Returns an error if there is no descriptor for the health checks.
     pub fn new() -> io::Result<Self> {
         Ok(Self {
             services: Arc::default(),
@@ -51,7 +51,7 @@ impl Published {
         })
     }
 
-    /// Returns each service as people see it. Waits for the first table, for at most `ceiling`.
+    /// Returns each service as it is shown to users. Waits for the first table, for at most `ceiling`.
     pub fn views(&self, ceiling: Duration) -> Vec<ServiceView> {
         let mut all = self.services.first(ceiling).views();
         for service in &mut all {
@@ -62,35 +62,35 @@ impl Published {
     }
 }
 
-/// The services as they are now.
+/// The current services, with everything that was made from them.
 #[derive(Clone, Debug, Default)]
 pub struct Services {
-    /// Services and slices as they are written.
+    /// The services and slices as the user wrote them.
     pub objects: ServiceObjects,
-    /// The addresses and ports of each service.
+    /// The addresses and ports that are assigned to each service.
     pub assigned: BTreeMap<ObjectKey, Assigned>,
     /// The pods of this node.
     pub pods: Vec<Arc<PodFacts>>,
-    /// The table that was built from these, with health checks and findings.
+    /// The table that was built from these objects and pods, with health checks and findings.
     pub built: Built,
-    /// `nodeName`.
+    /// The value of `nodeName`.
     pub node_name: String,
-    /// The families of the pods' addresses, primary first.
+    /// The address families of pods, primary first.
     pub families: Vec<IpFamily>,
     /// The names that are served.
     pub names: Option<Names>,
     /// The reason why names outside of the cluster may lead nowhere.
     pub names_finding: Option<String>,
-    /// The counters of names, as the data path reported them last.
+    /// The counters of the responder for names, as the data path last reported them.
     pub name_counters: Option<Counters>,
-    /// The reason why the data path is not as it should be. Empty if it is.
+    /// The error or warning of the data path. Empty if there is none.
     pub error: String,
-    /// Node ports on which a process of the node listened.
+    /// The node ports on which a process of the node listens.
     pub listening: Listening,
 }
 
 impl Services {
-    /// Returns each service as people see it, in the order of namespace and name.
+    /// Returns each service as it is shown to users, ordered by namespace and name.
     pub fn views(&self) -> Vec<ServiceView> {
         let nothing = Assigned::default();
         let pods: Vec<&PodFacts> = self.pods.iter().map(Arc::as_ref).collect();
@@ -125,21 +125,22 @@ impl Services {
     }
 }
 
-/// The last services that the thread `proxy` has published, for its readers.
+/// The services that the thread `proxy` published last, for other threads to read.
 #[derive(Debug, Default)]
 pub struct ServicesView {
-    /// `None` before the thread has published the first services.
+    /// The published services, or `None` before the first.
     services: Mutex<Option<Arc<Services>>>,
     made: Condvar,
 }
 
 impl ServicesView {
-    /// The services as they are now; empty before the thread has published the first.
+    /// Returns the current services; empty before the thread has published any.
     pub fn get(&self) -> Arc<Services> {
         self.lock().clone().unwrap_or_default()
     }
 
-    /// Returns the same as [`Self::get`], but first waits for the first services, for at most `ceiling`.
+    /// Waits for the first services, for at most `ceiling`. Then returns the current services as
+    /// [`Self::get`] does.
     pub fn first(&self, ceiling: Duration) -> Arc<Services> {
         let none_yet = |services: &mut Option<_>| services.is_none();
         let waited = self.made.wait_timeout_while(self.lock(), ceiling, none_yet);

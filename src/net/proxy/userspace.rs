@@ -1,8 +1,10 @@
-//! The daemon's end of the userspace data path: it starts the role, finds it again, and sends it tables.
+//! The daemon's side of the userspace data path. It starts the process of the role `proxy`, connects to it,
+//! and sends it tables.
 //!
-//! Invariants: a role that runs is used, whoever has started it; where it runs another program than the daemon, a new process
-//! takes its work over once. One that cannot be replaced goes on. Every wait has a limit. The role is a new program, never
-//! a fork of the daemon, and no descriptor of the daemon is left open in it.
+//! Invariants: a running process of the role is used, whoever has started it. If it runs another program than
+//! the daemon, a new process takes over its work, once. If the process cannot be replaced, it continues.
+//! Every wait has a limit. The process runs a newly executed program, never a fork of the daemon, and
+//! inherits no descriptor of the daemon.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -31,14 +33,14 @@ use crate::net::proxyd::proxy::{READY, TAKE_OVER};
 use crate::net::services::names::Names;
 use crate::net::services::table::ServiceTable;
 
-/// The longest time that the role may take to answer, and to start.
+/// The longest time that the role may take to answer or to start.
 const LIMIT: Duration = Duration::from_secs(5);
-/// The time between two attempts to connect to a role that runs but does not listen yet.
+/// The time between two attempts to connect to a role that is running but does not listen yet.
 const PAUSE: Duration = Duration::from_millis(10);
-/// The longest answer of the role, in bytes.
+/// The greatest length of the role's answer, in bytes.
 const LONGEST_ANSWER: u64 = LONGEST as u64;
 
-/// The role as its clients see it.
+/// The process of the role `proxy`, as a client uses it.
 pub struct ProxyRole {
     dir: PathBuf,
     program: PathBuf,
@@ -49,7 +51,8 @@ pub struct ProxyRole {
 }
 
 impl ProxyRole {
-    /// The role of a directory; it moves to `cgroup` when it starts.
+    /// Makes a client for the role of a directory. When the process of the role starts, it moves into the
+    /// cgroup `cgroup`.
     pub fn new(dir: impl Into<PathBuf>, cgroup: impl Into<String>) -> Self {
         Self {
             dir: dir.into(),
@@ -62,7 +65,7 @@ impl ProxyRole {
         }
     }
 
-    /// Takes the role from another binary than this process's own; for tests, whose own binary has none.
+    /// Sets the binary of the role. Tests need this, because their own binary does not contain the role.
     #[must_use]
     pub fn with_program(mut self, program: impl Into<PathBuf>) -> Self {
         self.program = program.into();
@@ -88,28 +91,29 @@ impl ProxyRole {
         }
     }
 
-    /// True if the role of this directory runs.
+    /// Tells whether the role of this directory is running.
     pub fn runs(&self) -> bool {
         Record::running(&self.dir).is_some()
     }
 
-    /// True if the role runs, or if it was killed since the node booted and has left what it had claimed.
+    /// Tells whether the role is running, or was killed since the node booted and has left addresses or
+    /// routes behind.
     fn has_left(&self) -> bool {
         Record::read(&self.dir).is_some_and(|r| r.boot_id == boot_id())
     }
 
-    /// The addresses that the last role has recorded, for a role that was killed.
+    /// Returns the addresses in the record of the last role. They are needed if that role was killed.
     fn left_addresses(&self) -> Vec<IpAddr> {
         let recorded = std::fs::read(self.dir.join(ADDRESSES)).unwrap_or_default();
         serde_json::from_slice(&recorded).unwrap_or_default()
     }
 
-    /// Removes the recorded table, so that the next role that starts serves nothing.
+    /// Removes the recorded table, so that the next process of the role serves nothing at its start.
     fn forget_table(&self) {
         let _ = std::fs::remove_file(self.dir.join(TABLE));
     }
 
-    /// Closes the connection to the role, so that the next request goes to whichever role runs then.
+    /// Closes the connection to the role. The next request connects to the process that is running then.
     fn hang_up(&mut self) {
         self.stream = None;
     }
@@ -143,14 +147,14 @@ impl ProxyRole {
                 }
                 Err(_) if Record::running(&self.dir).is_none() => self.start()?,
                 Err(e) if Moment::now() >= limit => return Err(e),
-                // It is starting, or makes its directory anew.
+                // The process is starting, or makes its directory again.
                 Err(_) => std::thread::sleep(PAUSE),
             }
         }
     }
 
-    /// Replaces a role that runs another program than `program`: a new process takes over its work. Does nothing if no role
-    /// runs, or if the role runs the same program.
+    /// Replaces the process of a role that runs another program than `program`. A new process takes over its
+    /// work. Does nothing if no role is running, or if the role runs the same program.
     ///
     /// # Errors
     /// Returns [`RenewalError`] if the old process stays.
@@ -177,7 +181,7 @@ impl ProxyRole {
         Ok(Renewal::TakenOver { old, new })
     }
 
-    /// Starts the role and waits until it listens.
+    /// Starts the process of the role and waits until it listens.
     fn start(&mut self) -> io::Result<()> {
         if self.has_left() {
             log::warn!(
@@ -187,8 +191,8 @@ impl ProxyRole {
         self.spawn(&[])
     }
 
-    /// Starts the program and waits until it serves. The arguments `more` follow the directory. The program's stderr goes to
-    /// a file in that directory.
+    /// Starts the program and waits until it listens. The arguments `more` follow the directory. The
+    /// program's stderr goes to a file in that directory.
     fn spawn(&mut self, more: &[&OsStr]) -> io::Result<()> {
         self.reap();
         let mut make = DirBuilder::new();
@@ -197,7 +201,7 @@ impl ProxyRole {
             &self.dir.join(ORDERS),
             &[&serde_json::to_vec(&self.orders)?],
         )?;
-        // One that still runs writes to the file it has.
+        // An older process that is still running keeps writing to its own file.
         let stderr = self.dir.join("stderr");
         let _ = std::fs::remove_file(&stderr);
         let stderr = File::create(stderr)?;
@@ -211,7 +215,7 @@ impl ProxyRole {
             .spawn()?;
         let said = child.stdout.take().map_or(Ok(String::new()), first_line);
         if said.is_err() {
-            // It would be in the way of the next one.
+            // A process that hangs would obstruct the next process.
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -235,55 +239,56 @@ impl ProxyRole {
     }
 }
 
-/// The outcome of bringing a role up to date at the start of the daemon.
+/// The outcome of the check, at the start of the daemon, whether the role runs the daemon's program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Renewal {
-    /// No role runs, or the role runs the same program.
+    /// No role is running, or the role runs the same program.
     Needless,
-    /// A new process serves.
+    /// A new process has taken over from the old process.
     TakenOver {
-        /// The process that goes on with its connections.
+        /// The pid of the old process, which continues with its connections.
         old: i32,
-        /// The process that takes clients now.
+        /// The pid of the new process, which accepts new clients.
         new: i32,
     },
 }
 
-/// A reason for which the old process of a role stays at work.
+/// A reason why the old process of a role continues.
 #[derive(Debug, thiserror::Error)]
 pub enum RenewalError {
-    /// Nobody can tell whether the process runs another program.
+    /// The program that the process runs cannot be compared with the daemon's.
     #[error("cannot tell which program process {old} runs: {cause}")]
     Program {
-        /// The process of the role.
+        /// The pid of the role's process.
         old: i32,
-        /// The error of the comparison.
+        /// The error from the comparison.
         #[source]
         cause: io::Error,
     },
-    /// The process is of a version that knows no hand-over.
+    /// The process is too old to hand over its work.
     #[error(
         "process {old} is of podprobe {version}, which cannot hand its work over; to have it replaced, end it with `kill -9 {old}` \
          when its connections may break"
     )]
     TooOld {
-        /// The process of the role.
+        /// The pid of the role's process.
         old: i32,
-        /// The version of podprobe that the process is of.
+        /// The version of podprobe that the process runs.
         version: String,
     },
-    /// The new process does not start, or does not get the work.
+    /// The new process does not start, or cannot take over the work.
     #[error("process {old} cannot hand its work over: {cause}")]
     HandOver {
-        /// The process of the role.
+        /// The pid of the role's old process.
         old: i32,
-        /// The error of the start.
+        /// The error from starting the new process.
         #[source]
         cause: io::Error,
     },
 }
 
-/// Ends the role of a directory: waits `limit` for it to end, then kills it with the connections that it still has.
+/// Waits until the role of a directory has ended, for at most `limit`. Then kills it, together with its
+/// remaining connections.
 pub fn end(dir: &Path, limit: Duration) {
     let Some(Ok(Some(process))) = Record::running(dir).map(|r| r.process.open()) else {
         return;
@@ -302,7 +307,8 @@ fn frame(request: &Request) -> Result<Vec<u8>, RoleError> {
     Ok([&(body.len() as u32).to_be_bytes()[..], &body].concat())
 }
 
-/// Reads the line with which a new role says that it has started, or why not. Waits for at most `LIMIT`.
+/// Reads the line in which a new role reports that it has started, or why it has not. Waits for at most
+/// `LIMIT`.
 fn first_line(stdout: std::process::ChildStdout) -> io::Result<String> {
     let timeout = PollTimeout::try_from(LIMIT).unwrap_or(PollTimeout::MAX);
     let mut polled = [PollFd::new(stdout.as_fd(), PollFlags::POLLIN)];
@@ -311,7 +317,7 @@ fn first_line(stdout: std::process::ChildStdout) -> io::Result<String> {
         return Err(io::Error::new(io::ErrorKind::TimedOut, text));
     }
     let mut line = String::new();
-    // It writes the line at once, or ends.
+    // The role writes the whole line at once, or ends. So this read does not block.
     BufReader::new(stdout.take(64 * 1024)).read_line(&mut line)?;
     Ok(line)
 }
@@ -322,12 +328,12 @@ pub struct UserspaceProxy {
     options: Options,
     names: Option<Names>,
     version: u64,
-    /// The configuration that the role was given last, if it took it.
+    /// The configuration that was sent last, if the role accepted it.
     sent: Option<Sent>,
     last: Answer,
-    /// The counters of names, as the role reported them last.
+    /// The counters of names, as the role last reported them.
     counters: Option<Counters>,
-    /// True if the role is known to answer names. A role of an earlier podprobe does not.
+    /// True if the role is known to answer names. A role of an earlier podprobe cannot.
     knows_names: bool,
     /// True once this daemon has checked which program the role runs.
     is_current: bool,
@@ -340,7 +346,7 @@ struct Sent {
 }
 
 impl UserspaceProxy {
-    /// A data path through this role, with these options.
+    /// Makes a data path that uses this role, with these options.
     pub fn new(role: ProxyRole, options: Options) -> Self {
         let mut proxy = Self {
             role,
@@ -353,7 +359,7 @@ impl UserspaceProxy {
             knows_names: false,
             is_current: false,
         };
-        // One that runs already says which addresses are its own.
+        // A role that is already running reports which addresses it has added.
         if proxy.role.runs() {
             let _ = proxy.metrics();
         } else if proxy.role.has_left() {
@@ -362,17 +368,17 @@ impl UserspaceProxy {
         proxy
     }
 
-    /// Sets the options. They count from the next table on.
+    /// Sets the options. They apply from the next table on.
     pub fn set_options(&mut self, options: Options) {
         self.options = options;
     }
 
-    /// True if names are to be answered.
+    /// Tells whether names are to be answered.
     pub fn has_names(&self) -> bool {
         self.names.is_some()
     }
 
-    /// The addresses that the role could not bind when it was asked last.
+    /// Returns the addresses that the role could not bind, from its last answer.
     pub fn not_bound(&self) -> &[NotBound] {
         &self.last.failed
     }
@@ -390,8 +396,8 @@ impl UserspaceProxy {
         metrics.ok_or(RoleError::NoMetrics)
     }
 
-    /// Tells whether the role still works by this table and the present names and options. Asks only for the version that
-    /// the role has applied, so that a large table is not sent every time.
+    /// Tells whether the role still uses this table with the present names and options. Asks the role only
+    /// for its version, so that a large table is not sent each time.
     fn is_up_to_date(&mut self, table: &ServiceTable) -> Result<bool, RoleError> {
         let same = |sent: &Sent| {
             sent.options == self.options && sent.table == *table && sent.names == self.names
@@ -403,8 +409,8 @@ impl UserspaceProxy {
         Ok(self.last.applied == Some(self.version))
     }
 
-    /// Retires a role of an earlier podprobe if names are to be answered, because it would ignore them. The old role goes on
-    /// with its connections, and another one starts.
+    /// Retires a role of an earlier podprobe if names are to be answered, because that role would ignore
+    /// them. The old role continues with its connections, and the next request starts a new one.
     fn replace_an_older_role(&mut self) -> Result<(), ProxyError> {
         if self.names.is_none() || self.knows_names || !self.role.runs() {
             return Ok(());
@@ -412,13 +418,14 @@ impl UserspaceProxy {
         self.metrics()?;
         if !self.knows_names {
             self.remove()?;
-            // What starts now is this program.
+            // The next role runs this program, which can answer names.
             self.knows_names = true;
         }
         Ok(())
     }
 
-    /// Upgrades the role with the daemon. Tries only once in the life of a daemon, even if that fails.
+    /// Upgrades the role to the daemon's program. Tries only once in the life of a daemon, even if that
+    /// fails.
     fn bring_role_up_to_date(&mut self) {
         if std::mem::replace(&mut self.is_current, true) {
             return;
@@ -499,8 +506,8 @@ impl DataPath for UserspaceProxy {
         self.last.addresses.iter().copied().collect()
     }
 
-    /// Retires the role, which ends with its last connection. If the role was killed, a new one starts and takes back what
-    /// the old one has left.
+    /// Retires the role, which ends with its last connection. If the role was killed, a new one starts and
+    /// removes what the old one has left behind.
     fn remove(&mut self) -> Result<bool, ProxyError> {
         self.sent = None;
         self.counters = None;

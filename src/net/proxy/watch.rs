@@ -1,7 +1,8 @@
-//! The thread `proxy`: what changes of pods and services comes into force.
+//! The thread `proxy`: brings changes of pods and services into force.
 //!
-//! Invariants: it reads, and changes nothing but the data path and the record of what was allocated. Before every source
-//! has spoken, and the pods have statuses, it programs nothing, so that what an earlier daemon programmed goes on.
+//! Invariants: the thread only reads, and changes nothing except the data path and the record of allocations.
+//! It programs nothing until every source has delivered and the pods have statuses. So what an earlier daemon
+//! programmed stays in force until then.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io;
@@ -37,49 +38,50 @@ use crate::net::services::names::Names;
 use crate::net::services::pod_facts::PodFacts;
 use crate::net::services::table::{Backends, ServiceTable};
 
-/// How often the thread checks that nobody else has changed what it programmed.
+/// The time between two checks that nobody else has changed what the thread programmed.
 const INTERVAL: Duration = Duration::from_secs(10);
-/// The longest time that services wait at the start for a source that has not spoken, or for a pod without a status.
+/// The longest time for which services wait at the start, for a source that has not delivered yet or for a
+/// pod without a status.
 pub const FIRST_WAIT: Duration = Duration::from_secs(10);
-/// The time between two looks while the thread does not yet know all that an earlier daemon knew.
+/// The time between two looks while the thread does not yet know everything that an earlier daemon knew.
 const FIRST_LOOK: Duration = Duration::from_millis(10);
 const STACK: usize = 512 << 10;
 /// The aspects of a pod that change services: its status (readiness and address) and its spec (labels and ports).
 const ASPECTS: [Aspect; 2] = [Aspect::Status, Aspect::Spec];
 
-/// The state of this node's pods and objects, as the thread reads it.
+/// The pods and objects of this node, as the thread reads them.
 pub trait NodeState: Send {
-    /// The UIDs of the pods that should run.
+    /// Returns the UIDs of the pods that should run.
     fn wanted(&self) -> HashSet<PodUid>;
-    /// The pod with this UID, if it should run.
+    /// Returns the pod with this UID, if it should run.
     fn pod(&self, uid: &PodUid) -> Option<Arc<Pod>>;
-    /// The status of a pod, also of one that ends.
+    /// Returns the status of a pod, also of a pod that is terminating.
     fn status(&self, uid: &PodUid) -> Option<Arc<PodStatus>>;
-    /// Services and slices, of one moment.
+    /// Returns the services and slices at one moment.
     fn services(&self) -> ServiceObjects;
-    /// Tells whether every source of pods and objects has spoken.
+    /// Tells whether every source of pods and objects has delivered.
     fn has_all(&self) -> bool;
-    /// Tells whether the statuses of an earlier daemon are there.
+    /// Tells whether the statuses of an earlier daemon have been read.
     fn has_statuses(&self) -> bool;
-    /// The network namespace of a pod's sandbox, if it has one now.
+    /// Returns the path of the network namespace of a pod's sandbox, if the pod has one now.
     fn network_namespace(&self, uid: &PodUid) -> Option<PathBuf>;
-    /// True if pods get addresses of their own.
+    /// Tells whether pods get addresses of their own.
     fn has_network(&self) -> bool;
 }
 
 /// The parts that the thread `proxy` works with.
 pub struct Deps {
-    /// Pods, statuses and objects.
+    /// The source of pods, statuses and objects.
     pub node: Box<dyn NodeState>,
     /// The feed of changes to pods. A change of objects wakes its readers, too.
     pub feed: Arc<ChangeFeed>,
     /// The data path that sends clients to endpoints.
     pub path: Box<dyn DataPath + Send>,
-    /// The place where the other threads read the result.
+    /// The place where other threads read the results.
     pub published: Published,
-    /// The order to remove everything that was programmed, and the answer to it.
+    /// The order to remove everything that was programmed, and the confirmation.
     pub removal: Arc<Removal>,
-    /// The record of what was allocated.
+    /// The path of the record of allocations.
     pub record: PathBuf,
     /// The settings of services.
     pub settings: ServiceSettings,
@@ -88,19 +90,19 @@ pub struct Deps {
 /// The settings of services, from the configuration.
 #[derive(Clone, Debug, Default)]
 pub struct ServiceSettings {
-    /// `nodeName`.
+    /// The value of `nodeName`.
     pub node_name: String,
     /// The ports on which podprobe itself listens.
     pub own_ports: Vec<OwnPort>,
-    /// `podCIDR`.
+    /// The ranges in `podCIDR`.
     pub pod_cidrs: Vec<Cidr>,
-    /// `serviceCIDR`.
+    /// The ranges in `serviceCIDR`.
     pub service_cidrs: Vec<Cidr>,
     /// The settings of names, or `None` if podprobe answers no names.
     pub names: Option<NameSettings>,
 }
 
-/// The order to take back what was programmed; nothing is programmed afterwards.
+/// The order to remove everything that was programmed. Nothing is programmed afterwards.
 #[derive(Debug, Default)]
 pub struct Removal {
     wanted: AtomicBool,
@@ -108,22 +110,22 @@ pub struct Removal {
 }
 
 impl Removal {
-    /// Gives the order; the thread follows when the feed is woken.
+    /// Gives the order. The thread follows it when the feed is woken.
     pub fn order(&self) {
         self.wanted.store(true, Ordering::SeqCst);
     }
 
-    /// True once the thread has followed the order, as far as the kernel let it.
+    /// Tells whether the thread has followed the order, as far as the kernel allowed.
     pub fn is_done(&self) -> bool {
         self.done.load(Ordering::SeqCst)
     }
 }
 
-/// Starts the thread `proxy`. The thread ends when `stop` closes and the feed is woken, after a last turn. In that turn the
-/// process that answers names ends with the last pod that asks for names.
+/// Starts the thread `proxy`. The thread ends when `stop` closes and the feed is woken, after a last turn. In
+/// that turn the process that answers names ends if no pod is left that queries names.
 ///
 /// # Errors
-/// Returns the error of the node if it gives no thread.
+/// Returns an error if the thread cannot be started.
 pub fn spawn(deps: Deps, stop: Receiver<()>, roster: &Roster) -> io::Result<JoinHandle<()>> {
     deps.published.health.set_mode(deps.path.name());
     let mut watch = Watch::new(deps);
@@ -138,7 +140,8 @@ pub fn spawn(deps: Deps, stop: Receiver<()>, roster: &Roster) -> io::Result<Join
         if !is_stopped() {
             watch.wait(pulse);
         }
-        // In this order, so that what changed before the stop comes into force.
+        // The stop is checked before the turn, so that this last turn includes every change made before the
+        // stop.
         let is_last = is_stopped();
         watch.turn(is_last);
         match is_last {
@@ -151,7 +154,7 @@ pub fn spawn(deps: Deps, stop: Receiver<()>, roster: &Roster) -> io::Result<Join
 struct Watch {
     deps: Deps,
     began: Moment,
-    /// The version of the feed up to which pods were read.
+    /// The version of the feed up to which changes of pods have been read.
     seen: u64,
     pods: HashMap<PodUid, (Arc<Pod>, Arc<PodFacts>)>,
     /// The allocations for services.
@@ -162,25 +165,25 @@ struct Watch {
     applied_names: Option<Names>,
     names_pace: Pace,
     versions: Versions,
-    /// The time of the next look, even if nothing changes.
+    /// The time of the next look, even if nothing has changed.
     next_look: Moment,
-    /// The time when the gathered changes come into force.
+    /// The time when gathered changes come into force.
     due: Option<Moment>,
     failed: String,
     listening: Listening,
-    /// The findings that the log has.
+    /// The findings that are in the log already.
     said: BTreeSet<String>,
-    /// The last warning of the data path, as the log has it.
+    /// The last warning of the data path, which is in the log already.
     warned: Option<String>,
-    /// The end of the rest after a turn; changes gather until then.
+    /// The end of the rest after a turn. Changes are gathered until then.
     rests_until: Moment,
 }
 
-/// The rest after a turn, as a multiple of the time that the turn took. Each turn reads all pods and services. Without a
-/// rest, each of many pods that change would have a turn of its own, and the time for all turns would grow with the square
-/// of the number of pods.
+/// The length of the rest after a turn, as a multiple of the turn's own duration. Each turn reads all pods
+/// and services. If many pods change, each would have its own turn without a rest, and the total time would
+/// grow with the square of the number of pods.
 const REST: u32 = 3;
-/// The longest rest after a turn. A client that waits for a table waits for this rest, too.
+/// The longest rest after a turn. A change can wait this long before the thread handles it.
 const LONGEST_REST: Duration = Duration::from_millis(200);
 
 impl Watch {
@@ -207,8 +210,8 @@ impl Watch {
         }
     }
 
-    /// Sleeps until the rest after the last turn is over, so that one turn handles all changes that come meanwhile. Does not
-    /// sleep if a removal was ordered.
+    /// Sleeps until the rest after the last turn is over. So one turn handles all changes of that time. Does
+    /// not sleep if a removal was ordered.
     fn rest(&self) {
         let left = self.rests_until.since(Moment::now());
         if !left.is_zero() && !self.deps.removal.wanted.load(Ordering::SeqCst) {
@@ -216,7 +219,8 @@ impl Watch {
         }
     }
 
-    /// Forgets what was read and applied, so that the next turn reads everything and brings it into force as a whole.
+    /// Forgets everything that was read and applied, so that the next turn reads and programs everything
+    /// anew.
     fn doubt(&mut self) {
         self.seen = 0;
         self.pods.clear();
@@ -224,7 +228,7 @@ impl Watch {
         (self.due, self.next_look) = (None, Moment::now());
     }
 
-    /// Waits for a change, or for the time of the next look or of the gathered changes.
+    /// Waits for a change, or for the time of the next look or of gathered changes.
     fn wait(&self, pulse: &Pulse) {
         let next = self
             .due
@@ -237,7 +241,7 @@ impl Watch {
         });
     }
 
-    /// Brings the data path up to date. The last turn applies what was gathered at once.
+    /// Brings the data path up to date. If `is_last` is true, gathered changes are applied at once.
     fn turn(&mut self, is_last: bool) {
         if self.deps.removal.wanted.load(Ordering::SeqCst) {
             return self.remove();
@@ -249,7 +253,7 @@ impl Watch {
     }
 
     fn look(&mut self, now: Moment, is_last: bool) {
-        // Before the pods are read: they may be handed over in between.
+        // This must come before the pods are read, because a source may deliver pods in between.
         let is_complete = self.is_complete(now);
         let (changes, version) = self.deps.feed.since(self.seen);
         self.seen = version;
@@ -315,16 +319,16 @@ impl Watch {
         step
     }
 
-    /// Tells the gate that the data path is current up to this version of the feed.
+    /// Records at the gate that the data path is current up to this version of the feed.
     fn pass(&self, version: u64) {
         let leads = self.applied_names.as_ref().is_some_and(Names::lead_to_pods);
         let sends = self.applied.as_ref().is_some_and(has_traffic);
         self.deps.published.gate.pass(version, leads || sends);
     }
 
-    /// Tells whether the thread knows enough to program its first table: every source has spoken, and either the statuses of
-    /// an earlier daemon are there or each pod that should run has a status. A source that does not answer delays the
-    /// services of the others by `FIRST_WAIT` at most.
+    /// Tells whether the thread knows enough to program its first table. Every source must have delivered. In
+    /// addition, the statuses of an earlier daemon must be there, or each pod that should run must have a
+    /// status. A source that does not answer delays all services by at most `FIRST_WAIT`.
     fn is_complete(&self, now: Moment) -> bool {
         if self.applied.is_some() || now.since(self.began) > FIRST_WAIT {
             return true;
@@ -335,7 +339,7 @@ impl Watch {
         node.has_all() && (node.has_statuses() || are_known())
     }
 
-    /// Reads the facts of the pods that have changed, or of all pods if `changes` is `None`.
+    /// Reads the facts of the changed pods, or of all pods if `changes` is `None`.
     fn read_pods(&mut self, changes: Option<&Changes>) {
         let uids: BTreeSet<PodUid> = match changes {
             Some(changes) => changes.pods.keys().cloned().collect(),
@@ -352,8 +356,8 @@ impl Watch {
         }
     }
 
-    /// The facts of a pod, or `None` if it has no status or was never read. A pod that should no longer run counts as
-    /// terminating until its status is gone.
+    /// Returns the facts of a pod, or `None` if it has no status or was never read. A pod that should no
+    /// longer run counts as terminating until its status is gone.
     fn facts(&self, uid: &PodUid) -> Option<(Arc<Pod>, Arc<PodFacts>)> {
         let node = &self.deps.node;
         let status = node.status(uid)?;
@@ -366,14 +370,14 @@ impl Watch {
         let is_unknown = matches!(namespace, Some(None));
         let mut facts = PodFacts::of(&pod, &status, terminating, namespace.flatten());
         if is_unknown {
-            // Its sandbox is gone, and the address would be the node's.
+            // The pod's sandbox is gone, and its loopback address would now be the node's.
             facts.addresses.clear();
         }
         Some((pod, Arc::new(facts)))
     }
 
-    /// Returns services and slices, and the addresses and ports of each service. From then on containers get environment
-    /// variables for these services.
+    /// Returns the services and slices, and the assigned addresses and ports of each service. From then on,
+    /// containers get environment variables for these services.
     fn assign(&mut self) -> (ServiceObjects, BTreeMap<ObjectKey, Assigned>) {
         let objects = self.deps.node.services();
         let assignment = allocate(
@@ -382,7 +386,8 @@ impl Watch {
             self.record.allocations(),
             Time::now(),
         );
-        // What a source that has not spoken yet had keeps its addresses.
+        // The record is not changed before every source has delivered, so that services of a late source keep
+        // their addresses.
         if self.deps.node.has_all() {
             self.record.set(assignment.record);
         }
@@ -440,7 +445,8 @@ impl Watch {
         }
     }
 
-    /// The names to serve, if there is a service or a pod that asks for names, with the finding about a loop of resolvers.
+    /// Returns the names to serve, and the finding about a loop of resolvers. Returns None if there is no
+    /// service and no pod that queries names.
     fn names(&self, inputs: &Inputs<'_>) -> Option<(Names, Option<String>)> {
         let settings = self.deps.settings.names.as_ref()?;
         let has_network = self.deps.node.has_network();
@@ -457,7 +463,7 @@ impl Watch {
         Some((node.names(inputs)?, node.loop_finding()))
     }
 
-    /// The families of the pods' addresses, primary first.
+    /// Returns the address families of pods, primary first.
     fn families(&self) -> Vec<IpFamily> {
         let ranges = self.deps.settings.pod_cidrs.iter();
         ranges.map(|r| IpFamily::of(r.network)).collect()
@@ -466,7 +472,7 @@ impl Watch {
     fn apply(&mut self, services: &Services, version: u64, now: Moment) {
         let table = &services.built.table;
         self.next_look = now + INTERVAL;
-        // A node without services and names has no tables of ours, and no process.
+        // A node without services and names has no tables and no process of podprobe.
         let has_names = services.names.is_some() || self.applied_names.is_some();
         if !has_names && is_empty(table) && self.applied.as_ref().is_some_and(is_empty) {
             self.applied = Some(table.clone());
@@ -503,7 +509,7 @@ impl Watch {
         }
     }
 
-    /// Applies changed names and leaves services as they are. The next look tries again what fails.
+    /// Applies changed names, without a change to services. If that fails, the next look tries again.
     fn apply_names(&mut self, names: Option<&Names>) {
         self.deps.path.set_names(names.cloned());
         self.applied_names = names.cloned();
@@ -527,8 +533,9 @@ impl Watch {
         self.deps.feed.wake();
     }
 
-    /// Logs the ports of the table on which a process of the node listens, where the packet filter is the data path: it
-    /// takes clients away from that process. Another data path cannot listen on such a port and says so itself.
+    /// Logs the node ports in the table on which a process of the node listens. This is done only for the
+    /// packet filter, which takes the clients away from that process. Another data path cannot listen on such
+    /// a port and reports that itself.
     fn say_of_ports(&mut self, table: &ServiceTable) {
         if self.deps.path.name() != "nftables" {
             return;
@@ -546,7 +553,7 @@ impl Watch {
         self.warned = text;
     }
 
-    /// Logs each problem of services and names once, and again if it was gone meanwhile.
+    /// Logs each problem of services and names once, and again if it had disappeared in between.
     fn say(&mut self, services: &Services) {
         let refused = services.assigned.iter().flat_map(|(key, assigned)| {
             let problems = assigned.problems.iter();
@@ -562,7 +569,7 @@ impl Watch {
     }
 }
 
-/// The table for the log: `default/web:http to 10.244.0.2:80 10.244.0.3:80`.
+/// Returns a text of the table for the log, such as `default/web:http to 10.244.0.2:80 10.244.0.3:80`.
 fn summary(table: &ServiceTable) -> String {
     let backends = |b: &Backends| match b {
         Backends::Some(all) => all.iter().map(|b| format!(" {}", b.address)).collect(),

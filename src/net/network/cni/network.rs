@@ -34,8 +34,8 @@ pub struct CniNetwork {
     pub(super) cache: Cache,
     pub(super) versions: Memory,
     pub(super) cancel: Cancel,
-    /// A lock that GC holds for writing, because no ADD and no DEL may run at the same time (cni-plugins
-    /// 5.2).
+    /// A lock that GC holds for writing, because no ADD and no DEL may run at the same time
+    /// (cni-plugins 5.2).
     pub(super) collecting: RwLock<()>,
 }
 

@@ -1,7 +1,7 @@
-//! The answers of the health servers: kube-proxy's paths, codes, headers and bodies (services 8).
+//! The answers of the health servers, with kube-proxy's paths, codes, headers and bodies (services 8).
 //!
-//! Invariants: pure. Whatever bytes come, there is an answer or a request for more, and never more than [`MAX_HEAD`] bytes
-//! are kept.
+//! Invariants: pure. Any bytes from a client lead to an answer or to a wait for more bytes. At most
+//! [`MAX_HEAD`] bytes are kept.
 
 use std::fmt::Write;
 use std::net::SocketAddr;
@@ -10,16 +10,16 @@ use std::time::SystemTime;
 use super::state::HealthState;
 use crate::base::clock::{Moment, Time};
 
-/// The longest head of a request; load balancers send a few hundred bytes.
+/// The greatest size of the head of a request, in bytes. Load balancers send a few hundred bytes.
 pub const MAX_HEAD: usize = 4096;
 const MAX_HEADERS: usize = 64;
 
-/// The thing whose health is asked for.
+/// The subject of a health check.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Asked {
-    /// The data path, on `healthzBindAddress`.
+    /// The data path, checked at `healthzBindAddress`.
     Proxy,
-    /// The node for a service, on its `healthCheckNodePort`.
+    /// A service on this node, checked at its `healthCheckNodePort`.
     Service {
         /// The namespace of the service.
         namespace: String,
@@ -29,7 +29,8 @@ pub enum Asked {
 }
 
 impl Asked {
-    /// Returns the field that says where the question is asked, with the value `at`, for texts.
+    /// Returns the name of the field that sets the address of this health check, with the value `at`, for
+    /// texts.
     pub fn field(&self, at: SocketAddr) -> String {
         match self {
             Self::Proxy => format!("healthzBindAddress {at}"),
@@ -41,7 +42,7 @@ impl Asked {
     }
 }
 
-/// A question that is complete.
+/// A complete request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Question {
     /// A request for a path.
@@ -51,31 +52,32 @@ pub enum Question {
         /// True for `HEAD`: the answer has no body.
         head_only: bool,
     },
-    /// A request that is not valid http, or is too long. The number is the code of the answer.
+    /// A request that is not valid HTTP, or is too long. The number is the status code of the answer.
     Bad(u16),
 }
 
-/// An answer, to be counted and sent.
+/// An answer that is to be counted and sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// The code, for example `200`.
+    /// The HTTP status code, for example `200`.
     pub code: u16,
-    /// The path of the proxy that was asked, if it has a counter.
+    /// The path of the proxy's health check, if that path has a counter.
     pub counted: Option<Counted>,
-    /// The whole answer as it is sent.
+    /// The complete answer as it is sent, with status line and headers.
     pub bytes: Vec<u8>,
 }
 
-/// A path with a counter of its own.
+/// A path that has its own counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Counted {
-    /// `/healthz`.
+    /// The path `/healthz`.
     Healthz,
-    /// `/livez`.
+    /// The path `/livez`.
     Livez,
 }
 
-/// Parses the question once its head is complete, or is too long. `from` is how much of the head was looked at before.
+/// Parses the request when its head is complete or too long, else returns None. `from` is the number of bytes
+/// that an earlier call has already searched.
 pub fn question(head: &[u8], from: usize) -> Option<Question> {
     let begin = from.saturating_sub(3);
     let ends = |tail: &[u8]| tail.starts_with(b"\r\n\r\n") || tail.starts_with(b"\n\n");
@@ -97,7 +99,7 @@ pub fn question(head: &[u8], from: usize) -> Option<Question> {
     })
 }
 
-/// The path of a request's target: `/a` for `/a?b` and for `http://host/a`.
+/// Returns the path in the target of a request: `/a` for `/a?b` and for `http://host/a`.
 fn path_of(target: &str) -> &str {
     let target = target.split(['?', '#']).next().unwrap_or_default();
     match target.split_once("://") {
@@ -106,7 +108,7 @@ fn path_of(target: &str) -> &str {
     }
 }
 
-/// Answers a question.
+/// Returns the answer to a request.
 pub fn answer(
     asked: &Asked,
     question: &Question,
@@ -142,7 +144,7 @@ fn of_proxy(
         false => state.updated(),
     };
     let (updated, current) = (Time::go(updated), Time::go(Some(wall)));
-    // No node object says that the node is to be deleted.
+    // There are no node objects, so no node is ever marked for deletion.
     let eligible = match counted {
         Counted::Healthz => r#", "nodeEligible": true"#,
         Counted::Livez => "",
@@ -364,7 +366,7 @@ mod tests {
         }
     }
 
-    /// Whatever comes is answered, or more is waited for.
+    /// Any input leads to an answer or to a wait for more input.
     #[test]
     fn no_bytes_make_it_panic() {
         let mut seed = 1_u32;

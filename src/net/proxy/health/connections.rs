@@ -1,7 +1,7 @@
-//! The connections of the health servers: each has one question, one answer and an end.
+//! The connections of the health servers. Each connection has one request and one answer, and then ends.
 //!
-//! Invariants: nothing blocks. There are at most [`MAX`], each lives at most [`LIMIT`] and keeps at most
-//! [`MAX_HEAD`] bytes of what its client sends.
+//! Invariants: no call blocks. There are at most [`MAX`] connections. Each lives for at most [`LIMIT`] and
+//! keeps at most [`MAX_HEAD`] bytes of what its client sends.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -14,13 +14,13 @@ use super::Health;
 use super::answer::{Asked, MAX_HEAD, question};
 use crate::base::clock::Moment;
 
-/// The highest number of connections. One more takes the place of the oldest, so that clients that hold their places keep
-/// nobody out.
+/// The largest number of connections. A further connection replaces the oldest, so that idle clients do not
+/// block others.
 pub(super) const MAX: usize = 64;
-/// The longest time for question and answer together.
+/// The longest time for request and answer together.
 const LIMIT: Duration = Duration::from_secs(5);
-/// The most bytes that a client may send after the answer, for example a body. They are read and discarded, because unread
-/// bytes would cause a reset that could overtake the answer.
+/// The largest number of bytes that a client may send after the answer, for example as a body. They are read
+/// and discarded, because unread bytes would cause a reset that could overtake the answer.
 const MAX_LEFT: usize = 64 << 10;
 
 /// The connection of a client.
@@ -32,21 +32,21 @@ pub(super) struct Connection {
 }
 
 enum Step {
-    /// Reading the question; the bytes are its head so far.
+    /// The request is being read. The bytes are its head so far.
     Reads(Vec<u8>),
-    /// Writing the answer; the number says how much of it is sent.
+    /// The answer is being written. The number says how many of its bytes are sent.
     Writes(Vec<u8>, usize),
-    /// Draining what the client sends after the answer; the number says how much has come.
+    /// Bytes that the client sends after the answer are being discarded. The number says how many have come.
     Drains(usize),
 }
 
-/// The outcome of a step.
+/// The outcome of a step of a connection.
 enum Then {
-    /// There is more to do at once.
+    /// The connection continues with this step at once.
     Next(Step),
-    /// The client must act first.
+    /// The connection waits for the client.
     Waits,
-    /// The connection is over.
+    /// The connection has ended.
     Over,
 }
 
@@ -72,12 +72,12 @@ impl Connection {
         }
     }
 
-    /// The time when the connection ends.
+    /// Returns the time when the connection is closed.
     pub(super) fn until(&self) -> Moment {
         self.until
     }
 
-    /// Advances as far as it can without waiting. Returns false if the connection is over.
+    /// Advances the connection as far as possible without waiting. Returns false if the connection has ended.
     pub(super) fn advance(&mut self, health: &Health, now: Moment) -> bool {
         loop {
             let then = match &mut self.step {

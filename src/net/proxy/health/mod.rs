@@ -1,6 +1,8 @@
-//! Health checks: of the data path on `healthzBindAddress`, and of services on their `healthCheckNodePort` (services 8).
+//! Health checks of the data path at `healthzBindAddress`, and of services at their `healthCheckNodePort`
+//! (services 8).
 //!
-//! Invariants: whoever writes never waits for the thread that answers, and no client makes anybody wait.
+//! Invariants: the thread that records the health never waits for the thread that answers. No client makes a
+//! thread wait.
 
 pub mod answer;
 mod connections;
@@ -27,7 +29,8 @@ use crate::base::clock::Moment;
 use crate::base::locks::Locked;
 use crate::net::services::build::HealthCheck;
 
-/// The health that the thread `proxy` writes and the thread `proxy-health` answers with.
+/// The health of the data path. The thread `proxy` records it, and the thread `proxy-health` answers clients
+/// with it.
 #[derive(Debug)]
 pub struct Health {
     inner: Mutex<Inner>,
@@ -38,9 +41,9 @@ pub struct Health {
 #[derive(Debug)]
 struct Inner {
     state: HealthState,
-    /// The numbers of answers, by path and code.
+    /// The number of answers, by path and status code.
     answers: BTreeMap<(Counted, u16), u64>,
-    /// The ports on which no client can be answered, each with the reason.
+    /// The health checks for which podprobe cannot listen, each with the reason.
     failed: BTreeMap<Asked, String>,
 }
 
@@ -48,7 +51,7 @@ impl Health {
     /// Makes the health of a data path that has done nothing yet.
     ///
     /// # Errors
-    /// Returns the error of the node if there are no descriptors left.
+    /// Returns an error if no descriptors are left.
     pub fn new() -> io::Result<Self> {
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         Ok(Self {
@@ -62,13 +65,14 @@ impl Health {
         })
     }
 
-    /// Sets the name of the data path that will be looked at.
+    /// Sets the name of the data path whose health is recorded.
     pub fn set_mode(&self, mode: &'static str) {
         self.lock().state.set_mode(mode);
     }
 
-    /// Records that the data path `mode` was looked at. `checks` are the health checks of services once all there is to do
-    /// is in force, and `None` before that: a load balancer must not send clients earlier.
+    /// Records that the thread has looked at the data path `mode`. `checks` are the health checks of
+    /// services. They are `None` until all changes are in force, because a load balancer must not send
+    /// clients earlier.
     pub fn look(&self, now: Moment, mode: &'static str, checks: Option<&[HealthCheck]>) {
         let mut inner = self.lock();
         inner.state.look(now, SystemTime::now(), checks.is_some());
@@ -80,7 +84,7 @@ impl Health {
         }
     }
 
-    /// The reason why the health of a service cannot be asked for, or `None` if it can.
+    /// Returns the reason why podprobe cannot listen for the health check of a service, or `None` if it can.
     pub fn problem(&self, namespace: &str, name: &str) -> Option<String> {
         let asked = Asked::Service {
             namespace: namespace.into(),
@@ -89,18 +93,18 @@ impl Health {
         self.lock().failed.get(&asked).cloned()
     }
 
-    /// The numbers of answers to requests for paths of the proxy, by path and code.
+    /// Returns the number of answers for each path of the proxy and each status code.
     pub fn answers(&self) -> Vec<((Counted, u16), u64)> {
         let inner = self.lock();
         inner.answers.iter().map(|(of, n)| (*of, *n)).collect()
     }
 
-    /// The name of the data path.
+    /// Returns the name of the data path.
     pub fn mode(&self) -> &'static str {
         self.lock().state.mode()
     }
 
-    /// Tells the thread to end.
+    /// Makes the thread `proxy-health` end.
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
         self.wake();
@@ -111,7 +115,7 @@ impl Health {
     }
 
     fn wake(&self) {
-        // It can be full only after 2^64 writes; it is readable then, too.
+        // The write can fail only after 2^64 writes, and then the event is readable anyway.
         let _ = self.wake.write(1);
     }
 
@@ -123,7 +127,7 @@ impl Health {
         let _ = self.wake.read();
     }
 
-    /// The questions to answer, each with the address to listen on.
+    /// Returns the health checks to serve, each with its address to listen on.
     fn wanted(&self, proxy: Option<SocketAddr>) -> BTreeMap<Asked, SocketAddr> {
         let inner = self.lock();
         let of_services = inner.state.checks().iter().map(|check| {
@@ -141,7 +145,7 @@ impl Health {
         self.lock().failed = failed.clone();
     }
 
-    /// Answers a question, counts the answer, and returns its bytes as they are sent.
+    /// Answers a request, counts the answer, and returns its bytes.
     fn answer(&self, asked: &Asked, question: &Question, now: Moment, wall: SystemTime) -> Vec<u8> {
         let mut inner = self.lock();
         let answer = answer(asked, question, &inner.state, now, wall);

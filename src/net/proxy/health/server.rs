@@ -1,6 +1,7 @@
-//! The thread `proxy-health`: listens where health is asked for, and answers.
+//! The thread `proxy-health`: listens at the addresses of health checks, and answers clients.
 //!
-//! Invariants: it waits in `poll` only. A port that is in use is said once and tried again; the others go on.
+//! Invariants: the thread waits only in `poll`. If a port is in use, that is logged once and podprobe tries
+//! again. The other ports are not affected.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
@@ -22,14 +23,14 @@ use crate::base::wire::listen::{is_of_client, listener};
 
 /// The time between two attempts to listen on a port that is in use.
 const INTERVAL: Duration = Duration::from_secs(10);
-/// The pause after a failure to accept connections for want of descriptors.
+/// The pause after accepting a connection has failed because no descriptors were left.
 const PAUSE: Duration = Duration::from_secs(1);
 const STACK: usize = 256 << 10;
 
 /// Starts the thread `proxy-health`. The thread ends after [`Health::stop`].
 ///
 /// # Errors
-/// Returns the error of the node if it gives no thread.
+/// Returns an error if the thread cannot be started.
 pub fn spawn(
     health: Arc<Health>,
     proxy: Option<SocketAddr>,
@@ -47,16 +48,16 @@ pub fn spawn(
 
 pub(super) struct Server {
     health: Arc<Health>,
-    /// `healthzBindAddress`.
+    /// The address in `healthzBindAddress`.
     proxy: Option<SocketAddr>,
     listeners: BTreeMap<Asked, (SocketAddr, TcpListener)>,
-    /// The questions for which the thread cannot listen, each with the text that the log has.
+    /// The health checks for which the thread cannot listen, each with the text that the log has.
     failed: BTreeMap<Asked, String>,
     /// The connections, oldest first.
     connections: Vec<Connection>,
-    /// The time of the next attempt to listen.
+    /// The time of the next attempt to listen on ports that were in use.
     retry: Option<Moment>,
-    /// The end of the pause in which no connection is accepted, for want of descriptors.
+    /// The end of the pause in which no connection is accepted, because no descriptors were left.
     rests: Option<Moment>,
 }
 
@@ -79,12 +80,12 @@ impl Server {
         }
     }
 
-    /// Waits for clients, and serves those that are there.
+    /// Waits for clients, and serves those that are ready.
     pub(super) fn turn(&mut self) {
         self.turn_for(Duration::MAX);
     }
 
-    /// Waits for clients, for at most `limit`, and serves those that are there.
+    /// Waits for clients, for at most `limit`, and serves those that are ready.
     pub(super) fn turn_for(&mut self, limit: Duration) {
         let now = Moment::now();
         if self.retry.is_some_and(|at| at <= now) {
@@ -102,8 +103,9 @@ impl Server {
         }
     }
 
-    /// Waits until there is something to do. Returns true if the thread was woken (the ports may have changed), the
-    /// questions for which a client calls, and the sockets of the connections that can go on.
+    /// Waits until there is something to do. Returns three values: whether the thread was woken, because the
+    /// ports may have changed; the health checks that have a new client; and the sockets of the connections
+    /// that are ready.
     fn wait(&self, now: Moment, limit: Duration) -> (bool, Vec<Asked>, BTreeSet<i32>) {
         let mut fds = vec![PollFd::new(self.health.wake_fd(), PollFlags::POLLIN)];
         let listeners: Vec<_> = match self.rests {
@@ -115,7 +117,8 @@ impl Server {
         let connections = self.connections.iter();
         fds.extend(connections.map(|c| PollFd::new(c.fd(), c.events())));
         let left = self.next().map_or(limit, |at| at.since(now).min(limit));
-        // Rounded up: poll counts in milliseconds, and waking early would only spin.
+        // The time is rounded up to milliseconds, the unit of `poll`. Waking too early would cause a busy
+        // loop.
         let left = left.saturating_add(Duration::from_micros(999));
         let left = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
         if poll(&mut fds, left).is_err() {
@@ -146,7 +149,7 @@ impl Server {
         });
     }
 
-    /// Accepts the clients that call on a port, but not more than there are places.
+    /// Accepts the waiting clients of a port, but at most [`MAX`] at once.
     fn let_in(&mut self, asked: &Asked, now: Moment) {
         for _ in 0..MAX {
             let Some((_, listener)) = self.listeners.get(asked) else {
@@ -161,7 +164,7 @@ impl Server {
                     }
                 }
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return,
-                // They are of the client that has gone.
+                // The error concerns a client that has gone already.
                 Err(e) if is_of_client(&e) => {}
                 Err(e) => {
                     log::debug!("cannot let in who asks for health: {e}");
@@ -179,7 +182,7 @@ impl Server {
         self.connections.push(connection);
     }
 
-    /// Listens on the ports where health is asked for now, and on no others.
+    /// Listens at the addresses of the current health checks, and closes all other listeners.
     fn listen(&mut self, now: Moment) {
         self.health.clear_wake();
         let wanted = self.health.wanted(self.proxy);

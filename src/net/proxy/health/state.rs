@@ -1,14 +1,15 @@
-//! The state from which kube-proxy's rule decides whether the data path of services is healthy (services 8).
+//! The state of the data path, and kube-proxy's rule that decides from it whether the data path is healthy
+//! (services 8).
 //!
-//! Invariants: pure; the clocks are arguments.
+//! Invariants: pure; the times are arguments.
 
 use std::time::{Duration, SystemTime};
 
 use crate::base::clock::Moment;
 use crate::net::services::build::HealthCheck;
 
-/// The time after which a change that is not in force makes the data path unhealthy. It is twice the time after which what
-/// failed is tried again, as in kube-proxy.
+/// The time after which a change that is not in force makes the data path unhealthy. It is twice the time
+/// between two attempts after a failure, as in kube-proxy.
 pub const LIMIT: Duration = Duration::from_secs(20);
 
 /// The facts about the data path that decide its health.
@@ -16,18 +17,18 @@ pub const LIMIT: Duration = Duration::from_secs(20);
 pub struct HealthState {
     /// The name of the data path.
     mode: &'static str,
-    /// The time since when something is not in force.
+    /// The time since when a change has been waiting to come into force; None if no change waits.
     pending: Option<Moment>,
     /// The time when the thread `proxy` last looked for changes.
     looked: Moment,
-    /// The time when the data path was last up to date, for people.
+    /// The wall-clock time when the data path was last up to date. It is shown to users.
     updated: Option<SystemTime>,
     /// The health checks of services, sorted.
     checks: Vec<HealthCheck>,
 }
 
 impl HealthState {
-    /// Makes the state of a data path that has nothing in force yet.
+    /// Makes the state of a data path for which nothing is in force yet.
     pub fn new(mode: &'static str, now: Moment) -> Self {
         Self {
             mode,
@@ -50,13 +51,13 @@ impl HealthState {
         }
     }
 
-    /// Sets the name of the data path that sends clients from now on.
+    /// Sets the name of the data path that sends clients to endpoints from now on.
     pub fn set_mode(&mut self, mode: &'static str) {
         self.mode = mode;
     }
 
-    /// Sets the health checks of services: their ports, and their answers. Returns true if the ports to listen on have
-    /// changed.
+    /// Sets the health checks of services, with their ports and their numbers of endpoints. Returns true if
+    /// the ports to listen on have changed.
     pub fn set_checks(&mut self, checks: &[HealthCheck]) -> bool {
         let port = |c: &HealthCheck| (c.namespace.clone(), c.service.clone(), c.port);
         let moves = !self.checks.iter().map(port).eq(checks.iter().map(port));
@@ -64,24 +65,24 @@ impl HealthState {
         moves
     }
 
-    /// True if no change has waited for [`LIMIT`] or longer, and the last look is not that old. A thread that hangs is no
-    /// better than a data path that refuses.
+    /// Tells whether the data path is healthy: no change has waited for [`LIMIT`] or longer, and the thread
+    /// `proxy` has looked for changes within [`LIMIT`]. A thread that hangs counts as unhealthy, too.
     pub fn is_healthy(&self, now: Moment) -> bool {
         let is_young = |since: Moment| now.since(since) < LIMIT;
         is_young(self.looked) && self.pending.is_none_or(is_young)
     }
 
-    /// The name of the data path.
+    /// Returns the name of the data path.
     pub fn mode(&self) -> &'static str {
         self.mode
     }
 
-    /// The time when the data path was last up to date.
+    /// Returns the wall-clock time when the data path was last up to date.
     pub fn updated(&self) -> Option<SystemTime> {
         self.updated
     }
 
-    /// The health checks of services.
+    /// Returns the health checks of services.
     pub fn checks(&self) -> &[HealthCheck] {
         &self.checks
     }

@@ -1,4 +1,5 @@
-//! The server on real sockets of the loopback interface. Each test drives it by hand, so nothing here waits for luck.
+//! Tests the server with real sockets on loopback. Each test calls the server's steps itself, so that no test
+//! depends on timing.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -13,7 +14,7 @@ fn any() -> SocketAddr {
     ([127, 0, 0, 1], 0).into()
 }
 
-/// A server that listens, and where.
+/// Starts a server, and returns it with its health and its address.
 fn server() -> (Server, Arc<Health>, SocketAddr) {
     let health = Arc::new(Health::new().unwrap());
     health.look(Moment::now(), "nftables", Some(&[]));
@@ -31,7 +32,7 @@ fn connect(at: SocketAddr) -> TcpStream {
     client
 }
 
-/// The answer, while the server is driven.
+/// Sends the request and drives the server until the client has read the answer.
 fn answer_to(server: &mut Server, mut client: TcpStream, request: &[u8]) -> String {
     client.write_all(request).unwrap();
     let reader = std::thread::spawn(move || {
@@ -69,7 +70,8 @@ fn health_is_answered_and_counted() {
     assert_eq!(server.connections(), 0);
 }
 
-/// A body that nobody reads does not cost the answer: closing with bytes unread is a reset.
+/// The client gets its answer even if its body is not read. Without draining, the unread bytes would cause a
+/// reset.
 #[test]
 fn a_client_that_sends_too_much_gets_its_answer() {
     let (mut server, _, at) = server();
@@ -89,7 +91,7 @@ fn a_client_that_sends_too_much_gets_its_answer() {
     assert!(text.starts_with("HTTP/1.1 400 "), "{text}");
 }
 
-/// Clients that hold their places keep nobody out, and there are never more of them.
+/// Idle clients do not block others, and the number of connections stays limited.
 #[test]
 fn silent_clients_keep_nobody_out() {
     let (mut server, _, at) = server();
@@ -103,12 +105,12 @@ fn silent_clients_keep_nobody_out() {
         .collect();
     assert_eq!(server.connections(), MAX);
     let slow = connect(at);
-    // It has a place before it says anything.
+    // The slow client has a place before it sends anything.
     server.turn_for(Duration::from_millis(1));
     let text = answer_to(&mut server, slow, HEALTHZ);
     assert!(text.starts_with("HTTP/1.1 200 OK\r\n"), "{text}");
     assert!(server.connections() <= MAX);
-    // The first have lost their places.
+    // The first idle clients were disconnected.
     assert_eq!((&silent[0]).read(&mut [0; 1]).unwrap(), 0);
 }
 
@@ -121,7 +123,7 @@ fn a_connection_ends_after_its_time() {
     assert_eq!(server.connections(), 1);
     let began = std::time::Instant::now();
     while server.connections() > 0 {
-        // Nothing comes: it wakes for the end of the connection alone.
+        // No client sends anything. The server wakes only because the connection has timed out.
         server.turn();
     }
     assert!(
@@ -132,7 +134,7 @@ fn a_connection_ends_after_its_time() {
     assert_eq!(client.read(&mut [0; 1]).unwrap(), 0);
 }
 
-/// A port that is in use is said, and served when it is free.
+/// A port in use is reported, and is served when it becomes free.
 #[test]
 fn a_port_in_use_is_tried_again() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -142,7 +144,7 @@ fn a_port_in_use_is_tried_again() {
     server.turn_for(Duration::ZERO);
     assert_eq!(server.address(&Asked::Proxy), None);
     let why = health.lock().failed[&Asked::Proxy].clone();
-    // The text is that of the C library.
+    // The error text comes from the C library.
     let in_use = std::io::Error::from_raw_os_error(nix::libc::EADDRINUSE);
     let expected = format!("healthzBindAddress {at}: cannot listen: {in_use}");
     assert!(why.starts_with(&expected), "{why}");

@@ -1,7 +1,8 @@
-//! The part of a table that is the same whatever services there are: the chains that the kernel calls, and the maps and
-//! sets that they ask. Their cost is the same for one service and for a thousand.
+//! The part of the tables that does not depend on services: the chains that the kernel calls, and the maps
+//! and sets that these chains look up. Their cost is the same for one service and for a thousand.
 //!
-//! Clients are of two kinds (nftables 2). Those in pods ([`POD_CIDRS`]) and on the node itself are inside, all others outside.
+//! There are two kinds of clients (nftables 2). Clients in pods ([`POD_CIDRS`]) and on the node itself are
+//! inside. All others are outside.
 
 use super::names::{
     CLUSTER_IPS, CLUSTER_IPS_CHECK, ENDPOINTS_CHECK, FIREWALL_CHECK, FIREWALL_IPS, HAIRPINS,
@@ -13,11 +14,11 @@ use crate::net::netfilter::{
     Verdict, ct_state, ct_status,
 };
 
-/// The mark of a packet whose source is to be translated, the same as kube-proxy's. The mark is cleared before the packet
-/// leaves.
+/// The mark of a packet whose source must be translated. kube-proxy uses the same mark. The mark is cleared
+/// before the packet leaves.
 pub(super) const MASQUERADE: u32 = 0x4000;
 
-/// The treatment of the clients of one kind.
+/// The treatment of the clients of one kind, inside or outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     Serve,
@@ -26,7 +27,7 @@ pub(super) enum Fate {
 }
 
 impl Fate {
-    /// The verdict for this treatment in a chain that refuses.
+    /// Returns the verdict for this treatment in a chain that refuses clients.
     pub(super) fn verdict(self) -> Verdict {
         match self {
             Self::Serve => Verdict::Return,
@@ -44,7 +45,8 @@ impl Fate {
     }
 }
 
-/// The verdict on packets to an external address: `inside` for clients on the node and in pods, `outside` for all others.
+/// Returns the verdict on packets to an external address: `inside` for clients on the node and in pods,
+/// `outside` for all others.
 pub(super) fn refusal(inside: Fate, outside: Fate) -> Verdict {
     match inside == outside {
         true => inside.verdict(),
@@ -59,8 +61,8 @@ fn refusal_chain(inside: Fate, outside: Fate) -> String {
 /// A base chain: its name, its type, hook and priority, and the chains that it jumps to (nftables 1).
 type Place = (&'static str, ChainType, Hook, i32, &'static [&'static str]);
 
-/// The base chains. A filter has to see addresses before they are translated, hence before -100. The last filter runs after
-/// that: a clusterIP that it sees was not translated.
+/// The base chains. Most filters must see addresses before they are translated, so their priority is below
+/// -100. The last filter runs after the translation: if it still sees a clusterIP, that was not translated.
 const BASE_CHAINS: [Place; 8] = {
     use ChainType::{Filter, Nat};
     use Hook::{Forward, Input, Output, Postrouting, Prerouting};
@@ -137,15 +139,15 @@ pub(super) fn add(on: &mut OnTable<'_>, family: Family) {
     masquerade(on, family);
 }
 
-/// Adds the rule that drops forwarded packets to the range of services. A packet that belongs to no connection is not
-/// translated; the route of the range would send it round through loopback.
+/// Adds the rule that drops forwarded packets to the range of services. A packet that belongs to no
+/// connection is not translated. The route of the range would send it in a loop through loopback.
 fn no_loops(on: &mut OnTable<'_>, family: Family) {
     let rule = Rule::new().in_set(&[Load::destination(family)], SERVICE_CIDRS);
     on.add_rule("filter-forward", rule.verdict(Verdict::Drop));
 }
 
-/// The start of a rule in a base chain. Filters look at the first packet of a connection only, as translation does by
-/// itself.
+/// Returns the beginning of a rule in a base chain. Filters look only at the first packet of a connection.
+/// Translation does so by itself.
 fn entry(kind: ChainType) -> Rule {
     match kind {
         ChainType::Filter => Rule::new().any_bit(Ct::State, ct_state::NEW),
@@ -153,7 +155,7 @@ fn entry(kind: ChainType) -> Rule {
     }
 }
 
-/// The type of the family's addresses.
+/// Returns the type of the family's addresses.
 pub(super) fn address(family: Family) -> Type {
     match family {
         Family::Ip6 => Type::Ipv6,
@@ -191,7 +193,7 @@ pub(super) fn from_node() -> Rule {
     Rule::new().is(Load::Fib(Fib::SourceType), &Fib::LOCAL.to_ne_bytes())
 }
 
-/// The start of a rule for packets to an address of the node, loopback excepted.
+/// Returns the beginning of a rule for packets to an address of the node, except loopback.
 fn to_node(family: Family) -> Rule {
     let rule = Rule::new().is(Load::Fib(Fib::DestinationType), &Fib::LOCAL.to_ne_bytes());
     let mut loopback = [0; 16];
@@ -204,7 +206,8 @@ fn to_node(family: Family) -> Rule {
     }
 }
 
-/// Adds the rules that refuse clients of services without endpoints, and clients that may not use an address.
+/// Adds the rules that refuse clients: of services without endpoints, and clients that may not use an
+/// address.
 fn refusals(on: &mut OnTable<'_>, family: Family) {
     let kinds = [Fate::Serve, Fate::Reject, Fate::Drop];
     let pairs = kinds.into_iter().flat_map(|i| kinds.map(|o| (i, o)));
@@ -216,7 +219,8 @@ fn refusals(on: &mut OnTable<'_>, family: Family) {
             .add_rule(name.as_str(), Rule::new().verdict(outside.verdict()));
     }
     let key = service_key(family);
-    // The kernel sends few ICMP errors a second to one client (deviations: refused-by-reset).
+    // TCP clients are refused by a reset, because the kernel limits the rate of ICMP errors to one client
+    // (deviations: refused-by-reset).
     let tcp = Rule::new().is(Load::Meta(Meta::TransportProtocol), &[6]);
     on.add_rule(REJECT, tcp.reject(Reject::Reset))
         .add_rule(REJECT, Rule::new().reject(Reject::Port(family)))
@@ -231,8 +235,9 @@ fn refusals(on: &mut OnTable<'_>, family: Family) {
         .add_rule(FIREWALL_CHECK, Rule::new().dispatch(&key, FIREWALL_IPS));
 }
 
-/// Adds the rules that lead from addresses and ports to the chains of services. Outside clients of a clusterIP, and the node
-/// itself, appear as the node: an endpoint may be on another node.
+/// Adds the rules that lead from addresses and ports to the chains of services. Packets to a clusterIP from
+/// outside or from the node itself are masqueraded with the node's address, because the endpoint may be on
+/// another node.
 fn dispatch(on: &mut OnTable<'_>, family: Family) {
     on.add_rule(
         SERVICES,
@@ -251,8 +256,8 @@ fn dispatch(on: &mut OnTable<'_>, family: Family) {
     );
 }
 
-/// Adds the rules that refuse other ports of a clusterIP, and addresses that no service has. Addresses that an interface of
-/// the node has are not refused (deviations: unallocated-refused).
+/// Adds the rules that refuse unused ports of a clusterIP, and addresses that no service has. Addresses of an
+/// interface of the node are not refused (deviations: unallocated-refused).
 fn unallocated(on: &mut OnTable<'_>, family: Family) {
     let daddr = [Load::destination(family)];
     let foreign = || Rule::new().is_not(Load::Fib(Fib::DestinationType), &Fib::LOCAL.to_ne_bytes());
@@ -264,8 +269,9 @@ fn unallocated(on: &mut OnTable<'_>, family: Family) {
     }
 }
 
-/// Adds the rules that replace the source by the node's address: for packets with the mark (nftables 3), and for packets of
-/// a pod that reaches itself. The pod's answer to itself would never come back through the node.
+/// Adds the rules that replace the source by the node's address. They cover packets with the mark
+/// (nftables 3), and packets of a pod that reaches itself through a service. Without them the pod would
+/// answer itself directly, not through the node.
 fn masquerade(on: &mut OnTable<'_>, family: Family) {
     let ends = [Load::source(family), Load::destination(family)];
     on.add_rule(

@@ -1,9 +1,10 @@
-//! Decides which tracked flows have to end: those of UDP that would go on to an endpoint that is gone (kube-proxy's rule),
-//! and those of TCP to a clusterIP that began while nothing translated them.
+//! Decides which tracked flows must end. These are UDP flows to an endpoint that is gone (kube-proxy's rule),
+//! and TCP flows to a clusterIP that began before anything translated them.
 //!
-//! All others of TCP are left alone: an endpoint that is gone closes its connections itself, and one that is only unready may
-//! finish. What was not translated reaches nobody, but its entry would keep a client's port from the service for as long as
-//! two minutes: a client that uses the port again would be refused.
+//! Other TCP flows are left alone. An endpoint that is gone closes its connections itself, and an endpoint
+//! that is only unready may finish them. An untranslated flow reaches nothing. But its entry would keep the
+//! client's port from the service for up to two minutes: the client would be refused if it used the port
+//! again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -18,18 +19,19 @@ pub(super) const TCP: u8 = 6;
 /// IPPROTO_UDP
 pub(super) const UDP: u8 = 17;
 
-/// The addresses that clients sent to, and the endpoints that a flow to each may have.
+/// The flows that must end: the addresses that clients send to, and for each address the endpoints to which a
+/// flow may go on.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Ending {
     addresses: BTreeMap<SocketAddr, BTreeSet<SocketAddr>>,
     node_ports: BTreeMap<u16, BTreeSet<SocketAddr>>,
-    /// The addresses to which flows of TCP may have begun before anything translated them.
+    /// The addresses of services with TCP flows that may have begun before anything translated them.
     untranslated: BTreeSet<SocketAddr>,
 }
 
 impl Ending {
-    /// Finds the flows that have to end when `next` follows `before`, from the services that differ. `before` is `None` if
-    /// nothing was in force.
+    /// Finds the flows that must end when `next` replaces `before`, from the services that differ. `before`
+    /// is `None` if nothing was in force.
     pub(super) fn of(before: Option<&ServiceTable>, next: &ServiceTable, family: Family) -> Self {
         let mut ending = Self::default();
         if before.is_none() {
@@ -44,7 +46,7 @@ impl Ending {
         let before = before.unwrap_or(&nothing);
         for (old, new) in changed_services(before, next) {
             for entry in [old, new].into_iter().flatten() {
-                // Of an old entry the addresses alone count: its endpoints may be gone.
+                // An old entry adds only its addresses, because its endpoints may be gone.
                 ending.note(
                     entry,
                     family,
@@ -78,7 +80,7 @@ impl Ending {
         }
     }
 
-    /// The protocols of which flows may have to end.
+    /// Returns the protocols whose flows may have to end.
     pub(super) fn protocols(&self) -> impl Iterator<Item = u8> {
         let udp = !self.addresses.is_empty() || !self.node_ports.is_empty();
         let tcp = !self.untranslated.is_empty();
@@ -87,8 +89,9 @@ impl Ending {
             .filter_map(|(protocol, any)| any.then_some(protocol))
     }
 
-    /// True if the flow leads to a service and not to one of the service's endpoints. A flow to a node port counts only if
-    /// it is translated, because somebody else may use the number elsewhere.
+    /// Tells whether a flow must end: it leads to a service, but not to one of the service's endpoints. A
+    /// flow to a node port counts only if it is translated, because other machines may use the same port
+    /// number.
     pub(super) fn ends(&self, flow: &Flow) -> bool {
         let (to, from) = (flow.original.destination, flow.reply.source);
         if flow.protocol == TCP {

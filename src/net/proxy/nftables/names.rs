@@ -1,10 +1,11 @@
-//! The names of chains, maps and sets in the table. The names of services hold a `/`, the others hold none.
+//! The names of chains, maps and sets in the table. A name that belongs to a service contains a `/`, and no
+//! other name does.
 
 use std::net::SocketAddr;
 
 use crate::net::services::table::ServicePortName;
 
-// Chains of all services.
+// Chains that are shared by all services.
 pub(super) const SERVICES: &str = "services";
 pub(super) const ENDPOINTS_CHECK: &str = "endpoints-check";
 pub(super) const NODEPORTS_CHECK: &str = "nodeports-check";
@@ -12,7 +13,7 @@ pub(super) const FIREWALL_CHECK: &str = "firewall-check";
 pub(super) const CLUSTER_IPS_CHECK: &str = "cluster-ips-check";
 pub(super) const REJECT: &str = "reject";
 
-// Maps to chains.
+// Maps that lead to chains.
 pub(super) const SERVICE_IPS: &str = "service-ips";
 pub(super) const SERVICE_NODEPORTS: &str = "service-nodeports";
 pub(super) const NO_ENDPOINT_SERVICES: &str = "no-endpoint-services";
@@ -27,7 +28,7 @@ pub(super) const MAPS: [&str; 5] = [
     FIREWALL_IPS,
 ];
 
-// Sets.
+// Sets of addresses and ranges.
 pub(super) const CLUSTER_IPS: &str = "cluster-ips";
 pub(super) const HAIRPINS: &str = "hairpins";
 pub(super) const POD_CIDRS: &str = "pod-cidrs";
@@ -35,26 +36,27 @@ pub(super) const SERVICE_CIDRS: &str = "service-cidrs";
 /// The names of all sets.
 pub(super) const SETS: [&str; 4] = [CLUSTER_IPS, HAIRPINS, POD_CIDRS, SERVICE_CIDRS];
 
-/// The names of a service port's chains. Namespace, service and port have at most 63 characters each, and the kernel takes
-/// 255.
+/// The names of a service port's chains. Namespace, service and port have at most 63 characters each. The
+/// kernel accepts names of 255 characters.
 pub(super) struct Names {
     /// The chain that picks an endpoint for clients of a clusterIP.
     pub(super) service: String,
-    /// The chain that picks an endpoint for clients on the node and in pods, on other addresses, if these clients get other
-    /// endpoints there.
+    /// The chain that picks an endpoint on the service's other addresses, for clients on the node and in
+    /// pods. It exists only if these clients get other endpoints there than on the clusterIP.
     pub(super) inside: String,
-    /// The chain that distinguishes clients outside of the node from those inside.
+    /// The chain for external addresses and the node port. It treats clients outside of the node differently
+    /// from clients inside.
     pub(super) external: String,
     /// The chain that drops clients that may not use the load balancer's addresses.
     pub(super) firewall: String,
     text: String,
 }
 
-/// The names that an endpoint has in a service whose clients keep their endpoints.
+/// The names of an endpoint's chain and set, in a service with session affinity.
 pub(super) struct EndpointNames {
     /// The chain that leads to the endpoint.
     pub(super) chain: String,
-    /// The set of the endpoint's clients.
+    /// The set of the clients that keep this endpoint.
     pub(super) affinity: String,
 }
 
@@ -76,7 +78,7 @@ impl Names {
     }
 
     pub(super) fn endpoint(&self, endpoint: SocketAddr) -> EndpointNames {
-        // A name may have no colon.
+        // A name must not contain a colon.
         let ip = endpoint.ip().to_string().replace(':', ".");
         let text = format!("{}__{ip}/{}", self.text, endpoint.port());
         EndpointNames {
@@ -86,7 +88,7 @@ impl Names {
     }
 }
 
-/// True if a chain or set of this name belongs to a service.
+/// Tells whether a chain or set with this name belongs to a service.
 pub(super) fn is_of_service(name: &str) -> bool {
     name.contains('/')
 }

@@ -1,4 +1,4 @@
-//! The data path `nftables`, which owns the socket and the copy of what it has programmed.
+//! The data path `nftables`. It owns the socket to the kernel, and a copy of what it has programmed.
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -11,39 +11,42 @@ use crate::net::netfilter::{Family, Netfilter, NetfilterError, Table, Transactio
 use crate::net::proxy::{Applied, DataPath, ProxyError};
 use crate::net::services::table::{Backends, ServiceTable};
 
-/// The time for which a chain without use rests before it is removed. Before Linux 6.2 an element keeps its chain for a
-/// moment after the element was deleted.
+/// The time for which an unused chain is kept before it is removed. Before Linux 6.2, a deleted element still
+/// refers to its chain for a moment.
 const CHAIN_REST: Duration = Duration::from_secs(1);
 
-/// The data path in the kernel's packet filter. Its tables are in the network namespace of the thread that made it.
+/// The data path in the kernel's packet filter. Its tables are in the network namespace of the thread that
+/// made the value.
 #[derive(Debug)]
 pub struct Nftables {
     netfilter: Netfilter,
-    /// The name of the tables: `<id>-services`, in each family.
+    /// The name of the tables, `<id>-services`. Each address family has a table with this name.
     name: String,
-    /// The reason why IPv6 is left out, if the kernel cannot do it.
+    /// The reason why IPv6 is left out, if the kernel does not support it.
     pub(super) no_ip6: Option<NetfilterError>,
     programmed: Option<Programmed>,
 }
 
-/// The state that the kernel has, as far as this process knows.
+/// The state of the kernel's tables, as far as this process knows.
 #[derive(Debug)]
 struct Programmed {
     table: ServiceTable,
-    /// The families that have a table.
+    /// The address families that have a table.
     families: Vec<Family>,
-    /// The generation of the rules of all tables right after our last transaction. `None`: somebody else came between.
+    /// The generation of all rules right after the last transaction of this process. `None` means that
+    /// somebody else made a change in between.
     generation: Option<u32>,
-    /// The chains that are no longer used, each with the time when its use ended.
+    /// The chains that are no longer used, each with the time of its last use.
     left: BTreeMap<(Family, String), Moment>,
 }
 
 impl Nftables {
-    /// Makes a data path with tables `<id>-services`. Finds out what the kernel can.
+    /// Makes a data path with tables `<id>-services`. Tests what the kernel supports.
     ///
     /// # Errors
-    /// Returns what the kernel lacks, so that another data path can take over. A lack of IPv6 alone is no error: services of
-    /// IPv6 are left out, and [`Applied::warning`] says so.
+    /// Returns [`NetfilterError`] if the kernel lacks a needed part, so that another data path can take over.
+    /// A lack of IPv6 alone is no error: IPv6 addresses of services are left out, and [`Applied::warning`]
+    /// says so.
     pub fn new(id: &str) -> Result<Self, NetfilterError> {
         let mut netfilter = Netfilter::open()?;
         let probe = format!("{id}-probe");
@@ -57,14 +60,15 @@ impl Nftables {
         })
     }
 
-    /// The families that get a table for `next`.
+    /// Returns the address families that get a table for `next`.
     fn families(&self, next: &ServiceTable) -> Vec<Family> {
         let can = |family| family == Family::Ip || self.no_ip6.is_none();
         let families = FAMILIES.into_iter();
         families.filter(|f| can(*f) && uses(next, *f)).collect()
     }
 
-    /// A text about the part of a table that cannot be served, or `None` if all can: IPv6, if the kernel cannot do it.
+    /// Returns a warning if the table has IPv6 addresses and the kernel does not support them; otherwise
+    /// `None`.
     fn left_out(&self, next: &ServiceTable) -> Option<String> {
         let error = self.no_ip6.as_ref().filter(|_| uses(next, Family::Ip6))?;
         Some(format!("services have no IPv6 addresses: {error}"))
@@ -77,7 +81,8 @@ impl Nftables {
         }
     }
 
-    /// Commits a transaction and returns the resulting generation, or `None` if somebody else came between.
+    /// Commits a transaction and returns the resulting generation. Returns `None` if somebody else made a
+    /// change in between.
     fn commit(&mut self, transaction: &Transaction) -> Result<Option<u32>, NetfilterError> {
         let before = self.netfilter.generation()?;
         self.netfilter.commit(transaction)?;
@@ -115,12 +120,13 @@ impl Nftables {
         Ok(true)
     }
 
-    /// Programs everything. Tables that an earlier daemon has left are kept if they can be, with their affinities.
+    /// Programs everything. If possible, tables of an earlier daemon are reused, so that their session
+    /// affinities stay.
     fn program_all(&mut self, next: &ServiceTable, now: Moment) -> Result<(), NetfilterError> {
         let families = self.families(next);
         let (transaction, left) = self.all_into_tables(next, &families)?;
         let generation = match self.commit(&transaction) {
-            // Another version's chains and maps may be in the way.
+            // Chains and maps of another version of podprobe may conflict. Then the tables are replaced.
             Err(_) => {
                 let mut all = Transaction::new();
                 for family in &families {
@@ -149,7 +155,7 @@ impl Nftables {
             let table = self.table(family);
             match (families.contains(&family), self.netfilter.table(&table)) {
                 (true, there) => {
-                    // A table that is not there needs no list.
+                    // If the table does not exist, the lists of chains and sets are empty.
                     there?;
                     let chains = self.netfilter.chains(&table)?;
                     let sets = self.netfilter.sets(&table)?;
@@ -160,7 +166,7 @@ impl Nftables {
                 (false, Ok(Some(_))) => {
                     all.on(&table).delete_table();
                 }
-                // Without IPv6 in the kernel the question itself may fail.
+                // If the kernel has no IPv6, even the query may fail.
                 (false, _) => {}
             }
         }
@@ -182,8 +188,8 @@ impl Nftables {
         });
     }
 
-    /// Programs the differences to the table before, and returns that table. Returns `None` if everything has to be
-    /// programmed instead.
+    /// Programs the differences from the current table, and returns that table. Returns `None` if everything
+    /// must be programmed instead.
     fn program_differences(
         &mut self,
         next: &ServiceTable,
@@ -196,7 +202,7 @@ impl Nftables {
         let mut all = Transaction::new();
         for family in families {
             let (one, left) = plan::differences(&programmed.table, next, &self.table(family));
-            // One that is in use again is left no more.
+            // A chain that is used again must not be removed.
             let used: BTreeSet<&str> = one.added_chains().collect();
             programmed
                 .left
@@ -213,7 +219,8 @@ impl Nftables {
         Ok(Some(before))
     }
 
-    /// Removes chains that have rested for `CHAIN_REST`. A chain that cannot be removed rests on.
+    /// Removes chains that have been unused for `CHAIN_REST`. If that fails, they are kept for another
+    /// `CHAIN_REST`.
     fn remove_left(&mut self, now: Moment) {
         let Some(mut programmed) = self.programmed.take() else {
             return;
@@ -258,7 +265,7 @@ impl Nftables {
         Ok(ended)
     }
 
-    /// Does the work of [`DataPath::apply`]. `now` decides which chains have rested.
+    /// Does the work of [`DataPath::apply`]. `now` decides which unused chains can be removed.
     pub(super) fn apply_at(
         &mut self,
         next: &ServiceTable,
@@ -286,7 +293,8 @@ impl Nftables {
         applied.changed = true;
         let before = match self.program_differences(next, now) {
             Ok(Some(before)) => Some(before),
-            // It failed, or there is nothing to differ from: all of it is another try.
+            // The differences could not be programmed, or there is no current table. Program everything
+            // instead.
             Ok(None) | Err(_) => {
                 applied.full = true;
                 self.program_all(next, now)?;
@@ -325,7 +333,8 @@ impl DataPath for Nftables {
     }
 }
 
-/// Counts the endpoints that have no address to which the kernel can send.
+/// Counts the endpoints that the kernel cannot send to, because they are reachable only inside of their
+/// namespace.
 fn unreachable(table: &ServiceTable) -> usize {
     let backends = table
         .services

@@ -1,8 +1,10 @@
-//! Makes a transaction from a table of services: all of it, or the differences to the table before.
+//! Makes a transaction from a table of services: for the whole table, or for the differences from the current
+//! table.
 //!
-//! Invariants: all operations of a kind come before those that need them: chains before rules and elements that lead to
-//! them, elements that go before those that come (an address may move from one service to another). The clients of
-//! an endpoint are forgotten only with the endpoint or the service.
+//! Invariants: the operations are in the order in which the kernel needs them. Chains come before the rules
+//! and elements that lead to them. Deleted elements come before new elements, because an address may move
+//! from one service to another. The clients of an endpoint are forgotten only with the endpoint or the
+//! service.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,14 +20,16 @@ use crate::net::netfilter::{
 };
 use crate::net::services::table::{ServicePortEntry, ServiceTable};
 
-/// Both families, each of which has a table.
+/// Both address families. Each has its own table.
 pub(super) const FAMILIES: [Family; 2] = [Family::Ip, Family::Ip6];
 
-/// The highest number of clients that can keep an endpoint at a time. Further clients are balanced as without affinity
-/// (deviations: affinity-limit). The kernel at once makes 4,096 buckets for that many, 32 KB.
+/// The largest number of clients that can keep one endpoint at the same time. Further clients are balanced as
+/// without affinity (deviations: affinity-limit). For this size the kernel allocates 4,096 buckets (32 KB)
+/// when the set is made.
 const AFFINITIES: u32 = 3_072;
 
-/// True if `table` needs this family: IPv4 always, IPv6 if an address or range of the table has it. A kernel may lack IPv6.
+/// Tells whether `table` needs this address family. IPv4 is always needed. IPv6 is needed if the table has an
+/// IPv6 address or range, because a kernel may lack IPv6.
 pub(super) fn uses(table: &ServiceTable, family: Family) -> bool {
     let cidrs = table.pod_cidrs.iter().chain(&table.service_cidrs);
     let services = table.services.iter().flat_map(|entry| {
@@ -40,7 +44,7 @@ pub(super) fn uses(table: &ServiceTable, family: Family) -> bool {
         || services.flatten().any(|ip| is_of(family, ip))
 }
 
-/// Makes a transaction that programs everything into a new table, which replaces the old one.
+/// Makes a transaction that programs everything into a new table. The new table replaces the old one.
 pub(super) fn from_nothing(next: &ServiceTable, table: &Table) -> Transaction {
     let mut transaction = Transaction::new();
     let on = &mut transaction.on(table);
@@ -49,8 +53,8 @@ pub(super) fn from_nothing(next: &ServiceTable, table: &Table) -> Transaction {
     transaction
 }
 
-/// Makes a transaction that programs everything into a table that is there: its affinities stay. Returns the transaction and
-/// the chains that are left without use.
+/// Makes a transaction that programs everything into an existing table, whose session affinities stay.
+/// Returns the transaction and the chains that are now unused.
 pub(super) fn into_table(
     next: &ServiceTable,
     table: &Table,
@@ -98,8 +102,8 @@ fn fill(on: &mut OnTable<'_>, next: &ServiceTable, family: Family) {
     on.add_elements(HAIRPINS, hairpin_elements(&all(endpoint_ips)));
 }
 
-/// Makes a transaction of the differences between two tables of services, in the table of one family. Returns the
-/// transaction and the chains that are left without use.
+/// Makes a transaction of the differences between two tables of services, for the table of one address
+/// family. Returns the transaction and the chains that are now unused.
 pub(super) fn differences(
     before: &ServiceTable,
     next: &ServiceTable,
@@ -136,10 +140,10 @@ pub(super) fn differences(
     (transaction, left)
 }
 
-/// A function that gives the addresses of a service port in a family.
+/// A function that returns the addresses of a service port in an address family.
 type Of = fn(&ServicePortEntry, Family) -> Vec<IpAddr>;
 
-/// The addresses of `entries` that none of `others` has.
+/// Returns the addresses of `entries` that none of `others` has.
 fn missing(
     of: Of,
     entries: &[&ServicePortEntry],
@@ -158,7 +162,8 @@ fn missing(
     ips
 }
 
-/// The services that are in one table only, or are in both and differ. Both tables must be sorted by name.
+/// Returns the services that are in one table only, or differ between the tables, each as its old and its new
+/// entry. Both tables must be sorted by name.
 pub(super) fn changed_services<'a>(
     before: &'a ServiceTable,
     next: &'a ServiceTable,
@@ -177,24 +182,24 @@ pub(super) fn changed_services<'a>(
     both.filter(|(old, new)| old != new)
 }
 
-/// The changes of services, in the order in which the kernel has to make them.
+/// The changes of services, in the order in which the kernel must make them.
 #[derive(Debug, Default)]
 struct Changes {
     new_chains: Vec<String>,
     new_affinities: Vec<String>,
-    /// The chains that have other rules than before.
+    /// The new and the changed chains, with their rules.
     rules: Vec<(String, Vec<Rule>)>,
-    /// The chains whose old rules have to go first.
+    /// The chains whose old rules must be removed first.
     flushed: Vec<String>,
     gone_affinities: Vec<String>,
-    /// The chains to which nothing leads any more.
+    /// The chains that no rule or element leads to any more.
     left: Vec<String>,
     gone_elements: BTreeMap<&'static str, Vec<Element>>,
     new_elements: BTreeMap<&'static str, Vec<Element>>,
 }
 
 impl Changes {
-    /// Adds a service that was not there before.
+    /// Adds the parts of a new service.
     fn add(&mut self, parts: Parts) {
         self.replace(Parts::default(), parts);
     }
@@ -230,7 +235,8 @@ impl Changes {
 
     fn into_operations(self, on: &mut OnTable<'_>) {
         for name in self.new_chains {
-            // One that was left lately may be there still, without rules.
+            // A chain with this name may still exist without rules, because unused chains are kept for a
+            // while.
             on.add_chain(name, None);
         }
         let address = base::address(on.family());
@@ -261,7 +267,8 @@ fn mapping(key: &Key, verdict: &Verdict) -> Element {
     Element::mapping(key.clone(), Value::Verdict(verdict.clone()))
 }
 
-/// Replaces all ranges in a set, if they differ. In the kernel, ranges that touch become one.
+/// Replaces all ranges in a set if they differ. A single range cannot be removed, because the kernel merges
+/// ranges that touch.
 fn cidrs(on: &mut OnTable<'_>, set: &str, (before, next): (&[Cidr], &[Cidr]), family: Family) {
     let (before, next) = (cidr_elements(before, family), cidr_elements(next, family));
     if before != next {
@@ -292,7 +299,7 @@ fn address_elements<'a>(ips: impl IntoIterator<Item = &'a IpAddr>) -> Vec<Elemen
     ips.into_iter().map(element).collect()
 }
 
-/// The elements of the set of packets from an endpoint to itself.
+/// Returns the elements of the set of packets from an endpoint to itself.
 fn hairpin_elements<'a>(ips: impl IntoIterator<Item = &'a IpAddr>) -> Vec<Element> {
     let element = |ip: &IpAddr| {
         let ip = Field::Address(*ip);
@@ -301,15 +308,16 @@ fn hairpin_elements<'a>(ips: impl IntoIterator<Item = &'a IpAddr>) -> Vec<Elemen
     ips.into_iter().map(element).collect()
 }
 
-/// The number of uses that each chain has, as long as nobody else has changed anything. Chains that are left do not count.
+/// Returns the number of uses that each chain has if nobody else has changed anything. Unused chains are not
+/// included.
 pub(super) fn chain_uses(table: &ServiceTable, of: &Table) -> BTreeMap<String, u32> {
     let transaction = from_nothing(table, of);
     let uses = transaction.chain_uses(of).into_iter();
     uses.map(|(name, uses)| (name.to_owned(), uses)).collect()
 }
 
-/// True if the kernel has the expected chains, each with the expected number of uses, and no other chain than those of
-/// `left`.
+/// Tells whether the kernel's chains are as they were programmed. Each expected chain must exist with the
+/// expected number of uses. Further chains must be unused chains in `left`.
 pub(super) fn is_intact(
     expected: &BTreeMap<String, u32>,
     left: &BTreeSet<String>,

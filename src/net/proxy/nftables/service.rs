@@ -1,4 +1,4 @@
-//! The parts of one service port in the table of one family.
+//! The chains, sets and elements of one service port in the table of one address family.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -19,11 +19,11 @@ use crate::net::services::table::{Backend, Backends, ServicePortEntry};
 /// The chains, sets and elements of a service port.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Parts {
-    /// The chains: name and rules.
+    /// The chains, each with its name and rules.
     pub(super) chains: Vec<(String, Vec<Rule>)>,
     /// The names of the sets of clients that keep an endpoint.
     pub(super) affinities: BTreeSet<String>,
-    /// The elements of maps: map, key and verdict.
+    /// The elements of maps, each with the name of its map, its key and its verdict.
     pub(super) elements: Vec<(&'static str, Key, Verdict)>,
 }
 
@@ -31,7 +31,7 @@ pub(super) fn is_of(family: Family, address: &IpAddr) -> bool {
     address.is_ipv4() == (family == Family::Ip)
 }
 
-/// The backends of a family that the kernel can reach.
+/// Returns the backends of an address family that the kernel can reach.
 pub(super) fn reachable(backends: &Backends, family: Family) -> Vec<&Backend> {
     match backends {
         Backends::Some(all) => all
@@ -78,7 +78,7 @@ impl Parts {
         parts
     }
 
-    /// Adds a chain and a set for each endpoint.
+    /// Adds a chain and a set of clients for each endpoint.
     fn endpoints(
         &mut self,
         entry: &ServicePortEntry,
@@ -98,7 +98,7 @@ impl Parts {
         }
     }
 
-    /// Adds the elements that lead the addresses to the chains, or to refusals.
+    /// Adds the elements that lead from the service's addresses to its chains, or to refusals.
     fn addresses(
         &mut self,
         entry: &ServicePortEntry,
@@ -127,7 +127,8 @@ impl Parts {
         }
     }
 
-    /// Adds a key to the map that serves it, to the map that refuses it, or to both, for clients of either kind.
+    /// Adds a key to the map that serves clients, to the map that refuses clients, or to both. That depends
+    /// on the treatment of the clients inside and outside.
     fn element(
         &mut self,
         (serve, refuse): (&'static str, &'static str),
@@ -144,8 +145,8 @@ impl Parts {
         }
     }
 
-    /// Adds the chain that drops clients that may not use the load balancer's addresses. If ranges are given, a family
-    /// without a range is closed (deviations: closed-family).
+    /// Adds the chain that drops clients that may not use the load balancer's addresses. If source ranges are
+    /// given but none of this family, all clients of this family are dropped (deviations: closed-family).
     fn firewall(&mut self, entry: &ServicePortEntry, family: Family, name: String) {
         let ips = entry.load_balancer_ips.iter();
         let ips: Vec<_> = ips.filter(|ip| is_of(family, ip)).collect();
@@ -174,8 +175,8 @@ fn is_external(entry: &ServicePortEntry) -> bool {
         || !entry.load_balancer_ips.is_empty()
 }
 
-/// True if the service belongs to this family: it has a clusterIP or a reachable endpoint of the family. This decides about
-/// a node port, which has no address of its own that would tell.
+/// Tells whether the service belongs to this address family: it has a clusterIP or a reachable endpoint of
+/// the family. Node ports need this, because they have no address that would show the family.
 fn has_family(entry: &ServicePortEntry, family: Family) -> bool {
     entry.cluster_ips.iter().any(|ip| is_of(family, ip))
         || entry
@@ -199,27 +200,28 @@ pub(super) fn number(entry: &ServicePortEntry) -> u8 {
     }
 }
 
-/// The rules of the chain for external addresses and the node port. No traffic policy counts for clients inside. Clients
-/// outside keep their address with `externalTrafficPolicy: Local`.
+/// Returns the rules of the chain for external addresses and the node port. Traffic policies do not apply to
+/// clients inside. With `externalTrafficPolicy: Local`, clients outside keep their source address.
 fn external_rules(
     entry: &ServicePortEntry,
     family: Family,
     names: &Names,
     (inside, outside): (Fate, Fate),
 ) -> Vec<Rule> {
-    // A client keeps its endpoint whichever address of the service it uses, where the endpoints are the same.
+    // If the endpoints are the same, use the same chain as the clusterIP. Then a client keeps its endpoint on
+    // all addresses of the service.
     let chain = match *entry.inside() == entry.internal {
         true => &names.service,
         false => &names.inside,
     };
     let to_inside = match inside {
         Fate::Serve => Verdict::Goto(chain.clone()),
-        // It is refused where it goes next.
+        // Another map refuses the client later.
         Fate::Reject | Fate::Drop => Verdict::Return,
     };
     let mut rules = vec![
         from_pod(family).verdict(to_inside.clone()),
-        // The node's source may be the service's address itself, to which no endpoint can answer.
+        // The node may use the service's own address as the source, and no endpoint can answer to that.
         from_node().mark(MASQUERADE).verdict(to_inside),
     ];
     if outside == Fate::Serve {
@@ -239,17 +241,17 @@ fn external_rules(
     rules
 }
 
-/// The choice of an endpoint.
+/// The choice of an endpoint for a connection.
 struct Pick<'a> {
     family: Family,
     protocol: u8,
     backends: Vec<&'a Backend>,
     names: &'a Names,
-    /// True if clients keep their endpoint.
+    /// True if the service has session affinity.
     affinity: bool,
 }
 
-/// The register into which the endpoint's address is loaded, with the port right behind it.
+/// The register for the endpoint's address. The port follows directly after it.
 const ENDPOINT: Register = Register(0);
 
 impl<'a> Pick<'a> {
@@ -268,7 +270,8 @@ impl<'a> Pick<'a> {
         }
     }
 
-    /// The rules that choose an endpoint. With affinity, an endpoint that has seen the client comes first.
+    /// Returns the rules that choose an endpoint. With affinity, the endpoint that the client used before
+    /// comes first.
     fn rules(&self) -> Vec<Rule> {
         if !self.affinity {
             return vec![self.random()];
@@ -330,11 +333,12 @@ fn port_register(family: Family) -> Register {
     ENDPOINT.after(Load::destination(family).length())
 }
 
-/// The rules of the chain of an endpoint whose clients keep it: a client has the endpoint from now on for `time`. If too
-/// many clients have it, a further client is served without that, because a full set ends the first rule only.
+/// Returns the rules of an endpoint's chain in a service with session affinity. The first rule records the
+/// client for `time`. If the set of clients is full, only this rule fails, and the client is served without
+/// affinity.
 ///
-/// One map from clients to endpoints would take one lookup for all of them, but `nft list` 1.0.6 aborts on a rule that looks
-/// up what it has looked up.
+/// A single map from clients to endpoints would need only one lookup for all endpoints. But `nft list` 1.0.6
+/// aborts on a rule whose lookup uses the result of another lookup.
 fn endpoint_rules(
     protocol: u8,
     family: Family,

@@ -1,4 +1,5 @@
-//! Transactions as data, and what they leave behind in a real kernel. Traffic is in tests/net/data_paths.rs.
+//! Tests transactions as data, and their results in a real kernel. Tests with traffic are in
+//! tests/net/data_paths.rs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -63,7 +64,7 @@ fn kernel_table() -> Table {
     }
 }
 
-/// The operations between two tables, without what they all end with.
+/// Checks the operations between two tables, without the operations that end every transaction.
 #[track_caller]
 fn check(before: &[ServicePortEntry], next: &[ServicePortEntry], expected: &[&str]) {
     let (transaction, _) = plan::differences(&table(before), &table(next), &kernel_table());
@@ -93,7 +94,7 @@ fn the_change_of_an_endpoint_touches_its_service_alone() {
         &[
             "flush chain service-default/b/tcp",
             "add rule to chain service-default/b/tcp",
-            // 10.244.0.3 is still an endpoint of the other one.
+            // 10.244.0.3 is still an endpoint of the other service.
             "add 1 elements to set hairpins",
         ],
     );
@@ -237,7 +238,7 @@ fn chains_in_the_kernel_are_compared_by_name_and_use() {
     );
 }
 
-/// A generator without luck.
+/// A generator of pseudorandom numbers with a fixed seed.
 struct Numbers(u64);
 
 impl Numbers {
@@ -267,7 +268,7 @@ impl Numbers {
         }
     }
 
-    /// Services from six names, whose addresses wander.
+    /// Makes a table with some of six services. Their addresses change from call to call.
     fn table(&mut self) -> ServiceTable {
         let mut services = Vec::new();
         let shift = self.below(6);
@@ -304,7 +305,8 @@ impl Numbers {
     }
 }
 
-/// `nft list table`, each chain and set by its name, elements sorted; without chains that are left, which have no rules.
+/// Returns the output of `nft list table`: the sorted lines of each chain and set, by its name. Unused
+/// chains, which have no rules, are left out.
 fn listing(name: &str) -> BTreeMap<String, Vec<String>> {
     let words = ["-s", "list", "table", "ip", name];
     let done = Command::new("nft").args(words).output().unwrap();
@@ -321,7 +323,7 @@ fn listing(name: &str) -> BTreeMap<String, Vec<String>> {
         match line.strip_suffix(" {") {
             Some(begin) => block = begin.to_owned(),
             None => {
-                // Elements may take several lines, in any order.
+                // Elements may be spread over several lines, in any order.
                 let list = line.strip_prefix("elements = {").unwrap_or(line);
                 let items = list.trim_matches([' ', '}', ',']).split(", ");
                 let lines = blocks.entry(block.clone()).or_default();
@@ -340,7 +342,7 @@ fn listing(name: &str) -> BTreeMap<String, Vec<String>> {
     blocks
 }
 
-/// Runs `inside` in a network of its own, like its namesake, but skips the test if there is no `nft` to look with.
+/// Runs `inside` in its own network namespace. Skips the test if there is no `nft` to list the tables.
 fn in_own_network(inside: impl FnOnce() + Send) {
     if Command::new("nft").arg("-v").output().is_err() {
         return crate::skip::skip("needs nft");
@@ -361,10 +363,10 @@ fn differences_lead_to_the_same_table_as_programming_anew() {
             anew.apply(&next).unwrap();
             let (found, expected) = (listing("walk-services"), listing("anew-services"));
             assert_eq!(found, expected, "step {step}: {next:?}");
-            // What was programmed is what is expected to be there.
+            // A second call finds the tables unchanged.
             let again = path.apply(&next).unwrap();
             assert!(!again.repaired, "step {step}: {next:?}");
-            // Every other one goes into a table that is there.
+            // Every other step programs into an existing table, the steps between into a new one.
             if step % 2 == 0 {
                 anew.remove().unwrap();
             }
@@ -419,7 +421,7 @@ fn what_an_earlier_daemon_or_version_left_is_replaced() {
         let all = table(&[service("a", "10.96.0.1")]);
         let mut expected = Nftables::new("expected").unwrap();
         expected.apply(&all).unwrap();
-        // A base chain of another kind cannot be changed, so the table goes.
+        // A base chain cannot change its kind, so the table must be replaced.
         for line in [
             "add table ip old-services",
             "add chain ip old-services nat-output { type filter hook output priority 5; }",
@@ -433,7 +435,7 @@ fn what_an_earlier_daemon_or_version_left_is_replaced() {
         assert!(path.apply(&all).unwrap().full);
         assert_eq!(listing("old-services"), listing("expected-services"));
         assert!(!path.apply(&all).unwrap().repaired);
-        // Chains and sets of ours that are not wanted any more.
+        // The table has chains and sets of podprobe that are no longer wanted.
         let mut many = all.clone();
         many.services.push(service("z", "10.96.0.9"));
         many.services[1].affinity = Some(Duration::from_secs(60));
@@ -480,7 +482,7 @@ fn a_kernel_without_ipv6_serves_the_rest_and_says_so() {
 #[test]
 fn a_kernel_that_cannot_or_may_not_is_an_error_at_once() {
     in_own_network(|| {
-        // CAP_NET_ADMIN, of this thread alone.
+        // CAP_NET_ADMIN is dropped for this thread only.
         crate::base::sys::process::drop_capabilities(1 << 12).unwrap();
         let error = Nftables::new("none").unwrap_err();
         assert_eq!(error.errno(), nix::errno::Errno::EPERM);

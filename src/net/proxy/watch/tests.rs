@@ -1,4 +1,4 @@
-//! Turns of the thread with a data path that does nothing, or cannot.
+//! Tests turns of the thread with a data path that does nothing or fails.
 
 use std::fs;
 use std::path::Path;
@@ -30,7 +30,8 @@ impl DataPath for Nowhere {
     }
 }
 
-/// A data path that tells the test which table is to come into force, and waits to hear whether to apply it or to panic.
+/// A data path that sends each new table to the test, and then waits for the test's answer: true to apply the
+/// table, false to panic.
 struct Halting {
     tables: Sender<ServiceTable>,
     go: Receiver<bool>,
@@ -52,7 +53,7 @@ impl DataPath for Halting {
     }
 }
 
-/// The stores of a daemon without containers.
+/// The pods, statuses and objects of a daemon without containers.
 struct Stores {
     pods: PodManager,
     statuses: StatusManager,
@@ -93,7 +94,7 @@ impl NodeState for Arc<Stores> {
     }
 }
 
-/// A watch of one service, whose record is this file.
+/// Makes a watch of one service. The record of allocations is this file.
 fn watch(record: PathBuf) -> (Watch, Arc<Stores>) {
     let (deps, stores) = deps(record, Box::new(Nowhere));
     (Watch::new(deps), stores)
@@ -143,12 +144,12 @@ fn a_record_that_cannot_be_written_is_tried_again_each_turn() {
     watch.services();
     assert!(!record.exists());
     fs::create_dir(&below).unwrap();
-    // Nothing has changed meanwhile.
+    // The second try writes the record, although nothing has changed in between.
     watch.services();
     assert!(fs::read_to_string(&record).unwrap().contains("web"));
 }
 
-/// A changed label takes a pod out of rotation, and people wait for it.
+/// A changed label can take a pod out of its services. That must not wait for the next look.
 #[test]
 fn a_changed_label_reaches_services_at_once() {
     let dir = tempfile::tempdir().unwrap();
@@ -174,7 +175,7 @@ fn a_changed_label_reaches_services_at_once() {
         table.services[0].internal.clone()
     };
     assert!(matches!(endpoints(&watch), Backends::Some(_)));
-    // What else happens to pods wakes nobody, and the next look by itself is an hour away.
+    // The next look is an hour away, so only the changed label can wake the thread.
     watch.next_look = Moment::now() + Duration::from_secs(3600);
     stores.pods.set(labelled("taken-out"));
     watch.wait(&pulse);
@@ -182,8 +183,8 @@ fn a_changed_label_reaches_services_at_once() {
     assert_eq!(endpoints(&watch), Backends::Reject);
 }
 
-/// The last turn applies what has changed. Without it, the data path's process and addresses would stay when the daemon ends
-/// right after the last service has gone.
+/// The last turn applies changes. Otherwise the data path's process and addresses would stay if the daemon
+/// ends right after the last service is removed.
 #[test]
 fn what_goes_before_the_end_of_the_daemon_goes() {
     let dir = tempfile::tempdir().unwrap();
@@ -197,7 +198,7 @@ fn what_goes_before_the_end_of_the_daemon_goes() {
     let thread = spawn(deps, stopped, &Roster::default()).unwrap();
     let services = || applied.recv_timeout(ceiling).unwrap().services.len();
     assert_eq!(services(), 1);
-    // While the thread is busy with the service, that is removed and the daemon is told to end.
+    // While the thread applies the service, the test removes the service and tells the daemon to end.
     objects.replace(PodSource::File, Default::default());
     drop(stop);
     feed.wake();
@@ -207,11 +208,11 @@ fn what_goes_before_the_end_of_the_daemon_goes() {
     thread.join().unwrap();
 }
 
-/// After a panic the table of before may be in force no longer: nobody knows what the panic has left half done.
+/// After a panic the thread programs the table again, because nobody knows which parts were left half done.
 #[test]
 fn after_a_panic_the_table_comes_into_force_again() {
     let dir = tempfile::tempdir().unwrap();
-    // Sooner than the look every 10 s, which would bring it into force too.
+    // The limit is shorter than the 10 s between two looks, because a look would also program the table.
     let ceiling = Duration::from_secs(5);
     let (tables, applied) = bounded(1);
     let (go, gone) = bounded(1);
