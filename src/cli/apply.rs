@@ -1,7 +1,7 @@
-//! `apply`: checks files and puts them into the directory that the running daemon watches.
+//! The verb `apply`: checks files and puts them into the directory that the running daemon watches.
 //!
-//! Invariants: nothing is written unless every file is good. It returns when the daemon has read what it wrote, so that the
-//! next verb sees it.
+//! Invariants: nothing is written unless every file is good. The verb returns after the daemon has read the
+//! files, so that the next verb sees their objects.
 
 mod plan;
 mod settle;
@@ -26,10 +26,10 @@ use super::wait;
 use crate::api::decode;
 use crate::pods::sources::files::is_pod_file;
 
-/// `--wait` without `--timeout`.
+/// The time limit of `--wait` if there is no `--timeout`.
 const WAIT: Duration = Duration::from_secs(5 * 60);
 
-/// `apply`.
+/// The verb `apply`.
 pub const VERB: args::Verb = args::Verb {
     name: "apply",
     summary: &[(
@@ -71,7 +71,7 @@ pub struct Apply {
     pub root: PathBuf,
     /// Sources of the objects; at least one.
     files: Vec<Source>,
-    /// Longest time to wait for the pods; None is not at all.
+    /// Longest time to wait for the pods; None means that the verb does not wait.
     pub wait: Option<Duration>,
 }
 
@@ -97,24 +97,25 @@ fn parse(raw: &Raw) -> Result<Apply, String> {
     })
 }
 
-/// A file that is to be there.
+/// A text that is to be written as a file.
 struct New {
     bytes: Vec<u8>,
-    /// Name of the text in messages.
+    /// Name of the text's source, for messages.
     shown: PathBuf,
-    /// Name of the file in the directory. None: an object stays in the file that it is in, and a new object gets a file
-    /// of its own name.
+    /// Name of the file in the daemon's directory. None means that an existing object stays in its present
+    /// file, and a new object gets a file with its own name.
     name: Option<OsString>,
-    /// True if a daemon has shown the text. Such a text has no remarks and no order of its own, so where nothing
-    /// changes, the file stays.
+    /// True if the text is output of a daemon. Such a text has lost the user's remarks and order, so the file
+    /// is left as it is if nothing changes.
     was_shown: bool,
 }
 
-/// Says on `out` what becomes of each object, and on `err` what is wrong or not acted on.
+/// Applies the files. Writes to `out` what becomes of each object, and to `err` errors and fields that have
+/// no effect.
 ///
 /// # Errors
-/// Returns a `CliError` if the daemon cannot be asked, or if a file is refused or cannot be written; with `--wait` also
-/// if a pod does not become ready.
+/// Returns a [`CliError`] if the daemon cannot be asked, or if a file is refused or cannot be written. With
+/// `--wait`, also returns an error if a pod does not become ready.
 pub fn run(args: &Apply, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), CliError> {
     let inputs = pod_files::read(&args.files)?;
     let mut client = Client::connect(&args.root)?;
@@ -142,7 +143,8 @@ pub fn run(args: &Apply, out: &mut dyn Write, err: &mut dyn Write) -> Result<(),
     }
 }
 
-/// Pods as a daemon shows them are written as files have them, each into the file that it is in.
+/// Converts the inputs into texts to be written. If an input is output of a daemon, each of its objects
+/// becomes a text of its own, in the form of a file.
 fn all_new(inputs: Vec<Input>, node_name: &str) -> Result<Vec<New>, CliError> {
     let mut all = Vec::new();
     for input in inputs {
@@ -165,8 +167,8 @@ fn all_new(inputs: Vec<Input>, node_name: &str) -> Result<Vec<New>, CliError> {
     Ok(all)
 }
 
-/// Checks the texts as `validate` does, with the node name that the daemon has. Mere advice is printed before the work
-/// is done.
+/// Checks the texts as `validate` does, with the daemon's node name. Advice that is no error is printed, too,
+/// and does not stop the verb.
 fn check(args: &Apply, node_name: &str, new: &[New], err: &mut dyn Write) -> Result<(), CliError> {
     let (node, _) = Node::of(&Validate {
         paths: Vec::new(),
@@ -190,8 +192,8 @@ fn check(args: &Apply, node_name: &str, new: &[New], err: &mut dyn Write) -> Res
     }
 }
 
-/// Plans the file of each text; None for a text that has nothing that is run here and replaces no file. `there` becomes the
-/// content of the directory afterwards.
+/// Plans the file of each text. The plan is None for a text that has no objects for this node and replaces no
+/// file. Updates `there` to the content of the directory afterwards.
 fn plans(
     new: &[New],
     watched: &Watched,
@@ -219,7 +221,8 @@ fn plans(
     Ok(plans)
 }
 
-/// A pod that is as it was shown is the one that is there: only its UID would be another.
+/// Replaces a pod from the daemon's output by the pod in the directory if both differ only in the UID. So the
+/// pod counts as unchanged.
 fn take_over(shown: &mut Objects<Content>, there: &BTreeMap<PathBuf, Objects<Content>>) {
     for (key, content) in shown {
         let known = there.values().find_map(|objects| objects.get(key));
@@ -257,12 +260,13 @@ fn file_name(file: &Path) -> Result<OsString, CliError> {
     })
 }
 
-/// The first pod's name, else the first object's, as a file.
+/// Returns the name of a new file: from the first pod, else from the first object.
 fn name_of(bytes: &[u8], all: &Objects<Content>) -> String {
     let is_pod = |key: &&String| key.starts_with("pod/");
     let first = all.keys().find(is_pod).or_else(|| all.keys().next());
     let is_json = bytes.trim_ascii_start().starts_with(b"{");
-    // Without its kind, a Service would come to lie in the file of the pod of its name.
+    // The name of another object keeps its kind. Otherwise a Service would replace the file of a pod with the
+    // same name.
     let name = first.map_or("objects", String::as_str);
     let name = name
         .trim_start_matches("pod/")

@@ -1,8 +1,8 @@
-//! The command line, first step: lexopt reads words and options into a [`Raw`]. The second step is each verb's own: its
-//! file converts the raw words into arguments that need no further checks.
+//! The first step of parsing a command line: lexopt splits it into words and options, which become a [`Raw`].
+//! In the second step, the file of each verb converts these into arguments that need no further checks.
 //!
-//! Invariants: pure. An option that a verb does not know is refused, never ignored; the error names the likely one.
-//! Options may stand before the verb; which verb that is decides whether they are its own.
+//! Invariants: pure. An unknown option is refused, never ignored, and the error names the most similar
+//! option. Options may stand before the verb. They are then checked when the verb is known.
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
@@ -15,34 +15,34 @@ use super::error::CliError;
 use super::selector::Selector;
 use super::suggest::did_you_mean;
 
-/// A verb. The file of the verb makes this constant, and the table in [`super::verbs`] names it.
+/// A verb of the command line. Each verb's file defines one, and the table in [`super::verbs`] lists all.
 pub struct Verb {
-    /// Word that a person types.
+    /// The word that a user types.
     pub name: &'static str,
-    /// The verb's lines in `help`: the words to type, and what they do.
+    /// The verb's lines in `help`: what to type, and what it does.
     pub summary: &'static [(&'static str, &'static str)],
     /// The text of `help VERB`.
     pub help: &'static str,
-    /// Options that the verb knows; every verb knows `--help`.
+    /// Options of the verb. Every verb also has `--help`.
     pub options: &'static [Opt],
-    /// Converts the words and does the work. Output goes to the first writer, problems to the
-    /// second.
+    /// The function that parses the words and does the work. Output goes to the first writer, and problems go
+    /// to the second.
     pub run: fn(&Raw, &mut dyn Write, &mut dyn Write) -> Result<ExitCode, CliError>,
 }
 
-/// An option.
+/// An option of a verb.
 #[derive(Clone, Copy)]
 pub struct Opt {
-    /// Without the dashes.
+    /// Name of the option without its dashes.
     pub name: &'static str,
-    /// The one-letter form.
+    /// The one-letter form, if the option has one.
     pub letter: Option<char>,
     /// True if a value follows the option.
     pub takes_value: bool,
 }
 
 impl Opt {
-    /// An option with a value.
+    /// Makes an option with a value.
     pub const fn value(name: &'static str, letter: Option<char>) -> Self {
         Self {
             name,
@@ -51,7 +51,7 @@ impl Opt {
         }
     }
 
-    /// An option without a value.
+    /// Makes an option without a value.
     pub const fn flag(name: &'static str, letter: Option<char>) -> Self {
         Self {
             name,
@@ -61,32 +61,32 @@ impl Opt {
     }
 }
 
-/// `--root DIR`.
+/// The option `--root DIR`.
 pub const ROOT: Opt = Opt::value("root", None);
-/// `-n NAMESPACE`.
+/// The option `-n NAMESPACE`.
 pub const NAMESPACE: Opt = Opt::value("namespace", Some('n'));
-/// `-A`.
+/// The option `-A`.
 pub const ALL_NAMESPACES: Opt = Opt::flag("all-namespaces", Some('A'));
-/// `-l LABELS`.
+/// The option `-l LABELS`.
 pub const SELECTOR: Opt = Opt::value("selector", Some('l'));
-/// `--no-headers`.
+/// The option `--no-headers`.
 pub const NO_HEADERS: Opt = Opt::flag("no-headers", None);
 const HELP: Opt = Opt::flag("help", Some('h'));
 
 pub use super::starting::ROOT_VARIABLE;
 
-/// The request of a person.
+/// A command line: a request for help, or a verb to run.
 pub enum Line {
-    /// `help [VERB]`, `VERB --help`, or nothing at all.
+    /// The user typed `help [VERB]`, `VERB --help`, or nothing at all.
     Help(Option<&'static Verb>),
-    /// The verb, and what follows it.
+    /// The user typed a verb. The arguments follow.
     Run(&'static Verb, Raw),
 }
 
-/// The arguments after the verb; only the names of options are checked.
+/// The arguments after the verb. Only the names of the options are checked.
 pub struct Raw {
     verb: &'static str,
-    /// The words that are no options, in their order.
+    /// The words that are not options, in their order.
     pub words: Vec<OsString>,
     options: Vec<Given>,
     /// The value of [`ROOT_VARIABLE`].
@@ -94,11 +94,11 @@ pub struct Raw {
     verbs: &'static [&'static Verb],
 }
 
-/// The name of an option, and its value.
+/// The name of an option with its value, which is empty for a flag.
 type Given = (&'static str, OsString);
 
-/// Reads the arguments after the program's name; `root_variable` is the value of [`ROOT_VARIABLE`]. The error is a sentence
-/// for the person who typed them.
+/// Reads the arguments after the program's name. `root_variable` is the value of [`ROOT_VARIABLE`]. The error
+/// is a sentence for the user.
 pub fn read(
     args: impl IntoIterator<Item = OsString>,
     verbs: &'static [&'static Verb],
@@ -150,8 +150,8 @@ fn arg_is_long(arg: &Arg<'_>) -> bool {
     matches!(arg, Arg::Long(_))
 }
 
-/// The value that follows, or an empty one for a flag. As with kubectl a flag may be `--flag=true`; after `=false` it was
-/// not given.
+/// Returns the value of an option; empty for a flag. A flag may be written `--flag=true`, as with kubectl.
+/// For `--flag=false`, returns None, as if the flag was not given.
 fn value(option: Opt, is_long: bool, parser: &mut Parser) -> Result<Option<OsString>, String> {
     let name = option.name;
     if option.takes_value {
@@ -160,7 +160,7 @@ fn value(option: Opt, is_long: bool, parser: &mut Parser) -> Result<Option<OsStr
             .map(Some)
             .map_err(|_| format!("option '--{name}' needs a value"));
     }
-    // After one letter the rest of the word is more letters.
+    // After a one-letter option, the rest of the word is further letters, not a value.
     let given = is_long.then(|| parser.optional_value()).flatten();
     match given.as_ref().map(|v| v.to_str()) {
         None | Some(Some("true")) => Ok(Some(OsString::new())),
@@ -172,7 +172,7 @@ fn value(option: Opt, is_long: bool, parser: &mut Parser) -> Result<Option<OsStr
     }
 }
 
-/// The option of some verb, if all verbs that know it mean the same by it.
+/// Returns an option that stands before the verb, if it has the same meaning in all verbs that have it.
 fn before_the_verb(arg: &Arg<'_>, verbs: &[&'static Verb]) -> Result<Opt, String> {
     let all = || verbs.iter().flat_map(|v| v.options);
     let mut found = all().filter(|o| is_option(o, arg));
@@ -243,7 +243,7 @@ fn no_option(typed: &str, verb: &Verb) -> String {
 }
 
 impl Raw {
-    /// The last one counts: without a value, it was not given before either.
+    /// Records an option. With None, forgets earlier uses of the option, because the last use counts.
     fn give(&mut self, name: &'static str, value: Option<OsString>) {
         match value {
             Some(value) => self.options.push((name, value)),
@@ -265,34 +265,35 @@ impl Raw {
         }
     }
 
-    /// The verb that was typed.
+    /// Returns the name of the verb that the user typed.
     pub fn verb(&self) -> &'static str {
         self.verb
     }
 
-    /// Every verb but `help`, for texts about all of them.
+    /// Returns every verb except `help`, for texts about all verbs.
     pub fn verbs(&self) -> &'static [&'static Verb] {
         self.verbs
     }
 
-    /// True if the command line has the option.
+    /// Tells whether the command line has this option.
     pub fn has(&self, name: &str) -> bool {
         self.options.iter().any(|(n, _)| *n == name)
     }
 
-    /// Every value of an option that may be repeated.
+    /// Returns every value of an option that may be repeated.
     pub fn values<'a>(&'a self, name: &'a str) -> impl DoubleEndedIterator<Item = &'a OsString> {
         let given = self.options.iter().filter(move |(n, _)| *n == name);
         given.map(|(_, value)| value)
     }
 
-    /// The value as text. The last one counts, as with kubectl.
+    /// Returns the value of an option as text. If the option is repeated, the last value counts, as with
+    /// kubectl.
     pub fn text(&self, name: &str) -> Result<Option<String>, String> {
         let last = self.values(name).next_back();
         last.map(|v| utf8(v, &format!("--{name}"))).transpose()
     }
 
-    /// The value as a path.
+    /// Returns the value of an option as a path.
     pub fn path(&self, name: &str) -> Result<Option<PathBuf>, String> {
         match self.values(name).next_back() {
             Some(v) if v.is_empty() => {
@@ -302,7 +303,7 @@ impl Raw {
         }
     }
 
-    /// `--root`, or PODPROBE_ROOT, or `/`.
+    /// Returns the root directory: from `--root`, else from PODPROBE_ROOT, else `/`.
     pub fn root(&self) -> Result<PathBuf, String> {
         match (self.given_root()?, &self.root_variable) {
             (Some(root), _) => Ok(root),
@@ -314,17 +315,18 @@ impl Raw {
         }
     }
 
-    /// `--root` alone, for a verb that removes the root in the end.
+    /// Returns the value of `--root` only. A verb that removes the root uses it, so that no default can be
+    /// removed.
     pub fn given_root(&self) -> Result<Option<PathBuf>, String> {
         self.path(ROOT.name)?.map(absolute).transpose()
     }
 
-    /// `-n`.
+    /// Returns the value of `-n`.
     pub fn namespace(&self) -> Result<Option<String>, String> {
         self.text(NAMESPACE.name)
     }
 
-    /// `-n`, and whether `-A` was given.
+    /// Returns the value of `-n`, and whether `-A` was given.
     pub fn namespaces(&self) -> Result<(Option<String>, bool), String> {
         match (self.namespace()?, self.has(ALL_NAMESPACES.name)) {
             (Some(_), true) => Err("-n and -A exclude each other".into()),
@@ -332,16 +334,16 @@ impl Raw {
         }
     }
 
-    /// Converts the value of `-l`; None means all objects.
+    /// Returns the label selector of `-l`; None means all objects.
     ///
     /// # Errors
-    /// Returns a sentence if the value is no selector.
+    /// Returns a sentence if the value is not a selector.
     pub fn selector(&self) -> Result<Option<Selector>, String> {
         let given = self.text(SELECTOR.name)?;
         given.map(|text| Selector::parse(&text)).transpose()
     }
 
-    /// Refuses words after a verb that takes options only.
+    /// Returns an error if there are words after a verb that has only options.
     pub fn no_words(&self) -> Result<(), String> {
         match self.words.first() {
             Some(word) => Err(format!(
@@ -353,13 +355,14 @@ impl Raw {
         }
     }
 
-    /// The words as text.
+    /// Returns the words as text.
     pub fn text_words(&self) -> Result<Vec<String>, String> {
         self.words.iter().map(|w| utf8(w, "an argument")).collect()
     }
 }
 
-/// Makes the root absolute: it becomes part of cgroup names, of the mount table and of the shims' records.
+/// Makes the root an absolute path, because the path becomes part of cgroup names, of the mount table and of
+/// the shims' records.
 fn absolute(root: PathBuf) -> Result<PathBuf, String> {
     std::path::absolute(&root).map_err(|e| format!("cannot use root {}: {e}", root.display()))
 }
@@ -370,12 +373,12 @@ fn utf8(word: &OsStr, what: &str) -> Result<String, String> {
         .ok_or_else(|| format!("{what} is not valid UTF-8: '{}'", word.to_string_lossy()))
 }
 
-/// Helpers for tests of the verbs' own conversions.
+/// Helpers for the tests of the verbs' own parsers.
 #[cfg(test)]
 pub mod testing {
     use super::*;
 
-    /// The result of `convert` for a line that begins with the verb.
+    /// Parses a line that begins with the verb, and returns the result of `convert`.
     pub fn parse<T>(
         verb: &'static Verb,
         convert: impl Fn(&Raw) -> Result<T, String>,

@@ -1,6 +1,7 @@
-//! `check-host`: can this node run podprobe, what will be missing, and what to do.
+//! The verb `check-host`: tells whether this node can run podprobe, what would be missing, and what to do.
 //!
-//! Invariants: needs no daemon and changes nothing. [`judge`] decides, [`read`] looks.
+//! Invariants: the verb needs no daemon and changes nothing. [`read`] collects the facts, and [`judge`]
+//! judges them.
 
 mod facts;
 mod finding;
@@ -17,7 +18,7 @@ use super::error::CliError;
 use super::terminal::one_line;
 use crate::base::paths::Layout;
 
-/// `check-host`.
+/// The verb `check-host`.
 pub const VERB: args::Verb = args::Verb {
     name: "check-host",
     summary: &[("check-host", "can this node run podprobe, and what to do if not")],
@@ -46,7 +47,7 @@ Exit codes: 0 nothing fails, 1 something fails.
     },
 };
 
-/// Writes one line for each finding; the consequence and the advice stand below.
+/// Writes a line for each finding. A second line has the consequence and the advice, if any.
 fn write(findings: &[Finding], out: &mut dyn Write) -> io::Result<()> {
     let width = findings.iter().map(|f| f.name.len()).max().unwrap_or(0);
     for finding in findings {

@@ -1,4 +1,4 @@
-//! The client's side of the unix socket: HTTP on one connection (crate::face::server).
+//! The client for the daemon's unix socket: HTTP on one connection (crate::face::server).
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -32,30 +32,30 @@ use crate::face::views::{Snapshot, SnapshotUpdate};
 use crate::net::services::view::ServiceView;
 use crate::pods::events::EventList;
 
-/// Longest wait for an answer that the daemon can give at once.
+/// The longest wait for an answer that the daemon can give at once.
 const ANSWER: Duration = Duration::from_secs(10);
 
-/// Longest wait for a stream to begin: a command may take so long to start.
+/// The longest wait for a stream to begin. A command in a container may take this long to start.
 const START: Duration = Duration::from_secs(30);
 
-/// The daemon could not be asked.
+/// An error of a request to the daemon.
 #[derive(Debug)]
 pub enum ClientError {
-    /// No daemon listens there.
+    /// No daemon listens on the socket.
     NotRunning {
-        /// Socket that the daemon would listen on.
+        /// Path of the socket.
         socket: PathBuf,
-        /// The root of that daemon.
+        /// The root directory of the daemon.
         root: PathBuf,
     },
-    /// The socket is there and cannot be connected to.
+    /// The socket exists, but connecting to it fails.
     Unreachable {
         /// Path of the socket.
         socket: PathBuf,
-        /// Reason of the failure.
+        /// The error of the connection.
         cause: io::Error,
     },
-    /// The daemon has closed the connection, or stopped.
+    /// The daemon has closed the connection, or has ended.
     Gone,
     /// The daemon has not answered within this time.
     Silent(Duration),
@@ -110,7 +110,7 @@ pub struct Client {
     stream: UnixStream,
 }
 
-/// A request to the daemon, and how long the answer may take.
+/// A request to the daemon, and the time limit for its answer.
 struct Call<'a> {
     method: &'a str,
     target: String,
@@ -143,7 +143,7 @@ impl Call<'_> {
 }
 
 impl Client {
-    /// Connects to the daemon of that root; one that starts is waited for.
+    /// Connects to the daemon with this root. Waits for a daemon that is starting.
     pub fn connect(root: &Path) -> Result<Self, ClientError> {
         let socket = Layout::new(root).socket();
         let stream = starting::connect(&socket, root).map_err(|cause| match cause.kind() {
@@ -156,25 +156,25 @@ impl Client {
         Ok(Self { stream })
     }
 
-    /// The connection itself, for a request whose body or answer is a stream.
+    /// Returns the connection, for a request with a stream as its body or answer.
     pub(super) fn into_stream(self) -> UnixStream {
         self.stream
     }
 
-    /// The present snapshot.
+    /// Asks for the present snapshot.
     pub fn snapshot(&mut self) -> Result<Arc<Snapshot>, ClientError> {
         self.json(&Call::get(format!("{API}/snapshot")))
             .map(Arc::new)
     }
 
-    /// The changes after a version; waits for one, at most [`WATCH_CEILING`].
+    /// Waits for changes after a version, for at most [`WATCH_CEILING`], and returns them.
     pub fn watch(&mut self, after: u64) -> Result<SnapshotUpdate, ClientError> {
         let call = Call::get(format!("{API}/watch?after={after}"));
         self.json(&call.within(WATCH_CEILING + ANSWER))
     }
 
-    /// Waits for a change as [`Self::watch`] does, but returns None when nothing has changed within `limit`. The
-    /// connection is of no use after a None.
+    /// Waits for a change as [`Self::watch`] does. Returns None if nothing has changed within `limit`. After
+    /// None, the connection cannot be used any more.
     pub fn watch_for(
         &mut self,
         after: u64,
@@ -188,23 +188,23 @@ impl Client {
         }
     }
 
-    /// Every service.
+    /// Asks for all services.
     pub fn services(&mut self) -> Result<Vec<ServiceView>, ClientError> {
         self.json(&Call::get(format!("{API}/services")))
     }
 
-    /// Every object of a kind that pods refer to.
+    /// Asks for all objects of a kind, such as ConfigMaps.
     pub fn objects(&mut self, kind: ObjectKind) -> Result<Vec<Value>, ClientError> {
         self.json(&Call::get(format!("{API}/objects/{}", kind.as_str())))
     }
 
-    /// The daemon's version.
+    /// Asks for the daemon's version.
     pub fn version(&mut self) -> Result<String, ClientError> {
         let version: Version = self.json(&Call::get("/version"))?;
         Ok(version.version)
     }
 
-    /// Returns all events. With a version, the call waits until there is a newer version.
+    /// Asks for all events. With `after`, the daemon answers when there is a newer version than this.
     pub fn events(&mut self, after: Option<u64>) -> Result<EventList, ClientError> {
         self.json(&match after {
             Some(after) => {
@@ -214,13 +214,13 @@ impl Client {
         })
     }
 
-    /// The history of a pod's probes and restarts.
+    /// Asks for the history of a pod's probes and restarts.
     pub fn history(&mut self, uid: PodUid) -> Result<PodHistory, ClientError> {
         let uid = encoded(uid.as_str());
         self.json(&Call::get(format!("{API}/history/{uid}")))
     }
 
-    /// Runs a probe now; it takes at most `limit`.
+    /// Runs a probe now. The probe takes at most `limit`.
     pub fn probe(
         &mut self,
         target: ProbeTarget,
@@ -230,7 +230,7 @@ impl Client {
         self.json(&call.within(limit.saturating_add(ANSWER)))
     }
 
-    /// Pauses probes; returns their names.
+    /// Pauses probes, and returns their names.
     pub fn pause(
         &mut self,
         target: PauseTarget,
@@ -240,17 +240,17 @@ impl Client {
         self.json(&Call::post("pause", &Pause { target, seconds }))
     }
 
-    /// Resumes probes; returns the names of the paused ones.
+    /// Resumes probes, and returns the names of those that were paused.
     pub fn resume(&mut self, target: PauseTarget) -> Result<Vec<String>, ClientError> {
         self.json(&Call::post("resume", &target))
     }
 
-    /// Restarts containers; returns their names.
+    /// Restarts containers, and returns their names.
     pub fn restart(&mut self, target: RestartTarget) -> Result<Vec<String>, ClientError> {
         self.json(&Call::post("restart", &target))
     }
 
-    /// Ends a pod until its file changes.
+    /// Deletes a pod. It stays deleted until its file changes.
     pub fn delete(&mut self, target: DeleteTarget) -> Result<Deleted, ClientError> {
         self.json(&Call::post("delete", &target))
     }
@@ -264,28 +264,28 @@ impl Client {
         self.json(&Call::post("condition", &Condition { uid, change }))
     }
 
-    /// The configuration in force.
+    /// Asks for the configuration that the daemon uses.
     pub fn config(&mut self) -> Result<Value, ClientError> {
         let mut answer: Value = self.json(&Call::get("/configz"))?;
         Ok(answer["kubeletconfig"].take())
     }
 
-    /// Asks for the processor and memory that the node and its pods use, in the kubelet's words.
+    /// Asks for the processor and memory use of the node and its pods, in the kubelet's format.
     pub fn usage(&mut self) -> Result<Value, ClientError> {
         self.json(&Call::get("/stats/summary?only_cpu_and_memory=true"))
     }
 
-    /// Every metric, in the Prometheus text format.
+    /// Asks for all metrics, in the Prometheus text format.
     pub fn metrics(&mut self) -> Result<String, ClientError> {
         let text = self.ask(&Call::get("/metrics"))?;
         String::from_utf8(text).map_err(|e| unreadable(&e))
     }
 
-    /// Opens a WebSocket of that path and query, with `subprotocol`.
+    /// Opens a WebSocket with this path and query, and with `subprotocol`.
     ///
     /// # Errors
-    /// Returns a `ClientError` if the daemon cannot be asked, or one with the daemon's sentence if the daemon
-    /// refuses.
+    /// Returns a [`ClientError`] if the daemon cannot be asked. If the daemon refuses, the error has the
+    /// daemon's sentence.
     pub fn web_socket(mut self, target: &str, subprotocol: &str) -> Result<Socket, ClientError> {
         let mut key = [0; 16];
         let random = ring::rand::SystemRandom::new();
@@ -306,7 +306,8 @@ impl Client {
         }
     }
 
-    /// Status, and what has come of the WebSocket, or the body of a refusal.
+    /// Sends the upgrade request. Returns the status, and either the first bytes of the WebSocket or the body
+    /// of the refusal.
     fn upgraded(&mut self, request: &str) -> io::Result<(u16, Vec<u8>)> {
         self.stream.set_read_timeout(Some(START))?;
         self.stream.write_all(request.as_bytes())?;
@@ -322,7 +323,7 @@ impl Client {
         serde_json::from_slice(&answer).map_err(|e| unreadable(&e))
     }
 
-    /// The body of the answer; an answer with an error status is an error.
+    /// Sends a request and returns the body of the answer. An answer with an error status is an error.
     fn ask(&mut self, call: &Call<'_>) -> Result<Vec<u8>, ClientError> {
         let answered = self.exchange(call).map_err(|e| failure(&e, call.limit));
         match answered? {
@@ -342,8 +343,8 @@ impl Client {
         .into_bytes();
         request.extend_from_slice(&call.body);
         self.stream.set_read_timeout(Some(call.limit))?;
-        // A daemon with too many clients answers with an error and hangs up before it reads. The write then fails, and the
-        // answer is the better error.
+        // A daemon with too many clients answers with an error and closes the connection before it reads. The
+        // write then fails, but the answer has the better error.
         let written = self.stream.write_all(&request);
         let answer = self.read();
         match (written, answer) {
@@ -357,14 +358,14 @@ impl Client {
         Ok((head.status, self.read_body(head.framing, &begun)?))
     }
 
-    /// The head of an answer, and what has come after it.
+    /// Reads the head of an answer. Also returns the bytes after the head that have been read.
     fn read_head(&mut self) -> io::Result<(Head, Vec<u8>)> {
         let mut head = HeadReader::default();
         let mut bytes = vec![0; READ];
         loop {
             let mut piece = self.read_piece(&mut bytes)?;
             if head.is_untouched() {
-                // The empty line after the last chunk of the answer before may come late.
+                // The empty line after the last chunk of the previous answer may arrive late.
                 piece = piece.trim_ascii_start();
             }
             if let Some((head, rest)) = head.push(piece).map_err(invalid)? {
@@ -400,7 +401,7 @@ fn invalid(e: impl std::error::Error + Send + Sync + 'static) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, e)
 }
 
-/// Bytes of an answer that are read at once.
+/// The number of bytes of an answer that are read at once.
 const READ: usize = 64 << 10;
 
 fn failure(e: &io::Error, limit: Duration) -> ClientError {

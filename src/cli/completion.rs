@@ -1,7 +1,8 @@
-//! `completion`: scripts that complete verbs, options, nouns and the names of pods in bash, zsh and fish.
+//! The verb `completion`: prints scripts that complete verbs, options, nouns and the names of pods in bash,
+//! zsh and fish.
 //!
-//! Invariants: pure but for the writer. Everything comes from the table of verbs: the words after a verb are those of its
-//! summary, where lower-case words are nouns and `POD` is the name of a pod.
+//! Invariants: pure except for the writer. Everything comes from the table of verbs. The words after a verb
+//! come from its summary: a lower-case word is a noun, and `POD` stands for the name of a pod.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -15,7 +16,7 @@ const BASH: &str = include_str!("completion/podprobe.bash");
 const ZSH: &str = include_str!("completion/podprobe.zsh");
 const SHELLS: [&str; 3] = ["bash", "zsh", "fish"];
 
-/// `completion`.
+/// The verb `completion`.
 pub const VERB: Verb = args::Verb {
     name: "completion",
     summary: &[("completion bash|zsh|fish", "print a script that completes command lines")],
@@ -64,17 +65,17 @@ fn script(raw: &Raw) -> Result<String, String> {
     }
 }
 
-/// Every verb and `help`.
+/// Returns the names of all verbs and `help`, separated by spaces.
 fn names(verbs: &[&Verb]) -> String {
     let names: Vec<&str> = verbs.iter().map(|v| v.name).chain(["help"]).collect();
     names.join(" ")
 }
 
-/// The words that may stand after a verb.
+/// The words that may follow a verb.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Words {
     nouns: Vec<&'static str>,
-    /// The first word is a pod.
+    /// True if the first word is the name of a pod.
     pods: bool,
 }
 
@@ -93,7 +94,7 @@ fn words(verb: &Verb) -> Words {
     words
 }
 
-/// Joins the options as a person types them: `--output -o`, one after the other.
+/// Joins the options as a user types them, separated by spaces: `--output -o`.
 fn typed<'a>(options: impl IntoIterator<Item = &'a Opt>) -> String {
     let mut text: Vec<String> = Vec::new();
     for option in options {
@@ -110,12 +111,13 @@ fn typed<'a>(options: impl IntoIterator<Item = &'a Opt>) -> String {
     text.join(" ")
 }
 
-/// The branches of a `case` that bash and zsh both understand. The last one is for the words before the verb.
+/// Returns the branches of a `case` statement that both bash and zsh understand. The last branch is for the
+/// words before the verb.
 fn table(verbs: &[&Verb]) -> String {
     let mut text = String::new();
     let mut row = |name: &str, options: String, values: String, nouns: String, pods: bool| {
         let pods = if pods { "1" } else { "" };
-        // Writing to a String does not fail.
+        // Writing to a String cannot fail.
         let _ = writeln!(
             text,
             "    {name})\n      options='{options}'\n      values='{values}'\n      nouns='{nouns}' pods='{pods}'\n      ;;"
@@ -153,7 +155,8 @@ fn table(verbs: &[&Verb]) -> String {
     text
 }
 
-/// Options that most verbs have: the others are typed after their verb.
+/// Returns the options to complete before the verb. Only options of most verbs are listed. Other options are
+/// typed after their verb.
 fn before_the_verb(verbs: &[&Verb]) -> Vec<Opt> {
     let mut found: Vec<Opt> = Vec::new();
     for option in [ROOT, args::NAMESPACE] {

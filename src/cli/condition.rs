@@ -1,4 +1,4 @@
-//! `condition`: a person or a script sets the conditions that readiness gates name.
+//! The verb `condition`: a user or a script sets the conditions that readiness gates name.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use crate::api::conditions::{ConditionChange, ConditionStatus};
 use crate::face::server::protocol::ConditionSet;
 use crate::face::views::PodView;
 
-/// `condition`.
+/// The verb `condition`.
 pub const VERB: args::Verb = args::Verb {
     name: "condition",
     summary: &[
@@ -51,9 +51,9 @@ pub struct Condition {
     pub root: PathBuf,
     /// Name of the pod.
     pub pod: String,
-    /// Namespace of the pod; None means all.
+    /// Namespace of the pod; None means all namespaces.
     pub namespace: Option<String>,
-    /// Changes of conditions; at least one, and each has been checked.
+    /// Changes of conditions. There is at least one, and each is valid.
     pub changes: Vec<ConditionChange>,
 }
 
@@ -77,7 +77,7 @@ fn parse(raw: &Raw) -> Result<Condition, String> {
     })
 }
 
-/// Converts `TYPE=STATUS` or `TYPE-` into the change that it asks for.
+/// Parses a change of a condition, `TYPE=STATUS` or `TYPE-`.
 fn change(raw: &Raw, word: &str) -> Result<ConditionChange, String> {
     let (type_, status) = match (word.split_once('='), word.strip_suffix('-')) {
         (Some((type_, value)), _) => (type_, Some(status(word, value)?)),
@@ -113,10 +113,10 @@ fn status(word: &str, value: &str) -> Result<ConditionStatus, String> {
     })
 }
 
-/// Sets the conditions in their order, and says what each is now; what else is to be known goes to `err`.
+/// Sets the conditions in their order, and prints the new state of each. Notes and warnings go to `err`.
 ///
 /// # Errors
-/// Returns a `CliError` if there is no such pod or no daemon.
+/// Returns a [`CliError`] if there is no such pod or no daemon.
 pub fn run(args: &Condition, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), CliError> {
     let mut client = Client::connect(&args.root)?;
     let snapshot = client.snapshot()?;
@@ -144,7 +144,8 @@ fn told(change: &ConditionChange, set: &ConditionSet) -> String {
     }
 }
 
-/// Without this note a misspelt type would leave the gate closed, and nothing would say so.
+/// Returns a note if no readiness gate names the condition. A misspelt type leaves the gate closed, and
+/// nothing else would tell the user.
 fn without_gate(pod: &PodView, change: &ConditionChange) -> Option<String> {
     let gates = columns::readiness_gates(pod);
     if change.status.is_none() || gates.contains(&change.type_.as_str()) {

@@ -1,4 +1,5 @@
-//! `cp`: copies files into a container and out of it. The daemon reads and writes those of the container.
+//! The verb `cp`: copies files into a container and out of it. The daemon reads and writes the files in the
+//! container.
 
 mod connection;
 mod spec;
@@ -21,7 +22,7 @@ use crate::engine::file_copy::{CopyError, Placement, Root, Source, Target, unpac
 use crate::face::server::protocol::API;
 use crate::face::server::request::encoded;
 
-/// `cp`.
+/// The verb `cp`.
 pub const VERB: args::Verb = args::Verb {
     name: "cp",
     summary: &[("cp SRC DST", "copy files into a container or out of it")],
@@ -58,7 +59,7 @@ pub struct Copy {
     way: Way,
 }
 
-/// The direction of the copy, and its side on the node.
+/// The direction of the copy, with the path on the node. None stands for standard input or standard output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Way {
     In(Option<OsString>),
@@ -124,7 +125,7 @@ fn run(copy: &Copy, err: &mut dyn Write) -> Result<ExitCode, CliError> {
             out(body, to.as_ref())?
         }
         Way::In(Some(path)) => {
-            // Looked for before the daemon is asked to write anything.
+            // The source is checked before the daemon is asked to write anything.
             let source = Source::find(&Root::Node, path.as_bytes()).map_err(failed)?;
             send(source, connection.put(&target)?)?
         }
@@ -136,7 +137,7 @@ fn run(copy: &Copy, err: &mut dyn Write) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The path of the request.
+/// Returns the path and query of the request.
 fn target(copy: &Copy, client: &mut Client, err: &mut dyn Write) -> Result<String, CliError> {
     let snapshot = client.snapshot()?;
     let pod = names::resolve(&snapshot, copy.namespace.as_deref(), &copy.place.pod)?;
@@ -155,7 +156,7 @@ fn failed(e: impl Display) -> CliError {
     CliError::Failed(e.to_string())
 }
 
-/// The daemon's sentence says what could not be done.
+/// Converts an error of the client. If the daemon refused the request, its sentence is the whole error.
 fn of_daemon(e: ClientError) -> CliError {
     match e {
         ClientError::Refused(text) => CliError::Failed(text),
@@ -163,10 +164,11 @@ fn of_daemon(e: ClientError) -> CliError {
     }
 }
 
-/// Out of the container.
+/// Copies files out of the container.
 fn out(mut body: Body, to: Option<&OsString>) -> Result<Vec<String>, CliError> {
     let Some(path) = to else {
-        // Not for people: not through the writer that makes text safe for a terminal.
+        // The tar goes directly to standard output, not through the writer that makes text safe for a
+        // terminal.
         let copied = copy_bytes(&mut body, &mut io::stdout());
         return match copied {
             Ok(()) => Ok(Vec::new()),
@@ -184,7 +186,7 @@ fn out(mut body: Body, to: Option<&OsString>) -> Result<Vec<String>, CliError> {
     Ok(done.notes.into_texts())
 }
 
-/// Into the container.
+/// Copies files into the container.
 fn send(source: Source, mut upload: Upload) -> Result<Vec<String>, CliError> {
     match source.pack(&mut upload, || Ok(())) {
         Ok(packed) => {
@@ -196,7 +198,7 @@ fn send(source: Source, mut upload: Upload) -> Result<Vec<String>, CliError> {
             notes.extend(new);
             Ok(notes)
         }
-        // It takes no more because it has said why.
+        // The daemon stopped reading, because it has refused the request. Its answer says why.
         Err(e @ CopyError::Stream(_)) => match upload.refusal() {
             Some(refusal) => Err(of_daemon(refusal)),
             None => Err(failed(e)),
@@ -205,11 +207,11 @@ fn send(source: Source, mut upload: Upload) -> Result<Vec<String>, CliError> {
     }
 }
 
-/// Standard input, a tar.
+/// Copies standard input, which is a tar, into the container.
 fn send_tar(mut upload: Upload) -> Result<Vec<String>, CliError> {
     match copy_bytes(&mut io::stdin().lock(), &mut upload) {
         Ok(()) => Ok(upload.finish().map_err(of_daemon)?.notes),
-        // It takes no more because it has said why.
+        // The daemon stopped reading, because it has refused the request. Its answer says why.
         Err(Broken::Write(e)) => Err(upload
             .refusal()
             .map_or_else(|| failed(CopyError::Stream(e)), of_daemon)),
@@ -217,13 +219,13 @@ fn send_tar(mut upload: Upload) -> Result<Vec<String>, CliError> {
     }
 }
 
-/// The side of the copy that has failed.
+/// The side of the copy that has failed: reading or writing.
 enum Broken {
     Read(io::Error),
     Write(io::Error),
 }
 
-/// Copies bytes in pieces of a buffer.
+/// Copies all bytes from `from` to `to`, one buffer at a time.
 fn copy_bytes(from: &mut dyn Read, to: &mut dyn Write) -> Result<(), Broken> {
     let mut buffer = vec![0; 256 << 10];
     loop {

@@ -1,22 +1,22 @@
-//! The plan of an `apply`: the file that it writes, and what that does to each object.
+//! The plan of an `apply`: the file that is written, and what happens to each object.
 //!
-//! Invariants: pure. A file is replaced only when nothing goes with it that the new one does not have, and no object comes
-//! to lie in two files.
+//! Invariants: pure. A file is replaced only if the new file has all objects of the old one. No object is
+//! ever in two files.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::cli::pod_files::Objects;
 
-/// The file to write, and what becomes of each object.
+/// The file to write, and what happens to each object.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Plan {
     pub(super) file: PathBuf,
-    /// Objects and their verdicts, in the order of the objects' names.
+    /// Each object with its verdict, ordered by the names of the objects.
     pub(super) verdicts: Vec<(String, Verdict)>,
 }
 
-/// kubectl's words.
+/// The outcome for an object, in kubectl's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Created,
@@ -34,11 +34,11 @@ impl Verdict {
     }
 }
 
-/// Decides which file gets the new objects. `wanted` is the file to write; with `may_move` an object that is there
-/// already stays in its file.
+/// Decides which file gets the new objects. `wanted` is the file to write. If `may_move` is true, an object
+/// that exists already stays in its present file.
 ///
 /// # Errors
-/// Returns a sentence that says why nothing can be written, and the way out.
+/// Returns a sentence that says why nothing can be written, and what to do.
 pub(super) fn plan<C: PartialEq>(
     new: &Objects<C>,
     wanted: &Path,
@@ -91,7 +91,7 @@ pub(super) fn plan<C: PartialEq>(
 mod tests {
     use super::*;
 
-    /// `pod/a=1 pod/b=2`.
+    /// Parses objects with their contents, such as `pod/a=1 pod/b=2`.
     fn objects(text: &str) -> Objects<String> {
         let pair = |word: &str| {
             let (key, content) = word.split_once('=').unwrap();
@@ -100,7 +100,7 @@ mod tests {
         text.split_whitespace().map(pair).collect()
     }
 
-    /// Checks the plan for new objects in a directory with `/p/web` and `/p/two`.
+    /// Checks the plan for new objects in a directory that has the files `/p/web` and `/p/two`.
     #[track_caller]
     fn check(new: &str, wanted: &str, may_move: bool, expected: Result<(&str, &str), &str>) {
         let there = BTreeMap::from([

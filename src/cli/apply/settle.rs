@@ -1,4 +1,4 @@
-//! The waits of `apply`: until the daemon has read what was written, and with `--wait` until its pods are ready.
+//! The waits of `apply`: until the daemon has read the files, and with `--wait` until the pods are ready.
 
 use std::fs;
 use std::io::Write;
@@ -22,31 +22,31 @@ use crate::face::views::{PodView, Snapshot};
 use crate::pods::admission::Rejection;
 use crate::pods::status::DELETED;
 
-/// Longest time that the daemon may take to read a file: it reads the file at once where the kernel tells it of the
-/// change.
+/// The longest time that the daemon may take to read a file. Usually the kernel reports the change, and the
+/// daemon reads the file at once.
 const READ: Duration = Duration::from_secs(2);
-/// Time between two looks at objects: the daemon tells nobody of their changes.
+/// The time between two looks at the daemon's objects. The daemon does not announce changes of objects.
 const STEP: Duration = Duration::from_millis(20);
 
-/// The files, pods and objects that the daemon is to show.
+/// The files, pods and objects that the daemon must show after the files are written.
 #[derive(Default)]
 pub(super) struct Expected {
-    /// The files that were written, or are as they were.
+    /// The files of the plans, written or unchanged.
     files: Vec<PathBuf>,
-    /// Pods as the files have them.
+    /// The pods as the files define them.
     pods: Vec<Value>,
-    /// Objects that were not there before.
+    /// The objects in files with at least one new object.
     objects: Vec<ObjectKey>,
 }
 
 impl Expected {
-    /// Reads the files of the plans as they are now.
+    /// Reads the present content of the files in the plans.
     pub(super) fn new<'a>(plans: impl Iterator<Item = &'a Plan>, node_name: &str) -> Self {
         let mut expected = Self::default();
         for plan in plans {
             let path = &plan.file;
             let bytes = fs::read(path).unwrap_or_default();
-            // What cannot be decoded was refused before.
+            // A file that cannot be decoded was refused before.
             let Ok(found) = decode::objects(&bytes, &PodOrigin::File { node_name, path }) else {
                 continue;
             };
@@ -66,7 +66,7 @@ impl Expected {
         self.pods.iter().all(|pod| find(pod, snapshot).is_some())
     }
 
-    /// Returns why the daemon refuses one of the files, which `validate` could not know.
+    /// Returns the daemon's reason for refusing one of the files, beyond the checks of `validate`.
     fn refused(&self, now: &Snapshot, before: Option<&Snapshot>) -> Option<String> {
         let is_ours = |file: &str| self.files.iter().any(|f| f == Path::new(file));
         let mut problems = now.problems.iter().filter(|p| !p.is_in_use);
@@ -82,7 +82,7 @@ fn is_listed(key: &ObjectKey) -> bool {
     !matches!(key.kind, ObjectKind::EndpointSlice | ObjectKind::Endpoints)
 }
 
-/// Without what tells when and by whom a pod was read.
+/// Returns the pod without the annotations that say when and from which source it was read.
 fn bare(mut pod: Value) -> Value {
     let annotations = pod.pointer_mut("/metadata/annotations");
     if let Some(annotations) = annotations.and_then(Value::as_object_mut) {
@@ -91,7 +91,7 @@ fn bare(mut pod: Value) -> Value {
     pod
 }
 
-/// The pod of that UID and content.
+/// Returns the daemon's view of the pod with the same UID and content.
 fn find<'s>(pod: &Value, snapshot: &'s Snapshot) -> Option<&'s PodView> {
     let mut all = snapshot.pods.iter();
     let is_it = |p: &&std::sync::Arc<PodView>| {
@@ -100,10 +100,10 @@ fn find<'s>(pod: &Value, snapshot: &'s Snapshot) -> Option<&'s PodView> {
     all.find(is_it).map(AsRef::as_ref)
 }
 
-/// Waits until the daemon shows what was written, so that `get` and `wait` see it and not what was there before.
+/// Waits until the daemon shows the written objects, so that `get` and `wait` do not see the old ones.
 ///
 /// # Errors
-/// Returns a `CliError` if the daemon refuses a file or has gone.
+/// Returns a [`CliError`] if the daemon refuses a file or has ended.
 pub(super) fn until_read(
     expected: &Expected,
     client: &mut Client,
@@ -118,7 +118,8 @@ pub(super) fn until_read(
             return Ok(());
         }
         let is_over = Moment::now() >= end;
-        // A problem that was there before is of the content before, unless nothing else comes.
+        // A problem that was reported before belongs to the old content. When the time is over, it counts,
+        // too.
         if let Some(why) = expected.refused(&now, (!is_over).then_some(before)) {
             return Err(CliError::Failed(why));
         }
@@ -155,11 +156,11 @@ fn all_listed(keys: &[ObjectKey], client: &mut Client) -> Result<bool, CliError>
     Ok(true)
 }
 
-/// The progress of a pod for `--wait`.
+/// The progress of a pod under `--wait`.
 #[derive(Debug, PartialEq, Eq)]
 enum State {
     NotYet,
-    /// `is ready`, `has completed`.
+    /// The pod has reached its goal. The text is `is ready` or `has completed`.
     Done(&'static str),
     /// The pod will not become ready, for this reason.
     Never(String),
@@ -172,7 +173,7 @@ fn state(pod: &PodView) -> State {
             State::Never("it was deleted, and stays so until its file changes".into())
         }
         PodPhase::Succeeded => State::Done("has completed"),
-        // It starts when room comes.
+        // The pod starts when the node has room again.
         PodPhase::Failed if Rejection::of(status).is_some_and(|why| why.is_for_room()) => {
             State::NotYet
         }
@@ -182,10 +183,10 @@ fn state(pod: &PodView) -> State {
     }
 }
 
-/// Waits until every pod is ready or has done its work, and says so of each.
+/// Waits until every pod is ready or has completed, and prints a line for each.
 ///
 /// # Errors
-/// Returns a `CliError` if a pod has failed, the time is over, or the daemon has gone.
+/// Returns a [`CliError`] if a pod has failed, the time is over, or the daemon has ended.
 pub(super) fn until_ready(
     expected: &Expected,
     (client, root): (&mut Client, &Path),
@@ -222,7 +223,7 @@ pub(super) fn until_ready(
         };
         let Some(update) = update else {
             failed = true;
-            // A connection is of no use after a watch without an answer.
+            // After a watch without an answer, the old connection cannot be used any more.
             gave_up(&left, &snapshot, &mut Client::connect(root)?, err)?;
             break;
         };
@@ -238,7 +239,7 @@ fn name(pod: &Value) -> &str {
     pod["metadata"]["name"].as_str().unwrap_or_default()
 }
 
-/// kubectl's line for each pod, and why.
+/// Prints for each remaining pod kubectl's line about the timeout, and why the pod is not ready.
 fn gave_up(
     left: &[&Value],
     snapshot: &Snapshot,

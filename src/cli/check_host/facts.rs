@@ -1,4 +1,4 @@
-//! The facts about a node, before they are judged.
+//! The facts about a node that `check-host` collects before it judges them.
 
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
@@ -9,119 +9,121 @@ use crate::base::sys::calls::Call;
 use crate::base::sys::mountinfo::Mount;
 use crate::net::network::Missing;
 
-/// The facts about a node, before they are judged.
+/// The facts about a node that `check-host` judges.
 #[derive(Clone, Debug)]
 pub struct Facts {
-    /// True if this process is root's.
+    /// True if this process runs as root.
     pub is_root: bool,
     /// Capabilities that this process may use, as a bit mask.
     pub capabilities: u64,
-    /// `uname -r`.
+    /// The kernel's version, as `uname -r` prints it.
     pub kernel: String,
-    /// Kinds of namespaces that the kernel does not have, as in `/proc/self/ns`.
+    /// Kinds of namespaces that the kernel lacks, with their names in `/proc/self/ns`.
     pub missing_namespaces: Vec<&'static str>,
-    /// Newer system calls, and why they cannot be used.
+    /// Newer system calls, each with the error if it cannot be used.
     pub calls: Vec<(Call, Result<(), Errno>)>,
-    /// cgroups.
+    /// The mounts and controllers of cgroups.
     pub cgroups: CgroupFacts,
-    /// The kernel can filter devices by programs on cgroup v2; None: it need not, as cgroup v1 does, or it was not tried.
+    /// Tells whether the kernel can filter devices with programs on cgroup v2. None if this is not needed,
+    /// because cgroup v1 filters devices, or if it was not tried.
     pub device_filter: Option<Result<(), String>>,
-    /// An overlay could be mounted; None: not tried, without root.
+    /// Tells whether an overlay could be mounted. None if it was not tried, because that needs root.
     pub overlay: Option<Result<(), String>>,
-    /// Parts of the kernel that the network of pods lacks; None: not tried.
+    /// The parts of the kernel that the network of pods lacks. None if they were not tested.
     pub network: Option<Vec<Missing>>,
-    /// Services in the kernel's packet filter, and why they have no IPv6 there; None: not tried.
+    /// Tells whether the packet filter can serve services. The inner text says why IPv6 is missing. None if
+    /// it was not tested.
     pub packet_filter: Option<Result<Option<String>, String>>,
-    /// inotify of root's processes.
+    /// The use of inotify by root's processes.
     pub inotify: Inotify,
-    /// The kernel has seccomp filters.
+    /// True if the kernel has seccomp filters.
     pub seccomp: bool,
-    /// AppArmor.
+    /// The state of AppArmor.
     pub app_armor: AppArmorFacts,
-    /// The wall clock.
+    /// The time of the wall clock.
     pub now: SystemTime,
-    /// Since the boot.
+    /// The time since the boot.
     pub up: Duration,
-    /// The file systems of podprobe's directories.
+    /// The file systems that hold podprobe's directories.
     pub disks: Vec<Disk>,
-    /// Random bytes could be read.
+    /// Tells whether random bytes can be read.
     pub random: Result<(), String>,
-    /// `/proc/meminfo`; None: it cannot be read.
+    /// The memory of the machine; None if `/proc/meminfo` cannot be read.
     pub memory: Option<Memory>,
-    /// Something can be swapped out.
+    /// True if the node has swap.
     pub has_swap: bool,
-    /// The configuration can be used.
+    /// Tells whether the configuration can be used.
     pub configuration: Result<(), String>,
 }
 
-/// AppArmor, and the profile of `RuntimeDefault`.
+/// The state of AppArmor, and of the profile for `RuntimeDefault`.
 #[derive(Clone, Copy, Debug)]
 pub struct AppArmorFacts {
-    /// The kernel enforces profiles.
+    /// True if the kernel enforces profiles.
     pub is_enabled: bool,
-    /// The profile is loaded; None: the list is root's.
+    /// True if the profile is loaded; None if it is not known, because only root can read the list.
     pub is_loaded: Option<bool>,
-    /// The configuration has the daemon load it.
+    /// True if the configuration lets the daemon load the profile.
     pub is_allowed: bool,
-    /// There is a parser.
+    /// True if `apparmor_parser` is installed.
     pub has_parser: bool,
 }
 
-/// The mounts of cgroups.
+/// The mounts and controllers of cgroups.
 #[derive(Clone, Debug, Default)]
 pub struct CgroupFacts {
-    /// `v1`, `v2`, as far as they count; empty when none is mounted.
+    /// The versions in use, `v1` or `v2` or both; empty if no cgroups are mounted.
     pub versions: Vec<&'static str>,
-    /// Hierarchies of v1 beside a pure v2, which do not count.
+    /// Hierarchies of v1 that are mounted beside a complete v2. podprobe does not use them.
     pub beside: Vec<Mount>,
-    /// Directory where the cgroups are mounted, if nothing can be made there.
+    /// Directory where the cgroups are mounted, if it is read-only.
     pub read_only: Option<PathBuf>,
-    /// Controllers among cpu and memory that can limit nothing.
+    /// The controllers out of cpu and memory that cannot limit anything.
     pub missing: Vec<&'static str>,
 }
 
-/// The used part of a limit.
+/// The use of a limited resource.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Share {
-    /// Number that is in use.
+    /// The number in use.
     pub used: u64,
-    /// Largest number allowed; None: the limit cannot be read.
+    /// The largest number allowed; None if the limit cannot be read.
     pub limit: Option<u64>,
 }
 
-/// inotify of all processes of root, those in containers included.
+/// The use of inotify by all processes of root, including those in containers.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Inotify {
-    /// `max_user_watches`.
+    /// The number of watches, and the limit `max_user_watches`.
     pub watches: Share,
-    /// `max_user_instances`.
+    /// The number of instances, and the limit `max_user_instances`.
     pub instances: Share,
 }
 
-/// A file system.
+/// A file system that holds directories of podprobe.
 #[derive(Clone, Debug, Default)]
 pub struct Disk {
-    /// Directories that lie on the file system.
+    /// The directories on this file system.
     pub dirs: Vec<PathBuf>,
-    /// Records alone lie there (`/run`), and no images, volumes or logs.
+    /// True if only records are on this file system (`/run`), and no images, volumes or logs.
     pub is_small: bool,
     /// Size in bytes.
     pub capacity: u64,
-    /// Bytes that can be used.
+    /// Size of the available space in bytes.
     pub available: u64,
-    /// Number of inodes; 0 where the file system does not count them.
+    /// Number of inodes; 0 if the file system does not count inodes.
     pub inodes: u64,
-    /// Inodes that can still be used.
+    /// Number of available inodes.
     pub free_inodes: u64,
-    /// True if nothing can be written.
+    /// True if the file system is read-only.
     pub read_only: bool,
 }
 
 /// The memory of the machine, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Memory {
-    /// MemTotal.
+    /// The value of MemTotal, in bytes.
     pub total: u64,
-    /// MemAvailable.
+    /// The value of MemAvailable, in bytes.
     pub available: u64,
 }

@@ -5,16 +5,16 @@
 /// The grade of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grade {
-    /// Fine.
+    /// Everything is fine.
     Pass,
-    /// Something works worse, or only without some pods.
+    /// Something works worse, or some pods cannot run.
     Warn,
-    /// The daemon or its pods do not run.
+    /// The daemon or all pods cannot run.
     Fail,
 }
 
 impl Grade {
-    /// The word in the table.
+    /// Returns the word for the grade in the table.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Pass => "PASS",
@@ -27,13 +27,13 @@ impl Grade {
 /// The result of one check of the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// Grade of the thing that was looked at.
+    /// The grade of the checked item.
     pub grade: Grade,
-    /// Name of the thing that was looked at.
+    /// The name of the checked item.
     pub name: &'static str,
-    /// State of the thing, in words.
+    /// The state of the checked item, as text.
     pub found: String,
-    /// Consequence and remedy; empty for [`Grade::Pass`].
+    /// The consequence and the remedy; empty for [`Grade::Pass`].
     pub advice: String,
 }
 

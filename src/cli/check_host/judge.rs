@@ -1,7 +1,7 @@
-//! Judges a node: what was found, what follows from it, and what to do.
+//! Judges a node: each finding says what was found, what the consequence is, and what to do.
 //!
-//! Invariants: pure. Everything that was looked at has a finding. FAIL is what keeps the daemon or every pod from
-//! running; WARN is what only some pods need, or what makes something worse.
+//! Invariants: pure. Everything that was checked has a finding. FAIL means that the daemon or all pods cannot
+//! run. WARN means that only some pods are affected, or that something works worse.
 
 use nix::errno::Errno;
 
@@ -12,12 +12,12 @@ use crate::base::sys::calls::Call;
 use crate::base::sys::mountinfo::Mount;
 use crate::net::network::{Missing, Part};
 
-/// The first kernel on which podprobe is supported.
+/// The oldest kernel that podprobe supports.
 const OLDEST_KERNEL: (u32, u32) = (5, 12);
-/// The first kernel that keeps a tmpfs out of swap.
+/// The first kernel that can keep a tmpfs out of swap.
 const NO_SWAP_KERNEL: (u32, u32) = (6, 4);
 
-/// Judges all facts, in the order in which a node lacks them: what stands first explains what follows.
+/// Judges all facts. More basic facts come first, because they often explain the later findings.
 pub fn judge(facts: &Facts) -> Vec<Finding> {
     let mut findings = vec![root(facts), kernel(facts)];
     findings.extend(
@@ -47,7 +47,7 @@ pub fn judge(facts: &Facts) -> Vec<Finding> {
     findings
 }
 
-/// Without root the rest is not looked at.
+/// Returns the finding for an item that was not checked, because that needs root.
 fn untried(name: &'static str) -> Finding {
     Finding::warn(
         name,
@@ -56,7 +56,7 @@ fn untried(name: &'static str) -> Finding {
     )
 }
 
-/// Bits of capabilities.
+/// Bit masks of capabilities.
 const NET_ADMIN: u64 = 1 << 12;
 const SYS_ADMIN: u64 = 1 << 21;
 const SYS_RESOURCE: u64 = 1 << 24;
@@ -88,7 +88,7 @@ fn root(facts: &Facts) -> Finding {
     }
 }
 
-/// `6.18.44-arch1` as 6 and 18.
+/// Parses the version of a kernel: 6 and 18 for `6.18.44-arch1`.
 fn version(release: &str) -> Option<(u32, u32)> {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit());
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
@@ -106,7 +106,8 @@ fn kernel(facts: &Facts) -> Finding {
     }
 }
 
-/// Nothing is said of a system call that is there: the kernel's version says it.
+/// Returns a finding if a system call cannot be used. Usable calls have no finding, because the finding about
+/// the kernel covers them.
 fn lacks(call: Call, tried: Result<(), Errno>) -> Option<Finding> {
     let errno = tried.err()?;
     let (found, way) = match errno {
@@ -224,7 +225,7 @@ fn overlay(facts: &Facts) -> Finding {
     }
 }
 
-/// A part that could not be tried because the bridge is missing has no finding.
+/// Judges the network of pods. Without the bridge, the other parts could not be tested and have no finding.
 fn network(lacks: Option<&[Missing]>) -> Vec<Finding> {
     let Some(lacks) = lacks else {
         return vec![untried("bridge")];
@@ -284,7 +285,7 @@ fn seccomp(facts: &Facts) -> Finding {
     }
 }
 
-/// Most nodes do without it, so its absence is no warning.
+/// Judges AppArmor. Most nodes work without AppArmor, so its absence is no warning.
 fn app_armor(facts: &Facts) -> Finding {
     let of = facts.app_armor;
     match (of.is_enabled, of.is_allowed, of.has_parser, of.is_loaded) {
@@ -328,7 +329,7 @@ mod tests {
     use super::super::resources::tests::good;
     use super::*;
 
-    /// The findings of a changed good node that are not PASS.
+    /// Changes the facts of a good node, and checks the findings that are not PASS.
     #[track_caller]
     fn check(change: impl FnOnce(&mut Facts), expected: &[(Grade, &str, &str)]) {
         let mut facts = good();

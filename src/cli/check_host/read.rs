@@ -1,7 +1,8 @@
-//! Reads the facts of this node.
+//! Collects the facts about this node.
 //!
-//! Invariants: changes nothing on the node. What must be tried is tried in a mount or network namespace that ends with
-//! the attempt; the kernel may load modules for it, as it would for the daemon. Nothing here judges.
+//! Invariants: nothing on the node is changed. Things that must be tried are tried in a new mount or network
+//! namespace, which ends with the attempt. The kernel may load modules for it, as it would for the daemon.
+//! This file judges nothing.
 
 use std::fs;
 use std::io::{self, Read};
@@ -27,7 +28,7 @@ use crate::engine::shims::device_program;
 use crate::net::netfilter::{Family, Netfilter};
 use crate::net::network;
 
-/// Reads all facts, for a daemon with this root.
+/// Collects all facts, for a daemon with this root.
 pub fn facts(layout: &Layout, config: Option<&Path>) -> Facts {
     let is_root = nix::unistd::geteuid().is_root();
     let settings = Settings::load(layout, config, &Overrides::default());
@@ -96,7 +97,7 @@ fn device_filter() -> Option<Result<(), String>> {
     (!by_v1).then(|| device_program::attempt().map_err(|e| e.to_string()))
 }
 
-/// Runs on a thread in a namespace of its own, which ends with it.
+/// Runs `attempt` on a new thread with a new namespace. The namespace ends with the thread.
 fn aside<T: Send>(namespace: CloneFlags, attempt: impl FnOnce() -> T + Send) -> Result<T, String> {
     let run = || unshare(namespace).map(|()| attempt());
     let ended = thread::scope(|scope| {
@@ -113,7 +114,8 @@ fn aside<T: Send>(namespace: CloneFlags, attempt: impl FnOnce() -> T + Send) -> 
     }
 }
 
-/// Tries to mount an overlay in memory, over /proc: a directory that is always there.
+/// Tries to mount an overlay of directories in memory. The mounts are on /proc, because that directory always
+/// exists.
 fn try_overlay() -> Result<(), String> {
     let no_data = None::<&str>;
     let on = |kind: &str, target: &str, flags: MsFlags, data: Option<&str>| {
@@ -132,7 +134,7 @@ fn try_overlay() -> Result<(), String> {
     on("overlay", "/proc/merged", MsFlags::empty(), Some(layers))
 }
 
-/// Tries the packet filter as the daemon does. Returns why there is no IPv6, or `None` if there is.
+/// Tests the packet filter as the daemon does. Returns why IPv6 is missing, or `None` if it works.
 fn try_packet_filter() -> Result<Option<String>, String> {
     let mut filter = Netfilter::open().map_err(|e| e.to_string())?;
     let mut attempt = |family| filter.can_translate(family, "check-host");
@@ -140,7 +142,8 @@ fn try_packet_filter() -> Result<Option<String>, String> {
     Ok(attempt(Family::Ip6).err().map(|e| e.to_string()))
 }
 
-/// The kernel counts a user's; it shows them by process only.
+/// Counts the inotify instances and watches of root. The kernel limits them by user, but shows them only by
+/// process.
 fn inotify() -> Inotify {
     let limit = |name: &str| {
         let text = fs::read_to_string(format!("/proc/sys/fs/inotify/{name}")).ok()?;
@@ -181,7 +184,8 @@ fn entries(dir: &Path) -> impl Iterator<Item = PathBuf> {
     entries.filter_map(|entry| Some(entry.ok()?.path()))
 }
 
-/// The file systems of podprobe's directories, or of those in which they will be made.
+/// Returns the file systems of podprobe's directories. For a directory that does not exist yet, its nearest
+/// existing parent counts.
 fn disks(layout: &Layout) -> Vec<Disk> {
     let mut found: Vec<(u64, Disk)> = Vec::new();
     for (dir, is_small) in [
@@ -210,7 +214,7 @@ fn disks(layout: &Layout) -> Vec<Disk> {
 
 fn disk(there: &Path, dir: &Path, is_small: bool) -> Option<Disk> {
     let fs = statvfs(there).ok()?;
-    // The widths depend on the machine.
+    // The integer types of these numbers depend on the machine.
     let unit = u128::from(fs.fragment_size());
     let bytes = |blocks| u64::try_from(u128::from(blocks) * unit).unwrap_or(u64::MAX);
     Some(Disk {

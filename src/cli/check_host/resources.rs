@@ -1,4 +1,4 @@
-//! Judges what a node has of what runs out: inotify, disk, memory; and its clock.
+//! Judges the resources of a node that can run out: inotify, disk space and memory. Also judges the clock.
 //!
 //! Invariants: pure.
 
@@ -9,19 +9,20 @@ use super::finding::Finding;
 use crate::base::clock::Time;
 use crate::cli::human::{duration, size};
 
-/// podprobe takes a few of each; containers and other programs of root share them.
+/// The number of inotify watches and instances that must be free. podprobe itself needs only a few, but
+/// containers and other programs of root share the limits.
 const LEAST_WATCHES: u64 = 64;
 const LEAST_INSTANCES: u64 = 8;
-/// 2026-01-01: no certificate that is used today was valid before.
+/// 2026-01-01, as time since 1970. Certificates of today were not valid before.
 const EARLIEST: Duration = Duration::from_secs(1_767_225_600);
-/// 2100-01-01.
+/// 2100-01-01, as time since 1970.
 const LATEST: Duration = Duration::from_secs(4_102_444_800);
 const MIB: u64 = 1 << 20;
-/// Below it the kernel ends processes under a small load.
+/// The available memory in bytes below which the kernel may kill processes under a small load.
 const LEAST_MEMORY: u64 = 32 * MIB;
 const LEAST_INODES: u64 = 1000;
 
-/// The findings, in the order of the facts.
+/// Judges the resources, in the order of the facts.
 pub fn judge(facts: &Facts) -> Vec<Finding> {
     let mut findings = vec![inotify(facts), clock(facts.now, facts.up)];
     findings.extend(facts.disks.iter().map(disk));
@@ -101,7 +102,7 @@ fn clock(now: SystemTime, up: Duration) -> Finding {
     }
 }
 
-/// Judges the free space of a disk by the bytes that are needed and those that are comfortable.
+/// Judges the free space of a disk against two sizes: the least that is needed, and a comfortable size.
 fn disk(disk: &Disk) -> Finding {
     const NAME: &str = "disk";
     let (least, comfortable) = match disk.is_small {
@@ -162,7 +163,7 @@ pub(super) mod tests {
     use super::super::finding::Grade;
     use super::*;
 
-    /// A node that lacks nothing.
+    /// Returns the facts of a node that lacks nothing.
     pub fn good() -> Facts {
         let share = |limit| Share {
             used: 10,
@@ -215,7 +216,7 @@ pub(super) mod tests {
         }
     }
 
-    /// The one finding that is not PASS.
+    /// Changes the facts of a good node, and checks the only finding that is not PASS.
     #[track_caller]
     fn check(change: impl FnOnce(&mut Facts), grade: Grade, found: &str, advice: &str) {
         let mut facts = good();
