@@ -1,4 +1,5 @@
-//! `delete`: a person ends pods until their files change, or takes files back that were applied.
+//! The verb `delete`: ends pods until their files change, or removes files that `apply` has put into the
+//! daemon's directory.
 
 mod taken_back;
 
@@ -14,7 +15,7 @@ use super::{columns, kinds, names};
 use crate::face::server::protocol::DeleteTarget;
 use crate::face::views::{PodView, Snapshot};
 
-/// `delete`.
+/// The verb `delete`.
 pub const VERB: args::Verb = args::Verb {
     name: "delete",
     summary: &[
@@ -60,15 +61,15 @@ It returns at once; 'podprobe get pods' shows how far the pods are, and 'podprob
 pub struct Delete {
     /// Root directory of the daemon.
     pub root: PathBuf,
-    /// Names of pods, each with or without the node's name at its end; empty where files are given.
+    /// Names of pods. The node's name at the end of a name may be left out. Empty if files are given.
     pub pods: Vec<String>,
-    /// Texts whose objects are to be taken back, given with `-f`.
+    /// The texts given with `-f`. Their objects are to be removed.
     files: Vec<Source>,
     /// Namespace of the pods; None means every namespace.
     pub namespace: Option<String>,
-    /// Grace period in seconds; None is the pod's own.
+    /// Grace period in seconds; None means the pod's own grace period.
     pub grace: Option<i64>,
-    /// True: a pod or an object that does not exist is no error.
+    /// True if a missing pod or object is no error.
     pub ignore_not_found: bool,
 }
 
@@ -94,12 +95,13 @@ fn parse(raw: &Raw) -> Result<Delete, String> {
 
 const NEEDS: &str = "'delete' needs a pod or a file: podprobe delete POD, podprobe delete -f FILE";
 
-/// `pod a b`, `a b`, `pod/a pod/b`.
+/// Parses the names of pods, written `pod a b`, `a b` or `pod/a pod/b`.
 fn pods(raw: &Raw) -> Result<Vec<String>, String> {
     let words = raw.text_words()?;
     let names = match words.split_first() {
         Some((kind, names)) if kinds::is_pod_word(kind) => names,
-        // As in `delete service web`: two pods would be deleted otherwise, or one of that name.
+        // The first word is another kind, as in `delete service web`. Without this check, pods with these
+        // names would be deleted.
         Some((kind, [_, ..])) if kinds::is_other_word(kind) => return Err(NEEDS.into()),
         _ => &words[..],
     };
@@ -133,10 +135,10 @@ fn grace(raw: &Raw) -> Result<Option<i64>, String> {
     })
 }
 
-/// Says on `out` of each pod until when it is deleted, and on `err` what is not there.
+/// Deletes the pods. Prints a line for each deleted pod on `out`, and for each missing pod on `err`.
 ///
 /// # Errors
-/// Returns a `CliError` if the daemon cannot be asked, or if there is no such pod.
+/// Returns a [`CliError`] if the daemon cannot be asked or refuses, or if there is no such pod.
 pub fn run(args: &Delete, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), CliError> {
     if !args.files.is_empty() {
         return taken_back::run(args, out, err);
@@ -172,7 +174,7 @@ fn find<'s>(
     }
 }
 
-/// Deletes one pod; false where the daemon refuses.
+/// Deletes one pod. Returns false if the daemon refuses.
 fn one(
     args: &Delete,
     pod: &PodView,

@@ -1,4 +1,5 @@
-//! The failures of a client verb and their exit codes: 1 when its work could not be done, 2 for a wrong command line.
+//! The errors of client verbs and their exit codes: 1 if the work could not be done, 2 for a wrong command
+//! line.
 
 use std::fmt;
 use std::io;
@@ -8,24 +9,24 @@ use super::client::ClientError;
 use super::names::NameError;
 use super::terminal::say;
 
-/// The reason why a verb did not do its work.
+/// The reason why a verb failed.
 #[derive(Debug)]
 pub enum CliError {
     /// The command line is wrong (exit code 2).
     Usage(String),
     /// The work failed (exit code 1).
     Failed(String),
-    /// The probe could not run (exit code 2, because 1 means that it has failed). Empty when the
-    /// verb has already printed the cause.
+    /// The probe could not run (exit code 2, because 1 means that the probe has failed). The text is empty if
+    /// the verb has already printed the cause.
     CannotRun(String),
     /// The work failed, and the verb has already printed the cause (exit code 1).
     Reported,
-    /// The reader of the output is gone (`| head`): no message and no failure.
+    /// The reader of the output has closed the pipe (`| head`). That is no failure and has no message.
     BrokenPipe,
 }
 
 impl CliError {
-    /// Turns a failure into that of a verb whose exit code 1 means something else.
+    /// Converts a failure for a verb that uses exit code 1 for something else.
     pub fn cannot_run(self) -> Self {
         match self {
             Self::Failed(text) => Self::CannotRun(text),

@@ -1,4 +1,4 @@
-//! `events`: kubectl's verb for `get events`.
+//! The verb `events`, kubectl's short form of `get events`.
 
 use std::process::ExitCode;
 
@@ -8,7 +8,7 @@ use super::get::kind::Kind;
 use super::get::{self, Get};
 use super::kinds;
 
-/// `events`.
+/// The verb `events`.
 pub const VERB: args::Verb = args::Verb {
     name: "events",
     summary: &[("events", "list what happened to pods; the same as 'get events'")],
@@ -53,7 +53,7 @@ fn parse(raw: &Raw) -> Result<Get, String> {
     })
 }
 
-/// Reads types of events with letters of either case, as kubectl does.
+/// Parses the types of events. Upper and lower case are equal, as with kubectl.
 fn types(text: &str) -> Result<Vec<String>, String> {
     let all: Vec<String> = text.split(',').map(|t| t.trim().to_lowercase()).collect();
     let is_known = |t: &&String| matches!(t.as_str(), "normal" | "warning");

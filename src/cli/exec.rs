@@ -1,4 +1,5 @@
-//! `exec` and `attach`: a command in a container, or its own process, on this terminal.
+//! The verbs `exec` and `attach`: connect this terminal to a new command in a container, or to the
+//! container's own process.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -17,7 +18,7 @@ const CONTAINER: Opt = Opt::value("container", Some('c'));
 const STDIN: Opt = Opt::flag("stdin", Some('i'));
 const TTY: Opt = Opt::flag("tty", Some('t'));
 
-/// `exec`.
+/// The verb `exec`.
 pub const EXEC: args::Verb = args::Verb {
     name: "exec",
     summary: &[("exec POD -- COMMAND", "run a command in a container")],
@@ -39,7 +40,7 @@ that the annotation kubectl.kubernetes.io/default-container names. When this ver
     },
 };
 
-/// `attach`.
+/// The verb `attach`.
 pub const ATTACH: args::Verb = args::Verb {
     name: "attach",
     summary: &[("attach POD", "join the streams of a container")],
@@ -61,18 +62,18 @@ running, unless -it is given: then it goes to the container, as every key does.
     },
 };
 
-/// The arguments of both.
+/// The arguments of `exec` and `attach`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Exec {
     /// Root directory of the daemon.
     pub root: PathBuf,
     /// Name of the pod.
     pub pod: String,
-    /// Namespace of the pod; None means all.
+    /// Namespace of the pod; None means all namespaces.
     pub namespace: Option<String>,
-    /// Container of the pod; None is the default container.
+    /// Name of the container; None means the default container.
     pub container: Option<String>,
-    /// `-i` and `-t`.
+    /// The streams that `-i` and `-t` ask for.
     pub streams: Streams,
     /// Command to run; None attaches to the container.
     pub command: Option<Vec<String>>,
@@ -137,7 +138,7 @@ fn run(exec: &Exec, err: &mut dyn Write) -> Result<ExitCode, CliError> {
     stream::join(client.web_socket(&target, SUBPROTOCOL)?, streams)
 }
 
-/// Returns why there is no terminal although one is wanted, in kubectl's words.
+/// Returns why `-t` cannot have a terminal, in kubectl's words; None if it can.
 fn no_terminal(exec: &Exec, pod: &PodView, container: &str) -> Option<String> {
     if !exec.streams.tty {
         return None;
@@ -158,7 +159,8 @@ fn has_terminal(pod: &PodView, container: &str) -> bool {
     all.any(|c| c["name"] == container && c["tty"] == true)
 }
 
-/// The path of a pod's container, or with an empty name of the pod, after `/exec` and the like.
+/// Returns the path of a container in a request, to append to `/exec`, `/attach` and similar. With an empty
+/// name of the container, returns the path of the pod.
 pub fn path(pod: &PodView, container: &str) -> String {
     let parts = [columns::namespace(pod), columns::name(pod), pod.uid()];
     let parts = parts.into_iter().chain(Some(container));

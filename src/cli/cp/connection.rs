@@ -1,6 +1,7 @@
-//! The daemon's stream of files: an answer that is read as it comes, and a body that is sent as it is made.
+//! The stream of files between `cp` and the daemon: an answer that is read as it arrives, and a body that is
+//! sent as it is made.
 //!
-//! Invariants: a body without its end is an error, never a shorter body.
+//! Invariants: a body that is cut off is an error, never a shorter body.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
@@ -11,14 +12,14 @@ use crate::base::wire::http1::{Framing, Head, HeadReader};
 use crate::cli::client::{Client, ClientError};
 use crate::face::server::protocol::Copied;
 
-/// Longest time that the daemon may send nothing and take nothing. A slow disk is no reason to give up soon.
+/// The longest time for which the daemon may send and read nothing. It is long, because a disk may be slow.
 const STALL: Duration = Duration::from_secs(300);
-/// Most bytes that are read or sent at once.
+/// The largest number of bytes that are read or sent at once.
 const BUFFER: usize = 256 << 10;
-/// The longest answer that is kept: an error, or what was written.
+/// The greatest size in bytes of an answer that is kept as text: an error, or the report about written files.
 const MAX_ANSWER: u64 = 1 << 20;
 
-/// A request that is under way.
+/// A connection for one request about files.
 pub struct Connection {
     stream: UnixStream,
 }
@@ -47,10 +48,10 @@ impl Connection {
         Ok(Self { stream })
     }
 
-    /// Asks for files.
+    /// Sends a request for files, and returns the body of the answer.
     ///
     /// # Errors
-    /// Returns a `ClientError` if there are no such files, or if the daemon cannot be asked.
+    /// Returns a [`ClientError`] if there are no such files, or if the daemon cannot be asked.
     pub fn get(mut self, target: &str) -> Result<Body, ClientError> {
         let head = format!("GET {target} HTTP/1.1\r\nHost: podprobe\r\nConnection: close\r\n\r\n");
         let sent = self.stream.write_all(head.as_bytes());
@@ -59,10 +60,10 @@ impl Connection {
             .good()
     }
 
-    /// Begins to send files.
+    /// Begins a request that sends files.
     ///
     /// # Errors
-    /// Returns a `ClientError` if the daemon has gone.
+    /// Returns a [`ClientError`] if the daemon has ended.
     pub fn put(mut self, target: &str) -> Result<Upload, ClientError> {
         let head = format!(
             "PUT {target} HTTP/1.1\r\nHost: podprobe\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -105,19 +106,19 @@ impl Connection {
     }
 }
 
-/// The body of an answer.
+/// The body of an answer, which is read as it arrives.
 pub struct Body {
     stream: UnixStream,
     status: u16,
     framing: Framing,
-    /// Bytes of the body that have come. The first `taken` of them have been read.
+    /// Bytes of the body that have arrived. The caller has read the first `taken` of them.
     piece: Vec<u8>,
     taken: usize,
     input: Vec<u8>,
 }
 
 impl Body {
-    /// Returns the body of a good answer; the text of any other answer becomes the error.
+    /// Returns the body if the status is 200. For any other status, the text of the body becomes the error.
     fn good(mut self) -> Result<Self, ClientError> {
         match self.status {
             200 => Ok(self),
@@ -127,7 +128,7 @@ impl Body {
 
     fn text(&mut self) -> String {
         let mut text = Vec::new();
-        // What has come of an error is better than nothing.
+        // A part of the error text is better than nothing.
         let _ = self.take(MAX_ANSWER).read_to_end(&mut text);
         String::from_utf8_lossy(&text).into_owned()
     }
@@ -156,23 +157,23 @@ impl Read for Body {
     }
 }
 
-/// Sends a body in chunks.
+/// A request body that is sent in chunks.
 pub struct Upload {
     connection: Connection,
     buffer: Vec<u8>,
 }
 
 impl Upload {
-    /// Ends the body, and reads the daemon's answer about the files.
+    /// Ends the body, and reads the daemon's report about the files.
     ///
     /// # Errors
-    /// Returns a `ClientError` if the daemon has gone or could not write the files.
+    /// Returns a [`ClientError`] if the daemon has ended or could not write the files.
     pub fn finish(mut self) -> Result<Copied, ClientError> {
         let sent = self
             .flush()
             .and_then(|()| self.connection.stream.write_all(b"0\r\n\r\n"));
         match sent {
-            // The answer is the better error.
+            // The daemon's answer has the better error.
             Err(e) => Err(self.refusal().unwrap_or_else(|| failed(&e))),
             Ok(()) => {
                 let mut body = self.connection.answer().map_err(|e| failed(&e))?.good()?;
@@ -181,7 +182,8 @@ impl Upload {
         }
     }
 
-    /// Returns why the daemon takes no more bytes, if the daemon has said so.
+    /// Reads the answer after the daemon has stopped reading. Returns the daemon's reason, if it has sent
+    /// one.
     pub fn refusal(self) -> Option<ClientError> {
         self.connection.answer().ok()?.good().err()
     }

@@ -1,6 +1,8 @@
-//! The two words of `cp`: which is the container's, and what it names.
+//! Parses the two arguments of `cp`, the source and the target. Each is a path in a container, a path on the
+//! node, or `-`.
 //!
-//! Invariants: pure. The forms are kubectl's, but a word that begins with `/` or `.` is always a path on the node.
+//! Invariants: pure. The forms are those of kubectl, except that a word that begins with `/` or `.` is always
+//! a path on the node.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -10,9 +12,9 @@ use std::os::unix::ffi::OsStrExt;
 pub enum Side {
     /// A path on the node.
     Node(OsString),
-    /// `-`: a tar on standard input or output.
+    /// A tar on standard input or output, written `-`.
     Stream,
-    /// `[NAMESPACE/]POD:PATH`.
+    /// A path in a container, written `[NAMESPACE/]POD:PATH`.
     Container(Place),
 }
 
@@ -23,14 +25,14 @@ pub struct Place {
     pub namespace: Option<String>,
     /// Name of the pod.
     pub pod: String,
-    /// Path in the container, not empty. A relative path begins at `/`.
+    /// Path in the container, not empty. A relative path starts at `/`.
     pub path: String,
 }
 
-/// Reads a word of the command line as a side of a copy.
+/// Parses an argument as a side of a copy.
 ///
 /// # Errors
-/// Returns a sentence that says what is wrong with the word.
+/// Returns a sentence that says what is wrong with the argument.
 pub fn parse(word: &OsStr) -> Result<Side, String> {
     let bytes = word.as_bytes();
     if bytes.is_empty() {

@@ -1,7 +1,7 @@
-//! `delete -f`: removes from the daemon's directory what `apply -f` has put there.
+//! The form `delete -f`: removes files that `apply -f` has put into the daemon's directory.
 //!
-//! Invariants: [`plan`] decides and is pure. Nothing is removed that has an object which was not named, and never the file
-//! that a person has named itself.
+//! Invariants: [`plan`] decides and is pure. A file is never removed if it has an object that the user did
+//! not name, or if the user gave this very file with `-f`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -22,27 +22,27 @@ use crate::cli::pod_files::{self, Input, Objects, Watched, objects, way_out};
 use crate::face::server::protocol::DeleteTarget;
 use crate::face::views::PodView;
 
-/// Longest time that the daemon may take to see that a file is gone.
+/// The longest time to wait until the daemon has seen that a file is gone.
 const SEEN: Duration = Duration::from_secs(2);
-/// Time between two looks whether the daemon has seen that a file is gone.
+/// The time between two checks whether the daemon has seen that a file is gone.
 const STEP: Duration = Duration::from_millis(20);
 
-/// The plan for the files of the directory.
+/// The plan for the files in the daemon's directory.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Plan {
     /// Files to remove.
     removed: BTreeSet<PathBuf>,
-    /// Files that were named themselves: they stay, and their pods are ended.
+    /// Files that the user gave with `-f`. They stay, but their pods are ended.
     kept: BTreeSet<PathBuf>,
-    /// Objects that no file has.
+    /// Objects that are in no file.
     missing: Vec<String>,
 }
 
-/// Decides about each file that has a wanted object. `named` says whether a file of the directory is among those that a
-/// person has named.
+/// Decides about each file that has a wanted object. `named` tells whether the user gave a file of the
+/// directory itself with `-f`.
 ///
 /// # Errors
-/// Returns a sentence if a file to remove has an object that is not to go.
+/// Returns a sentence if a file to be removed has an object that is not wanted.
 fn plan<C>(
     wanted: &BTreeSet<String>,
     there: &BTreeMap<PathBuf, Objects<C>>,
@@ -70,10 +70,11 @@ fn plan<C>(
     Ok(plan)
 }
 
-/// Takes back the objects of the given files: removes files of the directory, or ends pods.
+/// Removes the objects in the given files: removes files from the daemon's directory, or ends pods.
 ///
 /// # Errors
-/// Returns a `CliError` if the daemon cannot be asked, if nothing may be removed, or if an object is not there.
+/// Returns a [`CliError`] if the daemon cannot be asked, if a file must not be removed, or if an object does
+/// not exist.
 pub(super) fn run(args: &Delete, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), CliError> {
     let inputs = pod_files::read(&args.files)?;
     let mut client = Client::connect(&args.root)?;
@@ -97,7 +98,7 @@ pub(super) fn run(args: &Delete, out: &mut dyn Write, err: &mut dyn Write) -> Re
         if is_kept {
             failed |= !super::one(args, pod, &mut client, out, err)?;
         } else if is_removed && args.grace.is_some() {
-            // A file that is removed says nothing of the grace period.
+            // The pod is deleted first, because the removal of a file cannot carry a grace period.
             let ended = client.delete(DeleteTarget {
                 uid: pod.uid().into(),
                 grace_period_seconds: args.grace,
@@ -129,8 +130,9 @@ pub(super) fn run(args: &Delete, out: &mut dyn Write, err: &mut dyn Write) -> Re
     }
 }
 
-/// Waits until the daemon has seen that the files are gone, so that the next verb does not show their pods as if nothing
-/// had happened. It sees them at once where the kernel tells it; what comes later is not waited for.
+/// Waits until the daemon has seen that the files are gone, so that the next verb does not show their pods as
+/// running. Usually the kernel reports the change, and the daemon sees it at once. The wait is limited to
+/// `SEEN`.
 fn until_seen(removed: &BTreeSet<PathBuf>, client: &mut Client) -> Result<(), CliError> {
     let end = Moment::now() + SEEN;
     while Moment::now() < end {
@@ -145,7 +147,7 @@ fn until_seen(removed: &BTreeSet<PathBuf>, client: &mut Client) -> Result<(), Cl
     Ok(())
 }
 
-/// The objects that are to go.
+/// Returns the names of the objects to be removed.
 fn wanted(inputs: &[Input], node_name: &str) -> Result<BTreeSet<String>, CliError> {
     let mut wanted = BTreeSet::new();
     for input in inputs {
@@ -168,7 +170,7 @@ fn wanted(inputs: &[Input], node_name: &str) -> Result<BTreeSet<String>, CliErro
     Ok(wanted)
 }
 
-/// True if the two paths lead to one file.
+/// Tells whether two paths lead to the same file.
 fn is_same(a: &Path, b: &Path) -> bool {
     match (fs::canonicalize(a), fs::canonicalize(b)) {
         (Ok(a), Ok(b)) => a == b,

@@ -1,4 +1,4 @@
-//! The containers in `describe pod`, line by line as kubectl prints them.
+//! The containers in the output of `describe pod`, in kubectl's layout.
 
 use serde_json::Value;
 
@@ -12,7 +12,7 @@ use crate::cli::probe_text::probe_text;
 use crate::cli::{human, pull_text};
 use crate::engine::images::ImagePull;
 
-/// Writes the section of a list of the pod's containers, unless the list is empty.
+/// Writes the section for one list of the pod's containers, unless the list is empty.
 pub(super) fn all(
     w: &mut String,
     title: &str,
@@ -100,7 +100,7 @@ fn port_line(w: &mut String, ports: &[Value], title: &str, key: &str) {
     );
 }
 
-/// True if the container runs the image or mounts a volume of it.
+/// Tells whether the container runs the image or mounts it as a volume.
 fn needs(pod: &Value, container: &Value, image: &str) -> bool {
     let is_of = |mount: &Value| {
         let named = |v: &&Value| v["name"] == mount["name"];
@@ -114,7 +114,8 @@ fn each(list: &Value) -> impl Iterator<Item = &Value> {
     list.as_array().into_iter().flatten()
 }
 
-/// Ours: a kubelet says of a pull that it has begun and that it has ended.
+/// Writes the progress of a pull. kubectl has no such line, because a kubelet reports only the beginning and
+/// the end of a pull.
 fn pull(w: &mut String, pull: &ImagePull, now: Time) {
     let words = match pull_text::state(pull) {
         Some(state) => pull_text::words(state),
@@ -162,7 +163,7 @@ fn state(w: &mut String, title: &str, state: &ContainerState) {
         put!(w, "    {title}:\tWaiting");
         let waiting = state.waiting.as_ref();
         text(w, "Reason", waiting.map_or("", |s| &s.reason));
-        // kubectl shows this message in the events only. It says what to do, so it is shown here too.
+        // kubectl shows this message only among the events. It is shown here too, because it says what to do.
         text(w, "Message", waiting.map_or("", |s| &s.message));
     }
 }

@@ -1,11 +1,11 @@
-//! The variables of a container in `describe pod`, as kubectl prints them. Of a Secret only the key is
-//! shown.
+//! The environment variables of a container in the output of `describe pod`, in kubectl's layout. For a
+//! Secret only the key is shown.
 
 use serde_json::Value;
 
 use super::lines::put;
 
-/// Writes where the variables of a container of this pod come from, and those that have values.
+/// Writes the variables of a container, and the ConfigMaps and Secrets that more variables come from.
 pub(super) fn write(w: &mut String, pod: &Value, container: &Value) {
     let from = items(&container["envFrom"]);
     if !from.is_empty() {

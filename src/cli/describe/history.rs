@@ -1,4 +1,4 @@
-//! The history of probes and restarts in `describe pod`, and which probes are paused.
+//! The history of probes and restarts in the output of `describe pod`, and the paused probes.
 
 use super::lines::put;
 use crate::base::clock::{Time, go_duration};
@@ -7,10 +7,10 @@ use crate::cli::terminal::one_line;
 use crate::face::views::history::{PodHistory, ProbeHistory, Run};
 use crate::pods::prober::pauses::PausedProbe;
 
-/// Longest text of a probe's result in a row, in characters. The cause of a restart is shown whole.
+/// The greatest length of a probe's output in a row, in characters. The cause of a restart is shown in full.
 const MAX_TEXT: usize = 100;
 
-/// Writes the sections that have content.
+/// Writes the sections of history, without those that would be empty.
 pub(super) fn all(w: &mut String, history: &PodHistory, paused: &[PausedProbe], now: Time) {
     if !paused.is_empty() {
         put!(
@@ -76,7 +76,7 @@ fn probes(w: &mut String, probes: &[ProbeHistory], now: Time) {
     }
 }
 
-/// Consecutive runs with equal results are one row.
+/// Groups consecutive runs with equal results. Each group becomes one row.
 fn runs_of_equals(probe: &ProbeHistory) -> Vec<Vec<&Run>> {
     let mut rows: Vec<Vec<&Run>> = Vec::new();
     let says = |r: &Run| (r.outcome, r.phase, r.output.clone());
@@ -89,7 +89,7 @@ fn runs_of_equals(probe: &ProbeHistory) -> Vec<Vec<&Run>> {
     rows
 }
 
-/// `3ms`, or the shortest and the longest: `2ms-9ms`.
+/// Returns the duration of runs as text: `3ms`, or the shortest and the longest: `2ms-9ms`.
 fn took(runs: &[&Run]) -> String {
     let times = || runs.iter().map(|r| r.micros);
     let text = |micros: u64| go_duration(std::time::Duration::from_micros(rounded(micros)));
@@ -104,13 +104,13 @@ fn took(runs: &[&Run]) -> String {
     }
 }
 
-/// Rounds down to two digits.
+/// Rounds down to two significant digits.
 pub(in crate::cli) fn rounded(micros: u64) -> u64 {
     let unit = 10_u64.pow(micros.checked_ilog10().unwrap_or(0).saturating_sub(1));
     micros / unit * unit
 }
 
-/// Returns the beginning of the text in one line: at most [`MAX_TEXT`] characters.
+/// Returns at most the first [`MAX_TEXT`] characters of the text, on one line.
 fn head(text: &str) -> String {
     let text = one_line(text.trim());
     match text.char_indices().nth(MAX_TEXT) {

@@ -1,10 +1,10 @@
-//! The lines of a description: cells that end with a tab, for [`crate::cli::tabwriter`].
+//! The lines of a description. Each cell ends with a tab, and [`crate::cli::tabwriter`] aligns the cells.
 
 use std::fmt::Display;
 
 use serde_json::Value;
 
-/// Appends one line to a String.
+/// Appends a formatted line to a String.
 macro_rules! put {
     ($w:expr, $($arg:tt)*) => {{
         $w.push_str(&format!($($arg)*));
@@ -13,12 +13,12 @@ macro_rules! put {
 }
 pub(in crate::cli) use put;
 
-/// `title:`, a tab, the value.
+/// Writes a line with a title, a tab and a value.
 pub(in crate::cli) fn line(w: &mut String, title: &str, value: &str) {
     put!(w, "{title}:\t{value}");
 }
 
-/// A string or number as it stands in the file.
+/// Returns a string or number as text, as it is written in the file.
 pub(super) fn scalar(v: &Value) -> Option<String> {
     match v {
         Value::String(s) => Some(s.clone()),
@@ -27,7 +27,7 @@ pub(super) fn scalar(v: &Value) -> Option<String> {
     }
 }
 
-/// Labels, one a line.
+/// Writes labels, one on each line.
 pub(in crate::cli) fn labels<K: Display, V: Display>(
     w: &mut String,
     title: &str,

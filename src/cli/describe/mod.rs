@@ -1,5 +1,5 @@
-//! `describe pod`: shows a pod in kubectl's layout, then podprobe's own facts: the file, its fields
-//! without effect, and why an older version of it runs.
+//! The verb `describe`: shows a pod in kubectl's layout. podprobe adds the pod's file, the fields without
+//! effect, and why an older version of the file is in use.
 
 mod containers;
 mod environment;
@@ -29,10 +29,10 @@ use crate::face::views::history::PodHistory;
 use crate::face::views::{PodView, Snapshot};
 use crate::pods::events::Event;
 
-/// kubectl cuts longer annotations into lines.
+/// The length in characters beyond which an annotation gets lines of its own, as with kubectl.
 const MAX_ANNOTATION: usize = 140;
 
-/// `describe pod`.
+/// The verb `describe`.
 pub const VERB: args::Verb = args::Verb {
     name: "describe",
     summary: &[
@@ -66,7 +66,7 @@ pub struct Describe {
     pub root: PathBuf,
     /// Names of the pods; empty means all.
     pub names: Vec<String>,
-    /// Namespace of the pods; None means all.
+    /// Namespace of the pods; None means all namespaces.
     pub namespace: Option<String>,
 }
 
@@ -74,12 +74,12 @@ fn parse(raw: &Raw) -> Result<Describe, String> {
     Ok(Describe {
         root: raw.root()?,
         names: kinds::pod_names(raw, &["pod", "service"])?,
-        // Without -n it is all of them anyway.
+        // Without -n, pods of all namespaces are described, so -A changes nothing.
         namespace: raw.namespaces()?.0,
     })
 }
 
-/// Describes the pods on `out`; files that run no pod go to `err`.
+/// Describes the pods on `out`. Problems of files without a pod go to `err`.
 pub fn run(describe: &Describe, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), CliError> {
     let mut client = Client::connect(&describe.root)?;
     let snapshot = client.snapshot()?;
@@ -124,7 +124,7 @@ fn select<'a>(describe: &Describe, snapshot: &'a Snapshot) -> Result<Vec<&'a Pod
         .collect()
 }
 
-/// The pod may be missing because its file is bad: the error then names the file and its problem.
+/// Adds the problems of files to the error, because the pod may be missing due to a bad file.
 fn with_problems(e: names::NameError, snapshot: &Snapshot, name: &str) -> CliError {
     let about = snapshot
         .problems
@@ -136,7 +136,7 @@ fn with_problems(e: names::NameError, snapshot: &Snapshot, name: &str) -> CliErr
     CliError::Failed(format!("{e}{lines}"))
 }
 
-/// The description of one pod at `now`.
+/// Returns the description of a pod at the time `now`.
 pub fn text(pod: &PodView, history: &PodHistory, now: Time) -> String {
     let mut w = String::new();
     head(&mut w, pod, findings::of_pod(pod, history, now));
@@ -193,14 +193,15 @@ fn head(w: &mut String, pod: &PodView, finding: Option<Finding>) {
             line(w, title, value);
         }
     }
-    // A pod that is on its way has no problem yet, unless it waits for a person; one that has failed says why above.
+    // A pod that is starting has no problem yet, unless a user must act. For a failed pod, the message above
+    // says why.
     let is_told = |f: &Finding| {
         let is_problem = f.severity != Severity::Waiting || hint(&f.message).is_some();
         is_problem && status.message.is_empty()
     };
     if let Some(finding) = finding.filter(is_told) {
         line(w, "Problem", &finding.message);
-        // Where it is this verb, what shows more is here.
+        // A way out that names `podprobe describe` itself is left out.
         let (hint, more) = (hint(&finding.message), finding.way_out.as_str());
         let more = Some(more).filter(|m| !m.starts_with("podprobe describe "));
         if let Some(way_out) = hint.or(more) {
@@ -272,7 +273,7 @@ fn conditions(w: &mut String, pod: &PodView) {
     }
     put!(w, "Conditions:\n  Type\tStatus");
     for c in &pod.status.conditions {
-        // Unlike kubectl, with the reason and the message: they say why a pod is not ready.
+        // Unlike kubectl, show the reason and the message, because they say why a pod is not ready.
         let why = [c.reason.as_str(), &c.message]
             .into_iter()
             .filter(|s| !s.is_empty())
@@ -317,7 +318,7 @@ fn events(w: &mut String, events: &[Arc<Event>], now: Time) {
     );
     for e in events {
         let age = human::last_seen(e.count, e.first_timestamp, e.last_timestamp, now);
-        // A message of several lines (a probe's output) stays one row, as with kubectl, which trims it only.
+        // A message of several lines, such as a probe's output, becomes one row. kubectl only trims it.
         put!(
             w,
             "  {:?}\t{}\t{age}\tpodprobe\t{}",

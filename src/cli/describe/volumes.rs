@@ -1,10 +1,10 @@
-//! The volumes of a pod, in kubectl's layout.
+//! The volumes of a pod in the output of `describe pod`, in kubectl's layout.
 
 use serde_json::Value;
 
 use super::lines::{line, put, scalar};
 
-/// Title and value of each line below a volume's name.
+/// The lines below a volume's name, each with its title and value.
 type Rows = Vec<(&'static str, String)>;
 
 pub(super) fn volumes(w: &mut String, list: &Value) {
@@ -140,7 +140,8 @@ mod tests {
 
     use super::*;
 
-    /// Each type has its own name and its own lines; none is taken for an emptyDir.
+    /// Each type of volume has its own name and its own lines. No type is described as an emptyDir by
+    /// mistake.
     #[test]
     fn each_type_of_volume_is_described_as_kubectl_does() {
         let sources = json!([

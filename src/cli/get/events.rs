@@ -1,4 +1,5 @@
-//! `get events`: events in the columns of `kubectl events`, once or continuously. A NAME is that of a pod.
+//! The form `get events`: lists events in the columns of `kubectl events`, once or continuously. Each NAME is
+//! the name of a pod.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -16,10 +17,10 @@ use crate::cli::{human, names};
 use crate::face::views::Snapshot;
 use crate::pods::events::{Event, EventList};
 
-/// The requested events, the latest last.
+/// Returns the requested events, the latest last.
 ///
 /// # Errors
-/// Returns a `CliError` if the daemon cannot be asked.
+/// Returns a [`CliError`] if the daemon cannot be asked.
 pub fn find(get: &Get, client: &mut Client, list: &EventList) -> Result<Found, CliError> {
     let without = names_without(get, list);
     let missing = match without.is_empty() {
@@ -33,10 +34,10 @@ pub fn find(get: &Get, client: &mut Client, list: &EventList) -> Result<Found, C
     })
 }
 
-/// Prints each further event as it comes.
+/// Prints each new event as it arrives.
 ///
 /// # Errors
-/// Returns a `CliError` if the daemon or the output has gone.
+/// Returns a [`CliError`] if the daemon has ended or the output is closed.
 pub fn watch(
     get: &Get,
     client: &mut Client,
@@ -57,7 +58,7 @@ fn is_of(event: &Event, pod: &str, node_name: &str) -> bool {
     event.pod == pod || event.pod == suffixed()
 }
 
-/// A removed pod still has some.
+/// Selects the requested events. They are selected by name, because a removed pod may still have events.
 fn select(get: &Get, list: &EventList) -> Vec<Arc<Event>> {
     let named = |e: &&Arc<Event>| {
         let mut names = get.names.iter();
@@ -77,7 +78,7 @@ fn names_without<'a>(get: &'a Get, list: &EventList) -> Vec<&'a String> {
     get.names.iter().filter(has_none).collect()
 }
 
-/// Returns why there is no event of a name that is no pod's.
+/// Returns an error for each of these names that is not the name of a pod.
 fn unknown(get: &Get, snapshot: &Snapshot, names: &[&String]) -> Vec<String> {
     let resolved = names
         .iter()
@@ -108,11 +109,11 @@ fn cells(e: &Event, now: Time) -> [String; 5] {
     ]
 }
 
-/// Returns the name of an event: the name of its pod, and a number that no other kept event has.
+/// Returns the name of an event: the name of its pod, and a hash that no other kept event has.
 fn name(e: &Event) -> String {
     let parts = [&e.uid, &e.field_path, &e.reason, &e.message];
     let bytes = parts.iter().flat_map(|part| part.bytes().chain([0]));
-    // FNV-1a.
+    // The hash is FNV-1a.
     let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });

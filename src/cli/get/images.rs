@@ -1,4 +1,5 @@
-//! `get images`: what `image list` shows. It reads the store's files, with or without a daemon.
+//! The form `get images`: lists the same images as `image list`. It reads the files of the image store, with
+//! or without a daemon.
 
 use serde_json::{Value, json};
 
@@ -12,10 +13,10 @@ use crate::cli::image::{self, cells};
 use crate::cli::suggest::did_you_mean;
 use crate::engine::images::{ImageRecord, Reference};
 
-/// The requested images.
+/// Returns the requested images.
 ///
 /// # Errors
-/// Returns a `CliError` if the store cannot be read.
+/// Returns a [`CliError`] if the image store cannot be read.
 pub fn find(get: &Get) -> Result<Found, CliError> {
     let images = image::open(&Layout::new(&get.root))?;
     let records = images.list().map_err(|e| CliError::Failed(e.to_string()))?;
@@ -45,8 +46,8 @@ fn select(get: &Get, records: &[ImageRecord], now: Time) -> Found {
     found
 }
 
-/// True if `name` names the image: by the image's name, which may leave out the usual parts, or by the first digits of
-/// its id.
+/// Tells whether `name` stands for the image. It may be the image's name, also in its short form, or the
+/// first digits of the id.
 fn is_named(record: &ImageRecord, name: &str) -> bool {
     let whole = Reference::parse(name).map(|r| r.to_string());
     let digits = name.strip_prefix("sha256:").unwrap_or(name);

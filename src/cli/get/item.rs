@@ -1,4 +1,4 @@
-//! Rows with the objects behind them, which `get` shows of each kind in the same way.
+//! Rows with the objects behind them. `get` prints them in the same way for every kind.
 
 use serde_json::Value;
 
@@ -7,36 +7,37 @@ use crate::cli::jsonpath::{JsonPathError, Path, order};
 /// A row of a table, and the object that the row shows.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Item {
-    /// `metadata.namespace`; empty for a kind without.
+    /// The field `metadata.namespace`; empty if the kind has no namespace.
     pub namespace: String,
-    /// `metadata.name`, as `-o name` prints it.
+    /// The field `metadata.name`, which `-o name` prints.
     pub name: String,
-    /// The columns of the kind, those of `-o wide` too.
+    /// The columns of the kind, including the columns of `-o wide`.
     pub cells: Vec<String>,
-    /// The object.
+    /// The object that the row shows.
     pub object: Value,
-    /// The visible part of the object: `-w` shows the row again when this text changes.
+    /// A text of the visible state. `-w` prints the row again when this text changes.
     pub visible: String,
 }
 
-/// The answer to a `get`: the objects that were asked for, and what could not be shown.
+/// The result of a `get`: the requested objects, and what could not be shown.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Found {
-    /// The objects.
+    /// The requested objects.
     pub items: Vec<Item>,
-    /// Rows of files that are no object; shown in tables, and in the metadata of a list.
+    /// Rows for files that are refused. They are shown in tables, and in the metadata of a list.
     pub refused: Vec<Item>,
-    /// Notes for stderr, below a table.
+    /// Notes that are printed to stderr after a table.
     pub notes: Vec<String>,
-    /// Sentences that say why a given name is not among the items. Any such sentence makes the verb fail.
+    /// A sentence for each requested name that was not found. If there is one, the verb fails.
     pub missing: Vec<String>,
 }
 
 impl Found {
-    /// Puts the items into the order of what the path finds in each; those where it finds nothing come first.
+    /// Sorts the items by the first value that the path finds in each object. Objects without such a value
+    /// come first.
     ///
     /// # Errors
-    /// Returns a `JsonPathError` if the path does not fit an object.
+    /// Returns a [`JsonPathError`] if the path does not fit an object.
     pub fn sort(&mut self, by: &Path) -> Result<(), JsonPathError> {
         let first = |item: &Item| Ok(by.find(&item.object)?.first().map(|v| (*v).clone()));
         let keys = self.items.iter().map(first);
@@ -53,7 +54,7 @@ impl Found {
         Ok(())
     }
 
-    /// The rows of a table.
+    /// Returns the rows of a table.
     pub fn rows(&self) -> impl Iterator<Item = &Item> {
         self.items.iter().chain(&self.refused)
     }

@@ -1,13 +1,13 @@
-//! The kinds that `get` lists: their words, and the columns of their tables.
+//! The kinds that `get` lists, with their words on the command line and the columns of their tables.
 
 use super::super::suggest::did_you_mean;
 
-/// A kind.
+/// A kind of objects that `get` lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Pods, and files that are refused.
+    /// Pods, and pod files that are refused.
     Pods,
-    /// The probes of pods; kubectl has no word for them.
+    /// The probes of pods, which kubectl does not list.
     Probes,
     /// Events of pods.
     Events,
@@ -15,36 +15,36 @@ pub enum Kind {
     Images,
     /// Services.
     Services,
-    /// Endpoints: where connections to services go.
+    /// Endpoints: the addresses that connections to a service go to.
     Endpoints,
     /// EndpointSlices, the newer form of Endpoints.
     EndpointSlices,
-    /// ConfigMaps of the files.
+    /// ConfigMaps in the daemon's files.
     ConfigMaps,
-    /// Secrets of the files.
+    /// Secrets in the daemon's files.
     Secrets,
-    /// Claims of the files.
+    /// Claims in the daemon's files.
     PersistentVolumeClaims,
 }
 
 /// The fixed properties of a kind.
 pub struct Facts {
-    /// Words that a person may type for the kind; errors use the first one.
+    /// The words for the kind on the command line. Errors use the first one.
     pub words: &'static [&'static str],
-    /// Word that stands before the name in `-o name`.
+    /// The word before the name in `-o name`.
     pub prefix: &'static str,
-    /// The columns after NAMESPACE.
+    /// The columns of the table after NAMESPACE.
     pub columns: &'static [&'static str],
     /// The columns that `-o wide` adds.
     pub wide: &'static [&'static str],
-    /// `-l` selects them by labels.
+    /// True if `-l` can select objects of the kind by labels.
     pub has_labels: bool,
-    /// `-w` shows their changes.
+    /// True if `-w` can show changes of the kind.
     pub is_watched: bool,
 }
 
 impl Kind {
-    /// Every kind, in the order of help.
+    /// Every kind, in the order of the help text.
     pub const ALL: [Self; 10] = [
         Self::Pods,
         Self::Probes,
@@ -58,14 +58,14 @@ impl Kind {
         Self::PersistentVolumeClaims,
     ];
 
-    /// The kind of that word.
+    /// Returns the kind for this word.
     pub fn of(word: &str) -> Option<Self> {
         Self::ALL
             .into_iter()
             .find(|kind| kind.facts().words.contains(&word))
     }
 
-    /// `pods`, `services`, …
+    /// Returns the plural word, such as `pods` or `services`.
     pub fn plural(self) -> &'static str {
         self.facts().words[0]
     }
@@ -175,16 +175,16 @@ impl Kind {
     }
 }
 
-/// The word `all` and the kinds that it stands for, as with kubectl: what runs, and what leads to it.
+/// The word `all` and its kinds, pods and services, as with kubectl.
 const ALL: (&str, [Kind; 2]) = ("all", [Kind::Pods, Kind::Services]);
 
-/// A kind, and the names that are asked for of it; none means all.
+/// A kind and the requested names; an empty list means all objects of the kind.
 pub type Asked = (Kind, Vec<String>);
 
-/// The kinds and the names in `KIND[,KIND]… [NAME]…` or `KIND/NAME…`.
+/// Parses the kinds and names in `KIND[,KIND]… [NAME]…` or `KIND/NAME…`.
 ///
 /// # Errors
-/// Returns a sentence if there is no such kind; the sentence names the likely one.
+/// Returns a sentence if there is no such kind. The sentence names the most similar kind.
 pub fn targets(words: &[String]) -> Result<Vec<Asked>, String> {
     let first = words
         .first()
@@ -197,7 +197,7 @@ pub fn targets(words: &[String]) -> Result<Vec<Asked>, String> {
     let has_pairs = words.iter().all(|word| kind_of(word).is_some());
     let mut all: Vec<Asked> = Vec::new();
     match has_pairs {
-        // `pod/a svc/b`; equal kinds stand together, as in a table.
+        // Pairs such as `pod/a svc/b`. Names of the same kind are grouped, because each kind has one table.
         true => {
             for word in words {
                 let (kind, names) = target(std::slice::from_ref(word))?;
@@ -212,7 +212,7 @@ pub fn targets(words: &[String]) -> Result<Vec<Asked>, String> {
     Ok(all)
 }
 
-/// `svc,ep` or `all`, with the names that each of them is to have.
+/// Parses a list of kinds, such as `svc,ep` or `all`. Each kind gets the same names.
 fn of_list(kinds: &str, names: &[String]) -> Result<Vec<Asked>, String> {
     let mut all: Vec<Asked> = Vec::new();
     for word in kinds.split(',').filter(|word| !word.is_empty()) {
@@ -234,7 +234,7 @@ fn of_list(kinds: &str, names: &[String]) -> Result<Vec<Asked>, String> {
     }
 }
 
-/// The kind and the names in `KIND [NAME]…` or `KIND/NAME…`.
+/// Parses one kind with its names, in `KIND [NAME]…` or `KIND/NAME…`.
 fn target(words: &[String]) -> Result<Asked, String> {
     let first = words.first().map_or("", String::as_str);
     let (word, is_pair) = match first.split_once('/') {
@@ -250,14 +250,14 @@ fn target(words: &[String]) -> Result<Asked, String> {
     Ok((kind, names.collect::<Result<_, _>>()?))
 }
 
-/// The name in `NAME` or `KIND/NAME`. Names of probes and images have slashes themselves.
+/// Parses `NAME` or `KIND/NAME`. Names of probes and images may contain slashes.
 fn named(kind: Kind, word: &str) -> Result<String, String> {
     let Some((before, name)) = word.split_once('/') else {
         return Ok(word.to_owned());
     };
     match Kind::of(before) {
         Some(other) if other == kind && !name.is_empty() => Ok(name.to_owned()),
-        // The pod of a probe.
+        // Probes and events are requested by the name of a pod.
         Some(Kind::Pods) if kind == Kind::Probes || kind == Kind::Events => Ok(name.to_owned()),
         _ if matches!(kind, Kind::Probes | Kind::Images) => Ok(word.to_owned()),
         _ => Err(format!(
@@ -268,7 +268,7 @@ fn named(kind: Kind, word: &str) -> Result<String, String> {
 }
 
 fn unknown(word: &str, is_pair: bool) -> String {
-    // The short ones are near to anything.
+    // Very short words are left out, because they resemble any word.
     let words = Kind::ALL.into_iter().flat_map(|kind| kind.facts().words);
     let likely = did_you_mean(word, words.copied().filter(|w| w.len() > 3), "");
     if !likely.is_empty() {

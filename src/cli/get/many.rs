@@ -1,4 +1,5 @@
-//! `get` of several kinds: a table for each that has something, with the kind before each name, or all objects in one list.
+//! The verb `get` with several kinds: prints a table for each kind that has objects, with the kind before
+//! each name. Other formats have all objects in one list.
 
 use std::io::Write;
 
@@ -11,10 +12,10 @@ use crate::cli::client::Client;
 use crate::cli::error::CliError;
 use crate::cli::output::{self, Output};
 
-/// Shows what was asked for on `out`; what is wrong goes to `err`.
+/// Prints the requested objects on `out`. Notes and errors go to `err`.
 ///
 /// # Errors
-/// Returns a `CliError` if a name is not found, or if the daemon cannot be asked.
+/// Returns a [`CliError`] if a name is not found, or if the daemon cannot be asked.
 pub(super) fn run(gets: &[Get], out: &mut dyn Write, err: &mut dyn Write) -> Result<(), CliError> {
     let needs_daemon = |get: &Get| get.kind != Kind::Images;
     let Some(first) = gets.iter().find(|get| needs_daemon(get)).or(gets.first()) else {
@@ -39,7 +40,7 @@ pub(super) fn run(gets: &[Get], out: &mut dyn Write, err: &mut dyn Write) -> Res
         if all.iter().all(is_empty) && missing().next().is_none() {
             writeln!(err, "{}", super::nothing(first))?;
         }
-        // Kinds that are made of the same objects have the same notes.
+        // Kinds that come from the same objects have the same notes, so equal notes are printed once.
         let mut said: Vec<&String> = Vec::new();
         for note in all.iter().flat_map(|(_, found)| &found.notes) {
             if !said.contains(&note) {
@@ -57,7 +58,7 @@ pub(super) fn run(gets: &[Get], out: &mut dyn Write, err: &mut dyn Write) -> Res
     }
 }
 
-/// Every object of every kind.
+/// Prints all objects of all kinds as one list.
 fn list(form: &Output, all: &[(&Get, Found)], out: &mut dyn Write) -> Result<(), CliError> {
     let found = || all.iter().map(|(_, found)| found);
     let objects = found().flat_map(|f| &f.items).map(|i| i.object.clone());
@@ -68,7 +69,7 @@ fn list(form: &Output, all: &[(&Get, Found)], out: &mut dyn Write) -> Result<(),
     Ok(out.flush()?)
 }
 
-/// Prints the tables, with an empty line between two of them.
+/// Prints the tables, with an empty line between them.
 fn tables(all: &[(&Get, Found)], out: &mut dyn Write) -> Result<(), CliError> {
     let mut begun = false;
     for (get, found) in all {

@@ -1,6 +1,6 @@
-//! `get`: lists what there is, in kubectl's forms, once or with each change.
+//! The verb `get`: lists objects in kubectl's formats, once or continuously.
 //!
-//! A file of this directory finds what there is of a kind; `printer` writes it.
+//! The other files of this directory find the objects of a kind. `printer` prints them.
 
 mod events;
 mod images;
@@ -36,7 +36,7 @@ use crate::base::paths::Layout;
 use crate::face::views::Snapshot;
 use crate::net::services::view::ServiceView;
 
-/// `get`.
+/// The verb `get`.
 pub const VERB: args::Verb = args::Verb {
     name: "get",
     summary: &[
@@ -103,23 +103,23 @@ pub struct Get {
     pub kind: Kind,
     /// Names of the objects; empty means all.
     pub names: Vec<String>,
-    /// Namespace of the objects; None means all.
+    /// Namespace of the objects; None means all namespaces.
     pub namespace: Option<String>,
-    /// Show the NAMESPACE column also when everything is in `default`.
+    /// True if the column NAMESPACE is shown even when everything is in `default`.
     pub all_namespaces: bool,
-    /// Labels that the objects must have.
+    /// Labels that the objects must have; None means any labels.
     pub selector: Option<Selector>,
     /// Form of the output.
     pub output: Output,
-    /// The order; None means the daemon's.
+    /// The path to sort by; None means the daemon's order.
     pub sort_by: Option<Path>,
-    /// Leave out the first row of a table.
+    /// True if the first row of a table is left out.
     pub no_headers: bool,
     /// Types of events to list, in lower case; empty means all.
     pub types: Vec<String>,
-    /// True if the command line names several kinds: the printed names then begin with their kind.
+    /// True if the command line names several kinds. Then the printed names begin with their kind.
     pub is_one_of_many: bool,
-    /// True prints the changes too, after the list.
+    /// True if changes are printed after the list.
     pub watch: bool,
 }
 
@@ -143,14 +143,15 @@ impl Default for Get {
 }
 
 impl Get {
-    /// True if the object has the labels that `-l` asks for, or if there is no `-l`.
+    /// Tells whether the object has the labels of `-l`. Without `-l`, every object has them.
     fn has_labels(&self, object: &Value) -> bool {
         let labels = string_map(&object["metadata"]["labels"]);
         self.selector.as_ref().is_none_or(|s| s.matches(&labels))
     }
 }
 
-/// Converts the options that `events` takes too: everything but the kind, the names, the labels and the order.
+/// Parses the options that `get` and `events` share: all except the kind, the names, the labels and the
+/// order.
 pub(super) fn how(raw: &Raw) -> Result<Get, String> {
     let (namespace, all_namespaces) = raw.namespaces()?;
     let output = raw.text("output")?;
@@ -165,7 +166,7 @@ pub(super) fn how(raw: &Raw) -> Result<Get, String> {
     })
 }
 
-/// Converts the command line into one request for each kind.
+/// Parses the command line into one request for each kind.
 fn parse(raw: &Raw) -> Result<Vec<Get>, String> {
     let asked = kind::targets(&raw.text_words()?)?;
     let sort_by = raw.text("sort-by")?;
@@ -192,10 +193,10 @@ fn parse(raw: &Raw) -> Result<Vec<Get>, String> {
     asked.into_iter().map(one).collect()
 }
 
-/// Refuses options that would have no effect.
+/// Returns an error for an option that would have no effect.
 fn check(get: &Get) -> Result<(), String> {
     let (plural, facts) = (get.kind.plural(), get.kind.facts());
-    // Beside other kinds an option is meant for those that have it.
+    // With several kinds, an option may apply to some of them only.
     let has_namespace = get.kind != Kind::Images || get.is_one_of_many;
     let is_named = !get.names.is_empty();
     let refused = [
@@ -226,10 +227,10 @@ fn check(get: &Get) -> Result<(), String> {
     }
 }
 
-/// Shows what was asked for on `out`; what is wrong goes to `err`.
+/// Prints the requested objects on `out`, and with `-w` their changes. Notes and errors go to `err`.
 ///
 /// # Errors
-/// Returns a `CliError` if a name is not found, or if the daemon cannot be asked.
+/// Returns a [`CliError`] if a name is not found, or if the daemon cannot be asked.
 pub fn run(get: &Get, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), CliError> {
     let mut printer = Printer::new(get);
     match get.kind {
@@ -266,7 +267,7 @@ pub fn run(get: &Get, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), Cl
     }
 }
 
-/// Asks once for the objects of a kind, without a watch.
+/// Finds the objects of a kind once, without a watch.
 fn find(get: &Get, client: &mut Client) -> Result<Found, CliError> {
     match get.kind {
         Kind::Images => return images::find(get),
@@ -292,12 +293,12 @@ fn find(get: &Get, client: &mut Client) -> Result<Found, CliError> {
     let items = services.iter();
     let items = items.flat_map(|s| services::items(get.kind, s, Time::now()));
     let mut found = requested(get, items.collect());
-    // A slice has the name of its service and a number.
+    // The name of a slice is the name of its service and a number.
     let is_of = |i: &Item, s: &ServiceView| {
         let rest = i.name.strip_prefix(&*s.name);
         i.namespace == s.namespace && rest.is_some_and(|r| r.is_empty() || r.starts_with('-'))
     };
-    // Without names and labels also of those that have no slice.
+    // If all services are listed, show the problems of services without a slice, too.
     let is_shown = |s: &&ServiceView| match get.names.is_empty() && get.selector.is_none() {
         true => get.namespace.as_ref().is_none_or(|n| s.namespace == *n),
         false => found.items.iter().any(|i| is_of(i, s)),
@@ -306,7 +307,7 @@ fn find(get: &Get, client: &mut Client) -> Result<Found, CliError> {
     Ok(found)
 }
 
-/// Keeps the items of the requested names, labels and namespace.
+/// Selects the items with the requested names, labels and namespace.
 fn requested(get: &Get, all: Vec<Item>) -> Found {
     let is_inside = |i: &&Item| get.namespace.as_ref().is_none_or(|n| i.namespace == *n);
     let mut found = Found::default();
@@ -332,7 +333,7 @@ fn requested(get: &Get, all: Vec<Item>) -> Found {
     found
 }
 
-/// Prints what was found, then what is wrong.
+/// Prints the found objects, then notes and errors.
 fn show(
     get: &Get,
     mut found: Found,
@@ -363,7 +364,7 @@ fn show(
     }
 }
 
-/// Returns what kubectl says if nothing was found.
+/// Returns kubectl's sentence for an empty result.
 fn nothing(get: &Get) -> String {
     let what = match get.kind {
         Kind::Events => "No events found",
@@ -375,7 +376,7 @@ fn nothing(get: &Get) -> String {
     }
 }
 
-/// Prints changes of the requested pods. A pod that is removed and comes back is watched again.
+/// Prints changes of the requested pods. A pod that is removed and comes back is included again.
 fn watch(
     get: &Get,
     client: &mut Client,
@@ -393,7 +394,8 @@ fn watch(
     }
 }
 
-/// Rows that are new or have changed, and the last rows of removed pods, by name. Files have rows in tables only.
+/// Returns the rows that are new or have changed, and the last rows of removed pods, ordered by name. Refused
+/// files have rows only in tables.
 fn changed<'a>(get: &Get, before: &'a Found, now: &'a Found) -> Vec<&'a Item> {
     let old: HashMap<_, _> = before.rows().map(|i| (key(i), i)).collect();
     let new: HashSet<_> = now.rows().map(key).collect();

@@ -1,5 +1,5 @@
-//! `get configmaps`, `get secrets` and `get persistentvolumeclaims`: the objects of the files. The table has no value of a
-//! Secret.
+//! The forms `get configmaps`, `get secrets` and `get persistentvolumeclaims`: list objects in the daemon's
+//! files. The table shows no values of Secrets.
 //!
 //! Invariants: pure.
 
@@ -11,7 +11,7 @@ use super::item::Item;
 use super::kind::Kind;
 use crate::api::objects::ObjectKind;
 
-/// Returns the daemon's word for the kind; None for the kinds of other files.
+/// Returns the daemon's kind of objects for a kind of `get`; None for kinds that are handled elsewhere.
 pub fn kind(kind: Kind) -> Option<ObjectKind> {
     match kind {
         Kind::ConfigMaps => Some(ObjectKind::ConfigMap),
@@ -21,7 +21,7 @@ pub fn kind(kind: Kind) -> Option<ObjectKind> {
     }
 }
 
-/// The row of an object; `claims` is the directory of the claims.
+/// Returns the row of an object. `claims` is the directory that holds the data of claims.
 pub fn item(kind: Kind, object: Value, claims: &Path) -> Item {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let name = text(&object["metadata"]["name"]);

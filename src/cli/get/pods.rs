@@ -1,7 +1,7 @@
-//! `get pods`: pods, and a row for each file that is refused.
+//! The form `get pods`: lists pods, with a row for each file that is refused.
 //!
-//! Invariants: pure. A file of which a pod is shown has no row of its own: a sentence below the table says what is wrong
-//! with it. What pod a refused file holds is not known, so its row has the file's name.
+//! Invariants: pure. If a file has a pod in the list, it has no row of its own, and a sentence below the
+//! table names its problem. The pod in a refused file is not known, so the row shows the name of the file.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -19,10 +19,10 @@ use crate::cli::terminal::one_line;
 use crate::face::views::{PodView, Snapshot};
 use crate::pods::sources::FileProblem;
 
-/// STATUS of a file that is refused.
+/// The word in the column STATUS for a file that is refused.
 pub const REFUSED: &str = "Refused";
 
-/// Returns the pods and the refused files that were asked for, in the snapshot's order or in the order of the names.
+/// Returns the requested pods and refused files, in the order of the snapshot or of the requested names.
 pub fn find(get: &Get, snapshot: &Snapshot, now: Time) -> Result<Found, CliError> {
     let mut found = Found::default();
     let mut shown: Vec<&PodView> = Vec::new();
@@ -33,7 +33,7 @@ pub fn find(get: &Get, snapshot: &Snapshot, now: Time) -> Result<Found, CliError
             names::in_namespace(snapshot, get.namespace.as_deref())
                 .filter(|p| get.has_labels(&p.object)),
         );
-        // Nobody knows its labels.
+        // The labels in a refused file are not known, so `-l` leaves it out.
         refused.extend(all_refused.iter().filter(|_| get.selector.is_none()));
     }
     for name in &get.names {
@@ -56,13 +56,13 @@ pub fn find(get: &Get, snapshot: &Snapshot, now: Time) -> Result<Found, CliError
         .map(|problem| refused_item(problem))
         .collect();
     found.notes.extend(stalled_line(snapshot));
-    // With names given, only the files of those pods are of interest.
+    // If names are given, only problems in the files of those pods are shown.
     let asked = |file: &str| get.names.is_empty() || shown.iter().any(|p| p.file == file);
     found.notes.extend(problem_lines(snapshot, asked));
     Ok(found)
 }
 
-/// The first problem of each file that is refused and of which no pod is shown.
+/// Returns the first problem of each refused file that has no pod in the list.
 fn refused_files(snapshot: &Snapshot) -> Vec<&FileProblem> {
     let of_pods: BTreeSet<&str> = snapshot.pods.iter().map(|p| p.file.as_str()).collect();
     let mut seen = of_pods;
@@ -70,7 +70,8 @@ fn refused_files(snapshot: &Snapshot) -> Vec<&FileProblem> {
     problems.filter(|p| seen.insert(p.file.as_str())).collect()
 }
 
-/// True if `name` names the refused file: by its path, its file name, or its file name without the ending.
+/// Tells whether `name` stands for the refused file: its path, its file name, or its file name without the
+/// ending.
 fn is_named(problem: &FileProblem, name: &str) -> bool {
     let path = Path::new(&problem.file);
     let is = |part: Option<&std::ffi::OsStr>| part.is_some_and(|part| part == name);
@@ -163,7 +164,8 @@ mod tests {
         assert_eq!(found.missing, missing);
     }
 
-    /// The other objects of such a file are in use; a line below the table says what is not.
+    /// If a file has a kind that podprobe does not run, its other objects are in use. A line below the table
+    /// names the unused kind.
     #[test]
     fn a_file_with_a_kind_that_is_not_run_is_not_refused() {
         let mut snapshot = snapshot();

@@ -1,4 +1,4 @@
-//! Writes what was found in the form that was asked for, and remembers the widths of a table's columns between calls.
+//! Prints the found objects in the requested format. Column widths are kept between calls.
 
 use std::io::Write;
 
@@ -11,7 +11,7 @@ use crate::cli::error::CliError;
 use crate::cli::output::{self, Output};
 use crate::cli::table::write_rows;
 
-/// The printer of found objects, in the form that was asked for. It remembers the widths of a table's columns between
+/// A printer of found objects in the requested format. It keeps the widths of a table's columns between
 /// calls.
 pub struct Printer<'a> {
     get: &'a Get,
@@ -22,7 +22,7 @@ pub struct Printer<'a> {
 }
 
 impl<'a> Printer<'a> {
-    /// A printer that has printed nothing.
+    /// Makes a printer that has not printed anything yet.
     pub fn new(get: &'a Get) -> Self {
         Self {
             get,
@@ -33,7 +33,8 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// Prints what was found first. A single object that was named stands alone, anything else in a list.
+    /// Prints the first result. A single object that was requested by name is printed alone. Several objects
+    /// are printed as a list.
     pub fn first(&mut self, found: &Found, out: &mut dyn Write) -> Result<(), CliError> {
         let is_elsewhere = |item: &Item| !matches!(item.namespace.as_str(), "" | "default");
         self.namespaces |= self.get.namespace.is_none() && found.items.iter().any(is_elsewhere);
@@ -49,7 +50,7 @@ impl<'a> Printer<'a> {
 
     fn object(&self, found: &Found, out: &mut dyn Write) -> Result<(), CliError> {
         match (&found.items[..], self.get.names.len()) {
-            // As kubectl: the error that follows says it all.
+            // As with kubectl, nothing is printed, because the error that follows is enough.
             ([], 1) if !found.missing.is_empty() => Ok(()),
             ([one], 1) => output::write(&self.get.output, &one.object, out),
             (items, _) => {
@@ -61,7 +62,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// Rows that have changed.
+    /// Prints rows that have changed.
     pub fn again(&mut self, items: &[&Item], out: &mut dyn Write) -> Result<(), CliError> {
         match &self.get.output {
             Output::Json | Output::Yaml | Output::JsonPath(_) => {
@@ -120,7 +121,8 @@ impl<'a> Printer<'a> {
         };
         let namespace = self.namespaces.then(|| item.namespace.clone());
         let mut cells: Vec<String> = item.cells.iter().take(shown).cloned().collect();
-        // As kubectl. Events and probes begin with another column.
+        // As with kubectl, the name begins with the kind. Tables of events and probes have no NAME column
+        // first.
         if self.get.is_one_of_many && self.facts.columns.first() == Some(&"NAME") {
             cells[0] = format!("{}/{}", self.facts.prefix, cells[0]);
         }
