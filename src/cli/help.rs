@@ -1,11 +1,11 @@
-//! The overview that `help` prints; the text of each verb is in the verb's own file.
+//! The overview that `help` prints. The help text of each verb is in the verb's own file.
 
 use super::args::Verb;
 
-/// Width of the column of words to type; a longer one has a line of its own.
+/// Width of the column for the words to type, in characters. Longer words get a line of their own.
 const COLUMN: usize = 25;
 
-/// The overview of those verbs.
+/// Returns the overview of these verbs.
 pub fn overview(verbs: &[&Verb]) -> String {
     let mut text = String::from(
         "\
@@ -52,7 +52,7 @@ mod tests {
                 verb.help.lines().all(|l| l.chars().count() <= 120),
                 "{name}"
             );
-            // --root is explained in the overview
+            // The overview explains --root, so the verbs need not.
             for option in verb.options.iter().filter(|o| o.name != "root") {
                 let letter = option.letter.map(|l| format!("-{l}"));
                 let explained = |o: &str| verb.help.contains(o);

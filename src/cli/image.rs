@@ -1,4 +1,5 @@
-//! `image`: loads, imports, lists and removes images. Works on the store's files, with or without a daemon.
+//! The verb `image`: pulls, loads, imports, saves, inspects, lists and removes images. It works on the files
+//! of the image store, with or without a daemon.
 
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
@@ -21,7 +22,7 @@ use crate::engine::images::{
 };
 use crate::engine::shims;
 
-/// `image`.
+/// The verb `image`.
 pub const VERB: args::Verb = args::Verb {
     name: "image",
     summary: &[(
@@ -48,7 +49,7 @@ it after ten minutes unless a container uses it.
     options: &[ROOT, Opt::value("config", None), Opt::value("output", Some('o'))],
     run: |raw, out, _| {
         let image = parse(raw).map_err(CliError::Usage)?;
-        // Repairs of the store are logged on stderr.
+        // Repairs of the image store are logged to stderr.
         log_to(env_logger::Target::Stderr);
         run(&image, out).map(|()| ExitCode::SUCCESS)
     },
@@ -57,30 +58,30 @@ it after ten minutes unless a container uses it.
 /// The arguments of `image`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Image {
-    /// Root directory, below which the image store is.
+    /// Root directory, which contains the image store.
     pub root: PathBuf,
-    /// The configuration, if it is not the one below the root.
+    /// Path of the configuration; None means the file below the root.
     pub config: Option<PathBuf>,
     /// The action on the images.
     pub action: Action,
 }
 
-/// The verbs of `image`.
+/// The actions of `image`, with their arguments.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// `pull NAME…`.
+    /// The action `pull NAME…`.
     Pull(Vec<String>),
-    /// `save NAME… -o FILE`; without a file to stdout.
+    /// The action `save NAME… -o FILE`. Without a file, the images go to stdout.
     Save(Vec<String>, Option<PathBuf>),
-    /// `inspect NAME`.
+    /// The action `inspect NAME`.
     Inspect(String),
-    /// `load FILE…`.
+    /// The action `load FILE…`.
     Load(Vec<PathBuf>),
-    /// `import PATH NAME`.
+    /// The action `import PATH NAME`.
     Import(PathBuf, String),
-    /// `list`.
+    /// The action `list`.
     List,
-    /// `rm NAME…`.
+    /// The action `rm NAME…`.
     Remove(Vec<String>),
 }
 
@@ -122,17 +123,19 @@ fn parse(raw: &Raw) -> Result<Image, String> {
     })
 }
 
-/// `FILE` or `FILE=NAME`, an image that `try` adds first.
+/// An image that `try` adds before it starts, written `FILE` or `FILE=NAME`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImageSource {
-    /// Archive, OCI layout or root directory.
+    /// Path of an archive, OCI layout or root directory.
     pub path: PathBuf,
-    /// With a name the path is a plain root directory or tar; without one it is an image that carries its name.
+    /// The image's name. If it is given, the path is a plain root directory or a tar of one. Otherwise the
+    /// path is an image that contains its own name.
     pub name: Option<String>,
 }
 
 impl ImageSource {
-    /// The last `=` is the separator: a path may contain `=`, a name may not.
+    /// Parses `FILE` or `FILE=NAME`. The last `=` separates them, because a path may contain `=` and a name
+    /// may not.
     pub fn parse(value: &OsString) -> Result<Self, String> {
         let (path, name) = match value.to_str().and_then(|v| v.rsplit_once('=')) {
             Some((path, name)) => (PathBuf::from(path), Some(name.to_owned())),
@@ -147,7 +150,7 @@ impl ImageSource {
         Ok(Self { path, name })
     }
 
-    /// Loads or imports the image.
+    /// Loads or imports the image into the store.
     pub fn add(&self, images: &ImageStore) -> Result<(), CliError> {
         match &self.name {
             Some(name) => import(images, &self.path, name).map(drop),
@@ -157,7 +160,7 @@ impl ImageSource {
     }
 }
 
-/// The store below a root.
+/// Opens the image store below a root.
 pub fn open(layout: &Layout) -> Result<ImageStore, CliError> {
     ImageStore::open(layout.images()).map_err(failed)
 }
@@ -166,7 +169,7 @@ fn failed(e: ImageError) -> CliError {
     CliError::Failed(e.to_string())
 }
 
-/// Does one action and prints its result on `out`.
+/// Performs the action and prints its result on `out`.
 fn run(image: &Image, out: &mut dyn Write) -> Result<(), CliError> {
     let layout = Layout::new(&image.root);
     let images = open(&layout)?;
@@ -221,19 +224,19 @@ fn run(image: &Image, out: &mut dyn Write) -> Result<(), CliError> {
     Ok(out.flush()?)
 }
 
-/// The names of the loaded images, or the id of an image without a name.
+/// Loads an archive. Returns the names of its images, or the id of an image without a name.
 fn load(images: &ImageStore, path: &Path) -> Result<Vec<String>, ImageError> {
     let loaded = images.load(path)?;
     Ok(loaded.into_iter().flat_map(warn_and_name).collect())
 }
 
-/// The full name of the image that was made.
+/// Makes an image from files, and returns its full name.
 fn import(images: &ImageStore, path: &Path, name: &str) -> Result<String, ImageError> {
     let made = images.import(path, name, ImageConfig::default())?;
     Ok(warn_and_name(made).remove(0))
 }
 
-/// Prints warnings about an image's files, and returns its names.
+/// Prints warnings about an image. Returns its names, or its id if it has no name.
 fn warn_and_name(image: LoadedImage) -> Vec<String> {
     image.warnings.iter().for_each(|warning| say(warning));
     match image.names.is_empty() {
@@ -256,7 +259,7 @@ fn list(rows: &[ImageRecord], out: &mut dyn Write) -> std::io::Result<()> {
     }
 }
 
-/// Name, the head of the id, and size.
+/// Returns the columns of an image: its name, the first 13 digits of its id, and its size.
 pub(super) fn cells(row: &ImageRecord) -> [String; 3] {
     let id = row.id.strip_prefix("sha256:").unwrap_or(&row.id);
     [

@@ -1,5 +1,5 @@
-//! `image pull`: a pull in this process, with its progress on stderr: a bar on a terminal, else a line for each layer and
-//! each tenth.
+//! The action `image pull`: pulls in this process and shows the progress on stderr. On a terminal that is a
+//! bar, elsewhere a line for each layer and for each tenth of the bytes.
 
 use std::io::{IsTerminal, Write};
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use crate::engine::images::manager::PullRequest;
 use crate::engine::images::registry::{PullProgress, PullState, RegistryPuller};
 use crate::engine::images::{LoadedImage, Reference};
 
-/// Time between two writes of the progress.
+/// The time between two updates of the progress.
 const STEP: Duration = Duration::from_millis(200);
 
-/// Pulls one image; the error is a sentence.
+/// Pulls one image. The error is a sentence.
 pub(super) fn pull(puller: &RegistryPuller, name: &str) -> Result<LoadedImage, String> {
     let image = Reference::parse(name).map_err(|e| e.to_string())?;
     let progress = Arc::new(PullProgress::default());
@@ -41,7 +41,7 @@ fn show(name: &str, progress: &PullProgress, done: &AtomicBool) {
         let now = progress.state();
         if terminal {
             let line = line(now, columns());
-            // Nobody reads an error of the terminal.
+            // An error of the terminal is ignored, because it affects only the progress.
             let _ = write!(std::io::stderr(), "\r{line}\x1b[K");
         } else if milestone(now) != last {
             last = milestone(now);
@@ -54,13 +54,14 @@ fn show(name: &str, progress: &PullProgress, done: &AtomicBool) {
     }
 }
 
-/// Returns the columns of the terminal, or 80 when it does not say.
+/// Returns the number of the terminal's columns, or 80 if it is not known.
 fn columns() -> usize {
     let size = crate::base::sys::terminal::size(&std::io::stderr());
     size.map_or(80, |(columns, _)| usize::from(columns))
 }
 
-/// Bar and words where there is room for both, for a line that wraps cannot be overwritten.
+/// Returns the bar and the words, or only the words if both do not fit. A line that wraps could not be
+/// overwritten.
 fn line(state: PullState, columns: usize) -> String {
     let words = words(state);
     let whole = format!("{} {words}", bar(state));

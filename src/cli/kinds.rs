@@ -1,14 +1,14 @@
-//! Finds the names of pods in the words after `get` and `describe`.
+//! Parses the names of pods after verbs such as `describe`.
 //!
-//! Invariants: pure. The error for a word that is no kind names the likely kind, or the command
-//! that shows the pod of this name.
+//! Invariants: pure. The error for a word that is no kind names the most similar kind, or the command that
+//! shows the pod with this name.
 
 use super::args::Raw;
 use super::get::kind::Kind;
 use super::suggest::did_you_mean;
 
-/// Names of pods after `pods` or `pod`, or each as `pod/NAME`. `kinds` are the words that may stand after this verb;
-/// the first of them is the one to recommend.
+/// Parses names of pods: `pods NAME…`, `pod NAME…`, or `pod/NAME` each. `kinds` are the kinds that this verb
+/// accepts. Errors recommend the first one.
 pub fn pod_names(raw: &Raw, kinds: &[&'static str]) -> Result<Vec<String>, String> {
     let words = raw.text_words()?;
     let (verb, kind) = (raw.verb(), kinds[0]);
@@ -32,17 +32,17 @@ pub fn pod_names(raw: &Raw, kinds: &[&'static str]) -> Result<Vec<String>, Strin
     }
 }
 
-/// `pod`, `pods` and `po`.
+/// Tells whether the word is `pod`, `pods` or `po`.
 pub fn is_pod_word(word: &str) -> bool {
     matches!(word, "pod" | "pods" | "po")
 }
 
-/// The word of another kind that `get` lists.
+/// Tells whether the word is a kind of `get` other than pods.
 pub fn is_other_word(word: &str) -> bool {
     Kind::of(word).is_some_and(|kind| kind != Kind::Pods)
 }
 
-/// `NAME` or `pod/NAME`.
+/// Parses the name of a pod, `NAME` or `pod/NAME`.
 pub fn pod_name(word: &str) -> Result<String, String> {
     match word.split_once('/') {
         None => Ok(word.into()),

@@ -1,8 +1,6 @@
-//! The display of `try`: a table that refreshes in place on a terminal, one plain line per change
-//! elsewhere.
+//! The display of `try`: a table that refreshes in place on a terminal, and elsewhere a line for each change.
 //!
-//! Invariants: [`frame`] and [`changes`] are pure; the terminal is restored however the display
-//! ends.
+//! Invariants: [`frame`] and [`changes`] are pure. The terminal is restored however the display ends.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
@@ -20,13 +18,15 @@ use crate::face::server::Backend;
 use crate::face::views::{PodView, Snapshot};
 use crate::pods::events::Event;
 
-/// The table is drawn at least this often, because ages grow and the terminal may be resized.
+/// The longest time between two updates of the table. Updates are needed without changes, too, because ages
+/// grow and the terminal may be resized.
 const REFRESH: Duration = Duration::from_millis(500);
 
-/// Columns of the terminal from which on a pull has a bar.
+/// The number of the terminal's columns from which on pulls have a bar.
 const WITH_A_BAR: usize = 120;
 
-/// Shows the backend's pods on stdout until `stop` is set (within [`REFRESH`]) or stdout is closed.
+/// Shows the backend's pods on stdout. Returns when stdout is closed, or within [`REFRESH`] after `stop` is
+/// set.
 pub fn show(backend: &dyn Backend, title: &str, stop: &AtomicBool) -> io::Result<()> {
     let mut out = io::stdout().lock();
     if out.is_terminal() {
@@ -52,7 +52,7 @@ fn show_table(
     Ok(())
 }
 
-/// The terminal's second screen without a cursor. At the end the first screen is shown again as it was.
+/// The terminal's alternate screen, without a cursor. Dropping the value restores the first screen.
 pub(super) struct Screen<'a>(&'a mut dyn Write);
 
 impl<'a> Screen<'a> {
@@ -61,7 +61,7 @@ impl<'a> Screen<'a> {
         Ok(Self(out))
     }
 
-    /// Overwrites line by line instead of clearing first, which would flicker.
+    /// Draws the lines over the old ones. Clearing the screen first would flicker.
     pub(super) fn draw(&mut self, lines: &[String]) -> io::Result<()> {
         let text = lines.join("\x1b[K\r\n");
         write!(self.0, "\x1b[H{text}\x1b[K\x1b[J")?;
@@ -76,13 +76,14 @@ impl Drop for Screen<'_> {
     }
 }
 
-/// Columns and lines; 80 by 24 when the terminal does not say.
+/// Returns the numbers of columns and lines of the terminal, or 80 by 24 if they are not known.
 pub(super) fn terminal_size() -> (usize, usize) {
     let size = crate::base::sys::terminal::size(&io::stdout()).unwrap_or((80, 24));
     (usize::from(size.0).max(20), usize::from(size.1).max(8))
 }
 
-/// The screen's lines: those of the title, the table, pulls, problems with files, and as many of the last events as fit.
+/// Returns the lines of the screen: the title, the table, pulls, problems with files, and the latest events
+/// that fit.
 fn frame(snapshot: &Snapshot, title: &str, now: Time, width: usize, height: usize) -> Vec<String> {
     let mut text = Vec::new();
     let mut rows = vec![
@@ -97,7 +98,7 @@ fn frame(snapshot: &Snapshot, title: &str, now: Time, width: usize, height: usiz
             .map(|p| Row::new(p, now))
             .map(|r| vec![r.name, r.ready, r.status, r.restarts, r.age]),
     );
-    // Writing to a vector does not fail.
+    // Writing to a vector cannot fail.
     let _ = write_rows(&rows, &mut Vec::new(), &mut text);
     let pulls = pulls(snapshot);
     for (n, (pod, pull)) in pulls.iter().enumerate() {
@@ -194,8 +195,8 @@ fn show_lines(
     Ok(())
 }
 
-/// Returns a line for each pod whose row changed, for each step of a pull, for each event that is new or counted again,
-/// and for each new problem with a file.
+/// Returns the lines about changes: a line for each pod whose row changed, for each step of a pull, for each
+/// event that is new or counted again, and for each new problem with a file.
 fn changes(before: &Snapshot, now: &Snapshot) -> Vec<String> {
     let mut lines = Vec::new();
     for pod in &now.pods {
@@ -219,7 +220,7 @@ fn changes(before: &Snapshot, now: &Snapshot) -> Vec<String> {
     lines
 }
 
-/// Returns how far each running pull has come, and its line.
+/// Returns for each running pull its progress as a comparable value, and its line.
 fn steps(snapshot: &Snapshot) -> impl Iterator<Item = ((&str, &str, [u64; 4]), String)> {
     pulls(snapshot).into_iter().filter_map(|(pod, pull)| {
         let state = pull_text::state(pull)?;
@@ -244,7 +245,7 @@ fn new_events<'a>(old: Option<&PodView>, pod: &'a PodView) -> impl Iterator<Item
     events.map(AsRef::as_ref)
 }
 
-/// `0/1 ContainerCreating -> 1/1 Running, 2 restarts`.
+/// Returns the change of a pod's row, such as `0/1 ContainerCreating -> 1/1 Running, 2 restarts`.
 fn row_text(old: Option<&PodView>, pod: &PodView) -> String {
     let text = |p: &PodView| format!("{} {}", columns::ready(p), columns::status_word(p));
     let restarts = match columns::restart_count(pod) {
@@ -318,7 +319,7 @@ mod tests {
         );
     }
 
-    /// Lessons F3.
+    /// Lessons F3: users must see that the daemon no longer works.
     #[test]
     fn f3_a_daemon_that_stands_still_is_told_of() {
         let still = Snapshot {
@@ -367,7 +368,8 @@ mod tests {
         );
     }
 
-    /// A pod with a pull: bytes of 3,000,000, layers of 2, and why it is cut off.
+    /// Makes a snapshot with one pull: the pulled bytes of 3,000,000, the pulled layers of 2, and why the
+    /// pull was cut off.
     fn pulling(bytes: u64, layers: u64, cut_off: Option<&str>) -> Snapshot {
         let mut value = serde_json::to_value(snapshot(false, 0, &[])).unwrap();
         let state = json!({"bytes": bytes, "ofBytes": 3_000_000, "layers": layers, "ofLayers": 2,

@@ -1,8 +1,8 @@
-//! `logs`: prints the logs of containers and follows them until the containers end.
+//! The verb `logs`: prints the logs of containers, and can follow them until the containers end.
 //!
-//! Invariants: the files are read directly ([`crate::engine::runtime::logs`]); the daemon is only asked where they are and
-//! whether the container still runs. Without a daemon the files say where they are, and the records of shims whether
-//! somebody writes them.
+//! Invariants: the files are read directly ([`crate::engine::runtime::logs`]). The daemon only tells where
+//! the files are and whether a container is still running. Without a daemon, the directory of logs shows
+//! where the files are, and the records of shims tell whether a file is still written.
 
 pub mod choose;
 mod copy;
@@ -26,7 +26,7 @@ use crate::base::paths::Layout;
 use crate::engine::runtime::logs::LogOptions;
 use crate::face::views::PodView;
 
-/// `logs`.
+/// The verb `logs`.
 pub const VERB: args::Verb = args::Verb {
     name: "logs",
     summary: &[("logs POD", "print the output of containers")],
@@ -69,8 +69,7 @@ terminal. Without a daemon the log files are read all the same.
     ],
     run: |raw, _, err| {
         let args = parse(raw, SystemTime::now()).map_err(CliError::Usage)?;
-        // Written directly, without escaping control characters: the output is the container's,
-        // byte for byte.
+        // The container's output is written directly, byte for byte, so control characters are not escaped.
         let mut out = BufWriter::new(io::stdout());
         run(&args, &mut out, err).map(|()| ExitCode::SUCCESS)
     },
@@ -79,25 +78,25 @@ terminal. Without a daemon the log files are read all the same.
 /// The arguments of `logs`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Logs {
-    /// Root directory of the daemon.
+    /// The pods to show logs of.
     pub root: PathBuf,
     /// Pods whose logs are wanted.
     pub pods: Pods,
-    /// Namespace of the pods; None means all.
+    /// Namespace of the pods; None means all namespaces.
     pub namespace: Option<String>,
-    /// Containers of these pods whose logs are wanted.
+    /// The containers of these pods to show logs of.
     pub containers: Wanted,
-    /// Keep printing until the containers end.
+    /// True if the logs are followed until the containers end.
     pub follow: bool,
-    /// The instance before the last restart.
+    /// True for the instance before the last restart.
     pub previous: bool,
-    /// Each line begins with pod and container.
+    /// True if each line begins with pod and container.
     pub prefix: bool,
-    /// Part of each log to show.
+    /// The part of each log to show.
     pub options: LogOptions,
 }
 
-/// The pods whose logs are wanted.
+/// The pods to show logs of.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Pods {
     /// The pod of this name.
@@ -106,7 +105,7 @@ pub enum Pods {
     Labels(Selector),
 }
 
-/// The containers whose logs are wanted.
+/// The containers to show logs of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wanted {
     /// kubectl's default container.
@@ -125,7 +124,7 @@ fn parse(raw: &Raw, now: SystemTime) -> Result<Logs, String> {
         ([], Some(selector)) => (Pods::Labels(selector), raw.text("container")?),
         (_, Some(_)) => return Err("-l and the name of a pod exclude each other".into()),
         ([pod], None) => (Pods::Named(kinds::pod_name(pod)?), raw.text("container")?),
-        // kubectl takes the container as a second word too.
+        // kubectl also accepts the container as a second word.
         ([pod, container], None) if !raw.has("container") => {
             (Pods::Named(kinds::pod_name(pod)?), Some(container.clone()))
         }
@@ -160,10 +159,10 @@ fn parse(raw: &Raw, now: SystemTime) -> Result<Logs, String> {
     })
 }
 
-/// Lines of each log where `-l` chooses the pods, as with kubectl.
+/// The number of lines of each log if `-l` selects the pods, as with kubectl.
 const LINES_OF_MANY: u64 = 10;
 
-/// kubectl's default is -1.
+/// Parses `--tail`. None means all lines. kubectl's value for that is -1.
 fn tail(raw: &Raw) -> Result<Option<u64>, String> {
     match raw.text("tail")?.as_deref() {
         None | Some("-1") => Ok(None),
@@ -198,7 +197,7 @@ fn since(raw: &Raw, now: SystemTime) -> Result<Option<SystemTime>, String> {
     }
 }
 
-/// Prints the logs on `out`; what has to be known of the choice goes to `err`.
+/// Prints the logs on `out`. Notes about the selected logs go to `err`.
 pub fn run(logs: &Logs, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), CliError> {
     let (choice, mut witness) = match Client::connect(&logs.root) {
         Ok(client) => of_daemon(logs, client)?,
@@ -228,7 +227,7 @@ pub fn run(logs: &Logs, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), 
     }
 }
 
-/// The logs, and who knows whether they go on.
+/// The selected logs, and the source that knows whether they will grow.
 type Chosen = (Choice, Witness);
 
 fn of_daemon(logs: &Logs, mut client: Client) -> Result<Chosen, CliError> {
@@ -249,7 +248,7 @@ fn of_daemon(logs: &Logs, mut client: Client) -> Result<Chosen, CliError> {
     Ok((choice, Witness::Daemon(Box::new(client))))
 }
 
-/// A pod without such a log does not hide the others.
+/// Selects the logs of several pods. A pod without such a log adds a note and does not prevent the others.
 fn of_many<'a>(logs: &Logs, pods: impl Iterator<Item = &'a PodView>) -> Choice {
     let mut all = Choice::default();
     let mut is_none = true;

@@ -1,13 +1,13 @@
-//! `man`: the manual page, made from the texts of `help`.
+//! The verb `man`: prints the manual page, which is made from the help texts.
 //!
-//! Invariants: pure but for the writer. The page has no line that a roff program would read as a request unless it is one.
+//! Invariants: pure except for the writer. No line of text can be mistaken for a roff request.
 
 use std::process::ExitCode;
 
 use super::args::{self, ROOT, Verb};
 use super::error::CliError;
 
-/// `man`.
+/// The verb `man`.
 pub const VERB: Verb = args::Verb {
     name: "man",
     summary: &[("man", "print the manual page")],
@@ -25,7 +25,7 @@ Prints the manual page: podprobe man | man -l -, or into /usr/local/share/man/ma
     },
 };
 
-/// The page of those verbs.
+/// Returns the manual page of these verbs.
 fn page(verbs: &[&Verb]) -> String {
     let mut page = format!(
         ".TH PODPROBE 8 \"\" \"podprobe {}\" \"System Administration\"\n",
@@ -80,10 +80,10 @@ const FILES: [(&str, &str); 4] = [
     ("/var/log/pods", "logs of containers"),
 ];
 
-/// Lines of a help text that begin further to the right continue the row above.
+/// The indentation in characters from which on a line of a help text continues the previous row.
 const CONTINUED: usize = 20;
 
-/// A help text: usage, paragraphs and rows of words with their meaning.
+/// Appends a help text: the usage, paragraphs, and rows of words with their meaning.
 fn section(help: &str, page: &mut String) {
     let (usage, rest) = help.split_once("\n\n").unwrap_or((help, ""));
     let usage = usage.replacen("usage: ", "", 1).replace("\n       ", "\n");
@@ -106,7 +106,7 @@ fn section(help: &str, page: &mut String) {
     }
 }
 
-/// Text as roff shows it: no line begins a request, and no character means another.
+/// Escapes text for roff, so that no line begins a request and every character is printed as it is.
 fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 8);
     let mut at_line_start = true;

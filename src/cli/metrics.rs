@@ -1,4 +1,4 @@
-//! `metrics`: prints the daemon's metrics.
+//! The verb `metrics`: prints the daemon's metrics.
 
 use std::process::ExitCode;
 
@@ -6,7 +6,7 @@ use super::args::{self, ROOT};
 use super::client::Client;
 use super::error::CliError;
 
-/// `metrics`.
+/// The verb `metrics`.
 pub const VERB: args::Verb = args::Verb {
     name: "metrics",
     summary: &[

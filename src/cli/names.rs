@@ -1,6 +1,7 @@
-//! Finds the pod for a typed name.
+//! Finds the pod that a name on the command line stands for.
 //!
-//! Invariants: pure. While a pod is replaced there are two of its name; the name means the newer one.
+//! Invariants: pure. While a pod is being replaced, there are two pods with its name. The name then stands
+//! for the newer one.
 
 use super::columns;
 use super::suggest::did_you_mean;
@@ -9,21 +10,21 @@ use crate::base::clock::Time;
 use crate::base::spelling::nearest;
 use crate::face::views::{PodView, Snapshot};
 
-/// No pod has the name, or several have.
+/// An error because no pod has the name, or because several have it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NameError {
-    /// There is no such pod; perhaps another one was meant.
+    /// There is no pod with this name.
     NotFound {
-        /// Name of the pod as typed.
+        /// Name of the pod as the user typed it.
         name: String,
-        /// The likely name.
+        /// A similar name of an existing pod, if there is one.
         likely: Option<String>,
     },
-    /// Pods of that name in several namespaces.
+    /// Several namespaces have a pod with this name.
     Ambiguous {
-        /// Name of the pods as typed.
+        /// Name of the pods as the user typed it.
         name: String,
-        /// Namespaces that have such a pod.
+        /// The namespaces that have such a pod.
         namespaces: Vec<String>,
     },
 }
@@ -53,7 +54,7 @@ impl std::fmt::Display for NameError {
 
 impl std::error::Error for NameError {}
 
-/// The pods of a namespace, or of all.
+/// Returns the pods of a namespace, or of all namespaces.
 pub fn in_namespace<'a>(
     snapshot: &'a Snapshot,
     namespace: Option<&str>,
@@ -65,8 +66,8 @@ pub fn in_namespace<'a>(
         .filter(move |p| namespace.is_none_or(|n| columns::namespace(p) == n))
 }
 
-/// The pod of this name, with or without the node's suffix. A full name takes precedence over a
-/// shortened one.
+/// Finds the pod with this name. The node's suffix may be left out of the name, but a pod with exactly this
+/// name takes precedence.
 pub fn resolve<'a>(
     snapshot: &'a Snapshot,
     namespace: Option<&str>,
@@ -75,8 +76,8 @@ pub fn resolve<'a>(
     Ok(resolve_all(snapshot, namespace, name)?[0])
 }
 
-/// Every pod that [`resolve`] may mean, the newest first: a pod that is on its way out and those that come after it. At
-/// least one.
+/// Finds every pod with the name that [`resolve`] finds, newest first. These are the present pod and older
+/// ones that are being stopped. The list is never empty.
 pub fn resolve_all<'a>(
     snapshot: &'a Snapshot,
     namespace: Option<&str>,
@@ -85,7 +86,7 @@ pub fn resolve_all<'a>(
     let pods: Vec<&PodView> = in_namespace(snapshot, namespace).collect();
     let place = |p: &'a PodView| (columns::namespace(p), columns::name(p));
     let mut names: Vec<_> = pods.iter().map(|p| place(p)).collect();
-    // Sorted in a snapshot.
+    // A snapshot is sorted, so equal names are adjacent.
     names.dedup();
     let chosen = names[choose(&names, &snapshot.node_name, name)?];
     let mut all: Vec<&PodView> = pods.into_iter().filter(|p| place(p) == chosen).collect();
@@ -93,15 +94,15 @@ pub fn resolve_all<'a>(
     Ok(all)
 }
 
-/// Returns a key that is greater for the newer one of two pods; a pod that is being stopped counts as older.
+/// Returns a sort key that is greater for a newer pod. A pod that is being stopped counts as older than one
+/// that is not.
 fn age(pod: &PodView) -> (bool, Option<Time>, Option<Time>) {
     let seen = pod.object["metadata"]["annotations"][SEEN_ANNOTATION].clone();
     let seen = serde_json::from_value(seen).ok();
     (!pod.terminating, seen, pod.status.start_time)
 }
 
-/// Finds a pod as [`resolve`] does, among pods of which only namespace and name are known. Returns its place in the
-/// list.
+/// Finds a pod as [`resolve`] does, in a list of namespaces and names. Returns its index in the list.
 pub fn choose(pods: &[(&str, &str)], node_name: &str, name: &str) -> Result<usize, NameError> {
     let suffix = format!("-{}", node_name.to_lowercase());
     let suffixed = format!("{name}{suffix}");
@@ -129,15 +130,16 @@ pub fn choose(pods: &[(&str, &str)], node_name: &str, name: &str) -> Result<usiz
     }
 }
 
-/// Compares with the names without the node's suffix too, because the suffix is longer than most names.
+/// Returns a similar name of a pod. Names are also compared without the node's suffix, because the suffix is
+/// often longer than the name.
 fn likely(pods: &[(&str, &str)], suffix: &str, name: &str) -> Option<String> {
     let names = pods.iter().map(|(_, name)| *name);
     let short = names.clone().filter_map(|n| n.strip_suffix(suffix));
     nearest(name, names.chain(short)).map(str::to_owned)
 }
 
-/// Returns why an object of another kind is not found: it lies in another namespace, or another name was meant. `all`
-/// are the namespaces and names of the objects that exist.
+/// Returns the sentence for an object that is not found, with a hint if another namespace has it or a similar
+/// name exists. `all` are the namespaces and names of the existing objects.
 pub fn missing<'a>(
     plural: &str,
     name: &str,
@@ -212,7 +214,7 @@ mod tests {
         check(&pods, Some("other"), "db", "pods \"db\" not found");
     }
 
-    /// The old one is there until its containers have ended.
+    /// The old pod exists until its containers have ended.
     #[test]
     fn of_two_pods_of_a_name_the_newer_one_is_meant() {
         let pod = |uid: &str, seen: &str, terminating: bool| {
@@ -234,7 +236,7 @@ mod tests {
         assert_eq!(order([new, old]), ["b", "a"]);
         let (old, new) = (pod("a", "01", false), pod("b", "02", false));
         assert_eq!(order([old, new]), ["b", "a"]);
-        // Read again, as by another daemon, after the new one.
+        // The old pod was read again after the new one, for example by another daemon.
         let (old, new) = (pod("a", "02", true), pod("b", "01", false));
         assert_eq!(order([old, new]), ["b", "a"]);
     }

@@ -1,4 +1,4 @@
-//! `get probes`: a row for each probe of each container: what it does, and what came of it last.
+//! The form `get probes`: lists each probe of each container, with its action and its last result.
 //!
 //! Invariants: pure.
 
@@ -18,13 +18,13 @@ use crate::face::views::{PodView, Snapshot};
 
 const NONE: &str = "<none>";
 
-/// The pods whose probes are asked for, each with its probes.
+/// The requested pods, each with its probes, and an error for each name that was not found.
 pub struct Asked<'a> {
     pods: Vec<(&'a PodView, Vec<NamedProbe>)>,
     missing: Vec<String>,
 }
 
-/// The probes of all pods, or those of each `POD[/CONTAINER[/TYPE]]`.
+/// Selects the probes of all pods, or the probes that each name `POD[/CONTAINER[/TYPE]]` stands for.
 pub fn ask<'a>(get: &Get, snapshot: &'a Snapshot) -> Asked<'a> {
     let mut asked = Asked {
         pods: Vec::new(),
@@ -53,7 +53,7 @@ fn parse(name: &str, namespace: Option<String>) -> Result<ProbeSelector, String>
 }
 
 impl Asked<'_> {
-    /// The rows, with the history of each pod by its UID.
+    /// Returns the rows of the probes. `history` returns the history of a pod by its UID.
     ///
     /// # Errors
     /// Returns the error of `history`.
@@ -76,7 +76,7 @@ impl Asked<'_> {
     }
 }
 
-/// The known facts about one probe.
+/// The definition of one probe, its kept runs, and the end of its pause.
 struct Known<'a> {
     probe: Option<Probe>,
     runs: Vec<&'a Run>,
@@ -100,20 +100,22 @@ impl<'a> Known<'a> {
         self.runs.last().copied()
     }
 
-    /// The last runs that came to the same.
+    /// Returns the latest runs that have the same outcome as the last run, newest first.
     fn streak(&self) -> impl Iterator<Item = &'a Run> + '_ {
         let last = self.last().map(|r| r.outcome);
         let same = move |r: &&&Run| Some(r.outcome) == last;
         self.runs.iter().rev().take_while(same).copied()
     }
 
-    /// Since when it comes to what it comes to; whether that is as long as the history.
+    /// Returns since when the outcome has been the same, and true if that is all of the history, so that it
+    /// may be longer.
     fn since(&self) -> Option<(Time, bool)> {
         let first = self.streak().last()?;
         Some((first.time, self.streak().count() >= MAX_RUNS))
     }
 
-    /// Failures in a row; a run that could not be judged does not count, as with a kubelet.
+    /// Returns the number of consecutive failures. A run that could not be judged does not count, as in a
+    /// kubelet.
     fn failures(&self) -> usize {
         let judged = self
             .runs
@@ -129,7 +131,7 @@ impl<'a> Known<'a> {
         self.probe.as_ref().map_or(0, |p| p.failure_threshold)
     }
 
-    /// Describes the action of the probe, without its times.
+    /// Describes the action of the probe, without its periods and thresholds.
     fn does(&self) -> String {
         let text = self.probe.as_ref().map(probe_text).unwrap_or_default();
         let does = text.split(" delay=").next();
@@ -179,7 +181,7 @@ fn latency(micros: u64) -> String {
     go_duration(std::time::Duration::from_micros(rounded(micros)))
 }
 
-/// Renders a probe in the form of an API object, so that `jsonpath` and `custom-columns` read it as any other.
+/// Returns a probe in the form of an API object, so that `jsonpath` and `custom-columns` can read it.
 fn object(pod: &PodView, probe: &NamedProbe, known: &Known<'_>) -> Value {
     let (container, probe_type) = probe;
     let (name, namespace) = (columns::name(pod), columns::namespace(pod));
@@ -216,7 +218,7 @@ mod tests {
         .unwrap()
     }
 
-    /// Runs of the readiness probe, 10 s apart, the last one 10 s ago.
+    /// Makes a history of the readiness probe. The runs are 10 s apart, and the last run was 10 s ago.
     fn history(outcomes: &[&str]) -> PodHistory {
         let at = |before: usize| {
             let seconds = 650 - 10 * before;

@@ -1,5 +1,6 @@
-//! `get services`, `get endpoints` and `get endpointslices`: kubectl's columns, and the objects as an API server would have
-//! them. They are made from what the daemon shows of a service: its addresses and where its clients are sent.
+//! The forms `get services`, `get endpoints` and `get endpointslices`: list these in kubectl's columns, or as
+//! objects like those of an API server. They are made from the daemon's view of a service: its addresses and
+//! its endpoints.
 //!
 //! Invariants: pure.
 
@@ -15,7 +16,7 @@ use crate::cli::human;
 use crate::cli::services::or_none;
 use crate::net::services::view::{PortView, ServiceView};
 
-/// The items of that kind for a service.
+/// Returns the items of this kind that a service has.
 pub fn items(kind: Kind, service: &ServiceView, now: Time) -> Vec<Item> {
     let age = human::since(service.created, now);
     match kind {
@@ -69,7 +70,7 @@ fn endpoints(service: &ServiceView) -> String {
     some(&all.map(String::as_str).collect::<Vec<_>>())
 }
 
-/// Joins up to three names and tells how many more there are, as kubectl does.
+/// Joins up to three names, and adds how many more there are, as kubectl does.
 fn some(all: &[&str]) -> String {
     match all.len() {
         0..=3 => or_none(all.join(",")),
@@ -77,7 +78,8 @@ fn some(all: &[&str]) -> String {
     }
 }
 
-/// An API server's controllers give a service's labels to what they make of it.
+/// Returns the metadata of an object. Endpoints and slices have the labels of their service, as an API
+/// server's controllers set them.
 fn metadata(service: &ServiceView) -> Value {
     let mut metadata = json!({"name": service.name, "namespace": service.namespace});
     if !service.labels.is_empty() {
@@ -105,7 +107,7 @@ fn object(service: &ServiceView) -> Value {
         (_, Some(_)) => spec["externalIPs"] = service.external.as_slice().into(),
         (_, None) => {}
     }
-    // Behind `ClientIP` stands its time.
+    // The text may have the timeout after `ClientIP`; only the first word belongs into the object.
     let affinity = service
         .session_affinity
         .split(' ')
@@ -132,13 +134,14 @@ fn port_object(port: &PortView) -> Value {
     object
 }
 
-/// Addresses that have the same ports, and those ports.
+/// The addresses that have the same ports, and these ports.
 struct Group {
     addresses: Vec<IpAddr>,
     ports: Vec<Value>,
 }
 
-/// In the order of the service's ports. A port by name may have another number at each endpoint.
+/// Groups the endpoints of a service by their ports, in the order of the service's ports. A named port may
+/// have another number at each endpoint.
 fn groups(service: &ServiceView) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     for port in &service.ports {

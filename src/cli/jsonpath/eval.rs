@@ -1,4 +1,4 @@
-//! Finds what a path names.
+//! Evaluates JSONPath templates and paths.
 
 use std::cmp::Ordering;
 
@@ -11,7 +11,7 @@ use super::{
 
 type Result<T> = std::result::Result<T, JsonPathError>;
 
-/// Appends the text of the nodes.
+/// Appends the text of the nodes to `out`.
 pub(super) fn render(nodes: &[Node], value: &Value, out: &mut String) -> Result<()> {
     for node in nodes {
         match node {
@@ -36,7 +36,7 @@ pub(super) fn render(nodes: &[Node], value: &Value, out: &mut String) -> Result<
     Ok(())
 }
 
-/// Returns the values that the path finds in a value.
+/// Returns all values that the path finds.
 pub(super) fn find<'a>(path: &'a Path, value: &'a Value) -> Result<Vec<&'a Value>> {
     follow(path, vec![value])
 }
@@ -91,7 +91,7 @@ fn one<'a>(step: &'a Step, value: &'a Value, found: &mut Vec<&'a Value>) -> Resu
                 }
             }
         }
-        // `follow` takes unions apart.
+        // `follow` handles unions.
         StepKind::Union(_) => {}
     }
     Ok(())
@@ -105,7 +105,7 @@ fn children(value: &Value) -> Box<dyn Iterator<Item = &Value> + '_> {
     }
 }
 
-/// The value and what lies in it, but only what has something in it.
+/// Finds the value and all values in it that are not empty and not scalars.
 fn descend<'a>(step: &Step, value: &'a Value, found: &mut Vec<&'a Value>) -> Result<()> {
     let mut inner = children(value).peekable();
     if inner.peek().is_some() {
@@ -115,7 +115,7 @@ fn descend<'a>(step: &Step, value: &'a Value, found: &mut Vec<&'a Value>) -> Res
     inner.try_for_each(|child| descend(step, child, found))
 }
 
-/// None for what is null, as for what is missing.
+/// Returns the value as a list. A null value counts as missing and returns None.
 fn list<'a>(step: &Step, value: &'a Value) -> Result<Option<&'a Vec<Value>>> {
     match value {
         Value::Array(items) => Ok(Some(items)),
@@ -186,7 +186,7 @@ fn holds(step: &Step, filter: &Filter, element: &Value) -> Result<bool> {
     }
 }
 
-/// The one value to compare; None when it is missing.
+/// Returns the value of an operand; None if it is missing. Several values are an error.
 fn operand<'a>(step: &Step, operand: &'a Operand, element: &'a Value) -> Result<Option<&'a Value>> {
     let found = match operand {
         Operand::Literal(value) => vec![value],
@@ -199,7 +199,7 @@ fn operand<'a>(step: &Step, operand: &'a Operand, element: &'a Value) -> Result<
     }
 }
 
-/// Values of different kinds are unequal, and neither is the greater.
+/// Compares two values. Values of different types are unequal and have no order.
 fn compare(left: &Value, operator: Operator, right: &Value) -> bool {
     let order = order(left, right);
     match operator {
@@ -212,7 +212,7 @@ fn compare(left: &Value, operator: Operator, right: &Value) -> bool {
     }
 }
 
-/// Compares two values; None for values that have no order.
+/// Returns the order of two values; None if they have no order.
 pub(in crate::cli) fn order(left: &Value, right: &Value) -> Option<Ordering> {
     match (left, right) {
         (Value::String(a), Value::String(b)) => Some(a.cmp(b)),

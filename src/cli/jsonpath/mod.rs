@@ -1,8 +1,8 @@
 //! kubectl's dialect of JSONPath: `{.items[*].metadata.name}`, `{range …}…{end}`, filters, slices and unions.
 //!
-//! Invariants: pure. A template has at most [`MAX_TEMPLATE`] bytes, nests at most [`MAX_DEPTH`] deep and finds at most
-//! [`MAX_RESULTS`] values, so that no template takes the node's memory. What is missing is no error and gives nothing, as
-//! with kubectl.
+//! Invariants: pure. A template has at most [`MAX_TEMPLATE`] bytes, nests at most [`MAX_DEPTH`] levels and
+//! finds at most [`MAX_RESULTS`] values, so that no template uses up the node's memory. As with kubectl, a
+//! missing field is no error and yields nothing.
 
 mod eval;
 mod parse;
@@ -12,19 +12,19 @@ use std::fmt;
 pub(in crate::cli) use self::eval::order;
 use serde_json::Value;
 
-/// Longest template in bytes.
+/// The greatest length of a template, in bytes.
 pub const MAX_TEMPLATE: usize = 4096;
-/// Deepest nesting of ranges, unions and filters.
+/// The greatest depth of nested ranges, unions and filters.
 pub const MAX_DEPTH: usize = 16;
-/// Most values that a path may find.
+/// The largest number of values that a path may find.
 pub const MAX_RESULTS: usize = 100_000;
-/// Most bytes of the text that a template makes: 64 MiB.
+/// The greatest size of a rendered text in bytes: 64 MiB.
 const MAX_TEXT: usize = 64 << 20;
 
-/// A template is wrong, or does not fit what it is applied to.
+/// An error in a template, or in its application to a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JsonPathError {
-    /// Place in the template, in characters from 1.
+    /// Position in the template, counted in characters from 1.
     at: usize,
     why: String,
 }
@@ -37,11 +37,11 @@ impl fmt::Display for JsonPathError {
 
 impl std::error::Error for JsonPathError {}
 
-/// Text and paths in braces.
+/// A template: text with paths in braces.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Template(Vec<Node>);
 
-/// A single path, such as a custom column's.
+/// A single path, such as the path of a custom column.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Path(Vec<Step>);
 
@@ -55,7 +55,7 @@ enum Node {
 
 #[derive(Clone, Debug, PartialEq)]
 struct Step {
-    /// Place of the step in the template, in characters from 1.
+    /// Position of the step in the template, counted in characters from 1.
     at: usize,
     kind: StepKind,
 }
@@ -63,9 +63,9 @@ struct Step {
 #[derive(Clone, Debug, PartialEq)]
 enum StepKind {
     Field(String),
-    /// Everything in an object or a list.
+    /// All elements of a list or values of an object.
     Wildcard,
-    /// The value and all objects and lists in it.
+    /// The value itself and all objects and lists in it, at any depth.
     Recursive,
     Index(i64),
     Slice {
@@ -101,19 +101,19 @@ enum Operator {
 }
 
 impl Template {
-    /// Reads a template.
+    /// Parses a template.
     ///
     /// # Errors
-    /// Returns a `JsonPathError` that says what is wrong, and where.
+    /// Returns a [`JsonPathError`] that says what is wrong, and where.
     pub fn parse(text: &str) -> Result<Self, JsonPathError> {
         parse::template(text).map(Self)
     }
 
-    /// Returns the text that the template makes of a value.
+    /// Renders the template with a value, and returns the text.
     ///
     /// # Errors
-    /// Returns a `JsonPathError` if an index lies outside of its list, if a filter meets no list, or if a path finds
-    /// more than [`MAX_RESULTS`] values.
+    /// Returns a [`JsonPathError`] if an index is outside of its list, if a filter is applied to something
+    /// other than a list, if a path finds more than [`MAX_RESULTS`] values, or if the text is too long.
     pub fn render(&self, value: &Value) -> Result<String, JsonPathError> {
         let mut out = String::new();
         eval::render(&self.0, value, &mut out)?;
@@ -122,24 +122,24 @@ impl Template {
 }
 
 impl Path {
-    /// Reads a path; braces and the first dot may be left out.
+    /// Parses a path. The braces and the first dot may be left out.
     ///
     /// # Errors
-    /// Returns a `JsonPathError` that says what is wrong, and where.
+    /// Returns a [`JsonPathError`] that says what is wrong, and where.
     pub fn parse(text: &str) -> Result<Self, JsonPathError> {
         parse::path(text)
     }
 
-    /// Returns the values that the path finds in a value, in order.
+    /// Returns all values that the path finds, in order.
     ///
     /// # Errors
-    /// See [`Template::render`].
+    /// Returns a [`JsonPathError`] in the same cases as [`Template::render`].
     pub fn find<'a>(&'a self, value: &'a Value) -> Result<Vec<&'a Value>, JsonPathError> {
         eval::find(self, value)
     }
 }
 
-/// A value as kubectl prints it: a text without quotes, an object or a list as JSON in one line.
+/// Returns a value as kubectl prints it: a string without quotes, an object or a list as JSON on one line.
 pub fn text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

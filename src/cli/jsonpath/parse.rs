@@ -1,4 +1,4 @@
-//! Reads templates.
+//! Parses JSONPath templates and paths.
 
 use serde_json::Value;
 
@@ -8,14 +8,14 @@ use super::{
 
 type Result<T> = std::result::Result<T, JsonPathError>;
 
-/// The nodes of a template.
+/// Parses a template into its nodes.
 pub(super) fn template(text: &str) -> Result<Vec<Node>> {
     let mut parser = Parser::new(text)?;
     let nodes = parser.nodes(false)?;
     Ok(nodes)
 }
 
-/// A path, with or without its braces and its first dot.
+/// Parses a path, with or without its braces and its first dot.
 pub(super) fn path(text: &str) -> Result<Path> {
     let mut parser = Parser::new(text)?;
     let braces = parser.take('{');
@@ -102,7 +102,7 @@ impl Parser {
         word
     }
 
-    /// Reads something that may hold more of itself.
+    /// Calls `read` one level deeper. Returns an error if the template is nested too deeply.
     fn nested<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         if self.depth == MAX_DEPTH {
             return Err(self.error(format!("nested deeper than {MAX_DEPTH} levels")));
@@ -113,7 +113,7 @@ impl Parser {
         read
     }
 
-    /// Up to the end, or to the `{end}` of a range.
+    /// Parses nodes up to the end, or up to the `{end}` of a range.
     fn nodes(&mut self, in_range: bool) -> Result<Vec<Node>> {
         let mut nodes = Vec::new();
         loop {
@@ -157,7 +157,7 @@ impl Parser {
         Ok(Node::Range(path, body))
     }
 
-    /// A quoted text or a path, up to the closing brace.
+    /// Parses a quoted text or a path, up to the closing brace.
     fn action(&mut self) -> Result<Option<Node>> {
         let node = match self.peek() {
             Some(quote @ ('"' | '\'')) => Some(Node::Text(self.quoted(quote)?)),
@@ -211,7 +211,7 @@ impl Parser {
         Ok(Path(steps))
     }
 
-    /// Steps up to something that is none.
+    /// Parses steps until something else follows.
     fn path(&mut self) -> Result<Path> {
         let mut steps: Vec<Step> = Vec::new();
         loop {
@@ -245,14 +245,15 @@ impl Parser {
             return Ok(());
         }
         let name = self.name()?;
-        // `{.}` is the value itself.
+        // `{.}` means the value itself, without a step.
         if !name.is_empty() {
             push(StepKind::Field(name));
         }
         Ok(())
     }
 
-    /// A name ends at what may follow it; `\` takes the next character as it is.
+    /// Parses a name up to a character that cannot be part of it. `\` makes the next character part of the
+    /// name.
     fn name(&mut self) -> Result<String> {
         let mut name = String::new();
         while let Some(mut c) = self.peek() {
@@ -270,7 +271,7 @@ impl Parser {
         Ok(name)
     }
 
-    /// Parses what stands between `[` and `]`.
+    /// Parses the content of brackets, up to the `]`.
     fn brackets(&mut self, push: &mut impl FnMut(StepKind)) -> Result<()> {
         self.spaces();
         if self.take('?') {
@@ -294,7 +295,7 @@ impl Parser {
         self.expect(']')
     }
 
-    /// `*`, `'key'`, an index or a slice.
+    /// Parses one part in brackets: `*`, `'key'`, an index or a slice.
     fn part(&mut self) -> Result<Path> {
         self.spaces();
         let at = self.at + 1;
@@ -314,7 +315,7 @@ impl Parser {
         }
     }
 
-    /// The keys in quotes: kubectl takes a dot in them as the beginning of the next key, unless `\` stands before it.
+    /// Parses keys in quotes. As in kubectl, a dot begins the next key, unless `\` precedes the dot.
     fn keys(&mut self, quote: char) -> Result<Vec<String>> {
         let begun = self.at;
         self.at += 1;
@@ -370,7 +371,8 @@ impl Parser {
         }
     }
 
-    /// `(left op right)`, or `(path)`: whether it is there.
+    /// Parses a filter: a comparison `(left op right)`, or `(path)`, which checks that the path finds
+    /// something.
     fn filter(&mut self) -> Result<Filter> {
         self.expect('(')?;
         let begun = self.at;

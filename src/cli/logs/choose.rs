@@ -1,6 +1,6 @@
-//! The choice of the logs to show, of a pod that the daemon knows.
+//! Selects the logs of a pod that the daemon knows.
 //!
-//! Invariants: pure. The default container, its message and the errors are kubectl's.
+//! Invariants: pure. The default container, the message about it and the errors are kubectl's.
 
 use std::path::{Path, PathBuf};
 
@@ -11,26 +11,26 @@ use crate::face::views::PodView;
 use crate::face::views::log_instance::attempt;
 use crate::pods::admission::Rejection;
 
-/// Names the container that is meant where a command names none.
+/// The annotation that names the default container of commands.
 const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
 
 /// The log of one instance of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// Whole name of the container's pod.
+    /// Full name of the pod.
     pub pod: String,
-    /// UID of the container's pod; empty where only the log is known.
+    /// UID of the pod; empty if no daemon is running.
     pub uid: String,
-    /// Name in the pod.
+    /// Name of the container.
     pub container: String,
-    /// Number of instances before this one.
+    /// Number of restarts before this instance.
     pub attempt: u32,
-    /// The current file.
+    /// Path of the file that is written now. Older parts of the log are beside it.
     pub file: PathBuf,
 }
 
 impl Target {
-    /// A log below the directory of its pod; `pod` is its name and its UID.
+    /// Makes the target for a log in the directory of its pod. `pod` has the name and the UID.
     pub fn new(pod_logs: &Path, pod: (&str, &str), container: &str, attempt: u32) -> Self {
         Self {
             pod: pod.0.into(),
@@ -42,16 +42,16 @@ impl Target {
     }
 }
 
-/// The logs to show, and notes about them.
+/// The selected logs, and notes about them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Choice {
-    /// Logs in the order of the pod's containers: init containers first.
+    /// The logs, in the order of the pod's containers. Init containers come first.
     pub targets: Vec<Target>,
-    /// Notes for the person, one sentence each.
+    /// Notes for the user, one sentence each.
     pub notes: Vec<String>,
 }
 
-/// The logs that are asked for.
+/// Selects the requested logs of a pod.
 ///
 /// # Errors
 /// Returns a sentence if there is no such container or no log.
@@ -75,7 +75,8 @@ pub fn choose(pod: &PodView, wanted: &Wanted, previous: bool) -> Result<Choice, 
     }
 }
 
-/// The container of that name, or the one that is meant where none is named, with kubectl's word on it.
+/// Returns the container with this name. Without a name, returns the default container, and kubectl's message
+/// about that choice.
 ///
 /// # Errors
 /// Returns a sentence if there is no such container.
@@ -101,7 +102,7 @@ pub fn container(pod: &PodView, named: Option<&str>) -> Result<(String, Option<S
     }
 }
 
-/// kubectl's word on the container that it has chosen.
+/// Returns kubectl's message about the default container that was chosen.
 pub fn defaulted(name: &str, regular: &[&str], init: &[&str]) -> String {
     let init = init.iter().map(|name| format!("{name} (init)"));
     let all: Vec<String> = regular
@@ -112,7 +113,8 @@ pub fn defaulted(name: &str, regular: &[&str], init: &[&str]) -> String {
     format!("Defaulted container \"{name}\" out of: {}", all.join(", "))
 }
 
-/// Chooses the logs of all these containers; a container without a log does not hide the others.
+/// Selects the logs of all these containers. A container without a log adds a note and does not prevent the
+/// others.
 fn every(pod: &PodView, containers: &[&str], previous: bool) -> Result<Choice, String> {
     let mut choice = Choice::default();
     for name in containers {
@@ -138,7 +140,7 @@ fn target(pod: &PodView, container: &str, previous: bool) -> Result<Target, Stri
     Ok(Target::new(dir, pod, container, attempt))
 }
 
-/// `OutOfcpu: Node didn't have enough resource: cpu`: why admission refused the pod.
+/// Returns why the pod was not admitted, such as `OutOfcpu: Node didn't have enough resource: cpu`.
 fn rejection(pod: &PodView) -> Option<String> {
     let Rejection { reason, message } = Rejection::of(&pod.status)?;
     Some(format!("{reason}: {message}"))
@@ -168,7 +170,7 @@ mod tests {
         names.iter().map(one).collect()
     }
 
-    /// The chosen logs and the notes.
+    /// Checks the selected logs and the notes.
     #[track_caller]
     fn check(pod: &PodView, wanted: &Wanted, targets: &[&str], notes: &[&str]) {
         let choice = choose(pod, wanted, false).unwrap();

@@ -1,7 +1,7 @@
-//! Copies logs: one after the other, or side by side while they are followed.
+//! Copies logs to the output: one after the other, or in turns while they are followed.
 //!
-//! Invariants: lines are never mixed. While logs are followed, each gets [`STEPS`] reads in its turn, so that no container
-//! that writes much holds up another's lines.
+//! Invariants: lines are never mixed. While logs are followed, each log gets at most [`STEPS`] reads in its
+//! turn, so that a container that writes much does not delay the lines of another.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -15,14 +15,14 @@ use crate::engine::runtime::logs::{LogError, LogOptions, LogReader, Progress};
 use crate::engine::shims::is_log_written;
 use crate::face::views::Snapshot;
 
-/// Time between two looks at logs that are followed.
+/// The time between two looks at followed logs.
 const POLL: Duration = Duration::from_millis(100);
-/// Number of looks at the logs between two questions to the witness, which containers still run.
+/// The number of looks at the logs between two checks which containers are still running.
 const ASK_EVERY: u32 = 5;
-/// Most reads of a log in one turn.
+/// The largest number of reads of one log in one turn.
 const STEPS: u32 = 16;
 
-/// The source that knows whether a container still runs.
+/// The source that tells whether a container is still running.
 pub enum Witness {
     /// The daemon.
     Daemon(Box<Client>),
@@ -31,7 +31,7 @@ pub enum Witness {
 }
 
 impl Witness {
-    /// Tells for each target whether its container runs.
+    /// Tells for each target whether its container is running.
     fn which_run(&mut self, targets: &[&Target]) -> Result<Vec<bool>, CliError> {
         Ok(match self {
             Self::Daemon(client) => {
@@ -55,13 +55,13 @@ fn runs(snapshot: &Snapshot, target: &Target) -> bool {
 
 /// The form in which logs are written.
 pub struct Form<'a> {
-    /// Part of each log to show.
+    /// The part of each log to show.
     pub options: &'a LogOptions,
-    /// Each line begins with pod and container.
+    /// True if each line begins with pod and container.
     pub prefix: bool,
 }
 
-/// A log that is open.
+/// A log that is being read.
 struct Log<'a> {
     target: &'a Target,
     reader: LogReader,
@@ -82,7 +82,7 @@ impl<'a> Log<'a> {
         })
     }
 
-    /// Copies a part of what the log has.
+    /// Copies the next part of the log, and returns how far the reader has come.
     fn step(&mut self, out: &mut dyn Write) -> Result<Progress, CliError> {
         let mut out = Prefixed {
             out,
@@ -95,7 +95,7 @@ impl<'a> Log<'a> {
         })
     }
 
-    /// Copies the log for one turn of at most `STEPS` reads, and returns how far it came.
+    /// Copies at most `STEPS` parts of the log, and returns how far the reader has come.
     fn turn(&mut self, out: &mut dyn Write) -> Result<Progress, CliError> {
         for _ in 0..STEPS {
             match self.step(out)? {
@@ -106,7 +106,7 @@ impl<'a> Log<'a> {
         Ok(Progress::More)
     }
 
-    /// Copies all that the log has, and the last line even if it has no end.
+    /// Copies the rest of the log. The last line is included even if it is incomplete.
     fn finish(mut self, out: &mut dyn Write) -> Result<(), CliError> {
         while self.step(out)? == Progress::More {}
         let mut out = Prefixed {
@@ -122,7 +122,7 @@ fn cannot_read(file: &Path, e: &io::Error) -> CliError {
     CliError::Failed(format!("cannot read the log {}: {e}", file.display()))
 }
 
-/// Begins each line with a prefix.
+/// A writer that begins each line with a prefix.
 struct Prefixed<'a> {
     out: &'a mut dyn Write,
     prefix: &'a [u8],
@@ -148,7 +148,7 @@ impl Write for Prefixed<'_> {
     }
 }
 
-/// Copies what is there, one log after the other.
+/// Copies the present content of the logs, one log after the other.
 pub fn copy(targets: &[Target], form: &Form<'_>, out: &mut dyn Write) -> Result<(), CliError> {
     for target in targets {
         Log::open(target, form)?.finish(out)?;
@@ -156,7 +156,7 @@ pub fn copy(targets: &[Target], form: &Form<'_>, out: &mut dyn Write) -> Result<
     Ok(out.flush()?)
 }
 
-/// Copies, as kubectl does, until each container has ended, or the daemon that was asked.
+/// Copies logs while they grow, as kubectl does, until each container has ended or the daemon has.
 pub fn follow(
     targets: &[Target],
     form: &Form<'_>,
@@ -166,7 +166,8 @@ pub fn follow(
     let open = targets.iter().map(|t| Log::open(t, form));
     let mut logs = open.collect::<Result<Vec<_>, _>>()?;
     for look in 0_u32.. {
-        // Asked before the last read, so that everything the container wrote is in the file by then.
+        // This check comes before the last read, so that a container that has ended has written everything by
+        // then.
         let mut running = vec![true; logs.len()];
         if look % ASK_EVERY == 0 {
             running = witness.which_run(&logs.iter().map(|l| l.target).collect::<Vec<_>>())?;
@@ -222,7 +223,7 @@ mod tests {
         assert_eq!(String::from_utf8(out).unwrap(), expected);
     }
 
-    /// 3 MB of one container do not hold up the line of another, and no line is torn.
+    /// A container with 3 MB of logs does not delay the line of another container, and no line is torn.
     #[test]
     fn followed_logs_take_turns() {
         let dir = tempfile::tempdir().unwrap();
@@ -251,7 +252,7 @@ mod tests {
         );
     }
 
-    /// Follows a log that no shim writes.
+    /// Follows a log that has no shim, so that nothing writes it.
     #[test]
     fn following_without_a_daemon_ends_with_the_shim() {
         let dir = tempfile::tempdir().unwrap();

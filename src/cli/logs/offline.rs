@@ -1,7 +1,7 @@
-//! Logs where no daemon runs: what the directories of logs say of pods, containers and instances.
+//! Selects logs without a daemon: finds pods, containers and instances in the directory of logs.
 //!
-//! Invariants: changes nothing. The names below the directory of logs are compared with what was typed; no path is made
-//! from words.
+//! Invariants: nothing is changed. Names in the directory are only compared with the words of the user. No
+//! path is made from those words.
 
 use std::fs;
 use std::io;
@@ -16,7 +16,7 @@ use crate::cli::suggest::did_you_mean;
 use crate::daemon::settings::{Overrides, Settings};
 use crate::face::views::log_instance::NoLog;
 
-/// The directory of a pod's logs, `<namespace>_<name>_<uid>`.
+/// The directory of a pod's logs, which is named `<namespace>_<name>_<uid>`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct PodLogs {
     namespace: String,
@@ -24,10 +24,11 @@ struct PodLogs {
     path: PathBuf,
 }
 
-/// Finds the logs that are asked for, and notes for the person.
+/// Finds the requested logs, and notes for the user.
 ///
 /// # Errors
-/// Returns a `CliError` if there is no log of such a pod or container, or if nobody knows the pod's labels.
+/// Returns a sentence if there is no log of such a pod or container, or if the pods are given by labels,
+/// which are not known without a daemon.
 pub fn find(logs: &Logs, layout: &Layout) -> Result<Choice, String> {
     let Pods::Named(wanted) = &logs.pods else {
         return Err(
@@ -70,8 +71,8 @@ fn unknown(dir: &Path, e: NameError) -> String {
     }
 }
 
-/// Finds the pods that have logs in a directory. If several pods had the same name one after the other, only the newest
-/// counts.
+/// Finds the pods that have logs in a directory. If several pods have had the same name, only the newest is
+/// returned.
 fn pod_logs(dir: &Path) -> io::Result<Vec<PodLogs>> {
     let mut found: Vec<(SystemTime, PodLogs)> = Vec::new();
     for name in entries(dir)? {
@@ -99,7 +100,7 @@ fn pod_logs(dir: &Path) -> io::Result<Vec<PodLogs>> {
     Ok(pods)
 }
 
-/// The names in a directory; one that does not exist is empty.
+/// Returns the names in a directory. A missing directory counts as empty.
 fn entries(dir: &Path) -> io::Result<Vec<String>> {
     match fs::read_dir(dir) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
@@ -109,7 +110,7 @@ fn entries(dir: &Path) -> io::Result<Vec<String>> {
     }
 }
 
-/// Returns the time at which something was last written to a log of that pod.
+/// Returns the time of the last change to the pod's logs.
 fn last_change(pod: &Path) -> SystemTime {
     let below = |dir: &Path| -> Vec<PathBuf> {
         let names = entries(dir).unwrap_or_default();
@@ -126,7 +127,7 @@ fn last_change(pod: &Path) -> SystemTime {
         .unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
-/// Each container by name, with the numbers of the instances that have written something, newest first.
+/// Returns each container with the numbers of its instances that have a log, newest first.
 fn instances(pod: &Path) -> io::Result<Vec<(String, Vec<u32>)>> {
     let mut found = Vec::new();
     for container in entries(pod)? {
@@ -162,7 +163,7 @@ fn choose(pod: &PodLogs, containers: &[(String, Vec<u32>)], logs: &Logs) -> Resu
             &containers[at..=at]
         }
         Wanted::Default => {
-            // No file says which container comes first in the pod.
+            // The files do not show which container is the first of the pod.
             if names.len() > 1 {
                 choice.notes.push(defaulted(names[0], &names, &[]));
             }
@@ -193,7 +194,7 @@ mod tests {
     use crate::cli::selector::Selector;
     use crate::engine::runtime::logs::LogOptions;
 
-    /// A directory of logs with these files.
+    /// Makes a directory of logs that has these files.
     fn world(files: &[&str]) -> (tempfile::TempDir, Layout) {
         let root = tempfile::tempdir().unwrap();
         let layout = Layout::new(root.path());
@@ -202,7 +203,7 @@ mod tests {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             let file = fs::File::create(&path).unwrap();
             let hour = std::time::Duration::from_secs(3600);
-            // Newer than the directories, each newer than the one before.
+            // Each file is newer than the one before, and newer than the directories.
             let time = SystemTime::now() + hour * (age as u32 + 1);
             file.set_modified(time).unwrap();
         }
@@ -227,7 +228,7 @@ mod tests {
         }
     }
 
-    /// `line` is the pod, the container or `*`, and `-p`.
+    /// Checks the logs found for a line. The line has a pod, a container or `*`, and optionally `-p`.
     #[track_caller]
     fn check(files: &[&str], line: &str, expected: Result<&[&str], &str>) {
         let (_root, layout) = world(files);
