@@ -1,4 +1,4 @@
-//! `pause` and `resume`: a person stops the daemon from running probes for a time.
+//! The verbs `pause` and `resume`: a user stops probes for a limited time.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use crate::base::clock::parse_go_duration;
 use crate::face::server::protocol::PauseTarget;
 use crate::pods::prober::pauses::{MAX_PAUSE, MIN_PAUSE};
 
-/// `pause`.
+/// The verb `pause`.
 pub const PAUSE: args::Verb = args::Verb {
     name: "pause",
     summary: &[
@@ -38,7 +38,7 @@ not ready, if it has a readiness probe.
     },
 };
 
-/// `resume`.
+/// The verb `resume`.
 pub const RESUME: args::Verb = args::Verb {
     name: "resume",
     summary: &[("resume POD", "end a pause")],
@@ -59,9 +59,9 @@ Ends pauses: each probe runs again at its next period.
 pub struct Pause {
     /// Root directory of the daemon.
     pub root: PathBuf,
-    /// Probes to pause or to resume.
+    /// The probes to pause or to resume.
     pub wanted: ProbeSelector,
-    /// Length of the pause; None ends a pause.
+    /// Length of the pause; None for `resume`.
     pub length: Option<Duration>,
 }
 
@@ -93,7 +93,7 @@ fn parse(raw: &Raw) -> Result<Pause, String> {
     })
 }
 
-/// A Go duration of whole seconds, a week at most.
+/// Parses the length of a pause: a Go duration in whole seconds, of at most a week.
 fn pause_length(text: &str) -> Result<Duration, String> {
     let length = parse_go_duration(text).map_err(|e| format!("cannot use --for: {e}"))?;
     if length < MIN_PAUSE || length > MAX_PAUSE || length.subsec_nanos() != 0 {
@@ -104,10 +104,10 @@ fn pause_length(text: &str) -> Result<Duration, String> {
     Ok(length)
 }
 
-/// Pauses or resumes, and names the probes.
+/// Pauses or resumes the probes, and prints their names.
 ///
 /// # Errors
-/// Returns a `CliError` if there is no such probe or no daemon.
+/// Returns a [`CliError`] if there is no such probe or no daemon.
 pub fn run(args: &Pause, out: &mut dyn Write) -> Result<(), CliError> {
     let mut client = Client::connect(&args.root)?;
     let snapshot = client.snapshot()?;

@@ -1,6 +1,7 @@
-//! The files that `apply`, `delete` and `validate` are given, and the directory of files that the running daemon watches.
+//! The input files of `apply`, `delete` and `validate`, and the directory of files that the running daemon
+//! watches.
 //!
-//! Invariants: a file of the daemon's directory is there as a whole or not at all.
+//! Invariants: the daemon never sees a half-written file in its directory.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -22,10 +23,10 @@ use crate::api::{PodOrigin, decode};
 use crate::base::atomic_file;
 use crate::face::views::{PodView, Snapshot};
 
-/// The objects of a file, `pod/web` or `pod/web in shop`, and the content of each.
+/// The objects in a file with the content of each. A key is `pod/web` or `pod/web in shop`.
 pub(super) type Objects<C> = BTreeMap<String, C>;
 
-/// The content of an object, by which two objects of one name are compared.
+/// The content of an object, to compare it with another object of the same name.
 #[derive(Clone, PartialEq)]
 pub(super) enum Content {
     Pod {
@@ -34,7 +35,8 @@ pub(super) enum Content {
         without_uid: String,
     },
     Object(ObjectContent),
-    /// A pod whose file cannot be read any more: the pod still runs as it last was. No new content equals this one.
+    /// A pod whose file has become unreadable: the pod still runs with its last good content. No new content
+    /// equals this value.
     LastGood,
 }
 
@@ -42,11 +44,11 @@ pub(super) enum Content {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Source {
     Stdin,
-    /// A file, or a directory of files.
+    /// A path of a file or of a directory with files.
     Path(PathBuf),
 }
 
-/// Each `-f`, in their order.
+/// Returns the sources given with `-f`, in order.
 pub(super) fn sources(raw: &Raw) -> Result<Vec<Source>, String> {
     let given: Vec<Source> = raw
         .values("filename")
@@ -64,20 +66,20 @@ pub(super) fn sources(raw: &Raw) -> Result<Vec<Source>, String> {
     }
 }
 
-/// The text of objects.
+/// A text of objects, read from a source.
 pub(super) struct Input {
     pub(super) bytes: Vec<u8>,
-    /// Name of the source in messages.
+    /// Name of the source, for messages.
     pub(super) shown: PathBuf,
-    /// Path of the file; None is stdin.
+    /// Path of the file; None for stdin.
     pub(super) path: Option<PathBuf>,
 }
 
-/// Reads all sources. Of a directory it reads the files that kubectl reads: those whose names end with .yaml, .yml or
-/// .json.
+/// Reads all sources. In a directory, reads the same files as kubectl: those with names that end in .yaml,
+/// .yml or .json.
 ///
 /// # Errors
-/// Returns a `CliError` if a source cannot be read, or if a directory has no such file.
+/// Returns a [`CliError`] if a source cannot be read, or if a directory has no such file.
 pub(super) fn read(sources: &[Source]) -> Result<Vec<Input>, CliError> {
     let mut inputs = Vec::new();
     for source in sources {
@@ -130,7 +132,8 @@ fn of_file(path: &Path) -> Result<Input, CliError> {
 pub(super) struct Watched {
     pub(super) path: PathBuf,
     pub(super) node_name: String,
-    /// Interval at which the daemon looks into the directory, where the kernel does not tell it of changes.
+    /// The daemon's interval between looks into the directory. It matters if the kernel does not report
+    /// changes.
     pub(super) looks_every: String,
 }
 
@@ -138,7 +141,7 @@ impl Watched {
     /// Asks the daemon for its directory of pod files.
     ///
     /// # Errors
-    /// Returns a `CliError` if the daemon watches nothing, or if it watches something that is no directory.
+    /// Returns a [`CliError`] if the daemon watches nothing, or something that is not a directory.
     pub(super) fn of(client: &mut Client) -> Result<Self, CliError> {
         let config = client.config()?;
         let text = |key: &str| config[key].as_str().unwrap_or_default().to_owned();
@@ -149,21 +152,22 @@ impl Watched {
         })
     }
 
-    /// Waits until no other verb writes to the directory: that verb would plan with the same files, and write to the
-    /// same temporary file.
+    /// Locks the directory, and waits until no other verb writes to it. Two verbs at once would plan with the
+    /// same files, and write to the same temporary file.
     ///
     /// # Errors
-    /// Returns a `CliError` if the directory cannot be locked.
+    /// Returns a [`CliError`] if the directory cannot be locked.
     pub(super) fn alone(&self) -> Result<Flock<File>, CliError> {
         let locked = File::open(&self.path)
             .and_then(|dir| Flock::lock(dir, FlockArg::LockExclusive).map_err(|(_, e)| e.into()));
         locked.map_err(|e| CliError::Failed(format!("cannot lock {}: {e}", self.path.display())))
     }
 
-    /// Returns what each file of the directory has. For a file that cannot be read, these are the pods that still run.
+    /// Returns the objects in each file of the directory. For an unreadable file, returns its pods that still
+    /// run.
     ///
     /// # Errors
-    /// Returns a `CliError` if the directory cannot be read.
+    /// Returns a [`CliError`] if the directory cannot be read.
     pub(super) fn all_there(
         &self,
         snapshot: &Snapshot,
@@ -204,12 +208,12 @@ fn watched(config: &Value) -> Result<PathBuf, CliError> {
     }
 }
 
-/// Decodes the objects of a text.
+/// Decodes the objects in a text.
 ///
 /// # Errors
-/// Returns a sentence that says why the text is no file of pods and objects.
+/// Returns a sentence that says why the text is not a valid file of pods and objects.
 pub(super) fn objects(bytes: &[u8], node_name: &str) -> Result<Objects<Content>, String> {
-    // The same for all files: the place of a file is part of a pod.
+    // All files get the same path here, because the path is part of a pod's content.
     let path = Path::new("/");
     let found = decode::objects(bytes, &PodOrigin::File { node_name, path });
     let found = found.map_err(|e| e.to_string())?;
@@ -230,7 +234,7 @@ pub(super) fn objects(bytes: &[u8], node_name: &str) -> Result<Objects<Content>,
     Ok(pods.chain(objects).collect())
 }
 
-/// `pod/web` or `service/web in shop`.
+/// Returns the key of an object, such as `pod/web` or `service/web in shop`.
 fn key(kind: &str, namespace: &str, name: &str) -> String {
     match namespace {
         "default" => format!("{kind}/{name}"),
@@ -238,7 +242,8 @@ fn key(kind: &str, namespace: &str, name: &str) -> String {
     }
 }
 
-/// Without the node's name at its end, which the daemon puts there.
+/// Returns the key of a pod. The node's name at the end of the pod's name is removed, because the daemon has
+/// added it.
 fn pod_key(namespace: &str, name: &str, node_name: &str) -> String {
     let name = name
         .strip_suffix(&static_name("", node_name))
@@ -246,10 +251,10 @@ fn pod_key(namespace: &str, name: &str, node_name: &str) -> String {
     key("pod", namespace, name)
 }
 
-/// Writes a file, through a link, and with the mode of a file that is there.
+/// Writes a file. Follows a link, and keeps the mode of an existing file.
 ///
 /// # Errors
-/// Returns a `CliError` if the file cannot be written; a file that was there is then unchanged.
+/// Returns a [`CliError`] if the file cannot be written. An existing file is then unchanged.
 pub(super) fn put(file: &Path, bytes: &[u8]) -> Result<(), CliError> {
     let target = fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
     let mode = fs::metadata(&target).map(|m| m.permissions()).ok();
@@ -266,7 +271,7 @@ pub(super) fn put(file: &Path, bytes: &[u8]) -> Result<(), CliError> {
     })
 }
 
-/// Returns advice for a file of the directory that cannot be changed.
+/// Returns advice for the user if a file in the directory cannot be changed.
 pub(super) fn way_out(e: &io::Error) -> &'static str {
     match e.kind() {
         io::ErrorKind::ReadOnlyFilesystem => "; mount it writable",

@@ -1,7 +1,8 @@
-//! `port-forward`: ports of this machine that lead to ports of a pod, which may be one of a service.
+//! The verb `port-forward`: forwards ports of this machine to ports of a pod. The pod may be chosen from a
+//! service.
 //!
-//! Invariants: at most [`MAX_CONNECTIONS`] connections at a time, each with a thread and a stream of its own. One that fails
-//! ends by itself; the others and the listeners go on.
+//! Invariants: at most [`MAX_CONNECTIONS`] connections are open at a time, each with its own thread and
+//! stream. A connection that fails does not affect the others or the listeners.
 
 mod target;
 
@@ -26,17 +27,17 @@ use super::terminal::say;
 use super::{exec, names};
 use crate::face::server::web_socket::{Received, Socket};
 
-/// Connections at a time; the daemon has 64 places for all its clients.
+/// The largest number of open connections. The daemon accepts 64 from all its clients.
 const MAX_CONNECTIONS: usize = 32;
 const STACK: usize = 256 << 10;
-/// Longest time that a pod may take for its answer when the client has ended its side.
+/// The longest time for which the pod may be silent after the client has ended its side.
 const LAST_WORDS: Duration = Duration::from_secs(30);
-/// Read at once, and kept for a side that is slow.
+/// The number of bytes that are read at once, and that are buffered for a slow receiver.
 const CHUNK: usize = 32 << 10;
-/// The version of the protocol.
+/// The WebSocket subprotocol of port forwarding.
 const SUBPROTOCOL: &str = "v4.channel.k8s.io";
 
-/// `port-forward`.
+/// The verb `port-forward`.
 pub const VERB: args::Verb = args::Verb {
     name: "port-forward",
     summary: &[("port-forward POD PORT", "lead a port of this machine to a pod")],
@@ -57,16 +58,16 @@ chosen, of those that get traffic if there are any; it stays with that pod. Ctrl
     },
 };
 
-/// The arguments.
+/// The arguments of `port-forward`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PortForward {
     /// Root directory of the daemon.
     pub root: PathBuf,
-    /// The pod or service that has the ports.
+    /// The pod or service to forward to.
     to: To,
-    /// Namespace of the pod or service; None means all.
+    /// Namespace of the pod or service; None means all namespaces.
     pub namespace: Option<String>,
-    /// Local port, 0 is any, and the other's.
+    /// Pairs of a local port and a port of the pod or service.
     ports: Vec<(Local, Port)>,
     /// Address to listen on.
     pub address: IpAddr,
@@ -95,7 +96,7 @@ fn parse(raw: &Raw) -> Result<PortForward, String> {
     })
 }
 
-/// `8080:80`, `80`, `:80`, `8080:http`, `http`.
+/// Parses a pair of ports: `8080:80`, `80`, `:80`, `8080:http` or `http`.
 fn pair(text: &str) -> Result<(Local, Port), String> {
     let bad = || {
         format!("'{text}' is no [LOCAL:]PORT such as 8080:80 or 8080:http; ports are 1 to 65535")
@@ -199,11 +200,11 @@ fn accept(
     }
 }
 
-/// A place among the connections that may be open at once, taken for as long as this value lives.
+/// A place among the connections that may be open at once. The place is free again when the value is dropped.
 struct Place(Arc<AtomicUsize>);
 
 impl Place {
-    /// Takes a place; None when all places are taken.
+    /// Takes a place. Returns None if all places are taken.
     fn take(busy: &Arc<AtomicUsize>) -> Option<Self> {
         let before = busy.fetch_add(1, Ordering::SeqCst);
         let place = Self(busy.clone());
@@ -233,17 +234,17 @@ fn serve(stream: TcpStream, remote: u16, root: &Path, path: &str) -> io::Result<
     tunnel.run()
 }
 
-/// A connection and its stream.
+/// A connection of a client, with its stream to the pod.
 struct Tunnel {
     socket: Socket,
     stream: TcpStream,
     /// Bytes from the pod on their way to the client.
     pending: Vec<u8>,
-    /// The first message of each channel is the port.
+    /// True for each channel that has begun. The first message of a channel has the number of the port.
     begun: [bool; 2],
-    /// Messages may have come that were not looked at.
+    /// True if messages may have arrived that were not read yet.
     unread: bool,
-    /// The client may send more.
+    /// True if the client may send more.
     is_open: bool,
 }
 
@@ -251,7 +252,8 @@ impl Tunnel {
     fn run(mut self) -> io::Result<()> {
         let mut chunk = vec![0; CHUNK];
         loop {
-            // What came with the answer to the handshake, or was left because much waits, is in no buffer of the kernel.
+            // Some messages may be in the socket's own buffer, where `poll` does not see them: they came with
+            // the handshake, or were left because the client is slow.
             let waits = !self.unread || self.pending.len() >= CHUNK;
             if waits && !self.wait()? {
                 return Ok(());
@@ -259,7 +261,7 @@ impl Tunnel {
             if self.socket.has_backlog() {
                 self.socket.flush()?;
             }
-            // What has come is the client's, also when nothing more can.
+            // Deliver what has arrived, even if the stream has failed.
             let received = self.receive();
             self.deliver()?;
             if !received? && self.pending.is_empty() {
@@ -271,8 +273,9 @@ impl Tunnel {
         }
     }
 
-    /// False when the client has ended its side and the pod says nothing more. The protocol has no half of a connection, so
-    /// that the pod does not know, and may never end its own.
+    /// Waits for something to do. Returns false if the client has ended its side and the pod has been silent
+    /// for too long. The protocol cannot close one direction only, so the pod does not learn of the client's
+    /// end and may never end its side.
     fn wait(&self) -> io::Result<bool> {
         let patience = match self.is_open {
             true => PollTimeout::NONE,
@@ -293,7 +296,8 @@ impl Tunnel {
         );
         events.set(PollFlags::POLLOUT, !self.pending.is_empty());
         let mut fds = vec![PollFd::new(self.stream.as_fd(), events)];
-        // A daemon that has gone would end every wait; while the client takes nothing, that can wait.
+        // While the client reads nothing, the socket to the daemon is not polled for input. If the daemon has
+        // ended, `poll` would return at once again and again.
         let reads = self.pending.len() < CHUNK;
         if reads || self.socket.has_backlog() {
             fds.push(PollFd::new(self.socket.as_fd(), self.socket.events(reads)));
@@ -301,7 +305,7 @@ impl Tunnel {
         fds
     }
 
-    /// False at the end of the stream.
+    /// Receives messages for the client. Returns false at the end of the stream.
     fn receive(&mut self) -> io::Result<bool> {
         self.unread = false;
         while self.pending.len() < CHUNK {
@@ -340,7 +344,7 @@ impl Tunnel {
         Ok(())
     }
 
-    /// False when the client has ended its connection.
+    /// Sends bytes of the client to the pod. Returns false if the client has ended its side.
     fn send(&mut self, chunk: &mut [u8]) -> io::Result<bool> {
         match self.stream.read(chunk) {
             Ok(0) => Ok(false),
@@ -376,7 +380,7 @@ mod tests {
         };
         let at_once = |tunnel: &Tunnel| {
             let mut fds = tunnel.watched();
-            // The client's own buffer has room, which is not the question here.
+            // The client's socket has room to write, but this test is about the other socket.
             fds[0].set_events(PollFlags::empty());
             poll(&mut fds, PollTimeout::ZERO).unwrap() > 0
         };
@@ -388,7 +392,7 @@ mod tests {
         assert!(!at_once(&tunnel));
     }
 
-    /// `nc -N`: the answer comes after the end of the question.
+    /// A client such as `nc -N` ends its side before the answer comes.
     #[test]
     fn a_client_that_has_ended_its_side_gets_the_answer() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

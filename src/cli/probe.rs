@@ -1,4 +1,4 @@
-//! `probe`: runs a probe now, through the daemon, and shows what it did.
+//! The verb `probe`: makes the daemon run a probe now, and shows each step.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ use crate::face::views::ProbeReport;
 use crate::face::views::history::RunOutcome;
 use crate::pods::prober::prober::MAX_TRIES;
 
-/// `probe`.
+/// The verb `probe`.
 pub const VERB: args::Verb = args::Verb {
     name: "probe",
     summary: &[
@@ -44,7 +44,7 @@ Exit codes: 0 success (or a warning), 1 failure, 2 it could not be run.
 pub struct ProbeNow {
     /// Root directory of the daemon.
     pub root: PathBuf,
-    /// Probe to run; its type is given.
+    /// The probe to run. The type is always given.
     pub wanted: ProbeSelector,
 }
 
@@ -62,10 +62,10 @@ fn parse(raw: &Raw) -> Result<ProbeNow, String> {
     })
 }
 
-/// Runs the probe. Exit code 0 for success, 1 for failure.
+/// Runs the probe, and returns exit code 0 for success and 1 for failure.
 ///
 /// # Errors
-/// Returns a `CliError` with exit code 2 if the probe cannot run or errored.
+/// Returns a [`CliError`] with exit code 2 if the probe cannot run or errored.
 pub fn run(args: &ProbeNow, out: &mut dyn Write) -> Result<ExitCode, CliError> {
     let report = ask(args, out).map_err(CliError::cannot_run)?;
     out.write_all(text(&report).as_bytes())?;
@@ -128,7 +128,8 @@ fn spec(pod: &PodView, container: &str, probe_type: ProbeType) -> Option<Probe> 
     serde_json::from_value(object[probe_field(probe_type)].clone()).ok()
 }
 
-/// Renders a report: a line for each step, with the time since the beginning; then the result and the probe's output.
+/// Returns a report as text. Each step is a line with the time since the beginning. The result and the
+/// probe's output follow.
 fn text(report: &ProbeReport) -> String {
     let line = |micros: u64, text: &str| {
         format!("{:>9.3} ms  {}\n", micros as f64 / 1000.0, one_line(text))

@@ -1,6 +1,6 @@
-//! Finds the probes for `POD[/CONTAINER] [TYPE]`.
+//! Finds the probes that `POD[/CONTAINER] [TYPE]` stands for.
 //!
-//! Invariants: pure; an unknown name, container or type is an error with the likely one.
+//! Invariants: pure. The error for an unknown name, container or type names the most similar one.
 
 use serde_json::Value;
 
@@ -12,26 +12,26 @@ use crate::api::validation::probe_field;
 use crate::base::spelling::nearest;
 use crate::face::views::{PodView, Snapshot};
 
-/// The probes as named on the command line.
+/// A choice of probes on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbeSelector {
-    /// Name of the pod, with or without the node's name at its end.
+    /// Name of the pod. The node's name at its end may be left out.
     pub pod: String,
-    /// Namespace of the pod; None means every namespace.
+    /// Namespace of the pod; None means all namespaces.
     pub namespace: Option<String>,
-    /// Container of the pod; None means any.
+    /// Name of the container; None means any container.
     pub container: Option<String>,
-    /// Type of the probes; None means any.
+    /// Type of the probes; None means any type.
     pub probe_type: Option<ProbeType>,
 }
 
-/// A container's name, and the type of a probe of that container.
+/// The name of a container, and the type of one of its probes.
 pub type NamedProbe = (String, ProbeType);
 
-/// Converts the name of a type of probes.
+/// Parses a type of probes.
 ///
 /// # Errors
-/// Returns a sentence if there is no such type; the sentence names the three types, or the likely one.
+/// Returns a sentence if there is no such type. The sentence names the three types, and the most similar one.
 pub fn parse_type(word: &str) -> Result<ProbeType, String> {
     let lower = word.to_lowercase();
     let words = ProbeType::ALL.map(ProbeType::word);
@@ -44,7 +44,7 @@ pub fn parse_type(word: &str) -> Result<ProbeType, String> {
     ))
 }
 
-/// Converts `POD[/CONTAINER] [TYPE]`; `pod/` may stand before it.
+/// Parses `POD[/CONTAINER]` and an optional type. The prefix `pod/` is allowed.
 pub fn parse(
     word: &str,
     probe_type: Option<&String>,
@@ -68,7 +68,7 @@ pub fn parse(
     })
 }
 
-/// The pod and the probes: at least one, as (container, type) in the order of the spec.
+/// Finds the pod and its chosen probes, in the order of the spec. There is at least one probe.
 ///
 /// # Errors
 /// Returns a sentence if there is no such pod, container or probe.
@@ -119,18 +119,18 @@ pub fn select<'a>(
     Err(format!("{owner} has no {what}{there}"))
 }
 
-/// Every probe of a pod, in the order of the spec.
+/// Returns all probes of a pod, in the order of the spec.
 pub fn all(pod: &PodView) -> Vec<NamedProbe> {
     let of_one = |(n, c): (&str, &Value)| probes(c).map(|t| (n.to_owned(), t)).collect::<Vec<_>>();
     containers(pod).into_iter().flat_map(of_one).collect()
 }
 
-/// `container/liveness`.
+/// Returns the text for a probe, such as `container/liveness`.
 pub fn spelled((container, probe_type): &NamedProbe) -> String {
     format!("{container}/{}", probe_type.word())
 }
 
-/// Every container that may have probes, with its object.
+/// Returns all containers that may have probes, each with its name and its object.
 fn containers(pod: &PodView) -> Vec<(&str, &Value)> {
     let spec = &pod.object["spec"];
     let list = |key: &str| spec[key].as_array().into_iter().flatten();

@@ -1,9 +1,10 @@
-//! A probe's specification in one line, as kubectl prints it.
+//! Describes the specification of a probe on one line, as kubectl does.
 
 use crate::api::Probe;
 use crate::api::pod::{Handler, IntOrString};
 
-/// `http-get http://:8080/healthz delay=0s timeout=1s period=10s #success=1 #failure=3`.
+/// Returns a description such as `http-get http://:8080/healthz delay=0s timeout=1s period=10s #success=1
+/// #failure=3`.
 pub fn probe_text(p: &Probe) -> String {
     let handler = match p.handler() {
         Some(Handler::Exec(exec)) => format!("exec [{}]", exec.command.join(" ")),
@@ -39,12 +40,12 @@ pub fn probe_text(p: &Probe) -> String {
     )
 }
 
-/// Renders a time: in milliseconds when those are set, because they replace the seconds.
+/// Returns a time as text. Milliseconds replace the seconds if they are set.
 fn time(milliseconds: Option<i32>, seconds: i32) -> String {
     milliseconds.map_or_else(|| format!("{seconds}s"), |ms| format!("{ms}ms"))
 }
 
-/// An IPv6 address stands in brackets before a port.
+/// Puts an IPv6 address into brackets, because a port follows.
 fn bracketed(host: &str) -> String {
     if host.contains(':') && !host.starts_with('[') {
         format!("[{host}]")

@@ -1,11 +1,11 @@
-//! The lines below a table: files whose present content does not run, and a daemon whose sync loop
-//! stands still.
+//! The lines below a table: about files with content that is not in use, and about a daemon that no longer
+//! works.
 
 use std::io::{self, Write};
 
 use crate::face::views::Snapshot;
 
-/// Returns a line for each requested file whose present content does not run.
+/// Returns a line for each requested file with content that is not in use.
 pub fn problem_lines(snapshot: &Snapshot, asked: impl Fn(&str) -> bool) -> Vec<String> {
     let problems = snapshot.problems.iter().filter(|p| asked(&p.file));
     let line = |problem: &crate::pods::sources::FileProblem| {
@@ -19,7 +19,7 @@ pub fn problem_lines(snapshot: &Snapshot, asked: impl Fn(&str) -> bool) -> Vec<S
     problems.map(line).collect()
 }
 
-/// Writes a line for each requested file whose present content does not run.
+/// Writes a line for each requested file with content that is not in use.
 pub fn write_problems(
     snapshot: &Snapshot,
     asked: impl Fn(&str) -> bool,
@@ -29,13 +29,13 @@ pub fn write_problems(
     lines.iter().try_for_each(|line| writeln!(err, "{line}"))
 }
 
-/// Returns a line when the daemon stands still, because the shown data may be old.
+/// Returns a line if the daemon's sync loop has stopped working, because the shown data may be old.
 pub fn stalled_line(snapshot: &Snapshot) -> Option<String> {
     let stalled = snapshot.stalled.as_ref();
     stalled.map(|stalled| format!("podprobe: {stalled}"))
 }
 
-/// Writes a line when the daemon stands still, because the shown data may be old.
+/// Writes a line if the daemon's sync loop has stopped working, because the shown data may be old.
 pub fn write_stalled(snapshot: &Snapshot, err: &mut dyn Write) -> io::Result<()> {
     stalled_line(snapshot)
         .iter()

@@ -1,4 +1,4 @@
-//! `restart`: a person has containers killed and started again.
+//! The verb `restart`: a user lets containers be killed and started again.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use super::names;
 use super::probe_names;
 use crate::face::server::protocol::RestartTarget;
 
-/// `restart`.
+/// The verb `restart`.
 pub const VERB: args::Verb = args::Verb {
     name: "restart",
     summary: &[(
@@ -42,11 +42,11 @@ It returns at once; 'podprobe wait pod/POD --for=condition=Ready' waits for the 
 pub struct Restart {
     /// Root directory of the daemon.
     pub root: PathBuf,
-    /// Name of the pod, with or without the node's name at its end.
+    /// Name of the pod. The node's name at its end may be left out.
     pub pod: String,
-    /// Namespace of the pod; None means every namespace.
+    /// Namespace of the pod; None means all namespaces.
     pub namespace: Option<String>,
-    /// Container to restart; None means all containers of the pod.
+    /// Name of the container to restart; None means all containers of the pod.
     pub container: Option<String>,
 }
 
@@ -64,10 +64,10 @@ fn parse(raw: &Raw) -> Result<Restart, String> {
     })
 }
 
-/// Says on `out` which containers restart.
+/// Restarts the containers, and prints their names on `out`.
 ///
 /// # Errors
-/// Returns a `CliError` if the daemon cannot be asked, or if nothing would start again.
+/// Returns a [`CliError`] if the daemon cannot be asked, or if no container would start again.
 pub fn run(args: &Restart, out: &mut dyn Write) -> Result<(), CliError> {
     let mut client = Client::connect(&args.root)?;
     let snapshot = client.snapshot()?;

@@ -1,4 +1,4 @@
-//! The inner roles: what this program does when another part of it has started it.
+//! The inner roles: the program plays one of them if another process of podprobe has started it.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use crate::engine::{nsexec, shims};
 use crate::net::proxyd;
 
-/// Runs an inner role, or returns None when the word is not one. Nothing is set up before this,
+/// Runs an inner role. Returns None if the word is not the name of one. Nothing is set up before this call,
 /// because these processes are many and small.
 pub fn run(word: &str, args: impl Iterator<Item = OsString>) -> Option<ExitCode> {
     match word {

@@ -1,4 +1,4 @@
-//! `run`: the daemon, until a signal ends it.
+//! The verb `run`: runs the daemon until a signal ends it.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -15,19 +15,19 @@ use crate::daemon::settings::{Overrides, Settings};
 use crate::engine::shims::RuntimeChoice;
 use crate::net::network::{NetworkChoice, NetworkChoiceError};
 
-/// The time for every thread to end after a signal.
+/// The longest time for all threads to end after a signal.
 const SHUTDOWN: Duration = Duration::from_secs(5);
-/// The time for the log to be written at the end.
+/// The longest time for writing the rest of the log at the end.
 const FLUSH: Duration = Duration::from_millis(500);
 
-/// `--pods DIR`.
+/// The option `--pods DIR`.
 pub(super) const PODS: Opt = Opt::value("pods", None);
-/// `--runtime embedded|PATH`.
+/// The option `--runtime embedded|PATH`.
 pub(super) const RUNTIME: Opt = Opt::value("runtime", None);
-/// `--network auto|bridge|cni|none`.
+/// The option `--network auto|bridge|cni|none`.
 pub(super) const NETWORK: Opt = Opt::value("network", None);
 
-/// `run`.
+/// The verb `run`.
 pub const VERB: args::Verb = args::Verb {
     name: "run",
     summary: &[
@@ -59,17 +59,17 @@ PODPROBE_LOG sets the log level: error, warn, info (default), debug, trace, or a
 /// The arguments of `run`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Run {
-    /// Root directory; every path of the daemon lies below it.
+    /// Root directory. Every path of the daemon is below it.
     pub root: PathBuf,
-    /// Configuration file; None means the root's own, which may be missing.
+    /// Path of the configuration file; None means the file below the root, which may be missing.
     pub config: Option<PathBuf>,
-    /// Wins over the configuration.
+    /// Directory of pod files. Overrides the configuration.
     pub pods: Option<PathBuf>,
-    /// Wins over the configuration.
+    /// OCI runtime. Overrides the configuration.
     pub runtime: Option<RuntimeChoice>,
-    /// Wins over the configuration.
+    /// Kind of network. Overrides the configuration.
     pub network: Option<NetworkChoice>,
-    /// Wins over the configuration.
+    /// Name of the node. Overrides the configuration.
     pub node_name: Option<String>,
 }
 
@@ -85,7 +85,7 @@ fn parse(raw: &Raw) -> Result<Run, String> {
     })
 }
 
-/// `--runtime`.
+/// Parses the option `--runtime`.
 pub(super) fn runtime(raw: &Raw) -> Result<Option<RuntimeChoice>, String> {
     let choice = |v: PathBuf| match v.to_str() {
         Some("embedded") => Ok(RuntimeChoice::Embedded),
@@ -98,7 +98,7 @@ pub(super) fn runtime(raw: &Raw) -> Result<Option<RuntimeChoice>, String> {
     raw.path(RUNTIME.name)?.map(choice).transpose()
 }
 
-/// `--network`.
+/// Parses the option `--network`.
 pub(super) fn network(raw: &Raw) -> Result<Option<NetworkChoice>, String> {
     let choice = raw.text(NETWORK.name)?.map(|t| t.parse());
     choice
@@ -106,14 +106,16 @@ pub(super) fn network(raw: &Raw) -> Result<Option<NetworkChoice>, String> {
         .map_err(|e: NetworkChoiceError| format!("--network: {e}"))
 }
 
-/// Runs the daemon. Exit code 0 when a signal ended it and every thread was in time, 1 otherwise.
+/// Runs the daemon. Returns exit code 0 if a signal has ended the daemon and all threads ended in time;
+/// otherwise an error.
 pub fn run(args: &Run) -> Result<ExitCode, CliError> {
     need_root("run")?;
     let sealed = seal();
     let layout = Layout::new(&args.root);
     let settings = settings(args, &layout).map_err(CliError::Failed)?;
     Daemon::block_signals();
-    // Whoever reads the log may stop to; without a thread the log is written as it comes.
+    // The reader of the log may stop reading, so a thread writes the log. If there is no thread, the log is
+    // written directly.
     log_to(
         log_pipe::to_stderr().map_or(env_logger::Target::Stderr, |pipe| {
             env_logger::Target::Pipe(Box::new(pipe))
@@ -140,9 +142,9 @@ pub(super) fn start_daemon(settings: Settings, layout: Layout) -> Result<Daemon,
     Daemon::start(settings, layout).map_err(|e| CliError::Failed(e.to_string()))
 }
 
-/// The configuration, with the command line over it.
+/// Loads the configuration. Values of the command line override it.
 pub(super) fn settings(args: &Run, layout: &Layout) -> Result<Settings, String> {
-    // Absolute, because the path is part of each pod's identity.
+    // The path is made absolute, because it is part of each pod's identity.
     let absolute = |p: &PathBuf| {
         std::path::absolute(p).map_err(|e| format!("cannot use {}: {e}", p.display()))
     };
@@ -161,14 +163,15 @@ pub(super) fn settings(args: &Run, layout: &Layout) -> Result<Settings, String> 
     Ok(settings)
 }
 
-/// Makes this process run from a read-only copy of its program, so that no container can write to the program file
-/// (exec-in-container 4). The name is set again, because the kernel would show that of a descriptor.
+/// Makes this process run from a read-only copy of its program, so that no container can write to the program
+/// file (exec-in-container 4). The name of the process is set again. Otherwise the kernel would show the name
+/// of a descriptor.
 pub(super) fn seal() -> std::io::Result<()> {
     let _ = nix::sys::prctl::set_name(c"podprobe");
     crate::base::sys::exe::run_sealed()
 }
 
-/// Logs that sealing failed, as it does before Linux 5.12 or without CAP_SYS_ADMIN.
+/// Logs a warning if sealing has failed, as it does before Linux 5.12 or without CAP_SYS_ADMIN.
 pub(super) fn warn_unsealed(sealed: std::io::Result<()>) {
     if let Err(e) = sealed {
         log::warn!(
@@ -177,7 +180,7 @@ pub(super) fn warn_unsealed(sealed: std::io::Result<()>) {
     }
 }
 
-/// Fails unless this process is root.
+/// Returns an error unless this process runs as root.
 pub(super) fn need_root(verb: &str) -> Result<(), CliError> {
     match nix::unistd::geteuid().is_root() {
         true => Ok(()),
@@ -189,11 +192,12 @@ pub(super) fn need_root(verb: &str) -> Result<(), CliError> {
 
 /// The environment variable that sets the log level.
 const LOG_VARIABLE: &str = "PODPROBE_LOG";
-/// The level without this variable.
+/// The log level if the variable is not set.
 const DEFAULT_LOG: &str = "info";
 
-/// Level info unless PODPROBE_LOG says otherwise (`debug`, `warn`, `podprobe::pods::prober=trace`).
-/// Messages quote containers, and the log may be read on a terminal.
+/// Sets up the log. The level is info unless PODPROBE_LOG sets another (`debug`, `warn`,
+/// `podprobe::pods::prober=trace`). Control characters are escaped, because messages quote containers and the
+/// log may be read on a terminal.
 pub(super) fn log_to(target: env_logger::Target) {
     let wanted = std::env::var(LOG_VARIABLE).unwrap_or_default();
     let unknown = unknown_filter(&wanted);
@@ -201,13 +205,13 @@ pub(super) fn log_to(target: env_logger::Target) {
         ("", _) | (_, Some(_)) => DEFAULT_LOG,
         (filter, None) => filter,
     };
-    // A second logger in one process can only come from a test.
+    // This fails only if the process has a logger already, as in tests.
     let _ = env_logger::Builder::new()
         .parse_filters(filter)
         .target(target)
         .format(|out, record| {
             let (time, level) = (out.timestamp_millis(), record.level());
-            // Further lines of a message are indented, so that none looks like a line of the log.
+            // Further lines of a message are indented, so that they cannot be mistaken for lines of the log.
             let text = record.args().to_string().replace('\n', "\n    ");
             let text = printable(&text);
             writeln!(out, "[{time} {level:<5} {}] {text}", record.target())
@@ -220,7 +224,7 @@ pub(super) fn log_to(target: env_logger::Target) {
     }
 }
 
-/// The part of a log filter that matches no module and would silence the log.
+/// Returns a part of a log filter that matches no module. Such a filter would silence the log.
 fn unknown_filter(filter: &str) -> Option<&str> {
     let is_level = |word: &str| word.trim().parse::<log::LevelFilter>().is_ok();
     let is_module = |word: &str| word == "podprobe" || word.starts_with("podprobe::");

@@ -1,12 +1,12 @@
-//! `-l`: labels that objects must have, in kubectl's words.
+//! The option `-l`: the labels that objects must have, in kubectl's syntax.
 //!
-//! Invariants: pure. As in an API server, `!=` and `notin` hold for an object without the label.
+//! Invariants: pure. As in an API server, `!=` and `notin` also match an object without the label.
 
 use std::collections::BTreeMap;
 
 use crate::api::validation::{is_qualified_name, is_valid_label_value};
 
-/// Requirements that must all hold.
+/// A label selector: requirements that must all hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selector(Vec<Requirement>);
 
@@ -25,7 +25,8 @@ enum Test {
 }
 
 impl Selector {
-    /// Reads `key=value`, `key!=value`, `key in (a,b)`, `key notin (a,b)`, `key` and `!key`, with commas between them.
+    /// Parses `key=value`, `key!=value`, `key in (a,b)`, `key notin (a,b)`, `key` and `!key`, separated by
+    /// commas.
     ///
     /// # Errors
     /// Returns a sentence that names the wrong requirement and says why it is wrong.
@@ -41,7 +42,7 @@ impl Selector {
         }
     }
 
-    /// True if the selector asks for an object with these labels.
+    /// Tells whether the selector matches an object with these labels.
     pub fn matches(&self, labels: &BTreeMap<&str, &str>) -> bool {
         self.0
             .iter()
@@ -118,7 +119,7 @@ impl Requirement {
     }
 }
 
-/// `key in` or `key notin`, and `a,b)`.
+/// Parses a set. `words` is `key in` or `key notin`, and `values` is `a,b)`.
 fn set<'t>(words: &'t str, values: &str) -> Result<(&'t str, Test), String> {
     let values = values
         .strip_suffix(')')

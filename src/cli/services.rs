@@ -1,4 +1,5 @@
-//! `describe service`: kubectl's words, and which pod gets traffic and why.
+//! The form `describe service`: shows a service as kubectl does. podprobe adds which pods get traffic, and
+//! why.
 
 use std::ffi::OsStr;
 use std::io::Write;
@@ -13,25 +14,25 @@ use super::tabwriter;
 use crate::net::services::explain::PodTraffic;
 use crate::net::services::view::ServiceView;
 
-/// `describe service`.
+/// The arguments of `describe service`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Services {
     /// Root directory of the daemon.
     pub root: PathBuf,
     /// Names of the services; empty means all.
     pub names: Vec<String>,
-    /// Namespace of the services; None means all.
+    /// Namespace of the services; None means all namespaces.
     pub namespace: Option<String>,
 }
 
-/// True if the word after `describe` is about services.
+/// Tells whether the first word after `describe` means services.
 pub fn is_word(word: &OsStr) -> bool {
     let word = word.to_str().unwrap_or_default();
     let kind = word.split_once('/').map_or(word, |(kind, _)| kind);
     matches!(kind, "services" | "service" | "svc")
 }
 
-/// Converts the words after the verb.
+/// Parses the words after the verb.
 pub fn parse(raw: &Raw) -> Result<Services, String> {
     let words = raw.text_words()?;
     let name = |word: &String| match word.split_once('/') {
@@ -46,7 +47,7 @@ pub fn parse(raw: &Raw) -> Result<Services, String> {
     Ok(Services {
         root: raw.root()?,
         names: names.iter().map(name).collect::<Result<_, _>>()?,
-        // Without -n it is all of them anyway.
+        // Without -n, services of all namespaces are shown, so -A changes nothing.
         namespace: raw.namespaces()?.0,
     })
 }
@@ -54,7 +55,7 @@ pub fn parse(raw: &Raw) -> Result<Services, String> {
 /// Shows the services on `out`.
 ///
 /// # Errors
-/// Returns a `CliError` if there is no such service or no daemon.
+/// Returns a [`CliError`] if there is no such service or no daemon.
 pub fn run(args: &Services, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), CliError> {
     let all = Client::connect(&args.root)?.services()?;
     let shown = select(args, &all)?;
@@ -71,7 +72,8 @@ pub fn run(args: &Services, out: &mut dyn Write, err: &mut dyn Write) -> Result<
     Ok(())
 }
 
-/// Each problem once, with the first service that has it: what is wrong with the data path is wrong for all.
+/// Returns a line for each problem, with the first service that has it. A problem of the data path affects
+/// all services, so the line only counts the others.
 pub(super) fn problems(services: &[&ServiceView]) -> Vec<String> {
     let mut found: Vec<(&str, &ServiceView, usize)> = Vec::new();
     for service in services {

@@ -1,7 +1,8 @@
-//! A daemon that starts and does not listen yet: `podprobe run &` returns at once, and the next line of a script asks it.
+//! Connects to a daemon that may still be starting: `podprobe run &` returns at once, and the next line of a
+//! script may already need the daemon.
 //!
-//! Invariants: who asks waits only while a process is there that is going to listen, so that where no daemon runs the answer
-//! comes after a tenth of a second.
+//! Invariants: a client waits only while a process exists that is going to listen. If no daemon runs, the
+//! error comes after a tenth of a second.
 
 use std::ffi::OsString;
 use std::fs;
@@ -14,21 +15,21 @@ use std::time::Duration;
 
 use crate::base::clock::Moment;
 
-/// The environment variable that names the root where `--root` does not.
+/// The environment variable that sets the root if `--root` is not given.
 pub const ROOT_VARIABLE: &str = "PODPROBE_ROOT";
 
-/// Longest time that a daemon may take to listen.
+/// The longest time that a starting daemon may take to listen.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Longest wait where no daemon is seen to start: a shell's `podprobe run &` returns before that process has become
-/// podprobe.
+/// The longest wait if no starting daemon is found. A short wait is needed, because a shell's `podprobe run
+/// &` returns before the new process has become podprobe.
 const MOMENT: Duration = Duration::from_millis(100);
-/// Time between two tries to connect.
+/// The time between two attempts to connect.
 const STEP: Duration = Duration::from_millis(5);
 
-/// Connects to the socket of the daemon of that root, and waits for a daemon that is starting.
+/// Connects to the socket of the daemon with this root. Waits for a daemon that is starting.
 ///
 /// # Errors
-/// Returns the `io::Error` of the connection if nobody listens, or if the socket cannot be connected to.
+/// Returns the `io::Error` of the connection if no daemon listens, or if connecting to the socket fails.
 pub(super) fn connect(socket: &Path, root: &Path) -> io::Result<UnixStream> {
     let mut starting: Option<PathBuf> = None;
     let begin = Moment::now();
@@ -38,7 +39,7 @@ pub(super) fn connect(socket: &Path, root: &Path) -> io::Result<UnixStream> {
             result => return result,
         };
         let starts = match &starting {
-            // Looked for again only when it has gone: there may be hundreds of processes.
+            // The processes are searched again only if this one has ended, because there may be hundreds.
             Some(process) if is_daemon(process, root) => true,
             _ => {
                 starting = daemon_of(root);
@@ -60,7 +61,7 @@ fn is_nobody_there(e: &io::Error) -> bool {
     )
 }
 
-/// The directory in /proc of a process that is a daemon of that root.
+/// Finds a process that is a daemon with this root. Returns the directory of the process in /proc.
 fn daemon_of(root: &Path) -> Option<PathBuf> {
     let all = fs::read_dir("/proc").ok()?.flatten();
     let is_process = |name: &[u8]| name.iter().all(u8::is_ascii_digit);
@@ -68,8 +69,9 @@ fn daemon_of(root: &Path) -> Option<PathBuf> {
     processes.find_map(|e| Some(e.path()).filter(|process| is_daemon(process, root)))
 }
 
-/// True if a process is `podprobe run` or `podprobe try` with that root, or a podprobe without a command line: the
-/// kernel writes the command line a moment after it has replaced the program.
+/// Tells whether a process is `podprobe run` or `podprobe try` with this root. A podprobe process without a
+/// command line counts, too, because the kernel writes the command line a moment after it has replaced the
+/// program.
 fn is_daemon(process: &Path, root: &Path) -> bool {
     let words = |file: &str| fs::read(process.join(file)).map(|bytes| words(&bytes));
     let Ok(line) = words("cmdline") else {
@@ -87,12 +89,12 @@ fn is_daemon(process: &Path, root: &Path) -> bool {
     }
     let variable = words("environ").ok().and_then(|all| root_variable(&all));
     let of = root_of(&line, variable);
-    // A relative root begins where that process is.
+    // A relative root starts at the working directory of that process.
     let here = fs::read_link(process.join("cwd")).unwrap_or_default();
     of.is_some_and(|of| here.join(of) == root)
 }
 
-/// Each ends with a zero byte.
+/// Splits text into words that each end with a zero byte.
 fn words(bytes: &[u8]) -> Vec<OsString> {
     let words = bytes.split(|b| *b == 0);
     let mut words: Vec<OsString> = words.map(|w| OsString::from_vec(w.to_vec())).collect();
@@ -113,15 +115,15 @@ fn root_variable(environment: &[OsString]) -> Option<OsString> {
         .map(|value| OsString::from_vec(value.to_vec()))
 }
 
-/// The root of a command line that starts a daemon, as it was written. Whether the line is a good one is that process's
-/// own business: a wrong one ends it.
+/// Returns the root in a command line that starts a daemon, exactly as it was written. Other errors of the
+/// line are ignored here, because that process itself ends with an error.
 fn root_of(line: &[OsString], variable: Option<OsString>) -> Option<PathBuf> {
     let (mut verb, mut root) = (None, None);
     let mut words = line.iter().skip(1);
     while let Some(word) = words.next() {
         match word.as_bytes() {
             b"--root" => root = words.next().cloned(),
-            // The only other option that may stand before a verb and has a value.
+            // This is the only other option that can stand before a verb and has a value.
             b"-n" | b"--namespace" => drop(words.next()),
             word => match (word.strip_prefix(b"--root="), word.first()) {
                 (Some(value), _) => root = Some(OsString::from_vec(value.to_vec())),
@@ -135,7 +137,7 @@ fn root_of(line: &[OsString], variable: Option<OsString>) -> Option<PathBuf> {
             let root = root.or(variable).map(PathBuf::from);
             Some(root.unwrap_or_else(|| "/".into()))
         }
-        // It removes its root, and so takes none from the environment.
+        // The verb `try` removes its root, so it does not take the root from the environment.
         b"try" => root.map(PathBuf::from),
         _ => None,
     }

@@ -1,7 +1,7 @@
-//! A person's terminal, or the pipes of a script, at the end of a stream of the daemon: `exec` and `attach`.
+//! Connects a terminal, or the pipes of a script, to a stream of the daemon, for `exec` and `attach`.
 //!
-//! Invariants: the terminal is as it was when the verb ends, also by a signal. What a container writes is passed on byte for
-//! byte, as kubectl does.
+//! Invariants: when the verb ends, even by a signal, the terminal is as it was. The output of a container is
+//! passed on byte for byte, as in kubectl.
 
 use std::io::{self, Write};
 use std::os::fd::AsFd;
@@ -20,12 +20,12 @@ use crate::base::sys::terminal;
 use crate::face::server::channels::{CLOSE, ERROR, RESIZE, STDERR, STDIN, STDOUT};
 use crate::face::server::web_socket::{Received, Socket};
 
-/// The version of the protocol that the verbs speak.
+/// The WebSocket subprotocol of these verbs.
 pub const SUBPROTOCOL: &str = "v5.channel.k8s.io";
-/// Input that is sent at once.
+/// The number of bytes of input that are sent at once.
 const CHUNK: usize = 32 << 10;
 
-/// Signals that would leave the terminal as it is.
+/// Signals that end the verb. They are handled, because otherwise the terminal would stay in raw mode.
 const ENDING: [Signal; 4] = [
     Signal::SIGTERM,
     Signal::SIGHUP,
@@ -33,7 +33,7 @@ const ENDING: [Signal; 4] = [
     Signal::SIGQUIT,
 ];
 
-/// The terminal of standard input, in raw mode until it is dropped.
+/// The terminal on standard input, which is in raw mode until the value is dropped.
 struct RawTerminal(Option<Termios>);
 
 impl RawTerminal {
@@ -57,17 +57,17 @@ impl Drop for RawTerminal {
     }
 }
 
-/// The streams of a command that the person wants.
+/// The streams that the user wants for a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Streams {
-    /// Standard input is passed on.
+    /// True if standard input is passed on.
     pub stdin: bool,
     /// True if the container has a terminal for the command.
     pub tty: bool,
 }
 
 impl Streams {
-    /// Returns the end of a query that asks for these streams.
+    /// Returns the part of a query that requests these streams.
     pub fn query(self) -> String {
         let input = if self.stdin { "&input=1" } else { "" };
         match self.tty {
@@ -77,22 +77,23 @@ impl Streams {
     }
 }
 
-/// True if standard input is a terminal.
+/// Tells whether standard input is a terminal.
 pub fn is_terminal() -> bool {
     tcgetattr(io::stdin().as_fd()).is_ok()
 }
 
-/// Joins a stream until it is over, and returns the exit code of the command.
+/// Connects the terminal to a stream until the stream ends, and returns the exit code of the command.
 ///
 /// # Errors
-/// Returns a `CliError` if the daemon has gone, or if the command could not go on.
+/// Returns a [`CliError`] if the daemon has ended, or if the command could not continue.
 pub fn join(socket: Socket, streams: Streams) -> Result<ExitCode, CliError> {
     let is_raw = streams.tty && streams.stdin && is_terminal();
     let mut signals = SigSet::from_iter([Signal::SIGWINCH]);
     if is_raw {
         signals.extend(ENDING);
     }
-    // Before the terminal is changed: a signal in between would leave it so.
+    // Signals are blocked before the terminal is changed. A signal in between would leave the terminal in raw
+    // mode.
     let _ = signals.thread_block();
     let signals = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK);
     let signals = signals.map_err(|e| CliError::Failed(format!("cannot wait for signals: {e}")))?;
@@ -116,7 +117,7 @@ pub fn join(socket: Socket, streams: Streams) -> Result<ExitCode, CliError> {
     }
 }
 
-/// Turns the daemon's Status into the exit code, or into an error in kubectl's words.
+/// Converts the daemon's Status into the exit code, or into an error in kubectl's words.
 fn verdict(status: Option<&Value>) -> Result<ExitCode, CliError> {
     let Some(status) = status else {
         return Err(CliError::Failed(
@@ -139,7 +140,7 @@ fn verdict(status: Option<&Value>) -> Result<ExitCode, CliError> {
     }
 }
 
-/// The reason why the stream is over.
+/// The reason why the stream has ended.
 enum Over {
     Closed,
     Signal(i32),
@@ -148,16 +149,17 @@ enum Over {
 struct Joined {
     socket: Socket,
     signals: SignalFd,
-    /// Standard input may give more.
+    /// True if standard input may have more.
     is_open: bool,
-    /// The Status of the daemon.
+    /// The Status that the daemon has sent at the end of the stream.
     end: Option<Value>,
 }
 
 impl Joined {
     fn run(&mut self) -> io::Result<Over> {
         let stdin = io::stdin();
-        // What came with the answer to the handshake is in no buffer of the kernel: a wait would not see it.
+        // Messages that came with the handshake are in the socket's own buffer, where `poll` does not see
+        // them.
         if !self.receive()? {
             return Ok(Over::Closed);
         }
@@ -195,8 +197,8 @@ impl Joined {
         }
     }
 
-    /// The daemon takes nothing any more. It may have said before how the command has ended; else it is an error of its own,
-    /// not that of a reader of our output who has gone.
+    /// Handles the case that the daemon reads no more. If the daemon has already sent how the command ended,
+    /// the stream has ended. Otherwise the error is about the daemon, not about a closed pipe of the output.
     fn broken(&mut self, why: &io::Error) -> io::Result<Over> {
         let received = self.receive();
         match (received, &self.end) {
@@ -206,7 +208,7 @@ impl Joined {
         }
     }
 
-    /// Returns the number of the signal that ends the verb, if there was one.
+    /// Reads the pending signals. Returns the number of a signal that ends the verb, if there is one.
     fn signalled(&mut self) -> Option<i32> {
         while let Ok(Some(info)) = self.signals.read_signal() {
             match info.ssi_signo.cast_signed() {
@@ -220,7 +222,7 @@ impl Joined {
     fn send_size(&mut self) {
         if let Some((width, height)) = terminal::size(&io::stdin()) {
             let size = json!({"Width": width, "Height": height}).to_string();
-            // A stream that is broken is noticed by the next read.
+            // The next read notices a broken stream.
             let _ = self.socket.send(RESIZE, size.as_bytes());
         }
     }
@@ -234,7 +236,7 @@ impl Joined {
             }
             Ok(n) => self.socket.send(STDIN, &chunk[..n]),
             Err(Errno::EAGAIN | Errno::EINTR) => Ok(()),
-            // A terminal that has gone.
+            // The terminal was closed.
             Err(_) => {
                 self.is_open = false;
                 Ok(())
@@ -242,7 +244,7 @@ impl Joined {
         }
     }
 
-    /// Passes on what has come; false at the end.
+    /// Passes on the messages that have arrived. Returns false at the end of the stream.
     fn receive(&mut self) -> io::Result<bool> {
         loop {
             let received = self.socket.receive();
@@ -281,7 +283,7 @@ mod tests {
         assert_eq!(query(true, true), "output=1&tty=1&input=1");
     }
 
-    /// A stream to a daemon that sends this and goes.
+    /// Makes a stream to a daemon that sends these messages and then ends.
     fn left_by(messages: &[(u8, &str)]) -> Joined {
         let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
         let transport = |stream| Transport::unix(stream).unwrap();

@@ -1,21 +1,21 @@
-//! `-o custom-columns=NAME:.metadata.name,…`: a table whose columns a person chooses.
+//! The format `-o custom-columns=NAME:.metadata.name,…`: a table with columns that the user chooses.
 
 use serde_json::Value;
 
 use crate::cli::jsonpath::{JsonPathError, Path, text};
 use crate::cli::terminal::one_line;
 
-/// Text that is shown where a path finds nothing.
+/// The text for a cell without a value.
 const NONE: &str = "<none>";
-/// Most columns.
+/// The largest number of columns.
 pub const MAX_COLUMNS: usize = 64;
 
-/// The columns, in order.
+/// The columns in order, each with its header and path.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CustomColumns(Vec<(String, Path)>);
 
 impl CustomColumns {
-    /// Reads `HEADER:path,…`.
+    /// Parses `HEADER:path,…`.
     ///
     /// # Errors
     /// Returns a sentence that names the wrong column and says why it is wrong.
@@ -30,15 +30,15 @@ impl CustomColumns {
         }
     }
 
-    /// The words of the first row.
+    /// Returns the headers of the columns.
     pub fn header(&self) -> Vec<String> {
         self.0.iter().map(|(header, _)| header.clone()).collect()
     }
 
-    /// The row of an object.
+    /// Returns the row of an object.
     ///
     /// # Errors
-    /// See [`Path::find`].
+    /// Returns the [`JsonPathError`] of a path that does not fit the object.
     pub fn row(&self, object: &Value) -> Result<Vec<String>, JsonPathError> {
         self.0.iter().map(|(_, path)| cell(path, object)).collect()
     }

@@ -1,4 +1,4 @@
-//! JSON as kubectl prints it.
+//! Prints JSON as kubectl does.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::cli::terminal::is_unsafe;
 
-/// Indented by four, as kubectl does.
+/// Writes a value as JSON, indented by four spaces as in kubectl.
 pub fn write_json(value: &Value, out: &mut dyn Write) -> io::Result<()> {
     let mut json = Vec::new();
     let format = serde_json::ser::PrettyFormatter::with_indent(b"    ");
@@ -16,8 +16,8 @@ pub fn write_json(value: &Value, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{}", escape_unsafe(String::from_utf8_lossy(&json)))
 }
 
-/// JSON escapes the control characters below U+0020; other unsafe characters stand only in strings, where the escaped form
-/// means the same.
+/// Escapes characters that are unsafe on a terminal. JSON itself escapes control characters below U+0020.
+/// Other unsafe characters occur only in strings, where the escaped form means the same.
 pub fn escape_unsafe(json: Cow<'_, str>) -> Cow<'_, str> {
     let is_special = |c: char| c > '~' && is_unsafe(c);
     if !json.contains(is_special) {

@@ -1,4 +1,4 @@
-//! The forms of output that `-o` asks for, and the writing of objects in them.
+//! The output formats of `-o`, and the writing of objects in these formats.
 
 pub mod custom_columns;
 pub mod json;
@@ -13,7 +13,7 @@ use super::error::CliError;
 use super::jsonpath::{JsonPathError, Template};
 use super::suggest::did_you_mean;
 
-/// The words that `-o` takes.
+/// The values of `-o`.
 const FORMS: [&str; 6] = [
     "wide",
     "json",
@@ -23,31 +23,31 @@ const FORMS: [&str; 6] = [
     "custom-columns=SPEC",
 ];
 
-/// Output form of `get`.
+/// The output format of `get`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Output {
-    /// The table.
+    /// A table.
     #[default]
     Table,
-    /// The table with more columns.
+    /// A table with more columns.
     Wide,
     /// The objects as JSON.
     Json,
     /// The objects as YAML.
     Yaml,
-    /// `kind/NAME`, a line each.
+    /// A line `kind/NAME` for each object.
     Name,
-    /// The text that the template makes of the objects.
+    /// The text that the template renders from the objects.
     JsonPath(Template),
-    /// A table with these columns.
+    /// A table with the columns that the user chooses.
     CustomColumns(CustomColumns),
 }
 
 impl Output {
-    /// Converts the word after `-o`.
+    /// Parses the value of `-o`.
     ///
     /// # Errors
-    /// Returns a sentence if there is no such form, or if its template is wrong.
+    /// Returns a sentence if there is no such format, or if its template is wrong.
     pub fn parse(word: &str) -> Result<Self, String> {
         let (form, value) = match word.split_once('=') {
             Some((form, value)) => (form, Some(value)),
@@ -76,13 +76,14 @@ impl Output {
         }
     }
 
-    /// True if the output is a table with the columns of the kind.
+    /// Tells whether the output is a table with the columns of the kind.
     pub fn is_table(&self) -> bool {
         matches!(self, Self::Table | Self::Wide)
     }
 }
 
-/// Several objects as kubectl has them: a v1 `List`. Files that are refused are no objects and stand in its metadata.
+/// Returns several objects as a v1 `List`, as kubectl prints them. Refused files are not objects, so they are
+/// in the metadata of the list.
 pub fn list(items: Vec<Value>, refused: Option<Value>) -> Value {
     let mut list = json!({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": ""}, "items": items});
     if let Some(refused) = refused {
@@ -91,10 +92,10 @@ pub fn list(items: Vec<Value>, refused: Option<Value>) -> Value {
     list
 }
 
-/// Writes an object or a list in a form that shows the whole value.
+/// Writes an object or a list as YAML, as JSON, or with a template.
 ///
 /// # Errors
-/// Returns a `CliError` if the template does not fit the value, or if the output cannot be written.
+/// Returns a [`CliError`] if the template does not fit the value, or if the output cannot be written.
 pub fn write(form: &Output, value: &Value, out: &mut dyn Write) -> Result<(), CliError> {
     match form {
         Output::Yaml => out.write_all(yaml::document(value).as_bytes())?,
@@ -107,7 +108,7 @@ pub fn write(form: &Output, value: &Value, out: &mut dyn Write) -> Result<(), Cl
     Ok(())
 }
 
-/// A template that was read and does not fit the objects.
+/// Converts the error of a template that is valid but does not fit the objects.
 pub fn failed(e: JsonPathError) -> CliError {
     CliError::Failed(e.to_string())
 }

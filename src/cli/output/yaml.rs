@@ -1,8 +1,8 @@
-//! YAML as kubectl prints it: two spaces a level, lists as far in as their key, and quotes only where a reader would take
-//! the text for something else.
+//! Prints YAML as kubectl does: two spaces for each level, lists at the indentation of their key, and quotes
+//! only where a text could be read as something else.
 //!
-//! Invariants: pure. Every text reads back as itself, by YAML 1.1 and 1.2. No control character and no invisible one
-//! stands in the output as it is.
+//! Invariants: pure. Every text reads back as itself in YAML 1.1 and 1.2. Control characters and invisible
+//! characters are always escaped.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use crate::cli::terminal::is_unsafe;
 
-/// The value as a document, with a newline at its end.
+/// Returns the value as a document, which ends with a newline.
 pub fn document(value: &Value) -> String {
     let mut out = String::new();
     match value {
@@ -24,7 +24,8 @@ pub fn document(value: &Value) -> String {
     out
 }
 
-/// Each member on a line that begins `indent` spaces in; the caller has written those of the first.
+/// Writes each member on a line with `indent` spaces. The caller has already written the spaces of the first
+/// line.
 fn object(map: &Map<String, Value>, indent: usize, out: &mut String) {
     for (n, (key, value)) in map.iter().enumerate() {
         if n > 0 {
@@ -73,26 +74,27 @@ fn spaces(n: usize, out: &mut String) {
     out.extend(std::iter::repeat_n(' ', n));
 }
 
-/// Without the newline at its end; `indent` is that of the line that it stands in.
+/// Writes a scalar without a newline after it. `indent` is the indentation of its line.
 fn scalar(value: &Value, indent: usize, out: &mut String) {
     match value {
         Value::String(text) if may_be_block(text) => block(text, indent + 2, out),
         Value::String(text) => text_in_line(text, out),
-        // An empty object or list, and what JSON writes as YAML does.
+        // Empty objects and lists, numbers, booleans and null have the same form in JSON and YAML.
         other => {
             let _ = write!(out, "{other}");
         }
     }
 }
 
-/// Several lines that need no escapes, the first of them with something in it: its spaces give the indent.
+/// Tells whether a text can be a block: it has several lines, needs no escapes, and does not begin with a
+/// space or newline. Spaces at the beginning of the first line would set the indentation.
 fn may_be_block(text: &str) -> bool {
     let is_plain = |c: char| c == '\n' || !(c == '\t' || needs_escape(c));
     let begins_well = !text.starts_with([' ', '\n']);
     text.contains('\n') && begins_well && text.chars().all(is_plain)
 }
 
-/// `|-` has no newline at its end, `|` one, `|+` all that follow.
+/// Writes a text as a block. `|-` means no newline at the end, `|` one newline, and `|+` several.
 fn block(text: &str, indent: usize, out: &mut String) {
     let lines = text.strip_suffix('\n');
     out.push_str(match lines {
@@ -119,7 +121,7 @@ fn text_in_line(text: &str, out: &mut String) {
 fn quoted(text: &str, out: &mut String) {
     out.push('"');
     for c in text.chars() {
-        // Writing to a String does not fail.
+        // Writing to a String cannot fail.
         let _ = match c {
             '"' | '\\' => write!(out, "\\{c}"),
             '\n' => out.write_str("\\n"),
@@ -136,12 +138,13 @@ fn quoted(text: &str, out: &mut String) {
     out.push('"');
 }
 
-/// Besides what a terminal acts on: what a YAML reader takes for the end of a line, or refuses.
+/// Tells whether a character must be escaped: a terminal acts on it, or a YAML reader takes it for the end of
+/// a line or refuses it.
 fn needs_escape(c: char) -> bool {
     is_unsafe(c) || matches!(c, '\u{fffe}' | '\u{ffff}')
 }
 
-/// True if the text may stand without quotes.
+/// Tells whether a text needs no quotes.
 fn is_plain(text: &str) -> bool {
     let Some(first) = text.chars().next() else {
         return false;
@@ -154,13 +157,13 @@ fn is_plain(text: &str) -> bool {
     begins_well && ends_well && !is_syntax && !may_be_other && !text.chars().any(needs_escape)
 }
 
-/// `-v` and `--v` are no items of a list.
+/// Tells whether a text such as `-v` or `--v` begins with a dash but is no item of a list.
 fn is_dashed(text: &str) -> bool {
     let rest = text.strip_prefix('-');
     rest.is_some_and(|rest| !rest.is_empty() && !rest.starts_with(' '))
 }
 
-/// A truth value, null, infinity or no number, in any of its spellings.
+/// Tells whether a text is a boolean, null, infinity or not-a-number, in any spelling.
 fn is_word(text: &str) -> bool {
     const WORDS: [&str; 13] = [
         "null", "true", "false", "yes", "no", "on", "off", "y", "n", ".inf", "-.inf", "+.inf",
@@ -169,7 +172,8 @@ fn is_word(text: &str) -> bool {
     text.len() <= 5 && WORDS.iter().any(|w| text.eq_ignore_ascii_case(w))
 }
 
-/// Anything that some reader takes for a number: of base 10, 2, 8 and 16, with `_`, an exponent, or in sixties (`1:30`).
+/// Tells whether some YAML reader takes the text for a number: of base 10, 2, 8 or 16, with `_`, with an
+/// exponent, or of base 60 (`1:30`).
 fn is_number(text: &str) -> bool {
     if !text.starts_with(|c: char| c.is_ascii_digit() || "+-.".contains(c)) {
         return false;
@@ -190,7 +194,7 @@ fn is_number(text: &str) -> bool {
     is_based || (begins && is_decimal && digits.matches('.').count() < 2)
 }
 
-/// `2026-01-02`, with or without a time.
+/// Tells whether a text is a date such as `2026-01-02`, with or without a time.
 fn is_date(text: &str) -> bool {
     let bytes = text.as_bytes();
     bytes.len() >= 8
@@ -328,7 +332,7 @@ mod tests {
             "a[0]",
             "$(X)",
         ] {
-            // Some readers take 0x for a number without digits.
+            // Some readers take 0x for a number without digits, so it is quoted.
             match text {
                 "0x" => check_text(text, "\"0x\""),
                 _ => check_text(text, text),
@@ -366,7 +370,7 @@ mod tests {
         );
     }
 
-    /// A walk over texts of the characters that YAML gives a meaning, all of length 3 and less.
+    /// Tests all texts of up to three parts, made of characters that have a meaning in YAML.
     #[test]
     fn every_short_text_reads_back_as_itself() {
         let parts = [

@@ -1,4 +1,5 @@
-//! The target of a `port-forward`: a pod and a number, from the names of pods, services and ports.
+//! Finds the target of a `port-forward`: a pod and the number of a port, from the names of pods, services and
+//! ports.
 //!
 //! Invariants: pure.
 
@@ -8,7 +9,7 @@ use crate::cli::names::missing;
 use crate::face::views::{PodView, Snapshot};
 use crate::net::services::view::{PortView, ServiceView};
 
-/// The pod or service that has the ports.
+/// The pod or service to forward to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum To {
     Pod(String),
@@ -16,7 +17,7 @@ pub(super) enum To {
 }
 
 impl To {
-    /// `web`, `pod/web`, `svc/web`.
+    /// Parses `web`, `pod/web` or `svc/web`.
     pub(super) fn parse(word: &str) -> Result<Self, String> {
         match word.split_once('/') {
             Some(("service" | "services" | "svc", name)) if !name.is_empty() => {
@@ -27,12 +28,12 @@ impl To {
     }
 }
 
-/// The port of this machine.
+/// A port of this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Local {
-    /// The number that the port of the pod or service has.
+    /// The same number as the port of the pod or service.
     Same,
-    /// 0 is any.
+    /// This number; 0 means any free port.
     Number(u16),
 }
 
@@ -44,7 +45,7 @@ pub(super) enum Port {
 }
 
 impl Port {
-    /// A number from 1 on, or a name of letters, digits and dashes.
+    /// Parses a number of at least 1, or a name of letters, digits and dashes.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
         match text.parse::<u16>() {
@@ -62,7 +63,7 @@ impl Port {
 /// Returns the number of a pod's port.
 ///
 /// # Errors
-/// Returns a sentence if no container has a port of that name.
+/// Returns a sentence if no container has a port with this name.
 pub(super) fn of_pod(port: &Port, pod: &PodView) -> Result<u16, String> {
     let name = match port {
         Port::Number(number) => return Ok(*number),
@@ -78,10 +79,10 @@ pub(super) fn of_pod(port: &Port, pod: &PodView) -> Result<u16, String> {
     found.ok_or_else(|| format!("no container of the pod has a port named {name:?}"))
 }
 
-/// Finds the service of that name.
+/// Finds the service with this name.
 ///
 /// # Errors
-/// Returns a sentence if there is no such service, or if there are several.
+/// Returns a sentence if there is no such service, or if several namespaces have one.
 pub(super) fn service<'a>(
     all: &'a [ServiceView],
     namespace: Option<&str>,
@@ -105,10 +106,10 @@ pub(super) fn service<'a>(
     }
 }
 
-/// Chooses a pod of the service: one that gets traffic, else one that runs, as with kubectl.
+/// Chooses a pod of the service: one that gets traffic, else any running pod, as kubectl does.
 ///
 /// # Errors
-/// Returns a sentence if the service has no such pod.
+/// Returns a sentence if the service has no running pod.
 pub(super) fn pod_of<'s>(
     service: &ServiceView,
     snapshot: &'s Snapshot,
@@ -146,8 +147,8 @@ pub(super) fn pod_of<'s>(
 /// Returns the number of a service's port, and the number of the pod's port behind it.
 ///
 /// # Errors
-/// Returns a sentence if the service has no such port, or if the pod has no port of the name that the service's port
-/// leads to.
+/// Returns a sentence if the service has no such port, if the port is not TCP, or if the pod has no port with
+/// the target's name.
 pub(super) fn of_service(
     port: &Port,
     service: &ServiceView,
@@ -231,7 +232,7 @@ mod tests {
         assert_eq!(of(Port::Number(82)), Err(none.into()));
         let udp = "port 53 of service web is UDP, and port-forward leads TCP connections";
         assert_eq!(of(Port::Number(53)), Err(udp.into()));
-        // To look into one that is not ready is what people want.
+        // Users often want to look into a pod that is not ready.
         let mut unready = web(false);
         unready.pods.truncate(1);
         assert_eq!(pod_of(&unready, &snapshot).unwrap().uid(), "a-edge");

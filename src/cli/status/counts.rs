@@ -1,4 +1,4 @@
-//! The numbers of pods, probes and services on the node, and of those that are well.
+//! Counts the pods, probes and services on the node, and how many of them are fine.
 //!
 //! Invariants: pure.
 
@@ -10,25 +10,25 @@ use crate::cli::probe_names;
 use crate::face::views::findings::{Facts, is_pass, leads_nowhere};
 use crate::face::views::history::ProbeHistory;
 
-/// The numbers of pods, probes and services, for the line that says that all is well.
+/// The numbers of pods, probes and services for the line that says that all is well.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Counts {
-    /// Pods that are to run, without those that have done their work.
+    /// Number of pods that should run, without completed pods.
     pub pods: usize,
-    /// Pods that are ready, among those that are to run.
+    /// Number of pods that should run and are ready.
     pub pods_ready: usize,
-    /// Pods that have done their work.
+    /// Number of completed pods.
     pub pods_completed: usize,
-    /// Probes of the pods that are to run.
+    /// Number of probes of the pods that should run.
     pub probes: usize,
-    /// Probes whose last result is good.
+    /// Number of probes with a good last result.
     pub probes_passing: usize,
-    /// Probes that a person has paused.
+    /// Number of probes that a user has paused.
     pub probes_paused: usize,
-    /// Services.
+    /// Number of services.
     pub services: usize,
-    /// Services whose clients are sent somewhere.
+    /// Number of services that send their clients to an endpoint.
     pub services_served: usize,
 }
 

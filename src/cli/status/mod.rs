@@ -1,4 +1,5 @@
-//! `status`: is all well? One screen: if not, the three things that matter most, why, and the way out.
+//! The verb `status`: tells on one screen whether all is well. If not, it shows the three most important
+//! problems, why they exist, and what to do.
 
 mod counts;
 
@@ -19,12 +20,13 @@ use crate::base::clock::Time;
 use crate::base::paths::Layout;
 use crate::face::views::findings::{Facts, Finding, findings};
 
-/// Most sentences that are shown.
+/// The largest number of problems on the screen.
 const SHOWN: usize = 3;
-/// Least room for the daemon's files, 64 MiB. With less they cannot be written for long.
+/// The least free space for the daemon's files in bytes: 64 MiB. With less, the daemon will soon be unable to
+/// write them.
 const LEAST_ROOM: u64 = 64 << 20;
 
-/// `status`.
+/// The verb `status`.
 pub const VERB: args::Verb = args::Verb {
     name: "status",
     summary: &[("status", "say whether all is well, else what is wrong and why")],
@@ -51,7 +53,7 @@ Exit code: 0 all is well, 1 something is wrong, 2 the daemon cannot be asked.
 pub struct Status {
     /// Root directory of the daemon.
     pub root: PathBuf,
-    /// True prints the state as JSON for a program.
+    /// True if the state is printed as JSON.
     pub json: bool,
 }
 
@@ -71,7 +73,7 @@ fn parse(raw: &Raw) -> Result<Status, String> {
 /// Prints the state of the daemon and the node on `out`.
 ///
 /// # Errors
-/// Returns a `CliError` if the daemon cannot be asked.
+/// Returns a [`CliError`] if the daemon cannot be asked.
 pub fn run(status: &Status, out: &mut dyn Write) -> Result<ExitCode, CliError> {
     let mut client = Client::connect(&status.root)?;
     let snapshot = client.snapshot()?;
@@ -103,9 +105,9 @@ pub fn run(status: &Status, out: &mut dyn Write) -> Result<ExitCode, CliError> {
     Ok(ExitCode::from(u8::from(!wrong.is_empty())))
 }
 
-/// Returns a complaint if the disk of that directory has too little room left. A daemon that a socket leads to has its
-/// disk here too.
-// The numbers have 32 bits on some machines.
+/// Returns a sentence if the disk of this directory has too little free space. The daemon is on this machine,
+/// because it is reached by a unix socket, so the disk is the daemon's.
+// These numbers have 32 bits on some machines.
 #[allow(clippy::useless_conversion)]
 fn full_disk(dir: &Path) -> Option<String> {
     let disk = nix::sys::statvfs::statvfs(dir).ok()?;
@@ -113,7 +115,7 @@ fn full_disk(dir: &Path) -> Option<String> {
     (free < LEAST_ROOM).then(|| format!("{} has {} left", dir.display(), human::size(free)))
 }
 
-/// The screen.
+/// Returns the text of the screen.
 fn text(wrong: &[Finding], counts: &Counts) -> String {
     if wrong.is_empty() {
         return format!("all is well: {}\n", counted(counts));
@@ -138,7 +140,8 @@ fn text(wrong: &[Finding], counts: &Counts) -> String {
     text
 }
 
-/// `3 pods ready, 4 probes pass, 1 service has endpoints`; what is none is left out.
+/// Returns the counts as text, such as `3 pods ready, 4 probes passing, 1 service served`. Parts with a count
+/// of zero are left out, except the pods.
 fn counted(c: &Counts) -> String {
     let of = |some: usize, all: usize| {
         if some == all {
@@ -209,7 +212,7 @@ mod tests {
     #[test]
     fn a_disk_that_nobody_can_ask_is_not_full() {
         assert_eq!(full_disk(Path::new("/nonexistent/x")), None);
-        // Such a file system has no room at all.
+        // The file system of /proc has no space at all.
         let proc = full_disk(Path::new("/proc")).unwrap();
         assert_eq!(proc, "/proc has 0B left");
     }
