@@ -1,20 +1,21 @@
-//! Colours of status words, on a terminal only.
+//! Colours status words, on a terminal only.
 //!
-//! Invariants: the one place where escapes come from. It stands behind [`super::terminal::Printable`] and sees lines that
-//! are laid out already: columns stay aligned, and what a container says brings no escape with it. Only whole cells are
-//! coloured. Where nothing is coloured, the bytes pass unchanged.
+//! Invariants: this is the only place that writes colour escapes. It comes after
+//! [`super::terminal::Printable`], so output of a container cannot bring in escapes. It colours lines that
+//! are already laid out, so columns stay aligned. Only whole cells are coloured. If colours are off, the
+//! bytes pass unchanged.
 
 use std::ffi::OsStr;
 use std::io::{self, IsTerminal, Write};
 
-/// A longer line is passed on without colours.
+/// The length in bytes beyond which a line is passed on without colours.
 const MAX_LINE: usize = 64 << 10;
 
 const GREEN: &str = "32";
 const YELLOW: &str = "33";
 const RED: &str = "31";
 
-/// True if the output to stdout gets colours.
+/// Tells whether output to stdout gets colours.
 pub fn wanted() -> bool {
     let variable = |name| std::env::var_os(name);
     decide(
@@ -24,15 +25,15 @@ pub fn wanted() -> bool {
     )
 }
 
-/// Decides about colours by the terminal and two variables. As no-color.org demands, NO_COLOR counts when it is not
-/// empty.
+/// Decides whether to use colours, from the terminal and two variables. As no-color.org demands, NO_COLOR has
+/// an effect only if it is not empty.
 fn decide(is_terminal: bool, no_color: Option<&OsStr>, term: Option<&OsStr>) -> bool {
     let refuses = no_color.is_some_and(|value| !value.is_empty());
     let can = term.is_some_and(|term| !term.is_empty() && term != "dumb");
     is_terminal && !refuses && can
 }
 
-/// The colour of a cell, if it is the word of a status.
+/// Returns the colour of a cell if it is the word of a status.
 fn colour(cell: &str) -> Option<&'static str> {
     let ends = |ends: &[&str]| ends.iter().any(|end| cell.ends_with(end));
     match cell {
@@ -58,7 +59,7 @@ fn colour(cell: &str) -> Option<&'static str> {
     }
 }
 
-/// Colours the lines that pass.
+/// A writer that colours the lines written to it.
 pub struct Colours<W: Write> {
     inner: W,
     enabled: bool,
@@ -66,7 +67,7 @@ pub struct Colours<W: Write> {
 }
 
 impl<W: Write> Colours<W> {
-    /// A writer before `inner`.
+    /// Makes a writer that passes the lines on to `inner`.
     pub fn new(inner: W, enabled: bool) -> Self {
         Self {
             inner,
@@ -84,7 +85,7 @@ impl<W: Write> Colours<W> {
     }
 }
 
-/// Cells lie between the ends of the line and two or more spaces.
+/// Returns the line with coloured cells. Two or more spaces separate cells.
 fn painted(line: &str) -> String {
     let mut out = String::with_capacity(line.len() + 16);
     let mut rest = line;

@@ -1,8 +1,9 @@
-//! The known word that a person has probably meant, as the end of an error.
+//! Suggests a known word that the user probably meant, as the end of an error text.
 
 use crate::base::spelling::nearest;
 
-/// `, did you mean 'x'?`, or nothing; `prefix` stands before the word, as `--` does before an option's.
+/// Returns `, did you mean 'x'?`, or an empty string if no known word is similar. `prefix` is put before the
+/// word, for example `--` for an option.
 pub fn did_you_mean<'a>(
     word: &str,
     known: impl IntoIterator<Item = &'a str>,

@@ -1,8 +1,9 @@
-//! The tables of kubectl.
+//! Prints tables as kubectl does.
 
 use std::io::{self, Write};
 
-/// kubectl's table: columns at least six wide, three spaces between them, widths never shrink from one call to the next.
+/// Writes rows of a table as kubectl does. Columns are at least six characters wide, with three spaces
+/// between them. `widths` keeps the widths between calls, so that columns never become narrower.
 pub fn write_rows(
     rows: &[Vec<String>],
     widths: &mut Vec<usize>,

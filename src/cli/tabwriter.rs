@@ -1,9 +1,10 @@
-//! Elastic columns, as Go's `text/tabwriter` lays them out: kubectl's tables and `describe` are written through it.
+//! Lays out elastic columns as Go's `text/tabwriter` does. kubectl uses that for its tables and for
+//! `describe`.
 //!
-//! Invariants: pure. A cell ends with a tab; what follows the last tab of a line belongs to no column. A column is a
-//! run of adjacent lines that have a cell at that place, so a line without a tab ends every column.
+//! Invariants: pure. A cell ends with a tab. Text after the last tab of a line belongs to no column. A column
+//! is a run of adjacent lines that have a cell at that place, so a line without a tab ends every column.
 
-/// Lays `text` out: each column is as wide as its widest cell plus `padding`, at least `min_width`.
+/// Lays out `text`. Each column is as wide as its widest cell plus `padding`, and at least `min_width`.
 pub fn align(text: &str, min_width: usize, padding: usize) -> String {
     let lines: Vec<Vec<&str>> = text
         .split('\n')
@@ -15,7 +16,7 @@ pub fn align(text: &str, min_width: usize, padding: usize) -> String {
     out
 }
 
-/// Writes `lines`; `widths` are those of the columns to the left that all of them share.
+/// Writes lines. `widths` has the widths of the columns further left, which all these lines share.
 fn layout(
     lines: &[Vec<&str>],
     min_width: usize,

@@ -1,25 +1,25 @@
-//! Makes untrusted text safe for a terminal or the log: containers, pod files and probed servers
-//! can put characters into events, messages and probe results that a terminal acts on, or that make
-//! a line look like another one.
+//! Makes untrusted text safe for a terminal or the log. Containers, pod files and probed servers can put
+//! characters into events, messages and probe results. A terminal acts on some of these characters, and
+//! others make a line look like another one.
 //!
-//! Invariants: no control character except newline and tab, and no invisible character that changes
-//! the order or the look of a line, passes [`Printable`], through which every verb writes. Only
-//! `logs` does not use it: it prints what the container wrote, as kubectl does.
+//! Invariants: every verb writes through [`Printable`], which escapes all control characters except newline
+//! and tab, and all invisible characters that change the order or the look of a line. Only `logs`, `cp` and
+//! the streams of containers do not use it: they pass on bytes unchanged, as kubectl does.
 
 use std::io::{self, Write};
 
 use crate::base::text::visible::visible;
 pub use crate::base::text::visible::{is_unsafe, one_line, printable};
 
-/// Shows unsafe characters instead of passing them on. Text may come in pieces of any size.
+/// A writer that shows unsafe characters in a safe form. Text may arrive in pieces of any size.
 pub struct Printable<W: Write> {
     inner: W,
-    /// The beginning of a character whose other bytes have not come.
+    /// The first bytes of a character. Its other bytes have not arrived yet.
     begun: Vec<u8>,
 }
 
 impl<W: Write> Printable<W> {
-    /// A writer before `inner`.
+    /// Makes a writer that passes safe text on to `inner`.
     pub fn new(inner: W) -> Self {
         Self {
             inner,
@@ -27,14 +27,15 @@ impl<W: Write> Printable<W> {
         }
     }
 
-    /// Returns the writer behind this one.
+    /// Returns the inner writer.
     #[cfg(test)]
     pub fn into_inner(self) -> W {
         self.inner
     }
 }
 
-/// The length of the character that begins with this byte; None when a character of several bytes does not begin so.
+/// Returns the length in bytes of a character that begins with this byte. Returns None if no character of
+/// several bytes begins with it.
 fn length(lead: u8) -> Option<usize> {
     match lead {
         0xc2..=0xdf => Some(2),
@@ -44,7 +45,7 @@ fn length(lead: u8) -> Option<usize> {
     }
 }
 
-/// Adds `byte` to `out`, or to the character that has begun.
+/// Adds a byte to `out`, or to the unfinished character.
 fn pass(byte: u8, begun: &mut Vec<u8>, out: &mut Vec<u8>) {
     let show = |c: char, out: &mut Vec<u8>| {
         let mut text = String::new();
@@ -64,7 +65,7 @@ fn pass(byte: u8, begun: &mut Vec<u8>, out: &mut Vec<u8>) {
         }
         return;
     }
-    // What had begun is no character.
+    // The unfinished bytes are not a valid character, so they are passed on as they are.
     out.append(begun);
     match byte {
         b'\n' | b'\t' => out.push(byte),
@@ -94,8 +95,7 @@ impl<W: Write> Write for Printable<W> {
     }
 }
 
-/// Prints a line on stderr. An error is ignored, because the terminal may be closed: `eprintln!`
-/// would panic.
+/// Prints a line to stderr, and ignores errors. The terminal may be closed, and then `eprintln!` would panic.
 pub fn say(line: &str) {
     let _ = writeln!(io::stderr(), "{}", printable(line));
 }

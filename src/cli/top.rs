@@ -1,7 +1,9 @@
-//! `top`: pods and their probes on a screen that is drawn again each second, with the latencies of the last runs.
+//! The verb `top`: shows pods and their probes on a screen that is drawn again each second, with the
+//! latencies of the last runs.
 //!
-//! Invariants: [`frame`] and [`sparkline`] are pure. The terminal is as it was however the verb ends: its second screen is
-//! left and its mode is set back, also after TERM, INT and HUP. Elsewhere than on a terminal there is one frame, as text.
+//! Invariants: [`frame`] and [`sparkline`] are pure. However the verb ends, also by TERM, INT or HUP, the
+//! terminal is as it was: its first screen is shown and its mode is restored. If stdout is not a terminal,
+//! one frame is printed as text.
 
 mod usage;
 
@@ -31,16 +33,16 @@ use crate::base::clock::{Time, go_duration};
 use crate::face::views::history::{PodHistory, Run, RunOutcome};
 use crate::face::views::{PodView, Snapshot};
 
-/// Time between two frames.
+/// The time between two frames, in milliseconds.
 const REFRESH: u16 = 1000;
-/// Runs in a sparkline.
+/// The number of runs in a sparkline.
 const RUNS: usize = 20;
-/// The levels of a sparkline, and what stands for a run that is no success.
+/// The levels of a sparkline, and the mark for a run without success.
 const BLOCKS: ([char; 8], char) = (['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'], '×');
-/// The levels of a sparkline, and the mark of a run that is no success, for a terminal without UTF-8.
+/// The levels of a sparkline, and the mark for a run without success, on a terminal without UTF-8.
 const ASCII: ([char; 8], char) = (['.', ':', '-', '=', '+', '*', '%', '@'], 'x');
 
-/// `top`.
+/// The verb `top`.
 pub const VERB: args::Verb = args::Verb {
     name: "top",
     summary: &[
@@ -89,7 +91,7 @@ top pods'. Nobody counts while nobody asks, so that the first answer takes a sec
 pub struct Top {
     /// Root directory of the daemon.
     pub root: PathBuf,
-    /// Namespace of the pods; None means all.
+    /// Namespace of the pods; None means all namespaces.
     pub namespace: Option<String>,
 }
 
@@ -111,10 +113,10 @@ fn parse(raw: &Raw) -> Result<Top, String> {
     })
 }
 
-/// Shows the pods until a key or a signal ends it.
+/// Shows the pods until a key or a signal ends the verb.
 ///
 /// # Errors
-/// Returns a `CliError` if the daemon cannot be asked, or if the terminal cannot be used.
+/// Returns a [`CliError`] if the daemon cannot be asked, or if the terminal cannot be used.
 pub fn run(top: &Top, out: &mut dyn Write) -> Result<(), CliError> {
     let mut client = Client::connect(&top.root)?;
     let is_utf8 = is_utf8(|name| std::env::var(name).ok());
@@ -143,10 +145,10 @@ pub fn run(top: &Top, out: &mut dyn Write) -> Result<(), CliError> {
     }
 }
 
-/// The data that one frame shows.
+/// The data for one frame.
 struct Seen {
     snapshot: Snapshot,
-    /// Histories of the pods by their UID.
+    /// The histories of the pods, by the UID of the pod.
     histories: HashMap<String, PodHistory>,
     namespace: Option<String>,
 }
@@ -168,7 +170,8 @@ impl Seen {
     }
 }
 
-/// The lines: what there is, a row for each pod and each further probe of it, and what is wrong with files.
+/// Returns the lines of a frame: a summary, a row for each pod and for each further probe of a pod, and
+/// problems with files.
 fn frame(seen: &Seen, now: Time, is_utf8: bool) -> Vec<String> {
     let pods: Vec<&PodView> =
         names::in_namespace(&seen.snapshot, seen.namespace.as_deref()).collect();
@@ -195,7 +198,7 @@ fn frame(seen: &Seen, now: Time, is_utf8: bool) -> Vec<String> {
         rows.extend(rows_of(pod, history, now, is_utf8));
     }
     let mut text = Vec::new();
-    // Writing to a vector does not fail.
+    // Writing to a vector cannot fail.
     let _ = write_rows(&rows, &mut Vec::new(), &mut text);
     lines.extend(String::from_utf8_lossy(&text).lines().map(str::to_owned));
     lines.extend(stalled_line(&seen.snapshot));
@@ -231,7 +234,7 @@ fn cells(probe: &NamedProbe, history: &PodHistory, is_utf8: bool) -> [String; 4]
     ]
 }
 
-/// A character a run; the slowest has the highest level, and a run that is no success its mark.
+/// Returns a character for each run. The slowest run has the highest level. A run without success has a mark.
 fn sparkline(runs: &[&Run], is_utf8: bool) -> String {
     let (levels, mark) = if is_utf8 { BLOCKS } else { ASCII };
     let is_good = |r: &Run| matches!(r.outcome, RunOutcome::Success | RunOutcome::Warning);
@@ -247,7 +250,7 @@ fn sparkline(runs: &[&Run], is_utf8: bool) -> String {
     runs.iter().map(of_run).collect()
 }
 
-/// True if the locale is of UTF-8. Of the locale's variables, in their order, the first one that is set counts.
+/// Tells whether the locale uses UTF-8. The first variable of the locale that is set decides.
 fn is_utf8(variable: impl Fn(&str) -> Option<String>) -> bool {
     let mut set = ["LC_ALL", "LC_CTYPE", "LANG"]
         .into_iter()
@@ -259,9 +262,9 @@ fn is_utf8(variable: impl Fn(&str) -> Option<String>) -> bool {
     locale.contains("utf-8") || locale.contains("utf8")
 }
 
-/// The keyboard without echo and line by line no more, and the signals that end the verb.
+/// The keyboard in a mode without echo and without line editing, and the signals that end the verb.
 struct Keys {
-    /// The mode to set back; None where stdin is no terminal.
+    /// The mode to restore; None if stdin is not a terminal.
     before: Option<Termios>,
     signals: SignalFd,
 }
@@ -282,14 +285,15 @@ impl Keys {
         let before = termios::tcgetattr(io::stdin()).ok();
         if let Some(before) = &before {
             let mut mode = before.clone();
-            // Without signals of keys: Ctrl-Z would stop it in the second screen.
+            // Keys do not cause signals. Otherwise Ctrl-Z would stop the verb while the second screen is
+            // shown.
             mode.local_flags -= LocalFlags::ICANON | LocalFlags::ECHO | LocalFlags::ISIG;
             termios::tcsetattr(io::stdin(), SetArg::TCSANOW, &mode)?;
         }
         Ok(Self { before, signals })
     }
 
-    /// Waits for a frame's time; true when a key or a signal ends the verb.
+    /// Waits for the time of one frame. Returns true if a key or a signal ends the verb.
     fn wait_for_the_end(&self) -> bool {
         let stdin = io::stdin();
         let mut fds = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
@@ -306,14 +310,14 @@ impl Keys {
         }
         let mut keys = [0; 64];
         match nix::unistd::read(&stdin, &mut keys) {
-            // The terminal has gone.
+            // The terminal was closed.
             Ok(0) | Err(_) => true,
             Ok(n) => keys[..n].iter().any(ends),
         }
     }
 }
 
-/// q, Ctrl-C and Ctrl-\.
+/// Tells whether a key ends the verb: q, Ctrl-C or Ctrl-\.
 fn ends(key: &u8) -> bool {
     matches!(key, b'q' | b'Q' | 3 | 0x1c)
 }

@@ -1,4 +1,5 @@
-//! `try`: a daemon under a root of its own, shown live; a signal stops and removes everything it started.
+//! The verb `try`: runs a daemon under its own root and shows its pods live. A signal stops and removes
+//! everything that it started.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -22,13 +23,13 @@ use crate::daemon::Daemon;
 use crate::engine::shims::RuntimeChoice;
 use crate::net::network::NetworkChoice;
 
-/// Time for stopping every pod at the end, grace periods included.
+/// The longest time for stopping all pods at the end, including their grace periods.
 const REMOVE: Duration = Duration::from_secs(60);
 
-/// Time for the daemon's threads after that.
+/// The longest time for the daemon's threads to end after the pods.
 const SHUTDOWN: Duration = Duration::from_secs(5);
 
-/// `try`.
+/// The verb `try`.
 pub const VERB: args::Verb = args::Verb {
     name: "try",
     summary: &[
@@ -55,18 +56,18 @@ line for each change. Ctrl-C stops and removes everything, and so does closing t
     run: |raw, _, _| run(&parse(raw).map_err(CliError::Usage)?),
 };
 
-/// `try`.
+/// The arguments of `try`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Try {
-    /// Root directory; None means a fresh directory that is removed at the end.
+    /// Root directory; None means a new directory that is removed at the end.
     pub root: Option<PathBuf>,
-    /// The watched directory.
+    /// The directory of pod files.
     pub pods: PathBuf,
-    /// Images to load first.
+    /// Images that are added before the daemon starts.
     pub images: Vec<ImageSource>,
-    /// Runtime of the containers; None means the default one.
+    /// OCI runtime; None means the default runtime.
     pub runtime: Option<RuntimeChoice>,
-    /// Wins over the configuration.
+    /// Kind of network. Overrides the configuration.
     pub network: Option<NetworkChoice>,
 }
 
@@ -84,7 +85,7 @@ fn parse(raw: &Raw) -> Result<Try, String> {
     })
 }
 
-/// Runs until a signal. Exit code 0 when everything is removed.
+/// Runs until a signal arrives. Returns exit code 0 if everything was removed.
 pub fn run(args: &Try) -> Result<ExitCode, CliError> {
     run::need_root("try")?;
     need_pods(&args.pods)?;
@@ -99,13 +100,13 @@ pub fn run(args: &Try) -> Result<ExitCode, CliError> {
     run::warn_unsealed(sealed);
     let mut settings =
         run::settings(&as_run(args, &root.path), &layout).map_err(CliError::Failed)?;
-    // The port is the node's daemon's.
+    // The node's own daemon may use this port.
     settings.healthz_bind_address = None;
     settings.healthz_port = None;
     let title = title(&settings.static_pod_path, &root.path);
     let daemon = run::start_daemon(settings, layout)?;
-    // Containers use the root from here on, so it must stay until they are gone, whatever fails
-    // meanwhile.
+    // From here on containers use the root. It must stay until they are gone, even if something fails in
+    // between.
     root.keep();
     let shown = show_until_signal(&daemon, &title);
     say("podprobe: stopping and removing every pod");
@@ -119,7 +120,7 @@ pub fn run(args: &Try) -> Result<ExitCode, CliError> {
     shown.map(|()| ExitCode::SUCCESS)
 }
 
-/// Fails when there is nothing at `pods`: unlike `run`, nobody makes a directory for a `try` later.
+/// Returns an error if `pods` does not exist. With `run` the directory may be made later, but not with `try`.
 fn need_pods(pods: &Path) -> Result<(), CliError> {
     let shown = pods.display();
     pods.metadata().map(drop).map_err(|e| {
@@ -132,7 +133,7 @@ fn need_pods(pods: &Path) -> Result<(), CliError> {
     })
 }
 
-/// The instruction comes first, because a narrow terminal cuts the paths.
+/// Returns the title of the display. The instruction comes first, because a narrow terminal cuts the paths.
 fn title(pods: &Path, root: &Path) -> String {
     format!(
         "Ctrl-C stops and removes everything\npods in {}, log and files in {}",
@@ -152,8 +153,8 @@ fn as_run(args: &Try, root: &Path) -> Run {
     }
 }
 
-/// Shows the pods on a thread of its own and waits for the signal. When the display ends early
-/// because its reader is gone, the daemon continues.
+/// Shows the pods on another thread and waits for the signal. If the display ends early, because its reader
+/// is gone, the daemon continues.
 fn show_until_signal(daemon: &Daemon, title: &str) -> Result<(), CliError> {
     let stop = Arc::new(AtomicBool::new(false));
     let (backend, title, stopped) = (daemon.backend(), title.to_owned(), Arc::clone(&stop));
@@ -163,7 +164,7 @@ fn show_until_signal(daemon: &Daemon, title: &str) -> Result<(), CliError> {
         .map_err(|e| CliError::Failed(format!("cannot start the display: {e}")))?;
     daemon.wait_for_signal();
     stop.store(true, Ordering::SeqCst);
-    // It can only fail to write to its terminal, and this error cannot be shown anywhere.
+    // The display can fail only if it cannot write to its terminal. Then this error cannot be shown either.
     let _ = display.join();
     Ok(())
 }
@@ -176,11 +177,11 @@ fn log_to_file(root: &Path) -> Result<(), CliError> {
     Ok(())
 }
 
-/// The root: the one given, which stays, or a fresh directory that is removed with this value.
+/// The root directory. A given directory stays. A new directory is removed when the value is dropped.
 struct Root {
     path: PathBuf,
     fresh: bool,
-    /// True while containers use the directory, so that it has to stay.
+    /// True while containers use the directory. Then it is not removed.
     kept: Cell<bool>,
 }
 
@@ -199,12 +200,12 @@ impl Root {
         })
     }
 
-    /// Keeps the directory: from now on it outlives this value.
+    /// Keeps the directory: it is not removed when the value is dropped.
     fn keep(&self) {
         self.kept.set(true);
     }
 
-    /// Undoes `keep`: from now on a fresh directory is removed with this value again.
+    /// Undoes `keep`: a new directory is removed again when the value is dropped.
     fn release(&self) {
         self.kept.set(false);
     }
@@ -224,7 +225,8 @@ impl Drop for Root {
     }
 }
 
-/// A new directory with an unpredictable name that only its owner can read, made by mkdtemp.
+/// Makes a new directory in the temporary directory, with mkdtemp. Its name is unpredictable, and only its
+/// owner can read it.
 fn fresh_dir() -> Result<PathBuf, CliError> {
     let template = std::env::temp_dir().join("podprobe-try-XXXXXX");
     nix::unistd::mkdtemp(&template).map_err(|e| {

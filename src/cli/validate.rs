@@ -1,4 +1,4 @@
-//! `validate`: checks pod files as the daemon would, without a daemon.
+//! The verb `validate`: checks pod files as the daemon does, without a daemon.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
@@ -18,13 +18,13 @@ use crate::net::network::NetworkChoice;
 use crate::pods::prober::target::is_node_address;
 use crate::pods::sources::files::is_pod_file;
 
-/// Largest pod file in bytes (kubelet-probes 6.1).
+/// The greatest size of a pod file, in bytes (kubelet-probes 6.1).
 pub(super) const MAX_FILE: u64 = 10 << 20;
 
-/// The word that stands for stdin on the command line.
+/// The argument that stands for stdin.
 const STDIN: &str = "-";
 
-/// `validate`.
+/// The verb `validate`.
 pub const VERB: args::Verb = args::Verb {
     name: "validate",
     summary: &[
@@ -49,11 +49,11 @@ code 1 when any file is refused.
 /// The arguments of `validate`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Validate {
-    /// Files and directories.
+    /// Files and directories to check.
     pub paths: Vec<PathBuf>,
-    /// Suffix of the pods' names; None means that of the configuration.
+    /// Suffix of the pods' names; None means the node name of the configuration.
     pub node_name: Option<String>,
-    /// Root directory, below which the configuration is.
+    /// Root directory, which contains the configuration.
     pub root: PathBuf,
 }
 
@@ -68,7 +68,8 @@ fn parse(raw: &Raw) -> Result<Validate, String> {
     })
 }
 
-/// Checks the files by the configuration, and without it when it cannot be used, which is an error too.
+/// Checks the files with the configuration. An unusable configuration is an error, but the files are checked
+/// without it.
 fn validate(args: &Validate, out: &mut dyn Write) -> Result<(), CliError> {
     let (node, unusable) = Node::of(args);
     if let Some(e) = &unusable {
@@ -78,7 +79,7 @@ fn validate(args: &Validate, out: &mut dyn Write) -> Result<(), CliError> {
     unusable.map_or(Ok(()), |_| Err(CliError::Reported))
 }
 
-/// Facts about the node that pod files are checked against.
+/// The facts about the node that pod files are checked against.
 pub(super) struct Node {
     name: String,
     allow_probe_hosts: Vec<String>,
@@ -86,8 +87,8 @@ pub(super) struct Node {
 }
 
 impl Node {
-    /// Returns the facts as the daemon of that root has them. An unusable configuration is an error, but the files are
-    /// checked nevertheless.
+    /// Returns the facts that a daemon with this root would use. If the configuration is unusable, also
+    /// returns its error, with default facts.
     pub(super) fn of(args: &Validate) -> (Self, Option<SettingsError>) {
         let given = Overrides {
             node_name: args.node_name.clone(),
@@ -115,10 +116,10 @@ impl Node {
     }
 }
 
-/// Decodes a file's content, its pods named with the node's name.
+/// A function that decodes a file's content. The names of its pods end with the node's name.
 pub type Decoder<'a> = &'a dyn Fn(&[u8], &Path) -> Decoded;
 
-/// Prints one verdict per file on `out`; fails when any file is bad.
+/// Prints a verdict for each file on `out`. Returns an error if any file is bad.
 pub fn run(paths: &[PathBuf], decoder: Decoder<'_>, out: &mut dyn Write) -> Result<(), CliError> {
     let of = |path: &PathBuf| match path == Path::new(STDIN) {
         true => Ok(vec![path.clone()]),
@@ -165,29 +166,30 @@ pub fn run(paths: &[PathBuf], decoder: Decoder<'_>, out: &mut dyn Write) -> Resu
     }
 }
 
-/// The content of a pod file.
+/// The decoded content of a pod file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decoded {
-    /// Name and warnings of each pod.
+    /// The name and the warnings of each pod.
     pub pods: Vec<(String, Vec<String>)>,
-    /// Each object beside pods, by kind and name.
+    /// The kind and name of each other object.
     pub objects: Vec<String>,
-    /// Sentences about parts of the file that are not acted on, besides the warnings of its pods.
+    /// Sentences about parts of the file that have no effect, besides the warnings of its pods.
     pub notes: Vec<String>,
-    /// Sentences that say why the file is refused; empty when the file is good.
+    /// Sentences that say why the file is refused. Empty if the file is good.
     pub errors: Vec<String>,
 }
 
 impl Decoded {
-    /// True if there are notes about the file or warnings about its pods.
+    /// Tells whether there are notes about the file or warnings about its pods.
     pub fn has_advice(&self) -> bool {
         !self.notes.is_empty() || self.pods.iter().any(|(_, warnings)| !warnings.is_empty())
     }
 }
 
-/// Decodes and validates a pod file as the file source does. A probe to a host that is not allowed is an error here: the
-/// daemon runs such a pod, and each run of that probe is an error. So is an image whose name no registry can have: the
-/// daemon takes the pod as a kubelet does, and its container waits with InvalidImageName.
+/// Decodes and validates a pod file as the daemon's file source does, with two additional errors. One is a
+/// probe to a host that is not allowed: the daemon would run the pod, but each run of the probe would be an
+/// error. The other is an image name that is not valid: the daemon would accept the pod, as a kubelet does,
+/// but its container would wait with InvalidImageName.
 pub(super) fn decode(bytes: &[u8], node: &Node, path: &Path) -> Decoded {
     let hosts = ProbeHosts {
         allowed: &node.allow_probe_hosts,
@@ -224,7 +226,8 @@ pub(super) fn decode(bytes: &[u8], node: &Node, path: &Path) -> Decoded {
     }
 }
 
-/// `spec.containers[0].image: Invalid value: …` for each name that is no reference.
+/// Returns an error such as `spec.containers[0].image: Invalid value: …` for each image name that is not
+/// valid.
 fn bad_images(pod: &Pod) -> Vec<String> {
     let bad = |listed: Listed<'_>| {
         let path = format!("{}.image", listed.path());
@@ -252,7 +255,7 @@ fn bad_image(path: &str, name: &str) -> Option<String> {
     Some(format!("{path}: Invalid value: {name:?}: {why}{hint}"))
 }
 
-/// Warns of a pod that declares ports that nothing outside of it can reach.
+/// Returns a warning if a pod declares ports that nothing outside of the pod can reach.
 fn unreachable_ports(pod: &Pod, network: NetworkChoice) -> Option<String> {
     let serves = pod.spec.all_containers().any(|c| !c.ports.is_empty());
     let is_alone = network == NetworkChoice::None && !pod.spec.host_network;
@@ -262,7 +265,7 @@ fn unreachable_ports(pod: &Pod, network: NetworkChoice) -> Option<String> {
     })
 }
 
-/// `line 3, column 5: spec.x: …`; the caller names the file.
+/// Returns a text such as `line 3, column 5: spec.x: …`. The caller adds the name of the file.
 fn problem(p: &Problem) -> String {
     match p.position {
         Some(at) => format!("line {}, column {}: {}", at.line, at.column, p.text),
@@ -296,7 +299,7 @@ pub(super) fn verdict(file: &Path, decoded: &Decoded, out: &mut dyn Write) -> io
         writeln!(out, "{file}: warning: {note}")?;
     }
     for (name, warnings) in &decoded.pods {
-        // Of one pod it is plain which is meant.
+        // With a single pod, it is clear which pod a warning is about.
         let pod = match decoded.pods.len() {
             1 => String::new(),
             _ => format!("pod {name}: "),
@@ -333,7 +336,7 @@ fn read(file: &Path) -> io::Result<Vec<u8>> {
     read_all(std::fs::File::open(file)?)
 }
 
-/// Reads the whole input, unless it is larger than a pod file may be.
+/// Reads the whole input. Returns an error if it is larger than a pod file may be.
 pub(super) fn read_all(input: impl Read) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     input.take(MAX_FILE + 1).read_to_end(&mut bytes)?;
@@ -343,8 +346,8 @@ pub(super) fn read_all(input: impl Read) -> io::Result<Vec<u8>> {
     }
 }
 
-/// A file as named, or the regular files (through links) of a directory that the daemon reads,
-/// sorted.
+/// Returns the path itself if it is a file. For a directory, returns the files in it that the daemon would
+/// read, sorted. A link to a regular file counts as a file.
 pub(super) fn files(path: &Path) -> Result<Vec<PathBuf>, CliError> {
     let cannot = |e: io::Error| CliError::Failed(format!("cannot read {}: {e}", path.display()));
     if !std::fs::metadata(path).map_err(cannot)?.is_dir() {
@@ -365,7 +368,8 @@ pub(super) fn files(path: &Path) -> Result<Vec<PathBuf>, CliError> {
 mod tests {
     use super::*;
 
-    /// `bad` is an error, `none` is an empty list, anything else is a pod of that name; each `!` in it is a warning.
+    /// Decodes a text for tests: `bad` has errors, and `none` is an empty list. Other text is a pod with this
+    /// name, and each `!` in it is a warning.
     fn decoder(bytes: &[u8], _: &Path) -> Decoded {
         let text = String::from_utf8_lossy(bytes).trim().to_owned();
         match text.as_str() {
@@ -386,7 +390,8 @@ mod tests {
         }
     }
 
-    /// Returns what `validate` prints for a pod that probes 192.0.2.7, with this configuration below the root.
+    /// Returns the output of `validate` for a pod that probes 192.0.2.7, with this configuration below the
+    /// root. The flag tells whether the verb succeeded.
     fn with_configuration(config: &str) -> (String, bool) {
         let root = tempfile::tempdir().unwrap();
         let file = Layout::new(root.path()).config_file();
@@ -511,7 +516,7 @@ mod tests {
         check_files(&[], "", false);
     }
 
-    /// A directory's files are all read, whatever their names end with, as the daemon does.
+    /// All files of a directory are read, whatever their endings are, as the daemon does.
     #[test]
     fn every_file_of_a_directory_is_read() {
         check_files(

@@ -1,4 +1,4 @@
-//! The table of the verbs. A new verb is a file of its own with a [`Verb`] in it, and a row here.
+//! The table of the verbs. A new verb is a file of its own with a [`Verb`], and a row in this table.
 
 use super::args::Verb;
 use super::{
@@ -7,7 +7,7 @@ use super::{
     version, wait,
 };
 
-/// Every verb but `help`, in the order of `help`.
+/// Every verb except `help`, in the order of the help text.
 pub static VERBS: [&Verb; 27] = [
     &run::VERB,
     &try_out::VERB,

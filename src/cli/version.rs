@@ -1,4 +1,4 @@
-//! `version`: this program's version and the daemon's.
+//! The verb `version`: prints the version of this program and of the daemon.
 
 use std::io::Write;
 use std::path::Path;
@@ -10,7 +10,7 @@ use super::args::{self, Opt, ROOT, Raw};
 use super::client::{Client, ClientError};
 use super::error::CliError;
 
-/// `version`.
+/// The verb `version`.
 pub const VERB: args::Verb = args::Verb {
     name: "version",
     summary: &[("version", "print the versions of client and daemon")],
@@ -40,7 +40,7 @@ fn is_json(raw: &Raw) -> Result<bool, String> {
     }
 }
 
-/// Without a daemon only the client's version is printed; this is not an error.
+/// Prints the versions. Without a daemon only the client's version is printed, which is not an error.
 fn run(root: &Path, json: bool, out: &mut dyn Write) -> Result<(), CliError> {
     let daemon = Client::connect(root).and_then(|mut c| c.version());
     let client = env!("CARGO_PKG_VERSION");

@@ -1,6 +1,6 @@
-//! `wait`: until pods are as a script needs them, in kubectl's words.
+//! The verb `wait`: waits until pods have reached a state, in kubectl's words.
 //!
-//! Invariants: [`Waiting`] decides and is pure; [`run`] asks the daemon and prints.
+//! Invariants: [`Waiting`] decides and is pure. [`run`] asks the daemon and prints.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -20,12 +20,12 @@ use crate::face::views::{PodView, Snapshot};
 use crate::pods::admission::Rejection;
 use crate::pods::status::DELETED;
 
-/// Without `--timeout`.
+/// The time limit without `--timeout`.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// A week, as with kubectl for a negative time.
+/// The longest time limit, a week. As with kubectl, a negative time means this limit.
 const MAX_TIMEOUT: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// `wait`.
+/// The verb `wait`.
 pub const VERB: args::Verb = args::Verb {
     name: "wait",
     summary: &[("wait POD --for=condition=Ready", "wait until a pod is ready, gone, …")],
@@ -55,24 +55,24 @@ is over.
 pub struct Wait {
     /// Root directory of the daemon.
     pub root: PathBuf,
-    /// Names of the pods to wait for; at least one.
+    /// Names of the pods to wait for. There is at least one.
     pub pods: Vec<String>,
-    /// Namespace of the pods; None means all.
+    /// Namespace of the pods; None means all namespaces.
     pub namespace: Option<String>,
-    /// State to wait for.
+    /// The state to wait for.
     pub goal: Goal,
-    /// Longest time to wait.
+    /// The longest time to wait.
     pub timeout: Duration,
 }
 
-/// The state that a pod is to reach.
+/// The state that a pod must reach.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Goal {
-    /// The pod has the condition of this type with this status; letters of either case.
+    /// The pod has a condition of this type with this status. Upper and lower case are equal.
     Condition(String, String),
     /// The pod is gone.
     Delete,
-    /// The path finds this value, or anything.
+    /// The path finds this value, or any value if it is None.
     JsonPath(Path, Option<String>),
 }
 
@@ -117,7 +117,8 @@ fn goal(text: &str) -> Result<Goal, String> {
     }
 }
 
-/// The value follows the closing brace, or the first `=` of a path without braces; one with them may hold `=` itself.
+/// Parses the path and the optional value of a goal. The value follows the closing brace. Without braces, the
+/// value follows the first `=`. A path in braces may contain `=`.
 fn json_path(text: &str) -> Result<Goal, JsonPathError> {
     let (path, value) = match text.rfind("}=") {
         Some(at) => (&text[..=at], Some(text[at + 2..].to_owned())),
@@ -130,7 +131,7 @@ fn json_path(text: &str) -> Result<Goal, JsonPathError> {
     Path::parse(path).map(|path| Goal::JsonPath(path, value))
 }
 
-/// Converts the value of `--timeout`.
+/// Parses the value of `--timeout`.
 pub(super) fn timeout(text: &str) -> Result<Duration, String> {
     if text.starts_with('-') {
         return Ok(MAX_TIMEOUT);
@@ -165,22 +166,23 @@ impl Goal {
     }
 }
 
-/// Ended by `delete`, which leaves it in the list until its file changes.
+/// Tells whether the pod was ended by `delete`. Such a pod stays in the list until its file changes.
 fn was_deleted(pod: &PodView) -> bool {
     let mut containers = pod.status.container_statuses.iter();
     pod.status.reason == DELETED && containers.all(|c| c.state.running.is_none())
 }
 
-/// A pod that is waited for.
+/// A pod to wait for.
 #[derive(Clone, Debug, PartialEq)]
 struct Target {
-    /// Name of the pod: as typed, until the pod has been seen.
+    /// Name of the pod. Until the pod has been seen, this is the name as the user typed it.
     name: String,
-    /// UID of the pod that is to be gone: a pod of the same name with another UID means that this one is gone.
+    /// UID of the pod for the goal `delete`. A pod with the same name but another UID means that the pod is
+    /// gone.
     uid: Option<String>,
 }
 
-/// The pods that are not as asked yet.
+/// The pods that have not reached the state yet.
 struct Waiting<'a> {
     wait: &'a Wait,
     left: Vec<Target>,
@@ -198,11 +200,11 @@ impl<'a> Waiting<'a> {
         }
     }
 
-    /// Looks at the pods, and returns the names of those that are as asked now.
+    /// Checks the pods, and returns the names of those that have now reached the state.
     ///
     /// # Errors
-    /// Returns a `CliError` if a name means several pods, if the file of a pod is refused, if a pod is rejected for
-    /// good, or if the path does not fit a pod.
+    /// Returns a [`CliError`] if a name stands for several pods, if the file of a pod is refused, if a pod is
+    /// rejected for good, or if the path does not fit a pod.
     fn step(&mut self, snapshot: &Snapshot) -> Result<Vec<String>, CliError> {
         let mut met = Vec::new();
         let mut left = Vec::new();
@@ -249,7 +251,8 @@ impl<'a> Waiting<'a> {
         }
     }
 
-    /// Returns what to print when the time is over: kubectl's line for each pod, and why.
+    /// Returns the lines to print when the time is over: kubectl's line for each pod, and why the pod has not
+    /// reached the state.
     fn gave_up(&self, snapshot: &Snapshot) -> Vec<String> {
         let of_one = |target: &Target| {
             let namespace = self.wait.namespace.as_deref();
@@ -289,7 +292,7 @@ impl<'a> Waiting<'a> {
     }
 }
 
-/// Returns why the pod does not start, if no room that becomes free would mend it.
+/// Returns why the pod was rejected, if it would not start even when room becomes free.
 fn for_good(pod: &PodView) -> Option<String> {
     let why = Rejection::of(&pod.status)?;
     (!why.is_for_room()).then(|| rejected(pod, &why))
@@ -304,7 +307,8 @@ fn rejected(pod: &PodView, why: &Rejection) -> String {
     format!("{} {what}: {reason}: {message}", columns::name(pod))
 }
 
-/// The pod that is to be gone: the one that was seen first, of two the one on its way out.
+/// Returns the pod to wait for with the goal `delete`: the pod that was seen first. If there are two at
+/// first, that is the older one.
 fn going<'s>(target: &mut Target, pods: &[&'s PodView]) -> Option<&'s PodView> {
     let uid = target.uid.get_or_insert_with(|| {
         let oldest = pods.last().map(|pod| pod.uid());
@@ -313,7 +317,7 @@ fn going<'s>(target: &mut Target, pods: &[&'s PodView]) -> Option<&'s PodView> {
     pods.iter().copied().find(|pod| pod.uid() == uid)
 }
 
-/// The problem of the file that is named like the pod.
+/// Returns the problem of the file that has the pod's name.
 fn refused(snapshot: &Snapshot, name: &str) -> Option<String> {
     let is_named = |file: &str| {
         std::path::Path::new(file)
@@ -324,10 +328,10 @@ fn refused(snapshot: &Snapshot, name: &str) -> Option<String> {
     (!lines.is_empty()).then(|| lines.join("\n"))
 }
 
-/// Waits, and names each pod when it is as asked.
+/// Waits for the pods, and prints the name of each when it has reached the state.
 ///
 /// # Errors
-/// Returns a `CliError` if the time is over, if a pod cannot be waited for, or if the daemon has gone.
+/// Returns a [`CliError`] if the time is over, if a pod cannot reach the state, or if the daemon has ended.
 pub fn run(wait: &Wait, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), CliError> {
     let end = Moment::now() + wait.timeout;
     let mut client = Client::connect(&wait.root)?;
@@ -459,8 +463,8 @@ mod tests {
         .unwrap()
     }
 
-    /// Checks what a command line prints after each snapshot in turn, and then what it prints if the time is over after
-    /// the last one.
+    /// Checks the output of a command line after each snapshot in turn, and then its output if the time is
+    /// over after the last snapshot.
     #[track_caller]
     fn check(line: &str, snapshots: &[Snapshot], expected: &[&str]) {
         let wait = wait(line);
@@ -559,7 +563,8 @@ mod tests {
         );
     }
 
-    /// An edit of a pod's file replaces the pod: the old and the new one share the name until the old one has ended.
+    /// A change of a pod's file replaces the pod. The old and the new pod share the name until the old pod
+    /// has ended.
     #[test]
     fn while_a_pod_is_replaced_the_new_one_is_waited_for() {
         let mut old = pod("a", "1", "True");

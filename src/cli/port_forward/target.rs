@@ -31,7 +31,7 @@ impl To {
 /// A port of this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Local {
-    /// The same number as the port of the pod or service.
+    /// A port with the number that the port of the pod or service has.
     Same,
     /// This number; 0 means any free port.
     Number(u16),

@@ -1,6 +1,7 @@
-//! `top pods`: how much processor time and memory pods use, in the columns of `kubectl top pods`.
+//! The form `top pods`: shows the processor time and memory that pods use, in the columns of `kubectl top
+//! pods`.
 //!
-//! Invariants: [`rows`] is pure. A rate needs two looks, at least a second apart.
+//! Invariants: [`rows`] is pure. A rate needs two measurements, at least a second apart.
 
 use std::cmp::Reverse;
 use std::io::Write;
@@ -21,7 +22,7 @@ use crate::cli::suggest::did_you_mean;
 use crate::cli::table::write_rows;
 use crate::face::views::Snapshot;
 
-/// Time between two looks; the daemon makes no rate of less than a second.
+/// The time between two measurements. The daemon computes no rate over less than a second.
 const APART: Duration = Duration::from_millis(1050);
 
 /// The arguments of `top pods`.
@@ -30,10 +31,10 @@ pub(super) struct Usage {
     root: PathBuf,
     /// Names of the pods; empty means all.
     names: Vec<String>,
-    /// Namespace of the pods; None means all.
+    /// Namespace of the pods; None means all namespaces.
     namespace: Option<String>,
     all_namespaces: bool,
-    /// A row for each container.
+    /// True if each container has its own row.
     containers: bool,
     selector: Option<Selector>,
     sort_by: Option<SortBy>,
@@ -46,7 +47,7 @@ enum SortBy {
     Memory,
 }
 
-/// True if the command line asks for the usage of pods.
+/// Tells whether the command line asks for the usage of pods.
 pub(super) fn is_asked_for(raw: &Raw) -> bool {
     !raw.words.is_empty()
 }
@@ -88,7 +89,7 @@ pub(super) fn parse(raw: &Raw) -> Result<Usage, String> {
 /// Shows the usage of the pods on `out`.
 ///
 /// # Errors
-/// Returns a `CliError` if there is no such pod, or if the daemon cannot be asked.
+/// Returns a [`CliError`] if there is no such pod, or if the daemon cannot be asked.
 pub(super) fn run(usage: &Usage, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), CliError> {
     let mut client = Client::connect(&usage.root)?;
     let snapshot = client.snapshot()?;
@@ -110,7 +111,7 @@ pub(super) fn run(usage: &Usage, out: &mut dyn Write, err: &mut dyn Write) -> Re
     Ok(())
 }
 
-/// UID, namespace and name.
+/// The UID, the namespace and the name of a requested pod.
 type Wanted = (String, String, String);
 
 fn wanted(usage: &Usage, snapshot: &Snapshot) -> Result<Vec<Wanted>, CliError> {
@@ -133,7 +134,7 @@ fn wanted(usage: &Usage, snapshot: &Snapshot) -> Result<Vec<Wanted>, CliError> {
     pods.collect()
 }
 
-/// True if a running pod or container has no known rate yet.
+/// Tells whether a running pod or container has no known rate yet.
 fn has_no_rate(figures: &Value) -> bool {
     let pods = figures["pods"].as_array().into_iter().flatten();
     pods.flat_map(|pod| {
@@ -146,7 +147,7 @@ fn has_no_rate(figures: &Value) -> bool {
     .any(|of| of["cpu"].is_object() && of["cpu"]["usageNanoCores"].is_null())
 }
 
-/// The table, and the names of those that were asked for and do not run.
+/// Returns the rows of the table, and the requested names of pods that are not running.
 fn rows(usage: &Usage, wanted: &[Wanted], figures: &Value) -> (Vec<Vec<String>>, Vec<String>) {
     let pods: Vec<&Value> = figures["pods"].as_array().into_iter().flatten().collect();
     let is_elsewhere = |(_, namespace, _): &Wanted| namespace != "default";
@@ -199,7 +200,7 @@ fn rows(usage: &Usage, wanted: &[Wanted], figures: &Value) -> (Vec<Vec<String>>,
     (header.into_iter().chain(rows).collect(), without)
 }
 
-/// Nanoseconds of processor time a second, and bytes.
+/// Returns the used processor time in nanoseconds per second, and the used memory in bytes.
 fn figures_of(of: &Value) -> (u64, u64) {
     let number = |value: &Value| value.as_u64().unwrap_or(0);
     (
