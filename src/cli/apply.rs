@@ -69,7 +69,7 @@ it would replace has objects that it has not. Exit code 1 then.
 pub struct Apply {
     /// Root directory of the daemon.
     pub root: PathBuf,
-    /// Sources of the objects; at least one.
+    /// Sources of the objects. There is at least one.
     files: Vec<Source>,
     /// Longest time to wait for the pods; None means that the verb does not wait.
     pub wait: Option<Duration>,

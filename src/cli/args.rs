@@ -21,7 +21,7 @@ pub struct Verb {
     pub name: &'static str,
     /// The verb's lines in `help`: what to type, and what it does.
     pub summary: &'static [(&'static str, &'static str)],
-    /// The text of `help VERB`.
+    /// The text that `help VERB` prints.
     pub help: &'static str,
     /// Options of the verb. Every verb also has `--help`.
     pub options: &'static [Opt],
@@ -89,7 +89,7 @@ pub struct Raw {
     /// The words that are not options, in their order.
     pub words: Vec<OsString>,
     options: Vec<Given>,
-    /// The value of [`ROOT_VARIABLE`].
+    /// The value of the environment variable [`ROOT_VARIABLE`].
     root_variable: Option<OsString>,
     verbs: &'static [&'static Verb],
 }

@@ -57,7 +57,7 @@ pub enum ClientError {
     },
     /// The daemon has closed the connection, or has ended.
     Gone,
-    /// The daemon has not answered within this time.
+    /// The daemon has not answered within this time limit.
     Silent(Duration),
     /// The daemon refused the request, or this client does not understand the answer.
     Refused(String),

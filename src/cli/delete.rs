@@ -65,7 +65,7 @@ pub struct Delete {
     pub pods: Vec<String>,
     /// The texts given with `-f`. Their objects are to be removed.
     files: Vec<Source>,
-    /// Namespace of the pods; None means every namespace.
+    /// Namespace of the pods; None means all namespaces.
     pub namespace: Option<String>,
     /// Grace period in seconds; None means the pod's own grace period.
     pub grace: Option<i64>,

@@ -62,7 +62,7 @@ pub struct Image {
     pub root: PathBuf,
     /// Path of the configuration; None means the file below the root.
     pub config: Option<PathBuf>,
-    /// The action on the images.
+    /// The action to perform.
     pub action: Action,
 }
 

@@ -78,9 +78,9 @@ terminal. Without a daemon the log files are read all the same.
 /// The arguments of `logs`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Logs {
-    /// The pods to show logs of.
+    /// Root directory of the daemon.
     pub root: PathBuf,
-    /// Pods whose logs are wanted.
+    /// The pods to show logs of.
     pub pods: Pods,
     /// Namespace of the pods; None means all namespaces.
     pub namespace: Option<String>,
@@ -108,11 +108,11 @@ pub enum Pods {
 /// The containers to show logs of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// kubectl's default container.
+    /// The default container, chosen as kubectl does.
     Default,
     /// The container of this name.
     Named(String),
-    /// Every container.
+    /// All containers, including init containers.
     All,
 }
 

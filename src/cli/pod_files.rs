@@ -40,7 +40,7 @@ pub(super) enum Content {
     LastGood,
 }
 
-/// The source of a text of objects.
+/// A source of objects: standard input or a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Source {
     Stdin,

@@ -162,7 +162,7 @@ enum State {
     NotYet,
     /// The pod has reached its goal. The text is `is ready` or `has completed`.
     Done(&'static str),
-    /// The pod will not become ready, for this reason.
+    /// The pod will never become ready. The text says why.
     Never(String),
 }
 

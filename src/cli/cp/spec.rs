@@ -21,7 +21,7 @@ pub enum Side {
 /// A path in a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Namespace of the pod, if the word names it.
+    /// Namespace of the pod, if the argument names it.
     pub namespace: Option<String>,
     /// Name of the pod.
     pub pod: String,

@@ -30,7 +30,7 @@ const STEP: Duration = Duration::from_millis(20);
 /// The plan for the files in the daemon's directory.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Plan {
-    /// Files to remove.
+    /// Files that are to be removed.
     removed: BTreeSet<PathBuf>,
     /// Files that the user gave with `-f`. They stay, but their pods are ended.
     kept: BTreeSet<PathBuf>,

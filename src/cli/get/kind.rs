@@ -13,11 +13,11 @@ pub enum Kind {
     Events,
     /// Images on the node.
     Images,
-    /// Services.
+    /// Services in the daemon's files.
     Services,
     /// Endpoints: the addresses that connections to a service go to.
     Endpoints,
-    /// EndpointSlices, the newer form of Endpoints.
+    /// EndpointSlices, the newer form of Endpoints in Kubernetes.
     EndpointSlices,
     /// ConfigMaps in the daemon's files.
     ConfigMaps,

@@ -109,7 +109,7 @@ pub struct Get {
     pub all_namespaces: bool,
     /// Labels that the objects must have; None means any labels.
     pub selector: Option<Selector>,
-    /// Form of the output.
+    /// Output format.
     pub output: Output,
     /// The path to sort by; None means the daemon's order.
     pub sort_by: Option<Path>,

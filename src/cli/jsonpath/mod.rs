@@ -49,7 +49,7 @@ pub struct Path(Vec<Step>);
 enum Node {
     Text(String),
     Path(Path),
-    /// Nodes that are repeated for each value that the path finds.
+    /// The body of a `{range}`, which is rendered for each value that the path finds.
     Range(Path, Vec<Node>),
 }
 
@@ -74,7 +74,7 @@ enum StepKind {
         step: usize,
     },
     Union(Vec<Path>),
-    /// The elements of a list for which the filter holds.
+    /// The elements of a list that match the filter.
     Filter(Box<Filter>),
 }
 

@@ -53,7 +53,7 @@ fn runs(snapshot: &Snapshot, target: &Target) -> bool {
     status.is_some_and(|s| s.state.running.is_some() && s.restart_count == target.attempt)
 }
 
-/// The form in which logs are written.
+/// The options for printing logs.
 pub struct Form<'a> {
     /// The part of each log to show.
     pub options: &'a LogOptions,

@@ -38,7 +38,7 @@ impl CustomColumns {
     /// Returns the row of an object.
     ///
     /// # Errors
-    /// Returns the [`JsonPathError`] of a path that does not fit the object.
+    /// Returns a [`JsonPathError`] if a path does not fit the object, as [`Path::find`] does.
     pub fn row(&self, object: &Value) -> Result<Vec<String>, JsonPathError> {
         self.0.iter().map(|(_, path)| cell(path, object)).collect()
     }

@@ -38,7 +38,7 @@ pub struct Hosts<'a> {
     pub addresses: Vec<IpAddr>,
     /// The host name without its domain.
     pub name: &'a str,
-    /// The domain of the host name; may be empty.
+    /// The domain of the host name; empty if the pod has none.
     pub domain: &'a str,
     /// Additional addresses with their names (`hostAliases`).
     pub aliases: Vec<(&'a str, &'a [String])>,

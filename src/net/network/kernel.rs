@@ -17,7 +17,7 @@ pub(super) struct Kernel {
     pub(super) can_bridge: bool,
     /// The parts of the packet filter that the kernel has.
     pub(super) filter: Abilities,
-    /// The things that the kernel cannot do.
+    /// The things that the kernel cannot do, as sentences.
     pub(super) missing: Vec<Missing>,
 }
 
@@ -37,7 +37,7 @@ pub enum Part {
     Bridge,
     /// Translation of addresses.
     Nat,
-    /// The filter of frames.
+    /// The filter of a bridge's frames.
     FrameFilter,
 }
 

@@ -107,7 +107,7 @@ pub trait PodNetwork: Send + Sync {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum NetworkKind {
-    /// The node's own network (`hostNetwork: true`).
+    /// The node's own network; the pod has `hostNetwork: true`.
     Host,
     /// No network except a loopback interface, which the sandbox itself sets up.
     #[default]
@@ -165,7 +165,7 @@ pub struct NetworkSettings {
     pub id: String,
     /// Directory of the sandboxes' records.
     pub records: PathBuf,
-    /// Directory of the role `proxy`.
+    /// Directory of the role `proxy`, the process that serves host ports.
     pub proxy: PathBuf,
     /// The directories of CNI.
     pub cni: CniSettings,
@@ -334,8 +334,8 @@ impl Networks {
         }
     }
 
-    /// Returns the kind of network that a new sandbox gets if it does not use the node's network. The answer may change at
-    /// any time, because a configuration of CNI may come and go.
+    /// Returns the kind of network for a new sandbox that does not use the node's network. The answer may
+    /// change at any time, because a CNI configuration may come and go.
     pub fn kind(&self) -> NetworkKind {
         match self.choice {
             // A configuration that cannot be used also counts: the pod then fails, and somebody sees the

@@ -37,7 +37,7 @@ use nix::sys::time::{TimeVal, TimeValLike};
 
 use crate::api::cidr::Cidr;
 
-/// The longest time that the kernel may take for an answer, in seconds.
+/// The longest time in seconds to wait for an answer of the kernel.
 const ANSWER_LIMIT: i64 = 5;
 /// The size of the buffer in bytes. No datagram of a dump is larger.
 const BUFFER: usize = 64 << 10;
@@ -55,7 +55,7 @@ pub struct Link {
     pub mtu: u32,
     /// The index of the bridge if the interface is a port of a bridge.
     pub master: Option<u32>,
-    /// True if the interface is a bridge itself.
+    /// True if the interface is a bridge.
     pub is_bridge: bool,
     /// True if the interface is one end of a veth pair.
     pub is_veth: bool,
@@ -64,7 +64,7 @@ pub struct Link {
 /// A route of the main table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// The range that the route leads to; prefix 0 is the default route.
+    /// The destination range of the route. Prefix length 0 means the default route.
     pub destination: Cidr,
     /// The index of the route's interface; 0 if the route has none.
     pub interface: u32,

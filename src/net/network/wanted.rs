@@ -24,6 +24,6 @@ pub struct PortMapping {
     pub host_port: u16,
     /// The pod's port.
     pub container_port: u16,
-    /// TCP or UDP.
+    /// The protocol of the port: TCP or UDP.
     pub protocol: Protocol,
 }

@@ -14,7 +14,7 @@ use crate::net::services::allocate::Allocations;
 pub(super) struct AllocationRecord {
     path: PathBuf,
     allocations: Allocations,
-    /// True if the record on the disk is the same as `allocations`.
+    /// True if the record on the disk equals `allocations`.
     is_written: bool,
     /// The last error of writing the record, which the log has. Empty after a success.
     said: String,

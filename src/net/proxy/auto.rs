@@ -27,7 +27,7 @@ pub enum ProxyMode {
     /// The packet filter if the kernel supports it, else the process.
     #[default]
     Auto,
-    /// The packet filter.
+    /// The kernel's packet filter.
     Nftables,
     /// The process of the role `proxy`.
     Userspace,

@@ -18,7 +18,7 @@ pub struct TrafficGate {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The change-feed version up to which the data path is current, or `None` before the first.
+    /// The version of the change feed up to which the data path is current, or `None` before the first.
     passed: Option<u64>,
     /// True if clients are sent to at least one endpoint, or find one by its name.
     has_traffic: bool,

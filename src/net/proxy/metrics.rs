@@ -13,7 +13,7 @@ use crate::base::locks::Locked;
 use crate::base::metrics::{Family, Kind};
 use crate::net::services::table::{Backends, ServicePortEntry, ServicePortName, ServiceTable};
 
-/// The counters of the thread `proxy`.
+/// The counters of services that the thread `proxy` updates.
 #[derive(Debug, Default)]
 pub struct ProxyMetrics(Mutex<Counts>);
 

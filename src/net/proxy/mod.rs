@@ -77,7 +77,7 @@ pub trait DataPath {
 /// The report of a call of [`DataPath::apply`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Applied {
-    /// True if anything was programmed.
+    /// True if this call has programmed anything.
     pub changed: bool,
     /// True if everything was programmed again, and not only the differences.
     pub full: bool,
@@ -108,7 +108,7 @@ pub enum ProxyError {
     /// The kernel's packet filter refused a change.
     #[error("cannot program services: {0}")]
     Netfilter(#[from] NetfilterError),
-    /// The process of the role `proxy` failed.
+    /// A request to the process of the role `proxy` failed.
     #[error(transparent)]
     Role(#[from] RoleError),
 }
@@ -144,7 +144,7 @@ pub enum RoleError {
     OtherVersion {
         /// The version of the table that the process uses now.
         applied: Option<u64>,
-        /// The version that was sent.
+        /// The version of the table that was sent.
         version: u64,
     },
 }

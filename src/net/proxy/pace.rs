@@ -14,10 +14,10 @@ use crate::net::services::table::{Backend, Backends, ServicePortName, ServiceTab
 /// The longest time for which additions are gathered.
 pub const GATHER: Duration = Duration::from_millis(100);
 
-/// The decision about a changed table, or about changed names.
+/// The decision when a changed table, or changed names, come into force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Do nothing: the table is in force.
+    /// Do nothing, because the current table or names are in force.
     Rest,
     /// Apply the change at once.
     Apply,
@@ -35,7 +35,7 @@ impl Step {
     }
 }
 
-/// The pace at which a changed table, or changed names, come into force.
+/// The pacing of changes: decides when a changed table, or changed names, come into force.
 #[derive(Clone, Debug, Default)]
 pub struct Pace {
     /// The time since when a change has been waiting.

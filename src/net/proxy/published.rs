@@ -79,7 +79,7 @@ pub struct Services {
     pub families: Vec<IpFamily>,
     /// The names that are served.
     pub names: Option<Names>,
-    /// The reason why names outside of the cluster may lead nowhere.
+    /// The reason why queries for names outside of the cluster may have no answer.
     pub names_finding: Option<String>,
     /// The counters of the responder for names, as the data path last reported them.
     pub name_counters: Option<Counters>,

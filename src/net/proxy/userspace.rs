@@ -46,7 +46,7 @@ pub struct ProxyRole {
     program: PathBuf,
     orders: Orders,
     stream: Option<BufReader<UnixStream>>,
-    /// The process of the role, if this process has started it.
+    /// The process of the role; None if this daemon has not started it.
     child: Option<Child>,
 }
 
@@ -72,14 +72,14 @@ impl ProxyRole {
         self
     }
 
-    /// Sends a request to the role and returns its answer. Starts the role if none runs.
+    /// Sends a request to the role and returns its answer. Starts the role if it is not running.
     ///
     /// # Errors
-    /// Returns [`RoleError`] if the request is too long, or if the role cannot be started, does not answer in time,
-    /// or refuses the request.
+    /// Returns [`RoleError`] if the request is too long or refused, or if the role cannot be started or does
+    /// not answer in time.
     pub fn ask(&mut self, request: &Request) -> Result<Answer, RoleError> {
         let frame = frame(request)?;
-        // The role may have been killed since the last request.
+        // If the role was killed since the last request, the first try fails and the second starts a new one.
         let answer = self.exchange(&frame).or_else(|_| self.exchange(&frame));
         let answer = answer.map_err(|cause| RoleError::Unreachable {
             dir: self.dir.clone(),
@@ -322,7 +322,7 @@ fn first_line(stdout: std::process::ChildStdout) -> io::Result<String> {
     Ok(line)
 }
 
-/// The userspace data path.
+/// The userspace data path: a process of the role `proxy` serves the table.
 pub struct UserspaceProxy {
     role: ProxyRole,
     options: Options,

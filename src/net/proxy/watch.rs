@@ -73,7 +73,7 @@ pub trait NodeState: Send {
 pub struct Deps {
     /// The source of pods, statuses and objects.
     pub node: Box<dyn NodeState>,
-    /// The feed of changes to pods. A change of objects wakes its readers, too.
+    /// The feed of changes to pods. A change of objects, such as services, wakes its readers, too.
     pub feed: Arc<ChangeFeed>,
     /// The data path that sends clients to endpoints.
     pub path: Box<dyn DataPath + Send>,

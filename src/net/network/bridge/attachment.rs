@@ -30,15 +30,15 @@ pub(super) struct Attachment {
     pub(super) addresses: Vec<IpAddr>,
     /// The node's addresses that the pod sends through, one for each address family.
     pub(super) gateways: Vec<Cidr>,
-    /// Ports of the node that lead to the pod.
+    /// Ports of the node that lead to the pod (`hostPort`).
     pub(super) ports: Vec<PortMapping>,
 }
 
-/// The attachments of all sandboxes, by the id of the sandbox.
+/// The attachments of all sandboxes, by the sandbox's id.
 pub(super) type Attachments = BTreeMap<String, Arc<Attachment>>;
 
 impl Attachment {
-    /// Makes an attachment that has everything, to try what the kernel can do.
+    /// Makes an attachment with addresses of both families and with ports, to test what the kernel can do.
     pub(super) fn sample() -> Self {
         let port = |host_ip| PortMapping {
             host_ip,

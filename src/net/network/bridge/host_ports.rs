@@ -83,7 +83,8 @@ fn holder(port: &PortMapping, ip: IpAddr, proxy: &Path) -> Option<Option<Owner>>
     unknown
 }
 
-/// Tells whether a socket at `at` gets packets to `ip`. An unspecified address stands for all addresses of its family.
+/// Tells whether a socket that is bound to `at` receives packets to `ip`. An unspecified address stands for
+/// all addresses of its family.
 fn shares(at: IpAddr, ip: IpAddr, port: &PortMapping) -> bool {
     if at.is_ipv4() == ip.is_ipv4() {
         return at == ip || at.is_unspecified() || ip.is_unspecified();

@@ -26,7 +26,7 @@ impl Bridge {
         round: &mut Round,
     ) -> io::Result<()> {
         let records = &self.settings.records;
-        // A record that somebody else has removed is written again while the sandbox lives.
+        // If somebody else has removed a record, it is written again while the sandbox lives.
         let is_there = |id: &String, a: &Attachment| records.join(id).exists() || a.holder.alive();
         let known = state.attachments.len();
         state.attachments.retain(|id, a| is_there(id, a));

@@ -49,7 +49,7 @@ const LEAST_PREFIX: u8 = 8;
 /// The hardware address of every bridge of podprobe. It is fixed, because pods have a permanent neighbour
 /// entry for it, which must stay valid when the bridge is made again.
 const BRIDGE_MAC: [u8; 6] = [0x0a, 0x58, 0, 0, 0, 1];
-/// The MTU of the bridge where the node has no default route.
+/// The MTU of the bridge if the node has no default route, in bytes.
 const DEFAULT_MTU: u32 = 1500;
 
 /// The settings that the bridge is made with.
@@ -442,7 +442,7 @@ impl PodNetwork for Bridge {
     }
 }
 
-/// Returns the name of the node's end of a sandbox's veth pair.
+/// Returns the interface name of the node's end of a sandbox's veth pair.
 fn interface_of(sandbox: &str) -> String {
     format!("{PORT_PREFIX}{}", &sandbox[..12.min(sandbox.len())])
 }

@@ -32,7 +32,7 @@ pub(in crate::net::network) struct Abilities {
 /// The changes that somebody else has made to the packet filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Since {
-    /// Nothing has changed.
+    /// Nothing has changed since the last transaction of podprobe.
     Same,
     /// Tables of others have changed, and perhaps also sets or rules in podprobe's tables.
     Others,

@@ -1,4 +1,4 @@
-//! The veth pair of a pod: one end is a port of the bridge, the other one the pod's interface.
+//! The veth pair of a pod. One end is a port of the bridge, and the other end is the pod's interface.
 
 use std::fs::File;
 use std::io;

@@ -1,4 +1,4 @@
-//! Kernel parameters of the bridge and of pods' interfaces.
+//! Sets kernel parameters of the bridge and of the pods' interfaces.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, Read};
@@ -37,7 +37,7 @@ pub(super) fn of_a_port(port: &str) {
     set(&format!("ipv4/conf/{port}/arp_ignore"), "8");
 }
 
-/// Sets the kernel parameters in the namespace of a pod.
+/// Sets the kernel parameters in the network namespace of a pod. The calling thread is in that namespace.
 pub(super) fn of_a_pod(interface: &str, has_v6: bool) {
     for at in ["all", interface] {
         set(&format!("ipv4/conf/{at}/accept_redirects"), "0");

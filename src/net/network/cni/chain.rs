@@ -39,7 +39,7 @@ impl Chain<'_> {
         plugins.map(|p| self.program(p, command)).collect()
     }
 
-    /// Connects the sandbox, and returns the last plugin's result.
+    /// Runs ADD of each plugin to connect the sandbox. Returns the result of the last plugin.
     pub(super) fn add(&self, attachment: &Attachment) -> Result<Value, CniError> {
         let until = Moment::now() + self.limits.chain;
         let mut previous = None;

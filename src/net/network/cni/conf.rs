@@ -170,7 +170,7 @@ fn object(text: &[u8]) -> Result<Map<String, Value>, ConfProblem> {
     }
 }
 
-/// Returns JSON's name for the kind of a value.
+/// Returns the name of a JSON value's type, for error texts.
 fn kind_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -229,7 +229,7 @@ fn name(root: &Map<String, Value>, errors: &mut Vec<FieldError>) -> String {
     name.to_owned()
 }
 
-/// Checks the name of a network or of a container as libcni does.
+/// Tells whether a name is valid by the rules of libcni for networks and containers.
 fn is_name(name: &str) -> bool {
     let inner = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
     name.starts_with(|c: char| c.is_ascii_alphanumeric()) && name.chars().all(inner)

@@ -99,7 +99,7 @@ pub struct NoCommonVersion {
 /// A plugin, and the versions that it supports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Speaker {
-    /// The plugin's `type`.
+    /// Name of the plugin's program (`type` in the configuration).
     pub kind: String,
     /// The versions, with the plugin's spelling and in the plugin's order.
     pub speaks: Vec<String>,
@@ -108,7 +108,7 @@ pub struct Speaker {
 /// A plugin that failed.
 #[derive(Debug)]
 pub struct PluginError {
-    /// The plugin's `type`.
+    /// Name of the plugin's program (`type` in the configuration).
     pub kind: String,
     /// The command that the plugin was run for.
     pub command: Command,
@@ -125,7 +125,7 @@ pub struct PluginError {
 pub enum Cause {
     /// The plugin's program is in none of these directories.
     Missing(Vec<PathBuf>),
-    /// The program cannot be started or waited for.
+    /// The program cannot be started, or waiting for its end fails.
     Run(PathBuf, io::Error),
     /// The plugin reported an error in JSON.
     Reported {
@@ -149,14 +149,14 @@ pub enum Cause {
     },
     /// The plugin wrote something that is not a result.
     BadResult {
-        /// Why the output is no result.
+        /// The reason why the output is no result.
         why: ResultError,
         /// The beginning of the plugin's standard output.
         stdout: String,
     },
     /// The plugin wrote more than this number of bytes, and was killed.
     TooMuch(usize),
-    /// The plugin was not done after this time, and was killed.
+    /// The plugin was still running after this time, and was killed.
     TimedOut(Duration),
     /// The daemon is ending. The plugin was killed, or was not started at all.
     Stopped,
@@ -168,7 +168,7 @@ pub enum ResultError {
     /// The plugin wrote nothing.
     #[error("it succeeded without a result")]
     Nothing,
-    /// The output is no JSON.
+    /// The output is not valid JSON.
     #[error("its result is not valid JSON: {0}")]
     Syntax(#[source] serde_json::Error),
     /// The output is JSON, but not an object.
@@ -185,7 +185,7 @@ pub enum ResultError {
         /// The version of the request.
         asked: &'static str,
     },
-    /// The answer to VERSION names no versions.
+    /// The plugin's answer to VERSION has no list of versions.
     #[error("its answer has no list of versions")]
     NoVersions,
     /// The result, in which podprobe searches the addresses, is not an object.
@@ -223,7 +223,7 @@ pub enum ConfProblem {
     TooLong(u64),
     /// The file has no content.
     Empty,
-    /// The content is no JSON.
+    /// The content is not valid JSON.
     Syntax(serde_json::Error),
     /// The content is JSON, but this kind of value and not an object.
     NoObject(&'static str),

@@ -36,7 +36,7 @@ const BUSY: (u32, Duration) = (5, Duration::from_secs(1));
 pub(super) struct Run<'a> {
     /// The path of the plugin's program.
     pub(super) program: &'a Path,
-    /// The whole environment of the plugin.
+    /// The complete environment of the plugin. No variable is inherited.
     pub(super) environment: Vec<(&'static str, OsString)>,
     /// The plugin's standard input. The plugin reads it from the present position of the file.
     pub(super) input: File,
@@ -44,7 +44,7 @@ pub(super) struct Run<'a> {
     pub(super) limit: Duration,
     /// The message for a plugin that is slow.
     pub(super) slow: Slow<'a>,
-    /// The signal that ends the run.
+    /// Cancels the run when the daemon is ending.
     pub(super) cancel: &'a Cancel,
 }
 

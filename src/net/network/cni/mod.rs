@@ -50,12 +50,12 @@ pub struct CniSettings {
 /// The time limits for plugins. A plugin that takes longer is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The limit for one plugin at ADD, DEL, CHECK and GC.
+    /// The time limit for one plugin at ADD, DEL, CHECK and GC.
     pub plugin: Duration,
     /// The limit for all plugins of one ADD, DEL, CHECK or GC together. A kubelet waits this long for its
     /// container runtime.
     pub chain: Duration,
-    /// The limit for one plugin at STATUS and VERSION.
+    /// The time limit for one plugin at STATUS and VERSION.
     pub status: Duration,
     /// The time after which the log says what a pod is waiting for.
     pub slow: Duration,

@@ -135,7 +135,7 @@ pub(super) fn status_input(plugin: &Plugin, network: &str, version: Version) -> 
     bytes(base(plugin, network, version))
 }
 
-/// Makes the input of a plugin for GC: its configuration, and the sandboxes that are still connected.
+/// Makes the input of a plugin for GC: its configuration, and the ids of the sandboxes that still exist.
 pub(super) fn gc_input(
     plugin: &Plugin,
     network: &str,
@@ -175,7 +175,7 @@ fn bytes(conf: Map<String, Value>) -> Vec<u8> {
     Value::Object(conf).to_string().into_bytes()
 }
 
-/// Makes the whole environment of a plugin. `path` is the daemon's PATH.
+/// Makes the complete environment of a plugin. `path` is the daemon's PATH.
 pub(super) fn environment(
     command: Command,
     attachment: &Attachment,

@@ -45,7 +45,7 @@ impl Asked {
 /// A complete request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Question {
-    /// A request for a path.
+    /// A valid request for a path.
     Path {
         /// The path without its query.
         path: String,

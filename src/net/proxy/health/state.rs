@@ -39,7 +39,8 @@ impl HealthState {
         }
     }
 
-    /// Records a check of the data path. `is_current` is true if every wanted change is in force.
+    /// Records that the thread `proxy` has looked for changes. `is_current` is true if all changes are in
+    /// force.
     pub fn look(&mut self, now: Moment, wall: SystemTime, is_current: bool) {
         self.looked = now;
         match is_current {

@@ -58,7 +58,7 @@ fn refusal_chain(inside: Fate, outside: Fate) -> String {
     format!("inside-{}-outside-{}", inside.word(), outside.word())
 }
 
-/// A base chain: its name, its type, hook and priority, and the chains that it jumps to (nftables 1).
+/// A base chain: its name, type, hook and priority, and the chains that it jumps to (nftables 1).
 type Place = (&'static str, ChainType, Hook, i32, &'static [&'static str]);
 
 /// The base chains. Most filters must see addresses before they are translated, so their priority is below

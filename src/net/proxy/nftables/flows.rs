@@ -14,9 +14,9 @@ use super::service::{is_of, number, reachable};
 use crate::net::netfilter::{Family, Flow};
 use crate::net::services::table::{ServicePortEntry, ServiceTable};
 
-/// IPPROTO_TCP
+/// The protocol number of TCP, IPPROTO_TCP.
 pub(super) const TCP: u8 = 6;
-/// IPPROTO_UDP
+/// The protocol number of UDP, IPPROTO_UDP.
 pub(super) const UDP: u8 = 17;
 
 /// The flows that must end: the addresses that clients send to, and for each address the endpoints to which a

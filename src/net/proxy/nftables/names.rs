@@ -19,7 +19,7 @@ pub(super) const SERVICE_NODEPORTS: &str = "service-nodeports";
 pub(super) const NO_ENDPOINT_SERVICES: &str = "no-endpoint-services";
 pub(super) const NO_ENDPOINT_NODEPORTS: &str = "no-endpoint-nodeports";
 pub(super) const FIREWALL_IPS: &str = "firewall-ips";
-/// The names of all maps.
+/// The names of all maps in the table.
 pub(super) const MAPS: [&str; 5] = [
     SERVICE_IPS,
     SERVICE_NODEPORTS,
@@ -33,7 +33,7 @@ pub(super) const CLUSTER_IPS: &str = "cluster-ips";
 pub(super) const HAIRPINS: &str = "hairpins";
 pub(super) const POD_CIDRS: &str = "pod-cidrs";
 pub(super) const SERVICE_CIDRS: &str = "service-cidrs";
-/// The names of all sets.
+/// The names of all sets in the table.
 pub(super) const SETS: [&str; 4] = [CLUSTER_IPS, HAIRPINS, POD_CIDRS, SERVICE_CIDRS];
 
 /// The names of a service port's chains. Namespace, service and port have at most 63 characters each. The
@@ -54,7 +54,7 @@ pub(super) struct Names {
 
 /// The names of an endpoint's chain and set, in a service with session affinity.
 pub(super) struct EndpointNames {
-    /// The chain that leads to the endpoint.
+    /// The chain that sends clients to the endpoint.
     pub(super) chain: String,
     /// The set of the clients that keep this endpoint.
     pub(super) affinity: String,

@@ -90,7 +90,7 @@ impl Nftables {
         Ok((after == before.wrapping_add(1)).then_some(after))
     }
 
-    /// Tells whether the kernel still has what was programmed. Also true if nothing was programmed.
+    /// Tells whether the kernel still has what was programmed; true if nothing was programmed.
     fn is_intact(&mut self) -> Result<bool, NetfilterError> {
         let generation = self.netfilter.generation()?;
         let Some(programmed) = self.programmed.take() else {

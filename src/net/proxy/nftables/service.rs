@@ -16,12 +16,12 @@ use crate::net::netfilter::{
 };
 use crate::net::services::table::{Backend, Backends, ServicePortEntry};
 
-/// The chains, sets and elements of a service port.
+/// The chains, sets and elements that a service port has in the table of one address family.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Parts {
     /// The chains, each with its name and rules.
     pub(super) chains: Vec<(String, Vec<Rule>)>,
-    /// The names of the sets of clients that keep an endpoint.
+    /// The names of the sets that record which clients keep an endpoint.
     pub(super) affinities: BTreeSet<String>,
     /// The elements of maps, each with the name of its map, its key and its verdict.
     pub(super) elements: Vec<(&'static str, Key, Verdict)>,
