@@ -79,7 +79,7 @@ pub use super::starting::ROOT_VARIABLE;
 pub enum Line {
     /// The user typed `help [VERB]`, `VERB --help`, or nothing at all.
     Help(Option<&'static Verb>),
-    /// The user typed a verb. The arguments follow.
+    /// The user typed this verb with these arguments.
     Run(&'static Verb, Raw),
 }
 

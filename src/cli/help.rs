@@ -52,7 +52,7 @@ mod tests {
                 verb.help.lines().all(|l| l.chars().count() <= 120),
                 "{name}"
             );
-            // The overview explains --root, so the verbs need not.
+            // The overview explains --root, so the help texts of the verbs need not explain it.
             for option in verb.options.iter().filter(|o| o.name != "root") {
                 let letter = option.letter.map(|l| format!("-{l}"));
                 let explained = |o: &str| verb.help.contains(o);

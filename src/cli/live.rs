@@ -22,7 +22,7 @@ use crate::pods::events::Event;
 /// grow and the terminal may be resized.
 const REFRESH: Duration = Duration::from_millis(500);
 
-/// The number of the terminal's columns from which on pulls have a bar.
+/// The number of terminal columns from which a pull is shown with a bar.
 const WITH_A_BAR: usize = 120;
 
 /// Shows the backend's pods on stdout. Returns when stdout is closed, or within [`REFRESH`] after `stop` is
@@ -368,8 +368,8 @@ mod tests {
         );
     }
 
-    /// Makes a snapshot with one pull: the pulled bytes of 3,000,000, the pulled layers of 2, and why the
-    /// pull was cut off.
+    /// Makes a snapshot with one pull. It has pulled `bytes` of 3,000,000 bytes and `layers` of 2 layers.
+    /// `cut_off` says why the pull was cut off.
     fn pulling(bytes: u64, layers: u64, cut_off: Option<&str>) -> Snapshot {
         let mut value = serde_json::to_value(snapshot(false, 0, &[])).unwrap();
         let state = json!({"bytes": bytes, "ofBytes": 3_000_000, "layers": layers, "ofLayers": 2,

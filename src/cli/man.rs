@@ -80,7 +80,8 @@ const FILES: [(&str, &str); 4] = [
     ("/var/log/pods", "logs of containers"),
 ];
 
-/// The indentation in characters from which on a line of a help text continues the previous row.
+/// The indentation, in characters, of a line that continues the previous row of a help text. Lines with a
+/// deeper indentation do so, too.
 const CONTINUED: usize = 20;
 
 /// Appends a help text: the usage, paragraphs, and rows of words with their meaning.

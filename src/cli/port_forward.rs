@@ -240,7 +240,8 @@ struct Tunnel {
     stream: TcpStream,
     /// Bytes from the pod on their way to the client.
     pending: Vec<u8>,
-    /// True for each channel that has begun. The first message of a channel has the number of the port.
+    /// True for each of the two channels that has begun. The first message of a channel has the number of the
+    /// port.
     begun: [bool; 2],
     /// True if messages may have arrived that were not read yet.
     unread: bool,

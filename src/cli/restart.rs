@@ -1,4 +1,4 @@
-//! The verb `restart`: a user lets containers be killed and started again.
+//! The verb `restart`: kills containers at a user's request, and starts them again.
 
 use std::io::Write;
 use std::path::PathBuf;

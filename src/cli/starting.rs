@@ -115,8 +115,8 @@ fn root_variable(environment: &[OsString]) -> Option<OsString> {
         .map(|value| OsString::from_vec(value.to_vec()))
 }
 
-/// Returns the root in a command line that starts a daemon, exactly as it was written. Other errors of the
-/// line are ignored here, because that process itself ends with an error.
+/// Returns the root in a command line that starts a daemon, exactly as it was written. Errors in the line are
+/// ignored, because that process itself ends with an error.
 fn root_of(line: &[OsString], variable: Option<OsString>) -> Option<PathBuf> {
     let (mut verb, mut root) = (None, None);
     let mut words = line.iter().skip(1);

@@ -197,8 +197,9 @@ impl Joined {
         }
     }
 
-    /// Handles the case that the daemon reads no more. If the daemon has already sent how the command ended,
-    /// the stream has ended. Otherwise the error is about the daemon, not about a closed pipe of the output.
+    /// Handles a failed write to the daemon. If the daemon has already reported how the command ended, the
+    /// stream has ended normally. Otherwise the error is about the connection to the daemon, so that it is
+    /// not mistaken for a closed output pipe.
     fn broken(&mut self, why: &io::Error) -> io::Result<Over> {
         let received = self.receive();
         match (received, &self.end) {

@@ -24,15 +24,15 @@ pub struct Facts {
     pub calls: Vec<(Call, Result<(), Errno>)>,
     /// The mounts and controllers of cgroups.
     pub cgroups: CgroupFacts,
-    /// Tells whether the kernel can filter devices with programs on cgroup v2. None if this is not needed,
-    /// because cgroup v1 filters devices, or if it was not tried.
+    /// The result of a test whether the kernel can filter devices with programs on cgroup v2. None if that is
+    /// not needed, because cgroup v1 filters devices, or if it was not tested.
     pub device_filter: Option<Result<(), String>>,
-    /// Tells whether an overlay could be mounted. None if it was not tried, because that needs root.
+    /// The result of a test to mount an overlay. None if it was not tested, because that needs root.
     pub overlay: Option<Result<(), String>>,
     /// The parts of the kernel that the network of pods lacks. None if they were not tested.
     pub network: Option<Vec<Missing>>,
-    /// Tells whether the packet filter can serve services. The inner text says why IPv6 is missing. None if
-    /// it was not tested.
+    /// The result of a test whether the packet filter can serve services. The inner text says why IPv6 is
+    /// missing. None if it was not tested.
     pub packet_filter: Option<Result<Option<String>, String>>,
     /// The use of inotify by root's processes.
     pub inotify: Inotify,
@@ -46,13 +46,13 @@ pub struct Facts {
     pub up: Duration,
     /// The file systems that hold podprobe's directories.
     pub disks: Vec<Disk>,
-    /// Tells whether random bytes can be read.
+    /// The result of reading random bytes.
     pub random: Result<(), String>,
     /// The memory of the machine; None if `/proc/meminfo` cannot be read.
     pub memory: Option<Memory>,
     /// True if the node has swap.
     pub has_swap: bool,
-    /// Tells whether the configuration can be used.
+    /// The result of loading the configuration.
     pub configuration: Result<(), String>,
 }
 

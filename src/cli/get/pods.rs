@@ -33,7 +33,7 @@ pub fn find(get: &Get, snapshot: &Snapshot, now: Time) -> Result<Found, CliError
             names::in_namespace(snapshot, get.namespace.as_deref())
                 .filter(|p| get.has_labels(&p.object)),
         );
-        // The labels in a refused file are not known, so `-l` leaves it out.
+        // The labels in a refused file are not known, so a search with `-l` leaves the file out.
         refused.extend(all_refused.iter().filter(|_| get.selector.is_none()));
     }
     for name in &get.names {

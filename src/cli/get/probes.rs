@@ -107,8 +107,8 @@ impl<'a> Known<'a> {
         self.runs.iter().rev().take_while(same).copied()
     }
 
-    /// Returns since when the outcome has been the same, and true if that is all of the history, so that it
-    /// may be longer.
+    /// Returns the time since when the outcome has been the same. The flag is true if all kept runs have this
+    /// outcome, so that the real time may be earlier.
     fn since(&self) -> Option<(Time, bool)> {
         let first = self.streak().last()?;
         Some((first.time, self.streak().count() >= MAX_RUNS))

@@ -1,6 +1,6 @@
-//! The forms `get services`, `get endpoints` and `get endpointslices`: list these in kubectl's columns, or as
-//! objects like those of an API server. They are made from the daemon's view of a service: its addresses and
-//! its endpoints.
+//! The forms `get services`, `get endpoints` and `get endpointslices`: list services and their endpoints in
+//! kubectl's columns, or as objects like those of an API server. All of them are made from the daemon's view
+//! of a service: its addresses and its endpoints.
 //!
 //! Invariants: pure.
 
@@ -107,7 +107,7 @@ fn object(service: &ServiceView) -> Value {
         (_, Some(_)) => spec["externalIPs"] = service.external.as_slice().into(),
         (_, None) => {}
     }
-    // The text may have the timeout after `ClientIP`; only the first word belongs into the object.
+    // The text may have the timeout after `ClientIP`. Only the first word is part of the object.
     let affinity = service
         .session_affinity
         .split(' ')

@@ -105,7 +105,7 @@ fn children(value: &Value) -> Box<dyn Iterator<Item = &Value> + '_> {
     }
 }
 
-/// Finds the value and all values in it that are not empty and not scalars.
+/// Finds all objects and lists that are not empty: the value itself, and those inside of it at any depth.
 fn descend<'a>(step: &Step, value: &'a Value, found: &mut Vec<&'a Value>) -> Result<()> {
     let mut inner = children(value).peekable();
     if inner.peek().is_some() {

@@ -17,7 +17,7 @@ pub(super) struct Kernel {
     pub(super) can_bridge: bool,
     /// The parts of the packet filter that the kernel has.
     pub(super) filter: Abilities,
-    /// The things that the kernel cannot do, as sentences.
+    /// The things that the kernel cannot do, each with a sentence for users.
     pub(super) missing: Vec<Missing>,
 }
 

@@ -2,7 +2,7 @@
 //! for the next daemon.
 //!
 //! Invariants: if the record cannot be read or written, services still work while this daemon runs. A failure
-//! to write is logged once, and again only after a success.
+//! to write is logged once, and again if the error changes or after a success.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -61,7 +61,7 @@ pub struct Deps {
     pub id: String,
     /// The ranges in `serviceCIDR`.
     pub service_cidrs: Vec<Cidr>,
-    /// The means to start and reach the process of the role `proxy`.
+    /// The client that starts and reaches the process of the role `proxy`.
     pub role: ProxyRole,
 }
 

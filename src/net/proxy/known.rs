@@ -195,7 +195,7 @@ mod tests {
         objects.replace(PodSource::File, vec![service("db"), service("web")]);
         std::thread::scope(|s| {
             let waits = s.spawn(|| hosts(&known, &objects, LONG));
-            // Give a thread that wrongly does not wait the time to finish.
+            // A thread that wrongly does not wait would finish within this time.
             for _ in 0..20 {
                 assert!(!waits.is_finished());
                 std::thread::sleep(Duration::from_millis(1));

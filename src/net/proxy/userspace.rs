@@ -96,8 +96,8 @@ impl ProxyRole {
         Record::running(&self.dir).is_some()
     }
 
-    /// Tells whether the role is running, or was killed since the node booted and has left addresses or
-    /// routes behind.
+    /// Tells whether the role is running, or was killed since the node booted. A killed role may have left
+    /// addresses behind.
     fn has_left(&self) -> bool {
         Record::read(&self.dir).is_some_and(|r| r.boot_id == boot_id())
     }
@@ -215,7 +215,7 @@ impl ProxyRole {
             .spawn()?;
         let said = child.stdout.take().map_or(Ok(String::new()), first_line);
         if said.is_err() {
-            // A process that hangs would obstruct the next process.
+            // The process is killed, because it would obstruct the next process.
             let _ = child.kill();
             let _ = child.wait();
         }

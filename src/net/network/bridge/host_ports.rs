@@ -25,7 +25,8 @@ const BETWEEN: Duration = Duration::from_millis(5);
 /// An address of loopback that no program uses.
 const SPARE: Ipv4Addr = Ipv4Addr::new(127, 255, 255, 254);
 
-/// Fails if a process other than the role `proxy` of the directory `proxy` uses the port.
+/// Fails if a process uses the port, unless that is the role `proxy` of the directory `proxy`. Fails, too, if
+/// the node does not have the address in `hostIP`.
 pub(super) fn refuse_taken(port: &PortMapping, proxy: &Path) -> io::Result<()> {
     let ip = port.host_ip.unwrap_or(Ipv4Addr::UNSPECIFIED.into());
     let wanted = format!("hostPort {}/{} on {ip}", port.host_port, port.protocol);

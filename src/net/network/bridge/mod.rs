@@ -1,10 +1,10 @@
 //! The embedded network: a bridge on this node, and for each pod a veth pair between its sandbox and the
 //! bridge.
 //!
-//! The prefix of a pod's address is a single address, so that a pod reaches even its neighbours through the
-//! node. So all packets of pods pass the packet filter of the node. Services need that to see the answers of
-//! pods. A packet that a pod sends with the address of another pod is dropped when it enters the bridge
-//! ([`packet_filter`]).
+//! The address of a pod has the prefix length 32 or 128, without a range of neighbours. So a pod reaches even
+//! its neighbours through the node, and all packets of pods pass the node's packet filter. Services need that
+//! to see the answers of pods. A packet that a pod sends with the address of another pod is dropped when it
+//! enters the bridge ([`packet_filter`]).
 //!
 //! The ports of the bridge are not isolated from one another. If `bridge-nf-call-iptables` is set on the
 //! node, as Docker sets it, a packet with a translated destination goes directly from port to port.

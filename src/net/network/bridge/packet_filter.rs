@@ -23,9 +23,9 @@ pub(super) struct PacketFilter {
 /// The parts of the packet filter that the kernel has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::net::network) struct Abilities {
-    /// The kernel can translate addresses.
+    /// True if the kernel can translate addresses.
     pub(in crate::net::network) nat: bool,
-    /// The kernel can filter the frames of a bridge.
+    /// True if the kernel can filter the frames of a bridge.
     pub(in crate::net::network) frames: bool,
 }
 
@@ -34,7 +34,7 @@ pub(in crate::net::network) struct Abilities {
 pub(super) enum Since {
     /// Nothing has changed since the last transaction of podprobe.
     Same,
-    /// Tables of others have changed, and perhaps also sets or rules in podprobe's tables.
+    /// Tables of others have changed, and perhaps the members of podprobe's sets.
     Others,
     /// Podprobe's chains have changed.
     Ours,

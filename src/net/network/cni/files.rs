@@ -86,7 +86,7 @@ fn names(dir: &Path, endings: &[&str]) -> Result<Vec<PathBuf>, ConfError> {
 
 fn chosen(mut names: Vec<OsString>, endings: &[&str]) -> Vec<OsString> {
     names.retain(|name| {
-        // `Path::extension` finds no extension in `.conf`, but Go does.
+        // The ending is searched as in Go. `Path::extension` would find none in the name `.conf`.
         let name = name.as_encoded_bytes();
         let ending = name
             .iter()

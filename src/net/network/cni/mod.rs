@@ -43,7 +43,7 @@ pub struct CniSettings {
     /// The directories of plugins, such as [`BIN_DIRS`]. An earlier directory takes precedence.
     pub bin_dirs: Vec<PathBuf>,
     /// The directory of the cache of sandboxes. The cache must outlive a boot, because the addresses that
-    /// plugins have handed out do so, too.
+    /// plugins have handed out outlive it, too.
     pub cache_dir: PathBuf,
 }
 

@@ -87,7 +87,7 @@ impl CniNetwork {
             .status()
     }
 
-    /// Runs CHECK of each plugin: is the sandbox still connected as ADD left it?
+    /// Runs CHECK of each plugin, to find out whether the sandbox is still connected as ADD left it.
     ///
     /// # Errors
     /// Returns the error of the first plugin that fails, or an error if the sandbox is in no network.

@@ -144,7 +144,7 @@ fn of_proxy(
         false => state.updated(),
     };
     let (updated, current) = (Time::go(updated), Time::go(Some(wall)));
-    // There are no node objects, so no node is ever marked for deletion.
+    // A node is always eligible, because there are no node objects that could be marked for deletion.
     let eligible = match counted {
         Counted::Healthz => r#", "nodeEligible": true"#,
         Counted::Livez => "",

@@ -64,7 +64,7 @@ impl Connection {
         self.socket.as_fd()
     }
 
-    /// The events of the socket that the connection waits for.
+    /// Returns the events of the socket that the connection waits for.
     pub(super) fn events(&self) -> PollFlags {
         match self.step {
             Step::Reads(_) | Step::Drains(_) => PollFlags::POLLIN,

@@ -206,8 +206,7 @@ fn to_node(family: Family) -> Rule {
     }
 }
 
-/// Adds the rules that refuse clients: of services without endpoints, and clients that may not use an
-/// address.
+/// Adds the rules that refuse clients of services without endpoints, and clients that may not use an address.
 fn refusals(on: &mut OnTable<'_>, family: Family) {
     let kinds = [Fate::Serve, Fate::Reject, Fate::Drop];
     let pairs = kinds.into_iter().flat_map(|i| kinds.map(|o| (i, o)));

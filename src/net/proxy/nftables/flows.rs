@@ -90,8 +90,8 @@ impl Ending {
     }
 
     /// Tells whether a flow must end: it leads to a service, but not to one of the service's endpoints. A
-    /// flow to a node port counts only if it is translated, because other machines may use the same port
-    /// number.
+    /// flow to a node port counts only if it is translated, because a connection to another machine may use
+    /// the same port number.
     pub(super) fn ends(&self, flow: &Flow) -> bool {
         let (to, from) = (flow.original.destination, flow.reply.source);
         if flow.protocol == TCP {

@@ -36,7 +36,7 @@ struct Programmed {
     /// The generation of all rules right after the last transaction of this process. `None` means that
     /// somebody else made a change in between.
     generation: Option<u32>,
-    /// The chains that are no longer used, each with the time of its last use.
+    /// The chains that are no longer used, each with the time since when it has been unused.
     left: BTreeMap<(Family, String), Moment>,
 }
 

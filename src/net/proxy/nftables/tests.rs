@@ -366,7 +366,8 @@ fn differences_lead_to_the_same_table_as_programming_anew() {
             // A second call finds the tables unchanged.
             let again = path.apply(&next).unwrap();
             assert!(!again.repaired, "step {step}: {next:?}");
-            // Every other step programs into an existing table, the steps between into a new one.
+            // After every other step the tables are removed and made anew. Otherwise the existing tables are
+            // reused.
             if step % 2 == 0 {
                 anew.remove().unwrap();
             }
@@ -435,7 +436,7 @@ fn what_an_earlier_daemon_or_version_left_is_replaced() {
         assert!(path.apply(&all).unwrap().full);
         assert_eq!(listing("old-services"), listing("expected-services"));
         assert!(!path.apply(&all).unwrap().repaired);
-        // The table has chains and sets of podprobe that are no longer wanted.
+        // Now the table has chains and sets of podprobe that are no longer wanted.
         let mut many = all.clone();
         many.services.push(service("z", "10.96.0.9"));
         many.services[1].affinity = Some(Duration::from_secs(60));
