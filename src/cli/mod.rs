@@ -78,8 +78,7 @@ pub fn main() -> ExitCode {
 fn dispatch() -> Result<ExitCode, CliError> {
     let root = std::env::var_os(args::ROOT_VARIABLE);
     let line = args::read(std::env::args_os().skip(1), &VERBS, root).map_err(CliError::Usage)?;
-    // Standard output is buffered, because a PodList has thousands of lines and each would be a write of its
-    // own. Every verb flushes.
+    // Buffered: stdout itself writes each line on its own, and a PodList has thousands. Every verb flushes.
     let stdout = style::Colours::new(io::BufWriter::new(io::stdout()), style::wanted());
     let mut out = Printable::new(stdout);
     let mut err = Printable::new(io::stderr());
