@@ -2,7 +2,7 @@
 //! of the image store, with or without a daemon.
 
 use std::ffi::OsString;
-use std::io::{IsTerminal, Write};
+use std::io::{BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -195,7 +195,12 @@ fn run(image: &Image, out: &mut dyn Write) -> Result<(), CliError> {
             let text = "stdout is a terminal: name a file with -o FILE";
             return Err(CliError::Failed(text.into()));
         }
-        Action::Save(names, None) => images.save(names, out).map_err(failed)?,
+        Action::Save(names, None) => {
+            // Not `out`, which escapes control characters: an archive has them.
+            let mut stdout = BufWriter::new(std::io::stdout().lock());
+            images.save(names, &mut stdout).map_err(failed)?;
+            stdout.flush()?;
+        }
         Action::Save(names, Some(path)) => {
             save_to(&images, names, path).map_err(failed)?;
             writeln!(out, "saved {} to {}", names.join(", "), path.display())?;

@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 use tar::{EntryType, Header};
 use tempfile::TempDir;
 
+use crate::support::PROGRAM;
 use crate::support::own_process::only;
 use crate::support::skip::is_root;
 
@@ -1806,6 +1807,35 @@ fn dropped_archives_are_loaded_once() {
     fs::remove_file(drop.join("bad.tar.gz")).unwrap();
     let changed = bench.store.load_dropped(&drop).unwrap();
     assert_eq!((changed.loaded.len(), changed.problems.len()), (1, 0));
+}
+
+/// An archive has control characters, which the verbs escape in what they print.
+#[test]
+fn an_image_that_is_saved_to_stdout_is_the_one_that_is_saved_to_a_file() {
+    if !is_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (root, file) = (dir.path().join("root"), dir.path().join("saved.tar"));
+    let podprobe = |words: &[&str]| {
+        let out = Command::new(PROGRAM)
+            .args(words)
+            .arg("--root")
+            .arg(&root)
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert!(out.status.success(), "{words:?}: {said}");
+        out.stdout
+    };
+    let files = dir.path().join("files");
+    fs::create_dir(&files).unwrap();
+    fs::write(files.join("bytes"), (0..=255).collect::<Vec<u8>>()).unwrap();
+    podprobe(&["image", "import", files.to_str().unwrap(), "bytes:1"]);
+    podprobe(&["image", "save", "bytes:1", "-o", file.to_str().unwrap()]);
+    let saved = podprobe(&["image", "save", "bytes:1", "-o", "-"]);
+    assert!(saved.contains(&0), "a tar has zeros");
+    assert!(saved == fs::read(&file).unwrap());
 }
 
 // ---- mounts, in a mount namespace of their own ----

@@ -6,6 +6,7 @@
 
 mod by_pod;
 mod listing;
+mod lookup;
 mod lost;
 mod mounts;
 mod network;
