@@ -1,23 +1,23 @@
-//! A file that is replaced as a whole: a reader finds the old content or all of the new, also after a power cut.
+//! Replaces a file as a whole: a reader finds either all of the old content or all of the new, even after a power cut.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// Replaces a file that only its owner may read. The new content is on disk when it returns.
+/// Replaces a file that only its owner may read. The new content is on disk when the function returns.
 ///
 /// # Errors
-/// Returns the error of the file that cannot be written; the old content stays.
+/// Returns the system's error if the file cannot be written. The file then keeps its old content.
 pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     replace_with(path, |file| file.write_all(bytes))
 }
 
-/// Replaces a file like [`replace`], with content that `write` writes piece by piece, so that no whole copy of it is
-/// made.
+/// Replaces a file like [`replace`], with content that `write` writes piece by piece. The content is never in memory as
+/// a whole.
 ///
 /// # Errors
-/// Returns the error of the file that cannot be written, or of `write`; the old content stays.
+/// Returns the system's error if the file cannot be written, or the error of `write`. The file then keeps its old content.
 pub fn replace_with(
     path: &Path,
     write: impl FnOnce(&mut File) -> io::Result<()>,
@@ -35,7 +35,7 @@ pub fn replace_with(
         .and_then(|()| file.sync_all())
         .and_then(|()| fs::rename(&temporary, path));
     if let Err(e) = replaced {
-        // On a full disk it would take what little room there is.
+        // On a full disk the temporary file would take the little room that is left.
         let _ = fs::remove_file(&temporary);
         return Err(e);
     }

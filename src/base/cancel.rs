@@ -1,8 +1,7 @@
-//! A flag that ends waits, shared by several threads: for a run that must end early, or for the end
-//! of the daemon.
+//! A flag that ends the waits of several threads, because a run must end early or because the daemon ends.
 //!
-//! Invariants: once cancelled it stays cancelled. It uses descriptors only while a thread waits: one
-//! for the flag, one for each tied socket. [`Cancel::cancel`] never waits.
+//! Invariants: once set, the flag stays set. It has descriptors only while a thread waits: one for the flag and one for
+//! each tied socket. [`Cancel::cancel`] never waits.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -17,10 +16,10 @@ use nix::sys::socket::{Shutdown, shutdown};
 
 use crate::base::locks::Locked;
 
-/// A wait that has no descriptor to wait for looks at the flag this often.
+/// Time between two looks at the flag, for a wait that got no descriptor to poll.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// See the module.
+/// A flag that several threads share. Setting it ends their waits and shuts down the sockets tied to it.
 #[derive(Debug, Default)]
 pub struct Cancel {
     cancelled: AtomicBool,
@@ -29,26 +28,26 @@ pub struct Cancel {
 }
 
 impl Cancel {
-    /// Ends all waits, also later ones.
+    /// Sets the flag: ends all waits, including waits that begin later.
     pub fn cancel(&self) {
         self.cancelled.store(true, Ordering::SeqCst);
         self.tell();
         self.sockets().iter().for_each(hang_up);
     }
 
-    /// Tells whether the operation was cancelled.
+    /// Tells whether the flag is set.
     pub fn is_cancelled(&self) -> bool {
         self.cancelled.load(Ordering::SeqCst)
     }
 
-    /// Returns a descriptor that becomes readable with the cancellation and stays readable. Poll it; do not read it.
+    /// Returns a descriptor that becomes readable when the flag is set, and stays readable. Poll it; do not read it.
     ///
     /// # Errors
     /// Returns the system's error if no descriptors are left.
     pub fn fd(&self) -> io::Result<BorrowedFd<'_>> {
         if self.event.get().is_none() {
             let event = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
-            // another thread may have set it first
+            // Another thread may have made the eventfd first.
             let _ = self.event.set(event);
         }
         if self.is_cancelled() {
@@ -57,7 +56,7 @@ impl Cancel {
         Ok(self.event.get().expect("set above").as_fd())
     }
 
-    /// Waits, at most for `limit`; returns whether it was cancelled.
+    /// Waits until the flag is set, but at most for `limit`. Returns true if the flag is set.
     pub fn wait(&self, limit: Duration) -> bool {
         let until = Instant::now().checked_add(limit);
         let left = || until.map(|until| until.saturating_duration_since(Instant::now()));
@@ -65,7 +64,7 @@ impl Cancel {
             let left = left().unwrap_or(Duration::MAX);
             match self.fd() {
                 Ok(event) => {
-                    // Rounded up: poll counts in milliseconds, and waking early would only spin.
+                    // Rounded up: poll counts in milliseconds, and a thread that woke early would only spin.
                     let left = left.saturating_add(Duration::from_micros(999));
                     let left = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
                     let _ = poll(&mut [PollFd::new(event, PollFlags::POLLIN)], left);
@@ -76,17 +75,17 @@ impl Cancel {
         self.is_cancelled()
     }
 
-    /// Ties a socket to the cancellation: until [`Tied`] is dropped, a cancellation shuts the socket down, so that
-    /// whoever connects, reads or writes gets an error or an end.
+    /// Ties a socket to the flag. Until [`Tied`] is dropped, setting the flag shuts the socket down, so that a thread that
+    /// connects, reads or writes gets an error or an end of file.
     ///
     /// # Errors
-    /// Returns ECANCELED after the cancellation, or the system's error if no descriptors are left.
+    /// Returns ECANCELED if the flag is set already, or the system's error if no descriptors are left.
     pub fn tie(&self, socket: BorrowedFd<'_>) -> io::Result<Tied<'_>> {
         let socket = socket.try_clone_to_owned()?;
         let fd = socket.as_raw_fd();
         self.sockets().push(socket);
         let tied = Tied { cancel: self, fd };
-        // Looked at after the push: a cancellation sees the socket, or is seen here.
+        // The flag is read after the push: a cancellation between the two sees the socket in the list.
         match self.is_cancelled() {
             true => Err(Errno::ECANCELED.into()),
             false => Ok(tied),
@@ -98,7 +97,7 @@ impl Cancel {
     }
 
     fn tell(&self) {
-        // it cannot fail before 2^64 - 1 of them
+        // A write to an eventfd fails only if its counter would exceed 2^64 - 2.
         let _ = self.event.get().map(|e| e.write(1));
     }
 }
@@ -117,7 +116,7 @@ impl Drop for Tied<'_> {
 }
 
 fn hang_up(socket: &OwnedFd) {
-    // Not connected yet: the connect that follows ends at its own deadline, or is never made.
+    // Fails if the socket is not connected yet. A connect that follows ends at its own deadline.
     let _ = shutdown(socket.as_raw_fd(), Shutdown::Both);
 }
 
@@ -167,7 +166,7 @@ mod tests {
         let cancel = Cancel::default();
         let (mut near, _far) = UnixStream::pair().unwrap();
         let (mut untied, far) = UnixStream::pair().unwrap();
-        // A read that nothing ends is an error, not a test that hangs.
+        // With a time limit, a read that nothing ends is an error and not a test that hangs.
         near.set_read_timeout(Some(Duration::from_secs(20)))
             .unwrap();
         drop(cancel.tie(untied.as_fd()).unwrap());

@@ -1,7 +1,8 @@
-//! The change feed: what has changed of which pod, in order, and a way to wait for the next change.
+//! The change feed: a log of which part of which pod has changed, in order, and a way to wait for the next change.
 //!
-//! Invariants: the version grows by one with each change, and only after what changed can be read. The log keeps the last
-//! [`LOG`] changes; a reader that fell behind it learns so and reads everything again. Telling never waits for a reader.
+//! Invariants: the version grows by one with each change, and only when the new state can already be read. The log keeps
+//! the last [`LOG`] changes. A reader that has missed more gets None and reads everything again. A thread that records a
+//! change never waits for a reader.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +12,7 @@ use std::time::Duration;
 use crate::base::locks::Locked;
 use crate::base::pod_uid::PodUid;
 
-/// Changes that are kept.
+/// Number of changes that the log keeps.
 pub const LOG: usize = 1024;
 
 /// A part of a pod that can change.
@@ -27,7 +28,7 @@ pub enum Aspect {
     Probes,
     /// The file that the pod comes from: its path, advice, errors.
     File,
-    /// Progress of the pulls of the pod's images. Told only while somebody watches.
+    /// Progress of the pulls of the pod's images. Recorded only while somebody watches.
     Pulls,
 }
 
@@ -40,7 +41,7 @@ impl Aspect {
 pub struct Aspects(u8);
 
 impl Aspects {
-    /// Tells whether `aspect` is one of these aspects.
+    /// Tells whether `aspect` has changed.
     pub fn contains(self, aspect: Aspect) -> bool {
         self.0 & (1 << aspect as u8) != 0
     }
@@ -53,9 +54,9 @@ impl Aspects {
 #[derive(Clone, Debug)]
 enum Subject {
     Pod(PodUid, Aspect),
-    /// Pod files of which no pod runs.
+    /// The problems of pod files that have no running pod.
     Files,
-    /// No change: readers wake and look whether they are to end.
+    /// Nothing has changed: readers wake up to check whether they must end.
     Wake,
 }
 
@@ -68,15 +69,15 @@ pub struct Changes {
     pub files: bool,
 }
 
-/// See the module.
+/// A log of the last changes of pods and pod files. Readers ask for the changes since a version, or wait for the next.
 #[derive(Default)]
 pub struct ChangeFeed {
-    /// The version of the last change. It is read without the lock, for each probe looks at it, and written with the
-    /// lock, so that no waiter misses a change.
+    /// The version of the last change. Readable without the lock, because each probe looks at it. Written with the lock, so
+    /// that no waiting thread misses a change.
     version: AtomicU64,
-    /// The version of the last change of each aspect.
+    /// The version of the last change of each aspect, over all pods.
     by_aspect: [AtomicU64; Aspect::COUNT],
-    /// The last changes; the newest has the present version.
+    /// The last changes, oldest first. The newest has the present version.
     log: Mutex<VecDeque<Subject>>,
     grown: Condvar,
 }
@@ -95,7 +96,7 @@ impl ChangeFeed {
         self.push(&mut self.log(), Subject::Files);
     }
 
-    /// Wakes every waiting reader, because the daemon ends.
+    /// Wakes all waiting readers, because the daemon ends.
     pub fn wake(&self) {
         let mut log = self.log();
         let version = self.push(&mut log, Subject::Wake);
@@ -113,18 +114,18 @@ impl ChangeFeed {
         self.version.fetch_add(1, Ordering::Release) + 1
     }
 
-    /// Returns the present version. A reader that has it can read what changed before it.
+    /// Returns the present version. Everything that changed up to this version can be read.
     pub fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
     }
 
-    /// Returns the version of the last change of `aspect`, of any pod.
+    /// Returns the version of the last change of `aspect`, over all pods.
     pub fn version_of(&self, aspect: Aspect) -> u64 {
         self.by_aspect[aspect as usize].load(Ordering::Acquire)
     }
 
-    /// Returns the changes after `version`, and the present version. The changes are None for a reader that fell behind
-    /// the log, or whose version comes from another daemon.
+    /// Returns the changes after `version`, and the present version. The changes are None if the log no longer has them
+    /// all, or if `version` comes from another daemon.
     pub fn since(&self, version: u64) -> (Option<Changes>, u64) {
         let log = self.log();
         let now = self.version();
@@ -148,17 +149,18 @@ impl ChangeFeed {
         (Some(changes), now)
     }
 
-    /// Waits for a change after `version`, at most `ceiling`; gives the version then.
+    /// Waits for a change after `version`, at most for `ceiling`. Returns the version at the end of the wait.
     pub fn wait_newer(&self, version: u64, ceiling: Duration) -> u64 {
         self.wait(ceiling, || self.version(), version)
     }
 
-    /// Waits like `wait_newer`, but only for a change of one aspect.
+    /// Waits like [`Self::wait_newer`], but only for a change of one aspect. Returns the version of its last change.
     pub fn wait_newer_of(&self, aspect: Aspect, version: u64, ceiling: Duration) -> u64 {
         self.wait(ceiling, || self.version_of(aspect), version)
     }
 
-    /// Waits like `wait_newer`, but only for a change of any of these aspects.
+    /// Waits like [`Self::wait_newer`], but only for a change of one of these aspects. Returns the version of the
+    /// newest one.
     pub fn wait_newer_of_any(&self, aspects: &[Aspect], version: u64, ceiling: Duration) -> u64 {
         let newest = || aspects.iter().map(|aspect| self.version_of(*aspect)).max();
         self.wait(ceiling, || newest().unwrap_or(0), version)

@@ -1,9 +1,8 @@
-//! The two clocks: [`Moment`] for every delay and comparison, wall time for display only.
+//! The two clocks: [`Moment`] for every delay and comparison, wall-clock [`Time`] for display only.
 //!
-//! Invariants: a `Moment` never jumps with the wall clock, goes on while the machine sleeps
-//! (`CLOCK_BOOTTIME`), and means the same in every process of one boot, so a shim may record it and
-//! the daemon compare it. Across boots it means nothing: a file that holds one also holds
-//! [`boot_id`].
+//! Invariants: a `Moment` never jumps with the wall clock, and goes on while the machine sleeps (`CLOCK_BOOTTIME`). It
+//! means the same in every process of one boot, so that a shim may record it and the daemon may compare it. It means
+//! nothing in another boot: a file that holds a `Moment` also holds the [`boot_id`].
 
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -12,37 +11,37 @@ use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
-/// A random fraction, at least 0 and below 1, for the jitter of a delay.
+/// Returns a random number, at least 0 and below 1, for the jitter of a delay.
 pub fn random_fraction() -> f64 {
-    // Each `RandomState` has its own keys; an f64 holds 53 bits.
+    // Each `RandomState` has new random keys. An f64 has 53 bits for the fraction.
     (RandomState::new().build_hasher().finish() >> 11) as f64 / (1_u64 << 53) as f64
 }
 
-/// A point in time as the duration since this boot, in nanoseconds. Ordered; subtraction saturates at zero.
+/// A point in time, as the duration since this boot with nanoseconds. Subtraction stops at zero.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
 pub struct Moment(Duration);
 
 impl Moment {
-    /// Now, from `CLOCK_BOOTTIME`.
+    /// The present moment, from `CLOCK_BOOTTIME`.
     pub fn now() -> Self {
         let t = nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME)
             .expect("CLOCK_BOOTTIME exists since Linux 2.6.39");
         Self(Duration::from(t))
     }
 
-    /// The moment `since_boot` after this boot; for tests and for values read from files.
+    /// Returns the moment `since_boot` after this boot; for tests and for values read from files.
     pub const fn from_boot(since_boot: Duration) -> Self {
         Self(since_boot)
     }
 
-    /// Time elapsed since this boot.
+    /// Returns the time between this boot and the moment.
     pub const fn since_boot(self) -> Duration {
         self.0
     }
 
-    /// How long ago `earlier` was; zero when it lies in the future.
+    /// Returns the time between `earlier` and this moment, or zero if `earlier` is the later of the two.
     pub const fn since(self, earlier: Moment) -> Duration {
         self.0.saturating_sub(earlier.0)
     }
@@ -62,40 +61,40 @@ impl Sub<Duration> for Moment {
     }
 }
 
-/// The kernel's random id of this boot, to tell records of an earlier boot apart.
+/// Returns the kernel's random id of this boot. It differs from the id in a record of an earlier boot.
 pub fn boot_id() -> String {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
         .map(|s| s.trim().to_owned())
         .unwrap_or_default()
 }
 
-/// A wall-clock time of the v1 API, second precision (`metav1.Time`); serialises as RFC 3339 in UTC.
+/// A wall-clock time of the v1 API with a precision of seconds (`metav1.Time`). Serialises as RFC 3339 in UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(jiff::Timestamp);
 
 impl Time {
-    /// The wall clock now, for display only.
+    /// The present wall-clock time, for display only.
     pub fn now() -> Self {
         SystemTime::now().into()
     }
 
-    /// Whole seconds since 1970.
+    /// Returns the whole seconds since 1970.
     pub fn unix_seconds(self) -> i64 {
         self.0.as_second()
     }
 
-    /// RFC 3339 with a fraction of nine digits, as in `kubernetes.io/config.seen` and CRI logs.
+    /// Writes a time as RFC 3339 with a fraction of nine digits, as in `kubernetes.io/config.seen` and CRI logs.
     pub fn with_nanos(t: SystemTime) -> String {
         let t = jiff::Timestamp::try_from(t).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
         format!("{t:.9}")
     }
 
-    /// The instant of an RFC 3339 text, with its fraction; None for another text.
+    /// Parses an RFC 3339 text with its fraction of a second. Returns None for any other text.
     pub fn instant(text: &str) -> Option<SystemTime> {
         text.parse::<jiff::Timestamp>().ok().map(Into::into)
     }
 
-    /// Writes a time as Go prints its `time.Time` in UTC, `2006-01-02 15:04:05.5 +0000 UTC`; None gives Go's zero time.
+    /// Writes a time as Go prints its `time.Time` in UTC: `2006-01-02 15:04:05.5 +0000 UTC`. None prints as Go's zero time.
     pub fn go(t: Option<SystemTime>) -> String {
         let t = t.and_then(|t| jiff::Timestamp::try_from(t).ok());
         t.map_or_else(
@@ -131,7 +130,7 @@ impl<'de> Deserialize<'de> for Time {
     }
 }
 
-/// A duration in Go's form (`1s`, `1m30s`, `1.5s`, `100ms`), as the kubelet's texts print it.
+/// Writes a duration in Go's form (`1s`, `1m30s`, `1.5s`, `100ms`), which the kubelet's texts use.
 pub fn go_duration(d: Duration) -> String {
     let n = d.as_nanos();
     if n == 0 {
@@ -163,17 +162,17 @@ pub fn go_duration(d: Duration) -> String {
     }
 }
 
-/// The error of a text that is no Go duration.
+/// The error for a text that is not a Go duration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("\"{text}\" is not a duration such as \"20s\", \"1m30s\" or \"100ms\"")]
 pub struct DurationError {
     text: String,
 }
 
-/// Parses a Go duration: `20s`, `1m30s`, `1.5h`, `100ms`. No sign, and a unit on every number but 0.
+/// Parses a Go duration: `20s`, `1m30s`, `1.5h`, `100ms`. A sign is an error. Every number except `0` needs a unit.
 ///
 /// # Errors
-/// Returns a [`DurationError`] if the text is none.
+/// Returns a [`DurationError`] if the text is not a Go duration.
 pub fn parse_go_duration(text: &str) -> Result<Duration, DurationError> {
     const UNITS: [(&str, f64); 7] = [
         ("ns", 1e-9),

@@ -1,8 +1,7 @@
-//! inotify on a path and on its parent directory: tells when to list the path again, nothing more.
+//! An inotify watch on a path and on its parent directory. It reports when the path must be listed again, nothing more.
 //!
-//! Invariants: an event is only a hint. After a lost event, a full queue or a failed watch the
-//! caller finds the change at its next listing. A watch that failed is set up again without help
-//! once inotify has room.
+//! Invariants: an event is only a hint. After a lost event, a full queue or a failed watch, the caller finds the change
+//! at its next listing. A watch that failed is set up again as soon as inotify has room.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -17,12 +16,13 @@ use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, InotifyEvent, WatchDe
 
 use crate::base::clock::Moment;
 
-/// First wait after a watch could not be set up; doubles up to [`MAX_RETRY`] (kubelet-probes 6.3).
+/// First wait after a watch could not be set up. Each further failure doubles it, up to [`MAX_RETRY`] (kubelet-probes 6.3).
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 /// Longest wait after a watch could not be set up.
 const MAX_RETRY: Duration = Duration::from_secs(20);
 
-/// A file counts when it is complete: closed after writing, or renamed or linked into place. Not `IN_MODIFY`.
+/// Events to watch for. A file counts when it is complete: closed after writing, or renamed or linked into place.
+/// `IN_MODIFY` is therefore left out.
 const MASK: AddWatchFlags = AddWatchFlags::IN_CLOSE_WRITE
     .union(AddWatchFlags::IN_MOVED_TO)
     .union(AddWatchFlags::IN_MOVED_FROM)
@@ -31,18 +31,18 @@ const MASK: AddWatchFlags = AddWatchFlags::IN_CLOSE_WRITE
     .union(AddWatchFlags::IN_DELETE_SELF)
     .union(AddWatchFlags::IN_MOVE_SELF);
 
-/// Hints that follow from the events since the last look.
+/// What the caller must read again, according to the events since the last call.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Hints {
     /// True if the path must be listed again.
     pub relist: bool,
-    /// Names whose content may be new although their signature is the same.
+    /// Names of files that may have new content although their signature is the same.
     pub dirty: BTreeSet<OsString>,
-    /// True if events were lost: every content may be new.
+    /// True if events were lost. Every file may then have new content.
     pub overflow: bool,
 }
 
-/// Where an event happened.
+/// The watch that an event belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     /// The watched path itself.
@@ -54,9 +54,9 @@ enum Place {
 }
 
 impl Hints {
-    /// Adds an event. `base` is the name of the watched path in its parent, `counts` says which names in the path count.
-    /// `is_link` says whether the name now is a link: a new plain file is still being written, and its `IN_CLOSE_WRITE`
-    /// follows; a link is complete when it is made.
+    /// Adds an event. `base` is the name of the watched path in its parent directory. `counts` says whether a name in
+    /// the path matters to the caller. `is_link` says whether a name is a link now. A link is complete when it is made,
+    /// but a new plain file is still being written and gets an `IN_CLOSE_WRITE` later.
     fn add(
         &mut self,
         place: Place,
@@ -75,7 +75,7 @@ impl Hints {
             | AddWatchFlags::IN_IGNORED
             | AddWatchFlags::IN_UNMOUNT;
         let Some(name) = name else {
-            // No name: the path itself, which may be a single file that was written.
+            // An event without a name is about the watched path itself, which may be a single file that was written.
             if place != Place::Old && mask.intersects(about_self | AddWatchFlags::IN_CLOSE_WRITE) {
                 self.relist = true;
                 self.dirty.insert(base.to_owned());
@@ -85,8 +85,8 @@ impl Hints {
         let counts = match place {
             Place::Old => false,
             Place::Parent => name == base,
-            // `..data`, the link that Kubernetes' volumes swap, has a name that does not count, but
-            // its change changes the names that count.
+            // `..data`, the link that the volumes of Kubernetes swap, has a name that does not count. Its change still
+            // changes the content of names that count.
             Place::Path => counts(name) || mask.intersects(AddWatchFlags::IN_MOVED_TO),
         };
         let being_written =
@@ -98,14 +98,15 @@ impl Hints {
     }
 }
 
-/// A watched inode.
+/// An inode with a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Watched {
     descriptor: WatchDescriptor,
     inode: (u64, u64),
 }
 
-/// A watch that could not be set up. Displays as `cannot watch <path>: <cause>`; a used-up inotify limit is named.
+/// The error for a watch that could not be set up. Displays as `cannot watch <path>: <cause>`, and names an inotify limit
+/// that is used up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchError {
     path: PathBuf,
@@ -115,7 +116,7 @@ pub struct WatchError {
 impl fmt::Display for WatchError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "cannot watch {}: ", self.path.display())?;
-        // The kernel's own texts are "No space left on device" and "Too many open files".
+        // The kernel's own texts, "No space left on device" and "Too many open files", would mislead.
         match self.cause {
             Errno::ENOSPC => f.write_str(
                 "the inotify limit fs.inotify.max_user_watches is used up; raise it with sysctl",
@@ -144,15 +145,15 @@ pub struct DirectoryWatch {
 }
 
 impl DirectoryWatch {
-    /// Watches nothing until [`DirectoryWatch::ensure`]. Events of names in the directory for which
-    /// `counts` is false are left out, except those of a rename into place.
+    /// Makes a watcher that watches nothing until [`DirectoryWatch::ensure`]. Events of names in the directory for which
+    /// `counts` is false are ignored, except renames into place.
     pub fn new(path: PathBuf, counts: fn(&OsStr) -> bool) -> Self {
         Self::with_inotify(path, counts, || {
             Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)
         })
     }
 
-    /// Makes a watch like [`DirectoryWatch::new`], on the inotify that `init` makes.
+    /// Makes a watcher like [`DirectoryWatch::new`], with the inotify instance that `init` makes.
     pub(crate) fn with_inotify(
         path: PathBuf,
         counts: fn(&OsStr) -> bool,
@@ -170,22 +171,21 @@ impl DirectoryWatch {
         }
     }
 
-    /// The descriptor to poll for reading.
+    /// Returns the descriptor to poll for reading; None before the first successful [`DirectoryWatch::ensure`].
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.inotify.as_ref().map(AsFd::as_fd)
     }
 
-    /// When to call [`DirectoryWatch::ensure`] again at the latest, because it failed.
+    /// Returns when to call [`DirectoryWatch::ensure`] again at the latest; None unless its last call failed.
     pub fn retry_at(&self) -> Option<Moment> {
         self.retry_at
     }
 
-    /// Sets the watches to the inodes that the paths have now; call it before each listing. A
-    /// missing path is not an error. After an error nothing is tried until
-    /// [`DirectoryWatch::retry_at`].
+    /// Sets the watches to the inodes that the paths have now. Call it before each listing. A missing path is not an error.
+    /// After an error, calls before [`DirectoryWatch::retry_at`] do nothing.
     ///
     /// # Errors
-    /// Returns the path that cannot be watched and the cause, mostly a limit of inotify that is used up.
+    /// Returns the path that cannot be watched and the cause, usually an inotify limit that is used up.
     pub fn ensure(&mut self, now: Moment) -> Result<(), WatchError> {
         if self.retry_at.is_some_and(|at| now < at) {
             return Ok(());
@@ -211,7 +211,7 @@ impl DirectoryWatch {
         rewatch(inotify, &mut self.own, &self.path).and(up)
     }
 
-    /// Reads all waiting events.
+    /// Reads all waiting events and returns what they say.
     pub fn drain(&mut self) -> Hints {
         let mut hints = Hints::default();
         let base = self.path.file_name().unwrap_or_default();
@@ -254,7 +254,7 @@ impl DirectoryWatch {
     }
 }
 
-/// Moves a watch to the inode that `path` names now.
+/// Moves a watch to the inode that `path` has now.
 fn rewatch(
     inotify: &Inotify,
     watched: &mut Option<Watched>,
@@ -265,7 +265,7 @@ fn rewatch(
         return Ok(());
     }
     if let Some(old) = watched.take() {
-        // It fails when the inode is gone; then the watch is gone too.
+        // Fails if the inode is gone. Then the kernel has removed the watch already.
         let _ = inotify.rm_watch(old.descriptor);
     }
     let Some(inode) = inode else { return Ok(()) };

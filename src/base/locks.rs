@@ -1,14 +1,14 @@
-//! The one rule for locks that a panic has poisoned.
+//! The rule for locks that a panic has poisoned: use them on.
 //!
-//! Invariants: a poisoned lock is used on. Whoever panicked was caught at the top of its thread; there the panic is
-//! counted, the thread's state is made anew or doubted ([`crate::base::threads`], the sync loop's heartbeat), and the log says
-//! it. A second panic in every thread that only wants to read would mend nothing.
+//! Invariants: no code fails because a lock is poisoned. The panic was caught at the top of its thread. There it is
+//! counted and logged, and the thread's state is made anew or no longer trusted ([`crate::base::threads`], the sync loop's
+//! heartbeat). A second panic in every thread that only wants to read would mend nothing.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A lock, taken by this rule.
+/// A lock that can be taken even if it is poisoned.
 pub trait Locked<T: ?Sized> {
-    /// Waits for the lock. What a thread that panicked has left in it is taken as it is.
+    /// Waits for the lock. Content that a panicking thread has left in it is used as it is.
     fn locked(&self) -> MutexGuard<'_, T>;
 }
 

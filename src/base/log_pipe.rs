@@ -1,7 +1,7 @@
-//! The daemon's log on its way to stderr, by a thread of its own.
+//! Writes the daemon's log to stderr from a thread of its own.
 //!
-//! Invariants: whoever logs never waits for whoever reads the log. At most [`MOST`] bytes wait; what does not fit is
-//! dropped and counted, and the log says how much when it goes on.
+//! Invariants: a thread that logs never waits for the reader of the log. At most [`MOST`] bytes wait. Lines that do not fit
+//! are dropped and counted, and a line in the log gives their number when writing goes on.
 
 use std::io::{self, Write};
 use std::ops::ControlFlow;
@@ -13,20 +13,20 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use crate::base::clock::Moment;
 use crate::base::threads;
 
-/// Bytes that wait at most.
+/// Largest number of bytes that wait.
 const MOST: usize = 256 << 10;
-/// Lines that wait at most.
+/// Largest number of lines that wait.
 const LINES: usize = 1024;
 const STACK: usize = 64 << 10;
-/// How often [`flush`] looks.
+/// Time between two looks of [`flush`] at the waiting bytes.
 const STEP: Duration = Duration::from_millis(2);
 
-/// Lines that were dropped since the start of this process.
+/// Number of lines that were dropped since the start of this process.
 static DROPPED: AtomicU64 = AtomicU64::new(0);
-/// Bytes that wait for stderr.
+/// Number of bytes that wait for stderr.
 static WAITING: AtomicUsize = AtomicUsize::new(0);
 
-/// Lines that were dropped since the start of this process.
+/// Returns the number of lines that were dropped since the start of this process.
 pub fn dropped() -> u64 {
     DROPPED.load(Ordering::Relaxed)
 }
@@ -34,12 +34,12 @@ pub fn dropped() -> u64 {
 /// Starts the thread that writes to stderr, and returns the writer that the logger uses in place of stderr.
 ///
 /// # Errors
-/// Returns the system's error if it gives no thread.
+/// Returns the system's error if the thread cannot be started.
 pub fn to_stderr() -> io::Result<impl Write + Send + 'static> {
     start(io::stderr(), &DROPPED, &WAITING)
 }
 
-/// Waits until what was logged is written, at most `limit`. The process calls it when it ends.
+/// Waits until all logged lines are written, but at most for `limit`. The process calls it when it ends.
 pub fn flush(limit: Duration) {
     let end = Moment::now() + limit;
     while WAITING.load(Ordering::Acquire) > 0 && Moment::now() < end {
@@ -47,7 +47,7 @@ pub fn flush(limit: Duration) {
     }
 }
 
-/// The logger's end: a call of `write` is a line.
+/// The logger's end of the pipe. Each call of `write` sends one line.
 struct Pipe {
     lines: Sender<Vec<u8>>,
     dropped: &'static AtomicU64,
@@ -96,7 +96,7 @@ struct Drain<W> {
     written: Receiver<Vec<u8>>,
     dropped: &'static AtomicU64,
     waiting: &'static AtomicUsize,
-    /// Number of dropped lines that the log has already told of.
+    /// Number of dropped lines that the log has already reported.
     told: u64,
 }
 
@@ -105,11 +105,11 @@ impl<W: Write> Drain<W> {
         let Ok(line) = self.written.recv() else {
             return ControlFlow::Break(());
         };
-        // A reader that has gone reads nothing more: that is no error of ours.
+        // A failed write means that the reader of stderr is gone. That is not an error of this process.
         let _ = self.out.write_all(&line).and_then(|()| self.out.flush());
         self.waiting.fetch_sub(line.len(), Ordering::AcqRel);
         let dropped = self.dropped.load(Ordering::Relaxed);
-        // Said when all that waited is written: then the log goes on.
+        // The drop is reported only when all waiting lines are written.
         if dropped > self.told && self.written.is_empty() {
             let n = dropped - self.told;
             let _ = writeln!(
@@ -128,7 +128,7 @@ mod tests {
 
     use super::*;
 
-    /// A pipe that nobody reads holds 64 KiB; then a write waits for ever.
+    /// A pipe that nobody reads holds 64 KiB. A write of more waits for ever.
     #[test]
     fn nobody_waits_for_a_log_that_is_not_read_and_what_is_dropped_is_told_once() {
         static OF_TEST: AtomicU64 = AtomicU64::new(0);

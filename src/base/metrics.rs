@@ -1,22 +1,22 @@
 //! The Prometheus text format, version 0.0.4, as far as podprobe needs it.
 //!
-//! Invariants: pure but for what [`counters`] holds. A family is written whole: its HELP and TYPE lines, then its samples; one without samples is left
-//! out, as client_golang does.
+//! Invariants: nothing here has state, except [`counters`]. A family is written as a whole: first its HELP and TYPE lines,
+//! then its samples. A family without samples is left out, as client_golang does.
 
 pub mod counters;
 
 use std::fmt::Write;
 use std::time::Duration;
 
-/// client_golang's default buckets in seconds (kubelet-probes 2.7).
+/// Upper bounds in seconds of client_golang's default buckets (kubelet-probes 2.7).
 pub const DEFAULT_BUCKETS: [f64; 11] = [
     0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
 ];
 
-/// Durations by size, in [`DEFAULT_BUCKETS`].
+/// A histogram of durations, in the buckets of [`DEFAULT_BUCKETS`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Histogram {
-    /// Not cumulative; the last one is what exceeds every bucket.
+    /// Number of durations in each bucket, not cumulative. The last number counts durations above every bound.
     counts: [u64; DEFAULT_BUCKETS.len() + 1],
     sum: f64,
 }
@@ -33,7 +33,7 @@ impl Histogram {
         self.sum += seconds;
     }
 
-    /// Adds what another one has counted.
+    /// Adds the durations that another histogram has counted.
     pub fn merge(&mut self, other: &Self) {
         self.counts
             .iter_mut()
@@ -48,14 +48,14 @@ impl Histogram {
     }
 }
 
-/// Kind of the numbers that a family holds.
+/// The type of a family of metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A number that only grows.
     Counter,
     /// A number that goes up and down.
     Gauge,
-    /// Durations in buckets.
+    /// A number of durations in each bucket.
     Histogram,
 }
 
@@ -79,16 +79,16 @@ pub struct Family<'a> {
     help: &'a str,
     kind: Kind,
     begun: bool,
-    /// The bounds of the buckets as they are written: `le="0.005"} `. A thousand histograms share them.
+    /// Bounds of the buckets as they are written: `le="0.005"} `. Kept, because a thousand histograms share them.
     bounds: Vec<String>,
-    /// The beginning of every line of a histogram; kept so that its memory is used again.
+    /// The beginning of every bucket line of a histogram. Kept so that its memory is used again.
     head: String,
-    /// The end of every line that is not a histogram's: nothing, or the time of its value.
+    /// The end of a line of a counter or gauge: empty, or the time of its value.
     end: String,
 }
 
 impl<'a> Family<'a> {
-    /// A family without samples.
+    /// Begins a family, which has no samples yet.
     pub fn new(out: &'a mut String, name: &'a str, kind: Kind, help: &'a str) -> Self {
         Self {
             out,
@@ -102,7 +102,7 @@ impl<'a> Family<'a> {
         }
     }
 
-    /// Adds the time at which the family's values were true, in milliseconds since 1970.
+    /// Adds a time to the family's values: when they were true, in milliseconds since 1970.
     #[must_use]
     pub fn at(mut self, milliseconds: i64) -> Self {
         self.end = format!(" {milliseconds}");
@@ -114,12 +114,12 @@ impl<'a> Family<'a> {
         self.value_of(&[&pairs(labels)], value);
     }
 
-    /// Writes a gauge with a fraction.
+    /// Writes a gauge that is not a whole number.
     pub fn real(&mut self, labels: &Labels<'_>, value: f64) {
         self.real_of(&[&pairs(labels)], value);
     }
 
-    /// Writes a gauge like [`Self::real`], for labels that [`pairs`] has written.
+    /// Writes a gauge like [`Self::real`], with labels that [`pairs`] has already written.
     pub fn real_of(&mut self, pairs: &[&str], value: f64) {
         self.begin();
         self.out.push_str(self.name);
@@ -127,8 +127,8 @@ impl<'a> Family<'a> {
         let _ = writeln!(self.out, " {value}{}", self.end);
     }
 
-    /// Writes a counter or gauge like [`Self::value`], for labels that [`pairs`] has written. The parts follow one
-    /// another as they are.
+    /// Writes a counter or gauge like [`Self::value`], with labels that [`pairs`] has already written. The parts are
+    /// written one after another without a separator.
     pub fn value_of(&mut self, pairs: &[&str], value: u64) {
         self.begin();
         self.out.push_str(self.name);
@@ -139,13 +139,13 @@ impl<'a> Family<'a> {
         self.out.push('\n');
     }
 
-    /// Writes the buckets, sum and count of a histogram, for labels that [`pairs`] has written.
+    /// Writes the buckets, sum and count of a histogram, with labels that [`pairs`] has already written.
     pub fn histogram_of(&mut self, pairs: &[&str], h: &Histogram) {
         self.buckets_of(pairs, &DEFAULT_BUCKETS, &h.counts, h.sum);
     }
 
-    /// Writes the buckets, sum and count of a histogram with these bounds. `counts` is not cumulative, and has one
-    /// number more than there are bounds: the count of what exceeds them all.
+    /// Writes the buckets, sum and count of a histogram with these upper bounds. `counts` is not cumulative. It has one
+    /// number more than `bounds`, for the values above all bounds.
     pub fn buckets_of(&mut self, pairs: &[&str], bounds: &[f64], counts: &[u64], sum: f64) {
         self.begin();
         if self.bounds.len() != counts.len() {
@@ -159,7 +159,7 @@ impl<'a> Family<'a> {
         if pairs.iter().any(|part| !part.is_empty()) {
             self.head.push(',');
         }
-        // one growth for all lines of the histogram
+        // Memory for all lines of the histogram is reserved at once.
         let line = self.head.len() + LONGEST_VALUE;
         self.out.reserve((counts.len() + 2) * line);
         let mut count = 0;
@@ -196,11 +196,11 @@ impl<'a> Family<'a> {
     }
 }
 
-/// More than a bound and a number take.
+/// More bytes than a bound and a number take in a line.
 const LONGEST_VALUE: usize = 40;
 
-/// `a="b",c="d"` in the order of the names, as client_golang writes them; empty without labels. Written once for all the
-/// samples that have these labels, because a scrape of a thousand probes spends most of its time on labels.
+/// Writes labels as `a="b",c="d"`, sorted by name like client_golang; empty if there are none. The result serves all
+/// samples with these labels, because a scrape of a thousand probes spends most of its time on labels.
 pub fn pairs(labels: &Labels<'_>) -> String {
     let mut labels = labels.to_vec();
     labels.sort_unstable();
@@ -225,8 +225,8 @@ fn push_braces(pairs: &[&str], out: &mut String) {
     }
 }
 
-/// Appends a number as `write!` would, but without the machinery of `write!`: a scrape of a thousand probes writes
-/// thirty thousand numbers.
+/// Appends a number without the machinery of `write!`, because a scrape of a thousand probes writes thirty thousand
+/// numbers.
 fn push_number(mut n: u64, out: &mut String) {
     let mut digits = [0; 20];
     let mut at = digits.len();
@@ -238,7 +238,7 @@ fn push_number(mut n: u64, out: &mut String) {
             break;
         }
     }
-    // They are digits.
+    // The bytes are ASCII digits, so that this never fails.
     out.push_str(std::str::from_utf8(&digits[at..]).unwrap_or_default());
 }
 

@@ -1,5 +1,5 @@
-//! What every wing stands on, and what knows nothing of pods: the clock, files that are replaced as a whole, paths, texts,
-//! threads, and the system calls.
+//! The base of every wing, which knows nothing of how pods run: the clock, files that are replaced as a whole, paths,
+//! texts, threads, and the system calls.
 
 pub mod atomic_file;
 pub mod cancel;

@@ -1,4 +1,4 @@
-//! Where things lie on the node (docs/manual/files-on-the-node.md). With `--root DIR` every path lies below DIR.
+//! Paths of podprobe's files on the node (docs/manual/files-on-the-node.md). With `--root DIR` every path lies below DIR.
 
 use std::path::{Path, PathBuf};
 
@@ -6,14 +6,14 @@ use crate::base::pod_uid::PodUid;
 
 pub mod directories;
 
-/// The paths of one daemon. Two daemons with different roots never meet: see [`Layout::id`].
+/// The paths of one daemon. Two daemons with different roots share no path and no name: see [`Layout::id`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     root: PathBuf,
 }
 
 impl Layout {
-    /// Paths below `root`; `/` gives the system's own paths.
+    /// Makes the layout below `root`. `/` gives the system's own paths.
     pub fn new(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
     }
@@ -26,47 +26,47 @@ impl Layout {
         std::path::absolute(&self.root).map(Self::new)
     }
 
-    /// The root itself.
+    /// The directory that all paths of the layout lie below.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// `/etc/podprobe/config.json`.
+    /// `/etc/podprobe/config.json`: the configuration.
     pub fn config_file(&self) -> PathBuf {
         self.root.join("etc/podprobe/config.json")
     }
 
-    /// `/etc/podprobe/pods`, unless the configuration names another.
+    /// `/etc/podprobe/pods`: the pod files, unless the configuration names another directory.
     pub fn pods_dir(&self) -> PathBuf {
         self.root.join("etc/podprobe/pods")
     }
 
-    /// `/run/podprobe/podprobe.sock`.
+    /// `/run/podprobe/podprobe.sock`: the daemon's socket.
     pub fn socket(&self) -> PathBuf {
         self.run_dir().join("podprobe.sock")
     }
 
-    /// `/run/podprobe`.
+    /// `/run/podprobe`: files that last until the next boot.
     pub fn run_dir(&self) -> PathBuf {
         self.root.join("run/podprobe")
     }
 
-    /// `/run/podprobe/sandboxes/<id>`: record of a sandbox.
+    /// `/run/podprobe/sandboxes`: the records of sandboxes, in `<id>`.
     pub fn sandboxes(&self) -> PathBuf {
         self.run_dir().join("sandboxes")
     }
 
-    /// `/run/podprobe/containers/<id>`: record, OCI bundle and shim state of a container.
+    /// `/run/podprobe/containers`: the record, OCI bundle and shim state of each container, in `<id>`.
     pub fn containers(&self) -> PathBuf {
         self.run_dir().join("containers")
     }
 
-    /// `/run/podprobe/exits`: a file for each pod of which a container has just ended.
+    /// `/run/podprobe/exits`: one file for each pod that has a container which has just ended.
     pub fn exits(&self) -> PathBuf {
         self.run_dir().join("exits")
     }
 
-    /// `/run/podprobe/oci`: the OCI runtime's own state (`runc --root`).
+    /// `/run/podprobe/oci`: the state of the OCI runtime itself (`runc --root`).
     pub fn oci_state(&self) -> PathBuf {
         self.run_dir().join("oci")
     }
@@ -76,27 +76,27 @@ impl Layout {
         self.run_dir().join("proxy")
     }
 
-    /// `/var/lib/podprobe`: locked (flock) by the one daemon of this root.
+    /// `/var/lib/podprobe`: files that survive a reboot. The only daemon of this root holds a lock (flock) on it.
     pub fn lib_dir(&self) -> PathBuf {
         self.root.join("var/lib/podprobe")
     }
 
-    /// `/var/lib/podprobe/seccomp`: profiles of type `Localhost`.
+    /// `/var/lib/podprobe/seccomp`: the seccomp profiles of type `Localhost`.
     pub fn seccomp(&self) -> PathBuf {
         self.lib_dir().join("seccomp")
     }
 
-    /// `/var/lib/podprobe/checkpoint.json`: statuses of the last daemon.
+    /// `/var/lib/podprobe/checkpoint.json`: the pod statuses that the last daemon has saved.
     pub fn checkpoint(&self) -> PathBuf {
         self.lib_dir().join("checkpoint.json")
     }
 
-    /// `/etc/cni/net.d`, unless the configuration names another.
+    /// `/etc/cni/net.d`: the CNI configurations, unless the configuration names another directory.
     pub fn cni_conf_dir(&self) -> PathBuf {
         self.root.join("etc/cni/net.d")
     }
 
-    /// `/var/lib/podprobe/cni`: what CNI plugins have to release.
+    /// `/var/lib/podprobe/cni`: records of what CNI plugins still have to release.
     pub fn cni_cache(&self) -> PathBuf {
         self.lib_dir().join("cni")
     }
@@ -106,7 +106,7 @@ impl Layout {
         self.lib_dir().join("services.json")
     }
 
-    /// `/var/lib/podprobe/pauses.json`: probes that a person has paused.
+    /// `/var/lib/podprobe/pauses.json`: the probes that a person has paused.
     pub fn pauses(&self) -> PathBuf {
         self.lib_dir().join("pauses.json")
     }
@@ -126,13 +126,14 @@ impl Layout {
         self.lib_dir().join("images")
     }
 
-    /// `/var/lib/podprobe/images.d`: image archives dropped here are loaded.
+    /// `/var/lib/podprobe/images.d`: a directory for image archives. The daemon loads each archive that a person puts
+    /// there.
     pub fn image_drop(&self) -> PathBuf {
         self.lib_dir().join("images.d")
     }
 
-    /// Returns the paths at which docker's config.json, or its older form, is looked for: as by the kubelet, in its own
-    /// directory, the home directory and the root.
+    /// Returns the paths at which docker's `config.json` or its older form is looked for. The kubelet looks in the same
+    /// places: its own directory, the home directory and the root.
     pub fn docker_configs(&self) -> Vec<PathBuf> {
         let mut places = vec![
             self.lib_dir().join("config.json"),
@@ -150,48 +151,50 @@ impl Layout {
         places
     }
 
-    /// `/var/lib/podprobe/containers/<id>`: overlay upper and work directories.
+    /// `/var/lib/podprobe/containers/<id>`: overlay upper and work directories of a container.
     pub fn container_data(&self, id: &str) -> PathBuf {
         self.lib_dir().join("containers").join(id)
     }
 
-    /// `/var/lib/podprobe/pods/<uid>`: volumes and generated files (hosts, hostname, resolv.conf, termination logs).
+    /// `/var/lib/podprobe/pods/<uid>`: volumes and generated files of a pod (hosts, hostname, resolv.conf, termination
+    /// logs).
     pub fn pod_data(&self, uid: &PodUid) -> PathBuf {
         self.lib_dir().join("pods").join(uid.as_str())
     }
 
-    /// `/var/lib/podprobe/pods/<uid>/evicted.json`: there while the pod is evicted.
+    /// `/var/lib/podprobe/pods/<uid>/evicted.json`: a file that exists while the pod is evicted.
     pub fn eviction(&self, uid: &PodUid) -> PathBuf {
         self.pod_data(uid).join("evicted.json")
     }
 
-    /// `/var/lib/podprobe/claims/<namespace>/<name>`: volumes that outlive their pods.
+    /// `/var/lib/podprobe/claims`: volumes that outlive their pods, in `<namespace>/<name>`.
     pub fn claims(&self) -> PathBuf {
         self.lib_dir().join("claims")
     }
 
-    /// `/var/log/pods`.
+    /// `/var/log/pods`: the logs of containers.
     pub fn logs_dir(&self) -> PathBuf {
         self.root.join("var/log/pods")
     }
 
-    /// `/var/log/pods/<ns>_<name>_<uid>`.
+    /// `/var/log/pods/<ns>_<name>_<uid>`: the logs of a pod's containers.
     pub fn pod_logs(&self, namespace: &str, name: &str, uid: &PodUid) -> PathBuf {
         self.logs_dir().join(format!("{namespace}_{name}_{uid}"))
     }
 
-    /// `/var/lib/podprobe/pods/<uid>/log-links`: an empty file for each link to a log of the pod, of the link's name.
+    /// `/var/lib/podprobe/pods/<uid>/log-links`: an empty file for each link to a log of the pod, with the name of the
+    /// link.
     pub fn log_link_entries(&self, uid: &PodUid) -> PathBuf {
         self.pod_data(uid).join("log-links")
     }
 
-    /// `/var/log/containers`: links to the logs, for collectors.
+    /// `/var/log/containers`: links to the logs, for log collectors.
     pub fn container_log_links(&self) -> PathBuf {
         self.root.join("var/log/containers")
     }
 
-    /// `podprobe` for the system root, else `podprobe-<8 hex digits of the root>`: the top cgroup of this daemon, and
-    /// part of every other name that the whole node shares.
+    /// Returns `podprobe` for the root `/`, otherwise `podprobe-<8 hex digits of a hash of the root>`. It names this
+    /// daemon's top cgroup, and is part of every other name that all daemons of the node share.
     pub fn id(&self) -> String {
         if self.root == Path::new("/") {
             return "podprobe".into();
@@ -207,23 +210,23 @@ impl Layout {
         format!("podprobe-{hash:08x}")
     }
 
-    /// `/<id>`: the cgroup of all pods, of shims and of the proxy, absolute in each hierarchy.
+    /// `/<id>`: the cgroup above all pods, shims and the proxy. The path is absolute in each hierarchy.
     pub fn cgroup(&self) -> String {
         format!("/{}", self.id())
     }
 
-    /// `/<id>/podprobe.shims`: the cgroup of shims and sandbox holders, absolute in each hierarchy. No
-    /// UID has a dot, so no pod's cgroup can have this name.
+    /// `/<id>/podprobe.shims`: the cgroup of shims and sandbox holders. The path is absolute in each hierarchy. No pod's
+    /// cgroup can have this name, because a UID has no dot.
     pub fn shims_cgroup(&self) -> String {
         format!("/{}/podprobe.shims", self.id())
     }
 
-    /// `/<id>/podprobe.proxy`: the cgroup of the proxy, absolute in each hierarchy.
+    /// `/<id>/podprobe.proxy`: the cgroup of the proxy. The path is absolute in each hierarchy.
     pub fn proxy_cgroup(&self) -> String {
         format!("/{}/podprobe.proxy", self.id())
     }
 
-    /// `/<id>/<uid>`: the cgroup of a pod, absolute in each hierarchy.
+    /// `/<id>/<uid>`: the cgroup of a pod. The path is absolute in each hierarchy.
     pub fn pod_cgroup(&self, uid: &PodUid) -> String {
         format!("/{}/{uid}", self.id())
     }

@@ -1,18 +1,18 @@
-//! The identity of a pod, by which every part of podprobe knows it.
+//! The identity of a pod, which all parts of podprobe use as its key.
 
 use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-/// The identity of a pod: unique over time; that of a static pod changes with the content of its
+/// The identity of a pod. No two pods of different times share it. The UID of a static pod changes with the content of its
 /// file (kubelet-probes 6.1).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct PodUid(pub Arc<str>);
 
 impl PodUid {
-    /// The UID as text, as in `metadata.uid`.
+    /// Returns the UID as text, as in `metadata.uid`.
     pub fn as_str(&self) -> &str {
         &self.0
     }

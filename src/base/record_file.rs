@@ -1,9 +1,9 @@
-//! Small records as JSON files, which podprobe of one version leaves for podprobe of another.
+//! Small records as JSON files, which a newer or older version of podprobe can also read.
 //!
-//! Invariants: a record is written to a temporary name and renamed, so a reader sees all of it or nothing. It has the
-//! number of its form in `version`. A reader takes a record of any version: a field that it does not know is left aside,
-//! one that is missing has its default, and one that it cannot read has its default too and is named in the log. A field
-//! without a default is one without which the record says nothing. What is no record is moved aside once.
+//! Invariants: a record is written under a temporary name and renamed, so that a reader sees all of it or nothing. Its field
+//! `version` is the number of its form. A reader accepts a record of any version. It ignores unknown fields, and gives
+//! missing fields their default. A field that it cannot read also gets its default, and is named in the log. A field has no
+//! default only if the record is useless without it. A file that is not a record is renamed once, out of the way.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -13,10 +13,10 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// The form of the records that are written. It grows when a field changes its meaning, not when one is added.
+/// The version that written records have. It grows when a field changes its meaning, not when a field is added.
 pub const VERSION: u32 = 1;
 
-/// A record and the number of its form.
+/// A record together with its version, as it is written.
 #[derive(Serialize)]
 struct Written<'a, T> {
     version: u32,
@@ -24,7 +24,7 @@ struct Written<'a, T> {
     record: &'a T,
 }
 
-/// The number alone; records before the first number have none.
+/// The version of a record, without its other fields. Very old records have none, and count as version 0.
 #[derive(Default, Deserialize)]
 struct Form {
     #[serde(default)]
@@ -34,7 +34,7 @@ struct Form {
 /// Encodes a record as bytes.
 ///
 /// # Errors
-/// Returns an error if the record is no JSON object.
+/// Returns an error if the record is not a JSON object.
 pub fn to_bytes<T: Serialize>(record: &T) -> io::Result<Vec<u8>> {
     Ok(serde_json::to_vec(&Written {
         version: VERSION,
@@ -42,11 +42,10 @@ pub fn to_bytes<T: Serialize>(record: &T) -> io::Result<Vec<u8>> {
     })?)
 }
 
-/// Decodes a record, of whichever version, from bytes. `what` names the bytes in the log.
+/// Decodes a record of any version from bytes. `what` names the bytes in the log.
 ///
 /// # Errors
-/// Returns an error if the bytes are not a record: not a JSON object, or one that lacks a field that every record of this
-/// kind has.
+/// Returns an error if the bytes are not a JSON object, or lack a field that has no default.
 pub fn parse<T: DeserializeOwned>(what: &str, bytes: &[u8]) -> io::Result<T> {
     let error = match serde_json::from_slice(bytes) {
         Ok(record) => return Ok(record),
@@ -59,7 +58,7 @@ pub fn parse<T: DeserializeOwned>(what: &str, bytes: &[u8]) -> io::Result<T> {
     let record = loop {
         match serde_json::from_slice(&line_by_line(&fields)?) {
             Ok(record) => break record,
-            // The line names the field. What is missing is told at the end.
+            // The error's line gives the field. A missing field gives the last line, which has no name.
             Err(e) => match fields.keys().nth(e.line().saturating_sub(2)).cloned() {
                 Some(name) => {
                     fields.remove(&name);
@@ -77,7 +76,7 @@ pub fn parse<T: DeserializeOwned>(what: &str, bytes: &[u8]) -> io::Result<T> {
     Ok(record)
 }
 
-/// The object with its first field on line 2, its second on line 3, and so on.
+/// Writes an object with its first field on line 2, its second on line 3, and so on.
 fn line_by_line(fields: &Map<String, Value>) -> io::Result<Vec<u8>> {
     let mut text = b"{".to_vec();
     for (i, (name, value)) in fields.iter().enumerate() {
@@ -90,12 +89,13 @@ fn line_by_line(fields: &Map<String, Value>) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// Replaces `dir/name`; `durable` waits until it would survive a power loss.
+/// Writes the record to `dir/name`, in place of an older one. With `durable` it is on disk when the function returns, so
+/// that it survives a power cut.
 ///
 /// # Errors
-/// Returns the error of the file that cannot be written; the old record stays.
+/// Returns the error of the file that cannot be written. The old record then stays.
 pub fn write<T: Serialize>(dir: &Path, name: &str, record: &T, durable: bool) -> io::Result<()> {
-    // A shim and the daemon may both be about to write it.
+    // The name has the process id, because a shim and the daemon may write the record at the same time.
     let tmp = dir.join(format!("{name}.{}.tmp", std::process::id()));
     let mut file = File::create(&tmp)?;
     file.write_all(&to_bytes(record)?)?;
@@ -111,7 +111,7 @@ pub fn write<T: Serialize>(dir: &Path, name: &str, record: &T, durable: bool) ->
     }
 }
 
-/// Reads a record like [`try_read`], but also returns None when the file cannot be read right now, which is logged.
+/// Reads a record like [`try_read`]. A file that cannot be read right now is logged and also gives None.
 pub fn read<T: DeserializeOwned>(dir: &Path, name: &str) -> Option<T> {
     try_read(dir, name).unwrap_or_else(|e| {
         log::warn!("{e}");
@@ -119,13 +119,12 @@ pub fn read<T: DeserializeOwned>(dir: &Path, name: &str) -> Option<T> {
     })
 }
 
-/// Reads `dir/name`: None when it is missing, or when it was not a record and has been moved to
-/// `<name>.corrupt`. A directory or a socket in its place is damage of this one record, as a torn
-/// file is: it must not hide the others.
+/// Reads the record `dir/name`. Returns None if it is missing. A file that is not a record is renamed to `<name>.corrupt`,
+/// and also gives None. So is a directory or socket in its place: damage to one record must not hide the others.
 ///
 /// # Errors
-/// Returns the error of a file that is there but cannot be read right now (no descriptors left, a bad disk, not
-/// permitted): nothing is known of what the record says.
+/// Returns the system's error if the file exists but cannot be read right now (no descriptors left, a bad disk, not
+/// permitted). The content of the record is then unknown.
 pub fn try_read<T: DeserializeOwned>(dir: &Path, name: &str) -> io::Result<Option<T>> {
     let path = dir.join(name);
     let damage = match fs::read(&path) {
@@ -144,7 +143,7 @@ pub fn try_read<T: DeserializeOwned>(dir: &Path, name: &str) -> io::Result<Optio
     Ok(None)
 }
 
-/// Renames what is no record to `<name>.corrupt`, for a person to look at.
+/// Renames a file that is not a record to `<name>.corrupt`, so that a person can look at it.
 fn set_aside(path: &Path, damage: &str) {
     let mut aside = path.as_os_str().to_owned();
     aside.push(".corrupt");
@@ -211,7 +210,7 @@ mod tests {
         let two = r#"{"a": "\n", "words": {"by": "name"}, "id": "a", "count": -7, "z": 1, "version": "two"}"#;
         check(two, without(0));
         check(r#"{"words": 1, "count": 3, "id": "a"}"#, without(3));
-        // Without this it is no record.
+        // A record without its field `id` is not a record.
         check(r#"{"count": 1}"#, None);
         check(r#"{"id": 7, "count": 1}"#, None);
         check("[]", None);

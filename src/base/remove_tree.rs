@@ -1,8 +1,8 @@
-//! Removes our own directories, in which containers may have made anything.
+//! Removes podprobe's own directories, in which containers may have made any kind of file.
 //!
-//! Invariants: no link and no mount is followed. A tree of any depth takes few descriptors and no stack: a directory that is
-//! not empty is moved to the top of the tree before its turn comes. Two threads may remove one tree: what is gone already is
-//! no error.
+//! Invariants: no link and no mount is followed. A tree of any depth costs a constant number of descriptors and no stack,
+//! because a directory that is not empty is first moved to the top of the tree. Two threads may remove one tree: a file
+//! that is already gone is not an error.
 
 use std::ffi::{CStr, CString};
 use std::fs;
@@ -18,7 +18,7 @@ use nix::unistd::{UnlinkatFlags, unlinkat};
 
 use crate::base::sys::mountinfo;
 
-/// Removes a tree, but never through a mount, because that would empty the mounted file system.
+/// Removes a tree. Does not remove through a mount, because that would empty the mounted file system.
 ///
 /// # Errors
 /// Returns an error if something is mounted below the tree, or a file cannot be removed. A missing tree is not an
@@ -42,14 +42,14 @@ pub fn remove_tree(dir: &Path) -> io::Result<()> {
     result
 }
 
-/// How often a tree is removed into which somebody has put something just before its end.
+/// Number of tries to remove a tree, if somebody puts new files into it at the same time.
 const TRIES: usize = 10;
 
 fn remove(dir: &Path) -> io::Result<()> {
     match open(dir, DIRECTORY, Mode::empty()) {
         Ok(top) => Tree::new(top).and_then(Tree::empty)?,
         Err(Errno::ENOENT) => return Ok(()),
-        // no directory: a link is removed, a file is an error
+        // `dir` is not a directory: a link is removed, a file is an error.
         Err(Errno::ELOOP | Errno::ENOTDIR) => return fs::remove_dir_all(dir),
         Err(e) => return Err(e.into()),
     }
@@ -67,7 +67,7 @@ const DIRECTORY: OFlag = OFlag::O_RDONLY
 struct Tree {
     top: OwnedFd,
     listing: Dir,
-    /// Directories that were moved to the top.
+    /// Number of directories that were moved to the top.
     moved: u64,
 }
 
@@ -81,7 +81,7 @@ impl Tree {
         })
     }
 
-    /// Removes what is at the top until nothing is. Ends after a pass in which something could not be removed.
+    /// Removes everything in the top directory, in passes. Ends with an error after a pass that could not remove something.
     fn empty(mut self) -> io::Result<()> {
         loop {
             let names = names(&mut self.listing)?;
@@ -116,11 +116,11 @@ impl Tree {
                 }
             }
         }
-        // false when another thread has moved something here; the next pass sees it
+        // The result is false if another thread has moved something into the directory. The next pass removes it.
         remove_one(&self.top, name).map(drop)
     }
 
-    /// A name that is taken may be that of an empty directory, which is replaced.
+    /// Moves a directory to the top of the tree, under a free name. An empty directory of that name is replaced.
     fn move_up(&mut self, dir: &OwnedFd, name: &CStr) -> io::Result<()> {
         loop {
             self.moved += 1;
@@ -134,10 +134,10 @@ impl Tree {
     }
 }
 
-/// Names that are held in memory at a time.
+/// Number of names that are held in memory at a time.
 const BATCH: usize = 1000;
 
-/// Some of the names in a directory; none when it is empty, or is gone itself.
+/// Returns some of the names in a directory. Returns none if the directory is empty or gone.
 fn names(listing: &mut Dir) -> io::Result<Vec<CString>> {
     let names = listing
         .iter()
@@ -150,7 +150,7 @@ fn names(listing: &mut Dir) -> io::Result<Vec<CString>> {
     }
 }
 
-/// Removes a file or an empty directory; false for a directory that is not empty.
+/// Removes a file or an empty directory. Returns false if it is a directory that is not empty.
 fn remove_one(dir: impl AsFd, name: &CStr) -> io::Result<bool> {
     let removed = match unlinkat(&dir, name, UnlinkatFlags::NoRemoveDir) {
         Err(Errno::EISDIR) => unlinkat(&dir, name, UnlinkatFlags::RemoveDir),
@@ -177,7 +177,7 @@ mod tests {
         let tree = dir.path().join("tree");
         fs::create_dir_all(tree.join("a/b/c")).unwrap();
         fs::create_dir_all(tree.join("a/empty")).unwrap();
-        // names that it would use itself
+        // Names that the removal would use itself.
         fs::create_dir_all(tree.join(".removed-1/x/y")).unwrap();
         fs::write(tree.join(".removed-2"), "").unwrap();
         fs::create_dir(tree.join(".removed-3")).unwrap();
@@ -198,7 +198,7 @@ mod tests {
         assert!(!link.is_symlink() && outside.path().join("kept").exists());
     }
 
-    /// A container can nest directories as deep as it likes.
+    /// A container can nest directories to any depth.
     #[test]
     fn a_tree_deeper_than_there_are_descriptors_or_stack_goes() {
         let dir = tempfile::tempdir().unwrap();
@@ -219,7 +219,7 @@ mod tests {
         assert!(!tree.exists());
     }
 
-    /// A listing and a worker may both remove what is left of a container.
+    /// A listing and a worker may remove the rest of a container at the same time.
     #[test]
     fn several_threads_may_remove_one_tree() {
         let dir = tempfile::tempdir().unwrap();

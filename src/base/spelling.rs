@@ -1,7 +1,7 @@
-//! Finds the known name that a misspelt one likely means: of fields, keys, verbs, pods and images.
+//! Finds the known name that a misspelt name likely means. Used for fields, keys, verbs, pods and images.
 
-/// The known name that `word` most likely means: equal except for case, `-` and `_`, or with a few
-/// typing errors (one for each four letters, at most three).
+/// Returns the known name that `word` most likely means. It equals `word` except for case, `-` and `_`, or differs by a few
+/// typing errors: one for each four letters, at least one and at most three.
 pub(crate) fn nearest<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
     let plain = simplified(word);
     let length = plain.chars().count();
@@ -23,8 +23,8 @@ fn simplified(word: &str) -> String {
         .collect()
 }
 
-/// Returns the number of insertions, deletions, replacements and swaps of neighbours that turn `a` into `b` (optimal string
-/// alignment).
+/// Returns the number of edits that turn `a` into `b` (optimal string alignment). An edit is an insertion, a deletion, a
+/// replacement or a swap of neighbours.
 pub(crate) fn distance(a: &str, b: &str) -> usize {
     strsim::osa_distance(a, b)
 }

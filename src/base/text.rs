@@ -5,16 +5,16 @@ pub mod visible;
 use std::borrow::Cow;
 use std::time::Duration;
 
-/// Digits of the id of a container or a sandbox.
+/// Number of digits in the id of a container or a sandbox.
 const ID: usize = 64;
 
-/// The first `limit` bytes of a text, or fewer so that no character is cut.
+/// Returns the first `limit` bytes of a text, or a few less if a character would be cut.
 pub fn head(text: &str, limit: usize) -> &str {
     &text[..text.floor_char_boundary(limit)]
 }
 
-/// The text with `<id>` for each id of a container or a sandbox: 64 hex digits, but no digest (`sha256:…`). Texts about the
-/// same fault of two instances are then equal.
+/// Replaces each id of a container or a sandbox by `<id>`. An id has 64 hex digits and is not a digest (`sha256:…`). Two
+/// instances with the same fault then have equal texts.
 pub fn without_ids(text: &str) -> Cow<'_, str> {
     let mut out = String::new();
     let mut taken = 0;

@@ -1,8 +1,8 @@
-//! Long-lived threads: the one way to run them.
+//! Runs the long-lived threads of a process.
 //!
-//! Invariants: such a thread works in rounds. A panic in a round is caught, counted and logged, and after a pause the
-//! next round begins; only the round itself ends the thread. Its pulse says whether it gets on: `/livez` and the metrics
-//! read that, so a thread that is stuck or fails round after round is never taken for one that works.
+//! Invariants: a long-lived thread works in rounds. A panic in a round is caught, counted and logged, and the next round
+//! begins after a pause. Only a round itself ends its thread. The thread's pulse says whether it makes progress. `/livez`
+//! and the metrics read the pulse, so that a thread that hangs or panics in each round never passes for a healthy one.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -15,18 +15,18 @@ use std::time::Duration;
 use crate::base::clock::{Moment, go_duration};
 use crate::base::locks::Locked;
 
-/// The pause after a first panic …
+/// Pause after the first of several panics. Each panic that directly follows doubles it, up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
-/// … doubles to this while one follows another.
+/// Longest pause between a panic and the next round.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// A thread that has not panicked for so long is well again.
+/// Time without a panic after which a thread counts as healthy again.
 const QUIET: Duration = Duration::from_secs(60);
-/// A thread that goes on panicking for so long is not well.
+/// Time between the first and the last of several panics from which on the thread counts as unhealthy.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// A round that takes longer hangs.
+/// Longest time for a round. A round that takes longer hangs.
 const LONGEST_ROUND: Duration = Duration::from_secs(120);
 
-/// A reason for which a long-lived thread does not get on.
+/// Why a long-lived thread makes no progress.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ThreadError {
     /// Each round panics.
@@ -34,34 +34,34 @@ pub enum ThreadError {
     Panics {
         /// Name of the thread.
         name: &'static str,
-        /// Panics since the thread began.
+        /// Number of panics since the thread began.
         times: u64,
     },
-    /// A round takes too long.
+    /// A round hangs.
     #[error("the thread {name} hangs for {}", go_duration(Duration::from_secs(time.as_secs())))]
     Hangs {
         /// Name of the thread.
         name: &'static str,
-        /// Time that the round has taken by now.
+        /// Time since the round began to work.
         time: Duration,
     },
 }
 
-/// The threads that do not get on, each with the reason; at least one.
+/// The threads that make no progress, each with the reason. At least one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
 pub struct ThreadsError(pub Vec<ThreadError>);
 
-/// Health of a long-lived thread, for those who ask for it.
+/// The health of a long-lived thread, which other threads can read.
 #[derive(Debug)]
 pub struct Pulse {
     name: &'static str,
     panics: AtomicU64,
-    /// Time at which the thread began to work, in nanoseconds since boot; 0 while it waits.
+    /// When the thread began to work in this round, in nanoseconds since boot; 0 while it waits.
     works_since: AtomicU64,
-    /// Time of the first of the panics that followed one another, in nanoseconds since boot; 0 if there was none.
+    /// When the first of several successive panics happened, in nanoseconds since boot; 0 if the thread never panicked.
     first_panic: AtomicU64,
-    /// Time of the last panic, in nanoseconds since boot; 0 if there was none.
+    /// When the last panic happened, in nanoseconds since boot; 0 if the thread never panicked.
     last_panic: AtomicU64,
 }
 
@@ -76,18 +76,18 @@ impl Pulse {
         }
     }
 
-    /// The thread's name.
+    /// Returns the thread's name.
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Panics that were caught.
+    /// Returns the number of panics that were caught.
     pub fn panics(&self) -> u64 {
         self.panics.load(Ordering::Relaxed)
     }
 
-    /// Waits by `wait` for something to do. A wait may be as long as it likes; what follows it until the next counts as
-    /// work, which may not.
+    /// Calls `wait`, which waits for something to do and may take any time. The time from its return to the next call
+    /// of `rest` counts as work, which has a limit.
     pub fn rest<T>(&self, wait: impl FnOnce() -> T) -> T {
         self.works_since.store(0, Ordering::Relaxed);
         let result = wait();
@@ -104,10 +104,10 @@ impl Pulse {
         store(&self.last_panic, now);
     }
 
-    /// Tells whether the thread gets on.
+    /// Checks that the thread makes progress.
     ///
     /// # Errors
-    /// Returns a [`ThreadError`] if it does not.
+    /// Returns a [`ThreadError`] if the thread hangs or panics in each round.
     pub fn health(&self, now: Moment) -> Result<(), ThreadError> {
         let name = self.name;
         if let (Some(first), Some(last)) = (load(&self.first_panic), load(&self.last_panic))
@@ -139,11 +139,11 @@ fn load(at: &AtomicU64) -> Option<Moment> {
 pub struct Roster(Mutex<Vec<Arc<Pulse>>>);
 
 impl Roster {
-    /// Starts a thread and keeps its pulse. Each call of `round` is a round; the flag says that the last one panicked, so
-    /// that what was under way may be half done. `Break` ends the thread.
+    /// Starts a thread and keeps its pulse. The thread calls `round` again and again, until it returns `Break`. The
+    /// flag is true after a round that panicked, because that round may have left its work half done.
     ///
     /// # Errors
-    /// Returns the system's error if it gives no thread.
+    /// Returns the system's error if the thread cannot be started.
     pub fn spawn(
         &self,
         name: &'static str,
@@ -155,16 +155,16 @@ impl Roster {
         Ok(thread)
     }
 
-    /// Name and panics of each thread.
+    /// Returns the name and number of panics of each thread.
     pub fn panics(&self) -> Vec<(&'static str, u64)> {
         let all = self.0.locked();
         all.iter().map(|p| (p.name(), p.panics())).collect()
     }
 
-    /// Tells whether all threads get on.
+    /// Checks that all threads make progress.
     ///
     /// # Errors
-    /// Returns a [`ThreadsError`] with those that do not.
+    /// Returns a [`ThreadsError`] with the threads that make no progress.
     pub fn health(&self, now: Moment) -> Result<(), ThreadsError> {
         let all = self.0.locked();
         let ill: Vec<ThreadError> = all.iter().filter_map(|p| p.health(now).err()).collect();
@@ -175,10 +175,10 @@ impl Roster {
     }
 }
 
-/// Starts a thread as [`Roster::spawn`] does, but puts its pulse into no roster: the caller gets it.
+/// Starts a thread like [`Roster::spawn`], but returns its pulse instead of keeping it in a roster.
 ///
 /// # Errors
-/// Returns the system's error if it gives no thread.
+/// Returns the system's error if the thread cannot be started.
 pub fn spawn(
     name: &'static str,
     stack: usize,

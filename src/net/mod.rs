@@ -1,4 +1,4 @@
-//! The network of pods and what sends clients of services to them.
+//! The network of pods, and the services that send clients to them.
 
 pub mod netfilter;
 pub mod network;

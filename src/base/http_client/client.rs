@@ -1,4 +1,4 @@
-//! One GET or POST with its redirects. What is for one server only never goes to another.
+//! A client that sends one GET or POST and follows its redirects. Credentials for one server never go to another.
 
 use std::fmt;
 use std::io::Read;
@@ -11,12 +11,12 @@ use super::error::{FetchError, Kind};
 use super::redirect;
 use super::transport::{Dialer, SystemResolver};
 
-/// Most redirects of one request.
+/// Largest number of redirects of one request.
 const MAX_REDIRECTS: usize = 5;
-/// Most bytes that the header of an answer may have.
+/// Largest size in bytes of the header of an answer.
 const MAX_HEADER: usize = 64 << 10;
 
-/// Sends requests; clones share its connections.
+/// An http client. Its clones share its connections.
 #[derive(Clone, Debug)]
 pub(crate) struct Client {
     agent: Agent,
@@ -29,18 +29,18 @@ pub(crate) struct Answer {
     pub(crate) body: BodyReader<'static>,
     /// Address of the server that answered, after redirects.
     pub(crate) uri: Uri,
-    /// The length that the body is said to have.
+    /// Length of the body in bytes, as the answer's header gives it.
     pub(crate) length: Option<u64>,
 }
 
 impl Answer {
-    /// A header as text; empty when it is missing or no text.
+    /// Returns a header as text; empty if the header is missing or is not text.
     pub(crate) fn header(&self, name: &str) -> &str {
         let value = self.headers.get(name);
         value.and_then(|v| v.to_str().ok()).unwrap_or_default()
     }
 
-    /// The whole body, which has at most `most` bytes.
+    /// Reads the whole body. A body of more than `most` bytes is an error, in which `what` names the body.
     pub(crate) fn read_all(self, most: u64, what: &str) -> Result<Vec<u8>, FetchError> {
         let too_large = || FetchError::failed(format!("{what} has more than {most} bytes"));
         if self.length.is_some_and(|length| length > most) {
@@ -57,13 +57,13 @@ impl Answer {
     }
 }
 
-/// A request that the client sends.
+/// A request that the client is to send.
 pub(crate) struct Ask<'a> {
     pub(crate) uri: &'a Uri,
     pub(crate) headers: &'a [(&'a str, String)],
     /// Headers for the server of `uri` only, such as credentials.
     pub(crate) for_server: &'a [(&'a str, String)],
-    /// A form to POST instead of a GET.
+    /// A form to send with POST. None sends a GET.
     pub(crate) form: Option<&'a str>,
     /// Time limit for everything up to the end of the body.
     pub(crate) limit: Option<Duration>,
@@ -87,7 +87,7 @@ impl Client {
         }
     }
 
-    /// Sends a request, follows redirects, and returns the answer at the end of them.
+    /// Sends a request, follows its redirects, and returns the final answer.
     pub(crate) fn ask(&self, ask: &Ask<'_>) -> Result<Answer, FetchError> {
         let mut uri = ask.uri.clone();
         let mut for_server = ask.for_server;
@@ -103,7 +103,7 @@ impl Client {
             }
             let next = redirect::next(&uri, answer.header("location")).map_err(|e| refuse(&e))?;
             if !redirect::same_origin(ask.uri, &next) {
-                // for good, also when a later redirect leads back
+                // The credentials stay out for good, even if a later redirect leads back to the first server.
                 for_server = &[];
             }
             uri = next;
@@ -150,7 +150,7 @@ impl Client {
     }
 }
 
-/// Host and port, for texts.
+/// Returns the host and port of an address, for texts.
 pub(crate) fn host_of(uri: &Uri) -> String {
     uri.authority().map(ToString::to_string).unwrap_or_default()
 }
@@ -165,7 +165,7 @@ fn of_request(uri: &Uri, e: ureq::Error) -> FetchError {
     }
 }
 
-/// An error while a body is read: ours inside, or the connection's.
+/// Turns an error from reading a body into a [`FetchError`]: either our own error inside of it, or a broken connection.
 pub(crate) fn of_io(uri: &Uri, e: std::io::Error) -> FetchError {
     let host = host_of(uri);
     if let Some(own) = e.get_ref().and_then(|e| e.downcast_ref::<FetchError>()) {

@@ -1,21 +1,21 @@
-//! Why a server did not give what it was asked for.
+//! Errors of a fetch: why a server did not give what it was asked for.
 
 use std::fmt;
 
-/// Kind of an error, by what the caller does about it.
+/// Kinds of errors, by what the caller does about them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// The server cannot be reached, does not answer, or says that it cannot answer now.
     Unavailable,
-    /// The server wants other credentials.
+    /// The server refused the credentials, or requires some.
     Unauthorized,
     /// The caller ended the request.
     Cancelled,
-    /// Anything else: another try gives the same.
+    /// Any other error. Another try would give the same error.
     Failed,
 }
 
-/// Error of a fetch: one sentence for people, which does not name what was to be fetched.
+/// The error of a fetch: one sentence for people. The sentence does not name what was to be fetched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FetchError {
     pub(crate) kind: Kind,
@@ -49,7 +49,7 @@ impl fmt::Display for FetchError {
 
 impl std::error::Error for FetchError {}
 
-/// Text of a server in one line: no control characters, and not more than a screen line or two.
+/// Returns a server's text as one quoted line, without control characters and cut to 200 characters.
 pub(crate) fn quoted(text: &str) -> String {
     const MOST: usize = 200;
     let clean = text

@@ -1,11 +1,11 @@
-//! Fetches from http servers that are not trusted: bounded, with redirects, TLS and an end from outside.
+//! A client for http servers that are not trusted: answers are bounded, and a caller can end every wait from outside.
 //!
 //! ```text
-//! client (redirects) ─▶ transport (TCP, TLS, pace) ─▶ roots (whom to trust)
+//! client (redirects) ─▶ transport (TCP, TLS, pace) ─▶ roots (trusted certificates)
 //! ```
 //!
-//! Invariants: what is for one server only never goes to another. Every wait is bounded, and ends with its [`Stop`]. A proxy
-//! in the environment is not used.
+//! Invariants: credentials for one server never go to another. Every wait is bounded, and ends when its [`Stop`] is set. A
+//! proxy in the environment is ignored.
 
 mod client;
 mod error;
@@ -25,12 +25,12 @@ pub(crate) use stop::{SLICE, Stop};
 pub(crate) use transport::{Dialer, Pacing, carried};
 pub use url::{WebUrl, WebUrlError};
 
-/// Texts that tell a person what to do when TLS with a server does not work. Each function takes host and port, and
-/// gives the end of a sentence.
+/// Advice for a person when TLS with a server does not work. Each function takes the server's host and port, and returns
+/// the end of a sentence.
 #[derive(Clone, Copy)]
 pub(crate) struct WaysOut {
-    /// The server speaks without TLS.
+    /// Advice for a server that does not speak TLS.
     pub(crate) without_tls: fn(&str) -> String,
-    /// This node does not know who has signed the server's certificate.
+    /// Advice for a server that has a certificate of an authority that this node does not trust.
     pub(crate) own_authority: fn(&str) -> String,
 }

@@ -1,6 +1,6 @@
-//! Random texts for the tests of parsers: the same in each run.
+//! Random texts for the tests of parsers. Each run gets the same texts.
 
-/// `count` texts of up to 60 characters of an alphabet, from a fixed seed.
+/// Returns `count` texts of up to 59 characters from `alphabet`, generated from a fixed seed.
 pub(crate) fn texts(count: usize, alphabet: &'static [u8]) -> impl Iterator<Item = String> {
     let mut state = 0x2545_f491_4f6c_dd1d_u64;
     let mut next = move |below: usize| {

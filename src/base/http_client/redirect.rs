@@ -1,30 +1,30 @@
-//! Where a redirect leads, and whether it may.
+//! Resolves redirects: which address a redirect leads to, and whether podprobe may follow it.
 
 use ureq::http::Uri;
 
 use super::error::quoted;
 
-/// Longest address that a server may name.
+/// Largest size in bytes of an address in a redirect.
 const MAX_ADDRESS: usize = 16 << 10;
 
-/// A reason for which an address may not be asked, as the end of a sentence about it.
+/// Why podprobe must not send a request to an address. The text is the end of a sentence about the address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
     /// The address names no host.
     #[error("which names no host")]
     NoHost,
-    /// The address names a user, and perhaps a password.
+    /// The address contains a user, and perhaps a password.
     #[error("which names a user")]
     User,
-    /// The scheme is neither http nor https.
+    /// The scheme is not http or https.
     #[error("which is {0} instead of http or https")]
     Scheme(String),
-    /// The address names no scheme.
+    /// The address has no scheme.
     #[error("which names no scheme")]
     NoScheme,
 }
 
-/// A reason for which a redirect is not followed.
+/// Why a redirect is not followed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum RedirectError {
     #[error("it redirects to an address of more than 16 KiB")]
@@ -37,7 +37,8 @@ pub(crate) enum RedirectError {
     WithoutTls(String),
 }
 
-/// The address of a `Location` in an answer of `from`. http and https only, never from https to http, never with a user.
+/// Returns the address that the `Location` header of an answer from `from` leads to. Only http and https are allowed,
+/// never a step from https to http, and never an address with a user.
 pub(crate) fn next(from: &Uri, location: &str) -> Result<Uri, RedirectError> {
     if location.len() > MAX_ADDRESS {
         return Err(RedirectError::TooLong);
@@ -75,7 +76,7 @@ fn absolute(from: &Uri, location: &str) -> Option<String> {
     })
 }
 
-/// Checks that an address may be asked at all: it is http or https, and names a host and no user.
+/// Checks that podprobe may send a request to an address: it is http or https, and has a host and no user.
 pub(crate) fn web(uri: &Uri) -> Result<(), AddressError> {
     let Some(authority) = uri.authority().filter(|a| !a.host().is_empty()) else {
         return Err(AddressError::NoHost);
@@ -92,7 +93,7 @@ pub(crate) fn is_tls(uri: &Uri) -> bool {
     uri.scheme_str() == Some("https")
 }
 
-/// Tells whether both addresses lead to the same server: only then do credentials go with the request.
+/// Tells whether both addresses lead to the same server. Credentials go with a request only then.
 pub(crate) fn same_origin(a: &Uri, b: &Uri) -> bool {
     let host = |u: &Uri| u.host().map(str::to_ascii_lowercase);
     a.scheme_str() == b.scheme_str() && host(a) == host(b) && port(a) == port(b)

@@ -1,5 +1,5 @@
-//! The certificates that a server's may be signed by: `SSL_CERT_FILE` and `SSL_CERT_DIR`, else the system's bundle, and a
-//! file of the caller. None is compiled in.
+//! Certificates of trusted authorities. They come from `SSL_CERT_FILE` and `SSL_CERT_DIR`, or else from the system's
+//! bundle, and in addition from a file of the caller. None is compiled in.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -15,11 +15,11 @@ use super::WaysOut;
 use super::error::FetchError;
 use crate::base::clock::Time;
 
-/// Largest file of certificates, and most files of a directory.
+/// Largest size in bytes of a file of certificates, and largest number of files read from a directory.
 const MAX_FILE: u64 = 8 << 20;
 const MAX_FILES: usize = 2000;
 
-/// Where distributions keep their bundle.
+/// Paths at which distributions keep their bundle of certificates.
 const BUNDLES: [&str; 6] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
@@ -29,7 +29,7 @@ const BUNDLES: [&str; 6] = [
     "/etc/ca-certificates/extracted/tls-ca-bundle.pem",
 ];
 
-/// Where the system's certificates are.
+/// Places from which the system's certificates are read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sources {
     file: Option<PathBuf>,
@@ -51,7 +51,7 @@ impl Sources {
         }
     }
 
-    /// The configuration of connections to `authority`.
+    /// Returns the TLS configuration for connections to `authority` (host and port).
     pub(crate) fn client_config(
         &self,
         authority: &str,
@@ -138,13 +138,14 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Adds the certificates that can be read, and returns their number: one that webpki does not know must not cost the others.
+/// Adds the certificates that can be parsed, and returns their number. A certificate that webpki cannot parse is skipped
+/// and does not keep out the others.
 fn add(roots: &mut RootCertStore, pem: &[u8]) -> usize {
     let certificates = CertificateDer::pem_slice_iter(pem).flatten();
     roots.add_parsable_certificates(certificates).0
 }
 
-/// An error of the handshake with a server, for people.
+/// Returns the text for a person about a failed TLS handshake with a server.
 pub(crate) fn error_text(authority: &str, e: &rustls::Error, ways_out: WaysOut) -> String {
     use CertificateError as C;
     let rustls::Error::InvalidCertificate(why) = e else {
@@ -190,7 +191,7 @@ mod tests {
         own_authority: |host| format!("trust {host} by hand"),
     };
 
-    /// Any certificate; tests/data has one of a server.
+    /// Returns a certificate in PEM: that of the tests' server.
     fn pem() -> String {
         let der = include_bytes!("../../../tests/data/probe-server.crt.der");
         let text = STANDARD.encode(der);

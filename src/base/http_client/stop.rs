@@ -1,4 +1,4 @@
-//! Ends what fetches from outside.
+//! A flag with which a caller ends a fetch from outside.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use super::error::FetchError;
 
-/// How often a wait looks whether it is to end.
+/// Longest time for which a wait does not look at its [`Stop`].
 pub(crate) const SLICE: Duration = Duration::from_millis(100);
 
-/// Set once, for good. A clone is the same stop.
+/// A flag that ends a fetch. Once set, it stays set. Clones share the flag.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Stop(Arc<Inner>);
 
@@ -20,7 +20,7 @@ struct Inner {
 }
 
 impl Stop {
-    /// Another that is set too when this one is.
+    /// Returns a new flag that counts as set when this flag is set. Setting the new flag does not set this one.
     pub(crate) fn child(&self) -> Self {
         Self(Arc::new(Inner {
             set: AtomicBool::new(false),
@@ -43,7 +43,7 @@ impl Stop {
         }
     }
 
-    /// Waits, unless it is set.
+    /// Waits for `time`. Returns an error as soon as the flag is set.
     pub(crate) fn wait(&self, time: Duration) -> Result<(), FetchError> {
         let deadline = Instant::now() + time;
         loop {

@@ -1,7 +1,7 @@
-//! ureq's connections: dialing, TLS, and reads that end when the caller stops or the server is too slow.
+//! Connections for ureq: dialing, TLS, and reads that end when the caller stops or the server is too slow.
 //!
-//! Invariants: every wait is bounded, and looks each [`SLICE`] whether it is to end. A name is looked up on the thread
-//! of the request, which nobody may wait for after a stop: the system's resolver cannot be ended.
+//! Invariants: every wait on a connection is bounded, and looks at its [`Stop`] every [`SLICE`]. A name is looked up on
+//! the thread of the request. No caller may wait for that thread after a stop, because nothing ends the system's resolver.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -24,14 +24,14 @@ use super::redirect;
 use super::roots;
 use super::stop::{SLICE, Stop};
 
-/// Buffers of a connection: ureq's own are 128 KiB each way, zeroed for each connection.
+/// Size in bytes of a connection's buffer for input. ureq's own buffers have 128 KiB each, zeroed for each connection.
 const INPUT: usize = 32 << 10;
 const OUTPUT: usize = 4 << 10;
 
-/// Gives the TLS configuration for a host and port.
+/// A function that returns the TLS configuration for a host and port.
 pub(crate) type Trust = dyn Fn(&str) -> Result<Arc<ClientConfig>, FetchError> + Send + Sync;
 
-/// How connections are made.
+/// Makes connections.
 pub(crate) struct Dialer {
     pub(crate) stop: Stop,
     pub(crate) pacing: Pacing,
@@ -39,14 +39,14 @@ pub(crate) struct Dialer {
     pub(crate) ways_out: WaysOut,
 }
 
-/// Limits of how long a connection waits, and of how little a server may give.
+/// Limits on how long a connection waits and on how little a server may send.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pacing {
-    /// Time limit for a connection to one address.
+    /// Time limit for connecting to one address.
     pub(crate) connect: Duration,
-    /// Time of waiting in which a server must give [`Pacing::least`] bytes; a connection that gives less is given up.
+    /// Time of waiting within which a server must send [`Pacing::least`] bytes. A slower connection is given up.
     pub(crate) idle: Duration,
-    /// Bytes that a server must give in [`Pacing::idle`].
+    /// Number of bytes that a server must send within [`Pacing::idle`].
     pub(crate) least: u64,
 }
 
@@ -56,7 +56,7 @@ impl fmt::Debug for Dialer {
     }
 }
 
-/// An error of ours, carried through ureq.
+/// Wraps an error of ours so that it passes through ureq.
 pub(crate) fn carried(e: FetchError) -> io::Error {
     io::Error::other(e)
 }
@@ -85,7 +85,7 @@ impl Connector<()> for Dialer {
 }
 
 impl Dialer {
-    /// Connects to the first address that answers.
+    /// Connects to the first address that accepts a connection.
     fn dial(&self, authority: &str, addresses: &ResolvedSocketAddrs) -> io::Result<Socket> {
         let mut last = None;
         for address in addresses.iter() {
@@ -118,7 +118,7 @@ impl Dialer {
     }
 }
 
-/// The error of a handshake, with what a person can do about it.
+/// Turns an error of a TLS handshake into an error that says what a person can do about it.
 fn of_handshake(authority: &str, e: io::Error, ways_out: WaysOut) -> io::Error {
     let inner = e.get_ref();
     match inner.and_then(|e| e.downcast_ref::<rustls::Error>()) {
@@ -205,7 +205,7 @@ impl Transport for Connection {
     }
 }
 
-/// A TCP connection whose reads and writes end.
+/// A TCP connection on which no read or write waits for ever.
 struct Socket {
     stream: TcpStream,
     stop: Stop,
@@ -226,7 +226,7 @@ impl Socket {
         })
     }
 
-    /// Repeats `step` until it does something; counts the time it takes.
+    /// Repeats `step` until it reads or writes something, or fails. Counts the time that it takes.
     fn repeat(
         &mut self,
         mut step: impl FnMut(&mut TcpStream) -> io::Result<usize>,
@@ -249,8 +249,8 @@ impl Socket {
         }
     }
 
-    /// Tells whether a resting connection can be used again: the server has not closed it and has sent nothing unasked.
-    /// With TLS, tickets may wait in it.
+    /// Tells whether an idle connection can be used again: the server has not closed it and has sent nothing. With TLS,
+    /// waiting input is allowed, because it may be session tickets.
     fn is_quiet(&mut self, tls: bool) -> bool {
         if self.stream.set_nonblocking(true).is_err() {
             return false;
@@ -287,7 +287,7 @@ impl Write for Socket {
     }
 }
 
-/// Measure of whether a server gives enough bytes. Only the time that we wait for the server counts.
+/// Measures whether a server sends enough bytes. Only the time that podprobe waits for the server counts.
 #[derive(Debug)]
 struct Pace {
     idle: Duration,
@@ -306,7 +306,7 @@ impl Pace {
         }
     }
 
-    /// Counts a wait, and tells whether the server is too slow.
+    /// Counts a wait. Returns true if the server is too slow.
     fn waited(&mut self, time: Duration, bytes: usize) -> bool {
         self.waited += time;
         self.bytes += bytes as u64;
@@ -324,7 +324,7 @@ impl Pace {
     }
 }
 
-/// Names are looked up where the request is made: no thread, and no limit but the system's own.
+/// A resolver that looks names up on the thread of the request, without a time limit of its own.
 #[derive(Debug)]
 pub(crate) struct SystemResolver;
 
@@ -350,7 +350,7 @@ impl Resolver for SystemResolver {
     }
 }
 
-/// std says "failed to lookup address information: …" before each.
+/// Returns the text of a failed look-up without std's prefix "failed to lookup address information: ".
 fn lookup_text(e: &io::Error) -> String {
     let text = e.to_string();
     let cause = text.strip_prefix("failed to lookup address information: ");
@@ -370,7 +370,7 @@ mod tests {
         };
         let mut pace = Pace::new(&pacing);
         let second = Duration::from_secs(1);
-        // a byte now and then does not help
+        // A byte now and then is not enough.
         assert!((0..9).all(|_| !pace.waited(second, 1)));
         assert!(pace.waited(second, 1));
         let mut pace = Pace::new(&pacing);

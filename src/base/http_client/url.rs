@@ -1,4 +1,4 @@
-//! The URLs that a person may name.
+//! URLs that a person may write in a manifest or an option.
 
 use std::fmt;
 
@@ -6,13 +6,13 @@ use ureq::http::Uri;
 
 use super::redirect::{self, AddressError};
 
-/// A reason for which a text is no URL that podprobe asks. It does not have the text, which may hold a password.
+/// The error for a text that is not a URL that podprobe may fetch. It leaves the text out, which may hold a password.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WebUrlError {
-    /// The text is no URL.
+    /// The text is not a URL.
     #[error("not a URL such as \"http://HOST[:PORT]/PATH\", or with https")]
     Form,
-    /// The URL may not be asked.
+    /// The URL is one to which podprobe sends no requests.
     #[error("{form}: it is one {0}", form = Self::Form)]
     Refused(#[from] AddressError),
 }
@@ -25,14 +25,14 @@ impl WebUrl {
     /// Parses an http or https URL with a host and without a user.
     ///
     /// # Errors
-    /// Returns a [`WebUrlError`] if the text is no such URL.
+    /// Returns a [`WebUrlError`] if the text is not such a URL.
     pub fn parse(text: &str) -> Result<Self, WebUrlError> {
         let uri: Uri = text.parse().map_err(|_| WebUrlError::Form)?;
         redirect::web(&uri)?;
         Ok(Self(uri))
     }
 
-    /// Returns the URL as the client takes it.
+    /// Returns the URL in the type that the client takes.
     pub(crate) fn uri(&self) -> Uri {
         self.0.clone()
     }

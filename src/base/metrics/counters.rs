@@ -1,7 +1,7 @@
-//! What parts count with: numbers that cost next to nothing where something happens, and become text at a scrape.
+//! Counters for use all over the code: cheap to count with, and written as text at a scrape.
 //!
-//! Invariants: bounded. [`Durations`] has as many numbers as bounds and takes no lock; a [`Tally`] has at most
-//! [`MAX_SERIES`] series and counts what it has left out.
+//! Invariants: memory is bounded. [`Durations`] has one number for each bucket and takes no lock. A [`Tally`] has at most
+//! [`MAX_SERIES`] series, and counts the events that it has left out.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use super::{DEFAULT_BUCKETS, Family, Labels, pairs};
 
 use crate::base::locks::Locked;
 
-/// The most series that a [`Tally`] keeps.
+/// Largest number of series that a [`Tally`] keeps.
 pub const MAX_SERIES: usize = 100;
 
 /// A number that only grows.
@@ -31,11 +31,11 @@ impl Counter {
     }
 }
 
-/// Durations by size. Several threads may count at once.
+/// A histogram of durations that several threads may add to at once.
 #[derive(Debug)]
 pub struct Durations {
     bounds: &'static [f64],
-    /// Not cumulative; the last one is what exceeds every bound.
+    /// Number of durations in each bucket, not cumulative. The last number counts durations above every bound.
     counts: Box<[AtomicU64]>,
     nanoseconds: AtomicU64,
 }
@@ -47,7 +47,7 @@ impl Default for Durations {
 }
 
 impl Durations {
-    /// Buckets with these upper bounds, in seconds, ascending.
+    /// Makes an empty histogram. `bounds` are the upper bounds of its buckets in seconds, ascending.
     pub fn new(bounds: &'static [f64]) -> Self {
         let counts = (0..=bounds.len()).map(|_| AtomicU64::new(0));
         Self {
@@ -72,7 +72,7 @@ impl Durations {
         counts.map(|n| n.load(Ordering::Relaxed)).sum()
     }
 
-    /// Writes them as a histogram, for labels that [`pairs`] has written.
+    /// Writes the durations as a histogram, with labels that [`pairs`] has already written.
     pub fn write(&self, pairs: &str, family: &mut Family<'_>) {
         let counts = self.counts.iter().map(|n| n.load(Ordering::Relaxed));
         let counts: Vec<u64> = counts.collect();
@@ -81,8 +81,8 @@ impl Durations {
     }
 }
 
-/// Counts by labels whose values are not known before. Counting takes a lock and writes the labels: for what happens
-/// seldom.
+/// Counts of events by labels whose values are not known in advance. For rare events: counting takes a lock and writes the
+/// labels as text.
 #[derive(Debug, Default)]
 pub struct Tally(Mutex<Tallied>);
 
@@ -106,12 +106,12 @@ impl Tally {
         }
     }
 
-    /// Returns the number of events that were counted without a series of their own.
+    /// Returns the number of events that were counted without labels, because the tally had [`MAX_SERIES`] series.
     pub fn left_out(&self) -> u64 {
         self.lock().left_out
     }
 
-    /// Writes each series.
+    /// Writes all series.
     pub fn write(&self, family: &mut Family<'_>) {
         for (pairs, n) in &self.lock().by_pairs {
             family.value_of(&[pairs], *n);

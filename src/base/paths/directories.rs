@@ -1,9 +1,8 @@
-//! The directories that podprobe makes on the node, each with its mode: one table, below the root.
+//! The table of directories that podprobe makes on the node, each with its mode.
 //!
-//! Invariants: a directory that is not in the table is for root alone. What is inside of a volume, a claim, a layer or a
-//! container belongs to containers; their users and modes mean nothing on the node, so a directory above each of them lets
-//! nobody but root through. Otherwise a program that a container has made with the set-user-id bit runs as root for every
-//! user of the node.
+//! Invariants: a directory that is not in the table is made with mode 0700. Volumes, claims, layers and containers have
+//! content of containers, with users and modes that mean nothing on the node. Therefore a directory above each of them lets
+//! only root through. Otherwise a set-user-id program from a container would run as root for every user of the node.
 
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io;
@@ -12,18 +11,18 @@ use std::path::{Path, PathBuf};
 
 use super::Layout;
 
-/// A directory of the table.
+/// A row of the table of directories.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Directory {
     /// Path of the directory below the root. `*` stands for any name.
     pub path: &'static str,
-    /// The mode that the directory is made with.
+    /// The mode with which podprobe makes the directory.
     pub mode: u32,
-    /// The keeper, which decides about the directory's mode later.
+    /// The party that decides about the directory's mode later.
     pub keeper: Keeper,
 }
 
-/// A directory that let users of the node in.
+/// The report about an existing directory that let other users of the node in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WasOpen {
     /// True if the directory is closed now.
@@ -35,13 +34,13 @@ pub struct WasOpen {
 /// The party that decides about the mode of an existing directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keeper {
-    /// podprobe: each start of the daemon makes it, and takes away what the table does not allow.
+    /// The daemon. Each start makes the directory, or removes the mode bits that the table does not allow.
     Daemon,
-    /// podprobe, which makes it when it is needed.
+    /// The part of podprobe that makes the directory when it is needed. Its mode is not checked later.
     Part,
-    /// People: the directory is theirs from the moment it is there.
+    /// People. Once the directory exists, podprobe leaves its mode alone.
     People,
-    /// A container or an image. The content of the directory is theirs, too, and is not in the table.
+    /// A container or an image, which also owns the content of the directory. The content is not in the table.
     Content,
 }
 
@@ -51,8 +50,8 @@ const fn row(path: &'static str, mode: u32, keeper: Keeper) -> Directory {
     Directory { path, mode, keeper }
 }
 
-/// Every directory. `/run/podprobe` and `/var/lib/podprobe` let users through to the socket, to dropped images and to
-/// profiles, and show none of them a list.
+/// All directories that podprobe makes. `/run/podprobe` and `/var/lib/podprobe` can be passed but not listed by users of
+/// the node, who need the socket, the dropped images and the profiles.
 pub const DIRECTORIES: &[Directory] = &[
     row("run", 0o755, People),
     row("run/podprobe", 0o711, Daemon),
@@ -108,7 +107,7 @@ pub const DIRECTORIES: &[Directory] = &[
     row("var/log/pods/*/*", 0o755, Part),
 ];
 
-/// Returns the entry for `below`, a path relative to the root, in the table of directories.
+/// Returns the row of the table for `below`, a path relative to the root.
 pub fn row_of(below: &Path) -> Option<&'static Directory> {
     DIRECTORIES.iter().find(|row| {
         let mut names = below.iter();
@@ -119,8 +118,8 @@ pub fn row_of(below: &Path) -> Option<&'static Directory> {
 }
 
 impl Layout {
-    /// Makes a directory below the root, and those above it that are missing, with the modes of the table. What is there
-    /// keeps its mode.
+    /// Makes a directory below the root and its missing parents, with the modes of the table. Existing directories keep
+    /// their mode.
     ///
     /// # Errors
     /// Returns the path that could not be made.
@@ -141,8 +140,8 @@ impl Layout {
         Ok(())
     }
 
-    /// Makes the directories of the daemon, and takes from those that are there what the table does not allow: an older
-    /// podprobe has left some of them open. Returns those.
+    /// Makes the daemon's directories, and removes from existing ones the mode bits that the table does not allow.
+    /// Returns a report for each directory that had such bits. Older versions of podprobe made some of them too open.
     ///
     /// # Errors
     /// Returns the path that could not be made.
@@ -157,17 +156,17 @@ impl Layout {
     }
 }
 
-/// The mode is exact, whatever the umask is.
+/// Makes one directory with exactly this mode, independent of the umask. An existing directory is left as it is.
 fn make_one(path: &Path, mode: u32) -> io::Result<()> {
     match DirBuilder::new().mode(mode).create(path) {
         Ok(()) => fs::set_permissions(path, Permissions::from_mode(mode)),
-        // A link to a directory is one, too. Where a read-only file system says so first, it is there nonetheless.
+        // A link to a directory counts as a directory. A read-only file system may give another error first.
         Err(_) if path.is_dir() => Ok(()),
         Err(e) => Err(e),
     }
 }
 
-/// Makes a directory that only root enters, and those above it that are missing.
+/// Makes a directory with mode 0700, and its missing parents.
 ///
 /// # Errors
 /// Returns the system's error if a directory cannot be made.
@@ -175,7 +174,8 @@ pub fn make_private(dir: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir)
 }
 
-/// Takes the bits beyond `mode`. A link is left as it is: where it leads to is another's.
+/// Removes the permission bits beyond `mode` from a directory, and returns a report if it had any. A link is only reported,
+/// because its target belongs to somebody else.
 fn close(path: &Path, mode: u32) -> Option<WasOpen> {
     let shown = path.display();
     let found = fs::metadata(path).ok()?.mode() & 0o7777;
@@ -260,7 +260,7 @@ mod tests {
         assert_eq!(layout.make_directories().unwrap(), []);
     }
 
-    /// A person who wants less than the table has it.
+    /// A person may give a directory fewer bits than the table.
     #[test]
     fn a_closed_directory_stays_closed() {
         let (_dir, layout) = layout();
@@ -270,7 +270,7 @@ mod tests {
         assert_eq!(mode(&layout.lib_dir()), 0o700);
     }
 
-    /// People put claims on another disk by a link.
+    /// People put claims on another disk by means of a link.
     #[test]
     fn where_a_link_leads_to_is_left_and_named() {
         let (dir, layout) = layout();
@@ -285,7 +285,7 @@ mod tests {
         assert_eq!(mode(&disk), 0o755);
     }
 
-    /// Content of containers lies below a directory that lets nobody through.
+    /// Each directory with content of containers lies below a directory that lets no other user through.
     #[test]
     fn content_is_closed_to_users() {
         let closed = |path: &Path| {

@@ -1,17 +1,17 @@
-//! bpf(2): loading programs, and attaching them to cgroups.
+//! The system call bpf(2): loads programs and attaches them to cgroups.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
-/// An instruction as the kernel reads it: operation, registers, offset and constant in eight bytes.
+/// An instruction in the kernel's form: operation, registers, offset and constant in eight bytes.
 pub type Instruction = [u8; 8];
 
-/// The kind of a program (`enum bpf_prog_type`).
+/// The type of a program (`enum bpf_prog_type`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProgramType {
-    /// Decides how much of a packet a socket takes.
+    /// Decides how many bytes of a packet a socket receives.
     SocketFilter = 1,
-    /// Decides which devices the processes of a cgroup may make and open.
+    /// Decides which device files the processes of a cgroup may make and open.
     CgroupDevice = 15,
 }
 
@@ -19,14 +19,14 @@ const PROG_LOAD: libc::c_int = 5;
 const PROG_ATTACH: libc::c_int = 8;
 /// `BPF_CGROUP_DEVICE` of `enum bpf_attach_type`.
 const CGROUP_DEVICE: u32 = 6;
-/// `BPF_F_ALLOW_MULTI`: programs of the cgroups above and below hold as well, and each of them can refuse.
+/// `BPF_F_ALLOW_MULTI`: the programs of cgroups above and below apply as well, and each of them can refuse.
 const ALLOW_MULTI: u32 = 2;
 
-/// Loads a program. It lives as long as the descriptor, or as what it is attached to.
+/// Loads a program. It stays in the kernel as long as its descriptor, or the cgroup or socket that it is attached to.
 ///
 /// # Errors
-/// Returns EPERM without CAP_BPF or CAP_SYS_ADMIN, ENOSYS or EINVAL where the kernel knows no such program, and EACCES
-/// where its verifier refuses the program.
+/// Returns EPERM without CAP_BPF or CAP_SYS_ADMIN, ENOSYS or EINVAL if the kernel does not know the program type, and
+/// EACCES if its verifier refuses the program.
 pub fn load(kind: ProgramType, instructions: &[Instruction]) -> io::Result<OwnedFd> {
     #[repr(C)]
     struct Load {
@@ -47,16 +47,16 @@ pub fn load(kind: ProgramType, instructions: &[Instruction]) -> io::Result<Owned
     let fd = unsafe { libc::syscall(libc::SYS_bpf, PROG_LOAD, &raw const load, size_of::<Load>()) };
     let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0);
     let fd = fd.ok_or_else(io::Error::last_os_error)?;
-    // SAFETY: a descriptor that bpf(2) has just opened, close-on-exec, and nobody else knows.
+    // SAFETY: bpf(2) has just opened the descriptor, close-on-exec, and no other code knows it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Attaches a device program to a cgroup of version 2. It holds for every process in it and below it until the cgroup is
-/// removed.
+/// Attaches a device program to a cgroup of v2. The program applies to every process in the cgroup and below it, until the
+/// cgroup is removed.
 ///
 /// # Errors
-/// Returns EPERM without CAP_BPF and CAP_NET_ADMIN, or below a cgroup whose own program allows no other; EBADF for a
-/// directory of another file system.
+/// Returns EPERM without CAP_BPF and CAP_NET_ADMIN, or if a cgroup above has a program that allows no other. Returns EBADF
+/// if the directory is not a cgroup of v2.
 pub fn attach_to_cgroup(program: &OwnedFd, cgroup: &impl AsFd) -> io::Result<()> {
     #[repr(C)]
     struct Attach {

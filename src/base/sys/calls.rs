@@ -1,8 +1,8 @@
-//! Which of the newer system calls this kernel has, and lets us use.
+//! Newer system calls, and a test whether the kernel has them and permits them.
 
 use nix::errno::Errno;
 
-/// A system call that is younger than Linux 5.
+/// A newer system call, which not every supported kernel has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
     /// `pidfd_open`, since Linux 5.3.
@@ -18,7 +18,7 @@ pub enum Call {
 }
 
 impl Call {
-    /// All of them.
+    /// All these system calls.
     pub const ALL: [Self; 5] = [
         Self::PidfdOpen,
         Self::Clone3,
@@ -38,8 +38,8 @@ impl Call {
         }
     }
 
-    /// Calls it with arguments that it refuses, so that nothing happens. ENOSYS: the kernel does not have it; EPERM: a
-    /// seccomp filter forbids it.
+    /// Makes the system call with arguments that the kernel refuses, so that nothing happens. Returns ENOSYS if the
+    /// kernel does not have the call, and EPERM if a seccomp filter forbids it.
     pub fn attempt(self) -> Result<(), Errno> {
         let null = std::ptr::null::<u8>();
         // SAFETY: each call refuses these arguments before it reads memory: a negative pid, structures of size 0, a last
@@ -66,7 +66,7 @@ impl Call {
 mod tests {
     use super::*;
 
-    /// The tests need these calls themselves; what is looked at here is that trying them does nothing.
+    /// Every kernel that runs the tests has these calls. The test shows that attempting them does nothing.
     #[test]
     fn a_kernel_that_runs_the_tests_has_them_all() {
         for call in Call::ALL {

@@ -1,7 +1,7 @@
-//! cgroups as directories: v1, v2 and both at once (hybrid).
+//! cgroups as directories: v1, v2, and both at once (hybrid).
 //!
-//! Invariants: nothing here touches a cgroup that is not below a path of ours: a process that a runtime left in the
-//! root of a hierarchy has no directory there as far as we are concerned, so the root is never killed or removed.
+//! Invariants: only cgroups below a path of podprobe are changed. If a runtime has left a process in the root of a
+//! hierarchy, its cgroup is not found, so that the root is never killed or removed.
 
 use std::fs;
 use std::io::{self, Write};
@@ -16,25 +16,25 @@ use super::mountinfo::Mount;
 use super::{cgroup_mounts, cgroup_tree};
 use crate::base::clock::Moment;
 
-/// How long a cgroup may take to become empty after its processes were killed.
+/// Time that a cgroup gets to become empty after its processes were killed.
 const EMPTY_LIMIT: Duration = Duration::from_secs(2);
-/// How often a process makes its cgroup again that is removed while it moves in.
+/// How often a process makes a cgroup again that was removed while the process moved in.
 const JOIN_TRIES: u32 = 20;
 
-/// A mounted hierarchy.
+/// A mounted cgroup hierarchy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Hierarchy {
     /// Mount point of the hierarchy.
     at: PathBuf,
-    /// Path of the mounted part in the hierarchy (`/` unless we are in a container).
+    /// Path in the hierarchy of the part that is mounted (`/` unless podprobe runs in a container).
     root: String,
-    /// Super block options of v1 (controllers and `name=`); None for v2.
+    /// Super block options of a v1 hierarchy (controllers and `name=`). None for v2.
     v1_options: Option<Vec<String>>,
-    /// True if nothing can be made in the hierarchy.
+    /// True if the hierarchy is mounted read-only.
     read_only: bool,
 }
 
-/// The hierarchies of this machine.
+/// The cgroup hierarchies that podprobe uses on this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cgroups(Vec<Hierarchy>);
 
@@ -44,11 +44,11 @@ impl Cgroups {
         Ok(Self::of(cgroup_mounts::read()?.used))
     }
 
-    /// Picks the hierarchies that count from a list of mounts.
+    /// Picks the usable hierarchies from a list of mounts.
     pub(crate) fn of(mounts: Vec<Mount>) -> Self {
         let mut found: Vec<Hierarchy> = Vec::new();
         for h in mounts.into_iter().filter_map(hierarchy) {
-            // The same hierarchy mounted twice is one.
+            // A hierarchy that is mounted twice counts once.
             if !found
                 .iter()
                 .any(|f| f.at == h.at || f.v1_options == h.v1_options)
@@ -64,14 +64,15 @@ impl Cgroups {
         self.0.is_empty()
     }
 
-    /// `v1` and `v2`, as far as hierarchies of them count.
+    /// Returns `v1` and `v2`, each if there is a hierarchy of that version.
     pub fn versions(&self) -> Vec<&'static str> {
         let any = |v2: bool| self.0.iter().any(|h| h.v1_options.is_none() == v2);
         let versions = [(any(false), "v1"), (any(true), "v2")];
         versions.iter().filter(|v| v.0).map(|v| v.1).collect()
     }
 
-    /// A hierarchy, when all of them are mounted read-only: no container can be made, as in a container without privileges.
+    /// Returns a hierarchy if all hierarchies are mounted read-only, else None. Read-only hierarchies allow no
+    /// containers, as inside of an unprivileged container.
     pub fn read_only(&self) -> Option<&Path> {
         self.0
             .first()
@@ -79,7 +80,7 @@ impl Cgroups {
             .map(|h| h.at.as_path())
     }
 
-    /// Tells whether a hierarchy carries this controller (`cpu`, `memory`) down to the cgroups we can make.
+    /// Tells whether a hierarchy has this controller (`cpu`, `memory`) for the cgroups that podprobe can make.
     pub fn has(&self, controller: &str) -> bool {
         self.0.iter().any(|h| match &h.v1_options {
             Some(options) => options.iter().any(|o| o == controller),
@@ -91,13 +92,13 @@ impl Cgroups {
         })
     }
 
-    /// Tells whether a v1 hierarchy carries this controller.
+    /// Tells whether a v1 hierarchy has this controller.
     pub fn has_v1(&self, controller: &str) -> bool {
         let options = self.0.iter().filter_map(|h| h.v1_options.as_ref());
         options.flatten().any(|o| o == controller)
     }
 
-    /// Does the check of [`Self::has`] for the hierarchies in which OCI runtimes set limits: v1 where there is any,
+    /// Tells whether OCI runtimes can set limits with this controller. They use the v1 hierarchies if there are any,
     /// else v2.
     pub fn can_limit(&self, controller: &str) -> bool {
         let v1 = self.0.iter().filter(|h| h.v1_options.is_some());
@@ -108,7 +109,7 @@ impl Cgroups {
         }
     }
 
-    /// The directories of `path` (`/podprobe/…`) that exist, in every hierarchy.
+    /// Returns the directories of the cgroup `path` (`/podprobe/…`) in all hierarchies that have it.
     pub fn dirs(&self, path: &str) -> Vec<PathBuf> {
         self.0
             .iter()
@@ -117,13 +118,13 @@ impl Cgroups {
             .collect()
     }
 
-    /// The directory of `path` in the hierarchy that counts and limits for this controller: v1's where it has one, else v2.
-    /// None without either. It may not exist.
+    /// Returns the directory of the cgroup `path` in the hierarchy that has this controller: v1 if a v1 hierarchy has
+    /// it, else v2. Returns None if there is no such hierarchy. The directory may be missing.
     pub fn controller_dir(&self, controller: &str, path: &str) -> Option<PathBuf> {
         self.of_controller(controller, path).map(|(dir, _)| dir)
     }
 
-    /// Returns the directory that `controller_dir` returns, and true if it is in a v2 hierarchy.
+    /// Returns the directory that [`Self::controller_dir`] returns, and true if it is in a v2 hierarchy.
     pub fn of_controller(&self, controller: &str, path: &str) -> Option<(PathBuf, bool)> {
         let v1 = |h: &&Hierarchy| {
             let options = h.v1_options.as_ref();
@@ -136,7 +137,8 @@ impl Cgroups {
         Some((dir, h.v1_options.is_none()))
     }
 
-    /// Gives a controller of v2 to the cgroup `path`, as far as those above it may. One that holds processes may not.
+    /// Enables a controller of v2 for the cgroup `path`, by asking all cgroups above it to delegate it. A cgroup that holds
+    /// processes cannot delegate.
     pub fn hand_down(&self, controller: &str, path: &str) {
         let v2 = self.0.iter().filter(|h| h.v1_options.is_none());
         for h in v2 {
@@ -146,13 +148,13 @@ impl Cgroups {
             for dir in above.iter().rev() {
                 let file = dir.join("cgroup.subtree_control");
                 let file = fs::File::options().write(true).open(file);
-                // What is missing then shows by its files.
+                // A failure shows later: the controller's files are missing.
                 let _ = file.and_then(|mut f| f.write_all(format!("+{controller}").as_bytes()));
             }
         }
     }
 
-    /// The cgroup directories of a process, but only those whose path ends in `path`.
+    /// Returns the cgroup directories of a process, but only directories with a path that ends in `path`.
     pub fn dirs_of(&self, pid: i32, path: &str) -> Vec<PathBuf> {
         self.match_lines(
             &fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default(),
@@ -176,12 +178,12 @@ impl Cgroups {
             .collect()
     }
 
-    /// Moves this process into the cgroup `path`, which is made where it is missing: in every hierarchy where the process
-    /// is below the root, and so in a cgroup that somebody else made for whoever started it. cpuset is left out: a new
-    /// cgroup takes no process there until it is given processors.
+    /// Moves this process into the cgroup `path` in all hierarchies in which the process is not in the root. There it
+    /// is in a cgroup that somebody has made for its parent. A missing cgroup is made. cpuset is left out, because a
+    /// new cgroup of cpuset accepts no process until it has processors.
     ///
     /// # Errors
-    /// Returns the error of a hierarchy in which the process stays where it is.
+    /// Returns the error of a hierarchy in which the process could not be moved.
     pub fn join(&self, path: &str) -> io::Result<()> {
         let own = fs::read_to_string("/proc/self/cgroup")?;
         let results: Vec<_> = self
@@ -198,7 +200,7 @@ impl Cgroups {
         results.into_iter().collect()
     }
 
-    /// The hierarchies in which a process with these lines in `/proc/PID/cgroup` is below the root.
+    /// Returns the hierarchies in which a process is below the root. `proc_cgroup` is the text of its `/proc/PID/cgroup`.
     fn to_leave(&self, proc_cgroup: &str) -> Vec<&Hierarchy> {
         let lines = proc_cgroup.lines().filter_map(|line| {
             let mut parts = line.splitn(3, ':').skip(1);
@@ -211,17 +213,19 @@ impl Cgroups {
         lines.collect()
     }
 
-    /// Removes the cgroup `path` where no process is in it. One that a process is just leaving is waited for.
+    /// Removes the cgroup `path` from each hierarchy in which it has no process. Waits for a process that is about to
+    /// leave.
     pub fn remove_unused(&self, path: &str) {
         for dir in self.dirs(path) {
             if cgroup_tree::processes(&dir).is_empty() {
-                // Busy: somebody has just moved in.
+                // EBUSY means that a process has just moved in.
                 let _ = remove_tree(&dir);
             }
         }
     }
 
-    /// Removes the tree at `path` in every hierarchy. What still has processes stays, and is an error.
+    /// Removes the cgroup `path` with all below it in every hierarchy. A cgroup that still has processes stays, and is
+    /// an error.
     pub fn remove(&self, path: &str) -> io::Result<()> {
         self.dirs(path).iter().try_for_each(|d| remove_tree(d))
     }
@@ -241,7 +245,8 @@ impl Hierarchy {
     }
 }
 
-/// A cgroup without processes may be removed by the daemon between the two steps.
+/// Moves this process into a cgroup, which is made first. Tries again if the daemon removes the still empty cgroup
+/// between the two steps.
 fn join_dir(dir: &Path) -> io::Result<()> {
     let mut tries = 0;
     loop {
@@ -271,28 +276,29 @@ fn hierarchy(mount: Mount) -> Option<Hierarchy> {
     })
 }
 
-/// The cgroup of an instance of a container, below that of its pod.
+/// Returns the path of the cgroup of one attempt of a container, below the pod's cgroup.
 pub fn of_container(pod: &str, name: &str, attempt: u32) -> String {
     format!("{pod}/{name}-{attempt}")
 }
 
-/// The cgroup of the first process of a pod whose containers share their processes. No container has the name: theirs end
-/// with a number.
+/// Returns the path of the cgroup of a pod's first process, which exists if the containers share their processes. No
+/// container's cgroup has this name, because those names end with a number.
 pub fn of_first_process(pod: &str) -> String {
     format!("{pod}/pause")
 }
 
-/// Memory of that process in bytes. It does nothing, but a container that may trace it can have it do what it likes.
+/// Memory limit in bytes of a pod's first process. It does nothing itself, but a container that may trace it can make it
+/// do anything.
 const FIRST_PROCESS_MEMORY: &str = "8388608";
 
-/// Moves this process, the first of a pod, into its cgroup in every hierarchy, and limits its memory and its number there. A
-/// limit that the node cannot set is left out, as that of a container is not: nothing was asked for.
+/// Moves this process, the first of a pod, into its cgroup in every hierarchy. Limits its memory there, and its number of
+/// processes to one. A limit that the node cannot set is left out without an error, because no manifest asks for it.
 ///
 /// # Errors
 /// Returns the error of a hierarchy in which the process cannot be moved.
 pub fn join_as_first_process(path: &str) -> io::Result<()> {
     for h in Cgroups::detect()?.0 {
-        // A new cgroup of cpuset takes no process until it is given processors.
+        // A new cgroup of cpuset accepts no process until it has processors.
         if h.carries("cpuset") {
             continue;
         }
@@ -313,7 +319,7 @@ pub fn join_as_first_process(path: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Has the parents of a cgroup of v2 hand the controllers of memory and processes down.
+/// Lets the cgroups above a cgroup of v2 delegate the controllers `memory` and `pids`.
 fn delegate(root: &Path, path: &str) {
     let mut dir = root.to_owned();
     for part in Path::new(path.trim_start_matches('/')) {
@@ -324,11 +330,11 @@ fn delegate(root: &Path, path: &str) {
     }
 }
 
-/// Moves this shim or holder out of the daemon's cgroup into `path`: a service manager that stops the daemon kills what is
-/// in there. Where that is not possible it says so on stderr, and the pod runs all the same. True when nothing that is
-/// sent to the daemon's cgroup reaches it any more: then a TERM is of the node's shutdown, or of a person.
+/// Moves this shim or holder out of the daemon's cgroup into `path`, because a service manager that stops the daemon kills
+/// all processes in its cgroup. If that fails, the error goes to stderr and the pod runs nonetheless. Returns true if the
+/// process has moved. A TERM then comes from the node's shutdown or from a person.
 pub fn leave_the_daemon(path: &str) -> bool {
-    // a record of an older podprobe names none
+    // The record of an older podprobe has no path.
     if path.is_empty() {
         return false;
     }
@@ -336,7 +342,7 @@ pub fn leave_the_daemon(path: &str) -> bool {
     left.inspect_err(|e| eprintln!("{e}")).is_ok()
 }
 
-/// Removes a cgroup and those below it, deepest first; waits a moment for processes that are about to be gone.
+/// Removes a cgroup and all cgroups below it, deepest first. Waits a moment for processes that are about to end.
 pub fn remove_tree(dir: &Path) -> io::Result<()> {
     let limit = Moment::now() + EMPTY_LIMIT;
     loop {
@@ -349,20 +355,20 @@ pub fn remove_tree(dir: &Path) -> io::Result<()> {
     }
 }
 
-/// Removes a cgroup if none is below it.
+/// Removes a cgroup if it has no cgroup below it.
 ///
 /// # Errors
 /// Returns the reason why the cgroup stays.
 pub fn remove_childless(dir: &Path) -> io::Result<()> {
     let mut entries = fs::read_dir(dir).into_iter().flatten().flatten();
     match entries.any(|e| e.file_type().is_ok_and(|t| t.is_dir())) {
-        // For a moment the kernel still counts those that have just been removed.
+        // The kernel counts cgroups below that were just removed for a moment longer, so that `remove_tree` waits.
         false => remove_tree(dir),
         true => Err(io::ErrorKind::DirectoryNotEmpty.into()),
     }
 }
 
-/// Kills every process in these cgroups and below: `cgroup.kill` where there is one, else frozen and killed.
+/// Kills every process in these cgroups and below. Uses `cgroup.kill` if the kernel has it, else freezes and kills.
 pub fn kill_all(dirs: &[PathBuf]) {
     for dir in dirs {
         if fs::write(dir.join("cgroup.kill"), "1").is_err() {
@@ -371,7 +377,8 @@ pub fn kill_all(dirs: &[PathBuf]) {
     }
 }
 
-/// Frozen first, so that nothing forks away while the list is read; without a freezer the list is read until it is empty.
+/// Kills every process in a cgroup. Freezes them first, so that none forks while the list is read. Without a freezer the
+/// caller has to repeat the call until the list is empty.
 fn kill_frozen(dir: &Path) {
     let freezer = dir.join("freezer.state");
     let limit = Moment::now() + Duration::from_millis(500);
@@ -386,12 +393,12 @@ fn kill_frozen(dir: &Path) {
         let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
     }
     if has_freezer {
-        // What is in the container may have frozen itself further below.
+        // A process in the container may have frozen cgroups further below.
         cgroup_tree::write_to_each(dir, c"freezer.state", "THAWED");
     }
 }
 
-/// Waits until no process is left, killing again what a race let through; false when some stay.
+/// Kills repeatedly until no process is left. Returns false if some processes stay for longer than [`EMPTY_LIMIT`].
 pub fn kill_until_empty(dirs: &[PathBuf]) -> bool {
     let limit = Moment::now() + EMPTY_LIMIT;
     while dirs.iter().any(|d| !cgroup_tree::processes(d).is_empty()) {
@@ -404,7 +411,7 @@ pub fn kill_until_empty(dirs: &[PathBuf]) -> bool {
     true
 }
 
-/// Tells whether the kernel killed a process of these cgroups for want of memory.
+/// Tells whether the kernel's OOM killer has killed a process of these cgroups.
 pub fn oom_killed(dirs: &[PathBuf]) -> bool {
     let count = |text: String| {
         text.lines()

@@ -1,8 +1,8 @@
-//! The cgroup hierarchies that count on this node, chosen in one place.
+//! Chooses the cgroup hierarchies that podprobe uses on this node.
 //!
-//! What is mounted at /sys/fs/cgroup decides, as for the kubelet and runc. Where that is cgroup v2, it alone counts: a v1
-//! hierarchy beside it, such as the net_cls that VPN clients mount, limits nothing and no container has a place in it.
-//! Else every hierarchy counts: v1, or v1 with v2 beside it.
+//! The file system at /sys/fs/cgroup decides, as for the kubelet and runc. If it is cgroup v2, only that hierarchy is used.
+//! A v1 hierarchy beside it, such as the net_cls that VPN clients mount, limits nothing, and no container has a cgroup
+//! there. Otherwise every hierarchy is used: v1, or v1 and v2 (hybrid).
 
 use std::io;
 use std::path::Path;
@@ -14,29 +14,29 @@ use super::mountinfo::{self, Mount};
 /// Directory at which the hierarchies are mounted.
 pub const ROOT: &str = "/sys/fs/cgroup";
 
-/// The mounts of a node's hierarchies.
+/// The cgroup mounts of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CgroupMounts {
-    /// Mounts of the hierarchies that count.
+    /// Mounts of the hierarchies that podprobe uses.
     pub used: Vec<Mount>,
-    /// Mounts of v1 hierarchies beside a pure v2, which nothing here touches.
+    /// Mounts of v1 hierarchies beside a pure v2. podprobe does not touch them.
     pub beside: Vec<Mount>,
 }
 
 /// Reads the cgroup mounts of this process's mount namespace.
 ///
 /// # Errors
-/// Returns the error of the read if there is no /proc, or no descriptor is left.
+/// Returns the error of the read if /proc is not mounted or no descriptor is left.
 pub fn read() -> io::Result<CgroupMounts> {
     Ok(choose(mountinfo::read()?, is_pure_v2()))
 }
 
-/// Tells whether cgroup v2 is mounted at [`ROOT`], so that only v2 counts.
+/// Tells whether cgroup v2 is mounted at [`ROOT`]. If so, podprobe uses v2 only.
 pub fn is_pure_v2() -> bool {
     statfs(ROOT).is_ok_and(|fs| fs.filesystem_type() == CGROUP2_SUPER_MAGIC)
 }
 
-/// Chooses the mounts that count among all mounts of a node. `pure_v2` says whether v2 is mounted at [`ROOT`].
+/// Chooses the mounts to use from all mounts of a node. `pure_v2` says whether v2 is mounted at [`ROOT`].
 pub fn choose(mounts: Vec<Mount>, pure_v2: bool) -> CgroupMounts {
     let (v2, v1): (Vec<Mount>, Vec<Mount>) = mounts
         .into_iter()
@@ -49,7 +49,7 @@ pub fn choose(mounts: Vec<Mount>, pure_v2: bool) -> CgroupMounts {
             beside: Vec::new(),
         };
     }
-    // The last of several at one place covers the others.
+    // Of several mounts at one place, the last one covers the others.
     let at_root = v2.iter().rposition(|m| m.at == Path::new(ROOT));
     CgroupMounts {
         used: v2.into_iter().skip(at_root.unwrap_or(0)).take(1).collect(),

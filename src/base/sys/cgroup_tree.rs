@@ -1,7 +1,7 @@
-//! Walks over a cgroup and all those below it.
+//! Walks over a cgroup and all cgroups below it.
 //!
-//! Invariants: whatever the depth, a walk takes no stack and two descriptors, and no path is longer than that of the top: who is in
-//! a container may nest cgroups as deep as it likes, beyond a thread's stack and beyond PATH_MAX.
+//! Invariants: a walk of any depth uses two descriptors and no stack per level, and no path longer than that of the top. A
+//! process in a container may nest cgroups deeper than a thread's stack or PATH_MAX would allow.
 
 use std::ffi::{CStr, CString};
 use std::fs::{self, File};
@@ -19,7 +19,7 @@ const DIRECTORY: OFlag = OFlag::O_RDONLY
     .union(OFlag::O_NOFOLLOW)
     .union(OFlag::O_CLOEXEC);
 
-/// Every process in the cgroup and below. Pid 0 (a process of an outer pid namespace) is left out.
+/// Returns the ids of all processes in the cgroup and below. Pid 0 (a process of an outer pid namespace) is left out.
 pub fn processes(top: &Path) -> Vec<i32> {
     let mut found = Vec::new();
     each(top, |dir| {
@@ -30,7 +30,7 @@ pub fn processes(top: &Path) -> Vec<i32> {
     found
 }
 
-/// Writes to a file of the cgroup and of each below it, as far as they take it.
+/// Writes `text` to a file of the cgroup and of each cgroup below it. Errors are ignored.
 pub fn write_to_each(top: &Path, file: &CStr, text: &str) {
     each(top, |dir| {
         if let Ok(file) = openat(dir, file, OFlag::O_WRONLY | OFlag::O_CLOEXEC, Mode::empty()) {
@@ -39,10 +39,10 @@ pub fn write_to_each(top: &Path, file: &CStr, text: &str) {
     });
 }
 
-/// Removes what is below the cgroup, deepest first, and returns how many cgroups were removed.
+/// Removes all cgroups below the cgroup, deepest first. Returns the number of removed cgroups.
 ///
 /// # Errors
-/// Returns the error of the first cgroup that stays; the others are removed as far as they can be.
+/// Returns the error of the first cgroup that stays. The remaining cgroups are removed nonetheless, if possible.
 pub fn remove_below(top: &Path) -> (usize, io::Result<()>) {
     let (mut count, mut result) = (0, Ok(()));
     let walked = walk(
@@ -58,12 +58,12 @@ pub fn remove_below(top: &Path) -> (usize, io::Result<()>) {
     (count, result.and(walked))
 }
 
-/// Removes the cgroup with all below it. A cgroup that is not there counts as removed.
+/// Removes the cgroup and all cgroups below it. A missing cgroup is not an error.
 ///
 /// # Errors
-/// Returns the error of a cgroup that stays; EBUSY where a process is in it.
+/// Returns the error of a cgroup that stays, for example EBUSY if it has a process.
 pub fn remove(top: &Path) -> io::Result<()> {
-    // Hardly any has one below it, and listing costs as much as removing.
+    // Removed without a listing first: few cgroups have others below, and a listing costs as much as a removal.
     let removed = fs::remove_dir(top).or_else(|_| {
         remove_below(top).1?;
         fs::remove_dir(top)
@@ -75,19 +75,19 @@ pub fn remove(top: &Path) -> io::Result<()> {
 }
 
 fn each(top: &Path, visit: impl FnMut(BorrowedFd<'_>)) {
-    // What goes away meanwhile is not there.
+    // The error is ignored: a cgroup that goes away during the walk need not be visited.
     let _ = walk(top, visit, |_, _| {});
 }
 
-/// A cgroup on the way from the top.
+/// A cgroup on the path from the top to the present one.
 struct Level {
     name: CString,
-    /// Cgroups below this one whose turn has not come.
+    /// Names of the cgroups below this one that are still to be visited.
     left: Vec<CString>,
 }
 
-/// Calls `enter` with the top and each cgroup below it, and `leave` with the parent and the name of each below the top, when all
-/// below that have been left.
+/// Calls `enter` with the top and each cgroup below it. Calls `leave` with the parent and the name of each cgroup
+/// except the top, after all cgroups below it.
 fn walk(
     top: &Path,
     mut enter: impl FnMut(BorrowedFd<'_>),
@@ -124,7 +124,7 @@ fn walk(
     Ok(())
 }
 
-/// The names of the cgroups directly below; none of one that is gone.
+/// Returns the names of the cgroups directly below. Returns none if the cgroup is gone.
 fn below(dir: &OwnedFd) -> Vec<CString> {
     let listing = dir.try_clone().map(Dir::from_fd);
     let Ok(Ok(mut listing)) = listing else {
@@ -151,7 +151,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// Makes so many below `top`, each in the one before, and says what the last one is.
+    /// Makes `depth` cgroups below `top`, each inside the one before, and returns the last.
     pub(crate) fn nest(top: &Path, depth: usize) -> OwnedFd {
         let mut at = open(top, DIRECTORY, Mode::empty()).unwrap();
         for _ in 0..depth {
@@ -161,7 +161,7 @@ pub(crate) mod tests {
         at
     }
 
-    /// On a stack that is smaller than that of any thread here.
+    /// Runs `f` on a stack of 64 KiB, smaller than that of any thread in podprobe.
     pub(crate) fn on_a_small_stack<T: Send>(f: impl FnOnce() -> T + Send) -> T {
         std::thread::scope(|scope| {
             let small = std::thread::Builder::new().stack_size(64 << 10);
@@ -185,7 +185,7 @@ pub(crate) mod tests {
             found.sort_unstable();
             assert_eq!(found, [7, 8, 9]);
             write_to_each(&top, c"cgroup.procs", "");
-            // A directory with a file stays, and those above it; the others go.
+            // A directory with a file stays, and so do the directories above it. The others are removed.
             let (removed, result) = remove_below(&top);
             assert_eq!((removed, result.is_err()), (1, true));
         });

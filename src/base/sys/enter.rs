@@ -1,27 +1,27 @@
 //! The processes that enter a container and become the command (exec-in-container 3, steps 3 to 13).
 //!
-//! The *spawner* is a small process of one thread. For each message of the daemon it starts the *first child*, which
-//! joins the container's cgroups and namespaces and drops every privilege; that one starts the *second child*, which is
-//! in the container's process namespace and becomes the command. Both are children of the daemon, not of the spawner: the
-//! daemon kills and reaps them.
+//! The *spawner* is a small process with one thread. For each message from the daemon it starts the *first child*. The
+//! first child joins the container's cgroups and namespaces, drops every privilege, and starts the *second child*. The
+//! second child is in the container's process namespace and becomes the command. Both children have the daemon as their
+//! parent, not the spawner: the daemon kills and reaps them.
 //!
-//! The children share the spawner's memory, because a copy of it costs more than all the rest of the start. Where the
-//! container may trace what is in it they are copies.
+//! The children share the spawner's memory, because copying it would cost more than the rest of the start. If the
+//! container may trace the processes in it, the children are copies.
 //!
 //! Invariants:
-//! - No process that shares memory with the daemon is ever in a cgroup of the container: when that one is out of memory
-//!   the kernel kills everyone who shares the memory of whom it picks, and with `memory.oom.group` it picks everyone. The
-//!   spawner may be killed so, and only the command that it starts at the time is concerned.
-//! - Of the processes that share one memory a single one runs: each waits for the one it started (CLONE_VFORK). Where
-//!   somebody kills the first child as it waits, the spawner ends, and leaves the memory to the second.
-//! - The children allocate nothing, take no lock and write to nothing but their stacks and the board: they may be killed at
-//!   any instruction, and the spawner goes on with the memory that they leave.
-//! - CLONE_VFORK also keeps `oom_score_adj` apart: the kernel gives a new one to everyone who shares the memory, but not
-//!   when it is set for a process whose parent waits in it.
-//! - The memory is not dumpable while a child is in view of the container, and holds nothing of another container.
-//! - The second child is the only one that the container can see, and by then it holds no privilege that the container
-//!   lacks and no descriptor but its own stdio: everything is dropped in the first.
-//! - What a child has to say it writes on a page shared with the daemon. That the start is over says the spawner.
+//! - No process that shares memory with the daemon is ever in a cgroup of the container. If that cgroup is out of memory,
+//!   the kernel kills a process and all others that share its memory; with `memory.oom.group` it kills all processes. The
+//!   spawner may be killed in this way, and only the command that it is starting is lost.
+//! - Among the processes that share one memory, only one runs at a time: each waits for the process that it has started
+//!   (CLONE_VFORK). If somebody kills the first child while it waits, the spawner ends and leaves the memory to the second.
+//! - The children do not allocate, take no lock, and write only to their stacks and the board. They may be killed at any
+//!   instruction, and the spawner then uses the memory on.
+//! - CLONE_VFORK also keeps `oom_score_adj` apart. A new value applies to all processes that share the memory, but not if
+//!   it is set for a process that its parent waits for with CLONE_VFORK.
+//! - The memory is not dumpable while the container can see a child, and it holds nothing of another container.
+//! - The container can see only the second child. Everything is dropped in the first child, so that the second has no
+//!   privilege that the container lacks and no descriptor except its stdio.
+//! - A child reports by writing to a page that it shares with the daemon. The spawner reports that the start is over.
 
 mod board;
 mod first;
@@ -41,13 +41,13 @@ pub use report::{Report, Step};
 pub use rights::{drop_to, take_on};
 pub use spawner::serve;
 
-/// The longest message that goes through the socket, in bytes; a longer one is a file, sent with the other descriptors.
+/// Largest size in bytes of a message through the socket. A longer message is sent as a file, by its descriptor.
 pub const MESSAGE_LIMIT: usize = 128 << 10;
 
-/// In place of a message that is a file. No other message is as short.
+/// Message that is sent in place of one that goes as a file. No other message is as short.
 pub const LONG: [u8; 1] = [0];
 
-/// Everything that the children work with.
+/// All data that the children work with.
 struct Start<'a> {
     orders: orders::Received<'a>,
     fds: spawner::Descriptors,
@@ -56,9 +56,9 @@ struct Start<'a> {
     pages: &'a board::Pages,
     argv: Vec<*const c_char>,
     envp: Vec<*const c_char>,
-    /// Capabilities that are in our bounding set and not in the container's.
+    /// Capabilities that are in the spawner's bounding set but not in the container's, one bit for each.
     unbound: u64,
-    /// True if the first child was not born in its v2 cgroup.
+    /// True if the first child was not started in its v2 cgroup, and has to join it.
     unborn: bool,
     /// The end of the second child's stack.
     stack_end: *mut u8,

@@ -1,8 +1,9 @@
-//! This program as nobody can write to it (CVE-2019-5736, exec-in-container 4).
+//! Runs this program from a file that nobody can write to (CVE-2019-5736, exec-in-container 4).
 //!
-//! A container whose command is `/proc/self/exe`, or a script with that interpreter, runs the program that set it up or
-//! entered it. It may keep a handle of that file and open it for writing when it runs no more: after an upgrade, at the
-//! latest. Through a detached read-only mount it gets EROFS, for ever. Every role started by `/proc/self/exe` inherits it.
+//! If the command of a container is `/proc/self/exe`, or a script with that interpreter, it runs the program that has set
+//! up or entered the container. The container can keep a handle of that file, and open it for writing once the file no
+//! longer runs, at the latest after an upgrade. If the file was opened through a detached read-only mount, this always
+//! fails with EROFS. Every process started by `/proc/self/exe` inherits the protection.
 
 use std::ffi::CString;
 use std::io;
@@ -14,12 +15,12 @@ use nix::sys::statvfs::{FsFlags, statvfs};
 
 use super::mount_tree::MountAttr;
 
-/// Executes this program again, arguments and environment the same, through a read-only mount; returns at once when it
-/// runs from one already. To be called before there is a second thread or anything that an execve would lose.
+/// Executes this program again through a read-only mount, with the same arguments and environment. Returns at once if it
+/// already runs from one. Call it before there is a second thread or any state that an execve would lose.
 ///
 /// # Errors
-/// Returns the system's error if the kernel is older than 5.12 or CAP_SYS_ADMIN is missing; then non-dumpability, and
-/// ETXTBSY while the program runs, are all that protects the file.
+/// Returns the system's error if the kernel is older than 5.12 or CAP_SYS_ADMIN is missing. The file is then protected only
+/// by the process being non-dumpable, and by ETXTBSY while the program runs.
 pub fn run_sealed() -> io::Result<()> {
     if statvfs("/proc/self/exe").is_ok_and(|s| s.flags().contains(FsFlags::ST_RDONLY)) {
         return Ok(());
@@ -38,10 +39,10 @@ pub fn run_sealed() -> io::Result<()> {
     }
 }
 
-/// /proc/self/exe by way of a read-only mount of its own that is in no namespace. Needs CAP_SYS_ADMIN and Linux 5.12.
+/// Opens /proc/self/exe through a read-only mount that is in no namespace. Needs CAP_SYS_ADMIN and Linux 5.12.
 fn open_read_only() -> io::Result<OwnedFd> {
     let flags = libc::OPEN_TREE_CLONE | libc::OPEN_TREE_CLOEXEC;
-    // SAFETY: the path is a static C string; open_tree takes no other pointer.
+    // SAFETY: the path is a static C string. open_tree takes no other pointer.
     let fd = unsafe {
         libc::syscall(
             libc::SYS_open_tree,
@@ -53,7 +54,7 @@ fn open_read_only() -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel just gave us this descriptor and nothing else owns it.
+    // SAFETY: the kernel has just made this descriptor, and no other code owns it.
     let fd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
     let attr = MountAttr {
         attr_set: libc::MOUNT_ATTR_RDONLY,

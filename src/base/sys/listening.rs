@@ -1,7 +1,7 @@
-//! Sockets of the node that wait for clients, and the processes that have them, as `/proc` says.
+//! Finds sockets of the node that wait for clients, and the processes that own them, in `/proc`.
 //!
-//! Invariants: nothing is bound: that would take a port from a process that is just starting. What the kernel does not say is
-//! left out.
+//! Invariants: the search binds no port, because that would take the port from a process that is just starting. A value that
+//! the kernel does not show is left out.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -10,13 +10,13 @@ use std::os::unix::ffi::OsStrExt;
 /// A socket that waits for clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waiting {
-    /// Address of the socket. An IPv4 address that an IPv6 socket has is an IPv4 address.
+    /// Address of the socket. An IPv4 address of an IPv6 socket (`::ffff:…`) is given as an IPv4 address.
     pub at: SocketAddr,
-    /// The number by which the socket's process knows it; 0 where the kernel does not say.
+    /// Inode number of the socket; 0 if the kernel does not show it.
     pub inode: u64,
 }
 
-/// A process that has a socket.
+/// A process that has a socket open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owner {
     /// Process id of the owner.
@@ -27,12 +27,12 @@ pub struct Owner {
     pub arguments: Vec<Vec<u8>>,
 }
 
-/// The sockets of TCP that listen, in the network namespace of the calling thread.
+/// Returns the listening TCP sockets in the network namespace of the calling thread.
 pub fn tcp() -> Vec<Waiting> {
     of_tables(["tcp", "tcp6"])
 }
 
-/// The sockets of UDP without a peer, in the network namespace of the calling thread.
+/// Returns the UDP sockets without a peer in the network namespace of the calling thread.
 pub fn udp() -> Vec<Waiting> {
     of_tables(["udp", "udp6"])
 }
@@ -43,13 +43,14 @@ fn of_tables(names: [&str; 2]) -> Vec<Waiting> {
     texts.flat_map(|text| listeners(&text)).collect()
 }
 
-/// TCP_LISTEN, and what a socket of UDP without a peer has.
+/// States of sockets that wait for clients, in hexadecimal: TCP_LISTEN, and the state of a UDP socket without a peer.
 const STATES: [&str; 2] = ["0A", "07"];
 
-/// Fields between the state and the inode: queues, timer, retransmissions, uid, timeout.
+/// Number of fields between the state and the inode: queues, timer, retransmissions, uid, timeout.
 const BEFORE_THE_INODE: usize = 5;
 
-/// The sockets that wait for clients, of a table of the kernel: `sl local_address rem_address st … inode …` in each line.
+/// Parses the sockets that wait for clients from a table of the kernel. Each line has the form
+/// `sl local_address rem_address st … inode …`.
 fn listeners(text: &str) -> Vec<Waiting> {
     let line = |line: &str| {
         let mut words = line.split_ascii_whitespace().skip(1);
@@ -64,7 +65,8 @@ fn listeners(text: &str) -> Vec<Waiting> {
     text.lines().filter_map(line).collect()
 }
 
-/// `0100007F:1F90`: words of 32 bits in the order of the machine's bytes, and the port.
+/// Parses an address such as `0100007F:1F90`: the IP address as 32-bit words in the byte order of the machine, and the
+/// port.
 fn address(text: &str) -> Option<SocketAddr> {
     let (ip, port) = text.split_once(':')?;
     let port = u16::from_str_radix(port, 16).ok()?;
@@ -84,8 +86,8 @@ fn address(text: &str) -> Option<SocketAddr> {
     Some((ip.to_canonical(), port).into())
 }
 
-/// The first process that has the socket open. None: it has just been closed, the kernel itself has it, or this process may not
-/// see whose it is.
+/// Returns the first process that has the socket open. Returns None if the socket was just closed, if it belongs to the
+/// kernel itself, or if this process may not see the owner.
 pub fn owner(inode: u64) -> Option<Owner> {
     let wanted = format!("socket:[{inode}]");
     let processes = fs::read_dir("/proc").ok()?.flatten();
@@ -115,7 +117,7 @@ mod tests {
 
     use super::*;
 
-    /// Lines of a kernel on a little-endian machine.
+    /// The lines are those of a kernel on a little-endian machine.
     #[test]
     #[cfg(target_endian = "little")]
     fn sockets_that_wait_for_clients_are_found() {

@@ -1,7 +1,8 @@
-//! The only place of `unsafe`: system calls that the safe wrappers lack, and the processes that enter a container
-//! (exec-in-container 3). Files of `/proc` that more than one part reads are read here, too.
+//! The only place with `unsafe` code: system calls for which there is no safe wrapper, and the processes that enter a
+//! container (exec-in-container 3). It also has the readers of `/proc` files that several parts use.
 //!
-//! Invariants: every block says why it is sound. Nothing here decides; it does what it is told and returns the errno.
+//! Invariants: every unsafe block says why it is sound. The functions make no decisions: each makes its system call and
+//! returns the errno.
 #![allow(unsafe_code)]
 
 pub mod bpf;
@@ -24,27 +25,28 @@ pub mod xattr;
 
 use nix::errno::Errno;
 
-/// A number of the C library in 64 bits; its own type is narrower on a 32-bit machine.
+/// Widens a number of the C library to 64 bits, because its type is narrower on a 32-bit machine.
 pub fn wide<N: Into<W>, W>(number: N) -> W {
     number.into()
 }
 
-/// Makes this process non-dumpable (exec-in-container 4): no process without CAP_SYS_PTRACE in our user namespace can
-/// trace it, read its memory or open its `/proc/PID/exe`, not even one of the same uid. Idempotent; a child's change of
-/// uid may undo it where `fs.suid_dumpable` is 1, so every exec sets it again. Cannot fail on Linux.
+/// Makes this process non-dumpable (exec-in-container 4). Then no process without CAP_SYS_PTRACE in podprobe's user
+/// namespace can trace it, read its memory or open its `/proc/PID/exe`, not even a process of the same uid. A child's
+/// change of uid may undo that if `fs.suid_dumpable` is 1. Therefore every exec calls it again. It never fails on
+/// Linux.
 pub fn harden_process() {
-    // SAFETY: PR_SET_DUMPABLE takes integers only and touches no memory of ours.
+    // SAFETY: PR_SET_DUMPABLE takes integers only and touches no memory of this process.
     unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) };
 }
 
-/// Kills this process when the thread that started it ends; false when that thread has ended already.
+/// Lets the kernel kill this process when the thread that started it ends. Returns false if `parent` has ended already.
 pub fn die_with_parent(parent: i32) -> bool {
     // SAFETY: PR_SET_PDEATHSIG takes integers only.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) };
     nix::unistd::getppid().as_raw() == parent
 }
 
-/// The permitted capabilities of the calling thread, as a bit mask.
+/// Returns the permitted capabilities of the calling thread as a bit mask.
 pub fn permitted_capabilities() -> Result<u64, Errno> {
     let header = raw::CapHeader {
         version: raw::CAP_VERSION_3,

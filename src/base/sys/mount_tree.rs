@@ -1,5 +1,5 @@
-//! Mounts that are in no namespace: new file systems and copies of what is mounted below a path, changed before anybody sees
-//! them.
+//! Mounts that are in no namespace yet: new file systems, and copies of mounts. They are changed before any other process
+//! can see them.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -19,7 +19,7 @@ pub(super) struct MountAttr {
     pub(super) userns_fd: u64,
 }
 
-/// Attributes of a mount (`MOUNT_ATTR_*`): what cannot be done on it, and how it records when a file was used.
+/// Attributes of a mount (`MOUNT_ATTR_*`): what it forbids, and whether it records access times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Attributes(u64);
 
@@ -32,32 +32,32 @@ impl Attributes {
     pub const NO_DEV: Self = Self(libc::MOUNT_ATTR_NODEV);
     /// Programs cannot be executed.
     pub const NO_EXEC: Self = Self(libc::MOUNT_ATTR_NOEXEC);
-    /// No file says when it was read.
+    /// Files do not record when they were read.
     pub const NO_ATIME: Self = Self(libc::MOUNT_ATTR_NOATIME);
-    /// Every file says when it was read.
+    /// Files always record when they were read.
     pub const STRICT_ATIME: Self = Self(libc::MOUNT_ATTR_STRICTATIME);
-    /// No directory says when it was read.
+    /// Directories do not record when they were read.
     pub const NO_DIR_ATIME: Self = Self(libc::MOUNT_ATTR_NODIRATIME);
 
-    /// Returns the attributes of both.
+    /// Returns the union of two sets of attributes.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 }
 
-/// Ties between a copied mount and its original: the direction in which later mounts below one appear below the other.
+/// The propagation between a copied mount and its original: in which direction later mounts below it appear.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ties {
-    /// No tie in either direction.
+    /// No propagation.
     Private,
-    /// From the original to the copy.
+    /// Propagation from the original to the copy.
     Slave,
-    /// In both directions.
+    /// Propagation in both directions.
     Shared,
 }
 
-/// A mount with everything that is mounted below it. It ends with the descriptor unless it is attached.
+/// A mount with all mounts below it. Unless it is attached, it is unmounted when its descriptor is closed.
 pub struct MountTree(OwnedFd);
 
 impl AsFd for MountTree {
@@ -67,8 +67,7 @@ impl AsFd for MountTree {
 }
 
 impl MountTree {
-    /// Makes a copy of the mount that `path`, a descriptor, leads to, with what is mounted below. Each mount keeps its
-    /// propagation.
+    /// Copies the mount that the descriptor `path` leads to, with all mounts below it. Each mount keeps its propagation.
     ///
     /// # Errors
     /// Returns the kernel's error; EPERM without CAP_SYS_ADMIN.
@@ -76,7 +75,7 @@ impl MountTree {
         Self::open(path, libc::AT_RECURSIVE as libc::c_uint)
     }
 
-    /// Makes a copy like `copy`, but without what is mounted below.
+    /// Copies the mount that the descriptor `path` leads to, without the mounts below it.
     ///
     /// # Errors
     /// Returns the kernel's error, as [`Self::copy`] does.
@@ -95,11 +94,10 @@ impl MountTree {
         Ok(Self(owned(fd)?))
     }
 
-    /// Makes a new file system of that kind. Each option has a name, and most have a value.
+    /// Makes a new file system of type `kind`. Each option has a name and may have a value.
     ///
     /// # Errors
-    /// Returns the kernel's error: ENODEV for an unknown kind, EINVAL for an unknown option, EPERM without
-    /// CAP_SYS_ADMIN.
+    /// Returns the kernel's error: ENODEV for an unknown type, EINVAL for an unknown option, EPERM without CAP_SYS_ADMIN.
     pub fn new(
         kind: &str,
         options: &[(&str, Option<&str>)],
@@ -117,7 +115,7 @@ impl MountTree {
             }
         }
         configure(&context, CREATE, None, None)?;
-        // SAFETY: takes numbers only; the context is open.
+        // SAFETY: the call takes numbers only, and the context is open.
         let mount = unsafe {
             libc::syscall(
                 libc::SYS_fsmount,
@@ -132,7 +130,7 @@ impl MountTree {
     /// Makes every mount of the tree read-only.
     ///
     /// # Errors
-    /// Returns ENOSYS before Linux 5.12.
+    /// Returns the kernel's error: ENOSYS before Linux 5.12.
     pub fn make_read_only(&self) -> io::Result<()> {
         let attr = MountAttr {
             attr_set: libc::MOUNT_ATTR_RDONLY,
@@ -149,7 +147,7 @@ impl MountTree {
         add_attributes(&self.0, attributes)
     }
 
-    /// Ties every mount of the tree to the mount that it was copied from.
+    /// Sets the propagation between every mount of the tree and the mount that it was copied from.
     ///
     /// # Errors
     /// Returns the kernel's error, as [`Self::make_read_only`] does.
@@ -165,11 +163,11 @@ impl MountTree {
         change(&self.0, &attr, libc::AT_RECURSIVE)
     }
 
-    /// Mounts the tree on `target`, a descriptor of a directory in the caller's namespace, or of a file if the tree is
-    /// one.
+    /// Mounts the tree on `target`, a descriptor of a directory in the caller's namespace. If the tree is a file, `target`
+    /// must be a file too.
     ///
     /// # Errors
-    /// Returns the kernel's error: ENOTDIR where one is a directory and the other is not.
+    /// Returns the kernel's error: ENOTDIR if only one of the two is a directory.
     pub fn attach_on(&self, target: &impl AsFd) -> io::Result<()> {
         // SAFETY: both paths are static C strings, and both descriptors are open.
         let done = unsafe {
@@ -188,7 +186,7 @@ impl MountTree {
     /// Mounts the tree at `target` in the caller's namespace.
     ///
     /// # Errors
-    /// Returns the kernel's error, such as that of a missing target.
+    /// Returns the kernel's error, for example ENOENT if the target is missing.
     pub fn attach(&self, target: &Path) -> io::Result<()> {
         let target = CString::new(target.as_os_str().as_bytes())?;
         // SAFETY: both paths are C strings that live through the call, and the descriptor is open.
@@ -206,10 +204,10 @@ impl MountTree {
     }
 }
 
-/// Adds attributes to the mount that `path`, a descriptor of its root, leads to.
+/// Adds attributes to the mount that has its root at the descriptor `path`.
 ///
 /// # Errors
-/// Returns the kernel's error: EINVAL where `path` is not the root of a mount, ENOSYS before Linux 5.12.
+/// Returns the kernel's error: EINVAL if `path` is not the root of a mount, ENOSYS before Linux 5.12.
 pub fn add_attributes(path: &impl AsFd, attributes: Attributes) -> io::Result<()> {
     let attr = MountAttr {
         attr_set: attributes.0,
@@ -253,7 +251,7 @@ fn configure(
     value: Option<&CStr>,
 ) -> io::Result<()> {
     let pointer = |text: Option<&CStr>| text.map_or(std::ptr::null(), CStr::as_ptr);
-    // SAFETY: both texts are C strings that live through the call, or null where the command takes none.
+    // SAFETY: both texts are C strings that live through the call, or null if the command takes none.
     let done = unsafe {
         libc::syscall(
             libc::SYS_fsconfig,
@@ -267,9 +265,9 @@ fn configure(
     Ok(Errno::result(done).map(drop)?)
 }
 
-/// A descriptor that a system call has just returned.
+/// Takes ownership of the descriptor that a system call has just returned.
 fn owned(result: libc::c_long) -> io::Result<OwnedFd> {
     let fd = Errno::result(result)?;
-    // SAFETY: the kernel just gave us this descriptor and nothing else owns it.
+    // SAFETY: the kernel has just made this descriptor, and no other code owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }

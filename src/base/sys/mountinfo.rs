@@ -1,4 +1,4 @@
-//! `/proc/thread-self/mountinfo`, read in one place (proc(5)).
+//! A parser for `/proc/thread-self/mountinfo` (proc(5)).
 
 use std::ffi::OsString;
 use std::fs;
@@ -9,32 +9,32 @@ use std::path::PathBuf;
 /// A mount of this process's mount namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
-    /// Mounted part of the file system: `/`, or a directory of it.
+    /// The part of the file system that is mounted: `/`, or a directory in it.
     pub root: PathBuf,
     /// Mount point.
     pub at: PathBuf,
-    /// The mount is read-only.
+    /// True if the mount is read-only.
     pub read_only: bool,
-    /// Mounts made below it appear in other namespaces (`shared:`).
+    /// True if mounts made below this mount appear in other namespaces (`shared:`).
     pub shared: bool,
-    /// Mounts made elsewhere appear below it (`master:`).
+    /// True if mounts made in another namespace appear below this mount (`master:`).
     pub slave: bool,
     /// Type of the file system.
     pub kind: String,
-    /// Options of the file system itself; those of cgroup v1 name its controllers.
+    /// Options of the file system itself. The options of cgroup v1 name its controllers.
     pub options: Vec<String>,
 }
 
 /// Reads all mounts of this thread's mount namespace.
 ///
 /// # Errors
-/// Returns the error of the read if there is no /proc, or no descriptor is left.
+/// Returns the error of the read if /proc is not mounted or no descriptor is left.
 pub fn read() -> io::Result<Vec<Mount>> {
-    // A thread may have left the namespace of its process, and everything else that it does sees its own.
+    // A thread may have left the mount namespace of its process. Then all paths that it opens are in its own.
     Ok(parse(&fs::read_to_string("/proc/thread-self/mountinfo")?))
 }
 
-/// Parses the mounts of a mountinfo text. A line that describes no mount is skipped.
+/// Parses the mounts of a mountinfo text. A line that does not describe a mount is skipped.
 pub fn parse(text: &str) -> Vec<Mount> {
     text.lines().filter_map(parse_line).collect()
 }
@@ -61,7 +61,7 @@ fn parse_line(line: &str) -> Option<Mount> {
     })
 }
 
-/// Blanks and backslashes are written as octal escapes.
+/// Undoes the octal escapes that the kernel writes for blanks and backslashes.
 fn unescape(field: &str) -> PathBuf {
     let mut out = Vec::new();
     let mut rest = field.as_bytes();
@@ -95,7 +95,7 @@ mod tests {
             options: ["rw", "cpu", "cpuacct"].map(str::to_owned).into(),
         };
         assert_eq!(parse(&format!("{line}\nnonsense\n\n")), [expected]);
-        // No optional field, and options with a blank in the source before them.
+        // A line without optional fields, and with a blank in the source before the options.
         let plain = "30 23 0:26 / /tmp rw - tmpfs a\\040b rw";
         assert_eq!(parse(plain)[0].options, ["rw"]);
         assert!(!parse(plain)[0].read_only);

@@ -1,15 +1,16 @@
-//! What this process may do and inherits: signals, filters, capabilities, keys. And copies of a process of one thread.
+//! Settings of this process that it and its children run with: signals, filters, capabilities, keys. Also copies a process
+//! that has one thread.
 
 use std::io;
 
 use nix::errno::Errno;
 use nix::sched::{CloneFlags, unshare};
 
-/// The score of the kubelet and of kube-proxy, at which the kernel kills a process last.
+/// The `oom_score_adj` of the kubelet and kube-proxy, with which the kernel kills a process last.
 pub const LAST: i32 = -999;
 
-/// Has the kernel kill this process last when memory is short: at [`LAST`], or at the lowest score that a process without
-/// CAP_SYS_RESOURCE may have. Its children inherit the score, which is returned; None where it cannot be read.
+/// Lets the kernel kill this process last when memory is short. Sets the score [`LAST`], or else the lowest score that a
+/// process without CAP_SYS_RESOURCE may have. Returns the score, or None if it cannot be read. Children inherit it.
 pub fn protect_from_the_oom_killer() -> Option<i32> {
     let file = "/proc/self/oom_score_adj";
     for score in (LAST..0).step_by(37) {
@@ -20,20 +21,20 @@ pub fn protect_from_the_oom_killer() -> Option<i32> {
     std::fs::read_to_string(file).ok()?.trim().parse().ok()
 }
 
-/// Gives this process the usual priority (nice 0), as far as it may; its children inherit it.
+/// Gives this process the usual priority (nice 0), if it is permitted to. Children inherit the priority.
 pub fn usual_priority() {
-    // SAFETY: setpriority takes integers only and touches no memory of ours.
+    // SAFETY: setpriority takes integers only and touches no memory of this process.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 0) };
 }
 
-/// Gives every signal its default action and blocks none. Rust ignores SIGPIPE and glibc's posix_spawn its own two, and
-/// an ignored signal survives execve: without this a `yes | head` in a container would never end.
+/// Gives every signal its default action and blocks none. Rust ignores SIGPIPE, and glibc's posix_spawn ignores two signals
+/// of its own. An ignored signal stays ignored after execve: `yes | head` in a container would never end.
 pub fn reset_signals() {
-    // The kernel's struct sigaction, all zero: SIG_DFL, no flags, no mask. libc's own call refuses signals 32 and 33.
+    // All zeros in the kernel's struct sigaction: SIG_DFL, no flags, no mask. libc's own call refuses signals 32 and 33.
     let default = [0_u64; 4];
     for signal in 1..=64 {
-        // SAFETY: `default` is at least as large as the kernel's structure with its 8-byte mask and lives through the
-        // call; no handler is installed. KILL and STOP are refused, as they should be.
+        // SAFETY: `default` is at least as large as the kernel's structure with its 8-byte mask, and lives through the
+        // call. No handler is installed. The kernel refuses KILL and STOP, as it should.
         unsafe {
             libc::syscall(
                 libc::SYS_rt_sigaction,
@@ -47,7 +48,7 @@ pub fn reset_signals() {
     let _ = nix::sys::signal::SigSet::empty().thread_set_mask();
 }
 
-/// Applies a seccomp filter to this process, which must have one thread, for good. Needs no_new_privs or CAP_SYS_ADMIN.
+/// Applies a seccomp filter to this process for good. The process must have one thread, and no_new_privs or CAP_SYS_ADMIN.
 pub fn apply_seccomp(program: &[libc::sock_filter], flags: u32) -> io::Result<()> {
     let len =
         u16::try_from(program.len()).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
@@ -71,17 +72,17 @@ pub fn apply_seccomp(program: &[libc::sock_filter], flags: u32) -> io::Result<()
     }
 }
 
-/// Has an execve close that descriptor of this process and all above it.
+/// Marks descriptor `from` and all descriptors above it to be closed by an execve.
 ///
 /// # Errors
 /// Returns ENOSYS before Linux 5.9, and EINVAL before 5.11.
 pub fn close_on_exec_from(from: u32) -> nix::Result<()> {
     let flag = libc::CLOSE_RANGE_CLOEXEC;
-    // SAFETY: takes numbers only, and closes nothing now.
+    // SAFETY: the call takes numbers only, and closes nothing now.
     Errno::result(unsafe { libc::syscall(libc::SYS_close_range, from, u32::MAX, flag) }).map(drop)
 }
 
-/// Takes these capabilities, a bit each, out of this thread's effective, permitted and inheritable sets.
+/// Removes capabilities, one bit each, from this thread's effective, permitted and inheritable sets.
 #[cfg(test)]
 pub fn drop_capabilities(mask: u64) -> io::Result<()> {
     let header = super::raw::CapHeader {
@@ -105,7 +106,7 @@ pub fn drop_capabilities(mask: u64) -> io::Result<()> {
             *set &= !word;
         }
     }
-    // SAFETY: as above, read only.
+    // SAFETY: version 3 reads one header and two data structures, which is what both pointers refer to.
     if unsafe { libc::syscall(libc::SYS_capset, &raw const header, data.as_ptr()) } < 0 {
         Err(io::Error::last_os_error())
     } else {
@@ -113,7 +114,7 @@ pub fn drop_capabilities(mask: u64) -> io::Result<()> {
     }
 }
 
-/// Sets this thread's capabilities, a bit each, to exactly these sets.
+/// Sets this thread's capability sets to exactly these masks, with one bit for each capability.
 pub fn set_capabilities(effective: u64, permitted: u64, inheritable: u64) -> nix::Result<()> {
     let header = super::raw::CapHeader {
         version: super::raw::CAP_VERSION_3,
@@ -130,7 +131,8 @@ pub fn set_capabilities(effective: u64, permitted: u64, inheritable: u64) -> nix
     nix::errno::Errno::result(r).map(drop)
 }
 
-/// A new, empty session keyring for this process and what it starts. A kernel without keyrings has none to leave.
+/// Gives this process and its later children a new, empty session keyring. Succeeds without effect on a kernel without
+/// keyrings.
 pub fn new_session_keyring() -> io::Result<()> {
     // SAFETY: KEYCTL_JOIN_SESSION_KEYRING takes a name; null makes an anonymous keyring.
     let r = unsafe {
@@ -147,21 +149,22 @@ pub fn new_session_keyring() -> io::Result<()> {
     }
 }
 
-/// The proof that this process has one thread. Of a process with more, a copy would hold locks that nobody releases.
+/// The proof that this process has only one thread. A copy of a process with more could contain locks that are never
+/// released.
 pub struct OneThread(());
 
 impl OneThread {
     /// Checks that this process has one thread.
     ///
     /// # Errors
-    /// Returns EINVAL where the process has more threads.
+    /// Returns EINVAL if the process has more threads.
     pub fn check() -> nix::Result<Self> {
-        // With CLONE_THREAD alone it changes nothing, and is refused to a process of several threads (unshare(2)).
+        // With CLONE_THREAD alone, unshare changes nothing, and fails in a process with several threads (unshare(2)).
         unshare(CloneFlags::CLONE_THREAD).map(|()| Self(()))
     }
 }
 
-/// Parent of a copy of this process.
+/// The parent that a copy of this process gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parent {
     /// This process.
@@ -170,11 +173,11 @@ pub enum Parent {
     Same,
 }
 
-/// Makes a copy of this process, with copies of its memory and its descriptors. Returns the pid of the copy, and `None` in
-/// the copy.
+/// Makes a copy of this process, with copies of its memory and its descriptors. Returns the copy's process id, but `None`
+/// inside of the copy.
 ///
 /// # Errors
-/// Returns EAGAIN or ENOMEM; EPERM by a seccomp filter.
+/// Returns EAGAIN or ENOMEM, or EPERM if a seccomp filter forbids the call.
 pub fn copy(_: &OneThread, parent: Parent) -> nix::Result<Option<i32>> {
     let flags = match parent {
         Parent::This => libc::SIGCHLD,
@@ -189,8 +192,8 @@ pub fn copy(_: &OneThread, parent: Parent) -> nix::Result<Option<i32>> {
     }
 }
 
-/// Ends this process at once: nothing runs that its copy may have to run too.
+/// Ends this process at once. No exit handlers run, because the copy of the process may have to run them too.
 pub fn end_now(code: i32) -> ! {
-    // SAFETY: _exit runs nothing of ours.
+    // SAFETY: _exit runs no code of this program.
     unsafe { libc::_exit(code) }
 }

@@ -1,4 +1,4 @@
-//! What nix lacks of sockets: options, connections with their addresses, and the loopback interface.
+//! Socket functions that nix lacks: options, connections with their addresses, and the loopback interface.
 
 use std::mem::size_of;
 use std::net::{IpAddr, SocketAddr};
@@ -9,21 +9,21 @@ use nix::errno::Errno;
 
 use super::bpf::{ProgramType, load};
 
-/// Has the kernel drop every packet that comes for the socket from now on, by a filter that takes 0 bytes of it.
+/// Makes the kernel drop every packet that arrives for the socket from now on, by a filter that accepts 0 bytes.
 ///
 /// # Errors
-/// Returns ENOMEM where the socket may hold no more options, and ENOTSOCK where the descriptor is no socket.
+/// Returns ENOMEM if the socket can hold no more options, and ENOTSOCK if the descriptor is not a socket.
 pub fn let_nothing_in(fd: BorrowedFd<'_>) -> nix::Result<()> {
     static LOADED: OnceLock<Option<OwnedFd>> = OnceLock::new();
-    // One program for all sockets is a count that goes up. A program for each is memory to map and code to make
-    // executable on every processor, ten times the cost; but it needs no privilege and no bpf(2).
+    // One loaded program for all sockets costs only a reference count. A program for each socket costs ten times as
+    // much, for memory to map and to make executable on every processor. But it needs no privilege and no bpf(2).
     match LOADED.get_or_init(load_filter) {
         Some(program) if attach_loaded(fd, program).is_ok() => Ok(()),
         _ => attach_own(fd),
     }
 }
 
-/// A loaded filter of two instructions: `r0 = 0; exit`.
+/// Loads a filter of two instructions: `r0 = 0; exit`.
 fn load_filter() -> Option<OwnedFd> {
     let instructions = [[0xb7, 0, 0, 0, 0, 0, 0, 0], [0x95, 0, 0, 0, 0, 0, 0, 0]];
     load(ProgramType::SocketFilter, &instructions).ok()
@@ -45,7 +45,7 @@ fn attach_loaded(fd: BorrowedFd<'_>, program: &OwnedFd) -> nix::Result<()> {
     Errno::result(done).map(drop)
 }
 
-/// A filter of the socket's own, of one instruction.
+/// Attaches a filter of one instruction that belongs to this socket only.
 fn attach_own(fd: BorrowedFd<'_>) -> nix::Result<()> {
     let mut take_nothing = libc::sock_filter {
         code: (libc::BPF_RET | libc::BPF_K) as u16,
@@ -72,11 +72,11 @@ fn attach_own(fd: BorrowedFd<'_>) -> nix::Result<()> {
     Errno::result(done).map(drop)
 }
 
-/// Has the socket end, after a close, with the acknowledgement of its FIN. The socket does not wait in FIN-WAIT-2 for
-/// the FIN of the other side (tcp(7), TCP_LINGER2; a negative value is "not at all").
+/// Makes the socket end after a close as soon as its FIN is acknowledged. It does not wait in FIN-WAIT-2 for the FIN of
+/// the other side. A negative TCP_LINGER2 has this meaning (tcp(7)).
 ///
 /// # Errors
-/// Returns ENOPROTOOPT where the descriptor is no TCP socket.
+/// Returns ENOPROTOOPT if the descriptor is not a TCP socket.
 pub fn skip_fin_wait(fd: BorrowedFd<'_>) -> nix::Result<()> {
     let seconds: libc::c_int = -1;
     let size = size_of::<libc::c_int>() as libc::socklen_t;
@@ -93,7 +93,7 @@ pub fn skip_fin_wait(fd: BorrowedFd<'_>) -> nix::Result<()> {
     Errno::result(done).map(drop)
 }
 
-/// Sets `lo` of the calling thread's network namespace up; the kernel adds 127.0.0.1 and ::1 by itself.
+/// Sets `lo` up in the calling thread's network namespace. The kernel adds 127.0.0.1 and ::1 by itself.
 pub fn loopback_up() -> std::io::Result<()> {
     use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
     let s = socket(
@@ -112,11 +112,11 @@ pub fn loopback_up() -> std::io::Result<()> {
     Errno::result(r).map(drop).map_err(Into::into)
 }
 
-/// Takes the next connection of a listening socket: closed on exec, nonblocking, with the address of its other end.
+/// Accepts the next connection of a listening socket. It is nonblocking, closed on exec, and comes with the peer's address.
 ///
 /// # Errors
-/// Returns EAGAIN where no connection waits, EMFILE and its like, and ECONNABORTED where the other end has gone
-/// already.
+/// Returns EAGAIN if no connection waits, ECONNABORTED if the peer has gone already, or EMFILE and the like if no
+/// descriptor is left.
 pub fn accept(listener: BorrowedFd<'_>) -> nix::Result<(OwnedFd, SocketAddr)> {
     let mut address = [0_u8; size_of::<libc::sockaddr_in6>()];
     let mut length = address.len() as libc::socklen_t;
@@ -130,12 +130,12 @@ pub fn accept(listener: BorrowedFd<'_>) -> nix::Result<(OwnedFd, SocketAddr)> {
         )
     };
     let fd = Errno::result(fd)?;
-    // SAFETY: accept4 has just opened it, and nobody else knows it.
+    // SAFETY: accept4 has just opened the descriptor, and no other code knows it.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
     Ok((fd, address_of(&address).ok_or(Errno::EAFNOSUPPORT)?))
 }
 
-/// A `sockaddr_in` or `sockaddr_in6`.
+/// Decodes a `sockaddr_in` or `sockaddr_in6`.
 fn address_of(bytes: &[u8; size_of::<libc::sockaddr_in6>()]) -> Option<SocketAddr> {
     let family = i32::from(u16::from_ne_bytes([bytes[0], bytes[1]]));
     let port = u16::from_be_bytes([bytes[2], bytes[3]]);

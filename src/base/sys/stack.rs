@@ -1,17 +1,17 @@
-//! The memory of this thread's stack.
+//! Frees memory of this thread's stack.
 
 use nix::errno::Errno;
 use nix::unistd::{SysconfVar, sysconf};
 
-/// Gives the pages below the caller's frame back to the kernel; the next deeper call gets fresh ones. For a thread that
-/// is about to wait for long: it keeps what its deepest call has touched otherwise, and there is one for each pod. A page
-/// costs a fault of about a microsecond when it is needed again.
+/// Gives the stack's pages below the caller's frame back to the kernel. For a thread that is about to wait for long,
+/// because the stack would keep all memory of its deepest call, and there is one such thread for each pod. A page that
+/// is needed again costs a page fault of about a microsecond.
 #[inline(never)]
 pub fn give_back() -> Result<(), Errno> {
     let page = sysconf(SysconfVar::PAGE_SIZE)?.map_or(4096, |size| size as usize);
     let here = 0_u8;
-    // This function is never inlined, so `here` is in a small frame of its own; it and what it calls stay within the page
-    // of `here` and the one below.
+    // This function is never inlined, so that `here` is in a small frame of its own. That frame and the frames of the
+    // functions called from it stay within the page of `here` and the page below.
     let end = (&raw const here as usize & !(page - 1)) - page;
     let low = lowest()?.next_multiple_of(page);
     if low >= end {
@@ -24,19 +24,19 @@ pub fn give_back() -> Result<(), Errno> {
     Errno::result(freed).map(drop)
 }
 
-/// The lowest address of this thread's stack.
+/// Returns the lowest address of this thread's stack.
 fn lowest() -> Result<usize, Errno> {
     let failed = |code| match code {
         0 => Ok(()),
         code => Err(Errno::from_raw(code)),
     };
     let mut attributes = std::mem::MaybeUninit::<libc::pthread_attr_t>::uninit();
-    // SAFETY: writes the attributes of the calling thread through the pointer, which is valid for the call.
+    // SAFETY: the call writes the attributes of this thread through the pointer, which is valid for the call.
     failed(unsafe { libc::pthread_getattr_np(libc::pthread_self(), attributes.as_mut_ptr()) })?;
     let (mut address, mut size) = (std::ptr::null_mut(), 0);
     // SAFETY: the attributes were initialised above; both results are written through pointers to locals.
     let read = unsafe { libc::pthread_attr_getstack(attributes.as_ptr(), &mut address, &mut size) };
-    // SAFETY: initialised above, and not used again.
+    // SAFETY: the attributes were initialised above, and are not used again.
     unsafe { libc::pthread_attr_destroy(attributes.as_mut_ptr()) };
     failed(read)?;
     Ok(address as usize)
@@ -67,7 +67,7 @@ pub(crate) mod tests {
         panic!("no mapping at {address:#x}");
     }
 
-    /// A call that needs more than 200 kB of stack.
+    /// Makes a call that uses 200 KiB of stack.
     #[inline(never)]
     pub(crate) fn touch() {
         std::hint::black_box([1_u8; 200 << 10]);

@@ -1,5 +1,5 @@
-//! Processes of others: by pid *and* start time, and by descriptor. A pid may be another process's by the time it is used;
-//! these are not.
+//! Other processes, identified by pid *and* start time, or by a descriptor. A pid alone may belong to another process by
+//! the time it is used.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -14,23 +14,23 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::clock::Moment;
 
-/// A process, safe against reuse of its pid. The default is one that has ended.
+/// A process, identified so that reuse of its pid does no harm. The default is a process that has ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Process {
     /// Process id on the host.
     pub pid: i32,
-    /// Start of the process, field 22 of `/proc/<pid>/stat`.
+    /// Start time of the process in clock ticks since boot (field 22 of `/proc/<pid>/stat`).
     pub start_time: u64,
 }
 
 impl Process {
-    /// The running process `pid`.
+    /// Identifies the running process `pid`. Returns None if there is none.
     pub fn of(pid: i32) -> Option<Self> {
         start_time(pid).map(|start_time| Self { pid, start_time })
     }
 
-    /// Tells whether the process still runs; a zombie does not. If no descriptors are left to tell, any process with
-    /// the pid is taken for this one: a lack of ours must not end a container.
+    /// Tells whether the process still runs. A zombie does not run. If no descriptors are left to read the start time, any
+    /// process with the pid counts as this process, because podprobe's own shortage must not end a container.
     pub fn alive(self) -> bool {
         look(self.pid).map_or_else(
             |_| kill(Pid::from_raw(self.pid), None).is_ok(),
@@ -38,9 +38,9 @@ impl Process {
         )
     }
 
-    /// Opens a descriptor of the process; None when the process has ended.
+    /// Opens a descriptor of the process. Returns None if the process has ended.
     pub fn open(self) -> io::Result<Option<PidFd>> {
-        // 0 would be refused, and is nobody's.
+        // The kernel would refuse pid 0, which belongs to no process.
         if self.pid <= 0 {
             return Ok(None);
         }
@@ -52,18 +52,18 @@ impl Process {
     }
 }
 
-/// Field 22 of `/proc/<pid>/stat` (clock ticks since boot), or None when the process is gone or only its zombie is left.
-/// A pid and its start time name one process for as long as the machine runs.
+/// Returns the start time of a process in clock ticks since boot (field 22 of `/proc/<pid>/stat`). Returns None if it has
+/// ended or is a zombie. A pid and a start time together identify one process until the next boot.
 pub fn start_time(pid: i32) -> Option<u64> {
     look(pid).ok().flatten()
 }
 
-/// Does what [`start_time`] does, for a caller that must not take "cannot be told" for "is gone".
+/// Returns the start time like [`start_time`], for a caller that must tell an unknown start time from an ended process.
 ///
 /// # Errors
-/// Returns the error of the read if no descriptors or no memory are left: the start time is unknown right now.
+/// Returns the error of the read if no descriptors or no memory are left. The start time is then unknown.
 pub fn look(pid: i32) -> io::Result<Option<u64>> {
-    // One read: the first 22 fields are far shorter. Each process that runs for a pod is looked at once a second.
+    // One read is enough for the first 22 fields. It happens once a second for each process of a pod.
     let mut stat = [0; 1024];
     let read = File::open(format!("/proc/{pid}/stat")).and_then(|mut f| f.read(&mut stat));
     match read {
@@ -73,9 +73,9 @@ pub fn look(pid: i32) -> io::Result<Option<u64>> {
     }
 }
 
-/// Reads the start time, as [`start_time`] gives it, from the content of `/proc/<pid>/stat`.
+/// Parses the start time from the content of `/proc/<pid>/stat`. Returns None for a zombie.
 ///
-/// The name in parentheses may hold anything, so the fields are counted from the last parenthesis.
+/// The program name in parentheses may contain anything, so that the fields are counted from the last parenthesis.
 pub fn parse_start_time(stat: &[u8]) -> Option<u64> {
     let after = stat.iter().rposition(|&b| b == b')')? + 1;
     let fields = std::str::from_utf8(&stat[after..]).ok()?;
@@ -87,62 +87,63 @@ pub fn parse_start_time(stat: &[u8]) -> Option<u64> {
     fields.nth(18)?.parse().ok()
 }
 
-/// End of a wait for a process.
+/// The reason why a wait for a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waited {
     /// The process has ended.
     Ended,
-    /// The process lives on after the timeout.
+    /// The process still runs after the timeout.
     TimedOut,
-    /// A descriptor of the caller ended the wait.
+    /// One of the caller's descriptors became readable or was closed.
     Told,
 }
 
-/// A descriptor of a process: signals through it never reach another process that got the same pid.
+/// A descriptor of a process. Signals through it never reach another process that later gets the same pid.
 #[derive(Debug)]
 pub struct PidFd(OwnedFd);
 
 impl PidFd {
-    /// Opens whichever process has that pid now; `NotFound` when there is none. Close-on-exec.
+    /// Opens the process that has `pid` now. Returns `NotFound` if there is none. The descriptor is close-on-exec.
     pub fn of(pid: i32) -> io::Result<Self> {
         // SAFETY: pidfd_open takes two numbers.
         let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
         let fd = Errno::result(fd).map_err(gone)?;
-        // SAFETY: the kernel just made this descriptor and nobody else knows it.
+        // SAFETY: the kernel has just made this descriptor, and no other code knows it.
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd as i32) }))
     }
 
-    /// Opens the process `pid` if it is the one that started at `expected_start`; `NotFound` when it is gone or another.
+    /// Opens the process `pid` if it started at `expected_start`. Returns `NotFound` if it has ended or started at
+    /// another time.
     pub fn open(pid: i32, expected_start: u64) -> io::Result<Self> {
         let fd = Self::of(pid)?;
-        // Compared after the open: from here on the pid cannot be given to another process behind our back.
+        // Compared after the open: from here on a new process with the same pid cannot be taken for this one.
         match look(pid)? {
             Some(t) if t == expected_start => Ok(fd),
             _ => Err(io::ErrorKind::NotFound.into()),
         }
     }
 
-    /// Sends any signal, real-time ones too; `NotFound` when the process has ended.
+    /// Sends a signal, which may be a real-time signal. Returns `NotFound` if the process has ended.
     pub fn send(&self, signal: i32) -> io::Result<()> {
         let none = std::ptr::null::<libc::siginfo_t>();
         let fd = self.0.as_raw_fd();
-        // SAFETY: a null siginfo stands for what kill(2) sends; the rest are numbers.
+        // SAFETY: a null siginfo stands for what kill(2) sends. The other arguments are numbers.
         let r = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, fd, signal, none, 0) };
         Errno::result(r).map(drop).map_err(gone)
     }
 
-    /// Reaps the process, which is our child. Returns its exit code, 128 + signal when a signal ended it, or None while
-    /// it still runs.
+    /// Reaps the process, which must be a child of this process. Returns its exit code, or 128 and the number of the
+    /// signal that ended it. Returns None if it still runs.
     pub fn reap(&self) -> nix::Result<Option<i32>> {
         reap(libc::P_PIDFD, self.0.as_raw_fd())
     }
 
-    /// Waits until the process has ended; false when it lives on after `timeout`.
+    /// Waits until the process has ended. Returns false if it still runs after `timeout`.
     pub fn wait(&self, timeout: Duration) -> io::Result<bool> {
         Ok(self.wait_unless(timeout, [])? == Waited::Ended)
     }
 
-    /// Waits like [`Self::wait`], but no longer than until one of `told` is readable or closed.
+    /// Waits like [`Self::wait`], but ends also if one of the descriptors in `told` becomes readable or is closed.
     pub fn wait_unless<'a>(
         &self,
         timeout: Duration,
@@ -186,25 +187,25 @@ fn gone(e: Errno) -> io::Error {
     }
 }
 
-/// Reaps a child by its pid, as [`PidFd::reap`] does by its descriptor. Nobody else may reap the child, so that the pid
-/// is still its own.
+/// Reaps a child by its pid, with the same result as [`PidFd::reap`]. No other code may reap the child, so that the pid
+/// still belongs to it.
 pub fn reap_pid(pid: i32) -> nix::Result<Option<i32>> {
     reap(libc::P_PID, pid)
 }
 
-/// The end of a child.
+/// A child that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended {
     /// Process id of the child.
     pub pid: i32,
-    /// Exit code of the child, or 128 and the signal.
+    /// Exit code of the child, or 128 and the number of the signal that ended it.
     pub code: i32,
-    /// The signal that ended the child, real-time signals too: nix has no names for those, and its waitpid fails after
-    /// it has reaped.
+    /// Number of the signal that ended the child. It may be a real-time signal. nix has no names for those, and its waitpid
+    /// fails after it has reaped the child.
     pub signal: Option<i32>,
 }
 
-/// Reaps one of this process's children that have ended; None when there is none.
+/// Reaps one child of this process that has ended. Returns None if there is none.
 pub fn reap_any() -> Option<Ended> {
     reap_one(libc::P_ALL, 0).ok().flatten()
 }
@@ -214,7 +215,7 @@ fn reap(kind: libc::idtype_t, id: i32) -> nix::Result<Option<i32>> {
 }
 
 fn reap_one(kind: libc::idtype_t, id: i32) -> nix::Result<Option<Ended>> {
-    // SAFETY: all zeros is a valid siginfo_t, plain data.
+    // SAFETY: siginfo_t is plain data for which all zeros is a valid value.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
     let flags = libc::WEXITED | libc::WNOHANG | libc::__WALL;
     // SAFETY: waitid writes one siginfo_t, which `info` is.

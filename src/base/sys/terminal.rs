@@ -1,11 +1,12 @@
-//! Terminals: their size, both ends of one, and whose controlling terminal it is.
+//! Functions for terminals: their size, their master and slave, and the controlling terminal of a process.
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use nix::errno::Errno;
 
-/// Columns and lines of the terminal behind `fd`; None when it is none or does not know.
+/// Returns the columns and lines of the terminal behind `fd`. Returns None if `fd` is not a terminal or its size is
+/// unknown.
 pub fn size(fd: &impl AsFd) -> Option<(u16, u16)> {
     let mut size = libc::winsize {
         ws_row: 0,
@@ -18,17 +19,17 @@ pub fn size(fd: &impl AsFd) -> Option<(u16, u16)> {
     (result == 0 && size.ws_col > 0 && size.ws_row > 0).then_some((size.ws_col, size.ws_row))
 }
 
-/// Owns a descriptor that has just come with a message (SCM_RIGHTS).
+/// Takes ownership of a descriptor that has just come with a message (SCM_RIGHTS).
 pub fn received(fd: RawFd) -> OwnedFd {
-    // SAFETY: the kernel has just made this descriptor for us; nobody else knows its number.
+    // SAFETY: the kernel has just made this descriptor for this process, and no other code knows its number.
     unsafe { OwnedFd::from_raw_fd(fd) }
 }
 
-/// Opens the slave of a terminal by its master, wherever its file system is mounted. It does not become our controlling
-/// terminal.
+/// Opens the slave of a terminal by its master, wherever its file system is mounted. The terminal does not become the
+/// controlling terminal of this process.
 ///
 /// # Errors
-/// Returns the kernel's error, such as ENOTTY for a descriptor that is no master.
+/// Returns the kernel's error, such as ENOTTY if the descriptor is not a master.
 pub fn slave_of(master: &impl AsFd) -> nix::Result<File> {
     let flags = libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC;
     // SAFETY: TIOCGPTPEER takes the flags of an open as an integer and returns a new descriptor; the master is open.
@@ -36,10 +37,10 @@ pub fn slave_of(master: &impl AsFd) -> nix::Result<File> {
     Errno::result(fd).map(|fd| File::from(received(fd)))
 }
 
-/// Gives a terminal its size, columns and lines. The processes in its foreground get SIGWINCH where that is a change.
+/// Sets the columns and lines of a terminal. If they change, the processes in its foreground get SIGWINCH.
 ///
 /// # Errors
-/// Returns ENOTTY for a descriptor that is no terminal.
+/// Returns ENOTTY if the descriptor is not a terminal.
 pub fn set_size(fd: &impl AsFd, (columns, lines): (u16, u16)) -> nix::Result<()> {
     let size = libc::winsize {
         ws_row: lines,
@@ -52,10 +53,10 @@ pub fn set_size(fd: &impl AsFd, (columns, lines): (u16, u16)) -> nix::Result<()>
     Errno::result(result).map(drop)
 }
 
-/// Lets the slave of a new terminal be opened.
+/// Unlocks the slave of a new terminal, so that it can be opened.
 ///
 /// # Errors
-/// Returns the kernel's error, such as ENOTTY for a descriptor that is no master.
+/// Returns the kernel's error, such as ENOTTY if the descriptor is not a master.
 pub fn unlock(master: &impl AsFd) -> nix::Result<()> {
     let locked: libc::c_int = 0;
     let fd = master.as_fd().as_raw_fd();
@@ -64,11 +65,11 @@ pub fn unlock(master: &impl AsFd) -> nix::Result<()> {
     Errno::result(result).map(drop)
 }
 
-/// Makes the terminal behind a descriptor the controlling one of this process, the leader of a session without one. Never
-/// takes it away from another session.
+/// Makes a terminal the controlling terminal of this process, which must lead a session without one. The terminal is never
+/// taken away from another session.
 ///
 /// # Errors
-/// Returns EPERM where the terminal belongs to another session, and ENOTTY for a descriptor that is no terminal.
+/// Returns EPERM if the terminal belongs to another session, and ENOTTY if the descriptor is not a terminal.
 pub fn become_controlling(fd: RawFd) -> nix::Result<()> {
     // SAFETY: TIOCSCTTY takes an integer.
     Errno::result(unsafe { libc::ioctl(fd, libc::TIOCSCTTY, 0) }).map(drop)

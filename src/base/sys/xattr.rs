@@ -1,6 +1,6 @@
-//! Extended attributes of a path, never of what a symlink at its end points to.
+//! Reads and writes extended attributes of a path. A symlink at the end of the path is not followed.
 //!
-//! Invariant: every buffer length handed to the kernel is the length of the slice beside it.
+//! Invariant: every buffer length that the kernel gets is the length of the slice beside it.
 
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::io;
@@ -15,7 +15,8 @@ fn length(returned: libc::ssize_t) -> io::Result<usize> {
     usize::try_from(returned).map_err(|_| io::Error::last_os_error())
 }
 
-/// Sets `name` of `path` to `value`, creating or replacing it. Errors are the kernel's (`ENOTSUP`: not on this file system).
+/// Sets the attribute `name` of `path` to `value`, whether it exists or not. Returns the kernel's error (`ENOTSUP` if the
+/// file system has no attributes).
 pub fn set(path: &Path, name: &OsStr, value: &[u8]) -> io::Result<()> {
     let (path, name) = (
         c_string(path.as_os_str().as_bytes())?,
@@ -38,7 +39,7 @@ pub fn set(path: &Path, name: &OsStr, value: &[u8]) -> io::Result<()> {
     }
 }
 
-/// The value of `name` of `path`; None when it has none. At most 64 KiB, the kernel's own limit.
+/// Returns the value of the attribute `name` of `path`, at most 64 KiB (the kernel's limit). Returns None if there is none.
 pub fn get(path: &Path, name: &OsStr) -> io::Result<Option<Vec<u8>>> {
     let (path, name) = (
         c_string(path.as_os_str().as_bytes())?,
@@ -51,7 +52,7 @@ pub fn get(path: &Path, name: &OsStr) -> io::Result<Option<Vec<u8>>> {
     }
 }
 
-/// The names of the attributes of `path`; empty where the file system has none.
+/// Returns the names of the attributes of `path`. Returns none if the file system has no attributes.
 pub fn list(path: &Path) -> io::Result<Vec<OsString>> {
     let path = c_string(path.as_os_str().as_bytes())?;
     match read(|p, n| list_raw(&path, p, n)) {
@@ -65,7 +66,7 @@ pub fn list(path: &Path) -> io::Result<Vec<OsString>> {
     }
 }
 
-/// Asks for the length, then for the bytes; a value that grows in between fails with `ERANGE`.
+/// Calls `call` once for the length and once for the bytes. A value that grows in between fails with `ERANGE`.
 fn read(call: impl Fn(*mut u8, usize) -> libc::ssize_t) -> io::Result<Vec<u8>> {
     let mut buffer = vec![0; length(call(std::ptr::null_mut(), 0))?];
     if !buffer.is_empty() {
@@ -76,11 +77,11 @@ fn read(call: impl Fn(*mut u8, usize) -> libc::ssize_t) -> io::Result<Vec<u8>> {
 }
 
 fn get_raw(path: &CStr, name: &CStr, buffer: *mut u8, size: usize) -> libc::ssize_t {
-    // SAFETY: both strings end in NUL; `read` passes a buffer writable for `size` bytes, or null with size 0.
+    // SAFETY: both strings end in NUL. `read` passes a buffer that is writable for `size` bytes, or null with size 0.
     unsafe { libc::lgetxattr(path.as_ptr(), name.as_ptr(), buffer.cast(), size) }
 }
 
 fn list_raw(path: &CStr, buffer: *mut u8, size: usize) -> libc::ssize_t {
-    // SAFETY: the string ends in NUL; `read` passes a buffer writable for `size` bytes, or null with size 0.
+    // SAFETY: the string ends in NUL. `read` passes a buffer that is writable for `size` bytes, or null with size 0.
     unsafe { libc::llistxattr(path.as_ptr(), buffer.cast(), size) }
 }

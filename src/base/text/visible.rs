@@ -1,14 +1,13 @@
-//! Untrusted text in a form that a person sees: what a terminal would act on, and what would make a line look like another one,
-//! is written out.
+//! Makes untrusted text safe to show to a person. Characters that a terminal would act on, or that would make a line look
+//! like another line, are written as visible escapes.
 //!
-//! Invariants: pure.
+//! Invariants: the functions have no state and no side effects.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// Tells whether a character is unsafe: a terminal acts on it, or a person does not see it. These are control
-/// characters, and the invisible format characters and line separators of Unicode, of which some turn the order of a
-/// line round.
+/// Tells whether a character is unsafe: a terminal acts on it, or a person does not see it. Unsafe are control characters,
+/// and the invisible format characters and line separators of Unicode. Some of these reverse the order of a line.
 pub fn is_unsafe(c: char) -> bool {
     c.is_control()
         || matches!(
@@ -27,18 +26,18 @@ pub fn is_unsafe(c: char) -> bool {
         )
 }
 
-/// Tells whether a character is unsafe in a text of several lines: newline and tab are safe there.
+/// Tells whether a character is unsafe in a text of several lines. Newline and tab are safe there.
 pub fn is_unsafe_in_text(c: char) -> bool {
     is_unsafe(c) && !matches!(c, '\n' | '\t')
 }
 
-/// Returns `text` with each unsafe character but newline and tab in a visible form: `^[` for escape and `\r` for a
-/// carriage return, as kubectl has them, and `\u{202e}` for the rest.
+/// Returns `text` with each unsafe character except newline and tab in a visible form. Escape becomes `^[` and a carriage
+/// return `\r`, as in kubectl. Characters outside of ASCII become `\u{202e}` and the like.
 pub fn printable(text: &str) -> Cow<'_, str> {
     replace(text, is_unsafe_in_text)
 }
 
-/// Returns `text` as one line: line ends and tabs become spaces, and other unsafe characters take a visible form.
+/// Returns `text` as one line. Line ends and tabs become spaces, and other unsafe characters get a visible form.
 pub fn one_line(text: &str) -> String {
     let spaces = text.replace("\r\n", " ").replace(['\n', '\t'], " ");
     replace(&spaces, is_unsafe).into_owned()
@@ -59,9 +58,9 @@ pub fn replace(text: &str, is_unsafe: impl Fn(char) -> bool) -> Cow<'_, str> {
     out.into()
 }
 
-/// Writes the visible form of a character.
+/// Appends the visible form of a character to `out`.
 pub fn visible(c: char, out: &mut String) {
-    // Writing to a String does not fail.
+    // Writing to a String cannot fail.
     let _ = match u32::from(c) {
         0x0d => out.write_str("\\r"),
         code @ 0..0x20 => write!(out, "^{}", char::from((code as u8) ^ 0x40)),

@@ -1,7 +1,7 @@
-//! The connection of one exchange: plain or TLS, over a dialed socket.
+//! The connection for one exchange: a dialed socket, with or without TLS.
 //!
-//! Invariants: all reads and writes end at one deadline, however slowly the other side sends. TLS
-//! uses no stack in a plain exchange.
+//! Invariants: all reads and writes end at one deadline, however slowly the other side sends. An exchange without TLS has
+//! no stack frames of TLS code.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -14,18 +14,18 @@ use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use super::observer::{Observer, Phase};
 use super::socket::{Socket, left_until};
 
-/// A socket whose operations all end at one deadline, or never wait.
+/// A socket with one deadline for all its operations, or a nonblocking socket.
 struct DeadlineStream {
     socket: Socket,
     /// Deadline of every operation; None if the socket is nonblocking.
     deadline: Option<Instant>,
 }
 
-/// A socket during a TLS handshake, which keeps the first bytes of the other side.
+/// A socket during a TLS handshake, which keeps the first bytes that the other side sends.
 struct FirstBytes<'a> {
     stream: &'a mut DeadlineStream,
     first: [u8; 5],
-    /// Number of first bytes that were received.
+    /// Number of first bytes that were received so far.
     seen: usize,
 }
 
@@ -50,8 +50,7 @@ impl Write for FirstBytes<'_> {
 }
 
 impl DeadlineStream {
-    /// Repeats `io` after a signal, and turns WouldBlock, the socket's error at its deadline, into
-    /// a timeout.
+    /// Repeats `io` after a signal. Turns WouldBlock, which is the socket's error at its deadline, into TimedOut.
     fn until_deadline(
         &mut self,
         set_timeout: impl Fn(&Socket, std::time::Duration) -> io::Result<()>,
@@ -91,7 +90,7 @@ impl Write for DeadlineStream {
 
 type TlsStream = StreamOwned<ClientConnection, DeadlineStream>;
 
-/// A connection. Dropping it hangs up.
+/// A connection. It is closed when it is dropped.
 pub struct Connection(Stream);
 
 enum Stream {
@@ -100,7 +99,7 @@ enum Stream {
 }
 
 impl Connection {
-    /// A plain connection. Everything ends at `deadline`.
+    /// Makes a connection without TLS. All its operations end at `deadline`.
     pub fn plain(socket: Socket, deadline: Instant) -> Self {
         Self(Stream::Plain(DeadlineStream {
             socket,
@@ -108,10 +107,10 @@ impl Connection {
         }))
     }
 
-    /// Shakes hands as a client of `host`. Everything ends at `deadline`.
+    /// Makes a TLS connection: does the handshake as a client of `host`. All its operations end at `deadline`.
     ///
     /// # Errors
-    /// Returns a [`rustls::Error`] inside an [`io::Error`], or the socket's own error.
+    /// Returns a [`rustls::Error`] inside of an [`io::Error`], or the socket's own error.
     #[inline(never)]
     pub fn tls(
         socket: Socket,
@@ -121,8 +120,7 @@ impl Connection {
         observer: &dyn Observer,
     ) -> io::Result<Self> {
         observer.begin(Phase::Tls);
-        // The request follows the last bytes of the handshake without waiting for their
-        // acknowledgement.
+        // Without a delay, so that the request need not wait for an acknowledgement of the handshake's last bytes.
         socket.set_nodelay()?;
         let name = ServerName::try_from(host.to_owned())
             .map_err(|_| io::Error::other("tls: the host is not a name that TLS can carry"))?;
@@ -139,7 +137,7 @@ impl Connection {
         Ok(Self(Stream::Tls(stream)))
     }
 
-    /// Tells whether both sides have agreed on HTTP/2 in the handshake.
+    /// Tells whether both sides have agreed on HTTP/2 during the handshake.
     pub fn is_http2(&self) -> bool {
         match &self.0 {
             Stream::Plain(_) => false,
@@ -158,7 +156,7 @@ impl Connection {
         }
     }
 
-    /// Makes the connection nonblocking. Its owner watches the socket ([`AsFd`]) and the clock.
+    /// Makes the connection nonblocking. The caller then has to watch the socket ([`AsFd`]) and the deadline.
     ///
     /// # Errors
     /// Returns the error of the system call.
@@ -173,7 +171,7 @@ impl Connection {
     }
 }
 
-/// Reads some bytes; 0 at the end.
+/// Reads some bytes. Returns 0 at the end of the connection.
 impl Read for Connection {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         match &mut self.0 {
@@ -217,7 +215,7 @@ impl Drop for Connection {
     }
 }
 
-// No TLS code is inlined, so that it is in no stack frame of a plain exchange.
+// No TLS function is inlined, so that an exchange without TLS has no stack space for it.
 
 #[inline(never)]
 fn shake_hands(stream: &mut TlsStream) -> io::Result<()> {
@@ -229,7 +227,7 @@ fn shake_hands(stream: &mut TlsStream) -> io::Result<()> {
     while stream.conn.is_handshaking() {
         if let Err(e) = stream.conn.complete_io(&mut socket) {
             let first = &socket.first[..socket.seen];
-            // A record begins with one of these types (RFC 8446, 5.1).
+            // A TLS record begins with one of these types (RFC 8446, 5.1).
             let is_tls = first.first().is_none_or(|kind| (20..=24).contains(kind));
             return Err(if is_tls {
                 e
@@ -246,7 +244,7 @@ fn send_tls(stream: &mut TlsStream, request: &[u8]) -> io::Result<()> {
     stream.write_all(request).and_then(|()| stream.flush())
 }
 
-/// A server that closes without TLS's close message has ended its answer too, as in Go.
+/// Reads some bytes of a TLS connection. As in Go, a server that closes without TLS's close message has ended its answer.
 #[inline(never)]
 fn read_tls(stream: &mut TlsStream, buf: &mut [u8]) -> io::Result<usize> {
     stream.read(buf).or_else(|e| {
@@ -265,8 +263,8 @@ fn say_goodbye(stream: &mut TlsStream) {
     stream.sock.socket.hang_up();
 }
 
-/// A request fits into the socket's buffer, so the first call takes it all without waiting, and no
-/// timeout must be set before.
+/// Sends a request without TLS. A request fits into the socket's buffer, so that the first call accepts all of it without
+/// waiting, and needs no timeout.
 fn send_plain(stream: &mut DeadlineStream, request: &[u8]) -> io::Result<()> {
     let sent = stream.socket.send_now(request)?;
     stream.write_all(&request[sent..])

@@ -1,10 +1,10 @@
-//! Opens a connection, if necessary from another network namespace.
+//! Opens connections, if necessary in another network namespace.
 //!
-//! Invariants: a thread is in a foreign namespace only while it makes a socket; a thread that
-//! cannot return panics with [`namespace_lost`] set, and its owner has it [`come_home`] before it does anything else. No
-//! connection leaves a socket in TIME-WAIT. The kubelet sets SO_LINGER of one second for this
-//! purpose (kubelet-probes 3.4, 3.5), which has no such effect on Linux. The server always sees an
-//! end before any reset. There are two ways to end ([`End`]).
+//! Invariants: a thread is in another namespace only while it makes a socket. A thread that cannot return sets
+//! [`namespace_lost`] and panics. Its owner then calls [`come_home`] before anything else. No connection leaves a socket
+//! in TIME-WAIT. The kubelet sets SO_LINGER of one second for this purpose (kubelet-probes 3.4, 3.5), but on Linux that has
+//! no such effect. The server always sees the end of the connection before a reset. A connection can end in two ways
+//! ([`End`]).
 
 use std::cell::Cell;
 use std::fmt;
@@ -26,28 +26,28 @@ use super::observer::Observer;
 use super::socket::{Socket, left_until};
 use super::text::go_errno;
 
-/// How often a lost thread tries to come back, …
+/// Number of tries of a lost thread to return to its namespace.
 const HOME_TRIES: u32 = 50;
-/// … and the pause in between: the kernel may have lacked memory.
+/// Pause between two tries of a lost thread to return, because the kernel may have lacked memory.
 const HOME_PAUSE: Duration = Duration::from_millis(100);
 
 thread_local! {
     static NAMESPACE_LOST: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Tells whether this thread is stuck in a foreign network namespace and must end.
+/// Tells whether this thread is stuck in another network namespace.
 pub fn namespace_lost() -> bool {
     NAMESPACE_LOST.get()
 }
 
-/// Brings a thread that is lost back to the network namespace of the process, before anything goes on on it: what it
-/// starts would be lost, too. False when the kernel still does not let it.
+/// Brings a lost thread back to the network namespace of the process. Call it before the thread does anything else, because
+/// its new threads and processes would be lost too. Returns false if the kernel still refuses.
 pub fn come_home() -> bool {
     if !namespace_lost() {
         return true;
     }
     for _ in 0..HOME_TRIES {
-        // That of the first thread, which enters none.
+        // The namespace of the main thread, which never enters another.
         let home = File::open("/proc/self/ns/net");
         if home.is_ok_and(|home| setns(home, CloneFlags::CLONE_NEWNET).is_ok()) {
             NAMESPACE_LOST.set(false);
@@ -58,16 +58,16 @@ pub fn come_home() -> bool {
     false
 }
 
-/// The peer of a connection.
+/// The address of a connection's other side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Address<'a> {
-    /// An address and a port.
+    /// An IP address and a port.
     Tcp(SocketAddr),
     /// The path of a unix socket.
     Unix(&'a Path),
 }
 
-/// The address as Go writes it, with the network before it.
+/// Writes the address like Go, after the name of the network.
 impl fmt::Display for Address<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -77,17 +77,17 @@ impl fmt::Display for Address<'_> {
     }
 }
 
-/// A network namespace that is open.
+/// An open network namespace.
 #[derive(Debug)]
 pub struct Namespace<'a> {
-    /// The open file.
+    /// The open file of the namespace.
     pub file: File,
     /// The path from which it was opened, for error texts.
     pub path: &'a Path,
 }
 
 impl Namespace<'_> {
-    /// The error of a namespace that cannot be entered.
+    /// Returns the error for a namespace that cannot be entered.
     pub fn refused(path: &Path, cause: impl fmt::Display) -> DialError {
         DialError::Ours(format!(
             "cannot enter the network namespace {}: {cause}",
@@ -96,14 +96,14 @@ impl Namespace<'_> {
     }
 }
 
-/// Reason why there is no connection.
+/// Why a connection could not be opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DialError {
     /// The other side caused it.
     Failed(String),
-    /// The deadline passed. The other side caused this too.
+    /// The deadline passed. This too counts as the other side's fault.
     TimedOut(String),
-    /// We caused it (no descriptors, no namespace), so it shows nothing about the other side
+    /// podprobe itself caused the failure (no descriptors, no namespace). It says nothing about the other side
     /// (lessons 16).
     Ours(String),
 }
@@ -118,35 +118,35 @@ impl fmt::Display for DialError {
 
 impl std::error::Error for DialError {}
 
-/// How a TCP connection ends. A unix socket ends when it is dropped.
+/// How a TCP connection ends. A unix socket always ends when it is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// By [`Socket::hang_up`]; a drop without it is a reset. A FIN is sent first; then a close with
-    /// linger zero drops the socket. In between no packet is accepted, because a server that
-    /// answers our FIN with its own before the close would bring the socket to TIME-WAIT. For a
-    /// server that may end the connection at the same time, as http servers do.
+    /// Ends with a call of [`Socket::hang_up`]. Without that call, the drop sends a reset. The call sends a FIN, and
+    /// then a close with linger zero drops the socket. In between the socket accepts no packet: if the server answered
+    /// the FIN with its own before the close, the socket would go to TIME-WAIT. For servers that may end the connection
+    /// at the same time, as http servers do.
     HangUp,
-    /// By the drop: it sends a FIN, whose acknowledgement ends the socket. This costs half as much
-    /// and suits a connection without any data: only a server that hangs up within the same
-    /// microseconds leaves a socket in TIME-WAIT.
+    /// Ends with the drop. The drop sends a FIN, and the FIN's acknowledgement ends the socket. This costs half as much as
+    /// [`End::HangUp`], and suits a connection without any data. A socket is left in TIME-WAIT only if the server hangs up
+    /// within the same microseconds.
     Close,
 }
 
-/// Settings of how connections are opened: from which namespace and until when.
+/// Opens connections in a namespace, until a deadline.
 pub struct Dialer<'a> {
-    /// The namespace in which sockets are made; None is the caller's own.
+    /// The namespace in which sockets are made. None means the caller's own.
     pub namespace: Option<Namespace<'a>>,
-    /// Time by which a connection must be there.
+    /// Time by which a connection must be open.
     pub deadline: Instant,
-    /// Observer that is told of each connection.
+    /// Observer that gets a note for each connection.
     pub observer: &'a dyn Observer,
 }
 
 impl Dialer<'_> {
-    /// Connects to the first address that answers.
+    /// Connects to the first address that accepts a connection.
     ///
     /// # Errors
-    /// Returns the error of the first address, or an error that there is no address.
+    /// Returns the error of the first address, or a [`DialError::Failed`] if there is no address.
     pub fn dial_first<'s>(
         &self,
         addresses: impl IntoIterator<Item = Address<'s>>,
@@ -165,7 +165,8 @@ impl Dialer<'_> {
     /// Connects to `address`.
     ///
     /// # Errors
-    /// Returns texts in Go's form: `dial tcp <addr>: connect: connection refused`, `dial tcp <addr>: i/o timeout`.
+    /// Returns a [`DialError`] with a text in Go's form: `dial tcp <addr>: connect: connection refused`,
+    /// `dial tcp <addr>: i/o timeout`.
     pub fn dial(&self, address: Address<'_>, end: End) -> Result<Socket, DialError> {
         let dialed = self.dial_unobserved(address, end);
         match &dialed {
@@ -196,13 +197,13 @@ impl Dialer<'_> {
         opened.map_err(|e| DialError::Ours(e.to_string()))?;
         let socket = Socket::connected(fd, peer);
         let left = left_until(self.deadline).ok_or_else(|| timed_out(address))?;
-        // A blocking socket needs four system calls less than a polled one.
+        // A blocking socket costs four system calls less than a polled one.
         socket
             .set_write_timeout(left)
             .map_err(|e| failed(address, "setsockopt", errno_of(&e)))?;
         match (connect_to(&socket, address), address) {
             (Ok(()), _) => {}
-            // The time is up, or a signal came: the connect continues.
+            // The time is up, or a signal came. In both cases the kernel goes on connecting.
             (Err(Errno::EINPROGRESS | Errno::EINTR), Address::Tcp(_)) => {
                 await_connected(&socket, address, self.deadline)?;
             }
@@ -218,7 +219,7 @@ fn errno_of(e: &std::io::Error) -> Errno {
     e.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
 }
 
-/// An address without its network.
+/// An address that is written without the name of its network.
 struct Bare<'a>(Address<'a>);
 
 impl fmt::Display for Bare<'_> {
@@ -259,7 +260,7 @@ fn connect_to(socket: &Socket, address: Address<'_>) -> nix::Result<()> {
         Address::Tcp(addr) => connect(fd, &SockaddrStorage::from(addr)),
         Address::Unix(path) => {
             let path = UnixAddr::new(path)?;
-            // A signal ends a connect to a unix socket before it has begun.
+            // A signal interrupts a connect to a unix socket before it has begun.
             loop {
                 match connect(fd, &path) {
                     Err(Errno::EINTR) => {}
@@ -294,7 +295,7 @@ fn await_connected(
     }
 }
 
-/// Whole milliseconds, never zero: less than a millisecond is waited for, without a busy loop.
+/// Rounds a time up to whole milliseconds, at most a minute, so that a wait of less than a millisecond is no busy loop.
 pub(super) fn round_up(left: Duration) -> PollTimeout {
     let ms = left.as_nanos().div_ceil(1_000_000).min(60_000);
     PollTimeout::from(u16::try_from(ms).unwrap_or(60_000))
@@ -312,7 +313,7 @@ fn failed(address: Address<'_>, call: &str, errno: Errno) -> DialError {
     }
 }
 
-/// Runs `f` with this thread in a network namespace.
+/// Runs `f` while this thread is in a network namespace.
 #[inline(never)]
 fn in_namespace<T>(namespace: &Namespace<'_>, f: impl FnOnce() -> T) -> Result<T, DialError> {
     let refused = |e: &dyn fmt::Display| Namespace::refused(namespace.path, e);

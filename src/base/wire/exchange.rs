@@ -1,8 +1,8 @@
-//! One HTTP/1.1 exchange: sends prepared bytes, reads an answer.
+//! One HTTP/1.1 exchange: sends a prepared request and reads the answer.
 //!
-//! Invariants: one request, one connection. A plain exchange whose answer comes in one piece costs
-//! ten system calls, one buffer on the stack, and no TLS state (BENCHMARKS.md). The used stack
-//! stays resident in each thread: keep it small.
+//! Invariants: there is one request per connection. An exchange without TLS costs ten system calls, one buffer on the
+//! stack and no TLS state, if the answer comes in one piece (BENCHMARKS.md). Used stack stays resident in each thread:
+//! keep it small.
 
 use std::io::{self, Read};
 
@@ -10,10 +10,10 @@ use super::connection::Connection;
 use super::http1::{ChunkError, Head, HeadError, HeadReader};
 use super::observer::{Observer, Phase};
 
-/// The size of one read, on the stack; most answers are smaller.
+/// Size in bytes of one read, which is on the stack. Most answers are smaller.
 const PIECE: usize = 1024;
 
-/// Reason why there is no answer, in the words of Go's client.
+/// Why there is no answer. The texts are those of Go's client.
 #[derive(Debug, thiserror::Error)]
 pub enum ExchangeError {
     /// The connection broke before the first byte of the answer, or the deadline passed.
@@ -34,13 +34,13 @@ fn words_of_go(e: &io::Error) -> String {
     }
 }
 
-/// An answer whose head has come.
+/// An answer, of which the head has been read.
 pub struct Reply {
     /// Head of the answer.
     pub head: Head,
     body: Vec<u8>,
     limit: usize,
-    /// True if the body came complete with the head, as far as `limit`; an error if the body is wrongly encoded.
+    /// True if all of the body, up to `limit`, came together with the head. An error if the body is wrongly encoded.
     complete: Result<bool, ChunkError>,
     connection: Connection,
 }
@@ -48,7 +48,7 @@ pub struct Reply {
 /// Sends `request` and reads the head of the answer. At most `limit` bytes of the body are kept.
 ///
 /// # Errors
-/// Returns an [`ExchangeError`] if there is no answer.
+/// Returns an [`ExchangeError`] if the answer's head cannot be read.
 pub fn exchange(
     mut connection: Connection,
     request: &[u8],
@@ -110,7 +110,7 @@ impl Reply {
     }
 }
 
-/// The error of a connection that broke within the head. A deadline stays a deadline.
+/// Returns the error for a connection that broke within the head. A timeout stays a timeout.
 fn broke_off(e: io::Error, reader: &HeadReader) -> ExchangeError {
     if reader.is_untouched() || e.kind() == io::ErrorKind::TimedOut {
         ExchangeError::Io(e)

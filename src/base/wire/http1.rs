@@ -1,19 +1,18 @@
-//! HTTP/1.1: the head of a request without a body, and an answer in pieces of any size.
+//! HTTP/1.1: writes the head of a request without a body, and reads an answer in pieces of any size.
 //!
-//! Invariants: pure. At most [`MAX_HEAD`] bytes of a head are kept, and as much of a body as the
-//! caller asks for. It accepts the answers that Go's client accepts (kubelet-probes 3.4); error
-//! texts are Go's.
+//! Invariants: nothing here waits or shares state. At most [`MAX_HEAD`] bytes of a head are kept, and no more of a body than
+//! the caller allows. The answers that Go's client accepts are accepted (kubelet-probes 3.4). Error texts are Go's.
 
 use std::fmt::Write;
 
 use super::text::quote;
 
-/// The largest head of an answer, including 1xx answers before it.
+/// Largest size in bytes of the head of an answer, including the 1xx answers before it.
 pub const MAX_HEAD: usize = 128 * 1024;
-/// The longest size line of a chunk, including extensions, which are ignored.
+/// Largest length in bytes of the size line of a chunk, including extensions, which are ignored.
 const MAX_CHUNK_LINE: usize = 4096;
 
-/// A reason for which bytes are no head of an answer, in Go's words. It keeps the first bytes of a long line only.
+/// Why bytes are not the head of an answer, in Go's words. Of a long line, an error keeps only the first bytes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HeadError {
     /// The head is longer than [`MAX_HEAD`].
@@ -22,38 +21,38 @@ pub enum HeadError {
     /// The connection ended within the head.
     #[error("unexpected EOF")]
     CutOff,
-    /// The first line has no space.
+    /// The first line of the answer has no space.
     #[error("malformed HTTP response {}", quote(.0))]
     Response(Vec<u8>),
-    /// The status code has other than three digits.
+    /// The status code does not have exactly three digits.
     #[error("malformed HTTP status code {}", quote(.0))]
     StatusCode(Vec<u8>),
-    /// The first word is no version of HTTP.
+    /// The first word is not a version of HTTP.
     #[error("malformed HTTP version {}", quote(.0))]
     Version(Vec<u8>),
-    /// The first header line continues another one.
+    /// The first header line begins with a space, like the continuation of another line.
     #[error("malformed MIME header initial line: {}", String::from_utf8_lossy(.0))]
     InitialLine(Vec<u8>),
-    /// A header line has bytes that no header has.
+    /// A header line has bytes that are not allowed in a header.
     #[error("malformed MIME header line: {}", String::from_utf8_lossy(.0))]
     Line(Vec<u8>),
     /// A header line has no colon.
     #[error("malformed MIME header: missing colon: {}", quote(.0))]
     NoColon(Vec<u8>),
-    /// There are lengths that differ.
+    /// There are several `Content-Length` headers with different values.
     #[error(
         "http: message cannot contain multiple Content-Length headers; got [{} {}]",
         quote(.0),
         quote(.1)
     )]
     Lengths(Vec<u8>, Vec<u8>),
-    /// The length is empty.
+    /// The `Content-Length` header is empty.
     #[error("invalid empty Content-Length \"\"")]
     EmptyLength,
-    /// The length is no number, or too large.
+    /// The `Content-Length` header is not a number, or the number is too large.
     #[error("bad Content-Length {}", quote(.0))]
     Length(Vec<u8>),
-    /// There is more than one transfer encoding.
+    /// There are several `Transfer-Encoding` headers.
     #[error("too many transfer encodings: [{} {}]", quote(.0), quote(.1))]
     Encodings(Vec<u8>, Vec<u8>),
     /// The transfer encoding is not `chunked`.
@@ -61,30 +60,30 @@ pub enum HeadError {
     Encoding(Vec<u8>),
 }
 
-/// A reason for which a chunked body is malformed, in Go's words.
+/// Why a chunked body is malformed, in Go's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChunkError {
-    /// The line of a size is longer than 4096 bytes.
+    /// The line with a chunk's size is longer than 4096 bytes.
     #[error("header line too long")]
     LineTooLong,
-    /// A size has no digit, or the data goes on beyond it.
+    /// A chunk's size has no digit, or the chunk's data is longer than its size.
     #[error("malformed chunked encoding")]
     Encoding,
-    /// The size is too large.
+    /// A chunk's size is too large.
     #[error("http chunk length too large")]
     SizeTooLarge,
-    /// The size has a byte that is no digit.
+    /// A chunk's size has a byte that is not a digit.
     #[error("invalid byte in chunk length")]
     SizeByte,
 }
 
-/// The bytes of a GET.
+/// The head of a GET request, to which headers can be added.
 pub struct RequestHead(String);
 
 impl RequestHead {
-    /// `GET <path>?<query> HTTP/1.1`
+    /// Begins a head with `GET <path>?<query> HTTP/1.1`. An empty path becomes `/`.
     pub fn new(path: &str, query: Option<&str>) -> Self {
-        // Enough for most requests, so that there is one allocation.
+        // 256 bytes are enough for most requests, so that they need one allocation.
         let mut text = String::with_capacity(256);
         let mark = if query.is_some() { "?" } else { "" };
         let _ = write!(
@@ -99,7 +98,7 @@ impl RequestHead {
     /// Adds a header.
     ///
     /// # Errors
-    /// Returns the part of a header that is not allowed: `name` or `value for`.
+    /// Returns the words for the part of the header that is not allowed: `name` or `value for`.
     pub fn header(&mut self, name: &str, value: &str) -> Result<(), &'static str> {
         if name.is_empty() || !name.bytes().all(is_token) {
             return Err("name");
@@ -113,7 +112,7 @@ impl RequestHead {
         Ok(())
     }
 
-    /// The head with the empty line that ends it.
+    /// Returns the head, including the empty line that ends it.
     pub fn finish(mut self) -> String {
         self.0.push_str("\r\n");
         self.0
@@ -124,43 +123,43 @@ fn is_token(b: u8) -> bool {
     b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b)
 }
 
-/// The parts of an answer's head that are read.
+/// The parts of an answer's head that podprobe uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Head {
     /// The status code.
     pub status: u16,
-    /// The first `Location`, not empty.
+    /// The first `Location` header; None if it is missing or empty.
     pub location: Option<String>,
-    /// The framing, which says where the body ends.
+    /// How to find the end of the body.
     pub framing: Framing,
 }
 
-/// The place where a body ends.
+/// How to find the end of a body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Framing {
-    /// After this many more bytes.
+    /// The body ends after this many more bytes.
     Length(u64),
-    /// At the end of the connection.
+    /// The body ends with the connection.
     Connection,
-    /// After the last chunk.
+    /// The body ends after the last chunk.
     Chunked(Chunks),
 }
 
-/// Collects the head of an answer.
+/// Collects the head of an answer from pieces of any size.
 #[derive(Debug, Default)]
 pub struct HeadReader {
     kept: Vec<u8>,
-    /// Bytes of earlier pieces, including 1xx answers.
+    /// Number of bytes in earlier pieces, including 1xx answers.
     seen: usize,
-    /// True if the first kept line is known to be a status line of HTTP.
+    /// True if the first kept line was found to be a status line of HTTP.
     checked: bool,
 }
 
 impl HeadReader {
-    /// Adds the next piece. Once the head is complete, returns it and the rest of the piece.
-    /// Informational answers before it are skipped, as in Go, except 101, which is an answer.
+    /// Adds the next piece. Returns the head and the rest of the piece when the head is complete. As in Go, informational
+    /// answers (1xx) before it are skipped, except 101.
     ///
-    /// # Errors
+    /// Returns a [`HeadError`] if the bytes are not the answer of an HTTP/1 server.
     /// Returns a [`HeadError`] for bytes that are not the answer of an HTTP/1 server.
     pub fn push<'p>(&mut self, piece: &'p [u8]) -> Result<Option<(Head, &'p [u8])>, HeadError> {
         let mut rest = piece;
@@ -190,12 +189,12 @@ impl HeadReader {
         }
     }
 
-    /// Tells whether nothing was received.
+    /// Tells whether nothing was received yet.
     pub fn is_untouched(&self) -> bool {
         self.seen == 0
     }
 
-    /// The error of an answer that ends here: its first line counts as complete.
+    /// Returns the error for an answer that ends within its head. The first line counts as complete.
     pub fn cut_off(&self) -> HeadError {
         match parse_status(first_line(&self.kept)) {
             Err(e) if !self.kept.is_empty() => e,
@@ -203,8 +202,8 @@ impl HeadReader {
         }
     }
 
-    /// Refuses a server of another protocol at the end of its first line, because it may never send
-    /// an empty line. `newest` is the last piece.
+    /// Refuses a server of another protocol as soon as its first line is complete, because it may never send an empty line.
+    /// `newest` is the last piece.
     fn check_first_line(&mut self, newest: &[u8]) -> Result<(), HeadError> {
         if !self.checked && newest.contains(&b'\n') {
             self.checked = true;
@@ -214,8 +213,8 @@ impl HeadReader {
     }
 }
 
-/// The end of the empty line, counted from the beginning of `kept`, which has no empty line. CR is
-/// optional, as in Go.
+/// Returns the end of the empty line after the head, counted from the beginning of `kept`. `kept` has no empty line itself.
+/// As in Go, the CR before a line feed is optional.
 fn head_end(kept: &[u8], piece: &[u8]) -> Option<usize> {
     let byte = |i: usize| {
         if i < kept.len() {
@@ -224,7 +223,7 @@ fn head_end(kept: &[u8], piece: &[u8]) -> Option<usize> {
             piece[i - kept.len()]
         }
     };
-    // An empty line that began in `kept` has its last byte in the piece.
+    // Even if the empty line begins in `kept`, its last byte is in the piece.
     let mut next = 0;
     while let Some(at) = piece[next..].iter().position(|b| *b == b'\n') {
         next += at + 1;
@@ -236,7 +235,7 @@ fn head_end(kept: &[u8], piece: &[u8]) -> Option<usize> {
     None
 }
 
-/// The bytes of a line that an error keeps.
+/// Returns the first bytes of a line, for an error.
 fn shortened(line: &[u8]) -> Vec<u8> {
     line[..line.len().min(120)].to_vec()
 }
@@ -256,7 +255,7 @@ fn parse_head(bytes: &[u8]) -> Result<Head, HeadError> {
         return Err(HeadError::InitialLine(shortened(line)));
     }
     let mut fields = Fields::default();
-    // Nothing follows the last line feed, and the empty line precedes it.
+    // The bytes end with the line feed of the empty line, so that the last line here is the empty line.
     for line in lines.take_while(|l| !l.is_empty()) {
         fields.read(line)?;
     }
@@ -270,7 +269,7 @@ fn parse_head(bytes: &[u8]) -> Result<Head, HeadError> {
     })
 }
 
-/// Major and minor number.
+/// Major and minor number of an HTTP version.
 type Version = (u8, u8);
 
 fn parse_status(line: &[u8]) -> Result<(Version, u16), HeadError> {
@@ -297,11 +296,11 @@ fn begins_with_space(line: &[u8]) -> bool {
     matches!(line.first(), Some(b' ' | b'\t'))
 }
 
-/// The part of a header line before the colon.
+/// The part of a header line in front of the colon.
 enum FieldName<'a> {
     /// A name.
     Token(&'a [u8]),
-    /// A name with a space in it or after it: Go accepts the line and ignores the field.
+    /// A name with a space in it or after it. Go accepts such a line and ignores the field.
     Spaced,
 }
 
@@ -315,12 +314,12 @@ fn field_name(bytes: &[u8]) -> Option<FieldName<'_>> {
     }
 }
 
-/// The header fields that matter, as in the head.
+/// The header fields that podprobe uses, as bytes of the head.
 #[derive(Default)]
 struct Fields<'a> {
     location: Option<&'a [u8]>,
     length: Option<&'a [u8]>,
-    /// The first length that differs from the first one.
+    /// The first further `Content-Length` with another value than the first.
     other_length: Option<&'a [u8]>,
     encoding: Option<&'a [u8]>,
     other_encoding: Option<&'a [u8]>,
@@ -336,7 +335,7 @@ impl<'a> Fields<'a> {
             good.then(|| part.trim_ascii()).ok_or_else(malformed)
         };
         if begins_with_space(line) {
-            // A continued value. None of the fields that matter has one.
+            // The line continues a value. Values that podprobe uses are not continued.
             return value_of(line).map(drop);
         }
         let Some(colon) = line.iter().position(|b| *b == b':') else {
@@ -355,7 +354,7 @@ impl<'a> Fields<'a> {
         if name.eq_ignore_ascii_case(b"location") {
             self.location.get_or_insert(value);
         } else if name.eq_ignore_ascii_case(b"content-length") {
-            // The same length may be repeated.
+            // The header may be repeated with the same length.
             if *self.length.get_or_insert(value) != value {
                 self.other_length.get_or_insert(value);
             }
@@ -368,7 +367,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// In Go's order: the encoding, answers without a body, then the length.
+    /// Determines the framing, in Go's order: first the encoding, then answers without a body, then the length.
     fn framing(&mut self, version: Version, status: u16) -> Result<Framing, HeadError> {
         self.location = self.location.filter(|l| !l.is_empty());
         let chunked = version >= (1, 1) && self.is_chunked()?;
@@ -407,34 +406,34 @@ fn parse_length(value: &[u8]) -> Result<u64, HeadError> {
         .ok_or_else(|| HeadError::Length(value.to_vec()))
 }
 
-/// The progress in a chunked body.
+/// How far a chunked body was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Chunks {
     state: ChunkState,
-    /// Size of the next chunk, as far as its digits have come; None before the first digit.
+    /// Size of the next chunk, from the digits that have come so far; None before the first digit.
     size: Option<u64>,
-    /// Bytes of the line.
+    /// Number of bytes of the present line that were read.
     line: usize,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum ChunkState {
-    /// The digits of a size line come next.
+    /// Next come the digits of a size line.
     #[default]
     Size,
-    /// The rest of a size line comes next, up to the line feed.
+    /// Next comes the rest of a size line, up to its line feed.
     Extension,
-    /// Data of a chunk comes next; this many bytes are left.
+    /// Next come this many more bytes of a chunk's data.
     Data(u64),
-    /// The line end after the data comes next.
+    /// Next comes the line end after a chunk's data.
     DataEnd,
-    /// The last chunk has come; trailers are not read.
+    /// The last chunk has been read. Trailers are not read.
     Done,
 }
 
 impl Framing {
-    /// Appends the body bytes of a piece to `body`, up to `limit` bytes in all; returns true when
-    /// the body is complete or full.
+    /// Appends the body's bytes from a piece to `body`, which gets at most `limit` bytes in all. Returns true if the
+    /// body is complete or has `limit` bytes.
     ///
     /// # Errors
     /// Returns a [`ChunkError`] if the chunks are malformed.
@@ -470,7 +469,7 @@ impl Framing {
         )
     }
 
-    /// Tells whether the end of the connection is the end of the body.
+    /// Tells whether the body ends with the connection.
     pub fn ends_with_the_connection(&self) -> bool {
         *self == Self::Connection
     }
@@ -509,7 +508,7 @@ impl Chunks {
         Ok(())
     }
 
-    /// Reads one byte outside of the data.
+    /// Reads one byte that does not belong to a chunk's data.
     fn step(&mut self, byte: u8) -> Result<(), ChunkError> {
         self.line += 1;
         if self.line > MAX_CHUNK_LINE {

@@ -2,7 +2,7 @@ use super::*;
 
 const LIMIT: usize = 20;
 
-/// Reads an answer in pieces of this size: status, location, body, and whether it is complete.
+/// Reads an answer in pieces of `size` bytes. Returns its head, its body, and whether the body is complete.
 fn read(answer: &[u8], size: usize) -> Result<Option<(Head, Vec<u8>, bool)>, String> {
     let (mut reader, mut body) = (HeadReader::default(), Vec::new());
     let mut pieces = answer.chunks(size);
@@ -28,7 +28,7 @@ fn read(answer: &[u8], size: usize) -> Result<Option<(Head, Vec<u8>, bool)>, Str
     Ok(Some((head, body, complete)))
 }
 
-/// Checks an answer in pieces of every size.
+/// Checks an answer in pieces of every possible size.
 #[track_caller]
 fn each_size(answer: &str, check: impl Fn(Result<Option<(Head, Vec<u8>, bool)>, String>, usize)) {
     for size in (1..=answer.len()).rev() {
@@ -206,7 +206,7 @@ fn informational_answers_are_passed_over() {
     );
 }
 
-/// Kubelet-probes 3.4: Go reads the first line to its end, and looks at the code before the version.
+/// Kubelet-probes 3.4: Go reads the whole first line, and checks the status code before the version.
 #[test]
 fn what_is_no_answer_is_refused() {
     refused(
@@ -299,7 +299,7 @@ fn a_status_line_may_have_any_version() {
         let answer = format!("HTTP/{version} 200 OK\r\nContent-Length: 2\r\n\r\nok");
         check(&answer, 200, None, "ok", true);
     }
-    // An encoding has an effect from HTTP/1.1 on.
+    // A transfer encoding has an effect only from HTTP/1.1 on.
     let chunks = "Transfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n";
     check(&format!("HTTP/2.0 200\r\n{chunks}"), 200, None, "a", true);
     check(
@@ -332,7 +332,7 @@ fn a_control_character_in_a_value_is_refused() {
     );
 }
 
-/// Go accepts a line without an end when the connection ends.
+/// If the connection ends, Go accepts a line without a line end.
 #[test]
 fn an_answer_that_is_cut_off_says_what_is_wrong() {
     let cut_off = |bytes: &[u8]| {
@@ -340,7 +340,7 @@ fn an_answer_that_is_cut_off_says_what_is_wrong() {
         assert_eq!(reader.push(bytes), Ok(None), "more may come");
         reader.cut_off().to_string()
     };
-    // A TLS server's alert.
+    // The alert of a TLS server.
     assert_eq!(
         cut_off(b"\x15\x03\x01\0\x02\x02\x16"),
         r#"malformed HTTP response "\x15\x03\x01\x00\x02\x02\x16""#
@@ -367,7 +367,7 @@ fn a_head_is_bounded_and_takes_time_that_grows_with_its_length() {
         e,
         "net/http: server response headers exceeded 131072 bytes; aborted"
     );
-    // One byte at a time: this would take ten billion steps if each piece looked at all kept bytes.
+    // One byte at a time. If each piece looked at all kept bytes, this would take ten billion steps.
     assert!(read(head(MAX_HEAD - 200).as_bytes(), 1).unwrap().is_some());
 }
 

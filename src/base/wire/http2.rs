@@ -1,6 +1,7 @@
-//! One HTTP/2 exchange: a request without a body, an answer.
+//! One HTTP/2 exchange: sends a request without a body and reads the answer.
 //!
-//! Invariants: one request, one connection. The connection is driven on this thread ([`Link`]), and ends with the answer.
+//! Invariants: there is one request per connection. The connection is driven on the calling thread ([`Link`]), and ends
+//! with the answer.
 
 use std::io;
 use std::time::Instant;
@@ -13,10 +14,10 @@ use super::connection::Connection;
 use super::link::{Ended, Link, reason_name};
 use super::observer::{Observer, Phase};
 
-/// The most bytes of headers accepted from a server.
+/// Largest total size in bytes of the headers that are accepted from a server.
 const MAX_HEADERS: u32 = 128 * 1024;
 
-/// An answer whose head has come.
+/// An answer, of which the head has been read.
 pub struct Reply {
     /// The status code.
     pub status: u16,
@@ -29,7 +30,8 @@ pub struct Reply {
 /// Sends `request` and reads the head of the answer.
 ///
 /// # Errors
-/// Returns [`io::ErrorKind::TimedOut`] if the deadline came; Go's text if the connection or the stream ended.
+/// Returns [`io::ErrorKind::TimedOut`] if the deadline passed, or an error with Go's text if the connection or the stream
+/// ended.
 #[inline(never)]
 pub fn exchange(
     connection: Connection,
@@ -44,8 +46,7 @@ pub fn exchange(
         let (response, _) = requests.send_request(request, true)?;
         observer.note(format_args!("sent an HTTP/2 request"));
         observer.begin(Phase::Read);
-        // The sender of requests is kept until the answer, because dropping it would end the
-        // connection.
+        // `requests` is kept until the answer has come, because dropping it would end the connection.
         response.await.map(|response| (response, requests))
     });
     let (response, _) = answer.map_err(ended)?.map_err(|e| broken(&e))?;
@@ -62,7 +63,7 @@ impl Reply {
     /// Returns the first bytes of the body, up to `limit`.
     ///
     /// # Errors
-    /// Returns the same errors as [`exchange`].
+    /// Returns the error of [`exchange`] for a passed deadline, or for a connection or stream that ended.
     #[inline(never)]
     pub fn into_body(mut self, limit: usize) -> io::Result<Vec<u8>> {
         let body = &mut self.body;
@@ -96,7 +97,7 @@ fn ended(e: Ended) -> io::Error {
     }
 }
 
-/// The error text of Go's HTTP/2 client, if it has one.
+/// Returns the error with the text of Go's HTTP/2 client, if that client has a text for it.
 fn broken(e: &h2::Error) -> io::Error {
     let reason = e.reason().map(reason_name);
     io::Error::other(match (e.get_io(), reason) {

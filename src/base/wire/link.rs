@@ -1,9 +1,8 @@
-//! One HTTP/2 connection and its loop: poll the futures, then poll(2) the socket until the
-//! deadline.
+//! One HTTP/2 connection and its loop. A turn of the loop polls the futures, and then waits for the socket with poll(2),
+//! until the deadline.
 //!
-//! Invariants: connection and call are polled together on this thread, so pings, settings and
-//! GOAWAY are answered while a call waits. The thread waits only when no future was woken in the
-//! turn, and only for the socket.
+//! Invariants: connection and call are polled together on one thread, so that pings, settings and GOAWAY are answered
+//! while a call waits. The thread waits only if no future was woken during the turn, and only for the socket.
 
 use std::future::Future;
 use std::io;
@@ -20,18 +19,18 @@ use h2::client::{Builder, Connection, SendRequest};
 use super::connection::Connection as ByteStream;
 use super::polled::{Polled, PolledStream};
 
-/// Reason why a future was not driven to its end.
+/// Why a future was not driven to its end.
 #[derive(Debug)]
 pub enum Ended {
     /// The deadline passed.
     Expired,
-    /// The connection is gone.
+    /// The connection has ended.
     Closed(Option<h2::Error>),
-    /// The socket cannot be prepared.
+    /// The socket could not be made nonblocking.
     Socket(io::Error),
 }
 
-/// A connection that its owner drives.
+/// An HTTP/2 connection. It makes progress only while its owner drives it.
 pub struct Link {
     connection: Connection<PolledStream, Bytes>,
     polled: Rc<Polled>,
@@ -39,11 +38,11 @@ pub struct Link {
 }
 
 impl Link {
-    /// Starts HTTP/2 on an unused connection. Headers of more than `max_headers` bytes are refused.
-    /// The connection ends when the sender of requests is dropped.
+    /// Starts HTTP/2 on an unused connection. Headers of more than `max_headers` bytes are refused. The connection ends
+    /// when the returned sender of requests is dropped.
     ///
     /// # Errors
-    /// Returns the reason why the client's preface cannot be written before the deadline.
+    /// Returns an [`Ended`] if the client's preface cannot be written before the deadline.
     pub fn open(
         connection: ByteStream,
         deadline: Instant,
@@ -62,11 +61,11 @@ impl Link {
         Ok((link, requests))
     }
 
-    /// Waits for the server's settings, with which an HTTP/2 server begins.
+    /// Waits for the server's settings, which are the first frame of an HTTP/2 server.
     ///
     /// # Errors
-    /// Returns the reason why no settings came: the server ended the connection, speaks another protocol, or sent
-    /// nothing until the deadline.
+    /// Returns an [`Ended`] if the server closed the connection, speaks another protocol, or sent no settings before the
+    /// deadline.
     pub fn await_settings(&mut self) -> Result<(), Ended> {
         let polled = self.polled.clone();
         self.drive(std::future::poll_fn(|_| {
@@ -86,13 +85,13 @@ impl Link {
     /// Drives the connection until `future` is ready.
     ///
     /// # Errors
-    /// Returns the reason why `future` was not driven to its end: the deadline passed or the connection ended first.
+    /// Returns an [`Ended`] if the deadline passed or the connection ended before `future` was ready.
     pub fn drive<F: Future>(&mut self, future: F) -> Result<F::Output, Ended> {
         let mut future = pin!(future);
         let connection = &mut self.connection;
         turns(&self.polled, &self.woken, |cx| {
             let closed = Pin::new(&mut *connection).poll(cx);
-            // Data from before the end still counts.
+            // Data that came before the end of the connection still counts.
             match (future.as_mut().poll(cx), closed) {
                 (Poll::Ready(done), _) => Poll::Ready(Ok(done)),
                 (Poll::Pending, Poll::Ready(closed)) => {
@@ -105,8 +104,7 @@ impl Link {
 }
 
 impl Drop for Link {
-    /// A last turn: without a call the connection sends GOAWAY, if there is still time and room for
-    /// it.
+    /// Does a last turn: a connection without a call sends GOAWAY, if there is still time and room for it.
     fn drop(&mut self) {
         self.polled.begin_turn();
         let waker = Waker::noop();
@@ -123,7 +121,7 @@ fn builder(max_headers: u32) -> Builder {
     builder
 }
 
-/// The name of an HTTP/2 error code as Go writes it.
+/// Returns the name of an HTTP/2 error code as Go writes it.
 pub(super) fn reason_name(reason: h2::Reason) -> String {
     let code = u32::from(reason);
     if code <= u32::from(h2::Reason::HTTP_1_1_REQUIRED) {
@@ -133,7 +131,7 @@ pub(super) fn reason_name(reason: h2::Reason) -> String {
     }
 }
 
-/// Polls until there is a value or the deadline.
+/// Repeats turns until one of them returns a value, or the deadline passes.
 fn turns<T>(
     polled: &Polled,
     woken: &Arc<Woken>,
@@ -155,7 +153,7 @@ fn turns<T>(
     }
 }
 
-/// A flag that is true when a future asks for another turn.
+/// A flag that is true if a future asks for another turn.
 #[derive(Default)]
 struct Woken(AtomicBool);
 

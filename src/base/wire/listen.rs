@@ -1,4 +1,4 @@
-//! TCP listeners of servers on this node.
+//! TCP listeners for servers on this node.
 
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
@@ -9,7 +9,7 @@ use nix::sys::socket::{
     sockopt,
 };
 
-/// Tells whether a connection could not be accepted because its client has gone, or because of a signal.
+/// Tells whether an accept failed because the client has gone, or because of a signal. The listener can then go on.
 pub fn is_of_client(e: &io::Error) -> bool {
     matches!(
         e.kind(),
@@ -17,7 +17,8 @@ pub fn is_of_client(e: &io::Error) -> bool {
     )
 }
 
-/// Listens at `at`, without blocking. `::` is every address of both families, or of IPv4 where the node has no other.
+/// Makes a nonblocking listener at `at`. `::` listens at all addresses of both families, or of IPv4 if the node has no
+/// IPv6.
 ///
 /// # Errors
 /// Returns the system's error if the address is in use or does not belong to this node.
@@ -52,12 +53,13 @@ fn bound(at: SocketAddr) -> io::Result<TcpListener> {
     Ok(fd.into())
 }
 
-/// Lets clients come. As many clients may wait for their turn as the node allows (`net.core.somaxconn`, 4096 by
-/// default): a client that finds no place tries again after a second, so a crowd is to find it.
+/// Starts to listen on a bound socket. The queue of waiting clients is as long as the node allows
+/// (`net.core.somaxconn`, 4096 by default). A client that finds the queue full tries again only after a second, so that
+/// even a crowd should fit.
 ///
 /// # Errors
-/// Returns the system's error if another socket listens there.
+/// Returns the system's error if another socket listens at the address.
 pub fn start(fd: &OwnedFd) -> nix::Result<()> {
-    // A number of our own is refused beyond SOMAXCONN of the C library, which is 128 in musl.
+    // A larger number of our own would be refused: the limit is SOMAXCONN of the C library, which is 128 in musl.
     listen(fd, Backlog::MAXALLOWABLE)
 }

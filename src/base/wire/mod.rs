@@ -1,8 +1,8 @@
-//! Bytes on sockets: dialing, TLS, HTTP/1.1, HTTP/2 and unary gRPC calls, over TCP and over unix sockets.
+//! Clients on sockets: dialing, TLS, HTTP/1.1, HTTP/2 and unary gRPC calls, over TCP and over unix sockets.
 //!
-//! Invariants: knows no probe, no pod and no runtime. The caller decides what a request contains,
-//! how an answer is judged and how often to ask. Everything ends at a deadline of the caller. Error
-//! texts are the ones of Go's clients.
+//! Invariants: this part knows nothing of probes, pods and runtimes. The caller decides what a request contains, how to
+//! judge an answer, and how often to ask. Everything ends at a deadline of the caller. Error texts are those of Go's
+//! clients.
 //!
 //! ```text
 //! observer, text ◀─ socket ◀─ dial ◀─ tls, connection ◀─ http1, link ◀─ exchange, http2, grpc

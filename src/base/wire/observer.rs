@@ -1,10 +1,10 @@
-//! What a caller can observe during an exchange.
+//! A trait with which a caller observes an exchange.
 
 use std::fmt;
 use std::io;
 use std::os::fd::BorrowedFd;
 
-/// The phase of an exchange.
+/// A phase of an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// Opening the connection.
@@ -17,20 +17,21 @@ pub enum Phase {
     Read,
 }
 
-/// Observes each phase and each step. The unit type ignores all of them.
+/// Observes an exchange: its phases, its socket and its steps. The observer `()` ignores all of them.
 pub trait Observer {
-    /// Tells that a phase begins.
+    /// Is called when a phase begins.
     fn begin(&self, phase: Phase);
 
-    /// Sees a new socket before it is connected.
+    /// Is called with a new socket before it is connected.
     ///
     /// # Errors
-    /// Returns the system's error if the socket may not be connected: the exchange does not go on.
+    /// Returns the system's error if the socket must not be connected. The exchange then ends.
     fn opened(&self, _: BorrowedFd<'_>) -> io::Result<()> {
         Ok(())
     }
 
-    /// Tells of a step. The text is made only when it is written out, so an observer that drops it costs nothing.
+    /// Is called after a step. The text is formatted only when it is written, so that an observer that ignores it costs
+    /// nothing.
     fn note(&self, step: fmt::Arguments<'_>);
 }
 

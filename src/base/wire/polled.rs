@@ -1,7 +1,7 @@
-//! A connection under HTTP/2: nonblocking, with one deadline, watched for the server's first frame.
+//! The byte stream below HTTP/2: a nonblocking connection with one deadline, which checks the server's first frame.
 //!
-//! Invariants: a turn reads no more than [`TURN_BYTES`], so the deadline and the received data are
-//! checked even when a server never pauses.
+//! Invariants: a turn reads at most [`TURN_BYTES`], so that the deadline and the received data are checked even if a server
+//! never pauses.
 
 use std::cell::{Cell, RefCell};
 use std::io::{self, Read, Write};
@@ -18,19 +18,19 @@ use super::connection::Connection;
 use super::dial::round_up;
 use super::socket::left_until;
 
-/// The most bytes read in one turn: a frame of the largest size.
+/// Largest number of bytes that one turn reads: a frame of the largest size.
 const TURN_BYTES: usize = 16 * 1024;
-/// The longest sleep of a turn without an operation that waits.
+/// Longest sleep after a turn in which no operation has to wait for the socket.
 const LOOK: Duration = Duration::from_secs(1);
-/// The head of a frame: length, type, flags, stream.
+/// Size in bytes of the head of a frame: length, type, flags, stream.
 const FRAME_HEAD: u64 = 9;
 const SETTINGS: u8 = 4;
 
-/// A connection that h2 and the driver of the link share.
+/// A connection that is shared by h2 and the driver of the link.
 pub(super) struct Polled {
     connection: RefCell<Connection>,
     deadline: Cell<Instant>,
-    /// The operations that a turn could not complete.
+    /// Readiness that the uncompleted operations of the present turn wait for.
     blocked: Cell<PollFlags>,
     left_in_turn: Cell<usize>,
     first_frame: Cell<FirstFrame>,
@@ -56,7 +56,7 @@ impl Polled {
         Instant::now() >= self.deadline.get()
     }
 
-    /// Tells whether the server's settings were received, which shows that it is an HTTP/2 server.
+    /// Tells whether the server's settings were received. They show that it is an HTTP/2 server.
     pub(super) fn greeted(&self) -> bool {
         self.first_frame.get() == FirstFrame::Complete
     }
@@ -66,17 +66,17 @@ impl Polled {
         self.left_in_turn.set(TURN_BYTES);
     }
 
-    /// Waits until an operation of the turn can complete, at most until the deadline.
+    /// Waits until an operation of the turn can complete, but at most until the deadline.
     pub(super) fn wait(&self) {
         let Some(left) = left_until(self.deadline.get()) else {
             return;
         };
         if self.blocked.get().is_empty() {
-            // A socket without a waiting operation would end the poll at once when the other side
-            // has hung up. The sleep is short, because the connection may be ended from elsewhere.
+            // Without a waiting operation, poll would return at once if the other side has hung up. The sleep is short,
+            // because another thread may end the connection.
             return std::thread::sleep(left.min(LOOK));
         }
-        // Interrupted or broken: the next turn finds out.
+        // Errors are ignored: the next turn notices an interruption or a broken connection.
         let _ = poll(
             &mut [PollFd::new(
                 self.connection.borrow().as_fd(),
@@ -86,7 +86,7 @@ impl Polled {
         );
     }
 
-    /// Does one operation on the connection.
+    /// Tries an operation on the connection. If it would block, records what readiness it waits for.
     fn attempt<T>(
         &self,
         wait_for: PollFlags,
@@ -105,7 +105,7 @@ impl Polled {
     }
 }
 
-/// The end of the connection that h2 owns.
+/// The part of the connection that h2 owns.
 pub(super) struct PolledStream(pub(super) Rc<Polled>);
 
 impl AsyncRead for PolledStream {
@@ -157,7 +157,7 @@ impl AsyncWrite for PolledStream {
 /// How much of the server's first frame was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FirstFrame {
-    /// The number of bytes, and the length of the frame after its head as far as it is known.
+    /// The number of received bytes, and the length in bytes of the frame after its head, as far as it is known.
     Partial(u64, u64),
     Complete,
     /// The frame is not a settings frame.

@@ -1,9 +1,8 @@
-//! A connected stream socket, of TCP or of a unix path.
+//! A connected stream socket over TCP or a unix path.
 //!
-//! Invariants: a write to a connection that is closed raises no signal. Errors of reads and writes
-//! are Go's: `read tcp <from>-><to>: read: connection reset by peer`. A timeout and a call that
-//! would block keep their error kind and number, so that a caller can tell them from the end of a
-//! connection.
+//! Invariants: a write to a closed connection raises no signal. Errors of reads and writes have Go's texts:
+//! `read tcp <from>-><to>: read: connection reset by peer`. A timeout, or a call that would block, keeps its error kind and
+//! number, so that a caller can tell it from the end of a connection.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -21,16 +20,16 @@ use nix::sys::time::{TimeVal, TimeValLike};
 
 use super::text::go_errno;
 
-/// A connected stream socket. Dropping it closes it.
+/// A connected stream socket. It is closed when it is dropped.
 #[derive(Debug)]
 pub struct Socket {
     fd: OwnedFd,
-    /// The peer; None for a unix socket.
+    /// Address of the other side; None for a unix socket.
     peer: Option<SocketAddr>,
 }
 
 impl Socket {
-    /// A socket that is connected to `peer`; None is a unix socket.
+    /// Takes a socket that is connected to `peer`. None means a unix socket.
     pub(super) fn connected(fd: OwnedFd, peer: Option<SocketAddr>) -> Self {
         Self { fd, peer }
     }
@@ -40,7 +39,7 @@ impl Socket {
         self.peer.is_some()
     }
 
-    /// Limits the wait of a read.
+    /// Sets how long a read may wait.
     ///
     /// # Errors
     /// Returns the error of the system call.
@@ -52,7 +51,7 @@ impl Socket {
         )?)
     }
 
-    /// Limits the wait of a write.
+    /// Sets how long a write may wait.
     ///
     /// # Errors
     /// Returns the error of the system call.
@@ -74,8 +73,8 @@ impl Socket {
         Ok(())
     }
 
-    /// Sends a small write without waiting for the acknowledgement of the one before. A unix socket
-    /// never waits.
+    /// Lets small writes be sent at once, without waiting for the acknowledgement of the write before. Does nothing for
+    /// a unix socket, which never waits.
     ///
     /// # Errors
     /// Returns the error of the system call.
@@ -86,7 +85,7 @@ impl Socket {
         Ok(())
     }
 
-    /// Sends as much as the socket takes at once, which may be nothing.
+    /// Sends as many bytes as the socket accepts at once, and returns their number, which may be 0.
     ///
     /// # Errors
     /// Returns the socket's error if the connection is closed.
@@ -97,23 +96,22 @@ impl Socket {
         }
     }
 
-    /// Ends a connection so that the other side reads an end of file and no TIME-WAIT stays here.
-    /// Call it right before the drop, on a socket that was dialed with
-    /// [`End::HangUp`](super::dial::End). A unix socket has no such state.
+    /// Ends a connection so that the other side reads an end of file and no TIME-WAIT stays on this node. Call it right
+    /// before the drop, on a socket that was dialed with [`End::HangUp`](super::dial::End). Does nothing for a unix
+    /// socket.
     pub fn hang_up(&self) {
         if !self.is_tcp() {
             return;
         }
-        // Without the filter (no memory for it) there is only a TIME-WAIT if the server answers
-        // before the close.
+        // If there is no memory for the filter, the only harm is a TIME-WAIT if the server answers before the close.
         let _ = crate::base::sys::socket::let_nothing_in(self.fd.as_fd());
         if !self.has_ended() {
-            // An error means that the other side was faster.
+            // An error means that the other side has closed the connection already.
             let _ = shutdown(self.fd.as_raw_fd(), Shutdown::Write);
         }
     }
 
-    /// Tells whether the other side's FIN was received. Unread data makes the close a reset anyway.
+    /// Tells whether the other side's FIN was received. If data is unread, the close is a reset in any case.
     fn has_ended(&self) -> bool {
         let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
         recv(self.fd.as_raw_fd(), &mut [0; 1], flags) == Ok(0)
@@ -124,13 +122,13 @@ impl Socket {
             .map_err(|e| self.named("write", e))
     }
 
-    /// The error of a failed call, in Go's words.
+    /// Returns the error of a failed call with Go's text.
     fn named(&self, call: &str, errno: Errno) -> io::Error {
         let e = io::Error::from(errno);
         if is_transient(&e) {
             return e;
         }
-        // TimedOut means our own deadline, and this is not our deadline.
+        // The kind TimedOut is kept for a passed deadline of podprobe. A timeout reported by the kernel is something else.
         let kind = match e.kind() {
             io::ErrorKind::TimedOut => io::ErrorKind::ConnectionAborted,
             kind => kind,
@@ -141,7 +139,7 @@ impl Socket {
         )
     }
 
-    /// `tcp 10.0.0.1:41234->10.0.0.2:80` or `unix @->/run/x.sock`.
+    /// Names both ends of the connection: `tcp 10.0.0.1:41234->10.0.0.2:80` or `unix @->/run/x.sock`.
     fn ends(&self) -> String {
         match self.peer {
             Some(peer) => format!("tcp {}->{peer}", self.local()),
@@ -149,7 +147,7 @@ impl Socket {
         }
     }
 
-    /// This end's address, looked up when it is shown.
+    /// Returns the address of this end, which is looked up when it is displayed.
     pub fn local(&self) -> impl fmt::Display + '_ {
         Local(self)
     }
@@ -161,7 +159,7 @@ impl Socket {
     }
 }
 
-/// Tells whether a failed call may be made again: it would have waited, or a signal came.
+/// Tells whether a failed call can be repeated: it would have waited, or a signal came.
 fn is_transient(e: &io::Error) -> bool {
     matches!(
         e.kind(),
@@ -181,13 +179,13 @@ impl fmt::Display for Local<'_> {
     }
 }
 
-/// A timeout for a socket, never zero, because zero would switch it off.
+/// Converts a timeout for a socket option. The result is never zero, because zero means no timeout.
 fn as_timeout(timeout: Duration) -> TimeVal {
     let micros = i64::try_from(timeout.as_nanos().div_ceil(1000)).unwrap_or(i64::MAX);
     TimeVal::microseconds(micros.max(1))
 }
 
-/// The time left until `deadline`; None when it has passed.
+/// Returns the time left until `deadline`, or None if it has passed.
 pub(super) fn left_until(deadline: Instant) -> Option<Duration> {
     let left = deadline.saturating_duration_since(Instant::now());
     (!left.is_zero()).then_some(left)

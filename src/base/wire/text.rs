@@ -1,8 +1,8 @@
-//! Texts as Go writes them, because a kubelet's errors come from Go's libraries.
+//! Texts in Go's form, because a kubelet's errors come from Go's libraries.
 
 use nix::errno::Errno;
 
-/// The C library's error text, beginning in lower case.
+/// Returns the C library's text for an error, with a lower-case first letter.
 pub fn go_errno(errno: Errno) -> String {
     let text = errno.desc();
     let mut chars = text.chars();
@@ -11,7 +11,7 @@ pub fn go_errno(errno: Errno) -> String {
     })
 }
 
-/// The bytes in double quotes, as `%q` writes them: unprintable ones are escaped.
+/// Writes bytes in double quotes like Go's `%q`. Unprintable bytes are escaped.
 pub fn quote(bytes: &[u8]) -> String {
     let mut quoted = String::with_capacity(bytes.len() + 2);
     quoted.push('"');

@@ -11,11 +11,11 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::sign::SigningKey;
 use rustls::{AlertDescription, ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
 
-/// HTTP/2 in a list of protocols.
+/// The name of HTTP/2 in a list of protocols (ALPN).
 pub(super) const HTTP2: &[u8] = b"h2";
 
-/// The client configuration that trusts every server; made when it is first needed. It keeps no sessions: each connection
-/// is a full handshake, so that a server whose key is broken is noticed.
+/// Returns the client configuration that trusts every server. It is made at the first call. It keeps no sessions, so that
+/// each connection does a full handshake. Otherwise a server with a broken key would not be noticed.
 pub fn trusting_config() -> Arc<ClientConfig> {
     static CONFIG: LazyLock<Arc<ClientConfig>> = LazyLock::new(|| {
         let builder = ClientConfig::builder_with_provider(Arc::new(provider()))
@@ -32,7 +32,7 @@ pub fn trusting_config() -> Arc<ClientConfig> {
     CONFIG.clone()
 }
 
-/// The text of a TLS error as in Go's client; None for another error.
+/// Returns the text of a TLS error as Go's client has it, or None for any other error.
 pub fn error_text(e: &io::Error) -> Option<String> {
     let e = e.get_ref()?.downcast_ref::<Error>()?;
     Some(match e {
@@ -41,7 +41,7 @@ pub fn error_text(e: &io::Error) -> Option<String> {
     })
 }
 
-/// The error of a handshake with a server that does not speak TLS; `first` is its first bytes.
+/// Returns the error text for a server that does not speak TLS. `first` are the first bytes from the server.
 pub(super) fn not_tls(first: &[u8]) -> &'static str {
     if first.starts_with(b"HTTP/") {
         "http: server gave HTTP response to HTTPS client"
@@ -74,8 +74,8 @@ fn alert_text(alert: AlertDescription) -> String {
     known.to_owned()
 }
 
-/// ring's cipher suites and key exchanges, without its code for signatures: this client neither
-/// checks nor makes any, and the code would add a hundred kilobytes to the static file.
+/// Returns ring's cipher suites and key exchanges, without its code for signatures. This client makes and checks no
+/// signatures, and the code would add a hundred kilobytes to the static file.
 fn provider() -> CryptoProvider {
     CryptoProvider {
         cipher_suites: ring::ALL_CIPHER_SUITES.to_vec(),
@@ -99,7 +99,7 @@ impl SecureRandom for Random {
     }
 }
 
-/// This client has no certificate of its own.
+/// A source of keys without any key, because this client has no certificate of its own.
 #[derive(Debug)]
 struct NoKeys;
 
@@ -109,7 +109,7 @@ impl KeyProvider for NoKeys {
     }
 }
 
-/// The signature schemes offered to servers; the signatures are not checked.
+/// Signature schemes that the client offers to servers. It does not check the signatures.
 const SCHEMES: [SignatureScheme; 10] = [
     SignatureScheme::ECDSA_NISTP256_SHA256,
     SignatureScheme::ECDSA_NISTP384_SHA384,
@@ -123,7 +123,7 @@ const SCHEMES: [SignatureScheme; 10] = [
     SignatureScheme::RSA_PKCS1_SHA512,
 ];
 
-/// Accepts every certificate; the signatures of the handshake are not checked either.
+/// A verifier that accepts every certificate, and every signature of the handshake.
 #[derive(Debug)]
 struct AnyCertificate;
 

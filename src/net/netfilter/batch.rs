@@ -1,4 +1,4 @@
-//! Transactions as bytes.
+//! Encodes transactions as netlink messages.
 
 use super::Family;
 use super::bytes::Messages;
@@ -8,24 +8,24 @@ use super::rule::Rule;
 use super::set::{AnonymousSet, Element};
 use super::transaction::{BaseChain, ChainType, Operation, Table, Transaction};
 
-/// A transaction as bytes, and what each message of it is for.
+/// An encoded transaction, with the operation that each message belongs to.
 #[derive(Debug)]
 pub(super) struct Batch {
     pub(super) messages: Messages,
     /// Sequence number of the first message, which begins the batch.
     pub(super) first: u32,
-    /// The operation of each message behind that.
+    /// Index of the operation for each message after the first.
     operations: Vec<usize>,
 }
 
-/// An attribute is at most 64 KiB long, and the list of elements is one.
+/// Size in bytes at which a list of elements is split. The list is one attribute, which has at most 64 KiB.
 const ELEMENTS_BYTES: usize = 60_000;
 
-/// NFNL_SUBSYS_NFTABLES, in the headers of begin and end.
+/// NFNL_SUBSYS_NFTABLES, which the headers of the first and the last message carry.
 const SUBSYSTEM: u16 = 10;
 
 impl Batch {
-    /// Writes all messages of a transaction; the last operation asks for an acknowledgement.
+    /// Encodes all messages of a transaction. Only the last operation asks the kernel for an acknowledgement.
     pub(super) fn of(transaction: &Transaction, first: u32) -> Self {
         let mut batch = Self {
             messages: Messages::default(),
@@ -47,18 +47,19 @@ impl Batch {
         batch
     }
 
-    /// Returns the sequence number of the last operation's last message.
+    /// Returns the sequence number of the last message that belongs to an operation.
     pub(super) fn last(&self) -> u32 {
         self.first.wrapping_add(self.operations.len() as u32)
     }
 
-    /// Returns the operation that a message is part of, or `None` for the batch as a whole.
+    /// Returns the index of the operation that a message belongs to. Returns `None` for the first and last message of
+    /// the batch.
     pub(super) fn operation(&self, sequence: u32) -> Option<usize> {
         let index = sequence.wrapping_sub(self.first).checked_sub(1)?;
         self.operations.get(index as usize).copied()
     }
 
-    /// Writes a message of the operation at `index`.
+    /// Writes one message for the operation at `index`.
     fn message(
         &mut self,
         index: usize,
@@ -135,7 +136,7 @@ impl Batch {
         }
     }
 
-    /// Writes a rule, and before it the rule's own sets.
+    /// Writes a rule, after the rule's own sets.
     fn rule(&mut self, index: usize, on: &Table, chain: &str, new: &Rule, sets: &mut u32) {
         let ids: Vec<u32> = new
             .expressions
@@ -173,7 +174,7 @@ impl Batch {
         self.elements(index, on, (new.name(), Some(id)), &new.elements, true);
     }
 
-    /// Writes elements, in as many messages as their size takes.
+    /// Writes elements, split into several messages if they are too large for one.
     fn elements(
         &mut self,
         index: usize,
@@ -211,7 +212,7 @@ fn put_base(base: BaseChain, m: &mut Messages) {
         m.put_u32(hook::NUMBER, base.hook as u32);
         m.put_u32(hook::PRIORITY, base.priority.cast_unsigned());
     });
-    // NF_DROP and NF_ACCEPT.
+    // 0 is NF_DROP and 1 is NF_ACCEPT.
     m.put_u32(chain::POLICY, u32::from(!base.drop));
     m.put_name(
         chain::TYPE,
@@ -222,7 +223,7 @@ fn put_base(base: BaseChain, m: &mut Messages) {
     );
 }
 
-/// Puts the comment that `nft list` shows in the table. The value is a type (NFTNL_UDATA_TABLE_COMMENT), a length, and a
+/// Writes the table's comment, which `nft list` shows. The value is a type (NFTNL_UDATA_TABLE_COMMENT), a length, and a
 /// text that ends with a zero byte.
 fn put_comment(kind: u16, m: &mut Messages) {
     let text = b"written by podprobe, which undoes other changes\0";

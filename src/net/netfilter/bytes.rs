@@ -1,5 +1,5 @@
-//! Netlink messages as bytes: a header of 16 bytes, netfilter's own of 4, then attributes, each with length and type and
-//! aligned to 4 bytes.
+//! Encodes and decodes netlink messages. A message has a header of 16 bytes, netfilter's header of 4 bytes, and attributes.
+//! Each attribute has a length and a type, and is aligned to 4 bytes.
 
 use super::numbers::flag;
 
@@ -7,7 +7,7 @@ const NESTED: u16 = 0x8000;
 const TYPE_MASK: u16 = 0x3fff;
 const HEADER: usize = 16;
 
-/// Messages one behind the other, as one send takes them.
+/// Messages one after the other, as one send takes them.
 #[derive(Debug, Default)]
 pub(super) struct Messages {
     bytes: Vec<u8>,
@@ -15,7 +15,7 @@ pub(super) struct Messages {
 }
 
 impl Messages {
-    /// Begins a message. The kernel's answers name it by `sequence`.
+    /// Begins a message. The kernel's answers to it have the same `sequence`.
     pub(super) fn begin(&mut self, kind: u16, flags: u16, sequence: u32, family: u8, id: u16) {
         self.start = self.bytes.len();
         self.bytes.extend_from_slice(&[0; 4]);
@@ -28,13 +28,13 @@ impl Messages {
         self.bytes.extend_from_slice(&id.to_be_bytes());
     }
 
-    /// Ends the message that was begun last.
+    /// Ends the message that was begun last, by writing its length.
     pub(super) fn end(&mut self) {
         let length = (self.bytes.len() - self.start) as u32;
         self.bytes[self.start..self.start + 4].copy_from_slice(&length.to_ne_bytes());
     }
 
-    /// Returns how long the message that was begun last is by now.
+    /// Returns the present length in bytes of the message that was begun last.
     pub(super) fn length(&self) -> usize {
         self.bytes.len() - self.start
     }
@@ -58,7 +58,7 @@ impl Messages {
         self.align();
     }
 
-    /// Writes a name, which the kernel wants with a zero byte at its end.
+    /// Writes a name, with the zero byte at its end that the kernel requires.
     pub(super) fn put_name(&mut self, kind: u16, name: &str) {
         let mut value = name.as_bytes().to_vec();
         value.push(0);
@@ -73,7 +73,7 @@ impl Messages {
         self.put(kind, &value.to_be_bytes());
     }
 
-    /// Writes an attribute that holds the attributes that `inside` puts.
+    /// Writes an attribute that contains the attributes which `inside` writes.
     pub(super) fn nest(&mut self, kind: u16, inside: impl FnOnce(&mut Self)) {
         let at = self.bytes.len();
         self.put(kind | NESTED, &[]);
@@ -88,24 +88,24 @@ impl Messages {
     }
 }
 
-/// A message that was received.
+/// A received message.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Received<'a> {
     pub(super) kind: u16,
     pub(super) flags: u16,
     pub(super) sequence: u32,
-    /// The bytes behind netlink's header.
+    /// The bytes after netlink's header.
     pub(super) body: &'a [u8],
 }
 
 impl<'a> Received<'a> {
-    /// Returns the attributes of the message, without netfilter's header of 4 bytes before them.
+    /// Returns the attributes of the message, without netfilter's header of 4 bytes in front of them.
     pub(super) fn attributes(&self) -> Attributes<'a> {
         Attributes(self.body.get(4..).unwrap_or_default())
     }
 }
 
-/// Returns the messages of a datagram. The iterator ends before a message that is cut.
+/// Returns the messages in a datagram. The iterator ends at a message that is cut off.
 pub(super) fn received(mut datagram: &[u8]) -> impl Iterator<Item = Received<'_>> {
     std::iter::from_fn(move || {
         let header = datagram.get(..HEADER)?;
@@ -129,12 +129,12 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_ne_bytes(value)
 }
 
-/// Returns the errno of an ERROR or DONE message as the kernel has it: 0 or negative.
+/// Returns the errno in an ERROR or DONE message as the kernel writes it: 0 or negative. Returns None if it is cut off.
 pub(super) fn error_code(body: &[u8]) -> Option<i32> {
     Some(i32::from_ne_bytes(body.get(..4)?.try_into().ok()?))
 }
 
-/// Attributes one behind the other, as (type, value).
+/// Attributes one after the other, as pairs of type and value.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Attributes<'a>(pub(super) &'a [u8]);
 
@@ -144,7 +144,7 @@ impl<'a> Attributes<'a> {
         self.into_iter().find(|(k, _)| *k == kind).map(|(_, v)| v)
     }
 
-    /// Returns the attributes in the first attribute of a type.
+    /// Returns the attributes inside of the first attribute of a type.
     pub(super) fn nested(self, kind: u16) -> Option<Self> {
         self.get(kind).map(Self)
     }
@@ -216,7 +216,7 @@ mod tests {
         for length in 0..8 {
             assert_eq!(Attributes(&bytes[20..20 + length]).count(), 0, "{length}");
         }
-        // A length below that of the header itself.
+        // The length is smaller than the header itself.
         let mut lying = bytes.to_vec();
         lying[0] = 3;
         assert_eq!(received(&lying).count(), 0);

@@ -1,6 +1,6 @@
-//! Connections that the kernel tracks. A translated connection keeps its translation for as long as it is tracked, so a
-//! UDP client that goes on sending reaches an endpoint that is gone, until the connection's entry is deleted. A connection
-//! that was tracked before there was a translation never gets one.
+//! Connections that the kernel tracks. A translated connection keeps its translation while it is tracked. A UDP client that
+//! goes on sending therefore reaches an endpoint that is gone, until the connection's entry is deleted. A connection that
+//! was tracked before the translation existed never gets it.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -12,7 +12,7 @@ use super::error::NetfilterError;
 use super::numbers::{ct, message};
 use super::socket::Netfilter;
 
-/// Sender and receiver of the packets of one direction.
+/// Sender and receiver of the packets in one direction of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tuple {
     /// Address and port of the sender.
@@ -24,22 +24,22 @@ pub struct Tuple {
 /// A tracked flow of TCP or UDP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Flow {
-    /// The number of the protocol: 6 or 17.
+    /// Number of the protocol: 6 for TCP, 17 for UDP.
     pub protocol: u8,
     /// Sender and receiver of the client's packets.
     pub original: Tuple,
-    /// Sender and receiver of the answers: their source is the endpoint.
+    /// Sender and receiver of the answers. The sender is the endpoint.
     pub reply: Tuple,
     id: Option<u32>,
 }
 
 impl Netfilter {
-    /// Lists the tracked flows of a protocol, 6 or 17, in [`Family::Ip`] or [`Family::Ip6`].
+    /// Lists the tracked flows of a protocol (6 for TCP, 17 for UDP) in [`Family::Ip`] or [`Family::Ip6`].
     ///
     /// # Errors
-    /// Returns the kernel's error if it has no connection tracking, or if the process may not list connections.
+    /// Returns the kernel's error if the kernel has no connection tracking, or if the process may not list connections.
     pub fn flows(&mut self, family: Family, protocol: u8) -> Result<Vec<Flow>, NetfilterError> {
-        // From Linux 5.8 on the kernel leaves out other protocols; older ones list all.
+        // Since Linux 5.8 the kernel leaves out other protocols. Older kernels refuse the filter or list all protocols.
         let answer = match self.dump_flows(family, |m| put_filter(protocol, m)) {
             Err(Errno::EINVAL | Errno::EOPNOTSUPP) => self.dump_flows(family, |_| {}),
             answer => answer,
@@ -58,11 +58,11 @@ impl Netfilter {
         self.dump(message::CT_GET, family as u8, filter, flow)
     }
 
-    /// Has the kernel forget a flow. The flow's next packet then counts as the first of a new flow. Returns false if the
-    /// kernel has forgotten the flow already.
+    /// Deletes the kernel's entry of a flow. The next packet then counts as the first of a new flow. Returns false if
+    /// the entry is gone already.
     ///
     /// # Errors
-    /// Returns the kernel's error if it does not delete the flow, for example because the process lacks the privilege.
+    /// Returns the kernel's error if it does not delete the entry, for example because the process lacks the privilege.
     pub fn forget(&mut self, flow: &Flow) -> Result<bool, NetfilterError> {
         let family = match flow.original.source {
             SocketAddr::V4(_) => Family::Ip,
@@ -92,7 +92,7 @@ fn put_filter(protocol: u8, m: &mut Messages) {
         m.nest(ct::TUPLE_PROTO, |m| m.put(ct::PROTO_NUM, &[protocol]));
     });
     m.nest(ct::FILTER, |m| {
-        // In the machine's order, other than most of netfilter.
+        // This attribute is in the machine's byte order, unlike most of netfilter.
         m.put(ct::FILTER_ORIG_FLAGS, &ct::FILTER_PROTO_NUM.to_ne_bytes());
     });
 }
@@ -120,7 +120,7 @@ fn put_address(kind: u16, address: IpAddr, m: &mut Messages) {
     }
 }
 
-/// Reads a flow of a listing, if its protocol has ports.
+/// Parses a flow from a listing. Returns None if its protocol has no ports.
 fn flow(received: Received<'_>) -> Option<Flow> {
     let attributes = received.attributes();
     let original = attributes.nested(ct::TUPLE_ORIG)?;
@@ -161,7 +161,7 @@ mod tests {
         BaseChain, ChainType, Ct, Hook, Rule, Table, Transaction, ct_state,
     };
 
-    /// Has the kernel track connections: it does so once a rule asks for their state.
+    /// Makes the kernel track connections. It does so as soon as a rule asks for their state.
     fn track() {
         let table = Table {
             family: Family::Ip,

@@ -1,13 +1,13 @@
-//! What went wrong, and what it means.
+//! The error of a netfilter operation: what failed, and what it means.
 
 use std::fmt;
 
 use nix::errno::Errno;
 
-/// An operation that the kernel refused, or a kernel that cannot be asked.
+/// The error of an operation that the kernel refused, or of a kernel that podprobe cannot talk to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NetfilterError {
-    /// The operation as a person reads it: "add rule to chain x of table ip y".
+    /// The operation in words for a person: "add rule to chain x of table ip y".
     operation: String,
     errno: Errno,
 }
@@ -20,12 +20,12 @@ impl NetfilterError {
         }
     }
 
-    /// Returns the error number that the kernel gave.
+    /// Returns the kernel's error number.
     pub fn errno(&self) -> Errno {
         self.errno
     }
 
-    /// True if the operation may succeed when it is tried again at once, because another process was changing the tables.
+    /// Tells whether the operation may succeed if it is repeated at once, because another process was changing the tables.
     pub(super) fn is_transient(&self) -> bool {
         matches!(
             self.errno,

@@ -1,7 +1,8 @@
-//! The two pages that the daemon, the spawner and the children of one command share. They are kept for later commands.
+//! Two pages of memory that the daemon, the spawner and the children of one command share. They are used again for later
+//! commands.
 //!
-//! Invariant: the process ids stand on a page of their own, which a process that the container may trace does not have:
-//! what the daemon kills and reaps is never the container's to say.
+//! Invariant: the process ids are on a page of their own. A process that the container may trace does not have this page, so
+//! that the container cannot choose which processes the daemon kills and reaps.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
@@ -16,43 +17,43 @@ use super::report::Report;
 
 use crate::base::locks::Locked;
 
-/// Bytes of a page, also of kernels with large pages.
+/// Size in bytes of one of the two pages. It is large enough for kernels with large pages.
 const PAGE: usize = 64 << 10;
 const SIZE: usize = 2 * PAGE;
 
-/// Boards that are kept, 8 KiB each; more commands at once make their own.
+/// Largest number of unused boards that are kept, 8 KiB each. Commands beyond that make their own.
 const KEPT: usize = 4;
 
 static POOL: Mutex<Vec<Board>> = Mutex::new(Vec::new());
 
-/// The first page. All zeros before.
+/// The content of the first page. A fresh page is all zeros.
 #[repr(C)]
 struct Processes {
     first: AtomicI32,
     second: AtomicI32,
-    /// 1 when the first child has seen the second execute a file or end.
+    /// 1 if the first child has seen that the second child executed a file or ended.
     seen_off: AtomicU32,
 }
 
-/// The second page. All zeros before.
+/// The content of the second page. A fresh page is all zeros.
 #[repr(C)]
 struct Progress {
-    /// See [`Report::encode`].
+    /// A report in the encoding of [`Report::encode`]; 0 means that there is none.
     report: AtomicU64,
-    /// 1 when the next thing is execve.
+    /// 1 if the next step is execve.
     ready: AtomicU32,
 }
 
-/// Both pages, mapped.
+/// The mapping of both pages in this process.
 pub(super) struct Pages(NonNull<u8>);
 
-// SAFETY: an address of a mapping of this process, used by whoever owns the value and only by atomics.
+// SAFETY: the address of a mapping of this process, used only by the owner of the value, and only with atomics.
 unsafe impl Send for Pages {}
 
 impl Pages {
     pub(super) fn map(fd: BorrowedFd<'_>) -> nix::Result<Self> {
         let access = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a new mapping anywhere collides with nothing.
+        // SAFETY: a new mapping at an address of the kernel's choice collides with no other.
         let at = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -70,13 +71,13 @@ impl Pages {
     }
 
     fn processes(&self) -> &Processes {
-        // SAFETY: the mapping is page aligned, readable and writable and lives as long as `self`; the file has this size
-        // for ever (it is sealed), and all zeros is a valid value. Everyone uses atomics only.
+        // SAFETY: the mapping is page aligned, readable and writable, and lives as long as `self`. The file keeps this size
+        // for ever (it is sealed). All zeros is a valid value. All processes use atomics only.
         unsafe { self.0.cast().as_ref() }
     }
 
     fn progress(&self) -> &Progress {
-        // SAFETY: as above; the second page begins within the mapping.
+        // SAFETY: the same mapping as in `processes`, valid for the same reasons; the second page begins within it.
         unsafe { self.0.byte_add(PAGE).cast().as_ref() }
     }
 
@@ -90,14 +91,13 @@ impl Pages {
         &self.processes().second
     }
 
-    /// Notes that the first child has seen the second execute a file or end.
+    /// Records that the first child has seen the second child execute a file or end.
     pub(super) fn set_seen_off(&self) {
         self.processes().seen_off.store(1, Ordering::Release);
     }
 
-    /// Tells whether no child uses the spawner's memory any more, now that the first child has ended. A first child
-    /// that was killed while it waited cannot say so: then the second may be about to execute its file, and the answer
-    /// is false.
+    /// Tells whether no child uses the spawner's memory any more. Call it when the first child has ended. If the first
+    /// child was killed while it waited, the second may still be about to execute its file. The result is then false.
     pub(super) fn memory_is_left(&self) -> bool {
         let failed = self.progress().report.load(Ordering::Acquire) != 0;
         let alone = self.second().load(Ordering::Acquire) == 0;
@@ -114,7 +114,7 @@ impl Pages {
         self.progress().ready.store(1, Ordering::Release);
     }
 
-    /// A child that gets a copy of our memory does not get the process ids.
+    /// Keeps the first page, with the process ids, out of the copies of this memory that children get.
     pub(super) fn keep_processes(&self) -> nix::Result<()> {
         // SAFETY: the first page is a whole part of our mapping; nothing is unmapped or changed in this process.
         Errno::result(unsafe { libc::madvise(self.0.as_ptr().cast(), PAGE, libc::MADV_DONTFORK) })
@@ -138,14 +138,14 @@ impl Drop for Pages {
     }
 }
 
-/// The daemon's side: how far a command has come.
+/// The daemon's access to the two pages: shows how far a command has come.
 pub struct Board {
     fd: OwnedFd,
     pages: Pages,
 }
 
 impl Board {
-    /// Takes a board that was given back, or makes a new one.
+    /// Takes an unused board that was given back, or makes a new one.
     ///
     /// # Errors
     /// Returns the system's error if no descriptors or no memory are left.
@@ -158,35 +158,35 @@ impl Board {
         let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
         let fd = memfd_create(c"nsexec-board", flags)?;
         nix::unistd::ftruncate(&fd, SIZE as i64)?;
-        // Whoever maps it cannot make it shorter under us.
+        // A sealed file cannot be made shorter by another process that maps it.
         let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
         fcntl(&fd, FcntlArg::F_ADD_SEALS(seals))?;
         let pages = Pages::map(fd.as_fd())?;
         Ok(Self { fd, pages })
     }
 
-    /// The first child's process id once it exists.
+    /// Returns the first child's process id; None before it exists.
     pub fn first(&self) -> Option<i32> {
         Some(self.pages.first().load(Ordering::Acquire)).filter(|p| *p > 0)
     }
 
-    /// The process id of the command's process once it exists.
+    /// Returns the process id of the second child, which becomes the command; None before it exists.
     pub fn second(&self) -> Option<i32> {
         Some(self.pages.second().load(Ordering::Acquire)).filter(|p| *p > 0)
     }
 
-    /// Tells whether the command's process came as far as execve.
+    /// Tells whether the second child has come as far as execve.
     pub fn ready(&self) -> bool {
         self.pages.progress().ready.load(Ordering::Acquire) != 0
     }
 
-    /// Returns the report of the step that failed.
+    /// Returns the report of the step that failed; None if no step has failed.
     pub fn report(&self) -> Option<Report> {
         Report::decode(self.pages.progress().report.load(Ordering::Acquire))
     }
 
-    /// Keeps the board for the next command. Call it only when both children have ended or executed a file, and the
-    /// container could not trace the second child: otherwise something may still use the page.
+    /// Keeps the board for a later command. Call it only if both children have ended or executed a file, and if the
+    /// container could not trace the second child. Otherwise a process may still use the pages.
     pub fn give_back(self) {
         self.pages.clear();
         let mut pool = POOL.locked();

@@ -1,5 +1,5 @@
-//! The first child: outside of the container's process namespace, where the container cannot see it. It enters
-//! everything else and drops every privilege, so that the second has nothing left to lose.
+//! The first child of a command that enters a container. It is outside of the container's process namespace, so that the
+//! container cannot see it. It enters everything else and drops every privilege, so that the second child has none left.
 
 use std::convert::Infallible;
 use std::ffi::c_void;
@@ -32,10 +32,11 @@ pub(super) extern "C" fn first(arg: *const c_void) -> ! {
 
 fn enter(s: &Start<'_>) -> Result<Infallible, Report> {
     let o = &s.orders;
-    // So that the daemon sees the end of the spawner, not ours.
+    // This copy of the socket is closed, so that the daemon sees when the spawner ends.
     let _ = close(s.socket.as_raw_fd());
     if let Some(score) = o.oom_score_adj {
-        // Lowering it without CAP_SYS_RESOURCE is refused; the command keeps ours, the lowest it may have.
+        // Without CAP_SYS_RESOURCE the kernel refuses a lower score. The command then keeps the spawner's score, the lowest
+        // that it may have.
         let flags = OFlag::O_WRONLY | OFlag::O_CLOEXEC;
         if let Ok(file) = open(c"/proc/self/oom_score_adj", flags, Mode::empty()) {
             let _ = nix::unistd::write(&file, score);
@@ -51,17 +52,18 @@ fn enter(s: &Start<'_>) -> Result<Infallible, Report> {
     chroot(c".").at(Step::Root, 1)?;
     place_stdio(s)?;
     if o.traceable {
-        // What the daemon believes must not be where the container can write.
+        // The daemon trusts the process ids, so that the container must not be able to write to them.
         s.pages.keep_processes().at(Step::Clone, 0)?;
     }
     drop_privileges(o, s.unbound)?;
-    // Nothing stays open for the process that the container will see.
+    // The container will see the second child, so that no descriptor stays open for it.
     close_from(3).at(Step::Close, 0)?;
     start_second(s)
 }
 
-/// By v1's `tasks`, not `cgroup.procs`: for the one thread that we are it is the same, and the kernel moves a thread that
-/// moves itself without the lock of all processes, whose writer waits for a grace period (up to tens of milliseconds).
+/// Moves this process into the container's cgroups. In v1 it writes to `tasks`, which does the same as `cgroup.procs` for a
+/// single thread. The kernel moves a thread that moves itself without the lock of all processes. A writer of that lock
+/// waits for a grace period (up to tens of milliseconds).
 fn join_cgroups(s: &Start<'_>) -> Result<(), Report> {
     let join = |i: usize, file: OwnedFd| nix::unistd::write(&file, b"0").at(Step::Cgroup, i);
     let flags = OFlag::O_WRONLY | OFlag::O_CLOEXEC;
@@ -76,12 +78,12 @@ fn join_cgroups(s: &Start<'_>) -> Result<(), Report> {
     Ok(())
 }
 
-/// Puts the descriptors that come with the orders at 0 to 2, and the container's null device in place of the others.
+/// Puts the descriptors from the orders at 0 to 2. A missing one becomes the container's null device.
 fn place_stdio(s: &Start<'_>) -> Result<(), Report> {
     let (uid, gid) = (Uid::from_raw(s.orders.uid), Gid::from_raw(s.orders.gid));
-    // What the daemon makes is of the ids that it has, which are ours.
+    // Files that the daemon makes have the daemon's ids, which are also the ids of this process.
     let ours = (geteuid(), getegid()) == (uid, gid);
-    // So that a command of another uid can open /dev/stdout; an unmapped id is no reason to fail.
+    // The owner is changed so that a command with another uid can open /dev/stdout. An id that is not mapped is no error.
     let own = |from: &OwnedFd, gid| {
         if !ours {
             let _ = fchown(from, Some(uid), gid);
@@ -91,7 +93,7 @@ fn place_stdio(s: &Start<'_>) -> Result<(), Report> {
     let streams = match s.orders.stdio {
         Stdio::Streams(streams) => streams,
         Stdio::Terminal => {
-            // Terminals keep their group, tty.
+            // A terminal keeps its group, tty.
             given.clone().for_each(|slave| own(slave, None));
             let mut slaves = given.cycle().zip(0..3);
             return slaves.try_for_each(|(slave, to)| place(slave, to));
@@ -117,8 +119,8 @@ fn place(from: &OwnedFd, to: i32) -> Result<(), Report> {
         .map(drop)
 }
 
-/// The container's own `/dev/null` (a descriptor of the host's would let the container change its mode), or, where that is
-/// not the null device, one end of a pipe whose other end is closed.
+/// Opens the container's own `/dev/null`, because the host's would let the container change its mode. If that file is not
+/// the null device, returns one end of a pipe that is closed at its other end.
 fn null(to: i32) -> Result<OwnedFd, Report> {
     let access = if to == 0 {
         OFlag::O_RDONLY
@@ -147,7 +149,7 @@ fn is_null(file: &OwnedFd) -> bool {
     })
 }
 
-/// Starts the second child and ends when that one has executed a file or ended.
+/// Starts the second child. Ends this process when the second child has executed a file or ended.
 fn start_second(s: &Start<'_>) -> Result<Infallible, Report> {
     let mut flags = libc::CLONE_PARENT | libc::CLONE_VFORK | libc::CLONE_PARENT_SETTID;
     if !s.orders.traceable {
@@ -160,12 +162,13 @@ fn start_second(s: &Start<'_>) -> Result<Infallible, Report> {
         0,
         0,
     ];
-    // Has the kernel find the page in place. To a copy it is new, and where the container has no memory for it the process
-    // id would be lost: nobody could reap the second child, and the container's namespace would never end.
+    // The store makes the kernel map the page now. In a copy of this memory the page would be new, and if the container
+    // had no memory for it, the process id would be lost. Nobody could then reap the second child, and the container's
+    // namespace would never end.
     s.pages.second().store(0, Ordering::Relaxed);
     let arg: *const Start<'_> = s;
-    // SAFETY: the stack is used by nobody else; `s` stays, as this process waits in the call until the second child has
-    // executed a file or ended; the kernel writes one int to the shared page.
+    // SAFETY: no other code uses the stack. `s` stays valid, because this process waits in the call until the second child
+    // has executed a file or ended. The kernel writes one int to the shared page.
     let pid = unsafe { raw::clone(libc::SYS_clone, given, second, arg.cast()) };
     if pid < 0 {
         return Err(Errno::from_raw(-pid as i32)).at(Step::Clone, 1);
@@ -174,9 +177,9 @@ fn start_second(s: &Start<'_>) -> Result<Infallible, Report> {
     exit()
 }
 
-/// Closes that descriptor and all above it.
+/// Closes the descriptor `from` and all descriptors above it.
 fn close_from(from: u32) -> nix::Result<()> {
-    // SAFETY: takes numbers only. The owners of the descriptors closed here never run again in this process: it ends by
-    // _exit.
+    // SAFETY: the call takes numbers only. The owners of the closed descriptors never run again in this process, because it
+    // ends by _exit.
     Errno::result(unsafe { libc::syscall(libc::SYS_close_range, from, u32::MAX, 0) }).map(drop)
 }

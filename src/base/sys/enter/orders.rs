@@ -1,17 +1,17 @@
-//! What the children are to do, as one message from the daemon to the spawner.
+//! The orders for the children, as one message from the daemon to the spawner.
 //!
-//! Every number is one 64-bit word; a text or a list has its length in bytes before it and zeros up to the next word
-//! after it. Texts of C keep their zero at the end, so that the children use them where they lie.
+//! Every number is one 64-bit word. A text or a list of bytes begins with its length in bytes, and is filled up with zeros
+//! to the next word. C strings keep their final zero, so that the children can use them inside of the message.
 
 use std::ffi::{CStr, CString};
 
-/// Descriptors 0 to 2 of the command.
+/// Source of descriptors 0 to 2 of the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stdio {
-    /// True for each of stdin, stdout and stderr whose descriptor comes with the message, in that sequence. Each of the
-    /// others becomes the container's own `/dev/null`.
+    /// One flag each for stdin, stdout and stderr. If the flag is true, the descriptor comes with the message, in this
+    /// order. If it is false, the stream is the container's own `/dev/null`.
     Streams([bool; 3]),
-    /// The slave of a terminal, which comes with the orders: the controlling terminal of the command.
+    /// The slave of a terminal, which comes with the message. It becomes the controlling terminal of the command.
     Terminal,
 }
 
@@ -48,26 +48,26 @@ impl Default for Stdio {
     }
 }
 
-/// Everything the children need besides descriptors.
+/// All data that the children need, except descriptors.
 #[derive(Debug, Default)]
 pub struct Orders {
     /// `tasks` files of the v1 cgroups to join.
     pub cgroups: Vec<CString>,
-    /// Directory of the v2 cgroup to be born in; in reports it counts after the others.
+    /// Directory of the v2 cgroup to start the first child in. In reports its index comes after those of `cgroups`.
     pub born: Option<CString>,
-    /// Value to write to `oom_score_adj`, where that is allowed.
+    /// Value to write to `oom_score_adj`. It is not an error if the kernel refuses it.
     pub oom_score_adj: Option<i64>,
-    /// Resource limits: RLIMIT_* number, soft, hard.
+    /// Resource limits: number of the resource (RLIMIT_*), soft limit, hard limit.
     pub rlimits: Vec<(u32, u64, u64)>,
-    /// Label to write: file, text.
+    /// AppArmor or SELinux label to set: the file to write to, and the text.
     pub label: Option<(CString, Vec<u8>)>,
-    /// CLONE_NEW* of the namespaces to enter; those shared with us are left out.
+    /// CLONE_NEW* flags of the namespaces to enter. Namespaces that the container shares with the daemon are left out.
     pub namespaces: i32,
-    /// Descriptors 0 to 2.
+    /// Source of descriptors 0 to 2.
     pub stdio: Stdio,
     /// File mode creation mask.
     pub umask: u32,
-    /// Capability masks: bounding, effective, permitted, inheritable, ambient.
+    /// Masks of capabilities: bounding, effective, permitted, inheritable, ambient.
     pub caps: [u64; 5],
     /// User id of the command.
     pub uid: u32,
@@ -77,13 +77,13 @@ pub struct Orders {
     pub groups: Vec<u32>,
     /// Working directory inside the container.
     pub cwd: CString,
-    /// PR_SET_NO_NEW_PRIVS.
+    /// True to set PR_SET_NO_NEW_PRIVS.
     pub no_new_privs: bool,
-    /// Filter of the system calls that the command may make: a program and SECCOMP_FILTER_FLAG_*.
+    /// Filter for the command's system calls: a program, and SECCOMP_FILTER_FLAG_* flags.
     pub seccomp: Option<(Vec<libc::sock_filter>, u32)>,
-    /// True if the container may trace the second child as soon as it sees it.
+    /// True if the container may trace the second child as soon as it can see it.
     pub traceable: bool,
-    /// Program files to try, in order.
+    /// Program files to try to execute, in this order.
     pub files: Vec<CString>,
     /// Arguments of the command.
     pub argv: Vec<CString>,
@@ -173,7 +173,7 @@ impl Writer {
     }
 }
 
-/// The orders as the spawner has them: texts lie in the message.
+/// The orders as the spawner has received them. Texts are slices of the message.
 #[derive(Debug, Default)]
 pub(super) struct Received<'m> {
     pub(super) cgroups: Vec<&'m CStr>,
@@ -198,7 +198,7 @@ pub(super) struct Received<'m> {
 }
 
 impl<'m> Received<'m> {
-    /// Decodes the orders from a message; None when it is no message of [`Orders::encode`].
+    /// Decodes the orders from a message. Returns None if the message is not one of [`Orders::encode`].
     pub(super) fn decode(message: &'m [u8]) -> Option<Self> {
         let mut r = Reader(message);
         Some(Received {

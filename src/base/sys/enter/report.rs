@@ -1,8 +1,8 @@
-//! What a child says when a step fails.
+//! The report of a child about a step that has failed.
 
 use nix::errno::Errno;
 
-/// Step of a child's work that can fail.
+/// A step of a child's work that can fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Step {
@@ -16,11 +16,11 @@ pub enum Step {
     Label,
     /// Entering the namespaces.
     Setns,
-    /// Taking the container's root directory.
+    /// Changing to the container's root directory.
     Root,
     /// Opening or placing stdin, stdout, stderr.
     Stdio,
-    /// Dropping capabilities out of the bounding set.
+    /// Dropping capabilities from the bounding set.
     Bounding,
     /// Setting the supplementary groups.
     Groups,
@@ -42,7 +42,7 @@ pub enum Step {
     Clone,
     /// Becoming a session leader.
     Session,
-    /// Executing the command: the command's failure, not ours.
+    /// Executing the command. Such a failure is the command's, not podprobe's.
     Exec,
 }
 
@@ -70,12 +70,12 @@ impl Step {
     ];
 }
 
-/// Report of a failure: the step, the step's object, and the reason.
+/// A report about a failed step: the step, its object, and the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report {
     /// The step that failed.
     pub step: Step,
-    /// Index of the step's object (limit, cgroup), in the order in which the objects were given.
+    /// Index of the step's object (a limit or a cgroup), in the order in which the orders list the objects.
     pub index: usize,
     /// The reason of the failure.
     pub errno: Errno,
@@ -98,7 +98,7 @@ impl Report {
     }
 }
 
-/// Says of a failed call which step it was.
+/// Turns the error of a call into a report that names the step.
 pub(super) trait At<T> {
     fn at(self, step: Step, index: usize) -> Result<T, Report>;
 }

@@ -1,8 +1,8 @@
-//! What a process takes on before it becomes a program in a container, and what it drops. Commands and the container's own
-//! first process go through the same steps, so that one never has what the other lacks.
+//! Sets the limits and identity that a process needs before it becomes a program in a container, and drops its privileges.
+//! Commands and a container's own first process go through the same steps, so that both have the same rights.
 //!
-//! Invariants: nothing here allocates or takes a lock, but [`take_on`] and [`drop_to`], which a process of its own memory
-//! calls.
+//! Invariants: these functions do not allocate and take no lock, except [`take_on`] and [`drop_to`]. Only a process with its
+//! own memory calls these two.
 
 use std::sync::OnceLock;
 
@@ -18,22 +18,22 @@ use super::shared_steps::filter_system_calls;
 use crate::base::sys::process::{new_session_keyring, set_capabilities};
 use crate::base::sys::raw;
 
-/// CAP_SYS_ADMIN.
+/// CAP_SYS_ADMIN as a bit mask.
 const SYS_ADMIN: u64 = 1 << 21;
 
-/// Takes on limits, an empty session keyring and the label of the coming program, while /proc is the node's.
+/// Sets limits, an empty session keyring and the label of the coming program. Call it while /proc is still the node's.
 ///
 /// # Errors
-/// Returns the step that failed, and why.
+/// Returns a [`Report`] with the step that failed, and the reason.
 pub fn take_on(orders: &Orders) -> Result<(), Report> {
     received(&orders.encode(), take_limits)
 }
 
-/// Drops all that the container does not have, in the container's root and namespaces. Where no_new_privs is on and the
-/// container cannot trace this process, the filter of system calls is left for the last moment.
+/// Drops all rights that the container does not have. Call it in the container's root and namespaces. If no_new_privs is on
+/// and the container cannot trace this process, the filter of system calls is not applied yet: the caller does that last.
 ///
 /// # Errors
-/// Returns the step that failed, and why.
+/// Returns a [`Report`] with the step that failed, and the reason.
 pub fn drop_to(orders: &Orders) -> Result<(), Report> {
     received(&orders.encode(), |o| drop_privileges(o, unbound(o)))
 }
@@ -48,14 +48,14 @@ fn received(
     }
 }
 
-/// Limits, keyring, label.
+/// Sets resource limits, an empty session keyring, and the label of the coming program.
 pub(super) fn take_limits(o: &Received<'_>) -> Result<(), Report> {
     for (i, (resource, soft, hard)) in o.rlimits.iter().enumerate() {
         set_limit(*resource, [*soft, *hard]).at(Step::Rlimit, i)?;
     }
     leave_keyring()?;
-    // The kernel hands it on to the second child, and takes it at that one's execve. Now, because later the file may be
-    // out of sight, and no_new_privs or the seccomp profile may forbid what it takes.
+    // The kernel passes the label on to the second child and applies it at that child's execve. It is set now, because
+    // later the file may be out of sight, and no_new_privs or the seccomp profile may forbid the write.
     if let Some((path, text)) = o.label {
         let file = open(path, OFlag::O_WRONLY | OFlag::O_CLOEXEC, Mode::empty());
         let file = file.at(Step::Label, 0)?;
@@ -71,8 +71,8 @@ fn set_limit(resource: u32, limit: [u64; 2]) -> nix::Result<()> {
         .map(drop)
 }
 
-/// An empty session keyring, as an OCI runtime gives one: the daemon's may hold keys of whoever started it. A node that
-/// is itself a container may forbid it; it has none to leave then.
+/// Joins a new, empty session keyring, as an OCI runtime does. The daemon's keyring may hold keys of the person who started
+/// it. If podprobe runs in a container, the kernel may forbid the call. There is then no keyring to leave.
 fn leave_keyring() -> Result<(), Report> {
     match new_session_keyring() {
         Err(e) if e.raw_os_error() != Some(libc::EPERM) => {
@@ -83,10 +83,10 @@ fn leave_keyring() -> Result<(), Report> {
     }
 }
 
-/// The capabilities that a process is to lose from its bounding set when it has entered its namespaces.
+/// Returns a mask of the capabilities that a process must drop from its bounding set after it has entered its namespaces.
 pub(super) fn unbound(o: &Received<'_>) -> u64 {
     static OURS: OnceLock<u64> = OnceLock::new();
-    // SAFETY: PR_CAPBSET_READ takes numbers only. It fails for what this kernel does not know.
+    // SAFETY: PR_CAPBSET_READ takes numbers only. It fails for a capability that this kernel does not know.
     let read = |cap: libc::c_ulong| unsafe { libc::prctl(libc::PR_CAPBSET_READ, cap, 0, 0, 0) };
     let ours = OURS.get_or_init(|| {
         let has = (0..64).filter(|cap| read(*cap) > 0);
@@ -95,16 +95,16 @@ pub(super) fn unbound(o: &Received<'_>) -> u64 {
     ours & !o.caps[0]
 }
 
-/// exec-in-container 3, steps 7 to 12: from here on this process may do no more than the container.
+/// Drops the privileges (exec-in-container 3, steps 7 to 12). Afterwards this process may do no more than the container.
 pub(super) fn drop_privileges(o: &Received<'_>, unbound: u64) -> Result<(), Report> {
     let [_, effective, permitted, inheritable, ambient] = o.caps;
     umask(Mode::from_bits_truncate(o.umask));
     for cap in bits(unbound) {
         capability_prctl([libc::PR_CAPBSET_DROP, cap, 0]).at(Step::Bounding, cap as usize)?;
     }
-    // As runc: before the ids are its user's, who may not be allowed to enter it.
+    // As in runc: tried before the ids change, because the container's user may not be allowed to enter the directory.
     let is_there = chdir(o.cwd).is_ok();
-    // Uid 0 keeps its capabilities anyway.
+    // A process with uid 0 keeps its capabilities in any case.
     if o.uid != 0 {
         let _ = prctl::set_keepcaps(true);
     }
@@ -112,8 +112,8 @@ pub(super) fn drop_privileges(o: &Received<'_>, unbound: u64) -> Result<(), Repo
     if o.uid != 0 {
         let _ = prctl::set_keepcaps(false);
     }
-    // Where the container may trace the second child, that one has its filter from the start. Without no_new_privs the
-    // filter needs CAP_SYS_ADMIN, which the second never has.
+    // If the container may trace the second child, that child has its filter from the start. Without no_new_privs,
+    // setting the filter needs CAP_SYS_ADMIN, which the second child never has.
     if o.traceable || !o.no_new_privs {
         if o.seccomp.is_some() {
             let [p, e] = [permitted | SYS_ADMIN, effective | SYS_ADMIN];
@@ -134,7 +134,7 @@ pub(super) fn drop_privileges(o: &Received<'_>, unbound: u64) -> Result<(), Repo
     if o.no_new_privs {
         prctl::set_no_new_privs().at(Step::NoNewPrivs, 0)?;
     }
-    // The change of uid has set it to fs.suid_dumpable.
+    // The change of uid has set the dumpable flag to fs.suid_dumpable.
     let _ = prctl::set_dumpable(false);
     Ok(())
 }
@@ -143,7 +143,7 @@ fn bits(mask: u64) -> impl Iterator<Item = i32> {
     (0..64).filter(move |bit| mask >> bit & 1 == 1)
 }
 
-/// An operation on the bounding or the ambient set: option and two numbers.
+/// Changes the bounding or the ambient set. The argument is the option of prctl(2) and two numbers.
 fn capability_prctl([option, a, b]: [i32; 3]) -> nix::Result<()> {
     let [a, b] = [a, b].map(|n| n as libc::c_ulong);
     // SAFETY: the callers' options, PR_CAPBSET_DROP and PR_CAP_AMBIENT, take numbers only.
@@ -151,8 +151,8 @@ fn capability_prctl([option, a, b]: [i32; 3]) -> nix::Result<()> {
 }
 
 fn set_ids(o: &Received<'_>) -> Result<(), Report> {
-    // SAFETY: the kernel reads as many group ids as the slice has. Called raw, as is what follows: libc would look for
-    // other threads, of which this process has none.
+    // SAFETY: the kernel reads as many group ids as the slice has. The system calls here are made without libc, which
+    // would look for other threads. This process has none.
     Errno::result(unsafe { libc::syscall(raw::SYS_setgroups, o.groups.len(), o.groups.as_ptr()) })
         .at(Step::Groups, 0)?;
     // SAFETY: setresgid takes three numbers.
@@ -164,10 +164,12 @@ fn set_ids(o: &Received<'_>) -> Result<(), Report> {
     Ok(())
 }
 
-/// The working directory must lie inside the root: the kernel marks one that does not (CVE-2024-21626).
+/// Checks that the working directory is inside the root. For a directory outside of it, getcwd gives no path that begins
+/// with `/` (CVE-2024-21626).
 fn check_directory() -> Result<(), Report> {
     let mut path = [0u8; libc::PATH_MAX as usize];
-    // SAFETY: getcwd writes at most as many bytes as the buffer has. libc's own would hide a path outside of the root.
+    // SAFETY: getcwd writes at most as many bytes as the buffer has. The getcwd of libc would hide a path outside of
+    // the root.
     Errno::result(unsafe { libc::syscall(libc::SYS_getcwd, path.as_mut_ptr(), path.len()) })
         .at(Step::Cwd, 1)?;
     if path.first() != Some(&b'/') {

@@ -1,5 +1,5 @@
-//! The second child: the only one that the container can see. By now it holds no privilege that the container lacks and
-//! no descriptor but its own stdio.
+//! The second child of a command that enters a container, and the only one that the container can see. When it starts, it
+//! has no privilege that the container lacks and no descriptor except its stdio.
 
 use std::convert::Infallible;
 use std::ffi::c_void;
@@ -15,7 +15,7 @@ use super::{Start, Stdio};
 use crate::base::sys::terminal::become_controlling;
 
 pub(super) extern "C" fn second(arg: *const c_void) -> ! {
-    // SAFETY: the first child passes the `Start` that it was given, and waits while this one uses it.
+    // SAFETY: the first child passes the `Start` that it was given, and waits while this process uses it.
     let s = unsafe { &*arg.cast::<Start<'_>>() };
     let report = match become_command(s) {
         Ok(never) => match never {},
@@ -30,7 +30,7 @@ fn become_command(s: &Start<'_>) -> Result<Infallible, Report> {
     if s.orders.stdio == Stdio::Terminal {
         become_controlling(0).at(Step::Session, 1)?;
     }
-    // A daemon that is killed leaves no probe behind that nobody times out.
+    // If the daemon is killed, the command dies too. Otherwise nobody would end it at its timeout.
     let _ = prctl::set_pdeathsig(Signal::SIGKILL);
     if s.orders.no_new_privs && !s.orders.traceable {
         filter_system_calls(&s.orders)?;
@@ -39,11 +39,11 @@ fn become_command(s: &Start<'_>) -> Result<Infallible, Report> {
     Err(execute(s)).at(Step::Exec, 0)
 }
 
-/// Tries each file as execvp does; comes back with the errno that says most.
+/// Tries to execute each file, as execvp does. Returns the most telling errno if none can be executed.
 fn execute(s: &Start<'_>) -> Errno {
     let mut errno = Errno::ENOENT;
     for file in &s.orders.files {
-        // SAFETY: the path ends with a zero; both lists end with a null and lead to texts that end with a zero.
+        // SAFETY: the path ends with a zero. Both lists end with a null pointer and point to texts that end with a zero.
         unsafe { libc::execve(file.as_ptr(), s.argv.as_ptr(), s.envp.as_ptr()) };
         match Errno::last() {
             Errno::ENOENT | Errno::ENOTDIR => {}

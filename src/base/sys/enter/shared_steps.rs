@@ -1,4 +1,4 @@
-//! What both children do.
+//! Steps that both the first and the second child do.
 
 use nix::errno::Errno;
 
@@ -6,13 +6,13 @@ use super::orders::Received;
 use super::report::{At, Report, Step};
 use crate::base::sys::process::apply_seccomp;
 
-/// Ends the calling process, without running what is registered for the end of the spawner.
+/// Ends the calling process without running the exit handlers of the spawner.
 pub(super) fn exit() -> ! {
-    // SAFETY: _exit runs nothing of ours.
+    // SAFETY: _exit runs no code of this program.
     unsafe { libc::_exit(127) }
 }
 
-/// Applies the container's filter of system calls: from here on every call is subject to it.
+/// Applies the container's filter of system calls. From then on it checks every system call of this process.
 pub(super) fn filter_system_calls(o: &Received<'_>) -> Result<(), Report> {
     let Some((program, flags)) = &o.seccomp else {
         return Ok(());

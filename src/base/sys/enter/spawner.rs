@@ -1,10 +1,10 @@
-//! The spawner's loop: one message, one first child, which is the daemon's own child and none of the spawner's, and one
-//! answer when the start is over.
+//! The spawner's loop. For each message it starts one first child, which has the daemon as its parent, and sends one answer
+//! when the start is over.
 //!
 //! Invariants:
 //! - The spawner has one thread, and waits while a child uses its memory.
-//! - When the next message comes nothing of the one before is left in its memory but numbers: a container that may trace
-//!   what enters it reads no other container's environment there.
+//! - When the next message comes, only numbers are left in memory from the message before. A container that may trace the
+//!   processes entering it therefore cannot read the environment of another container there.
 
 use std::ffi::{CStr, c_char};
 use std::io::{self, IoSliceMut};
@@ -27,29 +27,29 @@ use crate::base::sys::harden_process;
 use crate::base::sys::process::reset_signals;
 use crate::base::sys::raw::{self, CloneArgs};
 
-/// `CLONE_INTO_CGROUP`, which does not fit libc's type of it.
+/// `CLONE_INTO_CGROUP`, which does not fit into the type that libc gives it.
 const INTO_CGROUP: u64 = 1 << 33;
 
-/// A child's deepest frame has a path of 4 KiB.
+/// Size in bytes of a child's stack. Its deepest frame holds a path of 4 KiB.
 const STACK: usize = 64 << 10;
 const GUARD: usize = 64 << 10;
 
-/// Descriptors of one command, in the order in which they are sent.
+/// Descriptors for one command, in the order in which the daemon sends them.
 pub(super) struct Descriptors {
     pub(super) container: OwnedFd,
     pub(super) root: OwnedFd,
     board: OwnedFd,
-    /// See [`Stdio`](super::Stdio).
+    /// Descriptors for stdin, stdout and stderr, according to [`Stdio`](super::Stdio).
     pub(super) stdio: Vec<OwnedFd>,
-    /// A message that is too long for the socket.
+    /// A file with the message, if that is too long for the socket.
     message: Option<OwnedFd>,
-    /// Directory of the v2 cgroup to be born in; opened here.
+    /// Directory of the v2 cgroup to start the first child in. The spawner opens it itself.
     pub(super) born: Option<OwnedFd>,
 }
 
 impl Descriptors {
-    /// Sorts the received descriptors; None if some are missing. The message is a file among them if it is `long`;
-    /// otherwise it came through the socket.
+    /// Sorts the received descriptors. Returns None if some are missing. If `long`, the last descriptor is a file with the
+    /// message; otherwise the message came through the socket.
     fn of(mut all: Vec<OwnedFd>, long: bool) -> Option<Self> {
         let message = if long { Some(all.pop()?) } else { None };
         let mut all = all.into_iter();
@@ -64,12 +64,12 @@ impl Descriptors {
     }
 }
 
-/// Serves messages until the daemon has closed its end. The socket is none of descriptors 0 to 2.
+/// Serves messages until the daemon closes its end of the socket. The socket must not be one of descriptors 0 to 2.
 ///
 /// # Errors
-/// Returns the system's error if memory cannot be mapped, or the descriptor is no socket.
+/// Returns the system's error if memory cannot be mapped, or if the descriptor is not a socket.
 pub fn serve(socket: BorrowedFd<'_>) -> io::Result<()> {
-    // Children and commands inherit it.
+    // Children and commands inherit the signal actions.
     reset_signals();
     let (inbox, stacks) = (
         Mapping::new(MESSAGE_LIMIT)?,
@@ -79,7 +79,7 @@ pub fn serve(socket: BorrowedFd<'_>) -> io::Result<()> {
         stacks.forbid(guard, GUARD)?;
     }
     loop {
-        // SAFETY: the last message, and all that led into it, is gone when the next is received.
+        // SAFETY: the last message, and every reference into it, is gone before the next message is received.
         let buffer = unsafe { inbox.bytes() };
         let Some((len, fds)) = receive(socket, buffer)? else {
             return Ok(());
@@ -88,13 +88,14 @@ pub fn serve(socket: BorrowedFd<'_>) -> io::Result<()> {
             start(socket, &buffer[..len], fds, &stacks)?;
         }
         buffer[..len].fill(0);
-        // A change of uid makes the memory readable for that user where fs.suid_dumpable is 1, and so ours.
+        // A child's change of uid sets the dumpable flag of the shared memory to fs.suid_dumpable. With 1 that user
+        // could read it.
         harden_process();
         send(socket.as_raw_fd(), &[0], MsgFlags::MSG_NOSIGNAL)?;
     }
 }
 
-/// The length of a message and its descriptors; None at the end.
+/// Receives a message: its length in bytes and its descriptors. Returns None when the daemon has closed the socket.
 fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Option<(usize, Vec<OwnedFd>)>> {
     let mut space = nix::cmsg_space!([libc::c_int; 7]);
     let (mut fds, mut slices) = (Vec::new(), [IoSliceMut::new(buffer)]);
@@ -107,7 +108,7 @@ fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Option<(usiz
     };
     for message in got.cmsgs()? {
         if let ControlMessageOwned::ScmRights(received) = message {
-            // SAFETY: the kernel just made these descriptors for us.
+            // SAFETY: the kernel has just made these descriptors, and no other code knows them.
             fds.extend(
                 received
                     .into_iter()
@@ -115,11 +116,11 @@ fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Option<(usiz
             );
         }
     }
-    // No message is empty.
+    // Every message has at least one byte, so that 0 means the end.
     Ok(Some((got.bytes, fds)).filter(|(len, _)| *len > 0))
 }
 
-/// Starts the first child, or says on the board why there is none.
+/// Starts the first child. If that fails, writes the reason to the board.
 fn start(
     socket: BorrowedFd<'_>,
     message: &[u8],
@@ -128,7 +129,7 @@ fn start(
 ) -> io::Result<()> {
     let pages = Pages::map(fds.board.as_fd())?;
     let long = fds.message.take().map(Mapping::of).transpose()?;
-    // SAFETY: the mapping is written to by nobody: it is a private copy, and the daemon has sealed the file.
+    // SAFETY: nothing writes to the mapping: it is a private copy, and the daemon has sealed the file.
     let message = long.as_ref().map_or(message, |m| unsafe { m.bytes() });
     let started = match Received::decode(message) {
         Some(orders) if orders.stdio.descriptors() == fds.stdio.len() => {
@@ -180,7 +181,8 @@ fn start_first(
     };
     let cloned = clone_first(&mut s, stacks);
     if !s.orders.traceable && !s.pages.memory_is_left() {
-        // Somebody killed the first child. What the second may still read stays as it is.
+        // Somebody killed the first child. The spawner ends, so that the memory which the second may still read stays
+        // as it is.
         exit();
     }
     cloned.map_err(|errno| Report {
@@ -190,8 +192,8 @@ fn start_first(
     })
 }
 
-/// Starts the first child and waits for its end. In its v2 cgroup where clone3 lets us; else it joins by itself, and an
-/// error shows there: in some containers clone3 is forbidden (ENOSYS, EPERM).
+/// Starts the first child and waits for its end. With clone3 the child starts in its v2 cgroup. Some containers forbid
+/// clone3 (ENOSYS, EPERM). Then the child joins the cgroup by itself, and reports an error of that.
 fn clone_first(s: &mut Start<'_>, stacks: &Mapping) -> nix::Result<()> {
     let mut flags = libc::CLONE_PARENT | libc::CLONE_VFORK | libc::CLONE_PARENT_SETTID;
     if !s.orders.traceable {
@@ -210,15 +212,15 @@ fn clone_first(s: &mut Start<'_>, stacks: &Mapping) -> nix::Result<()> {
     }
     let given = [&raw const args as usize, size_of::<CloneArgs>(), 0, 0, 0];
     let arg: *const Start<'_> = s;
-    // SAFETY: the stack is used by nobody else; `s` stays, and this process waits in the call until the child has ended
-    // (CLONE_VFORK); the kernel writes one int to a page shared with the daemon.
+    // SAFETY: no other code uses the stack. `s` stays valid, because this process waits in the call until the child has
+    // ended (CLONE_VFORK). The kernel writes one int to a page shared with the daemon.
     let mut pid = unsafe { raw::clone(libc::SYS_clone3, given, first, arg.cast()) };
     if pid < 0 {
         s.unborn = true;
         let (end, first_pid) = (stacks.end(GUARD + STACK), s.pages.first().as_ptr());
         let given = [flags as usize, end as usize, first_pid as usize, 0, 0];
         let arg: *const Start<'_> = s;
-        // SAFETY: as above; no child came of the first call.
+        // SAFETY: the conditions for clone3 above hold, because no child came of that call.
         pid = unsafe { raw::clone(libc::SYS_clone, given, first, arg.cast()) };
     }
     Errno::result(pid)
@@ -226,7 +228,7 @@ fn clone_first(s: &mut Start<'_>, stacks: &Mapping) -> nix::Result<()> {
         .map_err(|_| Errno::from_raw(-pid as i32))
 }
 
-/// Private memory of our own.
+/// Private memory of this process.
 struct Mapping {
     at: NonNull<u8>,
     len: usize,
@@ -237,7 +239,7 @@ impl Mapping {
         Self::map(len, libc::MAP_ANONYMOUS | libc::MAP_NORESERVE, -1)
     }
 
-    /// A copy of a file.
+    /// Maps a private copy of a file.
     fn of(file: OwnedFd) -> io::Result<Self> {
         let len = usize::try_from(fstat(&file)?.st_size).map_err(io::Error::other)?;
         Ok(Self::map(len, 0, file.as_raw_fd())?)
@@ -246,7 +248,7 @@ impl Mapping {
     fn map(len: usize, flags: i32, fd: i32) -> nix::Result<Self> {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let flags = flags | libc::MAP_PRIVATE;
-        // SAFETY: a new mapping anywhere collides with nothing.
+        // SAFETY: a new mapping at an address of the kernel's choice collides with no other.
         let at = unsafe { libc::mmap(std::ptr::null_mut(), len, access, flags, fd, 0) };
         if at == libc::MAP_FAILED {
             return Err(Errno::last());
@@ -256,20 +258,20 @@ impl Mapping {
     }
 
     /// # Safety
-    /// Nobody else uses it meanwhile.
+    /// No other code uses the mapping while the slice lives.
     #[expect(clippy::mut_from_ref, reason = "the caller's promise")]
     unsafe fn bytes(&self) -> &mut [u8] {
-        // SAFETY: mapped, readable and writable, as long as `self` lives; every byte is a valid one.
+        // SAFETY: the memory is mapped, readable and writable, as long as `self` lives. Every byte is a valid value.
         unsafe { std::slice::from_raw_parts_mut(self.at.as_ptr(), self.len) }
     }
 
-    /// The address that many bytes above its begin.
+    /// Returns the address that is `bytes` above the begin of the mapping.
     fn end(&self, bytes: usize) -> *mut u8 {
         self.at.as_ptr().wrapping_add(bytes)
     }
 
     fn forbid(&self, from: usize, len: usize) -> nix::Result<()> {
-        // SAFETY: the range is a part of our mapping that nobody uses, page aligned for pages of up to 64 KiB.
+        // SAFETY: the range is an unused part of this mapping, page aligned for pages of up to 64 KiB.
         Errno::result(unsafe { libc::mprotect(self.end(from).cast(), len, libc::PROT_NONE) })
             .map(drop)
     }
@@ -277,12 +279,12 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and no reference into it outlives `self`.
+        // SAFETY: the mapping belongs to `self`, and no reference into it outlives `self`.
         unsafe { libc::munmap(self.at.as_ptr().cast(), self.len) };
     }
 }
 
-/// Makes clone3 fail in the calling thread and in what it starts, for good, as it does in some containers.
+/// Makes clone3 fail with ENOSYS for good, in the calling thread and in its children, as in some containers.
 #[cfg(test)]
 pub(crate) fn forbid_clone3() {
     let statement = |code: u32, k: u32, jt: u8| libc::sock_filter {

@@ -1,8 +1,8 @@
-//! One unary call on a connection: the request, and the order in which an answer is judged.
+//! One unary call on a connection: sends the request and checks the answer.
 //!
-//! Invariants: a future that waits only for h2's streams, so that a
-//! [`Link`](crate::base::wire::link::Link) can drive it. The order is the one of gRPC's Go client: head,
-//! then each message's prefix, then the message, then the trailers.
+//! Invariants: the call's future waits only for streams of h2, so that a [`Link`](crate::base::wire::link::Link) can drive
+//! it. The answer is checked in the order of gRPC's Go client: the head, the prefix of each message, the message, the
+//! trailers.
 
 use std::time::Duration;
 
@@ -15,17 +15,18 @@ use super::message::{Incoming, frame};
 use super::status::{Code, Status, text};
 use crate::base::wire::link::reason_name;
 
-/// Reason why a call gave no answer.
+/// Why a call gave no answer.
 #[derive(Debug)]
 pub struct CallError {
-    /// The status that the caller of a gRPC client would see.
+    /// The status that a gRPC client would return to its caller.
     pub status: Status,
-    /// True if the server has not processed the call, so that it may be made again.
+    /// True if the server has not processed the call. It can then be made again.
     pub unprocessed: bool,
 }
 
 impl CallError {
-    /// A server that knows the deadline cancels the call then.
+    /// Turns a cancellation into the status of a passed deadline, if `passed` is true. A server that knows the deadline
+    /// cancels the call at that time.
     pub fn at_deadline(self, passed: bool) -> Self {
         if passed && self.status.code == Code::CANCELED {
             Status::deadline().into()
@@ -47,7 +48,7 @@ impl From<Status> for CallError {
 impl From<h2::Error> for CallError {
     fn from(e: h2::Error) -> Self {
         if let Some(e) = e.get_io() {
-            // The error that h2 gives its streams at the end of the connection.
+            // h2 gives this error to its streams when the connection ends.
             let ended = [
                 std::io::ErrorKind::BrokenPipe,
                 std::io::ErrorKind::UnexpectedEof,
@@ -79,18 +80,18 @@ impl From<h2::Error> for CallError {
     }
 }
 
-/// A unary call.
+/// The parameters of a unary call.
 #[derive(Clone, Copy, Debug)]
 pub struct Call<'a> {
     /// The server's name: `host:port`, or `localhost` for a unix socket.
     pub authority: &'a str,
-    /// `/package.Service/Method`.
+    /// Path of the method: `/package.Service/Method`.
     pub method: &'a str,
-    /// The user agent.
+    /// The text of the header `user-agent`.
     pub user_agent: &'a str,
-    /// The time that is left; it is sent to the server.
+    /// The time left for the call. It is also sent to the server.
     pub left: Duration,
-    /// The largest accepted answer, in bytes.
+    /// Largest size in bytes of an answer that is accepted.
     pub max_answer: usize,
 }
 
@@ -98,7 +99,8 @@ impl Call<'_> {
     /// Sends `request` and returns the answer.
     ///
     /// # Errors
-    /// Returns every status but OK; for a call that broke off, the status that a gRPC client would show.
+    /// Returns a [`CallError`] with every status except OK. A call that broke off has the status that a gRPC client
+    /// would give.
     pub async fn make<A: Message + Default>(
         self,
         requests: SendRequest<Bytes>,
@@ -123,7 +125,7 @@ impl Call<'_> {
     }
 }
 
-/// At most eight digits and a unit, rounded up.
+/// Writes a timeout with at most eight digits and a unit, rounded up.
 fn grpc_timeout(left: Duration) -> String {
     let units = [
         (1_u128, 'n'),
@@ -165,8 +167,8 @@ async fn answer<A: Message + Default>(
     finish(&trailers, &incoming)
 }
 
-/// An unreadable message is reported before the status; the status is reported before a missing
-/// message.
+/// Returns the message at the end of the answer. An unreadable message is reported before an error status, and an error
+/// status before a missing message.
 fn finish<A: Message + Default>(trailers: &HeaderMap, incoming: &Incoming) -> Result<A, CallError> {
     let message = incoming.message()?;
     Status::of_trailers(trailers)?;

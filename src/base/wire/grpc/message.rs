@@ -1,17 +1,17 @@
-//! How gRPC frames its messages.
+//! The framing of gRPC messages.
 //!
-//! Invariants: pure. It keeps at most as much of an answer as the caller allows, and accepts only
-//! one message.
+//! Invariants: no state is shared and nothing waits. Of an answer, no more bytes are kept than the caller allows, and only
+//! one message is accepted.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use prost::Message;
 
 use super::status::{Code, Status};
 
-/// A flag for compression and the length.
+/// Size in bytes of a message's prefix: a flag for compression, and the length.
 const PREFIX: usize = 5;
 
-/// The bytes of a message to send.
+/// Encodes a message with its prefix.
 pub(super) fn frame(message: &impl Message) -> Bytes {
     let length = message.encoded_len();
     let mut frame = BytesMut::with_capacity(PREFIX + length);
@@ -21,7 +21,7 @@ pub(super) fn frame(message: &impl Message) -> Bytes {
     frame.freeze()
 }
 
-/// Collects an answer from pieces of any size.
+/// Collects the message of an answer from pieces of any size.
 #[derive(Debug)]
 pub(super) struct Incoming {
     received: Vec<u8>,
@@ -29,7 +29,7 @@ pub(super) struct Incoming {
 }
 
 impl Incoming {
-    /// A message of at most `max` bytes.
+    /// Makes an empty collector, which accepts a message of at most `max` bytes.
     pub(super) fn new(max: usize) -> Self {
         Self {
             received: Vec::new(),
@@ -40,7 +40,7 @@ impl Incoming {
     /// Adds the next piece of the answer's message.
     ///
     /// # Errors
-    /// Returns the status for a prefix that cannot be accepted, or for a second message.
+    /// Returns a [`Status`] if the prefix is not acceptable, or if there is a second message.
     pub(super) fn push(&mut self, piece: &[u8], encoding: &str) -> Result<(), Status> {
         let room = PREFIX + self.max + 1 - self.received.len();
         self.received
@@ -70,10 +70,10 @@ impl Incoming {
         Some(prefix.iter().fold(0, |n, b| n << 8 | usize::from(*b)))
     }
 
-    /// Decodes the message at the end of the answer; None when there is none.
+    /// Decodes the message at the end of the answer. Returns None if there was no message.
     ///
     /// # Errors
-    /// Returns the status for a message that is truncated or not of this type.
+    /// Returns a [`Status`] if the message is truncated or cannot be decoded as `M`.
     pub(super) fn message<M: Message + Default>(&self) -> Result<Option<M>, Status> {
         if self.received.is_empty() {
             return Ok(None);

@@ -1,6 +1,6 @@
-//! Unary gRPC calls over an HTTP/2 link (kubelet-probes 3.6): no runtime, no code generation, one call at a time.
+//! Unary gRPC calls over an HTTP/2 link (kubelet-probes 3.6), without a runtime or generated code, one call at a time.
 //!
-//! Invariants: the texts of a failed call are the ones of gRPC's Go client.
+//! Invariants: the texts of a failed call are those of gRPC's Go client.
 
 mod call;
 mod message;
@@ -10,10 +10,10 @@ use super::link::Ended;
 
 pub use call::{Call, CallError};
 
-/// The most bytes of headers accepted from a server.
+/// Largest total size in bytes of the headers that are accepted from a server.
 pub const MAX_HEADERS: u32 = 16 * 1024;
 
-/// The error text for a server that never answered as a gRPC server.
+/// Returns the error text for a server that never answered as a gRPC server.
 pub fn preface_error(e: Ended) -> String {
     let cause = match e {
         Ended::Expired => "i/o timeout".to_owned(),

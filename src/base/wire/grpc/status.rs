@@ -1,6 +1,6 @@
-//! The outcome of a call as gRPC's Go client sees it: codes, and what headers, trailers and broken streams mean.
+//! The status of a call as gRPC's Go client sees it: status codes, and the meaning of headers, trailers and broken streams.
 //!
-//! Invariants: pure. The texts are the Go client's, because a kubelet's events contain them
+//! Invariants: the functions have no state. The texts are those of the Go client, because a kubelet's events contain them
 //! (kubelet-probes 3.6).
 
 use std::fmt;
@@ -18,13 +18,13 @@ impl Code {
     pub const OK: Self = Self(0);
     /// The call was cancelled.
     pub const CANCELED: Self = Self(1);
-    /// No code was given.
+    /// The server gave no code, or an HTTP status without an equivalent.
     pub const UNKNOWN: Self = Self(2);
     /// The deadline passed.
     pub const DEADLINE_EXCEEDED: Self = Self(4);
-    /// The caller is not allowed to.
+    /// The caller has no permission.
     pub const PERMISSION_DENIED: Self = Self(7);
-    /// Too big, or too many.
+    /// A limit of size or number was exceeded.
     pub const RESOURCE_EXHAUSTED: Self = Self(8);
     /// The server has no such method.
     pub const UNIMPLEMENTED: Self = Self(12);
@@ -32,7 +32,7 @@ impl Code {
     pub const INTERNAL: Self = Self(13);
     /// There is no connection, or it is gone.
     pub const UNAVAILABLE: Self = Self(14);
-    /// The server does not know the caller.
+    /// The server requires other credentials.
     pub const UNAUTHENTICATED: Self = Self(16);
 }
 
@@ -65,12 +65,12 @@ impl fmt::Display for Code {
     }
 }
 
-/// End of a call: a code and a text.
+/// The result of a call: a code and a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
     /// The status code.
     pub code: Code,
-    /// The text of the server or of this client.
+    /// Text from the server or from this client.
     pub message: String,
 }
 
@@ -81,7 +81,7 @@ impl fmt::Display for Status {
 }
 
 impl Status {
-    /// A status with this code.
+    /// Makes a status with a code and a text.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
         Self {
             code,
@@ -89,12 +89,12 @@ impl Status {
         }
     }
 
-    /// The deadline passed before the answer.
+    /// Returns the status for a deadline that passed before the answer.
     pub fn deadline() -> Self {
         Self::new(Code::DEADLINE_EXCEEDED, "context deadline exceeded")
     }
 
-    /// The connection is gone.
+    /// Returns the status for a connection that broke.
     pub(crate) fn lost(cause: impl fmt::Display) -> Self {
         Self::new(
             Code::UNAVAILABLE,
@@ -102,7 +102,7 @@ impl Status {
         )
     }
 
-    /// The status for a stream error with this code (RST_STREAM).
+    /// Returns the status for a stream that the server reset (RST_STREAM) with this reason.
     pub(crate) fn reset(reason: h2::Reason) -> Self {
         Self::new(
             code_of_reset(reason),
@@ -113,10 +113,10 @@ impl Status {
         )
     }
 
-    /// Reads the status in trailers, or in the headers of an answer that has only trailers.
+    /// Reads the status from trailers, or from the headers of an answer that has only trailers.
     ///
     /// # Errors
-    /// Returns every status but OK.
+    /// Returns the [`Status`] unless its code is OK.
     pub(crate) fn of_trailers(trailers: &HeaderMap) -> Result<(), Self> {
         let message = text(trailers, "grpc-message")
             .map(|m| percent_decode(&m))
@@ -144,7 +144,7 @@ impl Status {
     /// Checks that an answer with these headers is a gRPC answer.
     ///
     /// # Errors
-    /// Returns the status that stands for an HTTP status other than 200, or for a content type that is not gRPC's.
+    /// Returns the [`Status`] for an HTTP status other than 200, or for a content type that is not gRPC's.
     pub(crate) fn of_head(status: StatusCode, headers: &HeaderMap) -> Result<(), Self> {
         let content_type = text(headers, "content-type");
         let type_error = match content_type {
@@ -167,7 +167,7 @@ impl Status {
     }
 }
 
-/// A header such as `grpc-encoding`; bytes that are not text are replaced.
+/// Returns a header such as `grpc-encoding` as text. Bytes that are not UTF-8 are replaced.
 pub(crate) fn text(headers: &HeaderMap, name: &str) -> Option<String> {
     headers
         .get(name)
@@ -204,7 +204,7 @@ fn code_of_reset(reason: h2::Reason) -> Code {
     }
 }
 
-/// Decodes `%41` to `A`; anything else stays as it is.
+/// Decodes escapes such as `%41`, which becomes `A`. All other characters stay as they are.
 fn percent_decode(text: &str) -> String {
     let hex = |b: u8| char::from(b).to_digit(16);
     let bytes = text.as_bytes();
