@@ -1,7 +1,7 @@
-//! The expressions that a rule is made of, and their bytes.
+//! The expressions that a rule consists of, and their encoding.
 //!
-//! A rule is a small program over sixteen registers of 4 bytes. An expression that does not match ends its rule, and the
-//! next rule is asked.
+//! A rule is a small program over sixteen registers of 4 bytes. If an expression does not match, its rule ends, and the
+//! kernel goes on with the next rule.
 
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ use super::numbers::{data, expr, list};
 use super::set::AnonymousSet;
 use super::verdict::{Verdict, milliseconds};
 
-/// The set that an expression asks.
+/// The set or map in which an expression looks up a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SetName {
-    /// A set of the table, by name.
+    /// A set of the table, by its name.
     Named(String),
-    /// A set that belongs to the rule, and comes and goes with it.
+    /// A set that belongs to the rule, and is made and removed together with the rule.
     Anonymous(AnonymousSet),
 }
 
@@ -33,7 +33,7 @@ impl From<AnonymousSet> for SetName {
     }
 }
 
-/// The use that a rule makes of a lookup.
+/// What a rule does with the result of a lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lookup {
     /// The rule ends if the set does not have the key.
@@ -46,10 +46,10 @@ pub enum Lookup {
     Value(Register),
 }
 
-/// The change that a rule makes to a set, with a key from the packet.
+/// How a rule changes a set, with a key from the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// Adds the key, or begins its time again. The value of a key that is there does not change.
+    /// Adds the key, or starts its timeout again. A key that exists keeps its value.
     Update = 1,
     /// Removes the key.
     Delete = 2,
@@ -58,15 +58,15 @@ pub enum Change {
 /// How a packet is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reject {
-    /// ICMP, port unreachable, for [`Family::Ip`] and [`Family::Ip6`]: a client sees ECONNREFUSED.
+    /// With ICMP "port unreachable", for [`Family::Ip`] and [`Family::Ip6`]. A client gets ECONNREFUSED.
     Port(Family),
-    /// ICMP, port unreachable, for [`Family::Inet`] and [`Family::Bridge`].
+    /// With ICMP "port unreachable", for [`Family::Inet`] and [`Family::Bridge`].
     PortAnyFamily,
-    /// TCP RST.
+    /// With a TCP RST.
     Reset,
 }
 
-/// Compares with a value.
+/// A comparison of two values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Comparison {
     /// The rule goes on if the two values are equal.
@@ -75,50 +75,51 @@ pub enum Comparison {
     NotEqual = 1,
 }
 
-/// See the module.
+/// An expression of a rule: loads, checks, changes or ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "registers that are read and written")]
 pub enum Expression {
-    /// Loads a value.
+    /// Loads a value into registers.
     Load { load: Load, to: Register },
-    /// Writes the packet's mark.
+    /// Sets the packet's mark.
     SetMark { from: Register },
-    /// Compares a register with a value.
+    /// Compares registers with a value.
     Compare {
         register: Register,
         comparison: Comparison,
         value: Vec<u8>,
     },
-    /// `to = (from & mask) ^ xor`; `mask` and `xor` have the length of the value.
+    /// Computes `to = (from & mask) ^ xor`. `mask` and `xor` have the length of the value.
     Bitwise {
         from: Register,
         to: Register,
         mask: Vec<u8>,
         xor: Vec<u8>,
     },
-    /// Asks a set or map.
+    /// Looks up a key in a set or map.
     Lookup {
         set: SetName,
         key: Register,
         lookup: Lookup,
     },
-    /// Ends the rule.
+    /// Ends the rule with a verdict.
     Verdict(Verdict),
     /// Writes a value into a register.
     Immediate { to: Register, value: Vec<u8> },
-    /// Translates the destination.
+    /// Translates the packet's destination.
     Dnat {
         family: Family,
         address: Register,
         port: Option<Register>,
     },
-    /// Translates the source to the address of the interface that the packet leaves by; the port is chosen at random.
+    /// Translates the source to the address of the interface by which the packet leaves. The port is chosen at random.
     Masquerade,
-    /// Translates the destination to the node itself.
+    /// Translates the destination to a port of the node itself.
     Redirect { port: Register },
     /// Refuses the packet.
     Reject(Reject),
-    /// Changes a set that is made for changes by rules ([`super::Set::dynamic`]). The rule ends if that set is full.
+    /// Changes a set. The set must be one that rules may change ([`super::Set::dynamic`]). The rule ends if the set is
+    /// full.
     Change {
         set: String,
         change: Change,
@@ -133,8 +134,8 @@ fn put_value(m: &mut Messages, kind: u16, value: &[u8]) {
 }
 
 impl Expression {
-    /// Writes the expression as an element of a rule's list. `anonymous` is the id of the anonymous set that the expression
-    /// asks.
+    /// Writes the expression as an element of a rule's list. `anonymous` is the id of the expression's anonymous set,
+    /// if it has one.
     pub(super) fn put(&self, anonymous: u32, m: &mut Messages) {
         m.nest(list::ELEMENT, |m| {
             m.put_name(expr::NAME, self.name());
@@ -177,14 +178,14 @@ impl Expression {
                 xor,
             } => {
                 let (from, to, length) = (from.number(), to.number(), mask.len() as u32);
-                // The operation is NFT_BITWISE_MASK_XOR.
+                // 0 is the operation NFT_BITWISE_MASK_XOR.
                 put_all(m, &[(1, from), (2, to), (3, length), (6, 0)]);
                 put_value(m, 4, mask);
                 put_value(m, 5, xor);
             }
             Self::Lookup { set, key, lookup } => put_lookup(set, *key, *lookup, anonymous, m),
             Self::Verdict(verdict) => {
-                // NFT_REG_VERDICT
+                // 0 is NFT_REG_VERDICT.
                 m.put_u32(1, 0);
                 verdict.put(2, m);
             }
@@ -202,9 +203,9 @@ impl Expression {
                     m.put_u32(5, port.number());
                 }
             }
-            // NF_NAT_RANGE_PROTO_RANDOM_FULLY
+            // 0x10 is NF_NAT_RANGE_PROTO_RANDOM_FULLY.
             Self::Masquerade => m.put_u32(1, 0x10),
-            // NF_NAT_RANGE_PROTO_SPECIFIED
+            // 2 is NF_NAT_RANGE_PROTO_SPECIFIED.
             Self::Redirect { port } => put_all(m, &[(1, port.number()), (3, 2)]),
             Self::Reject(reject) => put_reject(*reject, m),
             Self::Change {
@@ -245,7 +246,8 @@ fn put_lookup(set: &SetName, key: Register, lookup: Lookup, anonymous: u32, m: &
 }
 
 fn put_reject(reject: Reject, m: &mut Messages) {
-    // Types: 0 ICMP of the family, 1 RST, 2 ICMP of whichever family the packet has. The codes of "port unreachable" differ.
+    // Types: 0 is ICMP of the table's family, 1 is RST, 2 is ICMP of the packet's family. Each has its own code for "port
+    // unreachable".
     let (kind, code) = match reject {
         Reject::Port(Family::Ip6) => (0, 4),
         Reject::Port(_) => (0, 3),

@@ -1,11 +1,11 @@
-//! Ranges of addresses as the kernel takes them: where each begins, and where it has ended.
+//! Ranges of addresses in the kernel's form: an element at the begin of each range, and one after its end.
 
 use std::net::IpAddr;
 
 use super::set::{Element, Key};
 
-/// Ranges of addresses (`10.0.0.0/8`) as the elements of a set of intervals. All are of one family; those that overlap or
-/// touch become one, because the kernel refuses them.
+/// Converts networks (`10.0.0.0/8`) of one family to the elements of a set of intervals. Networks that overlap or touch are
+/// merged, because the kernel would refuse them.
 pub fn intervals(networks: &[(IpAddr, u8)]) -> Vec<Element> {
     let mut ranges: Vec<(u128, u128)> = networks.iter().map(|&(a, p)| range(a, p)).collect();
     ranges.sort_unstable();

@@ -1,26 +1,26 @@
-//! Registers, and what can be loaded into them: bytes of the packet, and what the kernel knows of it.
+//! Registers, and the values that a rule can load into them: bytes of the packet, and properties that the kernel knows.
 
 use super::Family;
 use super::bytes::Messages;
 
-/// Number of one of the sixteen registers, 0 to 15. A register has 4 bytes; a longer value also takes the registers that
-/// follow.
+/// Number of one of the sixteen registers, 0 to 15. A register has 4 bytes. A longer value also occupies the following
+/// registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Register(pub u8);
 
 impl Register {
     pub(super) fn number(self) -> u32 {
-        // NFT_REG32_00
+        // 8 is NFT_REG32_00.
         8 + u32::from(self.0)
     }
 
-    /// Returns the register behind a value of `length` bytes that begins at this register.
+    /// Returns the first register after a value of `length` bytes that begins at this register.
     pub fn after(self, length: u32) -> Self {
         Self(self.0 + length.div_ceil(4) as u8)
     }
 }
 
-/// Header from which a payload's offset counts.
+/// The header from which the offset of a payload counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Base {
     /// The Ethernet header.
@@ -51,9 +51,9 @@ pub enum Meta {
 /// A property of a packet that connection tracking knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ct {
-    /// A bit of [`ct_state`], 4 bytes in the machine's order.
+    /// State of the packet's connection: one bit of [`ct_state`], 4 bytes in the machine's order.
     State = 0,
-    /// Bits of [`ct_status`], 4 bytes in the machine's order.
+    /// Status of the packet's connection: bits of [`ct_status`], 4 bytes in the machine's order.
     Status = 2,
 }
 
@@ -61,9 +61,9 @@ pub enum Ct {
 pub mod ct_state {
     /// A packet that belongs to no connection and cannot begin one.
     pub const INVALID: u32 = 1;
-    /// A packet of a connection that has seen packets both ways.
+    /// A packet of a connection that had packets in both directions.
     pub const ESTABLISHED: u32 = 2;
-    /// A packet about a connection: an ICMP error.
+    /// A packet about a connection, namely an ICMP error.
     pub const RELATED: u32 = 4;
     /// The first packet of a connection.
     pub const NEW: u32 = 8;
@@ -78,16 +78,17 @@ pub mod ct_status {
 /// A property that the routing table gives for an address of the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fib {
-    /// Kind of the packet's source address, 4 bytes in the machine's order; [`Fib::LOCAL`] is an address of the node.
+    /// Type of the packet's source address, 4 bytes in the machine's order. [`Fib::LOCAL`] means an address of the node.
     SourceType = 1,
-    /// Kind of the packet's destination address, 4 bytes in the machine's order.
+    /// Type of the packet's destination address, 4 bytes in the machine's order. [`Fib::LOCAL`] means an address of the
+    /// node.
     DestinationType = 2,
 }
 
 impl Fib {
-    /// RTN_UNICAST.
+    /// RTN_UNICAST: an address of another machine.
     pub const UNICAST: u32 = 1;
-    /// RTN_LOCAL.
+    /// RTN_LOCAL: an address of the node.
     pub const LOCAL: u32 = 2;
 }
 
@@ -103,18 +104,18 @@ pub enum Load {
         /// Length of the value, in bytes.
         length: u32,
     },
-    /// See [`Meta`].
+    /// A property that the kernel knows: see [`Meta`].
     Meta(Meta),
-    /// See [`Ct`].
+    /// A property that connection tracking knows: see [`Ct`].
     Ct(Ct),
-    /// See [`Fib`].
+    /// A property from the routing table: see [`Fib`].
     Fib(Fib),
     /// A random number below `modulus`, 4 bytes in the machine's order.
     Random {
         /// The number of different values, at least 1.
         modulus: u32,
     },
-    /// 0 to `modulus` - 1 in turn, 4 bytes in the machine's order.
+    /// The numbers 0 to `modulus` - 1 in turn, 4 bytes in the machine's order.
     Turn {
         /// The number of different values, at least 1.
         modulus: u32,
@@ -122,18 +123,18 @@ pub enum Load {
 }
 
 impl Load {
-    /// Source port of TCP or UDP.
+    /// Loads the source port of TCP or UDP.
     pub const SOURCE_PORT: Self = Self::payload(Base::Transport, 0, 2);
-    /// Destination port of TCP or UDP.
+    /// Loads the destination port of TCP or UDP.
     pub const DESTINATION_PORT: Self = Self::payload(Base::Transport, 2, 2);
-    /// Source address of the Ethernet header.
+    /// Loads the source address of the Ethernet header.
     pub const ETHER_SOURCE: Self = Self::payload(Base::Link, 6, 6);
-    /// The sender's IPv4 address in an ARP packet.
+    /// Loads the sender's IPv4 address from an ARP packet.
     pub const ARP_SOURCE: Self = Self::payload(Base::Network, 14, 4);
-    /// The sender's hardware address in an ARP packet.
+    /// Loads the sender's hardware address from an ARP packet.
     pub const ARP_ETHER_SOURCE: Self = Self::payload(Base::Network, 8, 6);
 
-    /// Returns the load of bytes of the packet.
+    /// Returns a load of `length` bytes of the packet, from `offset` bytes after `base` on.
     pub const fn payload(base: Base, offset: u32, length: u32) -> Self {
         Self::Payload {
             base,
@@ -142,7 +143,7 @@ impl Load {
         }
     }
 
-    /// Returns the load of the source address of the IP header.
+    /// Returns a load of the source address in the IP header.
     pub const fn source(family: Family) -> Self {
         match family {
             Family::Ip6 => Self::payload(Base::Network, 8, 16),
@@ -150,7 +151,7 @@ impl Load {
         }
     }
 
-    /// Returns the load of the destination address of the IP header.
+    /// Returns a load of the destination address in the IP header.
     pub const fn destination(family: Family) -> Self {
         match family {
             Family::Ip6 => Self::payload(Base::Network, 24, 16),
@@ -158,7 +159,7 @@ impl Load {
         }
     }
 
-    /// Returns how many bytes the value has.
+    /// Returns the length of the value in bytes.
     pub fn length(self) -> u32 {
         match self {
             Self::Payload { length, .. } => length,
@@ -188,10 +189,10 @@ impl Load {
                 offset,
                 length,
             } => put_all(m, &[(1, to), (2, base as u32), (3, offset), (4, length)]),
-            // NFTA_META_KEY and NFTA_META_DREG; those of ct have the other order.
+            // Attributes 2 and 1 are NFTA_META_KEY and NFTA_META_DREG. The ones of `ct` have the numbers swapped.
             Self::Meta(key) => put_all(m, &[(2, key as u32), (1, to)]),
             Self::Ct(key) => put_all(m, &[(2, key as u32), (1, to)]),
-            // NFT_FIB_RESULT_ADDRTYPE
+            // The result 3 is NFT_FIB_RESULT_ADDRTYPE.
             Self::Fib(of) => put_all(m, &[(3, of as u32), (2, 3), (1, to)]),
             Self::Random { modulus } => put_all(m, &[(1, to), (2, modulus), (3, 1), (4, 0)]),
             Self::Turn { modulus } => put_all(m, &[(1, to), (2, modulus), (3, 0), (4, 0)]),
@@ -199,7 +200,7 @@ impl Load {
     }
 }
 
-/// Writes attributes that are numbers.
+/// Writes attributes that each hold a number.
 pub(super) fn put_all(m: &mut Messages, attributes: &[(u16, u32)]) {
     for &(kind, value) in attributes {
         m.put_u32(kind, value);

@@ -1,9 +1,9 @@
-//! The kernel's packet filter by netlink: transactions on nftables tables, and connections that the kernel forgets.
+//! A client for the kernel's packet filter over netlink: transactions on nftables tables, and tracked connections.
 //!
-//! Invariants: a transaction is carried out whole or not at all. Nothing is read or changed that the caller does not
-//! name. No program is started. This module knows nothing of services and pods.
+//! Invariants: the kernel carries out a transaction as a whole or not at all. Only tables, chains and sets that the caller
+//! names are read or changed. No program is started. This module knows nothing of services and pods.
 //!
-//! A rule is written with the methods of [`Rule`], a key with [`Key::of`], a transaction with [`Transaction::on`]:
+//! The methods of [`Rule`] write a rule, [`Key::of`] makes a key, and [`Transaction::on`] begins the operations on a table:
 //!
 //! ```
 //! use podprobe::net::netfilter::{BaseChain, ChainType, Family, Hook, Load, Rule, Table, Transaction, Verdict};
@@ -58,7 +58,7 @@ pub use socket::{ChainState, Netfilter, SetState, TableState};
 pub use transaction::{BaseChain, ChainType, Hook, OnTable, Table, Transaction};
 pub use verdict::Verdict;
 
-/// Which packets a table sees.
+/// The packets that a table sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Family {
     /// IPv4 and IPv6.

@@ -1,7 +1,7 @@
-//! The kernel's numbers, under its names (linux/netfilter/nf_tables.h, nfnetlink.h, nfnetlink_conntrack.h), and of these
-//! only what is used here.
+//! Numbers of the kernel's netlink interface, under the kernel's names (linux/netfilter/nf_tables.h, nfnetlink.h,
+//! nfnetlink_conntrack.h). Only numbers that podprobe uses are listed.
 
-/// Message types: subsystem in the high byte, operation in the low one.
+/// Types of messages: the subsystem in the high byte, the operation in the low byte.
 pub(super) mod message {
     const NF_TABLES: u16 = 10 << 8;
     const CONNTRACK: u16 = 1 << 8;
@@ -28,7 +28,7 @@ pub(super) mod message {
     pub(crate) const CT_DELETE: u16 = CONNTRACK | 2;
 }
 
-/// `nlmsg_flags`.
+/// Flags in the header of a message (`nlmsg_flags`).
 pub(super) mod flag {
     pub(crate) const REQUEST: u16 = 0x1;
     pub(crate) const ACK: u16 = 0x4;
@@ -38,7 +38,7 @@ pub(super) mod flag {
     pub(crate) const APPEND: u16 = 0x800;
 }
 
-/// Attributes; a module for each enum of the kernel's.
+/// Attributes of a table. Each enum of attributes in the kernel's headers has a module of its own in this file.
 pub(super) mod table {
     pub(crate) const NAME: u16 = 1;
     pub(crate) const FLAGS: u16 = 2;
@@ -123,7 +123,7 @@ pub(super) mod generation {
     pub(crate) const ID: u16 = 1;
 }
 
-/// Connection tracking.
+/// Attributes of connection tracking.
 pub(super) mod ct {
     pub(crate) const TUPLE_ORIG: u16 = 1;
     pub(crate) const TUPLE_REPLY: u16 = 2;
@@ -139,6 +139,6 @@ pub(super) mod ct {
     pub(crate) const PROTO_SRC_PORT: u16 = 2;
     pub(crate) const PROTO_DST_PORT: u16 = 3;
     pub(crate) const FILTER_ORIG_FLAGS: u16 = 1;
-    /// `CTA_FILTER_F_CTA_PROTO_NUM`: the kernel compares the protocol's number and nothing else.
+    /// `CTA_FILTER_F_CTA_PROTO_NUM`: the kernel compares only the number of the protocol.
     pub(crate) const FILTER_PROTO_NUM: u32 = 1 << 3;
 }

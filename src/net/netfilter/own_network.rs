@@ -1,8 +1,8 @@
-//! Unit tests in network namespaces of their own.
+//! Helpers for unit tests in a network namespace of their own.
 
 use nix::sched::{CloneFlags, unshare};
 
-/// Runs `inside` on a thread in a network namespace of its own. Not where we are not root.
+/// Runs `inside` on a thread in a network namespace of its own. Does nothing if the test does not run as root.
 #[track_caller]
 pub(crate) fn in_own_network(inside: impl FnOnce() + Send) {
     if !crate::skip::is_root() {

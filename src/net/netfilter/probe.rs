@@ -1,4 +1,4 @@
-//! Tests of what this kernel can do. Each test does it in tables that are gone again before a packet passes through them.
+//! Checks what this kernel's packet filter can do. A check uses tables that are gone before a packet passes through them.
 
 use super::Family;
 use super::error::NetfilterError;
@@ -13,7 +13,7 @@ impl Netfilter {
     /// Checks that this kernel can translate destinations and sources of a family, and can choose an endpoint for a packet.
     ///
     /// # Errors
-    /// Returns the first operation that the kernel refused.
+    /// Returns a [`NetfilterError`] with the first operation that the kernel refused.
     pub fn can_translate(&mut self, family: Family, name: &str) -> Result<(), NetfilterError> {
         let nat = |hook, priority| base(ChainType::Nat, hook, priority);
         self.attempt(family, name, |transaction, table| {
@@ -30,7 +30,7 @@ impl Netfilter {
         })
     }
 
-    /// Adds a table with what `fill` adds to it, and deletes the table in the same transaction: it never comes into force.
+    /// Adds a table, lets `fill` add to it, and deletes it, all in one transaction. The table therefore never takes effect.
     fn attempt(
         &mut self,
         family: Family,
@@ -58,7 +58,7 @@ fn base(kind: ChainType, hook: Hook, priority: i32) -> Option<BaseChain> {
     })
 }
 
-/// Returns the rule of a service with two endpoints: it picks one at random, and translates the destination to it.
+/// Returns the rule for a service with two endpoints: it chooses one at random, and translates the destination to it.
 fn pick(family: Family) -> Rule {
     let (kind, any, port) = match family {
         Family::Ip6 => (

@@ -1,7 +1,7 @@
-//! Rules in one line: each method appends what a word of `nft` stands for.
+//! Builds rules: each method appends the expressions for one word of `nft`.
 //!
-//! Values are loaded from register 0 on; several values of one key follow one another, each at a whole register, which is
-//! the layout of a key of several fields ([`super::Key::of`]).
+//! Values are loaded into registers from register 0 on. Several values of one key follow each other, and each begins at a
+//! whole register. A key of several fields has the same layout ([`super::Key::of`]).
 
 use super::Family;
 use super::expression::{Comparison, Expression, Lookup, Reject, SetName};
@@ -10,7 +10,7 @@ use super::verdict::Verdict;
 
 const FIRST: Register = Register(0);
 
-/// A rule: expressions from first to last.
+/// A rule: a list of expressions, which the kernel evaluates in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rule {
     pub(super) expressions: Vec<Expression>,
@@ -29,7 +29,7 @@ impl Rule {
         self
     }
 
-    /// Loads values one behind the other, the first into `to`.
+    /// Loads values one after the other, the first into `to`.
     #[must_use]
     pub fn load(mut self, loads: &[Load], mut to: Register) -> Self {
         for &load in loads {
@@ -47,25 +47,25 @@ impl Rule {
         })
     }
 
-    /// Goes on if the packet has this value, given in the order that [`Load`] says.
+    /// Goes on if the packet has this value. The value is in the byte order that [`Load`] gives.
     #[must_use]
     pub fn is(self, load: Load, value: &[u8]) -> Self {
         self.compare(load, Comparison::Equal, value)
     }
 
-    /// Goes on if the packet has another value.
+    /// Goes on if the packet has a different value. The value is in the byte order that [`Load`] gives.
     #[must_use]
     pub fn is_not(self, load: Load, value: &[u8]) -> Self {
         self.compare(load, Comparison::NotEqual, value)
     }
 
-    /// Goes on if the first `prefix` bits are those of `network`.
+    /// Goes on if the first `prefix` bits of the value equal those of `network`.
     #[must_use]
     pub fn within(self, load: Load, network: &[u8], prefix: u8) -> Self {
         self.masked(load, network, prefix, Comparison::Equal)
     }
 
-    /// Goes on if the first `prefix` bits are not those of `network`.
+    /// Goes on if the first `prefix` bits of the value differ from those of `network`.
     #[must_use]
     pub fn outside(self, load: Load, network: &[u8], prefix: u8) -> Self {
         self.masked(load, network, prefix, Comparison::NotEqual)
@@ -88,7 +88,7 @@ impl Rule {
             })
     }
 
-    /// Goes on if one of these bits is set in connection tracking's state or status.
+    /// Goes on if at least one of these bits is set in the connection's state or status.
     #[must_use]
     pub fn any_bit(self, of: Ct, bits: u32) -> Self {
         self.load(&[Load::Ct(of)], FIRST)
@@ -145,32 +145,32 @@ impl Rule {
         })
     }
 
-    /// Goes on if the set has these values of the packet.
+    /// Goes on if the packet's values are a key of the set.
     #[must_use]
     pub fn in_set(self, loads: &[Load], set: impl Into<SetName>) -> Self {
         self.ask(loads, set.into(), Lookup::In)
     }
 
-    /// Goes on if the set does not have these values of the packet.
+    /// Goes on if the packet's values are not a key of the set.
     #[must_use]
     pub fn not_in_set(self, loads: &[Load], set: impl Into<SetName>) -> Self {
         self.ask(loads, set.into(), Lookup::NotIn)
     }
 
-    /// Takes the verdict that the map has for these values (`vmap`). If the map has none, this rule ends, and the packet
-    /// goes on to the next rule.
+    /// Applies the verdict that the map has for the packet's values (`vmap`). If the map has none, the rule ends, and
+    /// the packet goes on to the next rule.
     #[must_use]
     pub fn dispatch(self, loads: &[Load], map: impl Into<SetName>) -> Self {
         self.ask(loads, map.into(), Lookup::Verdict)
     }
 
-    /// Loads the value that the map has for these values into `to`. If the map has none, the rule ends.
+    /// Loads the value that the map has for the packet's values into `to`. If the map has none, the rule ends.
     #[must_use]
     pub fn map(self, loads: &[Load], map: impl Into<SetName>, to: Register) -> Self {
         self.ask(loads, map.into(), Lookup::Value(to))
     }
 
-    /// Translates the destination to the address in `address`, and to the port in `port`.
+    /// Translates the destination to the address in register `address`, and to the port in register `port` if there is one.
     #[must_use]
     pub fn dnat(self, family: Family, address: Register, port: Option<Register>) -> Self {
         self.with(Expression::Dnat {
@@ -180,13 +180,13 @@ impl Rule {
         })
     }
 
-    /// Translates the source to the address of the interface that the packet leaves by.
+    /// Translates the source to the address of the interface by which the packet leaves.
     #[must_use]
     pub fn masquerade(self) -> Self {
         self.with(Expression::Masquerade)
     }
 
-    /// Translates the destination to this port of the node itself.
+    /// Translates the destination to `port` of the node itself.
     #[must_use]
     pub fn redirect(self, port: u16) -> Self {
         self.with(Expression::Immediate {
@@ -208,20 +208,20 @@ impl Rule {
         self.with(Expression::Verdict(verdict))
     }
 
-    /// Goes into a chain and comes back.
+    /// Ends the rule by a jump into a chain. The packet comes back at the chain's end.
     #[must_use]
     pub fn jump(self, chain: &str) -> Self {
         self.verdict(Verdict::Jump(chain.to_owned()))
     }
 
-    /// Goes into a chain for good.
+    /// Ends the rule by a jump into a chain. The packet does not come back.
     #[must_use]
     pub fn goto(self, chain: &str) -> Self {
         self.verdict(Verdict::Goto(chain.to_owned()))
     }
 }
 
-/// Returns the byte at `index` of a mask of `prefix` bits.
+/// Returns the byte at `index` of a mask with `prefix` leading one bits.
 fn mask_byte(prefix: u8, index: usize) -> u8 {
     let bits = usize::from(prefix).saturating_sub(index * 8).min(8);
     0xff_u8.checked_shl(8 - bits as u32).unwrap_or(0)

@@ -1,4 +1,4 @@
-//! Sets and maps, their keys and elements.
+//! Sets and maps with their keys and elements.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -7,11 +7,11 @@ use super::bytes::Messages;
 use super::numbers::{data, element, list, set, set_flag};
 use super::verdict::{Verdict, milliseconds};
 
-/// Type of a field of a key or a value. The kernel looks only at the length of a field; `nft list` prints a field by its
-/// type.
+/// Type of a field of a key or value. The kernel looks only at the field's length. `nft list` uses the type to print the
+/// field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Type {
-    /// A number in the machine's order, such as that of [`super::Load::Random`].
+    /// A number in the machine's byte order, such as the result of [`super::Load::Random`].
     Number = 4,
     /// An IPv4 address.
     Ipv4 = 7,
@@ -19,11 +19,11 @@ pub enum Type {
     Ipv6 = 8,
     /// A hardware address.
     Ether = 9,
-    /// Number of a transport protocol.
+    /// The number of a transport protocol.
     Protocol = 12,
     /// A port of TCP or UDP.
     Port = 13,
-    /// Name of an interface.
+    /// The name of an interface.
     Interface = 41,
 }
 
@@ -38,7 +38,8 @@ impl Type {
         }
     }
 
-    /// Returns type and length of fields one behind the other: 6 bits a type; several fields have whole registers each.
+    /// Returns the combined type and the length in bytes of several fields. Each type has 6 bits. If there are several
+    /// fields, each occupies whole registers.
     fn of(types: &[Self]) -> (u32, u32) {
         match types {
             [one] => (*one as u32, one.length()),
@@ -52,20 +53,20 @@ impl Type {
     }
 }
 
-/// A field of a key or a value.
+/// The value of one field of a key or value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Field<'a> {
-    /// IPv4 or IPv6.
+    /// An IPv4 or IPv6 address.
     Address(IpAddr),
     /// A hardware address.
     Ether([u8; 6]),
-    /// Number of a transport protocol.
+    /// The number of a transport protocol.
     Protocol(u8),
     /// A port of TCP or UDP.
     Port(u16),
-    /// Name of an interface, at most 15 bytes.
+    /// The name of an interface, at most 15 bytes.
     Interface(&'a str),
-    /// A number in the machine's order.
+    /// A number in the machine's byte order.
     Number(u32),
 }
 
@@ -83,7 +84,7 @@ impl Field<'_> {
     }
 }
 
-/// Returns an interface's name as the kernel compares it: 16 bytes, zeros behind the name.
+/// Returns an interface's name in the form that the kernel compares: 16 bytes, filled up with zeros.
 pub fn interface(name: &str) -> [u8; 16] {
     let mut bytes = [0; 16];
     let length = name.len().min(15);
@@ -96,7 +97,7 @@ pub fn interface(name: &str) -> [u8; 16] {
 pub struct Key(pub(super) Vec<u8>);
 
 impl Key {
-    /// Returns the key of one field, or of several fields. Each of several fields begins at a whole register.
+    /// Makes a key from one or several fields. If there are several, each begins at a whole register.
     pub fn of(fields: &[Field<'_>]) -> Self {
         let mut bytes = Vec::with_capacity(24);
         for field in fields {
@@ -109,29 +110,29 @@ impl Key {
     }
 }
 
-/// Value of a key in a map.
+/// The value that a map has for a key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Value {
-    /// Where the packet goes on.
+    /// A verdict: where the packet goes on.
     Verdict(Verdict),
-    /// A value for registers.
+    /// Data to load into registers.
     Data(Key),
 }
 
-/// A member of a set or map.
+/// An element of a set or map.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Element {
     pub(super) key: Key,
-    /// The last key of a range of several fields.
+    /// Last key of the element's range, if it is a range of several fields.
     last: Option<Key>,
     value: Option<Value>,
-    /// True for the key at which an interval ends. That key does not belong to the interval.
+    /// True if the key ends an interval. The key itself is then not part of the interval.
     pub(super) end: bool,
     timeout: Option<Duration>,
 }
 
 impl Element {
-    /// Returns a member of a set.
+    /// Makes an element of a set.
     pub fn new(key: Key) -> Self {
         Self {
             key,
@@ -142,7 +143,7 @@ impl Element {
         }
     }
 
-    /// Returns a member of a map.
+    /// Makes an element of a map.
     pub fn mapping(key: Key, value: Value) -> Self {
         Self {
             value: Some(value),
@@ -150,7 +151,7 @@ impl Element {
         }
     }
 
-    /// Returns a member of a set of intervals of several fields, both keys included.
+    /// Makes an element of a set of intervals with several fields. Both keys are part of the interval.
     pub fn range(first: Key, last: Key) -> Self {
         Self {
             last: Some(last),
@@ -158,7 +159,7 @@ impl Element {
         }
     }
 
-    /// Returns the element at which an interval ends. Its key does not belong to the interval.
+    /// Makes the element that ends an interval. Its key is not part of the interval.
     pub(super) fn end(key: Key) -> Self {
         Self {
             end: true,
@@ -166,14 +167,14 @@ impl Element {
         }
     }
 
-    /// Has the kernel remove the element after `timeout`. The set must be dynamic.
+    /// Makes the kernel remove the element after `timeout`. The set must be dynamic ([`Set::dynamic`]).
     #[must_use]
     pub fn for_time(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// Returns the chain to which the element's verdict leads.
+    /// Returns the chain to which the element's verdict leads; None if it has no such verdict.
     pub(super) fn chain(&self) -> Option<&str> {
         match &self.value {
             Some(Value::Verdict(verdict)) => verdict.chain(),
@@ -204,7 +205,7 @@ impl Element {
     }
 }
 
-/// Kind of value that a set has for each of its keys.
+/// The kind of values that a set has for its keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Data {
     Nothing,
@@ -224,7 +225,7 @@ pub struct Set {
 }
 
 impl Set {
-    /// Returns a set of keys.
+    /// Makes a set, which has keys without values.
     pub fn new(name: impl Into<String>, key: &[Type]) -> Self {
         Self {
             name: name.into(),
@@ -236,7 +237,7 @@ impl Set {
         }
     }
 
-    /// Returns a map from keys to verdicts.
+    /// Makes a map from keys to verdicts.
     pub fn verdicts(name: impl Into<String>, key: &[Type]) -> Self {
         Self {
             data: Data::Verdict,
@@ -245,7 +246,7 @@ impl Set {
         }
     }
 
-    /// Returns a map from keys to values.
+    /// Makes a map from keys to values.
     pub fn map(name: impl Into<String>, key: &[Type], value: &[Type]) -> Self {
         Self {
             data: Data::Value(value.to_vec()),
@@ -254,7 +255,7 @@ impl Set {
         }
     }
 
-    /// Makes a set whose elements are intervals ([`super::intervals()`], [`Element::range`]).
+    /// Turns the set into one with intervals as elements ([`super::intervals()`], [`Element::range`]).
     #[must_use]
     pub fn of_intervals(mut self) -> Self {
         self.flags |= set_flag::INTERVAL;
@@ -264,8 +265,8 @@ impl Set {
         self
     }
 
-    /// Lets rules add elements to the set, at most `size`. The kernel removes an element after the time that the rule or
-    /// `timeout` says.
+    /// Lets rules add up to `size` elements to the set. The kernel removes an element after the time that the rule
+    /// gives, or else after `timeout`.
     #[must_use]
     pub fn dynamic(mut self, size: u32, timeout: Option<Duration>) -> Self {
         self.flags |= set_flag::TIMEOUT | set_flag::EVAL;
@@ -274,7 +275,7 @@ impl Set {
         self
     }
 
-    /// Writes the attributes behind the name.
+    /// Writes the set's attributes that come after its name.
     pub(super) fn put(&self, id: u32, m: &mut Messages) {
         put_set(&self.key, &self.data, self.flags, self.size, id, m);
         if let Some(timeout) = self.timeout {
@@ -290,7 +291,7 @@ fn put_set(key: &[Type], data: &Data, flags: u32, size: Option<u32>, id: u32, m:
     m.put_u32(set::KEY_LEN, length);
     let data = match data {
         Data::Nothing => None,
-        // NFT_DATA_VERDICT
+        // 0xffff_ff00 is NFT_DATA_VERDICT.
         Data::Verdict => Some((0xffff_ff00, 0)),
         Data::Value(types) => Some(Type::of(types)),
     };
@@ -304,7 +305,8 @@ fn put_set(key: &[Type], data: &Data, flags: u32, size: Option<u32>, id: u32, m:
         m.nest(set::DESC, |m| put_description(key, size, fields, m));
     }
     if key == [Type::Number] {
-        // NFTNL_UDATA_SET_KEYBYTEORDER is 0; 1 is the machine's order. Only `nft list` reads it.
+        // The type 0 is NFTNL_UDATA_SET_KEYBYTEORDER, and the value 1 means the machine's byte order. Only `nft list`
+        // reads it.
         let mut byte_order = vec![0, 4];
         byte_order.extend(1_u32.to_ne_bytes());
         m.put(set::USERDATA, &byte_order);
@@ -336,7 +338,7 @@ pub struct AnonymousSet {
 }
 
 impl AnonymousSet {
-    /// Returns a set of keys.
+    /// Makes a set, which has keys without values.
     pub fn new(key: &[Type], elements: Vec<Element>) -> Self {
         Self {
             key: key.to_vec(),
@@ -346,7 +348,7 @@ impl AnonymousSet {
         }
     }
 
-    /// Returns a set of [`super::intervals()`] of addresses.
+    /// Makes a set of intervals of addresses ([`super::intervals()`]).
     pub fn of_intervals(key: Type, elements: Vec<Element>) -> Self {
         Self {
             interval: true,
@@ -354,7 +356,7 @@ impl AnonymousSet {
         }
     }
 
-    /// Returns a map from keys to values.
+    /// Makes a map from keys to values.
     pub fn map(key: &[Type], value: &[Type], elements: Vec<Element>) -> Self {
         Self {
             data: Data::Value(value.to_vec()),
@@ -362,7 +364,7 @@ impl AnonymousSet {
         }
     }
 
-    /// Returns a map from keys to verdicts.
+    /// Makes a map from keys to verdicts.
     pub fn verdicts(key: &[Type], elements: Vec<Element>) -> Self {
         Self {
             data: Data::Verdict,
@@ -370,7 +372,7 @@ impl AnonymousSet {
         }
     }
 
-    /// Returns a pattern for the set's name. The kernel puts a number in the place of `%d`.
+    /// Returns the pattern for the set's name. The kernel replaces `%d` by a number.
     pub(super) fn name(&self) -> &'static str {
         match self.data {
             Data::Nothing => "__set%d",
@@ -378,7 +380,7 @@ impl AnonymousSet {
         }
     }
 
-    /// Writes the attributes behind the name.
+    /// Writes the set's attributes that come after its name.
     pub(super) fn put(&self, id: u32, m: &mut Messages) {
         let mut flags = set_flag::ANONYMOUS | set_flag::CONSTANT;
         let mut size = Some(self.elements.len() as u32);

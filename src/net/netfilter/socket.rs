@@ -1,7 +1,7 @@
-//! The socket to the kernel's packet filter.
+//! The netlink socket to the kernel's packet filter.
 //!
-//! Invariants: a transaction goes out in one send, so the kernel sees it whole. Answers to an earlier request are never
-//! taken for those to a later one. No call waits longer than [`WAIT`].
+//! Invariants: a transaction is sent with one system call, so that the kernel gets it as a whole. An answer to an earlier
+//! request is never taken for the answer to a later one. No call waits longer than [`WAIT`].
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
@@ -19,15 +19,15 @@ use super::error::NetfilterError;
 use super::numbers::{chain, flag, generation, message, set, table};
 use super::transaction::{Table, Transaction};
 
-/// How long an answer may take; the kernel has it ready when the request has been sent.
+/// Longest wait for an answer. Usually the kernel has the answer ready when the send returns.
 const WAIT: Duration = Duration::from_secs(5);
-/// How often a transaction is tried while another process is at the tables, and how long the first pause is.
+/// Number of tries for a transaction while another process changes the tables.
 const TRIES: u32 = 6;
 const FIRST_PAUSE: Duration = Duration::from_millis(2);
-/// Bytes of the buffer for answers; the kernel sends at most 32 KiB at a time.
+/// Size in bytes of the buffer for answers. The kernel sends at most 32 KiB at a time.
 const RECEIVE: usize = 64 * 1024;
 
-/// A socket to the packet filter of one network namespace: that of the thread that opened the socket.
+/// A socket to the packet filter of one network namespace, namely that of the thread that opened the socket.
 #[derive(Debug)]
 pub struct Netfilter {
     socket: OwnedFd,
@@ -35,36 +35,36 @@ pub struct Netfilter {
     buffer: Vec<u8>,
 }
 
-/// A chain as the kernel has it.
+/// The kernel's state of a chain.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ChainState {
     /// Name of the chain.
     pub name: String,
-    /// The kernel's number of the chain; a chain that was removed and added again has another number.
+    /// The kernel's number of the chain. A chain that was removed and added again has another number.
     pub handle: u64,
-    /// How many rules are in the chain, and how many rules and elements lead to it, together.
+    /// Number of rules in the chain, plus the number of rules and elements that lead to the chain.
     pub uses: u32,
-    /// True for a base chain, which the kernel calls by itself.
+    /// True for a base chain, which is attached to a hook.
     pub base: bool,
 }
 
-/// A set as the kernel has it.
+/// The kernel's state of a set.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SetState {
     /// Name of the set.
     pub name: String,
     /// The kernel's number of the set.
     pub handle: u64,
-    /// True for a set that belongs to a rule.
+    /// True for a set that belongs to one rule.
     pub anonymous: bool,
 }
 
-/// A table as the kernel has it.
+/// The kernel's state of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TableState {
-    /// The kernel's number of the table; a table that was removed and added again has another number.
+    /// The kernel's number of the table. A table that was removed and added again has another number.
     pub handle: u64,
-    /// How many chains and sets are in the table.
+    /// Number of chains and sets in the table.
     pub uses: u32,
 }
 
@@ -72,7 +72,7 @@ impl Netfilter {
     /// Opens the socket. The kernel checks privileges only at the first operation.
     ///
     /// # Errors
-    /// Returns the kernel's error if it has no netfilter, or if no descriptors are left.
+    /// Returns the kernel's error if the kernel has no netfilter, or if no descriptors are left.
     pub fn open() -> Result<Self, NetfilterError> {
         let error = |errno| NetfilterError::new("open a socket to the packet filter", errno);
         let socket = socket(
@@ -92,11 +92,11 @@ impl Netfilter {
         })
     }
 
-    /// Carries out a transaction, all of it or nothing.
+    /// Carries out a transaction as a whole. If the kernel refuses an operation, nothing is changed.
     ///
     /// # Errors
-    /// Returns the first operation that the kernel refused. While another process holds the tables, the transaction is tried
-    /// again a few times, for 100 ms in all.
+    /// Returns a [`NetfilterError`] with the first operation that the kernel refused. While another process changes the
+    /// tables, the transaction is tried again a few times, for less than 100 ms in all.
     pub fn commit(&mut self, transaction: &Transaction) -> Result<(), NetfilterError> {
         if transaction.is_empty() {
             return Ok(());
@@ -122,22 +122,22 @@ impl Netfilter {
         };
         self.make_room(bytes.len());
         self.drain();
-        // The kernel carries it out in here, and has queued all its answers at the return.
+        // The kernel carries out the transaction during the send. All its answers are queued when the send returns.
         send(self.socket.as_raw_fd(), bytes, MsgFlags::empty()).map_err(whole)?;
         self.verdict(transaction, &batch)
     }
 
-    /// Makes the send buffer large enough for a message of this size: beyond the machine's limit if the process may, else as
-    /// large as it may.
+    /// Makes the send buffer large enough for a message of `length` bytes. If the process may not exceed the machine's
+    /// limit, the buffer becomes as large as the limit.
     fn make_room(&self, length: usize) {
         let wanted = length + length / 4 + 64 * 1024;
         if setsockopt(&self.socket, sockopt::SndBufForce, &wanted).is_err() {
-            // What does not fit is refused by the send with EMSGSIZE.
+            // The kernel then refuses a message that does not fit with EMSGSIZE.
             let _ = setsockopt(&self.socket, sockopt::SndBuf, &wanted);
         }
     }
 
-    /// Reads the answers to a batch. Success is the acknowledgement of the last operation and no error.
+    /// Reads the answers to a batch. The transaction succeeded if the last operation is acknowledged and there is no error.
     fn verdict(&mut self, transaction: &Transaction, batch: &Batch) -> Result<(), NetfilterError> {
         let mut acknowledged = false;
         loop {
@@ -174,7 +174,7 @@ impl Netfilter {
         )
     }
 
-    /// Drops what is left of earlier answers.
+    /// Discards the remaining answers to earlier requests.
     fn drain(&mut self) {
         let flags = MsgFlags::MSG_DONTWAIT;
         while !matches!(
@@ -188,10 +188,10 @@ impl Netfilter {
         self.sequence
     }
 
-    /// Returns the number of the present state of all tables. Every transaction of any process makes a new number.
+    /// Returns the number of the present state of all tables. It changes with every transaction of any process.
     ///
     /// # Errors
-    /// Returns the kernel's error if it has no nf_tables, or if the process may not ask.
+    /// Returns the kernel's error if the kernel has no nf_tables, or if the process may not read it.
     pub fn generation(&mut self) -> Result<u32, NetfilterError> {
         let mut id = None;
         let answer = self.request(
@@ -210,10 +210,10 @@ impl Netfilter {
         id.ok_or_else(|| error(Errno::EBADMSG))
     }
 
-    /// Returns the table's state, or `None` if the table is not there.
+    /// Returns the state of a table, or `None` if the table does not exist.
     ///
     /// # Errors
-    /// Returns the kernel's error if it has no nf_tables, or if the process may not ask.
+    /// Returns the kernel's error if the kernel has no nf_tables, or if the process may not read it.
     pub fn table(&mut self, of: &Table) -> Result<Option<TableState>, NetfilterError> {
         let mut state = None;
         let name = |m: &mut Messages| m.put_name(table::NAME, &of.name);
@@ -231,10 +231,10 @@ impl Netfilter {
         }
     }
 
-    /// Returns the chains of a table; the list is empty if the table is not there.
+    /// Returns the chains of a table. The list is empty if the table does not exist.
     ///
     /// # Errors
-    /// Returns the kernel's error if it has no nf_tables, or if the process may not ask.
+    /// Returns the kernel's error if the kernel has no nf_tables, or if the process may not read it.
     pub fn chains(&mut self, of: &Table) -> Result<Vec<ChainState>, NetfilterError> {
         self.list(of, message::GETCHAIN, chain::TABLE, |attributes| {
             Some(ChainState {
@@ -246,10 +246,10 @@ impl Netfilter {
         })
     }
 
-    /// Returns the sets and maps of a table; the list is empty if the table is not there.
+    /// Returns the sets and maps of a table. The list is empty if the table does not exist.
     ///
     /// # Errors
-    /// Returns the kernel's error if it has no nf_tables, or if the process may not ask.
+    /// Returns the kernel's error if the kernel has no nf_tables, or if the process may not read it.
     pub fn sets(&mut self, of: &Table) -> Result<Vec<SetState>, NetfilterError> {
         self.list(of, message::GETSET, set::TABLE, |attributes| {
             Some(SetState {
@@ -260,7 +260,8 @@ impl Netfilter {
         })
     }
 
-    /// Lists everything of a kind in a table, as `read` takes it. The attribute `table_name` holds the table's name in each.
+    /// Lists all objects of one type in a table. `read` turns the attributes of an object into a `T`. The attribute
+    /// `table_name` of each object holds the name of its table.
     fn list<T>(
         &mut self,
         of: &Table,
@@ -272,7 +273,7 @@ impl Netfilter {
         let name = |m: &mut Messages| m.put_name(table_name, &of.name);
         let answer = self.dump(kind, family, name, |received| {
             let attributes = received.attributes();
-            // Older kernels list those of all tables.
+            // Older kernels list the objects of all tables.
             match attributes.name(table_name) == Some(&of.name) {
                 true => read(attributes),
                 false => None,
@@ -284,7 +285,7 @@ impl Netfilter {
         }
     }
 
-    /// Requests a list with [`Self::request`], and returns what `read` takes of each message. Begins anew if the list
+    /// Requests a list with [`Self::request`]. Returns the results of `read` for its messages. Begins again if the list has
     /// changed meanwhile.
     pub(super) fn dump<T>(
         &mut self,
@@ -308,7 +309,7 @@ impl Netfilter {
         answer.map(|()| Vec::new())
     }
 
-    /// Sends a message and reads its answers up to the acknowledgement, or to the end of a list.
+    /// Sends a message, and calls `read` with each answer up to the acknowledgement or the end of a list.
     pub(super) fn request(
         &mut self,
         kind: u16,

@@ -1,4 +1,4 @@
-//! Transactions on a real kernel, each in a network namespace of its own, read back with Debian's `nft`.
+//! Tests of transactions on a real kernel, each in its own network namespace. Debian's `nft` reads the results back.
 
 use std::net::IpAddr;
 use std::process::Command;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::own_network::in_own_network;
 use super::*;
 
-/// Returns what `nft` prints, or `None` if it is not installed.
+/// Returns the output of `nft`, or `None` if it is not installed.
 fn nft(words: &[&str]) -> Option<String> {
     match Command::new("nft").args(words).output() {
         Ok(done) => {
@@ -21,7 +21,7 @@ fn nft(words: &[&str]) -> Option<String> {
     }
 }
 
-/// Checks that `nft list ruleset` prints this; white space at the ends of lines does not count.
+/// Checks that `nft list ruleset` prints this text. White space at the ends of lines is ignored.
 #[track_caller]
 fn rules_are(expected: &str) {
     let lines = |text: &str| -> Vec<String> {
@@ -57,7 +57,7 @@ fn address(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-/// Returns the loads of `ip daddr . meta l4proto . th dport`.
+/// Returns loads for the key `ip daddr . meta l4proto . th dport`.
 fn service(family: Family) -> [Load; 3] {
     [
         Load::destination(family),
@@ -66,7 +66,7 @@ fn service(family: Family) -> [Load; 3] {
     ]
 }
 
-/// Returns a rule that picks one of two backends at random.
+/// Returns a rule that chooses one of two backends at random.
 fn pick(family: Family, kind: Type, backends: [&str; 2]) -> Rule {
     let element = |(i, backend): (u32, &str)| {
         let value = Key::of(&[Field::Address(address(backend)), Field::Port(8080)]);
@@ -351,7 +351,7 @@ fn the_operation_that_is_refused_is_named_and_nothing_is_done() {
 #[test]
 fn without_the_privilege_it_says_so() {
     in_own_network(|| {
-        // CAP_NET_ADMIN, of this thread alone.
+        // CAP_NET_ADMIN is dropped for this thread only.
         crate::base::sys::process::drop_capabilities(1 << 12).unwrap();
         let mut t = Transaction::new();
         t.on(&table(Family::Ip)).add_table();
@@ -388,7 +388,7 @@ fn what_changes_makes_a_new_generation_and_is_found() {
         let sets = netfilter.sets(&table).unwrap();
         let named: Vec<_> = sets.iter().filter(|s| !s.anonymous).collect();
         assert_eq!((sets.len(), named.len()), (2, 1), "{sets:?}");
-        // Nothing to do is no new generation.
+        // An empty transaction makes no new generation.
         netfilter.commit(&Transaction::new()).unwrap();
         assert_eq!(netfilter.generation(), Ok(first + 1));
     });
@@ -415,7 +415,7 @@ fn a_table_of_the_same_name_in_another_family_is_another_one() {
 #[test]
 fn more_elements_than_one_message_and_the_usual_buffer_hold() {
     in_own_network(|| {
-        // Who may not pass the limit has at most twice that. An element takes 16 bytes.
+        // A process that may not pass the limit gets at most twice the limit. An element takes 16 bytes.
         let limit = std::fs::read_to_string("/proc/sys/net/core/wmem_max").unwrap();
         let many = limit.trim().parse::<u32>().unwrap() / 8 + 10_000;
         let table = table(Family::Ip);
@@ -435,7 +435,7 @@ fn more_elements_than_one_message_and_the_usual_buffer_hold() {
         netfilter.commit(&t).unwrap();
         let left = nft(&["list", "set", "ip", "t", "many"]);
         if let Some(left) = left {
-            // The kernel shrinks the set afterwards; whoever lists it meanwhile may see an element twice.
+            // The kernel shrinks the set afterwards. Meanwhile a listing may show an element twice.
             let (_, elements) = left.split_once("elements = { ").expect(&left);
             let elements = elements.split(" }").next().unwrap();
             assert!(elements.split(',').all(|e| e.trim() == "0.0.0.0"), "{left}");
@@ -465,8 +465,9 @@ fn what_the_kernel_can_is_found_out_without_a_trace() {
     });
 }
 
-/// The bytes of a transaction are those that `nft --debug=mnl` 1.0.6 shows for the text in the comment. That `nft` names the
-/// first registers 1 and 9, which the kernel also knows as 8 and 9, and has the attributes of a chain in another order.
+/// Compares encoded transactions with the bytes that `nft --debug=mnl` 1.0.6 shows for the text in each comment. That `nft`
+/// names the first registers 1 and 9, which the kernel also knows as 8 and 9. It has the attributes of a chain in another
+/// order.
 #[test]
 fn bytes_are_those_of_nft() {
     // add chain ip t c { type nat hook prerouting priority -100; }
@@ -478,7 +479,7 @@ fn bytes_are_those_of_nft() {
         &t,
         &format!("06000100 74000000 06000300 63000000 {hook} 08000500 00000001 08000700 6e617400"),
     );
-    // add rule ip t svc meta l4proto tcp dnat to numgen random mod 2 map @m, without the map itself
+    // add rule ip t svc meta l4proto tcp dnat to numgen random mod 2 map @m (without the map itself)
     let mut t = Transaction::new();
     t.on(&table(Family::Ip)).add_rule(
         "svc",
@@ -502,7 +503,7 @@ fn bytes_are_those_of_nft() {
     );
 }
 
-/// Checks the attributes of the second message of a batch, in hexadecimal; the first message begins the batch.
+/// Checks the attributes of a batch's second message, in hexadecimal. The first message only begins the batch.
 #[track_caller]
 fn check_bytes(transaction: &Transaction, expected: &str) {
     let batch = batch::Batch::of(transaction, 1);

@@ -1,4 +1,4 @@
-//! A transaction: operations on tables that the kernel carries out all or not at all.
+//! Transactions: lists of operations on tables, which the kernel carries out as a whole or not at all.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,26 +8,26 @@ use super::expression::{Expression, SetName};
 use super::rule::Rule;
 use super::set::{Element, Set};
 
-/// A table, by family and name.
+/// A table, identified by family and name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Table {
-    /// Which packets the table sees.
+    /// The packets that the table sees.
     pub family: Family,
-    /// Name of the table. Every name here has at most 255 bytes of letters, digits, `_`, `.`, `/` and `-`, and begins with a
-    /// letter.
+    /// Name of the table. Like the names of chains and sets, it has at most 255 bytes of letters, digits, `_`, `.`, `/`
+    /// and `-`, and begins with a letter.
     pub name: String,
 }
 
-/// Type of a base chain, which says what the chain may do.
+/// Type of a base chain. It determines what the rules of the chain may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChainType {
-    /// The chain may do everything but translate.
+    /// The rules may do everything except translate addresses.
     Filter,
-    /// The chain sees the first packet of each connection, and may translate the connection.
+    /// The chain sees only the first packet of each connection. Its rules may translate the connection's addresses.
     Nat,
 }
 
-/// Where in the kernel a base chain is called.
+/// A place in the kernel at which base chains are called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hook {
     /// The hook for every packet that comes in.
@@ -42,17 +42,17 @@ pub enum Hook {
     Postrouting = 4,
 }
 
-/// Properties of a base chain, which is a chain that the kernel calls by itself.
+/// Properties of a base chain. The kernel calls such a chain at a hook, without a jump from another chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BaseChain {
     /// Type of the chain.
     pub kind: ChainType,
-    /// Where in the kernel the chain is called.
+    /// The hook at which the kernel calls the chain.
     pub hook: Hook,
-    /// Priority of the chain: the kernel calls chains with lower numbers first. Destinations are translated at -100 and
-    /// sources at 100; in [`Family::Bridge`] these numbers are -300 and 300, and a filter has 0.
+    /// Priority of the chain. The kernel calls chains with lower numbers first. Destinations are translated at -100,
+    /// and sources at 100. In [`Family::Bridge`] these numbers are -300 and 300. A filter has 0.
     pub priority: i32,
-    /// True if the chain drops a packet that no rule has ended.
+    /// True if the chain drops packets for which no rule gives a verdict.
     pub drop: bool,
 }
 
@@ -72,7 +72,7 @@ pub(super) enum Operation {
     DeleteElements(String, Vec<Element>),
 }
 
-/// See the module.
+/// A list of operations on tables, which the kernel carries out as a whole or not at all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Transaction {
     pub(super) operations: Vec<(Table, Operation)>,
@@ -84,12 +84,12 @@ impl Transaction {
         Self::default()
     }
 
-    /// True if the transaction has no operations.
+    /// Tells whether the transaction has no operations.
     pub fn is_empty(&self) -> bool {
         self.operations.is_empty()
     }
 
-    /// Returns how many operations the transaction has.
+    /// Returns the number of operations in the transaction.
     pub fn len(&self) -> usize {
         self.operations.len()
     }
@@ -109,7 +109,7 @@ impl Transaction {
             })
     }
 
-    /// Appends operations on a table.
+    /// Begins operations on a table, which are appended to the transaction.
     pub fn on<'a>(&'a mut self, table: &'a Table) -> OnTable<'a> {
         OnTable {
             transaction: self,
@@ -118,7 +118,7 @@ impl Transaction {
     }
 }
 
-/// Appends operations to a transaction, in the order in which the kernel carries them out.
+/// Appends operations on one table to a transaction. The kernel carries them out in this order.
 #[derive(Debug)]
 pub struct OnTable<'a> {
     transaction: &'a mut Transaction,
@@ -137,17 +137,17 @@ impl OnTable<'_> {
         self
     }
 
-    /// Adds the table. A table that is there already keeps what it has.
+    /// Adds the table. A table that exists already keeps its content.
     pub fn add_table(&mut self) -> &mut Self {
         self.push(Operation::AddTable)
     }
 
-    /// Removes the table with all that it has. If the table is not there, the kernel refuses the transaction.
+    /// Removes the table with its content. If the table does not exist, the kernel refuses the transaction.
     pub fn delete_table(&mut self) -> &mut Self {
         self.push(Operation::DeleteTable)
     }
 
-    /// Makes the table anew and empty, whether it is there or not.
+    /// Makes an empty table, in place of an existing one.
     pub fn replace_table(&mut self) -> &mut Self {
         self.add_table().delete_table().add_table()
     }
@@ -157,7 +157,7 @@ impl OnTable<'_> {
         self.push(Operation::FlushTable)
     }
 
-    /// Adds the chain. A chain that is there already keeps its rules. If a base chain is there with another type, hook or
+    /// Adds the chain. A chain that exists already keeps its rules. If it is a base chain with another type, hook or
     /// priority, the kernel refuses the transaction.
     pub fn add_chain(&mut self, name: impl Into<String>, base: Option<BaseChain>) -> &mut Self {
         self.push(Operation::AddChain(name.into(), base))
@@ -168,8 +168,8 @@ impl OnTable<'_> {
         self.push(Operation::FlushChain(name.into()))
     }
 
-    /// Removes a chain. If a rule or an element leads to the chain, the kernel refuses this with EBUSY. Before Linux 6.2 an
-    /// element that the same transaction deletes still counts.
+    /// Removes a chain. If a rule or an element leads to the chain, the kernel refuses the transaction with EBUSY.
+    /// Before Linux 6.2 this includes elements that the same transaction deletes.
     pub fn delete_chain(&mut self, name: impl Into<String>) -> &mut Self {
         self.push(Operation::DeleteChain(name.into()))
     }
@@ -179,12 +179,12 @@ impl OnTable<'_> {
         self.push(Operation::AddRule(chain.into(), rule))
     }
 
-    /// Adds the set. A set that is there already keeps its elements.
+    /// Adds the set. A set that exists already keeps its elements.
     pub fn add_set(&mut self, set: Set) -> &mut Self {
         self.push(Operation::AddSet(set))
     }
 
-    /// Removes a set that no rule asks.
+    /// Removes a set, which no rule may use any more.
     pub fn delete_set(&mut self, name: impl Into<String>) -> &mut Self {
         self.push(Operation::DeleteSet(name.into()))
     }
@@ -194,8 +194,8 @@ impl OnTable<'_> {
         self.push(Operation::FlushSet(name.into()))
     }
 
-    /// Adds elements. An element that is there already changes nothing in a set. If a map has another value for it, the
-    /// kernel refuses the transaction.
+    /// Adds elements. A set ignores elements that it already has. If a map has another value for an element, the kernel
+    /// refuses the transaction.
     pub fn add_elements(&mut self, set: impl Into<String>, elements: Vec<Element>) -> &mut Self {
         match elements.is_empty() {
             true => self,
@@ -203,7 +203,7 @@ impl OnTable<'_> {
         }
     }
 
-    /// Deletes elements. If an element is not there, the kernel refuses the transaction.
+    /// Deletes elements. If one of them does not exist, the kernel refuses the transaction.
     pub fn delete_elements(&mut self, set: impl Into<String>, elements: Vec<Element>) -> &mut Self {
         match elements.is_empty() {
             true => self,
@@ -213,8 +213,9 @@ impl OnTable<'_> {
 }
 
 impl Transaction {
-    /// Returns how many uses the kernel counts for each chain of `table` after this transaction, if the table was not there
-    /// before: the chain's rules, and the rules and elements that lead to it ([`super::ChainState::uses`]).
+    /// Returns the kernel's number of uses of each chain of `table` after this transaction, if the table did not exist
+    /// before. The number counts the chain's rules, and the rules and elements that lead to the chain
+    /// ([`super::ChainState::uses`]).
     pub fn chain_uses(&self, table: &Table) -> BTreeMap<&str, u32> {
         let mut uses = BTreeMap::new();
         for (_, operation) in self.operations.iter().filter(|(on, _)| on == table) {
@@ -238,7 +239,7 @@ impl Transaction {
         uses
     }
 
-    /// Returns the operation at `index` as a person reads it: "add rule to chain x of table ip y".
+    /// Returns the operation at `index` in words for a person: "add rule to chain x of table ip y".
     pub(super) fn describe(&self, index: usize) -> String {
         let Some((table, operation)) = self.operations.get(index) else {
             return "commit the transaction".to_owned();
@@ -279,7 +280,7 @@ fn chains_of(expression: &Expression) -> Vec<&str> {
     }
 }
 
-/// Prints one operation a line.
+/// Writes one line for each operation.
 impl fmt::Display for Transaction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         (0..self.operations.len()).try_for_each(|index| writeln!(f, "{}", self.describe(index)))

@@ -1,27 +1,28 @@
-//! Where packets go on, and how long elements stay: what both rules and elements of maps have.
+//! Verdicts and timeouts, which rules and elements of maps have in common.
 
 use std::time::Duration;
 
 use super::bytes::Messages;
 use super::numbers::{data, verdict};
 
-/// Where a packet goes on.
+/// A verdict: where a packet goes on.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Verdict {
-    /// The packet passes this hook's chain.
+    /// The packet passes the present base chain.
     Accept,
-    /// The packet is gone, and its sender is not told.
+    /// The packet is discarded, and its sender gets no message.
     Drop,
-    /// The packet goes back to the chain that jumped here.
+    /// The packet goes back to the chain that jumped to the present chain.
     Return,
-    /// The packet goes into this chain, and comes back at the chain's end.
+    /// The packet goes into this chain, and comes back at the end of this chain.
     Jump(String),
-    /// The packet goes into this chain, and does not come back: the end of this chain is the end of the present one.
+    /// The packet goes into this chain, and does not come back. The end of this chain counts as the end of the present
+    /// chain.
     Goto(String),
 }
 
 impl Verdict {
-    /// Returns the chain to which the verdict leads.
+    /// Returns the chain to which the verdict leads; None for a verdict that leads to no chain.
     pub(super) fn chain(&self) -> Option<&str> {
         match self {
             Self::Jump(chain) | Self::Goto(chain) => Some(chain),
@@ -49,7 +50,7 @@ impl Verdict {
     }
 }
 
-/// Returns a timeout in milliseconds, the kernel's unit for timeouts.
+/// Converts a timeout to milliseconds, the kernel's unit.
 pub(super) fn milliseconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

@@ -1,8 +1,8 @@
-//! Cluster IPs and node ports for services that leave them out (kube-services 3).
+//! Allocates cluster IPs and node ports for services that do not name them (kube-services 3).
 //!
-//! Invariants: pure. No address and no port has two services. What a service has stays with it as long as it is there and
-//! asks for nothing else, also over restarts: [`Allocations`] say what it had. Without them the same services get the same
-//! addresses and ports again.
+//! Invariants: the functions have no state and no side effects. No address and no port belongs to two services. A service
+//! keeps its addresses and ports while it exists and asks for no others, even over restarts, because [`Allocations`]
+//! record them. Without that record, the same services get the same addresses and ports again.
 
 mod candidate;
 mod cluster_ips;
@@ -21,8 +21,8 @@ use crate::api::objects::ObjectKey;
 use crate::api::service::{Cidr, Service};
 use crate::base::clock::Time;
 
-/// The record of the addresses and ports that services have, for the disk. A record that cannot be read counts as an empty
-/// one; services may then get other addresses and ports.
+/// The record of the addresses and ports of services, for the disk. A record that cannot be read counts as empty. Services
+/// may then get other addresses and ports.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Allocations {
     /// The addresses and ports of each service, by `namespace/name`.
@@ -30,34 +30,35 @@ pub struct Allocations {
     services: BTreeMap<String, Held>,
 }
 
-/// The addresses and ports that a service gets.
+/// The addresses and ports of one service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Assigned {
-    /// The cluster IPs, primary first. Empty for a headless service, for an `ExternalName`, and if a problem says why.
+    /// The cluster IPs, primary first. Empty for a headless service, for an `ExternalName`, and if one of the problems
+    /// prevents them.
     pub cluster_ips: Vec<IpAddr>,
-    /// The node port of each of the service's ports, in their order.
+    /// The node ports of the service's ports, in the order of the ports. None for a port without a node port.
     pub node_ports: Vec<Option<u16>>,
     /// The health check port, if the service needs one.
     pub health_check_node_port: Option<u16>,
-    /// The time when the service was first seen, by this daemon or one before it.
+    /// The time when this daemon or an earlier one first saw the service.
     pub since: Option<Time>,
-    /// The reasons why the service does not get all that it asks for.
+    /// The reasons for which the service does not get everything that it asks for.
     pub problems: Vec<FieldError>,
 }
 
 /// The addresses and ports of all services.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Assignment {
-    /// The addresses and ports of each service, for all services that there were.
+    /// The addresses and ports of each service that was passed in.
     pub services: BTreeMap<ObjectKey, Assigned>,
-    /// The record to keep on the disk, and to give to the next call.
+    /// The record to write to the disk and to pass to the next call.
     pub record: Allocations,
 }
 
-/// Gives each service its addresses and ports. `services` must be all there are, because the addresses and ports of any
-/// other service become free: keep the returned record only when every source has spoken. `cidrs` are `serviceCIDR`, at most
-/// one for each family; a service that names no family gets the first. A service that is not in the record is first seen
-/// `now`.
+/// Gives each service its addresses and ports. `services` must be all services, because the addresses and ports of any
+/// other service become free. Therefore keep the returned record only if every source has reported its services.
+/// `cidrs` is the setting `serviceCIDR`, at most one range for each family. A service that names no family gets the
+/// family of the first. A service that is not in the record counts as first seen `now`.
 pub fn allocate(
     services: &[(ObjectKey, Arc<Service>)],
     cidrs: &[Cidr],
@@ -72,7 +73,7 @@ pub fn allocate(
     };
     let pairs = services.iter().map(|(key, service)| (key, &**service));
     let mut all: Vec<Candidate<'_>> = pairs.map(candidate).collect();
-    // Of two new claims to one address the first of this order wins.
+    // If two services newly claim the same address, the first in this order gets it.
     all.sort_by_key(|candidate| candidate.key);
     cluster_ips::assign(&mut all, cidrs);
     node_ports::assign(&mut all);

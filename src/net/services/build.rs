@@ -1,7 +1,7 @@
-//! Builds the table that a data path gets from services, pods of this node and slices of files (services 2).
+//! Builds the table for the data path from services, pods of this node, and endpoint slices of files (services 2).
 //!
-//! Invariants: pure. Equal inputs in any order give equal tables and findings. What a service may not have is left out of
-//! the table and is a finding; the rest of the service works.
+//! Invariants: the functions have no state and no side effects. Equal inputs in any order give equal tables and findings. A
+//! part of a service that is not allowed is left out of the table and reported as a finding. The rest of the service works.
 
 use std::net::IpAddr;
 
@@ -14,27 +14,27 @@ use super::lookup::Lookup;
 use super::table::{ServicePortEntry, ServicePortName, ServiceTable};
 use crate::api::service::{IpFamily, Protocol, ServicePort, ServiceType, TrafficPolicy};
 
-/// A port that answers load balancers whether this node has endpoints of a service.
+/// A port on which load balancers ask whether this node has endpoints of a service.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct HealthCheck {
     /// Namespace of the service.
     pub namespace: String,
     /// The name of the service.
     pub service: String,
-    /// `healthCheckNodePort`.
+    /// Number of the port: `healthCheckNodePort`.
     pub port: u16,
-    /// The number of addresses of this node that are ready endpoints.
+    /// The number of different addresses that ready endpoints on this node have.
     pub local_endpoints: usize,
 }
 
-/// The table that was built, with the health checks and the findings.
+/// A built table with its health checks and findings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Built {
     /// The table for the data path.
     pub table: ServiceTable,
     /// The health checks of services, sorted.
     pub health_checks: Vec<HealthCheck>,
-    /// The parts that are left out of the table, with the reasons, sorted.
+    /// What is left out of the table and why, sorted.
     pub findings: Vec<Finding>,
 }
 
@@ -62,7 +62,7 @@ pub fn build(inputs: &Inputs<'_>) -> Built {
     built
 }
 
-/// The services that are served: older ones first, then by namespace and name.
+/// Returns the services to serve, in order of precedence: older ones first, then by namespace and name.
 fn by_precedence<'a>(services: &'a [NamedService<'a>]) -> Vec<&'a NamedService<'a>> {
     let served = |s: &&NamedService<'_>| s.service.is_proxied() && !s.lacks_address();
     let mut served: Vec<_> = services.iter().filter(served).collect();
@@ -70,7 +70,7 @@ fn by_precedence<'a>(services: &'a [NamedService<'a>]) -> Vec<&'a NamedService<'
     served
 }
 
-/// The work of putting one service into the table.
+/// The state while one service is put into the table.
 struct Building<'a, 'n> {
     inputs: &'a Inputs<'a>,
     lookup: &'a Lookup<'n>,
@@ -92,7 +92,7 @@ impl Building<'_, '_> {
         self.health_check(&candidates);
     }
 
-    /// Makes the entry of one port, or returns `None` if no address and no node port is left that clients could use.
+    /// Makes the entry of one port. Returns `None` if there is no address and no node port by which clients could reach it.
     fn entry(
         &mut self,
         place: usize,
@@ -139,7 +139,7 @@ impl Building<'_, '_> {
         }
     }
 
-    /// Claims the addresses for a port and returns those that the service may have, sorted.
+    /// Claims addresses for a port. Returns the addresses that the service may have, sorted.
     fn addresses(&mut self, field: Field, all: &[IpAddr], port: &ServicePort) -> Vec<IpAddr> {
         let mut left: Vec<IpAddr> = all
             .iter()
@@ -171,7 +171,7 @@ impl Building<'_, '_> {
         }
     }
 
-    /// The reason why no port of the service may have the address, or `None` if there is no such reason.
+    /// Returns the reason for which no port of the service may have the address, or `None` if the address is allowed.
     fn unfit(&self, field: Field, address: IpAddr) -> Option<(What, String)> {
         if is_of_node(address, self.inputs.node.addresses) {
             let why = format!("it is an address of this node; {}", field.instead);
@@ -196,7 +196,7 @@ impl Building<'_, '_> {
         self.claim_of_node(&path, port, protocol, &holder)
     }
 
-    /// Claims a port of the node and returns it if the service may have it.
+    /// Claims a port of the node. Returns the port if the service may have it.
     fn claim_of_node(
         &mut self,
         path: &str,
@@ -206,7 +206,7 @@ impl Building<'_, '_> {
     ) -> Option<u16> {
         match self.claims.node_port(None, port, protocol, holder) {
             Claim::New => Some(port),
-            // Two ports of one service; the API refuses it.
+            // Two ports of the same service. The API refuses that.
             Claim::Again => None,
             Claim::TakenBy(by) => {
                 let message = format!(
@@ -260,14 +260,14 @@ impl Building<'_, '_> {
             what,
             message,
         };
-        // The ports of a service share its addresses.
+        // The ports of a service share its addresses, so that the same finding may come up for each.
         if !self.built.findings.contains(&finding) {
             self.built.findings.push(finding);
         }
     }
 }
 
-/// A field with addresses, and what to do instead of giving it one of the node.
+/// A field that holds addresses, and what a person can do instead of using an address of the node there.
 #[derive(Clone, Copy)]
 struct Field {
     path: &'static str,
@@ -287,7 +287,7 @@ const INGRESS_IPS: Field = Field {
     instead: EXTERNAL_IPS.instead,
 };
 
-/// The finding for something that `by` has.
+/// Returns the kind of finding for something that `by` has.
 fn taken(by: &Holder, otherwise: What) -> What {
     match by {
         Holder::Podprobe(_) => What::PortOfPodprobe,
@@ -295,8 +295,8 @@ fn taken(by: &Holder, otherwise: What) -> What {
     }
 }
 
-/// True if packets to the address stay on the node or go to more than one host: the address is one of the node, loopback,
-/// unspecified, or multicast.
+/// Tells whether packets to the address stay on the node or go to more than one host. Such an address belongs to the node,
+/// or is loopback, unspecified, or multicast.
 fn is_of_node(address: IpAddr, of_node: &[IpAddr]) -> bool {
     let address = address.to_canonical();
     of_node.iter().any(|own| own.to_canonical() == address)
@@ -305,7 +305,7 @@ fn is_of_node(address: IpAddr, of_node: &[IpAddr]) -> bool {
         || address.is_multicast()
 }
 
-/// Counts the addresses of endpoints on this node that are ready.
+/// Returns the number of different addresses of ready endpoints on this node.
 fn local_endpoints(candidates: &[Vec<Candidate>]) -> usize {
     let ready = candidates.iter().flatten();
     let ready = ready.filter(|c| c.local && c.conditions.ready);

@@ -29,7 +29,7 @@ fn app(name: &str) -> BTreeMap<String, String> {
     [("app".to_owned(), name.to_owned())].into()
 }
 
-/// A ready pod with label `app: web`.
+/// Returns a ready pod with the label `app: web`.
 fn web(name: &str, addresses: &[&str]) -> PodFacts {
     PodFacts {
         namespace: "default".into(),
@@ -67,7 +67,7 @@ fn port(name: &str, port: u16) -> ServicePort {
     }
 }
 
-/// A service that selects `app: web` and leads port 80 to 8080.
+/// Returns a service that selects `app: web` and sends port 80 to port 8080.
 fn service() -> Service {
     Service {
         selector: app("web"),
@@ -76,7 +76,7 @@ fn service() -> Service {
     }
 }
 
-/// A service with what it was given.
+/// A service with its name, addresses and ports.
 #[derive(Clone, Default)]
 struct Given {
     namespace: &'static str,
@@ -109,7 +109,7 @@ fn node_port(name: &'static str, cluster_ip: &str, port: u16) -> Given {
     }
 }
 
-/// A node named `node` at 192.0.2.1 where podprobe listens on 10256 and answers names on 10.96.0.10.
+/// The inputs of a node named `node` at 192.0.2.1. There, podprobe listens on 10256 and serves DNS on 10.96.0.10.
 #[derive(Default)]
 struct World {
     services: Vec<Given>,
@@ -171,7 +171,7 @@ impl World {
         })
     }
 
-    /// The one entry.
+    /// Builds the table, and returns its only entry.
     #[track_caller]
     fn entry(&self) -> ServicePortEntry {
         let mut table = self.build().table;
@@ -191,7 +191,7 @@ impl World {
         self.build().findings.iter().map(|f| f.what).collect()
     }
 
-    /// Names with their addresses and node ports.
+    /// Returns the entries of the table as texts: their names with addresses and node ports.
     fn served(&self) -> Vec<String> {
         let text = |e: &ServicePortEntry| {
             let all = e
@@ -216,7 +216,7 @@ fn some(addresses: &[&str]) -> Backends {
     Backends::Some(addresses.iter().map(backend).collect())
 }
 
-/// A slice of service `web`, with one address for each row `ADDRESS NODE`.
+/// Returns a slice for the service `web`, with one endpoint for each row `ADDRESS NODE`.
 fn slice(rows: &[&str]) -> EndpointSlice {
     let endpoint = |row: &&str| {
         let (address, node) = row.split_once(' ').expect("address and node");
@@ -371,7 +371,8 @@ fn policies_choose_for_clients_inside_and_outside_apart() {
     let (cluster, local) = (TrafficPolicy::Cluster, TrafficPolicy::Local);
     let both = some(&["10.244.0.2:8080", "10.244.1.2:8080"]);
     let here = some(&["10.244.0.2:8080"]);
-    // On a clusterIP; on other addresses from outside; on these from the node and its pods, as kube-proxy has it.
+    // The backends for the cluster IP, for other addresses from outside, and for those from the node and its pods.
+    // kube-proxy has the same.
     for (internal, external, expected) in [
         (cluster, cluster, [&both, &both, &both]),
         (local, cluster, [&here, &both, &both]),
@@ -809,7 +810,7 @@ fn the_order_of_the_inputs_does_not_matter() {
     assert!(names.is_sorted() && names.len() == 5);
 }
 
-/// A source of random numbers that gives the same numbers in each run.
+/// A random generator with a fixed seed, which gives the same numbers in each run.
 struct Random(u64);
 
 impl Random {
@@ -825,7 +826,7 @@ impl Random {
         self.below(2) == 0
     }
 
-    /// At most two addresses out of five, some of which are the node's.
+    /// Returns at most two random addresses out of five. Some of these belong to the node.
     fn addresses(&mut self, net: &str) -> Vec<IpAddr> {
         let count = self.below(3);
         let one = |n| match n {
@@ -887,7 +888,7 @@ impl Random {
     }
 }
 
-/// Every address and port that the table answers on.
+/// Returns every address and port to which the table gives answers.
 fn places(table: &ServiceTable) -> Vec<(Option<IpAddr>, u16, Protocol)> {
     let mut places = Vec::new();
     for e in &table.services {

@@ -1,6 +1,6 @@
-//! Which endpoints traffic uses (services 2.1, 2.2).
+//! Chooses the endpoints to which a service's traffic goes (services 2.1, 2.2).
 //!
-//! Invariants: pure. Backends are sorted and different from one another.
+//! Invariants: the functions have no state and no side effects. Chosen backends are sorted, without duplicates.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use crate::api::service::{
     Endpoint, EndpointConditions, EndpointPort, EndpointSlice, IpFamily, ServicePort, TrafficPolicy,
 };
 
-/// An endpoint of one service port.
+/// An endpoint of one port of a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    /// The place to which traffic for the endpoint goes.
+    /// The address, port and namespace to which traffic for the endpoint goes.
     pub backend: Backend,
     /// The conditions of the endpoint: ready, serving, terminating.
     pub conditions: EndpointConditions,
@@ -26,19 +26,19 @@ impl Candidate {
         IpFamily::of(self.backend.address.ip())
     }
 
-    /// True if the endpoint answers although it ends. Traffic uses such an endpoint if none is ready.
+    /// Tells whether the endpoint is serving and terminating. Traffic goes to such endpoints if none is ready.
     fn is_last_resort(&self) -> bool {
         self.conditions.serving && self.conditions.terminating
     }
 
-    /// The usefulness of the endpoint. Of two that name the same place, the one with the higher rank is kept.
+    /// Returns a rank for the endpoint. Of two endpoints with the same backend, the one with the higher rank is kept.
     fn rank(&self) -> (bool, bool, bool) {
         (self.conditions.ready, self.is_last_resort(), self.local)
     }
 }
 
-/// The endpoints of one service port: the pods of this node, and the endpoints in slices that come from files. A pod of this
-/// node is judged by what is known here, whatever a slice says of its address.
+/// Returns the endpoints of one port of a service: pods of this node, and endpoints in slices from files. For a pod of this
+/// node, podprobe's own knowledge counts, even if a slice says something else about its address.
 pub fn candidates(
     port: &ServicePort,
     pods: &[PodEndpoint],
@@ -58,7 +58,7 @@ pub fn candidates(
     found.into_values().collect()
 }
 
-/// The endpoint of a pod for one service port, or `None` if the pod does not have the port.
+/// Returns the endpoint of a pod for one port of a service, or `None` if the pod does not have the port.
 pub fn of_pod(port: &ServicePort, pod: &PodEndpoint) -> Option<Candidate> {
     let backend = Backend {
         namespace: pod.loopback_only.clone(),
@@ -82,7 +82,7 @@ fn of_slice(port: &ServicePort, slice: &EndpointSlice, node_name: &str) -> Vec<C
     slice.endpoints.iter().filter_map(one).collect()
 }
 
-/// The first address with the number of the port that has the service port's name and protocol.
+/// Returns the endpoint's first address, with the number of the port that has the service port's name and protocol.
 fn backend(port: &ServicePort, ports: &[EndpointPort], endpoint: &Endpoint) -> Option<Backend> {
     let same = |p: &&EndpointPort| p.name == port.name && p.protocol == port.protocol;
     let number = ports.iter().find(same)?.port.filter(|n| *n != 0)?;
@@ -93,18 +93,18 @@ fn backend(port: &ServicePort, ports: &[EndpointPort], endpoint: &Endpoint) -> O
     })
 }
 
-/// The backends that clients use with each traffic policy.
+/// The backends of one port of a service, for each traffic policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice {
-    /// The backends for the policy Cluster.
+    /// The backends for the policy Cluster, on all nodes.
     cluster: Vec<Backend>,
-    /// The backends for the policy Local.
+    /// The backends for the policy Local, on this node only.
     local: Vec<Backend>,
 }
 
 impl Choice {
-    /// Chooses among the candidates of a service port. Each family has its own choice, because a client can only use its own
-    /// family.
+    /// Chooses among the endpoints of a service's port. The choice is made for each family on its own, because a client
+    /// can only use endpoints of its own family.
     pub fn of(candidates: &[Candidate]) -> Self {
         let mut choice = Self {
             cluster: Vec::new(),
@@ -120,8 +120,8 @@ impl Choice {
         choice
     }
 
-    /// The backends for a policy. With the policy Local and no backend on this node, packets are dropped if another node has
-    /// a backend, and refused if no node has one.
+    /// Returns the backends for a policy. If this node has none for the policy Local, packets are dropped if another
+    /// node has a backend, and refused if no node has one.
     pub fn backends(&self, policy: TrafficPolicy) -> Backends {
         let chosen = match policy {
             TrafficPolicy::Cluster => &self.cluster,
@@ -134,13 +134,14 @@ impl Choice {
         }
     }
 
-    /// Tells whether any client uses the backend.
+    /// Tells whether the backend gets traffic under at least one policy.
     pub fn uses(&self, backend: &Backend) -> bool {
         self.cluster.contains(backend) || self.local.contains(backend)
     }
 }
 
-/// The backends that traffic can use: those that are ready, or else those that answer while they end.
+/// Returns the endpoints that traffic can go to: the ready ones, or if there are none, those that serve while they
+/// terminate.
 fn usable<'a>(candidates: impl Iterator<Item = &'a Candidate> + Clone) -> Vec<Backend> {
     let mut ready = candidates.clone().filter(|c| c.conditions.ready).peekable();
     let backend = |c: &Candidate| c.backend.clone();
@@ -164,7 +165,7 @@ mod tests {
         text.parse().expect("an address with a port")
     }
 
-    /// `10.0.0.1:80 rstl`: ready, serving, terminating, local.
+    /// Parses a candidate such as `10.0.0.1:80 rstl`. The letters mean ready, serving, terminating, local.
     fn candidate(text: &str) -> Candidate {
         let (at, letters) = text.split_once(' ').expect("an address and letters");
         let has = |letter| letters.contains(letter);

@@ -1,7 +1,7 @@
 //! The holders of addresses and of ports of the node (services 2.4).
 //!
-//! Invariants: pure. An address with port and protocol has one holder, the first that claimed it; so has a port of the
-//! node's addresses.
+//! Invariants: there are no side effects. An address with a port and protocol has one holder, the first that claimed it. The
+//! same rule holds for a port on the node's addresses.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,26 +12,26 @@ use crate::api::service::Protocol;
 /// A port that podprobe itself listens on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnPort {
-    /// The address, or `None` for every address of the node.
+    /// The address that podprobe listens on, or `None` for every address of the node.
     pub address: Option<IpAddr>,
-    /// The number of the port.
+    /// Number of the port.
     pub port: u16,
     /// TCP or UDP.
     pub protocol: Protocol,
-    /// The part of podprobe that listens there, for texts: `the health check of the proxy`.
+    /// Name of the part of podprobe that listens, for texts: `the health check of the proxy`.
     pub what: String,
 }
 
-/// The holder of an address or of a port.
+/// The holder of an address or a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Holder {
     /// A part of podprobe.
     Podprobe(String),
-    /// The host port of a pod, by `namespace/name`.
+    /// A pod with this host port, by `namespace/name`.
     Pod(String),
     /// A service, by `namespace/name`.
     Service(String),
-    /// The health check of a service.
+    /// The health check of a service, by the service's `namespace/name`.
     HealthCheck(String),
 }
 
@@ -46,21 +46,21 @@ impl fmt::Display for Holder {
     }
 }
 
-/// The outcome of a claim.
+/// The result of a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Claim {
-    /// The claim succeeded: the claimant is the holder now.
+    /// The claim succeeded. The claimant is now the holder.
     New,
     /// The claimant was the holder already.
     Again,
-    /// The claim failed: somebody else is the holder.
+    /// The claim failed. The holder is somebody else.
     TakenBy(Holder),
 }
 
-/// A claim of a port of the node: the address, or `None` for every address, and the holder.
+/// A claimed port of the node: its address, or `None` for every address, and its holder.
 type OnNode = (Option<IpAddr>, Holder);
 
-/// The addresses and the ports of the node that have a holder.
+/// All claimed addresses and ports of the node.
 #[derive(Debug, Default)]
 pub struct Claims {
     addresses: BTreeMap<(IpAddr, u16, Protocol), Holder>,
@@ -68,7 +68,7 @@ pub struct Claims {
 }
 
 impl Claims {
-    /// Claims that begin with podprobe's own ports.
+    /// Makes claims in which podprobe holds its own ports.
     pub fn new(own: &[OwnPort]) -> Self {
         let mut claims = Self::default();
         for port in own {
@@ -81,7 +81,7 @@ impl Claims {
         claims
     }
 
-    /// Claims an address with its port.
+    /// Claims a port on an address of a service.
     pub fn address(
         &mut self,
         address: IpAddr,
@@ -100,7 +100,7 @@ impl Claims {
         }
     }
 
-    /// Claims a port on an address of the node, or on all of them.
+    /// Claims a port on one address of the node, or on all of them if `address` is `None`.
     pub fn node_port(
         &mut self,
         address: Option<IpAddr>,

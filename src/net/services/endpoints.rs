@@ -1,6 +1,7 @@
-//! The endpoints of a service among the pods of this node, as the endpoint slice controller computes them (services 1).
+//! Computes the endpoints of a service among the pods of this node, like the endpoint slice controller (services 1).
 //!
-//! Invariants: pure. Equal inputs in any order give equal endpoints in one order: by pod, then by family.
+//! Invariants: the functions have no state and no side effects. Equal inputs in any order give equal endpoints, sorted by
+//! pod and then by family.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -12,45 +13,46 @@ use crate::api::service::{
     ServicePort, TargetPort,
 };
 
-/// A service whose endpoints are wanted.
+/// A service to find the endpoints of.
 #[derive(Clone, Copy, Debug)]
 pub struct Selecting<'a> {
-    /// The namespace of the service. Pods of other namespaces are not selected.
+    /// Namespace of the service. Only pods of this namespace are selected.
     pub namespace: &'a str,
     /// The name of the service.
     pub name: &'a str,
     /// The service.
     pub service: &'a Service,
-    /// The families of the service's addresses. For a headless service, the families that it names, or else those of the
+    /// The families of the service's addresses. A headless service has the families that it names, or else those of the
     /// node.
     pub families: &'a [IpFamily],
 }
 
-/// A pod of this node as an endpoint of a service, with its addresses of one family.
+/// A pod of this node as an endpoint of a service, with all its addresses of one family.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodEndpoint {
-    /// The endpoint as a slice would have it, but without the name of the node.
+    /// The endpoint as it would be in a slice, but without the name of the node.
     pub endpoint: Endpoint,
     /// The family of all addresses of the endpoint.
     pub family: IpFamily,
-    /// The ports of the service that the pod has, with the pod's numbers.
+    /// The ports of the service that the pod has, with the numbers that they have in the pod.
     pub ports: Vec<EndpointPort>,
-    /// The network namespace of a pod that has only a loopback interface.
+    /// The network namespace of the pod, if it has only a loopback interface; otherwise None.
     pub loopback_only: Option<PathBuf>,
 }
 
-/// Tells whether the service's selector selects a pod with these labels. An empty selector selects none.
+/// Tells whether the service's selector matches a pod with these labels. An empty selector matches no pod.
 pub fn selects(service: &Service, labels: &BTreeMap<String, String>) -> bool {
     let has = |(key, value)| labels.get(key) == Some(value);
     !service.selector.is_empty() && service.selector.iter().all(has)
 }
 
-/// True if the pod can be an endpoint: it has not finished and has an address. A pod that ends can be one (services 1.1).
+/// Tells whether the pod can be an endpoint: it has not finished and has an address. A terminating pod can be an endpoint
+/// (services 1.1).
 pub fn counts(pod: &PodFacts) -> bool {
     !pod.phase.is_terminal() && !pod.addresses.is_empty()
 }
 
-/// The conditions of a pod's endpoint (services 1.2).
+/// Returns the conditions of a pod's endpoint (services 1.2).
 pub fn conditions(service: &Service, pod: &PodFacts) -> EndpointConditions {
     EndpointConditions {
         ready: service.publish_not_ready_addresses || pod.serving && !pod.terminating,
@@ -59,7 +61,8 @@ pub fn conditions(service: &Service, pod: &PodFacts) -> EndpointConditions {
     }
 }
 
-/// The number of a service port on a pod; None where the pod has no port of that name and protocol (services 1.3).
+/// Returns the number that a service's port has in a pod. Returns None if the pod has no port of that name and protocol
+/// (services 1.3).
 pub fn target_port(port: &ServicePort, pod: &PodFacts) -> Option<u16> {
     match &port.target_port {
         TargetPort::Number(number) => Some(*number),
@@ -71,7 +74,7 @@ pub fn target_port(port: &ServicePort, pod: &PodFacts) -> Option<u16> {
     }
 }
 
-/// The endpoints of a service among these pods.
+/// Returns the endpoints of a service among these pods.
 pub fn endpoints<'p>(
     of: &Selecting<'_>,
     pods: impl IntoIterator<Item = &'p PodFacts>,
@@ -122,8 +125,8 @@ fn ports(service: &Service, pod: &PodFacts) -> Vec<EndpointPort> {
     service.ports.iter().filter_map(port).collect()
 }
 
-/// Returns the endpoints as slices, as the controller would write them: one slice for each family and each set of ports.
-/// The slices are for people and for names. `node_name` is the name of this node.
+/// Groups the endpoints into slices as the controller would: one slice for each family and each set of ports. The slices
+/// serve for display and for DNS names. `node_name` is the name of this node.
 pub fn slices(service: &str, node_name: &str, endpoints: &[PodEndpoint]) -> Vec<EndpointSlice> {
     let mut slices: Vec<EndpointSlice> = Vec::new();
     for of_pod in endpoints {
@@ -146,8 +149,9 @@ pub fn slices(service: &str, node_name: &str, endpoints: &[PodEndpoint]) -> Vec<
     slices
 }
 
-/// Returns the families of a service (services 1.4): the families of its addresses; if it has none, those that it names; if
-/// it names none, as many of the node's as its policy allows. `of_node` begins with the primary family.
+/// Returns the families of a service (services 1.4). They are the families of its addresses. If it has no address, they are
+/// the families that it names. If it names none, they are the node's families, as many as the service's policy allows.
+/// `of_node` begins with the primary family.
 pub fn families(service: &Service, cluster_ips: &[IpAddr], of_node: &[IpFamily]) -> Vec<IpFamily> {
     let mut families: Vec<IpFamily> = cluster_ips.iter().copied().map(IpFamily::of).collect();
     if families.is_empty() {

@@ -12,7 +12,7 @@ fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
     pairs.iter().map(own).collect()
 }
 
-/// A running pod that is ready, of namespace `default` with label `app: web`.
+/// Returns a running, ready pod in namespace `default` with the label `app: web`.
 fn web(name: &str, addresses: &[&str]) -> PodFacts {
     PodFacts {
         namespace: "default".into(),
@@ -36,7 +36,7 @@ fn port(name: &str, protocol: Protocol, target_port: TargetPort) -> ServicePort 
     }
 }
 
-/// A service that selects `app: web` and leads its one port to 8080.
+/// Returns a service that selects `app: web` and sends its only port to port 8080.
 fn service() -> Service {
     Service {
         selector: labels(&[("app", "web")]),
@@ -58,7 +58,7 @@ fn found(service: &Service, pods: &[PodFacts]) -> Vec<PodEndpoint> {
     endpoints(&of(service, &[IpFamily::V4]), pods)
 }
 
-/// Checks the endpoints as texts: `pod ready serving terminating`, a letter for each condition.
+/// Checks the endpoints as texts: the pod's name, and a letter for each of the conditions ready, serving and terminating.
 #[track_caller]
 fn check(service: &Service, pods: &[PodFacts], expected: &[&str]) {
     let word = |e: PodEndpoint| {

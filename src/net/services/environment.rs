@@ -1,6 +1,7 @@
-//! The environment variables by which a container finds services: `enableServiceLinks` (services 4).
+//! Environment variables with which a container finds services: `enableServiceLinks` (services 4).
 //!
-//! Invariants: pure. Equal services in any order give equal variables, each name once.
+//! Invariants: the functions have no state and no side effects. Equal services in any order give equal variables. Each name
+//! occurs once.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -8,11 +9,11 @@ use std::net::{IpAddr, SocketAddr};
 use super::inputs::NamedService;
 use crate::api::service::{Service, ServicePort, ServiceType};
 
-/// The namespace and name of the API server's service. If this service exists, every pod gets its variables.
+/// Namespace and name of the API server's service. If this service exists, every pod gets its variables.
 const MASTER: (&str, &str) = ("default", "kubernetes");
 
-/// The variables for a pod of `namespace`, in the order of the services' names. `links` is the pod's `enableServiceLinks`.
-/// The caller lets variables that the container sets itself go before these.
+/// Returns the variables for a pod of `namespace`, in the order of the services' names. `links` is the pod's
+/// `enableServiceLinks`. The caller must prefer variables that the container sets itself.
 pub fn service_environment(
     services: &[NamedService<'_>],
     namespace: &str,
@@ -32,8 +33,8 @@ pub fn service_environment(
     variables.0
 }
 
-/// True if the service has an address for variables. Headless services and external names have none, and neither has a
-/// service without ports.
+/// Tells whether there are variables for the service. There are none for headless services, external names and services
+/// without ports.
 fn has_address(service: &NamedService<'_>) -> bool {
     let Service { type_, ports, .. } = service.service;
     *type_ != ServiceType::ExternalName && !service.cluster_ips.is_empty() && !ports.is_empty()
@@ -43,7 +44,7 @@ fn has_address(service: &NamedService<'_>) -> bool {
 struct Variables(Vec<(String, String)>);
 
 impl Variables {
-    /// Adds a variable. The last value of a name counts, as in a container's environment.
+    /// Sets a variable. If the name exists already, the last value counts, as in a container's environment.
     fn add(&mut self, name: String, value: impl ToString) {
         let value = value.to_string();
         match self.0.iter_mut().find(|(known, _)| *known == name) {
@@ -73,7 +74,7 @@ impl Variables {
         }
     }
 
-    /// Adds the variables of one port in the form that Docker gave to linked containers.
+    /// Adds the variables of one port in Docker's form for linked containers.
     fn add_link(&mut self, service: &str, address: IpAddr, port: &ServicePort) {
         let prefix = format!("{service}_PORT_{}_{}", port.port, port.protocol);
         let protocol = port.protocol.to_string().to_lowercase();
@@ -89,7 +90,7 @@ fn url(address: IpAddr, port: &ServicePort) -> String {
     format!("{protocol}://{}", SocketAddr::from((address, port.port)))
 }
 
-/// Returns the name in upper case, with `_` for `-`.
+/// Converts a name to upper case, with `_` in place of `-`.
 fn variable_name(name: &str) -> String {
     name.replace('-', "_").to_uppercase()
 }
@@ -144,7 +145,7 @@ mod tests {
         assert_eq!(got, expected);
     }
 
-    /// kubelet's own table.
+    /// The expected variables are those of the kubelet's own test.
     #[test]
     fn a_service_has_the_variables_of_the_kubelet() {
         let (foo, abc) = (

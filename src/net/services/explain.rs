@@ -1,6 +1,7 @@
-//! Why a pod gets the traffic of a service or not, for people (services 3).
+//! Explains to people why a pod gets the traffic of a service or not (services 3).
 //!
-//! Invariants: pure. It asks the same functions that make the table, so that it cannot say something else.
+//! Invariants: there are no side effects. The explanation uses the functions that also make the table, so that the two
+//! cannot differ.
 
 use std::collections::BTreeMap;
 
@@ -14,35 +15,34 @@ use super::pod_facts::PodFacts;
 use crate::api::service::{IpFamily, ServicePort, TargetPort};
 use crate::base::spelling::nearest;
 
-/// The highest number of pods that are listed although the selector does not match them.
+/// Largest number of pods in the list of those that the selector nearly matches.
 const MOST_NEAR: usize = 5;
 
-/// A pod and what it gets of a service.
+/// A pod, and whether it gets traffic of a service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodTraffic {
     /// The namespace of the pod.
     pub namespace: String,
     /// The name of the pod.
     pub name: String,
-    /// True if some clients are sent to the pod.
+    /// True if the service sends some clients to the pod.
     pub gets_traffic: bool,
-    /// The reasons why the pod gets no traffic, or what is special about it. Empty if all is well.
+    /// The reasons for which the pod gets no traffic, or what is special about its traffic. Empty if all is well.
     pub why: Vec<String>,
 }
 
 /// The explanation of a service: which pods get its traffic, and why others do not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Explanation {
-    /// The pods that the selector matches, by name.
+    /// The pods that the selector matches, sorted by name.
     pub selected: Vec<PodTraffic>,
-    /// The pods that the selector nearly matches, the nearest first. None of them gets traffic.
+    /// The pods that the selector nearly matches, best match first. None of them gets traffic.
     pub near: Vec<PodTraffic>,
-    /// A remark about the service as a whole: it has no selector, or the selector matches no pod. Empty if pods are
-    /// selected.
+    /// A remark about the whole service: it has no selector, or the selector matches no pod. Empty if pods are selected.
     pub note: String,
 }
 
-/// Explains one service. The service need not be served, and need not be among those of `inputs`.
+/// Explains one service. It may be a service that is not served, or that is not in `inputs`.
 pub fn explain(service: &NamedService<'_>, inputs: &Inputs<'_>) -> Explanation {
     let explainer = Explainer::new(service, inputs);
     let is_selected = |pod: &&PodFacts| {
@@ -80,7 +80,7 @@ fn text(labels: &BTreeMap<String, String>) -> String {
     pairs.join(",")
 }
 
-/// The facts of a service that are the same for all its pods, from which each pod is explained.
+/// Facts about a service that are needed for each of its pods.
 struct Explainer<'a> {
     service: &'a NamedService<'a>,
     families: Vec<IpFamily>,
@@ -113,7 +113,8 @@ impl<'a> Explainer<'a> {
         }
     }
 
-    /// True if some clients are sent to the pod. A headless service has no data path: names lead to its ready pods.
+    /// Tells whether the service sends some clients to the pod. For a headless service, which has no data path, that
+    /// means that the pod is ready, so that DNS names lead to it.
     fn is_used(&self, pod: &PodFacts) -> bool {
         let is_of = |e: &&PodEndpoint| {
             let target = e.endpoint.target.as_ref();
@@ -165,7 +166,7 @@ impl<'a> Explainer<'a> {
     }
 }
 
-/// The reason why the pod is no endpoint of any service, or `None` if it can be one.
+/// Returns the reason for which the pod cannot be an endpoint of any service, or `None` if it can be one.
 fn never(pod: &PodFacts) -> Option<String> {
     if pod.phase.is_terminal() {
         return Some(format!("phase {}", pod.phase));
@@ -192,8 +193,8 @@ fn no_port(port: &ServicePort, pod: &PodFacts) -> Option<String> {
     Some(format!("no port named \"{name}\" for {protocol}{hint}"))
 }
 
-/// The pods that the selector nearly matches, the nearest first. A pod whose labels have a slip is always listed. A pod with
-/// only some of the labels is listed if no pod is selected.
+/// Returns the pods that the selector nearly matches, best match first. A pod with a typing error in its labels is always
+/// listed. A pod with only some of the labels is listed if the selector matches no pod.
 fn near<'a>(
     service: &NamedService<'_>,
     others: impl Iterator<Item = &'a PodFacts>,
@@ -218,12 +219,12 @@ fn near<'a>(
     near.collect()
 }
 
-/// The reasons why a selector does not match a pod.
+/// The reasons for which a selector does not match a pod.
 struct Misses {
     why: Vec<String>,
-    /// True if each of the reasons looks like a typing error.
+    /// True if each reason looks like a typing error.
     is_slip: bool,
-    /// True if a part of the selector matches.
+    /// True if at least one label of the selector matches.
     some_match: bool,
 }
 
@@ -268,7 +269,8 @@ fn no_label(key: &str, value: &str, pod: &PodFacts) -> (String, bool) {
     }
 }
 
-/// The misses of a pod in another namespace. Such a pod is near if it has all the labels and no pod is selected.
+/// Returns the reason for a pod in another namespace. Such a pod nearly matches if it has all labels of the selector and no
+/// pod is selected.
 fn elsewhere(service: &NamedService<'_>, pod: &PodFacts) -> Misses {
     let why = format!(
         "it is in namespace {}; a service selects pods of its own, {}",

@@ -15,7 +15,7 @@ fn ip(text: &str) -> IpAddr {
     text.parse().expect("an address")
 }
 
-/// A ready pod in `default` with an IPv4 address and a TCP port `http`.
+/// Returns a ready pod in `default` with an IPv4 address and a TCP port `http`.
 fn pod(name: &str, of: &[(&str, &str)]) -> PodFacts {
     let http = PodPort {
         name: "http".into(),
@@ -140,8 +140,8 @@ fn a_ready_pod_gets_traffic_and_another_says_why_not() {
     check(&pods, &expected);
 }
 
-/// A service without an address is not served, and neither are its other addresses: its address was refused, or another
-/// service has it. The problem beside the explanation says why.
+/// A service without a cluster IP is not served, not even on its other addresses. Its address was refused, or another
+/// service has it. A problem that is shown beside the explanation says which.
 #[test]
 fn nobody_sends_to_a_service_without_address() {
     let mut service = selecting(&[("app", "web")]);
@@ -150,7 +150,7 @@ fn nobody_sends_to_a_service_without_address() {
     assert_eq!(explained_for(&service), none);
     service.external_ips = vec![ip("192.0.2.7")];
     assert_eq!(explained_for(&service), none);
-    // These have none by nature.
+    // Headless services have no cluster IP by nature.
     service.cluster_ips = ClusterIps::Headless;
     assert_eq!(explained_for(&service), ["a yes: "]);
 }

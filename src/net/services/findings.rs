@@ -1,10 +1,10 @@
-//! The findings: what is wrong with a service on this node, as data and for people (services 2.5).
+//! Findings: what is wrong with services and pods on this node, as data and as texts for people (services 2.5).
 //!
-//! Invariants: pure. A finding names the object, the field, the value, and the way out.
+//! Invariants: there are no side effects. A finding names the object, the field, the value, and what a person can do.
 
 use std::fmt;
 
-/// The object whose fault a finding is.
+/// The object that causes a finding.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Subject {
     /// A service, by namespace and name.
@@ -22,12 +22,12 @@ impl fmt::Display for Subject {
     }
 }
 
-/// The kind of a finding: the part that is left out of the data path, and why.
+/// The kind of a finding: what is left out of the data path, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum What {
-    /// An address that the node has.
+    /// An address that belongs to the node.
     AddressOfNode,
-    /// An address and port, or a port of the node, that podprobe itself uses.
+    /// An address and port, or a port of the node, that podprobe uses itself.
     PortOfPodprobe,
     /// An address and port that another service has.
     AddressTaken,
@@ -37,14 +37,14 @@ pub enum What {
     OtherFamily,
 }
 
-/// A part of a service or pod that is left out of the data path, and the reason.
+/// A part of a service or pod that is left out of the data path, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finding {
-    /// The object whose fault the finding is.
+    /// The object that causes the finding.
     pub subject: Subject,
     /// The kind of the finding.
     pub what: What,
-    /// The text for people: field, value, cause and way out, without the object.
+    /// Text for people: field, value, cause and way out. It does not name the object.
     pub message: String,
 }
 

@@ -1,6 +1,7 @@
-//! Ports of the node that lead to containers (services 2.3).
+//! Ports of the node that lead to ports of containers (services 2.3).
 //!
-//! Invariants: pure. Of two pods that want one port the one that does not end has it, then the first by name.
+//! Invariants: the functions have no state. If two pods want the same port, a pod that is not terminating gets it before one
+//! that is, and then the first by name.
 
 use std::net::IpAddr;
 
@@ -11,8 +12,8 @@ use super::pod_facts::{PodFacts, PodPort};
 use super::table::{Backend, HostPort};
 use crate::api::service::IpFamily;
 
-/// Claims the host ports of all pods and returns those that have to be led to a container. A pod on the node's network
-/// listens itself, so its ports are claimed but not returned.
+/// Claims the host ports of all pods. Returns the ports from which a data path has to send clients to a container. The
+/// ports of a pod on the node's network are claimed but not returned, because the pod itself listens there.
 pub(super) fn host_ports(
     pods: &[&PodFacts],
     claims: &mut Claims,
@@ -34,7 +35,7 @@ pub(super) fn host_ports(
     found
 }
 
-/// Returns `None` for 0.0.0.0 and ::, which are every address of their family. Claims do not tell families apart.
+/// Returns the address, but `None` for 0.0.0.0 and ::, which mean every address. Claims do not distinguish families there.
 fn specific(address: Option<IpAddr>) -> Option<IpAddr> {
     address.filter(|a| !a.is_unspecified())
 }
@@ -54,7 +55,8 @@ fn claimed(
         Claim::New => true,
         Claim::Again => false,
         Claim::TakenBy(by) => {
-            // A pod on the node's network has not asked for anything, and one that ends makes room soon.
+            // No finding for a pod on the node's network, which has asked for no host port, or for a terminating pod, which
+            // will free its ports soon.
             let is_quiet = pod.host_network || pod.terminating;
             if !is_quiet {
                 findings.push(finding(pod, number, port, &by));
@@ -79,7 +81,7 @@ fn finding(pod: &PodFacts, number: u16, port: &PodPort, by: &Holder) -> Finding 
     }
 }
 
-/// Makes the host ports of a container's port: one for each family that the pod and the address of the node have in common.
+/// Returns the host ports for a container's port: one for each family that both the pod and the address of the node have.
 fn of_port(pod: &PodFacts, port: &PodPort) -> Vec<HostPort> {
     let wanted = port.host_ip.map(IpFamily::of);
     let families = [IpFamily::V4, IpFamily::V6];

@@ -1,6 +1,6 @@
-//! The inputs from which the table of services is made.
+//! The inputs from which the table of services is built.
 //!
-//! Invariants: nothing here decides. The caller keeps what these borrow.
+//! Invariants: these types only hold data and decide nothing. The caller keeps the data that they borrow.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -13,17 +13,17 @@ use crate::api::objects::ObjectKey;
 use crate::api::service::{Cidr, EndpointSlice, IpFamily, Service};
 use crate::base::clock::Time;
 
-/// The objects from files that services are made of.
+/// The objects from files from which services are built.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ServiceObjects {
-    /// The services with their keys, in the order of keys.
+    /// The services with their keys, sorted by key.
     pub services: Vec<(ObjectKey, Arc<Service>)>,
-    /// The slices with their keys, in the order of keys. A slice that mirrors an Endpoints object has the key of that
+    /// The endpoint slices with their keys, sorted by key. A slice that mirrors an Endpoints object has the key of that
     /// object.
     pub slices: Vec<(ObjectKey, Arc<EndpointSlice>)>,
 }
 
-/// A service with what was allocated for it.
+/// A service together with its name and its allocated addresses and ports.
 #[derive(Clone, Copy, Debug)]
 pub struct NamedService<'a> {
     /// The namespace of the service.
@@ -32,19 +32,20 @@ pub struct NamedService<'a> {
     pub name: &'a str,
     /// The service.
     pub service: &'a Service,
-    /// The time when the service was created, if it is known. Of two services that want the same, the older one gets it.
+    /// Creation time of the service, if it is known. If two services want the same address or port, the older one gets it.
     pub created: Option<Time>,
-    /// The cluster IPs, given or allocated, primary first. Empty for a service that has none, or none yet: it is not served.
+    /// The cluster IPs, given or allocated, primary first. Empty if the service has none, or none yet. It is then not
+    /// served.
     pub cluster_ips: &'a [IpAddr],
-    /// The node port of each of the service's ports, given or allocated, in their order.
+    /// The node ports of the service's ports, given or allocated, in the order of the ports.
     pub node_ports: &'a [Option<u16>],
     /// The health check port of the service, given or allocated.
     pub health_check_node_port: Option<u16>,
 }
 
 impl NamedService<'_> {
-    /// True if the service lacks a cluster IP that it should have: none could be allocated, or the address that it names is
-    /// refused. Then nothing of the service is served, neither node ports nor other addresses.
+    /// Tells whether the service should have a cluster IP but has none: none could be allocated, or the address in its
+    /// file was refused. Then no part of the service is served, not even its node ports and other addresses.
     pub fn lacks_address(&self) -> bool {
         self.service.is_proxied() && self.cluster_ips.is_empty()
     }
@@ -59,24 +60,24 @@ pub struct NamedSlice<'a> {
     pub slice: &'a EndpointSlice,
 }
 
-/// The facts about the node.
+/// Facts about the node that the table depends on.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NodeFacts<'a> {
-    /// `nodeName`.
+    /// Name of the node (`nodeName`).
     pub name: &'a str,
-    /// The addresses of the node's interfaces, without those that a data path has put there for services.
+    /// The addresses of the node's interfaces, except addresses that a data path has put there for services.
     pub addresses: &'a [IpAddr],
     /// The families of the addresses that pods get, primary first.
     pub families: &'a [IpFamily],
-    /// The ports on which podprobe itself listens.
+    /// The ports on which podprobe listens itself.
     pub own_ports: &'a [OwnPort],
-    /// The ranges of pods, for the table.
+    /// The address ranges of pods, for the table.
     pub pod_cidrs: &'a [Cidr],
-    /// The ranges of services, for the table.
+    /// The address ranges of services, for the table.
     pub service_cidrs: &'a [Cidr],
 }
 
-/// All inputs of the table.
+/// All inputs from which the table is built.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Inputs<'a> {
     /// The services, in any order.
@@ -89,7 +90,7 @@ pub struct Inputs<'a> {
     pub node: NodeFacts<'a>,
 }
 
-/// Calls `f` with the services, their addresses and ports, and the slices.
+/// Calls `f` with the services, joined with their assigned addresses and ports, and with the slices.
 pub fn with_inputs<T>(
     objects: &ServiceObjects,
     assigned: &BTreeMap<ObjectKey, Assigned>,

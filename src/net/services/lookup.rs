@@ -1,6 +1,6 @@
-//! The endpoints of a service, found without a look at every pod and every slice for each service.
+//! Finds the endpoints of services by an index, so that not every pod and slice is looked at for each service.
 //!
-//! Invariants: pure. What it finds is what [`endpoints`] finds among all pods.
+//! Invariants: there are no side effects. The result is the same as that of [`endpoints`] for all pods.
 
 use std::cell::OnceCell;
 use std::collections::HashMap;
@@ -16,29 +16,29 @@ use crate::api::service::{EndpointSlice, IpFamily, Service};
 pub struct Lookup<'a> {
     node: NodeFacts<'a>,
     pods: &'a [&'a PodFacts],
-    /// The index of pods, made for the first service that asks.
+    /// The index of pods, which is made at the first use.
     by_label: OnceCell<ByLabel<'a>>,
-    /// The slices by namespace and name of their service.
+    /// The slices, by namespace and name of their service.
     slices: HashMap<(&'a str, &'a str), Vec<&'a EndpointSlice>>,
 }
 
-/// Pods by namespace, key and value of each label.
+/// Pods by their namespace, and by key and value of each of their labels.
 type ByLabel<'a> = HashMap<(&'a str, &'a str, &'a str), Vec<&'a PodFacts>>;
 
 /// The endpoints of one service.
 #[derive(Clone, Debug)]
 pub struct ServiceEndpoints<'a> {
-    /// The families of the service, by services 1.4.
+    /// The families of the service, by the rules of services 1.4.
     pub families: Vec<IpFamily>,
     /// The endpoints that are pods of this node.
     pub pods: Vec<PodEndpoint>,
-    /// The slices of the service that come from files, but only those of the service's families.
+    /// The service's slices from files that have one of the service's families.
     pub slices: Vec<&'a EndpointSlice>,
     node_name: &'a str,
 }
 
 impl<'a> Lookup<'a> {
-    /// Indexes the slices of `inputs`. The pods are indexed when the first service asks.
+    /// Indexes the slices of `inputs`. The pods are indexed at the first call of [`Self::endpoints`].
     pub fn new(inputs: &Inputs<'a>) -> Self {
         let mut lookup = Self {
             node: inputs.node,
@@ -53,7 +53,7 @@ impl<'a> Lookup<'a> {
         lookup
     }
 
-    /// Finds the endpoints of a service. The service need not be served.
+    /// Finds the endpoints of a service, even of one that is not served.
     pub fn endpoints(&self, of: &NamedService<'_>) -> ServiceEndpoints<'a> {
         let families = families(of.service, of.cluster_ips, self.node.families);
         let selecting = Selecting {
@@ -74,7 +74,7 @@ impl<'a> Lookup<'a> {
         }
     }
 
-    /// The pods that have the rarest of the labels that the selector wants.
+    /// Returns the pods that have one label of the service's selector, namely the label that the fewest pods have.
     fn with_a_label_of(&self, of: &NamedService<'_>) -> Vec<&'a PodFacts> {
         let by_label = self.by_label.get_or_init(|| by_label(self.pods));
         let selector = of.service.selector.iter();
@@ -96,7 +96,7 @@ fn by_label<'a>(pods: &[&'a PodFacts]) -> ByLabel<'a> {
 }
 
 impl ServiceEndpoints<'_> {
-    /// The endpoints of each port of the service, in the order of its ports.
+    /// Returns the endpoints of each port of the service, in the order of the ports.
     pub fn of_ports(&self, service: &Service) -> Vec<Vec<Candidate>> {
         let ports = service.ports.iter();
         ports
@@ -104,8 +104,8 @@ impl ServiceEndpoints<'_> {
             .collect()
     }
 
-    /// Returns all endpoints as slices: those that the controller would write for the pods, and those from files. The slices
-    /// are for people and for names.
+    /// Returns all endpoints as slices: the slices that the controller would write for the pods, and the slices from files.
+    /// They serve for display and for DNS names.
     pub fn all_slices(&self, service: &str) -> Vec<EndpointSlice> {
         let mut all = slices(service, self.node_name, &self.pods);
         all.extend(self.slices.iter().map(|&s| s.clone()));

@@ -1,7 +1,7 @@
-//! Services: which endpoints they have, which addresses, and what a data path gets of it.
+//! Services: their endpoints, their addresses and ports, and the table for the data path.
 //!
-//! Invariants: nothing here has a thread, a descriptor or a clock. A data path never looks at readiness: endpoints
-//! are chosen here.
+//! Invariants: no code of this module has a thread, a descriptor or a clock. It chooses the endpoints, so that a data path
+//! does not look at readiness.
 
 pub mod allocate;
 pub mod build;

@@ -1,7 +1,7 @@
-//! The message for the responder of names: the services of the cluster as names see them, and the clients to answer.
+//! The message to the DNS responder: the names of the cluster's services, and the clients that get answers.
 //!
-//! Invariants: nothing here decides ([`super::naming`] does). Equal states give equal values, so that a message can be
-//! compared with the last.
+//! Invariants: these types only hold data ([`super::naming`] makes the names). Equal states give equal values, so that a
+//! message can be compared with the last one.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -9,29 +9,29 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::service::{Cidr, Protocol};
 
-/// All facts that the responder of names needs, in one message.
+/// All facts that the DNS responder needs, in one message.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Names {
-    /// The version, which grows with each change. It is the serial of the zone.
+    /// Version of the message, which grows with each change. It is also the serial number of the zone.
     pub version: u32,
-    /// The cluster's domain, `cluster.local`.
+    /// The cluster's domain, such as `cluster.local`.
     pub domain: String,
-    /// The addresses that clients ask: those of the cluster's DNS service.
+    /// The addresses of the cluster's DNS service, to which clients send their questions.
     pub addresses: Vec<IpAddr>,
-    /// The ranges of pods' addresses. The responder never asks other resolvers for reverse names in these ranges.
+    /// Address ranges of pods. The responder never forwards questions for reverse names in these ranges.
     pub pod_cidrs: Vec<Cidr>,
-    /// The ranges of services' addresses. The responder never asks other resolvers for reverse names in these ranges.
+    /// Address ranges of services. The responder never forwards questions for reverse names in these ranges.
     pub service_cidrs: Vec<Cidr>,
-    /// The addresses of clients that get answers: the pods and the node itself.
+    /// Addresses of the clients that get answers: the pods and the node itself.
     pub clients: Vec<Cidr>,
-    /// The node's resolvers, in the order of its resolv.conf.
+    /// The node's own resolvers, in the order of its resolv.conf.
     pub upstreams: Vec<SocketAddr>,
     /// The names of all services, in any order.
     pub services: Vec<ServiceNames>,
 }
 
 impl Names {
-    /// True if some name leads to a pod itself, and not to an address from which a data path sends clients on.
+    /// Tells whether at least one name resolves to a pod's address instead of an address that a data path serves.
     pub fn lead_to_pods(&self) -> bool {
         let leads = |target: &NameTarget| match target {
             NameTarget::Headless(endpoints) => endpoints.iter().any(|e| e.ready),
@@ -48,32 +48,32 @@ pub struct ServiceNames {
     pub namespace: String,
     /// The name of the service.
     pub name: String,
-    /// The target of the name.
+    /// What the name resolves to.
     pub target: NameTarget,
 }
 
-/// The target to which the name of a service leads.
+/// What the name of a service resolves to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NameTarget {
     /// The service's own addresses.
     ClusterIps {
-        /// The addresses, at most one of each family.
+        /// The cluster IPs, at most one of each family.
         addresses: Vec<IpAddr>,
         /// The service's ports.
         ports: Vec<NamedPort>,
     },
     /// The endpoints of a headless service.
     Headless(Vec<EndpointNames>),
-    /// `spec.externalName`.
+    /// The name in `spec.externalName`.
     ExternalName(String),
 }
 
-/// A port with a name.
+/// A port of a service, for an SRV record.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct NamedPort {
     /// The name of the port; may be empty.
     pub name: String,
-    /// The `_tcp` or `_udp` of its SRV record.
+    /// Protocol of the port, which the SRV record names as `_tcp` or `_udp`.
     pub protocol: Protocol,
     /// The number of the port.
     pub port: u16,
@@ -84,11 +84,11 @@ pub struct NamedPort {
 pub struct EndpointNames {
     /// The address of the endpoint.
     pub address: IpAddr,
-    /// The endpoint's own name below the service, or `None`: the name is then the address with dashes.
+    /// The endpoint's own name below the service's. `None` means that the name is the address with dashes.
     pub hostname: Option<String>,
-    /// The condition `ready`, as slices have it: also true with `publishNotReadyAddresses`.
+    /// The condition `ready` as in slices. It is also true with `publishNotReadyAddresses`.
     pub ready: bool,
-    /// The ports of the service, with the numbers that this endpoint has for them.
+    /// The ports of the service, with the numbers that they have at this endpoint.
     pub ports: Vec<NamedPort>,
 }
 

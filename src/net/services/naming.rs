@@ -1,7 +1,7 @@
-//! Makes names from services, pods of this node and slices of files (names 1).
+//! Makes DNS names from services, pods of this node and endpoint slices of files (names 1).
 //!
-//! Invariants: pure. Equal inputs in any order give equal names. No name leads to 127.0.0.1: that address would be the
-//! client's own.
+//! Invariants: the functions have no state and no side effects. Equal inputs in any order give equal names. No name of an
+//! endpoint resolves to a loopback address, because a client would then reach itself.
 
 use std::net::IpAddr;
 
@@ -10,7 +10,7 @@ use super::lookup::Lookup;
 use super::names::{EndpointNames, NameTarget, NamedPort, ServiceNames};
 use crate::api::service::{Endpoint, EndpointPort, EndpointSlice, ServicePort, ServiceType};
 
-/// The names of all services.
+/// Returns the names of all services, sorted.
 pub fn service_names(inputs: &Inputs<'_>) -> Vec<ServiceNames> {
     let lookup = Lookup::new(inputs);
     let named = |service: &NamedService<'_>| {
@@ -25,7 +25,7 @@ pub fn service_names(inputs: &Inputs<'_>) -> Vec<ServiceNames> {
     all
 }
 
-/// The names of one service, or `None` if the service has no address and should have one.
+/// Returns what the name of a service resolves to, or `None` if the service should have an address but has none.
 fn target(of: &NamedService<'_>, lookup: &Lookup<'_>) -> Option<NameTarget> {
     let service = of.service;
     if service.type_ == ServiceType::ExternalName {
@@ -183,7 +183,7 @@ mod tests {
             ports: vec![port(&http())],
         };
         assert_eq!(of(&[ip]), [expected]);
-        // None could be allocated.
+        // The service has no address, because none could be allocated.
         assert_eq!(of(&[]), []);
     }
 

@@ -1,6 +1,6 @@
-//! The facts of a pod of this node that services need.
+//! The facts about a pod of this node that services depend on.
 //!
-//! Invariants: pure. It holds no status and no pod, so that it can be compared and kept.
+//! Invariants: the facts are copies. They refer to no pod and no status, so that they can be kept and compared.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -15,14 +15,14 @@ use crate::api::{Container, ContainerStatus, Pod, PodPhase, PodStatus};
 pub struct PodPort {
     /// The name of the port; may be empty.
     pub name: String,
-    /// The number of the port of the container.
+    /// Number of the port in the container.
     pub port: u16,
     /// TCP or UDP.
     pub protocol: Protocol,
-    /// The port of the node that leads to the container's port. For a pod on the node's network, the container's port if no
-    /// other is given.
+    /// Number of the node's port that leads to the container's port. For a pod on the node's network this is by default the
+    /// container's port.
     pub host_port: Option<u16>,
-    /// The address of the node for `host_port`, or `None` for every address.
+    /// The node's address for `host_port`, or `None` for every address.
     pub host_ip: Option<IpAddr>,
 }
 
@@ -39,29 +39,30 @@ pub struct PodFacts {
     pub phase: PodPhase,
     /// `status.podIPs`, primary first.
     pub addresses: Vec<IpAddr>,
-    /// The network namespace of a pod that has only a loopback interface: its addresses mean something in there alone.
+    /// The network namespace of the pod, if it has only a loopback interface; otherwise None. The addresses of such a
+    /// pod have a meaning only inside of that namespace.
     pub loopback_only: Option<PathBuf>,
     /// True if the pod is on the node's network.
     pub host_network: bool,
-    /// True if the pod answers: all its containers are ready and its readiness gates are open, also while it ends
-    /// (services 1.2).
+    /// True if the pod can answer: all its containers are ready and its readiness gates are open. A terminating pod can be
+    /// serving too (services 1.2).
     pub serving: bool,
-    /// True if the pod has begun to end.
+    /// True if the pod is being terminated.
     pub terminating: bool,
-    /// The reason why the pod is not serving, for people. Empty if it is serving.
+    /// The reason for which the pod is not serving, as text for people. Empty if it is serving.
     pub not_serving: String,
     /// `spec.hostname`.
     pub hostname: String,
     /// `spec.subdomain`.
     pub subdomain: String,
-    /// The declared ports: first those of the containers, then those of the sidecars (services 1.3). Ports of SCTP are left
-    /// out.
+    /// The declared ports: first those of the containers, then those of the sidecars (services 1.3). SCTP ports are
+    /// left out.
     pub ports: Vec<PodPort>,
 }
 
 impl PodFacts {
-    /// Makes the facts of a pod from its status. `terminating` says that the pod has begun to end; its condition Ready is
-    /// then False, whatever its probes say. `loopback_only` is the value of the field of this name.
+    /// Makes the facts of a pod from its status. `terminating` says that the pod is being terminated. Its condition
+    /// Ready is then False, whatever its probes say. `loopback_only` is the value of the field with this name.
     pub fn of(
         pod: &Pod,
         status: &PodStatus,
@@ -86,14 +87,14 @@ impl PodFacts {
         }
     }
 
-    /// The addresses of one family, primary first.
+    /// Returns the pod's addresses of one family, primary first.
     pub fn addresses_of(&self, family: IpFamily) -> impl Iterator<Item = IpAddr> {
         let of_family = move |a: &&IpAddr| IpFamily::of(**a) == family;
         self.addresses.iter().filter(of_family).copied()
     }
 }
 
-/// The addresses of a pod, without those that cannot be parsed.
+/// Returns the pod's addresses from its status, without texts that are not addresses.
 fn addresses(status: &PodStatus) -> Vec<IpAddr> {
     let all: Vec<IpAddr> = status
         .pod_ips
@@ -106,7 +107,7 @@ fn addresses(status: &PodStatus) -> Vec<IpAddr> {
     }
 }
 
-/// The declared ports of a pod, in the order in which a port's name is looked up.
+/// Returns the declared ports of a pod, in the order in which a port's name is looked up.
 fn ports(spec: &PodSpec) -> Vec<PodPort> {
     let containers = spec.containers.iter().chain(spec.sidecars());
     let ports = containers.flat_map(|c| &c.ports);
@@ -131,8 +132,9 @@ fn port(port: &ContainerPort, host_network: bool) -> Option<PodPort> {
     })
 }
 
-/// The reason why the pod does not answer, or `None` if it does. While the pod runs, the condition Ready decides. While it
-/// ends, Ready is always False (deviations: ready-while-ending): then ContainersReady and the readiness gates decide.
+/// Returns the reason for which the pod is not serving, or `None` if it is serving. For a running pod the condition Ready
+/// decides. A terminating pod is never Ready (deviations: ready-while-ending). For such a pod ContainersReady and the
+/// readiness gates decide.
 fn not_serving(spec: &PodSpec, status: &PodStatus, terminating: bool) -> Option<String> {
     let is_true = |type_: &str| status.condition(type_).is_some_and(|c| c.status == "True");
     let gates_open = || {
@@ -170,7 +172,7 @@ fn why_not_ready(spec: &PodSpec, status: &PodStatus) -> String {
     }
 }
 
-/// The reason why a container is not ready, or `None` if it is ready.
+/// Returns the reason for which a container is not ready, or `None` if it is ready.
 fn why_unready(container: &Container, status: Option<&ContainerStatus>) -> Option<String> {
     let Some(status) = status else {
         return Some("not started yet".into());

@@ -1,7 +1,7 @@
-//! The table that a data path gets: every service port with the addresses it answers on and the endpoints it leads to.
+//! The table for a data path: every port of a service, with its addresses and its endpoints.
 //!
-//! Invariants: an address with port and protocol occurs once in a table. Endpoints are chosen already, and sorted; so
-//! equal states give equal tables.
+//! Invariants: an address with a port and protocol occurs once in a table. The endpoints are already chosen and sorted, so
+//! that equal states give equal tables.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::service::{Cidr, IpFamily, Protocol};
 
-/// The full name of a service port. Prints as `ns/name` or `ns/name:port`, kube-proxy's form.
+/// The full name of a port of a service. Displays in kube-proxy's form, `ns/name` or `ns/name:port`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ServicePortName {
     /// Namespace of the service.
@@ -21,7 +21,7 @@ pub struct ServicePortName {
     pub service: String,
     /// Name of the port; may be empty.
     pub port: String,
-    /// The protocol, in which two ports of the same number differ.
+    /// The protocol. Two ports of one service may differ only in this.
     pub protocol: Protocol,
 }
 
@@ -35,32 +35,32 @@ impl fmt::Display for ServicePortName {
     }
 }
 
-/// A place to which a connection may be sent.
+/// An endpoint in the form that a data path uses: where a connection is sent.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Backend {
-    /// Address and port.
+    /// Address and port of the endpoint.
     pub address: SocketAddr,
-    /// The network namespace from inside which the backend is reached, for a pod that has only a loopback interface. Only
-    /// the userspace path can reach such a backend.
+    /// The network namespace inside of which the address is valid, for a pod that has only a loopback interface;
+    /// otherwise None. Only the userspace path can reach a backend with a namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<PathBuf>,
 }
 
-/// The backends of one kind of client. One list has the backends of both families. An address leads to the backends of its
-/// own family ([`Backends::of_family`]).
+/// The backends for one kind of clients. The list may hold both families, but an address of a service leads only to
+/// backends of its own family ([`Backends::of_family`]).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Backends {
     /// Clients are sent to one of these backends. The list is never empty.
     Some(Vec<Backend>),
-    /// The service has no endpoint: clients are refused.
+    /// The service has no endpoint. Clients are refused.
     #[default]
     Reject,
-    /// The policy is Local and no endpoint is on this node: packets are dropped, so that clients try elsewhere.
+    /// The policy is Local and this node has no endpoint. Packets are dropped, so that clients try another node.
     Drop,
 }
 
 impl Backends {
-    /// The backends for clients of one family. A family without backends refuses its clients (services 2.2).
+    /// Returns the backends for clients of one family. Clients of a family without backends are refused (services 2.2).
     pub fn of_family(&self, family: IpFamily) -> Self {
         let Self::Some(all) = self else {
             return self.clone();
@@ -75,7 +75,7 @@ impl Backends {
 }
 
 impl From<SocketAddr> for Backend {
-    /// A backend that the node reaches from its own network namespace.
+    /// Makes a backend that can be reached from the node's own network namespace.
     fn from(address: SocketAddr) -> Self {
         Self {
             address,
@@ -95,12 +95,12 @@ impl FromIterator<Backend> for Backends {
     }
 }
 
-/// A service port with its addresses and its backends.
+/// A port of a service with its addresses and its backends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServicePortEntry {
-    /// The full name of the service port. See [`ServicePortName`].
+    /// The full name of the port.
     pub name: ServicePortName,
-    /// The number of the port on the addresses below.
+    /// Number of the port on the service's addresses.
     pub port: u16,
     /// Addresses for clients on the node and in pods.
     pub cluster_ips: Vec<IpAddr>,
@@ -108,26 +108,27 @@ pub struct ServicePortEntry {
     pub external_ips: Vec<IpAddr>,
     /// Addresses of the load balancer, for clients from outside. Only clients in `source_ranges` may use them.
     pub load_balancer_ips: Vec<IpAddr>,
-    /// Addresses of the clients that may use `load_balancer_ips`. Empty: every client may.
+    /// Address ranges of the clients that may use `load_balancer_ips`. If it is empty, every client may use them.
     pub source_ranges: Vec<Cidr>,
-    /// A port on the node's addresses, loopback excepted.
+    /// Number of the port on the node's addresses, except loopback; None if there is no node port.
     pub node_port: Option<u16>,
-    /// The time for which a client keeps its endpoint, or `None` without session affinity.
+    /// Time for which a client keeps its endpoint, or `None` without session affinity.
     pub affinity: Option<Duration>,
-    /// `externalTrafficPolicy: Local`: clients from outside keep their address. With Cluster they appear as the node.
+    /// True with `externalTrafficPolicy: Local`: endpoints then see the address of a client from outside. With Cluster,
+    /// they see the address of the node.
     pub external_local: bool,
-    /// The backends for every client of a cluster IP.
+    /// The backends for all clients of a cluster IP.
     pub internal: Backends,
-    /// The backends for clients from outside, on the external addresses and the node port.
+    /// The backends for clients from outside, who use the external addresses and the node port.
     pub external: Backends,
-    /// The backends of policy Cluster, which clients inside use if `external_local` is set: see [`Self::inside`]. A table of
-    /// an older podprobe has none.
+    /// The backends for the policy Cluster. Clients on the node and in pods use these if `external_local` is set: see
+    /// [`Self::inside`]. The list is missing in a table of an older podprobe.
     #[serde(default)]
     pub cluster: Backends,
 }
 
 impl ServicePortEntry {
-    /// Makes a service port that is reached by its cluster IPs alone, with the same backends for all clients.
+    /// Makes a port of a service that has only cluster IPs, with the same backends for all clients.
     pub fn new(
         name: ServicePortName,
         port: u16,
@@ -150,8 +151,8 @@ impl ServicePortEntry {
         }
     }
 
-    /// The backends for clients on the node and in pods, on the external addresses and the node port. No traffic policy
-    /// counts for these clients there (services 2.2).
+    /// Returns the backends for clients on the node and in pods that use the external addresses and the node port. The
+    /// traffic policies do not apply to these clients there (services 2.2).
     pub fn inside(&self) -> &Backends {
         match self.external_local {
             true => &self.cluster,
@@ -159,37 +160,37 @@ impl ServicePortEntry {
         }
     }
 
-    /// The backends of each kind of clients: of a cluster IP, inside, outside.
+    /// Returns the three lists of backends: for clients of a cluster IP, for other clients inside, and for clients outside.
     pub fn lists(&self) -> [&Backends; 3] {
         [&self.internal, self.inside(), &self.external]
     }
 }
 
-/// A port of the node that leads to a container's port.
+/// A port of the node from which clients are sent to a container's port.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct HostPort {
     /// The address of the node, or `None` for every address of the node.
     pub host_ip: Option<IpAddr>,
-    /// The number of the port on the node.
+    /// Number of the port on the node.
     pub port: u16,
     /// TCP or UDP.
     pub protocol: Protocol,
     /// The address and port of the container.
     pub backend: Backend,
-    /// `name_namespace` of the pod, for texts.
+    /// The pod as `name_namespace`, for texts.
     pub pod: String,
 }
 
 /// The services and host ports that a data path serves.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServiceTable {
-    /// The service ports, sorted by name.
+    /// The ports of services, sorted by name.
     pub services: Vec<ServicePortEntry>,
     /// The host ports, sorted.
     pub host_ports: Vec<HostPort>,
-    /// The ranges of pods: a packet whose source is in one comes from a pod of this node.
+    /// Address ranges of pods. A packet with a source in one of these ranges comes from a pod of this node.
     pub pod_cidrs: Vec<Cidr>,
-    /// The ranges of services: an address in one that no service has is refused.
+    /// Address ranges of services. A packet to an address in one of these ranges is refused if no service has the address.
     pub service_cidrs: Vec<Cidr>,
 }
 

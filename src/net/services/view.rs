@@ -1,6 +1,7 @@
-//! A service as people see it: its addresses, its ports, its endpoints, and what becomes of each pod.
+//! A service in the form that people see: its addresses, its ports, its endpoints, and whether each pod gets traffic.
 //!
-//! Invariants: pure. It goes to clients as JSON, so a field is only ever added.
+//! Invariants: there are no side effects. Clients get the view as JSON. Therefore fields are added, but never removed or
+//! changed.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +16,7 @@ use super::lookup::Lookup;
 use crate::api::service::{ClusterIps, ServicePort, ServiceType, TargetPort, TrafficPolicy};
 use crate::base::clock::Time;
 
-/// A service as it is now.
+/// A service as it is now, for display.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServiceView {
@@ -25,33 +26,33 @@ pub struct ServiceView {
     pub name: String,
     /// The labels of the service.
     pub labels: BTreeMap<String, String>,
-    /// The time when the service was first seen.
+    /// The time when podprobe first saw the service.
     pub created: Option<Time>,
-    /// `ClusterIP`, `NodePort`, `LoadBalancer` or `ExternalName`.
+    /// Type of the service: `ClusterIP`, `NodePort`, `LoadBalancer` or `ExternalName`.
     pub type_: String,
-    /// The cluster IPs, primary first, or `None` for a headless service. Empty if the service has no cluster IP.
+    /// The cluster IPs, primary first. `None` as the only entry for a headless service. Empty if there is no cluster IP.
     pub cluster_ips: Vec<String>,
-    /// The addresses of `externalIPs` and of the load balancer, or the external name.
+    /// The addresses from `externalIPs` and of the load balancer, or the external name.
     pub external: Vec<String>,
-    /// The name by which clients in pods find the service. Empty if podprobe answers no names.
+    /// The DNS name with which clients in pods find the service. Empty if podprobe does not serve DNS.
     pub dns_name: String,
-    /// The ports of the service, in the order of the file.
+    /// The ports of the service, in the order of its file.
     pub ports: Vec<PortView>,
-    /// The labels that the selector asks for, each as `key=value`.
+    /// The labels of the selector, each as `key=value`.
     pub selector: Vec<String>,
-    /// `None`, or `ClientIP` with its time.
+    /// The session affinity: `None`, or `ClientIP` with its time in seconds.
     pub session_affinity: String,
-    /// `Cluster` or `Local`.
+    /// The policy for traffic to cluster IPs: `Cluster` or `Local`.
     pub internal_traffic_policy: String,
-    /// `Cluster` or `Local`. Empty if the policy has no effect, because no client comes from outside.
+    /// The policy for traffic from outside: `Cluster` or `Local`. Empty if no client comes from outside.
     pub external_traffic_policy: String,
     /// The pods that the selector matches.
     pub pods: Vec<PodTraffic>,
     /// The pods that the selector nearly matches.
     pub near: Vec<PodTraffic>,
-    /// A remark about the service as a whole, for example that no pod has the labels. Empty if there is none.
+    /// A remark about the whole service, for example that no pod has the labels. Empty if there is none.
     pub note: String,
-    /// The problems of the service: the points in which it is not as the file asks for.
+    /// The problems of the service: the points in which it differs from what its file asks for.
     pub problems: Vec<String>,
 }
 
@@ -61,7 +62,7 @@ pub struct ServiceView {
 pub struct PortView {
     /// The name of the port; may be empty.
     pub name: String,
-    /// `TCP` or `UDP`.
+    /// Protocol of the port: `TCP` or `UDP`.
     pub protocol: String,
     /// The number of the port.
     pub port: u16,
@@ -69,7 +70,7 @@ pub struct PortView {
     pub target_port: String,
     /// The port on the node, if there is one.
     pub node_port: Option<u16>,
-    /// The endpoints to which clients are sent, each as `address:port`.
+    /// The endpoints that clients are sent to, each as `address:port`.
     pub endpoints: Vec<String>,
 }
 
@@ -127,7 +128,7 @@ pub fn view(
     }
 }
 
-/// The ports of a service as people see them, each with its endpoints for the traffic policy Cluster.
+/// Returns the ports of a service for display, each with its endpoints for the traffic policy Cluster.
 fn ports(service: &NamedService<'_>, inputs: &Inputs<'_>) -> Vec<PortView> {
     let endpoints = Lookup::new(inputs).endpoints(service);
     let of_ports = endpoints.of_ports(service.service);
@@ -159,7 +160,7 @@ fn target(port: &ServicePort) -> String {
     }
 }
 
-/// Returns the API's word for a service type.
+/// Returns the API's name for a type of service.
 pub fn type_name(type_: ServiceType) -> &'static str {
     match type_ {
         ServiceType::ClusterIp => "ClusterIP",

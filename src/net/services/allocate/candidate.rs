@@ -1,4 +1,4 @@
-//! A service that addresses and ports are given to.
+//! A service during allocation, with the addresses and ports that it had and gets.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
@@ -11,13 +11,13 @@ use crate::api::objects::ObjectKey;
 use crate::api::service::Service;
 use crate::base::clock::Time;
 
-/// The addresses and ports that one service has, given or allocated.
+/// The addresses and ports of one service in the record, whether a file gave them or they were allocated.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Held {
     #[serde(rename = "clusterIPs")]
     pub(super) cluster_ips: Vec<IpAddr>,
-    /// The node ports, by the name of the service port.
+    /// The node ports, by the name of the service's port.
     pub(super) node_ports: BTreeMap<String, u16>,
     pub(super) health_check_node_port: Option<u16>,
     /// The time when the service was first seen.
@@ -25,7 +25,7 @@ pub(super) struct Held {
     pub(super) since: Option<Time>,
 }
 
-/// A service with the addresses and ports that it had before, and those that it gets.
+/// A service during allocation: what it had before, and what it gets now.
 pub(super) struct Candidate<'s> {
     pub(super) key: &'s ObjectKey,
     pub(super) name: String,
@@ -35,7 +35,7 @@ pub(super) struct Candidate<'s> {
     pub(super) node_ports: Vec<Option<u16>>,
     pub(super) health_check_node_port: Option<u16>,
     pub(super) problems: Vec<FieldError>,
-    /// True if the service cannot be as it is written. It then gets nothing.
+    /// True if the service is invalid as it is written. It then gets no address and no port.
     pub(super) is_refused: bool,
 }
 
@@ -59,7 +59,7 @@ impl<'s> Candidate<'s> {
         }
     }
 
-    /// The addresses and ports that the service has now, for the record.
+    /// Returns the addresses and ports that the service has now, for the record.
     pub(super) fn holds(&self) -> Held {
         let ports = self.service.ports.iter().zip(&self.node_ports);
         Held {
@@ -73,7 +73,7 @@ impl<'s> Candidate<'s> {
     }
 }
 
-/// The owner of each address or port. An owner is a service's place among the candidates.
+/// The owners of addresses or ports. An owner is the index of a service among the candidates.
 pub(super) struct Owners<K>(HashMap<K, usize>);
 
 impl<K: Eq + Hash + Copy> Owners<K> {
@@ -81,10 +81,10 @@ impl<K: Eq + Hash + Copy> Owners<K> {
         Self(HashMap::new())
     }
 
-    /// Takes `what` for the service `who` and returns it.
+    /// Claims `what` for the service at index `who`, and returns it.
     ///
     /// # Errors
-    /// Returns the owner, if another service has it.
+    /// Returns the owner's index if another service has claimed it already.
     pub(super) fn claim(&mut self, what: K, who: usize) -> Result<K, usize> {
         match *self.0.entry(what).or_insert(who) {
             owner if owner == who => Ok(what),
@@ -97,7 +97,7 @@ impl<K: Eq + Hash + Copy> Owners<K> {
     }
 }
 
-/// The text for a claim to something that another service has: the name of that service, and the way out.
+/// Returns the text about a claim to something that `owner` has: its name, and what a person can do.
 pub(super) fn has_it(owner: &Candidate<'_>) -> String {
     format!(
         "the Service {} has it: leave it out here, or write another one",

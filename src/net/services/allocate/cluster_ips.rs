@@ -7,7 +7,7 @@ use super::ranges::{IpRange, hash};
 use crate::api::field::{FieldError, item};
 use crate::api::service::{Cidr, ClusterIps, IpFamily, IpFamilyPolicy, Service, ServiceType};
 
-/// A cluster IP that a service is to have, of one family.
+/// A cluster IP of one family that a service is to get.
 struct Slot {
     who: usize,
     family: IpFamily,
@@ -21,8 +21,8 @@ struct Work<'w, 's> {
     owners: Owners<IpAddr>,
 }
 
-/// Assigns the cluster IPs of all services in this order: first a service that has an address keeps it, then come the
-/// addresses that files give, then the others.
+/// Assigns the cluster IPs of all services. First, services keep the addresses that they have. Then come the addresses that
+/// files give. Last, the remaining services get new addresses.
 pub(super) fn assign(all: &mut [Candidate<'_>], cidrs: &[Cidr]) {
     let mut slots = slots(all, cidrs);
     let mut work = Work {
@@ -39,7 +39,7 @@ pub(super) fn assign(all: &mut [Candidate<'_>], cidrs: &[Cidr]) {
     for slot in slots.iter_mut().filter(|slot| slot.got.is_none()) {
         slot.got = match slot.given {
             None => work.new_one(slot),
-            // It cannot have that one, has a problem that says so, and goes on with what it had.
+            // The service cannot have the given address, and has a problem that says so. It keeps the address that it had.
             Some(_) => work.kept(slot, None),
         };
     }
@@ -78,7 +78,8 @@ impl Work<'_, '_> {
         Some(IpRange::new(*cidr))
     }
 
-    /// The address of this family that the service had, if the service still may have it and `given` is the same or `None`.
+    /// Keeps the service's earlier address of this family, if it is still allowed and `given` is the same address or
+    /// `None`.
     fn kept(&mut self, slot: &Slot, given: Option<IpAddr>) -> Option<IpAddr> {
         let range = self.range(slot.family)?;
         let mut held = self.all[slot.who].held.cluster_ips.iter().copied();
@@ -135,7 +136,7 @@ fn given_ips(service: &Service) -> &[IpAddr] {
     }
 }
 
-/// The families that the service has addresses of, primary first, as the API server decides it.
+/// Returns the families of the service's addresses, primary first, by the rules of the API server.
 fn families(service: &Service, cidrs: &[Cidr]) -> Result<Vec<IpFamily>, Vec<FieldError>> {
     let mut problems = Vec::new();
     let configured: Vec<_> = cidrs.iter().map(|c| IpFamily::of(c.network)).collect();

@@ -1,7 +1,7 @@
 //! Assigns node ports to services.
 //!
-//! As in Kubernetes a number belongs to one service, whatever the protocol. Within a service a TCP and a UDP port may share
-//! one, as those of DNS do.
+//! As in Kubernetes, a number belongs to one service, whatever the protocol. Within a service, a TCP and a UDP port may
+//! share a number, as the two ports of DNS do.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,10 +10,10 @@ use super::ranges::{hash, is_node_port, node_ports};
 use crate::api::field::{FieldError, child, item};
 use crate::api::service::{Protocol, Service, ServicePort};
 
-/// A node port that a service is to have.
+/// A node port that a service is to get.
 struct Slot<'s> {
     who: usize,
-    /// The service port and its place in `spec.ports`, or `None` for the health check.
+    /// The service's port and its index in `spec.ports`, or `None` for the health check port.
     of: Option<(usize, &'s ServicePort)>,
     given: Option<u16>,
     had: Option<u16>,
@@ -33,7 +33,7 @@ impl Slot<'_> {
     }
 }
 
-/// The place of a service, and a port number with a protocol that the service uses.
+/// The index of a service among the candidates, and a port number and protocol that the service uses.
 type Use = (usize, u16, Protocol);
 
 struct Work<'w, 's> {
@@ -42,8 +42,8 @@ struct Work<'w, 's> {
     uses: HashSet<Use>,
 }
 
-/// Assigns the node ports of all services in the same order as cluster IPs: first ports that services keep, then ports that
-/// files give, then the others.
+/// Assigns the node ports of all services. First, services keep the ports that they have. Then come the ports that files
+/// give. Last, the remaining ports are chosen.
 pub(super) fn assign(all: &mut [Candidate<'_>]) {
     let mut slots = slots(all);
     let given: HashSet<Use> = slots
@@ -58,7 +58,7 @@ pub(super) fn assign(all: &mut [Candidate<'_>]) {
     for slot in &mut slots {
         let kept = slot.had.filter(|had| match slot.given {
             Some(given) => given == *had,
-            // Another port of the service asks for it now.
+            // Another port of the same service asks for this number now.
             None => !given.contains(&(slot.who, *had, slot.protocol())),
         });
         slot.got = kept.and_then(|port| work.take(slot, port).ok());
@@ -117,7 +117,7 @@ fn slots<'s>(all: &[Candidate<'s>]) -> Vec<Slot<'s>> {
     slots
 }
 
-/// The slots by their service, port and protocol.
+/// Returns the indexes of the slots by service, port and protocol.
 fn places(slots: &[Slot<'_>]) -> HashMap<Use, usize> {
     let of = |(place, slot): (usize, &Slot<'_>)| {
         let (_, port) = slot.of?;
@@ -126,7 +126,7 @@ fn places(slots: &[Slot<'_>]) -> HashMap<Use, usize> {
     slots.iter().enumerate().filter_map(of).collect()
 }
 
-/// The slot of the same port of the service with the other protocol.
+/// Returns the index of the slot for the same port number of the service with the other protocol.
 fn twin(slot: &Slot<'_>, places: &HashMap<Use, usize>) -> Option<usize> {
     let (_, port) = slot.of?;
     let other = match port.protocol {
@@ -137,10 +137,10 @@ fn twin(slot: &Slot<'_>, places: &HashMap<Use, usize>) -> Option<usize> {
 }
 
 impl Work<'_, '_> {
-    /// Takes a port for a slot and returns it.
+    /// Claims a port for a slot, and returns the port.
     ///
     /// # Errors
-    /// Returns the place of the service that has the port.
+    /// Returns the index of the service that has the port.
     fn take(&mut self, slot: &Slot<'_>, port: u16) -> Result<u16, usize> {
         let port = self.owners.claim(port, slot.who)?;
         match self.uses.insert((slot.who, port, slot.protocol())) {
@@ -161,9 +161,9 @@ impl Work<'_, '_> {
         None
     }
 
-    /// Finds a port for a slot that still has none. If the file gives a number that cannot be had, the slot gets the port
-    /// that it had before, if any. If the file gives none, the slot gets the port of its twin of the other protocol, or a
-    /// new one.
+    /// Finds a port for a slot that still has none. If the file gives a port that is taken, the slot keeps the port
+    /// that it had before, if any. If the file gives no port, the slot gets the port of its twin with the other
+    /// protocol, or a new port.
     fn rest(&mut self, slot: &Slot<'_>, twin: Option<u16>) -> Option<u16> {
         let other = match slot.given {
             Some(_) => slot.had,

@@ -1,7 +1,7 @@
-//! The addresses and ports that there are, and the order in which one is looked for.
+//! The ranges of addresses and ports for services, and the order in which free ones are tried.
 //!
-//! The first part of a range is left to services that name theirs, as in Kubernetes: what is allocated comes from the rest, and
-//! from the first part only when the rest is full.
+//! As in Kubernetes, the first part of a range is reserved for services that name their address or port. Allocation uses
+//! the rest, and the first part only when the rest is full.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -10,18 +10,18 @@ use std::ops::Range;
 use crate::api::service::{Cidr, DNS_PLACE};
 use crate::api::validation::NODE_PORTS;
 
-/// The place in the range that the API server's own service has in a cluster.
+/// Number in the range of the address that the API server's own service has in a cluster.
 const FIRST: u128 = 1;
 
-/// Hashes a text to a number that is the same for ever and well spread (FNV-1a).
+/// Hashes a text to a well-spread number, which is the same in every version of podprobe (FNV-1a).
 pub(super) fn hash(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     })
 }
 
-/// The size of the part of a range that is left to services that name theirs: `min(max(16, size / step), most)`, or 0 for a
-/// range of at most 16.
+/// Returns the size of the part of a range that is reserved for services that name theirs: `min(max(16, size / step),
+/// most)`, or 0 for a range of at most 16.
 fn named_part(size: u128, step: u128, most: u128) -> u128 {
     match size {
         0..=16 => 0,
@@ -29,7 +29,7 @@ fn named_part(size: u128, step: u128, most: u128) -> u128 {
     }
 }
 
-/// The numbers of a range in a circle. The hash decides with which number it begins.
+/// Returns all numbers of a range, beginning at one that the hash selects and going on at the start after the end.
 fn around(range: Range<u128>, hash: u64) -> impl Iterator<Item = u128> {
     let size = range.end.saturating_sub(range.start);
     let start = match size {
@@ -39,13 +39,13 @@ fn around(range: Range<u128>, hash: u64) -> impl Iterator<Item = u128> {
     (0..size).map(move |step| range.start + (start + step) % size)
 }
 
-/// The addresses of a `serviceCIDR`, numbered from its network address.
+/// A range of `serviceCIDR`. Its addresses are numbered from the network address on.
 pub(super) struct IpRange {
     cidr: Cidr,
     network: u128,
-    /// The last number that a service may have.
+    /// Number of the last address that a service may have.
     last: u128,
-    /// The last number that is allocated.
+    /// Number of the last address that podprobe allocates by itself.
     last_allocated: u128,
     named: u128,
 }
@@ -58,7 +58,7 @@ impl IpRange {
         };
         let host_bits = u32::from(bits - cidr.prefix.min(bits));
         let most = u128::MAX.checked_shr(128 - host_bits).unwrap_or(0);
-        // The last address of an IPv4 network is everybody's.
+        // The last address of an IPv4 network is the broadcast address.
         let last = match cidr.network {
             IpAddr::V4(_) => most.saturating_sub(1),
             IpAddr::V6(_) => most,
@@ -67,7 +67,7 @@ impl IpRange {
             cidr,
             network,
             last,
-            // A larger IPv6 range is not used up.
+            // 65535 addresses are enough. The rest of a larger IPv6 range is never allocated.
             last_allocated: match cidr.network {
                 IpAddr::V4(_) => last,
                 IpAddr::V6(_) => last.min(0xffff),
@@ -93,20 +93,20 @@ impl IpRange {
         }
     }
 
-    /// True if a service may have the address: the range has it, and it is neither the network's own address nor the address
-    /// of everybody in the network.
+    /// Tells whether a service may have the address: it is in the range, and is neither the network's own address nor the
+    /// broadcast address.
     pub(super) fn contains(&self, ip: IpAddr) -> bool {
         self.number(ip)
             .is_some_and(|number| (1..=self.last).contains(&number))
     }
 
-    /// True if the address may be allocated to a service that has not named it.
+    /// Tells whether the address may be allocated to a service that did not name it.
     pub(super) fn may_be_allocated(&self, ip: IpAddr) -> bool {
         let number = self.number(ip);
         self.contains(ip) && number != Some(DNS_PLACE) && number != Some(FIRST)
     }
 
-    /// The addresses that may be allocated, in the order in which they are tried.
+    /// Returns the addresses that may be allocated, in the order in which they are tried.
     pub(super) fn candidates(&self, hash: u64) -> impl Iterator<Item = IpAddr> {
         let end = self.last_allocated + 1;
         let (first, named) = (1.min(end), (1 + self.named).min(end));
@@ -123,12 +123,12 @@ impl fmt::Display for IpRange {
     }
 }
 
-/// True if services may have the port on the node.
+/// Tells whether a port number is in the range for node ports.
 pub(super) fn is_node_port(port: u16) -> bool {
     NODE_PORTS.contains(&port)
 }
 
-/// The node ports in the order in which they are tried.
+/// Returns the node ports in the order in which they are tried.
 pub(super) fn node_ports(hash: u64) -> impl Iterator<Item = u16> {
     let first = u128::from(*NODE_PORTS.start());
     let size = NODE_PORTS.len() as u128;

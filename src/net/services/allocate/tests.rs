@@ -24,7 +24,7 @@ fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-/// A service with a cluster IP to be allocated.
+/// Returns a service that needs a cluster IP.
 fn service() -> Service {
     Service {
         ports: vec![port("", Protocol::Tcp, 80, None)],
@@ -50,7 +50,7 @@ fn port(name: &str, protocol: Protocol, number: u16, node_port: Option<u16>) -> 
     }
 }
 
-/// A service with node ports.
+/// Returns a service of type NodePort with these ports.
 fn node(ports: Vec<ServicePort>) -> Service {
     Service {
         type_: ServiceType::NodePort,
@@ -59,12 +59,12 @@ fn node(ports: Vec<ServicePort>) -> Service {
     }
 }
 
-/// A service with node ports that has one TCP port, 80.
+/// Returns a service of type NodePort with the single TCP port 80.
 fn node_80(node_port: Option<u16>) -> Service {
     node(vec![port("", Protocol::Tcp, 80, node_port)])
 }
 
-/// Allocates, once and again from a record that was on the disk meanwhile.
+/// Allocates repeatedly. Each time it begins with the record of the time before, encoded and decoded.
 struct Cluster {
     cidrs: Vec<Cidr>,
     record: Allocations,
@@ -83,7 +83,7 @@ impl Cluster {
         }
     }
 
-    /// Allocates for these services, which are all that are there now.
+    /// Allocates for these services. All other services are gone.
     fn apply(&mut self, services: &[(&str, &Service)]) {
         let keyed: Vec<_> = services
             .iter()
@@ -105,7 +105,7 @@ impl Cluster {
         ips.map(IpAddr::to_string).collect()
     }
 
-    /// The one cluster IP.
+    /// Returns the only cluster IP of a service.
     #[track_caller]
     fn ip(&self, name: &str) -> String {
         let ips = self.ips(name);
@@ -138,7 +138,7 @@ fn a_service_gets_an_address_and_keeps_it_whatever_others_come() {
     let plain = service();
     cluster.apply(&[("web", &plain)]);
     let web = cluster.ip("web");
-    // Above the part that is left to those that name theirs.
+    // The address is above the part that is reserved for services that name theirs.
     let IpAddr::V4(address) = ip(&web) else {
         panic!("{web}")
     };
@@ -157,7 +157,7 @@ fn a_service_gets_an_address_and_keeps_it_whatever_others_come() {
 
 #[test]
 fn two_that_hash_alike_get_two_addresses_and_keep_them_in_any_order() {
-    // Twelve addresses for twelve services: nearly each finds others in its way.
+    // Twelve addresses for twelve services: nearly every service finds its first addresses taken.
     let mut cluster = Cluster::new(&["10.0.0.0/28"]);
     let names: Vec<String> = (0..12).map(|n| format!("s{n:02}")).collect();
     let plain = service();
@@ -173,7 +173,7 @@ fn two_that_hash_alike_get_two_addresses_and_keep_them_in_any_order() {
             .values()
             .any(|ip| ["10.0.0.0", "10.0.0.1", "10.0.0.10", "10.0.0.15"].contains(&ip.as_str()))
     );
-    // One goes, another comes: nobody else moves.
+    // One service goes and another comes. No other service gets another address.
     let mut fewer = all.clone();
     fewer.remove(3);
     fewer.insert(0, ("aaa", &plain));
@@ -217,7 +217,7 @@ fn the_first_address_and_that_of_dns_are_only_given() {
 
 #[test]
 fn the_upper_part_of_a_range_is_used_up_first() {
-    // /27: sixteen addresses are left to those that name theirs, and fourteen are not.
+    // In a /27, sixteen addresses are reserved for services that name theirs, and fourteen are not.
     let mut cluster = Cluster::new(&["10.0.0.0/27"]);
     let plain = service();
     let names: Vec<String> = (0..28).map(|n| format!("s{n:02}")).collect();
@@ -245,7 +245,7 @@ fn the_upper_part_of_a_range_is_used_up_first() {
 fn who_has_an_address_keeps_it_and_the_other_is_told() {
     let mut cluster = Cluster::new(&[V4]);
     let fixed = given(&["10.96.0.5"]);
-    // At once: the first by name.
+    // Both services appear at once: the first by name gets the address.
     cluster.apply(&[("b", &fixed), ("a", &fixed)]);
     assert_eq!(cluster.ip("a"), "10.96.0.5");
     assert_eq!(cluster.ips("b"), [""; 0]);
@@ -255,13 +255,13 @@ fn who_has_an_address_keeps_it_and_the_other_is_told() {
         )
     };
     cluster.check_problems("b", &[&text("a", "10.96.0.5")]);
-    // One after the other: the older.
+    // The services appear one after the other: the older one gets the address.
     let mut cluster = Cluster::new(&[V4]);
     cluster.apply(&[("b", &fixed)]);
     cluster.apply(&[("b", &fixed), ("a", &fixed)]);
     assert_eq!(cluster.ip("b"), "10.96.0.5");
     cluster.check_problems("a", &[&text("b", "10.96.0.5")]);
-    // What was allocated is no weaker than what is given.
+    // An allocated address belongs to its service as firmly as one that its file gives.
     let plain = service();
     cluster.apply(&[("b", &plain)]);
     let allocated = cluster.ip("b");
@@ -269,11 +269,11 @@ fn who_has_an_address_keeps_it_and_the_other_is_told() {
     cluster.apply(&[("a", &thief), ("b", &plain)]);
     assert_eq!(cluster.ip("b"), allocated);
     cluster.check_problems("a", &[&text("b", &allocated)]);
-    // When it is gone, the other gets it.
+    // When the owner is gone, the other service gets the address.
     cluster.apply(&[("a", &thief)]);
     assert_eq!(cluster.ip("a"), allocated);
     cluster.check_problems("a", &[]);
-    // Without a record those that are given come first.
+    // Without a record, given addresses are assigned before new ones are allocated.
     let mut cluster = Cluster::new(&[V4]);
     cluster.apply(&[("a", &thief), ("b", &plain)]);
     assert_eq!(cluster.ip("a"), allocated);
@@ -356,7 +356,7 @@ fn families_are_those_that_the_service_asks_for_and_the_node_has() {
         shape(&both, &with(RequireDualStack, &[Six, Four], service())),
         [Six, Four]
     );
-    // Of two, one is given.
+    // Two addresses are needed, and the file gives one.
     let half = with(RequireDualStack, &[], given(&["fd00::7"]));
     assert_eq!(shape(&both, &half), [Six, Four]);
     let refused = |ranges: &[&str], service: &Service, expected: &str| {
@@ -386,7 +386,7 @@ fn families_are_those_that_the_service_asks_for_and_the_node_has() {
         &node_80(None),
         "spec.clusterIP: Required value: failed to allocate a serviceIP: there is no serviceCIDR",
     );
-    // Without an address there is nothing to be refused.
+    // A service without an address is not refused for its families.
     let headless = Service {
         cluster_ips: ClusterIps::Headless,
         ..with(RequireDualStack, &[], service())
@@ -406,12 +406,12 @@ fn node_ports_are_given_kept_and_never_shared() {
     cluster.apply(&[("web", &plain), ("db", &plain), ("none", &service())]);
     let (web, db) = (cluster.node_port("web"), cluster.node_port("db"));
     assert_ne!(web, db);
-    // Above the part that is left to those that name theirs.
+    // The ports are above the part that is reserved for services that name theirs.
     assert!((30086..=32767).contains(&web) && (30086..=32767).contains(&db));
     assert_eq!(cluster.of("none").node_ports, [None]);
     cluster.apply(&[("aaa", &plain), ("web", &plain)]);
     assert_eq!(cluster.node_port("web"), web);
-    // Another has it already, by allocation: the older keeps it, also from a port of UDP.
+    // The port was allocated to another service. That older service keeps it, even from a UDP port.
     let thief = node(vec![port("", Protocol::Udp, 80, Some(web))]);
     cluster.apply(&[("a", &thief), ("web", &plain)]);
     assert_eq!(cluster.node_port("web"), web);
@@ -420,10 +420,10 @@ fn node_ports_are_given_kept_and_never_shared() {
         "a",
         &[&format!("spec.ports[0].nodePort: Invalid value: {web}: provided port is already allocated: the Service default/web has it: leave it out here, or write another one")],
     );
-    // No longer of a type with node ports: it is free.
+    // The owner no longer has a type with node ports, so that its port is free.
     cluster.apply(&[("a", &thief), ("web", &service())]);
     assert_eq!(cluster.node_port("a"), web);
-    // Asking for a taken one leaves what it had.
+    // A service that asks for a taken port keeps the port that it had.
     cluster.apply(&[("a", &thief), ("b", &node_80(None))]);
     let had = cluster.node_port("b");
     cluster.apply(&[("a", &thief), ("b", &node_80(Some(web)))]);
@@ -532,7 +532,7 @@ fn a_record_of_another_day_is_not_trusted() {
         ..Cluster::new(&[V4])
     };
     let plain = node_80(None);
-    // Two with one address and one port, an address of DNS, ports that no service may have.
+    // Two services with the same address and port, an address of DNS, and a port that no service may have.
     let mut doubled = cluster(
         r#"{"services": {"default/a": {"clusterIPs": ["10.96.1.1"], "nodePorts": {"": 31000}},
             "default/b": {"clusterIPs": ["10.96.1.1"], "nodePorts": {"": 31000}},
@@ -548,7 +548,7 @@ fn a_record_of_another_day_is_not_trusted() {
     assert_eq!(cluster("{}").record, Allocations::default());
 }
 
-/// A small generator, so that a failure is the same each time.
+/// A small random generator with a fixed seed, so that a failure is the same in each run.
 struct Random(u64);
 
 impl Random {
