@@ -85,7 +85,8 @@ impl Cancel {
         let fd = socket.as_raw_fd();
         self.sockets().push(socket);
         let tied = Tied { cancel: self, fd };
-        // The flag is read after the push: a cancellation between the two sees the socket in the list.
+        // The flag is read after the push, so that a cancellation either finds the socket in the list or is seen by
+        // this read.
         match self.is_cancelled() {
             true => Err(Errno::ECANCELED.into()),
             false => Ok(tied),

@@ -31,7 +31,7 @@ const MASK: AddWatchFlags = AddWatchFlags::IN_CLOSE_WRITE
     .union(AddWatchFlags::IN_DELETE_SELF)
     .union(AddWatchFlags::IN_MOVE_SELF);
 
-/// What the caller must read again, according to the events since the last call.
+/// Hints at what the caller must read again, from the events since the last call.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Hints {
     /// True if the path must be listed again.
@@ -171,12 +171,12 @@ impl DirectoryWatch {
         }
     }
 
-    /// Returns the descriptor to poll for reading; None before the first successful [`DirectoryWatch::ensure`].
+    /// Returns the descriptor to poll for reading; None until [`DirectoryWatch::ensure`] has made it.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.inotify.as_ref().map(AsFd::as_fd)
     }
 
-    /// Returns when to call [`DirectoryWatch::ensure`] again at the latest; None unless its last call failed.
+    /// Returns when to call [`DirectoryWatch::ensure`] again at the latest; None if its last try succeeded.
     pub fn retry_at(&self) -> Option<Moment> {
         self.retry_at
     }
@@ -185,7 +185,7 @@ impl DirectoryWatch {
     /// After an error, calls before [`DirectoryWatch::retry_at`] do nothing.
     ///
     /// # Errors
-    /// Returns the path that cannot be watched and the cause, usually an inotify limit that is used up.
+    /// Returns a [`WatchError`] with the path that cannot be watched, and the cause. Usually an inotify limit is used up.
     pub fn ensure(&mut self, now: Moment) -> Result<(), WatchError> {
         if self.retry_at.is_some_and(|at| now < at) {
             return Ok(());

@@ -1,7 +1,7 @@
 //! Writes the daemon's log to stderr from a thread of its own.
 //!
-//! Invariants: a thread that logs never waits for the reader of the log. At most [`MOST`] bytes wait. Lines that do not fit
-//! are dropped and counted, and a line in the log gives their number when writing goes on.
+//! Invariants: a thread that logs never waits for the reader of the log. At most [`MOST`] bytes wait. Lines that do not
+//! fit are dropped and counted. When writing goes on, a line in the log gives the number of dropped lines.
 
 use std::io::{self, Write};
 use std::ops::ControlFlow;

@@ -1,7 +1,7 @@
 //! The Prometheus text format, version 0.0.4, as far as podprobe needs it.
 //!
-//! Invariants: nothing here has state, except [`counters`]. A family is written as a whole: first its HELP and TYPE lines,
-//! then its samples. A family without samples is left out, as client_golang does.
+//! Invariants: nothing in this file is shared between threads, except [`counters`]. A family is written as a whole: first
+//! its HELP and TYPE lines, then its samples. A family without samples is left out, as client_golang does.
 
 pub mod counters;
 

@@ -193,8 +193,9 @@ impl Layout {
         self.root.join("var/log/containers")
     }
 
-    /// Returns `podprobe` for the root `/`, otherwise `podprobe-<8 hex digits of a hash of the root>`. It names this
-    /// daemon's top cgroup, and is part of every other name that all daemons of the node share.
+    /// Returns the name of this daemon on the node: `podprobe` for the root `/`, otherwise `podprobe-<8 hex digits>`
+    /// with a hash of the root. The top cgroup has this name, and every other name that all daemons of a node share
+    /// contains it.
     pub fn id(&self) -> String {
         if self.root == Path::new("/") {
             return "podprobe".into();

@@ -34,7 +34,7 @@ struct Form {
 /// Encodes a record as bytes.
 ///
 /// # Errors
-/// Returns an error if the record is not a JSON object.
+/// Returns an [`io::Error`] if the record is not a JSON object.
 pub fn to_bytes<T: Serialize>(record: &T) -> io::Result<Vec<u8>> {
     Ok(serde_json::to_vec(&Written {
         version: VERSION,
@@ -45,7 +45,7 @@ pub fn to_bytes<T: Serialize>(record: &T) -> io::Result<Vec<u8>> {
 /// Decodes a record of any version from bytes. `what` names the bytes in the log.
 ///
 /// # Errors
-/// Returns an error if the bytes are not a JSON object, or lack a field that has no default.
+/// Returns an [`io::Error`] if the bytes are not a JSON object, or lack a field that has no default.
 pub fn parse<T: DeserializeOwned>(what: &str, bytes: &[u8]) -> io::Result<T> {
     let error = match serde_json::from_slice(bytes) {
         Ok(record) => return Ok(record),
@@ -93,7 +93,7 @@ fn line_by_line(fields: &Map<String, Value>) -> io::Result<Vec<u8>> {
 /// that it survives a power cut.
 ///
 /// # Errors
-/// Returns the error of the file that cannot be written. The old record then stays.
+/// Returns the system's error if the file cannot be written. The old record then stays.
 pub fn write<T: Serialize>(dir: &Path, name: &str, record: &T, durable: bool) -> io::Result<()> {
     // The name has the process id, because a shim and the daemon may write the record at the same time.
     let tmp = dir.join(format!("{name}.{}.tmp", std::process::id()));
@@ -119,8 +119,9 @@ pub fn read<T: DeserializeOwned>(dir: &Path, name: &str) -> Option<T> {
     })
 }
 
-/// Reads the record `dir/name`. Returns None if it is missing. A file that is not a record is renamed to `<name>.corrupt`,
-/// and also gives None. So is a directory or socket in its place: damage to one record must not hide the others.
+/// Reads the record `dir/name`. Returns None if it is missing. A file that is not a record is renamed to
+/// `<name>.corrupt`, and also gives None. A directory or socket of that name is treated in the same way, because damage
+/// to one record must not hide the others.
 ///
 /// # Errors
 /// Returns the system's error if the file exists but cannot be read right now (no descriptors left, a bad disk, not

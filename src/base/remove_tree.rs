@@ -21,8 +21,8 @@ use crate::base::sys::mountinfo;
 /// Removes a tree. Does not remove through a mount, because that would empty the mounted file system.
 ///
 /// # Errors
-/// Returns an error if something is mounted below the tree, or a file cannot be removed. A missing tree is not an
-/// error.
+/// Returns an [`io::Error`] if something is mounted below the tree, or if a file cannot be removed. A missing tree is not
+/// an error.
 pub fn remove_tree(dir: &Path) -> io::Result<()> {
     let mounts = mountinfo::read()?;
     if let Some(at) = mounts.iter().map(|m| &m.at).find(|at| at.starts_with(dir)) {

@@ -1,7 +1,7 @@
 //! Finds the known name that a misspelt name likely means. Used for fields, keys, verbs, pods and images.
 
-/// Returns the known name that `word` most likely means. It equals `word` except for case, `-` and `_`, or differs by a few
-/// typing errors: one for each four letters, at least one and at most three.
+/// Returns the known name that `word` most likely means: a name that differs only in case, `-` and `_`, or in a few typing
+/// errors. Allowed is one error for each four letters, but at least one and at most three.
 pub(crate) fn nearest<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
     let plain = simplified(word);
     let length = plain.chars().count();

@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Longest time for a round. A round that takes longer hangs.
 const LONGEST_ROUND: Duration = Duration::from_secs(120);
 
-/// Why a long-lived thread makes no progress.
+/// The reason why a long-lived thread makes no progress.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ThreadError {
     /// Each round panics.
@@ -57,11 +57,11 @@ pub struct ThreadsError(pub Vec<ThreadError>);
 pub struct Pulse {
     name: &'static str,
     panics: AtomicU64,
-    /// When the thread began to work in this round, in nanoseconds since boot; 0 while it waits.
+    /// Time at which the thread began to work in this round, in nanoseconds since boot; 0 while it waits.
     works_since: AtomicU64,
-    /// When the first of several successive panics happened, in nanoseconds since boot; 0 if the thread never panicked.
+    /// Time of the first of several successive panics, in nanoseconds since boot; 0 if the thread never panicked.
     first_panic: AtomicU64,
-    /// When the last panic happened, in nanoseconds since boot; 0 if the thread never panicked.
+    /// Time of the last panic, in nanoseconds since boot; 0 if the thread never panicked.
     last_panic: AtomicU64,
 }
 

@@ -7,7 +7,7 @@ use super::error::quoted;
 /// Largest size in bytes of an address in a redirect.
 const MAX_ADDRESS: usize = 16 << 10;
 
-/// Why podprobe must not send a request to an address. The text is the end of a sentence about the address.
+/// The reason why podprobe must not send a request to an address. The text is the end of a sentence about the address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
     /// The address names no host.
@@ -24,7 +24,7 @@ pub enum AddressError {
     NoScheme,
 }
 
-/// Why a redirect is not followed.
+/// The reason why a redirect is not followed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum RedirectError {
     #[error("it redirects to an address of more than 16 KiB")]

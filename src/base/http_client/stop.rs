@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::error::FetchError;
 
-/// Longest time for which a wait does not look at its [`Stop`].
+/// Time between two looks of a wait at its [`Stop`].
 pub(crate) const SLICE: Duration = Duration::from_millis(100);
 
 /// A flag that ends a fetch. Once set, it stays set. Clones share the flag.

@@ -1,4 +1,4 @@
-//! URLs that a person may write in a manifest or an option.
+//! URLs that a person may write in the configuration.
 
 use std::fmt;
 

@@ -81,8 +81,8 @@ impl Durations {
     }
 }
 
-/// Counts of events by labels whose values are not known in advance. For rare events: counting takes a lock and writes the
-/// labels as text.
+/// Counts of events by labels with values that are not known in advance. For rare events, because counting takes a lock and
+/// writes the labels as text.
 #[derive(Debug, Default)]
 pub struct Tally(Mutex<Tallied>);
 
@@ -106,7 +106,7 @@ impl Tally {
         }
     }
 
-    /// Returns the number of events that were counted without labels, because the tally had [`MAX_SERIES`] series.
+    /// Returns the number of events that have no series, because the tally had [`MAX_SERIES`] series already.
     pub fn left_out(&self) -> u64 {
         self.lock().left_out
     }

@@ -50,8 +50,8 @@ const fn row(path: &'static str, mode: u32, keeper: Keeper) -> Directory {
     Directory { path, mode, keeper }
 }
 
-/// All directories that podprobe makes. `/run/podprobe` and `/var/lib/podprobe` can be passed but not listed by users of
-/// the node, who need the socket, the dropped images and the profiles.
+/// All directories that podprobe makes. Users of the node can enter `/run/podprobe` and `/var/lib/podprobe`, but not list
+/// them. They need the socket, the dropped images and the profiles in there.
 pub const DIRECTORIES: &[Directory] = &[
     row("run", 0o755, People),
     row("run/podprobe", 0o711, Daemon),
@@ -122,7 +122,7 @@ impl Layout {
     /// their mode.
     ///
     /// # Errors
-    /// Returns the path that could not be made.
+    /// Returns the system's error, with the path of the directory that cannot be made.
     pub fn make(&self, path: &Path) -> io::Result<()> {
         let cannot = |path: &Path, e: io::Error| {
             io::Error::new(e.kind(), format!("cannot make {}: {e}", path.display()))
@@ -144,7 +144,7 @@ impl Layout {
     /// Returns a report for each directory that had such bits. Older versions of podprobe made some of them too open.
     ///
     /// # Errors
-    /// Returns the path that could not be made.
+    /// Returns the system's error, with the path of the directory that cannot be made.
     pub fn make_directories(&self) -> io::Result<Vec<WasOpen>> {
         let mut open = Vec::new();
         for row in DIRECTORIES.iter().filter(|row| row.keeper == Daemon) {

@@ -18,7 +18,7 @@ use crate::base::clock::Moment;
 
 /// Time that a cgroup gets to become empty after its processes were killed.
 const EMPTY_LIMIT: Duration = Duration::from_secs(2);
-/// How often a process makes a cgroup again that was removed while the process moved in.
+/// Number of times that a process makes a cgroup again if it is removed while the process moves in.
 const JOIN_TRIES: u32 = 20;
 
 /// A mounted cgroup hierarchy.
@@ -178,9 +178,9 @@ impl Cgroups {
             .collect()
     }
 
-    /// Moves this process into the cgroup `path` in all hierarchies in which the process is not in the root. There it
-    /// is in a cgroup that somebody has made for its parent. A missing cgroup is made. cpuset is left out, because a
-    /// new cgroup of cpuset accepts no process until it has processors.
+    /// Moves this process into the cgroup `path`, which is made if it is missing. Does so in each hierarchy in which
+    /// the process is below the root, in a cgroup that was made for the program that started it. cpuset is left out,
+    /// because a new cgroup of cpuset accepts no process until it has processors.
     ///
     /// # Errors
     /// Returns the error of a hierarchy in which the process could not be moved.
@@ -287,8 +287,8 @@ pub fn of_first_process(pod: &str) -> String {
     format!("{pod}/pause")
 }
 
-/// Memory limit in bytes of a pod's first process. It does nothing itself, but a container that may trace it can make it
-/// do anything.
+/// Memory limit in bytes of a pod's first process. The process does nothing, but a container that may trace the process can
+/// make it do anything.
 const FIRST_PROCESS_MEMORY: &str = "8388608";
 
 /// Moves this process, the first of a pod, into its cgroup in every hierarchy. Limits its memory there, and its number of
@@ -358,11 +358,12 @@ pub fn remove_tree(dir: &Path) -> io::Result<()> {
 /// Removes a cgroup if it has no cgroup below it.
 ///
 /// # Errors
-/// Returns the reason why the cgroup stays.
+/// Returns the system's error if the cgroup stays.
 pub fn remove_childless(dir: &Path) -> io::Result<()> {
     let mut entries = fs::read_dir(dir).into_iter().flatten().flatten();
     match entries.any(|e| e.file_type().is_ok_and(|t| t.is_dir())) {
-        // The kernel counts cgroups below that were just removed for a moment longer, so that `remove_tree` waits.
+        // The kernel counts a removed cgroup for a moment longer, so that the first try may fail. `remove_tree` tries
+        // again.
         false => remove_tree(dir),
         true => Err(io::ErrorKind::DirectoryNotEmpty.into()),
     }
@@ -398,7 +399,7 @@ fn kill_frozen(dir: &Path) {
     }
 }
 
-/// Kills repeatedly until no process is left. Returns false if some processes stay for longer than [`EMPTY_LIMIT`].
+/// Kills repeatedly until no process is left. Returns false if some processes stay for longer than two seconds.
 pub fn kill_until_empty(dirs: &[PathBuf]) -> bool {
     let limit = Moment::now() + EMPTY_LIMIT;
     while dirs.iter().any(|d| !cgroup_tree::processes(d).is_empty()) {

@@ -161,7 +161,7 @@ pub(crate) mod tests {
         at
     }
 
-    /// Runs `f` on a stack of 64 KiB, smaller than that of any thread in podprobe.
+    /// Runs `f` on a small stack of 64 KiB, and returns its result.
     pub(crate) fn on_a_small_stack<T: Send>(f: impl FnOnce() -> T + Send) -> T {
         std::thread::scope(|scope| {
             let small = std::thread::Builder::new().stack_size(64 << 10);

@@ -15,7 +15,7 @@
 //! - Among the processes that share one memory, only one runs at a time: each waits for the process that it has started
 //!   (CLONE_VFORK). If somebody kills the first child while it waits, the spawner ends and leaves the memory to the second.
 //! - The children do not allocate, take no lock, and write only to their stacks and the board. They may be killed at any
-//!   instruction, and the spawner then uses the memory on.
+//!   instruction, and the spawner then goes on with the memory that they leave.
 //! - CLONE_VFORK also keeps `oom_score_adj` apart. A new value applies to all processes that share the memory, but not if
 //!   it is set for a process that its parent waits for with CLONE_VFORK.
 //! - The memory is not dumpable while the container can see a child, and it holds nothing of another container.
@@ -44,7 +44,7 @@ pub use spawner::serve;
 /// Largest size in bytes of a message through the socket. A longer message is sent as a file, by its descriptor.
 pub const MESSAGE_LIMIT: usize = 128 << 10;
 
-/// Message that is sent in place of one that goes as a file. No other message is as short.
+/// The message that goes through the socket if the real message is sent as a file. No real message is as short.
 pub const LONG: [u8; 1] = [0];
 
 /// All data that the children work with.

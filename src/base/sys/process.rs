@@ -1,5 +1,5 @@
-//! Settings of this process that it and its children run with: signals, filters, capabilities, keys. Also copies a process
-//! that has one thread.
+//! Settings that this process and its children run with: signals, filters, capabilities, keys. This file also makes copies
+//! of a process that has one thread.
 
 use std::io;
 

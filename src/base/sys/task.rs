@@ -63,7 +63,7 @@ pub fn start_time(pid: i32) -> Option<u64> {
 /// # Errors
 /// Returns the error of the read if no descriptors or no memory are left. The start time is then unknown.
 pub fn look(pid: i32) -> io::Result<Option<u64>> {
-    // One read is enough for the first 22 fields. It happens once a second for each process of a pod.
+    // The first 22 fields fit into one read. It happens once a second for each process of a pod.
     let mut stat = [0; 1024];
     let read = File::open(format!("/proc/{pid}/stat")).and_then(|mut f| f.read(&mut stat));
     match read {
@@ -94,7 +94,7 @@ pub enum Waited {
     Ended,
     /// The process still runs after the timeout.
     TimedOut,
-    /// One of the caller's descriptors became readable or was closed.
+    /// A descriptor of the caller became readable or was closed.
     Told,
 }
 
@@ -200,8 +200,8 @@ pub struct Ended {
     pub pid: i32,
     /// Exit code of the child, or 128 and the number of the signal that ended it.
     pub code: i32,
-    /// Number of the signal that ended the child. It may be a real-time signal. nix has no names for those, and its waitpid
-    /// fails after it has reaped the child.
+    /// Number of the signal that ended the child; None if it exited. It may be a real-time signal, for which nix has no
+    /// name: nix's own waitpid reaps such a child and then fails.
     pub signal: Option<i32>,
 }
 

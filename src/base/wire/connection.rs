@@ -215,7 +215,7 @@ impl Drop for Connection {
     }
 }
 
-// No TLS function is inlined, so that an exchange without TLS has no stack space for it.
+// No TLS function is inlined, so that an exchange without TLS needs no stack space for TLS.
 
 #[inline(never)]
 fn shake_hands(stream: &mut TlsStream) -> io::Result<()> {

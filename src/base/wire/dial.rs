@@ -96,14 +96,14 @@ impl Namespace<'_> {
     }
 }
 
-/// Why a connection could not be opened.
+/// The reason why a connection could not be opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DialError {
-    /// The other side caused it.
+    /// The other side caused the failure.
     Failed(String),
     /// The deadline passed. This too counts as the other side's fault.
     TimedOut(String),
-    /// podprobe itself caused the failure (no descriptors, no namespace). It says nothing about the other side
+    /// podprobe itself caused the failure (no descriptors, no namespace). The failure says nothing about the other side
     /// (lessons 16).
     Ours(String),
 }
@@ -118,7 +118,7 @@ impl fmt::Display for DialError {
 
 impl std::error::Error for DialError {}
 
-/// How a TCP connection ends. A unix socket always ends when it is dropped.
+/// The way in which a TCP connection ends. A unix socket always ends when it is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// Ends with a call of [`Socket::hang_up`]. Without that call, the drop sends a reset. The call sends a FIN, and

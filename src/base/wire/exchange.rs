@@ -13,7 +13,7 @@ use super::observer::{Observer, Phase};
 /// Size in bytes of one read, which is on the stack. Most answers are smaller.
 const PIECE: usize = 1024;
 
-/// Why there is no answer. The texts are those of Go's client.
+/// The reason why there is no answer. The texts are those of Go's client.
 #[derive(Debug, thiserror::Error)]
 pub enum ExchangeError {
     /// The connection broke before the first byte of the answer, or the deadline passed.
@@ -34,7 +34,7 @@ fn words_of_go(e: &io::Error) -> String {
     }
 }
 
-/// An answer, of which the head has been read.
+/// An answer that has been read up to the end of its head.
 pub struct Reply {
     /// Head of the answer.
     pub head: Head,
@@ -85,7 +85,7 @@ impl Reply {
     /// Returns the first bytes of the body, up to the limit.
     ///
     /// # Errors
-    /// Returns an error if the body is truncated or wrongly encoded, or the deadline passed.
+    /// Returns an [`io::Error`] if the body is truncated or wrongly encoded, or the deadline passed.
     #[inline(never)]
     pub fn into_body(mut self) -> io::Result<Vec<u8>> {
         let mut complete = self.complete.map_err(io::Error::other)?;

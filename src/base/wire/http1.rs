@@ -12,7 +12,7 @@ pub const MAX_HEAD: usize = 128 * 1024;
 /// Largest length in bytes of the size line of a chunk, including extensions, which are ignored.
 const MAX_CHUNK_LINE: usize = 4096;
 
-/// Why bytes are not the head of an answer, in Go's words. Of a long line, an error keeps only the first bytes.
+/// The reason why bytes are not the head of an answer, in Go's words. An error keeps only the first bytes of a long line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HeadError {
     /// The head is longer than [`MAX_HEAD`].
@@ -60,7 +60,7 @@ pub enum HeadError {
     Encoding(Vec<u8>),
 }
 
-/// Why a chunked body is malformed, in Go's words.
+/// The reason why a chunked body is malformed, in Go's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChunkError {
     /// The line with a chunk's size is longer than 4096 bytes.
@@ -130,11 +130,11 @@ pub struct Head {
     pub status: u16,
     /// The first `Location` header; None if it is missing or empty.
     pub location: Option<String>,
-    /// How to find the end of the body.
+    /// The framing, which determines where the body ends.
     pub framing: Framing,
 }
 
-/// How to find the end of a body.
+/// The framing of a body, which determines where the body ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Framing {
     /// The body ends after this many more bytes.
@@ -159,8 +159,8 @@ impl HeadReader {
     /// Adds the next piece. Returns the head and the rest of the piece when the head is complete. As in Go, informational
     /// answers (1xx) before it are skipped, except 101.
     ///
+    /// # Errors
     /// Returns a [`HeadError`] if the bytes are not the answer of an HTTP/1 server.
-    /// Returns a [`HeadError`] for bytes that are not the answer of an HTTP/1 server.
     pub fn push<'p>(&mut self, piece: &'p [u8]) -> Result<Option<(Head, &'p [u8])>, HeadError> {
         let mut rest = piece;
         loop {
@@ -406,7 +406,7 @@ fn parse_length(value: &[u8]) -> Result<u64, HeadError> {
         .ok_or_else(|| HeadError::Length(value.to_vec()))
 }
 
-/// How far a chunked body was read.
+/// The position in a chunked body, up to which it was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Chunks {
     state: ChunkState,

@@ -17,7 +17,7 @@ use super::observer::{Observer, Phase};
 /// Largest total size in bytes of the headers that are accepted from a server.
 const MAX_HEADERS: u32 = 128 * 1024;
 
-/// An answer, of which the head has been read.
+/// An answer that has been read up to the end of its head.
 pub struct Reply {
     /// The status code.
     pub status: u16,

@@ -19,7 +19,7 @@ use h2::client::{Builder, Connection, SendRequest};
 use super::connection::Connection as ByteStream;
 use super::polled::{Polled, PolledStream};
 
-/// Why a future was not driven to its end.
+/// The reason why a future was not driven to its end.
 #[derive(Debug)]
 pub enum Ended {
     /// The deadline passed.

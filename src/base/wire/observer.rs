@@ -1,4 +1,4 @@
-//! A trait with which a caller observes an exchange.
+//! The trait with which a caller observes an exchange.
 
 use std::fmt;
 use std::io;

@@ -154,7 +154,7 @@ impl AsyncWrite for PolledStream {
     }
 }
 
-/// How much of the server's first frame was received.
+/// The part of the server's first frame that was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FirstFrame {
     /// The number of received bytes, and the length in bytes of the frame after its head, as far as it is known.

@@ -14,7 +14,7 @@ use rustls::{AlertDescription, ClientConfig, DigitallySignedStruct, Error, Signa
 /// The name of HTTP/2 in a list of protocols (ALPN).
 pub(super) const HTTP2: &[u8] = b"h2";
 
-/// Returns the client configuration that trusts every server. It is made at the first call. It keeps no sessions, so that
+/// Returns the client configuration that trusts every server. It is made at the first call. Sessions are not kept, so that
 /// each connection does a full handshake. Otherwise a server with a broken key would not be noticed.
 pub fn trusting_config() -> Arc<ClientConfig> {
     static CONFIG: LazyLock<Arc<ClientConfig>> = LazyLock::new(|| {

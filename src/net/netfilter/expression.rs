@@ -33,7 +33,7 @@ impl From<AnonymousSet> for SetName {
     }
 }
 
-/// What a rule does with the result of a lookup.
+/// The use that a rule makes of the result of a lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lookup {
     /// The rule ends if the set does not have the key.
@@ -46,7 +46,7 @@ pub enum Lookup {
     Value(Register),
 }
 
-/// How a rule changes a set, with a key from the packet.
+/// The change that a rule makes to a set, with a key from the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// Adds the key, or starts its timeout again. A key that exists keeps its value.
@@ -55,14 +55,14 @@ pub enum Change {
     Delete = 2,
 }
 
-/// How a packet is refused.
+/// The answer with which a packet is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reject {
-    /// With ICMP "port unreachable", for [`Family::Ip`] and [`Family::Ip6`]. A client gets ECONNREFUSED.
+    /// ICMP "port unreachable", for [`Family::Ip`] and [`Family::Ip6`]. A client gets ECONNREFUSED.
     Port(Family),
-    /// With ICMP "port unreachable", for [`Family::Inet`] and [`Family::Bridge`].
+    /// ICMP "port unreachable", for [`Family::Inet`] and [`Family::Bridge`].
     PortAnyFamily,
-    /// With a TCP RST.
+    /// A TCP packet with the flag RST.
     Reset,
 }
 

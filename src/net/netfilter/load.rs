@@ -189,7 +189,7 @@ impl Load {
                 offset,
                 length,
             } => put_all(m, &[(1, to), (2, base as u32), (3, offset), (4, length)]),
-            // Attributes 2 and 1 are NFTA_META_KEY and NFTA_META_DREG. The ones of `ct` have the numbers swapped.
+            // Attributes 2 and 1 are NFTA_META_KEY and NFTA_META_DREG. NFTA_CT_KEY and NFTA_CT_DREG have the same numbers.
             Self::Meta(key) => put_all(m, &[(2, key as u32), (1, to)]),
             Self::Ct(key) => put_all(m, &[(2, key as u32), (1, to)]),
             // The result 3 is NFT_FIB_RESULT_ADDRTYPE.

@@ -47,25 +47,25 @@ impl Rule {
         })
     }
 
-    /// Goes on if the packet has this value. The value is in the byte order that [`Load`] gives.
+    /// Lets the rule go on if the packet has this value. The value is in the byte order that [`Load`] gives.
     #[must_use]
     pub fn is(self, load: Load, value: &[u8]) -> Self {
         self.compare(load, Comparison::Equal, value)
     }
 
-    /// Goes on if the packet has a different value. The value is in the byte order that [`Load`] gives.
+    /// Lets the rule go on if the packet has a different value. The value is in the byte order that [`Load`] gives.
     #[must_use]
     pub fn is_not(self, load: Load, value: &[u8]) -> Self {
         self.compare(load, Comparison::NotEqual, value)
     }
 
-    /// Goes on if the first `prefix` bits of the value equal those of `network`.
+    /// Lets the rule go on if the first `prefix` bits of the value equal those of `network`.
     #[must_use]
     pub fn within(self, load: Load, network: &[u8], prefix: u8) -> Self {
         self.masked(load, network, prefix, Comparison::Equal)
     }
 
-    /// Goes on if the first `prefix` bits of the value differ from those of `network`.
+    /// Lets the rule go on if the first `prefix` bits of the value differ from those of `network`.
     #[must_use]
     pub fn outside(self, load: Load, network: &[u8], prefix: u8) -> Self {
         self.masked(load, network, prefix, Comparison::NotEqual)
@@ -88,7 +88,7 @@ impl Rule {
             })
     }
 
-    /// Goes on if at least one of these bits is set in the connection's state or status.
+    /// Lets the rule go on if at least one of these bits is set in the connection's state or status.
     #[must_use]
     pub fn any_bit(self, of: Ct, bits: u32) -> Self {
         self.load(&[Load::Ct(of)], FIRST)
@@ -100,7 +100,7 @@ impl Rule {
             })
     }
 
-    /// Goes on if the packet's mark has this bit.
+    /// Lets the rule go on if the packet's mark has this bit.
     #[must_use]
     pub fn marked(self, bit: u32) -> Self {
         self.load(&[Load::Meta(Meta::Mark)], FIRST)
@@ -145,13 +145,13 @@ impl Rule {
         })
     }
 
-    /// Goes on if the packet's values are a key of the set.
+    /// Lets the rule go on if the packet's values are a key of the set.
     #[must_use]
     pub fn in_set(self, loads: &[Load], set: impl Into<SetName>) -> Self {
         self.ask(loads, set.into(), Lookup::In)
     }
 
-    /// Goes on if the packet's values are not a key of the set.
+    /// Lets the rule go on if the packet's values are not a key of the set.
     #[must_use]
     pub fn not_in_set(self, loads: &[Load], set: impl Into<SetName>) -> Self {
         self.ask(loads, set.into(), Lookup::NotIn)

@@ -57,8 +57,8 @@ pub struct Assignment {
 
 /// Gives each service its addresses and ports. `services` must be all services, because the addresses and ports of any
 /// other service become free. Therefore keep the returned record only if every source has reported its services.
-/// `cidrs` is the setting `serviceCIDR`, at most one range for each family. A service that names no family gets the
-/// family of the first. A service that is not in the record counts as first seen `now`.
+/// `cidrs` are the ranges of `serviceCIDR`, at most one for each family. A service that names no family gets that of the
+/// first range. A service that is not in the record counts as first seen `now`.
 pub fn allocate(
     services: &[(ObjectKey, Arc<Service>)],
     cidrs: &[Cidr],

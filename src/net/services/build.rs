@@ -34,7 +34,7 @@ pub struct Built {
     pub table: ServiceTable,
     /// The health checks of services, sorted.
     pub health_checks: Vec<HealthCheck>,
-    /// What is left out of the table and why, sorted.
+    /// The parts that are left out of the table, with the reasons, sorted.
     pub findings: Vec<Finding>,
 }
 
@@ -267,7 +267,7 @@ impl Building<'_, '_> {
     }
 }
 
-/// A field that holds addresses, and what a person can do instead of using an address of the node there.
+/// A field with addresses. `instead` says what a person can do instead of using an address of the node there.
 #[derive(Clone, Copy)]
 struct Field {
     path: &'static str,
@@ -287,7 +287,7 @@ const INGRESS_IPS: Field = Field {
     instead: EXTERNAL_IPS.instead,
 };
 
-/// Returns the kind of finding for something that `by` has.
+/// Returns the kind of finding for an address or port that `by` has.
 fn taken(by: &Holder, otherwise: What) -> What {
     match by {
         Holder::Podprobe(_) => What::PortOfPodprobe,

@@ -27,7 +27,7 @@ pub struct OwnPort {
 pub enum Holder {
     /// A part of podprobe.
     Podprobe(String),
-    /// A pod with this host port, by `namespace/name`.
+    /// A pod with a host port, by `namespace/name`.
     Pod(String),
     /// A service, by `namespace/name`.
     Service(String),

@@ -13,7 +13,7 @@ use crate::api::service::{
     ServicePort, TargetPort,
 };
 
-/// A service to find the endpoints of.
+/// A service, together with what is needed to find its endpoints.
 #[derive(Clone, Copy, Debug)]
 pub struct Selecting<'a> {
     /// Namespace of the service. Only pods of this namespace are selected.

@@ -145,7 +145,7 @@ mod tests {
         assert_eq!(got, expected);
     }
 
-    /// The expected variables are those of the kubelet's own test.
+    /// The expected variables are those of the kubelet's own table.
     #[test]
     fn a_service_has_the_variables_of_the_kubelet() {
         let (foo, abc) = (

@@ -15,10 +15,10 @@ use super::pod_facts::PodFacts;
 use crate::api::service::{IpFamily, ServicePort, TargetPort};
 use crate::base::spelling::nearest;
 
-/// Largest number of pods in the list of those that the selector nearly matches.
+/// Largest number of listed pods that the selector nearly matches.
 const MOST_NEAR: usize = 5;
 
-/// A pod, and whether it gets traffic of a service.
+/// A pod, and whether it gets traffic from a service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodTraffic {
     /// The namespace of the pod.

@@ -55,8 +55,8 @@ fn claimed(
         Claim::New => true,
         Claim::Again => false,
         Claim::TakenBy(by) => {
-            // No finding for a pod on the node's network, which has asked for no host port, or for a terminating pod, which
-            // will free its ports soon.
+            // There is no finding for a pod on the node's network, which has asked for no host port. There is none for
+            // a terminating pod, which will free its ports soon.
             let is_quiet = pod.host_network || pod.terminating;
             if !is_quiet {
                 findings.push(finding(pod, number, port, &by));

@@ -32,7 +32,7 @@ pub struct NamedService<'a> {
     pub name: &'a str,
     /// The service.
     pub service: &'a Service,
-    /// Creation time of the service, if it is known. If two services want the same address or port, the older one gets it.
+    /// Creation time of the service, if it is known. If two services claim the same address or port, the older one gets it.
     pub created: Option<Time>,
     /// The cluster IPs, given or allocated, primary first. Empty if the service has none, or none yet. It is then not
     /// served.

@@ -31,7 +31,7 @@ pub struct Names {
 }
 
 impl Names {
-    /// Tells whether at least one name resolves to a pod's address instead of an address that a data path serves.
+    /// Tells whether at least one name resolves to the address of a pod, which no data path serves.
     pub fn lead_to_pods(&self) -> bool {
         let leads = |target: &NameTarget| match target {
             NameTarget::Headless(endpoints) => endpoints.iter().any(|e| e.ready),
@@ -48,11 +48,11 @@ pub struct ServiceNames {
     pub namespace: String,
     /// The name of the service.
     pub name: String,
-    /// What the name resolves to.
+    /// The target that the name resolves to.
     pub target: NameTarget,
 }
 
-/// What the name of a service resolves to.
+/// The target that the name of a service resolves to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NameTarget {
     /// The service's own addresses.

@@ -29,15 +29,15 @@ pub struct PodPort {
 /// A pod of this node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodFacts {
-    /// `metadata.namespace`.
+    /// Namespace of the pod (`metadata.namespace`).
     pub namespace: String,
-    /// `metadata.name`.
+    /// Name of the pod (`metadata.name`).
     pub name: String,
-    /// `metadata.labels`.
+    /// Labels of the pod (`metadata.labels`).
     pub labels: BTreeMap<String, String>,
-    /// `status.phase`.
+    /// Phase of the pod (`status.phase`).
     pub phase: PodPhase,
-    /// `status.podIPs`, primary first.
+    /// Addresses of the pod (`status.podIPs`), primary first.
     pub addresses: Vec<IpAddr>,
     /// The network namespace of the pod, if it has only a loopback interface; otherwise None. The addresses of such a
     /// pod have a meaning only inside of that namespace.
@@ -51,9 +51,9 @@ pub struct PodFacts {
     pub terminating: bool,
     /// The reason for which the pod is not serving, as text for people. Empty if it is serving.
     pub not_serving: String,
-    /// `spec.hostname`.
+    /// Host name that the pod asks for (`spec.hostname`). Empty if it asks for none.
     pub hostname: String,
-    /// `spec.subdomain`.
+    /// Subdomain that the pod asks for (`spec.subdomain`). Empty if it asks for none.
     pub subdomain: String,
     /// The declared ports: first those of the containers, then those of the sidecars (services 1.3). SCTP ports are
     /// left out.

@@ -121,7 +121,7 @@ pub struct ServicePortEntry {
     pub internal: Backends,
     /// The backends for clients from outside, who use the external addresses and the node port.
     pub external: Backends,
-    /// The backends for the policy Cluster. Clients on the node and in pods use these if `external_local` is set: see
+    /// The backends for the policy Cluster. Clients on the node and in pods use them if `external_local` is true: see
     /// [`Self::inside`]. The list is missing in a table of an older podprobe.
     #[serde(default)]
     pub cluster: Backends,

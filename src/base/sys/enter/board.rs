@@ -1,8 +1,7 @@
-//! Two pages of memory that the daemon, the spawner and the children of one command share. They are used again for later
-//! commands.
+//! Two pages of memory that the daemon, the spawner and the children of one command share. Later commands use them again.
 //!
-//! Invariant: the process ids are on a page of their own. A process that the container may trace does not have this page, so
-//! that the container cannot choose which processes the daemon kills and reaps.
+//! Invariant: the process ids are on a page of their own. A process that the container may trace does not have this page.
+//! The container therefore cannot choose which processes the daemon kills and reaps.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
@@ -21,7 +20,7 @@ use crate::base::locks::Locked;
 const PAGE: usize = 64 << 10;
 const SIZE: usize = 2 * PAGE;
 
-/// Largest number of unused boards that are kept, 8 KiB each. Commands beyond that make their own.
+/// Largest number of unused boards that are kept. Each takes 8 KiB. Further commands at the same time make their own.
 const KEPT: usize = 4;
 
 static POOL: Mutex<Vec<Board>> = Mutex::new(Vec::new());

@@ -52,11 +52,11 @@ fn enter(s: &Start<'_>) -> Result<Infallible, Report> {
     chroot(c".").at(Step::Root, 1)?;
     place_stdio(s)?;
     if o.traceable {
-        // The daemon trusts the process ids, so that the container must not be able to write to them.
+        // The daemon trusts the process ids. The container must therefore not be able to write to them.
         s.pages.keep_processes().at(Step::Clone, 0)?;
     }
     drop_privileges(o, s.unbound)?;
-    // The container will see the second child, so that no descriptor stays open for it.
+    // The container will see the second child. Therefore no descriptor stays open for it.
     close_from(3).at(Step::Close, 0)?;
     start_second(s)
 }

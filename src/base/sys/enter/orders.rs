@@ -8,8 +8,8 @@ use std::ffi::{CStr, CString};
 /// Source of descriptors 0 to 2 of the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stdio {
-    /// One flag each for stdin, stdout and stderr. If the flag is true, the descriptor comes with the message, in this
-    /// order. If it is false, the stream is the container's own `/dev/null`.
+    /// Flags for stdin, stdout and stderr, in this order. If a flag is true, the descriptor comes with the message. If
+    /// it is false, the stream is the container's own `/dev/null`.
     Streams([bool; 3]),
     /// The slave of a terminal, which comes with the message. It becomes the controlling terminal of the command.
     Terminal,

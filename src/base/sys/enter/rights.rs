@@ -72,7 +72,7 @@ fn set_limit(resource: u32, limit: [u64; 2]) -> nix::Result<()> {
 }
 
 /// Joins a new, empty session keyring, as an OCI runtime does. The daemon's keyring may hold keys of the person who started
-/// it. If podprobe runs in a container, the kernel may forbid the call. There is then no keyring to leave.
+/// the daemon. If podprobe itself runs in a container, EPERM is ignored, because there is no keyring to leave.
 fn leave_keyring() -> Result<(), Report> {
     match new_session_keyring() {
         Err(e) if e.raw_os_error() != Some(libc::EPERM) => {

@@ -15,7 +15,7 @@ use super::message::{Incoming, frame};
 use super::status::{Code, Status, text};
 use crate::base::wire::link::reason_name;
 
-/// Why a call gave no answer.
+/// The error of a call that gave no answer.
 #[derive(Debug)]
 pub struct CallError {
     /// The status that a gRPC client would return to its caller.

@@ -97,7 +97,7 @@ impl<K: Eq + Hash + Copy> Owners<K> {
     }
 }
 
-/// Returns the text about a claim to something that `owner` has: its name, and what a person can do.
+/// Returns the text about a claim to an address or port that `owner` has: the owner's name, and what a person can do.
 pub(super) fn has_it(owner: &Candidate<'_>) -> String {
     format!(
         "the Service {} has it: leave it out here, or write another one",

@@ -10,7 +10,7 @@ use std::ops::Range;
 use crate::api::service::{Cidr, DNS_PLACE};
 use crate::api::validation::NODE_PORTS;
 
-/// Number in the range of the address that the API server's own service has in a cluster.
+/// Number, within the range, of the address that the API server's own service has in a cluster.
 const FIRST: u128 = 1;
 
 /// Hashes a text to a well-spread number, which is the same in every version of podprobe (FNV-1a).
@@ -20,8 +20,8 @@ pub(super) fn hash(text: &str) -> u64 {
     })
 }
 
-/// Returns the size of the part of a range that is reserved for services that name theirs: `min(max(16, size / step),
-/// most)`, or 0 for a range of at most 16.
+/// Returns the size of the part of a range that is reserved for services that name their address or port. The size is
+/// `min(max(16, size / step), most)`, or 0 for a range of at most 16.
 fn named_part(size: u128, step: u128, most: u128) -> u128 {
     match size {
         0..=16 => 0,
@@ -29,7 +29,7 @@ fn named_part(size: u128, step: u128, most: u128) -> u128 {
     }
 }
 
-/// Returns all numbers of a range, beginning at one that the hash selects and going on at the start after the end.
+/// Returns all numbers of a range. The hash selects the first, and after the end the numbers continue at the start.
 fn around(range: Range<u128>, hash: u64) -> impl Iterator<Item = u128> {
     let size = range.end.saturating_sub(range.start);
     let start = match size {
