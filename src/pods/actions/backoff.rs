@@ -7,18 +7,19 @@ use crate::api::{Container, PodRef, PodUid};
 use crate::base::clock::Moment;
 use crate::engine::runtime::{RuntimePodStatus, RuntimeState};
 
-/// First delay, unless the ceiling is lower.
+/// The first delay. A lower ceiling lowers it.
 const INITIAL: Duration = Duration::from_secs(10);
-/// An entry is forgotten when the container finished this long after its last advance.
+/// The time after which an entry is forgotten: it runs from the last advance of the delay to the finish of the
+/// container.
 const FORGET_AFTER: Duration = Duration::from_secs(600);
 
-/// The key of a delay: pod, container, image and resources. A change of one of them begins with the
-/// first delay again.
+/// The key of a delay: pod, container, image and resources. If any of the four changes, the delays begin anew with the
+/// first one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct BackOffKey(String);
 
 impl BackOffKey {
-    /// The key of a container of a pod.
+    /// Makes the key of a container of a pod.
     pub fn new(pod: &PodRef, container: &Container) -> Self {
         let resources = serde_json::to_string(&container.resources).unwrap_or_default();
         Self(format!(
@@ -27,7 +28,7 @@ impl BackOffKey {
         ))
     }
 
-    /// The key of a pod as a whole. A file that is edited makes a pod with another UID.
+    /// Makes the key of a pod as a whole. An edited pod file makes a pod with another UID, and so another key.
     pub fn of_pod(uid: &PodUid) -> Self {
         Self(uid.to_string())
     }
@@ -39,10 +40,10 @@ struct Delay {
     advanced: Moment,
 }
 
-/// A start that has to wait.
+/// The refusal of a start: the container has to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// The whole delay, for the message.
+    /// The whole delay, which the message shows.
     pub delay: Duration,
     /// The end of the delay.
     pub retry_at: Moment,
@@ -57,12 +58,12 @@ pub struct BackOff {
 }
 
 impl BackOff {
-    /// A table with this ceiling (`crash); one below 10 s lowers the first delay too.
+    /// Makes a table with this ceiling. A ceiling below 10 s also lowers the first delay.
     pub fn new(ceiling: Duration) -> Self {
         Self::with_initial(INITIAL, ceiling)
     }
 
-    /// A table with this first delay.
+    /// Makes a table with this first delay and this ceiling.
     pub fn with_initial(initial: Duration, ceiling: Duration) -> Self {
         Self {
             initial: initial.min(ceiling),
@@ -71,11 +72,11 @@ impl BackOff {
         }
     }
 
-    /// Checks a start against the runtime's status. A container without an ended instance is never
-    /// held back, nor is one that ended in an earlier boot.
+    /// Checks a start against the runtime's status. Never holds back a container without an ended instance, or one that
+    /// ended in an earlier boot.
     ///
     /// # Errors
-    /// Returns [`Held`], as [`Self::start`] does.
+    /// Returns [`Held`] under the conditions of [`Self::start`].
     pub fn check(
         &mut self,
         pod: &PodRef,
@@ -93,11 +94,11 @@ impl BackOff {
         }
     }
 
-    /// Asks for a start of a container whose newest instance finished at `finished`. Refuses it
-    /// while the delay lasts; otherwise allows it and doubles the delay.
+    /// Requests a start of a container whose newest instance finished at `finished`. Allows the start and doubles the
+    /// delay, unless the delay still lasts.
     ///
     /// # Errors
-    /// Returns [`Held`] while `now - finished` is less than the current delay; nothing changes then.
+    /// Returns [`Held`] while `now - finished` is less than the current delay. The table does not change then.
     pub fn start(&mut self, key: &BackOffKey, finished: Moment, now: Moment) -> Result<(), Held> {
         let known = self
             .delays
@@ -123,21 +124,20 @@ impl BackOff {
         Ok(())
     }
 
-    /// Returns how long something that ended at `finished` waits at least once. An unknown key waits for the first
-    /// delay.
+    /// Returns the present delay after an end at `finished`. An unknown key gets the first delay.
     pub fn hold(&mut self, key: &BackOffKey, finished: Moment) -> Duration {
         let held = self.start(key, finished, finished);
         let held = held.and_then(|()| self.start(key, finished, finished));
         held.err().map_or(self.initial, |held| held.delay)
     }
 
-    /// Goes on with a delay that is known from before.
+    /// Restores a delay that an earlier daemon has recorded.
     pub fn resume(&mut self, key: BackOffKey, length: Duration, advanced: Moment) {
         let length = length.min(self.ceiling);
         self.delays.insert(key, Delay { length, advanced });
     }
 
-    /// Drops entries that can no longer hold anything back: not advanced for twice the longest wait.
+    /// Drops the entries that cannot hold back a start any more: they did not advance for twice the longest wait.
     pub fn collect_garbage(&mut self, now: Moment) {
         let keep = (self.ceiling + FORGET_AFTER) * 2;
         self.delays.retain(|_, e| now.since(e.advanced) <= keep);
@@ -156,7 +156,7 @@ mod tests {
         Moment::from_boot(Duration::from_secs(seconds))
     }
 
-    /// Delays after each finish for a container that ends the moment it starts.
+    /// Returns the delays after each finish, in seconds, of a container that ends the moment it starts.
     fn delays(ceiling: u64, n: usize) -> Vec<u64> {
         let mut table = BackOff::new(Duration::from_secs(ceiling));
         let mut now = at(1000);
@@ -212,7 +212,7 @@ mod tests {
                 retry_at: at(611)
             })
         );
-        // 600 s exactly is not yet forgotten
+        // after exactly 600 s the entry is not yet forgotten
         assert_eq!(
             table.start(&key(), at(1201), at(1202)).unwrap_err().delay,
             Duration::from_secs(10)

@@ -1,5 +1,5 @@
-//! What to start and what to kill in one sync (kubelet-probes 8.3). This file decides about the sandbox; init.rs, regular.rs
-//! and restart_all.rs decide about the containers.
+//! Decides what one sync starts and kills (kubelet-probes 8.3). This file decides about the sandbox. The files init.rs,
+//! regular.rs and restart_all.rs decide about the containers.
 
 use super::pod_actions::{Inputs, PodActions};
 use super::restart::should_restart_after;
@@ -9,8 +9,8 @@ use crate::api::pod::RestartPolicy;
 use crate::api::{Container, Pod, PodStatus};
 use crate::engine::runtime::{RuntimePodStatus, RuntimeState};
 
-/// The regular containers that have ended for good according to the pod's stored status, and that
-/// the runtime no longer knows: its records do not survive a reboot, the status does.
+/// Returns the regular containers that have ended for good by the pod's stored status, and that the runtime no longer
+/// knows. The runtime's records do not survive a reboot, but the stored status does.
 pub fn ended_before(pod: &Pod, stored: &PodStatus, runtime: &RuntimePodStatus) -> Vec<String> {
     let ended = |c: &&Container| {
         let status = stored.container_statuses.iter().find(|s| s.name == c.name);
@@ -22,7 +22,7 @@ pub fn ended_before(pod: &Pod, stored: &PodStatus, runtime: &RuntimePodStatus) -
     containers.map(|c| c.name.clone()).collect()
 }
 
-/// Decides (8.3).
+/// Decides what one sync does to the pod (8.3).
 pub fn compute(inputs: &Inputs) -> PodActions {
     let (needed, attempt) = sandbox_needed(inputs.pod, inputs.status);
     if inputs.restart_all {
@@ -39,8 +39,8 @@ pub fn compute(inputs: &Inputs) -> PodActions {
     }
 }
 
-/// 8.3 step 1: whether a new sandbox is needed, and the attempt of the new one or of the present
-/// one.
+/// Tells whether the pod needs a new sandbox (8.3 step 1). Also returns the attempt number of the new sandbox, or of
+/// the present one if that stays.
 pub(crate) fn sandbox_needed(pod: &Pod, status: &RuntimePodStatus) -> (bool, u32) {
     let Some(newest) = status.sandboxes.first() else {
         return (true, 0);
@@ -54,7 +54,7 @@ pub(crate) fn sandbox_needed(pod: &Pod, status: &RuntimePodStatus) -> (bool, u32
     }
 }
 
-/// 8.3 step 3.
+/// Decides for a pod that needs a new sandbox (8.3 step 3).
 fn with_new_sandbox(inputs: &Inputs, attempt: u32) -> PodActions {
     let Inputs { pod, status, .. } = inputs;
     let killed = PodActions {
@@ -104,7 +104,7 @@ fn with_new_sandbox(inputs: &Inputs, attempt: u32) -> PodActions {
     }
 }
 
-/// 8.3 steps 4 and 5.
+/// Decides for a pod whose sandbox stays (8.3 steps 4 and 5).
 fn in_sandbox(inputs: &Inputs, attempt: u32) -> PodActions {
     let init = init::decide(inputs);
     let mut actions = PodActions {
@@ -159,7 +159,7 @@ mod tests {
 
     fn pod(input: &Value) -> Pod {
         let mut spec = input["spec"].clone();
-        // the cases say only that there is a probe
+        // the test cases say only that there is a probe, but have no handler
         for container in spec
             .get_mut("initContainers")
             .and_then(Value::as_array_mut)
@@ -271,8 +271,7 @@ mod tests {
         );
     }
 
-    /// Lessons E3: a failure counts only for the instance it was found on, and an ended instance is
-    /// not killed.
+    /// Lessons E3: a probe failure counts only for the instance that failed, and an ended instance is not killed.
     #[test]
     fn e3_a_failure_restarts_the_instance_that_failed_only() {
         let pod = pod(&json!({"spec": {"containers": [{"name": "c", "image": "i"}]}}));

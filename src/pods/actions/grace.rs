@@ -1,4 +1,4 @@
-//! Grace periods: how long between the stop signal and the kill (kubelet-probes 8.1, 8.5).
+//! Grace periods: the time between the stop signal and the kill (kubelet-probes 8.1, 8.5).
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use crate::api::{Container, Pod};
 /// The shortest grace period given to the runtime, in seconds (8.5).
 pub const MINIMUM_GRACE_SECONDS: i64 = 2;
 
-/// Grace of one container's kill in seconds, before any override (8.5 rules 1–3). A grace period of
-/// the failed probe replaces the pod's, also when it is longer (lessons E1).
+/// Returns the grace period for the kill of one container in seconds, before any override (8.5 rules 1–3). The grace
+/// period of the failed probe replaces the pod's, even if it is longer (lessons E1).
 pub fn kill_grace_period(pod: &Pod, container: Option<&Container>, reason: KillReason) -> i64 {
     if let Some(seconds) = pod.metadata.deletion_grace_period_seconds {
         return seconds;
@@ -27,7 +27,8 @@ pub fn kill_grace_period(pod: &Pod, container: Option<&Container>, reason: KillR
         .unwrap_or(of_pod)
 }
 
-/// Grace of a terminating pod in seconds (8.1): it can only shrink from `current` (0 is none yet), and is at least 1.
+/// Returns the grace period of a terminating pod in seconds (8.1). It can only shrink from `current` (0 means that
+/// there is none yet), and is at least 1.
 pub fn pod_grace_period(pod: &Pod, current: i64, kill_override: Option<i64>) -> i64 {
     let given = [pod.metadata.deletion_grace_period_seconds, kill_override]
         .into_iter()
@@ -48,18 +49,18 @@ pub fn pod_grace_period(pod: &Pod, current: i64, kill_override: Option<i64>) -> 
     grace.max(1)
 }
 
-/// The grace period, without a negative one.
+/// Converts a grace period in seconds to a duration. A negative number becomes zero.
 pub fn grace_of(seconds: i64) -> Duration {
     Duration::from_secs(seconds.max(0) as u64)
 }
 
-/// Returns the grace period that remains after a hook or a wait. Only the whole seconds that these took count, as in
-/// the kubelet.
+/// Returns the grace period that is left after a hook or a wait of length `taken`. Only whole seconds of `taken` count,
+/// as in the kubelet.
 pub fn left_of(grace: Duration, taken: Duration) -> Duration {
     grace.saturating_sub(Duration::from_secs(taken.as_secs()))
 }
 
-/// The grace period for the runtime: what is left, but never less than the minimum.
+/// Returns the grace period for the runtime: the time that is left, but never less than the minimum.
 pub fn stop_grace(left: Duration) -> Duration {
     left.max(grace_of(MINIMUM_GRACE_SECONDS))
 }
@@ -86,8 +87,8 @@ mod tests {
         }
     }
 
-    /// Lessons E1: the grace period of the failed probe counts, also when it is longer than the
-    /// pod's; that of the other probe does not.
+    /// Lessons E1: the grace period of the failed probe counts, even if it is longer than the pod's. The grace period
+    /// of another probe does not count.
     #[test]
     fn e1_the_probe_that_kills_brings_its_grace_period() {
         let grace = |pod: &Pod, reason| kill_grace_period(pod, pod.container("c"), reason);

@@ -1,5 +1,5 @@
-//! Init containers and sidecars (kubelet-probes 8.3.1): walked from the last to the first, so that
-//! the first status found shows how far the pod has come.
+//! Init containers and sidecars (kubelet-probes 8.3.1). The containers are visited from the last to the first. The
+//! first one with a status shows how far the pod has come.
 
 use super::pod_actions::{Inputs, KillReason, ToKill, kill_unknown, to_kill};
 use super::restart::{RESTART_REQUESTED, should_restart_after};
@@ -12,11 +12,11 @@ use crate::pods::probe_result::ProbeResult;
 /// The decision about all init containers.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Init {
-    /// Regular containers may start.
+    /// True if the regular containers may start.
     pub(super) initialized: bool,
-    /// Initialisation has failed for good.
+    /// True if initialisation has failed for good, so that the pod is killed.
     pub(super) kill_pod: bool,
-    /// Indexes into the spec, in its order.
+    /// Indexes into `spec.initContainers` of the containers to start, in spec order.
     pub(super) start: Vec<usize>,
     pub(super) kill: Vec<ToKill>,
 }
@@ -54,8 +54,8 @@ fn any_regular_alive(inputs: &Inputs) -> bool {
         .any(|s| matches!(s.state, RuntimeState::Created | RuntimeState::Running))
 }
 
-/// Tells whether a regular container of the present sandbox was ever created. If so, the pod has been initialised
-/// (9.1, 9.3 S8).
+/// Tells whether a regular container was ever created in the present sandbox. If so, the pod has been initialised (9.1,
+/// 9.3 S8).
 pub fn has_initialized(pod: &crate::api::Pod, status: &RuntimePodStatus) -> bool {
     let Some(sandbox) = status.sandboxes.first() else {
         return false;
@@ -69,7 +69,7 @@ pub fn has_initialized(pod: &crate::api::Pod, status: &RuntimePodStatus) -> bool
 
 struct Walk<'a> {
     inputs: &'a Inputs<'a>,
-    /// True if this container and the ones after it were reached before: a regular container was created, or a later
+    /// True if the pod has already come as far as the visited container: a regular container was created, or a later
     /// init container has a status.
     began: bool,
     all: Init,
@@ -149,7 +149,7 @@ impl Walk<'_> {
         if !self.began || index + 1 == self.inputs.pod.spec.init_containers.len() {
             self.done(index);
         }
-        // A restart for one of these two reasons does not delay the next container.
+        // A restart for one of the two reasons below does not delay the next container.
         if status.hash != spec_hash(container) {
             self.restart(index, kill("definition changed", KillReason::None));
         } else if container.liveness_probe.is_some()
@@ -162,7 +162,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Marks a container as done: the next one starts, or the pod is initialised.
+    /// Marks the init container as done: starts the next one, or reports the pod as initialised after the last one.
     fn done(&mut self, index: usize) {
         match index + 1 == self.inputs.pod.spec.init_containers.len() {
             true => self.all.initialized = true,

@@ -1,7 +1,7 @@
-//! What to start and what to kill, and when: the decisions of a pod's sync (kubelet-probes 8).
+//! Decides what a sync of a pod starts and kills, and when (kubelet-probes 8).
 //!
-//! Invariants: pure. Nothing here starts, kills, waits, locks, logs or reads a clock; its inputs
-//! are the spec, the runtime's status and the cached probe results; its outputs are data that
+//! Invariants: this module is pure. It starts and kills nothing, does not wait, lock or log, and reads no clock. Its
+//! inputs are the spec, the runtime's status and the cached probe results. Its outputs are data that
 //! [`crate::pods::workers`] carries out.
 
 mod backoff;

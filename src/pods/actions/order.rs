@@ -1,9 +1,9 @@
-//! Which containers end first when the whole pod is killed (kubelet-probes 8.5, "turn order").
+//! The order in which containers end when the whole pod is killed (kubelet-probes 8.5, "turn order").
 
 use crate::api::pod::PodSpec;
 
-/// The containers that must end before this one: for a sidecar all regular containers and the
-/// sidecars after it, for others none.
+/// Returns the containers that must end before the container `name`. For a sidecar these are all regular containers and
+/// the sidecars after it. For any other container the list is empty.
 pub fn ends_after<'a>(spec: &'a PodSpec, name: &str) -> Vec<&'a str> {
     if !spec.is_sidecar(name) {
         return Vec::new();

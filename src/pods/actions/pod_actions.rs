@@ -1,20 +1,20 @@
-//! What a sync can do to a pod, and what the decision rests on.
+//! The actions of a sync on a pod, and the inputs of the decision.
 
 use super::restart_all::ToRemove;
 use crate::api::Pod;
 use crate::engine::runtime::{ContainerId, RuntimeContainerStatus, RuntimePodStatus};
 use crate::pods::probe_result::ProbeResult;
 
-/// The reason for which a container is killed. It decides the grace period (8.5).
+/// The reason for which a container is killed. The reason decides the grace period (8.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum KillReason {
-    /// The pod ends, or the spec changed.
+    /// No probe failed: the pod ends, the spec changed, or a restart was requested.
     None,
     /// The startup probe failed.
     StartupProbe,
     /// The liveness probe failed.
     LivenessProbe,
-    /// The runtime lost track of it.
+    /// The runtime has lost track of the container.
     Unknown,
 }
 
@@ -27,26 +27,26 @@ pub struct ToKill {
     pub name: String,
     /// The text of the Killing event.
     pub message: String,
-    /// The reason, which decides the grace period.
+    /// The reason for the kill, which decides the grace period.
     pub reason: KillReason,
 }
 
-/// The work of one sync, in this order: kill the pod or single containers, remove, create the sandbox, start.
+/// The actions of one sync, in this order: kill the pod or single containers, remove, create the sandbox, start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodActions {
-    /// Kill every running container and the sandbox first.
+    /// True if every running container and the sandbox are to be killed first.
     pub kill_pod: bool,
-    /// Create a sandbox.
+    /// True if a sandbox is to be created.
     pub create_sandbox: bool,
-    /// Number of the sandbox to create.
+    /// The attempt number of the sandbox.
     pub attempt: u32,
-    /// Indexes into `spec.initContainers`, in spec order.
+    /// The init containers to start: indexes into `spec.initContainers`, in spec order.
     pub init_start: Vec<usize>,
-    /// Indexes into `spec.containers`, in spec order.
+    /// The regular containers to start: indexes into `spec.containers`, in spec order.
     pub start: Vec<usize>,
-    /// Single containers to kill.
+    /// The single containers to kill.
     pub kill: Vec<ToKill>,
-    /// Instances to remove, one after the other: all containers are to restart (8.6).
+    /// The instances to remove one after the other, if all containers are to restart (8.6).
     pub remove: Vec<ToRemove>,
 }
 
@@ -68,19 +68,20 @@ pub struct Inputs<'a> {
     pub pod: &'a Pod,
     /// The pod's status as the runtime last reported it.
     pub status: &'a RuntimePodStatus,
-    /// The liveness cache.
+    /// Reads the liveness cache.
     pub liveness: &'a dyn Fn(&ContainerId) -> Option<ProbeResult>,
-    /// The startup cache.
+    /// Reads the startup cache.
     pub startup: &'a dyn Fn(&ContainerId) -> Option<ProbeResult>,
-    /// The pod has the condition AllContainersRestarting (8.6).
+    /// True if the pod has the condition AllContainersRestarting (8.6).
     pub restart_all: bool,
-    /// Containers of which the runtime knows nothing and that are known to have ended for good: see [`super::ended_before`].
+    /// The names of containers that the runtime does not know and that have ended for good: see
+    /// [`super::ended_before`].
     pub ended_before: &'a [String],
-    /// Instances that a person wants to be replaced.
+    /// The instances that a person has asked to replace.
     pub asked: &'a [ContainerId],
 }
 
-/// The kill of one instance; `message` is the event's.
+/// Makes the kill of one instance. `message` is the text of the Killing event.
 pub(super) fn to_kill(
     status: &RuntimeContainerStatus,
     message: String,
@@ -94,7 +95,7 @@ pub(super) fn to_kill(
     }
 }
 
-/// The kill of an instance the runtime has lost track of; `what` is `Container` or `Init container`.
+/// Makes the kill of an instance that the runtime has lost track of. `what` is `Container` or `Init container`.
 pub(super) fn kill_unknown(what: &str, status: &RuntimeContainerStatus) -> ToKill {
     to_kill(
         status,

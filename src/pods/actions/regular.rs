@@ -1,4 +1,4 @@
-//! Regular containers of an initialised pod (kubelet-probes 8.3 step 5).
+//! Decides about the regular containers of an initialised pod (kubelet-probes 8.3 step 5).
 
 use super::pod_actions::{Inputs, KillReason, ToKill, kill_unknown, to_kill};
 use super::restart::{RESTART_REQUESTED, should_be_restarted};
@@ -11,7 +11,7 @@ use crate::pods::probe_result::ProbeResult;
 /// The decision about all regular containers.
 #[derive(Default)]
 pub(super) struct Regular {
-    /// Indexes into the spec, in its order.
+    /// Indexes into `spec.containers` of the containers to start, in spec order.
     pub(super) start: Vec<usize>,
     pub(super) kill: Vec<ToKill>,
     /// The number of containers that keep running.
@@ -41,7 +41,7 @@ enum Decision {
     Kill(ToKill),
 }
 
-/// The table of kubelet-probes 8.3 for one container.
+/// Decides about one container by the table for regular containers (kubelet-probes 8.3).
 fn one(inputs: &Inputs, container: &Container) -> Decision {
     let policy = inputs.pod.spec.restart_policy;
     let newest = inputs.status.container(&container.name);
@@ -59,7 +59,7 @@ fn one(inputs: &Inputs, container: &Container) -> Decision {
             false => Decision::Leave,
         };
     };
-    // a kill by a probe has no exit code yet, so the restart rules cannot be asked
+    // After a kill by a probe there is no exit code yet, so the restart rules cannot be applied.
     let restarts = container.restart_policy.unwrap_or(policy) != RestartPolicy::Never;
     let (what, reason, restart) = if running.hash != spec_hash(container) {
         ("definition changed", KillReason::None, true)

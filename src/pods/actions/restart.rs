@@ -1,4 +1,4 @@
-//! Should a container restart? (kubelet-probes 8.2)
+//! Decides whether a container should restart (kubelet-probes 8.2).
 
 use std::fmt;
 
@@ -6,15 +6,15 @@ use crate::api::Container;
 use crate::api::pod::{RestartPolicy, RestartRule};
 use crate::engine::runtime::{ContainerId, RuntimeContainerStatus, RuntimeState};
 
-/// The text in the Killing event of a container that a person wants to be restarted, and the cause of that restart.
+/// The cause of a restart that a person has requested. The Killing event of the container has this text.
 pub const RESTART_REQUESTED: &str = "restart requested";
 
 /// The reason why a container cannot be restarted on request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CannotRestart {
-    /// The container's restart policy forbids it: a container that is killed would not start again.
+    /// The container's restart policy is Never: after a kill the container would not start again.
     Never,
-    /// The container has ended with this exit code, and its restart policy leaves it so.
+    /// The container has ended with this exit code, and its restart policy does not restart it.
     HasEnded(i32),
     /// The container has no instance yet.
     NotStarted,
@@ -36,11 +36,11 @@ impl fmt::Display for CannotRestart {
     }
 }
 
-/// The instance to replace when a person asks for a restart: one that runs is killed, one that waits for its back-off
-/// starts at once.
+/// Returns the instance to replace when a person requests a restart. A running instance is then killed. A container
+/// that waits for its back-off starts at once.
 ///
 /// # Errors
-/// Returns the reason why the container would not start again.
+/// Returns [`CannotRestart`] if the container would not start again.
 pub fn on_request(
     pod: RestartPolicy,
     container: &Container,
@@ -59,8 +59,8 @@ pub fn on_request(
     }
 }
 
-/// Decides after an exit with this code (8.2, "after an exit"): by the container's rules, then its
-/// policy, then the pod's policy.
+/// Decides whether a container restarts after an exit with this code (8.2, "after an exit"): by the container's rules,
+/// then by its policy, then by the pod's policy.
 pub fn should_restart_after(pod: RestartPolicy, container: &Container, exit_code: i32) -> bool {
     if matching_rule(container, exit_code).is_some() {
         return true;
@@ -72,12 +72,13 @@ pub fn should_restart_after(pod: RestartPolicy, container: &Container, exit_code
     }
 }
 
-/// Tells whether an exit with this code asks for a restart of all containers (8.6).
+/// Tells whether an exit with this code requests a restart of all containers (8.6).
 pub fn restarts_all(container: &Container, exit_code: i32) -> bool {
     matching_rule(container, exit_code).is_some_and(|rule| rule.action == "RestartAllContainers")
 }
 
-/// The first rule for this code. Rules of a container without a policy of its own do not count.
+/// Returns the first rule that matches this exit code. Rules count only if the container has a restart policy of its
+/// own.
 fn matching_rule(container: &Container, exit_code: i32) -> Option<&RestartRule> {
     let rules = container
         .restart_policy
@@ -93,8 +94,7 @@ fn matching_rule(container: &Container, exit_code: i32) -> Option<&RestartRule> 
     })
 }
 
-/// Decides about a start (8.2, second table). `newest` is the newest instance, if the runtime knows
-/// one.
+/// Decides whether a container starts (8.2, second table). `newest` is its newest instance, if the runtime knows one.
 pub fn should_be_restarted(
     pod: RestartPolicy,
     container: &Container,
@@ -118,7 +118,7 @@ mod tests {
 
     use super::*;
 
-    /// `rules`: action, operator, values.
+    /// Each entry of `rules` is an action, an operator and the exit codes.
     #[track_caller]
     fn check(own: Value, rules: &[(&str, &str, &[i32])], code: i32, restart: bool, all: bool) {
         let rules: Vec<Value> = rules
@@ -172,7 +172,7 @@ mod tests {
             false,
         );
         check(json!(null), &[("Restart", "In", &[1])], 1, false, false);
-        // the first rule that matches decides; without one the policy decides
+        // the first matching rule decides; without a match the policy decides
         check(
             json!("Never"),
             &[

@@ -1,16 +1,16 @@
-//! The restart of all containers by a rule of one of them (kubelet-probes 8.6): every instance is removed, then the pod
-//! starts as at its beginning.
+//! Restarts all containers if a rule of one of them requests it (kubelet-probes 8.6). Every instance is removed, then
+//! the pod starts as at its beginning.
 
 use super::restart::restarts_all;
 use crate::api::pod::{ContainerType, Listed, PodSpec};
 use crate::api::{Container, Pod, PodStatus};
 use crate::engine::runtime::{ContainerId, RuntimeContainerStatus, RuntimePodStatus, RuntimeState};
 
-/// The condition that is True while all containers are removed because a rule of one of them asked
-/// for a restart of all.
+/// A pod condition. It is True while all containers are removed because a rule of one of them requested a restart of
+/// all.
 pub const ALL_CONTAINERS_RESTARTING: &str = "AllContainersRestarting";
-/// The reason in the status of a container that a restart of all has removed, both terminated and
-/// waiting.
+/// The reason in the status of a container that was removed by a restart of all containers. Both the terminated and the
+/// waiting state have it.
 pub const RESTARTING_ALL_CONTAINERS: &str = "RestartingAllContainers";
 
 /// An instance to remove.
@@ -20,11 +20,11 @@ pub struct ToRemove {
     pub id: ContainerId,
     /// The container's name.
     pub name: String,
-    /// True if the instance still runs, so that it is killed first.
+    /// True if the instance still runs and must be killed first.
     pub kill: bool,
 }
 
-/// Tells whether a rule of some container can ask for a restart of all. Such pods have the condition
+/// Tells whether a rule of some container can request a restart of all containers. Such pods have the condition
 /// AllContainersRestarting.
 pub fn may_restart_all(spec: &PodSpec) -> bool {
     let asks = |c: &Container| {
@@ -36,12 +36,12 @@ pub fn may_restart_all(spec: &PodSpec) -> bool {
     spec.all_containers().any(asks)
 }
 
-/// True if the newest instance of a container has ended in a way that asks for a restart of all.
+/// True if the newest instance of a container has ended with an exit code that requests a restart of all containers.
 pub fn restart_all_wanted(pod: &Pod, status: &RuntimePodStatus) -> bool {
     restart_all_asked_by(pod, status).is_some()
 }
 
-/// The first instance whose end asks for a restart of all.
+/// Returns the first instance with an exit code that requests a restart of all containers.
 pub fn restart_all_asked_by<'a>(
     pod: &Pod,
     status: &'a RuntimePodStatus,
@@ -52,8 +52,8 @@ pub fn restart_all_asked_by<'a>(
     })
 }
 
-/// True if the API status shows a container whose end asks for a restart of all, or if that restart is under way
-/// already (2.5).
+/// True if a container of the API status has ended with an exit code that requests a restart of all containers, or if
+/// that restart has already begun (2.5).
 pub fn restart_all_going_on(spec: &PodSpec, status: &PodStatus) -> bool {
     let asks = |c: &Container| {
         let ended = status
@@ -67,12 +67,12 @@ pub fn restart_all_going_on(spec: &PodSpec, status: &PodStatus) -> bool {
         || spec.all_containers().any(asks)
 }
 
-/// Every instance in spec order: regular containers, then init containers. The ones that asked for
-/// the restart come last, so that the cause stays visible to the end.
+/// Returns every instance to remove: first those of regular containers, then those of init containers, each in spec
+/// order. The instances that requested the restart come last, so that the cause stays visible to the end.
 pub(super) fn removals(pod: &Pod, status: &RuntimePodStatus) -> Vec<ToRemove> {
     let (mut first, mut last) = (Vec::new(), Vec::new());
     let mut containers: Vec<_> = pod.spec.listed().collect();
-    // stable: each list keeps its order
+    // The sort is stable: both groups keep their order.
     containers.sort_by_key(|listed| listed.kind != ContainerType::Regular);
     for Listed { container, .. } in containers {
         for (age, s) in status

@@ -1,5 +1,5 @@
-//! Random walks: pods of every kind go through exits, probe failures and lost containers; after
-//! each step the invariants are checked.
+//! Random walks of pods of every kind through exits, probe failures and lost containers. After each step the test
+//! checks the invariants.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use crate::engine::runtime::{ContainerId, RuntimePodStatus, RuntimeSandboxStatus
 use crate::pods::container_config::spec_hash;
 use crate::pods::probe_result::ProbeResult;
 
-/// Splitmix64: a walk is named by its seed.
+/// A Splitmix64 random number generator. The seed names a walk.
 struct Dice(u64);
 
 impl Dice {
@@ -48,7 +48,7 @@ fn random_pod(dice: &mut Dice) -> Pod {
     }
 }
 
-/// A pod and its containers.
+/// A test world: a pod and its containers.
 struct World {
     pod: Pod,
     status: RuntimePodStatus,
@@ -143,7 +143,7 @@ impl World {
             .for_each(|i| self.start(&spec.containers[*i]));
     }
 
-    /// Changes one of the newest instances, or the sandbox.
+    /// Changes one of the newest instances, or marks the sandboxes as not ready.
     fn happen(&mut self, dice: &mut Dice) {
         if dice.below(40) == 0 {
             self.status
@@ -185,9 +185,9 @@ impl World {
         }
     }
 
-    /// Tells whether every init container before this one is done. A plain one is done when it has ended well, a
-    /// sidecar when it was started. The last sidecar must also have passed its startup probe. An earlier sidecar that
-    /// restarts does not delay this container.
+    /// Tells whether every init container before this one is done. A plain init container is done when it has ended
+    /// with exit code 0. A sidecar is done when it was started. The last sidecar must also have passed its startup
+    /// probe. An earlier sidecar that restarts does not delay this container.
     fn reached(&self, index: usize) -> bool {
         let before = &self.pod.spec.init_containers[..index];
         let passed = |id: &ContainerId, c: &Container| {
@@ -204,7 +204,7 @@ impl World {
         })
     }
 
-    /// Checks the invariants of every decision.
+    /// Checks the invariants that every decision must keep.
     fn check(&self, actions: &PodActions, seed: u64) {
         let spec = &self.pod.spec;
         let known = |id: &ContainerId| {

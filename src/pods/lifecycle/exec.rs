@@ -1,4 +1,4 @@
-//! The exec hook: what its end means.
+//! The exec hook: runs the command and judges its end.
 
 use std::time::Duration;
 
@@ -7,7 +7,8 @@ use super::{Failure, HookError, HookSubject};
 use crate::base::cancel::Cancel;
 use crate::engine::runtime::{ExecOutcome, Runtime, RuntimeError};
 
-/// Runs the command in the container. Unlike that of a probe it is not expanded, as in the kubelet.
+/// Runs the hook's command in the container. Variables in the command are not expanded, as in the kubelet, unlike in
+/// the command of a probe.
 pub(super) fn run(
     runtime: &dyn Runtime,
     subject: HookSubject<'_>,

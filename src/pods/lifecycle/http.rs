@@ -1,5 +1,5 @@
-//! The httpGet hook: any answer is a success, whatever its status. An https hook that is answered by
-//! http is sent again by http, without credentials.
+//! The httpGet hook. Any answer is a success, whatever its status code. If a server answers an https hook by http, the
+//! hook sends the request again by http, without credentials.
 
 use std::cell::RefCell;
 use std::os::fd::BorrowedFd;
@@ -12,26 +12,26 @@ use crate::pods::prober::http::{Get, GetError, Until};
 use crate::pods::prober::target::Target;
 use crate::pods::prober::url::ProbeUrl;
 
-/// The kubelet's name, with the version whose rules a hook follows.
+/// The user agent of a hook: the kubelet's name and the version that hooks follow.
 const USER_AGENT: &str = "kube-lifecycle/1.36";
 
-/// The request of a hook.
+/// The HTTP request of a hook.
 pub(super) struct Request {
     pub(super) url: ProbeUrl,
     pub(super) headers: Vec<HttpHeader>,
     pub(super) target: Target,
 }
 
-/// The way in which an answered request reached its server.
+/// The scheme by which an answered request reached its server.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Reached {
     AsAsked,
-    /// By http instead of https.
+    /// The request was sent by http instead of https.
     ByHttp,
 }
 
 impl Request {
-    /// Sends it. Ends at the latest after `limit`, and soon after `cancel`.
+    /// Sends the request. Returns at the latest after `limit`, and soon after `cancel`.
     ///
     /// # Errors
     /// Returns [`GetError`] if there is no answer.
@@ -45,7 +45,7 @@ impl Request {
             return Err(error);
         }
         let left = limit.saturating_sub(begun.elapsed());
-        // The error of the second try says nothing of what was asked for.
+        // Returns the error of the first try: an error of the second one does not concern the request in the spec.
         let again = self.by_http().reach(left, cancel);
         again.map(|()| Reached::ByHttp).map_err(|_| error)
     }
@@ -69,7 +69,7 @@ impl Request {
     }
 }
 
-/// Ties the socket of the exchange to the cancellation.
+/// Ties the socket of the exchange to the cancellation, so that a cancellation ends the exchange.
 struct Sockets<'a> {
     cancel: &'a Cancel,
     tied: RefCell<Option<Tied<'a>>>,
@@ -121,7 +121,7 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(60);
 
-    /// Answers each connection with this text; returns the first bytes of each.
+    /// Serves one connection with each of the texts as its answer. Returns the first bytes of each request.
     fn serve(answers: &[&str], f: impl FnOnce(u16)) -> Vec<String> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();

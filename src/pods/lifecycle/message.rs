@@ -1,7 +1,6 @@
-//! What the log and the state of a container say of a hook that failed: the kubelet's texts
-//! (kubelet-probes 8.5).
+//! The kubelet's texts about a failed hook, for the log and for the state of a container (kubelet-probes 8.5).
 //!
-//! Invariants: pure, and every text is bounded. A container's bytes are in quotes and escaped.
+//! Invariants: this module is pure, and every text is bounded. Bytes from a container are quoted and escaped.
 
 use std::time::Duration;
 
@@ -11,11 +10,11 @@ use crate::base::text::head;
 use crate::base::wire::text::quote;
 use crate::engine::runtime::RuntimeError;
 
-/// Most bytes that are kept of what a command writes, as of a termination message.
+/// The most bytes that are kept of a command's output, as of a termination message.
 pub(super) const MAX_OUTPUT: usize = 4096;
-/// Most bytes of a text: a command may be as long as a pod file, and an escaped byte has four.
+/// The most bytes of a text. A command may be as long as a pod file, and an escaped byte takes four bytes.
 const MAX_TEXT: usize = 3 * MAX_OUTPUT;
-/// Most bytes of a cause in an event.
+/// The most bytes of a cause in an event.
 const MAX_CAUSE: usize = 512;
 
 pub(super) fn of_exec(
@@ -40,7 +39,7 @@ pub(super) fn of_exec(
     }
 }
 
-/// How a command failed. Displays as the cause in an event, which does not name the command.
+/// The way in which a command failed. It is displayed as the cause in an event, which does not name the command.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ExecFailed {
     /// The command ended with this exit code.
@@ -64,12 +63,12 @@ pub(super) fn of_http(subject: HookSubject<'_>, path: &str, error: &str) -> Fail
     }
 }
 
-/// Returns the failure of a hook of a type that cannot be run.
+/// Makes the failure of a hook with a handler type that cannot be run.
 pub(super) fn of_invalid(handler: &str) -> Failure {
     format!("Cannot run handler: invalid handler: {handler}").into()
 }
 
-/// The event of an https hook that was answered by http, and repeated so.
+/// Returns the text of the event about an https hook that was answered by http and sent again by http.
 pub(super) fn of_fallback(authority: &str) -> String {
     format!(
         "request to HTTPS lifecycle hook {authority} got HTTP response, retry with HTTP succeeded"

@@ -1,10 +1,10 @@
-//! Hooks of a container: what runs after it has started, and before it is told to stop
+//! Hooks of a container: handlers that run after the container has started, and before it gets the stop signal
 //! (kubelet-probes 8.5).
 //!
-//! Invariants: a hook never decides whether its container starts or stops; it only delays it, at
-//! most for the time it is given. [`crate::pods::workers`] decides the order of hook, signal and
-//! kill. When a hook returns, none of its processes and sockets is left. What it wrote is bounded,
-//! and is in no event, because it may be a secret (deviations: hook-cause).
+//! Invariants: a hook never decides whether its container starts or stops. A hook only delays the container, at most by
+//! the hook's time limit. The order of hook, signal and kill is decided by [`crate::pods::workers`]. When a hook
+//! returns, none of its processes and sockets is left. The output of a hook is bounded. No event shows it, because it
+//! may be a secret (deviations: hook-cause).
 //!
 //! ```text
 //! workers ─▶ runner ─▶ exec | http | sleep       message: the kubelet's texts
@@ -23,37 +23,37 @@ use crate::engine::runtime::ContainerId;
 
 pub use runner::HandlerRunner;
 
-/// The container that a hook runs for.
+/// The container for which a hook runs.
 #[derive(Clone, Copy, Debug)]
 pub struct HookSubject<'a> {
     /// The pod of the container.
     pub pod: &'a Pod,
     /// The spec of the container.
     pub container: &'a Container,
-    /// The instance.
+    /// The id of the container's instance.
     pub id: &'a ContainerId,
 }
 
-/// Why a hook did not do what it should.
+/// The reason why a hook did not complete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HookError {
-    /// The hook failed, or its time was over.
+    /// The hook failed, or its time ran out.
     Failed(Failure),
-    /// The hook's caller gave it up.
+    /// The hook's caller cancelled the hook.
     Cancelled,
 }
 
-/// How a hook failed.
+/// The failure of a hook, as texts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// The kubelet's text. It may contain what the hook wrote: it is for the log and for the state of the container.
+    /// The kubelet's text, for the log and for the state of the container. The text may contain the hook's output.
     pub text: String,
-    /// Why, without what the hook wrote: for events.
+    /// The cause without the hook's output, for events.
     pub cause: String,
 }
 
 impl From<String> for Failure {
-    /// Makes the failure of a hook that has written nothing.
+    /// Makes the failure of a hook without output.
     fn from(text: String) -> Self {
         Self {
             cause: text.clone(),
@@ -63,8 +63,8 @@ impl From<String> for Failure {
 }
 
 impl HookError {
-    /// The reason and the text of the event; None when there is none. The text begins as the kubelet's and has the cause
-    /// behind it, without what the hook wrote.
+    /// Returns the reason and the text of the event, or `None` if there is no event. The text begins as the kubelet's
+    /// and continues with the cause, without the hook's output.
     pub fn event(&self, kind: HookKind) -> Option<(&'static str, String)> {
         let Self::Failed(Failure { cause, .. }) = self else {
             return None;
@@ -79,14 +79,13 @@ impl HookError {
     }
 }
 
-/// Runs hooks. Called on threads of pod workers, which it may block.
+/// Runs hooks. Pod workers call it on their threads, which a hook may block.
 pub trait Hooks: Send + Sync {
-    /// Runs the hook before the container is told to stop. Returns when the hook has ended, at the
-    /// latest after `grace` or soon after `cancel`. The time it takes counts against the grace
-    /// period.
+    /// Runs the hook before the container gets the stop signal. Returns when the hook has ended, at the latest after
+    /// `grace` or soon after `cancel`. The hook's time counts against the grace period.
     ///
     /// # Errors
-    /// Returns an error if the hook failed. The container is stopped anyway.
+    /// Returns [`HookError`] if the hook failed or was cancelled. The container is stopped anyway.
     fn pre_stop(
         &self,
         subject: HookSubject<'_>,
@@ -94,11 +93,11 @@ pub trait Hooks: Send + Sync {
         cancel: &Cancel,
     ) -> Result<(), HookError>;
 
-    /// Runs the hook after the container has started. The start counts as done when the hook has
-    /// ended. It has no limit of its own, and returns soon after `cancel`.
+    /// Runs the hook after the container has started. The start is complete only when the hook has ended. The hook has
+    /// no time limit of its own. The function returns soon after `cancel`.
     ///
     /// # Errors
-    /// Returns an error if the hook failed. The container is killed then.
+    /// Returns [`HookError`] if the hook failed or was cancelled. The container is then killed.
     fn post_start(&self, subject: HookSubject<'_>, cancel: &Cancel) -> Result<(), HookError>;
 }
 

@@ -19,35 +19,35 @@ use crate::pods::prober::ports::{PortError, resolve_port};
 use crate::pods::prober::target::{TargetError, is_node_address, resolve_target};
 use crate::pods::prober::url::ProbeUrl;
 
-/// The limit of a hook that has none: a year, so that times can be computed with it.
+/// The limit of a hook without a limit: a year. A finite limit lets the code compute with times.
 const NO_LIMIT: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// A reason why an httpGet hook has no answer.
 #[derive(Debug, thiserror::Error)]
 enum HttpGetError {
-    /// The port leads nowhere.
+    /// The port does not exist or is not valid.
     #[error(transparent)]
     Port(#[from] PortError),
     /// The host is not allowed.
     #[error(transparent)]
     Target(#[from] TargetError),
-    /// The runtime does not tell the pod's addresses or its network namespace.
+    /// The runtime cannot return the pod's addresses or its network namespace.
     #[error(transparent)]
     Network(#[from] RuntimeError),
-    /// The request has no answer.
+    /// The request got no answer.
     #[error(transparent)]
     Request(#[from] GetError),
 }
 
 /// Runs hooks through a runtime and over the network.
 pub struct HandlerRunner {
-    /// Runs commands, and knows the pods' addresses and networks.
+    /// The runtime, which runs commands and knows the pods' addresses and network namespaces.
     pub runtime: Arc<dyn Runtime>,
-    /// The recorder of events, which is told of a fallback to http.
+    /// The recorder of events. It gets an event when a hook falls back to http.
     pub recorder: Arc<Recorder>,
-    /// The address of pods in the node's network.
+    /// The address of pods that use the node's network.
     pub node_ip: IpAddr,
-    /// The hosts that hooks may name; those of probes.
+    /// The hosts that hooks may name. They are the same hosts that probes may name.
     pub allow_probe_hosts: Vec<String>,
 }
 
@@ -138,8 +138,8 @@ impl HandlerRunner {
         })
     }
 
-    /// The addresses of the pod as the runtime knows them: a pod whose first container has just
-    /// started has none in its status yet.
+    /// Returns the pod's addresses from the runtime. The stored status has none yet when the pod's first container has
+    /// just started.
     fn addresses(&self, pod: &Pod) -> Result<PodStatus, RuntimeError> {
         let runtime = self.runtime.pod_status(pod.uid())?;
         let ips = match runtime.ips() {
@@ -161,7 +161,7 @@ impl HandlerRunner {
     }
 }
 
-/// A sleep that is longer than the grace period ends with it, and has not failed.
+/// Runs a sleep hook. A sleep that is longer than the grace period ends with it and counts as a success.
 fn sleep(seconds: i64, limit: Duration, cancel: &Cancel) -> Result<(), HookError> {
     let time = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
     match cancel.wait(time.min(limit)) {

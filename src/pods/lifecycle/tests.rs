@@ -1,5 +1,5 @@
-//! The runner on the fake runtime. The exchange of an httpGet hook is tested beside its code, and
-//! all of it with real containers in tests/kubelet/hooks.rs.
+//! Tests of the runner on the fake runtime. The exchange of an httpGet hook is tested beside its code. Whole hooks with
+//! real containers are tested in tests/kubelet/hooks.rs.
 
 use std::sync::Arc;
 

@@ -1,20 +1,20 @@
-//! When a worker's next step is due: a fixed cadence that never drifts and never piles up (lessons B4), and the start
+//! The times of a worker's steps: a fixed cadence that never drifts and never piles up (lessons B4), and the start
 //! jitter (kubelet-probes 2.2, deviations: start-jitter).
 //!
-//! Invariants: pure. Ticks are whole periods apart, counted from the last reset, however long a
-//! step takes; of the ticks that pass during a step only one is kept.
+//! Invariants: this module is pure. Ticks are whole periods apart, counted from the last reset, however long a step
+//! takes. Of the ticks that pass during a step, only one is kept.
 
 use std::time::Duration;
 
 use crate::base::clock::Moment;
 
-/// Longest start jitter (lessons B2).
+/// The longest start jitter (lessons B2).
 pub const MAX_JITTER: Duration = Duration::from_secs(10);
 
-/// Shortest period; zero never passes validation.
+/// The shortest period. Validation never accepts zero.
 const MIN_PERIOD: Duration = Duration::from_millis(10);
 
-/// A ticker.
+/// A ticker with a fixed period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cadence {
     period: Duration,
@@ -22,7 +22,7 @@ pub struct Cadence {
 }
 
 impl Cadence {
-    /// A ticker whose first tick is one period from now.
+    /// Makes a ticker with its first tick one period from now.
     pub fn new(period: Duration, now: Moment) -> Self {
         let period = period.max(MIN_PERIOD);
         Self {
@@ -36,13 +36,13 @@ impl Cadence {
         self.next = now + self.period;
     }
 
-    /// When the next tick is due.
+    /// Returns the time at which the next tick is due.
     pub fn next(&self) -> Moment {
         self.next
     }
 
-    /// Takes the tick that is due and all others that have passed; returns when the first of them
-    /// was due.
+    /// Consumes the tick that is due and all later ticks that have passed. Returns the time at which the first of them
+    /// was due, or `None` if none is due yet.
     pub fn take(&mut self, now: Moment) -> Option<Moment> {
         let due = self.next;
         if now < due {
@@ -55,8 +55,8 @@ impl Cadence {
     }
 }
 
-/// Upper bound of a worker's start jitter. There is jitter only after a start of the daemon and for
-/// a container that is older than the daemon; a new container is probed at its initial delay.
+/// Returns the upper bound of a worker's start jitter. Only a container that is older than the daemon has jitter, and
+/// only soon after a start of the daemon. A new container is probed at its initial delay.
 pub fn max_jitter(period: Duration, manager_age: Duration, container_is_older: bool) -> Duration {
     if container_is_older && manager_age < period {
         period.min(MAX_JITTER)
@@ -97,8 +97,7 @@ mod tests {
         );
     }
 
-    /// Each step is late by a different part of a millisecond, as on a real scheduler, and takes
-    /// some time.
+    /// Each step is late by a different part of a millisecond, as on a real scheduler.
     #[test]
     fn an_hour_of_late_steps_does_not_drift() {
         for period in [10, 1000, 7000] {
@@ -112,7 +111,8 @@ mod tests {
         }
     }
 
-    /// A suspended machine or a stopped process gets one step for all missed ticks, then ticks at the old instants.
+    /// A suspended machine or a stopped process gets one step for all missed ticks. Later ticks come at the old
+    /// instants.
     #[test]
     fn a_stall_of_any_length_leaves_one_step_and_the_same_instants() {
         for stalled in [1, 999, 1000, 1001, 5000, 3_600_000, 30 * 86_400_000] {

@@ -1,7 +1,7 @@
 //! A worker's view of its container: the part of the stored API status that a step needs.
 //!
-//! Invariants: a worker reads the status again only when a status has changed, because with a
-//! thousand workers each read misses the processor's caches. [`ContainerView`] is pure.
+//! Invariants: a worker reads the status again only after some status has changed, because with a thousand workers each
+//! read misses the processor's caches. [`ContainerView`] is pure.
 
 use std::sync::Arc;
 
@@ -11,16 +11,16 @@ use crate::base::clock::Moment;
 use crate::engine::runtime::ContainerId;
 use crate::pods::actions::{restart_all_going_on, should_restart_after};
 
-/// The statuses that workers read. Called from their threads; must not block.
+/// The source of the statuses that workers read. Workers call it on their threads, so it must not block.
 pub trait StatusSource: Send + Sync {
-    /// A number that grows with every change of a status, after the change. While it stays the same
-    /// no worker reads its status again.
+    /// Returns a number that grows after every change of a status. While the number stays the same, no worker reads its
+    /// status again.
     fn version(&self) -> u64;
 
-    /// The stored API status.
+    /// Returns the stored API status of a pod.
     fn pod_status(&self, uid: &PodUid) -> Option<Arc<PodStatus>>;
 
-    /// When a container of this boot started, according to the runtime.
+    /// Returns the time at which a container of this boot started, according to the runtime.
     fn started_moment(&self, uid: &PodUid, id: &ContainerId) -> Option<Moment>;
 }
 
@@ -43,7 +43,7 @@ pub struct Instance {
     pub id: ContainerId,
     /// True if the instance runs.
     pub running: bool,
-    /// True if the container's startup probe has passed, or it has none.
+    /// True if the container's startup probe has passed, or the container has no startup probe.
     pub started: bool,
     /// True if the instance has ended and no other instance will follow (kubelet-probes 2.5).
     pub over: bool,
@@ -52,7 +52,7 @@ pub struct Instance {
 }
 
 impl ContainerView {
-    /// The view of a container in `status`.
+    /// Makes the view of a container in `status`.
     pub fn of(status: Option<&PodStatus>, spec: &PodSpec, container: &str) -> Self {
         let Some(status) = status else {
             return Self::NoInstance;
@@ -85,7 +85,7 @@ fn is_over(entry: &ContainerStatus, status: &PodStatus, spec: &PodSpec) -> bool 
     !restarts && !restart_all_going_on(spec, status)
 }
 
-/// The status as last read.
+/// The status that was read last, with the view of the worker's container.
 #[derive(Default)]
 pub(super) struct StatusView {
     /// The version that was read last; `None` before the first read.
@@ -95,7 +95,7 @@ pub(super) struct StatusView {
 }
 
 impl StatusView {
-    /// Reads the status again if it may have changed; returns whether it has changed for this pod.
+    /// Reads the status again if some status has changed. Returns true if the status of this pod has changed.
     pub(super) fn refresh(
         &mut self,
         source: &dyn StatusSource,
@@ -103,7 +103,7 @@ impl StatusView {
         spec: &PodSpec,
         container: &str,
     ) -> bool {
-        // Read before the status, so that a change in between is seen the next time.
+        // The version is read before the status, so that a change in between is seen the next time.
         let version = Some(source.version());
         if version == self.version {
             return false;

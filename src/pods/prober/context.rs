@@ -1,4 +1,4 @@
-//! What all workers of a manager share: the statuses they read, the prober they use, and the caches
+//! The parts that all workers of a manager share: the statuses that they read, the prober that they use, and the caches
 //! for their results.
 
 use std::collections::HashMap;
@@ -16,32 +16,32 @@ use crate::api::{PodRef, PodUid, ProbeType};
 use crate::base::clock::Moment;
 use crate::engine::runtime::ContainerId;
 
-/// Records what probes do, for people: no decision uses it.
+/// Records what probes do, for people. No decision uses the records.
 pub trait ProbeRecords: Send + Sync {
-    /// The record of one probe, from the start of its worker on.
+    /// Opens the record of one probe. Called when the worker starts.
     fn open(&self, pod: &PodRef, container: &str, probe_type: ProbeType) -> Box<dyn ProbeRecord>;
 }
 
-/// The record of one probe. Called on the worker's thread; must not block.
+/// The record of one probe. The worker calls it on its thread, so it must not block.
 pub trait ProbeRecord: Send {
-    /// A run begins this long after it was due.
+    /// Records that a run begins, `late` after it was due.
     fn begun(&self, late: Duration);
-    /// A run has ended.
+    /// Records that a run has ended.
     fn ran(&self, verdict: Verdict, outcome: &Outcome);
-    /// The worker has ended.
+    /// Records that the worker has ended.
     fn close(&self);
 }
 
-/// The knowledge of an earlier daemon about a container that still runs.
+/// The state of a container that still runs, as an earlier daemon has recorded it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RestoredReady {
     /// True if the container was ready.
     pub ready: bool,
-    /// True if the container's startup probe had passed, or it has none.
+    /// True if the container's startup probe had passed, or the container has no startup probe.
     pub started: bool,
 }
 
-/// Names a worker.
+/// The key of a worker: pod, container and probe type.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct WorkerKey {
     pub(super) uid: PodUid,
@@ -50,7 +50,7 @@ pub(super) struct WorkerKey {
 }
 
 impl WorkerKey {
-    /// `readiness:web`.
+    /// Returns the name of the worker's thread, for example `readiness:web`.
     pub(super) fn thread_name(&self) -> String {
         format!("{}:{}", self.probe_type.word(), self.container)
     }
@@ -61,7 +61,7 @@ pub(super) struct Context {
     pub(super) statuses: Arc<dyn StatusSource>,
     pub(super) results: Results,
     pub(super) prober: Prober,
-    /// When the manager was made.
+    /// The time at which the manager was made.
     pub(super) started: Moment,
     pub(super) restored: HashMap<ContainerId, RestoredReady>,
     pub(super) pauses: Arc<Pauses>,
@@ -75,7 +75,7 @@ impl Context {
         self.restored.contains_key(id)
     }
 
-    /// A worker has panicked.
+    /// Counts a panic of a worker.
     pub(super) fn count_panic(&self) {
         self.panics.fetch_add(1, Ordering::Relaxed);
     }

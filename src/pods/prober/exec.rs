@@ -7,7 +7,7 @@ use super::trace::note;
 use crate::base::clock::go_duration;
 use crate::engine::runtime::{ContainerId, ExecOutcome, Runtime, RuntimeError, RuntimeErrorKind};
 
-/// Runs the expanded command in the container; `timeout` counts from the start of the command (lessons C3).
+/// Runs the expanded command in the container. `timeout` counts from the start of the command (lessons C3).
 #[inline(never)]
 pub fn probe(
     runtime: &dyn Runtime,

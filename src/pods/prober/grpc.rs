@@ -1,12 +1,12 @@
-//! The grpc handler (kubelet-probes 3.6): grpc.health.v1.Health/Check over HTTP/2 in plain text, without a runtime.
+//! The grpc handler (kubelet-probes 3.6): grpc.health.v1.Health/Check over HTTP/2 in plain text, without an async
+//! runtime.
 //!
-//! Invariants: one deadline covers connecting and the call. A connection counts from the server's
-//! SETTINGS, as in gRPC's Go client: a server that accepts and stays silent, or speaks HTTP/1, is
-//! never connected. A failed connection is tried again after a pause until the deadline, because
-//! the server may still be starting; so "connection refused" is reported only at the deadline. A
-//! call that the server says it did not process is made once more. Any behaviour of the server is a
-//! failure and never an error of the probe; only our own lack of descriptors or of the namespace is
-//! an error (lessons 16).
+//! Invariants: one deadline covers connecting and the call. A connection counts only from the server's SETTINGS frame
+//! on, as in gRPC's Go client. A server that accepts and stays silent, or speaks HTTP/1, never counts as connected. A
+//! failed connection is tried again after a pause until the deadline, because the server may still be starting. So
+//! "connection refused" is reported only at the deadline. If the server reports that it did not process a call, the
+//! call is made once more. Any behaviour of the server is a failure and never an error of the probe. A run is an error
+//! only if podprobe itself lacks descriptors or cannot enter the namespace (lessons 16).
 
 mod health;
 
@@ -27,23 +27,22 @@ use crate::base::wire::grpc::status::{Code, Status};
 use crate::base::wire::grpc::{Call, CallError, MAX_HEADERS, preface_error};
 use crate::base::wire::link::{Ended, Link};
 
-/// The method of the health service that a probe calls.
+/// The path of the health service's method that a probe calls.
 const CHECK: &str = "/grpc.health.v1.Health/Check";
-/// The user agent: the kubelet's name, then the client library's.
+/// The user agent: the kubelet's name, then podprobe's.
 const CLIENT: &str = concat!("kube-probe/1.36 podprobe/", env!("CARGO_PKG_VERSION"));
 
 /// The pause after the first failed connection.
 const BACKOFF: Duration = Duration::from_secs(1);
 /// The factor by which the pause grows after each further failed connection.
 const BACKOFF_FACTOR: f64 = 1.6;
-/// The longest pause between two connections.
+/// The longest pause between two tries to connect.
 const MAX_BACKOFF: Duration = Duration::from_secs(120);
-/// The longest wait for one connection; if the pause after it would be longer, the wait is as long
-/// as the pause.
+/// The longest wait for one connection. If the pause after the wait would be longer, the wait is as long as the pause.
 const CONNECT_LIMIT: Duration = Duration::from_secs(20);
 
-/// Asks the health service at `target` and `port` for `service` (empty: the whole server);
-/// `timeout` covers everything.
+/// Asks the health service at `target` and `port` about `service`. An empty `service` means the whole server. `timeout`
+/// covers connecting and the call.
 #[inline(never)]
 pub fn probe(target: &Target, port: u16, service: &str, timeout: Duration) -> Outcome {
     let deadline = Instant::now() + timeout;
@@ -105,7 +104,7 @@ fn call_failure(status: &Status, within: &str) -> String {
     }
 }
 
-/// `host:port`, an IPv6 address in brackets.
+/// Returns `host:port`, with an IPv6 address in brackets.
 fn join_host_port(host: &str, port: u16) -> String {
     if host.contains(':') {
         format!("[{host}]:{port}")
@@ -118,7 +117,7 @@ fn join_host_port(host: &str, port: u16) -> String {
 enum ConnectError {
     /// The other side caused it.
     Failed(String),
-    /// We caused it.
+    /// The probe itself caused it.
     Ours(String),
 }
 
@@ -133,7 +132,7 @@ impl From<DialError> for ConnectError {
     }
 }
 
-/// A connection and its sender of requests.
+/// A connection, and the sender of requests over the connection.
 type Connected = (Link, SendRequest<Bytes>);
 
 /// The client of one probe.
@@ -146,7 +145,7 @@ struct Client<'a> {
 }
 
 impl Client<'_> {
-    /// Connects; tries again until the deadline.
+    /// Connects to the server, and tries again until the deadline.
     fn connect(&self) -> Result<Connected, ConnectError> {
         let mut pause = BACKOFF;
         loop {
@@ -164,7 +163,7 @@ impl Client<'_> {
         }
     }
 
-    /// Connects to the first address with an HTTP/2 server.
+    /// Connects to the first address that has an HTTP/2 server.
     fn connect_once(&self, pause: Duration) -> Result<Connected, ConnectError> {
         let until = self.deadline.min(Instant::now() + CONNECT_LIMIT.max(pause));
         let progress = Progress::new();
@@ -193,7 +192,7 @@ impl Client<'_> {
         greeted.map_err(|e| ConnectError::Failed(preface_error(e)))
     }
 
-    /// Makes the call; makes it once more on a new connection when the server has not processed it.
+    /// Calls the health service. Calls it once more on a new connection if the server has not processed the first call.
     fn check(&self, connected: Connected) -> Result<i32, Status> {
         match self.check_once(connected) {
             Err(e) if e.unprocessed => {}
@@ -225,7 +224,7 @@ impl Client<'_> {
             service: self.service.into(),
         };
         match link.drive(call.make::<HealthCheckResponse>(requests, &request)) {
-            // A complete answer counts, also when the deadline passed while it was read.
+            // A complete answer counts even if the deadline passed while it was read.
             Ok(Ok(answer)) => Ok(answer.status),
             Ok(Err(e)) => Err(e.at_deadline(Instant::now() >= self.deadline)),
             Err(Ended::Expired) => Err(Status::deadline().into()),

@@ -1,9 +1,9 @@
-//! The httpGet handler of probes and hooks (kubelet-probes 3.4, 8.5): header rules, redirects within the host, what a
-//! status means to a probe.
+//! The httpGet handler of probes and hooks (kubelet-probes 3.4, 8.5): header rules, redirects within the host, and the
+//! verdict on a status code.
 //!
-//! Invariants: one request is one connection. One deadline covers redirects and bodies. The
-//! environment has no effect. Redirects are followed only within the host of the first request, so
-//! that a server cannot send a probe to another host.
+//! Invariants: each request uses a connection of its own. One deadline covers redirects and bodies. Environment
+//! variables have no effect. Redirects are followed only within the host of the first request, so that a server cannot
+//! send a probe to another host.
 
 mod no_answer;
 
@@ -28,13 +28,13 @@ use crate::base::wire::{http2, tls};
 
 pub use self::no_answer::GetError;
 
-/// The probe's user agent: the kubelet's name, with the version whose rules it follows.
+/// The user agent of a probe: the kubelet's name and the version that probes follow.
 pub const USER_AGENT: &str = "kube-probe/1.36";
 
 /// The most requests of one probe, redirects included.
 const MAX_REQUESTS: usize = 10;
 
-/// The headers of a spec in canonical form, grouped by name in order of first use; every value is kept.
+/// Returns the headers of a spec with canonical names, grouped by name in the order of first use. Every value is kept.
 pub fn header_map(spec: &[HttpHeader]) -> Vec<(String, Vec<String>)> {
     let mut map: Vec<(String, Vec<String>)> = Vec::new();
     for h in spec {
@@ -58,10 +58,10 @@ fn canonical(name: &str) -> String {
     name.split('-').map(word).collect::<Vec<String>>().join("-")
 }
 
-/// Passes the headers to `send` one by one, `Host` first: the headers of the spec and the default
-/// ones, which an empty value in the spec removes. Headers that the client itself sets
-/// (Content-Length, Transfer-Encoding, Trailer) are left out, as in Go's client. After a redirect a
-/// `Referer` is sent, unless the spec has one. Ends with the first error of `send`.
+/// Passes the headers to `send` one by one, `Host` first. They are the headers of the spec and the default headers. An
+/// empty value in the spec removes a default header. Content-Length, Transfer-Encoding and Trailer are left out,
+/// because the client itself sets them, as in Go's client. After a redirect a `Referer` is sent, unless the spec has
+/// one. Stops at the first error of `send` and returns it.
 fn each_header<E>(
     spec: &[HttpHeader],
     agent: &str,
@@ -112,7 +112,7 @@ fn each_header<E>(
     }
 }
 
-/// A GET of a probe, ready to be sent any number of times.
+/// A GET request of a probe or a hook. It can be sent any number of times.
 pub struct Get {
     url: ProbeUrl,
     headers: Vec<HttpHeader>,
@@ -121,23 +121,23 @@ pub struct Get {
     request: Result<String, HeaderError>,
 }
 
-/// The limits that can end a request of a hook before its time.
+/// The conditions that can end the request of a hook early.
 pub struct Until<'a> {
-    /// The limit for everything from the lookup to the last byte of the body.
+    /// The time limit for everything from the lookup to the last byte of the body.
     pub timeout: Duration,
-    /// The observer, which is told of each socket and may refuse it.
+    /// The observer of sockets. It is called with each opened socket and may refuse it.
     pub sockets: &'a dyn Observer,
-    /// Returns true once the caller waits no longer. The lookup asks it.
+    /// Returns true once the caller no longer waits. The name lookup polls it.
     pub given_up: &'a dyn Fn() -> bool,
 }
 
 impl Get {
-    /// A GET of `url`, whose host is at `target`.
+    /// Makes the GET request of a probe for `url`. `target` is the host of the URL.
     pub fn new(url: ProbeUrl, headers: &[HttpHeader], target: Target) -> Self {
         Self::by(USER_AGENT, url, headers, target)
     }
 
-    /// A GET by another user agent than a probe's.
+    /// Makes a GET request with the user agent `agent`.
     pub fn by(agent: &'static str, url: ProbeUrl, headers: &[HttpHeader], target: Target) -> Self {
         let request = request(&url, agent, headers, None);
         Self {
@@ -149,8 +149,8 @@ impl Get {
         }
     }
 
-    /// Sends the request, follows redirects and reads the head and some of the body of the answer,
-    /// whatever its status is.
+    /// Sends the request, follows redirects, and reads the head and some of the body of the answer. Returns the status
+    /// code, whatever it is.
     ///
     /// # Errors
     /// Returns [`GetError`] if there is no answer.
@@ -166,13 +166,13 @@ impl Get {
         };
         let answer = self.answer(&client)?;
         let status = answer.status();
-        // The body changes nothing; it is read so that the server can end.
+        // The body changes nothing. It is read so that the server can finish.
         let _ = answer.into_body();
         Ok(status)
     }
 
-    /// Sends the request and judges the answer; `timeout` covers everything from the lookup to the
-    /// last byte of the body.
+    /// Sends the request and judges the answer. `timeout` covers everything from the lookup to the last byte of the
+    /// body.
     #[inline(never)]
     pub fn run(&self, timeout: Duration) -> Outcome {
         let deadline = Instant::now() + timeout;
@@ -195,7 +195,7 @@ impl Get {
         GetError::new(&self.url, FailureCause::Lookup(e), Phase::Connect)
     }
 
-    /// The last answer.
+    /// Sends the request and returns the last answer, after all redirects.
     fn answer(&self, client: &Client<'_>) -> Result<Answer, GetError> {
         let first = Hop {
             url: &self.url,
@@ -210,7 +210,7 @@ impl Get {
         }
     }
 
-    /// Follows redirects to the end, within the host.
+    /// Follows redirects to the end, but only within the host.
     #[inline(never)]
     fn follow(&self, client: &Client<'_>, mut answer: Answer) -> Result<Answer, GetError> {
         let failure =
@@ -234,7 +234,7 @@ impl Get {
             if count == MAX_REQUESTS {
                 return Err(failure(&to, FailureCause::TooManyRedirects));
             }
-            // A Host header of the spec is kept only for a redirect to the same host.
+            // The spec's Host header is kept only for a relative redirect or one to the same authority.
             if !is_relative(&to) && next.authority() != url.authority() {
                 headers
                     .to_mut()
@@ -242,7 +242,7 @@ impl Get {
             }
             let referer = (url.scheme != "https" || next.scheme != "http").then(|| url.to_string());
             url = Cow::Owned(next);
-            // Ends this connection before the next one is made.
+            // Closes this connection before the next one is opened.
             drop(answer);
             let hop = Hop {
                 url: &url,
@@ -262,11 +262,11 @@ struct Hop<'a> {
     url: &'a ProbeUrl,
     agent: &'a str,
     headers: &'a [HttpHeader],
-    /// The request that was redirected here.
+    /// The URL of the request that was redirected to this one.
     referer: Option<&'a str>,
 }
 
-/// The bytes to send.
+/// Returns the bytes of the request to send.
 fn request(
     url: &ProbeUrl,
     agent: &str,
@@ -288,7 +288,7 @@ fn request(
     Ok(request.finish())
 }
 
-/// The request for HTTP/2, which has no headers about the connection.
+/// Makes the request for HTTP/2, without headers about the connection.
 fn http2_request(hop: &Hop<'_>) -> http::Result<http::Request<()>> {
     let (mut request, mut authority) = (http::Request::get("/"), String::new());
     let url = hop.url;
@@ -316,7 +316,7 @@ fn http2_request(hop: &Hop<'_>) -> http::Result<http::Request<()>> {
     request.uri(uri).version(http::Version::HTTP_2).body(())
 }
 
-/// An answer whose head has come.
+/// An answer of which the head has been read.
 enum Answer {
     Http1(exchange::Reply),
     Http2(Box<http2::Reply>),
@@ -330,7 +330,7 @@ impl Answer {
         }
     }
 
-    /// The redirect target.
+    /// Returns the target of the redirect, or `None` if the answer is not a redirect.
     fn location(&self) -> Option<Cow<'_, str>> {
         if !matches!(self.status(), 301 | 302 | 303 | 307 | 308) {
             return None;
@@ -411,7 +411,7 @@ impl Client<'_> {
     }
 }
 
-/// Reads the body and judges the status. A truncated body is an error of the probe; a long one is
+/// Reads the body and judges the status code. A truncated body is an error of the probe. A body that is too long is
 /// cut.
 #[inline(never)]
 fn finish(answer: Answer) -> Outcome {

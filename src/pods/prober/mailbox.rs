@@ -1,8 +1,8 @@
-//! How a waiting worker is woken: to stop, or to probe now.
+//! Wakes a waiting worker: to stop, or to probe now.
 //!
-//! Invariants: waking never blocks. At most one trigger waits to be read; a stop takes precedence
-//! over it and stays. A wait on one lock and one condition costs a third of a select over two
-//! channels and a timeout.
+//! Invariants: waking never blocks. At most one trigger waits to be read. A stop takes precedence over the trigger and
+//! is never cleared. A wait on one lock and one condition variable costs a third of a select over two channels and a
+//! timeout.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -17,13 +17,13 @@ pub(super) enum Woken<T> {
     Stop,
     /// A trigger came.
     Trigger(T),
-    /// The time is over and nothing has come.
+    /// The time ran out, and neither a stop nor a trigger came.
     TimeUp,
 }
 
-/// The mailbox of one worker; any number of threads may wake it.
+/// The mailbox of one worker. Any number of threads may wake the worker.
 pub(super) struct Mailbox<T> {
-    /// Written under the lock, so that no wait misses it.
+    /// True if the worker must end. Written under the lock, so that no wait misses the change.
     stop: AtomicBool,
     trigger: Mutex<Option<T>>,
     came: Condvar,
@@ -47,7 +47,7 @@ impl<T> Mailbox<T> {
         self.came.notify_one();
     }
 
-    /// Leaves a trigger; returns false when one is there already.
+    /// Leaves a trigger. Returns false if another trigger is already there.
     pub(super) fn trigger(&self, trigger: T) -> bool {
         let mut place = self.lock();
         if place.is_some() {
@@ -63,14 +63,13 @@ impl<T> Mailbox<T> {
         self.stop.load(Ordering::Acquire)
     }
 
-    /// Waits for a stop, at most this long; returns whether it came. A trigger stays in the
-    /// mailbox.
+    /// Waits for a stop, at most for `limit`. Returns true if the stop came. A trigger stays in the mailbox.
     pub(super) fn wait_for_stop(&self, limit: Duration) -> bool {
         drop(self.wait_until(limit, |_| self.is_stopped()));
         self.is_stopped()
     }
 
-    /// Waits for a stop or a trigger, at most this long.
+    /// Waits for a stop or a trigger, at most for `limit`.
     pub(super) fn wait(&self, limit: Duration) -> Woken<T> {
         let mut trigger = self.wait_until(limit, |trigger| self.is_stopped() || trigger.is_some());
         if self.is_stopped() {
@@ -80,7 +79,8 @@ impl<T> Mailbox<T> {
         }
     }
 
-    /// Reads the clock again only when it is woken early, which is rare.
+    /// Waits until `told` returns true, at most for `limit`. Reads the clock again only after an early wake-up, which
+    /// is rare.
     fn wait_until(
         &self,
         limit: Duration,
@@ -147,7 +147,7 @@ mod tests {
         std::thread::scope(|s| {
             let reader = s.spawn(|| (mailbox.wait(LONG), mailbox.wait_for_stop(LONG)));
             assert!(mailbox.trigger(7));
-            // Read before the stop, which takes precedence.
+            // The trigger must be read before the stop comes, because the stop takes precedence.
             while mailbox.lock().is_some() {
                 std::thread::yield_now();
             }

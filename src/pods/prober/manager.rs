@@ -33,21 +33,21 @@ use crate::pods::events::Recorder;
 
 /// The parts that the manager uses.
 pub struct Deps {
-    /// The stored statuses.
+    /// The source of the stored statuses.
     pub statuses: Arc<dyn StatusSource>,
-    /// Runs exec probes and knows the network namespaces.
+    /// The runtime, which runs exec probes and knows the pods' network namespaces.
     pub runtime: Arc<dyn Runtime>,
     /// The caches that the workers write.
     pub results: Results,
-    /// Receives the events.
+    /// The recorder of events.
     pub recorder: Arc<Recorder>,
-    /// When the daemon started.
+    /// The time at which the daemon started.
     pub started: Moment,
-    /// Hosts that a probe may name besides the pod's own (`allowProbeHosts`).
+    /// The hosts that a probe may name besides the pod's own (`allowProbeHosts`).
     pub allow_probe_hosts: Vec<String>,
-    /// Readiness and started by container id, from the checkpoint of an earlier daemon.
+    /// The restored values of Ready and Started by container id, from the checkpoint of an earlier daemon.
     pub restored: HashMap<ContainerId, RestoredReady>,
-    /// Records what the probes do.
+    /// Records what the probes do, for people.
     pub records: Arc<dyn ProbeRecords>,
 }
 
@@ -55,7 +55,7 @@ struct Handle {
     mailbox: Arc<Mailbox<Trigger>>,
     last_instance: LastInstance,
     thread: JoinHandle<()>,
-    /// The pod as it was when the worker began; the worker keeps using its probe (kubelet-probes
+    /// The probe as it was when the worker began. The worker keeps using this probe (kubelet-probes
     /// 2.1).
     probe: Probe,
 }
@@ -70,7 +70,7 @@ struct Table {
 #[derive(Default)]
 struct Workers {
     table: Mutex<Table>,
-    /// A worker has left the table.
+    /// Signalled when a worker has left the table.
     left: Condvar,
 }
 
@@ -95,8 +95,8 @@ impl Workers {
         }
     }
 
-    /// A worker whose thread cannot continue gets a new thread. If none can be started, the worker
-    /// is missing until the next sync.
+    /// Gives a worker a new thread, because its old thread cannot continue. If no thread can be started, the worker is
+    /// missing until the next sync.
     fn restart(&self, job: Box<Job>) {
         let mut table = self.table();
         let key = job.key.clone();
@@ -128,7 +128,7 @@ pub struct ProberManager {
 }
 
 impl ProberManager {
-    /// A manager without workers; when it returns, the restored results are in the caches.
+    /// Makes a manager without workers. On return the restored results are in the caches.
     pub fn new(deps: Deps) -> Self {
         let Deps {
             statuses,
@@ -174,9 +174,9 @@ impl ProberManager {
         }
     }
 
-    /// Makes the missing workers of a pod: regular containers in order, then sidecars; for each
-    /// startup, readiness, liveness. A worker that cannot be made is logged and tried again at the
-    /// next sync.
+    /// Makes the missing workers of a pod: first those of regular containers in order, then those of sidecars. Each
+    /// container gets its startup, readiness and liveness workers in this order. A worker that cannot be made is
+    /// logged, and tried again at the next sync.
     pub fn add_pod(&self, pod: &Arc<Pod>) {
         for container in pod.spec.containers.iter().chain(pod.spec.sidecars()) {
             for probe_type in ProbeType::ALL {
@@ -254,7 +254,7 @@ impl ProberManager {
         stopped.for_each(|(_, handle)| handle.mailbox.stop());
     }
 
-    /// Writes Ready and Started into a new status (kubelet-probes 4.3, 4.4). Changes nothing else.
+    /// Writes Ready and Started into a fresh status (kubelet-probes 4.3, 4.4). Changes nothing else.
     pub fn update_pod_status(&self, pod: &Pod, fresh: &mut PodStatus) {
         let stored = self.context.statuses.pod_status(pod.uid());
         for entry in fresh
@@ -268,9 +268,8 @@ impl ProberManager {
         }
     }
 
-    /// Wakes workers after a status has been stored: readiness workers of containers without a
-    /// Success, and workers that have not seen a new instance yet. They read the stored status, so
-    /// it must be stored first.
+    /// Wakes workers after a status has been stored: readiness workers of containers without a Success, and workers
+    /// that have not seen a new instance yet. The workers read the stored status, so the status must be stored first.
     pub fn trigger_workers(&self, pod: &Pod, stored: &PodStatus) {
         let all = stored.init_container_statuses.iter();
         let all = all.chain(&stored.container_statuses);
@@ -320,8 +319,8 @@ impl ProberManager {
         }
     }
 
-    /// The probes of a pod that its file has changed, added or removed while the workers continue
-    /// with the old ones, by container: a pod that keeps its UID keeps its workers (kubelet-probes
+    /// Returns the probes that the pod's file has changed, added or removed while their workers continue with the old
+    /// probes. Each is named by its container. A pod that keeps its UID keeps its workers (kubelet-probes
     /// 2.1, 13.5).
     pub fn outdated(&self, pod: &Pod) -> Vec<(String, ProbeType)> {
         let table = self.workers.table();
@@ -349,7 +348,7 @@ impl ProberManager {
         &self.context
     }
 
-    /// The paused probes; a worker checks them before each run.
+    /// Returns the paused probes. A worker checks them before each run.
     pub fn pauses(&self) -> &Arc<Pauses> {
         &self.context.pauses
     }
@@ -359,7 +358,7 @@ impl ProberManager {
         self.workers.table().workers.len()
     }
 
-    /// Pod, container and probe type of each worker, in no order.
+    /// Returns the pod UID, container name and probe type of each worker, in any order.
     pub fn workers(&self) -> Vec<(PodUid, String, ProbeType)> {
         self.workers
             .table()
@@ -369,12 +368,12 @@ impl ProberManager {
             .collect()
     }
 
-    /// Returns how many panics of workers have been caught.
+    /// Returns the number of worker panics that have been caught.
     pub fn panics(&self) -> u64 {
         self.context.panics.load(Ordering::Relaxed)
     }
 
-    /// Joins threads that have ended; never waits.
+    /// Joins the threads that have ended. Never waits.
     pub fn reap(&self) {
         let mut table = self.workers.table();
         for i in (0..table.ended.len())
@@ -386,9 +385,9 @@ impl ProberManager {
         }
     }
 
-    /// Stops all workers, accepts no new ones and waits for their threads, at most `limit`. Logs
-    /// each late thread and returns their number. Until then the receivers of the results must be
-    /// read or dropped.
+    /// Stops all workers, accepts no new ones, and waits for their threads, at most for `limit`. Logs each late thread
+    /// and returns the number of late threads. The receivers of the results must be read or dropped until this function
+    /// returns.
     pub fn shutdown(&self, limit: Duration) -> usize {
         let deadline = Instant::now() + limit;
         self.workers.table().closed = true;
@@ -410,7 +409,7 @@ impl ProberManager {
         }
         let late = table.workers.len();
         drop(table);
-        // These workers have left the table; only their threads must still end.
+        // The workers of these threads have left the table. Only the threads must still end.
         ended.into_iter().for_each(|t| drop(t.join()));
         late
     }

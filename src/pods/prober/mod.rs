@@ -1,9 +1,8 @@
-//! Probing: one thread per (pod, container, probe type), the pure state machine that decides what a
-//! step does, and the handlers.
+//! Probing: one thread per (pod, container, probe type), the pure state machine that decides each step of a probe, and
+//! the handlers.
 //!
-//! Invariants: a worker may live as long as its container; it does not end with the sync that made
-//! it (lessons A3). A probe *error* is not a probe *failure*: an error changes only the history.
-//! Results carry the container id.
+//! Invariants: a worker may live as long as its container. It does not end with the sync that made it (lessons A3). A
+//! probe *error* is not a probe *failure*: an error changes only the history. Each result names its container id.
 //!
 //! ```text
 //! manager ─ add, stop, trigger ─▶ thread ─▶ worker (pure) ─▶ prober ─▶ exec | http | tcp | grpc

@@ -1,5 +1,5 @@
-//! Runs a probe now, for a person: with the same handlers as a worker, but without worker, cache,
-//! events or metrics.
+//! Runs a probe now for a person. Uses the same handlers as a worker, but no worker and no cache, and has no events or
+//! metrics.
 
 use std::io;
 use std::thread::Builder;
@@ -13,7 +13,7 @@ use super::trace::{self, Step};
 use crate::api::{Pod, ProbeType};
 use crate::engine::runtime::ContainerId;
 
-/// A probe that cannot be run now.
+/// The reason why a probe cannot be run now.
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeNowError {
     /// The pod has no such container.
@@ -21,7 +21,7 @@ pub enum ProbeNowError {
     NoContainer {
         /// The name of the pod.
         pod: String,
-        /// The name that was asked for.
+        /// The name of the container in the request.
         container: String,
     },
     /// The container has no probe of this type.
@@ -29,13 +29,13 @@ pub enum ProbeNowError {
     NoProbe {
         /// The name of the container.
         container: String,
-        /// The type that was asked for.
+        /// The probe type in the request.
         probe_type: ProbeType,
     },
-    /// The container with this name does not run.
+    /// The container with this name is not running.
     #[error("container \"{0}\" does not run")]
     NotRunning(String),
-    /// The system has no thread for the probe.
+    /// No thread could be started for the probe.
     #[error("cannot start a thread: {0}")]
     Thread(io::Error),
     /// The probe panicked with this text.
@@ -44,18 +44,18 @@ pub enum ProbeNowError {
 }
 
 impl ProberManager {
-    /// Runs a probe now and waits for it, at most three times its timeout. Changes no state. Also
-    /// returns its steps.
+    /// Runs a probe now and waits for its end, at most three times its timeout. Changes no state. Returns the outcome
+    /// and the steps of the probe.
     ///
     /// # Errors
-    /// Returns [`ProbeNowError`] if there is no such probe, its container does not run, or no thread can be started.
+    /// Returns [`ProbeNowError`] if there is no such probe, its container is not running, or no thread can be started.
     pub fn probe_now(
         &self,
         pod: &Pod,
         container: &str,
         probe_type: ProbeType,
     ) -> Result<(Outcome, Vec<Step>), ProbeNowError> {
-        // on a separate thread, which may be lost when it enters a network namespace
+        // On a separate thread, because the thread may be lost when it enters a network namespace.
         let name = format!("now:{container}");
         let run = || self.context().probe_now(pod, container, probe_type);
         std::thread::scope(|scope| {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Most bytes kept of a body or of a command's output (kubelet-probes 3.2, 3.4).
+/// The most bytes that are kept of a body or of a command's output (kubelet-probes 3.2, 3.4).
 pub const MAX_OUTPUT: usize = 10240;
 
 /// The result of a handler (kubelet-probes 3.1).
@@ -13,7 +13,7 @@ pub const MAX_OUTPUT: usize = 10240;
 pub enum HandlerResult {
     /// The probe succeeded.
     Success,
-    /// Counts as Success, with an event.
+    /// The probe succeeded with a warning. Counts as Success, and writes an event.
     Warning,
     /// The probe failed.
     Failure,
@@ -32,7 +32,7 @@ impl fmt::Display for HandlerResult {
     }
 }
 
-/// The phase that a probe has reached. The names are the shown texts.
+/// The phase that a probe has reached. The serialized names are the texts that people see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Phase {
@@ -73,13 +73,13 @@ impl fmt::Display for Phase {
 pub struct Outcome {
     /// The result of the handler.
     pub result: HandlerResult,
-    /// Body, command output or failure text; at most [`MAX_OUTPUT`] bytes of the former two.
+    /// The body, the command output or the failure text. A body or a command output has at most [`MAX_OUTPUT`] bytes.
     pub output: String,
-    /// Set when the probe itself did not work; such a run is tried again.
+    /// The error, if the probe itself did not work. Such a run is tried again.
     pub error: Option<String>,
-    /// True if the container had ended meanwhile. Such a run is not reported as unhealthy (lessons F1).
+    /// True if the container had ended before the probe. Such a run is not reported as unhealthy (lessons F1).
     pub container_gone: bool,
-    /// The phase that it reached.
+    /// The phase that the probe reached.
     pub phase: Phase,
     /// The time that the last try took.
     pub duration: Duration,
@@ -88,7 +88,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// An outcome without an error.
+    /// Makes an outcome without an error.
     pub fn new(result: HandlerResult, output: impl Into<String>, phase: Phase) -> Self {
         Self {
             result,
@@ -101,7 +101,7 @@ impl Outcome {
         }
     }
 
-    /// The probe itself did not work: Unknown and an error.
+    /// Makes the outcome of a probe that did not work itself: the result Unknown with an error.
     pub fn error(error: impl Into<String>, phase: Phase) -> Self {
         Self {
             error: Some(error.into()),
@@ -109,8 +109,8 @@ impl Outcome {
         }
     }
 
-    /// The beginning of the error, else of the output, as one line of at most 300 characters for the
-    /// log; it may be empty.
+    /// Returns the beginning of the error, or of the output if there is no error. The text is one line of at most 300
+    /// characters for the log, and may be empty.
     pub fn cause(&self) -> String {
         let text = self.error.as_deref().unwrap_or(&self.output).trim();
         text.chars()

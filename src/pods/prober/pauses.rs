@@ -1,9 +1,9 @@
-//! Probes that a person has paused: their workers keep their cached result and run nothing until it is over.
+//! Probes that a person has paused. Their workers keep the cached result and run no handler until the pause is over.
 //!
-//! Invariants: a pause ends by itself, on the boot clock, at most [`MAX_PAUSE`] after it was made;
-//! after a reboot the wall clock shows how much is left, never more than its length. A pause
-//! belongs to a pod's UID and is removed with the pod. The file is a copy of the memory and is
-//! replaced as a whole; when it is lost or damaged, only the pauses are lost.
+//! Invariants: a pause ends by itself, by the boot clock, at most [`MAX_PAUSE`] after it was made. After a reboot the
+//! wall clock shows how much is left of a pause, but never more than its length. A pause belongs to a pod's UID and is
+//! removed with the pod. The file is a copy of the memory and is replaced as a whole. If the file is lost or damaged,
+//! only the pauses are lost.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::PathBuf;
@@ -18,18 +18,18 @@ use crate::api::{PodUid, ProbeType};
 use crate::base::clock::{Moment, Time, boot_id, go_duration};
 use crate::base::locks::Locked;
 
-/// Longest pause: a week.
+/// The longest pause: a week.
 pub const MAX_PAUSE: Duration = Duration::from_secs(7 * 24 * 3600);
-/// Shortest pause.
+/// The shortest pause: a second.
 pub const MIN_PAUSE: Duration = Duration::from_secs(1);
 
-/// Names a probe.
+/// The key of a probe.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ProbeKey {
-    /// The pod.
+    /// The UID of the pod.
     pub uid: PodUid,
-    /// The container.
+    /// The name of the container.
     pub container: String,
     /// The probe type.
     pub probe_type: ProbeType,
@@ -41,13 +41,13 @@ pub struct ProbeKey {
 pub struct PausedProbe {
     /// The container whose probe is paused.
     pub container: String,
-    /// The paused one of the container's three probes.
+    /// The type of the paused probe.
     pub probe_type: ProbeType,
-    /// The time at which the probe runs again, wall clock.
+    /// The time at which the probe runs again, by the wall clock.
     pub until: Time,
 }
 
-/// The end of a pause.
+/// A pause of one probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Pause {
     until: Moment,
@@ -66,7 +66,7 @@ struct State {
 #[derive(Default)]
 pub struct Pauses {
     state: Mutex<State>,
-    /// True if there are pauses.
+    /// True if there may be pauses.
     any: AtomicBool,
     file: OnceLock<PathBuf>,
     /// Held while the file is written, so that an older copy never replaces a newer one.
@@ -74,8 +74,7 @@ pub struct Pauses {
 }
 
 impl Pauses {
-    /// Takes over the pauses of an earlier daemon from `file`, and keeps the copy there from now
-    /// on. Called once.
+    /// Takes over the pauses of an earlier daemon from `file`, and writes all later copies to this file. Called once.
     pub fn open(&self, file: PathBuf) {
         let now = Moment::now();
         let restored = read(&file, now, Time::now());
@@ -92,7 +91,7 @@ impl Pauses {
         self.change(|state| state.pauses.extend(restored));
     }
 
-    /// Pauses probes from `now` on; a second pause replaces the first.
+    /// Pauses probes from `now` on. A second pause of the same probe replaces the first.
     pub fn pause(&self, keys: impl IntoIterator<Item = ProbeKey>, length: Duration, now: Moment) {
         let length = length.clamp(MIN_PAUSE, MAX_PAUSE);
         let pause = Pause {
@@ -108,7 +107,7 @@ impl Pauses {
         });
     }
 
-    /// Ends pauses; returns the ended ones.
+    /// Ends pauses. Returns the keys of the pauses that were not over yet.
     pub fn resume(&self, keys: &[ProbeKey], now: Moment) -> Vec<ProbeKey> {
         self.change(|state| {
             let ended: Vec<_> = keys
@@ -121,7 +120,7 @@ impl Pauses {
         })
     }
 
-    /// True if there may be any pause. Without one, no worker takes the lock or builds a key.
+    /// True if there may be pauses. If there are none, workers need neither the lock nor a key.
     pub fn any(&self) -> bool {
         self.any.load(Ordering::Acquire)
     }
@@ -143,7 +142,7 @@ impl Pauses {
         state.pauses.get(&key).is_some_and(|p| p.until > now)
     }
 
-    /// The paused probes of a pod.
+    /// Returns the paused probes of a pod.
     pub fn of(&self, uid: &PodUid, now: Moment) -> Vec<PausedProbe> {
         let state = self.state();
         let mine = state
@@ -159,8 +158,7 @@ impl Pauses {
         .collect()
     }
 
-    /// Drops pauses that are over or whose pod is not in `alive`; returns the pods of the dropped
-    /// pauses.
+    /// Drops the pauses that are over, or whose pod is not in `alive`. Returns the pods of the dropped pauses.
     pub fn tidy(&self, alive: &HashSet<PodUid>, now: Moment) -> BTreeSet<PodUid> {
         self.change(|state| {
             let mut gone = BTreeSet::new();
@@ -178,8 +176,7 @@ impl Pauses {
 
     /// Writes the file if it differs from the memory.
     ///
-    /// # Errors
-    /// Returns an error if the file cannot be written. The pauses stay in memory then, and the next call tries again.
+    /// Returns an error if the file cannot be written. The pauses then stay in memory, and the next call tries again.
     pub fn save(&self) -> io::Result<()> {
         let _writing = self.writing.locked();
         let (Some(file), Some(content)) = (self.file.get(), self.copy_if_dirty()) else {
@@ -239,8 +236,9 @@ struct Record {
 }
 
 impl Record {
-    /// Returns the part of the pause that is left at `now`. In another boot `until` has no meaning. A wall clock that
-    /// is earlier than the pause, as on a board without a battery, does not show how much time has passed.
+    /// Returns the pause with the time that is left at `now`, or `None` if it is over. In another boot `until` has no
+    /// meaning. If the wall clock is earlier than the pause, as on a board without a battery, the passed time is
+    /// unknown and counts as zero.
     fn restore(self, same_boot: bool, now: Moment, wall: Time) -> Option<(ProbeKey, Pause)> {
         let length = Duration::from_secs(self.seconds).min(MAX_PAUSE);
         let passed = Duration::from_secs(
@@ -393,7 +391,8 @@ mod tests {
         assert!(covers(&p, "u", Moment::now()));
     }
 
-    /// A pause of an hour, made at 10000 s on the wall clock, that ended at 5000 s of its boot.
+    /// Checks what is left of a pause of an hour that was made at 10000 s on the wall clock and ends at 5000 s of its
+    /// boot.
     #[track_caller]
     fn check_restored(same_boot: bool, boot_seconds: u64, wall_seconds: u64, left: Option<u64>) {
         let at = |s| Time::from(SystemTime::UNIX_EPOCH + Duration::from_secs(s));

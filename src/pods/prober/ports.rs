@@ -1,8 +1,8 @@
-//! Which port a probe means (kubelet-probes 3.3).
+//! Finds the number of a probe's port (kubelet-probes 3.3).
 
 use crate::api::pod::{ContainerPort, IntOrString};
 
-/// A port of a probe or a hook that leads nowhere.
+/// A port of a probe or a hook that does not exist or is not valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PortError {
     /// The text is neither the name of a port nor a number.
@@ -15,7 +15,8 @@ pub enum PortError {
     Invalid(i64),
 }
 
-/// The port number; a name is looked up among the ports of the same container, then read as a decimal number.
+/// Returns the port number. A name is looked up among the ports of the same container. If no port has that name, the
+/// text is read as a decimal number.
 ///
 /// # Errors
 /// Returns [`PortError`] if the text is not a number, or the number is not in 1–65535.
@@ -32,7 +33,7 @@ pub fn resolve_port(port: &IntOrString, ports: &[ContainerPort]) -> Result<u16, 
         .ok_or(PortError::Invalid(number))
 }
 
-/// The number of the first port with this name, of any protocol and value.
+/// Returns the number of the first port with this name, whatever its protocol and number.
 pub fn port_by_name(name: &str, ports: &[ContainerPort]) -> Option<i32> {
     ports
         .iter()

@@ -1,9 +1,9 @@
-//! One probe from spec to result: dispatch, retries, events (kubelet-probes 3.1).
+//! Runs one probe from spec to result: dispatch, retries, events (kubelet-probes 3.1).
 //!
-//! Invariants: knows no worker and no cache, so a probe can run now without changing state; the
-//! caller may keep the prepared parts. Every failed run writes one event, also below the threshold;
-//! a run has up to three tries, and only errors are tried again. The log has a line when runs begin
-//! to fail and when they stop failing (each run at `debug`).
+//! Invariants: a prober knows no worker and no cache, so a probe can run now without changing state. The caller may
+//! keep the prepared parts. Every failed run writes one event, even below the threshold. A run has up to three tries,
+//! and only errors are tried again. The log has a line when runs begin to fail, and one when they stop failing. At
+//! `debug` it has a line for each run.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ use crate::api::{Handler, Pod, PodStatus, ProbeType};
 use crate::engine::runtime::{ContainerId, Runtime, RuntimeError};
 use crate::pods::events::{EventType, Recorder};
 
-/// Tries of a handler that returns errors.
+/// The most tries of a handler that returns errors.
 pub const MAX_TRIES: u32 = 3;
 
 /// Runs probes.
@@ -32,21 +32,21 @@ pub struct Prober {
     allow_probe_hosts: Vec<String>,
 }
 
-/// The subject of a probe.
+/// The subject of a probe: an instance of a container in a pod.
 #[derive(Clone, Copy)]
 pub struct Subject<'a> {
     /// The pod.
     pub pod: &'a Pod,
     /// The pod's stored API status, with the pod's addresses.
     pub status: &'a PodStatus,
-    /// The name of its container.
+    /// The name of the container.
     pub container: &'a str,
     /// The instance of the container.
     pub id: &'a ContainerId,
 }
 
 impl Prober {
-    /// A prober that runs commands through `runtime` and writes events to `recorder`.
+    /// Makes a prober that runs commands through `runtime` and writes events to `recorder`.
     pub fn new(
         runtime: Arc<dyn Runtime>,
         recorder: Arc<Recorder>,
@@ -59,9 +59,8 @@ impl Prober {
         }
     }
 
-    /// Runs the container's probe of this type with retries, writes the event, and returns the
-    /// verdict for the worker. `memory` is of the same subject, or new; pass it again the next
-    /// time.
+    /// Runs the container's probe of this type with retries, writes the event, and returns the verdict for the worker.
+    /// `memory` must be new or come from earlier runs with the same subject. Pass it again the next time.
     pub fn probe(
         &self,
         probe_type: ProbeType,
@@ -88,7 +87,7 @@ impl Prober {
         (verdict(&outcome), outcome)
     }
 
-    /// Runs a probe with retries and without an event. After an error everything is prepared again.
+    /// Runs a probe with retries and without an event. After an error all parts are prepared again.
     pub fn run(
         &self,
         probe_type: ProbeType,
@@ -116,7 +115,7 @@ impl Prober {
         }
     }
 
-    /// Prepares everything that does not change from run to run.
+    /// Prepares the parts of a probe that do not change from run to run.
     #[inline(never)]
     fn prepare(&self, probe_type: ProbeType, subject: Subject<'_>) -> Prepared {
         let container = subject.pod.container(subject.container);
@@ -219,20 +218,20 @@ impl Prober {
 #[derive(Default)]
 pub struct Memory {
     prepared: Option<Prepared>,
-    /// The outcome of the last run with a result.
+    /// The verdict of the last run.
     verdict: Option<Verdict>,
     /// True if a run has succeeded.
     succeeded: bool,
 }
 
 impl Memory {
-    /// The status of the pod has changed, so the prepared parts may be wrong.
+    /// Forgets the prepared parts, because the status of the pod has changed and they may be wrong.
     pub fn forget_prepared(&mut self) {
         self.prepared = None;
     }
 
-    /// The level and text of the log line for a run whose outcome differs from the one before. The end
-    /// of the container is not logged: the worker's next step sees it.
+    /// Returns the level and text of the log line for a run whose outcome differs from the one before, or `None` if it
+    /// does not differ. The end of the container is not logged, because the worker's next step sees it.
     fn change(&mut self, outcome: &Outcome) -> Option<(log::Level, String)> {
         let is = verdict(outcome);
         if outcome.container_gone || self.verdict == Some(is) {
@@ -254,9 +253,9 @@ impl Memory {
     }
 }
 
-/// The prepared parts of a run: command, addresses, port, request. They are valid until the status
-/// of the pod changes or a run has an error. A network namespace whose holder has ended is such an
-/// error; then the runtime is asked again.
+/// The prepared parts of a run: command, addresses, port, request. They are valid until the status of the pod changes
+/// or a run has an error. A network namespace without a living holder is such an error, and then the runtime is asked
+/// again.
 pub struct Prepared {
     timeout: Duration,
     action: Action,
@@ -277,24 +276,24 @@ enum Action {
     Impossible(PrepareError),
 }
 
-/// A reason why a probe cannot be prepared: an error of the probe, never a failure.
+/// The reason why a probe cannot be prepared. It is an error of the probe, never a failure.
 #[derive(Debug, thiserror::Error)]
 enum PrepareError {
     /// The probe of this container has no handler.
     #[error("missing probe handler for {pod}:{container}")]
     NoHandler { pod: String, container: String },
-    /// The port leads nowhere.
+    /// The port does not exist or is not valid.
     #[error(transparent)]
     Port(#[from] PortError),
-    /// The host is not probed.
+    /// The host must not be probed.
     #[error(transparent)]
     Target(#[from] TargetError),
-    /// The runtime does not tell the pod's network namespace.
+    /// The runtime cannot return the pod's network namespace.
     #[error(transparent)]
     Namespace(#[from] RuntimeError),
 }
 
-/// The verdict on an outcome, for the worker.
+/// Returns the verdict on an outcome, for the worker.
 pub fn verdict(outcome: &Outcome) -> Verdict {
     match (&outcome.error, outcome.result) {
         (Some(_), _) => Verdict::Error,
@@ -303,8 +302,8 @@ pub fn verdict(outcome: &Outcome) -> Verdict {
     }
 }
 
-/// The event of an outcome: reason and text. A container that ended before the probe has no event:
-/// the worker's next step sees its end (lessons F1).
+/// Returns the reason and the text of an outcome's event, or `None` if there is no event. A container that ended before
+/// the probe has no event, because the worker's next step sees its end (lessons F1).
 pub fn event(probe_type: ProbeType, outcome: &Outcome) -> Option<(&'static str, String)> {
     let Outcome {
         result,
@@ -355,7 +354,7 @@ mod tests {
         );
     }
 
-    /// 86,400 failing runs of a day give one line, and one line when they end.
+    /// A day has 86,400 failing runs. They give one log line, and their end gives one more.
     #[test]
     fn only_a_change_is_logged() {
         let mut memory = Memory::default();
@@ -395,7 +394,7 @@ mod tests {
         }
     }
 
-    /// Lessons F1: a probe that ran out of time reports this, whatever its command has written.
+    /// Lessons F1: a probe that ran out of time reports the timeout, whatever its command has written.
     #[test]
     fn f1_a_timeout_has_a_text() {
         for output in ["", "half a line"] {

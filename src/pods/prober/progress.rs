@@ -9,10 +9,10 @@ use super::outcome::Phase;
 use super::trace::note;
 use crate::base::wire::observer::{self, Observer};
 
-/// The phase of one probe; the notes of the wire become steps of the trace.
+/// The progress of one probe: its phase, and the notes of its connections as steps of the trace.
 pub(super) struct Progress<'a> {
     phase: Cell<Phase>,
-    /// The observer, which is told of each socket.
+    /// The observer of sockets. It is called with each opened socket.
     sockets: &'a dyn Observer,
 }
 
@@ -22,7 +22,7 @@ impl<'a> Progress<'a> {
         Self::with_sockets(&())
     }
 
-    /// Makes the progress of a probe that has not begun, and that tells `sockets` of each socket.
+    /// Makes the progress of a probe that has not begun. It passes each opened socket to `sockets`.
     pub(super) fn with_sockets(sockets: &'a dyn Observer) -> Self {
         Self {
             phase: Cell::new(Phase::Prepare),
@@ -30,7 +30,7 @@ impl<'a> Progress<'a> {
         }
     }
 
-    /// The last phase that began.
+    /// Returns the phase that began last.
     pub(super) fn phase(&self) -> Phase {
         self.phase.get()
     }

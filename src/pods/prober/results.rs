@@ -1,4 +1,5 @@
-//! The result caches: one per probe type, keyed by container id; a change is sent to the sync loop (kubelet-probes 4.1).
+//! The result caches: one per probe type, keyed by container id. Changes are sent to the sync loop
+//! (kubelet-probes 4.1).
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -10,29 +11,28 @@ use crate::base::locks::Locked;
 use crate::engine::runtime::ContainerId;
 pub use crate::pods::probe_result::ProbeResult;
 
-/// Capacity of each update channel: a worker blocks when the sync loop has this many unread
-/// updates.
+/// The capacity of each update channel. A worker blocks while the sync loop has this many unread updates.
 pub const UPDATES_CAPACITY: usize = 20;
 
-/// A change, for the sync loop.
+/// A change of a cached result, for the sync loop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Update {
     /// The id of the instance.
     pub container: ContainerId,
     /// The new value.
     pub result: ProbeResult,
-    /// The pod.
+    /// The UID of the pod.
     pub pod: PodUid,
 }
 
-/// The cache of one probe type. The lock is never held while sending.
+/// The cache of one probe type. It never holds its lock while it sends.
 pub struct Manager {
     cache: Mutex<HashMap<ContainerId, ProbeResult>>,
     updates: Sender<Update>,
 }
 
 impl Manager {
-    /// A cache that sends its changes to `updates`.
+    /// Makes a cache that sends its changes to `updates`.
     pub fn new(updates: Sender<Update>) -> Self {
         Self {
             cache: Mutex::default(),
@@ -40,13 +40,13 @@ impl Manager {
         }
     }
 
-    /// The value, if there is one.
+    /// Returns the cached value, if there is one.
     pub fn get(&self, id: &ContainerId) -> Option<ProbeResult> {
         self.lock().get(id).copied()
     }
 
-    /// Stores a value and returns the old one; sends the new value if it differs from the old one.
-    /// Blocks while the channel is full; a closed channel (the daemon ends) drops the value.
+    /// Stores a value and returns the old one. Sends the new value if it differs from the old one. Blocks while the
+    /// channel is full. If the channel is closed because the daemon ends, the update is dropped.
     pub fn set(&self, id: &ContainerId, result: ProbeResult, pod: &PodUid) -> Option<ProbeResult> {
         let old = self.replace(id, result);
         if old != Some(result) {
@@ -67,13 +67,12 @@ impl Manager {
         }
     }
 
-    /// Stores a value of an earlier daemon; sends nothing, because the stored status has it
-    /// already.
+    /// Stores a value of an earlier daemon. Sends nothing, because the stored status already has the value.
     pub fn restore(&self, id: &ContainerId, result: ProbeResult) {
         self.lock().insert(id.clone(), result);
     }
 
-    /// Deletes; sends nothing. A later set of the same value counts as new.
+    /// Deletes a value and sends nothing. If the same value is set later, it counts as new.
     pub fn remove(&self, id: &ContainerId) {
         self.lock().remove(id);
     }
@@ -83,7 +82,7 @@ impl Manager {
     }
 }
 
-/// The three caches.
+/// The result caches of the three probe types.
 #[derive(Clone)]
 pub struct Results {
     /// The cache of the results of startup probes.
@@ -95,7 +94,7 @@ pub struct Results {
 }
 
 impl Results {
-    /// The cache of that type.
+    /// Returns the cache of this probe type.
     pub fn of(&self, probe_type: ProbeType) -> &Manager {
         match probe_type {
             ProbeType::Startup => &self.startup,
@@ -162,7 +161,7 @@ mod tests {
             let (m, pod) = (m.clone(), pod.clone());
             move || m.set(&ContainerId::from("b"), ProbeResult::Success, &pod)
         });
-        // The writer stores before it sends, so the value can be read while the send waits.
+        // The writer stores the value before it sends it, so the value can be read while the send waits.
         while m.get(&ContainerId::from("b")).is_none() {
             std::thread::yield_now();
         }

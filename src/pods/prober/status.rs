@@ -1,20 +1,20 @@
-//! Ready and Started of a fresh status (kubelet-probes 4.3, 4.4).
+//! Sets Ready and Started in a fresh status (kubelet-probes 4.3, 4.4).
 //!
-//! Invariants: pure. Spec and caches decide; the existence of a worker has no effect (lessons A7,
-//! kubelet-probes 15 O14).
+//! Invariants: this module is pure. Only the spec and the caches decide. The existence of a worker has no effect
+//! (lessons A7, kubelet-probes 15 O14).
 
 use crate::api::pod::PodSpec;
 use crate::api::{Container, ContainerStatus};
 use crate::pods::prober::results::ProbeResult;
 
-/// The facts about a container that its new status does not have.
+/// The facts about a container that its fresh status does not have.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Known {
-    /// The startup cache's value for its id.
+    /// The value of the startup cache for the container's id.
     pub startup: Option<ProbeResult>,
-    /// The readiness cache's value for its id.
+    /// The value of the readiness cache for the container's id.
     pub readiness: Option<ProbeResult>,
-    /// The stored status carries started=true for the same id.
+    /// True if the stored status has started=true for the same container id.
     pub was_started: bool,
 }
 
@@ -29,8 +29,8 @@ pub fn update(entry: &mut ContainerStatus, spec: &PodSpec, known: Known) {
     }
 }
 
-/// True if a container's readiness worker must probe at once: by its stored status the container has started and has no
-/// Success yet (kubelet-probes 4.3).
+/// True if a container's readiness worker must probe at once. By the stored status, such a container has started but is
+/// not ready yet (kubelet-probes 4.3).
 pub fn awaits_readiness(entry: &ContainerStatus, spec: &PodSpec) -> bool {
     let waits = entry.started == Some(true) && !entry.ready;
     let container = spec.find(&entry.name).map(|listed| listed.container);
@@ -59,7 +59,7 @@ fn is_started(entry: &ContainerStatus, spec: &Container, known: Known) -> bool {
     }
 }
 
-/// Sets `started` and `ready` of a plain init container: ready when it has ended with 0.
+/// Sets `started` and `ready` of a plain init container. It is ready when it has ended with exit code 0.
 fn update_plain_init(entry: &mut ContainerStatus, spec: &Container, known: Known) {
     entry.started = Some(entry.state.running.is_some() && is_started(entry, spec, known));
     entry.ready = entry
@@ -93,7 +93,7 @@ mod tests {
         }
     }
 
-    /// `probes`: letters s, r, l for the probes the spec has.
+    /// Each letter of `probes` (s, r, l) is a probe of the spec: startup, readiness, liveness.
     #[track_caller]
     fn check(
         state: ContainerState,

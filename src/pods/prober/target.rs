@@ -1,9 +1,9 @@
-//! The target of a network probe: its host, whether it is allowed, and the network namespace to
-//! use.
+//! The target of a network probe: its host, the check that the host is allowed, and the network namespace for its
+//! sockets.
 //!
-//! Invariants: only the pod's own addresses and loopback may be probed, and from the node's network the node's addresses,
-//! unless the configuration allows the host ([`crate::api::probe_host`]). Loopback is the pod's and is probed from its
-//! namespace, everything else from the node's.
+//! Invariants: a probe may reach the pod's own addresses and loopback. A pod in the node's network may also probe the
+//! node's addresses. Any other host must be allowed by the configuration ([`crate::api::probe_host`]). Loopback is the
+//! pod's loopback and is probed from the pod's namespace. All other addresses are probed from the node's namespace.
 
 use std::borrow::Cow;
 use std::io;
@@ -21,19 +21,19 @@ use crate::base::wire::observer::Observer;
 use crate::engine::runtime::NetworkNamespace;
 use crate::net::network::node_addresses;
 
-/// The most name lookups at a time: a lookup that hangs keeps its helper thread.
+/// The most name lookups at a time. A lookup that hangs keeps its helper thread.
 const MAX_LOOKUPS: usize = 8;
 
-/// A lookup looks this often whether it was given up.
+/// The interval at which a lookup checks whether its caller has given up.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// A host that is not probed.
+/// The reason why a host must not be probed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TargetError {
-    /// The pod's address is none.
+    /// The pod's address is not an IP address.
     #[error("cannot probe the pod's address \"{0}\": not an IP address")]
     Address(String),
-    /// The host is neither the pod's nor loopback nor allowed.
+    /// The host is not one of the pod's addresses or loopback, and is not allowed.
     #[error("cannot probe host \"{host}\": {why}")]
     Refused {
         /// The host as the spec has it.
@@ -43,13 +43,13 @@ pub enum TargetError {
     },
 }
 
-/// A name without addresses, in the form of Go's resolver.
+/// A failed lookup of a name, in the form of Go's resolver.
 #[derive(Debug, thiserror::Error)]
 #[error("lookup {host}: {cause}")]
 pub struct LookupError {
-    /// The name.
+    /// The name that was looked up.
     pub host: String,
-    /// The reason.
+    /// The reason why the name has no addresses.
     #[source]
     pub cause: LookupCause,
 }
@@ -57,39 +57,40 @@ pub struct LookupError {
 /// The reason why a name has no addresses.
 #[derive(Debug, thiserror::Error)]
 pub enum LookupCause {
-    /// Too many earlier lookups hang.
+    /// Too many earlier lookups are still hanging.
     #[error("{MAX_LOOKUPS} lookups are still waiting for the name server")]
     TooMany,
-    /// The system has no thread for the lookup.
+    /// No thread could be started for the lookup.
     #[error("cannot start a thread: {0}")]
     Thread(io::Error),
-    /// The system's resolver refuses the name.
+    /// The system's resolver returned an error.
     #[error(transparent)]
     Resolver(io::Error),
-    /// The resolver knows the name and has no address.
+    /// The resolver knows the name but has no address for it.
     #[error("no such host")]
     NoAddress,
-    /// The time was over, or the caller waits no longer.
+    /// The time ran out, or the caller gave up.
     #[error("i/o timeout")]
     Timeout,
 }
 
-/// A host and how to reach it.
+/// A host and the way to reach it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// The host as in URLs and texts, IPv6 without brackets.
+    /// The host as it stands in URLs and texts. An IPv6 address has no brackets.
     pub host: String,
-    /// Addresses to try, in order; empty for a name that was not looked up yet.
+    /// The addresses to try, in order. The list is empty for a name that was not looked up yet.
     pub addresses: Vec<IpAddr>,
-    /// The network namespace to open sockets in; None is the daemon's own.
+    /// The network namespace in which sockets are opened. `None` means the daemon's own namespace.
     pub netns: Option<NetworkNamespace>,
 }
 
-/// The target of a probe with this `host` field (empty: the pod's own address). Without `netns` the
-/// pod is on the node's network.
+/// Returns the target of a probe with this `host` field. An empty `host` means the pod's own address. Without `netns`
+/// the pod uses the node's network.
 ///
 /// # Errors
-/// Returns [`TargetError`] if the host is neither the pod's nor loopback nor allowed. The text says how to allow it.
+/// Returns [`TargetError`] if the host is not one of the pod's addresses or loopback, and is not allowed. The text says
+/// how to allow the host.
 pub fn resolve_target(
     host: &str,
     status: &PodStatus,
@@ -155,7 +156,7 @@ fn pod_addresses(status: &PodStatus) -> impl Iterator<Item = IpAddr> {
 }
 
 impl Target {
-    /// `target 10.0.0.7 in network namespace /proc/7/ns/net`.
+    /// Describes the target, for example `target 10.0.0.7 in network namespace /proc/7/ns/net`.
     pub(super) fn description(&self) -> String {
         let place = match &self.netns {
             Some(netns) => format!("network namespace {}", netns.path.display()),
@@ -171,8 +172,8 @@ impl Target {
             .map(move |ip| Address::Tcp(SocketAddr::new(*ip, port)))
     }
 
-    /// Opens connections from its network namespace until `deadline`. It never uses another
-    /// namespace, even when the pid that leads to it belongs to another process now.
+    /// Returns a dialer that opens connections from the target's network namespace until `deadline`. The dialer never
+    /// uses another namespace, even if the pid that leads to the namespace now belongs to another process.
     ///
     /// # Errors
     /// Returns an error if the namespace cannot be opened.
@@ -195,8 +196,7 @@ impl Target {
         })
     }
 
-    /// The target with its addresses; a name that was not looked up yet is looked up, at most for
-    /// `limit`.
+    /// Returns the target with its addresses. Looks the name up if that was not done yet, at most for `limit`.
     ///
     /// # Errors
     /// Returns [`LookupError`] if the lookup failed or took too long.
@@ -204,7 +204,7 @@ impl Target {
         self.looked_up_unless(limit, &|| false)
     }
 
-    /// Looks the target up like `looked_up`, and ends soon after `given_up` returns true.
+    /// Returns the target with its addresses, like `looked_up`. Ends soon after `given_up` returns true.
     pub(super) fn looked_up_unless(
         &self,
         limit: Duration,
@@ -277,7 +277,7 @@ mod tests {
     use super::*;
     use crate::api::status::PodIp;
 
-    /// Checks on a node whose only address is [`NODE`].
+    /// Returns the rules for probe hosts on a node with [`NODE`] as its only address.
     fn only(allowed: &[String]) -> ProbeHosts<'_> {
         ProbeHosts {
             allowed,

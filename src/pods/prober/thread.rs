@@ -1,10 +1,10 @@
-//! The thread of one worker: waits for tick, trigger or stop, runs a step, applies what the machine decided.
+//! The thread of one worker: waits for a tick, a trigger or a stop, runs a step, and applies the decision of the state
+//! machine.
 //!
-//! Invariants: steps never overlap. A stop takes precedence over everything else that is ready. A
-//! panic in a step ends only this step. A panic elsewhere, or one that leaves the thread in a
-//! foreign network namespace, ends the thread; the worker continues with its state on a new thread.
-//! At the end of a worker its cached result is removed first, then its entry in the manager's
-//! table.
+//! Invariants: steps never overlap. A stop takes precedence over everything else that is ready. A panic in a step ends
+//! only this step. A panic elsewhere, or one that leaves the thread in a foreign network namespace, ends the thread.
+//! The worker then continues with its state on a new thread. When a worker ends, its cached result is removed first,
+//! then its entry in the manager's table.
 
 use std::any::Any;
 use std::io;
@@ -27,28 +27,27 @@ use crate::base::locks::Locked;
 use crate::base::wire::dial::{come_home, namespace_lost};
 use crate::engine::runtime::ContainerId;
 
-/// Stack of a worker's thread: 128 KiB. tests/kubelet/prober_net.rs measures what a probe needs of it; frames of a debug build
-/// are several times as large.
+/// The stack size of a worker's thread in bytes: 128 KiB. The test tests/kubelet/prober_net.rs measures how much of it
+/// a probe needs. Frames of a debug build are several times as large, so its stack is 256 KiB.
 pub const STACK_SIZE: usize = if cfg!(debug_assertions) { 256 } else { 128 } * 1024;
 
-/// The instance that a worker has seen last; the manager triggers a worker that has not seen the
-/// newest one.
+/// The instance that a worker has seen last. The manager triggers a worker that has not seen the newest instance.
 pub(super) type LastInstance = Arc<Mutex<Option<ContainerId>>>;
 
-/// A trigger: a step must run now.
+/// A trigger: the worker must run a step now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Trigger {
-    /// The container has no Success yet: probe now (kubelet-probes 4.3). For readiness.
+    /// The container has no Success yet, so its readiness worker must probe now (kubelet-probes 4.3).
     Probe(ContainerId),
-    /// There is a new instance; no effect once the worker has seen it.
+    /// There is a new instance. The trigger has no effect once the worker has seen the instance.
     Notice(ContainerId),
 }
 
-/// How the thread of a worker ends.
+/// The reason why the thread of a worker ends.
 pub(super) enum ThreadEnd {
     /// The worker is over.
     WorkerOver(WorkerKey),
-    /// The thread cannot continue; the worker can, on another thread.
+    /// The thread cannot continue. The worker continues on another thread.
     ThreadLost(Box<Job>),
 }
 
@@ -64,21 +63,21 @@ pub(super) struct Job {
     record: Box<dyn ProbeRecord>,
     worker: Worker,
     view: StatusView,
-    /// The memory of the last look and of the last run.
+    /// The state of the probe that is kept from run to run.
     memory: Memory,
     period: Duration,
     cadence: Cadence,
     mailbox: Arc<Mailbox<Trigger>>,
     last_instance: LastInstance,
-    /// The end of the initial delay: a step is due then, and the cadence restarts with it.
+    /// The end of the initial delay. A step is due then, and the cadence restarts with it.
     delayed_until: Option<Moment>,
-    /// The time at which the step was due; `None` for a trigger.
+    /// The time at which the step was due. `None` means that a trigger caused the step.
     due: Option<Moment>,
     started: bool,
 }
 
 impl Job {
-    /// A worker that has not run yet. Boxed, so that no copy of it stays behind in the frames that hand it on.
+    /// Makes a worker that has not run yet. It is boxed, so that the frames that pass it on keep no copy of it.
     pub(super) fn new(
         context: Arc<Context>,
         key: WorkerKey,
@@ -112,11 +111,11 @@ impl Job {
         })
     }
 
-    /// Starts the thread, named `startup:<container>`, `readiness:…`, `liveness:…`; the kernel
-    /// shows the first 15 bytes.
+    /// Starts the thread with the name `startup:<container>`, `readiness:<container>` or `liveness:<container>`. The
+    /// kernel shows the first 15 bytes of the name.
     ///
     /// # Errors
-    /// Returns an error if no thread can be started; the worker is lost.
+    /// Returns an error if no thread can be started. The worker is then lost.
     pub(super) fn spawn(self: Box<Self>) -> io::Result<JoinHandle<()>> {
         Builder::new()
             .name(self.key.thread_name())
@@ -135,7 +134,7 @@ impl Job {
                     panic_text(&*panic)
                 );
                 self.context.count_panic();
-                // The next thread is started on this one, and would be lost with it.
+                // The next thread is started from this one and inherits its network namespace.
                 if !come_home() {
                     log::error!("the next thread of it is in a foreign network namespace, too");
                 }
@@ -160,7 +159,7 @@ impl Job {
         }
     }
 
-    /// kubelet-probes 2.2 step 2; a stop ends it (O6).
+    /// Waits for the start jitter (kubelet-probes 2.2 step 2). Returns false if a stop came meanwhile (O6).
     fn wait_for_jitter(&mut self) -> bool {
         let now = Moment::now();
         let limit = max_jitter(
@@ -192,7 +191,7 @@ impl Job {
                 .is_some_and(|s| s < self.context.started)
     }
 
-    /// Waits for the next step; returns false when the worker must end.
+    /// Waits for the next step. Returns false if the worker must end.
     #[inline(never)]
     fn wait(&mut self) -> bool {
         let free = Moment::now();
@@ -208,7 +207,7 @@ impl Job {
                 return true;
             }
             if let Some(due) = self.cadence.take(now) {
-                // The ticks that a long run itself missed do not count as late.
+                // The ticks that were missed during a long run do not count as late.
                 self.due = Some(due.max(free));
                 return true;
             }
@@ -217,8 +216,8 @@ impl Job {
             match self.mailbox.wait(until.since(now)) {
                 Woken::Stop => return false,
                 Woken::Trigger(Trigger::Notice(id)) if self.worker.container_id() == Some(&id) => {}
-                // this trigger was sent while the probe that found Success still ran; with a
-                // Success no sync triggers
+                // This trigger was sent while the probe that returned Success was still running. After a Success no
+                // sync sends a trigger.
                 Woken::Trigger(Trigger::Probe(id))
                     if self.context.results.readiness.get(&id) == Some(ProbeResult::Success) => {}
                 Woken::Trigger(_) => {
@@ -231,7 +230,7 @@ impl Job {
         }
     }
 
-    /// Kubelet-probes 2.6: a panic is logged, counted and otherwise a "continue".
+    /// Kubelet-probes 2.6: runs a step and catches its panic. The panic is logged and counted, and the worker continues.
     #[inline(never)]
     fn guarded_step(&mut self) -> bool {
         match catch_unwind(AssertUnwindSafe(|| self.step())) {
@@ -305,7 +304,7 @@ impl Job {
                 .probe(self.key.probe_type, subject, &mut self.memory);
         self.record.ran(verdict, &outcome);
         if self.is_paused() {
-            // the probe was paused while it ran: the state stays as it was at the pause
+            // The probe was paused while it ran: the state stays as it was when the pause began.
             return;
         }
         if let Some(action) = self.worker.after(verdict) {
@@ -341,7 +340,7 @@ impl Job {
                     self.key.probe_type.word()
                 );
                 let old = old.map_or_else(|| "none".to_owned(), |o| o.to_string());
-                // The log at level info has the first of the runs that led here.
+                // At level info the log has the first of the runs that led to this change.
                 match outcome {
                     Some(o) => log::debug!(
                         "probe {name}: {old} -> {result} after {} ({}) {}",
@@ -359,7 +358,7 @@ impl Job {
     }
 }
 
-/// Rounded to microseconds; more digits are not useful.
+/// Rounds to microseconds. More digits are not useful.
 fn round(d: Duration) -> Duration {
     Duration::from_micros(d.as_micros().try_into().unwrap_or(u64::MAX))
 }

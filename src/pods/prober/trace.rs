@@ -1,7 +1,7 @@
-//! The steps of a probe, for `podprobe probe`.
+//! Collects the steps of a probe, for `podprobe probe`.
 //!
-//! Invariants: only the thread in [`record`] collects notes; on every other thread a note costs one
-//! read of a thread-local. At most [`MAX_STEPS`] of [`MAX_STEP`] bytes.
+//! Invariants: only the thread that runs [`record`] collects notes. On every other thread a note costs one read of a
+//! thread-local. At most [`MAX_STEPS`] steps of [`MAX_STEP`] bytes each are kept.
 
 use std::cell::RefCell;
 use std::time::Instant;
@@ -10,18 +10,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::text::{head, micros};
 
-/// Most steps of one probe.
+/// The most steps of one probe.
 pub const MAX_STEPS: usize = 200;
-/// Most bytes of one step.
+/// The most bytes of one step.
 pub const MAX_STEP: usize = 1024;
 
-/// A step that was done.
+/// A step that a probe has done.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Step {
-    /// Microseconds since the beginning.
+    /// The time since the beginning in microseconds.
     pub micros: u64,
-    /// The action and its outcome.
+    /// A text about the action and its outcome.
     pub text: String,
 }
 
@@ -34,7 +34,7 @@ thread_local! {
     static RECORDING: RefCell<Option<Recording>> = const { RefCell::new(None) };
 }
 
-/// Notes a step; `text` is only made when this thread collects notes.
+/// Notes a step. `text` is called only if this thread collects notes.
 pub fn note<T: Into<String>>(text: impl FnOnce() -> T) {
     RECORDING.with_borrow_mut(|recording| {
         let Some(r) = recording.as_mut().filter(|r| r.steps.len() < MAX_STEPS) else {
@@ -48,7 +48,7 @@ pub fn note<T: Into<String>>(text: impl FnOnce() -> T) {
     });
 }
 
-/// Runs `f` on this thread; returns its result and the steps that it noted.
+/// Runs `f` on this thread. Returns its result and the steps that were noted meanwhile.
 pub fn record<T>(f: impl FnOnce() -> T) -> (T, Vec<Step>) {
     RECORDING.set(Some(Recording {
         begun: Instant::now(),

@@ -1,8 +1,7 @@
-//! The URLs of an httpGet probe: from a spec's path, and from a redirect (kubelet-probes 3.4).
+//! The URLs of an httpGet probe: made from the path in the spec, or from a redirect (kubelet-probes 3.4).
 //!
-//! Invariants: pure. A URL is always absolute, with scheme, host and port; its path has only bytes
-//! that are allowed in a request line. Its query has no control characters and is sent as written,
-//! as in Go.
+//! Invariants: this module is pure. A URL is always absolute, with scheme and host. Its path has only bytes that are
+//! allowed in a request line. Its query has no control characters and is sent as written, as in Go.
 
 use std::fmt;
 
@@ -11,17 +10,17 @@ use crate::base::wire::text::quote;
 /// An http or https URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbeUrl {
-    /// The scheme in lower case: `http` or `https`; a redirect may have another one.
+    /// The scheme in lower case: `http` or `https`. A redirect may have another scheme.
     pub scheme: String,
-    /// Host name or address, IPv6 without brackets; empty in a redirect without a host.
+    /// The host name or address, with no brackets around an IPv6 address. It is empty in a redirect without a host.
     pub host: String,
-    /// The port; `None` only in a redirect without a port.
+    /// The port. It is `None` only in a redirect without a port.
     pub port: Option<u16>,
-    /// Empty, or beginning with a slash; escaped.
+    /// The escaped path. It is empty or begins with a slash.
     pub path: String,
-    /// Without the question mark, as it is written; None when there is none.
+    /// The query as written, without the question mark. `None` means that the URL has no query.
     pub query: Option<String>,
-    /// Without the number sign; shown with the URL, never sent.
+    /// The fragment without the number sign. It is shown with the URL, but never sent.
     pub fragment: Option<String>,
 }
 
@@ -42,8 +41,8 @@ impl fmt::Display for ProbeUrl {
 }
 
 impl ProbeUrl {
-    /// The URL of a probe: `path` is read as a URL reference, from which path, query and fragment
-    /// are used. A text that is not a URL reference is a plain path.
+    /// Makes the URL of a probe. `path` is read as a URL reference with path, query and fragment. A text that is not a
+    /// URL reference is used as a plain path.
     pub fn of_probe(scheme: &str, host: &str, port: u16, path: &str) -> Self {
         let scheme = if scheme.is_empty() {
             "http".to_owned()
@@ -68,7 +67,7 @@ impl ProbeUrl {
         }
     }
 
-    /// `host:port`, IPv6 in brackets; without the port when the URL has none.
+    /// Returns `host:port`, with an IPv6 address in brackets. If the URL has no port, returns only the host.
     pub fn authority(&self) -> String {
         let host = if self.host.contains(':') {
             format!("[{}]", self.host)
@@ -79,7 +78,7 @@ impl ProbeUrl {
             .map_or_else(|| host.clone(), |port| format!("{host}:{port}"))
     }
 
-    /// The host and port for a Host header, without the zone of an address.
+    /// Returns the host and port for a Host header, without the zone of an IPv6 address.
     pub fn host_header(&self) -> String {
         match (self.host.split_once('%'), self.port) {
             (None, _) => self.authority(),
@@ -92,14 +91,13 @@ impl ProbeUrl {
         }
     }
 
-    /// The port to connect to.
+    /// Returns the port to connect to: the URL's port, or the default of its scheme.
     pub fn port_or_default(&self) -> u16 {
         self.port
             .unwrap_or(if self.scheme == "https" { 443 } else { 80 })
     }
 
-    /// The URL of a `Location`, relative to this one. Any scheme is accepted, also a URL without a
-    /// host.
+    /// Resolves a `Location` relative to this URL. Any scheme is accepted, and even a URL without a host.
     ///
     /// # Errors
     /// Returns [`UrlError`] if the text is not a URL.
@@ -153,18 +151,18 @@ pub fn is_relative(location: &str) -> bool {
 struct Reference<'a> {
     scheme: Option<&'a str>,
     authority: Option<&'a str>,
-    /// `mailto:somebody`: it has neither host nor path.
+    /// True for a text like `mailto:somebody`, which has no host and no path.
     is_opaque: bool,
     path: &'a str,
     query: Option<&'a str>,
     fragment: Option<&'a str>,
 }
 
-/// A text that is not a URL. Displays as Go's error.
+/// A text that is not a URL. It is displayed as Go's error.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("parse {}: {why}", quote(.parsed.as_bytes()))]
 pub struct UrlError {
-    /// The text without its fragment.
+    /// The text that was parsed, without its fragment.
     parsed: String,
     #[source]
     why: NoUrl,
@@ -173,25 +171,25 @@ pub struct UrlError {
 /// The reason why a text is not a URL, in Go's words.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 enum NoUrl {
-    /// A control character.
+    /// The text has a control character.
     #[error("net/url: invalid control character in URL")]
     ControlCharacter,
-    /// A colon with nothing before it.
+    /// The text begins with a colon, so the scheme is missing.
     #[error("missing protocol scheme")]
     NoScheme,
-    /// A colon in the first segment of the path, where it would end a scheme.
+    /// The first segment of the path has a colon, which would end a scheme.
     #[error("first path segment in URL cannot contain colon")]
     ColonInFirstSegment,
-    /// A percent sign without two digits behind it.
+    /// A percent sign is not followed by two hexadecimal digits.
     #[error("invalid URL escape {}", quote(.0))]
     Escape(Vec<u8>),
-    /// A bracket that is not closed.
+    /// An opening bracket has no closing bracket.
     #[error("missing ']' in host")]
     OpenBracket,
-    /// A text behind the host that is no port; it begins with the colon.
+    /// The text after the host is not a port. It includes the colon.
     #[error("invalid port {} after host", quote(.0.as_bytes()))]
     Port(String),
-    /// A byte that no host name has.
+    /// The host has a byte that is not allowed in a host name.
     #[error("invalid character {} in host name", quote(&[*.0]))]
     HostCharacter(u8),
 }
@@ -251,7 +249,7 @@ impl<'a> Reference<'a> {
         Ok(reference)
     }
 
-    /// Host without brackets, and port.
+    /// Returns the host without brackets, and the port.
     fn host(&self) -> Result<(String, Option<u16>), NoUrl> {
         self.authority
             .map_or_else(|| Ok((String::new(), None)), split_authority)
@@ -290,8 +288,8 @@ fn split_authority(authority: &str) -> Result<(String, Option<u16>), NoUrl> {
     Ok((bare.to_owned(), port))
 }
 
-/// The port of `:80`; without digits there is no port. None for any other text or a number that is
-/// no port.
+/// Reads the port of a text like `:80`. The inner `None` means that the text has no digits and so no port. The outer
+/// `None` means that the text or its number is not a port.
 fn parse_port(text: &str) -> Option<Option<u16>> {
     match text.strip_prefix(':') {
         None if text.is_empty() => Some(None),
@@ -302,7 +300,7 @@ fn parse_port(text: &str) -> Option<Option<u16>> {
     }
 }
 
-/// A relative path gets a leading slash in the rendered URL.
+/// Adds the leading slash that a relative path gets in the rendered URL.
 fn rooted(path: &str) -> String {
     if path.is_empty() || path.starts_with('/') {
         path.into()
@@ -311,7 +309,7 @@ fn rooted(path: &str) -> String {
     }
 }
 
-/// Resolves `.` and `..` (RFC 3986, 5.2.4).
+/// Resolves the segments `.` and `..` of a path (RFC 3986, 5.2.4).
 fn remove_dots(path: &str) -> String {
     let mut kept: Vec<&str> = Vec::new();
     let segments: Vec<&str> = path.split('/').skip(1).collect();
@@ -333,7 +331,7 @@ fn remove_dots(path: &str) -> String {
     }
 }
 
-/// A path in valid form stays as written; another one is decoded and escaped again.
+/// Escapes a path. A path in valid form stays as written. Any other path is decoded and escaped again.
 fn escape_path(path: &str) -> String {
     let written = |b: u8| b.is_ascii_alphanumeric() || b"-_.~!$&'()*+,;=:@[]/%".contains(&b);
     if path.bytes().all(written) {
@@ -343,7 +341,7 @@ fn escape_path(path: &str) -> String {
     }
 }
 
-/// Escapes a plain path, in which a percent sign means itself.
+/// Escapes a plain path, in which a percent sign is an ordinary character.
 fn escape_all(path: &str) -> String {
     escape_bytes(path.as_bytes())
 }

@@ -1,9 +1,9 @@
-//! The pure state machine of one probe worker: what a step does before and after its handler
+//! The pure state machine of one probe worker. It decides what a step does before and after its handler
 //! (kubelet-probes 2.3–2.5).
 //!
-//! Invariants: no thread, clock, lock or channel; changes of the cache are returned as data. A
-//! result is set only for the id that the worker holds. While a worker is on hold no handler runs,
-//! until there is a new container id. All run lengths start again with a new container id (lessons
+//! Invariants: no thread, clock, lock or channel. Changes of the cache are returned as data. A result is set only for
+//! the container id that the worker holds. While a worker is on hold, no handler runs until there is a new container
+//! id. With a new container id every count of equal results starts again (lessons
 //! A6; v1.36 carries a readiness streak over). Delays are counted on the boot clock (lessons B5).
 
 use std::time::Duration;
@@ -14,35 +14,36 @@ use crate::base::clock::Moment;
 use crate::engine::runtime::ContainerId;
 use crate::pods::prober::results::ProbeResult;
 
-/// A container that started at least this long before the manager is older than the manager
-/// (kubelet-probes 2.4).
+/// The margin for [`is_older`]: a container is older than the manager if it started more than this time before the
+/// manager (kubelet-probes 2.4).
 pub const OLDER_MARGIN: Duration = Duration::from_secs(10);
 
 /// The inputs of a step.
 pub struct StepInputs<'a> {
     /// The container in the pod's stored API status.
     pub container: &'a ContainerView,
-    /// The worker's pod object carries a deletion timestamp.
+    /// True if the worker's pod object has a deletion timestamp.
     pub deletion_timestamp: bool,
     /// The time at which the manager was made.
     pub manager_started: Moment,
-    /// Returns the time at which a running container started, or `None` while it is unknown. The time never changes
-    /// once it is known.
+    /// Returns the time at which a running container started, or `None` while the time is unknown. A known time never
+    /// changes.
     pub container_started: &'a dyn Fn(&ContainerId) -> Option<Moment>,
-    /// Readiness and started of this container were restored from an earlier daemon, so it is older than the manager.
+    /// Tells whether Ready and Started of this container were restored from an earlier daemon. Such a container is
+    /// older than the manager.
     pub restored: &'a dyn Fn(&ContainerId) -> bool,
 }
 
 /// A change of the result cache. A worker does not set the same value again for the same instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Store the value; send it if it has changed.
+    /// Stores the value, and sends it if it has changed.
     Set(ContainerId, ProbeResult),
-    /// Remove the value.
+    /// Removes the value.
     Remove(ContainerId),
 }
 
-/// The worker's next move after the first half of a step.
+/// The worker's next move after the first half of a step, which ends before the handler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
     /// Wait for the next tick.
@@ -55,12 +56,12 @@ pub enum Next {
     Probe(ContainerId),
 }
 
-/// The first half of a step.
+/// The outcome of the first half of a step, which ends before the handler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Before {
-    /// Cache changes, in order.
+    /// The changes of the cache, in order.
     pub actions: Vec<Action>,
-    /// True if the worker watches another instance from now on.
+    /// True if the worker has just begun to watch another instance.
     pub adopted: bool,
     /// The next move.
     pub next: Next,
@@ -76,14 +77,14 @@ impl Before {
     }
 }
 
-/// The result of a handler. An error is no verdict: it changes nothing (row 11).
+/// The result of a handler. [`Verdict::Error`] changes nothing (row 11).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The prober's Success.
+    /// The prober returned Success or Warning, without an error.
     Success,
-    /// The prober's Failure without an error.
+    /// The prober returned Failure or Unknown, without an error.
     Failure,
-    /// There is no result.
+    /// The probe did not work and has no result.
     Error,
 }
 
@@ -92,19 +93,19 @@ pub enum Verdict {
 pub struct Worker {
     probe_type: ProbeType,
     initial_delay: Duration,
-    /// The age of a container counts in whole seconds (row 8), unless the delay is given in milliseconds.
+    /// True if the age of a container counts in whole seconds (row 8). False if the delay is given in milliseconds.
     whole_seconds: bool,
     success_threshold: u32,
     failure_threshold: u32,
     id: Option<ContainerId>,
-    /// The time at which this instance was first seen; used instead of an unknown start time.
+    /// The time at which the worker first saw this instance. It replaces an unknown start time.
     seen: Moment,
     /// The time at which this instance started, once that is known.
     started: Option<Moment>,
     last: ProbeResult,
     run: u32,
     on_hold: bool,
-    /// The last value that it has set for this instance.
+    /// The last value that the worker has set for this instance.
     set: Option<ProbeResult>,
 }
 
@@ -123,7 +124,7 @@ pub fn is_older(started: Moment, manager_started: Moment) -> bool {
 }
 
 impl Worker {
-    /// A worker for one probe of one container; the probe's numbers do not change any more.
+    /// Makes a worker for one probe of one container. The numbers in the probe do not change any more.
     pub fn new(probe_type: ProbeType, probe: &Probe) -> Self {
         Self {
             probe_type,
@@ -141,7 +142,7 @@ impl Worker {
         }
     }
 
-    /// The instance it watches.
+    /// Returns the id of the instance that the worker watches.
     pub fn container_id(&self) -> Option<&ContainerId> {
         self.id.as_ref()
     }
@@ -151,12 +152,12 @@ impl Worker {
         self.on_hold
     }
 
-    /// Length of the current run of equal results.
+    /// Returns the number of equal results in a row.
     pub fn run(&self) -> u32 {
         self.run
     }
 
-    /// Rows 1–10 of kubelet-probes 2.3.
+    /// Decides the first half of a step, before the handler, by rows 1–10 of kubelet-probes 2.3.
     pub fn before(&mut self, now: Moment, inputs: &StepInputs<'_>) -> Before {
         let instance = match inputs.container {
             ContainerView::NoInstance => return Before::only(Next::Continue),
@@ -176,7 +177,7 @@ impl Worker {
         }
     }
 
-    /// Rows 5–10.
+    /// Decides by the state of the instance (rows 5–10).
     fn look(
         &mut self,
         now: Moment,
@@ -209,7 +210,7 @@ impl Worker {
         }
     }
 
-    /// Row 8: the end of the initial delay, if it is not over yet.
+    /// Returns the end of the initial delay, or `None` if the delay is over (row 8).
     fn end_of_delay(&mut self, now: Moment, inputs: &StepInputs<'_>) -> Option<Moment> {
         if self.initial_delay.is_zero() {
             return None;
@@ -227,7 +228,7 @@ impl Worker {
         (self.initial_delay > age).then(|| started + self.initial_delay)
     }
 
-    /// Row 4: a new container id (kubelet-probes 2.4).
+    /// Takes over a new container id (row 4, kubelet-probes 2.4).
     fn adopt(
         &mut self,
         instance: &Instance,
@@ -246,8 +247,8 @@ impl Worker {
                 || self
                     .started
                     .is_some_and(|s| is_older(s, inputs.manager_started)));
-        // a sidecar that has started still counts as started, because the containers after it may
-        // have to restart (lessons A2)
+        // A sidecar that has started still counts as started, because the containers after it may have to restart
+        // (lessons A2).
         if instance.sidecar && self.probe_type == ProbeType::Startup && instance.started {
             actions.extend(self.set(ProbeResult::Success));
         }
@@ -259,8 +260,7 @@ impl Worker {
         self.run = 0;
     }
 
-    /// Rows 11–16 of kubelet-probes 2.3: applies the handler's verdict. Call it only after
-    /// [`Next::Probe`].
+    /// Applies the handler's verdict (rows 11–16 of kubelet-probes 2.3). Call it only after [`Next::Probe`].
     pub fn after(&mut self, verdict: Verdict) -> Option<Action> {
         let (result, threshold) = match verdict {
             Verdict::Success => (ProbeResult::Success, self.success_threshold),
@@ -285,8 +285,8 @@ impl Worker {
         self.set(result)
     }
 
-    /// Once a worker has set a value for an instance's id, no other code sets one, so the same
-    /// value again needs no action.
+    /// Returns the action that sets a value, or `None` if the worker has already set the same value. Once a worker has
+    /// set a value for an instance's id, no other code sets one.
     fn set(&mut self, result: ProbeResult) -> Option<Action> {
         if self.set.replace(result) == Some(result) {
             return None;
@@ -391,8 +391,7 @@ mod tests {
             }
         }
 
-        /// Runs one step; returns None when the handler did not run, else the cached value after
-        /// it.
+        /// Runs one step and applies its actions to the cache. Returns the move after the first half of the step.
         fn step(&mut self, verdict: Verdict) -> Next {
             let (started, restored) = (self.started, self.restored);
             let inputs = StepInputs {
@@ -488,7 +487,7 @@ mod tests {
         }
     }
 
-    /// Beside the cases of worker.json: the condition alone, and an exit with another code.
+    /// Covers two cases that worker.json does not have: the condition alone, and an exit with another code.
     #[test]
     fn a_restart_of_all_containers_keeps_every_worker() {
         let rule = json!([{"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [1]}}]);
@@ -521,7 +520,7 @@ mod tests {
         }
     }
 
-    /// kubelet-probes 2.4 step 3.
+    /// Checks kubelet-probes 2.4 step 3: the initial result of a sidecar that has already started.
     #[test]
     fn a2_a_started_sidecar_older_than_the_daemon_is_seeded_as_started() {
         let sidecar: PodSpec = serde_json::from_value(
@@ -766,7 +765,7 @@ mod tests {
         check_seed(Duration::from_secs(995), true, false);
     }
 
-    /// Splitmix64: a walk is named by its seed.
+    /// A Splitmix64 random number generator. The seed names a walk.
     struct Walk(u64);
 
     impl Walk {
@@ -802,7 +801,7 @@ mod tests {
             let failure = 1 + walk.below(3) as i32;
             let mut w = World::new(kind, success, failure, walk.below(3) as i32 * 5);
             w.spec = spec(RestartPolicy::Always);
-            // An independent count of the verdicts of handler runs on the present instance.
+            // Counts the verdicts of handler runs on the present instance, independently of the worker.
             let (mut instance, mut streak) = (0, Vec::new());
             for _ in 0..60 {
                 let held = w.worker.on_hold();

@@ -1,8 +1,8 @@
-//! How long each pod has been active, for activeDeadlineSeconds (kubelet-probes 9.2).
+//! The time that each pod has been active, for activeDeadlineSeconds (kubelet-probes 9.2).
 //!
-//! Invariants: pure. Ages are counted on the boot clock, so setting the wall clock, as on a board
-//! without a battery, neither ends a pod nor extends its life (lessons B5). Only the time before
-//! this boot comes from the wall clock, because there is no other source.
+//! Invariants: this module is pure. Ages are counted on the boot clock. So a change of the wall clock, as on a board
+//! without a battery, does not end a pod early or late (lessons B5). Only the time before this boot comes from the wall
+//! clock, because there is no other source.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::api::{PodStatus, PodUid};
 use crate::base::clock::{Moment, Time};
 
-/// The start in this boot, and the age before it.
+/// The age of a pod: its start in this boot, and its age before this boot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Age {
     since: Moment,
@@ -24,7 +24,7 @@ struct Age {
 pub struct Ages(HashMap<PodUid, Age>);
 
 impl Ages {
-    /// Starts the age of a pod at `now`, unless the pod is active already.
+    /// Starts the age of a pod at `now`, unless the pod is already active.
     pub fn begin(&mut self, uid: &PodUid, now: Moment) {
         self.0.entry(uid.clone()).or_insert(Age {
             since: now,
@@ -32,23 +32,23 @@ impl Ages {
         });
     }
 
-    /// Returns how long the pod has been active, or `None` when it is not.
+    /// Returns the time that the pod has been active, or `None` if the pod is not active.
     pub fn of(&self, uid: &PodUid, now: Moment) -> Option<Duration> {
         self.0.get(uid).map(|age| age.before + now.since(age.since))
     }
 
-    /// Forgets a pod.
+    /// Forgets the age of a pod.
     pub fn forget(&mut self, uid: &PodUid) {
         self.0.remove(uid);
     }
 
-    /// Forgets pods outside `known`.
+    /// Forgets the ages of the pods outside `known`.
     pub fn retain(&mut self, known: &HashSet<PodUid>) {
         self.0.retain(|uid, _| known.contains(uid));
     }
 
-    /// Takes over the ages of an earlier daemon in the same boot. After a reboot, or for a pod
-    /// without an age, it uses the start time in the status.
+    /// Takes over the ages of an earlier daemon in the same boot. After a reboot, or for a pod without an age, the age
+    /// comes from the start time in the status.
     pub fn restored(
         self,
         same_boot: bool,
@@ -104,8 +104,8 @@ mod tests {
         assert_eq!(seconds(&ages, 9), None);
     }
 
-    /// A pod that became active 100 s after boot, at 10000 s on the wall clock, seen by a new daemon 30 s after its own boot
-    /// or 300 s after the same.
+    /// Checks the age of a pod that became active 100 s after boot, at 10000 s on the wall clock. A new daemon sees the
+    /// pod 300 s after the same boot, or 30 s after another boot.
     #[track_caller]
     fn check(noted: bool, same_boot: bool, wall_now: u64, expected: u64) {
         let mut ages = Ages::default();

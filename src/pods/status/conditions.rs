@@ -17,19 +17,19 @@ fn condition(type_: &str, status: bool, reason: &str, message: String) -> PodCon
     }
 }
 
-/// The inputs of the conditions besides spec and status.
+/// The inputs of the conditions besides the spec and the status.
 pub(super) struct ConditionInputs<'a> {
     pub(super) sandbox_ready: bool,
-    /// All containers are being restarted (8.6).
+    /// True if all containers are being restarted (8.6).
     pub(super) restarting: bool,
-    /// The pod is being stopped.
+    /// True if the pod is being stopped.
     pub(super) terminating: bool,
-    /// The conditions before.
+    /// The conditions in the previous status.
     pub(super) old: &'a [PodCondition],
 }
 
-/// The conditions that others have set, and then every one that podprobe sets, in the order of
-/// kubelet-probes 9.4. Transition times are set by [`keep_transition_times`].
+/// Returns all conditions of a pod: first those that podprobe does not set, then those that podprobe sets, in the order
+/// of kubelet-probes 9.4. Transition times are set by [`keep_transition_times`].
 pub(super) fn generate(
     spec: &PodSpec,
     status: &PodStatus,
@@ -61,8 +61,8 @@ pub(super) fn generate(
     all
 }
 
-/// The condition AllContainersRestarting; never True in a terminal phase, because such a pod
-/// restarts nothing.
+/// Makes the condition AllContainersRestarting. It is never True in a terminal phase, because such a pod restarts
+/// nothing.
 fn all_containers_restarting(phase: PodPhase, restarting: bool) -> PodCondition {
     let no = |reason| condition(ALL_CONTAINERS_RESTARTING, false, reason, String::new());
     match phase {
@@ -85,8 +85,8 @@ pub(super) fn is_true(conditions: &[PodCondition], type_: &str) -> bool {
         .any(|c| c.type_ == type_ && c.status == "True")
 }
 
-/// Ready is as ContainersReady while that is not True, and then waits for the readiness gates. These
-/// look at the conditions that stand before Ready in the status.
+/// Makes the condition Ready. Ready equals ContainersReady while ContainersReady is not True. After that Ready waits
+/// for the readiness gates. The gates look at `before_ready`, the conditions that stand before Ready in the status.
 pub(super) fn ready(
     spec: &PodSpec,
     before_ready: &[PodCondition],
@@ -110,7 +110,8 @@ pub(super) fn ready(
 
 const READY: &str = "Ready";
 
-/// Returns the reason why a readiness gate is closed, in the kubelet's words, or `None` when its condition is True.
+/// Returns the reason why a readiness gate is closed, in the kubelet's words, or `None` if the gate's condition is
+/// True.
 fn closed(gate: &PodReadinessGate, conditions: &[PodCondition]) -> Option<String> {
     let type_ = &gate.condition_type;
     match conditions.iter().find(|c| c.type_ == *type_) {
@@ -125,8 +126,8 @@ fn closed(gate: &PodReadinessGate, conditions: &[PodCondition]) -> Option<String
     }
 }
 
-/// Recomputes ContainersReady and Ready after a part of the status has changed. `before` has the
-/// transition times. A Ready that says that the pod is being stopped stays.
+/// Recomputes ContainersReady and Ready after a part of the status has changed. `before` has the transition times. If
+/// Ready says that the pod is being stopped, Ready does not change.
 pub(super) fn refresh_ready(
     spec: &PodSpec,
     status: &mut PodStatus,
@@ -149,13 +150,13 @@ pub(super) fn refresh_ready(
     }
 }
 
-/// The conditions that podprobe does not set.
+/// Returns the conditions that podprobe does not set.
 fn of_others(conditions: &[PodCondition]) -> impl Iterator<Item = &PodCondition> {
     conditions.iter().filter(|c| !is_kubelets(&c.type_))
 }
 
-/// Gives the status the conditions of others that are in `stored`. True when it had other ones: one was
-/// set while the status was being computed.
+/// Replaces the conditions that podprobe does not set by those in `stored`. Returns true if they differed: one was set
+/// while the status was being computed.
 pub(super) fn take_those_of_others(status: &mut PodStatus, stored: &[PodCondition]) -> bool {
     let differs = !of_others(&status.conditions).eq(of_others(stored));
     if differs {
@@ -165,7 +166,7 @@ pub(super) fn take_those_of_others(status: &mut PodStatus, stored: &[PodConditio
     differs
 }
 
-/// Returns a status with only those conditions that podprobe does not set, or `None` if there are none.
+/// Returns a status with only the conditions that podprobe does not set, or `None` if there are no such conditions.
 pub fn conditions_of_others(status: &PodStatus) -> Option<PodStatus> {
     let conditions: Vec<PodCondition> = of_others(&status.conditions).cloned().collect();
     (!conditions.is_empty()).then(|| PodStatus {
@@ -174,10 +175,10 @@ pub fn conditions_of_others(status: &PodStatus) -> Option<PodStatus> {
     })
 }
 
-/// Most conditions of a pod that no readiness gate names.
+/// The most conditions of a pod that no readiness gate names.
 const MAX_WITHOUT_GATE: usize = 32;
 
-/// The pod has as many conditions as it may have.
+/// The error of a pod that already has the most conditions that it may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooManyConditions;
 
@@ -192,11 +193,11 @@ impl std::fmt::Display for TooManyConditions {
 
 impl std::error::Error for TooManyConditions {}
 
-/// The conditions after a change of one that podprobe does not set. A new one follows the others of
-/// its kind; a removal of what is not there changes nothing.
+/// Returns the conditions after a change of one that podprobe does not set. A new condition follows the last of the
+/// conditions that podprobe does not set. The removal of a missing condition changes nothing.
 ///
 /// # Errors
-/// Returns an error if there is no room for another condition.
+/// Returns [`TooManyConditions`] if there is no room for another condition.
 pub(super) fn changed(
     spec: &PodSpec,
     conditions: &[PodCondition],
@@ -219,7 +220,7 @@ pub(super) fn changed(
     Ok(all)
 }
 
-/// Tells whether the pod may have another condition, of this type.
+/// Tells whether the pod may have another condition of type `type_`.
 fn has_room(spec: &PodSpec, conditions: &[PodCondition], type_: &str) -> bool {
     let gates = || spec.readiness_gates.iter();
     let has_gate = |type_: &str| gates().any(|gate| gate.condition_type == type_);
@@ -227,9 +228,9 @@ fn has_room(spec: &PodSpec, conditions: &[PodCondition], type_: &str) -> bool {
     has_gate(type_) || without_gate.count() < MAX_WITHOUT_GATE
 }
 
-/// Ready of a pod that is being stopped is False, so that it gets no new traffic while its
-/// containers still answer their readiness probes (lessons A8). The probes continue, and their
-/// results show in the containers and in ContainersReady.
+/// Makes the condition Ready of a pod that is being stopped. It is False, so that the pod gets no new traffic while its
+/// containers still answer their readiness probes (lessons A8). The probes continue. Their results show in the
+/// containers and in ContainersReady.
 fn leaving() -> PodCondition {
     condition(
         READY,
@@ -239,13 +240,13 @@ fn leaving() -> PodCondition {
     )
 }
 
-/// True if the condition is the one for a pod that is being stopped.
+/// True if this Ready condition says that the pod is being stopped.
 fn is_leaving(ready: &PodCondition) -> bool {
     ready.reason == POD_TERMINATING
 }
 
-/// Once True it stays True: init containers that run again belong to a restart, not to the
-/// initialisation.
+/// Makes the condition Initialized. Once True it stays True, because init containers that run again belong to a restart
+/// and not to the initialisation.
 fn initialized(spec: &PodSpec, status: &PodStatus, was: bool) -> PodCondition {
     let yes = |reason| condition("Initialized", true, reason, String::new());
     let (unknown, known) = by_knowledge(spec.init_containers.iter(), status);
@@ -275,7 +276,7 @@ fn initialized(spec: &PodSpec, status: &PodStatus, was: bool) -> PodCondition {
     }
 }
 
-/// The containers without a status, and the containers with one and their statuses.
+/// Returns the names of the containers without a status, and the containers with a status together with their statuses.
 fn by_knowledge<'a>(
     containers: impl Iterator<Item = &'a Container>,
     status: &'a PodStatus,
@@ -290,7 +291,7 @@ fn by_knowledge<'a>(
     (unknown, known)
 }
 
-/// `containers with unknown status: [a b], containers with unready status: [c]`.
+/// Returns a text like `containers with unknown status: [a b], containers with unready status: [c]`.
 fn listing(groups: &[(&str, Vec<&str>)]) -> String {
     let named = groups.iter().filter(|(_, names)| !names.is_empty());
     named
@@ -299,7 +300,8 @@ fn listing(groups: &[(&str, Vec<&str>)]) -> String {
         .join(", ")
 }
 
-/// ContainersReady, of sidecars and regular containers; None while nothing is known of the containers.
+/// Makes the condition ContainersReady from sidecars and regular containers. `status` is `None` while nothing is known
+/// of the containers.
 pub fn containers_ready(
     spec: &PodSpec,
     status: Option<&PodStatus>,
@@ -328,7 +330,7 @@ pub fn containers_ready(
     }
 }
 
-/// `lastTransitionTime` changes only when the status value does.
+/// Sets `lastTransitionTime`, which changes only if the status of the condition changes.
 pub(super) fn keep_transition_times(new: &mut [PodCondition], old: &[PodCondition], now: Time) {
     for condition in new {
         let before = old
@@ -362,7 +364,8 @@ mod tests {
         );
     }
 
-    /// `init`: ready or started of the plain init container `i` and the sidecar `s`, where they have a status.
+    /// Checks the condition Initialized. `init` is `ready` of the plain init container `i` and `started` of the sidecar
+    /// `s`. `None` means that the container has no status.
     #[track_caller]
     fn check_initialized(
         init: [Option<bool>; 2],
@@ -485,7 +488,7 @@ mod tests {
         assert_eq!((&*got.status, &*got.reason, &*got.message), expected);
     }
 
-    /// The cases of the kubelet's own test of this condition, and its texts.
+    /// Repeats the cases of the kubelet's own test of this condition, with its texts.
     #[test]
     fn every_readiness_gate_must_be_true() {
         let no = |message| ("False", "ReadinessGatesNotReady", message);
@@ -522,7 +525,7 @@ mod tests {
         );
     }
 
-    /// The status was computed before the condition was set; meanwhile the pod has become ready.
+    /// The status was computed before the condition was set. Meanwhile the pod has become ready.
     #[test]
     fn a_refreshed_ready_has_the_time_of_the_stored_one() {
         let t = |s: &str| serde_json::from_value::<Time>(json!(s)).unwrap();

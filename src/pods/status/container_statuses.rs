@@ -1,5 +1,5 @@
-//! Container statuses, made from the runtime status, the previous status and recorded start
-//! failures (kubelet-probes 9.3).
+//! Makes container statuses from the runtime's status, the previous status and recorded start failures
+//! (kubelet-probes 9.3).
 
 use crate::api::pod::VolumeMount;
 use crate::api::status::{
@@ -13,19 +13,19 @@ use crate::pods::actions::{
     RESTARTING_ALL_CONTAINERS, has_initialized, should_be_restarted, should_restart_after,
 };
 
-/// Exit code of a container whose end was not recorded (S3, S4).
+/// The exit code of a container with an unrecorded end (S3, S4).
 pub(super) const UNSEEN_EXIT_CODE: i32 = 137;
-/// The message of a container that a restart of all has removed (8.6).
+/// The message of a container that was removed by a restart of all containers (8.6).
 const REMOVED_FOR_RESTART: &str = "The container is removed because RestartAllContainers in place";
-/// Bytes that the termination messages of a pod may take together (8.8).
+/// The most bytes of all termination messages of a pod together (8.8).
 const MAX_MESSAGES: usize = 12_288;
 
 /// The reason why the last start of a container failed. It becomes `state.waiting` (S7).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StartFailure {
-    /// `CrashLoopBackOff`, `ErrImageNeverPull`, …
+    /// The reason in one word: `CrashLoopBackOff`, `ErrImageNeverPull`, …
     pub reason: String,
-    /// The cause and the way out.
+    /// The cause, and what to do about it.
     pub message: String,
 }
 
@@ -35,12 +35,12 @@ pub(super) struct Inputs<'a> {
     pub(super) runtime: &'a RuntimePodStatus,
     pub(super) old: Option<&'a PodStatus>,
     pub(super) failure: &'a dyn Fn(&str) -> Option<StartFailure>,
-    /// All containers are being restarted (8.6).
+    /// True if all containers are being restarted (8.6).
     pub(super) restarting: bool,
 }
 
-/// Makes one status per regular container, sorted by name (S9). Ready is false in all of them and `started` only
-/// inherited: the probe manager sets both (S10).
+/// Makes one status per regular container, sorted by name (S9). `ready` is false in all of them, and `started` is only
+/// inherited. The probe manager sets both (S10).
 pub(super) fn regular(inputs: &Inputs) -> Vec<ContainerStatus> {
     let mut statuses: Vec<_> = inputs
         .pod
@@ -53,7 +53,7 @@ pub(super) fn regular(inputs: &Inputs) -> Vec<ContainerStatus> {
     statuses
 }
 
-/// The statuses of init containers, in spec order, with S8.
+/// Makes the statuses of init containers in spec order, with rule S8.
 pub(super) fn init(inputs: &Inputs) -> Vec<ContainerStatus> {
     let has_initialized = has_initialized(inputs.pod, inputs.runtime);
     let init = |container: &Container| {
@@ -74,7 +74,7 @@ pub(super) fn init(inputs: &Inputs) -> Vec<ContainerStatus> {
     inputs.pod.spec.init_containers.iter().map(init).collect()
 }
 
-/// S1–S7 for one container; a start failure is shown only where it `may_fail` to start.
+/// Makes the status of one container by rules S1–S7. A start failure is shown only if `may_fail` is true.
 fn one(inputs: &Inputs, container: &Container, may_fail: bool) -> ContainerStatus {
     let Inputs {
         pod, runtime, old, ..
@@ -85,7 +85,7 @@ fn one(inputs: &Inputs, container: &Container, may_fail: bool) -> ContainerStatu
     let deleted = pod.metadata.deletion_timestamp.is_some();
     let newest = runtime.container(&container.name);
     let policy = pod.spec.restart_policy;
-    // only the previous status is left of it, as after a reboot
+    // True if only the previous status knows the container's end, as after a reboot.
     let ended_before = newest.is_none()
         && old
             .and_then(|o| o.state.terminated.as_ref())
@@ -104,8 +104,8 @@ fn one(inputs: &Inputs, container: &Container, may_fail: bool) -> ContainerStatu
     status
 }
 
-/// Returns the `recursiveReadOnly` of a mount's status. `IfPossible` becomes `Enabled`, because only the oldest of the
-/// kernels that podprobe runs on cannot do it.
+/// Returns the `recursiveReadOnly` of a mount's status. `IfPossible` becomes `Enabled`: of the kernels that podprobe
+/// runs on, only the oldest cannot do it.
 fn recursive_read_only(mount: &VolumeMount) -> &'static str {
     match mount.recursive_read_only.as_deref() {
         Some("Enabled" | "IfPossible") => "Enabled",
@@ -113,8 +113,8 @@ fn recursive_read_only(mount: &VolumeMount) -> &'static str {
     }
 }
 
-/// Adds the fields that the kubelet copies from the spec: the mounts of each container, and the
-/// resources of a created one.
+/// Adds the fields that the kubelet copies from the spec: the mounts of each container, and the resources of each
+/// created container.
 fn fill_from_spec(status: &mut ContainerStatus, container: &Container) {
     let mount = |m: &VolumeMount| VolumeMountStatus {
         name: m.name.clone(),
@@ -129,7 +129,7 @@ fn fill_from_spec(status: &mut ContainerStatus, container: &Container) {
     }
 }
 
-/// 8.8: the size limit of all the termination messages of a pod is split evenly.
+/// Cuts the termination messages of a pod (8.8). All containers get an equal part of the size limit.
 pub(super) fn cut_messages(pod: &Pod, statuses: &mut [ContainerStatus]) {
     let limit = MAX_MESSAGES / pod.spec.all_containers().count().max(1);
     let states = statuses
@@ -159,7 +159,7 @@ fn terminated(ended: ContainerStateTerminated) -> ContainerState {
     }
 }
 
-/// S1–S6 for one container.
+/// Makes the status of one container by rules S1–S6.
 fn from_runtime(
     inputs: &Inputs,
     container: &Container,
@@ -184,7 +184,7 @@ fn from_runtime(
     if let Some(second) = instances.next() {
         status.last_state = instance(second, None).state;
     } else if let Some(old) = old {
-        // the previous instance may have been pruned; its last known state stays
+        // The previous instance may have been pruned. Its last known state stays.
         let ended = old.state.terminated.is_some() && old.container_id != status.container_id;
         status.last_state = if ended {
             old.state.clone()
@@ -212,8 +212,8 @@ fn is_restarting(status: &ContainerStatus) -> bool {
         .is_some_and(|w| w.reason == RESTARTING_ALL_CONTAINERS)
 }
 
-/// 8.6: the container was removed because all containers restart. The restart counts once, also
-/// when this runs several times.
+/// Makes the status of a container that was removed because all containers restart (8.6). The restart counts once, even
+/// if this function runs several times.
 fn removed(container: &Container, old: &ContainerStatus) -> ContainerStatus {
     ContainerStatus {
         name: container.name.clone(),
@@ -231,7 +231,7 @@ fn removed(container: &Container, old: &ContainerStatus) -> ContainerStatus {
     }
 }
 
-/// S1–S3: the runtime knows no instance.
+/// Makes the status of a container without a known instance in the runtime (S1–S3).
 fn without_runtime(
     pod: &Pod,
     container: &Container,
@@ -268,7 +268,7 @@ fn without_runtime(
     status
 }
 
-/// S4, S5 for one instance.
+/// Makes the status of one instance (S4, S5).
 fn instance(runtime: &RuntimeContainerStatus, old: Option<&ContainerStatus>) -> ContainerStatus {
     let id = runtime.id.uri();
     let was_running = old.is_some_and(|o| o.state.running.is_some());
@@ -283,7 +283,7 @@ fn instance(runtime: &RuntimeContainerStatus, old: Option<&ContainerStatus>) -> 
     };
     status.state = match runtime.state {
         RuntimeState::Running => {
-            // inherited by container id, not by name (15 O2)
+            // `started` is inherited by container id, not by name (15 O2)
             status.started = old
                 .filter(|o| o.container_id == id)
                 .and_then(|o| o.started)
@@ -312,8 +312,8 @@ fn instance(runtime: &RuntimeContainerStatus, old: Option<&ContainerStatus>) -> 
     status
 }
 
-/// Makes the status that a pod starts anew with. The pod takes over the number of the instances that are removed for
-/// the new start. The status leaves out how they ended, because that would count for the pod's phase.
+/// Makes the status with which a pod starts anew. The restart counts continue from the instances that are removed for
+/// the new start. The status leaves out how these instances ended, because their ends would count for the pod's phase.
 pub fn taken_over(pod: &Pod, runtime: &RuntimePodStatus) -> PodStatus {
     let of = |container: &Container| {
         let newest = runtime.container(&container.name)?;
@@ -333,7 +333,7 @@ pub fn taken_over(pod: &Pod, runtime: &RuntimePodStatus) -> PodStatus {
 fn ended(runtime: &RuntimeContainerStatus) -> ContainerStateTerminated {
     ContainerStateTerminated {
         exit_code: runtime.exit_code,
-        // the kubelet leaves it empty: the exit code says it
+        // The kubelet leaves this field empty, because the exit code tells the signal.
         signal: None,
         reason: runtime.reason.clone(),
         message: runtime.message.clone(),
@@ -424,7 +424,7 @@ mod tests {
         );
     }
 
-    /// kubelet-probes 9.3 S5.
+    /// Checks kubelet-probes 9.3 S5.
     #[test]
     fn a1_started_is_inherited_by_id_not_by_name() {
         let old = |id: &str| json!({"name": "a", "containerID": format!("podprobe://{id}"), "started": true, "state": {"running": {"startedAt": null}}});
@@ -495,7 +495,7 @@ mod tests {
         );
     }
 
-    /// A kubelet 1.36 has the same fields.
+    /// The kubelet 1.36 fills the same fields.
     #[test]
     fn a_status_repeats_mounts_and_resources_of_the_spec() {
         let resources = json!({"limits": {"memory": "64Mi"}, "requests": {"memory": "32Mi"}});
@@ -526,7 +526,7 @@ mod tests {
         assert!(waiting.get("resources").is_none() && waiting.get("allocatedResources").is_none());
     }
 
-    /// Parity B10.
+    /// Parity B10: the status shows the user and the groups of the container.
     #[test]
     fn a_status_says_whom_the_container_runs_as() {
         let mut known = two_instances();
@@ -567,7 +567,7 @@ mod tests {
         assert_eq!(names, ["a", "b"]);
     }
 
-    /// A pod with a plain init container `i`, a sidecar `s` and a regular container `a`: its init statuses.
+    /// Returns the init statuses of a pod with a plain init container `i`, a sidecar `s` and a regular container `a`.
     fn init_statuses(
         runtime: &RuntimePodStatus,
         old: Option<&PodStatus>,
@@ -653,7 +653,7 @@ mod tests {
             got[1]["state"]["waiting"].is_object(),
             "a sidecar is to be started again"
         );
-        // a container of an earlier sandbox does not count for this one
+        // an instance in an earlier sandbox does not count for the present sandbox
         known.sandboxes[0].id = "another".into();
         assert!(init_statuses(&known, None, "")[0]["state"]["waiting"].is_object());
     }

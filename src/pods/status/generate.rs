@@ -1,4 +1,5 @@
-//! The whole API status of a pod in one pure step: statuses, phase, Ready and Started, conditions (kubelet-probes 9.1–9.5).
+//! Computes the whole API status of a pod in one pure step: statuses, phase, Ready and Started, conditions
+//! (kubelet-probes 9.1–9.5).
 
 use std::net::IpAddr;
 
@@ -13,45 +14,44 @@ use crate::pods::actions::{
     ALL_CONTAINERS_RESTARTING, has_initialized, restart_all_wanted, sandbox_needed,
 };
 
-/// The reason of an evicted pod, and of its event.
+/// The reason in the status of an evicted pod, and of its event.
 pub const EVICTED: &str = "Evicted";
-/// The reason of a pod that a person has deleted while its file is there.
+/// The reason in the status of a pod that a person has deleted while its file still exists.
 pub const DELETED: &str = "Deleted";
 
 /// The inputs of a status.
 pub struct Inputs<'a> {
     /// The pod.
     pub pod: &'a Pod,
-    /// The last runtime status.
+    /// The last status from the runtime.
     pub runtime: &'a RuntimePodStatus,
-    /// The previous status.
+    /// The previous API status.
     pub old: Option<&'a PodStatus>,
-    /// Recorded start failure of a container.
+    /// Returns the recorded start failure of a container.
     pub failure: &'a dyn Fn(&str) -> Option<StartFailure>,
-    /// Writes Ready and Started from the probe results (kubelet-probes 4.3); must change nothing
-    /// else.
+    /// Writes Ready and Started from the probe results (kubelet-probes 4.3). It must change nothing else.
     pub probed: &'a dyn Fn(&mut PodStatus),
-    /// Wall clock, for transition times.
+    /// The present time on the wall clock, for transition times.
     pub now: Time,
-    /// The node's address, for pods in the node's network.
+    /// The node's address, for pods that use the node's network.
     pub node_ip: IpAddr,
-    /// All its containers were stopped for good.
+    /// True if all containers of the pod were stopped for good.
     pub pod_is_terminal: bool,
-    /// The pod is being stopped.
+    /// True if the pod is being stopped.
     pub terminating: bool,
-    /// activeDeadlineSeconds have passed since the start time.
+    /// True if activeDeadlineSeconds have passed since the start time.
     pub deadline_exceeded: bool,
-    /// [`EVICTED`] or [`DELETED`], and why.
+    /// The reason [`EVICTED`] or [`DELETED`], and its message.
     pub ended_by: Option<(&'a str, &'a str)>,
 }
 
-/// Computes the status.
+/// Computes the status of a pod.
 pub fn generate(inputs: &Inputs) -> PodStatus {
     let Inputs {
         pod, runtime, old, ..
     } = inputs;
     let old_conditions = old.map_or(&[][..], |o| &o.conditions);
-    // until the last instance is gone; the status after that counts the removed ones too
+    // True until the last instance is gone: the status after that also counts the removed instances.
     let was_restarting = conditions::is_true(old_conditions, ALL_CONTAINERS_RESTARTING);
     let wanted = restart_all_wanted(pod, runtime);
     let of_containers = container_statuses::Inputs {
@@ -84,7 +84,8 @@ pub fn generate(inputs: &Inputs) -> PodStatus {
     status
 }
 
-/// 9.2: a terminal phase never goes back, a deadline, an eviction or a deletion forces Failed, an unchanged phase keeps its reason.
+/// Sets the phase (9.2). A terminal phase never goes back. A deadline, an eviction or a deletion forces Failed. An
+/// unchanged phase keeps its reason.
 fn set_phase(inputs: &Inputs, status: &mut PodStatus) {
     let facts = phase::PhaseInputs {
         pod_is_terminal: inputs.pod_is_terminal,
@@ -114,7 +115,8 @@ fn set_phase(inputs: &Inputs, status: &mut PodStatus) {
     }
 }
 
-/// 9.5 and 7 "Pod IPs": from the sandbox; without one the old ones stay. In the node's network it is the node's address.
+/// Sets the pod's addresses from the sandbox (9.5 and 7 "Pod IPs"). Without a sandbox the old addresses stay. A pod in
+/// the node's network has the node's address.
 fn set_ips(inputs: &Inputs, status: &mut PodStatus) {
     let ips: Vec<IpAddr> = match inputs.runtime.ips() {
         [] if inputs.pod.spec.host_network => vec![inputs.node_ip],
@@ -131,7 +133,7 @@ fn set_ips(inputs: &Inputs, status: &mut PodStatus) {
         .unwrap_or_default();
 }
 
-/// `status.qosClass`.
+/// Returns the value of `status.qosClass`.
 pub fn qos_class(pod: &Pod) -> &'static str {
     QosClass::of(pod).as_str()
 }
@@ -349,7 +351,7 @@ mod tests {
             &no,
         );
         let wanted = step(vec![ended("a", 3), ended("b", 0)], Some(&alive), &yes);
-        // the container that asked is removed already, the other one is not
+        // the container that requested the restart is already removed, the other container is not
         let half = step(vec![ended("b", 0)], Some(&wanted), &yes);
         let gone = step(vec![], Some(&half), &no);
         let counts: Vec<u32> = gone
@@ -358,7 +360,7 @@ mod tests {
             .map(|c| c.restart_count)
             .collect();
         assert_eq!(counts, [1, 1]);
-        // without such a rule the pod does not have the condition
+        // without a rule that restarts all containers the pod does not have the condition
         assert_eq!(
             says(&run(
                 &super::tests::pod(json!({"containers": [{"name": "a"}]})),

@@ -1,6 +1,7 @@
-//! The status manager: the latest status of every pod, versioned, and the only place it is written (kubelet-probes 9.6).
+//! The status manager holds the latest status of every pod, with a version. Only the manager writes statuses
+//! (kubelet-probes 9.6).
 //!
-//! Invariants: the lock is held for list operations only; readers get an `Arc` and never wait for a writer's work.
+//! Invariants: the lock is held for map operations only. Readers get an `Arc` and never wait for a writer's work.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -27,8 +28,7 @@ pub struct StatusManager {
 }
 
 impl StatusManager {
-    /// Starts with the statuses of an earlier daemon (a cache: may be empty) and reports every
-    /// change to `feed`.
+    /// Makes a manager with the statuses of an earlier daemon, which may be empty. It reports every change to `feed`.
     pub fn new(restored: HashMap<PodUid, PodStatus>, feed: Arc<ChangeFeed>) -> Self {
         let statuses = restored
             .into_iter()
@@ -41,7 +41,7 @@ impl StatusManager {
         }
     }
 
-    /// Replaces the ages by those of the earlier daemon.
+    /// Replaces the ages by those of an earlier daemon.
     pub fn with_ages(self, ages: Ages) -> Self {
         Self {
             ages: Mutex::new(ages),
@@ -49,7 +49,7 @@ impl StatusManager {
         }
     }
 
-    /// Returns how long the pod has been active, by the boot clock: since its first status. `None` without a status.
+    /// Returns the time since the pod's first status, by the boot clock, or `None` if the pod has no status.
     pub fn age(&self, uid: &PodUid, now: Moment) -> Option<Duration> {
         self.lock_ages().of(uid, now)
     }
@@ -64,7 +64,7 @@ impl StatusManager {
         self.lock_ages().clone()
     }
 
-    /// The feed that gets every change of a status, after the change.
+    /// Returns the feed that gets every change of a status after the change.
     pub fn feed(&self) -> &ChangeFeed {
         &self.feed
     }
@@ -73,7 +73,7 @@ impl StatusManager {
         self.feed.tell(uid, Aspect::Status);
     }
 
-    /// The latest status.
+    /// Returns the latest status of a pod.
     pub fn get(&self, uid: &PodUid) -> Option<Arc<PodStatus>> {
         self.lock().get(uid).cloned()
     }
@@ -83,9 +83,8 @@ impl StatusManager {
         self.lock().clone()
     }
 
-    /// Stores a new status. The whole old status stays if nothing has changed, or if a container
-    /// would come back to life against its restart policy (9.6 "Refused"). The conditions that
-    /// podprobe does not set stay as they are stored.
+    /// Stores a new status. The whole old status stays if nothing has changed, or if a container would run again
+    /// against its restart policy (9.6 "Refused"). The conditions that podprobe does not set stay as they are stored.
     pub fn set(&self, pod: &Pod, mut status: PodStatus) {
         self.lock_ages().begin(pod.uid(), Moment::now());
         let mut statuses = self.lock();
@@ -109,14 +108,14 @@ impl StatusManager {
         self.changed(pod.uid());
     }
 
-    /// Stores the first status of a pod that was rejected and is admitted now: it is active from here on.
+    /// Stores the first status of a pod that was rejected and is now admitted. The pod's age begins now.
     pub fn begin_anew(&self, pod: &Pod, status: PodStatus) {
         self.lock_ages().forget(pod.uid());
         self.set(pod, status);
     }
 
-    /// Sets the readiness of one container, for the sync loop. Recomputes Ready and
-    /// ContainersReady, not the phase. Does nothing when the pod does not have this instance.
+    /// Sets the readiness of one container, for the sync loop. Recomputes Ready and ContainersReady, but not the phase.
+    /// Does nothing if the pod does not have this instance.
     pub fn set_container_readiness(&self, pod: &Pod, id: &ContainerId, ready: bool) {
         self.change_container(pod, id, |container| {
             let changed = container.ready != ready;
@@ -125,7 +124,7 @@ impl StatusManager {
         });
     }
 
-    /// Sets Started of one container, for the sync loop, and nothing else.
+    /// Sets `started` of one container, for the sync loop. Sets no other field of the container.
     pub fn set_container_started(&self, pod: &Pod, id: &ContainerId, started: bool) {
         self.change_container(pod, id, |container| {
             let changed = container.started != Some(started);
@@ -134,11 +133,11 @@ impl StatusManager {
         });
     }
 
-    /// Sets or removes a condition that podprobe does not set itself, and says whether anything has
-    /// changed. Ready follows in the same step.
+    /// Sets or removes a condition that podprobe does not set itself. Returns true if anything has changed. Ready is
+    /// recomputed in the same step.
     ///
     /// # Errors
-    /// Returns an error if the pod has as many conditions as it may have.
+    /// Returns [`TooManyConditions`] if the pod already has the most conditions that it may have.
     pub fn set_condition(
         &self,
         pod: &Pod,
@@ -162,7 +161,7 @@ impl StatusManager {
         Ok(true)
     }
 
-    /// Forgets pods outside `known`.
+    /// Forgets the pods outside `known`.
     pub fn remove_orphans(&self, known: &HashSet<PodUid>) {
         self.lock_ages().retain(known);
         let gone: Vec<PodUid> = self
@@ -210,8 +209,8 @@ impl StatusManager {
     }
 }
 
-/// 9.6 "Refused": finds a container that was terminated and is not any more, unless the pod policy
-/// is Always, the exit code allows a restart, or all containers are restarted.
+/// Finds a container that was terminated and is not terminated any more (9.6 "Refused"). Finds none if the pod's policy
+/// is Always or all containers are restarted. A container with an exit code that allows a restart does not count.
 fn revived_against_policy<'a>(
     pod: &Pod,
     old: &'a PodStatus,
@@ -241,10 +240,9 @@ fn revived_against_policy<'a>(
     ended.find(|c| lives(&c.name)).map(|c| c.name.as_str())
 }
 
-/// The last status of a finished pod (9.7): every container counts as ended, whatever its last
-/// known state. The phase of a static pod does not change. Containers that initialisation never
-/// reached do not change either: the init containers after the last one that ran, and, while not
-/// all of them are done, the regular ones.
+/// Makes the last status of a finished pod (9.7). Every container counts as ended, whatever its last known state. The
+/// phase of a static pod does not change. Containers that initialisation never reached do not change either. These are
+/// the init containers after the last one that ran, and the regular containers if the initialisation was not complete.
 pub fn finished(spec: &PodSpec, mut status: PodStatus) -> PodStatus {
     let untouched = |c: &ContainerStatus| {
         c.container_id.is_empty()
@@ -322,8 +320,7 @@ mod tests {
         json!({"name": "a", "containerID": format!("podprobe://{id}"), "state": {"running": {"startedAt": null}}, "started": false})
     }
 
-    /// Lessons A8: a readiness probe that succeeds while the pod ends does not make the pod ready
-    /// again.
+    /// Lessons A8: if a readiness probe succeeds while the pod ends, the pod does not become ready again.
     #[test]
     fn a8_a_pod_that_is_being_stopped_stays_unready() {
         let (m, _) = manager();
@@ -455,8 +452,8 @@ mod tests {
         );
     }
 
-    /// Checks which of the init containers `i1`, `i2` and the regular container end as unknown;
-    /// `did` says which of them ran.
+    /// Checks which containers end as unknown: the init containers `i1` and `i2`, and the regular container. Each entry
+    /// of `did` tells whether the container ran.
     #[track_caller]
     fn check_finished(did: [bool; 3], expected: [bool; 3]) {
         let spec =
@@ -565,7 +562,7 @@ mod tests {
         }
     }
 
-    /// A sync reads the status, and computes for a while.
+    /// A sync reads the status and then computes for a while. Meanwhile the condition is set.
     #[test]
     fn a_condition_that_is_set_during_a_sync_is_kept() {
         let (m, _, pod, computed_before) = gated_and_running();

@@ -1,4 +1,5 @@
-//! The status of every pod: phase, conditions and container statuses are decided here, and held by the manager.
+//! The status of every pod. The files of this module decide phase, conditions and container statuses. The manager holds
+//! the statuses.
 
 mod ages;
 mod conditions;

@@ -1,18 +1,18 @@
-//! The phase of a pod from its spec and container statuses (kubelet-probes 9.1).
+//! Computes the phase of a pod from its spec and container statuses (kubelet-probes 9.1).
 
 use crate::api::pod::PodSpec;
 use crate::api::status::{ContainerState, ContainerStateTerminated};
 use crate::api::{Container, ContainerStatus, PodPhase};
 use crate::pods::actions::{RESTARTING_ALL_CONTAINERS, should_restart_after};
 
-/// The inputs of the phase besides the statuses.
+/// The inputs of the phase besides the spec and the statuses.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PhaseInputs {
-    /// All its containers were stopped for good. It does not count for a static pod.
+    /// True if all containers of the pod were stopped for good. It has no effect for a static pod.
     pub pod_is_terminal: bool,
-    /// A regular container of the present sandbox was created.
+    /// True if a regular container of the present sandbox was created.
     pub has_initialized: bool,
-    /// The pod is static: see `PodSource::is_static`.
+    /// True if the pod is static: see `PodSource::is_static`.
     pub static_pod: bool,
 }
 
@@ -29,7 +29,7 @@ struct Counts {
     succeeded: usize,
 }
 
-/// The phase. `statuses` holds init and regular containers and is searched by name.
+/// Returns the phase of the pod. `statuses` holds init and regular containers and is searched by name.
 pub fn phase(spec: &PodSpec, statuses: &[ContainerStatus], inputs: PhaseInputs) -> PodPhase {
     let mut n = Counts::default();
     let found = |c: &Container| statuses.iter().find(|s| s.name == c.name);
@@ -84,7 +84,8 @@ fn end(state: &ContainerState, last: &ContainerState) -> Option<ContainerStateTe
         .cloned()
 }
 
-/// A container that a restart of all has removed starts again, whatever its policy.
+/// True if the container may start again after this end. A container that was removed by a restart of all containers
+/// always starts again, whatever its policy.
 fn may_restart(spec: &PodSpec, container: &Container, end: &ContainerStateTerminated) -> bool {
     end.reason == RESTARTING_ALL_CONTAINERS
         || should_restart_after(spec.restart_policy, container, end.exit_code)
@@ -121,7 +122,8 @@ fn count_sidecar(n: &mut Counts, status: Option<&ContainerStatus>) {
     }
 }
 
-/// The rows of the table for a regular container; "waiting with last termination" counts by that termination.
+/// Counts a regular container by its row of the table. A waiting container with a last termination counts by that
+/// termination.
 fn count(n: &mut Counts, spec: &PodSpec, container: &Container, status: Option<&ContainerStatus>) {
     let Some(status) = status else {
         n.unknown += 1;

@@ -1,4 +1,4 @@
-//! What is different in the syncs of a pod that was evicted or deleted: it ends, waits, and starts from its beginning.
+//! The syncs of a pod that was evicted or deleted, where they differ from others: the pod ends, waits, and starts anew.
 
 use std::io;
 
@@ -9,33 +9,33 @@ use crate::base::clock::Moment;
 use crate::engine::runtime::RuntimeError;
 use crate::pods::status::{self, DELETED, EVICTED};
 
-/// A pod that was evicted or deleted cannot start from its beginning.
+/// The reason why a pod that was evicted or deleted cannot start anew.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum BeginAnewError {
-    /// The instances that ended before cannot be removed.
+    /// The ended instances cannot be removed.
     #[error("cannot start the pod anew: {0}")]
     Runtime(#[from] RuntimeError),
-    /// The record on the disk cannot be removed.
+    /// The record of the eviction on the disk cannot be removed.
     #[error("cannot remove the record of the pod's end: {0}")]
     Record(#[source] io::Error),
 }
 
 impl Syncer {
-    /// The grace period of the pod, in seconds. An evicted pod has little, for it goes on filling the disk; one that a person
-    /// deletes has what the person says.
+    /// Returns the grace period of the pod in seconds. An evicted pod has a short one, because it continues to fill the
+    /// disk. A pod that a person deletes has the grace period of the request.
     pub(super) fn grace(&self, work: &Work) -> i64 {
         let evictions = &self.deps.evictions;
         evictions.grace(work.pod.uid(), work.grace, Moment::now())
     }
 
-    /// Nothing runs and the volumes are gone: an evicted or deleted pod waits from now on. One that ended by itself before
-    /// that is none.
+    /// Lets an evicted or deleted pod wait from now on, because none of its containers runs and its volumes are
+    /// removed. A pod that had ended by itself before the eviction does not count as evicted.
     pub(super) fn evicted_has_ended(&self, pod: &Pod) -> Outcome {
         let (uid, evictions) = (pod.uid(), &self.deps.evictions);
         if !evictions.is_evicted(uid, Moment::now()) {
             return Outcome::Ok;
         }
-        // A daemon that was killed may have left the status of a pod that runs, or none.
+        // A daemon that was killed may have left no status, or the status of a running pod.
         let status = match self.runtime().pod_status(uid) {
             Ok(runtime) => self.publish(pod, &runtime, Stage::Ended),
             Err(e) => {
@@ -52,8 +52,8 @@ impl Syncer {
         Outcome::Ok
     }
 
-    /// A pod that was evicted and has waited, or was deleted and has another file, starts from its beginning: what ended before, a completed container too, counts
-    /// no more, because its volumes are empty.
+    /// Starts a pod from its beginning: a pod that was evicted and has waited, or one that was deleted and has another
+    /// file now. Earlier ends no longer count, even those of completed containers, because the volumes are empty.
     pub(super) fn begin_anew(&self, pod: &Pod) -> Result<(), BeginAnewError> {
         let (uid, evictions) = (pod.uid(), &self.deps.evictions);
         let Some(cause) = evictions.over(uid, Moment::now()) else {
@@ -74,7 +74,7 @@ impl Syncer {
         }
         self.forget_failures(uid);
         self.deps.cache.request_relist(uid);
-        // the sync needs a status newer than the removal
+        // the sync needs a status that is newer than the removal
         self.ran(uid);
         let begun = evictions.begin_anew(uid, Moment::now());
         begun.map_err(BeginAnewError::Record)

@@ -1,4 +1,4 @@
-//! Killing containers: single ones, all at once, sidecars in their turn (kubelet-probes 8.5).
+//! Kills containers: single ones, or all at once with sidecars in their turn (kubelet-probes 8.5).
 
 use std::time::Duration;
 
@@ -14,15 +14,15 @@ use crate::pods::actions::{
 use crate::pods::events::EventType;
 use crate::pods::lifecycle::{Failure, HookError, HookSubject};
 
-/// The error text of a cancelled run. It is never shown, because a cancelled run is not an error.
+/// The error text of a cancelled run. The text is never shown, because a cancelled run is not an error.
 pub(super) const CANCELLED: &str = "cancelled";
-/// Stack of a thread that only waits for one container to end.
+/// The stack size in bytes of a thread that only waits for one container to end.
 const KILL_STACK: usize = 256 * 1024;
 
-/// A reason why a container was not killed.
+/// The reason why a container was not killed.
 #[derive(Debug, thiserror::Error)]
 enum KillError {
-    /// The run was cancelled before the container had ended.
+    /// The run was cancelled before the container ended.
     #[error("{CANCELLED}")]
     Cancelled,
     /// The runtime could not stop the container.
@@ -37,7 +37,7 @@ enum KillError {
 }
 
 impl Syncer {
-    /// Kills every running container at once, sidecars in their turn, then the sandboxes (8.5).
+    /// Kills every running container at once, sidecars in their turn, and then stops the sandboxes (8.5).
     pub(super) fn kill_pod(
         &self,
         pod: &Pod,
@@ -58,7 +58,7 @@ impl Syncer {
             })
             .collect();
         self.kill_in_turn(pod, &kills, grace, problems);
-        // A container that was left running still needs its network and its volumes.
+        // A container that still runs needs its network and its volumes.
         if problems.cancel.is_cancelled() {
             return;
         }
@@ -76,7 +76,7 @@ impl Syncer {
         }
     }
 
-    /// Kills containers in parallel; returns when the slowest has ended.
+    /// Kills containers in parallel. Returns when the slowest has ended.
     pub(super) fn kill_all(
         &self,
         pod: &Pod,
@@ -131,8 +131,7 @@ impl Syncer {
                     (&ToKill, std::io::Error),
                 >| match t {
                     Ok(handle) => handle.join().unwrap_or(Err(KillError::Panicked)),
-                    // no thread could be started: this container is killed here, without waiting
-                    // for its turn
+                    // no thread could be started: this container is killed on this thread, without waiting for its turn
                     Err((kill, _)) => {
                         let _ended = turns.map(|turns| Ended(turns, &kill.name));
                         self.kill(pod, kill, grace, None, cancel)
@@ -152,19 +151,19 @@ impl Syncer {
         turns: Option<&Turns>,
         cancel: &Cancel,
     ) -> Result<(), KillError> {
-        // also on failure and on panic, so that the containers that wait for this one go on
+        // also dropped on failure and on panic, so that the containers that wait for this one continue
         let _ended = turns.map(|turns| Ended(turns, &kill.name));
         self.deps.probes.killing(pod, kill);
         self.event(pod, &kill.name, EventType::Normal, "Killing", &kill.message);
         let own = || kill_grace_period(pod, pod.container(&kill.name), kill.reason);
         let given = grace_of(grace.unwrap_or_else(own));
-        // The hook first, so that the hooks of all containers run while sidecars wait for their turn.
+        // The hook runs first, so that the hooks of all containers run while sidecars wait for their turn.
         let left = left_of(given, self.pre_stop(pod, kill, given, cancel));
         let waited = turns
             .filter(|_| !left.is_zero())
             .map(|turns| turns.wait(&actions::ends_after(&pod.spec, &kill.name), left))
             .unwrap_or_default();
-        // hook and wait may have ended by a cancel
+        // a cancellation may have ended the hook or the wait
         if cancel.is_cancelled() {
             return Err(KillError::Cancelled);
         }
@@ -189,8 +188,8 @@ impl Syncer {
             })
     }
 
-    /// Runs the container's preStop hook, at most for the grace period; with none it is not run.
-    /// Returns how long that took. The container is stopped afterwards, also when the hook failed.
+    /// Runs the container's preStop hook, at most for the grace period. Does not run the hook if the grace period is
+    /// zero. Returns the time that the hook took. The container is stopped afterwards, even if the hook failed.
     fn pre_stop(&self, pod: &Pod, kill: &ToKill, grace: Duration, cancel: &Cancel) -> Duration {
         let Some(container) = pod.container(&kill.name).filter(|_| !grace.is_zero()) else {
             return Duration::ZERO;
@@ -207,7 +206,8 @@ impl Syncer {
         Moment::now().since(began)
     }
 
-    /// Tells a person: the event has no cause, because it may be a secret; the log has it.
+    /// Reports a failed hook: the log has the whole text. The event leaves out the hook's output, because it may be a
+    /// secret.
     pub(super) fn hook_failed(&self, kind: HookKind, subject: HookSubject<'_>, e: &HookError) {
         let HookSubject { pod, container, .. } = subject;
         if let HookError::Failed(Failure { text, .. }) = e {

@@ -1,4 +1,4 @@
-//! What the workers count of pods, by the kubelet's names (kubelet-probes 11.3).
+//! The metrics of pods that the workers count, by the kubelet's names (kubelet-probes 11.3).
 
 use std::time::Duration;
 
@@ -6,13 +6,13 @@ use super::UpdateKind;
 use crate::base::metrics::counters::{Counter, Durations, Tally};
 use crate::base::metrics::{Family, Kind, pairs};
 
-/// The kubelet's buckets of a pod's start, in seconds.
+/// The kubelet's histogram buckets for the start of a pod, in seconds.
 const START_BUCKETS: [f64; 25] = [
     0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 20.0, 30.0, 45.0, 60.0, 120.0, 180.0, 240.0,
     300.0, 360.0, 480.0, 600.0, 900.0, 1200.0, 1800.0, 2700.0, 3600.0,
 ];
 
-/// Counted where it happens; read at a scrape.
+/// The metrics of pods. They are counted when something happens and read at a scrape.
 #[derive(Debug)]
 pub struct PodMetrics {
     create: Durations,
@@ -43,7 +43,7 @@ impl Default for PodMetrics {
 }
 
 impl PodMetrics {
-    /// A run of a worker that followed such an update.
+    /// Records the duration of a worker's run. `kind` is the update that led to the run.
     pub fn ran(&self, kind: UpdateKind, took: Duration) {
         let of_kind = match kind {
             UpdateKind::Create => &self.create,
@@ -54,7 +54,7 @@ impl PodMetrics {
         of_kind.observe(took);
     }
 
-    /// Notes that a pod runs, so long after it was seen first.
+    /// Records that a pod runs. `took` is the time since the pod was first seen.
     pub fn pod_runs(&self, took: Duration) {
         self.start.observe(took);
     }
@@ -80,12 +80,12 @@ impl PodMetrics {
         self.container_errors.count(&labels);
     }
 
-    /// How many starts have no series.
+    /// Returns the number of container starts that have no series of their own.
     pub fn left_out(&self) -> u64 {
         self.containers.left_out() + self.container_errors.left_out()
     }
 
-    /// Appends all families.
+    /// Appends all metric families to `out`.
     pub fn write(&self, out: &mut String) {
         let name = "kubelet_pod_worker_duration_seconds";
         let help = "Duration in seconds to sync a single pod. Broken down by operation type: create, update, or sync";
@@ -119,7 +119,7 @@ impl PodMetrics {
     }
 }
 
-/// The kubelet's label.
+/// Returns the kubelet's label for the type of a container.
 pub fn container_type(is_init: bool) -> (&'static str, &'static str) {
     let type_ = if is_init {
         "init_container"

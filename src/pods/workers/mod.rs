@@ -1,4 +1,4 @@
-//! Pod workers: one thread per pod that makes it run, end, and go away (kubelet-probes 8.1).
+//! Pod workers: each pod has one thread that makes the pod run, makes it end, and removes it (kubelet-probes 8.1).
 //!
 //! Invariants: [`PodWorkers::update`] never blocks (it takes a lock for a map operation and tries a send), so the sync
 //! loop may call it. Only a worker's own thread calls the runtime for its pod. A panic in a sync counts as a failed
@@ -39,35 +39,36 @@ use crate::base::wire::dial::come_home;
 use crate::engine::runtime::ENDING;
 use table::{Effect, Next, Table};
 
-/// Retry after a failed sync: 10 s, jittered to 10–15 s (kubelet-probes 5.6).
+/// The time between a failed sync and its retry: 10 s, jittered to 10–15 s (kubelet-probes 5.6).
 const RETRY: Duration = Duration::from_secs(10);
-/// Stack of a worker's thread. A sync's deepest path (building an OCI config) touches below 100 KiB.
+/// The stack size in bytes of a worker's thread. The deepest path of a sync (building an OCI config) touches less than
+/// 100 KiB.
 const STACK: usize = 512 * 1024;
 
-/// The result of one run.
+/// The outcome of one run of a worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Done.
+    /// The run did its work.
     Ok,
     /// The pod is in a terminal phase.
     Terminal,
-    /// Failed; the next try is at `retry_at`, or after 10–15 s.
+    /// The run failed. The next try is at `retry_at`, or after 10–15 s.
     Failed {
-        /// The text for the log, which has it once.
+        /// The error text. The log has it once.
         error: String,
         /// The end of the earliest back-off.
         retry_at: Option<Moment>,
     },
 }
 
-/// The three syncs of a pod.
+/// Runs the three syncs of a pod: make it run, make it end, clear up.
 pub trait PodSyncer: Send + Sync {
-    /// Runs the sync that `work` names. May block: on the runtime, and on a grace period, which
-    /// `cancel` cuts short.
+    /// Runs the sync that `work` names. May block on the runtime, and for a grace period. `cancel` cuts the grace
+    /// period short.
     fn run(&self, work: &Work, cancel: &Cancel) -> Outcome;
 }
 
-/// The workers.
+/// The workers of all pods.
 pub struct PodWorkers {
     inner: Arc<WorkerThreads>,
 }
@@ -78,7 +79,7 @@ struct WorkerThreads {
     queue: WorkQueue,
     resync: Duration,
     panics: AtomicU64,
-    /// Told when nothing runs of a pod any more.
+    /// Signalled when no container of a pod runs any more.
     room: Sender<()>,
 }
 
@@ -86,9 +87,9 @@ struct WorkerThreads {
 struct State {
     table: Table,
     threads: HashMap<PodUid, Thread>,
-    /// Runs under way.
+    /// The cancellation of each run that is under way.
     runs: HashMap<PodUid, Arc<Cancel>>,
-    /// Threads that have ended or are about to; housekeeping joins them.
+    /// The threads that have ended or are about to end. Housekeeping joins them.
     parked: Vec<JoinHandle<()>>,
     stopping: bool,
 }
@@ -99,8 +100,8 @@ struct Thread {
 }
 
 impl PodWorkers {
-    /// No workers yet. A healthy pod is synced again every `resync`, jittered to 1–1.5 times that. `room` is told when
-    /// nothing runs of a pod any more.
+    /// Makes the set of workers, which is empty at first. A healthy pod is synced again after `resync`, jittered to
+    /// 1–1.5 times that. `room` gets a message when no container of a pod runs any more.
     pub fn new(syncer: Arc<dyn PodSyncer>, resync: Duration, room: Sender<()>) -> Self {
         let inner = WorkerThreads {
             state: Mutex::default(),
@@ -115,7 +116,7 @@ impl PodWorkers {
         }
     }
 
-    /// Hands an update to the pod's worker, and starts the worker if there is none.
+    /// Passes an update to the pod's worker. Starts the worker if there is none.
     pub fn update(&self, update: Update) {
         let uid = update.pod.uid().clone();
         let mut state = self.inner.lock();
@@ -135,8 +136,8 @@ impl PodWorkers {
         }
     }
 
-    /// Returns the pods whose next sync is due (the sync tick). The worker of a pod that only the
-    /// runtime knows is woken here, because the pod manager has no such pod.
+    /// Returns the pods whose next sync is due, for the sync tick. A pod that only the runtime knows is unknown to the
+    /// pod manager, so this function wakes its worker.
     pub fn due(&self, now: Moment) -> Vec<PodUid> {
         let mut due = self.inner.queue.due(now);
         let mut state = self.inner.lock();
@@ -152,7 +153,7 @@ impl PodWorkers {
         due
     }
 
-    /// Has the worker of a pod that is to run look at it again; false when there is none.
+    /// Makes the worker sync its pod again. Returns false if the pod has no worker, or is not meant to run.
     pub fn sync_again(&self, uid: &PodUid) -> bool {
         let mut state = self.inner.lock();
         let there = !state.stopping && state.table.sync_again(uid);
@@ -162,8 +163,8 @@ impl PodWorkers {
         there
     }
 
-    /// Housekeeping: drops finished workers of pods outside `desired` or re-created, joins ended threads. Returns the
-    /// dropped.
+    /// Housekeeping: drops finished workers if their pods are outside `desired` or were re-created, and joins ended
+    /// threads. Returns the pods of the dropped workers.
     pub fn sync_known(&self, desired: &HashSet<PodUid>) -> Vec<PodUid> {
         let mut state = self.inner.lock();
         let dropped = state.table.sync_known(desired);
@@ -183,12 +184,12 @@ impl PodWorkers {
         dropped
     }
 
-    /// See [`Table::probed`].
+    /// Returns the pods whose probes may run: see [`Table::probed`].
     pub fn probed(&self) -> HashSet<PodUid> {
         self.inner.lock().table.probed()
     }
 
-    /// True if there is a worker for this pod, finished or not.
+    /// True if this pod has a worker, finished or not.
     pub fn contains(&self, uid: &PodUid) -> bool {
         self.inner.lock().table.contains(uid)
     }
@@ -198,35 +199,34 @@ impl PodWorkers {
         self.inner.lock().table.is_terminating(uid)
     }
 
-    /// See [`Table::pod`].
+    /// Returns the pod of an unfinished worker: see [`Table::pod`].
     pub fn pod(&self, uid: &PodUid) -> Option<Arc<Pod>> {
         self.inner.lock().table.pod(uid)
     }
 
-    /// See [`Table::ending`].
+    /// Returns the pods that are ending: see [`Table::ending`].
     pub fn ending(&self) -> Vec<Arc<Pod>> {
         self.inner.lock().table.ending()
     }
 
-    /// Every pod with an unfinished worker, and whether it is being removed.
+    /// Returns every pod with an unfinished worker. The flag is true if the pod is being removed.
     pub fn working(&self) -> Vec<(Arc<Pod>, bool)> {
         self.inner.lock().table.working()
     }
 
-    /// Panics in workers since the start.
+    /// Returns the number of panics in workers since the start of the daemon.
     pub fn panics(&self) -> u64 {
         self.inner.panics.load(Ordering::Relaxed)
     }
 
-    /// Nothing new begins, and the runs under way are cancelled; containers keep running.
+    /// Starts no more runs, and cancels the runs under way. Containers keep running.
     pub fn stop(&self) {
         let mut state = self.inner.lock();
         state.stopping = true;
         state.runs.values().for_each(|run| run.cancel());
     }
 
-    /// Stops, and ends every thread. Waits at most `limit` and returns the names of the pods whose
-    /// threads are late.
+    /// Stops the workers and ends every thread. Waits at most `limit`. Returns the UIDs of the pods with late threads.
     pub fn shutdown(&self, limit: Duration) -> Vec<String> {
         self.stop();
         let mut state = self.inner.lock();
@@ -258,10 +258,10 @@ impl WorkerThreads {
         self.state.locked()
     }
 
-    /// Wakes the worker. If its thread could not be started when it was created, starts it now.
+    /// Wakes the worker of a pod. If its thread could not be started earlier, starts the thread now.
     fn wake(self: &Arc<Self>, state: &mut State, uid: PodUid) {
         match state.threads.get(&uid) {
-            // full means it is woken already
+            // a full channel means that the thread is already woken
             Some(thread) => drop(thread.wake.try_send(())),
             None => self.spawn(state, uid),
         }
@@ -283,7 +283,7 @@ impl WorkerThreads {
                     state.parked.push(old.handle);
                 }
             }
-            // the table keeps the update: the next sync of the pod tries again
+            // the table keeps the update, so the next sync of the pod tries again
             Err(e) => {
                 log::error!("cannot start the worker of pod {uid}: {e}; trying again");
                 self.queue.enqueue(uid, Moment::now() + RETRY);
@@ -291,7 +291,8 @@ impl WorkerThreads {
         }
     }
 
-    /// The thread: waits to be woken, runs what is to run, ends when the pod has finished or the daemon stops.
+    /// Runs on the worker's thread: waits to be woken, and runs what is due. Ends when the pod has finished or the
+    /// daemon stops.
     fn serve(self: &Arc<Self>, uid: &PodUid, woken: &Receiver<()>) {
         while woken.recv().is_ok() {
             while let Some((work, cancel)) = self.begin(uid) {
@@ -300,7 +301,7 @@ impl WorkerThreads {
                     return;
                 }
             }
-            // A sync needs six pages of stack, the wait for the next one. An error costs memory only.
+            // A sync needs six pages of stack, the wait for the next sync needs one. An error here only costs memory.
             let _ = sys::stack::give_back();
         }
     }
@@ -324,7 +325,7 @@ impl WorkerThreads {
                 "the worker of {} panicked: a bug of podprobe; its sync is tried again",
                 work.pod.reference()
             );
-            // A hook may have left the thread in the network of its pod.
+            // A hook may have left the thread in the network namespace of its pod.
             if !come_home() {
                 log::error!("the worker stays in a foreign network namespace");
             }
@@ -335,7 +336,7 @@ impl WorkerThreads {
         })
     }
 
-    /// Records the end of a run; returns whether the worker has finished.
+    /// Records the end of a run. Returns true if the worker has finished.
     fn complete(self: &Arc<Self>, uid: &PodUid, ran: Phase, outcome: Outcome) -> bool {
         let (done, retry_at) = match outcome {
             Outcome::Ok => (Done::Ok, None),
@@ -352,7 +353,7 @@ impl WorkerThreads {
         state.runs.remove(uid);
         let next = state.table.complete(uid, ran, done);
         if ran != Phase::Sync && done != Done::Failed {
-            // full means that the sync loop is told already
+            // a full channel means that the sync loop already has a message
             let _ = self.room.try_send(());
         }
         let now = Moment::now();
@@ -377,8 +378,8 @@ impl WorkerThreads {
     }
 }
 
-/// Returns the log level of a failed run. A failed sync is told as an event, the other runs have none. A run that the
-/// daemon's own end cuts short is no fault: the next daemon goes on with it.
+/// Returns the log level of a failed run. A failed sync has an event. The other runs have no event, so the log warns of
+/// them. A run that the daemon's own end cuts short is not a fault: the next daemon continues it.
 fn failure_level(ran: Phase, error: &str, stopping: bool) -> log::Level {
     let cut_short = stopping || error.contains(ENDING);
     match ran {
@@ -387,9 +388,10 @@ fn failure_level(ran: Phase, error: &str, stopping: bool) -> log::Level {
     }
 }
 
-/// After a failed sync: at the end of the earliest back-off, and without one after [`RETRY`]. A back-off has no jitter, for
-/// one node is no herd. It may be long, so that the next sync comes at the resync interval at the latest: another container
-/// of the pod may have failed for another reason.
+/// Returns the time of the next sync after a failed one. It is the end of the earliest back-off, or [`RETRY`] later if
+/// there is no back-off. A back-off has no jitter, because a single node cannot cause a rush. A back-off may be long,
+/// so the next sync comes at the resync interval at the latest: another container of the pod may have failed for
+/// another reason.
 fn next_retry(now: Moment, back_off: Option<Moment>, resync: Duration, jitter: f64) -> Moment {
     match back_off {
         Some(end) => end.min(now + resync.mul_f64(jitter)),
@@ -397,7 +399,7 @@ fn next_retry(now: Moment, back_off: Option<Moment>, resync: Duration, jitter: f
     }
 }
 
-/// 1–1.5 times (kubelet-probes 5.6).
+/// Returns a random factor from 1 to 1.5 (kubelet-probes 5.6).
 fn jitter() -> f64 {
     1.0 + crate::base::clock::random_fraction() / 2.0
 }
@@ -437,7 +439,7 @@ mod tests {
         assert_eq!(level(Phase::Sync, "no image", false), log::Level::Debug);
     }
 
-    /// Runs are reported and end when the test says how.
+    /// A syncer that reports its runs. Each run ends with the outcome that the test sends.
     struct Scripted {
         ran: Sender<(String, Phase)>,
         outcomes: Receiver<Outcome>,
@@ -604,7 +606,7 @@ mod tests {
         );
     }
 
-    /// Kubelet-probes 8.1.
+    /// Kubelet-probes 8.1: a run is cancelled when its pod must end, or must end sooner.
     #[test]
     fn a_run_is_cancelled_when_its_pod_is_to_end_or_to_end_sooner() {
         let h = Harness::new();
@@ -656,7 +658,7 @@ mod tests {
             error: "held".into(),
             retry_at: Some(retry_at),
         });
-        // shutdown joins the worker, so the end of its run is recorded
+        // the shutdown joins the worker, so the end of its run is recorded afterwards
         assert!(h.workers.shutdown(Duration::from_secs(10)).is_empty());
         assert!(
             h.workers
@@ -681,7 +683,7 @@ mod tests {
             error: "the kernel holds it".into(),
             retry_at: None,
         });
-        // the end of the run is recorded once its retry is in the queue
+        // once the retry is in the queue, the end of the run is recorded
         while h.workers.inner.queue.is_empty() {
             std::thread::yield_now();
         }
@@ -703,7 +705,7 @@ mod tests {
         h.send(UpdateKind::Create, "a");
         h.expect("a", Phase::Sync);
         h.end(Outcome::Ok);
-        // as after a spawn that failed: an entry of the table without a thread
+        // As after a thread that could not be started: the table has an entry without a thread.
         let thread = h
             .workers
             .inner

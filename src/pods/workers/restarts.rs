@@ -1,7 +1,8 @@
-//! The restarts that people have asked for and that are still to come.
+//! The restarts that people have requested and that have not happened yet.
 //!
-//! Invariants: a request names the instance that is to be replaced, so it is over once there is another one, and nothing is
-//! restarted twice. Requests are in memory: what a daemon that is killed has not begun is not done.
+//! Invariants: a request names the instance to replace. It ends once the container has another instance, so nothing is
+//! restarted twice. Requests are kept in memory only. If a daemon is killed, the requests that it has not begun are
+//! lost.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard};
@@ -10,19 +11,20 @@ use crate::api::PodUid;
 use crate::base::locks::Locked;
 use crate::engine::runtime::{ContainerId, RuntimePodStatus};
 
-/// The restarts that are asked for, by pod and container.
+/// The requested restarts, by pod and container.
 #[derive(Default)]
 pub struct Restarts(Mutex<HashMap<PodUid, BTreeMap<String, ContainerId>>>);
 
 impl Restarts {
-    /// This instance is to be replaced.
+    /// Requests that this instance of a container be replaced.
     pub fn ask(&self, uid: &PodUid, container: &str, id: ContainerId) {
         let mut all = self.lock();
         let of_pod = all.entry(uid.clone()).or_default();
         of_pod.insert(container.to_owned(), id);
     }
 
-    /// The instances of a pod that are to be replaced. Requests that are over are dropped.
+    /// Returns the instances of a pod that are to be replaced. Drops the requests whose instance is no longer the
+    /// newest.
     pub fn asked(&self, uid: &PodUid, runtime: &RuntimePodStatus) -> Vec<ContainerId> {
         let mut all = self.lock();
         let Some(of_pod) = all.get_mut(uid) else {
@@ -36,13 +38,13 @@ impl Restarts {
         asked
     }
 
-    /// Tells whether the container is to start at once, whatever its back-off.
+    /// Tells whether a restart of the container was requested. Such a container starts at once, whatever its back-off.
     pub fn is_asked(&self, uid: &PodUid, container: &str) -> bool {
         let all = self.lock();
         all.get(uid).is_some_and(|of| of.contains_key(container))
     }
 
-    /// The pod ends.
+    /// Forgets the requests of a pod that ends.
     pub fn forget(&self, uid: &PodUid) {
         self.lock().remove(uid);
     }

@@ -1,5 +1,5 @@
-//! What a sync does, in the order of kubelet-probes 8.4: kill, volumes, sandbox; then for each container image,
-//! configuration, create, start, postStart.
+//! Carries out a sync in the order of kubelet-probes 8.4: kill, volumes, sandbox. Then each container has its image,
+//! configuration, create, start and postStart.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,19 +22,19 @@ use crate::pods::kuberuntime::{StartError, StartErrorReason};
 use crate::pods::lifecycle::{Failure, HookError, HookSubject};
 use crate::pods::volumes::{MountedVolumes, Outdated, VolumeError};
 
-/// How many instances of a container are kept: the newest and the one before it.
+/// The number of instances that are kept of a container: the newest and the one before it.
 const KEPT_INSTANCES: usize = 2;
 
-/// The sandbox and volumes that a pod's containers start in.
+/// The sandbox and the volumes in which a pod's containers start.
 struct ReadySandbox {
     id: ContainerId,
     volumes: MountedVolumes,
-    /// By volume, those that this sync has ensured: once for all containers that mount it.
+    /// The images of volumes by volume name. A sync ensures each image once for all containers that mount it.
     images: BTreeMap<String, Result<ImageSpec, StartError>>,
 }
 
 impl Syncer {
-    /// Kill, volumes, sandbox, start: the order of kubelet-probes 8.4.
+    /// Carries out the actions: kill, volumes, sandbox, start. This is the order of kubelet-probes 8.4.
     pub(super) fn carry_out(
         &self,
         pod: &Arc<Pod>,
@@ -72,8 +72,8 @@ impl Syncer {
         }
     }
 
-    /// Kills the pod or single containers, and removes the init containers that a new sandbox makes run again. Returns what
-    /// the runtime has then; None when something did not work.
+    /// Kills the pod or single containers. Before a new sandbox, removes the init containers, so that they run again.
+    /// Returns the runtime's status after that, or `None` if something failed.
     fn kill_first(
         &self,
         pod: &Arc<Pod>,
@@ -93,7 +93,7 @@ impl Syncer {
             return None;
         }
         if actions.kill_pod || !actions.kill.is_empty() {
-            // A killed container has a finish time now: the back-off counts from this time (lessons E2).
+            // A killed container has a finish time now. The back-off counts from this time (lessons E2).
             match self.runtime().pod_status(pod.uid()) {
                 Ok(fresh) => runtime = Arc::new(fresh),
                 Err(e) => {
@@ -127,8 +127,8 @@ impl Syncer {
         }
     }
 
-    /// The pod's directory and volumes. Until they are ready the pod waits with ContainerCreating. A
-    /// pod that has a sandbox has had everything its volumes refer to.
+    /// Makes the pod's directory and volumes. Until they are ready the pod waits with ContainerCreating. Missing
+    /// objects are checked only for a new sandbox: a pod with a sandbox has already had all objects of its volumes.
     fn volumes(
         &self,
         pod: &Pod,
@@ -158,8 +158,8 @@ impl Syncer {
         problems.add(text);
     }
 
-    /// Writes the content of the volumes of a sandbox; returns whether containers can start. Older
-    /// content is good enough for that.
+    /// Writes the content of a sandbox's volumes. Returns true if containers can start. Older content is good enough
+    /// for a start.
     fn fill_volumes(
         &self,
         pod: &Pod,
@@ -184,8 +184,8 @@ impl Syncer {
         }
     }
 
-    /// Brings the volumes of a running pod up to date. What does not work keeps its old content and
-    /// has an event; it is tried again at the next sync.
+    /// Brings the volumes of a running pod up to date. A volume that cannot be updated keeps its old content and has an
+    /// event. The next sync tries again.
     pub(super) fn update_volumes(&self, pod: &Pod, runtime: &RuntimePodStatus) {
         let Some(sandbox) = runtime.sandboxes.first().filter(|s| s.ready) else {
             return;
@@ -203,9 +203,8 @@ impl Syncer {
         }
     }
 
-    /// Starts init containers, then regular ones, in order. A plain init container that does not
-    /// start ends the list; a sidecar that does not start is skipped and tried again at the next
-    /// sync.
+    /// Starts init containers, then regular containers, in order. If a plain init container does not start, the list
+    /// ends. A sidecar that does not start is skipped, and tried again at the next sync.
     fn start_all(
         &self,
         pod: &Pod,
@@ -234,8 +233,8 @@ impl Syncer {
         }
     }
 
-    /// Removes the init containers of the old sandbox, so that their ends do not count for the new
-    /// one. Returns what is left of the runtime's status.
+    /// Removes the init containers of the old sandbox, so that their ends do not count for the new sandbox. Returns the
+    /// rest of the runtime's status.
     fn purge_init_containers(
         &self,
         pod: &Pod,
@@ -253,8 +252,7 @@ impl Syncer {
         Ok(left)
     }
 
-    /// Creates the sandbox. If that fails, the containers wait with ContainerCreating and the event
-    /// has the cause.
+    /// Creates the sandbox. If that fails, the containers wait with ContainerCreating, and an event has the cause.
     fn create_sandbox(
         &self,
         pod: &Pod,
@@ -283,7 +281,7 @@ impl Syncer {
         }
     }
 
-    /// Forgets the old sandboxes. They were stopped before the new one was made.
+    /// Removes the old sandboxes from the runtime. They were stopped before the new sandbox was made.
     fn forget_sandboxes(&self, runtime: &RuntimePodStatus) {
         for old in &runtime.sandboxes {
             if let Err(e) = self.runtime().remove_sandbox(&old.id) {
@@ -292,7 +290,7 @@ impl Syncer {
         }
     }
 
-    /// Starts one container unless its back-off holds it back; returns whether it was started.
+    /// Starts one container unless its back-off holds it back. Returns true if the container was started.
     fn start(
         &self,
         pod: &Pod,
@@ -344,7 +342,7 @@ impl Syncer {
         }
     }
 
-    /// Runs the steps image, configuration, create, start and hook, each with its event.
+    /// Runs the steps of a start (image, configuration, create, start, hook), and writes an event for each.
     fn start_steps(
         &self,
         pod: &Pod,
@@ -383,7 +381,7 @@ impl Syncer {
         self.post_start(pod, container, &id, cancel)
     }
 
-    /// A container keeps the variables that it starts with.
+    /// Waits until the services are known, because a container keeps the variables that it starts with.
     fn wait_for_services(&self, cancel: &Cancel) -> Result<(), StartError> {
         self.deps.kuberuntime.services().wait(cancel);
         match cancel.is_cancelled() {
@@ -395,8 +393,8 @@ impl Syncer {
         }
     }
 
-    /// The images of the volumes that a container mounts. Of several that cannot be had each has its event, and the last
-    /// one is why the container waits (kubelet-volumes 9).
+    /// Returns the images of the volumes that a container mounts. Each image that cannot be had gets its own event. The
+    /// error of the last such image is the reason why the container waits (kubelet-volumes 9).
     fn image_volumes(
         &self,
         pod: &Pod,
@@ -428,7 +426,7 @@ impl Syncer {
         failed.map_or(Ok(ready), Err)
     }
 
-    /// Without a container it is an event of the pod.
+    /// Records the event of an image. With an empty `container` it is an event of the pod.
     fn image_event(&self, pod: &Pod, container: &str, e: &ImageEvent) {
         let type_ = match e.warning {
             true => EventType::Warning,
@@ -437,8 +435,8 @@ impl Syncer {
         self.event(pod, container, type_, e.reason, &e.message);
     }
 
-    /// Runs the postStart hook. A container whose hook fails is killed. One whose hook was cancelled
-    /// is left to whoever cancelled it.
+    /// Runs the postStart hook. If the hook fails, the container is killed. If the hook was cancelled, the container is
+    /// left alone.
     fn post_start(
         &self,
         pod: &Pod,
@@ -466,8 +464,8 @@ impl Syncer {
         failed(cause)
     }
 
-    /// Tells whether the crash-loop back-off keeps the container from starting now. A container that a person wants to
-    /// be restarted is not held back. Such a restart is no crash, so the container's delay stays as it is.
+    /// Tells whether the crash-loop back-off keeps the container from starting now. A container whose restart was
+    /// requested is not held back. Such a restart is not a crash, so the container's delay does not grow.
     fn is_held_back(
         &self,
         pod: &Pod,
@@ -504,7 +502,7 @@ impl Syncer {
             .check(&pod.reference(), container, runtime, Moment::now())
     }
 
-    /// Removes all ended instances but the newest, so that [`KEPT_INSTANCES`] are left with the new
+    /// Removes all ended instances except the newest, so that [`KEPT_INSTANCES`] are left after the start of the new
     /// one.
     fn prune(&self, container: &Container, runtime: &RuntimePodStatus) {
         let ended = runtime
@@ -526,10 +524,10 @@ impl Syncer {
     }
 }
 
-/// The newest known instance + 1 (8.4, last paragraph). When the runtime knows none, the last
-/// status decides: its count already includes a container that vanished (9.3 S3), but not one that
-/// ended. When neither knows an instance, the newest log decides. An instance that was created and
-/// did not start counts, as for the kubelet; one that could not be created does not.
+/// Returns the attempt number of the next instance: the newest known number + 1 (8.4, last paragraph). If the runtime
+/// knows no instance, the last status decides. Its count already includes a container that vanished (9.3 S3), but not a
+/// container that ended. If the status has no instance either, the newest log decides. An instance that was created but
+/// did not start counts, as in the kubelet. An instance that could not be created does not count.
 fn next_attempt(
     container: &Container,
     runtime: &RuntimePodStatus,

@@ -1,7 +1,7 @@
 //! The three syncs of a pod: make it run, make it end, clear up (kubelet-probes 8.1, 8.4, 8.5).
 //!
-//! What to do is decided in [`crate::pods::actions`] and [`crate::pods::status`]; this file carries it out and records why
-//! something did not work. It runs on the pod worker's thread and may block there.
+//! The decisions are made in [`crate::pods::actions`] and [`crate::pods::status`]. This file carries them out and
+//! records why something failed. It runs on the pod worker's thread and may block there.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -27,20 +27,20 @@ use crate::pods::pleg::CacheError;
 use crate::pods::probe_result::ProbeResult;
 use crate::pods::status::{self, StartFailure, StatusManager};
 
-/// Start failures remembered (kubelet-probes 9.3, note on S9).
+/// The most start failures that are remembered (kubelet-probes 9.3, note on S9).
 const MAX_FAILURES: usize = 1000;
-/// Length of a container id.
+/// The number of hexadecimal digits of a container id.
 const ID_DIGITS: usize = 64;
 
 /// The part of PLEG that the syncer needs.
 pub trait PodCache: Send + Sync {
-    /// The pod's runtime status, read after `since`; blocks until there is one.
+    /// Returns the pod's runtime status, read after `since`. Blocks until there is one.
     ///
     /// # Errors
     /// Returns [`CacheError`] if the runtime did not answer in time.
     fn newer_than(&self, uid: &PodUid, since: Moment) -> Result<Arc<RuntimePodStatus>, CacheError>;
 
-    /// Asks for a new look at a pod that was changed. Never blocks.
+    /// Requests a new look at a pod that was changed. Never blocks.
     fn request_relist(&self, uid: &PodUid);
 }
 
@@ -48,19 +48,19 @@ pub trait PodCache: Send + Sync {
 pub trait Probes: Send + Sync {
     /// Starts the probe workers that the pod does not have yet.
     fn add_pod(&self, pod: &Arc<Pod>);
-    /// The pod is ending: only readiness probes continue.
+    /// Stops all but the readiness probes of a pod that is ending.
     fn stop_liveness_and_startup(&self, pod: &Pod);
-    /// Nothing of the pod runs any more.
+    /// Stops all probes of a pod of which no container runs any more.
     fn remove_pod(&self, pod: &Pod);
     /// Writes Ready and Started into a fresh status. Changes nothing else.
     fn update_pod_status(&self, pod: &Pod, status: &mut PodStatus);
-    /// A status has been stored: wakes the probe workers that it concerns.
+    /// Wakes the probe workers that a newly stored status concerns.
     fn trigger_workers(&self, _pod: &Pod, _stored: &PodStatus) {}
-    /// A container is about to be killed: for the history.
+    /// Records in the history that a container is about to be killed.
     fn killing(&self, _pod: &Pod, _kill: &ToKill) {}
-    /// A container is about to restart for a cause outside of it: for the history.
+    /// Records in the history that a container is about to restart for a cause outside of it.
     fn renewing(&self, _pod: &Pod, _container: &str, _cause: &str) {}
-    /// A new instance of a container has started in place of `before`: for the history.
+    /// Records in the history that a new instance of a container has started in place of `before`.
     fn restarted(
         &self,
         _pod: &Pod,
@@ -69,16 +69,16 @@ pub trait Probes: Send + Sync {
         _before: Option<&RuntimeContainerStatus>,
     ) {
     }
-    /// The liveness cache.
+    /// Returns the liveness result of an instance from the cache.
     fn liveness(&self, id: &ContainerId) -> Option<ProbeResult>;
-    /// The startup cache.
+    /// Returns the startup result of an instance from the cache.
     fn startup(&self, id: &ContainerId) -> Option<ProbeResult>;
 }
 
 /// The part of the services that the syncer needs.
 pub trait Traffic: Send + Sync {
-    /// Waits until the data path sends no new clients to pods that are no longer Ready. Gives up after a short time if the
-    /// data path does not follow.
+    /// Waits until the data path sends no new clients to pods that are no longer Ready. Gives up after a short time if
+    /// the data path does not follow.
     fn wait_until_withdrawn(&self);
 }
 
@@ -86,27 +86,27 @@ pub trait Traffic: Send + Sync {
 pub struct Deps {
     /// Turns pods into sandboxes and containers.
     pub kuberuntime: Arc<KubeRuntime>,
-    /// Hooks of containers.
+    /// Runs the hooks of containers.
     pub hooks: Arc<dyn Hooks>,
-    /// The runtime status of each pod.
+    /// The cache of each pod's runtime status.
     pub cache: Arc<dyn PodCache>,
-    /// Probes.
+    /// The probe manager.
     pub probes: Arc<dyn Probes>,
-    /// Statuses.
+    /// The API statuses of pods.
     pub statuses: Arc<StatusManager>,
-    /// Services that send clients to pods.
+    /// The services that send clients to pods.
     pub traffic: Arc<dyn Traffic>,
-    /// Which pods are evicted.
+    /// The evicted and deleted pods.
     pub evictions: Arc<Evictions>,
-    /// Which containers people want to be restarted.
+    /// The restarts that people have requested.
     pub restarts: Arc<Restarts>,
-    /// Events.
+    /// The recorder of events.
     pub recorder: Arc<Recorder>,
     /// The counters of pods.
     pub metrics: Arc<PodMetrics>,
-    /// Address of pods in the node's network.
+    /// The address of pods that use the node's network.
     pub node_ip: IpAddr,
-    /// Ceiling of the crash-loop back-off.
+    /// The ceiling of the crash-loop back-off.
     pub max_back_off: Duration,
 }
 
@@ -115,23 +115,23 @@ pub struct Syncer {
     pub(super) deps: Deps,
     pub(super) back_off: Mutex<BackOff>,
     pub(super) failures: Mutex<HashMap<(PodUid, String), StartFailure>>,
-    /// When each pod's last run ended; the next run waits for a runtime status newer than this.
+    /// The time at which each pod's last run ended. The next run waits for a newer runtime status.
     last_run: Mutex<HashMap<PodUid, Moment>>,
 }
 
-/// Which of the three syncs computes the status.
+/// The sync that computes the status.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
     Syncing,
     /// The pod is being stopped.
     Ending,
-    /// All its containers have stopped.
+    /// All containers of the pod have stopped.
     Ended,
 }
 
-/// Collects why a run did not do all it should.
+/// Collects the reasons why a run did not complete.
 pub(super) struct Problems<'a> {
-    /// A cancelled run starts nothing new.
+    /// The cancellation of the run. A cancelled run starts nothing new.
     pub(super) cancel: &'a Cancel,
     pub(super) errors: Vec<String>,
     retry_at: Option<Moment>,
@@ -173,7 +173,7 @@ impl PodSyncer for Syncer {
             self.ran(uid);
         }
         match outcome {
-            // not an error (8.1)
+            // a cancelled run is not an error (8.1)
             Outcome::Failed { .. } if cancel.is_cancelled() => Outcome::Failed {
                 error: String::new(),
                 retry_at: None,
@@ -184,7 +184,7 @@ impl PodSyncer for Syncer {
 }
 
 impl Syncer {
-    /// A syncer with an empty back-off table.
+    /// Makes a syncer with an empty back-off table.
     pub fn new(deps: Deps) -> Self {
         let back_off = Mutex::new(BackOff::new(deps.max_back_off));
         Self {
@@ -195,7 +195,7 @@ impl Syncer {
         }
     }
 
-    /// Housekeeping: drops back-off entries that can no longer hold anything back.
+    /// Housekeeping: drops the back-off entries that can no longer hold back a start.
     pub fn collect_garbage(&self, now: Moment) {
         self.back_off.locked().collect_garbage(now);
     }
@@ -244,7 +244,7 @@ impl Syncer {
         self.outcome(pod, problems)
     }
 
-    /// The pod's runtime status, read after the end of the pod's last run.
+    /// Returns the pod's runtime status, read after the end of the pod's last run.
     fn runtime_status(&self, pod: &Pod) -> Result<Arc<RuntimePodStatus>, Outcome> {
         let last_run = self
             .last_run
@@ -265,7 +265,7 @@ impl Syncer {
             })
     }
 
-    /// Computes the API status and stores it.
+    /// Computes the API status of a pod and stores it.
     pub(super) fn publish(&self, pod: &Pod, runtime: &RuntimePodStatus, stage: Stage) -> PodStatus {
         let pod_is_terminal = stage == Stage::Ended;
         let ended_by = self.deps.evictions.message(pod.uid(), Moment::now());
@@ -316,7 +316,7 @@ impl Syncer {
         status
     }
 
-    /// 8.6: removes every container, then the pod starts from its beginning at once.
+    /// Removes every container, then starts the pod from its beginning at once (8.6).
     fn remove_for_restart(
         &self,
         pod: &Arc<Pod>,
@@ -355,7 +355,7 @@ impl Syncer {
         if !problems.errors.is_empty() {
             return self.outcome(pod, problems);
         }
-        // the next sync needs a status newer than the removal
+        // the next sync needs a status that is newer than the removal
         self.ran(pod.uid());
         self.sync(pod, cancel)
     }
@@ -364,7 +364,7 @@ impl Syncer {
         if problems.errors.is_empty() && problems.retry_at.is_none() {
             return Outcome::Ok;
         }
-        // the status shows at once, not at the next sync, why something waits or failed
+        // The status shows at once, and not only at the next sync, why something waits or failed.
         if let Ok(runtime) = self.runtime().pod_status(pod.uid()) {
             self.publish(pod, &runtime, Stage::Syncing);
         }
@@ -426,14 +426,13 @@ impl Syncer {
         }
     }
 
-    /// Clears up. A removed pod loses all its files; a pod that only finished keeps its records and
-    /// logs.
+    /// Clears up after a pod. A removed pod loses all its files. A pod that only finished keeps its records and logs.
     fn terminated(&self, work: &Work) -> Outcome {
         let uid = work.pod.uid();
         self.forget_failures(uid);
         self.deps.restarts.forget(uid);
         if !work.removed {
-            // A pod that has finished keeps records and logs, not its emptyDirs.
+            // A finished pod keeps its records and logs, but not its emptyDirs.
             return match self.deps.kuberuntime.tear_down_volumes(&work.pod) {
                 Ok(()) => self.evicted_has_ended(&work.pod),
                 Err(e) => Outcome::Failed {
@@ -533,8 +532,8 @@ impl Syncer {
     }
 }
 
-/// Removes the ids of containers and sandboxes from a text. Each start makes a new id, so the same
-/// failure would become another event each time. The log keeps the ids.
+/// Removes the ids of containers and sandboxes from a text. Each start makes a new id, so the same failure would
+/// otherwise become another event each time. The log keeps the ids.
 fn without_ids(text: &str) -> String {
     let is_id = |word: &str| word.len() == ID_DIGITS && word.bytes().all(|b| b.is_ascii_hexdigit());
     let mut out = String::with_capacity(text.len());
@@ -554,7 +553,7 @@ fn without_ids(text: &str) -> String {
     out
 }
 
-/// True if the pod has been active for its activeDeadlineSeconds (9.2). `age` is how long it has been active.
+/// True if the pod has been active for its activeDeadlineSeconds (9.2). `age` is the time that the pod has been active.
 pub(crate) fn deadline_exceeded(pod: &Pod, age: Option<Duration>) -> bool {
     let limit = pod
         .spec

@@ -1,7 +1,8 @@
-//! The state of every pod worker, and what an update does to it (kubelet-probes 8.1): pure.
+//! The pure state of every pod worker, and the effect of an update on it (kubelet-probes 8.1).
 //!
-//! Invariants: sync → terminating → terminated → finished, never back; the grace period of a terminating pod only
-//! shrinks; at most one pod of a name runs, the others wait in order of arrival; a worker has at most one run at a time.
+//! Invariants: a worker moves from sync to terminating, terminated and finished, and never back. The grace period of a
+//! terminating pod only shrinks. At most one pod of a name runs, and the others wait in order of arrival. A worker has
+//! at most one run at a time.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -12,15 +13,15 @@ use crate::pods::actions::pod_grace_period;
 /// The request that an update makes to a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UpdateKind {
-    /// The pod is new here.
+    /// The pod is new on this node.
     Create,
-    /// The pod changed.
+    /// The pod has changed.
     Update,
-    /// Sync it again.
+    /// The pod is to be synced again.
     Sync,
-    /// End it: the pod was removed, or no source has it.
+    /// The pod is to end, because it was removed or no source has it.
     Kill {
-        /// Lowers the grace period, in seconds.
+        /// A grace period in seconds that replaces a longer one.
         grace_override: Option<i64>,
     },
 }
@@ -30,80 +31,80 @@ pub enum UpdateKind {
 pub struct Update {
     /// The request to the worker.
     pub kind: UpdateKind,
-    /// The pod; a pod that only the runtime knows has metadata only.
+    /// The pod. If only the runtime knows the pod, it has only metadata.
     pub pod: Arc<Pod>,
-    /// Only the runtime knows this pod: it can be killed and removed, nothing else.
+    /// True if only the runtime knows this pod. Such a pod can only be killed and removed.
     pub runtime_only: bool,
-    /// The pod's stored phase is Succeeded or Failed.
+    /// True if the pod's stored phase is Succeeded or Failed.
     pub phase_is_terminal: bool,
-    /// The runtime shows a live container or sandbox of it.
+    /// True if the runtime shows a live container or sandbox of the pod.
     pub is_running: bool,
 }
 
-/// Which of the three syncs a worker runs.
+/// The sync that a worker runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Phase {
-    /// Make it run.
+    /// Makes the pod run.
     Sync,
-    /// Make it end.
+    /// Makes the pod end.
     Terminating,
-    /// Clear up.
+    /// Clears up after the pod.
     Terminated,
 }
 
 /// The task of one run of a worker.
 #[derive(Clone, Debug)]
 pub struct Work {
-    /// Which sync.
+    /// The sync to run.
     pub phase: Phase,
-    /// The request that led to the run. Of several requests, it is the one that asks for most.
+    /// The request that led to the run. If there were several requests, it is the strongest of them.
     pub asked: UpdateKind,
-    /// The pod, newest version.
+    /// The newest version of the pod.
     pub pod: Arc<Pod>,
-    /// Grace period of a terminating run, in seconds, at least 1.
+    /// The grace period of a terminating run in seconds, at least 1.
     pub grace: i64,
-    /// See [`Update::runtime_only`].
+    /// True if only the runtime knows this pod: see [`Update::runtime_only`].
     pub runtime_only: bool,
-    /// The pod was removed (not merely finished): its files are removed too.
+    /// True if the pod was removed and not only finished. Its files are then removed too.
     pub removed: bool,
 }
 
-/// How a run ended.
+/// The way in which a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Done {
     /// The run did its work.
     Ok,
     /// A sync found the pod in a terminal phase.
     Terminal,
-    /// The run failed and is to be tried again.
+    /// The run failed and must be tried again.
     Failed,
 }
 
 /// The effect of an update on the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Nothing to do now: the worker has finished, or the update is kept for later.
+    /// Nothing needs to be done now: the worker has finished, or the update is kept for later.
     Nothing,
-    /// A new worker: start its thread.
+    /// The worker is new: its thread must be started.
     Spawn,
-    /// Wake the worker's thread.
+    /// The worker's thread must be woken.
     Wake,
-    /// Wake the thread and cancel the run under way: the pod must end from now on, or in less time.
+    /// The thread must be woken and its present run cancelled: the pod must end from now on, or end sooner.
     Overtake,
 }
 
 /// The step that follows a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Run again at once: the phase changed or an update came meanwhile.
+    /// The worker runs again at once, because its phase has changed or an update has come meanwhile.
     Again,
-    /// Run again after the resync interval.
+    /// The worker runs again after the resync interval.
     Resync,
-    /// Run again after the retry interval.
+    /// The worker runs again after the retry interval.
     Retry,
-    /// The worker is done; wake the one that waited for its name.
+    /// The worker has finished. The next worker that waited for its pod name must be woken.
     Finished {
-        /// The pod that may start now.
+        /// The pod that may start now, if one waited for the name.
         wake: Option<PodUid>,
     },
 }
@@ -121,18 +122,18 @@ struct WorkerState {
     restart_requested: bool,
 }
 
-/// All workers.
+/// The table of all workers.
 #[derive(Debug, Default)]
 pub struct Table {
     workers: HashMap<PodUid, WorkerState>,
-    /// The pod that runs under a name.
+    /// The UID of the pod that runs under each name.
     running: HashMap<String, PodUid>,
-    /// The pods that wait for a name.
+    /// The UIDs of the pods that wait for each name.
     waiting: HashMap<String, VecDeque<PodUid>>,
 }
 
 impl Table {
-    /// Applies an update.
+    /// Applies an update to a worker, and makes the worker if there is none.
     pub fn update(&mut self, update: Update) -> Effect {
         let uid = update.pod.uid().clone();
         let Some(worker) = self.workers.get_mut(&uid) else {
@@ -178,7 +179,7 @@ impl Table {
         };
         worker.merge(&update);
         if worker.runtime_only && killed {
-            // A pod that an earlier daemon started still has the name: no other pod starts beside
+            // A pod that an earlier daemon started still has the name, so no other pod of this name may start beside
             // it.
             self.running
                 .entry(update.pod.full_name())
@@ -194,8 +195,7 @@ impl Table {
         Effect::Spawn
     }
 
-    /// Schedules another run for a pod that only the runtime knows; returns false for any other
-    /// pod.
+    /// Schedules another run for a pod that only the runtime knows. Returns false for any other pod.
     pub fn look_again(&mut self, uid: &PodUid) -> bool {
         let orphan = self
             .workers
@@ -204,7 +204,7 @@ impl Table {
         orphan.map(|e| e.pending = true).is_some()
     }
 
-    /// Schedules another run for a pod that is to run; returns false for any other pod.
+    /// Schedules another run for a pod that is meant to run. Returns false for any other pod.
     pub fn sync_again(&mut self, uid: &PodUid) -> bool {
         let runs = self
             .workers
@@ -213,7 +213,7 @@ impl Table {
         runs.map(|e| e.pending = true).is_some()
     }
 
-    /// The next run of a worker, if there is one to do now.
+    /// Begins the next run of a worker, if one is due now.
     pub fn begin(&mut self, uid: &PodUid) -> Option<Work> {
         let worker = self.workers.get(uid)?;
         if worker.finished
@@ -234,7 +234,7 @@ impl Table {
         })
     }
 
-    /// Static pods of one name start one at a time, in order of arrival.
+    /// Tells whether the pod may start now. Static pods of one name start one at a time, in order of arrival.
     fn allowed_to_start(&mut self, uid: &PodUid) -> bool {
         let Some(worker) = self.workers.get(uid) else {
             return false;
@@ -254,8 +254,8 @@ impl Table {
         true
     }
 
-    /// Records the end of a run. `ran` is the phase that ran; if the worker has moved on meanwhile,
-    /// its new phase counts.
+    /// Records the end of a run. `ran` is the phase of the run. If the worker has moved on meanwhile, its new phase
+    /// counts.
     pub fn complete(&mut self, uid: &PodUid, ran: Phase, done: Done) -> Next {
         let Some(worker) = self.workers.get_mut(uid) else {
             return Next::Finished { wake: None };
@@ -287,7 +287,7 @@ impl Table {
         }
     }
 
-    /// The pod that may start under a name next. A pod that was killed while it waited is left out.
+    /// Returns the next pod that may start under a name. A pod that was killed while it waited is left out.
     fn next_waiting(&mut self, name: &str) -> Option<PodUid> {
         let queue = self.waiting.get_mut(name)?;
         queue.retain(|u| {
@@ -302,8 +302,8 @@ impl Table {
         next
     }
 
-    /// Drops finished workers that are no longer desired, or whose pod was re-created with the same UID (lessons A10).
-    /// Returns the dropped.
+    /// Drops finished workers if their pods are no longer desired, or were re-created with the same UID (lessons A10).
+    /// Returns the pods of the dropped workers.
     pub fn sync_known(&mut self, desired: &HashSet<PodUid>) -> Vec<PodUid> {
         let gone = |(uid, e): (&PodUid, &WorkerState)| {
             (e.finished && (!desired.contains(uid) || e.restart_requested)).then(|| uid.clone())
@@ -315,7 +315,7 @@ impl Table {
         dropped
     }
 
-    /// UIDs whose probes may run: syncing or terminating (kubelet-probes 5.5).
+    /// Returns the pods whose probes may run: the pods that are syncing or terminating (kubelet-probes 5.5).
     pub fn probed(&self) -> HashSet<PodUid> {
         let alive = |(uid, e): (&PodUid, &WorkerState)| {
             (e.phase != Phase::Terminated && !e.finished).then(|| uid.clone())
@@ -323,26 +323,26 @@ impl Table {
         self.workers.iter().filter_map(alive).collect()
     }
 
-    /// True if there is a worker, finished or not.
+    /// True if the pod has a worker, finished or not.
     pub fn contains(&self, uid: &PodUid) -> bool {
         self.workers.contains_key(uid)
     }
 
-    /// True if the worker has been told to end, or has ended.
+    /// True if the worker must end, or has ended.
     pub fn is_terminating(&self, uid: &PodUid) -> bool {
         self.workers
             .get(uid)
             .is_some_and(|e| e.finished || e.phase != Phase::Sync)
     }
 
-    /// The pod of an unfinished worker.
+    /// Returns the pod of an unfinished worker. Returns `None` for a pod that only the runtime knows.
     pub fn pod(&self, uid: &PodUid) -> Option<Arc<Pod>> {
         let worker = self.workers.get(uid);
         let worker = worker.filter(|e| !e.finished && !e.runtime_only);
         worker.map(|e| e.pod.clone())
     }
 
-    /// The pods that are ending and of which something may still run.
+    /// Returns the pods that are ending and may still have running containers.
     pub fn ending(&self) -> Vec<Arc<Pod>> {
         let is_ending =
             |e: &&WorkerState| e.phase == Phase::Terminating && !e.finished && !e.runtime_only;
@@ -350,7 +350,7 @@ impl Table {
         ending.map(|e| e.pod.clone()).collect()
     }
 
-    /// Every pod with an unfinished worker: (pod, is it being removed or killed).
+    /// Returns every pod with an unfinished worker. The flag is true if the pod is being removed or killed.
     pub fn working(&self) -> Vec<(Arc<Pod>, bool)> {
         let each =
             |e: &WorkerState| (!e.finished && !e.runtime_only).then(|| (e.pod.clone(), e.removed));
@@ -359,7 +359,7 @@ impl Table {
 }
 
 impl WorkerState {
-    /// Merges an update: only the newest pod counts, the phase only moves on.
+    /// Merges an update into the worker. Only the newest pod counts, and the phase only moves forward.
     fn merge(&mut self, update: &Update) {
         self.pending = true;
         if !update.runtime_only {
@@ -425,7 +425,7 @@ mod tests {
         UpdateKind::Kill { grace_override }
     }
 
-    /// Runs everything a worker has to do now; returns the phases that ran.
+    /// Runs all runs of a worker that are due now. Returns the phases that ran.
     fn drive(table: &mut Table, uid: &str) -> Vec<Phase> {
         let uid = uid.into();
         let mut ran = Vec::new();
@@ -572,7 +572,7 @@ mod tests {
             ..update(UpdateKind::Create, "u")
         });
         assert_eq!(drive(&mut t, "u"), [Phase::Terminated]);
-        // with something still alive it is terminated properly
+        // with a container still alive the pod is terminated properly
         let mut t = Table::default();
         t.update(Update {
             phase_is_terminal: true,
@@ -606,7 +606,7 @@ mod tests {
             (drive(&mut t, "b"), drive(&mut t, "a"), drive(&mut t, "c")),
             (vec![], vec![Phase::Sync], vec![])
         );
-        // b is gone before it ever started, so c is next
+        // pod b is removed before it has ever started, so pod c is next
         t.update(update(kill(None), "b"));
         assert_eq!(drive(&mut t, "b"), [Phase::Terminating, Phase::Terminated]);
         t.update(update(kill(None), "a"));

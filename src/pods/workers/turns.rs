@@ -1,5 +1,5 @@
-//! Turns: which container waits for which while all containers of a pod are killed at once
-//! (kubelet-probes 8.5).
+//! The order of waiting while all containers of a pod are killed at once: a container waits for those that must end
+//! before it (kubelet-probes 8.5).
 
 use std::collections::HashSet;
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -8,14 +8,14 @@ use std::time::Duration;
 use crate::base::clock::Moment;
 use crate::base::locks::Locked;
 
-/// The containers that have not ended yet, and a way to wait for some of them.
+/// The containers that have not ended yet, with a condition to wait for their ends.
 pub(super) struct Turns {
     alive: Mutex<HashSet<String>>,
     fewer: Condvar,
 }
 
 impl Turns {
-    /// Turns of these containers, which are about to be killed.
+    /// Makes the turns of these containers, which are about to be killed.
     pub(super) fn new<'a>(names: impl Iterator<Item = &'a str>) -> Self {
         Self {
             alive: Mutex::new(names.map(str::to_owned).collect()),
@@ -29,7 +29,7 @@ impl Turns {
         self.fewer.notify_all();
     }
 
-    /// Waits until none of `before` is left, at most `limit`; returns how long that took.
+    /// Waits until all containers in `before` have ended, at most for `limit`. Returns the time that the wait took.
     pub(super) fn wait(&self, before: &[&str], limit: Duration) -> Duration {
         if before.is_empty() {
             return Duration::ZERO;
@@ -84,7 +84,7 @@ mod tests {
             order.try_iter().collect::<Vec<_>>(),
             ["app", "helper", "proxy"]
         );
-        // nobody waits for a container that is not being killed
+        // no container waits for one that is not being killed
         assert!(turns.wait(&["never"], limit) < limit);
         let stuck = Turns::new(["app"].into_iter());
         assert!(stuck.wait(&["app"], Duration::from_millis(20)) >= Duration::from_millis(20));

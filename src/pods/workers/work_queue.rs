@@ -1,4 +1,4 @@
-//! When each pod is synced again; the sync tick takes out the pods that are due (kubelet-probes
+//! The times at which pods are synced again. The sync tick takes out the pods that are due (kubelet-probes
 //! 5.2).
 
 use std::collections::HashMap;
@@ -8,19 +8,19 @@ use crate::api::PodUid;
 use crate::base::clock::Moment;
 use crate::base::locks::Locked;
 
-/// The time of the next sync of each pod. The latest entry for a pod counts.
+/// The time of each pod's next sync. Of several entries for a pod the latest one counts.
 #[derive(Default)]
 pub struct WorkQueue {
     times: Mutex<HashMap<PodUid, Moment>>,
 }
 
 impl WorkQueue {
-    /// Schedules a sync of a pod; an earlier time for the same pod is replaced.
+    /// Schedules a sync of a pod. Replaces an earlier entry of the same pod.
     pub fn enqueue(&self, uid: PodUid, at: Moment) {
         self.times.locked().insert(uid, at);
     }
 
-    /// Forgets a pod.
+    /// Removes a pod from the queue.
     pub fn remove(&self, uid: &PodUid) {
         self.times.locked().remove(uid);
     }
@@ -31,7 +31,7 @@ impl WorkQueue {
         self.times.locked().is_empty()
     }
 
-    /// Takes out every pod that is due.
+    /// Takes out and returns every pod that is due.
     pub fn due(&self, now: Moment) -> Vec<PodUid> {
         let mut times = self.times.locked();
         let due: Vec<PodUid> = times

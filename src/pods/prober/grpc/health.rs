@@ -1,29 +1,29 @@
-//! The messages of grpc.health.v1.
+//! The protobuf messages of grpc.health.v1.
 
 use prost::Message;
 
-/// The largest accepted answer, in bytes. A `HealthCheckResponse` has two bytes; the rest is room
-/// for fields of a later version.
+/// The largest accepted answer, in bytes. A `HealthCheckResponse` has two bytes. The rest leaves room for fields of a
+/// later version.
 pub(super) const MAX_MESSAGE: usize = 4096;
-/// `HealthCheckResponse.ServingStatus.SERVING`.
+/// The number of the status SERVING (`HealthCheckResponse.ServingStatus.SERVING`).
 pub(super) const SERVING: i32 = 1;
 
-/// The request.
+/// The request of a health check.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct HealthCheckRequest {
-    /// The service; empty means the whole server.
+    /// The name of the service. An empty name means the whole server.
     #[prost(string, tag = "1")]
     pub(super) service: String,
 }
 
-/// The response.
+/// The response to a health check.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct HealthCheckResponse {
     #[prost(int32, tag = "1")]
     pub(super) status: i32,
 }
 
-/// The name of a serving status as protobuf writes it, or its number if it has no name.
+/// Returns the name of a serving status in protobuf, or its number if the status has no name.
 pub(super) fn status_name(status: i32) -> String {
     let names = ["UNKNOWN", "SERVING", "NOT_SERVING", "SERVICE_UNKNOWN"];
     usize::try_from(status)

@@ -1,7 +1,7 @@
-//! Why a GET has no answer, in the words of Go's client, and what that means to a probe.
+//! The reason why a GET request has no answer, in the words of Go's client, and the outcome of such a probe.
 //!
-//! Invariants: pure. What the other side or the spec does wrong is a failure of the probe. What we lack ourselves is an
-//! error of the probe.
+//! Invariants: this module is pure. A mistake of the server or of the spec is a failure of the probe. If podprobe
+//! itself lacks something, the result is an error of the probe.
 
 use std::{fmt, io};
 
@@ -14,21 +14,21 @@ use crate::pods::prober::outcome::{HandlerResult, Outcome, Phase};
 use crate::pods::prober::target::LookupError;
 use crate::pods::prober::url::UrlError;
 
-/// The error of a handshake with a server that answers by http.
+/// The error text of a TLS handshake with a server that answers by http.
 const HTTP_ANSWER: &str = "http: server gave HTTP response to HTTPS client";
 
 /// The text that Go's client adds to a timeout before the head of the answer.
 const AWAITING_HEADERS: &str = "Client.Timeout exceeded while awaiting headers";
 
-/// A GET without an answer. The text is that of Go's client.
+/// A GET request without an answer. The text is the one of Go's client.
 #[derive(Debug, thiserror::Error)]
 #[error("Get \"{url}\": {cause}")]
 pub struct GetError {
-    /// The URL of the request, or the `Location` that is one too many.
+    /// The URL of the request, or the `Location` of the redirect that exceeds the limit.
     url: String,
     #[source]
     cause: NoAnswer,
-    /// The phase that the request has reached.
+    /// The phase in which the request ended.
     phase: Phase,
 }
 
@@ -43,7 +43,7 @@ impl GetError {
 
     /// True if the server answers https by http.
     pub fn is_answered_by_http(&self) -> bool {
-        // The wire has only Go's text for it, and no type.
+        // The handshake error has no type for this case, only Go's text.
         match &self.cause {
             NoAnswer::Theirs(FailureCause::Handshake(e)) => e.to_string() == HTTP_ANSWER,
             _ => false,
@@ -51,7 +51,8 @@ impl GetError {
     }
 }
 
-/// The outcome of a probe without an answer: a failure if the other side caused it, an error of the probe if we did.
+/// Makes the outcome of a probe without an answer. If the other side caused it, the outcome is a failure. If the probe
+/// itself caused it, the outcome is an error.
 impl From<GetError> for Outcome {
     fn from(e: GetError) -> Self {
         let text = e.to_string();
@@ -62,24 +63,24 @@ impl From<GetError> for Outcome {
     }
 }
 
-/// The side that caused that a request has no answer.
+/// The cause of a request without an answer, by the side that caused it.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NoAnswer {
-    /// The other side caused it: a failure of the probe.
+    /// The other side or the spec caused it: a failure of the probe.
     #[error(transparent)]
     Theirs(#[from] FailureCause),
-    /// We caused it, so it shows nothing about the container: an error of the probe.
+    /// The probe itself caused it: an error of the probe, because it shows nothing about the container.
     #[error(transparent)]
     Ours(DialError),
 }
 
-/// The reason why a request has no answer, in the words of Go's client, where that is a failure of the probe.
+/// The reason why a request has no answer, if that is a failure of the probe. The text is the one of Go's client.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FailureCause {
     /// The host has no address.
     #[error("dial tcp: {0}")]
     Lookup(LookupError),
-    /// A redirect to a scheme that is neither http nor https.
+    /// The scheme is neither http nor https, after a redirect for example.
     #[error("unsupported protocol scheme {}", quote(.0.as_bytes()))]
     Scheme(String),
     /// A header cannot be sent.
@@ -88,22 +89,22 @@ pub(super) enum FailureCause {
     /// The request cannot be sent over HTTP/2.
     #[error(transparent)]
     Http2Request(http::Error),
-    /// A redirect to something that is no URL.
+    /// A redirect to a `Location` that is not a URL.
     #[error("failed to parse Location header {}: {source}", quote(.location.as_bytes()))]
     Location { location: String, source: UrlError },
-    /// A redirect too many.
+    /// The limit of redirects is exceeded.
     #[error("stopped after {MAX_REQUESTS} redirects")]
     TooManyRedirects,
-    /// There is no connection.
+    /// The connection could not be opened.
     #[error(transparent)]
     Dial(DialError),
-    /// There was no connection in time.
+    /// The connection was not opened in time.
     #[error("{0} ({AWAITING_HEADERS})")]
     DialTimeout(DialError),
     /// The TLS handshake failed.
     #[error("{}", io_cause(.0, AWAITING_HEADERS))]
     Handshake(io::Error),
-    /// The connection broke, or the time was over.
+    /// The connection broke, or the time ran out.
     #[error("{}", io_cause(.0, AWAITING_HEADERS))]
     Io(io::Error),
     /// The received bytes are not an answer.
@@ -115,7 +116,7 @@ pub(super) enum FailureCause {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("net/http: invalid header field {part} {name:?}")]
 pub(super) struct HeaderError {
-    /// The part that is not allowed: `name` or `value for`.
+    /// The part of the header that is not allowed: `name` or `value for`.
     pub(super) part: &'static str,
     pub(super) name: String,
 }
@@ -145,7 +146,7 @@ impl From<ExchangeError> for NoAnswer {
     }
 }
 
-/// The text of a connection error; `at_deadline` is added to a timeout.
+/// Returns the text of a connection error. `at_deadline` is added to the text of a timeout.
 pub(super) fn io_cause(e: &io::Error, at_deadline: &str) -> String {
     if let Some(text) = tls::error_text(e) {
         return text;

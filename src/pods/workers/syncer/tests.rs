@@ -1,5 +1,5 @@
-//! The syncs on the fake runtime: which calls it gets, in which order, and which events a person
-//! sees. That containers really start and end is tested in tests/engine/runtime.rs and tests/kubelet/day.rs.
+//! Tests of the syncs on the fake runtime: the calls that the runtime gets, their order, and the events that a person
+//! sees. The tests in tests/engine/runtime.rs and tests/kubelet/day.rs check that containers really start and end.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -25,7 +25,7 @@ use crate::pods::objects::Objects;
 use crate::pods::volumes::Volumes;
 use crate::pods::workers::UpdateKind;
 
-/// Every image is there.
+/// An image service that has every image except `missing`.
 struct Images;
 
 impl ImageService for Images {
@@ -108,7 +108,7 @@ impl Probes for FakeProbes {
     }
 }
 
-/// Notes how many calls the runtime had when it was asked, and whether the pod was Ready then.
+/// Records each call: the number of calls that the runtime had before, and whether the pod was Ready.
 struct FakeTraffic {
     runtime: Arc<FakeRuntime>,
     statuses: Arc<StatusManager>,
@@ -136,7 +136,7 @@ struct Harness {
     dir: tempfile::TempDir,
 }
 
-/// Opens the evictions as a daemon with this root knows them.
+/// Opens the evictions under this root, as a daemon does at its start.
 fn evictions(root: &std::path::Path) -> Arc<Evictions> {
     let (layout, wake) = (Layout::new(root), crossbeam_channel::bounded(1).0);
     let pods = KubeRuntime::pods_with_data(&layout);
@@ -238,7 +238,7 @@ impl Harness {
         end(&mut self.runtime.state().containers[0], code);
     }
 
-    /// Lets the newest instance have ended this long ago.
+    /// Sets the finish time of the newest instance to this many seconds ago.
     fn ended_before(&self, seconds: u64) {
         let newest = &mut self.runtime.state().containers[0];
         newest.finished = Some(Moment::now() - Duration::from_secs(seconds));
@@ -252,7 +252,7 @@ impl Harness {
         self.recorder.list()
     }
 
-    /// Container and cause of each restart.
+    /// Returns the container and the cause of each restart.
     fn causes(&self) -> Vec<(String, String)> {
         self.probes
             .history
@@ -263,7 +263,7 @@ impl Harness {
             .collect()
     }
 
-    /// Reason and text of each event, without the events about images.
+    /// Returns the reason and the text of each event, without the events about images.
     fn texts(&self) -> Vec<String> {
         self.events()
             .into_iter()
@@ -299,7 +299,8 @@ fn a_new_pod_gets_its_probes_a_sandbox_and_its_containers() {
     );
 }
 
-/// By the kubelet's names; the lines end with their values.
+/// Checks that the metrics have these lines. Each line is a kubelet metric's name without its prefix, followed by its
+/// value.
 #[track_caller]
 fn counted(h: &Harness, lines: &[&str]) {
     let mut text = String::new();
@@ -409,13 +410,13 @@ fn the_first_restart_is_at_once_and_the_next_waits_ten_seconds_from_the_end() {
     );
 }
 
-/// Lessons E2: the kubelet took the finish time of an older instance, so that every other kill by a probe had no back-off.
+/// Lessons E2: the kubelet used the finish time of an older instance, so every second kill by a probe had no back-off.
 #[test]
 fn e2_a_kill_by_a_probe_counts_from_its_own_end() {
     let h = Harness::one();
     h.run(Phase::Sync);
     for round in 0..2 {
-        // counted from the end of an older instance, the back-off would be over
+        // If the back-off counted from the end of an older instance, it would be over.
         for ended in h
             .runtime
             .state()
@@ -476,7 +477,7 @@ fn the_newest_two_instances_are_kept() {
     assert_eq!(attempts, [3, 2]);
 }
 
-/// The reason that the pod shows while a container waits.
+/// Returns the reason and the message that the pod shows while a container waits.
 #[track_caller]
 fn waiting(h: &Harness) -> (String, String) {
     let status = h.status();
@@ -519,7 +520,7 @@ fn a_start_failure_is_shown_and_tried_again() {
     assert_eq!(h.run(Phase::Sync), Outcome::Ok);
 }
 
-/// Each attempt has an id of its own; the event is the same.
+/// Each attempt has its own container id, but the event is the same.
 #[test]
 fn equal_failures_are_one_event_whatever_the_ids_in_them() {
     let h = Harness::one();
@@ -537,7 +538,7 @@ fn equal_failures_are_one_event_whatever_the_ids_in_them() {
     assert_eq!(waiting.unwrap().message, text);
 }
 
-/// The next daemon starts it.
+/// The next daemon starts the container.
 #[test]
 fn what_the_end_of_the_daemon_cuts_short_is_no_event() {
     let h = Harness::one();
@@ -568,7 +569,8 @@ fn an_image_that_is_not_there_is_asked_for_before_anything_is_created() {
     assert_eq!(h.calls(), ["sandbox 0", "relist"]);
 }
 
-/// An image is ensured once in a sync, whoever mounts it, and its events are the pod's.
+/// A sync ensures each image once, even if several containers mount it. The events of these images are events of the
+/// pod.
 #[test]
 fn the_images_of_volumes_are_ensured_before_the_containers_that_mount_them() {
     let volume = |name: &str, reference: &str| json!({"name": name, "image": {"reference": reference, "pullPolicy": "Never"}});
@@ -622,7 +624,7 @@ fn the_images_of_volumes_are_ensured_before_the_containers_that_mount_them() {
     assert!(mount.read_only && mount.host_path.as_os_str().is_empty());
 }
 
-/// A running container may have changed them, and reads them at any time.
+/// A running container may have changed the files of /etc, and reads them at any time.
 #[test]
 fn files_of_etc_are_written_with_the_sandbox_and_not_with_a_restart() {
     let h = Harness::one();
@@ -635,7 +637,7 @@ fn files_of_etc_are_written_with_the_sandbox_and_not_with_a_restart() {
     assert_eq!(std::fs::read_to_string(hosts).unwrap(), "own");
 }
 
-/// The daemon may be killed between the sandbox and its files.
+/// The daemon may be killed after it has made the sandbox and before it has written the files.
 #[test]
 fn files_of_etc_that_are_missing_are_written_before_a_container() {
     let h = Harness::one();
@@ -650,7 +652,7 @@ fn files_of_etc_that_are_missing_are_written_before_a_container() {
     assert_eq!(std::fs::read_to_string(hosts).unwrap(), written);
 }
 
-/// A new sandbox has other addresses; what the old one had must not pass for its own.
+/// A new sandbox has other addresses. The files with the old addresses must not pass for its own.
 #[test]
 fn files_of_etc_are_gone_before_the_sandbox_that_follows() {
     let h = Harness::one();
@@ -698,8 +700,8 @@ fn a_host_name_that_is_too_long_keeps_the_pod_from_its_sandbox() {
 
 type HookAnswer = dyn Fn(HookKind, &str, &Cancel) -> Result<(), HookError> + Send + Sync;
 
-/// Hooks that a test answers, by kind and container. A hook is a call of the runtime, so that the
-/// order of both is seen.
+/// Hooks that the test answers by kind and container. Each hook is recorded as a call of the runtime, so that the test
+/// sees the order of both.
 struct Scripted {
     runtime: Arc<FakeRuntime>,
     answer: Box<HookAnswer>,
@@ -739,7 +741,7 @@ fn hooked(
     Harness::on(spec, runtime, Arc::new(hooks))
 }
 
-/// Makes a harness whose one container has both hooks.
+/// Makes a harness with one container that has both hooks.
 fn with_hooks(
     answer: impl Fn(HookKind, &str, &Cancel) -> Result<(), HookError> + Send + Sync + 'static,
 ) -> Harness {
@@ -800,7 +802,8 @@ fn a_kill_by_a_liveness_probe_runs_the_pre_stop_hook_too() {
     assert_eq!(h.calls()[..2], ["preStop c", "stop 2 30"]);
 }
 
-/// A sidecar's hook does not wait for its turn, as in the kubelet. Otherwise each hook would wait for the other.
+/// The hook of a sidecar does not wait for the sidecar's turn, as in the kubelet. If it did, the two hooks of this test
+/// would wait for each other.
 #[test]
 fn the_hooks_of_sidecars_do_not_wait_for_their_turn() {
     let hook = json!({"preStop": {"sleep": {}}});
@@ -885,8 +888,8 @@ fn a_hook_that_is_cancelled_is_no_failure() {
     );
 }
 
-/// The seam for other runtimes: the tests above ran on a runtime that sees configurations only. No
-/// configuration holds a word of the v1 API beyond the labels, or a path that CRI has no field for.
+/// The boundary for other runtimes: all tests in this file use a runtime that sees configurations only. No
+/// configuration has words of the v1 API except in labels, or a path that CRI has no field for.
 #[test]
 fn a_runtime_sees_configurations_and_nothing_of_pods() {
     let h = Harness::new(
@@ -990,8 +993,7 @@ fn a_dead_sandbox_is_replaced_with_everything_in_it() {
     );
 }
 
-/// Kubelet-probes 8.6: the old instances are gone, and the status still shows why there are new
-/// ones.
+/// Kubelet-probes 8.6: the old instances are gone, but the status still shows why there are new instances.
 #[test]
 fn a_restart_of_all_says_who_asked_for_it() {
     let rules =
@@ -1112,7 +1114,8 @@ fn a_finished_pod_is_terminal_and_starts_nothing() {
     assert_eq!((h.calls(), h.status().phase), (vec![], PodPhase::Succeeded));
 }
 
-/// kubelet-probes 13.4 and lessons A8: liveness and startup stop first, readiness when nothing runs any more.
+/// kubelet-probes 13.4 and lessons A8: liveness and startup probes stop first. Readiness probes stop when no container
+/// runs any more.
 #[test]
 fn a8_termination_stops_probes_in_their_order_and_uses_the_pods_grace() {
     let h = Harness::one();
@@ -1136,7 +1139,7 @@ fn a8_termination_stops_probes_in_their_order_and_uses_the_pods_grace() {
     assert!(!h.pod_dir().exists());
 }
 
-/// Nobody is sent to the pod any more when its containers learn that it ends.
+/// No clients are sent to the pod any more when its containers get the stop signal.
 #[test]
 fn a_pod_that_ends_has_lost_its_clients_before_it_is_told() {
     let h = Harness::one();
@@ -1242,8 +1245,8 @@ fn a_finished_pod_keeps_its_remains_until_it_is_removed() {
     );
 }
 
-/// The removal of a pod lists no other pod's logs. Otherwise each of many pods that go together would look at all
-/// others.
+/// The removal of a pod does not list the logs of other pods. Otherwise, if many pods are removed together, each
+/// removal would look at the logs of all.
 #[test]
 fn the_removal_of_a_pod_lists_no_other_pods_logs() {
     let h = Harness::one();
@@ -1261,12 +1264,12 @@ fn the_removal_of_a_pod_lists_no_other_pods_logs() {
     }
     assert_eq!(h.run(Phase::Terminated), Outcome::Ok);
     assert!(!logs.exists());
-    // An event with a name is of the pod's own directory.
+    // An inotify event with a name is about an entry of the pod's own directory.
     let events = listed.read_events().unwrap_or_default();
     assert!(events.iter().all(|e| e.name.is_some()), "{events:?}");
 }
 
-/// The logs of a pod that an earlier daemon left go by its UID alone, because its name is unknown.
+/// An earlier daemon may leave the logs of a pod whose name is unknown. They are found by the UID alone.
 #[test]
 fn the_logs_of_a_pod_of_which_only_the_uid_is_known_go_too() {
     let h = Harness::one();
@@ -1294,7 +1297,7 @@ fn the_logs_of_a_pod_of_which_only_the_uid_is_known_go_too() {
     );
 }
 
-/// After a power cut the runtime has forgotten everything; the restart count goes on from the status before.
+/// After a power cut the runtime has forgotten everything. The restart count continues from the stored status.
 #[test]
 fn restart_counts_go_on_after_a_power_cut() {
     let h = Harness::one();
@@ -1313,7 +1316,7 @@ fn restart_counts_go_on_after_a_power_cut() {
     assert_eq!(h.calls()[..2], ["sandbox 0", "create c 2"]);
 }
 
-/// Parity B13.
+/// Parity B13: if neither the runtime nor the status knows an instance, the logs tell how many there were.
 #[test]
 fn where_nobody_knows_an_instance_the_logs_tell_how_many_there_were() {
     let h = Harness::one();
@@ -1384,7 +1387,7 @@ fn a_passed_deadline_fails_the_pod() {
         json!({"activeDeadlineSeconds": 60, "containers": [{"name": "c", "image": "i"}]}),
     );
     h.run(Phase::Sync);
-    // lessons B5: a wall clock that is set ends nothing
+    // lessons B5: a change of the wall clock ends no pod
     let mut old = PodStatus::clone(&h.status());
     old.start_time = Some(std::time::SystemTime::UNIX_EPOCH.into());
     h.statuses.set(&h.pod, old);
@@ -1413,7 +1416,7 @@ fn a_passed_deadline_fails_the_pod() {
     );
 }
 
-/// A pod with a container that runs and one that has completed, evicted.
+/// Makes an evicted pod with one running container and one completed container.
 fn evicted(policy: &str) -> Harness {
     let containers = json!([{"name": "c", "image": "i"}, {"name": "done", "image": "i"}]);
     let h = Harness::new(json!({
@@ -1433,7 +1436,7 @@ fn evicted(policy: &str) -> Harness {
 }
 
 impl Harness {
-    /// Runs the syncer as the pod's worker does when the pod has finished and its file is there.
+    /// Runs the syncer as the pod's worker does after the pod has finished, while its file still exists.
     fn run_finished(&self) -> Outcome {
         let work = Work {
             phase: Phase::Terminated,
@@ -1468,9 +1471,9 @@ fn eviction_and_new_start(h: &Harness) {
     assert_eq!(h.phase_and_reason(), failed);
     assert_eq!(h.calls(), [""; 0]);
     assert_eq!(h.run(Phase::Terminating), Outcome::Ok);
-    // the second of an eviction, and the minimum of every stop
+    // the grace period of an eviction is one second, but every stop has at least two
     assert!(h.calls().contains(&"stop 2 2".to_owned()));
-    // it heard the signal
+    // the container has ended after the signal
     end(&mut h.runtime.state().containers[1], 0);
     assert_eq!(h.run_finished(), Outcome::Ok);
     assert_eq!(h.phase_and_reason(), failed);
@@ -1494,7 +1497,7 @@ fn eviction_and_new_start(h: &Harness) {
     assert_eq!((status.phase, count), (PodPhase::Running, 1));
 }
 
-/// A daemon that is killed while it evicts: the next one has a status of before, or none.
+/// The daemon is killed during an eviction. The next daemon has an older status of the pod, or no status.
 #[test]
 fn an_evicted_pod_of_which_nothing_runs_gets_its_status() {
     for known in [true, false] {
@@ -1531,7 +1534,7 @@ fn a_removed_pod_is_not_evicted_any_more() {
     assert!(!h.evictions.is_evicted(h.pod.uid(), Moment::now()));
 }
 
-/// A person wants the newest instance to be replaced.
+/// Requests a restart of the newest instance and returns its id.
 fn ask(h: &Harness) -> ContainerId {
     let id = h.runtime.state().containers[0].id.clone();
     let restarts = &h.syncer.deps.restarts;
@@ -1577,7 +1580,7 @@ fn a_restart_on_request_waits_for_no_back_off_and_counts_as_no_crash() {
     ask(&h);
     assert_eq!(h.run(Phase::Sync), Outcome::Ok);
     assert!(h.calls().contains(&"start c 2".to_owned()));
-    // The next crash waits as long as the last one would have: the delay has not doubled.
+    // The next crash waits as long as the last one would have, because the delay has not doubled.
     h.end_newest(1);
     h.run(Phase::Sync);
     let held = h.status().container_statuses[0].state.waiting.clone();
